@@ -1,0 +1,77 @@
+package orderclose
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// MaxTolerance bounds how much longer than a record's remaining delay its
+// bucket may be; see Bucket.Tolerance. Part of the wire format: producers in
+// other languages pick with the same number.
+const MaxTolerance = 30 * time.Second
+
+// Bucket is a delay topic: it holds a record for at most Length.
+type Bucket struct {
+	Topic  string
+	Length time.Duration
+}
+
+// Tolerance is by how much a remaining delay may fall short of the bucket's
+// length and still be put there: a tenth of it, at most MaxTolerance. Without
+// it an order of 30 minutes, published 20 ms after it was created, would take
+// five buckets instead of one.
+func (b Bucket) Tolerance() time.Duration {
+	return min(MaxTolerance, b.Length/10)
+}
+
+// Release is when a record that the broker took at appended leaves the bucket:
+// when it is due, and at the latest after the bucket's length, so that no due
+// time, however wrong, can keep a record in a bucket or bring it out early.
+func (b Bucket) Release(due, appended time.Time) time.Time {
+	if end := appended.Add(b.Length); end.Before(due) {
+		return end
+	}
+	return due
+}
+
+// Buckets are the delay topics of a pipeline, shortest first.
+type Buckets []Bucket
+
+// Pick returns the bucket for a record that is due in remaining: the largest
+// that is not longer than it by more than its tolerance, else the smallest. It
+// is decided anew whenever a record is produced. There must be a bucket.
+func (bs Buckets) Pick(remaining time.Duration) Bucket {
+	for _, b := range slices.Backward(bs) {
+		if remaining >= b.Length-b.Tolerance() {
+			return b
+		}
+	}
+	return bs[0]
+}
+
+// Walk returns the buckets that a record of the given delay passes through
+// before it reaches the close topic, if nothing is late: [5m 5m 5m 1m 1m] for
+// 17 minutes. A delay of nothing, or less, passes through none.
+func (bs Buckets) Walk(delay time.Duration) []Bucket {
+	var walk []Bucket
+	for delay > 0 {
+		b := bs.Pick(delay)
+		walk = append(walk, b)
+		delay -= b.Length
+	}
+	return walk
+}
+
+// ShortDuration writes d as people write delays: 5m rather than 5m0s. It is the
+// form that topic names carry.
+func ShortDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}

@@ -1,0 +1,65 @@
+package orderclose
+
+import "time"
+
+// Message is one record of a Kafka partition, with its bytes copied out of the
+// network buffers, so that it may be kept for as long as it has to wait.
+type Message struct {
+	Topic     string
+	Partition int
+	Offset    int64
+	Key       []byte
+	Value     []byte
+	Headers   []Header
+	// Appended is when the broker took the record: the timestamp of its batch's
+	// header. The record's own timestamp is the producer's and is not it.
+	Appended time.Time
+}
+
+// Header is one header of a record.
+type Header struct {
+	Key   string
+	Value []byte
+}
+
+// Size is roughly what the message keeps in memory, in bytes.
+func (m *Message) Size() int {
+	n := 160 + len(m.Key) + len(m.Value) // 160: the struct and its slices' headers
+	for _, h := range m.Headers {
+		n += 40 + len(h.Key) + len(h.Value)
+	}
+	return n
+}
+
+// Fetched is what one fetch of a partition brought.
+type Fetched struct {
+	Messages []Message
+	// Next is the offset to fetch from the next time. It moves on even if there is
+	// no message, past markers and compacted offsets.
+	Next int64
+	// Corrupt lists ranges of offsets in [First, Last] that the broker sent and
+	// nobody could read. They lie below Next.
+	Corrupt []Range
+	// DriftedAppend is how many of the batches were stamped by their producer
+	// rather than by the broker: the topic is not set to LogAppendTime.
+	DriftedAppend int
+}
+
+// Range is a run of offsets of one partition that could not be read.
+type Range struct {
+	First, Last int64
+	Err         error
+}
+
+// Claim is a partition that this process may read until the context that came
+// with it ends.
+type Claim struct {
+	Topic     string
+	Partition int
+	// Offset is where to begin: everything below it was done by a former owner.
+	Offset int64
+	// Done says that everything below the offset is done and need not be read
+	// again. It is committed within the commit interval, and when the claim ends.
+	// It never blocks and may be called from any goroutine.
+	Done func(offset int64)
+}

@@ -1,0 +1,193 @@
+package orderclose
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// WireVersion is the version of the record format that this code writes, and the
+// only one it reads. docs/wire.md describes it.
+const WireVersion = "1"
+
+// Names of the headers of a record; docs/wire.md says what each means.
+const (
+	HeaderDue         = "due"
+	HeaderVersion     = "v"
+	HeaderTraceparent = "traceparent"
+	HeaderAttempt     = "attempt"
+	HeaderCause       = "cause"
+	HeaderNotDue      = "notdue"
+	HeaderLane        = "lane"
+)
+
+// LaneReplay is the value of the lane header on records that were sent again by
+// hand.
+const LaneReplay = "replay"
+
+// Record is an order on its way through Kafka.
+type Record struct {
+	Order Order
+	// Release is when this record is to reach the close topic: the order's due
+	// time, or the moment of a retry. Milliseconds; rounded up, so that rounding
+	// never makes anything early.
+	Release     time.Time
+	Traceparent string // W3C trace context, "" without
+	Attempt     int    // failed tries so far
+	Cause       string // why the last one failed
+	NotDue      int    // how often it came too soon for the same due
+	Lane        string // "" or LaneReplay
+}
+
+// payload is the record's value: JSON, so that any language can write it.
+type payload struct {
+	OrderID    string         `json:"order_id"`
+	Category   string         `json:"category"`
+	CreatedAt  string         `json:"created_at"`
+	DueAt      string         `json:"due_at"`
+	Attributes map[string]any `json:"attributes,omitempty"`
+}
+
+const rfc3339Milli = "2006-01-02T15:04:05.000Z07:00"
+
+// Encode returns the key, value and headers of r. It fails if the attributes
+// cannot be written as JSON.
+func (r Record) Encode() (Message, error) {
+	o := r.Order
+	value, err := json.Marshal(payload{
+		OrderID:    o.ID,
+		Category:   o.Category,
+		CreatedAt:  o.CreatedAt.UTC().Format(rfc3339Milli),
+		DueAt:      CeilMilli(o.Due).UTC().Format(rfc3339Milli),
+		Attributes: o.Attributes,
+	})
+	if err != nil {
+		return Message{}, fmt.Errorf("order %q: its attributes cannot be written as JSON: %w", o.ID, err)
+	}
+	m := Message{Key: []byte(o.ID), Value: value}
+	m.add(HeaderDue, strconv.FormatInt(CeilMilli(r.Release).UnixMilli(), 10))
+	m.add(HeaderVersion, WireVersion)
+	m.add(HeaderTraceparent, r.Traceparent)
+	if r.Attempt > 0 {
+		m.add(HeaderAttempt, strconv.Itoa(r.Attempt))
+	}
+	m.add(HeaderCause, r.Cause)
+	if r.NotDue > 0 {
+		m.add(HeaderNotDue, strconv.Itoa(r.NotDue))
+	}
+	m.add(HeaderLane, r.Lane)
+	return m, nil
+}
+
+func (m *Message) add(key, value string) {
+	if value != "" {
+		m.Headers = append(m.Headers, Header{key, []byte(value)})
+	}
+}
+
+// Header returns the value of the last header of that name, as Kafka clients do.
+func (m *Message) Header(key string) (value string, ok bool) {
+	for i := len(m.Headers) - 1; i >= 0; i-- {
+		if m.Headers[i].Key == key {
+			return string(m.Headers[i].Value), true
+		}
+	}
+	return "", false
+}
+
+// What can be wrong with a record. Their texts are the causes of dead letters.
+var (
+	ErrNoKey       = errors.New("no_key")
+	ErrBadVersion  = errors.New("bad_version")
+	ErrBadDue      = errors.New("bad_due")
+	ErrBadValue    = errors.New("bad_value")
+	ErrBadHeader   = errors.New("bad_header")
+	ErrKeyMismatch = errors.New("key_mismatch")
+)
+
+// RecordError says what makes a record unreadable.
+type RecordError struct {
+	Reason error // one of the Err values above
+	Detail string
+}
+
+func (e *RecordError) Error() string { return e.Reason.Error() + ": " + e.Detail }
+
+// Unwrap returns the reason.
+func (e *RecordError) Unwrap() error { return e.Reason }
+
+// Due reads from m what a relay needs, without looking into its value: that it
+// has a key, a version that this code knows, and when it is to be released. The
+// error is a *RecordError.
+func (m *Message) Due() (time.Time, error) {
+	if len(m.Key) == 0 {
+		return time.Time{}, &RecordError{ErrNoKey, "the key must be the order id"}
+	}
+	if v, _ := m.Header(HeaderVersion); v != WireVersion {
+		return time.Time{}, &RecordError{ErrBadVersion, fmt.Sprintf("header v is %q, want %q", cut(v, 32), WireVersion)}
+	}
+	due, _ := m.Header(HeaderDue)
+	ms, err := strconv.ParseInt(due, 10, 64)
+	if err != nil {
+		return time.Time{}, &RecordError{ErrBadDue, fmt.Sprintf("header due is %q, want unix milliseconds", cut(due, 32))}
+	}
+	return time.UnixMilli(ms), nil
+}
+
+// Decode reads a whole record. The error is a *RecordError.
+func (m *Message) Decode() (Record, error) {
+	release, err := m.Due()
+	if err != nil {
+		return Record{}, err
+	}
+	var p payload
+	if err := json.Unmarshal(m.Value, &p); err != nil {
+		return Record{}, &RecordError{ErrBadValue, err.Error()}
+	}
+	r := Record{Release: release, Order: Order{ID: p.OrderID, Category: p.Category, Attributes: p.Attributes}}
+	if r.Order.CreatedAt, err = time.Parse(time.RFC3339, p.CreatedAt); err != nil {
+		return Record{}, &RecordError{ErrBadValue, fmt.Sprintf("created_at is %q, want RFC 3339", cut(p.CreatedAt, 40))}
+	}
+	if r.Order.Due, err = time.Parse(time.RFC3339, p.DueAt); err != nil {
+		return Record{}, &RecordError{ErrBadValue, fmt.Sprintf("due_at is %q, want RFC 3339", cut(p.DueAt, 40))}
+	}
+	if p.OrderID != string(m.Key) {
+		return Record{}, &RecordError{ErrKeyMismatch, fmt.Sprintf("the key is %q and order_id %q", cut(string(m.Key), MaxIDBytes), cut(p.OrderID, MaxIDBytes))}
+	}
+	if err := ValidateID(p.OrderID); err != nil {
+		return Record{}, &RecordError{ErrBadValue, err.Error()}
+	}
+	if r.Attempt, err = m.count(HeaderAttempt); err != nil {
+		return Record{}, err
+	}
+	if r.NotDue, err = m.count(HeaderNotDue); err != nil {
+		return Record{}, err
+	}
+	r.Traceparent, _ = m.Header(HeaderTraceparent)
+	r.Cause, _ = m.Header(HeaderCause)
+	r.Lane, _ = m.Header(HeaderLane)
+	return r, nil
+}
+
+// count reads a header that counts something; absent is 0.
+func (m *Message) count(key string) (int, error) {
+	v, ok := m.Header(key)
+	if !ok {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(v, 10, 31)
+	if err != nil {
+		return 0, &RecordError{ErrBadHeader, fmt.Sprintf("header %s is %q, want a count", key, cut(v, 32))}
+	}
+	return int(n), nil
+}
+
+// CeilMilli rounds t up to the next whole millisecond.
+func CeilMilli(t time.Time) time.Time {
+	if down := t.Truncate(time.Millisecond); !down.Equal(t) {
+		return down.Add(time.Millisecond)
+	}
+	return t
+}
