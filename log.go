@@ -1,6 +1,9 @@
 package orderclose
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 // Message is one record of a Kafka partition, with its bytes copied out of the
 // network buffers, so that it may be kept for as long as it has to wait.
@@ -14,6 +17,23 @@ type Message struct {
 	// Appended is when the broker took the record: the timestamp of its batch's
 	// header. The record's own timestamp is the producer's and is not it.
 	Appended time.Time
+}
+
+// MaxAppendBytes bounds what goes into one append, by the sizes of its messages.
+// Brokers refuse batches over 1,048,588 bytes by default, and a batch that is
+// encoded anew may be larger than its source was.
+const MaxAppendBytes = 900_000
+
+// Fitting returns how many of the first messages make one append: as many as
+// stay within MaxAppendBytes, and at least one if there is any.
+func Fitting(messages []Message) int {
+	size := 0
+	for i := range messages {
+		if size += messages[i].Size(); size > MaxAppendBytes && i > 0 {
+			return i
+		}
+	}
+	return len(messages)
 }
 
 // Header is one header of a record.
@@ -37,15 +57,25 @@ type Fetched struct {
 	// Next is the offset to fetch from the next time. It moves on even if there is
 	// no message, past markers and compacted offsets.
 	Next int64
-	// Corrupt lists ranges of offsets in [First, Last] that the broker sent and
-	// nobody could read. They lie below Next.
-	Corrupt []Range
+	// Corrupt is set if the broker sent records that nobody can read. They follow
+	// the messages, and Next follows them.
+	Corrupt *Range
+	// Lost is set if the log did not have the offset that was asked for: retention
+	// deleted it, or the topic was made anew. Next is where the log begins.
+	Lost *Range
 	// DriftedAppend is how many of the batches were stamped by their producer
 	// rather than by the broker: the topic is not set to LogAppendTime.
 	DriftedAppend int
 }
 
-// Range is a run of offsets of one partition that could not be read.
+// What a broker can say of an append that no second try will change.
+var (
+	ErrTooLarge = errors.New("the broker refuses these records as too large")
+	ErrRefused  = errors.New("the broker refuses these records as invalid")
+)
+
+// Range is a run of offsets of one partition, both ends included, that could not
+// be read, with the reason.
 type Range struct {
 	First, Last int64
 	Err         error

@@ -30,7 +30,8 @@ type Order struct {
 	// Due is when the order is to be closed if it is still unpaid. It is computed
 	// once, written with the order, and never recomputed.
 	Due time.Time
-	// Attributes are free: they travel with the record and mean nothing here.
+	// Attributes are free: they travel with the record and mean nothing here. The
+	// numbers of a record that was read are of type json.Number.
 	Attributes map[string]any
 }
 

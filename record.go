@@ -1,6 +1,7 @@
 package orderclose
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,25 +44,43 @@ type Record struct {
 
 // payload is the record's value: JSON, so that any language can write it.
 type payload struct {
-	OrderID    string         `json:"order_id"`
-	Category   string         `json:"category"`
-	CreatedAt  string         `json:"created_at"`
-	DueAt      string         `json:"due_at"`
-	Attributes map[string]any `json:"attributes,omitempty"`
+	OrderID    string     `json:"order_id"`
+	Category   string     `json:"category"`
+	CreatedAt  string     `json:"created_at"`
+	DueAt      string     `json:"due_at"`
+	Attributes attributes `json:"attributes,omitempty"`
 }
 
-const rfc3339Milli = "2006-01-02T15:04:05.000Z07:00"
+// attributes keeps numbers as they are written: a retry reads a record and
+// writes it again, and a float64 would change the ids of 64 bits in it.
+type attributes map[string]any
+
+func (a *attributes) UnmarshalJSON(b []byte) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	return d.Decode((*map[string]any)(a))
+}
+
+// rfc3339 writes t in UTC, with milliseconds.
+func rfc3339(t time.Time) (string, error) {
+	t = t.UTC()
+	if y := t.Year(); y < 0 || y > 9999 {
+		return "", fmt.Errorf("its created_at or due lies in the year %d: milliseconds taken for seconds?", y)
+	}
+	return t.Format("2006-01-02T15:04:05.000Z07:00"), nil
+}
 
 // Encode returns the key, value and headers of r. It fails if the attributes
-// cannot be written as JSON.
+// cannot be written as JSON, or a time not as RFC 3339.
 func (r Record) Encode() (Message, error) {
 	o := r.Order
+	created, err1 := rfc3339(o.CreatedAt)
+	due, err2 := rfc3339(CeilMilli(o.Due))
+	if err := errors.Join(err1, err2); err != nil {
+		return Message{}, fmt.Errorf("order %q: %w", o.ID, err)
+	}
 	value, err := json.Marshal(payload{
-		OrderID:    o.ID,
-		Category:   o.Category,
-		CreatedAt:  o.CreatedAt.UTC().Format(rfc3339Milli),
-		DueAt:      CeilMilli(o.Due).UTC().Format(rfc3339Milli),
-		Attributes: o.Attributes,
+		OrderID: o.ID, Category: o.Category, CreatedAt: created, DueAt: due, Attributes: o.Attributes,
 	})
 	if err != nil {
 		return Message{}, fmt.Errorf("order %q: its attributes cannot be written as JSON: %w", o.ID, err)

@@ -1,0 +1,40 @@
+# One target for each thing a person does. ARGS goes to the program:
+#   make demo ARGS='--orders 500'      make test ARGS='-run Relay -v'
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.PHONY: help demo test unit lint gofmt vet staticcheck up down build clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## the whole pipeline in one process, without any server
+	go run ./cmd/orderclose-dev demo $(ARGS)
+
+test: ## every test, on embedded and on real servers, which it starts and stops
+	REQUIRE_REAL=1 deploy/native/test.sh $(ARGS)
+
+unit: ## the tests that need no server
+	go test ./... $(ARGS)
+
+lint: gofmt vet staticcheck ## gofmt, go vet and staticcheck
+
+gofmt:
+	@bad=$$(gofmt -l .) && if [ "$$bad" ]; then echo "gofmt wants to change:"; echo "$$bad"; exit 1; fi
+
+vet:
+	go vet ./...
+
+staticcheck:
+	go tool staticcheck ./...
+
+up: ## start Kafka, MariaDB and Redis, and print the variables that name them
+	@deploy/native/up.sh
+
+down: ## stop what make up has started
+	@deploy/native/down.sh
+
+build: ## both binaries, into bin/
+	go build -o bin/ ./cmd/orderclose ./cmd/orderclose-dev
+
+clean: ## remove what make build has made
+	rm -rf bin

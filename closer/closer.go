@@ -1,0 +1,157 @@
+// Package closer takes due orders from the close topic and closes those that are
+// still unpaid.
+//
+// A Closer is a member of one consumer group. For each partition that it is
+// given, one loop (partition.go) reads records, closes their orders in batches
+// through the Store, does with each what its verdict asks for (decide.go), and
+// lets offsets be committed once everything below them is settled. Records are
+// delivered at least once; the Store makes closing twice the same as once.
+package closer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/closing"
+)
+
+// Stage is the name of this stage in dead letters.
+const Stage = "closer"
+
+// Defaults of Options. Batches of 500 by two to four workers are what saturates
+// one database server; larger ones only hold their locks for longer.
+const (
+	DefaultBatch   = 500
+	DefaultWorkers = 4
+)
+
+// Log is what a Closer needs of Kafka; internal/kafka's Cluster is one.
+type Log interface {
+	// Consume serves the partitions of a topic that the group gives to this
+	// process until ctx ends.
+	Consume(ctx context.Context, group, topic string, serve func(context.Context, orderclose.Claim)) error
+	// Fetch reads a partition from an offset on, waiting a little for a record.
+	Fetch(ctx context.Context, topic string, partition int, offset int64) (orderclose.Fetched, error)
+	// Place returns the partition of the topic for each message.
+	Place(ctx context.Context, topic string, messages []orderclose.Message) ([]int, error)
+	// Append writes messages to a partition and waits for all in-sync replicas.
+	Append(ctx context.Context, topic string, partition int, messages []orderclose.Message) (time.Time, error)
+}
+
+// Store does the closing. An error that is orderclose.ErrUnavailable is the
+// store's fault and the batch is tried again; any other is the fault of an order
+// in it, which is searched for and given up.
+type Store interface {
+	CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
+}
+
+// Metrics takes what there is to count; internal/obs has one for Prometheus. Its
+// methods are called from many goroutines and must not block.
+type Metrics interface {
+	// Verdict counts one order.
+	Verdict(path orderclose.Path, v orderclose.Verdict)
+	// Lateness is how long after its due time an order was closed, by the
+	// database's clock. Negative would be early.
+	Lateness(path orderclose.Path, d time.Duration)
+	// Batch is how long closing one batch took.
+	Batch(path orderclose.Path, orders int, took time.Duration)
+	// DeadLettered counts one record given up.
+	DeadLettered(stage, cause string)
+	// Lost counts offsets that the log no longer had when they were asked for.
+	Lost(topic string, partition int, records int64)
+}
+
+// Options for a Closer. Log, Store, Buckets, Group, CloseTopic and
+// DeadLetterTopic must be set.
+type Options struct {
+	Log             Log
+	Store           Store
+	Buckets         orderclose.Buckets // where an order goes that is not due yet
+	Group           string
+	CloseTopic      string
+	DeadLetterTopic string
+	Batch           int              // orders per transaction at most; default DefaultBatch
+	Workers         int              // transactions at once; default DefaultWorkers
+	Now             func() time.Time // measures how long a record has been here; default time.Now
+	Logger          *slog.Logger     // default: discard
+	Metrics         Metrics          // default: none
+}
+
+// Closer closes due orders. Make it with New.
+type Closer struct {
+	o       Options
+	workers chan struct{} // a place for each transaction under way
+}
+
+// New returns a Closer, or says what is missing in the options.
+func New(o Options) (*Closer, error) {
+	switch {
+	case o.Log == nil, o.Store == nil, o.Group == "", o.CloseTopic == "", o.DeadLetterTopic == "":
+		return nil, errors.New("closer: Options need Log, Store, Group, CloseTopic and DeadLetterTopic")
+	case len(o.Buckets) == 0:
+		return nil, errors.New("closer: Options need at least one bucket")
+	case o.Batch < 0, o.Workers < 0:
+		return nil, fmt.Errorf("closer: Batch is %d and Workers %d, both must be positive", o.Batch, o.Workers)
+	}
+	if o.Batch == 0 {
+		o.Batch = DefaultBatch
+	}
+	if o.Workers == 0 {
+		o.Workers = DefaultWorkers
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Metrics == nil {
+		o.Metrics = noMetrics{}
+	}
+	return &Closer{o: o, workers: make(chan struct{}, o.Workers)}, nil
+}
+
+// Run closes until ctx ends. Before it returns, the transactions under way have
+// ended, within 2 s, what is settled is committed, and the group is left. It
+// returns an error only if it could not begin.
+func (c *Closer) Run(ctx context.Context) error {
+	return c.o.Log.Consume(ctx, c.o.Group, c.o.CloseTopic, func(ctx context.Context, claim orderclose.Claim) {
+		newLoop(ctx, c, claim).run()
+	})
+}
+
+// close closes a batch and counts its outcomes.
+func (c *Closer) close(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	select {
+	case c.workers <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-c.workers }()
+	began := time.Now()
+	outcomes, err := closing.Bisect(ctx, c.o.Store, orderclose.PathPipeline, requests)
+	if err != nil {
+		return nil, err
+	}
+	c.o.Metrics.Batch(orderclose.PathPipeline, len(requests), time.Since(began))
+	for _, o := range outcomes {
+		c.o.Metrics.Verdict(orderclose.PathPipeline, o.Verdict)
+		if o.Verdict == orderclose.Closed {
+			c.o.Metrics.Lateness(orderclose.PathPipeline, -o.Remaining())
+		}
+	}
+	return outcomes, nil
+}
+
+// noMetrics counts nothing.
+type noMetrics struct{}
+
+func (noMetrics) Verdict(orderclose.Path, orderclose.Verdict) {}
+func (noMetrics) Lateness(orderclose.Path, time.Duration)     {}
+func (noMetrics) Batch(orderclose.Path, int, time.Duration)   {}
+func (noMetrics) DeadLettered(string, string)                 {}
+func (noMetrics) Lost(string, int, int64)                     {}

@@ -1,0 +1,207 @@
+package closer
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/partition"
+)
+
+// maxSleep is the longest that a loop sleeps without a turn.
+const maxSleep = 5 * time.Second
+
+// loop serves one partition of the close topic. Everything in it belongs to the
+// goroutine of run.
+type loop struct {
+	*Closer
+	ctx    context.Context
+	claim  orderclose.Claim
+	logger *slog.Logger
+
+	reader *partition.Reader
+	out    *partition.Out
+	mark   *partition.Watermark
+	low    int64    // the watermark as it was last reported
+	queue  []*entry // read, in the order of the log
+	parked []*entry // not due yet, by less than parkLimit
+}
+
+// entry is a record on its way through the loop.
+type entry struct {
+	message orderclose.Message
+	record  orderclose.Record
+	readAt  time.Time
+	until   time.Time // when parked: when to try again
+}
+
+func newLoop(ctx context.Context, c *Closer, claim orderclose.Claim) *loop {
+	logger := c.o.Logger.With("topic", claim.Topic, "partition", claim.Partition)
+	return &loop{
+		Closer: c, ctx: ctx, claim: claim, logger: logger,
+		reader: partition.NewReader(ctx, c.o.Log, claim, c.o.Logger),
+		out: &partition.Out{
+			Ctx: ctx, Log: c.o.Log, Stage: Stage, DeadLetterTopic: c.o.DeadLetterTopic,
+			DeadLettered: c.o.Metrics.DeadLettered, Logger: logger,
+		},
+		mark: partition.NewWatermark(claim.Offset), low: claim.Offset,
+	}
+}
+
+// run turns until the claim is revoked: take in what came, close what is there,
+// read on once it is settled. Fetching only then lets a busy moment gather into
+// one batch.
+func (l *loop) run() {
+	l.logger.Debug("serving", "offset", l.claim.Offset)
+	defer l.commit() // what was settled when the claim ended in the middle of a turn
+	defer l.reader.Wait()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-l.ctx.Done():
+			return
+		case f := <-l.reader.C:
+			l.reader.Took(f)
+			l.takeIn(f)
+		case <-timer.C:
+		}
+		for l.ctx.Err() == nil {
+			batch := l.nextBatch()
+			if len(batch) == 0 {
+				break
+			}
+			l.work(batch)
+			l.commit()
+		}
+		if l.ctx.Err() != nil {
+			return
+		}
+		l.reader.Start()
+		timer.Reset(l.sleep())
+	}
+}
+
+// takeIn queues what a fetch brought.
+func (l *loop) takeIn(f orderclose.Fetched) {
+	if f.Lost != nil {
+		l.lost(*f.Lost, f.Next)
+	}
+	now := l.o.Now()
+	var dead []orderclose.Message
+	for _, m := range f.Messages {
+		l.mark.Add(m.Offset)
+		record, err := m.Decode()
+		if err != nil {
+			dead = append(dead, l.out.Unreadable(m, err))
+			continue
+		}
+		l.queue = append(l.queue, &entry{message: m, record: record, readAt: now})
+	}
+	if f.Corrupt != nil {
+		l.mark.Add(f.Corrupt.First)
+		dead = append(dead, l.out.Corrupt(l.claim, *f.Corrupt))
+	}
+	l.mark.Read(f.Next)
+	l.out.Append(l.o.DeadLetterTopic, dead, l.done)
+	l.commit() // also where nothing is queued, past markers and losses
+}
+
+// lost notes that offsets which were to be read are gone. The database still has
+// their orders, the sweep will find them. A log that was made anew begins below
+// what was read of the old one: what is still here of that has offsets that now
+// mean others, and is left to the sweep too.
+func (l *loop) lost(r orderclose.Range, next int64) {
+	if next < l.mark.Low() {
+		l.queue, l.parked = nil, nil
+	}
+	l.logger.Error("the log has lost records: the next sweep closes their orders",
+		"first", r.First, "last", r.Last, "err", r.Err)
+	l.o.Metrics.Lost(l.claim.Topic, l.claim.Partition, r.Last-r.First+1)
+}
+
+// nextBatch removes and returns what can be tried now: parked entries whose time
+// has come, then queued ones.
+func (l *loop) nextBatch() []*entry {
+	now := l.o.Now()
+	var batch, parked []*entry
+	for _, e := range l.parked {
+		if len(batch) < l.o.Batch && !now.Before(e.until) {
+			batch = append(batch, e)
+		} else {
+			parked = append(parked, e)
+		}
+	}
+	l.parked = parked
+	n := min(l.o.Batch-len(batch), len(l.queue))
+	batch = append(batch, l.queue[:n]...)
+	l.queue = l.queue[n:]
+	return batch
+}
+
+// work closes a batch and does what the outcomes ask for.
+func (l *loop) work(batch []*entry) {
+	requests := make([]orderclose.CloseRequest, len(batch))
+	for i, e := range batch {
+		requests[i] = orderclose.CloseRequest{OrderID: e.record.Order.ID, Attempt: e.record.Attempt}
+	}
+	var outcomes []orderclose.Outcome
+	ok := l.out.Retry("closing a batch", func(ctx context.Context) (err error) {
+		outcomes, err = l.close(ctx, requests)
+		return err
+	})
+	if !ok {
+		return // revoked: what was not committed is read again by the next owner
+	}
+	later := map[string][]orderclose.Message{} // by topic
+	for i, e := range batch {
+		l.follow(e, outcomes[i], later)
+	}
+	for topic, messages := range later {
+		l.out.Append(topic, messages, l.done)
+	}
+}
+
+// follow does what one outcome asks for; what is to be appended goes into later.
+func (l *loop) follow(e *entry, o orderclose.Outcome, later map[string][]orderclose.Message) {
+	d := decide(e.record, o)
+	switch d.action {
+	case settle:
+		l.mark.Done(e.message.Offset)
+	case park:
+		e.until = l.o.Now().Add(d.wait)
+		l.parked = append(l.parked, e)
+	case give:
+		later[l.o.DeadLetterTopic] = append(later[l.o.DeadLetterTopic], l.out.Dead(e.message, d.cause, d.detail))
+	case schedule:
+		m, err := again(e.record, e.message, l.o.Now().Sub(e.readAt), o, d).Encode()
+		topic := l.o.Buckets.Pick(d.wait).Topic
+		if err != nil { // what was decoded can be encoded, but nothing may be lost on that belief
+			m, topic = l.out.Dead(e.message, "unreadable", err.Error()), l.o.DeadLetterTopic
+		}
+		m.Offset = e.message.Offset
+		later[topic] = append(later[topic], m)
+	}
+}
+
+// done notes that a record has arrived where it goes.
+func (l *loop) done(m orderclose.Message, _ time.Time) { l.mark.Done(m.Offset) }
+
+// commit lets everything below the low watermark be committed.
+func (l *loop) commit() {
+	if low := l.mark.Low(); low != l.low {
+		l.low = low
+		l.claim.Done(low)
+	}
+}
+
+// sleep returns how long nothing is to be done, unless a fetch brings something.
+func (l *loop) sleep() time.Duration {
+	d := maxSleep
+	now := l.o.Now()
+	for _, e := range l.parked {
+		d = min(d, e.until.Sub(now))
+	}
+	return max(d, 0)
+}

@@ -1,0 +1,20 @@
+// Command orderclose-dev tries the pipeline on a desk without servers; see
+// orderclose-dev help.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"orderclose/internal/cli"
+	"orderclose/internal/cli/dev"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := dev.Main(ctx, cli.OSEnv(), os.Args[1:])
+	stop()
+	os.Exit(code)
+}

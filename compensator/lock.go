@@ -1,0 +1,122 @@
+package compensator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-redsync/redsync/v4"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+)
+
+// Defaults of LockOptions.
+const (
+	DefaultLockKey    = "lock:scan_unpaid_orders"
+	DefaultLockExpiry = 60 * time.Second
+	DefaultLockExtend = 20 * time.Second
+)
+
+// extendRetry is how soon an extension that Redis did not answer is tried again
+// while the lock is still to be trusted.
+const extendRetry = time.Second
+
+// LockOptions for a RedisLock. Client must be set.
+type LockOptions struct {
+	Client redis.UniversalClient
+	Key    string        // default DefaultLockKey
+	Expiry time.Duration // for how long a dead holder keeps others out; default DefaultLockExpiry
+	Extend time.Duration // how often a living one extends; default DefaultLockExtend
+}
+
+// RedisLock is a Lock in Redis, by redsync. It is not a fence: a holder that was
+// paused may believe in it for a moment too long. Closing is a compare-and-set,
+// so what it does then is harmless.
+type RedisLock struct {
+	o    LockOptions
+	sync *redsync.Redsync
+}
+
+// NewLock returns a RedisLock, or says what is wrong with the options.
+func NewLock(o LockOptions) (*RedisLock, error) {
+	if o.Client == nil {
+		return nil, errors.New("compensator: LockOptions need a Client")
+	}
+	if o.Key == "" {
+		o.Key = DefaultLockKey
+	}
+	if o.Expiry == 0 {
+		o.Expiry = DefaultLockExpiry
+	}
+	if o.Extend == 0 {
+		o.Extend = DefaultLockExtend
+	}
+	if o.Extend*2 > o.Expiry {
+		return nil, fmt.Errorf("compensator: the lock expires after %v and is extended each %v: extend at least twice as often", o.Expiry, o.Extend)
+	}
+	return &RedisLock{o, redsync.New(goredis.NewPool(o.Client))}, nil
+}
+
+// Hold implements Lock.
+func (l *RedisLock) Hold(ctx context.Context, work func(ctx context.Context) error) error {
+	mutex := l.sync.NewMutex(l.o.Key, redsync.WithExpiry(l.o.Expiry), redsync.WithTries(1))
+	if err := mutex.TryLockContext(ctx); err != nil {
+		if taken := (*redsync.ErrTaken)(nil); errors.As(err, &taken) {
+			return fmt.Errorf("%w: it holds %s", ErrHeld, l.o.Key)
+		}
+		return fmt.Errorf("%w: %w", ErrLockUnavailable, err)
+	}
+	held, lose := context.WithCancelCause(ctx)
+	stop := make(chan struct{})
+	kept := make(chan struct{})
+	go func() {
+		defer close(kept)
+		l.keep(held, mutex, stop, lose)
+	}()
+
+	err := work(held)
+
+	close(stop)
+	<-kept // from here on the mutex is ours again
+	cause := context.Cause(held)
+	lose(nil)
+	if errors.Is(cause, ErrLockLost) {
+		return errors.Join(cause, err)
+	}
+	// A sweep that was cancelled should still give the lock back.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	mutex.UnlockContext(ctx) // at worst it expires
+	return err
+}
+
+// keep extends the lock until stop, and calls lose as soon as it may be gone:
+// when Redis says so, or when it has not answered for as long as the lock lasts.
+func (l *RedisLock) keep(ctx context.Context, mutex *redsync.Mutex, stop <-chan struct{}, lose context.CancelCauseFunc) {
+	timer := time.NewTimer(l.o.Extend)
+	defer timer.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-timer.C:
+		}
+		trusted := mutex.Until()
+		extending, cancel := context.WithDeadline(ctx, trusted)
+		ok, err := mutex.ExtendContext(extending)
+		cancel()
+		switch {
+		case ok:
+			timer.Reset(l.o.Extend)
+		case err == nil || errors.As(err, new(*redsync.ErrTaken)):
+			lose(fmt.Errorf("%w: somebody else has %s, or it was deleted", ErrLockLost, l.o.Key))
+			return
+		case time.Until(trusted) <= 0:
+			lose(fmt.Errorf("%w: %s could not be extended in time: %w", ErrLockLost, l.o.Key, err))
+			return
+		default:
+			timer.Reset(min(extendRetry, l.o.Extend, max(time.Until(trusted), 0)))
+		}
+	}
+}

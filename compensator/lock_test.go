@@ -1,0 +1,110 @@
+package compensator_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"orderclose/compensator"
+)
+
+// inBubble runs test with a Redis and a client of it inside a bubble.
+func inBubble(t *testing.T, test func(t *testing.T, server *miniredis.Miniredis, client redis.UniversalClient)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		server := miniredis.NewMiniRedis()
+		server.ClockTTL(true)
+		defer server.Close()
+		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", MaxRetries: -1,
+			Dialer: func(context.Context, string, string) (net.Conn, error) { return server.Dial() }})
+		defer client.Close()
+		test(t, server, client)
+	})
+}
+
+func newLock(t *testing.T, client redis.UniversalClient) *compensator.RedisLock {
+	t.Helper()
+	l, err := compensator.NewLock(compensator.LockOptions{Client: client})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func TestLock_IsHeldForAsLongAsTheWorkTakes(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *miniredis.Miniredis, client redis.UniversalClient) {
+		first, second := newLock(t, client), newLock(t, client)
+		err := first.Hold(t.Context(), func(ctx context.Context) error {
+			for range 10 { // five minutes: five times its expiry
+				time.Sleep(30 * time.Second)
+				if err := second.Hold(ctx, func(context.Context) error { t.Error("two have it"); return nil }); !errors.Is(err, compensator.ErrHeld) {
+					t.Errorf("the second got %v", err)
+				}
+			}
+			return ctx.Err()
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		if err := second.Hold(t.Context(), func(context.Context) error { return nil }); err != nil {
+			t.Errorf("afterwards the second got %v", err)
+		}
+	})
+}
+
+func TestLock_TheWorkEndsWhenTheLockIsSomebodyElses(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *miniredis.Miniredis, client redis.UniversalClient) {
+		begin := time.Now()
+		err := newLock(t, client).Hold(t.Context(), func(ctx context.Context) error {
+			server.FlushAll()
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		if !errors.Is(err, compensator.ErrLockLost) {
+			t.Errorf("got %v", err)
+		}
+		if took := time.Since(begin); took > compensator.DefaultLockExtend {
+			t.Errorf("noticed after %v", took)
+		}
+	})
+}
+
+func TestLock_TheWorkEndsBeforeALockExpiresThatCannotBeExtended(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *miniredis.Miniredis, client redis.UniversalClient) {
+		begin := time.Now()
+		err := newLock(t, client).Hold(t.Context(), func(ctx context.Context) error {
+			server.SetError("LOADING")
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		if !errors.Is(err, compensator.ErrLockLost) {
+			t.Errorf("got %v", err)
+		}
+		if took := time.Since(begin); took < compensator.DefaultLockExtend || took > compensator.DefaultLockExpiry {
+			t.Errorf("ended after %v, want it after the first extension and before the expiry", took)
+		}
+	})
+}
+
+func TestLock_SaysThatItsServerIsUnavailable(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *miniredis.Miniredis, client redis.UniversalClient) {
+		server.SetError("LOADING")
+		err := newLock(t, client).Hold(t.Context(), func(context.Context) error { t.Error("worked"); return nil })
+		if !errors.Is(err, compensator.ErrLockUnavailable) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestLock_RefusesToBeExtendedTooRarely(t *testing.T) {
+	_, err := compensator.NewLock(compensator.LockOptions{Client: redis.NewClient(&redis.Options{}), Expiry: time.Minute, Extend: 31 * time.Second})
+	if err == nil {
+		t.Error("accepted")
+	}
+}

@@ -1,0 +1,167 @@
+package compensator
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"orderclose"
+)
+
+// fakeStore holds overdue orders in memory; its clock is the bubble's.
+type fakeStore struct {
+	mu     sync.Mutex
+	orders []orderclose.Order // unpaid
+	bad    map[string]bool
+	paid   map[string]bool // paid between the page and the close
+	slow   time.Duration   // of each page
+	sweeps int
+}
+
+func newStore(n int) *fakeStore {
+	s := &fakeStore{}
+	for i := range n {
+		s.orders = append(s.orders, orderclose.Order{ID: fmt.Sprintf("o%04d", i), Due: time.Now().Add(time.Duration(i/3-n) * time.Second)})
+	}
+	return s
+}
+
+func (s *fakeStore) Now(context.Context) (time.Time, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sweeps++
+	return time.Now(), nil
+}
+
+func (s *fakeStore) Overdue(ctx context.Context, cutoff time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(s.slow):
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	byDue := func(a, b orderclose.Order) int { return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.ID, b.ID)) }
+	slices.SortFunc(s.orders, byDue)
+	var page []orderclose.Order
+	for _, o := range s.orders {
+		if len(page) < limit && !o.Due.After(cutoff) && byDue(o, after) > 0 {
+			page = append(page, o)
+		}
+	}
+	return page, nil
+}
+
+func (s *fakeStore) CloseOrders(_ context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if path != orderclose.PathSweep {
+		return nil, fmt.Errorf("path %s", path)
+	}
+	outcomes := make([]orderclose.Outcome, len(requests))
+	for i, r := range requests {
+		if s.bad[r.OrderID] {
+			return nil, errors.New("no stock row")
+		}
+		outcomes[i] = orderclose.Outcome{OrderID: r.OrderID, Verdict: orderclose.Closed, At: time.Now()}
+		if s.paid[r.OrderID] {
+			outcomes[i].Verdict = orderclose.AlreadyPaid
+		}
+	}
+	s.orders = slices.DeleteFunc(s.orders, func(o orderclose.Order) bool {
+		return slices.ContainsFunc(requests, func(r orderclose.CloseRequest) bool { return r.OrderID == o.ID })
+	})
+	return outcomes, nil
+}
+
+func (s *fakeStore) open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.orders)
+}
+
+func newCompensator(t *testing.T, o Options) *Compensator {
+	t.Helper()
+	c, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestSweep_ClosesEveryPageOldestFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(25)
+		s.bad, s.paid = map[string]bool{"o0007": true}, map[string]bool{"o0008": true}
+		r, err := newCompensator(t, Options{Store: s, PageSize: 10, Grace: -1}).Sweep(t.Context(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Found != 25 || r.Pages != 3 || r.Closed != 23 || r.AlreadyPaid != 1 || r.Failed != 1 || r.Lock != "none" {
+			t.Errorf("%+v", r)
+		}
+		if len(r.Failures) != 1 || r.Failures[0].OrderID != "o0007" || s.open() != 1 {
+			t.Errorf("failures %v, %d open; want o0007 alone", r.Failures, s.open())
+		}
+	})
+}
+
+func TestSweep_LeavesTheGraceToThePipeline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakeStore{orders: []orderclose.Order{
+			{ID: "fresh", Due: time.Now().Add(-59 * time.Second)}, {ID: "missed", Due: time.Now().Add(-time.Minute)},
+		}}
+		r, err := newCompensator(t, Options{Store: s}).Sweep(t.Context(), false)
+		if err != nil || r.Closed != 1 || s.open() != 1 || s.orders[0].ID != "fresh" {
+			t.Errorf("%+v, %v, open %v", r, err, s.orders)
+		}
+	})
+}
+
+func TestSweep_ADryRunChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(12)
+		r, err := newCompensator(t, Options{Store: s, PageSize: 5, Grace: -1}).Sweep(t.Context(), true)
+		if err != nil || r.Found != 12 || !r.DryRun || s.open() != 12 {
+			t.Errorf("%+v, %v, %d open", r, err, s.open())
+		}
+	})
+}
+
+func TestRun_SweepsAtOnceAndThenEachPeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakeStore{}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- newCompensator(t, Options{Store: s, Period: time.Hour}).Run(ctx) }()
+		time.Sleep(2*time.Hour + time.Minute)
+		synctest.Wait()
+		if s.sweeps != 3 {
+			t.Errorf("%d sweeps in two hours, want 3", s.sweeps)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestFollowing_AFailedSweepIsTriedAgainSoonAndALongOneSkipsItsTicks(t *testing.T) {
+	c := newCompensator(t, Options{Store: &fakeStore{}, Period: time.Hour})
+	begun := time.UnixMilli(1_700_000_000_000)
+	if got := c.following(begun, begun.Add(time.Second), errors.New("away")).Sub(begun); got != 61*time.Second {
+		t.Errorf("after a failure: %v", got)
+	}
+	if got := c.following(begun, begun.Add(time.Second), ErrHeld).Sub(begun); got != time.Hour {
+		t.Errorf("when another sweeps: %v", got)
+	}
+	if got := c.following(begun, begun.Add(150*time.Minute), nil).Sub(begun); got != 3*time.Hour {
+		t.Errorf("after a sweep of 2.5 h: %v", got)
+	}
+}

@@ -1,0 +1,81 @@
+package orderclose_test
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"orderclose"
+)
+
+func TestDeadLetter_KeepsTheRecordAndSaysWhyAndWhere(t *testing.T) {
+	m := whole(t)
+	m.Topic, m.Partition, m.Offset = "delay_5m", 7, 1234567890123
+	dead := orderclose.DeadLetter(m, "relay", "bad_due", `header due is "soon"`)
+	if !bytes.Equal(dead.Key, m.Key) || !bytes.Equal(dead.Value, m.Value) {
+		t.Errorf("key %q, value %q", dead.Key, dead.Value)
+	}
+	want := []orderclose.Header{
+		// Those of the record, but its own cause: there is one cause now.
+		{Key: "due", Value: []byte("1772366760000")}, {Key: "v", Value: []byte("1")},
+		{Key: "traceparent", Value: []byte("00-ab-cd-01")}, {Key: "attempt", Value: []byte("2")},
+		{Key: "notdue", Value: []byte("3")}, {Key: "lane", Value: []byte("replay")},
+		{Key: "cause", Value: []byte("bad_due")}, {Key: "detail", Value: []byte(`header due is "soon"`)},
+		{Key: "stage", Value: []byte("relay")}, {Key: "source-topic", Value: []byte("delay_5m")},
+		{Key: "source-partition", Value: []byte("7")}, {Key: "source-offset", Value: []byte("1234567890123")},
+	}
+	if diff := cmp.Diff(want, dead.Headers); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestDeadLetter_IsCutToItsLimits(t *testing.T) {
+	m := orderclose.Message{Key: make([]byte, 1<<20), Value: make([]byte, 1<<20)}
+	for i := range 100 {
+		m.Headers = append(m.Headers, orderclose.Header{Key: fmt.Sprint(i, strings.Repeat("k", 1<<16)), Value: make([]byte, 1<<16)})
+	}
+	dead := orderclose.DeadLetter(m, "closer", "bad_value", strings.Repeat("名", 1<<16))
+	if len(dead.Key) != orderclose.MaxDeadKey || len(dead.Value) != orderclose.MaxDeadValue {
+		t.Errorf("key %d bytes, value %d bytes", len(dead.Key), len(dead.Value))
+	}
+	if len(dead.Headers) > 32+6 {
+		t.Errorf("%d headers", len(dead.Headers))
+	}
+	for _, h := range dead.Headers {
+		if len(h.Key) > orderclose.MaxDeadHeader || len(h.Value) > orderclose.MaxDeadHeader {
+			t.Errorf("header of %d and %d bytes", len(h.Key), len(h.Value))
+		}
+	}
+	if detail, _ := dead.Header("detail"); !utf8.ValidString(detail) || len(detail) < orderclose.MaxDeadHeader-3 {
+		t.Errorf("detail has %d bytes, and ends %q", len(detail), detail[len(detail)-3:])
+	}
+	if size := dead.Size(); size > 256<<10 {
+		t.Errorf("a dead letter of %d bytes: a broker's limit is 1 MB by default", size)
+	}
+}
+
+func TestDeadLetter_TakesAnythingAndLeavesItsSourceAlone(t *testing.T) {
+	orderclose.DeadLetter(orderclose.Message{}, "", "", "")
+	m := whole(t)
+	before := fmt.Sprintf("%q", m.Headers)
+	orderclose.DeadLetter(m, "relay", "x", "y")
+	if after := fmt.Sprintf("%q", m.Headers); after != before {
+		t.Errorf("the headers of the record were %s and are %s", before, after)
+	}
+}
+
+// A dead letter that is sent again and dies again says how it died last.
+func TestDeadLetter_OfADeadLetterSaysTheLastCause(t *testing.T) {
+	m := orderclose.DeadLetter(whole(t), "relay", "first", "one")
+	m.Topic, m.Offset = "order-close", 5
+	m = orderclose.DeadLetter(m, "closer", "second", "two")
+	for name, want := range map[string]string{"cause": "second", "detail": "two", "stage": "closer", "source-topic": "order-close", "source-offset": "5"} {
+		if got, _ := m.Header(name); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+}

@@ -1,0 +1,163 @@
+// Package delayrelay moves records out of the delay topics when their time has
+// come: to the close topic if they are due, to another delay topic if they are
+// not yet.
+//
+// A Relay is a member of one consumer group per bucket. For each partition that
+// it is given, one loop (partition.go) reads as far ahead as records may be due
+// soon, keeps what it read in a heap by release time (window.go), pauses until
+// the head is due, appends it to where it goes (decide.go), waits for the ack,
+// and only then lets its offset be committed. While it pauses it does not
+// fetch; heartbeats go on by themselves, so a wait of hours costs nothing.
+//
+// A record is forwarded at least once. It is never forwarded early, by the clock
+// in Options.Now.
+package delayrelay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"orderclose"
+)
+
+// Stage is the name of this stage in dead letters.
+const Stage = "relay"
+
+// DefaultWindowBytes bounds the look-ahead of one partition.
+const DefaultWindowBytes = 16 << 20
+
+// Log is what a Relay needs of Kafka; internal/kafka's Cluster is one.
+type Log interface {
+	// Consume serves the partitions of a topic that the group gives to this
+	// process until ctx ends.
+	Consume(ctx context.Context, group, topic string, serve func(context.Context, orderclose.Claim)) error
+	// Fetch reads a partition from an offset on, waiting a little for a record.
+	Fetch(ctx context.Context, topic string, partition int, offset int64) (orderclose.Fetched, error)
+	// Place returns the partition of the topic for each message.
+	Place(ctx context.Context, topic string, messages []orderclose.Message) ([]int, error)
+	// Append writes messages to a partition, waits for all in-sync replicas, and
+	// returns the broker's append time, if it is known.
+	Append(ctx context.Context, topic string, partition int, messages []orderclose.Message) (time.Time, error)
+}
+
+// Metrics takes what there is to count; internal/obs has one for Prometheus. Its
+// methods are called from many goroutines and must not block.
+type Metrics interface {
+	// Head says when the record of a partition that leaves next is to leave. The
+	// zero time: none waits that was read. It tells by how much the head is overdue
+	// even if the loop hangs.
+	Head(topic string, partition int, release time.Time)
+	// Revoked says that a partition is no longer ours to tell about.
+	Revoked(topic string, partition int)
+	// Window says how many records, and bytes, of a partition wait in memory.
+	Window(topic string, partition, records, bytes int)
+	// WindowFull counts the times that a look-ahead had to stop at its bound.
+	WindowFull(topic string)
+	// Forwarded counts one record appended to the close topic, so late.
+	Forwarded(topic string, lateness time.Duration)
+	// Early counts records that the broker took before they were due, by its clock.
+	Early(topic string)
+	// Hopped counts one record appended to the delay topic to.
+	Hopped(from, to string)
+	// DeadLettered counts one record given up.
+	DeadLettered(stage, cause string)
+	// Lost counts offsets that the log no longer had when they were asked for.
+	Lost(topic string, partition int, records int64)
+	// Drifted counts batches that their producer stamped, not the broker.
+	Drifted(topic string, batches int)
+}
+
+// Options for a Relay. Log, Buckets, Group, CloseTopic and DeadLetterTopic must
+// be set.
+type Options struct {
+	Log             Log
+	Buckets         orderclose.Buckets // all of them: hops go from any to any
+	Group           func(orderclose.Bucket) string
+	CloseTopic      string
+	DeadLetterTopic string
+	// MaxDelay is how far ahead of its append a due time may lie before the record
+	// is given up as nonsense. Default orderclose.DefaultMaxDelay.
+	MaxDelay time.Duration
+	// WindowBytes bounds the look-ahead of each partition, in bytes of memory.
+	// Default DefaultWindowBytes.
+	WindowBytes int
+	Now         func() time.Time // the clock that decides; default time.Now
+	Logger      *slog.Logger     // default: discard
+	Metrics     Metrics          // default: none
+}
+
+// Relay moves records on. Make it with New.
+type Relay struct {
+	o Options
+}
+
+// New returns a Relay, or says what is missing in the options.
+func New(o Options) (*Relay, error) {
+	switch {
+	case o.Log == nil, o.Group == nil, o.CloseTopic == "", o.DeadLetterTopic == "":
+		return nil, errors.New("delayrelay: Options need Log, Group, CloseTopic and DeadLetterTopic")
+	case len(o.Buckets) == 0:
+		return nil, errors.New("delayrelay: Options need at least one bucket")
+	}
+	for i := 1; i < len(o.Buckets); i++ {
+		if o.Buckets[i-1].Length >= o.Buckets[i].Length {
+			return nil, fmt.Errorf("delayrelay: buckets must be sorted, shortest first: %v", o.Buckets)
+		}
+	}
+	if o.MaxDelay == 0 {
+		o.MaxDelay = orderclose.DefaultMaxDelay
+	}
+	if o.WindowBytes == 0 {
+		o.WindowBytes = DefaultWindowBytes
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Metrics == nil {
+		o.Metrics = noMetrics{}
+	}
+	return &Relay{o}, nil
+}
+
+// Run relays until ctx ends. Before it returns, what it had begun to append is
+// acked or given up within 2 s, what was acked is committed, and the groups are
+// left. It returns an error only if it could not begin.
+func (r *Relay) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var groups sync.WaitGroup
+	errs := make([]error, len(r.o.Buckets))
+	for i, b := range r.o.Buckets {
+		groups.Go(func() {
+			errs[i] = r.o.Log.Consume(ctx, r.o.Group(b), b.Topic, func(ctx context.Context, claim orderclose.Claim) {
+				newLoop(ctx, &r.o, b, claim).run()
+			})
+			if errs[i] != nil {
+				cancel()
+			}
+		})
+	}
+	groups.Wait()
+	return errors.Join(errs...)
+}
+
+// noMetrics counts nothing.
+type noMetrics struct{}
+
+func (noMetrics) Head(string, int, time.Time)     {}
+func (noMetrics) Revoked(string, int)             {}
+func (noMetrics) Window(string, int, int, int)    {}
+func (noMetrics) WindowFull(string)               {}
+func (noMetrics) Forwarded(string, time.Duration) {}
+func (noMetrics) Early(string)                    {}
+func (noMetrics) Hopped(string, string)           {}
+func (noMetrics) DeadLettered(string, string)     {}
+func (noMetrics) Lost(string, int, int64)         {}
+func (noMetrics) Drifted(string, int)             {}

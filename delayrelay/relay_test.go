@@ -1,0 +1,233 @@
+package delayrelay
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"orderclose"
+)
+
+// fakeLog is one partition of each topic, in memory.
+type fakeLog struct {
+	fail func(topic string) error // an append's answer; nil is an ack
+
+	mu     sync.Mutex
+	topics map[string][]orderclose.Message
+	begin  map[string]int64 // offset of the first message
+	done   []int64          // what was reported done, in order
+	resume int64            // where the claim begins
+}
+
+func (f *fakeLog) put(topic string, m orderclose.Message) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.topics == nil {
+		f.topics, f.begin = map[string][]orderclose.Message{}, map[string]int64{}
+	}
+	m.Topic, m.Offset, m.Appended = topic, f.begin[topic]+int64(len(f.topics[topic])), time.Now()
+	f.topics[topic] = append(f.topics[topic], m)
+}
+
+func (f *fakeLog) keys(topic string) (keys []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, m := range f.topics[topic] {
+		keys = append(keys, string(m.Key))
+	}
+	return keys
+}
+
+func (f *fakeLog) Consume(ctx context.Context, _, topic string, serve func(context.Context, orderclose.Claim)) error {
+	if topic == testBuckets[0].Topic {
+		serve(ctx, orderclose.Claim{Topic: topic, Offset: f.resume, Done: func(offset int64) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.done = append(f.done, offset)
+		}})
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func (f *fakeLog) Fetch(ctx context.Context, topic string, _ int, offset int64) (orderclose.Fetched, error) {
+	for range 20 {
+		f.mu.Lock()
+		all, begin := f.topics[topic], f.begin[topic]
+		f.mu.Unlock()
+		if offset < begin {
+			return orderclose.Fetched{Next: begin, Lost: &orderclose.Range{First: offset, Last: begin - 1, Err: errors.New("gone")}}, nil
+		}
+		if end := begin + int64(len(all)); offset < end {
+			return orderclose.Fetched{Messages: all[offset-begin:], Next: end}, nil
+		}
+		select {
+		case <-ctx.Done():
+			return orderclose.Fetched{}, ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return orderclose.Fetched{Next: offset}, nil
+}
+
+func (f *fakeLog) Place(_ context.Context, _ string, messages []orderclose.Message) ([]int, error) {
+	return make([]int, len(messages)), nil
+}
+
+func (f *fakeLog) Append(_ context.Context, topic string, _ int, messages []orderclose.Message) (time.Time, error) {
+	if f.fail != nil {
+		if err := f.fail(topic); err != nil {
+			return time.Time{}, err
+		}
+	}
+	for _, m := range messages {
+		f.put(topic, m)
+	}
+	return time.Now(), nil
+}
+
+func (f *fakeLog) lastDone() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.done) == 0 {
+		return -1
+	}
+	return f.done[len(f.done)-1]
+}
+
+// record is a message that is due after the delay, as the wire format has it.
+func record(key string, delay time.Duration) orderclose.Message {
+	return orderclose.Message{Key: []byte(key), Headers: []orderclose.Header{
+		{Key: orderclose.HeaderDue, Value: []byte(strconv.FormatInt(orderclose.CeilMilli(time.Now().Add(delay)).UnixMilli(), 10))},
+		{Key: orderclose.HeaderVersion, Value: []byte(orderclose.WireVersion)},
+	}}
+}
+
+// runRelay runs a relay on the log until the test ends it.
+func runRelay(t *testing.T, log *fakeLog, change func(*Options)) (stop func()) {
+	t.Helper()
+	o := Options{
+		Log: log, Buckets: testBuckets, CloseTopic: "order-close", DeadLetterTopic: "dead",
+		Group: func(b orderclose.Bucket) string { return b.Topic },
+	}
+	if change != nil {
+		change(&o)
+	}
+	r, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- r.Run(ctx) }()
+	return func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestRelay_ALaterDueInFrontDelaysNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &fakeLog{}
+		log.put("delay_10s", record("slow", 9*time.Second))
+		log.put("delay_10s", record("quick", time.Second))
+		defer runRelay(t, log, nil)()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"quick"}, log.keys("order-close")); diff != "" {
+			t.Errorf("after 1 s (-want +got):\n%s", diff)
+		}
+		if done := log.lastDone(); done > 0 {
+			t.Errorf("%d was reported done while 0 still waits", done)
+		}
+		time.Sleep(8 * time.Second)
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"quick", "slow"}, log.keys("order-close")); diff != "" || log.lastDone() != 2 {
+			t.Errorf("after 9 s, done %d (-want +got):\n%s", log.lastDone(), diff)
+		}
+	})
+}
+
+func TestRelay_ReportsDoneOnlyAfterTheAck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		log := &fakeLog{fail: func(string) error {
+			if time.Since(begin) < 31*time.Second {
+				return errors.New("no answer")
+			}
+			return nil
+		}}
+		log.put("delay_10s", record("a", time.Second))
+		defer runRelay(t, log, nil)()
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		if done := log.lastDone(); done != -1 {
+			t.Errorf("%d was reported done and nothing was acked", done)
+		}
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"a"}, log.keys("order-close")); diff != "" || log.lastDone() != 1 {
+			t.Errorf("done %d (-want +got):\n%s", log.lastDone(), diff)
+		}
+	})
+}
+
+func TestRelay_WhatIsNotDueAtTheEndOfItsBucketHops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &fakeLog{}
+		log.put("delay_10s", record("long", 70*time.Second))
+		defer runRelay(t, log, nil)()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"long"}, log.keys("delay_1m")); diff != "" {
+			t.Errorf("in delay_1m (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestRelay_GoesOnWhereTheLogBeginsAfterALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &fakeLog{topics: map[string][]orderclose.Message{}, begin: map[string]int64{"delay_10s": 40}, resume: 7}
+		log.put("delay_10s", record("a", time.Second))
+		defer runRelay(t, log, nil)()
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"a"}, log.keys("order-close")); diff != "" || log.lastDone() != 41 {
+			t.Errorf("done %d, want 41 (-want +got):\n%s", log.lastDone(), diff)
+		}
+	})
+}
+
+func TestRelay_AFullWindowGoesOnEmitting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &fakeLog{}
+		for i := range 100 {
+			log.put("delay_10s", record(strconv.Itoa(i), time.Duration(i)*50*time.Millisecond))
+		}
+		defer runRelay(t, log, func(o *Options) { o.WindowBytes = 1 })()
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if n := len(log.keys("order-close")); n != 100 {
+			t.Errorf("%d of 100 were forwarded", n)
+		}
+	})
+}
+
+func TestNew_SaysWhatIsMissing(t *testing.T) {
+	if _, err := New(Options{}); err == nil {
+		t.Error("accepted nothing")
+	}
+	o := Options{Log: &fakeLog{}, Group: func(orderclose.Bucket) string { return "g" }, CloseTopic: "c", DeadLetterTopic: "d",
+		Buckets: orderclose.Buckets{testBuckets[1], testBuckets[0]}}
+	if _, err := New(o); err == nil {
+		t.Error("accepted buckets out of order")
+	}
+}

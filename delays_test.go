@@ -1,0 +1,74 @@
+package orderclose_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"orderclose"
+)
+
+func delays(mixed orderclose.Mixed) orderclose.Delays {
+	return orderclose.Delays{
+		Default:    15 * time.Minute,
+		ByCategory: map[string]time.Duration{"virtual": 5 * time.Minute, "physical": 30 * time.Minute, "coupon": 5 * time.Minute},
+		Mixed:      mixed,
+	}
+}
+
+func TestOf_PicksByCategoryAndMixed(t *testing.T) {
+	for _, row := range []struct {
+		name       string
+		mixed      orderclose.Mixed
+		categories []string
+		category   string
+		delay      time.Duration
+		unknown    []string
+	}{
+		{"none", orderclose.Shortest, nil, "", 15 * time.Minute, nil},
+		{"one", orderclose.Shortest, []string{"physical"}, "physical", 30 * time.Minute, nil},
+		{"one unknown", orderclose.Shortest, []string{"gift"}, "gift", 15 * time.Minute, []string{"gift"}},
+		{"the empty name is a category like others", orderclose.Shortest, []string{""}, "", 15 * time.Minute, []string{""}},
+		{"shortest", orderclose.Shortest, []string{"physical", "virtual"}, "virtual", 5 * time.Minute, nil},
+		{"shortest unless it says otherwise", "", []string{"physical", "virtual"}, "virtual", 5 * time.Minute, nil},
+		{"longest", orderclose.Longest, []string{"virtual", "physical"}, "physical", 30 * time.Minute, nil},
+		{"alike: the first", orderclose.Shortest, []string{"coupon", "virtual"}, "coupon", 5 * time.Minute, nil},
+		{"alike: the first of the longest", orderclose.Longest, []string{"virtual", "coupon"}, "virtual", 5 * time.Minute, nil},
+		{"an unknown one takes part", orderclose.Shortest, []string{"physical", "gift"}, "gift", 15 * time.Minute, []string{"gift"}},
+		{"an unknown one takes part and loses", orderclose.Longest, []string{"gift", "physical", "toy"}, "physical", 30 * time.Minute, []string{"gift", "toy"}},
+	} {
+		category, delay, unknown := delays(row.mixed).Of(row.categories...)
+		if category != row.category || delay != row.delay || !cmp.Equal(unknown, row.unknown) {
+			t.Errorf("%s: got %q, %v, unknown %q; want %q, %v, unknown %q",
+				row.name, category, delay, unknown, row.category, row.delay, row.unknown)
+		}
+	}
+}
+
+func TestOf_HasTheSameDelayInWhateverOrderTheCategoriesCome(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := delays(rapid.SampledFrom([]orderclose.Mixed{"", orderclose.Shortest, orderclose.Longest}).Draw(t, "mixed"))
+		names := rapid.SliceOfN(rapid.SampledFrom([]string{"virtual", "physical", "coupon", "gift"}), 1, 5).Draw(t, "categories")
+		deciding, want, _ := d.Of(names...)
+		if _, got, _ := d.Of(rapid.Permutation(names).Draw(t, "other order")...); got != want {
+			t.Fatalf("%q: %v in one order and %v in another", names, want, got)
+		}
+		if _, alone, _ := d.Of(deciding); alone != want {
+			t.Fatalf("%q: %q is said to decide for %v, and alone has %v", names, deciding, want, alone)
+		}
+		for _, name := range names {
+			if _, own, _ := d.Of(name); (d.Mixed == orderclose.Longest && own > want) || (d.Mixed != orderclose.Longest && own < want) {
+				t.Fatalf("%q, %q: %v was picked, %s has %v", names, d.Mixed, want, name, own)
+			}
+		}
+	})
+}
+
+func TestOf_WorksWithoutAnyCategoryConfigured(t *testing.T) {
+	category, delay, unknown := orderclose.Delays{Default: time.Minute}.Of("a", "b")
+	if category != "a" || delay != time.Minute || !cmp.Equal(unknown, []string{"a", "b"}) {
+		t.Errorf("got %q, %v, %q", category, delay, unknown)
+	}
+}

@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# Makes sure that the programs of the native servers are on this machine:
+# Debian packages by apt, Kafka's jars by Maven into the user's cache folder
+# (${XDG_CACHE_HOME:-~/.cache}/orderclose). What is there already is left as it is;
+# packages need root, or sudo that asks for no password.
+#
+# usage: install.sh kafka|mariadb|redis|gcc ...   (gcc: for go test -race)
+. "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+
+has() { command -v "$1" >/dev/null; }
+
+has_gcc() { has gcc && echo '#include <stdlib.h>' | gcc -E -x c - >/dev/null 2>&1; }
+
+# missing_packages NAME... prints the Debian packages that NAMEs still need.
+missing_packages() {
+  local name
+  for name in "$@"; do
+    case $name in
+    kafka)
+      has java || echo default-jre-headless
+      has_jars || has mvn || echo maven
+      ;;
+    mariadb)
+      has mariadbd || echo mariadb-server-core
+      has my_print_defaults || echo mariadb-client-core # mariadb-install-db calls it
+      ;;
+    redis) has redis-server || echo redis-server ;;
+    gcc) has_gcc || printf '%s\n' gcc libc6-dev ;;
+    *) die "do not know '$name': kafka, mariadb, redis or gcc" ;;
+    esac
+  done
+}
+
+# as_root COMMAND... runs COMMAND as root, by sudo where that asks for no password.
+as_root() {
+  if ((EUID == 0)); then "$@"; else sudo -n "$@"; fi
+}
+
+policy=/usr/sbin/policy-rc.d
+policy_mark='orderclose: no service is started while packages are installed'
+
+# hold_services keeps packages from starting their services. A policy that was
+# there before is set aside; one of ours that a killed run has left is not.
+hold_services() {
+  if [[ -e $policy ]] && ! grep -q "$policy_mark" "$policy"; then
+    as_root mv "$policy" "$policy.before-orderclose"
+  fi
+  printf '#!/bin/sh\n# %s\nexit 101\n' "$policy_mark" | as_root tee "$policy" >/dev/null
+  as_root chmod 755 "$policy"
+}
+
+release_services() {
+  as_root rm -f "$policy"
+  if [[ -e $policy.before-orderclose ]]; then
+    as_root mv "$policy.before-orderclose" "$policy"
+  fi
+}
+
+install_packages() {
+  local by_hand="please install: $* (and call this again)"
+  has apt-get || die "no apt-get here; $by_hand"
+  ((EUID == 0)) || sudo -n true 2>/dev/null || die "neither root nor sudo without a password; $by_hand"
+
+  note "installing $*"
+  trap release_services EXIT
+  hold_services
+  local apt=(as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300)
+  "${apt[@]}" update >&2
+  "${apt[@]}" install -y --no-install-recommends "$@" >&2
+  release_services
+  trap - EXIT
+  # Nor shall it start at the next boot.
+  if [[ " $* " == *' redis-server '* ]] && has systemctl; then
+    as_root systemctl disable redis-server >&2 || true
+  fi
+}
+
+# The folder gets its name when it is complete, so a folder of that name is.
+has_jars() { [[ -d $(kafka_home)/libs ]]; }
+
+install_jars() {
+  local home part
+  home=$(kafka_home)
+  part=$home.part # ours alone, and an earlier one of a killed run, as we hold the lock
+  rm -rf -- "$part"
+  mkdir "$part"
+  note "fetching Kafka's jars into $home"
+  cp "$here/kafka-pom.xml" "$part/pom.xml"
+  mvn -q -B -C -f "$part/pom.xml" dependency:copy-dependencies "-DoutputDirectory=$part/libs" >&2 ||
+    die "Maven could not fetch Kafka's jars"
+  rm "$part/pom.xml"
+  mv -T "$part" "$home"
+}
+
+trap 'exit 1' INT TERM HUP # so that the EXIT traps run
+mkdir -p "$(dirname "$(kafka_home)")"
+exec 9>"$(dirname "$(kafka_home)")/install.lock"
+flock 9 # two at once: the second finds everything done
+
+packages=$(missing_packages "$@")
+if [[ $packages ]]; then
+  # shellcheck disable=SC2086 # one word each
+  install_packages $packages
+fi
+if [[ " $* " == *' kafka '* ]] && ! has_jars; then
+  install_jars
+fi

@@ -1,0 +1,143 @@
+# shellcheck shell=bash
+# What the scripts of this folder share; sourced, never run.
+#
+# A server lives in a folder DIR of its own: DIR/port, DIR/log, DIR/data, and
+# DIR/pid or DIR/container. Everything listens on 127.0.0.1 only.
+set -euo pipefail
+
+# mariadbd is in sbin, which is not in everybody's PATH.
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+
+note() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
+die() { note "$@"; exit 1; }
+
+# kafka_home prints where install.sh puts Kafka's jars.
+kafka_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/kafka-4.1.0"; }
+
+# default_dir prints where up.sh and down.sh work unless told otherwise.
+default_dir() { echo "${TMPDIR:-/tmp}/orderclose-up-$(id -u)"; }
+
+# own_dir DIR makes DIR, for this user only, and prints its path without symbolic links.
+own_dir() { (umask 077 && mkdir -p -- "$1" && cd -- "$1" && pwd -P); }
+
+# lock_dir DIR makes DIR and holds it against other scripts until this one and
+# all it runs have ended. A down.sh may remove DIR while we wait for it; then
+# what we hold is not what the path names any more, and we begin again.
+lock_dir() {
+  while :; do
+    own_dir "$1" >/dev/null
+    exec 9<"$1"
+    flock 9
+    if [[ $1 -ef /dev/fd/9 ]]; then return; fi
+  done
+}
+
+answers() { (exec 4<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+
+# free_port prints a port on which nobody listens, below those from which the
+# kernel takes the local ends of connections (32768 and up).
+free_port() {
+  local port
+  for _ in {1..100}; do
+    port=$((10240 + SRANDOM % 22000))
+    if ! answers "$port"; then
+      echo "$port"
+      return
+    fi
+  done
+  die "no free port found between 10240 and 32240"
+}
+
+# choose_servers settles ORDERCLOSE_SERVERS: native or containers. Unless it is
+# set already, a container engine that works is preferred.
+choose_servers() {
+  case ${ORDERCLOSE_SERVERS:-} in
+  native | containers) ;;
+  '') if container_engine >/dev/null; then ORDERCLOSE_SERVERS=containers; else ORDERCLOSE_SERVERS=native; fi ;;
+  *) die "ORDERCLOSE_SERVERS is '$ORDERCLOSE_SERVERS': native or containers" ;;
+  esac
+  export ORDERCLOSE_SERVERS
+}
+
+# control start DIR PORT [...] | stop DIR is the command line of kafka.sh,
+# mariadb.sh and redis.sh. They define start_native and start_container, which
+# are given DIR PORT [...].
+control() {
+  local dir
+  if [[ ${1:-} == stop && $# == 2 ]]; then
+    stop_server "$2"
+  elif [[ ${1:-} == start && $# -ge 3 ]]; then
+    dir=$(own_dir "$2")
+    if running "$dir"; then die "a server runs in $dir already"; fi
+    stop_server "$dir" # what a crash has left of it
+    choose_servers
+    echo "$3" >"$dir/port"
+    "start_${ORDERCLOSE_SERVERS%s}" "$dir" "${@:3}"
+  else
+    die "usage: ${0##*/} start DIR PORT [...] | stop DIR"
+  fi
+}
+
+# launch DIR PORT READY COMMAND... starts COMMAND with DIR as its working folder
+# and returns when its log contains READY and PORT answers. It gets a session of
+# its own: Ctrl-C reaches the script that stops it in order, not the server.
+# The process writes its pid itself, before it turns into the server, so
+# whatever becomes of this script, a running server can be found.
+launch() {
+  local dir=$1 port=$2 ready=$3 limit=$((SECONDS + 60))
+  shift 3
+  cd -- "$dir"
+  # Closed for the server: 3, up.sh's real stdout, which its caller reads to the end; 9, a lock.
+  # shellcheck disable=SC2016 # expanded by the inner shell
+  setsid bash -c 'echo $$ >pid; exec "$@"' server "$@" </dev/null >log 2>&1 3>&- 9>&- &
+  trap 'kill $! || true; stop_server "$dir"; exit 1' INT TERM HUP
+  while ((SECONDS < limit)) && kill -0 $! 2>/dev/null; do
+    if grep -qs -- "$ready" log && answers "$port"; then
+      trap - INT TERM HUP
+      return
+    fi
+    sleep 0.1
+  done
+  note "no server on port $port; errors in $dir/log, and its end:"
+  { grep -iE 'error|exception|fatal' log | head -n 10 || true; tail -n 15 log; } >&2
+  stop_server "$dir"
+  exit 1
+}
+
+# server_pid DIR prints the pid of the server that runs in DIR (a path without
+# symbolic links), or fails. A pid file may outlive its server, and its number
+# may be somebody else's by now; so the process must also have its working
+# folder in DIR.
+server_pid() {
+  local pid cwd
+  pid=$(cat -- "$1/pid" 2>/dev/null) || return 1
+  cwd=$(readlink "/proc/$pid/cwd") || return 1
+  [[ $cwd/ == "$1"/* || $cwd == "$1 (deleted)" ]] && echo "$pid"
+}
+
+# running DIR tells whether the server of DIR is alive.
+running() {
+  if [[ -e $1/container ]]; then container_running "$1"; else server_pid "$1" >/dev/null; fi
+}
+
+# stop_server DIR stops the server of DIR, if there is one: SIGTERM, at most 15 s, then SIGKILL.
+stop_server() {
+  local dir pid signal i
+  if [[ -e $1/container ]]; then
+    container_stop "$1"
+    return
+  fi
+  dir=$(cd -- "$1" 2>/dev/null && pwd -P) || return 0
+  for signal in TERM KILL; do
+    for ((i = 0; i < 150; i++)); do
+      if ! pid=$(server_pid "$dir"); then break 2; fi
+      if ((i == 0)); then kill -s $signal "$pid" 2>/dev/null || true; fi
+      sleep 0.1
+    done
+  done
+  rm -f -- "$dir/pid"
+}
+
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd -P)
+# shellcheck source=deploy/native/containers.sh
+. "$here/containers.sh"

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Runs every test, those with real servers included: starts the servers that the
+# environment does not name (up.sh) in a temporary folder, runs go test, and
+# stops them again whatever happens. Two at once do not disturb one another.
+#
+# usage: test.sh [go test argument ...]
+#   RACE=0           without the race detector
+#   REQUIRE_REAL=1   tests fail, not skip, if a server is missing
+. "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+cd "$here/../.."
+
+race=()
+if [[ ${RACE:-1} != 0 ]]; then race=(-race); fi
+tests=
+
+# finish ends the tests if they are still running, and every server, also those
+# that a test has started and left.
+# shellcheck disable=SC2317 # called by trap
+finish() {
+  trap '' INT TERM HUP
+  if [[ $tests ]] && kill -TERM -- "-$tests" 2>/dev/null; then wait "$tests" || true; fi
+  "$here/down.sh" "$dir"
+}
+
+dir=$(own_dir "$(mktemp -d "${TMPDIR:-/tmp}/orderclose-test.XXXXXX")")
+touch "$dir/.orderclose"
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+choose_servers
+if [[ $ORDERCLOSE_SERVERS == native ]]; then "$here/install.sh" mariadb; fi # tests start one in other time zones
+if [[ ${race[*]} ]]; then "$here/install.sh" gcc; fi
+lines=$("$here/up.sh" "$dir/servers")
+eval "$lines"
+
+# Below DIR, so that finish finds what a killed test leaves.
+mkdir "$dir/tmp"
+export TMPDIR=$dir/tmp
+
+set -m # a process group of its own, so that finish reaches all of it
+go test "${race[@]}" -count=1 -timeout 14m ./... "$@" </dev/null &
+tests=$!
+set +m
+code=0
+wait "$tests" || code=$?
+tests=
+exit "$code"

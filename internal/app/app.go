@@ -1,0 +1,229 @@
+// Package app builds the parts from configuration, runs them and stops them. It
+// is the only package that sees them all.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"orderclose/closer"
+	"orderclose/compensator"
+	"orderclose/delayrelay"
+	"orderclose/internal/config"
+	"orderclose/internal/kafka"
+	"orderclose/internal/obs"
+	"orderclose/internal/store"
+)
+
+// Role is a part that a process can play.
+type Role string
+
+// The roles. Any number of processes may play each.
+const (
+	Relay       Role = "relay"
+	Closer      Role = "closer"
+	Compensator Role = "compensator"
+)
+
+// AllRoles is every role, in the order of an order's way.
+func AllRoles() []Role { return []Role{Relay, Closer, Compensator} }
+
+// Options for an App. Config must be set, and what the roles that it will run
+// need: Kafka for relay and closer, Store for closer and compensator.
+type Options struct {
+	Config   *config.Config
+	Kafka    *kafka.Cluster
+	Store    *store.Store
+	Redis    redis.UniversalClient // nil: sweeps without a lock
+	Registry *prometheus.Registry  // default: a new one
+	Now      func() time.Time      // the clock of the parts; default time.Now
+	Logger   *slog.Logger          // default: discard
+}
+
+// App runs roles. Make it with New.
+type App struct {
+	o       Options
+	metrics *obs.Metrics
+	ready   obs.Readiness
+}
+
+// New returns an App.
+func New(o Options) (*App, error) {
+	if o.Config == nil {
+		return nil, errors.New("app: Options need a Config")
+	}
+	if o.Registry == nil {
+		o.Registry = prometheus.NewRegistry()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &App{o: o, metrics: obs.NewMetrics(o.Registry, o.Now)}, nil
+}
+
+// Handler serves metrics, health and, if profiles is set, profiles.
+func (a *App) Handler(profiles bool) http.Handler {
+	return obs.Handler(a.o.Registry, &a.ready, profiles)
+}
+
+// Ready lists what the app still waits for; it is ready when that is nothing.
+func (a *App) Ready() []string { return a.ready.Waiting() }
+
+// Run plays the roles until ctx ends, and returns when all they started has
+// stopped. Each role waits until its servers are there. An error of one stops
+// the others.
+func (a *App) Run(ctx context.Context, roles ...Role) error {
+	parts := make([]part, len(roles))
+	for i, role := range roles {
+		p, err := a.build(role)
+		if err != nil {
+			return fmt.Errorf("%s: %w", role, err)
+		}
+		parts[i] = p
+	}
+	for _, need := range needs(parts) {
+		a.ready.Wait(need.name, "not asked yet")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var running sync.WaitGroup
+	errs := make([]error, len(parts))
+	for i, p := range parts {
+		running.Go(func() {
+			if errs[i] = a.play(ctx, p); errs[i] != nil {
+				cancel()
+			}
+		})
+	}
+	running.Wait()
+	return errors.Join(errs...)
+}
+
+// part is a role that was built: what it needs, and its life.
+type part struct {
+	role  Role
+	needs []need
+	run   func(ctx context.Context) error
+}
+
+func (a *App) play(ctx context.Context, p part) error {
+	for _, n := range p.needs {
+		if !a.await(ctx, n) {
+			return nil
+		}
+	}
+	a.o.Logger.Info("started", "role", p.role)
+	defer a.o.Logger.Info("stopped", "role", p.role)
+	return p.run(ctx)
+}
+
+// needs lists what parts need, each once.
+func needs(parts []part) []need {
+	var all []need
+	for _, p := range parts {
+		for _, n := range p.needs {
+			if !slices.ContainsFunc(all, func(o need) bool { return o.name == n.name }) {
+				all = append(all, n)
+			}
+		}
+	}
+	return all
+}
+
+func (a *App) build(role Role) (part, error) {
+	switch role {
+	case Relay:
+		return a.buildRelay()
+	case Closer:
+		return a.buildCloser()
+	case Compensator:
+		return a.buildCompensator()
+	}
+	return part{}, fmt.Errorf("there is no such role; there are %v", AllRoles())
+}
+
+func (a *App) buildRelay() (part, error) {
+	if a.o.Kafka == nil {
+		return part{}, fmt.Errorf("set %s", config.EnvBrokers)
+	}
+	c := a.o.Config
+	r, err := delayrelay.New(delayrelay.Options{
+		Log:             a.o.Kafka,
+		Buckets:         c.Buckets,
+		Group:           c.RelayGroup,
+		CloseTopic:      c.Topics.Close,
+		DeadLetterTopic: c.Topics.DeadLetter,
+		MaxDelay:        c.MaxDelay,
+		Now:             a.o.Now,
+		Logger:          a.o.Logger.With("stage", delayrelay.Stage),
+		Metrics:         a.metrics,
+	})
+	if err != nil {
+		return part{}, err
+	}
+	return part{Relay, []need{a.needKafka()}, r.Run}, nil
+}
+
+func (a *App) buildCloser() (part, error) {
+	if a.o.Kafka == nil || a.o.Store == nil {
+		return part{}, fmt.Errorf("set %s and %s", config.EnvBrokers, config.EnvDSN)
+	}
+	c := a.o.Config
+	cl, err := closer.New(closer.Options{
+		Log:             a.o.Kafka,
+		Store:           a.o.Store,
+		Buckets:         c.Buckets,
+		Group:           c.CloserGroup(),
+		CloseTopic:      c.Topics.Close,
+		DeadLetterTopic: c.Topics.DeadLetter,
+		Batch:           c.Closer.Batch,
+		Now:             a.o.Now,
+		Logger:          a.o.Logger.With("stage", closer.Stage),
+		Metrics:         a.metrics,
+	})
+	if err != nil {
+		return part{}, err
+	}
+	return part{Closer, []need{a.needKafka(), a.needDatabase()}, cl.Run}, nil
+}
+
+func (a *App) buildCompensator() (part, error) {
+	c, err := a.Compensator()
+	if err != nil {
+		return part{}, err
+	}
+	return part{Compensator, []need{a.needDatabase()}, c.Run}, nil
+}
+
+// Compensator returns a compensator as it is configured, for a sweep on demand.
+func (a *App) Compensator() (*compensator.Compensator, error) {
+	if a.o.Store == nil {
+		return nil, fmt.Errorf("set %s", config.EnvDSN)
+	}
+	c := a.o.Config.Compensator
+	o := compensator.Options{
+		Store:    a.o.Store,
+		Period:   c.Period,
+		Grace:    c.Grace,
+		PageSize: c.PageSize,
+		Logger:   a.o.Logger.With("stage", "compensator"),
+		Metrics:  a.metrics,
+	}
+	if a.o.Redis != nil {
+		lock, err := compensator.NewLock(compensator.LockOptions{Client: a.o.Redis, Key: c.Lock.Key, Expiry: c.Lock.Expiry, Extend: c.Lock.Extend})
+		if err != nil {
+			return nil, err
+		}
+		o.Lock = lock
+	}
+	return compensator.New(o)
+}

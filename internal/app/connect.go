@@ -1,0 +1,85 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"orderclose/internal/config"
+	"orderclose/internal/kafka"
+	"orderclose/internal/store"
+)
+
+// Connections are clients of the servers that the environment names. What it
+// does not name is nil.
+type Connections struct {
+	Kafka *kafka.Cluster
+	Store *store.Store
+	Redis redis.UniversalClient
+}
+
+// Connect makes clients. It does not wait for the servers to be there.
+func Connect(s config.Servers, logger *slog.Logger) (Connections, error) {
+	var c Connections
+	var err error
+	if len(s.Brokers) > 0 {
+		if c.Kafka, err = kafka.New(kafka.Options{Brokers: s.Brokers, Logger: logger}); err != nil {
+			return c, err
+		}
+	}
+	if s.DSN != "" {
+		if c.Store, err = store.Open(store.Options{DSN: s.DSN}); err != nil {
+			c.Close()
+			return c, err
+		}
+	}
+	if s.RedisURL != "" {
+		o, err := redis.ParseURL(s.RedisURL)
+		if err != nil {
+			c.Close()
+			return c, fmt.Errorf("%s cannot be read: want redis://[user:password@]host:port/db", config.EnvRedis)
+		}
+		// The lock is asked for once an hour: no answer within seconds is an answer.
+		o.DialTimeout, o.MaxRetries = 2*time.Second, 1
+		c.Redis = redis.NewClient(o)
+	}
+	return c, nil
+}
+
+// Close closes the clients.
+func (c Connections) Close() {
+	if c.Kafka != nil {
+		c.Kafka.Close()
+	}
+	if c.Store != nil {
+		c.Store.Close()
+	}
+	if c.Redis != nil {
+		c.Redis.Close()
+	}
+}
+
+// Serve serves HTTP on the address until ctx ends.
+func Serve(ctx context.Context, listen string, handler http.Handler) error {
+	listener, err := net.Listen("tcp", listen)
+	if err != nil {
+		return fmt.Errorf("%s: set %s to another host:port: %w", listen, config.EnvListen, err)
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
+	stop := context.AfterFunc(ctx, func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		server.Shutdown(ctx)
+	})
+	defer stop()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("%s: %w", listen, err)
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+// Package bubble is the world in one process: Kafka, Redis and the database,
+// embedded, reached by the real clients. Tests run it inside a testing/synctest
+// bubble, where half an hour of pipeline passes in a moment; the demo runs it on
+// a desk without servers, in real time.
+package bubble
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"orderclose/internal/app"
+	"orderclose/internal/kafka"
+	"orderclose/internal/store"
+	"orderclose/internal/store/sqlite"
+)
+
+// port is where the broker listens on the virtual network; any will do.
+const port = 9092
+
+// World is a broker, a Redis and a database in this process. Nothing of it
+// listens on a real port. Close it after the clients that were made from it.
+type World struct {
+	Broker *kfake.Cluster
+	Redis  *miniredis.Miniredis
+	Store  *store.Store // migrated; shared by everybody
+	net    *kfake.VirtualNetwork
+	logger *slog.Logger
+}
+
+// Options for a World.
+type Options struct {
+	// InBubble must be set inside a synctest bubble, and only there: it makes the
+	// broker set append times itself.
+	InBubble bool
+	Now      func() time.Time // the clock of the database; default time.Now
+	Logger   *slog.Logger     // default: discard
+}
+
+// New starts a World.
+func New(o Options) (*World, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	w := &World{net: &kfake.VirtualNetwork{}, logger: o.Logger}
+	var err error
+	w.Broker, err = kfake.NewCluster(
+		kfake.ListenFn(w.net.Listen), kfake.Ports(port),
+		kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("embedded Kafka: %w", err)
+	}
+	if o.InBubble {
+		stampByBroker(w.Broker)
+	}
+	w.Redis = miniredis.NewMiniRedis()
+	w.Redis.ClockTTL(true)
+	if w.Store, err = sqlite.Open(sqlite.Memory, o.Now); err == nil {
+		err = w.Store.Migrate(context.Background())
+	}
+	if err != nil {
+		w.Redis.Close()
+		w.Broker.Close()
+		return nil, fmt.Errorf("embedded database: %w", err)
+	}
+	return w, nil
+}
+
+// Close stops everything.
+func (w *World) Close() {
+	w.Store.Close()
+	w.Redis.Close()
+	w.Broker.Close()
+}
+
+// Brokers are the addresses of the broker, on the virtual network.
+func (w *World) Brokers() []string { return w.Broker.ListenAddrs() }
+
+// Dial opens a connection to the broker.
+func (w *World) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return w.net.DialContext(ctx, network, address)
+}
+
+// Kafka returns a client of its own of the broker.
+func (w *World) Kafka(clientID string) (*kafka.Cluster, error) {
+	return kafka.New(kafka.Options{Brokers: w.Brokers(), ClientID: clientID, Dial: w.Dial, Logger: w.logger})
+}
+
+// Connect returns clients as a process of its own would have them. The store is
+// shared: Disconnect rather than Connections.Close.
+func (w *World) Connect(clientID string) (app.Connections, error) {
+	k, err := w.Kafka(clientID)
+	if err != nil {
+		return app.Connections{}, err
+	}
+	return app.Connections{Kafka: k, Store: w.Store, Redis: w.redisClient()}, nil
+}
+
+// Disconnect closes what Connect made.
+func Disconnect(c app.Connections) {
+	c.Kafka.Close()
+	c.Redis.Close()
+}
+
+func (w *World) redisClient() redis.UniversalClient {
+	return redis.NewClient(&redis.Options{
+		Addr:       "127.0.0.1:6379", // never dialled; a name would be looked up
+		MaxRetries: 1,
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			return w.Redis.Dial()
+		},
+	})
+}
+
+// stampByBroker makes the broker set append times itself, as a real one does for
+// topics with message.timestamp.type=LogAppendTime. kfake does it only where the
+// client asks for it by the batch's attribute, which a real broker refuses, and
+// leaves the checksum as it was: so this works only where no time passes between
+// producing and appending, which is in a bubble.
+func stampByBroker(c *kfake.Cluster) {
+	const (
+		atCRC            = 17
+		atAttributes     = 21
+		headerSize       = 61
+		logAppendTimeBit = 0x08
+	)
+	c.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		for _, t := range req.(*kmsg.ProduceRequest).Topics {
+			for _, p := range t.Partitions {
+				if b := p.Records; len(b) >= headerSize {
+					b[atAttributes+1] |= logAppendTimeBit
+					binary.BigEndian.PutUint32(b[atCRC:], crc32.Checksum(b[atAttributes:], crc32.MakeTable(crc32.Castagnoli)))
+				}
+			}
+		}
+		return nil, nil, false
+	})
+}

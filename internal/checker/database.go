@@ -1,0 +1,153 @@
+package checker
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+)
+
+// Values of orders.status.
+const (
+	unpaid = iota
+	paid
+	closed
+	cancelled
+)
+
+// tables is what the database says.
+type tables struct {
+	orders   map[string]order
+	items    map[string]map[string]int64 // by order and SKU, lines summed
+	receipts map[string]receipt
+	ledger   map[string]map[entry]int64 // by order
+	stock    map[string]stock
+}
+
+type order struct {
+	status   int
+	due      time.Time
+	wasPaid  bool
+	closedAt time.Time
+}
+
+type receipt struct {
+	due, closedAt time.Time
+	path          string
+	lateness      time.Duration
+}
+
+type entry struct{ sku, kind string }
+
+type stock struct{ available, reserved int64 }
+
+func readDatabase(ctx context.Context, db *sql.DB) (*tables, error) {
+	t := &tables{
+		orders: map[string]order{}, items: map[string]map[string]int64{}, receipts: map[string]receipt{},
+		ledger: map[string]map[entry]int64{}, stock: map[string]stock{},
+	}
+	read := func(query string, row func(scan func(...any) error) error) error {
+		rows, err := db.QueryContext(ctx, query)
+		if err != nil {
+			return fmt.Errorf("%s: %w", query, err)
+		}
+		defer rows.Close()
+		for rows.Next() {
+			if err := row(rows.Scan); err != nil {
+				return fmt.Errorf("%s: %w", query, err)
+			}
+		}
+		return rows.Err()
+	}
+	for _, step := range []func(func(string, func(func(...any) error) error) error) error{
+		t.readOrders, t.readItems, t.readReceipts, t.readLedger, t.readStock,
+	} {
+		if err := step(read); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+type reader = func(query string, row func(scan func(...any) error) error) error
+
+func (t *tables) readOrders(read reader) error {
+	return read("SELECT id, status, expire_at, paid_at, closed_at FROM orders", func(scan func(...any) error) error {
+		var id string
+		var o order
+		var due, paidAt, closedAt moment
+		err := scan(&id, &o.status, &due, &paidAt, &closedAt)
+		o.due, o.wasPaid, o.closedAt = due.t, !paidAt.t.IsZero(), closedAt.t
+		t.orders[id] = o
+		return err
+	})
+}
+
+func (t *tables) readItems(read reader) error {
+	return read("SELECT order_id, sku_id, quantity FROM order_items", func(scan func(...any) error) error {
+		var id, sku string
+		var quantity int64
+		err := scan(&id, &sku, &quantity)
+		if t.items[id] == nil {
+			t.items[id] = map[string]int64{}
+		}
+		t.items[id][sku] += quantity
+		return err
+	})
+}
+
+func (t *tables) readReceipts(read reader) error {
+	return read("SELECT order_id, due, closed_at, path, lateness_ms FROM receipts", func(scan func(...any) error) error {
+		var id string
+		var r receipt
+		var due, closedAt moment
+		var ms int64
+		err := scan(&id, &due, &closedAt, &r.path, &ms)
+		r.due, r.closedAt, r.lateness = due.t, closedAt.t, time.Duration(ms)*time.Millisecond
+		t.receipts[id] = r
+		return err
+	})
+}
+
+func (t *tables) readLedger(read reader) error {
+	return read("SELECT order_id, sku_id, kind, quantity FROM stock_ledger", func(scan func(...any) error) error {
+		var id string
+		var e entry
+		var quantity int64
+		err := scan(&id, &e.sku, &e.kind, &quantity)
+		if t.ledger[id] == nil {
+			t.ledger[id] = map[entry]int64{}
+		}
+		t.ledger[id][e] += quantity
+		return err
+	})
+}
+
+func (t *tables) readStock(read reader) error {
+	return read("SELECT sku_id, available, reserved FROM stock", func(scan func(...any) error) error {
+		var sku string
+		var s stock
+		err := scan(&sku, &s.available, &s.reserved)
+		t.stock[sku] = s
+		return err
+	})
+}
+
+// moment reads a time as either database gives it: a DATETIME in UTC, or unix
+// milliseconds. NULL is the zero time.
+type moment struct{ t time.Time }
+
+// Scan implements sql.Scanner.
+func (m *moment) Scan(v any) error {
+	switch v := v.(type) {
+	case nil:
+		m.t = time.Time{}
+	case time.Time:
+		m.t = v
+	case int64:
+		m.t = time.UnixMilli(v)
+	default:
+		return fmt.Errorf("a time as %T", v)
+	}
+	return nil
+}

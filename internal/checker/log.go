@@ -1,0 +1,223 @@
+package checker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// logs is what the topics say.
+type logs struct {
+	records   map[string][]record        // by topic, each partition in order
+	arrived   map[string]bool            // keys in the close or the dead-letter topic
+	newest    map[string]time.Time       // by key: its last append to a delay topic
+	ends      map[string]map[int32]int64 // by topic
+	committed map[string]map[int32]int64 // by group
+}
+
+type record struct {
+	partition  int32
+	offset     int64
+	key        string
+	appended   time.Time
+	brokerTime bool
+	due        time.Time
+	hasDue     bool
+}
+
+// later says whether the key was appended to a delay topic after r was.
+func (l *logs) later(r record) bool { return l.newest[r.key].After(r.appended) }
+
+func readLogs(ctx context.Context, s Servers, e Expect) (*logs, error) {
+	topics := []string{e.CloseTopic, e.DeadLetterTopic}
+	for topic := range e.Delays {
+		topics = append(topics, topic)
+	}
+	opts := []kgo.Opt{kgo.SeedBrokers(s.Brokers...), kgo.ClientID("checker"), kgo.FetchMaxWait(100 * time.Millisecond)}
+	if s.Dial != nil {
+		opts = append(opts, kgo.Dialer(s.Dial))
+	}
+	client, err := kgo.NewClient(opts...)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	l := &logs{
+		records: map[string][]record{}, arrived: map[string]bool{}, newest: map[string]time.Time{},
+		ends: map[string]map[int32]int64{}, committed: map[string]map[int32]int64{},
+	}
+	// Commits first: what they cover is in the logs by then.
+	for _, group := range e.Delays {
+		if l.committed[group], err = commits(ctx, client, group); err != nil {
+			return nil, fmt.Errorf("group %s: %w", group, err)
+		}
+	}
+	starts, err := l.bounds(ctx, client, topics)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.read(ctx, client, starts); err != nil {
+		return nil, err
+	}
+	for topic, records := range l.records {
+		for _, r := range records {
+			if _, delay := e.Delays[topic]; !delay {
+				l.arrived[r.key] = true
+			} else if r.appended.After(l.newest[r.key]) {
+				l.newest[r.key] = r.appended
+			}
+		}
+	}
+	return l, nil
+}
+
+// read consumes every partition from its start to where it ended.
+func (l *logs) read(ctx context.Context, client *kgo.Client, starts map[string]map[int32]kgo.Offset) error {
+	left := 0
+	for topic, partitions := range starts {
+		for p, start := range partitions {
+			if n := l.ends[topic][p] - start.EpochOffset().Offset; n > 0 {
+				left++
+			} else {
+				delete(partitions, p)
+			}
+		}
+	}
+	client.AddConsumePartitions(starts)
+	for left > 0 {
+		fetches := client.PollFetches(ctx)
+		if err := fetches.Err(); err != nil {
+			return err
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			end := l.ends[r.Topic][r.Partition]
+			if r.Offset >= end {
+				return
+			}
+			l.records[r.Topic] = append(l.records[r.Topic], toRecord(r))
+			if r.Offset == end-1 {
+				left--
+			}
+		})
+	}
+	return nil
+}
+
+func toRecord(r *kgo.Record) record {
+	rec := record{
+		partition: r.Partition, offset: r.Offset, key: string(r.Key),
+		appended: r.Timestamp, brokerTime: r.Attrs.TimestampType() == 1,
+	}
+	for _, h := range r.Headers {
+		if h.Key == "due" {
+			if ms, err := strconv.ParseInt(string(h.Value), 10, 64); err == nil {
+				rec.due, rec.hasDue = time.UnixMilli(ms), true
+			}
+		}
+	}
+	return rec
+}
+
+// bounds notes where the partitions end and returns where they begin.
+func (l *logs) bounds(ctx context.Context, client *kgo.Client, topics []string) (map[string]map[int32]kgo.Offset, error) {
+	meta := kmsg.NewPtrMetadataRequest()
+	for _, topic := range topics {
+		t := kmsg.NewMetadataRequestTopic()
+		t.Topic = kmsg.StringPtr(topic)
+		meta.Topics = append(meta.Topics, t)
+	}
+	res, err := meta.RequestWith(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	starts := map[string]map[int32]kgo.Offset{}
+	for _, t := range res.Topics {
+		if err := kerr.ErrorForCode(t.ErrorCode); err != nil {
+			return nil, fmt.Errorf("topic %s: %w", *t.Topic, err)
+		}
+		var partitions []int32
+		for _, p := range t.Partitions {
+			partitions = append(partitions, p.Partition)
+		}
+		first, err := listOffsets(ctx, client, *t.Topic, partitions, -2)
+		if err != nil {
+			return nil, err
+		}
+		if l.ends[*t.Topic], err = listOffsets(ctx, client, *t.Topic, partitions, -1); err != nil {
+			return nil, err
+		}
+		starts[*t.Topic] = map[int32]kgo.Offset{}
+		for p, offset := range first {
+			starts[*t.Topic][p] = kgo.NewOffset().At(offset)
+		}
+	}
+	return starts, nil
+}
+
+func listOffsets(ctx context.Context, client *kgo.Client, topic string, partitions []int32, at int64) (map[int32]int64, error) {
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.ReplicaID = -1
+	t := kmsg.NewListOffsetsRequestTopic()
+	t.Topic = topic
+	for _, p := range partitions {
+		rp := kmsg.NewListOffsetsRequestTopicPartition()
+		rp.Partition, rp.Timestamp = p, at
+		t.Partitions = append(t.Partitions, rp)
+	}
+	req.Topics = append(req.Topics, t)
+	offsets := map[int32]int64{}
+	var errs []error
+	for _, shard := range client.RequestSharded(ctx, req) {
+		if shard.Err != nil {
+			errs = append(errs, shard.Err)
+			continue
+		}
+		for _, t := range shard.Resp.(*kmsg.ListOffsetsResponse).Topics {
+			for _, p := range t.Partitions {
+				errs = append(errs, kerr.ErrorForCode(p.ErrorCode))
+				offsets[p.Partition] = p.Offset
+			}
+		}
+	}
+	return offsets, errors.Join(errs...)
+}
+
+// commits returns what a group has committed, by partition.
+func commits(ctx context.Context, client *kgo.Client, group string) (map[int32]int64, error) {
+	req := kmsg.NewPtrOffsetFetchRequest()
+	req.Group = group
+	rg := kmsg.NewOffsetFetchRequestGroup()
+	rg.Group = group
+	req.Groups = append(req.Groups, rg)
+	res, err := req.RequestWith(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	offsets := map[int32]int64{}
+	for _, t := range res.Topics {
+		for _, p := range t.Partitions {
+			offsets[p.Partition] = p.Offset
+		}
+	}
+	for _, g := range res.Groups {
+		err := kerr.ErrorForCode(g.ErrorCode)
+		if errors.Is(err, kerr.GroupIDNotFound) {
+			continue // nobody has ever read the topic
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range g.Topics {
+			for _, p := range t.Partitions {
+				offsets[p.Partition] = p.Offset
+			}
+		}
+	}
+	return offsets, nil
+}

@@ -1,0 +1,195 @@
+package dev
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"orderclose/internal/checker"
+	"orderclose/internal/cli"
+	"orderclose/internal/scenario"
+)
+
+// skus is how many SKUs the demo's shop sells.
+const skus = 50
+
+// demo is one run of the demo.
+type demo struct {
+	env    cli.Env
+	orders int
+	rate   float64
+	seed   uint64
+	real   bool
+	output string
+	debug  bool
+}
+
+func newDemo(env cli.Env) *cobra.Command {
+	d := &demo{env: env}
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Run the whole pipeline for half a minute and check every promise",
+		Long: `Run the whole pipeline for half a minute: orders of several categories with
+delays of seconds; some are paid in time, some never published so that the sweep
+must find them, some published twice. Then check every promise, and exit with 1
+if one was broken.
+
+It runs on embedded servers in this process, or with --real on those that
+the environment names (or make up started), in a database, topics and a Redis key
+of its own, which it drops at the end.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd.Context()) },
+	}
+	cmd.Flags().IntVar(&d.orders, "orders", 300, "how many orders")
+	cmd.Flags().Float64Var(&d.rate, "rate", 50, "orders per second")
+	cmd.Flags().Uint64Var(&d.seed, "seed", 1, "what happens to which order")
+	cmd.Flags().BoolVar(&d.real, "real", false, "run on real servers")
+	cmd.Flags().StringVarP(&d.output, "output", "o", "table", "how to print the summary: table or json")
+	cmd.Flags().BoolVar(&d.debug, "debug", false, "log what the parts do")
+	return cmd
+}
+
+// summary is what the demo prints. Its keys are for programs to read.
+type summary struct {
+	Backend          string   `json:"backend"`
+	Orders           int      `json:"orders"`
+	Paid             int      `json:"paid"`
+	ClosedByPipeline int      `json:"closed_by_pipeline"`
+	ClosedBySweep    int      `json:"closed_by_sweep"`
+	Open             int      `json:"open"`
+	Early            int      `json:"early"`
+	StockOK          bool     `json:"stock_ok"`
+	Lateness         lateness `json:"lateness_ms"` // of those closed by the pipeline
+}
+
+type lateness struct {
+	P50 float64 `json:"p50"`
+	P99 float64 `json:"p99"`
+	Max float64 `json:"max"`
+}
+
+func (d *demo) run(ctx context.Context) (err error) {
+	switch {
+	case d.orders < 4 || d.orders > 1_000_000:
+		return cli.Exit(cli.Usage, fmt.Errorf("--orders is %d, want 4 to 1000000", d.orders))
+	case d.rate <= 0:
+		return cli.Exit(cli.Usage, fmt.Errorf("--rate is %v, want more than 0", d.rate))
+	case d.output != "table" && d.output != "json":
+		return cli.Exit(cli.Usage, fmt.Errorf("-o is %q, want table or json", d.output))
+	}
+	level := slog.LevelWarn
+	if d.debug {
+		level = slog.LevelDebug
+	}
+	logger := slog.New(slog.NewTextHandler(d.env.Stderr, &slog.HandlerOptions{Level: level}))
+	st, err := d.open(ctx, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, st.close()) }()
+	v, err := d.tell(ctx, st)
+	if err != nil {
+		return err
+	}
+	if err := d.print(st.backend, v); err != nil {
+		return err
+	}
+	if !v.OK() {
+		for _, broken := range v.Violations {
+			fmt.Fprintln(d.env.Stderr, "broken promise:", broken)
+		}
+		return cli.Exit(cli.Failed, fmt.Errorf("%d promises were broken", len(v.Violations)))
+	}
+	return nil
+}
+
+// tell plays the story on the stage and has it judged.
+func (d *demo) tell(ctx context.Context, st *stage) (*checker.Verdict, error) {
+	over := time.Duration(float64(d.orders) / d.rate * float64(time.Second))
+	steps := scenario.Plan(scenario.Spec{Seed: d.seed, Orders: d.orders, Over: over, Categories: demoCategories(), SKUs: skus})
+	if err := st.shop.Stock(ctx, skus); err != nil {
+		return nil, err
+	}
+	stop := st.start(ctx)
+	defer stop()
+	if err := st.ready(ctx); err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(d.env.Stderr, "%d orders on %s servers: delays of %v, a sweep each %v\n", d.orders, st.backend, delaysInWords(st.cfg), st.cfg.Compensator.Period)
+	progress := cli.NewProgress(d.env.Stderr, "settled")
+	watched := d.watch(ctx, st, progress)
+	err := st.shop.Run(ctx, time.Now(), steps)
+	if err == nil {
+		err = st.settle(ctx)
+	}
+	watched()
+	progress.End()
+	if err != nil {
+		return nil, err
+	}
+	stop()
+	return st.check(ctx)
+}
+
+// watch shows how far the orders have come, until the function it returns is
+// called.
+func (d *demo) watch(ctx context.Context, st *stage, p *cli.Progress) func() {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(200 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if n, err := st.count(ctx); err == nil {
+				p.Show(n.orders-n.unpaid, int64(d.orders), fmt.Sprintf("%d created, %d paid, %d closed", n.orders, n.paid, n.closed))
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+func (d *demo) print(backend string, v *checker.Verdict) error {
+	ms := func(t time.Duration) float64 { return float64(t.Microseconds()) / 1000 }
+	s := summary{
+		Backend: backend, Orders: v.Orders, Paid: v.Paid,
+		ClosedByPipeline: v.ByPath["pipeline"], ClosedBySweep: v.ByPath["sweep"],
+		Open: v.Open + v.Waiting, Early: v.Early, StockOK: v.StockOK,
+		Lateness: lateness{ms(v.Quantile(.5)), ms(v.Quantile(.99)), ms(v.Quantile(1))},
+	}
+	if d.output == "json" {
+		return json.NewEncoder(d.env.Stdout).Encode(s)
+	}
+	printSummary(d.env.Stdout, s, v.Cancelled)
+	return nil
+}
+
+func printSummary(w io.Writer, s summary, cancelled int) {
+	stock := map[bool]string{true: "every unit accounted for", false: "OFF"}[s.StockOK]
+	fmt.Fprintf(w, `
+  orders                 %6d
+  paid in time           %6d
+  cancelled              %6d
+  closed by the pipeline %6d   late by p50 %.0f ms, p99 %.0f ms, at most %.0f ms
+  closed by the sweep    %6d   were never published
+  still open             %6d
+  closed early           %6d
+  stock                  %s
+
+`, s.Orders, s.Paid, cancelled, s.ClosedByPipeline, s.Lateness.P50, s.Lateness.P99, s.Lateness.Max,
+		s.ClosedBySweep, s.Open, s.Early, stock)
+}

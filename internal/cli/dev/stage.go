@@ -1,0 +1,320 @@
+package dev
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"orderclose"
+	"orderclose/internal/app"
+	"orderclose/internal/bubble"
+	"orderclose/internal/checker"
+	"orderclose/internal/cli"
+	"orderclose/internal/config"
+	"orderclose/internal/kafka"
+	"orderclose/internal/scenario"
+	"orderclose/internal/store"
+	"orderclose/producer"
+)
+
+// readyTimeout bounds how long servers and groups may take to get going.
+const readyTimeout = 30 * time.Second
+
+// stage is where the demo plays: servers, the pipeline on them, and a shop.
+type stage struct {
+	backend string
+	cfg     *config.Config
+	app.Connections
+	brokers  []string
+	dial     func(ctx context.Context, network, address string) (net.Conn, error)
+	registry *prometheus.Registry
+	app      *app.App
+	shop     *scenario.Shop
+	closers  []func() error // last in, first out
+}
+
+// demoCategories are the categories of the demo's orders; one is in no list.
+func demoCategories() []string { return []string{"flash-sale", "virtual", "physical", "unheard-of"} }
+
+// demoConfig is the pipeline in seconds instead of minutes. prefix goes before
+// every name.
+func demoConfig(prefix string) *config.Config {
+	c := config.Default()
+	c.Partitions = 4
+	c.Buckets = nil
+	for _, length := range []time.Duration{time.Second, 2 * time.Second, 5 * time.Second} {
+		c.Buckets = append(c.Buckets, orderclose.Bucket{Topic: prefix + "delay_" + orderclose.ShortDuration(length), Length: length})
+	}
+	c.Topics = config.Topics{Prefix: prefix, Close: prefix + c.Topics.Close, DeadLetter: prefix + c.Topics.DeadLetter}
+	c.Delays.Default = 6 * time.Second
+	c.Delays.ByCategory = map[string]time.Duration{"flash-sale": 2 * time.Second, "virtual": 5 * time.Second, "physical": 8 * time.Second}
+	c.Compensator.Period = 5 * time.Second
+	c.Compensator.Grace = 3 * time.Second
+	c.Compensator.Lock.Key = prefix + c.Compensator.Lock.Key
+	return c
+}
+
+func delaysInWords(c *config.Config) string {
+	var all []string
+	for _, category := range demoCategories() {
+		_, d, _ := c.Delays.Of(category)
+		all = append(all, orderclose.ShortDuration(d))
+	}
+	return strings.Join(all, ", ")
+}
+
+// open makes the stage: embedded servers, or a place of its own on real ones.
+// What it made by then is closed again if it fails.
+func (d *demo) open(ctx context.Context, logger *slog.Logger) (*stage, error) {
+	st := &stage{registry: prometheus.NewRegistry()}
+	build := st.openEmbedded
+	if d.real {
+		build = st.openReal
+	}
+	err := build(ctx, d.env, logger)
+	if err == nil {
+		err = st.build(ctx, logger)
+	}
+	if err != nil {
+		return nil, errors.Join(err, st.close())
+	}
+	return st, nil
+}
+
+func (st *stage) openEmbedded(_ context.Context, _ cli.Env, logger *slog.Logger) error {
+	st.backend, st.cfg = "embedded", demoConfig("")
+	w, err := bubble.New(bubble.Options{Logger: logger})
+	if err != nil {
+		return err
+	}
+	st.onClose(func() error { w.Close(); return nil })
+	if st.Connections, err = w.Connect("demo"); err != nil {
+		return err
+	}
+	st.onClose(func() error { bubble.Disconnect(st.Connections); return nil })
+	st.brokers, st.dial = w.Brokers(), w.Dial
+	return nil
+}
+
+func (st *stage) openReal(ctx context.Context, env cli.Env, logger *slog.Logger) error {
+	st.backend = "real"
+	servers, err := realServers(env)
+	if err != nil {
+		return cli.Exit(cli.Usage, err)
+	}
+	prefix := "oc_" + strings.ToLower(rand.Text()[:10]) + "_"
+	st.cfg = demoConfig(prefix)
+	dsn, drop, err := store.CreateDatabase(ctx, servers.DSN, strings.TrimSuffix(prefix, "_"))
+	if err != nil {
+		return err
+	}
+	st.onClose(func() error { return bounded(drop) })
+	servers.DSN = dsn
+	if st.Connections, err = app.Connect(servers, logger); err != nil {
+		return err
+	}
+	st.onClose(func() error { st.Connections.Close(); return nil })
+	st.brokers = servers.Brokers
+	if err := st.Kafka.Ping(ctx); err != nil {
+		return err
+	}
+	if err := st.Redis.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("redis: %w", err)
+	}
+	st.onClose(func() error { return bounded(st.dropTopics) })
+	return st.Store.Migrate(ctx)
+}
+
+// realServers are those that the environment names, or those that make up has
+// started and written down.
+func realServers(env cli.Env) (config.Servers, error) {
+	servers, err := config.FromEnviron(env.LookupEnv)
+	if err != nil {
+		return servers, err
+	}
+	names := []string{config.EnvBrokers, config.EnvDSN, config.EnvRedis}
+	missing := servers.Require(names...)
+	if missing == nil {
+		return servers, nil
+	}
+	written, err := os.ReadFile(upFile())
+	if err != nil {
+		return servers, fmt.Errorf("%w\nor run make up first", missing)
+	}
+	vars := exports(string(written))
+	servers, err = config.FromEnviron(func(name string) (string, bool) {
+		if v, ok := env.LookupEnv(name); ok {
+			return v, ok
+		}
+		v, ok := vars[name]
+		return v, ok
+	})
+	return servers, errors.Join(err, servers.Require(names...))
+}
+
+// upFile is where make up writes down what it has started.
+func upFile() string {
+	return filepath.Join(os.TempDir(), "orderclose-up-"+strconv.Itoa(os.Getuid()), "env")
+}
+
+// exports reads lines of the form export NAME='value'.
+func exports(s string) map[string]string {
+	vars := map[string]string{}
+	for line := range strings.Lines(s) {
+		line = strings.TrimPrefix(strings.TrimSpace(line), "export ")
+		if name, value, ok := strings.Cut(line, "="); ok {
+			vars[name] = strings.Trim(value, `'"`)
+		}
+	}
+	return vars
+}
+
+// dropTopics deletes what the demo made in Kafka and Redis.
+func (st *stage) dropTopics(ctx context.Context) error {
+	var names []string
+	for _, spec := range app.TopicSpecs(st.cfg) {
+		names = append(names, spec.Name)
+	}
+	return errors.Join(
+		st.Kafka.DeleteTopics(ctx, names...),
+		st.Kafka.DeleteGroups(ctx, app.Groups(st.cfg)...),
+		st.Redis.Del(ctx, st.cfg.Compensator.Lock.Key).Err(),
+	)
+}
+
+// build makes topics, the pipeline and the shop.
+func (st *stage) build(ctx context.Context, logger *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	if _, _, err := st.Kafka.Apply(ctx, app.TopicSpecs(st.cfg)); err != nil {
+		return err
+	}
+	coalescer := kafka.NewCoalescer(st.Kafka)
+	st.onClose(func() error { coalescer.Close(); return nil })
+	p, err := producer.New(producer.Options{
+		Appender: coalescer, Buckets: st.cfg.Buckets, CloseTopic: st.cfg.Topics.Close, Delays: st.cfg.Delays, MaxDelay: st.cfg.MaxDelay,
+	})
+	if err != nil {
+		return err
+	}
+	st.shop = &scenario.Shop{Store: st.Store, Producer: p}
+	st.app, err = app.New(app.Options{
+		Config: st.cfg, Kafka: st.Kafka, Store: st.Store, Redis: st.Redis, Registry: st.registry, Logger: logger,
+	})
+	return err
+}
+
+// start starts the pipeline; the function it returns stops it, once.
+func (st *stage) start(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- st.app.Run(ctx, app.AllRoles()...) }()
+	return sync.OnceFunc(func() {
+		cancel()
+		<-done
+	})
+}
+
+// ready waits until the relays have all the partitions.
+func (st *stage) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	for want := len(st.cfg.Buckets) * st.cfg.Partitions; ; {
+		have, err := st.served()
+		if err != nil {
+			return err
+		}
+		if have == want {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return cli.Exit(cli.TimedOut, fmt.Errorf("the relays have %d of %d partitions after %v; waiting for %v", have, want, readyTimeout, st.app.Ready()))
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// served is how many partitions the relays serve, by their metrics.
+func (st *stage) served() (int, error) {
+	families, err := st.registry.Gather()
+	for _, f := range families {
+		if f.GetName() == "orderclose_delay_head_overdue_seconds" {
+			return len(f.GetMetric()), err
+		}
+	}
+	return 0, err
+}
+
+// settle waits until no order is unpaid, for at most the bound of a miss.
+func (st *stage) settle(ctx context.Context) error {
+	c := st.cfg.Compensator
+	deadline := st.shop.LastDue().Add(c.Period + c.Grace + 10*time.Second)
+	for time.Now().Before(deadline) {
+		n, err := st.count(ctx)
+		if err != nil {
+			return err
+		}
+		if n.unpaid == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return nil // the checker says what is open
+}
+
+// counts are orders by status.
+type counts struct{ orders, unpaid, paid, closed int64 }
+
+func (st *stage) count(ctx context.Context) (counts, error) {
+	var n counts
+	err := st.Store.DB().QueryRowContext(ctx, `SELECT COUNT(*), COALESCE(SUM(status = 0), 0),
+		COALESCE(SUM(status = 1), 0), COALESCE(SUM(status = 2), 0) FROM orders`).Scan(&n.orders, &n.unpaid, &n.paid, &n.closed)
+	return n, err
+}
+
+// check has the checker judge what is left.
+func (st *stage) check(ctx context.Context) (*checker.Verdict, error) {
+	delays := map[string]string{}
+	for _, b := range st.cfg.Buckets {
+		delays[b.Topic] = st.cfg.RelayGroup(b)
+	}
+	return checker.Check(ctx, checker.Servers{DB: st.Store.DB(), Brokers: st.brokers, Dial: st.dial}, checker.Expect{
+		Stock: st.shop.StartStock(), Paid: st.shop.Paid(), OpenAfter: time.Now().Add(24 * time.Hour),
+		Delays: delays, CloseTopic: st.cfg.Topics.Close, DeadLetterTopic: st.cfg.Topics.DeadLetter,
+	})
+}
+
+func (st *stage) onClose(f func() error) { st.closers = append(st.closers, f) }
+
+// close undoes what was made, in reverse.
+func (st *stage) close() error {
+	var errs []error
+	for i := len(st.closers) - 1; i >= 0; i-- {
+		errs = append(errs, st.closers[i]())
+	}
+	st.closers = nil
+	return errors.Join(errs...)
+}
+
+// bounded runs a clean-up that should happen also after an interrupt.
+func bounded(f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancel()
+	return f(ctx)
+}

@@ -1,0 +1,90 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// print writes a result as the -o flag wants it: v as one JSON object, or what
+// table writes, in columns separated by tabs.
+func (c *common) print(v any, table func(w io.Writer)) error {
+	if c.output == "json" {
+		return json.NewEncoder(c.env.Stdout).Encode(v)
+	}
+	w := tabwriter.NewWriter(c.env.Stdout, 0, 0, 2, ' ', 0)
+	table(w)
+	return w.Flush()
+}
+
+// Progress shows how far something has come: a bar on a terminal, a plain line
+// every few seconds otherwise, nothing if it is nil.
+type Progress struct {
+	w        io.Writer
+	what     string
+	terminal bool
+	last     time.Time
+}
+
+// NewProgress returns a Progress on w.
+func NewProgress(w io.Writer, what string) *Progress {
+	return &Progress{w: w, what: what, terminal: isTerminal(w)}
+}
+
+// isTerminal says whether a person looks at w.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// How often a Progress is drawn again.
+const (
+	barEvery  = 100 * time.Millisecond
+	lineEvery = 2 * time.Second
+)
+
+// Show says that done of total are done; more says it in other words.
+func (p *Progress) Show(done, total int64, more string) {
+	if p == nil || total <= 0 {
+		return
+	}
+	every := lineEvery
+	if p.terminal {
+		every = barEvery
+	}
+	now := time.Now()
+	if done < total && now.Sub(p.last) < every {
+		return
+	}
+	p.last = now
+	if p.terminal {
+		const width = 30
+		n := int(min(done*width/total, width))
+		fmt.Fprintf(p.w, "\r%s [%s%s] %d/%d  %s\x1b[K", p.what, strings.Repeat("=", n), strings.Repeat(" ", width-n), done, total, more)
+		return
+	}
+	fmt.Fprintf(p.w, "%s %d/%d  %s\n", p.what, done, total, more)
+}
+
+// End leaves the bar's line.
+func (p *Progress) End() {
+	if p != nil && p.terminal {
+		fmt.Fprintln(p.w)
+	}
+}
+
+// progress is a Progress on stderr, or nil if --quiet.
+func (c *common) progress(what string) *Progress {
+	if c.quiet {
+		return nil
+	}
+	return NewProgress(c.env.Stderr, what)
+}

@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"orderclose/internal/config"
+	"orderclose/internal/replay"
+)
+
+func newReplay(c *common) *cobra.Command {
+	var from, to string
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "replay --from TIME --to TIME [--yes]",
+		Short: "Send a window of the close topic again",
+		Long: `Send the records that reached the close topic between two moments again, so
+that their orders are tried once more. Closing twice changes nothing: paid and
+closed orders stay as they are.
+
+A time is RFC 3339, or how long ago: 90m. Without --yes the plan is shown and
+nothing is sent.`,
+		Example: "  orderclose replay --from 2h --to 30m\n  orderclose replay --from 2026-11-20T12:00:00Z --to 2026-11-20T12:30:00Z --yes",
+		Args:    usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			now := time.Now()
+			f, err1 := moment("--from", from, now)
+			t, err2 := moment("--to", to, now)
+			if err := errors.Join(err1, err2); err != nil {
+				return Exit(Usage, err)
+			}
+			if t.After(now) {
+				t = now // what is not there yet cannot be sent again
+			}
+			if !f.Before(t) {
+				return Exit(Usage, fmt.Errorf("--from %s is not before --to %s", stamp(f), stamp(t)))
+			}
+			return c.replay(cmd.Context(), f, t, yes)
+		},
+	}
+	cmd.Flags().StringVar(&from, "from", "", "the beginning of the window")
+	cmd.Flags().StringVar(&to, "to", "", "its end")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
+	return cmd
+}
+
+func (c *common) replay(ctx context.Context, from, to time.Time, yes bool) error {
+	s, err := c.open(config.EnvBrokers)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	plan, err := replay.Make(ctx, s.Kafka, s.cfg.Topics.Close, from, to)
+	if err != nil {
+		return err
+	}
+	if !yes {
+		return c.print(plan, func(w io.Writer) { printPlan(w, plan) })
+	}
+	bar := c.progress("replayed")
+	result, err := replay.Run(ctx, s.Kafka, plan, func(done int64) { bar.Show(done, plan.Records, "") })
+	bar.End()
+	if printed := c.print(result, func(w io.Writer) {
+		fmt.Fprintf(w, "sent again\t%d\n", result.Sent)
+		fmt.Fprintf(w, "passed over\t%d were replays themselves\n", result.Passed)
+	}); err == nil {
+		err = printed
+	}
+	if err != nil && result.Sent > 0 {
+		return Exit(Partly, fmt.Errorf("%w; run the same replay again, repeats are harmless", err))
+	}
+	return err
+}
+
+func printPlan(w io.Writer, p replay.Plan) {
+	fmt.Fprintf(w, "%s, from %s to %s\n", p.Topic, stamp(p.From), stamp(p.To))
+	for _, span := range p.Spans {
+		fmt.Fprintf(w, "  partition %d\toffsets %d to %d\t%d records\n", span.Partition, span.First, span.End-1, span.Len())
+	}
+	if p.Records == 0 {
+		fmt.Fprintln(w, "there is nothing to send again")
+		return
+	}
+	fmt.Fprintf(w, "would send %d records again. To do it:\n", p.Records)
+	fmt.Fprintf(w, "  orderclose replay --from %s --to %s --yes\n", stamp(p.From), stamp(p.To))
+}
+
+// moment reads a time that a person wrote.
+func moment(flag, s string, now time.Time) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, fmt.Errorf("%s is missing: give a time such as %s, or how long ago, such as 90m", flag, stamp(now))
+	}
+	if t, err := time.Parse(time.RFC3339, s); err == nil {
+		return t, nil
+	}
+	if d, err := config.ParseDuration(strings.TrimPrefix(s, "-")); err == nil {
+		return now.Add(-d), nil
+	}
+	return time.Time{}, fmt.Errorf("%s is %q: want a time such as %s, or how long ago, such as 90m", flag, s, stamp(now))
+}
+
+func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }

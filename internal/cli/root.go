@@ -1,0 +1,142 @@
+// Package cli is the command line: one file per command. Results go to stdout,
+// logs and progress to stderr. What changes things shows a plan first.
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"orderclose/internal/app"
+	"orderclose/internal/config"
+)
+
+// Env is what a command sees of the world around it.
+type Env struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	LookupEnv      func(string) (string, bool)
+}
+
+// OSEnv is the process's own.
+func OSEnv() Env {
+	return Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, LookupEnv: os.LookupEnv}
+}
+
+// Main runs the production command line and returns its exit code.
+func Main(ctx context.Context, env Env, args []string) int {
+	return Execute(ctx, env, newRoot(env), args)
+}
+
+// Execute runs a command line and returns its exit code; the error, if any, is
+// on stderr by then.
+func Execute(ctx context.Context, env Env, root *cobra.Command, args []string) int {
+	root.SetArgs(args)
+	root.SetIn(env.Stdin)
+	root.SetOut(env.Stdout)
+	root.SetErr(env.Stderr)
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Exit(Usage, err) })
+	err := root.ExecuteContext(ctx)
+	if err != nil && err.Error() != "" {
+		fmt.Fprintln(env.Stderr, "orderclose:", err)
+	}
+	return codeOf(err)
+}
+
+// common are the flags of every command.
+type common struct {
+	env    Env
+	config string
+	output string
+	quiet  bool
+	debug  bool
+}
+
+func newRoot(env Env) *cobra.Command {
+	c := &common{env: env}
+	root := &cobra.Command{
+		Use:   "orderclose",
+		Short: "Unpaid orders close on time, their stock comes back exactly once, and none is missed",
+		Long: `Unpaid orders close on time, their stock comes back exactly once, and none is missed.
+
+The servers are named by the environment: ` + config.EnvBrokers + `,
+` + config.EnvDSN + ` and ` + config.EnvRedis + `, or the same names with _FILE
+for mounted secrets.
+
+Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
+5 refused, 6 partly done, 7 timed out.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	c.flags(root)
+	root.AddCommand(
+		newRun(c), newTopics(c), newSend(c), newCompensate(c), newReplay(c), newMigrate(c), newVersion(c),
+	)
+	return root
+}
+
+func (c *common) flags(root *cobra.Command) {
+	f := root.PersistentFlags()
+	f.StringVar(&c.config, "config", "topics.yaml", "the topics.yaml to use")
+	f.StringVarP(&c.output, "output", "o", "table", "how to print results: table or json")
+	f.BoolVarP(&c.quiet, "quiet", "q", false, "log errors only, and show no progress")
+	f.BoolVar(&c.debug, "debug", false, "log more")
+	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+		if c.output != "table" && c.output != "json" {
+			return Exit(Usage, fmt.Errorf("-o is %q, want table or json", c.output))
+		}
+		return nil
+	}
+}
+
+// logger logs to stderr as far as the flags want it.
+func (c *common) logger() *slog.Logger {
+	level := slog.LevelInfo
+	switch {
+	case c.quiet:
+		level = slog.LevelError
+	case c.debug:
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(c.env.Stderr, &slog.HandlerOptions{Level: level}))
+}
+
+// session is what most commands work with.
+type session struct {
+	app.Connections
+	cfg     *config.Config
+	servers config.Servers
+	logger  *slog.Logger
+}
+
+// open reads the configuration and makes clients of the servers that are needed,
+// by the names of their variables; others are connected too if they are set.
+// Close the session.
+func (c *common) open(needed ...string) (*session, error) {
+	cfg, err := config.Load(c.config)
+	if err != nil {
+		return nil, Exit(Usage, err)
+	}
+	servers, err := config.FromEnviron(c.env.LookupEnv)
+	if err == nil {
+		err = servers.Require(needed...)
+	}
+	if err != nil {
+		return nil, Exit(Usage, err)
+	}
+	logger := c.logger()
+	connections, err := app.Connect(servers, logger)
+	if err != nil {
+		return nil, Exit(Usage, err)
+	}
+	return &session{connections, cfg, servers, logger}, nil
+}
+
+func (s *session) app() (*app.App, error) {
+	return app.New(app.Options{Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis, Logger: s.logger})
+}

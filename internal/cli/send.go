@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"orderclose"
+	"orderclose/internal/config"
+	"orderclose/internal/kafka"
+	"orderclose/producer"
+)
+
+// line is an order as send reads it from stdin.
+type line struct {
+	ID         string         `json:"order_id"`
+	Category   string         `json:"category"`
+	CreatedAt  time.Time      `json:"created_at"`
+	DueAt      time.Time      `json:"due_at"`
+	Attributes map[string]any `json:"attributes"`
+}
+
+// sent is what send prints per order.
+type sent struct {
+	ID    string    `json:"order_id"`
+	DueAt time.Time `json:"due_at"`
+	Topic string    `json:"topic"`
+}
+
+func newSend(c *common) *cobra.Command {
+	var id, category, due string
+	cmd := &cobra.Command{
+		Use:   "send (--id ID [--category CATEGORY] [--due TIME] | -)",
+		Short: "Publish the record of an order, as checkout does",
+		Long: `Publish the record of an order, as checkout does. The order must be in the
+database already, with the same due time: otherwise it is not found at the close.
+
+Without --due the order is due after the delay of its category, from now on. With
+- it reads one JSON object per line from stdin: order_id, category, created_at,
+due_at, attributes; created_at defaults to now.`,
+		Example: "  orderclose send --id order-17 --category virtual\n  orderclose send - < orders.jsonl",
+		Args:    usageArgs(cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 1 && args[0] == "-" && id == "":
+				return c.send(cmd.Context(), json.NewDecoder(c.env.Stdin))
+			case len(args) == 0 && id != "":
+				l := line{ID: id, Category: category}
+				var err error
+				if due != "" {
+					if l.DueAt, err = time.Parse(time.RFC3339, due); err != nil {
+						return Exit(Usage, fmt.Errorf("--due is %q: want a time such as %s", due, stamp(time.Now())))
+					}
+				}
+				b, _ := json.Marshal(l)
+				return c.send(cmd.Context(), json.NewDecoder(strings.NewReader(string(b))))
+			}
+			return Exit(Usage, errors.New("give --id, or - to read orders from stdin"))
+		},
+	}
+	cmd.Flags().StringVar(&id, "id", "", "the order's id")
+	cmd.Flags().StringVar(&category, "category", "", "its category")
+	cmd.Flags().StringVar(&due, "due", "", "when it is due, RFC 3339; default: after its category's delay")
+	return cmd
+}
+
+func (c *common) send(ctx context.Context, lines *json.Decoder) error {
+	s, err := c.open(config.EnvBrokers)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	coalescer := kafka.NewCoalescer(s.Kafka)
+	defer coalescer.Close()
+	p, err := producer.New(producer.Options{
+		Appender: coalescer, Buckets: s.cfg.Buckets, CloseTopic: s.cfg.Topics.Close, Delays: s.cfg.Delays, MaxDelay: s.cfg.MaxDelay,
+		OnUnknownCategory: func(category string) {
+			s.logger.Warn("the category is not in topics.yaml: the default delay holds", "category", category)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	for n := 1; ; n++ {
+		var l line
+		switch err := lines.Decode(&l); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return partly(n-1, Exit(Usage, fmt.Errorf("order %d: it is no JSON object of an order: %w", n, err)))
+		}
+		if err := c.sendOne(ctx, p, l); err != nil {
+			return partly(n-1, fmt.Errorf("order %d: %w", n, err))
+		}
+	}
+}
+
+func (c *common) sendOne(ctx context.Context, p *producer.Producer, l line) error {
+	if l.CreatedAt.IsZero() {
+		l.CreatedAt = time.Now()
+	}
+	o := p.Order(l.ID, l.CreatedAt, categories(l.Category)...)
+	o.Category, o.Attributes = l.Category, l.Attributes
+	if !l.DueAt.IsZero() {
+		o.Due = l.DueAt
+	}
+	topic := p.Topic(o.Due)
+	if err := p.Schedule(ctx, o); err != nil {
+		if refused := (*orderclose.OrderError)(nil); errors.As(err, &refused) {
+			return Exit(Refused, err)
+		}
+		return err
+	}
+	return c.print(sent{o.ID, o.Due.UTC(), topic}, func(w io.Writer) {
+		fmt.Fprintf(w, "%s\tdue %s\t%s\n", o.ID, stamp(o.Due), topic)
+	})
+}
+
+func categories(category string) []string {
+	if category == "" {
+		return nil
+	}
+	return []string{category}
+}
+
+// partly makes an error exit with Partly if something was sent before it.
+func partly(sent int, err error) error {
+	if sent > 0 {
+		return Exit(Partly, fmt.Errorf("%w; %d orders before it were sent, sending them again is harmless", err, sent))
+	}
+	return err
+}

@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"orderclose/internal/app"
+	"orderclose/internal/config"
+	"orderclose/internal/kafka"
+)
+
+// topicsTimeout bounds looking at, or making, a few dozen topics.
+const topicsTimeout = time.Minute
+
+func newTopics(c *common) *cobra.Command {
+	topics := &cobra.Command{
+		Use:   "topics",
+		Short: "Compare the topics with topics.yaml, or make them so",
+		Args:  usageArgs(cobra.NoArgs),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	topics.AddCommand(&cobra.Command{
+		Use:   "check",
+		Short: "Say how the topics differ from what topics.yaml wants; exits 3 if they do",
+		Args:  usageArgs(cobra.NoArgs),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return c.topicsCheck(cmd.Context()) },
+	}, &cobra.Command{
+		Use:   "apply",
+		Short: "Create missing topics, add partitions, mend settings; deletes nothing",
+		Args:  usageArgs(cobra.NoArgs),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return c.topicsApply(cmd.Context()) },
+	})
+	return topics
+}
+
+func (c *common) topicsCheck(ctx context.Context) error {
+	s, err := c.open(config.EnvBrokers)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	ctx, cancel := context.WithTimeout(ctx, topicsTimeout)
+	defer cancel()
+	specs := app.TopicSpecs(s.cfg)
+	findings, err := s.Kafka.Check(ctx, specs)
+	if err != nil {
+		return err
+	}
+	result := struct {
+		Topics   int             `json:"topics"`
+		Findings []kafka.Finding `json:"findings"`
+	}{len(specs), append([]kafka.Finding{}, findings...)}
+	if err := c.print(result, func(w io.Writer) {
+		if len(findings) == 0 {
+			fmt.Fprintf(w, "all %d topics are as they should be\n", len(specs))
+		}
+		printFindings(w, "", findings)
+	}); err != nil {
+		return err
+	}
+	if len(findings) > 0 {
+		return Exit(Findings, fmt.Errorf("%d differences; orderclose topics apply mends what it can", len(findings)))
+	}
+	return nil
+}
+
+func (c *common) topicsApply(ctx context.Context) error {
+	s, err := c.open(config.EnvBrokers)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	ctx, cancel := context.WithTimeout(ctx, topicsTimeout)
+	defer cancel()
+	mended, left, err := s.Kafka.Apply(ctx, app.TopicSpecs(s.cfg))
+	result := struct {
+		Mended []kafka.Finding `json:"mended"`
+		Left   []kafka.Finding `json:"left"`
+	}{append([]kafka.Finding{}, mended...), append([]kafka.Finding{}, left...)}
+	if printed := c.print(result, func(w io.Writer) {
+		if len(mended)+len(left) == 0 && err == nil {
+			fmt.Fprintln(w, "nothing to do")
+		}
+		printFindings(w, "mended\t", mended)
+		printFindings(w, "left to you\t", left)
+	}); err == nil {
+		err = printed
+	}
+	if err != nil {
+		return err
+	}
+	if len(left) > 0 {
+		return Exit(Partly, fmt.Errorf("%d differences need a person", len(left)))
+	}
+	return nil
+}
+
+func printFindings(w io.Writer, prefix string, findings []kafka.Finding) {
+	for _, f := range findings {
+		fmt.Fprintf(w, "%s%s\t%s\t%s\n", prefix, f.Topic, f.What, f.Mend)
+	}
+}

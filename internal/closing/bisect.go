@@ -1,0 +1,47 @@
+// Package closing is what the closer and the compensator share of closing
+// orders in batches.
+package closing
+
+import (
+	"context"
+	"errors"
+
+	"orderclose"
+)
+
+// Store closes orders; see store.Store.CloseOrders for the contract. An error
+// means that none of the batch was closed, or that it is not known.
+type Store interface {
+	CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
+}
+
+// Bisect closes the requests, together if that goes well. If the batch fails and
+// it is not the store's fault, it is halved, down to the orders that are to
+// blame, whose outcomes are Failed; so one bad order costs its batch a few
+// transactions and nobody their close. Outcomes come in the order of the
+// requests. The error, if any, is the store's own (orderclose.ErrUnavailable) or
+// ctx's: some of the requests may have been closed, and asking again is safe.
+func Bisect(ctx context.Context, s Store, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	if len(requests) == 0 {
+		return nil, nil
+	}
+	outcomes, err := s.CloseOrders(ctx, path, requests)
+	switch {
+	case err == nil:
+		return outcomes, nil
+	case errors.Is(err, orderclose.ErrUnavailable), ctx.Err() != nil:
+		return nil, err
+	case len(requests) == 1:
+		return []orderclose.Outcome{{OrderID: requests[0].OrderID, Verdict: orderclose.Failed, Err: err}}, nil
+	}
+	half := len(requests) / 2
+	first, err := Bisect(ctx, s, path, requests[:half])
+	if err != nil {
+		return nil, err
+	}
+	second, err := Bisect(ctx, s, path, requests[half:])
+	if err != nil {
+		return nil, err
+	}
+	return append(first, second...), nil
+}

@@ -1,0 +1,101 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// minBucket is the shortest bucket: what a hop costs is of this order.
+const minBucket = time.Second
+
+// check looks at what only shows when values are seen together. Values that were
+// refused by themselves are left alone.
+func (r *reader) check(s *settings) {
+	r.checkBuckets(s)
+	r.checkDelays(s)
+	r.checkNames(s)
+	r.checkLock(s.compensator.Lock)
+}
+
+func (r *reader) checkBuckets(s *settings) {
+	if len(s.buckets) == 0 && !r.anyBad("buckets") && !r.bad[""] {
+		r.add(r.node("buckets"), "", "no bucket", "list the lengths of the delay topics, such as buckets: [10s, 1m, 5m, 30m, 2h, 12h]")
+	}
+	first := map[time.Duration]bucket{}
+	for _, b := range s.buckets {
+		if b.length < minBucket {
+			r.refuse(b.path, r.at[b.path], fmt.Sprintf("%s is shorter than %s", r.written(b.path), FormatDuration(minBucket)), "make it longer or remove it")
+			continue
+		}
+		if twin, again := first[b.length]; again {
+			r.refuse(b.path, r.at[b.path], fmt.Sprintf("%s and %s are the same length", r.written(twin.path), r.written(b.path)), "remove one")
+			continue
+		}
+		first[b.length] = b
+		if b.length > s.maxDelay && !r.bad["delays.max"] {
+			r.refuse(b.path, r.at[b.path], fmt.Sprintf("%s is longer than delays.max, %s: nothing would wait there", r.written(b.path), FormatDuration(s.maxDelay)),
+				"raise delays.max, or remove the bucket once its topic is empty")
+		}
+	}
+}
+
+func (r *reader) checkDelays(s *settings) {
+	if r.bad["delays.max"] {
+		return
+	}
+	longest := FormatDuration(s.maxDelay)
+	if d := s.delays.Default; d > s.maxDelay {
+		if n := r.at["delays.default"]; n != nil {
+			r.refuse("delays.default", n, fmt.Sprintf("%s is longer than delays.max, %s", FormatDuration(d), longest), "shorten it or raise delays.max")
+		} else {
+			r.refuse("delays.max", r.at["delays.max"], fmt.Sprintf("%s is shorter than delays.default, %s", longest, FormatDuration(d)), "raise it or set delays.default")
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.delays.ByCategory)) {
+		path := "delays.categories." + name
+		if d := s.delays.ByCategory[name]; d > s.maxDelay {
+			r.refuse(path, r.at[path], fmt.Sprintf("%s is longer than delays.max, %s", FormatDuration(d), longest), "shorten it or raise delays.max")
+		}
+	}
+}
+
+func (r *reader) checkLock(l Lock) {
+	const path = "compensator.lock."
+	if l.Key == "" && !r.bad[path+"key"] {
+		r.refuse(path+"key", r.at[path+"key"], "the key is empty", "name the key in Redis, such as lock:scan_unpaid_orders")
+	}
+	if r.bad[path+"expiry"] || r.bad[path+"extend"] || l.Extend <= l.Expiry/2 {
+		return
+	}
+	r.refuse(path+"extend", r.node(path+"extend", path+"expiry"),
+		fmt.Sprintf("%s is more than half of compensator.lock.expiry, %s", FormatDuration(l.Extend), FormatDuration(l.Expiry)),
+		"make it shorter: one extension may fail, and the lock must still be held at the next")
+}
+
+// node returns the first of the values that stands in the file.
+func (r *reader) node(paths ...string) *yaml.Node {
+	for _, path := range paths {
+		if n := r.at[path]; n != nil {
+			return n
+		}
+	}
+	return r.root
+}
+
+// written is the value at path as it stands in the file.
+func (r *reader) written(path string) string { return follow(r.at[path]).Value }
+
+// anyBad says whether the value at path, or one under it, was refused.
+func (r *reader) anyBad(path string) bool {
+	for p := range r.bad {
+		if rest, under := strings.CutPrefix(p, path); under && (rest == "" || rest[0] == '.' || rest[0] == '[') {
+			return true
+		}
+	}
+	return false
+}

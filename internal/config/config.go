@@ -1,0 +1,188 @@
+// Package config reads what a person sets: topics.yaml (buckets, delays by
+// category, names) and the environment (where the servers are, with their
+// secrets).
+//
+// Parse is a pure function of bytes and either returns a whole, checked Config
+// or everything that is wrong with the file at once, with line and column. So a
+// changed file can be read to the end before anything running is touched.
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"orderclose"
+)
+
+// Config is a checked topics.yaml. Treat it as read-only: parts share it.
+type Config struct {
+	Delays      orderclose.Delays  // by category
+	MaxDelay    time.Duration      // no order may be due further ahead
+	Buckets     orderclose.Buckets // at least one; shortest first
+	Topics      Topics
+	Partitions  int // of each delay topic and of the close topic
+	Replication int
+	Compensator Compensator
+	Closer      Closer
+}
+
+// Topics are the names beside those of the buckets, with the prefix applied.
+type Topics struct {
+	Prefix     string // what every topic and group name begins with; often ""
+	Close      string // due orders
+	DeadLetter string // records that cannot be handled
+}
+
+// Compensator is how the hourly sweep works.
+type Compensator struct {
+	Period   time.Duration // from the end of one sweep to the next
+	Grace    time.Duration // how long past due an order is left to the pipeline
+	PageSize int           // orders per transaction, 1 to MaxBatch
+	Lock     Lock
+}
+
+// Lock is the lock in Redis under which one process sweeps at a time.
+type Lock struct {
+	Key    string
+	Expiry time.Duration // for how long it is held without an extension
+	Extend time.Duration // how often it is extended; at most half of Expiry
+}
+
+// Closer is how due orders are closed.
+type Closer struct {
+	Batch int // orders per transaction, 1 to MaxBatch
+}
+
+// MaxBatch is the largest batch and page that is accepted: one statement names
+// every order of a transaction, and some databases take no more parameters.
+const MaxBatch = 999
+
+// Load reads and checks the file at path.
+func Load(path string) (*Config, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("the configuration cannot be read; name the right topics.yaml: %w", err)
+	}
+	return Parse(path, data)
+}
+
+// Parse reads and checks the content of a topics.yaml; file is its name, for
+// messages. The error is of type Problems and names everything that is wrong.
+//
+// The file must list the buckets. Everything else may be left out: it is then as
+// in Default, except that no category has a delay of its own.
+func Parse(file string, data []byte) (*Config, error) {
+	r := newReader(file)
+	s := defaults()
+	if r.document(data) {
+		if r.root != nil {
+			s.grammar()(r, "", r.root)
+		}
+		r.check(s)
+	}
+	if len(r.problems) > 0 {
+		return nil, r.problems.sorted()
+	}
+	return s.config(), nil
+}
+
+// Default is what the topics.yaml that comes with the program says.
+func Default() *Config {
+	s := defaults()
+	s.delays.ByCategory["virtual"] = 5 * time.Minute
+	s.delays.ByCategory["physical"] = 30 * time.Minute
+	for _, length := range []time.Duration{
+		10 * time.Second, time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 12 * time.Hour,
+	} {
+		s.buckets = append(s.buckets, bucket{length: length})
+	}
+	return s.config()
+}
+
+// RelayGroup is the name of the consumer group that empties b. A group belongs
+// to one topic, so that a rebalance of one bucket leaves the others alone.
+func (c *Config) RelayGroup(b orderclose.Bucket) string {
+	return c.group("relay", b.Topic)
+}
+
+// CloserGroup is the name of the consumer group that reads the close topic.
+func (c *Config) CloserGroup() string { return c.group("closer", c.Topics.Close) }
+
+func (c *Config) group(stage, topic string) string {
+	return c.Topics.Prefix + "orderclose-" + stage + "-" + strings.TrimPrefix(topic, c.Topics.Prefix)
+}
+
+// settings is a topics.yaml as it is written, before names and buckets are put
+// together.
+type settings struct {
+	prefix, close, deadLetter, delay string // names without the prefix
+
+	buckets     []bucket
+	delays      orderclose.Delays
+	maxDelay    time.Duration
+	partitions  int
+	replication int
+	compensator Compensator
+	closer      Closer
+}
+
+// bucket is an entry of the list of buckets and where it stands in the file.
+type bucket struct {
+	path   string
+	length time.Duration
+}
+
+// placeholder is what stands for the bucket's length in the name of its topic.
+const placeholder = "{bucket}"
+
+func (s *settings) topicOf(length time.Duration) string {
+	return s.prefix + strings.ReplaceAll(s.delay, placeholder, orderclose.ShortDuration(length))
+}
+
+// defaults is what holds for what a file leaves out.
+func defaults() *settings {
+	return &settings{
+		close:      "order-close",
+		deadLetter: "order-close-dead-letter",
+		delay:      "delay_" + placeholder,
+		delays: orderclose.Delays{
+			Default:    30 * time.Minute,
+			ByCategory: map[string]time.Duration{},
+			Mixed:      orderclose.Shortest,
+		},
+		maxDelay:    orderclose.DefaultMaxDelay,
+		partitions:  12,
+		replication: 1,
+		compensator: Compensator{
+			Period:   time.Hour,
+			Grace:    time.Minute,
+			PageSize: 500,
+			Lock:     Lock{Key: "lock:scan_unpaid_orders", Expiry: time.Minute, Extend: 20 * time.Second},
+		},
+		closer: Closer{Batch: 500},
+	}
+}
+
+// config puts checked settings together.
+func (s *settings) config() *Config {
+	c := &Config{
+		Delays:      s.delays,
+		MaxDelay:    s.maxDelay,
+		Topics:      Topics{Prefix: s.prefix, Close: s.prefix + s.close, DeadLetter: s.prefix + s.deadLetter},
+		Partitions:  s.partitions,
+		Replication: s.replication,
+		Compensator: s.compensator,
+		Closer:      s.closer,
+	}
+	c.Delays.ByCategory = maps.Clone(s.delays.ByCategory)
+	for _, b := range s.buckets {
+		c.Buckets = append(c.Buckets, orderclose.Bucket{Topic: s.topicOf(b.length), Length: b.length})
+	}
+	slices.SortFunc(c.Buckets, func(a, b orderclose.Bucket) int { return cmp.Compare(a.Length, b.Length) })
+	return c
+}

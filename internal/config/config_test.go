@@ -1,0 +1,161 @@
+package config_test
+
+import (
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"orderclose"
+	"orderclose/internal/config"
+)
+
+const shipped = "../../topics.yaml"
+
+func TestDefault_IsWhatTheShippedFileSays(t *testing.T) {
+	c, err := config.Load(shipped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(config.Default(), c); diff != "" {
+		t.Errorf("Default() and topics.yaml differ (-Default +file):\n%s", diff)
+	}
+}
+
+func TestDefault_IsWhatIsDocumented(t *testing.T) {
+	want := &config.Config{
+		Delays: orderclose.Delays{
+			Default:    30 * time.Minute,
+			ByCategory: map[string]time.Duration{"virtual": 5 * time.Minute, "physical": 30 * time.Minute},
+			Mixed:      orderclose.Shortest,
+		},
+		MaxDelay: 720 * time.Hour,
+		Buckets: orderclose.Buckets{
+			{Topic: "delay_10s", Length: 10 * time.Second},
+			{Topic: "delay_1m", Length: time.Minute},
+			{Topic: "delay_5m", Length: 5 * time.Minute},
+			{Topic: "delay_30m", Length: 30 * time.Minute},
+			{Topic: "delay_2h", Length: 2 * time.Hour},
+			{Topic: "delay_12h", Length: 12 * time.Hour},
+		},
+		Topics:      config.Topics{Close: "order-close", DeadLetter: "order-close-dead-letter"},
+		Partitions:  12,
+		Replication: 1,
+		Compensator: config.Compensator{
+			Period: time.Hour, Grace: time.Minute, PageSize: 500,
+			Lock: config.Lock{Key: "lock:scan_unpaid_orders", Expiry: time.Minute, Extend: 20 * time.Second},
+		},
+		Closer: config.Closer{Batch: 500},
+	}
+	if diff := cmp.Diff(want, config.Default()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestDefault_IsFreshEachTime(t *testing.T) {
+	c := config.Default()
+	c.Buckets[0].Topic = "other"
+	c.Delays.ByCategory["virtual"] = time.Second
+	if config.Default().Buckets[0].Topic == "other" || config.Default().Delays.ByCategory["virtual"] == time.Second {
+		t.Error("changing one default configuration changes the next")
+	}
+}
+
+func TestParse_NeedsNoMoreThanABucket(t *testing.T) {
+	c := parse(t, "buckets: [1m]")
+	want := config.Default()
+	want.Buckets = orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}}
+	want.Delays.ByCategory = map[string]time.Duration{} // a category has the delay that the file gives it
+	if diff := cmp.Diff(want, c); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestParse_ReadsEveryKey(t *testing.T) {
+	c := parse(t, `
+topics: {prefix: eu., close: due, dead_letter: dead, delay: "wait-{bucket}-x"}
+partitions: 3
+replication: 2
+buckets: [1d, 1.5s]
+delays: {default: 2m, max: 2d, mixed: longest, categories: {a b: 1d12h, 42: 90s, c.d: 1s}}
+compensator: {period: 5m, grace: 1s, page_size: 999, lock: {key: k, expiry: 4s, extend: 2s}}
+closer: {batch: 1}
+`)
+	want := &config.Config{
+		Delays: orderclose.Delays{
+			Default:    2 * time.Minute,
+			ByCategory: map[string]time.Duration{"a b": 36 * time.Hour, "42": 90 * time.Second, "c.d": time.Second},
+			Mixed:      orderclose.Longest,
+		},
+		MaxDelay: 48 * time.Hour,
+		Buckets: orderclose.Buckets{
+			{Topic: "eu.wait-1.5s-x", Length: 1500 * time.Millisecond},
+			{Topic: "eu.wait-24h-x", Length: 24 * time.Hour},
+		},
+		Topics:      config.Topics{Prefix: "eu.", Close: "eu.due", DeadLetter: "eu.dead"},
+		Partitions:  3,
+		Replication: 2,
+		Compensator: config.Compensator{
+			Period: 5 * time.Minute, Grace: time.Second, PageSize: 999,
+			Lock: config.Lock{Key: "k", Expiry: 4 * time.Second, Extend: 2 * time.Second},
+		},
+		Closer: config.Closer{Batch: 1},
+	}
+	if diff := cmp.Diff(want, c); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestParse_TakesAliasesAndEmptySections(t *testing.T) {
+	c := parse(t, `
+buckets: &all [&short 1m, 5m]
+delays:
+  default: *short
+  categories: # none yet
+topics:
+`)
+	if c.Delays.Default != time.Minute || len(c.Delays.ByCategory) != 0 || c.Topics.Close != "order-close" {
+		t.Errorf("got %+v", c)
+	}
+}
+
+func TestParse_TakesDelaysBelowTheSmallestBucketAndWindowsLines(t *testing.T) {
+	c := parse(t, "buckets: [1m]\r\ndelays:\r\n  default: 50ms\r\n\r\n")
+	if c.Delays.Default != 50*time.Millisecond {
+		t.Errorf("default delay is %v", c.Delays.Default)
+	}
+}
+
+func TestGroups_CarryThePrefixAndTheirTopic(t *testing.T) {
+	for prefix, want := range map[string][]string{
+		"":       {"orderclose-relay-delay_1m", "orderclose-closer-order-close"},
+		"oc_7f_": {"oc_7f_orderclose-relay-delay_1m", "oc_7f_orderclose-closer-order-close"},
+	} {
+		c := parse(t, "buckets: [1m]\ntopics: {prefix: \""+prefix+"\"}")
+		got := []string{c.RelayGroup(c.Buckets[0]), c.CloserGroup()}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("prefix %q (-want +got):\n%s", prefix, diff)
+		}
+	}
+}
+
+func TestLoad_SaysWhichFileIsMissing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "topics.yaml")
+	_, err := config.Load(path)
+	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func parse(t *testing.T, text string) *config.Config {
+	t.Helper()
+	c, err := config.Parse("topics.yaml", []byte(text))
+	if err != nil {
+		t.Fatalf("refused:\n%v", err)
+	}
+	return c
+}

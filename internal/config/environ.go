@@ -1,0 +1,159 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// The variables of the environment. The first three may be given as a file
+// instead, for mounted secrets: the same name with _FILE behind it.
+const (
+	EnvBrokers = "ORDERCLOSE_KAFKA_BROKERS"
+	EnvDSN     = "ORDERCLOSE_DB_DSN"
+	EnvRedis   = "ORDERCLOSE_REDIS_URL"
+	EnvListen  = "ORDERCLOSE_LISTEN"
+)
+
+// DefaultListen is where metrics and health are served: on loopback, since
+// whoever may read them should be decided by somebody.
+const DefaultListen = "127.0.0.1:9464"
+
+// Servers is where the servers are. What is not set is empty; Require says so.
+// The DSN and the URL carry passwords: printing or logging a Servers hides them.
+type Servers struct {
+	Brokers  []string // host:port of Kafka
+	DSN      string   `json:"-"` // of the database
+	RedisURL string   `json:"-"`
+	Listen   string   // host:port of the metrics and health listener
+}
+
+// ErrNotSet is what Require wraps.
+var ErrNotSet = errors.New("not set")
+
+var examples = map[string]string{
+	EnvBrokers: "127.0.0.1:9092,127.0.0.1:9093",
+	EnvDSN:     "user:password@tcp(127.0.0.1:3306)/shop",
+	EnvRedis:   "redis://127.0.0.1:6379/0",
+}
+
+// FromEnviron reads the servers through lookup, which is os.LookupEnv but for
+// tests. A variable that is set to nothing counts as not set. The error names
+// every variable that is wrong, and never a value: values are secrets.
+func FromEnviron(lookup func(string) (string, bool)) (Servers, error) {
+	var s Servers
+	brokers, err1 := variable(lookup, EnvBrokers)
+	dsn, err2 := variable(lookup, EnvDSN)
+	redis, err3 := variable(lookup, EnvRedis)
+	s.DSN, s.RedisURL, s.Listen = dsn, redis, DefaultListen
+	if listen, _ := lookup(EnvListen); listen != "" {
+		s.Listen = listen
+	}
+	var err4 error
+	s.Brokers, err4 = splitBrokers(brokers)
+	if err := errors.Join(err1, err2, err3, err4, checkRedis(redis), checkListen(s.Listen)); err != nil {
+		return Servers{}, err
+	}
+	return s, nil
+}
+
+// Require reports which of the named variables are not set, and what to do.
+func (s Servers) Require(names ...string) error {
+	set := map[string]bool{EnvBrokers: len(s.Brokers) > 0, EnvDSN: s.DSN != "", EnvRedis: s.RedisURL != "", EnvListen: s.Listen != ""}
+	var errs []error
+	for _, name := range names {
+		if !set[name] {
+			errs = append(errs, fmt.Errorf("%s is %w; export it, such as %s=%q, or name a file that holds it in %s_FILE",
+				name, ErrNotSet, name, examples[name], name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// String says what is set, without secrets.
+func (s Servers) String() string {
+	hide := func(secret string) string {
+		if secret == "" {
+			return "not set"
+		}
+		return "set"
+	}
+	return fmt.Sprintf("brokers %s, database %s, redis %s, listen %s",
+		strings.Join(s.Brokers, ","), hide(s.DSN), hide(s.RedisURL), s.Listen)
+}
+
+// GoString is String, so that %#v shows no secret either.
+func (s Servers) GoString() string { return s.String() }
+
+// LogValue is String, for slog.
+func (s Servers) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// variable returns the value of name, or the content of the file that name_FILE
+// names.
+func variable(lookup func(string) (string, bool), name string) (string, error) {
+	own, _ := lookup(name)
+	file, _ := lookup(name + "_FILE")
+	switch {
+	case file == "":
+		return own, nil
+	case own != "":
+		return "", fmt.Errorf("%s and %s_FILE are both set; unset one", name, name)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("%s_FILE: %w; mount the secret there or unset the variable", name, err)
+	}
+	// An editor ends a file with a newline, which is no part of the secret.
+	value := strings.TrimRight(string(data), "\r\n")
+	if value == "" {
+		return "", fmt.Errorf("%s_FILE: the file %s is empty; write the value into it", name, file)
+	}
+	return value, nil
+}
+
+func splitBrokers(list string) ([]string, error) {
+	if list == "" {
+		return nil, nil
+	}
+	var brokers []string
+	for i, broker := range strings.Split(list, ",") {
+		broker = strings.TrimSpace(broker)
+		if !hostPort(broker, 1) || strings.HasPrefix(broker, ":") {
+			return nil, fmt.Errorf("%s: entry %d is not host:port; write it such as %s", EnvBrokers, i+1, examples[EnvBrokers])
+		}
+		brokers = append(brokers, broker)
+	}
+	return brokers, nil
+}
+
+func checkRedis(raw string) error {
+	if raw == "" {
+		return nil
+	}
+	u, err := url.Parse(raw) // its error quotes the URL, password and all
+	if err != nil || u.Scheme != "redis" && u.Scheme != "rediss" && u.Scheme != "unix" {
+		return fmt.Errorf("%s is not a Redis URL; write it such as %s (special letters of a password %%-escaped)", EnvRedis, examples[EnvRedis])
+	}
+	return nil
+}
+
+func checkListen(listen string) error {
+	if !hostPort(listen, 0) {
+		return fmt.Errorf("%s is not host:port; write it such as %s", EnvListen, DefaultListen)
+	}
+	return nil
+}
+
+func hostPort(s string, lowest int) bool {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil || strings.ContainsAny(host, "/@ ") {
+		return false
+	}
+	n, err := strconv.Atoi(port)
+	return err == nil && n >= lowest && n <= 65535
+}

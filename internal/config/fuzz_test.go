@@ -1,0 +1,85 @@
+package config_test
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"testing"
+
+	"orderclose"
+	"orderclose/internal/config"
+)
+
+// FuzzParse: whatever a file holds, it is either refused with a place that lies
+// in the file, or gives a configuration that the parts can rely on.
+func FuzzParse(f *testing.F) {
+	data, err := os.ReadFile(shipped)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data)
+	for _, row := range refusals {
+		f.Add([]byte(row.file))
+	}
+	for _, seed := range []string{
+		"buckets: [1s]\n? {a: b}\n: c\n",
+		"buckets: &a [*a]\n",
+		"&r\nbuckets: [1s]\n*r : 1\n",
+		"buckets: [!!binary AAA=, !!int 1, !!timestamp 2000-01-01, !x 1s]\n",
+		"partitions: !!int abc\nreplication: 0x10\ncloser: {batch: 0o7}\nbuckets: [1s]\n",
+		"topics: {close: |\n  a\n  b\n  }\n",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := config.Parse("t", data)
+		if err == nil {
+			reliable(t, c)
+			return
+		}
+		var problems config.Problems
+		if !errors.As(err, &problems) || len(problems) == 0 || c != nil {
+			t.Fatalf("want problems only, got %v, %v", c, err)
+		}
+		for _, p := range problems {
+			if lines := 1 + count(data); p.Line < 1 || p.Line > lines || p.Column < 1 || p.What == "" || p.Do == "" {
+				t.Errorf("the problem has no place or no remedy: %#v", p)
+			}
+		}
+	})
+}
+
+// count counts line ends: to YAML there are several.
+func count(data []byte) (n int) {
+	for _, c := range string(data) {
+		if c == '\n' || c == '\r' || c == '\u0085' || c == '\u2028' || c == '\u2029' {
+			n++
+		}
+	}
+	return n
+}
+
+func reliable(t *testing.T, c *config.Config) {
+	t.Helper()
+	names := map[string]bool{c.Topics.Close: true, c.Topics.DeadLetter: true}
+	for _, b := range c.Buckets {
+		names[b.Topic] = true
+		if b.Length < 1 || b.Length > c.MaxDelay {
+			t.Errorf("bucket %+v, maximum %v", b, c.MaxDelay)
+		}
+	}
+	sorted := slices.IsSortedFunc(c.Buckets, func(a, b orderclose.Bucket) int { return int(a.Length - b.Length) })
+	if len(c.Buckets) == 0 || !sorted || len(names) != len(c.Buckets)+2 {
+		t.Errorf("buckets %+v, topics %+v", c.Buckets, c.Topics)
+	}
+	for _, delay := range c.Delays.ByCategory {
+		if delay <= 0 || delay > c.MaxDelay {
+			t.Errorf("delays %+v, maximum %v", c.Delays, c.MaxDelay)
+		}
+	}
+	if c.Partitions < 1 || c.Replication < 1 || c.Closer.Batch < 1 || c.Compensator.PageSize < 1 ||
+		c.Delays.Default <= 0 || c.Delays.Default > c.MaxDelay ||
+		c.Compensator.Lock.Extend <= 0 || 2*c.Compensator.Lock.Extend > c.Compensator.Lock.Expiry {
+		t.Errorf("unusable: %+v", c)
+	}
+}

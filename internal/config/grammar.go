@@ -1,0 +1,128 @@
+package config
+
+import (
+	"fmt"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"orderclose"
+)
+
+// grammar is what a topics.yaml may say, key by key, and where each value goes.
+func (s *settings) grammar() value {
+	return section(fields{
+		"topics": section(fields{
+			"prefix":      text(&s.prefix),
+			"close":       text(&s.close),
+			"dead_letter": text(&s.deadLetter),
+			"delay":       text(&s.delay),
+		}),
+		// Kafka carries a replication factor in 16 bits. The bound on partitions is
+		// a guard: each costs a loop in the relay, and files on the broker.
+		"partitions":  integer(&s.partitions, 1, 10_000),
+		"replication": integer(&s.replication, 1, 32_767),
+		"buckets":     list("[10s, 1m, 5m]", s.bucket),
+		"delays": section(fields{
+			"default":    duration(&s.delays.Default),
+			"max":        duration(&s.maxDelay),
+			"mixed":      choice(&s.delays.Mixed, orderclose.Shortest, orderclose.Longest),
+			"categories": entries(s.category),
+		}),
+		"compensator": section(fields{
+			"period":    duration(&s.compensator.Period),
+			"grace":     duration(&s.compensator.Grace),
+			"page_size": integer(&s.compensator.PageSize, 1, MaxBatch),
+			"lock": section(fields{
+				"key":    text(&s.compensator.Lock.Key),
+				"expiry": duration(&s.compensator.Lock.Expiry),
+				"extend": duration(&s.compensator.Lock.Extend),
+			}),
+		}),
+		"closer": section(fields{
+			"batch": integer(&s.closer.Batch, 1, MaxBatch),
+		}),
+	})
+}
+
+// bucket reads one entry of the list of buckets.
+func (s *settings) bucket(r *reader, path string, n *yaml.Node) {
+	b := bucket{path: path}
+	if duration(&b.length)(r, path, n); !r.bad[path] {
+		s.buckets = append(s.buckets, b)
+	}
+}
+
+// category reads the delay of one category.
+func (s *settings) category(r *reader, path, name string, n *yaml.Node) {
+	var d time.Duration
+	if duration(&d)(r, path, n); !r.bad[path] {
+		s.delays.ByCategory[name] = d
+	}
+}
+
+func duration(to *time.Duration) value {
+	return func(r *reader, path string, n *yaml.Node) {
+		raw, ok := r.scalar(path, n, "a duration", durationHint)
+		if !ok {
+			return
+		}
+		d, err := ParseDuration(raw.Value)
+		if err != nil {
+			r.refuse(path, n, err.Error(), durationHint)
+			return
+		}
+		*to = d
+	}
+}
+
+func text(to *string) value {
+	return func(r *reader, path string, n *yaml.Node) {
+		raw, ok := r.scalar(path, n, "text", "write it in quotes")
+		if !ok {
+			return
+		}
+		if raw.ShortTag() != "!!str" {
+			r.refuse(path, n, fmt.Sprintf("%s is read as a value other than text", raw.Value),
+				fmt.Sprintf("write it in quotes, %q", raw.Value))
+			return
+		}
+		*to = raw.Value
+	}
+}
+
+func integer(to *int, low, high int) value {
+	hint := fmt.Sprintf("write one from %d to %d", low, high)
+	return func(r *reader, path string, n *yaml.Node) {
+		raw, ok := r.scalar(path, n, "a whole number", hint)
+		if !ok {
+			return
+		}
+		var i int
+		switch err := raw.Decode(&i); {
+		case raw.ShortTag() != "!!int" || err != nil:
+			r.refuse(path, n, fmt.Sprintf("%s is not a whole number", quote(raw.Value)), hint)
+		case i < low || i > high:
+			r.refuse(path, n, fmt.Sprintf("%s is out of range", raw.Value), hint)
+		default:
+			*to = i
+		}
+	}
+}
+
+func choice[T ~string](to *T, these ...T) value {
+	hint := fmt.Sprintf("write %s or %s", these[0], these[1])
+	return func(r *reader, path string, n *yaml.Node) {
+		raw, ok := r.scalar(path, n, "a word", hint)
+		if !ok {
+			return
+		}
+		for _, t := range these {
+			if raw.Value == string(t) {
+				*to = t
+				return
+			}
+		}
+		r.refuse(path, n, fmt.Sprintf("%s is neither %s nor %s", quote(raw.Value), these[0], these[1]), hint)
+	}
+}

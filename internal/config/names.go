@@ -1,0 +1,95 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+)
+
+// maxTopicName is Kafka's limit, in bytes.
+const maxTopicName = 249
+
+// checkNames makes sure that Kafka takes every name and that no two are one.
+func (r *reader) checkNames(s *settings) {
+	r.checkLetters("topics.prefix", s.prefix)
+	r.checkName("topics.close", s.prefix, s.close)
+	r.checkName("topics.dead_letter", s.prefix, s.deadLetter)
+	switch n := strings.Count(s.delay, placeholder); {
+	case r.bad["topics.delay"]:
+	case n != 1:
+		r.refuse("topics.delay", r.at["topics.delay"], fmt.Sprintf("%s has %s %d times, want once", quote(s.delay), placeholder, n),
+			"put it where the bucket's length is to stand, such as delay_"+placeholder)
+	default:
+		r.checkName("topics.delay", s.prefix, strings.TrimPrefix(s.longestDelay(), s.prefix))
+	}
+	if !r.anyBad("topics") {
+		r.checkDistinct(s)
+	}
+}
+
+// longestDelay is the longest name of a delay topic.
+func (s *settings) longestDelay() string {
+	longest := s.topicOf(minBucket)
+	for _, b := range s.buckets {
+		if name := s.topicOf(b.length); len(name) > len(longest) {
+			longest = name
+		}
+	}
+	return longest
+}
+
+// checkLetters reports letters that no topic name may have.
+func (r *reader) checkLetters(path, name string) {
+	if r.bad[path] {
+		return
+	}
+	for _, c := range name {
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("._-", c)) {
+			r.refuse(path, r.at[path], fmt.Sprintf("%s has the letter %q, which Kafka refuses", quote(name), c),
+				"use a-z, A-Z, 0-9, dot, underscore and hyphen only")
+			return
+		}
+	}
+}
+
+// checkName reports a name that cannot be a topic's behind the prefix.
+func (r *reader) checkName(path, prefix, name string) {
+	if r.checkLetters(path, name); r.bad[path] || r.bad["topics.prefix"] {
+		return
+	}
+	switch whole := prefix + name; {
+	case name == "":
+		r.refuse(path, r.at[path], "the name is empty", "write one, or remove the key for the default")
+	case whole == "." || whole == "..":
+		r.refuse(path, r.at[path], fmt.Sprintf("%q is no name to Kafka", whole), "use another")
+	case len(whole) > maxTopicName:
+		r.refuse(path, r.node(path, "topics.prefix"), fmt.Sprintf("the name has %d letters with the prefix, and Kafka takes %d", len(whole), maxTopicName),
+			"shorten one of them")
+	}
+}
+
+// checkDistinct reports topics that would be one. To Kafka a dot and an
+// underscore are alike: it refuses a name that differs from another in them
+// only, since both name the same metric.
+func (r *reader) checkDistinct(s *settings) {
+	type topic struct{ path, name string }
+	topics := []topic{{"topics.close", s.prefix + s.close}, {"topics.dead_letter", s.prefix + s.deadLetter}}
+	for _, b := range s.buckets {
+		if !r.bad[b.path] {
+			topics = append(topics, topic{b.path, s.topicOf(b.length)})
+		}
+	}
+	first := map[string]topic{}
+	for _, t := range topics {
+		key := strings.ReplaceAll(t.name, ".", "_")
+		other, taken := first[key]
+		if !taken {
+			first[key] = t
+			continue
+		}
+		what := fmt.Sprintf("topic %s is that of %s already", t.name, other.path)
+		if t.name != other.name {
+			what = fmt.Sprintf("topic %s and that of %s, %s, are alike to Kafka", t.name, other.path, other.name)
+		}
+		r.refuse(t.path, r.node(t.path, other.path), what, "give each topic a name of its own")
+	}
+}

@@ -1,0 +1,212 @@
+package config_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"orderclose/internal/config"
+)
+
+const (
+	hintNoBucket = "list the lengths of the delay topics, such as buckets: [10s, 1m, 5m, 30m, 2h, 12h]"
+	hintDuration = "write a number and a unit, such as 10s, 5m, 2h or 30d"
+	hintLetters  = "use a-z, A-Z, 0-9, dot, underscore and hyphen only"
+	hintYAML     = "check indentation, colons, quotes and brackets up to here"
+	hintExtend   = "make it shorter: one extension may fail, and the lock must still be held at the next"
+)
+
+// refusals are files and everything that is said about them.
+var refusals = []struct {
+	name string
+	file string
+	want []string
+}{
+	{"empty", "", []string{"t:1:1: no bucket; " + hintNoBucket}},
+	{"only a comment", "# later\n", []string{"t:1:1: no bucket; " + hintNoBucket}},
+	{"only a document mark", "---\n", []string{"t:1:1: no bucket; " + hintNoBucket}},
+	{"buckets without a value", "buckets:\n", []string{"t:1:9: no bucket; " + hintNoBucket}},
+	{"buckets without an entry", "buckets: []\n", []string{"t:1:10: no bucket; " + hintNoBucket}},
+	{"everything but buckets", "\npartitions: 12\n", []string{"t:2:1: no bucket; " + hintNoBucket}},
+	{"two buckets alike", "buckets:\n- 1m\n- 5m\n- 60s\n- 1m0s\n", []string{
+		"t:4:3: buckets[2]: 1m and 60s are the same length; remove one",
+		"t:5:3: buckets[3]: 1m and 1m0s are the same length; remove one",
+	}},
+	{"buckets that are no lengths", "buckets: [500ms, 0s, -1m, 30, 1x, '', ~, [1m], {a: 1m}, 1500us]", []string{
+		"t:1:11: buckets[0]: 500ms is shorter than 1s; make it longer or remove it",
+		`t:1:18: buckets[1]: "0s" is not positive; ` + hintDuration,
+		`t:1:22: buckets[2]: "-1m" is not positive; ` + hintDuration,
+		`t:1:27: buckets[3]: "30" has no unit; ` + hintDuration,
+		`t:1:31: buckets[4]: "1x" is not a duration; ` + hintDuration,
+		`t:1:35: buckets[5]: "" is not a duration; ` + hintDuration,
+		"t:1:39: buckets[6]: has no value; " + hintDuration + ", or remove the key",
+		"t:1:42: buckets[7]: want a duration, found a list; " + hintDuration,
+		"t:1:48: buckets[8]: want a duration, found keys with values; " + hintDuration,
+		`t:1:57: buckets[9]: "1500us" is not a whole number of milliseconds; ` + hintDuration,
+	}},
+	{"buckets that are no list", "buckets: 1m", []string{`t:1:10: buckets: want a list, found "1m"; write it as [10s, 1m, 5m]`}},
+	{"a bucket above the maximum", "buckets: [10s, 12h]\ndelays: {max: 6h}", []string{
+		"t:1:16: buckets[1]: 12h is longer than delays.max, 6h: nothing would wait there; raise delays.max, or remove the bucket once its topic is empty",
+	}},
+
+	{"a list for a file", "- 1m\n", []string{"t:1:1: want keys with values, found a list; write each as key: value, on a line of its own"}},
+	{"a word for a file", "hello\n", []string{`t:1:1: want keys with values, found "hello"; write each as key: value, on a line of its own`}},
+	{"sections of the wrong type", "buckets: [1m]\ntopics: [a]\ndelays: 5m\n", []string{
+		"t:2:9: topics: want keys with values, found a list; write each as key: value, on a line of its own",
+		`t:3:9: delays: want keys with values, found "5m"; write each as key: value, on a line of its own`,
+	}},
+	{"unknown keys", "Buckets: [1m]\nbuckets: [1m]\nparttions: 3\ndelays: {categoris: {a: 1m}, foo: 1}\nzzz: 1\n", []string{
+		`t:1:1: unknown key "Buckets"; did you mean buckets?`,
+		`t:3:1: unknown key "parttions"; did you mean partitions?`,
+		`t:4:10: delays: unknown key "categoris"; did you mean categories?`,
+		`t:4:30: delays: unknown key "foo"; known here: categories, default, max, mixed`,
+		`t:5:1: unknown key "zzz"; known here: buckets, closer, compensator, delays, partitions, replication, topics`,
+	}},
+	{"keys given twice", "buckets: [1m]\nbuckets: [2m]\ndelays:\n  categories:\n    virtual: 5m\n    'virtual': 6m\n", []string{
+		`t:2:1: key "buckets" is given twice, first on line 1; remove one`,
+		`t:6:5: delays.categories: key "virtual" is given twice, first on line 5; remove one`,
+	}},
+	{"merge keys", "buckets: [1m]\ndelays: {categories: &c {a: 5m}}\ncompensator: {<<: *c}", []string{
+		"t:3:15: compensator: merge keys are not supported; write the keys out",
+	}},
+	{"an alias to what is around it", "buckets: [1m]\ndelays: &d {categories: *d}", []string{
+		"t:2:25: delays.categories.categories: want a duration, found keys with values; " + hintDuration,
+	}},
+
+	{"delays above the maximum", "buckets: [1m]\ndelays:\n  default: 40d\n  categories: {gold: 31d, iron: 30d}\n", []string{
+		"t:3:12: delays.default: 40d is longer than delays.max, 30d; shorten it or raise delays.max",
+		"t:4:22: delays.categories.gold: 31d is longer than delays.max, 30d; shorten it or raise delays.max",
+	}},
+	{"a maximum below the default", "buckets: [1m]\ndelays: {max: 10m}\n", []string{
+		"t:2:15: delays.max: 10m is shorter than delays.default, 30m; raise it or set delays.default",
+	}},
+	{"a maximum that is none: nothing is compared with it", "buckets: [1m]\ndelays: {max: half a year, default: 99d}\n", []string{
+		`t:2:15: delays.max: "half a year" is not a duration; ` + hintDuration,
+	}},
+	{"mixed", "buckets: [1m]\ndelays: {mixed: median}\n", []string{
+		`t:2:17: delays.mixed: "median" is neither shortest nor longest; write shortest or longest`,
+	}},
+	{"names of categories", "buckets: [1m]\ndelays: {categories: {'': 1m, ' a': 1m, \"a\\tb\": 1m, ~: 1m, [a]: 1m}}", []string{
+		`t:2:23: delays.categories: "" cannot be a name; use one without control characters or space at either end`,
+		`t:2:31: delays.categories: " a" cannot be a name; use one without control characters or space at either end`,
+		`t:2:41: delays.categories: "a\tb" cannot be a name; use one without control characters or space at either end`,
+		"t:2:53: delays.categories: a key must be a word, found nothing; write each as key: value",
+		"t:2:60: delays.categories: a key must be a word, found a list; write each as key: value",
+	}},
+
+	{"numbers", "buckets: [1m]\npartitions: 0\nreplication: two\ncloser: {batch: 1000}\ncompensator: {page_size: '5', period: 0s, grace: soon}\n", []string{
+		"t:2:13: partitions: 0 is out of range; write one from 1 to 10000",
+		`t:3:14: replication: "two" is not a whole number; write one from 1 to 32767`,
+		"t:4:17: closer.batch: 1000 is out of range; write one from 1 to 999",
+		`t:5:26: compensator.page_size: "5" is not a whole number; write one from 1 to 999`,
+		`t:5:39: compensator.period: "0s" is not positive; ` + hintDuration,
+		`t:5:50: compensator.grace: "soon" is not a duration; ` + hintDuration,
+	}},
+	{"numbers that are close to whole", "buckets: [1m]\npartitions: 12.0\nreplication:\n", []string{
+		`t:2:13: partitions: "12.0" is not a whole number; write one from 1 to 10000`,
+		"t:3:13: replication: has no value; write one from 1 to 32767, or remove the key",
+	}},
+	{"a lock that expires before it is extended twice", "buckets: [1m]\ncompensator: {lock: {expiry: 50s, extend: 30s}}\n", []string{
+		"t:2:43: compensator.lock.extend: 30s is more than half of compensator.lock.expiry, 50s; " + hintExtend,
+	}},
+	{"a lock that expires before its default extension", "buckets: [1m]\ncompensator: {lock: {key: '', expiry: 10s}}\n", []string{
+		"t:2:27: compensator.lock.key: the key is empty; name the key in Redis, such as lock:scan_unpaid_orders",
+		"t:2:39: compensator.lock.extend: 20s is more than half of compensator.lock.expiry, 10s; " + hintExtend,
+	}},
+
+	{"letters of names", "buckets: [1m]\ntopics: {prefix: ä, close: 'a b', dead_letter: 2024, delay: ~}\n", []string{
+		`t:2:18: topics.prefix: "ä" has the letter 'ä', which Kafka refuses; ` + hintLetters,
+		`t:2:28: topics.close: "a b" has the letter ' ', which Kafka refuses; ` + hintLetters,
+		`t:2:48: topics.dead_letter: 2024 is read as a value other than text; write it in quotes, "2024"`,
+		"t:2:61: topics.delay: has no value; write it in quotes, or remove the key",
+	}},
+	{"names that are none", "buckets: [1m]\ntopics: {close: .., dead_letter: '', delay: delay}\n", []string{
+		`t:2:17: topics.close: ".." is no name to Kafka; use another`,
+		"t:2:34: topics.dead_letter: the name is empty; write one, or remove the key for the default",
+		`t:2:45: topics.delay: "delay" has {bucket} 0 times, want once; put it where the bucket's length is to stand, such as delay_{bucket}`,
+	}},
+	{"names that are too long", "buckets: [90m]\ntopics: {prefix: " + strings.Repeat("p", 238) + ", dead_letter: n23456789012, delay: '12345{bucket}789'}\n", []string{
+		"t:2:271: topics.dead_letter: the name has 250 letters with the prefix, and Kafka takes 249; shorten one of them",
+		"t:2:292: topics.delay: the name has 251 letters with the prefix, and Kafka takes 249; shorten one of them",
+	}},
+	{"two topics with one name", "buckets: [1m, 5m]\ntopics: {close: delay_5m, dead_letter: delay_5m}\n", []string{
+		"t:1:15: buckets[1]: topic delay_5m is that of topics.close already; give each topic a name of its own",
+		"t:2:40: topics.dead_letter: topic delay_5m is that of topics.close already; give each topic a name of its own",
+	}},
+	{"two topics that are one to Kafka", "buckets: [1m]\ntopics: {close: order.close.1m, delay: 'order_close_{bucket}'}\n", []string{
+		"t:1:11: buckets[0]: topic order_close_1m and that of topics.close, order.close.1m, are alike to Kafka; give each topic a name of its own",
+	}},
+
+	{"a second document", "buckets: [1m]\n---\npartitions: 0\n", []string{
+		"t:2:1: a second document begins here; put everything into one and remove the line ---",
+	}},
+	{"a second document that is not YAML, after a mistake", "buckets: [1]\n---\na: [\n", []string{
+		`t:1:11: buckets[0]: "1" has no unit; ` + hintDuration,
+		"t:3:1: this is not YAML: did not find expected node content; " + hintYAML,
+	}},
+	{"a bracket left open", "partitions: 2\nbuckets: [1m\ncloser:\n  batch: 2\n", []string{
+		"t:2:1: this is not YAML: did not find expected ',' or ']'; " + hintYAML,
+	}},
+	{"a quote left open", "buckets: [1m]\ntopics:\n  close: \"order\npartitions: 2\n", []string{
+		"t:3:3: this is not YAML: found unexpected end of stream; " + hintYAML,
+	}},
+	{"an indentation that is off", "buckets: [1m]\ndelays:\n  default: 1m\n max: 3d\npartitions: 2\n", []string{
+		"t:4:2: this is not YAML: did not find expected key; " + hintYAML,
+	}},
+	{"a colon left out", "buckets: [1m]\ndelays\n  max: 3d\n", []string{
+		"t:2:1: this is not YAML: could not find expected ':'; " + hintYAML,
+	}},
+	{"an alias to nothing", "buckets: [1m]\ntopics: {close: *nope}\n", []string{
+		"t:2:1: this is not YAML: unknown anchor 'nope' referenced; " + hintYAML,
+	}},
+	{"tabs", "buckets: [1m]\ndelays:\n\tmax: 3d\n \t mixed: longest\n", []string{
+		"t:3:1: a tab in the indentation; indent with spaces",
+		"t:4:2: a tab in the indentation; indent with spaces",
+	}},
+	{"a byte order mark", "\xef\xbb\xbfbuckets: [1m]\n", []string{"t:1:1: the file begins with a byte order mark; save it as UTF-8 without one"}},
+	{"UTF-16", "\xff\xfeb\x00", []string{"t:1:1: the file begins with a byte order mark; save it as UTF-8 without one"}},
+	{"Latin-1", "# gr\xfc\xdfe\nbuckets: [1m]\n", []string{"t:1:5: the text is not UTF-8; save the file as UTF-8"}},
+	{"control characters", "buckets: [1m]\ntopics: {close: a\ab}\n", []string{"t:2:18: control character U+0007; remove it"}},
+}
+
+func TestParse_RefusesWithEveryReasonAndItsPlace(t *testing.T) {
+	for _, row := range refusals {
+		t.Run(row.name, func(t *testing.T) {
+			c, err := config.Parse("t", []byte(row.file))
+			if err == nil {
+				t.Fatalf("accepted as %+v", c)
+			}
+			if diff := cmp.Diff(row.want, strings.Split(err.Error(), "\n")); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestParse_ErrorHasEachProblemAsAValue(t *testing.T) {
+	_, err := config.Parse("t", []byte("buckets: [1m]\ndelays: {max: 10m, mixed: both}\n"))
+	var all config.Problems
+	if !errors.As(err, &all) || len(all) != 2 {
+		t.Fatalf("want two problems, got %v", err)
+	}
+	var one config.Problem
+	if !errors.As(err, &one) {
+		t.Fatal("errors.As finds no Problem")
+	}
+	want := config.Problem{File: "t", Line: 2, Column: 15, Path: "delays.max",
+		What: "10m is shorter than delays.default, 30m", Do: "raise it or set delays.default"}
+	if diff := cmp.Diff(want, one); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestParse_RefusesALargeBrokenFileWithoutSearchingItForLong(t *testing.T) {
+	file := "buckets: [1m]\ndelays:\n  categories:\n" + strings.Repeat("    a: 1m\n", 20_000) + "closer: [\n"
+	_, err := config.Parse("t", []byte(file))
+	var p config.Problem
+	if !errors.As(err, &p) || !strings.HasPrefix(p.What, "this is not YAML") || p.Line < 20_000 {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,181 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// reader walks the nodes of a document, puts values where they belong, and
+// gathers what is wrong. It goes on after a problem, so that a person mends a
+// file once and not once per mistake.
+type reader struct {
+	file     string
+	root     *yaml.Node // nil: the document is empty
+	problems Problems
+	at       map[string]*yaml.Node // the values that stand in the file, by path
+	bad      map[string]bool       // those of them that were refused
+}
+
+// value reads what stands at a path.
+type value func(r *reader, path string, n *yaml.Node)
+
+// fields are the keys that a section knows.
+type fields map[string]value
+
+func newReader(file string) *reader {
+	return &reader{file: file, at: map[string]*yaml.Node{}, bad: map[string]bool{}}
+}
+
+// section reads a mapping whose keys are known. One that has nothing under it is
+// as good as left out.
+func section(known fields) value {
+	return func(r *reader, path string, n *yaml.Node) {
+		r.pairs(path, n, func(key, v *yaml.Node, name string) {
+			if read, ok := known[name]; ok {
+				read(r, join(path, name), v)
+				return
+			}
+			r.add(key, path, fmt.Sprintf("unknown key %s", quote(name)),
+				suggest(name, slices.Sorted(maps.Keys(known))))
+		})
+	}
+}
+
+// entries reads a mapping whose keys are anybody's choice.
+func entries(read func(r *reader, path, name string, n *yaml.Node)) value {
+	return func(r *reader, path string, n *yaml.Node) {
+		r.pairs(path, n, func(key, v *yaml.Node, name string) {
+			if name == "" || strings.TrimSpace(name) != name || strings.ContainsFunc(name, unicode.IsControl) {
+				r.add(key, path, fmt.Sprintf("%s cannot be a name", quote(name)),
+					"use one without control characters or space at either end")
+				return
+			}
+			read(r, join(path, name), name, v)
+		})
+	}
+}
+
+// list reads a sequence; example shows one.
+func list(example string, read value) value {
+	return func(r *reader, path string, n *yaml.Node) {
+		r.at[path] = n
+		seq := follow(n)
+		if isNull(seq) {
+			return
+		}
+		if seq.Kind != yaml.SequenceNode {
+			r.refuse(path, n, "want a list, found "+describe(seq), "write it as "+example)
+			return
+		}
+		for i, v := range seq.Content {
+			read(r, path+"["+strconv.Itoa(i)+"]", v)
+		}
+	}
+}
+
+// pairs calls each for every key of a mapping and its value.
+func (r *reader) pairs(path string, n *yaml.Node, each func(key, v *yaml.Node, name string)) {
+	r.at[path] = n
+	m := follow(n)
+	if isNull(m) {
+		return
+	}
+	if m.Kind != yaml.MappingNode {
+		r.refuse(path, n, "want keys with values, found "+describe(m), "write each as key: value, on a line of its own")
+		return
+	}
+	first := map[string]int{}
+	for i := 0; i+1 < len(m.Content); i += 2 {
+		key, v := m.Content[i], m.Content[i+1]
+		k := follow(key)
+		switch line, again := first[k.Value]; {
+		case k.Kind != yaml.ScalarNode || isNull(k):
+			r.add(key, path, "a key must be a word, found "+describe(k), "write each as key: value")
+		case k.ShortTag() == "!!merge":
+			r.add(key, path, "merge keys are not supported", "write the keys out")
+		case again:
+			r.add(key, path, fmt.Sprintf("key %s is given twice, first on line %d", quote(k.Value), line), "remove one")
+		default:
+			first[k.Value] = key.Line
+			each(key, v, k.Value)
+		}
+	}
+}
+
+// scalar returns the node of a single value; want and hint say what is missing
+// otherwise.
+func (r *reader) scalar(path string, n *yaml.Node, want, hint string) (*yaml.Node, bool) {
+	r.at[path] = n
+	v := follow(n)
+	switch {
+	case v.Kind != yaml.ScalarNode:
+		r.refuse(path, n, fmt.Sprintf("want %s, found %s", want, describe(v)), hint)
+	case isNull(v):
+		r.refuse(path, n, "has no value", hint+", or remove the key")
+	default:
+		return v, true
+	}
+	return nil, false
+}
+
+// refuse reports the value at path, so that no later check looks at it.
+func (r *reader) refuse(path string, n *yaml.Node, what, do string) {
+	r.bad[path] = true
+	r.add(n, path, what, do)
+}
+
+// add reports a problem at n; without a node, at the beginning of the file.
+func (r *reader) add(n *yaml.Node, path, what, do string) {
+	p := Problem{File: r.file, Line: 1, Column: 1, Path: path, What: what, Do: do}
+	if n != nil && n.Line > 0 {
+		p.Line, p.Column = n.Line, n.Column
+	}
+	r.problems = append(r.problems, p)
+}
+
+// follow returns what an alias stands for, and anything else as it is.
+func follow(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+func isNull(n *yaml.Node) bool {
+	return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
+}
+
+func describe(n *yaml.Node) string {
+	switch {
+	case n.Kind == yaml.MappingNode:
+		return "keys with values"
+	case n.Kind == yaml.SequenceNode:
+		return "a list"
+	case isNull(n):
+		return "nothing"
+	default:
+		return quote(n.Value)
+	}
+}
+
+// quote shows what somebody wrote, cut to a length that a message can carry.
+func quote(s string) string {
+	const most = 40
+	if runes := []rune(s); len(runes) > most {
+		s = string(runes[:most]) + "…"
+	}
+	return strconv.Quote(s)
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}

@@ -1,0 +1,209 @@
+package config_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"orderclose"
+	"orderclose/internal/config"
+)
+
+// docs/wire.md is what producers in other languages are written by. These tests
+// hold that it says what the code does.
+
+func TestWire_TheExampleIsWhatIsWritten(t *testing.T) {
+	doc := wire(t)
+	r := orderclose.Record{
+		Order: orderclose.Order{
+			ID: "ORD-20260301-000017", Category: "virtual",
+			CreatedAt:  time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
+			Due:        time.Date(2026, 3, 1, 12, 5, 0, 0, time.UTC),
+			Attributes: map[string]any{"shop": "eu", "user": json.Number("9007199254740993")},
+		},
+	}
+	r.Release = r.Order.Due
+	m, err := r.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	headers := ""
+	for _, h := range m.Headers {
+		headers += fmt.Sprintf("%s: %s\n", h.Key, h.Value)
+	}
+	for name, want := range map[string]string{"text key": string(m.Key) + "\n", "json value": string(m.Value) + "\n", "text headers": headers} {
+		if diff := cmp.Diff(want, block(t, doc, name)); diff != "" {
+			t.Errorf("%s (-code +wire.md):\n%s", name, diff)
+		}
+	}
+	for _, length := range []string{fmt.Sprintf("Key, %d bytes", len(m.Key)), fmt.Sprintf("Value, %d bytes", len(m.Value))} {
+		if !strings.Contains(doc, length) {
+			t.Errorf("wire.md does not say %q", length)
+		}
+	}
+}
+
+func TestWire_TheExampleIsReadAndGoesWhereItSays(t *testing.T) {
+	doc := wire(t)
+	m := orderclose.Message{
+		Key:   []byte(strings.TrimSpace(block(t, doc, "text key"))),
+		Value: []byte(strings.TrimSpace(block(t, doc, "json value"))),
+	}
+	for line := range strings.Lines(block(t, doc, "text headers")) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		m.Headers = append(m.Headers, orderclose.Header{Key: key, Value: []byte(value)})
+	}
+	r, err := m.Decode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Release.Equal(r.Order.Due) {
+		t.Errorf("header due is %v and due_at %v", r.Release, r.Order.Due)
+	}
+	c := config.Default()
+	topic := c.Buckets.Pick(r.Order.Due.Sub(r.Order.CreatedAt.Add(30 * time.Second))).Topic
+	want := fmt.Sprintf("goes to partition %d of %d of\n`%s`", int(murmur2(m.Key)&0x7fffffff)%c.Partitions, c.Partitions, topic)
+	if !strings.Contains(doc, want) {
+		t.Errorf("wire.md does not say %q", want)
+	}
+}
+
+func TestWire_TheBucketsAreTheDefaults(t *testing.T) {
+	var want []string
+	for i, b := range config.Default().Buckets {
+		from := b.Length - b.Tolerance()
+		if i == 0 {
+			from = 0
+		}
+		want = append(want, fmt.Sprintf("| `%s` | %s | %s | %s |", b.Topic, orderclose.ShortDuration(b.Length),
+			orderclose.ShortDuration(b.Tolerance()), orderclose.ShortDuration(from)))
+	}
+	if diff := cmp.Diff(want, rows(t, wire(t), "| topic |")); diff != "" {
+		t.Errorf("(-code +wire.md):\n%s", diff)
+	}
+}
+
+func TestWire_TheKeysGoToThePartitionsItSays(t *testing.T) {
+	for _, row := range rows(t, wire(t), "| key |") {
+		key := strings.Trim(strings.Split(row, "|")[1], " `")
+		h := murmur2([]byte(key))
+		want := fmt.Sprintf("| `%s` | `%08x` | %d | %d |", key, h, int32(h), (h&0x7fffffff)%12)
+		if row != want {
+			t.Errorf("got  %s\nwant %s", row, want)
+		}
+	}
+}
+
+func TestWire_TheHeadersAndCausesAreTheCodes(t *testing.T) {
+	doc := wire(t)
+	words := func(header string) (words []string) {
+		for _, row := range rows(t, doc, header) {
+			words = append(words, strings.Trim(strings.Split(row, "|")[1], " `"))
+		}
+		return words
+	}
+	headers := append(words("| header | who"), words("| header | value")...)
+	want := []string{
+		orderclose.HeaderDue, orderclose.HeaderVersion, orderclose.HeaderTraceparent, orderclose.HeaderAttempt,
+		orderclose.HeaderCause, orderclose.HeaderNotDue, orderclose.HeaderLane,
+		orderclose.HeaderCause, orderclose.HeaderDetail, orderclose.HeaderStage,
+		orderclose.HeaderSourceTopic, orderclose.HeaderSourcePartition, orderclose.HeaderSourceOffset,
+	}
+	if diff := cmp.Diff(want, headers); diff != "" {
+		t.Errorf("headers (-code +wire.md):\n%s", diff)
+	}
+	causes := strings.Join(words("| `cause` | what"), " ")
+	for _, err := range []error{
+		orderclose.ErrNoKey, orderclose.ErrBadVersion, orderclose.ErrBadDue,
+		orderclose.ErrBadValue, orderclose.ErrBadHeader, orderclose.ErrKeyMismatch,
+	} {
+		if !strings.Contains(causes, err.Error()) {
+			t.Errorf("wire.md does not list the cause %v", err)
+		}
+	}
+	for _, limit := range []string{
+		fmt.Sprintf("at most %d KB of it", orderclose.MaxDeadKey>>10), fmt.Sprintf("most %d KB", orderclose.MaxDeadValue>>10),
+		fmt.Sprintf("%d KB each", orderclose.MaxDeadHeader>>10), fmt.Sprintf("1 to %d bytes", orderclose.MaxIDBytes),
+		"at most " + strconv.Itoa(int(orderclose.MaxTolerance/time.Second)) + " s",
+	} {
+		if !strings.Contains(doc, limit) {
+			t.Errorf("wire.md does not say %q", limit)
+		}
+	}
+}
+
+// murmur2 is the hash of Java's clients, written by their source. The vectors
+// are those of the tests of Kafka's clients.
+func TestMurmur2_IsJavas(t *testing.T) {
+	for key, want := range map[string]int32{
+		"21": -973932308, "foobar": -790332482, "a-little-bit-long-string": -985981536, "a-little-bit-longer-string": -1486304829,
+		"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971, "abc": 479470107,
+	} {
+		if got := int32(murmur2([]byte(key))); got != want {
+			t.Errorf("%q: %d, want %d", key, got, want)
+		}
+	}
+}
+
+func murmur2(data []byte) uint32 {
+	const m = 0x5bd1e995
+	h := 0x9747b28c ^ uint32(len(data))
+	for ; len(data) >= 4; data = data[4:] {
+		k := uint32(data[0]) | uint32(data[1])<<8 | uint32(data[2])<<16 | uint32(data[3])<<24
+		k *= m
+		k = (k ^ k>>24) * m
+		h = h*m ^ k
+	}
+	for i, c := range data {
+		h ^= uint32(c) << (8 * i)
+	}
+	if len(data) > 0 {
+		h *= m
+	}
+	h = (h ^ h>>13) * m
+	return h ^ h>>15
+}
+
+func wire(t *testing.T) string {
+	t.Helper()
+	data, err := os.ReadFile("../../docs/wire.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// block returns what stands in the fenced block that begins with ```name.
+func block(t *testing.T, doc, name string) string {
+	t.Helper()
+	m := regexp.MustCompile("(?s)```" + name + "\n(.*?)```").FindStringSubmatch(doc)
+	if m == nil {
+		t.Fatalf("wire.md has no block %q", name)
+	}
+	return m[1]
+}
+
+// rows returns the rows of the table whose first line begins with header.
+func rows(t *testing.T, doc, header string) (rows []string) {
+	t.Helper()
+	_, rest, found := strings.Cut(doc, "\n"+header)
+	for i, line := range strings.Split(rest, "\n") {
+		if i >= 2 && !strings.HasPrefix(line, "|") {
+			break
+		}
+		if i >= 2 {
+			rows = append(rows, line)
+		}
+	}
+	if !found || len(rows) == 0 {
+		t.Fatalf("wire.md has no table %q", header)
+	}
+	return rows
+}

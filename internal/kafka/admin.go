@@ -1,0 +1,203 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+)
+
+// Topics looks at the named topics and returns their states by name. A topic
+// that does not exist has a state that says so.
+func (c *Cluster) Topics(ctx context.Context, names ...string) (map[string]TopicState, error) {
+	meta, err := c.metadata(ctx, names...)
+	if err != nil {
+		return nil, fmt.Errorf("list topics: %w", err)
+	}
+	states := map[string]TopicState{}
+	req := &kafka.DescribeConfigsRequest{}
+	for _, t := range meta.Topics {
+		if t.Error != nil || len(t.Partitions) == 0 {
+			continue
+		}
+		states[t.Name] = TopicState{Exists: true, Partitions: len(t.Partitions), Replication: len(t.Partitions[0].Replicas), Config: map[string]string{}}
+		req.Resources = append(req.Resources, kafka.DescribeConfigRequestResource{ResourceType: kafka.ResourceTypeTopic, ResourceName: t.Name})
+	}
+	if len(states) == 0 {
+		return states, nil
+	}
+	res, err := c.client.DescribeConfigs(ctx, req)
+	if err != nil {
+		return nil, fmt.Errorf("describe topics: %w", err)
+	}
+	for _, r := range res.Resources {
+		if r.Error != nil {
+			return nil, fmt.Errorf("describe topic %s: %w", r.ResourceName, r.Error)
+		}
+		for _, e := range r.ConfigEntries {
+			states[r.ResourceName].Config[e.ConfigName] = e.ConfigValue
+		}
+	}
+	return states, nil
+}
+
+// Check returns how the topics differ from their specs.
+func (c *Cluster) Check(ctx context.Context, specs []TopicSpec) ([]Finding, error) {
+	names := make([]string, len(specs))
+	for i, s := range specs {
+		names[i] = s.Name
+	}
+	states, err := c.Topics(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
+	return Drift(specs, states), nil
+}
+
+// Apply makes the topics as their specs want them. It returns what it mended and
+// what only a person can. Running it again changes nothing.
+func (c *Cluster) Apply(ctx context.Context, specs []TopicSpec) (mended, left []Finding, err error) {
+	findings, err := c.Check(ctx, specs)
+	if err != nil {
+		return nil, nil, err
+	}
+	byName := map[string]TopicSpec{}
+	for _, s := range specs {
+		byName[s.Name] = s
+	}
+	for _, f := range findings {
+		if f.By == (Change{}) {
+			left = append(left, f)
+			continue
+		}
+		if err := c.change(ctx, byName[f.Topic], f.By); err != nil {
+			return mended, left, fmt.Errorf("topic %s: %s: %w", f.Topic, f.Mend, err)
+		}
+		mended = append(mended, f)
+	}
+	return mended, left, c.awaitTopics(ctx, specs)
+}
+
+func (c *Cluster) change(ctx context.Context, spec TopicSpec, by Change) error {
+	switch {
+	case by.Create:
+		return c.createTopic(ctx, spec)
+	case by.Partitions > 0:
+		res, err := c.client.CreatePartitions(ctx, &kafka.CreatePartitionsRequest{
+			Topics: []kafka.TopicPartitionsConfig{{Name: spec.Name, Count: int32(by.Partitions)}},
+		})
+		if err != nil {
+			return err
+		}
+		return res.Errors[spec.Name]
+	default:
+		res, err := c.client.IncrementalAlterConfigs(ctx, &kafka.IncrementalAlterConfigsRequest{
+			Resources: []kafka.IncrementalAlterConfigsRequestResource{{
+				ResourceType: kafka.ResourceTypeTopic,
+				ResourceName: spec.Name,
+				Configs:      []kafka.IncrementalAlterConfigsRequestConfig{{Name: by.Key, Value: by.Value, ConfigOperation: kafka.ConfigOperationSet}},
+			}},
+		})
+		if err != nil {
+			return err
+		}
+		for _, r := range res.Resources {
+			if r.Error != nil {
+				return r.Error
+			}
+		}
+		return nil
+	}
+}
+
+func (c *Cluster) createTopic(ctx context.Context, spec TopicSpec) error {
+	topic := kafka.TopicConfig{Topic: spec.Name, NumPartitions: spec.Partitions, ReplicationFactor: spec.Replication}
+	for _, w := range spec.config() {
+		topic.ConfigEntries = append(topic.ConfigEntries, kafka.ConfigEntry{ConfigName: w.Key, ConfigValue: w.Value})
+	}
+	res, err := c.client.CreateTopics(ctx, &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{topic}})
+	if err != nil {
+		return err
+	}
+	if err := res.Errors[spec.Name]; err != nil && !errors.Is(err, kafka.TopicAlreadyExists) {
+		return err
+	}
+	return nil
+}
+
+// awaitTopics waits until every partition of the topics has a leader that
+// answers: creating a topic is answered before that.
+func (c *Cluster) awaitTopics(ctx context.Context, specs []TopicSpec) error {
+	for _, spec := range specs {
+		for {
+			n, err := c.Partitions(ctx, spec.Name)
+			for p := 0; err == nil && p < max(n, spec.Partitions); p++ {
+				_, _, err = c.Bounds(ctx, spec.Name, p)
+			}
+			if err == nil {
+				break
+			}
+			if !sleep(ctx, 50*time.Millisecond) {
+				return fmt.Errorf("topic %s is not ready: %w", spec.Name, errors.Join(err, ctx.Err()))
+			}
+		}
+	}
+	return nil
+}
+
+// DeleteTopics deletes the named topics; one that does not exist is no error.
+func (c *Cluster) DeleteTopics(ctx context.Context, names ...string) error {
+	res, err := c.client.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{Topics: names})
+	if err != nil {
+		return fmt.Errorf("delete topics: %w", err)
+	}
+	for name, err := range res.Errors {
+		if err != nil && !errors.Is(err, kafka.UnknownTopicOrPartition) {
+			return fmt.Errorf("delete topic %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// DeleteGroups deletes the named consumer groups with their commits; one that
+// does not exist is no error.
+func (c *Cluster) DeleteGroups(ctx context.Context, groups ...string) error {
+	for _, group := range groups { // each may have a coordinator of its own
+		res, err := c.client.DeleteGroups(ctx, &kafka.DeleteGroupsRequest{GroupIDs: []string{group}})
+		if err == nil {
+			err = res.Errors[group]
+		}
+		if err != nil && !errors.Is(err, kafka.GroupIdNotFound) {
+			return fmt.Errorf("delete group %s: %w", group, err)
+		}
+	}
+	return nil
+}
+
+// Lag returns how many records of the topic the group has not committed yet, over
+// all partitions. On a delay topic that means nothing: records wait there.
+func (c *Cluster) Lag(ctx context.Context, group, topic string) (int64, error) {
+	n, err := c.Partitions(ctx, topic)
+	if err != nil {
+		return 0, err
+	}
+	partitions := sequence(n)
+	res, err := c.client.OffsetFetch(ctx, &kafka.OffsetFetchRequest{GroupID: group, Topics: map[string][]int{topic: partitions}})
+	if err == nil {
+		err = res.Error
+	}
+	if err != nil {
+		return 0, fmt.Errorf("commits of group %s: %w", group, err)
+	}
+	var lag int64
+	for _, p := range res.Topics[topic] {
+		first, end, err := c.Bounds(ctx, topic, p.Partition)
+		if err != nil {
+			return 0, err
+		}
+		lag += end - max(p.CommittedOffset, first)
+	}
+	return lag, nil
+}

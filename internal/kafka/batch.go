@@ -1,0 +1,251 @@
+package kafka
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"time"
+
+	"github.com/segmentio/kafka-go/compress"
+
+	"orderclose"
+)
+
+// Where things stand in the header of a record batch, magic 2.
+const (
+	atLength       = 8
+	atMagic        = 16
+	atCRC          = 17
+	atAttributes   = 21
+	atLastDelta    = 23
+	atMaxTimestamp = 35
+	atCount        = 57
+	headerSize     = 61
+)
+
+// Bits of the attributes.
+const (
+	compressionBits  = 0x07
+	logAppendTimeBit = 0x08
+	controlBit       = 0x20
+)
+
+// maxInflated bounds what a compressed batch may grow to. Brokers take batches
+// of a megabyte by default; a thousandfold of that is somebody's mischief.
+const maxInflated = 64 << 20
+
+// maxLastDelta bounds what is believed of a damaged header.
+const maxLastDelta = 1 << 20
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// decodeBatches reads record batches as a fetch returns them and copies out the
+// messages from the offset on. It ends with the first batch that cannot be read,
+// which it reports rather than skips; a batch that was cut off at the end is left
+// for the next fetch.
+func decodeBatches(b []byte, offset int64) orderclose.Fetched {
+	f := orderclose.Fetched{Next: offset}
+	for len(b) >= headerSize && f.Corrupt == nil {
+		base := int64(binary.BigEndian.Uint64(b))
+		size := atLength + 4 + int(int32(binary.BigEndian.Uint32(b[atLength:])))
+		if size < headerSize {
+			f.Corrupt = &orderclose.Range{First: f.Next, Last: f.Next, Err: fmt.Errorf("a batch of %d bytes", size)}
+			f.Next++
+			return f
+		}
+		if size > len(b) {
+			return f
+		}
+		decodeBatch(b[:size], base, &f)
+		b = b[size:]
+	}
+	return f
+}
+
+// decodeBatch adds one whole batch to f.
+func decodeBatch(b []byte, base int64, f *orderclose.Fetched) {
+	delta := int64(int32(binary.BigEndian.Uint32(b[atLastDelta:])))
+	if delta < 0 || delta > maxLastDelta {
+		delta = 0
+	}
+	last, asked := base+delta, f.Next
+	attributes := binary.BigEndian.Uint16(b[atAttributes:])
+	records, err := recordsOf(b, attributes)
+	if err == nil && attributes&controlBit == 0 {
+		if attributes&logAppendTimeBit == 0 {
+			f.DriftedAppend++
+		}
+		appended := time.UnixMilli(int64(binary.BigEndian.Uint64(b[atMaxTimestamp:])))
+		count := int(int32(binary.BigEndian.Uint32(b[atCount:])))
+		err = decodeRecords(records, count, base, last, appended, f)
+	}
+	if last < asked { // compaction or a broker's whim: never go back, always go on
+		last = asked
+	}
+	if err != nil {
+		first := asked
+		if n := len(f.Messages); n > 0 && f.Messages[n-1].Offset >= first {
+			first = f.Messages[n-1].Offset + 1
+		}
+		last = max(first, last)
+		f.Corrupt = &orderclose.Range{First: first, Last: last, Err: err}
+	}
+	f.Next = last + 1
+}
+
+// recordsOf checks a batch and returns its records, inflated.
+func recordsOf(b []byte, attributes uint16) ([]byte, error) {
+	if magic := b[atMagic]; magic != 2 {
+		return nil, fmt.Errorf("a batch of format %d, want 2", magic)
+	}
+	if want, have := binary.BigEndian.Uint32(b[atCRC:]), crc32.Checksum(b[atAttributes:], castagnoli); want != have {
+		return nil, fmt.Errorf("a batch with checksum %08x, want %08x", have, want)
+	}
+	records := b[headerSize:]
+	if attributes&compressionBits == 0 || attributes&controlBit != 0 {
+		return records, nil
+	}
+	codec := compress.Compression(attributes & compressionBits).Codec()
+	if codec == nil {
+		return nil, fmt.Errorf("a batch of unknown compression %d", attributes&compressionBits)
+	}
+	r := codec.NewReader(bytes.NewReader(records))
+	defer r.Close()
+	inflated, err := io.ReadAll(io.LimitReader(r, maxInflated+1))
+	if err != nil {
+		return nil, fmt.Errorf("a batch that %s cannot inflate: %w", codec.Name(), err)
+	}
+	if len(inflated) > maxInflated {
+		return nil, fmt.Errorf("a batch that inflates to more than %d bytes", maxInflated)
+	}
+	return inflated, nil
+}
+
+var (
+	errTruncated  = errors.New("a record that ends early")
+	errOutOfOrder = errors.New("a record whose offset is not after the one before it, or not in its batch")
+)
+
+// decodeRecords appends the records of a batch with the offsets [base, last] to
+// f, from f.Next on.
+func decodeRecords(b []byte, count int, base, last int64, appended time.Time, f *orderclose.Fetched) error {
+	d := cursor{b: b}
+	before := base - 1
+	for range count {
+		body := cursor{b: d.take(int(d.varint()))}
+		if d.bad {
+			return errTruncated
+		}
+		body.skip(1) // attributes
+		body.varint()
+		m := orderclose.Message{Offset: base + body.varint(), Appended: appended}
+		if m.Offset <= before || m.Offset > last {
+			return fmt.Errorf("offset %d: %w", m.Offset, errOutOfOrder)
+		}
+		before = m.Offset
+		if m.Offset < f.Next {
+			continue
+		}
+		if !decodeRecord(&body, &m) {
+			return fmt.Errorf("offset %d: %w", m.Offset, errTruncated)
+		}
+		f.Messages = append(f.Messages, m)
+	}
+	return nil
+}
+
+// decodeRecord reads key, value and headers. They are copied, into one piece of
+// memory, so that a small record that waits does not keep its whole fetch alive.
+func decodeRecord(d *cursor, m *orderclose.Message) bool {
+	own := make([]byte, 0, len(d.b))
+	keep := func(b []byte) []byte {
+		if b == nil {
+			return nil
+		}
+		at := len(own)
+		own = append(own, b...)
+		return own[at:len(own):len(own)]
+	}
+	m.Key = keep(d.bytes())
+	m.Value = keep(d.bytes())
+	n := d.varint()
+	if n < 0 || n > int64(len(d.b)) {
+		return false
+	}
+	if n > 0 {
+		m.Headers = make([]orderclose.Header, n)
+	}
+	for i := range m.Headers {
+		m.Headers[i].Key = headerName(d.bytes())
+		m.Headers[i].Value = keep(d.bytes())
+	}
+	return !d.bad
+}
+
+// headerName spares an allocation for the names that every record has.
+func headerName(b []byte) string {
+	switch string(b) {
+	case orderclose.HeaderDue:
+		return orderclose.HeaderDue
+	case orderclose.HeaderVersion:
+		return orderclose.HeaderVersion
+	case orderclose.HeaderTraceparent:
+		return orderclose.HeaderTraceparent
+	}
+	return string(b)
+}
+
+// cursor reads forward through bytes. Past the end it returns zeros and is bad.
+type cursor struct {
+	b   []byte
+	bad bool
+}
+
+func (c *cursor) take(n int) []byte {
+	if n < 0 || n > len(c.b) {
+		c.bad, c.b = true, nil
+		return nil
+	}
+	b := c.b[:n:n]
+	c.b = c.b[n:]
+	return b
+}
+
+func (c *cursor) skip(n int) { c.take(n) }
+
+func (c *cursor) uint16() uint16 {
+	if b := c.take(2); b != nil {
+		return binary.BigEndian.Uint16(b)
+	}
+	return 0
+}
+
+func (c *cursor) uint32() uint32 {
+	if b := c.take(4); b != nil {
+		return binary.BigEndian.Uint32(b)
+	}
+	return 0
+}
+
+// varint reads a zigzag-encoded integer.
+func (c *cursor) varint() int64 {
+	v, n := binary.Varint(c.b)
+	if n <= 0 {
+		c.bad, c.b = true, nil
+		return 0
+	}
+	c.b = c.b[n:]
+	return v
+}
+
+// bytes reads a length and that many bytes; nil for the length -1.
+func (c *cursor) bytes() []byte {
+	n := c.varint()
+	if n == -1 {
+		return nil
+	}
+	return c.take(int(n))
+}

@@ -1,0 +1,131 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"orderclose"
+)
+
+const (
+	// metadataTTL bounds how long a moved leader goes unnoticed: the transport
+	// keeps sending to the old one until then.
+	metadataTTL = 1 * time.Second
+	// requestTimeout bounds every request, so that a loop always turns. The
+	// client library tells the broker half of it.
+	requestTimeout = 5 * time.Second
+	// idleTimeout keeps connections through quiet times: the next burst should
+	// not begin with dialling. The library's default is 30 s.
+	idleTimeout = 9 * time.Minute
+)
+
+// Options say how to reach a cluster.
+type Options struct {
+	Brokers  []string // host:port, at least one
+	ClientID string   // what brokers log; default "orderclose"
+	// Dial opens connections; default a net.Dialer. Tests give an in-memory one.
+	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
+	Logger *slog.Logger // default: discard
+}
+
+// Cluster is a connection to a Kafka cluster, safe for concurrent use.
+type Cluster struct {
+	opts      Options
+	transport *kafka.Transport
+	client    *kafka.Client
+}
+
+// New returns a Cluster. It connects to nothing yet; Ping does.
+func New(o Options) (*Cluster, error) {
+	if len(o.Brokers) == 0 {
+		return nil, fmt.Errorf("kafka: no brokers given: set ORDERCLOSE_KAFKA_BROKERS to host:port,host:port")
+	}
+	if o.ClientID == "" {
+		o.ClientID = "orderclose"
+	}
+	if o.Dial == nil {
+		o.Dial = (&net.Dialer{Timeout: 3 * time.Second}).DialContext
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	t := &kafka.Transport{
+		Dial:        o.Dial,
+		DialTimeout: requestTimeout,
+		IdleTimeout: idleTimeout,
+		MetadataTTL: metadataTTL,
+		ClientID:    o.ClientID,
+	}
+	client := &kafka.Client{Addr: kafka.TCP(o.Brokers...), Timeout: requestTimeout, Transport: t}
+	return &Cluster{opts: o, transport: t, client: client}, nil
+}
+
+// Close closes the connections. What is still under way fails.
+func (c *Cluster) Close() { c.transport.CloseIdleConnections() }
+
+// Ping reports whether the cluster answers. The error names the brokers.
+func (c *Cluster) Ping(ctx context.Context) error {
+	if _, err := c.metadata(ctx); err != nil {
+		return fmt.Errorf("kafka at %v does not answer: %w", c.opts.Brokers, err)
+	}
+	return nil
+}
+
+// Partitions returns how many partitions the topic has. It is answered from
+// metadata that is at most a second old.
+func (c *Cluster) Partitions(ctx context.Context, topic string) (int, error) {
+	res, err := c.metadata(ctx, topic)
+	if err != nil {
+		return 0, fmt.Errorf("topic %s: %w", topic, err)
+	}
+	for _, t := range res.Topics {
+		if t.Name == topic && t.Error == nil && len(t.Partitions) > 0 {
+			return len(t.Partitions), nil
+		}
+	}
+	return 0, fmt.Errorf("topic %s: %w: run orderclose topics apply", topic, kafka.UnknownTopicOrPartition)
+}
+
+// Place returns, for each message, the partition of the topic that its key
+// belongs to.
+func (c *Cluster) Place(ctx context.Context, topic string, messages []orderclose.Message) ([]int, error) {
+	n, err := c.Partitions(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	places := make([]int, len(messages))
+	for i := range messages {
+		places[i] = PartitionOf(messages[i].Key, n)
+	}
+	return places, nil
+}
+
+func (c *Cluster) metadata(ctx context.Context, topics ...string) (*kafka.MetadataResponse, error) {
+	return c.client.Metadata(ctx, &kafka.MetadataRequest{Topics: topics})
+}
+
+// PartitionOf returns where a record with this key belongs among n partitions:
+// where Java clients put it (murmur2).
+func PartitionOf(key []byte, n int) int {
+	all := firstPartitions
+	if n > len(all) {
+		all = sequence(n)
+	}
+	return kafka.Murmur2Balancer{Consistent: true}.Balance(kafka.Message{Key: key}, all[:n]...)
+}
+
+// firstPartitions spares PartitionOf a slice per record; it is never written.
+var firstPartitions = sequence(1024)
+
+func sequence(n int) []int {
+	s := make([]int, n)
+	for i := range s {
+		s[i] = i
+	}
+	return s
+}

@@ -1,0 +1,18 @@
+// Package kafka is all that this project has to do with Kafka: it wraps
+// segmentio/kafka-go in the few operations that the stages need, and keeps that
+// library's traps in one place.
+//
+//	cluster.go  connections, and what the cluster looks like
+//	fetch.go    one raw fetch of one partition
+//	batch.go    the record batch format, decoded so that append time survives
+//	append.go   one produce request to one partition
+//	coalesce.go many small appends made into few requests
+//	group.go    membership: which partitions are ours, and their commits
+//	topics.go   what topics must look like, and what differs (pure)
+//	admin.go    looking at topics and mending them
+//	window.go   the records that were appended between two moments
+//	errors.go   which errors mean what
+//
+// Nothing here knows of orders. Stages declare the small interfaces they use,
+// in words of the root package; *Cluster satisfies them.
+package kafka

@@ -1,0 +1,227 @@
+// Package obs is what on-call sees of a process: metrics, health, logs.
+package obs
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"orderclose"
+	"orderclose/compensator"
+)
+
+// latenessBuckets span what is promised (milliseconds), what is tolerated (a
+// rebalance, a crash) and what the sweep finds (an hour).
+var latenessBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600, 7200}
+
+// Metrics counts for every stage; it satisfies their Metrics interfaces. All
+// names begin with orderclose_ and all units are seconds, bytes or counts.
+type Metrics struct {
+	heads *heads
+
+	window, windowBytes *prometheus.GaugeVec
+	windowFull          *prometheus.CounterVec
+	relayLateness       prometheus.Histogram
+	early               prometheus.Counter
+	forwarded           *prometheus.CounterVec
+	hops                *prometheus.CounterVec
+	deadLetters         *prometheus.CounterVec
+	lost                *prometheus.CounterVec
+	drifted             *prometheus.CounterVec
+
+	verdicts      *prometheus.CounterVec
+	closeLateness *prometheus.HistogramVec
+	closedEarly   prometheus.Counter
+	batch         prometheus.Histogram
+
+	sweep         prometheus.Histogram
+	lastSweep     prometheus.Gauge
+	found         prometheus.Counter
+	sweepsFailed  prometheus.Counter
+	sweepsSkipped *prometheus.CounterVec
+	lockAvailable prometheus.Gauge
+}
+
+// NewMetrics returns Metrics that are registered with r. now is the clock by
+// which a head is overdue; nil is time.Now.
+func NewMetrics(r prometheus.Registerer, now func() time.Time) *Metrics {
+	if now == nil {
+		now = time.Now
+	}
+	f := factory{r}
+	m := &Metrics{heads: newHeads(now)}
+	r.MustRegister(m.heads)
+	m.registerRelay(f)
+	m.registerCloser(f)
+	m.registerCompensator(f)
+	return m
+}
+
+func (m *Metrics) registerRelay(f factory) {
+	m.window = f.gauges("relay_window_records", "Records read ahead and waiting in memory.", "topic", "partition")
+	m.windowBytes = f.gauges("relay_window_bytes", "Memory that they keep.", "topic", "partition")
+	m.windowFull = f.counters("relay_window_full_total", "Times that a look-ahead stopped at its bound.", "topic")
+	m.relayLateness = f.histogram("relay_lateness_seconds", "How long after its due time a record was in the close topic.", latenessBuckets)
+	m.early = f.counter("relay_early_total", "Records that the broker had in the close topic before they were due. Always 0.")
+	m.forwarded = f.counters("relay_forwarded_total", "Records appended to the close topic.", "topic")
+	m.hops = f.counters("relay_hops_total", "Records moved to another delay topic.", "from", "to")
+	m.deadLetters = f.counters("dead_letters_total", "Records given up.", "stage", "cause")
+	m.lost = f.counters("retention_lost_records_total", "Offsets that were gone when they were to be read.", "topic", "partition")
+	m.drifted = f.counters("producer_stamped_batches_total", "Batches stamped by their producer: the topic is not set to LogAppendTime.", "topic")
+}
+
+func (m *Metrics) registerCloser(f factory) {
+	m.verdicts = f.counters("close_total", "Orders tried, by what became of them and the way they came.", "path", "result")
+	m.closeLateness = f.histograms("close_end_to_end_lateness_seconds", "How long after its due time an order was closed, by the database's clock.", latenessBuckets, "path")
+	m.closedEarly = f.counter("close_early_total", "Orders closed before they were due. Always 0.")
+	m.batch = f.histogram("close_batch_seconds", "How long closing one batch took.", prometheus.ExponentialBuckets(.001, 2, 14))
+}
+
+func (m *Metrics) registerCompensator(f factory) {
+	m.sweep = f.histogram("compensator_sweep_seconds", "How long a sweep took.", prometheus.ExponentialBuckets(.01, 2, 16))
+	m.lastSweep = f.gauge("compensator_last_success_timestamp_seconds", "When this process last finished a sweep; 0 if it has not.")
+	m.found = f.counter("compensator_found_total", "Overdue orders that sweeps found: what the pipeline missed.")
+	m.sweepsFailed = f.counter("compensator_failed_total", "Sweeps that could not be finished.")
+	m.sweepsSkipped = f.counters("compensator_skipped_total", "Sweeps not begun: held (another process sweeps) or running (the one before).", "reason")
+	m.lockAvailable = f.gauge("compensator_lock_available", "1 if Redis could be asked for the lock at the last sweep, else 0.")
+	m.lockAvailable.Set(1)
+}
+
+// Head implements delayrelay.Metrics.
+func (m *Metrics) Head(topic string, partition int, release time.Time) {
+	m.heads.set(topic, partition, release)
+}
+
+// Revoked implements delayrelay.Metrics.
+func (m *Metrics) Revoked(topic string, partition int) {
+	m.heads.forget(topic, partition)
+	m.window.DeleteLabelValues(topic, itoa(partition))
+	m.windowBytes.DeleteLabelValues(topic, itoa(partition))
+}
+
+// Window implements delayrelay.Metrics.
+func (m *Metrics) Window(topic string, partition, records, bytes int) {
+	p := itoa(partition)
+	m.window.WithLabelValues(topic, p).Set(float64(records))
+	m.windowBytes.WithLabelValues(topic, p).Set(float64(bytes))
+}
+
+// WindowFull implements delayrelay.Metrics.
+func (m *Metrics) WindowFull(topic string) { m.windowFull.WithLabelValues(topic).Inc() }
+
+// Forwarded implements delayrelay.Metrics.
+func (m *Metrics) Forwarded(topic string, lateness time.Duration) {
+	m.forwarded.WithLabelValues(topic).Inc()
+	m.relayLateness.Observe(lateness.Seconds())
+}
+
+// Early implements delayrelay.Metrics.
+func (m *Metrics) Early(string) { m.early.Inc() }
+
+// Hopped implements delayrelay.Metrics.
+func (m *Metrics) Hopped(from, to string) { m.hops.WithLabelValues(from, to).Inc() }
+
+// DeadLettered implements the Metrics of the stages that give records up.
+func (m *Metrics) DeadLettered(stage, cause string) {
+	m.deadLetters.WithLabelValues(stage, cause).Inc()
+}
+
+// Lost implements the Metrics of the stages that read a log.
+func (m *Metrics) Lost(topic string, partition int, records int64) {
+	m.lost.WithLabelValues(topic, itoa(partition)).Add(float64(max(records, 1)))
+}
+
+// Drifted implements delayrelay.Metrics.
+func (m *Metrics) Drifted(topic string, batches int) {
+	m.drifted.WithLabelValues(topic).Add(float64(batches))
+}
+
+// Verdict implements the Metrics of the stages that close.
+func (m *Metrics) Verdict(path orderclose.Path, v orderclose.Verdict) {
+	m.verdicts.WithLabelValues(string(path), string(v)).Inc()
+}
+
+// Lateness implements the Metrics of the stages that close.
+func (m *Metrics) Lateness(path orderclose.Path, d time.Duration) {
+	if d < 0 {
+		m.closedEarly.Inc()
+	}
+	m.closeLateness.WithLabelValues(string(path)).Observe(d.Seconds())
+}
+
+// Batch implements closer.Metrics.
+func (m *Metrics) Batch(_ orderclose.Path, _ int, took time.Duration) {
+	m.batch.Observe(took.Seconds())
+}
+
+// Swept implements compensator.Metrics.
+func (m *Metrics) Swept(r compensator.Report) {
+	m.sweep.Observe(r.Took().Seconds())
+	m.found.Add(float64(r.Found))
+	m.lastSweep.Set(float64(r.StartedAt.Add(r.Took()).UnixMilli()) / 1000)
+}
+
+// SweepFailed implements compensator.Metrics.
+func (m *Metrics) SweepFailed() { m.sweepsFailed.Inc() }
+
+// SweepSkipped implements compensator.Metrics.
+func (m *Metrics) SweepSkipped(reason string) { m.sweepsSkipped.WithLabelValues(reason).Inc() }
+
+// LockAvailable implements compensator.Metrics.
+func (m *Metrics) LockAvailable(ok bool) {
+	m.lockAvailable.Set(map[bool]float64{true: 1}[ok])
+}
+
+// heads tells by how much the head of each partition is overdue, at the moment
+// somebody asks: a loop that hangs cannot tell it itself.
+type heads struct {
+	now  func() time.Time
+	desc *prometheus.Desc
+
+	mu       sync.Mutex
+	releases map[head]time.Time
+}
+
+type head struct {
+	topic     string
+	partition int
+}
+
+func newHeads(now func() time.Time) *heads {
+	return &heads{
+		now: now, releases: map[head]time.Time{},
+		desc: prometheus.NewDesc("orderclose_delay_head_overdue_seconds",
+			"By how much the record that leaves a partition next is overdue; 0 if it is not.",
+			[]string{"topic", "partition"}, nil),
+	}
+}
+
+func (h *heads) set(topic string, partition int, release time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.releases[head{topic, partition}] = release
+}
+
+func (h *heads) forget(topic string, partition int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.releases, head{topic, partition})
+}
+
+// Describe implements prometheus.Collector.
+func (h *heads) Describe(ch chan<- *prometheus.Desc) { ch <- h.desc }
+
+// Collect implements prometheus.Collector.
+func (h *heads) Collect(ch chan<- prometheus.Metric) {
+	now := h.now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for at, release := range h.releases {
+		overdue := time.Duration(0)
+		if !release.IsZero() {
+			overdue = max(now.Sub(release), 0)
+		}
+		ch <- prometheus.MustNewConstMetric(h.desc, prometheus.GaugeValue, overdue.Seconds(), at.topic, itoa(at.partition))
+	}
+}

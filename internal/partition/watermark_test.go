@@ -1,0 +1,49 @@
+package partition
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestWatermark_NeverPassesWhatIsNotDone compares with the plain definition: the
+// first offset that was added and is not done, or where reading stands.
+func TestWatermark_NeverPassesWhatIsNotDone(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		next := rapid.Int64Range(0, 100).Draw(t, "start")
+		w := NewWatermark(next)
+		open := map[int64]bool{}
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			switch rapid.IntRange(0, 2).Draw(t, "step") {
+			case 0: // read a record, perhaps after a gap
+				offset := next + rapid.Int64Range(0, 3).Draw(t, "gap")
+				w.Add(offset)
+				open[offset], next = true, offset+1
+			case 1: // read nothing but markers
+				next += rapid.Int64Range(0, 3).Draw(t, "markers")
+				w.Read(next)
+			case 2: // anything may be done, also what was never read
+				offset := rapid.Int64Range(0, next+2).Draw(t, "done")
+				w.Done(offset)
+				delete(open, offset)
+			}
+			want := next
+			for offset := range open {
+				want = min(want, offset)
+			}
+			if got := w.Low(); got != want {
+				t.Fatalf("low is %d, want %d", got, want)
+			}
+		}
+	})
+}
+
+func TestWatermark_ForgetsWhatWasOpenWhenTheLogIsMadeAnew(t *testing.T) {
+	w := NewWatermark(50)
+	w.Add(50)
+	w.Add(51)
+	w.Read(0)
+	if w.Low() != 0 || w.Open() != 0 {
+		t.Errorf("low %d, %d open; want 0 and 0", w.Low(), w.Open())
+	}
+}

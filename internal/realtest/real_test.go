@@ -1,0 +1,307 @@
+package realtest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"orderclose"
+	"orderclose/compensator"
+	"orderclose/internal/app"
+	"orderclose/internal/kafka"
+)
+
+func TestReal_EveryPromiseIsKept(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, servers(t))
+	r.start("relay", "closer", "compensator")
+	r.play(1, 200, 5*time.Second)
+	r.settle(20 * time.Second)
+	v := r.check()
+	if v.ByPath["sweep"] == 0 || v.ByPath["pipeline"] == 0 || v.Paid == 0 {
+		t.Errorf("%d paid, closed by path %v: the story is not whole", v.Paid, v.ByPath)
+	}
+	for _, part := range []string{"relay", "closer", "compensator"} {
+		begin := time.Now()
+		r.signal(part, syscall.SIGTERM)
+		if took := time.Since(begin); took > 10*time.Second {
+			t.Errorf("%s took %v to stop", part, took)
+		}
+	}
+}
+
+// TestReal_KillingARelayOrACloserLosesNothing kills them in the middle of their
+// work, several times, and starts them again.
+func TestReal_KillingARelayOrACloserLosesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, servers(t))
+	r.start("relay", "closer", "compensator")
+	played := make(chan struct{})
+	go func() {
+		defer close(played)
+		r.play(2, 400, 12*time.Second)
+	}()
+	for _, part := range []string{"relay", "closer", "relay", "closer"} {
+		<-time.After(2700 * time.Millisecond)
+		r.signal(part, syscall.SIGKILL)
+		r.start(part)
+	}
+	<-played
+	// A crash costs the session timeout, twice over at worst here; what is overdue
+	// by more than the grace is the sweep's.
+	r.settle(40 * time.Second)
+	if v := r.check(); v.ByPath["pipeline"] == 0 {
+		t.Errorf("closed by path %v: the pipeline did not come back", v.ByPath)
+	}
+}
+
+// TestReal_ADatabaseInAnotherZoneMakesNothingEarlyOrLate: every zone mistake is
+// hours wide, and shows at once.
+func TestReal_ADatabaseInAnotherZoneMakesNothingEarlyOrLate(t *testing.T) {
+	for _, zone := range []string{"+08:00", "-05:00"} {
+		t.Run(zone, func(t *testing.T) {
+			t.Parallel()
+			s := servers(t)
+			s.DSN = mariadbIn(t, zone)
+			r := newRig(t, s)
+			r.start("relay", "closer", "compensator")
+			r.play(3, 60, 2*time.Second)
+			r.settle(20 * time.Second)
+			if v := r.check(); v.Quantile(1) > 4*time.Second || v.ByPath["pipeline"] == 0 {
+				t.Errorf("closed by path %v, up to %v late", v.ByPath, v.Quantile(1))
+			}
+		})
+	}
+}
+
+// mariadbIn starts a MariaDB whose own zone is the given one, and returns its
+// DSN.
+func mariadbIn(t *testing.T, zone string) string {
+	t.Helper()
+	script, err := filepath.Abs("../../deploy/native/mariadb.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, port := filepath.Join(t.TempDir(), "mariadb"), freePort(t)
+	if out, err := exec.Command(script, "start", dir, port, "--default-time-zone="+zone).CombinedOutput(); err != nil {
+		t.Fatalf("starting MariaDB: %v\n%s", err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command(script, "stop", dir).CombinedOutput(); err != nil {
+			t.Errorf("stopping MariaDB: %v\n%s", err, out)
+		}
+	})
+	return fmt.Sprintf("root@tcp(127.0.0.1:%s)/", port)
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return port
+}
+
+func TestReal_ReplayingTheCloseTopicTwiceChangesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, servers(t))
+	begin := time.Now()
+	r.start("relay", "closer")
+	r.play(4, 60, time.Second)
+	r.settle(3 * time.Second)
+	to := time.Now()
+	r.signal("relay", syscall.SIGTERM)
+	before := r.dump()
+	window := []string{"replay", "--from", begin.UTC().Format(time.RFC3339Nano), "--to", to.UTC().Format(time.RFC3339Nano), "-o", "json"}
+
+	var plan struct{ Records int }
+	r.decode(r.must(window...), &plan)
+	var first, second struct{ Sent, Passed int }
+	r.decode(r.must(append(window, "--yes")...), &first)
+	r.decode(r.must(append(window, "--yes")...), &second)
+	if plan.Records == 0 || first.Sent != plan.Records || second.Sent != plan.Records || second.Passed != 0 {
+		t.Errorf("planned %d, sent %+v and %+v; want the window, without the first replay in the second", plan.Records, first, second)
+	}
+	r.caughtUp()
+	if after := r.dump(); after != before {
+		t.Errorf("the database changed:\n%s\n%s", before, after)
+	}
+}
+
+// caughtUp waits until the closer has committed all of the close topic.
+func (r *rig) caughtUp() {
+	r.t.Helper()
+	for {
+		lag, err := r.kafka.Lag(r.t.Context(), r.cfg.CloserGroup(), r.cfg.Topics.Close)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if lag == 0 {
+			return
+		}
+		<-time.After(50 * time.Millisecond)
+	}
+}
+
+// dump is what a close may change.
+func (r *rig) dump() string {
+	r.t.Helper()
+	var all strings.Builder
+	for _, query := range []string{
+		"SELECT CONCAT_WS(' ', id, status, version, closed_at) FROM orders ORDER BY id",
+		"SELECT CONCAT_WS(' ', order_id, path, closed_at) FROM receipts ORDER BY order_id",
+		"SELECT CONCAT_WS(' ', order_id, sku_id, kind, quantity) FROM stock_ledger ORDER BY order_id, sku_id, kind",
+		"SELECT CONCAT_WS(' ', sku_id, available, reserved) FROM stock ORDER BY sku_id",
+	} {
+		rows, err := r.store.DB().QueryContext(r.t.Context(), query)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		for rows.Next() {
+			var line string
+			if err := rows.Scan(&line); err != nil {
+				r.t.Fatal(err)
+			}
+			fmt.Fprintln(&all, line)
+		}
+		if err := rows.Close(); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return all.String()
+}
+
+func (r *rig) decode(out string, into any) {
+	r.t.Helper()
+	if err := json.Unmarshal([]byte(out), into); err != nil {
+		r.t.Fatalf("%v in %q", err, out)
+	}
+}
+
+func TestReal_TopicsCheckSeesDriftAndApplyMendsIt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, servers(t))
+	if out, code := r.cli("topics", "check"); code != 0 {
+		t.Errorf("after apply it exits with %d:\n%s", code, out)
+	}
+	// A bucket whose retention is too short for it, and a topic that is missing.
+	specs := app.TopicSpecs(r.cfg)
+	short := specs[0]
+	if err := r.kafka.DeleteTopics(t.Context(), short.Name, specs[1].Name); err != nil {
+		t.Fatal(err)
+	}
+	short.Retention, short.BrokerTime = time.Minute, false
+	r.eventually(func() error {
+		_, _, err := r.kafka.Apply(t.Context(), []kafka.TopicSpec{short})
+		return err
+	})
+	var result struct {
+		Findings []struct{ Topic, What string }
+	}
+	out, code := r.cli("topics", "check", "-o", "json")
+	if r.decode(out, &result); code != 3 || len(result.Findings) != 3 {
+		t.Errorf("exits with %d and finds %+v; want 3, and retention, timestamps and a missing topic", code, result.Findings)
+	}
+	r.must("topics", "apply")
+	if out, code := r.cli("topics", "check"); code != 0 {
+		t.Errorf("mended, it exits with %d:\n%s", code, out)
+	}
+}
+
+// eventually tries until it succeeds: deleting a topic takes the broker a moment
+// after it was answered.
+func (r *rig) eventually(try func() error) {
+	r.t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		err := try()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatal(err)
+		}
+		<-time.After(200 * time.Millisecond)
+	}
+}
+
+func TestReal_ASweepOnDemandRespectsTheLockAndTheDryRun(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, servers(t))
+	order := r.shop.Producer.Order("missed", time.Now().Add(-time.Hour), "virtual")
+	if err := r.store.CreateOrder(t.Context(), order, nil); err != nil {
+		t.Fatal(err)
+	}
+	var report compensator.Report
+	r.decode(r.must("compensate", "--once", "--dry-run", "-o", "json"), &report)
+	if report.Found != 1 || report.Closed != 0 {
+		t.Errorf("dry run: %+v", report)
+	}
+	lock, err := compensator.NewLock(compensator.LockOptions{Client: r.redisClient(), Key: r.cfg.Compensator.Lock.Key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lock.Hold(t.Context(), func(context.Context) error {
+		if _, code := r.cli("compensate", "--once"); code != 5 {
+			t.Errorf("while another sweeps it exits with %d, want 5", code)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	r.decode(r.must("compensate", "--once", "-o", "json"), &report)
+	if report.Found != 1 || report.Closed != 1 || report.Lock != "held" {
+		t.Errorf("%+v", report)
+	}
+	r.check()
+}
+
+func TestReal_WithoutRedisASweepStillCloses(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, servers(t))
+	r.servers.RedisURL = "redis://127.0.0.1:" + freePort(t) + "/0" // nobody there
+	if err := r.store.CreateOrder(t.Context(), r.shop.Producer.Order("missed", time.Now().Add(-time.Hour)), nil); err != nil {
+		t.Fatal(err)
+	}
+	var report compensator.Report
+	r.decode(r.must("compensate", "--once", "-o", "json"), &report)
+	if report.Closed != 1 || report.Lock != "unavailable" {
+		t.Errorf("%+v", report)
+	}
+}
+
+// TestReal_SendPublishesWhatCheckoutWould: the command line goes the same way.
+func TestReal_SendPublishesWhatCheckoutWould(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, servers(t))
+	r.start("relay", "closer")
+	var sent struct {
+		ID  string    `json:"order_id"`
+		Due time.Time `json:"due_at"`
+	}
+	r.decode(r.must("send", "--id", "by-hand", "--category", "flash-sale", "-o", "json"), &sent)
+	order := orderclose.Order{ID: sent.ID, Category: "flash-sale", CreatedAt: time.Now(), Due: sent.Due}
+	if err := r.store.CreateOrder(t.Context(), order, nil); err != nil {
+		t.Fatal(err)
+	}
+	r.settleBy(sent.Due.Add(15 * time.Second))
+	if v := r.check(); v.ByPath["pipeline"] != 1 {
+		t.Errorf("closed by path %v", v.ByPath)
+	}
+	if _, code := r.cli("send", "--id", strings.Repeat("x", 65)); code != 5 {
+		t.Errorf("an order id that is too long exits with %d, want 5", code)
+	}
+	if _, code := r.cli("send"); code != 2 {
+		t.Errorf("no id exits with %d, want 2", code)
+	}
+}

@@ -1,0 +1,328 @@
+package realtest
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"orderclose/internal/app"
+	"orderclose/internal/checker"
+	"orderclose/internal/config"
+	"orderclose/internal/kafka"
+	"orderclose/internal/scenario"
+	"orderclose/internal/store"
+	"orderclose/producer"
+)
+
+// binDir is a folder for the production program; TestMain makes and removes it.
+var binDir string
+
+// binary builds the production program, once for all tests that need it.
+var binary = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(binDir, "orderclose")
+	out, err := exec.Command("go", "build", "-o", path, "orderclose/cmd/orderclose").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+func TestMain(m *testing.M) {
+	var err error
+	if binDir, err = os.MkdirTemp("", "orderclose-bin-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(binDir)
+	os.Exit(code)
+}
+
+// servers are those that the environment names.
+func servers(t *testing.T) config.Servers {
+	t.Helper()
+	s, err := config.FromEnviron(os.LookupEnv)
+	if err == nil {
+		err = s.Require(config.EnvBrokers, config.EnvDSN, config.EnvRedis)
+	}
+	if err == nil {
+		return s
+	}
+	if os.Getenv("REQUIRE_REAL") == "1" {
+		t.Fatal(err)
+	}
+	t.Skip(err)
+	return s
+}
+
+// rig is a pipeline of processes, with a shop and a place of its own.
+type rig struct {
+	t       *testing.T
+	servers config.Servers
+	prefix  string
+	file    string // its topics.yaml
+	cfg     *config.Config
+	store   *store.Store
+	kafka   *kafka.Cluster
+	shop    *scenario.Shop
+	logs    *syncBuffer
+
+	mu        sync.Mutex
+	processes map[string]*exec.Cmd
+}
+
+// topicsFile is the pipeline in seconds instead of minutes.
+const topicsFile = `topics: {prefix: %[1]s}
+partitions: 4
+buckets: [1s, 2s, 5s]
+delays:
+  default: 6s
+  categories: {flash-sale: 2s, virtual: 5s, physical: 8s}
+compensator:
+  period: 5s
+  grace: 4s
+  lock: {key: "%[1]slock:scan_unpaid_orders", expiry: 3s, extend: 1s}
+`
+
+// newRig makes a place of its own on the servers, with topics and a schema made
+// by the production commands.
+func newRig(t *testing.T, s config.Servers) *rig {
+	t.Helper()
+	r := &rig{t: t, servers: s, prefix: "oc_" + strings.ToLower(rand.Text()[:10]) + "_", logs: &syncBuffer{}, processes: map[string]*exec.Cmd{}}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("logs of the processes:\n%s", r.logs.tail(20_000))
+		}
+	})
+	dsn, drop, err := store.CreateDatabase(t.Context(), s.DSN, strings.TrimSuffix(r.prefix, "_"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.clean(drop) })
+	r.servers.DSN = dsn
+	r.file = filepath.Join(t.TempDir(), "topics.yaml")
+	if err := os.WriteFile(r.file, fmt.Appendf(nil, topicsFile, r.prefix), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r.cfg, err = config.Load(r.file); err != nil {
+		t.Fatal(err)
+	}
+	if r.kafka, err = kafka.New(kafka.Options{Brokers: s.Brokers}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.kafka.Close)
+	t.Cleanup(func() { r.clean(r.dropTopics) })
+	if r.store, err = store.Open(store.Options{DSN: dsn}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.store.Close() })
+	t.Cleanup(r.killAll)
+	r.must("topics", "apply")
+	r.must("migrate")
+	r.openShop()
+	return r
+}
+
+func (r *rig) openShop() {
+	p, err := producer.New(producer.Options{Brokers: r.servers.Brokers, TopicsFile: r.file, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(p.Close)
+	r.shop = &scenario.Shop{Store: r.store, Producer: p}
+	if err := r.shop.Stock(r.t.Context(), skus); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// skus is how many SKUs the shop sells.
+const skus = 20
+
+func (r *rig) clean(f func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := f(ctx); err != nil {
+		r.t.Error(err)
+	}
+}
+
+func (r *rig) dropTopics(ctx context.Context) error {
+	var names []string
+	for _, spec := range app.TopicSpecs(r.cfg) {
+		names = append(names, spec.Name)
+	}
+	return r.kafka.DeleteTopics(ctx, names...)
+}
+
+// environ is what the production binary sees.
+func (r *rig) environ() []string {
+	return append(os.Environ(),
+		config.EnvBrokers+"="+strings.Join(r.servers.Brokers, ","),
+		config.EnvDSN+"="+r.servers.DSN,
+		config.EnvRedis+"="+r.servers.RedisURL,
+		config.EnvListen+"=127.0.0.1:0",
+	)
+}
+
+func (r *rig) command(args ...string) *exec.Cmd {
+	r.t.Helper()
+	path, err := binary()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	cmd := exec.Command(path, append(args, "--config", r.file)...)
+	cmd.Env = r.environ()
+	cmd.Stderr = r.logs
+	return cmd
+}
+
+// cli runs a command to its end and returns its output and exit code.
+func (r *rig) cli(args ...string) (stdout string, code int) {
+	r.t.Helper()
+	cmd := r.command(args...)
+	out, err := cmd.Output()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		r.t.Fatal(err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// must runs a command that has to succeed.
+func (r *rig) must(args ...string) string {
+	r.t.Helper()
+	out, code := r.cli(args...)
+	if code != 0 {
+		r.t.Fatalf("orderclose %v exited with %d:\n%s\n%s", args, code, out, r.logs.tail(2000))
+	}
+	return out
+}
+
+// start starts a part as a process of its own.
+func (r *rig) start(parts ...string) {
+	r.t.Helper()
+	for _, part := range parts {
+		cmd := r.command("run", part)
+		if err := cmd.Start(); err != nil {
+			r.t.Fatal(err)
+		}
+		r.mu.Lock()
+		r.processes[part] = cmd
+		r.mu.Unlock()
+	}
+}
+
+// signal sends a signal to a part's process and waits for its end.
+func (r *rig) signal(part string, s syscall.Signal) {
+	r.mu.Lock()
+	cmd := r.processes[part]
+	delete(r.processes, part)
+	r.mu.Unlock()
+	if cmd != nil {
+		cmd.Process.Signal(s)
+		cmd.Wait()
+	}
+}
+
+func (r *rig) killAll() {
+	for _, part := range []string{"relay", "closer", "compensator"} {
+		r.signal(part, syscall.SIGKILL)
+	}
+}
+
+// play runs the shop through a plan, and reports its errors.
+func (r *rig) play(seed uint64, orders int, over time.Duration) {
+	r.t.Helper()
+	steps := scenario.Plan(scenario.Spec{Seed: seed, Orders: orders, Over: over, SKUs: skus,
+		Categories: []string{"flash-sale", "virtual", "physical", "unheard-of"}})
+	if err := r.shop.Run(r.t.Context(), time.Now(), steps); err != nil {
+		r.t.Error(err)
+	}
+}
+
+// settle waits until no order is unpaid, at most for the time after the last is
+// due.
+func (r *rig) settle(within time.Duration) {
+	r.t.Helper()
+	r.settleBy(r.shop.LastDue().Add(within))
+}
+
+// settleBy waits until no order is unpaid, at most until the deadline.
+func (r *rig) settleBy(deadline time.Time) {
+	r.t.Helper()
+	for {
+		unpaid := 1
+		if err := r.store.DB().QueryRowContext(r.t.Context(), "SELECT COUNT(*) FROM orders WHERE status = 0").Scan(&unpaid); err != nil {
+			r.t.Fatal(err)
+		}
+		if unpaid == 0 || time.Now().After(deadline) {
+			return
+		}
+		<-time.After(50 * time.Millisecond)
+	}
+}
+
+// check has the checker judge everything.
+func (r *rig) check() *checker.Verdict {
+	r.t.Helper()
+	delays := map[string]string{}
+	for _, b := range r.cfg.Buckets {
+		delays[b.Topic] = r.cfg.RelayGroup(b)
+	}
+	v, err := checker.Check(r.t.Context(), checker.Servers{DB: r.store.DB(), Brokers: r.servers.Brokers}, checker.Expect{
+		Stock: r.shop.StartStock(), Paid: r.shop.Paid(), OpenAfter: time.Now().Add(24 * time.Hour),
+		Delays: delays, CloseTopic: r.cfg.Topics.Close, DeadLetterTopic: r.cfg.Topics.DeadLetter,
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, broken := range v.Violations {
+		r.t.Error(broken)
+	}
+	r.t.Logf("%d orders, %d paid, %v closed, lateness p50 %v p99 %v max %v",
+		v.Orders, v.Paid, v.ByPath, v.Quantile(.5), v.Quantile(.99), v.Quantile(1))
+	return v
+}
+
+// redisClient is a client of the server that the environment names.
+func (r *rig) redisClient() *redis.Client {
+	r.t.Helper()
+	o, err := redis.ParseURL(r.servers.RedisURL)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	c := redis.NewClient(o)
+	r.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// syncBuffer gathers what several processes write.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) tail(n int) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.b.Bytes()
+	return string(b[max(0, len(b)-n):])
+}

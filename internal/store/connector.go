@@ -1,0 +1,58 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"fmt"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// openPool returns a pool whose every new connection has been seen to keep UTC.
+// It does not connect.
+func openPool(cfg *mysql.Config) (*sql.DB, error) {
+	c, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return nil, dsnError(err)
+	}
+	return sql.OpenDB(utcConnector{c}), nil
+}
+
+// utcConnector checks the session's zone on each new connection: on a session
+// that is not in UTC an order may look due hours early.
+type utcConnector struct{ driver.Connector }
+
+// Connect implements driver.Connector.
+func (c utcConnector) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := c.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkConnZone(ctx, conn); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+func checkConnZone(ctx context.Context, conn driver.Conn) error {
+	q, ok := conn.(driver.QueryerContext)
+	if !ok {
+		return fmt.Errorf("%T cannot query", conn)
+	}
+	rows, err := q.QueryContext(ctx, zoneQuery, nil)
+	if err != nil {
+		return fmt.Errorf("ask for the session's time zone: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	dest := make([]driver.Value, 1)
+	if err := rows.Next(dest); err != nil {
+		return fmt.Errorf("ask for the session's time zone: %w", err)
+	}
+	off, ok := dest[0].(int64)
+	if !ok {
+		return fmt.Errorf("ask for the session's time zone: the answer is %v", dest[0])
+	}
+	return zoneError(off)
+}

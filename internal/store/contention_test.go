@@ -1,0 +1,137 @@
+package store_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"orderclose"
+	"orderclose/internal/store"
+)
+
+func wantError(t *testing.T, err, target error) {
+	t.Helper()
+	if !errors.Is(err, target) {
+		t.Errorf("error %v; want %v", err, target)
+	}
+}
+
+// closeA closes the order "a" elsewhere and sends what came of it.
+func closeA(t *testing.T, s *store.Store) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
+		if err == nil && out[0].Verdict != orderclose.Closed {
+			err = errors.New(string(out[0].Verdict))
+		}
+		done <- err
+	}()
+	return done
+}
+
+// waiter is the connection that waits for a lock with a statement that contains
+// part, and when its transaction began; 0 if none does. The server refreshes its
+// list of transactions only when nobody asked for it for a tenth of a second.
+func waiter(t *testing.T, db *sql.DB, part string) (id int64, began string) {
+	t.Helper()
+	<-time.After(150 * time.Millisecond)
+	err := db.QueryRowContext(t.Context(), "SELECT trx_mysql_thread_id, CAST(trx_started AS CHAR) FROM information_schema.innodb_trx"+
+		" WHERE trx_state = 'LOCK WAIT' AND trx_query LIKE ?", "%"+part+"%").Scan(&id, &began)
+	if !errors.Is(err, sql.ErrNoRows) {
+		must(t, err)
+	}
+	return id, began
+}
+
+// waitsFor returns once a statement that contains part waits for a lock, in a
+// transaction other than the one that began at not.
+func waitsFor(t *testing.T, db *sql.DB, part, not string) (id int64, began string) {
+	t.Helper()
+	for id == 0 || began == not {
+		id, began = waiter(t, db, part)
+	}
+	return id, began
+}
+
+// The other one has changed more rows, so that the close is the one to give way.
+func TestMySQL_CloseSurvivesADeadlock(t *testing.T) {
+	s := openMigrated(t, store.Options{})
+	overdue(t, s, "a")
+	other, err := s.DB().BeginTx(t.Context(), nil)
+	must(t, err)
+	for i := range 50 {
+		exec(t, other, "INSERT INTO stock VALUES (?, 0, 0)", i)
+	}
+	exec(t, other, "UPDATE stock SET available = available + 1 WHERE sku_id = 'ink'")
+	done := closeA(t, s)
+	waitsFor(t, s.DB(), "UPDATE stock", "")
+	exec(t, other, "UPDATE orders SET category = 'other' WHERE id = 'a'") // the server ends the close's transaction
+	must(t, other.Commit())
+	must(t, <-done)
+}
+
+func TestMySQL_CloseSurvivesALockWait(t *testing.T) {
+	cfg, err := mysql.ParseDSN(ownDatabase(t))
+	must(t, err)
+	cfg.Params["innodb_lock_wait_timeout"] = "1"
+	s := openMigrated(t, store.Options{DSN: cfg.FormatDSN()})
+	overdue(t, s, "a")
+	other, err := s.DB().BeginTx(t.Context(), nil)
+	must(t, err)
+	exec(t, other, "UPDATE orders SET category = 'other' WHERE id = 'a'")
+	done := closeA(t, s)
+	_, first := waitsFor(t, s.DB(), "FOR UPDATE", "")
+	waitsFor(t, s.DB(), "FOR UPDATE", first)
+	must(t, other.Commit())
+	must(t, <-done)
+}
+
+func TestMySQL_ReadOnlyServerIsNoOrdersFault(t *testing.T) {
+	s := openMigrated(t, store.Options{MaxOpenConns: 1})
+	overdue(t, s, "a")
+	exec(t, s.DB(), "SET SESSION TRANSACTION READ ONLY")
+	_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
+	wantError(t, err, orderclose.ErrUnavailable)
+	if my, ok := errors.AsType[*mysql.MySQLError](err); !ok || my.Number != 1792 {
+		t.Errorf("error %v; want the server's own in the chain", err)
+	}
+}
+
+func TestMySQL_KilledConnectionIsNoOrdersFault(t *testing.T) {
+	s := openMigrated(t, store.Options{})
+	overdue(t, s, "a")
+	other, err := s.DB().BeginTx(t.Context(), nil)
+	must(t, err)
+	exec(t, other, "UPDATE orders SET category = 'other' WHERE id = 'a'")
+	done := closeA(t, s)
+	id, _ := waitsFor(t, s.DB(), "FOR UPDATE", "")
+	exec(t, s.DB(), "KILL ?", id)
+	wantError(t, <-done, orderclose.ErrUnavailable)
+	must(t, other.Rollback())
+	must(t, <-closeA(t, s))
+}
+
+func TestMySQL_CancelledWhileWaiting(t *testing.T) {
+	s := openMigrated(t, store.Options{})
+	overdue(t, s, "a")
+	other, err := s.DB().BeginTx(t.Context(), nil)
+	must(t, err)
+	exec(t, other, "UPDATE orders SET category = 'other' WHERE id = 'a'")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		_, err := s.CloseOrders(ctx, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
+		done <- err
+	}()
+	waitsFor(t, s.DB(), "FOR UPDATE", "")
+	cancel()
+	err = <-done
+	wantError(t, err, context.Canceled)
+	wantError(t, err, orderclose.ErrUnavailable)
+	must(t, other.Rollback())
+	must(t, <-closeA(t, s))
+}

@@ -1,0 +1,59 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// ErrDatabaseExists says that a database cannot be made because it is there.
+var ErrDatabaseExists = errors.New("the database exists already")
+
+// errDBExists is MySQL's number for it.
+const errDBExists = 1007
+
+// CreateDatabase makes a database of that name on the server that dsn names, for
+// a demo or a test that must not touch what is there, and returns its DSN and
+// what drops it again. A database that exists is refused with ErrDatabaseExists.
+// The name has letters, digits and underscores only.
+func CreateDatabase(ctx context.Context, dsn, name string) (newDSN string, drop func(context.Context) error, err error) {
+	if err := checkName(name); err != nil {
+		return "", nil, fmt.Errorf("create database %q: %w", name, err)
+	}
+	cfg, err := parseDSN(dsn)
+	if err != nil {
+		return "", nil, err
+	}
+	cfg.DBName = "" // the one that dsn names need not exist
+	err = execOn(ctx, cfg, "CREATE DATABASE `"+name+"` CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
+	if my, ok := errors.AsType[*mysql.MySQLError](err); ok && my.Number == errDBExists {
+		err = fmt.Errorf("%w: %w", ErrDatabaseExists, err)
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("create database %q on %s: %w", name, cfg.Addr, err)
+	}
+	drop = func(ctx context.Context) error {
+		if err := execOn(ctx, cfg, "DROP DATABASE `"+name+"`"); err != nil {
+			return fmt.Errorf("drop database %q on %s: %w", name, cfg.Addr, err)
+		}
+		return nil
+	}
+	own := cfg.Clone()
+	own.DBName = name
+	return own.FormatDSN(), drop, nil
+}
+
+// execOn runs one statement on a connection of its own.
+func execOn(ctx context.Context, cfg *mysql.Config, statement string) (err error) {
+	db, err := openPool(cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if _, err = db.ExecContext(ctx, statement); err != nil && MySQLFault(err) == FaultUnavailable {
+		err = unavailable(ctx, err)
+	}
+	return err
+}

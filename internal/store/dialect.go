@@ -1,0 +1,146 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"gorm.io/gorm"
+
+	"orderclose"
+)
+
+// Dialect is what the store has to know of a database beyond the SQL that all of
+// them take. It is the one place that knows where "now" comes from and how a
+// time is stored.
+type Dialect struct {
+	// Name names the folder of migrations and goose's dialect.
+	Name DialectName
+	// Clock is "now" for a database whose own clock is not the one to go by. Nil:
+	// the database is asked.
+	Clock func() time.Time
+	// Fault tells what an error of the driver means.
+	Fault func(error) Fault
+
+	byID      string             // index hint: go by primary key, so that rows lock in id order
+	byDue     string             // index hint: go by due time, whatever the statistics say
+	lock      string             // appended to a SELECT that locks what it reads
+	giveBack  func(n int) string // moves stock back for a list of n SKUs and quantities
+	hasTable  string             // a query that counts the tables of one name
+	checkZone func(context.Context, *sql.DB) error
+}
+
+// DialectName is one of the databases that the store speaks to.
+type DialectName string
+
+const (
+	// MySQL is MySQL 8 and MariaDB 10.6 or newer.
+	MySQL DialectName = "mysql"
+	// SQLite stores times as integers, unix milliseconds.
+	SQLite DialectName = "sqlite"
+)
+
+var mysqlDialect = Dialect{
+	Name:      MySQL,
+	Fault:     MySQLFault,
+	byID:      " FORCE INDEX (PRIMARY)",
+	byDue:     " FORCE INDEX (orders_overdue)",
+	lock:      " FOR UPDATE",
+	giveBack:  mysqlGiveBack,
+	hasTable:  "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?",
+	checkZone: checkZone,
+}
+
+// SQLiteDialect is the dialect of SQLite, for the package that links it: clock
+// is "now", fault reads the driver's errors. SQLite knows no row locks: the
+// transaction itself must take the write lock when it begins.
+func SQLiteDialect(clock func() time.Time, fault func(error) Fault) Dialect {
+	return Dialect{
+		Name:     SQLite,
+		Clock:    clock,
+		Fault:    fault,
+		giveBack: sqliteGiveBack,
+		hasTable: "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = ?",
+	}
+}
+
+// mysqlGiveBack locks the SKUs in the order of the list: the join is told to begin
+// with it, and to go by key. A CASE of a thousand arms would take twice as long.
+func mysqlGiveBack(n int) string {
+	return "UPDATE (SELECT ? AS sku, ? AS quantity" + strings.Repeat(" UNION ALL SELECT ?, ?", n-1) + ") AS v" +
+		" STRAIGHT_JOIN stock FORCE INDEX (PRIMARY) ON stock.sku_id = v.sku" +
+		" SET available = available + v.quantity, reserved = reserved - v.quantity" +
+		" WHERE reserved >= v.quantity"
+}
+
+func sqliteGiveBack(n int) string {
+	return "WITH v (sku, quantity) AS (VALUES (?, ?)" + strings.Repeat(", (?, ?)", n-1) + ")" +
+		" UPDATE stock SET available = available + v.quantity, reserved = reserved - v.quantity" +
+		" FROM v WHERE sku_id = v.sku AND reserved >= v.quantity"
+}
+
+// now is the database's clock as a value in a statement. MySQL fixes it when the
+// statement begins, before it waits for locks: the wait can only make an order
+// look less due.
+func (d Dialect) now() any {
+	if d.Clock == nil {
+		return gorm.Expr("UTC_TIMESTAMP(3)") // never NOW(3), which is in the session's zone
+	}
+	return d.time(d.Clock())
+}
+
+// time is t as the database stores it, cut to milliseconds: an argument with
+// more would be rounded by one server, truncated by the other, and not find the
+// index on a third.
+func (d Dialect) time(t time.Time) any {
+	if d.Name == SQLite {
+		return t.UnixMilli()
+	}
+	return t.UTC().Truncate(time.Millisecond)
+}
+
+// timeInto scans a time that either kind of database stored into t, in UTC. NULL
+// is the zero time.
+func timeInto(t *time.Time) sql.Scanner { return (*scannedTime)(t) }
+
+type scannedTime time.Time
+
+// Scan implements sql.Scanner.
+func (t *scannedTime) Scan(src any) error {
+	switch v := src.(type) {
+	case time.Time:
+		*t = scannedTime(v.UTC())
+	case int64:
+		*t = scannedTime(time.UnixMilli(v).UTC())
+	case nil:
+		*t = scannedTime{}
+	default:
+		return fmt.Errorf("a time came as %T: %v", src, src)
+	}
+	return nil
+}
+
+// ErrZone says that a connection's session is not in UTC although it was told to
+// be, as a proxy in between may bring about.
+var ErrZone = errors.New("the session's time zone is not UTC")
+
+const zoneQuery = "SELECT TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(), CURRENT_TIMESTAMP())"
+
+func checkZone(ctx context.Context, db *sql.DB) error {
+	var off int64
+	if err := db.QueryRowContext(ctx, zoneQuery).Scan(&off); err != nil {
+		return err
+	}
+	return zoneError(off)
+}
+
+func zoneError(off int64) error {
+	if off == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %w: it is %v off; is there a proxy that drops SET time_zone?",
+		orderclose.ErrUnavailable, ErrZone, time.Duration(off)*time.Second)
+}

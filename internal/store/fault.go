@@ -1,0 +1,157 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/go-sql-driver/mysql"
+
+	"orderclose"
+)
+
+// Fault is whose a failure is, which decides what may be done about it.
+type Fault int
+
+const (
+	// FaultOrder is a failure that the data of an order may have caused: trying
+	// the others without it can succeed.
+	FaultOrder Fault = iota
+	// FaultDuplicate is a unique key that exists already.
+	FaultDuplicate
+	// FaultRetry is a transaction that lost against another one: nobody is to
+	// blame, and the same again is likely to work.
+	FaultRetry
+	// FaultUnavailable is the database's: not reachable, read-only, full,
+	// overloaded, or without the tables or the rights that are needed.
+	FaultUnavailable
+)
+
+// mysqlFaults are the errors of MySQL and MariaDB that are no order's fault.
+var mysqlFaults = map[uint16]Fault{
+	1062: FaultDuplicate, // duplicate entry
+
+	1020: FaultRetry, // MariaDB: record has changed since it was read
+	1205: FaultRetry, // lock wait timed out
+	1213: FaultRetry, // deadlock
+	1412: FaultRetry, // table definition has changed
+	3101: FaultRetry, // group replication rolled it back
+
+	1021: FaultUnavailable, // disk full
+	1026: FaultUnavailable, // error on write
+	1030: FaultUnavailable, // error from the storage engine, disk full among them
+	1037: FaultUnavailable, // out of memory
+	1040: FaultUnavailable, // too many connections
+	1041: FaultUnavailable, // out of memory
+	1044: FaultUnavailable, // access to the database denied
+	1045: FaultUnavailable, // user or password refused
+	1047: FaultUnavailable, // Galera: this node is not ready
+	1049: FaultUnavailable, // unknown database
+	1053: FaultUnavailable, // shutdown in progress
+	1054: FaultUnavailable, // unknown column: the schema is not ours
+	1077: FaultUnavailable, // normal shutdown
+	1079: FaultUnavailable, // shutdown complete
+	1114: FaultUnavailable, // table full
+	1129: FaultUnavailable, // host blocked after many errors
+	1130: FaultUnavailable, // host not allowed
+	1135: FaultUnavailable, // cannot create a thread
+	1142: FaultUnavailable, // no right on the table
+	1143: FaultUnavailable, // no right on the column
+	1146: FaultUnavailable, // no such table
+	1152: FaultUnavailable, // connection aborted
+	1158: FaultUnavailable, // network read error
+	1159: FaultUnavailable, // network read timed out
+	1160: FaultUnavailable, // network write error
+	1161: FaultUnavailable, // network write timed out
+	1180: FaultUnavailable, // error during COMMIT
+	1184: FaultUnavailable, // connection aborted
+	1194: FaultUnavailable, // table crashed
+	1195: FaultUnavailable, // table crashed, repair failed
+	1203: FaultUnavailable, // the user has too many connections
+	1226: FaultUnavailable, // the user exceeded a resource limit
+	1227: FaultUnavailable, // access denied, privilege missing
+	1290: FaultUnavailable, // --read-only
+	1317: FaultUnavailable, // query interrupted
+	1698: FaultUnavailable, // user refused
+	1792: FaultUnavailable, // read-only transaction
+	1820: FaultUnavailable, // password expired
+	1836: FaultUnavailable, // read-only mode
+	1862: FaultUnavailable, // password expired
+	1927: FaultUnavailable, // MariaDB: connection killed
+	1932: FaultUnavailable, // MariaDB: table is missing in the engine
+	1969: FaultUnavailable, // MariaDB: statement took longer than allowed
+	3024: FaultUnavailable, // statement took longer than allowed
+	3169: FaultUnavailable, // session killed
+	3675: FaultUnavailable, // tablespace cannot be created or extended, disk full
+	4031: FaultUnavailable, // disconnected for inactivity
+}
+
+// connectionErrors are those of the drivers and of database/sql that speak of
+// the connection. One of them in answer to COMMIT leaves open whether it was
+// done: the same transaction again reads the rows under their locks and finds
+// what is true.
+var connectionErrors = []error{
+	driver.ErrBadConn, mysql.ErrInvalidConn, sql.ErrConnDone,
+	mysql.ErrMalformPkt, mysql.ErrPktSync, mysql.ErrPktSyncMul, mysql.ErrBusyBuffer,
+	mysql.ErrNoTLS, mysql.ErrCleartextPassword, mysql.ErrNativePassword,
+	mysql.ErrOldPassword, mysql.ErrUnknownPlugin, mysql.ErrOldProtocol,
+	io.EOF, io.ErrUnexpectedEOF, net.ErrClosed,
+	context.DeadlineExceeded,
+}
+
+// MySQLFault tells what an error of go-sql-driver means.
+func MySQLFault(err error) Fault {
+	if my, ok := errors.AsType[*mysql.MySQLError](err); ok {
+		return mysqlFaults[my.Number]
+	}
+	return ConnectionFault(err)
+}
+
+// ConnectionFault tells whether an error speaks of the connection, for drivers
+// of databases other than MySQL too.
+func ConnectionFault(err error) Fault {
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return FaultUnavailable
+	}
+	for _, e := range connectionErrors {
+		if errors.Is(err, e) {
+			return FaultUnavailable
+		}
+	}
+	return FaultOrder
+}
+
+// fault tells what err means that a transaction under ctx ended with.
+func (s *Store) fault(ctx context.Context, err error) Fault {
+	if ctx.Err() != nil || errors.Is(err, orderclose.ErrUnavailable) {
+		return FaultUnavailable // what a cancelled transaction says is of no order
+	}
+	return s.dialect.Fault(err)
+}
+
+// explain marks err with orderclose.ErrUnavailable unless an order may be to
+// blame for it.
+func (s *Store) explain(ctx context.Context, err error) error {
+	switch s.fault(ctx, err) {
+	case FaultRetry, FaultUnavailable:
+		return unavailable(ctx, err)
+	default:
+		return err
+	}
+}
+
+// unavailable marks err with orderclose.ErrUnavailable. If ctx ended, its error
+// is in the chain as well: the driver may have said something else.
+func unavailable(ctx context.Context, err error) error {
+	if end := ctx.Err(); end != nil && !errors.Is(err, end) {
+		err = fmt.Errorf("%w: %w", end, err)
+	}
+	if errors.Is(err, orderclose.ErrUnavailable) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", orderclose.ErrUnavailable, err)
+}

@@ -1,0 +1,92 @@
+package store
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"orderclose"
+)
+
+func TestMySQLFault_TellsWhoseItIs(t *testing.T) {
+	number := func(n uint16) error { return fmt.Errorf("lock: %w", &mysql.MySQLError{Number: n}) }
+	for _, c := range []struct {
+		err  error
+		want Fault
+	}{
+		{number(1213), FaultRetry},
+		{number(1205), FaultRetry},
+		{number(1020), FaultRetry},
+		{number(1062), FaultDuplicate},
+		{number(1290), FaultUnavailable},
+		{number(1792), FaultUnavailable},
+		{number(1836), FaultUnavailable},
+		{number(1021), FaultUnavailable},
+		{number(3675), FaultUnavailable},
+		{number(1040), FaultUnavailable},
+		{number(1203), FaultUnavailable},
+		{number(1053), FaultUnavailable},
+		{number(1049), FaultUnavailable},
+		{number(1146), FaultUnavailable},
+		{number(1406), FaultOrder}, // data too long
+		{number(1264), FaultOrder}, // out of range
+		{number(4025), FaultOrder}, // CHECK, MariaDB
+		{number(3819), FaultOrder}, // CHECK, MySQL
+		{number(1644), FaultOrder}, // SIGNAL of a trigger
+		{driver.ErrBadConn, FaultUnavailable},
+		{fmt.Errorf("commit: %w", mysql.ErrInvalidConn), FaultUnavailable},
+		{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, FaultUnavailable},
+		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, FaultUnavailable},
+		{context.DeadlineExceeded, FaultUnavailable},
+		{errors.New("anything else"), FaultOrder},
+		{&rowsError{Want: 2, Got: 1}, FaultOrder},
+	} {
+		if got := MySQLFault(c.err); got != c.want {
+			t.Errorf("%v (%T): fault %d, want %d", c.err, c.err, got, c.want)
+		}
+	}
+}
+
+func TestUnavailable_NamesTheContextsEndOnce(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := unavailable(ctx, unavailable(ctx, driver.ErrBadConn))
+	for _, target := range []error{orderclose.ErrUnavailable, context.Canceled, driver.ErrBadConn} {
+		if !errors.Is(err, target) {
+			t.Errorf("%v is not %v", err, target)
+		}
+	}
+	if want := "the store is unavailable: context canceled: driver: bad connection"; err.Error() != want {
+		t.Errorf("error %q, want %q", err, want)
+	}
+}
+
+func TestVerdict_BoundaryIsInclusive(t *testing.T) {
+	due := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC)
+	for _, c := range []struct {
+		status Status
+		now    time.Time
+		want   orderclose.Verdict
+	}{
+		{Unpaid, due.Add(-time.Millisecond), orderclose.NotDue},
+		{Unpaid, due, orderclose.Closed},
+		{Unpaid, due.Add(time.Millisecond), orderclose.Closed},
+		{Paid, due, orderclose.AlreadyPaid},
+		{Paid, due.Add(-time.Hour), orderclose.AlreadyPaid},
+		{Closed, due, orderclose.AlreadyClosed},
+		{Cancelled, due, orderclose.AlreadyClosed},
+		{Status(7), due, orderclose.AlreadyPaid}, // shipped, say
+	} {
+		if got := verdict(c.status, due, c.now); got != c.want {
+			t.Errorf("status %d, %v after due: %v, want %v", c.status, c.now.Sub(due), got, c.want)
+		}
+	}
+}

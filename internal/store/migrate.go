@@ -1,0 +1,172 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+
+	"github.com/pressly/goose/v3"
+)
+
+// versionTable is where goose keeps what it did: a name of its own, so that a
+// shop that uses goose in the same database keeps its own count.
+const versionTable = "orderclose_schema"
+
+//go:embed migrations
+var migrations embed.FS
+
+// SchemaError says that the database's schema is not the one that this program
+// was built for.
+type SchemaError struct {
+	Has, Wants int64 // versions; 0 is a database without the schema
+}
+
+func (e *SchemaError) Error() string {
+	if e.Has > e.Wants {
+		return fmt.Sprintf("the database's schema has version %d and this program wants %d: it is too old, run a newer one", e.Has, e.Wants)
+	}
+	return fmt.Sprintf("the database's schema has version %d and this program wants %d: run orderclose migrate", e.Has, e.Wants)
+}
+
+// Migrate brings the schema to the version that this program wants, step by
+// step. Several processes may do it at once: one works, the others wait.
+func (s *Store) Migrate(ctx context.Context) (err error) {
+	db := s.DB()
+	if s.migrator != nil {
+		if db, err = s.migrator(); err != nil {
+			return fmt.Errorf("migrate the schema: %w", err)
+		}
+		defer func() { err = errors.Join(err, db.Close()) }()
+	}
+	p, err := s.dialect.provider(db)
+	if err != nil {
+		return fmt.Errorf("migrate the schema: %w", err)
+	}
+	if _, err := p.Up(ctx); err != nil {
+		return fmt.Errorf("migrate the schema: %w", s.explain(ctx, err))
+	}
+	return nil
+}
+
+func (d Dialect) provider(db *sql.DB) (*goose.Provider, error) {
+	files, err := d.steps()
+	if err != nil {
+		return nil, err
+	}
+	options := []goose.ProviderOption{goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true)}
+	if d.Name == SQLite {
+		return goose.NewProvider(goose.DialectSQLite3, db, files, options...)
+	}
+	return goose.NewProvider(goose.DialectMySQL, db, files, append(options, goose.WithSessionLocker(migrationLock{}))...)
+}
+
+// steps are the files of migrations, one for each step, named by its version.
+func (d Dialect) steps() (fs.FS, error) { return fs.Sub(migrations, "migrations/"+string(d.Name)) }
+
+// Migrated reports whether the schema has the version that this program wants.
+// If not, the error is a *SchemaError. It only reads.
+func (s *Store) Migrated(ctx context.Context) error {
+	wants, err := s.dialect.wants()
+	if err != nil {
+		return err
+	}
+	has, err := s.version(ctx)
+	if err != nil {
+		return fmt.Errorf("read the schema's version: %w", s.explain(ctx, err))
+	}
+	if has != wants {
+		return &SchemaError{Has: has, Wants: wants}
+	}
+	return nil
+}
+
+func (d Dialect) wants() (int64, error) {
+	files, err := d.files()
+	if err != nil {
+		return 0, err
+	}
+	return goose.NumericComponent(files[len(files)-1])
+}
+
+func (d Dialect) files() ([]string, error) {
+	steps, err := d.steps()
+	if err != nil {
+		return nil, err
+	}
+	files, err := fs.Glob(steps, "*.sql") // sorted
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("there are no migrations for a database called %q", d.Name)
+	}
+	return files, err
+}
+
+func (s *Store) version(ctx context.Context) (int64, error) {
+	db := s.gorm.WithContext(ctx)
+	var tables, version int64
+	if err := db.Raw(s.dialect.hasTable, versionTable).Scan(&tables).Error; err != nil || tables == 0 {
+		return 0, err
+	}
+	err := db.Raw("SELECT COALESCE(MAX(version_id), 0) FROM " + versionTable + " WHERE is_applied").Scan(&version).Error
+	return version, err
+}
+
+// WriteMigrations writes the whole schema as SQL for people who run their own
+// migrations, with the bookkeeping that Migrated and a later Migrate read. The
+// dialect is "mysql" or "sqlite".
+func WriteMigrations(w io.Writer, dialect string) error {
+	d := Dialect{Name: DialectName(dialect)}
+	files, err := d.files()
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	b.WriteString(bookkeeping[d.Name])
+	for _, name := range files {
+		text, err := fs.ReadFile(migrations, "migrations/"+dialect+"/"+name)
+		if err != nil {
+			return err
+		}
+		version, err := goose.NumericComponent(name)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&b, "\n-- %s\n%s\nINSERT INTO %s (version_id, is_applied) VALUES (%d, 1);\n",
+			name, withoutAnnotations(string(text)), versionTable, version)
+	}
+	_, err = io.WriteString(w, b.String())
+	return err
+}
+
+// bookkeeping makes goose's table of versions as goose itself does.
+var bookkeeping = map[DialectName]string{
+	MySQL: "CREATE TABLE " + versionTable + ` (
+  id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
+  version_id BIGINT NOT NULL,
+  is_applied BOOLEAN NOT NULL,
+  tstamp DATETIME NULL DEFAULT CURRENT_TIMESTAMP,
+  PRIMARY KEY (id)
+);
+INSERT INTO ` + versionTable + " (version_id, is_applied) VALUES (0, 1);\n",
+	SQLite: "CREATE TABLE " + versionTable + ` (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  version_id INTEGER NOT NULL,
+  is_applied INTEGER NOT NULL,
+  tstamp TIMESTAMP DEFAULT (datetime('now'))
+);
+INSERT INTO ` + versionTable + " (version_id, is_applied) VALUES (0, 1);\n",
+}
+
+func withoutAnnotations(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "-- +goose") {
+			b.WriteString(line)
+		}
+	}
+	return strings.TrimSpace(b.String())
+}

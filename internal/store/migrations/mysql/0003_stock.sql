@@ -1,0 +1,11 @@
+-- +goose Up
+-- An order moves its quantity from available to reserved; closing or cancelling
+-- it moves it back; shipping takes it out of reserved.
+CREATE TABLE stock (
+  sku_id    VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+  available BIGINT      NOT NULL,
+  reserved  BIGINT      NOT NULL,
+  PRIMARY KEY (sku_id),
+  CONSTRAINT stock_available CHECK (available >= 0),
+  CONSTRAINT stock_reserved CHECK (reserved >= 0)
+) ENGINE = InnoDB;

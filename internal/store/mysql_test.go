@@ -1,0 +1,209 @@
+package store_test
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"go.uber.org/goleak"
+
+	"orderclose"
+	"orderclose/internal/store"
+	"orderclose/internal/store/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// realDSN is that of a real server, or ends the test.
+func realDSN(t *testing.T) string {
+	t.Helper()
+	dsn := os.Getenv("ORDERCLOSE_DB_DSN")
+	switch {
+	case dsn != "":
+	case os.Getenv("REQUIRE_REAL") == "1":
+		t.Fatal("ORDERCLOSE_DB_DSN names no server, and REQUIRE_REAL=1 wants one")
+	default:
+		t.Skip("ORDERCLOSE_DB_DSN names no server")
+	}
+	return dsn
+}
+
+// ownDatabase makes a database that is dropped when the test ends, and returns
+// its DSN.
+func ownDatabase(t *testing.T) string {
+	t.Helper()
+	dsn, drop, err := store.CreateDatabase(t.Context(), realDSN(t), "oc_"+strings.ToLower(rand.Text()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := drop(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	return dsn
+}
+
+func open(t *testing.T, o store.Options) *store.Store {
+	t.Helper()
+	s, err := store.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// openMigrated opens a database of its own with the schema and a thousand of the
+// SKU "ink".
+func openMigrated(t *testing.T, o store.Options) *store.Store {
+	t.Helper()
+	if o.DSN == "" {
+		o.DSN = ownDatabase(t)
+	}
+	s := open(t, o)
+	must(t, s.Migrate(t.Context()))
+	must(t, s.PutStock(t.Context(), "ink", 1000))
+	return s
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// overdue creates an order for one of "ink" that was due a minute ago.
+func overdue(t *testing.T, s *store.Store, id string) {
+	t.Helper()
+	now, err := s.Now(t.Context())
+	must(t, err)
+	o := orderclose.Order{ID: id, CreatedAt: now.Add(-time.Hour), Due: now.Add(-time.Minute)}
+	must(t, s.CreateOrder(t.Context(), o, []store.Item{{SKU: "ink", Quantity: 1}}))
+}
+
+func exec(t *testing.T, db interface {
+	ExecContext(context.Context, string, ...any) (sql.Result, error)
+}, query string, args ...any) {
+	t.Helper()
+	_, err := db.ExecContext(t.Context(), query, args...)
+	must(t, err)
+}
+
+func TestMySQL_Suite(t *testing.T) {
+	realDSN(t)
+	storetest.Run(t, func(t *testing.T) *store.Store { return open(t, store.Options{DSN: ownDatabase(t)}) })
+}
+
+func TestMySQL_SettingsAreForced(t *testing.T) {
+	cfg, err := mysql.ParseDSN(ownDatabase(t))
+	must(t, err)
+	cfg.Loc = time.Local
+	cfg.ParseTime, cfg.ClientFoundRows = false, true
+	cfg.Params["time_zone"] = "'+08:00'"
+	cfg.Params["sql_mode"] = "''"
+	cfg.Params["transaction_isolation"] = "'SERIALIZABLE'"
+	s := openMigrated(t, store.Options{DSN: cfg.FormatDSN()})
+	must(t, s.Ping(t.Context()))
+
+	var zone, mode string
+	must(t, s.DB().QueryRowContext(t.Context(), "SELECT @@session.time_zone, @@session.sql_mode").Scan(&zone, &mode))
+	if zone != "+00:00" || !strings.Contains(mode, "STRICT") {
+		t.Errorf("the session's zone is %q and its mode %q; want +00:00 and a strict one", zone, mode)
+	}
+	now, err := s.Now(t.Context())
+	if d := time.Since(now).Abs(); err != nil || d > time.Minute || now.Location() != time.UTC {
+		t.Errorf("the database's clock says %v, %v; it is %v off", now, err, d)
+	}
+	overdue(t, s, "a")
+	if _, err := s.Pay(t.Context(), "a"); err != nil {
+		t.Error(err)
+	}
+	if a, err := s.Pay(t.Context(), "a"); err != nil || a != store.AlreadyPaid {
+		t.Errorf("a second payment: %v, %v; want already_paid, as nothing was changed", a, err)
+	}
+}
+
+// The server's own counters say how many rows a page read.
+func TestMySQL_PageReadsOneIndexRowPerRowFound(t *testing.T) {
+	s := openMigrated(t, store.Options{MaxOpenConns: 1})
+	now, err := s.Now(t.Context())
+	must(t, err)
+	const n = 3000
+	for status := range 3 { // as many paid and closed ones
+		values := strings.TrimSuffix(strings.Repeat("(?, '', ?, ?, ?, 1), ", n), ", ")
+		var args []any
+		for i := range n {
+			due := now.Add(time.Duration(i/3-n) * time.Second)
+			args = append(args, strconv.Itoa(status)+"-"+strconv.Itoa(10000+i), status, due, due)
+		}
+		exec(t, s.DB(), "INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES "+values, args...)
+	}
+
+	var after orderclose.Order
+	for page := range 5 {
+		exec(t, s.DB(), "FLUSH STATUS")
+		orders, err := s.Overdue(t.Context(), now, after, 200)
+		must(t, err)
+		if len(orders) != 200 {
+			t.Fatalf("page %d has %d orders, want 200", page, len(orders))
+		}
+		if read := handlerReads(t, s.DB()); read > 200+10 {
+			t.Errorf("page %d of 200 orders read %d rows", page, read)
+		}
+		after = orders[len(orders)-1]
+	}
+}
+
+// handlerReads is how many rows the connection read from tables and indexes.
+func handlerReads(t *testing.T, db *sql.DB) (sum int) {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), "SHOW SESSION STATUS LIKE 'Handler_read%'")
+	must(t, err)
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var name string
+		var n int
+		must(t, rows.Scan(&name, &n))
+		sum += n
+	}
+	must(t, rows.Err())
+	return sum
+}
+
+func TestCreateDatabase_RefusesWhatExists(t *testing.T) {
+	dsn := ownDatabase(t)
+	cfg, err := mysql.ParseDSN(dsn)
+	must(t, err)
+	_, _, err = store.CreateDatabase(t.Context(), dsn, cfg.DBName)
+	wantError(t, err, store.ErrDatabaseExists)
+	if _, _, err = store.CreateDatabase(t.Context(), dsn, "no`name"); err == nil {
+		t.Error("a name that must be quoted was accepted")
+	}
+}
+
+func TestMySQL_ServersMigrateOnce(t *testing.T) {
+	dsn := ownDatabase(t)
+	errs := make(chan error)
+	for range 4 {
+		s := open(t, store.Options{DSN: dsn})
+		go func() { errs <- s.Migrate(t.Context()) }()
+	}
+	for range 4 {
+		if err := <-errs; err != nil {
+			t.Errorf("one of four that migrate at once: %v", err)
+		}
+	}
+	must(t, open(t, store.Options{DSN: dsn}).Migrated(t.Context()))
+}

@@ -1,0 +1,69 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+
+	gosqlite "github.com/glebarez/go-sqlite"
+	"github.com/glebarez/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"orderclose/internal/store"
+)
+
+// connector opens connections to one database and keeps one of its own open all
+// the while: database/sql drops a connection whose transaction was cancelled,
+// and a database in memory goes with its last connection.
+type connector struct {
+	driver driver.Driver
+	dsn    string
+	keeper driver.Conn
+}
+
+func newConnector(dsn string) (*connector, error) {
+	db, err := sql.Open(sqlite.DriverName, "") // the only way to the driver
+	if err != nil {
+		return nil, err
+	}
+	d := db.Driver()
+	if err := db.Close(); err != nil {
+		return nil, err
+	}
+	keeper, err := d.Open(dsn)
+	if err != nil {
+		return nil, err
+	}
+	return &connector{driver: d, dsn: dsn, keeper: keeper}, nil
+}
+
+// Connect implements driver.Connector.
+func (c *connector) Connect(context.Context) (driver.Conn, error) { return c.driver.Open(c.dsn) }
+
+// Driver implements driver.Connector.
+func (c *connector) Driver() driver.Driver { return c.driver }
+
+// Close is called by database/sql when the pool is closed.
+func (c *connector) Close() error { return c.keeper.Close() }
+
+// fault tells what an error of the driver means.
+func fault(err error) store.Fault {
+	e, ok := errors.AsType[*gosqlite.Error](err)
+	if !ok {
+		return store.ConnectionFault(err)
+	}
+	switch e.Code() {
+	case sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE:
+		return store.FaultDuplicate
+	}
+	switch e.Code() & 0xff {
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
+		return store.FaultRetry
+	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN,
+		sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PERM, sqlite3.SQLITE_INTERRUPT:
+		return store.FaultUnavailable
+	default:
+		return store.FaultOrder
+	}
+}

@@ -1,0 +1,150 @@
+package sqlite_test
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"orderclose"
+	"orderclose/internal/store"
+	"orderclose/internal/store/sqlite"
+	"orderclose/internal/store/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func open(t *testing.T, path string) *store.Store {
+	t.Helper()
+	s, err := sqlite.Open(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func TestSuite_InMemory(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) *store.Store { return open(t, sqlite.Memory) })
+}
+
+func TestSuite_InAFile(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) *store.Store { return open(t, filepath.Join(t.TempDir(), "a b?c%.db")) })
+}
+
+// The clock of the bubble decides, to the millisecond, and nothing of the store
+// outlives the bubble.
+func TestBubble_ClosesAtItsMillisecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, sqlite.Memory)
+		if err := s.Migrate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		o := orderclose.Order{ID: "a", CreatedAt: time.Now(), Due: time.Now().Add(30 * time.Minute)}
+		if err := s.CreateOrder(t.Context(), o, nil); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for _, c := range []struct {
+			at   time.Duration
+			want orderclose.Verdict
+		}{
+			{30*time.Minute - time.Millisecond, orderclose.NotDue},
+			{30 * time.Minute, orderclose.Closed},
+			{30*time.Minute + time.Millisecond, orderclose.AlreadyClosed},
+		} {
+			wg.Go(func() {
+				<-time.After(c.at)
+				out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
+				if err != nil || out[0].Verdict != c.want {
+					t.Errorf("closing after %v: %v, %v; want %v", c.at, out, err, c.want)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+// Nobody in the bubble waits on a mutex while another works, so its clock goes on
+// and a deadline passes for who waits for the one connection.
+func TestBubble_WritersWaitInThePool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, sqlite.Memory)
+		if err := s.Migrate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		o := orderclose.Order{ID: "a", CreatedAt: time.Now(), Due: time.Now()}
+		if err := s.CreateOrder(t.Context(), o, nil); err != nil {
+			t.Fatal(err)
+		}
+		busy, err := s.DB().BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		ask := []orderclose.CloseRequest{{OrderID: "a"}}
+		if _, err := s.CloseOrders(ctx, orderclose.PathPipeline, ask); !errors.Is(err, orderclose.ErrUnavailable) {
+			t.Errorf("after a minute of waiting: %v; want ErrUnavailable", err)
+		}
+		var wg sync.WaitGroup
+		var closed atomic.Int32
+		for range 8 {
+			wg.Go(func() {
+				out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, ask)
+				if err != nil {
+					t.Error(err)
+				} else if out[0].Verdict == orderclose.Closed {
+					closed.Add(1)
+				}
+			})
+		}
+		<-time.After(time.Minute)
+		if err := busy.Rollback(); err != nil {
+			t.Fatal(err)
+		}
+		if wg.Wait(); closed.Load() != 1 {
+			t.Errorf("%d of 8 closed the order, want 1", closed.Load())
+		}
+	})
+}
+
+func TestOpen_TwoInMemoryAreTwo(t *testing.T) {
+	a, b := open(t, sqlite.Memory), open(t, sqlite.Memory)
+	if err := a.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Migrated(t.Context()); err == nil {
+		t.Error("the second database has the first one's schema")
+	}
+}
+
+func TestOpen_TheClockIsTheOneGiven(t *testing.T) {
+	at := time.Date(2030, 1, 2, 3, 4, 5, 678_900_000, time.FixedZone("far", 8*3600))
+	s, err := sqlite.Open(sqlite.Memory, func() time.Time { return at })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	now, err := s.Now(t.Context())
+	if want := at.UTC().Truncate(time.Millisecond); err != nil || now != want {
+		t.Errorf("now is %v, %v; want %v", now, err, want)
+	}
+}
+
+func TestOpen_FolderThatIsNotThere(t *testing.T) {
+	if s, err := sqlite.Open(filepath.Join(t.TempDir(), "no", "such", "folder.db"), nil); err == nil {
+		_ = s.Close()
+		t.Error("it opened")
+	}
+}

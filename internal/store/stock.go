@@ -1,0 +1,89 @@
+package store
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"gorm.io/gorm"
+)
+
+// kind is why stock came back, the last part of the ledger's key.
+type kind string
+
+const (
+	kindClose  kind = "close"
+	kindCancel kind = "cancel"
+)
+
+// orderSKU is the key under which stock comes back, once.
+type orderSKU struct{ order, sku string }
+
+// recordLines writes the ledger rows of the orders' lines, those of one SKU
+// summed, and returns how much of each SKU is to be given back. The ledger's key
+// makes sure that it is given back once.
+func (s *Store) recordLines(tx *gorm.DB, orders []string, k kind, now time.Time) (map[string]int64, error) {
+	sums := map[string]int64{}
+	for part := range slices.Chunk(orders, maxIn) {
+		lines, err := readLines(tx, part)
+		if err != nil {
+			return nil, fmt.Errorf("read lines: %w", err)
+		}
+		in := insert{into: "stock_ledger (order_id, sku_id, kind, quantity, created_at)"}
+		at := s.dialect.time(now)
+		for _, l := range slices.SortedFunc(maps.Keys(lines), compareOrderSKU) {
+			in.row(l.order, l.sku, k, lines[l], at)
+			sums[l.sku] += lines[l]
+		}
+		if err := in.exec(tx); err != nil {
+			return nil, fmt.Errorf("write the ledger: %w", err)
+		}
+	}
+	return sums, nil
+}
+
+func compareOrderSKU(a, b orderSKU) int {
+	if c := strings.Compare(a.order, b.order); c != 0 {
+		return c
+	}
+	return strings.Compare(a.sku, b.sku)
+}
+
+// readLines returns the quantities of the orders, by order and SKU.
+func readLines(tx *gorm.DB, orders []string) (map[orderSKU]int64, error) {
+	rows, err := tx.Raw("SELECT order_id, sku_id, quantity FROM order_items WHERE order_id IN ?", orders).Rows()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	lines := make(map[orderSKU]int64, 2*len(orders))
+	for rows.Next() {
+		var l orderSKU
+		var quantity int64
+		if err := rows.Scan(&l.order, &l.sku, &quantity); err != nil {
+			return nil, err
+		}
+		lines[l] += quantity
+	}
+	return lines, rows.Err()
+}
+
+// moveStock moves sums, by SKU, from reserved to available, in SKU order. It
+// must be the last statement of its transaction. A SKU that has no row, or less
+// reserved than is to come back, fails all of it.
+func (s *Store) moveStock(tx *gorm.DB, sums map[string]int64) error {
+	for part := range slices.Chunk(slices.Sorted(maps.Keys(sums)), maxIn) {
+		args := make([]any, 0, 2*len(part))
+		for _, sku := range part {
+			args = append(args, sku, sums[sku])
+		}
+		res := tx.Exec(s.dialect.giveBack(len(part)), args...)
+		if err := wantRows(res, len(part)); err != nil {
+			return fmt.Errorf("give back the stock of %q to %q: is a SKU missing from the stock, or less reserved than ordered? %w",
+				part[0], part[len(part)-1], err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,131 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"gorm.io/driver/mysql"
+	"gorm.io/gorm"
+	"gorm.io/gorm/logger"
+)
+
+// DefaultMaxOpenConns is the size of the connection pool unless Options say
+// otherwise. Closing is bound by the database: two to four workers keep it busy.
+const DefaultMaxOpenConns = 16
+
+// connMaxLifetime bounds how long a failed-over server that is read-only now can
+// keep a pooled connection.
+const connMaxLifetime = 3 * time.Minute
+
+// Options say where the database is.
+type Options struct {
+	// DSN names a MySQL or MariaDB database as go-sql-driver does:
+	// user:password@tcp(host:port)/database?param=value. The settings that
+	// correctness rests on (UTC, READ COMMITTED, exact ids) are made whatever it
+	// says; its time-outs are kept.
+	DSN string
+	// MaxOpenConns bounds the connection pool; 0 is DefaultMaxOpenConns.
+	MaxOpenConns int
+}
+
+// Store is the database of orders. Its methods may be called from any goroutine.
+type Store struct {
+	gorm    *gorm.DB
+	dialect Dialect
+	// migrator opens a connection on which a statement may take as long as it
+	// needs; nil: the store's own will do.
+	migrator func() (*sql.DB, error)
+}
+
+// Open prepares a Store on MySQL or MariaDB. It does not connect: the first
+// method that needs the server does, and Ping tells whether it is there. The
+// error of a DSN that cannot be read never shows the password.
+func Open(o Options) (*Store, error) {
+	cfg, err := parseDSN(o.DSN)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := openPool(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if o.MaxOpenConns <= 0 {
+		o.MaxOpenConns = DefaultMaxOpenConns
+	}
+	pool.SetMaxOpenConns(o.MaxOpenConns)
+	pool.SetMaxIdleConns(o.MaxOpenConns)
+	pool.SetConnMaxLifetime(connMaxLifetime)
+	db, err := gorm.Open(mysql.New(mysql.Config{
+		Conn: pool, DSNConfig: cfg,
+		SkipInitializeWithVersion: true, // it would ask the server
+	}), GormConfig())
+	if err != nil {
+		_ = pool.Close()
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	s := New(db, mysqlDialect)
+	s.migrator = func() (*sql.DB, error) { return openPool(withoutReadTimeout(cfg)) }
+	return s, nil
+}
+
+// GormConfig is how the store wants gorm: no transaction nobody asked for, no
+// prepared statements (they cost a round trip), no log (errors are returned), no
+// ping while opening.
+func GormConfig() *gorm.Config {
+	return &gorm.Config{
+		SkipDefaultTransaction: true,
+		DisableAutomaticPing:   true,
+		Logger:                 logger.Discard,
+	}
+}
+
+// New returns a Store on a database that is open already, configured as
+// GormConfig says. The Store owns it from here on.
+func New(db *gorm.DB, d Dialect) *Store { return &Store{gorm: db, dialect: d} }
+
+// Close closes the connections.
+func (s *Store) Close() error { return s.DB().Close() }
+
+// DB is the connection pool underneath.
+func (s *Store) DB() *sql.DB {
+	db, err := s.gorm.DB()
+	if err != nil {
+		panic("store: gorm without a database/sql pool: " + err.Error()) // New was given one
+	}
+	return db
+}
+
+// Ping reports whether the database answers and its session keeps UTC. The error
+// wraps orderclose.ErrUnavailable.
+func (s *Store) Ping(ctx context.Context) error {
+	err := s.DB().PingContext(ctx)
+	if err == nil && s.dialect.checkZone != nil {
+		err = s.dialect.checkZone(ctx, s.DB())
+	}
+	if err != nil {
+		return fmt.Errorf("ping the database: %w", unavailable(ctx, err))
+	}
+	return nil
+}
+
+// Now returns the database's clock, in UTC and whole milliseconds. It is the
+// clock that decides whether an order is due.
+func (s *Store) Now(ctx context.Context) (time.Time, error) {
+	now, err := s.now(s.gorm.WithContext(ctx))
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read the database's clock: %w", s.explain(ctx, err))
+	}
+	return now, nil
+}
+
+// now reads the clock inside whatever transaction tx is.
+func (s *Store) now(tx *gorm.DB) (now time.Time, err error) {
+	err = tx.Raw("SELECT ?", s.dialect.now()).Row().Scan(timeInto(&now))
+	return now, err
+}
+
+// Dialect is the kind of database: whoever reads it past the store has to know
+// how times are stored.
+func (s *Store) Dialect() DialectName { return s.dialect.Name }

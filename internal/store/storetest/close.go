@@ -1,0 +1,200 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/store"
+)
+
+var closeClaims = []claim{
+	{"NeverBeforeDue", neverBeforeDue},
+	{"PaidIsNeverClosed", paidIsNeverClosed},
+	{"CancelledIsNeverClosed", cancelledIsNeverClosed},
+	{"ClosingTwiceChangesNothing", closingTwiceChangesNothing},
+	{"StockComesBackOncePerSKU", stockComesBackOncePerSKU},
+	{"OrderWithoutLinesCloses", orderWithoutLinesCloses},
+	{"ReceiptSaysHow", receiptSaysHow},
+	{"NobodyKnowsTheOrder", nobodyKnowsTheOrder},
+	{"IdsCompareExactly", idsCompareExactly},
+	{"RepeatedInOneBatch", repeatedInOneBatch},
+	{"BatchLongerThanAnyList", batchLongerThanAnyList},
+	{"NothingAskedNothingDone", nothingAskedNothingDone},
+}
+
+// An order for each millisecond around the moment of the close, so that one of
+// them is due at that very millisecond and one in the next. The moment has to be
+// foreseen; if it was not, the next try knows better how long inserting takes.
+func neverBeforeDue(t *testing.T, s *shop) {
+	s.migrated()
+	const n = 5000
+	var lead time.Duration
+	for try := range 6 {
+		began := s.now()
+		first := began.Add(lead - n/2*time.Millisecond)
+		ids := s.everyMillisecond(fmt.Sprintf("try%d-%%04d", try), first, n)
+		at := s.close(ids...)[0].At
+		if i := int(at.Sub(first).Milliseconds()); 0 <= i && i+1 < n {
+			s.checkBoundary(ids, i)
+			return
+		}
+		lead = at.Sub(began)
+	}
+	t.Fatal("no close fell into the span of due times that was laid out for it")
+}
+
+func (s *shop) everyMillisecond(format string, first time.Time, n int) (ids []string) {
+	s.Helper()
+	ids = names(format, n)
+	orders := make([]orderclose.Order, n)
+	for i, id := range ids {
+		orders[i] = orderclose.Order{ID: id, CreatedAt: first, Due: first.Add(time.Duration(i) * time.Millisecond)}
+	}
+	s.bulk(orders)
+	return ids
+}
+
+func (s *shop) checkBoundary(ids []string, i int) {
+	s.Helper()
+	status := func(id string) int { return s.count("SELECT status FROM orders WHERE id = ?", id) }
+	want(s, "status of the order due at the millisecond of the close", status(ids[i]), 2)
+	want(s, "status of the order due one millisecond later", status(ids[i+1]), 0)
+	want(s, "orders of the batch closed", s.count("SELECT COUNT(*) FROM orders WHERE status = 2 AND id >= ?", ids[0]), i+1)
+	want(s, "orders closed early", s.count("SELECT COUNT(*) FROM orders WHERE closed_at < expire_at"), 0)
+}
+
+func paidIsNeverClosed(t *testing.T, s *shop) {
+	s.migrated("ink")
+	s.order("a", -time.Minute, store.Item{SKU: "ink", Quantity: 2})
+	a, err := s.Pay(t.Context(), "a")
+	s.must(err)
+	want(t, "answer to the payment", a, store.NowPaid)
+	before := s.state()
+	want(t, "verdict", verdicts(s.close("a")), []string{"a already_paid"})
+	want(t, "state after the close", s.state(), before)
+}
+
+func cancelledIsNeverClosed(t *testing.T, s *shop) {
+	s.migrated("ink")
+	s.order("a", -time.Minute, store.Item{SKU: "ink", Quantity: 2})
+	_, err := s.Cancel(t.Context(), "a")
+	s.must(err)
+	before := s.state()
+	want(t, "verdict", verdicts(s.close("a")), []string{"a already_closed"})
+	want(t, "state after the close", s.state(), before)
+}
+
+func closingTwiceChangesNothing(t *testing.T, s *shop) {
+	s.migrated("ink")
+	s.order("a", -time.Minute, store.Item{SKU: "ink", Quantity: 2})
+	want(t, "first verdict", verdicts(s.close("a")), []string{"a closed"})
+	before := s.state()
+	want(t, "second verdict", verdicts(s.close("a")), []string{"a already_closed"})
+	want(t, "state after the second close", s.state(), before)
+}
+
+func stockComesBackOncePerSKU(t *testing.T, s *shop) {
+	s.migrated("ink", "nib", "pad")
+	s.order("a", -time.Minute,
+		store.Item{SKU: "nib", Quantity: 1}, store.Item{SKU: "ink", Quantity: 2}, store.Item{SKU: "nib", Quantity: 4})
+	s.order("b", -time.Minute, store.Item{SKU: "ink", Quantity: 7})
+	s.order("c", time.Hour, store.Item{SKU: "pad", Quantity: 3})
+	want(t, "stock while reserved", s.stock(), []string{"ink 991 9", "nib 995 5", "pad 997 3"})
+
+	want(t, "verdicts", verdicts(s.close("c", "b", "a")), []string{"c not_due", "b closed", "a closed"})
+	want(t, "stock after the close", s.stock(), []string{"ink 1000 0", "nib 1000 0", "pad 997 3"})
+	want(t, "ledger", s.ledger(), []string{"a ink close 2", "a nib close 5", "b ink close 7"})
+}
+
+func orderWithoutLinesCloses(t *testing.T, s *shop) {
+	s.migrated()
+	s.order("a", -time.Minute)
+	want(t, "verdict", verdicts(s.close("a")), []string{"a closed"})
+	want(t, "ledger", s.ledger(), nil)
+}
+
+func receiptSaysHow(t *testing.T, s *shop) {
+	s.migrated("ink")
+	o := s.order("a", -90*time.Second, store.Item{SKU: "ink", Quantity: 1})
+	out, err := s.CloseOrders(t.Context(), orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "a", Attempt: 2}})
+	s.must(err)
+	want(t, "due in the outcome", out[0].Due, o.Due)
+	if late := -out[0].Remaining(); late < 90*time.Second || late > 2*time.Minute {
+		t.Errorf("it was closed %v late; it was due 90s before it was created", late)
+	}
+	want(t, "receipts that fit", s.count("SELECT COUNT(*) FROM receipts WHERE order_id = 'a' AND verdict = 'closed'"+
+		" AND path = 'sweep' AND attempts = 2 AND due = ? AND closed_at = ? AND lateness_ms = ?",
+		s.time(o.Due), s.time(out[0].At), out[0].At.Sub(o.Due).Milliseconds()), 1)
+	want(t, "receipts", s.count("SELECT COUNT(*) FROM receipts"), 1)
+	want(t, "orders that fit", s.count("SELECT COUNT(*) FROM orders WHERE status = 2 AND version = 2 AND paid_at IS NULL AND closed_at = ?",
+		s.time(out[0].At)), 1)
+}
+
+func nobodyKnowsTheOrder(t *testing.T, s *shop) {
+	s.migrated()
+	s.order("a", -time.Minute)
+	out := s.close("x", "", "a", "bad\x00id", "bad\xffutf8", string(make([]byte, 100)))
+	want(t, "verdicts", verdicts(out)[:3], []string{"x not_found", " not_found", "a closed"})
+	for _, o := range out {
+		if o.Verdict != orderclose.Closed && (o.Verdict != orderclose.NotFound || !o.Due.IsZero()) {
+			t.Errorf("order %q: %v, due %v; want it not found and no due time", o.OrderID, o.Verdict, o.Due)
+		}
+	}
+	alone := s.close("x")
+	if d := s.now().Sub(alone[0].At); d < 0 || d > time.Minute {
+		t.Errorf("an unknown order alone was answered at %v by the database's clock, %v before now", alone[0].At, d)
+	}
+}
+
+func idsCompareExactly(t *testing.T, s *shop) {
+	s.migrated()
+	ids := []string{"A1", "a1", "á1", "ａ1", "1e0", "1", "01", "o'1", `o\1`, "o%1", "订单-1", "🧾"}
+	for _, id := range ids {
+		s.order(id, -time.Minute)
+	}
+	for _, id := range ids {
+		want(t, "verdict", verdicts(s.close(id, id+" ", " "+id)), []string{id + " closed", id + "  not_found", " " + id + " not_found"})
+	}
+}
+
+func repeatedInOneBatch(t *testing.T, s *shop) {
+	s.migrated("ink")
+	s.order("a", -time.Minute, store.Item{SKU: "ink", Quantity: 2})
+	s.order("b", time.Hour)
+	want(t, "verdicts", verdicts(s.close("a", "b", "a", "x", "b", "a", "x")), []string{
+		"a closed", "b not_due", "a already_closed", "x not_found", "b not_due", "a already_closed", "x not_found"})
+	want(t, "stock", s.stock(), []string{"ink 1000 0"})
+	want(t, "ledger", s.ledger(), []string{"a ink close 2"})
+}
+
+func batchLongerThanAnyList(t *testing.T, s *shop) {
+	s.migrated()
+	ids := names("o%04d", 1200)
+	orders := make([]orderclose.Order, len(ids))
+	due := s.now().Add(-time.Minute)
+	for i, id := range ids {
+		orders[i] = orderclose.Order{ID: id, CreatedAt: due.Add(-time.Minute), Due: due}
+	}
+	s.bulk(orders)
+	s.exec("INSERT INTO stock SELECT REPLACE(id, 'o', 'sku'), 0, 3 FROM orders") // a SKU each, so that those are many too
+	s.exec("INSERT INTO order_items SELECT id, 1, REPLACE(id, 'o', 'sku'), 3 FROM orders")
+
+	slices.Reverse(ids)
+	out := s.close(ids...)
+	for i, o := range out {
+		if o.OrderID != ids[i] || o.Verdict != orderclose.Closed || !o.At.Equal(out[0].At) {
+			t.Fatalf("outcome %d is %+v; want %s closed at %v", i, o, ids[i], out[0].At)
+		}
+	}
+	want(t, "SKUs given back", s.count("SELECT COUNT(*) FROM stock WHERE available = 3 AND reserved = 0"), len(ids))
+	want(t, "receipts", s.count("SELECT COUNT(*) FROM receipts"), len(ids))
+}
+
+func nothingAskedNothingDone(t *testing.T, s *shop) {
+	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, nil) // not even a schema
+	s.must(err)
+	want(t, "outcomes", out, nil)
+}

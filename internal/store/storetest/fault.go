@@ -1,0 +1,96 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/store"
+)
+
+var faultClaims = []claim{
+	{"OneBadOrderFailsItsBatchAndChangesNothing", oneBadOrder},
+	{"LessReservedThanOrderedFails", lessReservedThanOrdered},
+	{"StockThatCameBackBeforeFails", stockThatCameBackBefore},
+	{"CancelledIsNoOrdersFault", cancelledIsNoOrdersFault},
+	{"WithoutSchemaIsNoOrdersFault", withoutSchema},
+	{"AfterCancelTheStoreGoesOn", afterCancelTheStoreGoesOn},
+}
+
+// failing closes ids and wants an error that is an order's, and nothing changed.
+func (s *shop) failing(ids ...string) {
+	s.Helper()
+	before := s.state()
+	out, err := s.CloseOrders(s.Context(), orderclose.PathPipeline, requests(ids...))
+	if err == nil || errors.Is(err, orderclose.ErrUnavailable) {
+		s.Errorf("closing %q: error %v, outcomes %v; want an error that is no ErrUnavailable", ids, err, out)
+	}
+	want(s, "state after the failed close", s.state(), before)
+}
+
+func oneBadOrder(t *testing.T, s *shop) {
+	s.migrated("ink", "nib")
+	s.order("good", -time.Minute, store.Item{SKU: "ink", Quantity: 2})
+	s.order("bad", -time.Minute, store.Item{SKU: "nib", Quantity: 2})
+	s.exec("DELETE FROM stock WHERE sku_id = 'nib'")
+	s.failing("good", "bad")
+	s.failing("bad")
+	want(t, "verdict of the good one alone", verdicts(s.close("good")), []string{"good closed"})
+}
+
+func lessReservedThanOrdered(t *testing.T, s *shop) {
+	s.migrated("ink")
+	s.order("a", -time.Minute, store.Item{SKU: "ink", Quantity: 2})
+	s.exec("UPDATE stock SET reserved = 1")
+	s.failing("a")
+}
+
+func stockThatCameBackBefore(t *testing.T, s *shop) {
+	s.migrated("ink")
+	s.order("a", -time.Minute, store.Item{SKU: "ink", Quantity: 2})
+	s.order("b", -time.Minute, store.Item{SKU: "ink", Quantity: 2})
+	s.exec("INSERT INTO stock_ledger VALUES ('a', 'ink', 'close', 2, ?)", s.time(s.now()))
+	s.failing("a", "b")
+}
+
+func cancelledIsNoOrdersFault(t *testing.T, s *shop) {
+	s.migrated("ink")
+	s.order("a", -time.Minute, store.Item{SKU: "ink", Quantity: 2})
+	before := s.state()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, closing := s.CloseOrders(ctx, orderclose.PathPipeline, requests("a"))
+	_, paging := s.Overdue(ctx, s.now(), orderclose.Order{}, 10)
+	_, paying := s.Pay(ctx, "a")
+	for _, err := range []error{closing, paging, paying} {
+		if !errors.Is(err, context.Canceled) || !errors.Is(err, orderclose.ErrUnavailable) {
+			t.Errorf("with a cancelled context: %v; want context.Canceled and ErrUnavailable", err)
+		}
+	}
+	want(t, "state", s.state(), before)
+}
+
+func withoutSchema(t *testing.T, s *shop) {
+	_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, requests("a"))
+	if s.Dialect() == store.MySQL && !errors.Is(err, orderclose.ErrUnavailable) || err == nil {
+		t.Errorf("closing without tables: %v; want an error that blames no order", err)
+	}
+}
+
+// A transaction that is cancelled half-way costs its connection; the database,
+// in memory too, must outlive it.
+func afterCancelTheStoreGoesOn(t *testing.T, s *shop) {
+	s.migrated("ink")
+	s.order("a", -time.Minute, store.Item{SKU: "ink", Quantity: 2})
+	ctx, cancel := context.WithCancel(t.Context())
+	tx, err := s.DB().BeginTx(ctx, nil)
+	s.must(err)
+	_, err = tx.ExecContext(ctx, "UPDATE stock SET available = 0")
+	s.must(err)
+	cancel()
+	_ = tx.Rollback() // it may be rolled back already
+	want(t, "stock", s.stock(), []string{"ink 998 2"})
+	want(t, "verdict", verdicts(s.close("a")), []string{"a closed"})
+}

@@ -1,0 +1,69 @@
+package storetest
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"orderclose/internal/store"
+)
+
+var schemaClaims = []claim{
+	{"WrongSchemaVersionIsTold", wrongSchemaVersion},
+	{"MigratingTwiceChangesNothing", migratingTwice},
+	{"PrintedSchemaIsTheSchema", printedSchema},
+	{"PingAnswers", pingAnswers},
+}
+
+func (s *shop) wrongVersion(has int64, hint string) {
+	s.Helper()
+	err := s.Migrated(s.Context())
+	if e, ok := errors.AsType[*store.SchemaError](err); !ok || e.Has != has || !strings.Contains(err.Error(), hint) {
+		s.Errorf("version %d of the schema: %v; want an error that says so and %q", has, err, hint)
+	}
+}
+
+func wrongSchemaVersion(t *testing.T, s *shop) {
+	s.wrongVersion(0, "run orderclose migrate")
+	s.migrated()
+	s.must(s.Migrated(t.Context()))
+	s.exec("DELETE FROM orderclose_schema WHERE version_id > 2")
+	s.wrongVersion(2, "run orderclose migrate")
+	s.exec("INSERT INTO orderclose_schema (version_id, is_applied) VALUES (999, 1)")
+	s.wrongVersion(999, "newer")
+}
+
+func migratingTwice(t *testing.T, s *shop) {
+	s.migrated("ink")
+	before := s.state()
+	s.must(s.Migrate(t.Context()))
+	want(t, "state", s.state(), before)
+}
+
+func printedSchema(t *testing.T, s *shop) {
+	var printed strings.Builder
+	s.must(store.WriteMigrations(&printed, string(s.Dialect())))
+	for statement := range strings.SplitSeq(withoutComments(printed.String()), ";") {
+		if strings.TrimSpace(statement) != "" {
+			s.exec(statement)
+		}
+	}
+	s.must(s.Migrated(t.Context()))
+	s.migrated("ink") // there is nothing left to do, and all works
+	s.order("a", -1, store.Item{SKU: "ink", Quantity: 1})
+	want(t, "verdict", verdicts(s.close("a")), []string{"a closed"})
+	if err := store.WriteMigrations(&printed, "oracle"); err == nil {
+		t.Error("the schema was printed for a database that nobody knows")
+	}
+}
+
+func withoutComments(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		before, _, _ := strings.Cut(line, "-- ")
+		b.WriteString(before + "\n")
+	}
+	return b.String()
+}
+
+func pingAnswers(t *testing.T, s *shop) { s.must(s.Ping(t.Context())) }

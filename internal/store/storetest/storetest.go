@@ -1,0 +1,185 @@
+// Package storetest holds what the store promises, as tests that run on every
+// database it speaks to.
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"orderclose"
+	"orderclose/internal/store"
+)
+
+// Run runs the suite. open returns a store on an empty database of its own,
+// without the schema, and sees to its end with t.Cleanup.
+func Run(t *testing.T, open func(t *testing.T) *store.Store) {
+	for _, claims := range [][]claim{closeClaims, faultClaims, raceClaims, pageClaims, checkoutClaims, schemaClaims} {
+		for _, c := range claims {
+			t.Run(c.name, func(t *testing.T) { c.test(t, &shop{T: t, Store: open(t)}) })
+		}
+	}
+}
+
+// claim is one promise and its test. The shop's schema is not there yet.
+type claim struct {
+	name string
+	test func(t *testing.T, s *shop)
+}
+
+// shop is a store under test with what a test does to it.
+type shop struct {
+	*testing.T
+	*store.Store
+}
+
+// must ends the test on an error.
+func (s *shop) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// migrated makes the schema and puts each SKU in stock, a thousand of it.
+func (s *shop) migrated(skus ...string) *shop {
+	s.Helper()
+	s.must(s.Migrate(s.Context()))
+	for _, sku := range skus {
+		s.must(s.PutStock(s.Context(), sku, 1000))
+	}
+	return s
+}
+
+// now is the database's clock.
+func (s *shop) now() time.Time {
+	s.Helper()
+	now, err := s.Now(s.Context())
+	s.must(err)
+	return now
+}
+
+// order creates an order that is due in the given time from now. Negative: it is
+// overdue already.
+func (s *shop) order(id string, in time.Duration, items ...store.Item) orderclose.Order {
+	s.Helper()
+	now := s.now()
+	o := orderclose.Order{ID: id, Category: "book", CreatedAt: now.Add(min(in, 0) - time.Second), Due: now.Add(in)}
+	s.must(s.CreateOrder(s.Context(), o, items))
+	return o
+}
+
+// bulk inserts unpaid orders without lines, quickly.
+func (s *shop) bulk(orders []orderclose.Order) {
+	s.Helper()
+	for part := range slices.Chunk(orders, 500) {
+		query, args := "INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES ", []any{}
+		for i, o := range part {
+			if i > 0 {
+				query += ", "
+			}
+			query += "(?, ?, 0, ?, ?, 1)"
+			args = append(args, o.ID, o.Category, s.time(o.CreatedAt), s.time(o.Due))
+		}
+		s.exec(query, args...)
+	}
+}
+
+// time is t as the database stores it.
+func (s *shop) time(t time.Time) any {
+	if s.Dialect() == store.SQLite {
+		return t.UnixMilli()
+	}
+	return t
+}
+
+func (s *shop) exec(query string, args ...any) {
+	s.Helper()
+	_, err := s.DB().ExecContext(s.Context(), query, args...)
+	s.must(err)
+}
+
+// close asks for ids to be closed through the pipeline, on the first try.
+func (s *shop) close(ids ...string) []orderclose.Outcome {
+	s.Helper()
+	out, err := s.CloseOrders(s.Context(), orderclose.PathPipeline, requests(ids...))
+	s.must(err)
+	return out
+}
+
+func requests(ids ...string) []orderclose.CloseRequest {
+	reqs := make([]orderclose.CloseRequest, len(ids))
+	for i, id := range ids {
+		reqs[i].OrderID = id
+	}
+	return reqs
+}
+
+// verdicts are those of outcomes, each with its order.
+func verdicts(out []orderclose.Outcome) []string {
+	text := make([]string, len(out))
+	for i, o := range out {
+		text[i] = o.OrderID + " " + string(o.Verdict)
+	}
+	return text
+}
+
+// want compares what is with what must be.
+func want[V any](t testing.TB, what string, got, want V) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// state is everything that a close may change, as text, to see that nothing did.
+func (s *shop) state() []string {
+	s.Helper()
+	return slices.Concat(
+		s.texts("SELECT CONCAT_WS(' ', 'order', id, status, version, closed_at IS NULL, paid_at IS NULL) FROM orders ORDER BY id"),
+		s.stock(), s.ledger(),
+		s.texts("SELECT CONCAT_WS(' ', 'receipt', order_id) FROM receipts ORDER BY order_id"))
+}
+
+func (s *shop) stock() []string {
+	s.Helper()
+	return s.texts("SELECT CONCAT_WS(' ', sku_id, available, reserved) FROM stock ORDER BY sku_id")
+}
+
+func (s *shop) ledger() []string {
+	s.Helper()
+	return s.texts("SELECT CONCAT_WS(' ', order_id, sku_id, kind, quantity) FROM stock_ledger ORDER BY order_id, sku_id, kind")
+}
+
+func (s *shop) texts(query string, args ...any) []string {
+	s.Helper()
+	rows, err := s.DB().QueryContext(s.Context(), query, args...)
+	s.must(err)
+	defer func() { _ = rows.Close() }()
+	var texts []string
+	for rows.Next() {
+		var text string
+		s.must(rows.Scan(&text))
+		texts = append(texts, text)
+	}
+	s.must(rows.Err())
+	return texts
+}
+
+func (s *shop) count(query string, args ...any) int {
+	s.Helper()
+	var n int
+	s.must(s.DB().QueryRowContext(s.Context(), query, args...).Scan(&n))
+	return n
+}
+
+func names(format string, n int) []string {
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = fmt.Sprintf(format, i)
+	}
+	return ids
+}

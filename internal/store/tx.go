@@ -1,0 +1,62 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"math/rand/v2"
+	"time"
+
+	"gorm.io/gorm"
+)
+
+// A transaction that lost against another one is tried again: at most maxTries
+// times and not beyond retryFor, which lock waits can use up by themselves.
+const (
+	maxTries  = 10
+	retryFor  = 15 * time.Second
+	firstWait = 2 * time.Millisecond
+	lastWait  = 250 * time.Millisecond
+)
+
+var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
+
+// transact runs fn in a READ COMMITTED transaction, and all of it again if it
+// lost against another one, so fn must begin from nothing each time. The error
+// is fn's, or wraps orderclose.ErrUnavailable.
+//
+// All writing goes through it, single statements too: a commit is where a
+// cancelled context shows, whatever the driver made of it before.
+func (s *Store) transact(ctx context.Context, fn func(tx *gorm.DB) error) error {
+	began := time.Now()
+	for try := 1; ; try++ {
+		err := s.gorm.WithContext(ctx).Transaction(fn, readCommitted)
+		if err == nil {
+			return nil
+		}
+		if s.fault(ctx, err) != FaultRetry || try == maxTries || time.Since(began) > retryFor {
+			return s.explain(ctx, err)
+		}
+		if !sleep(ctx, backoff(try)) {
+			return unavailable(ctx, err)
+		}
+	}
+}
+
+// backoff is how long to wait after the try-th failure: doubling, and anything
+// between half of it and all, so that those who met once do not meet again.
+func backoff(try int) time.Duration {
+	d := min(firstWait<<(try-1), lastWait)
+	return d/2 + rand.N(d/2)
+}
+
+// sleep waits for d; false means that ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,132 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	gormmysql "gorm.io/driver/mysql"
+	"gorm.io/gorm"
+
+	"orderclose"
+)
+
+// scripted is a database that does nothing but answer COMMIT as it is told.
+type scripted struct{ commit error }
+
+func (d *scripted) Connect(context.Context) (driver.Conn, error) { return d, nil }
+func (d *scripted) Driver() driver.Driver                        { return nil }
+func (d *scripted) Prepare(string) (driver.Stmt, error)          { return nil, errors.New("no statements") }
+func (d *scripted) Close() error                                 { return nil }
+func (d *scripted) Begin() (driver.Tx, error)                    { return d, nil }
+func (d *scripted) Commit() error                                { return d.commit }
+func (d *scripted) Rollback() error                              { return nil }
+
+// BeginTx implements driver.ConnBeginTx and wants READ COMMITTED.
+func (d *scripted) BeginTx(_ context.Context, o driver.TxOptions) (driver.Tx, error) {
+	if sql.IsolationLevel(o.Isolation) != sql.LevelReadCommitted {
+		return nil, errors.New("the transaction is not READ COMMITTED")
+	}
+	return d, nil
+}
+
+// inBubble runs test with a store on d, on the bubble's clock.
+func inBubble(t *testing.T, d *scripted, test func(t *testing.T, s *Store)) {
+	synctest.Test(t, func(t *testing.T) {
+		db, err := gorm.Open(gormmysql.New(gormmysql.Config{Conn: sql.OpenDB(d), SkipInitializeWithVersion: true}), GormConfig())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := New(db, mysqlDialect)
+		defer func() { _ = s.Close() }()
+		test(t, s)
+	})
+}
+
+var (
+	deadlock = &mysql.MySQLError{Number: 1213, Message: "Deadlock found"}
+	tooLong  = &mysql.MySQLError{Number: 1406, Message: "Data too long"}
+	readOnly = &mysql.MySQLError{Number: 1290, Message: "running with --read-only"}
+)
+
+func TestTransact_LostOnesAreTriedAgain(t *testing.T) {
+	inBubble(t, &scripted{}, func(t *testing.T, s *Store) {
+		tries := 0
+		err := s.transact(t.Context(), func(*gorm.DB) error {
+			if tries++; tries < maxTries {
+				return deadlock
+			}
+			return nil
+		})
+		if err != nil || tries != maxTries {
+			t.Errorf("after %d tries: %v; want success at try %d", tries, err, maxTries)
+		}
+	})
+}
+
+func TestTransact_GivesUpInTheEnd(t *testing.T) {
+	inBubble(t, &scripted{}, func(t *testing.T, s *Store) {
+		tries := 0
+		err := s.transact(t.Context(), func(*gorm.DB) error { tries++; return deadlock })
+		if !errors.Is(err, orderclose.ErrUnavailable) || !errors.Is(err, deadlock) || tries != maxTries {
+			t.Errorf("after %d tries: %v; want ErrUnavailable and the deadlock after %d", tries, err, maxTries)
+		}
+		tries = 0
+		began := time.Now()
+		err = s.transact(t.Context(), func(*gorm.DB) error { tries++; time.Sleep(retryFor / 2); return deadlock })
+		if took := time.Since(began); !errors.Is(err, orderclose.ErrUnavailable) || took > 2*retryFor {
+			t.Errorf("with long lock waits: %v after %v and %d tries; want ErrUnavailable soon after %v", err, took, tries, retryFor)
+		}
+	})
+}
+
+func TestTransact_OnlyLostOnesAreTriedAgain(t *testing.T) {
+	inBubble(t, &scripted{}, func(t *testing.T, s *Store) {
+		for _, c := range []struct {
+			err         error
+			unavailable bool
+		}{{tooLong, false}, {errors.New("some other"), false}, {readOnly, true}, {mysql.ErrInvalidConn, true}} {
+			tries := 0
+			err := s.transact(t.Context(), func(*gorm.DB) error { tries++; return c.err })
+			if tries != 1 || !errors.Is(err, c.err) || errors.Is(err, orderclose.ErrUnavailable) != c.unavailable {
+				t.Errorf("%v: %d tries, %v; want one, and unavailable %v", c.err, tries, err, c.unavailable)
+			}
+		}
+	})
+}
+
+func TestTransact_CancelEndsTheWait(t *testing.T) {
+	inBubble(t, &scripted{}, func(t *testing.T, s *Store) {
+		ctx, cancel := context.WithCancel(t.Context())
+		tries := 0
+		err := s.transact(ctx, func(*gorm.DB) error { tries++; cancel(); return deadlock })
+		if tries != 1 || !errors.Is(err, context.Canceled) || !errors.Is(err, orderclose.ErrUnavailable) {
+			t.Errorf("after %d tries: %v; want context.Canceled after one", tries, err)
+		}
+	})
+}
+
+func TestTransact_CommitWithoutAnswerBlamesNoOrder(t *testing.T) {
+	for _, lost := range []error{driver.ErrBadConn, mysql.ErrInvalidConn} {
+		inBubble(t, &scripted{commit: lost}, func(t *testing.T, s *Store) {
+			tries := 0
+			err := s.transact(t.Context(), func(*gorm.DB) error { tries++; return nil })
+			if tries != 1 || !errors.Is(err, orderclose.ErrUnavailable) || !errors.Is(err, lost) {
+				t.Errorf("%d tries, %v; want one and ErrUnavailable with %v", tries, err, lost)
+			}
+		})
+	}
+}
+
+func TestBackoff_GrowsAndIsBounded(t *testing.T) {
+	for try := 1; try < 40; try++ {
+		if d := backoff(try); d < firstWait/2 || d > lastWait {
+			t.Errorf("wait after try %d is %v", try, d)
+		}
+	}
+}

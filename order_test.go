@@ -1,0 +1,95 @@
+package orderclose_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"orderclose"
+)
+
+func TestValidateID_TakesWhatFitsTheSchema(t *testing.T) {
+	for _, id := range []string{
+		"1", "ORD-2024-000017", strings.Repeat("x", 64), "订单-17", "a b", "名" + strings.Repeat("x", 61), `"\'`, "<&>", "a\u2028b",
+	} {
+		if err := orderclose.ValidateID(id); err != nil {
+			t.Errorf("%q: %v", id, err)
+		}
+	}
+}
+
+func TestValidateID_SaysWhatIsWrong(t *testing.T) {
+	for _, row := range []struct {
+		id     string
+		reason error
+		want   string
+	}{
+		{"", orderclose.ErrEmptyID, `order "" refused: order id is empty: give every order an id of its own`},
+		{strings.Repeat("x", 65), orderclose.ErrLongID,
+			`order "` + strings.Repeat("x", 64) + `" refused: order id is too long: it has 65 bytes and at most 64 are allowed`},
+		{strings.Repeat("名", 22), orderclose.ErrLongID,
+			`order "` + strings.Repeat("名", 21) + `" refused: order id is too long: it has 66 bytes and at most 64 are allowed`},
+		{"a\nb", orderclose.ErrInvalidID,
+			`order "a\nb" refused: order id has characters that are not allowed: use UTF-8 without control characters or space at either end`},
+		{"a\x00", orderclose.ErrInvalidID, ""},
+		{"a\u0085", orderclose.ErrInvalidID, ""},
+		{"a\xff", orderclose.ErrInvalidID, ""},
+		{" a", orderclose.ErrInvalidID, ""},
+		{"a\u00a0", orderclose.ErrInvalidID, ""},
+		{" ", orderclose.ErrInvalidID, ""},
+		{strings.Repeat("\x80", 100), orderclose.ErrLongID, `order "" refused: order id is too long: it has 100 bytes and at most 64 are allowed`},
+	} {
+		err := orderclose.ValidateID(row.id)
+		if !errors.Is(err, row.reason) {
+			t.Errorf("%q: got %v, want %v", row.id, err, row.reason)
+		} else if row.want != "" && err.Error() != row.want {
+			t.Errorf("%q:\n got %v\nwant %s", row.id, err, row.want)
+		}
+		var oe *orderclose.OrderError
+		if !errors.As(err, &oe) || len(oe.OrderID) > orderclose.MaxIDBytes || oe.Hint == "" {
+			t.Errorf("%q: %#v", row.id, err)
+		} else if utf8.ValidString(row.id) && !utf8.ValidString(oe.OrderID) {
+			t.Errorf("%q: the error splits a letter: %q", row.id, oe.OrderID)
+		}
+	}
+}
+
+func TestValidate_LooksAtTheDueTime(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	const most = orderclose.DefaultMaxDelay
+	for _, row := range []struct {
+		name string
+		due  time.Time
+		want error
+	}{
+		{"none", time.Time{}, orderclose.ErrNoDue},
+		{"none, in another zone", time.Time{}.In(time.FixedZone("", 3600)), orderclose.ErrNoDue},
+		{"long past", now.Add(-1000 * time.Hour), nil},
+		{"now", now, nil},
+		{"at the maximum", now.Add(most), nil},
+		{"past the maximum", now.Add(most + 1), orderclose.ErrDueTooFar},
+		{"further than a duration can say", now.AddDate(5000, 0, 0), orderclose.ErrDueTooFar},
+	} {
+		err := orderclose.Order{ID: "1", Due: row.due}.Validate(now, most)
+		if !errors.Is(err, row.want) {
+			t.Errorf("%s: got %v, want %v", row.name, err, row.want)
+		}
+	}
+}
+
+func TestValidate_TellsHowFarIsTooFar(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	err := orderclose.Order{ID: "17", Due: now.Add(2*time.Hour + 1)}.Validate(now, time.Hour)
+	const want = `order "17" refused: order is due too far ahead: it is due in 2h0m0s and at most 1h0m0s is allowed (delays.max in topics.yaml)`
+	if err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}
+
+func TestValidate_LooksAtTheIDFirst(t *testing.T) {
+	if err := (orderclose.Order{}).Validate(time.Now(), time.Hour); !errors.Is(err, orderclose.ErrEmptyID) {
+		t.Errorf("got %v", err)
+	}
+}

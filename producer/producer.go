@@ -1,0 +1,210 @@
+// Package producer is for checkout: it schedules the close of an order by
+// appending one record to the delay topic that suits what remains until the
+// order is due.
+//
+//	p, err := producer.New(producer.Options{Brokers: brokers, TopicsFile: "topics.yaml"})
+//	defer p.Close()
+//	order := p.Order("order-17", createdAt, "virtual")   // computes Due
+//	… write the order with its Due, commit …
+//	err = p.Schedule(ctx, order)
+//
+// Schedule after the order's transaction has committed. If the process dies in
+// between, or Kafka stays away, the order is not lost: the hourly sweep closes
+// it. A repeat is harmless. docs/wire.md describes the record for producers in
+// other languages.
+package producer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"orderclose"
+	"orderclose/internal/config"
+	"orderclose/internal/kafka"
+)
+
+// attemptTimeout is how long one try may stay unanswered before the bucket is
+// picked anew: by then another one may suit. The first try may still arrive; the
+// repeat is harmless.
+const attemptTimeout = 5 * time.Second
+
+// DefaultTimeout bounds a Schedule whose context has no deadline.
+const DefaultTimeout = 30 * time.Second
+
+// Appender appends a record to the partition of the topic that its key belongs
+// to, and returns when all in-sync replicas have it. An error that is
+// orderclose.ErrTooLarge or orderclose.ErrRefused is final.
+type Appender interface {
+	Append(ctx context.Context, topic string, m orderclose.Message) error
+}
+
+// Options for a Producer. Either Brokers or Appender must be set, and either
+// TopicsFile or Buckets with CloseTopic.
+type Options struct {
+	// Brokers are the host:port of the Kafka cluster.
+	Brokers []string
+	// Appender replaces the Producer's own connection to Brokers.
+	Appender Appender
+	// TopicsFile is the path of the topics.yaml that relays and closers use too. It
+	// sets what is not set below.
+	TopicsFile string
+
+	Buckets    orderclose.Buckets // shortest first
+	CloseTopic string             // for what is due already
+	Delays     orderclose.Delays  // for Order
+	// MaxDelay is how far ahead an order may be due. Default
+	// orderclose.DefaultMaxDelay.
+	MaxDelay time.Duration
+
+	// Timeout bounds a Schedule whose context has no deadline. Default
+	// DefaultTimeout.
+	Timeout time.Duration
+	// OnUnknownCategory is called for each category that Order finds in no list, to
+	// be counted. It must not block.
+	OnUnknownCategory func(category string)
+	Now               func() time.Time // the clock that decides; default time.Now
+	Logger            *slog.Logger     // default: discard
+}
+
+// Producer schedules closes. It is safe for concurrent use. Make it with New.
+type Producer struct {
+	o     Options
+	close func()
+}
+
+// New returns a Producer, or says what is wrong with the options or the topics
+// file. It connects when it first has something to send.
+func New(o Options) (*Producer, error) {
+	if o.TopicsFile != "" {
+		c, err := config.Load(o.TopicsFile)
+		if err != nil {
+			return nil, err
+		}
+		o.setFrom(c)
+	}
+	if len(o.Buckets) == 0 || o.CloseTopic == "" {
+		return nil, errors.New("producer: Options need TopicsFile, or Buckets and CloseTopic")
+	}
+	if o.MaxDelay == 0 {
+		o.MaxDelay = orderclose.DefaultMaxDelay
+	}
+	if o.Timeout == 0 {
+		o.Timeout = DefaultTimeout
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	p := &Producer{o: o, close: func() {}}
+	if o.Appender == nil {
+		cluster, err := kafka.New(kafka.Options{Brokers: o.Brokers, ClientID: "orderclose-producer", Logger: o.Logger})
+		if err != nil {
+			return nil, err
+		}
+		coalescer := kafka.NewCoalescer(cluster)
+		p.o.Appender = coalescer
+		p.close = func() { coalescer.Close(); cluster.Close() }
+	}
+	return p, nil
+}
+
+// setFrom fills in from the topics file what was not set.
+func (o *Options) setFrom(c *config.Config) {
+	if len(o.Buckets) == 0 {
+		o.Buckets = c.Buckets
+	}
+	if o.CloseTopic == "" {
+		o.CloseTopic = c.Topics.Close
+	}
+	if o.Delays.Default == 0 {
+		o.Delays = c.Delays
+	}
+	if o.MaxDelay == 0 {
+		o.MaxDelay = c.MaxDelay
+	}
+}
+
+// Close waits for what is under way and closes the connections. Schedule must
+// not be called after it.
+func (p *Producer) Close() { p.close() }
+
+// Order returns an order whose Due is its creation time plus the delay of its
+// categories, in whole milliseconds: write that Due with the order. A category
+// that is not listed gets the default delay and is counted.
+func (p *Producer) Order(id string, createdAt time.Time, categories ...string) orderclose.Order {
+	category, delay, unknown := p.o.Delays.Of(categories...)
+	if p.o.OnUnknownCategory != nil {
+		for _, c := range unknown {
+			p.o.OnUnknownCategory(c)
+		}
+	}
+	return orderclose.Order{
+		ID: id, Category: category, CreatedAt: createdAt,
+		Due: orderclose.CeilMilli(createdAt.Add(delay)),
+	}
+}
+
+// Schedule appends the order's record and returns when all in-sync replicas have
+// it. The order's Due is taken as it is; one in the past goes straight to the
+// close topic.
+//
+// An order that cannot be scheduled is refused with an *orderclose.OrderError
+// before anything is sent; one whose record Kafka refuses for good with an error
+// that is orderclose.ErrTooLarge or orderclose.ErrRefused. Anything else is tried
+// again until ctx ends, and the error then says what failed last; the record may
+// have been written all the same, and scheduling again is harmless.
+func (p *Producer) Schedule(ctx context.Context, order orderclose.Order) error {
+	if err := order.Validate(p.o.Now(), p.o.MaxDelay); err != nil {
+		return err
+	}
+	m, err := orderclose.Record{Order: order, Release: order.Due}.Encode()
+	if err != nil {
+		return err
+	}
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, p.o.Timeout)
+		defer cancel()
+	}
+	var last error
+	_, err = backoff.Retry(ctx, func() (struct{}, error) {
+		last = p.try(ctx, order.Due, m)
+		if errors.Is(last, orderclose.ErrTooLarge) || errors.Is(last, orderclose.ErrRefused) {
+			return struct{}{}, backoff.Permanent(last)
+		}
+		return struct{}{}, last
+	}, backoff.WithBackOff(pauses()), backoff.WithMaxElapsedTime(0))
+	if err != nil {
+		return fmt.Errorf("schedule order %q: %w", order.ID, errors.Join(last, context.Cause(ctx)))
+	}
+	return nil
+}
+
+// try appends the record once, to the topic that suits now.
+func (p *Producer) try(ctx context.Context, due time.Time, m orderclose.Message) error {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	return p.o.Appender.Append(ctx, p.Topic(due), m)
+}
+
+// Topic returns the topic to which a record that is due then belongs now.
+func (p *Producer) Topic(due time.Time) string {
+	remaining := due.Sub(p.o.Now())
+	if remaining <= 0 {
+		return p.o.CloseTopic
+	}
+	return p.o.Buckets.Pick(remaining).Topic
+}
+
+func pauses() backoff.BackOff {
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval, b.MaxInterval = 20*time.Millisecond, time.Second
+	return b
+}

@@ -1,0 +1,304 @@
+package orderclose_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"orderclose"
+)
+
+var created = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// whole is a message with everything a record can have.
+func whole(t testing.TB) orderclose.Message {
+	t.Helper()
+	m, err := orderclose.Record{
+		Order: orderclose.Order{
+			ID: "ORD-17", Category: "virtual", CreatedAt: created, Due: created.Add(5 * time.Minute),
+			Attributes: map[string]any{"shop": "eu"},
+		},
+		Release: created.Add(6 * time.Minute), Traceparent: "00-ab-cd-01",
+		Attempt: 2, Cause: "timeout", NotDue: 3, Lane: orderclose.LaneReplay,
+	}.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func TestEncode_WritesTheDocumentedBytes(t *testing.T) {
+	want := orderclose.Message{
+		Key:   []byte("ORD-17"),
+		Value: []byte(`{"order_id":"ORD-17","category":"virtual","created_at":"2026-03-01T12:00:00.000Z","due_at":"2026-03-01T12:05:00.000Z","attributes":{"shop":"eu"}}`),
+		Headers: []orderclose.Header{
+			{Key: "due", Value: []byte("1772366760000")}, {Key: "v", Value: []byte("1")},
+			{Key: "traceparent", Value: []byte("00-ab-cd-01")}, {Key: "attempt", Value: []byte("2")},
+			{Key: "cause", Value: []byte("timeout")}, {Key: "notdue", Value: []byte("3")}, {Key: "lane", Value: []byte("replay")},
+		},
+	}
+	if diff := cmp.Diff(want, whole(t)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestEncode_LeavesOutWhatIsNotSet(t *testing.T) {
+	m, err := orderclose.Record{Order: orderclose.Order{ID: "1", CreatedAt: created, Due: created}, Release: created}.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(m.Headers) != 2 || strings.Contains(string(m.Value), "attributes") {
+		t.Errorf("headers %v, value %s", m.Headers, m.Value)
+	}
+}
+
+func TestEncode_WritesUTCWhateverTheZone(t *testing.T) {
+	zone := time.FixedZone("+08:00", 8*3600)
+	o := orderclose.Order{ID: "1", CreatedAt: created.In(zone), Due: created.Add(time.Minute).In(zone)}
+	m, err := orderclose.Record{Order: o, Release: o.Due}.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"order_id":"1","category":"","created_at":"2026-03-01T12:00:00.000Z","due_at":"2026-03-01T12:01:00.000Z"}`
+	if got := string(m.Value); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestEncode_RefusesWhatNobodyCouldRead(t *testing.T) {
+	ok := orderclose.Order{ID: "1", CreatedAt: created, Due: created}
+	attributes, early, late := ok, ok, ok
+	attributes.Attributes = map[string]any{"f": math.NaN()}
+	early.CreatedAt = created.AddDate(-3000, 0, 0)
+	late.CreatedAt = time.Unix(created.UnixMilli(), 0) // milliseconds taken for seconds
+	for _, o := range []orderclose.Order{attributes, early, late} {
+		if m, err := (orderclose.Record{Order: o, Release: o.Due}).Encode(); err == nil {
+			t.Errorf("%+v is written as %s", o, m.Value)
+		} else if !strings.HasPrefix(err.Error(), `order "1": `) {
+			t.Errorf("the error does not name the order: %v", err)
+		}
+	}
+}
+
+func TestEncode_RoundsDueUpNeverDown(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		due := time.Unix(0, rapid.Int64Range(0, 4e18).Draw(t, "due"))
+		m, err := orderclose.Record{Order: orderclose.Order{ID: "1", CreatedAt: due, Due: due}, Release: due}.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := m.Decode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, got := range []time.Time{r.Release, r.Order.Due} {
+			if up := got.Sub(due); up < 0 || up >= time.Millisecond {
+				t.Fatalf("due %v is written as %v", due, got)
+			}
+		}
+	})
+}
+
+func TestCeilMilli_RoundsUpBeforeTheEpochToo(t *testing.T) {
+	for ns, want := range map[int64]int64{0: 0, 1: 1, 999_999: 1, 1_000_000: 1, 1_000_001: 2, -1: 0, -999_999: 0, -1_000_000: -1, -1_000_001: -1} {
+		if got := orderclose.CeilMilli(time.Unix(0, ns)).UnixMilli(); got != want {
+			t.Errorf("%d ns: %d ms, want %d", ns, got, want)
+		}
+	}
+}
+
+func TestDecode_GivesBackWhatWasEncoded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := drawRecord(t)
+		m, err := want.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := m.Decode()
+		if err != nil {
+			t.Fatalf("%v\nvalue %s\nheaders %q", err, m.Value, m.Headers)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("(-want +got):\n%s", diff)
+		}
+		if due, err := m.Due(); err != nil || !due.Equal(want.Release) {
+			t.Fatalf("Due is %v, %v; want %v", due, err, want.Release)
+		}
+	})
+}
+
+// A record that is read and sent on, as a retry does, carries the attributes on
+// as they were: numbers of any size too.
+func TestDecode_ThenEncodeKeepsAttributesAsTheyWere(t *testing.T) {
+	m := whole(t)
+	m.Value = []byte(strings.Replace(string(m.Value), `{"shop":"eu"}`,
+		`{"amount":10.50,"list":[1e400,null,true],"user":9007199254740993}`, 1))
+	r, err := m.Decode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := r.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(m.Value), string(again.Value)); diff != "" {
+		t.Errorf("(-before +after):\n%s", diff)
+	}
+}
+
+func TestDecode_SaysWhatMakesARecordUnreadable(t *testing.T) {
+	header := func(key, value string) func(*orderclose.Message) {
+		return func(m *orderclose.Message) {
+			m.Headers = append(m.Headers, orderclose.Header{Key: key, Value: []byte(value)})
+		}
+	}
+	replace := func(old, new string) func(*orderclose.Message) {
+		return func(m *orderclose.Message) { m.Value = bytes.Replace(m.Value, []byte(old), []byte(new), 1) }
+	}
+	for _, row := range []struct {
+		name   string
+		spoil  func(*orderclose.Message)
+		reason error
+		detail string // "" where it is encoding/json's
+	}{
+		{"no key", func(m *orderclose.Message) { m.Key = nil }, orderclose.ErrNoKey, "the key must be the order id"},
+		{"no headers", func(m *orderclose.Message) { m.Headers = nil }, orderclose.ErrBadVersion, `header v is "", want "1"`},
+		{"other version", header("v", "2"), orderclose.ErrBadVersion, `header v is "2", want "1"`},
+		{"due is no number", header("due", "soon"), orderclose.ErrBadDue, `header due is "soon", want unix milliseconds`},
+		{"due is a fraction", header("due", "1.5"), orderclose.ErrBadDue, `header due is "1.5", want unix milliseconds`},
+		{"due is too large", header("due", "9223372036854775808"), orderclose.ErrBadDue, `header due is "9223372036854775808", want unix milliseconds`},
+		{"no value", func(m *orderclose.Message) { m.Value = nil }, orderclose.ErrBadValue, ""},
+		{"no JSON", func(m *orderclose.Message) { m.Value = []byte("<order/>") }, orderclose.ErrBadValue, ""},
+		{"JSON and more", func(m *orderclose.Message) { m.Value = append(m.Value, '{') }, orderclose.ErrBadValue, ""},
+		{"null", func(m *orderclose.Message) { m.Value = []byte("null") }, orderclose.ErrBadValue, `created_at is "", want RFC 3339`},
+		{"id is a number", replace(`"ORD-17"`, `17`), orderclose.ErrBadValue, ""},
+		{"created_at", replace(`2026-03-01T12:00:00.000Z`, `yesterday`), orderclose.ErrBadValue, `created_at is "yesterday", want RFC 3339`},
+		{"due_at without zone", replace(`12:05:00.000Z`, `12:05:00.000`), orderclose.ErrBadValue, `due_at is "2026-03-01T12:05:00.000", want RFC 3339`},
+		{"another order's key", func(m *orderclose.Message) { m.Key = []byte("18") }, orderclose.ErrKeyMismatch, `the key is "18" and order_id "ORD-17"`},
+		{"attempt", header("attempt", "-1"), orderclose.ErrBadHeader, `header attempt is "-1", want a count`},
+		{"notdue", header("notdue", ""), orderclose.ErrBadHeader, `header notdue is "", want a count`},
+	} {
+		m := whole(t)
+		row.spoil(&m)
+		r, err := m.Decode()
+		var re *orderclose.RecordError
+		if !errors.As(err, &re) || !errors.Is(err, row.reason) {
+			t.Errorf("%s: got %+v, %v; want %v", row.name, r, err, row.reason)
+		} else if row.detail != "" && re.Detail != row.detail {
+			t.Errorf("%s:\n got %s\nwant %s", row.name, re.Detail, row.detail)
+		}
+	}
+}
+
+func TestDecode_RefusesIdsThatNoOrderCanHave(t *testing.T) {
+	for _, id := range []string{strings.Repeat("x", 65), "a\nb", "a ", "\x7f"} {
+		m := whole(t)
+		m.Key = []byte(id)
+		quoted, err := json.Marshal(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Value = bytes.Replace(m.Value, []byte(`"ORD-17"`), quoted, 1)
+		if _, err := m.Decode(); !errors.Is(err, orderclose.ErrBadValue) || !strings.Contains(err.Error(), "order id") {
+			t.Errorf("%q: %v", id, err)
+		}
+	}
+}
+
+func TestDecode_ReadsWhatOtherLanguagesWrite(t *testing.T) {
+	m := orderclose.Message{
+		Key: []byte("订单-17"),
+		Value: []byte(` { "due_at": "2026-03-01T20:05:00+08:00", "order_id": "\u8ba2\u5355-17",
+			"created_at": "2026-03-01T12:00:00.123456Z", "extra": [1], "attributes": null } `),
+		Headers: []orderclose.Header{
+			{Key: "other", Value: nil}, {Key: "due", Value: []byte("5")},
+			{Key: "v", Value: []byte("1")}, {Key: "due", Value: []byte("1772366700000")}, // the last one counts
+		},
+	}
+	r, err := m.Decode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	due := created.Add(5 * time.Minute)
+	if r.Order.ID != "订单-17" || !r.Order.Due.Equal(due) || !r.Release.Equal(due) || r.Order.Category != "" {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// FuzzDecode: no bytes whatever make a reader panic, and what can be read can be
+// written again.
+func FuzzDecode(f *testing.F) {
+	m := whole(f)
+	f.Add(m.Key, m.Value, "1772366760000", "1", "attempt", "2")
+	f.Add([]byte{}, []byte("null"), "-9223372036854775808", "", "notdue", "99999999999")
+	f.Add([]byte("1"), []byte(`{"order_id":"1","created_at":"0000-01-01T00:00:00Z","due_at":"9999-12-31T23:59:59.9999Z"}`), "9223372036854775807", "1", "v", "1")
+	f.Fuzz(func(t *testing.T, key, value []byte, due, version, name, other string) {
+		m := orderclose.Message{Key: key, Value: value, Headers: []orderclose.Header{
+			{Key: "due", Value: []byte(due)}, {Key: "v", Value: []byte(version)}, {Key: name, Value: []byte(other)},
+		}}
+		release, dueErr := m.Due()
+		r, err := m.Decode()
+		var re *orderclose.RecordError
+		switch {
+		case err != nil && !errors.As(err, &re):
+			t.Fatalf("%v is no *RecordError", err)
+		case err == nil && (dueErr != nil || !release.Equal(r.Release)):
+			t.Fatalf("Decode says %v, Due %v, %v", r.Release, release, dueErr)
+		case err == nil:
+			if err := orderclose.ValidateID(r.Order.ID); err != nil {
+				t.Fatal(err)
+			}
+			again, err := r.Encode()
+			if err != nil {
+				return // a year that only the reader takes, such as 0000 in another zone
+			}
+			if _, err := again.Decode(); err != nil {
+				t.Fatalf("%s is read, and written as %s: %v", value, again.Value, err)
+			}
+		}
+		// A due time of whatever size keeps within the bucket.
+		if dueErr == nil {
+			b := orderclose.Bucket{Length: time.Minute}
+			if got := b.Release(release, created); got.After(created.Add(time.Minute)) || got.Before(release) && got.Before(created.Add(time.Minute)) {
+				t.Fatalf("due %v is released at %v", release, got)
+			}
+		}
+		orderclose.DeadLetter(m, "relay", "bad_value", "")
+	})
+}
+
+func drawRecord(t *rapid.T) orderclose.Record {
+	milli := rapid.Custom(func(t *rapid.T) time.Time {
+		return time.UnixMilli(rapid.Int64Range(-1e12, 1e14).Draw(t, "ms")).UTC()
+	})
+	word := rapid.StringN(0, 20, 60)
+	r := orderclose.Record{
+		Order: orderclose.Order{
+			ID:        rapid.StringN(1, 16, 64).Filter(func(s string) bool { return orderclose.ValidateID(s) == nil }).Draw(t, "id"),
+			Category:  word.Draw(t, "category"),
+			CreatedAt: milli.Draw(t, "created"),
+			Due:       milli.Draw(t, "due"),
+		},
+		Release:     milli.Draw(t, "release").Local(),
+		Traceparent: word.Draw(t, "traceparent"),
+		Attempt:     rapid.IntRange(0, math.MaxInt32).Draw(t, "attempt"),
+		Cause:       word.Draw(t, "cause"),
+		NotDue:      rapid.IntRange(0, math.MaxInt32).Draw(t, "notdue"),
+		Lane:        rapid.SampledFrom([]string{"", orderclose.LaneReplay}).Draw(t, "lane"),
+	}
+	if attributes := rapid.MapOf(rapid.StringOf(rapid.RuneFrom(nil, unicode.L, unicode.N)), rapid.String()).Draw(t, "attributes"); len(attributes) > 0 {
+		r.Order.Attributes = map[string]any{}
+		for k, v := range attributes {
+			r.Order.Attributes[k] = v
+		}
+	}
+	return r
+}

@@ -1,0 +1,119 @@
+package orderclose_test
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "orderclose"
+
+// imports lists the packages that each package of this module imports directly,
+// tests left out, without the module's own prefix.
+func imports(t *testing.T) map[string][]string {
+	t.Helper()
+	out := goList(t, "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...")
+	all := map[string][]string{}
+	for line := range strings.Lines(out) {
+		fields := strings.Fields(line)
+		for i, f := range fields {
+			fields[i] = strings.TrimPrefix(f, module+"/")
+		}
+		all[fields[0]] = fields[1:]
+	}
+	return all
+}
+
+// links lists everything that a package needs, directly or not.
+func links(t *testing.T, pkg string) []string {
+	t.Helper()
+	return strings.Fields(goList(t, "-deps", pkg))
+}
+
+func goList(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list"}, args...)...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list %v: %v\n%s", args, err, stderr.String())
+	}
+	return string(out)
+}
+
+func under(pkg, root string) bool { return pkg == root || strings.HasPrefix(pkg, root+"/") }
+
+func TestStructure_StagesNeverImportOneAnother(t *testing.T) {
+	stages := []string{"producer", "delayrelay", "closer", "compensator"}
+	all := imports(t)
+	for _, stage := range stages {
+		if all[stage] == nil {
+			t.Errorf("there is no package %s", stage)
+		}
+		for _, imported := range all[stage] {
+			if slices.Contains(stages, imported) {
+				t.Errorf("%s imports %s", stage, imported)
+			}
+		}
+	}
+}
+
+func TestStructure_TheRootImportsTheStandardLibraryOnly(t *testing.T) {
+	for _, imported := range imports(t)[module] {
+		if strings.Contains(strings.Split(imported, "/")[0], ".") || strings.HasPrefix(imported, "internal/") {
+			t.Errorf("the root package imports %s", imported)
+		}
+	}
+}
+
+func TestStructure_EachLibraryHasItsHome(t *testing.T) {
+	homes := map[string][]string{
+		"github.com/segmentio/kafka-go":    {"internal/kafka"},
+		"gorm.io":                          {"internal/store"},
+		"github.com/go-redsync/redsync/v4": {"compensator", "internal/app"},
+		"internal/cli":                     {"cmd", "internal/cli"},
+		// The checker judges the stages and takes nothing of theirs; only what runs
+		// the checker may know the fakes.
+		"github.com/twmb/franz-go/pkg/kfake": {"internal/bubble"},
+		"github.com/alicebob/miniredis/v2":   {"internal/bubble"},
+	}
+	for pkg, imported := range imports(t) {
+		for _, i := range imported {
+			for library, allowed := range homes {
+				if under(i, library) && !slices.ContainsFunc(allowed, func(home string) bool { return under(pkg, home) }) {
+					t.Errorf("%s imports %s, which only %v may", pkg, i, allowed)
+				}
+			}
+		}
+	}
+}
+
+func TestStructure_TheCheckerSharesNoCodeWithTheStages(t *testing.T) {
+	for _, dep := range links(t, "./internal/checker") {
+		if under(dep, module) && dep != module+"/internal/checker" {
+			t.Errorf("the checker links %s", dep)
+		}
+	}
+}
+
+func TestStructure_ProductionLinksNoFake(t *testing.T) {
+	for _, dep := range links(t, "./cmd/orderclose") {
+		for _, fake := range []string{"kfake", "miniredis", "sqlite"} {
+			if strings.Contains(dep, fake) {
+				t.Errorf("cmd/orderclose links %s", dep)
+			}
+		}
+	}
+}
+
+func TestStructure_TheProducerIsLightToImport(t *testing.T) {
+	for _, dep := range links(t, "./producer") {
+		for _, heavy := range []string{"gorm.io", "redis", "cobra", "prometheus"} {
+			if strings.Contains(dep, heavy) {
+				t.Errorf("producer links %s", dep)
+			}
+		}
+	}
+}
