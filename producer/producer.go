@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -64,8 +65,9 @@ type Options struct {
 	// Timeout bounds a Schedule whose context has no deadline. Default
 	// DefaultTimeout.
 	Timeout time.Duration
-	// OnUnknownCategory is called for each category that Order finds in no list, to
-	// be counted. It must not block.
+	// OnUnknownCategory is called with each category that Order finds in no list, for
+	// a log or a metric of the caller's. It must not block. UnknownCategories counts
+	// them in any case.
 	OnUnknownCategory func(category string)
 	Now               func() time.Time // the clock that decides; default time.Now
 	Logger            *slog.Logger     // default: discard
@@ -73,8 +75,9 @@ type Options struct {
 
 // Producer schedules closes. It is safe for concurrent use. Make it with New.
 type Producer struct {
-	o     Options
-	close func()
+	o       Options
+	close   func()
+	unknown atomic.Uint64
 }
 
 // New returns a Producer, or says what is wrong with the options or the topics
@@ -140,6 +143,7 @@ func (p *Producer) Close() { p.close() }
 // that is not listed gets the default delay and is counted.
 func (p *Producer) Order(id string, createdAt time.Time, categories ...string) orderclose.Order {
 	category, delay, unknown := p.o.Delays.Of(categories...)
+	p.unknown.Add(uint64(len(unknown)))
 	if p.o.OnUnknownCategory != nil {
 		for _, c := range unknown {
 			p.o.OnUnknownCategory(c)
@@ -150,6 +154,10 @@ func (p *Producer) Order(id string, createdAt time.Time, categories ...string) o
 		Due: orderclose.CeilMilli(createdAt.Add(delay)),
 	}
 }
+
+// UnknownCategories is how many categories Order has found in no list so far. It
+// should stay 0: orders of such a category get the default delay.
+func (p *Producer) UnknownCategories() uint64 { return p.unknown.Load() }
 
 // Schedule appends the order's record and returns when all in-sync replicas have
 // it. The order's Due is taken as it is; one in the past goes straight to the

@@ -66,11 +66,12 @@ func (c Connections) Close() {
 }
 
 // Serve serves HTTP on the address until ctx ends.
-func Serve(ctx context.Context, listen string, handler http.Handler) error {
+func Serve(ctx context.Context, listen string, handler http.Handler, logger *slog.Logger) error {
 	listener, err := net.Listen("tcp", listen)
 	if err != nil {
 		return fmt.Errorf("%s: set %s to another host:port: %w", listen, config.EnvListen, err)
 	}
+	logger.Info("serving metrics and health", "address", "http://"+listener.Addr().String())
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
 	stop := context.AfterFunc(ctx, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)

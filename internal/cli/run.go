@@ -86,7 +86,7 @@ func (s *session) run(ctx context.Context, roles []app.Role) error {
 	served := make(chan error, 1)
 	go func() {
 		defer cancel()
-		served <- app.Serve(ctx, s.servers.Listen, a.Handler(onLoopback(s.servers.Listen)))
+		served <- app.Serve(ctx, s.servers.Listen, a.Handler(onLoopback(s.servers.Listen)), s.logger)
 	}()
 	ran := make(chan error, 1)
 	go func() {

@@ -40,7 +40,7 @@ type Topics struct {
 
 // Compensator is how the hourly sweep works.
 type Compensator struct {
-	Period   time.Duration // from the end of one sweep to the next
+	Period   time.Duration // from the start of one sweep to the next
 	Grace    time.Duration // how long past due an order is left to the pipeline
 	PageSize int           // orders per transaction, 1 to MaxBatch
 	Lock     Lock

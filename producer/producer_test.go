@@ -1,0 +1,164 @@
+package producer
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"orderclose"
+)
+
+// fakeAppender answers as its function says and keeps what it took.
+type fakeAppender struct {
+	answer func(ctx context.Context, topic string) error
+	topics []string
+	last   orderclose.Message
+}
+
+func (f *fakeAppender) Append(ctx context.Context, topic string, m orderclose.Message) error {
+	f.topics, f.last = append(f.topics, topic), m
+	if f.answer != nil {
+		return f.answer(ctx, topic)
+	}
+	return nil
+}
+
+func newProducer(t *testing.T, a Appender) *Producer {
+	t.Helper()
+	p, err := New(Options{Appender: a, TopicsFile: "../topics.yaml"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+func TestSchedule_PicksTheBucketWhenItProduces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for delay, want := range map[time.Duration]string{
+			30 * time.Minute: "delay_30m", 29*time.Minute + 31*time.Second: "delay_30m", 29 * time.Minute: "delay_5m",
+			5 * time.Minute: "delay_5m", time.Second: "delay_10s", 0: "order-close", -time.Hour: "order-close", 25 * 24 * time.Hour: "delay_12h",
+		} {
+			a := &fakeAppender{}
+			order := orderclose.Order{ID: "o", CreatedAt: time.Now(), Due: time.Now().Add(delay)}
+			if err := newProducer(t, a).Schedule(t.Context(), order); err != nil {
+				t.Error(err)
+			}
+			if diff := cmp.Diff([]string{want}, a.topics); diff != "" {
+				t.Errorf("%v (-want +got):\n%s", delay, diff)
+			}
+		}
+	})
+}
+
+func TestSchedule_TakesTheDueAsItIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAppender{}
+		order := orderclose.Order{ID: "o", Category: "virtual", CreatedAt: time.Now(), Due: time.Now().Add(77 * time.Second)}
+		if err := newProducer(t, a).Schedule(t.Context(), order); err != nil {
+			t.Fatal(err)
+		}
+		r, err := a.last.Decode()
+		if err != nil || !r.Order.Due.Equal(order.Due) || !r.Release.Equal(order.Due) {
+			t.Errorf("%+v, %v; want due %v", r, err, order.Due)
+		}
+	})
+}
+
+func TestSchedule_RefusesWhatCannotBeScheduledAndSendsNothing(t *testing.T) {
+	due := time.Now().Add(time.Minute)
+	for name, c := range map[string]struct {
+		order orderclose.Order
+		want  error
+	}{
+		"no id":         {orderclose.Order{Due: due}, orderclose.ErrEmptyID},
+		"long id":       {orderclose.Order{ID: strings.Repeat("x", 65), Due: due}, orderclose.ErrLongID},
+		"no due":        {orderclose.Order{ID: "o"}, orderclose.ErrNoDue},
+		"due in a year": {orderclose.Order{ID: "o", Due: time.Now().Add(365 * 24 * time.Hour)}, orderclose.ErrDueTooFar},
+	} {
+		a := &fakeAppender{}
+		err := newProducer(t, a).Schedule(t.Context(), c.order)
+		if refused := (*orderclose.OrderError)(nil); !errors.Is(err, c.want) || !errors.As(err, &refused) || refused.Hint == "" {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+		if len(a.topics) > 0 {
+			t.Errorf("%s was sent to %v", name, a.topics)
+		}
+	}
+}
+
+func TestSchedule_PicksAnewWhenATryStaysUnanswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAppender{}
+		a.answer = func(ctx context.Context, topic string) error {
+			if topic != "delay_10s" {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		}
+		order := orderclose.Order{ID: "o", CreatedAt: time.Now(), Due: time.Now().Add(58 * time.Second)}
+		if err := newProducer(t, a).Schedule(t.Context(), order); err != nil {
+			t.Fatal(err)
+		}
+		if first, last := a.topics[0], a.topics[len(a.topics)-1]; first != "delay_1m" || last != "delay_10s" {
+			t.Errorf("tried %v", a.topics)
+		}
+	})
+}
+
+func TestSchedule_GivesUpWhenItsContextEndsAndSaysWhatFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		away := errors.New("the broker is away")
+		a := &fakeAppender{answer: func(context.Context, string) error { return away }}
+		begin := time.Now()
+		err := newProducer(t, a).Schedule(t.Context(), orderclose.Order{ID: "o", Due: time.Now().Add(time.Minute)})
+		if !errors.Is(err, away) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		if took := time.Since(begin); took > DefaultTimeout {
+			t.Errorf("gave up after %v", took)
+		}
+	})
+}
+
+func TestSchedule_DoesNotRepeatWhatKafkaRefusesForGood(t *testing.T) {
+	a := &fakeAppender{answer: func(context.Context, string) error { return orderclose.ErrTooLarge }}
+	err := newProducer(t, a).Schedule(t.Context(), orderclose.Order{ID: "o", Due: time.Now().Add(time.Minute)})
+	if !errors.Is(err, orderclose.ErrTooLarge) || len(a.topics) != 1 {
+		t.Errorf("%v after %d tries", err, len(a.topics))
+	}
+}
+
+func TestOrder_AnUnknownCategoryGetsTheDefaultDelayAndIsCounted(t *testing.T) {
+	p := newProducer(t, &fakeAppender{})
+	created := time.UnixMilli(1_700_000_000_000)
+	if o := p.Order("o", created, "unheard-of"); o.Due.Sub(created) != 30*time.Minute {
+		t.Errorf("due after %v", o.Due.Sub(created))
+	}
+	if o := p.Order("o", created, "physical", "virtual"); o.Due.Sub(created) != 5*time.Minute || o.Category != "virtual" {
+		t.Errorf("%s, due after %v; want the shortest", o.Category, o.Due.Sub(created))
+	}
+	if n := p.UnknownCategories(); n != 1 {
+		t.Errorf("%d unknown categories, want 1", n)
+	}
+}
+
+func TestNew_SaysWhatIsWrong(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "topics.yaml")
+	if err := os.WriteFile(file, []byte("buckets: [5m, 300s]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range []Options{{}, {TopicsFile: file}, {TopicsFile: "../topics.yaml"}} { // the last has no brokers
+		if _, err := New(o); err == nil {
+			t.Errorf("accepted %+v", o)
+		}
+	}
+}
