@@ -121,7 +121,7 @@ func (d *demo) tell(ctx context.Context, st *stage) (*checker.Verdict, error) {
 	if err := st.ready(ctx); err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(d.env.Stderr, "%d orders on %s servers: delays of %v, a sweep each %v\n", d.orders, st.backend, delaysInWords(st.cfg), st.cfg.Compensator.Period)
+	fmt.Fprintf(d.env.Stderr, "%d orders on %s servers; unpaid ones close after: %s; a sweep each %v\n", d.orders, st.backend, delaysInWords(st.cfg), st.cfg.Compensator.Period)
 	progress := cli.NewProgress(d.env.Stderr, "settled")
 	watched := d.watch(ctx, st, progress)
 	err := st.shop.Run(ctx, time.Now(), steps)

@@ -65,13 +65,15 @@ func demoConfig(prefix string) *config.Config {
 	return c
 }
 
+// delaysInWords lists the delays: flash-sale 2s, virtual 5s, …
 func delaysInWords(c *config.Config) string {
 	var all []string
 	for _, category := range demoCategories() {
-		_, d, _ := c.Delays.Of(category)
-		all = append(all, orderclose.ShortDuration(d))
+		if d, listed := c.Delays.ByCategory[category]; listed {
+			all = append(all, category+" "+orderclose.ShortDuration(d))
+		}
 	}
-	return strings.Join(all, ", ")
+	return strings.Join(append(all, "any other "+orderclose.ShortDuration(c.Delays.Default)), ", ")
 }
 
 // open makes the stage: embedded servers, or a place of its own on real ones.
