@@ -23,6 +23,9 @@ type need struct {
 
 func (a *App) needKafka() need {
 	return need{"kafka", func(ctx context.Context) error {
+		if err := a.o.Kafka.Ping(ctx); err != nil {
+			return err
+		}
 		findings, err := a.o.Kafka.Check(ctx, TopicSpecs(a.o.Config))
 		if err != nil {
 			return err

@@ -91,14 +91,19 @@ func Check(ctx context.Context, s Servers, e Expect) (*Verdict, error) {
 	if err != nil {
 		return nil, fmt.Errorf("checker: kafka: %w", err)
 	}
+	return judge(db, logs, e), nil
+}
+
+// judge compares the evidence with the promises. Pure.
+func judge(db *tables, l *logs, e Expect) *Verdict {
 	v := &Verdict{Orders: len(db.orders), ByPath: map[string]int{}}
 	v.judgeOrders(db, e)
 	v.judgeReceipts(db)
 	v.judgeLedger(db)
 	v.judgeStock(db, e)
-	v.judgeLogs(logs, e)
+	v.judgeLogs(l, e)
 	slices.Sort(v.Lateness)
-	return v, nil
+	return v
 }
 
 // judgeOrders: what is due is closed, what was paid is not.

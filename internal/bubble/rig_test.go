@@ -1,0 +1,189 @@
+package bubble
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/app"
+	"orderclose/internal/checker"
+	"orderclose/internal/config"
+	"orderclose/internal/kafka"
+	"orderclose/internal/scenario"
+	"orderclose/internal/store"
+	"orderclose/producer"
+)
+
+// rig is a World with its topics, a shop, and stages that can be stopped and
+// started like processes.
+type rig struct {
+	t      *testing.T
+	cfg    *config.Config
+	world  *World
+	shop   *scenario.Shop
+	kafka  *kafka.Cluster
+	coal   *kafka.Coalescer
+	logger *slog.Logger
+	stops  map[app.Role]func()
+}
+
+// inBubble runs test with a rig, and no stage started, inside a bubble.
+func inBubble(t *testing.T, cfg *config.Config, test func(ctx context.Context, r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, cfg)
+		defer r.close()
+		test(t.Context(), r)
+	})
+}
+
+func newRig(t *testing.T, cfg *config.Config) *rig {
+	r := &rig{t: t, cfg: cfg, stops: map[app.Role]func(){}, logger: slog.New(slog.DiscardHandler)}
+	var err error
+	if r.world, err = New(Options{InBubble: true, Logger: r.logger}); err != nil {
+		t.Fatal(err)
+	}
+	if r.kafka, err = r.world.Kafka("checkout"); err != nil {
+		t.Fatal(err)
+	}
+	if _, left, err := r.kafka.Apply(t.Context(), app.TopicSpecs(cfg)); err != nil || len(left) > 0 {
+		t.Fatal(err, left)
+	}
+	r.coal = kafka.NewCoalescer(r.kafka)
+	p, err := producer.New(producer.Options{
+		Appender: r.coal, Buckets: cfg.Buckets, CloseTopic: cfg.Topics.Close, Delays: cfg.Delays, MaxDelay: cfg.MaxDelay,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.shop = &scenario.Shop{Store: r.world.Store, Producer: p}
+	if err := r.shop.Stock(t.Context(), 20); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *rig) close() {
+	for role := range r.stops {
+		r.stop(role)
+	}
+	r.coal.Close()
+	r.kafka.Close()
+	r.world.Close()
+}
+
+// start starts a role as a process of its own.
+func (r *rig) start(role app.Role) {
+	c, err := r.world.Connect(string(role))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	a, err := app.New(app.Options{Config: r.cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis, Logger: r.logger})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx, role) }()
+	r.stops[role] = func() {
+		cancel()
+		if err := <-done; err != nil {
+			r.t.Errorf("%s: %v", role, err)
+		}
+		Disconnect(c)
+	}
+}
+
+func (r *rig) stop(role app.Role) {
+	r.stops[role]()
+	delete(r.stops, role)
+}
+
+func (r *rig) startAll() {
+	for _, role := range app.AllRoles() {
+		r.start(role)
+	}
+}
+
+// check judges; orders due before openAfter must not be open.
+func (r *rig) check(openAfter time.Time) *checker.Verdict {
+	r.t.Helper()
+	delays := map[string]string{}
+	for _, b := range r.cfg.Buckets {
+		delays[b.Topic] = r.cfg.RelayGroup(b)
+	}
+	v, err := checker.Check(r.t.Context(), checker.Servers{DB: r.world.Store.DB(), Brokers: r.world.Brokers(), Dial: r.world.Dial},
+		checker.Expect{
+			Stock: r.shop.StartStock(), Paid: r.shop.Paid(), OpenAfter: openAfter,
+			Delays: delays, CloseTopic: r.cfg.Topics.Close, DeadLetterTopic: r.cfg.Topics.DeadLetter,
+		})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, broken := range v.Violations {
+		r.t.Error(broken)
+	}
+	return v
+}
+
+// testConfig is the shipped configuration with two partitions per topic.
+func testConfig() *config.Config {
+	c := config.Default()
+	c.Partitions = 2
+	return c
+}
+
+// order creates an order of a category and publishes it.
+func (r *rig) order(id, category string, publish bool) orderclose.Order {
+	r.t.Helper()
+	o := r.shop.Producer.Order(id, time.Now(), category)
+	if err := r.world.Store.CreateOrder(r.t.Context(), o, []store.Item{{SKU: scenario.SKU(0), Quantity: 2}}); err != nil {
+		r.t.Fatal(err)
+	}
+	if publish {
+		if err := r.shop.Producer.Schedule(r.t.Context(), o); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return o
+}
+
+// deadLetters counts the dead letters by cause, and requires coordinates.
+func (r *rig) deadLetters(ctx context.Context) map[string]int {
+	r.t.Helper()
+	f, err := r.kafka.Fetch(ctx, r.cfg.Topics.DeadLetter, 0, 0)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	causes := map[string]int{}
+	for _, m := range f.Messages {
+		cause, _ := m.Header(orderclose.HeaderCause)
+		causes[cause]++
+		for _, h := range []string{orderclose.HeaderStage, orderclose.HeaderDetail, orderclose.HeaderSourceTopic, orderclose.HeaderSourcePartition, orderclose.HeaderSourceOffset} {
+			if v, _ := m.Header(h); v == "" {
+				r.t.Errorf("dead letter %s has no %s", cause, h)
+			}
+		}
+	}
+	return causes
+}
+
+// restartAtRandom stops a role now and then, for a while, until stop.
+func (r *rig) restartAtRandom(random *rand.Rand, stop <-chan struct{}) {
+	roles := app.AllRoles()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-time.After(time.Duration(random.Int64N(int64(30 * time.Second)))):
+		}
+		role := roles[random.IntN(len(roles))]
+		r.stop(role)
+		time.Sleep(time.Duration(random.Int64N(int64(10 * time.Second))))
+		r.start(role)
+	}
+}

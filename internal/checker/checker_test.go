@@ -1,0 +1,125 @@
+package checker
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+var epoch = time.UnixMilli(1_700_000_000_000)
+
+// evidence is a run in which everything went well: one order closed by the
+// pipeline, one by the sweep, one paid, one cancelled.
+func evidence() (*tables, *logs, Expect) {
+	due := epoch.Add(time.Minute)
+	db := &tables{
+		orders: map[string]order{
+			"piped":     {status: closed, due: due, closedAt: due},
+			"swept":     {status: closed, due: due, closedAt: due.Add(time.Hour)},
+			"paid":      {status: paid, due: due, wasPaid: true},
+			"cancelled": {status: cancelled, due: due},
+		},
+		items: map[string]map[string]int64{},
+		receipts: map[string]receipt{
+			"piped": {due: due, closedAt: due, path: "pipeline"},
+			"swept": {due: due, closedAt: due.Add(time.Hour), path: "sweep", lateness: time.Hour},
+		},
+		ledger: map[string]map[entry]int64{
+			"piped": {{"sku", "close"}: 2}, "swept": {{"sku", "close"}: 2}, "cancelled": {{"sku", "cancel"}: 2},
+		},
+		stock: map[string]stock{"sku": {available: 98, reserved: 2}},
+	}
+	for id := range db.orders {
+		db.items[id] = map[string]int64{"sku": 2}
+	}
+	l := &logs{
+		records: map[string][]record{
+			"delay": {{offset: 0, key: "piped", appended: epoch, due: due, hasDue: true}, {offset: 1, key: "paid", appended: epoch, due: due, hasDue: true}},
+			"close": {{offset: 0, key: "piped", appended: due, brokerTime: true, due: due, hasDue: true}, {offset: 1, key: "paid", appended: due, brokerTime: true, due: due, hasDue: true}},
+		},
+		arrived:   map[string]bool{"piped": true, "paid": true},
+		newest:    map[string]time.Time{"piped": epoch, "paid": epoch},
+		ends:      map[string]map[int32]int64{"delay": {0: 2}, "close": {0: 2}},
+		committed: map[string]map[int32]int64{"relay": {0: 2}},
+	}
+	return db, l, Expect{
+		Stock: map[string]int64{"sku": 100}, Paid: []string{"paid"}, OpenAfter: epoch.Add(24 * time.Hour),
+		Delays: map[string]string{"delay": "relay"}, CloseTopic: "close", DeadLetterTopic: "dead",
+	}
+}
+
+func TestJudge_FindsNothingWhereNothingIsWrong(t *testing.T) {
+	v := judge(evidence())
+	if !v.OK() || !v.StockOK || v.Early != 0 || v.Open != 0 || v.Closed() != 2 || v.Paid != 1 || v.Cancelled != 1 {
+		t.Errorf("%+v", v)
+	}
+}
+
+// TestJudge_SeesEveryBrokenPromise breaks them one by one.
+func TestJudge_SeesEveryBrokenPromise(t *testing.T) {
+	for name, c := range map[string]struct {
+		breakIt func(db *tables, l *logs)
+		want    string
+	}{
+		"closed early": {func(db *tables, _ *logs) {
+			o, r := db.orders["piped"], db.receipts["piped"]
+			o.closedAt = o.due.Add(-time.Millisecond)
+			r.closedAt, r.lateness = o.closedAt, -time.Millisecond
+			db.orders["piped"], db.receipts["piped"] = o, r
+		}, "closed before they were due"},
+		"forwarded early": {func(_ *tables, l *logs) {
+			l.records["close"][0].appended = l.records["close"][0].due.Add(-time.Millisecond)
+		}, "in the close topic before they were due"},
+		"overdue and open": {func(db *tables, _ *logs) {
+			db.orders["open"] = order{status: unpaid, due: epoch}
+		}, "overdue and open"},
+		"paid and closed": {func(db *tables, _ *logs) {
+			o := db.orders["piped"]
+			o.wasPaid = true
+			db.orders["piped"] = o
+		}, "was paid and is closed"},
+		"a payment forgotten": {func(db *tables, _ *logs) {
+			db.orders["paid"] = order{status: cancelled, due: epoch}
+		}, "was paid and has status"},
+		"no receipt": {func(db *tables, _ *logs) { delete(db.receipts, "piped") }, "receipt: false"},
+		"a receipt for a paid order": {func(db *tables, _ *logs) {
+			db.receipts["paid"] = db.receipts["piped"]
+		}, "receipt: true"},
+		"a receipt of nobody": {func(db *tables, _ *logs) { db.receipts["ghost"] = receipt{} }, "receipt without order"},
+		"a receipt that lies": {func(db *tables, _ *logs) {
+			r := db.receipts["swept"]
+			r.lateness = 0
+			db.receipts["swept"] = r
+		}, "does not agree"},
+		"stock back twice": {func(db *tables, _ *logs) { db.stock["sku"] = stock{available: 100, reserved: 0} }, "has 0 reserved, and orders hold 2"},
+		"stock gone":       {func(db *tables, _ *logs) { db.stock["sku"] = stock{available: 96, reserved: 2} }, "and began with 100"},
+		"a SKU gone":       {func(db *tables, _ *logs) { delete(db.stock, "sku") }, "and began with 100"},
+		"a release without ledger": {func(db *tables, _ *logs) {
+			delete(db.ledger["piped"], entry{"sku", "close"})
+		}, "gave back 0"},
+		"a ledger row too many": {func(db *tables, _ *logs) {
+			db.ledger["piped"][entry{"sku", "cancel"}] = 2
+		}, "gave back map"},
+		"a paid order's stock back": {func(db *tables, _ *logs) {
+			db.ledger["paid"] = map[entry]int64{{"sku", "close"}: 2}
+		}, "gave stock back"},
+		"committed and not forwarded": {func(_ *tables, l *logs) { delete(l.arrived, "piped") }, "went nowhere"},
+		"committed past the end":      {func(_ *tables, l *logs) { l.committed["relay"][0] = 3 }, "ends at 2"},
+	} {
+		db, l, e := evidence()
+		c.breakIt(db, l)
+		v := judge(db, l, e)
+		if all := strings.Join(v.Violations, "\n"); !strings.Contains(all, c.want) {
+			t.Errorf("%s: want %q among\n%s", name, c.want, all)
+		}
+	}
+}
+
+func TestJudge_ARecordThatHoppedIsNotGone(t *testing.T) {
+	db, l, e := evidence()
+	delete(l.arrived, "piped")
+	l.newest["piped"] = epoch.Add(time.Second) // in a delay topic again, and waiting
+	if v := judge(db, l, e); !v.OK() {
+		t.Errorf("%v", v.Violations)
+	}
+}

@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"orderclose/internal/config"
+)
+
+// run runs a command line without any server and returns what it wrote.
+func run(t *testing.T, env map[string]string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, err bytes.Buffer
+	code = Main(t.Context(), Env{
+		Stdin: strings.NewReader(""), Stdout: &out, Stderr: &err,
+		LookupEnv: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
+	}, args)
+	return out.String(), err.String(), code
+}
+
+func topicsYAML(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "topics.yaml")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestMain_WrongUseExitsWith2AndSaysWhatToDo(t *testing.T) {
+	good := topicsYAML(t, "buckets: [10s]\n")
+	bad := topicsYAML(t, "buckets: [10s]\npartition: 3\n")
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"run", "relay", "--config", good}, config.EnvBrokers},
+		{[]string{"run", "closer", "--config", good}, config.EnvDSN},
+		{[]string{"run", "compensator", "--config", good}, config.EnvRedis},
+		{[]string{"run", "painter", "--config", good}, "painter"},
+		{[]string{"topics", "check", "--config", bad}, bad + ":2:1"},
+		{[]string{"topics", "check", "--config", "nowhere.yaml"}, "nowhere.yaml"},
+		{[]string{"compensate", "--config", good}, "--once"},
+		{[]string{"replay", "--config", good}, "--from is missing"},
+		{[]string{"replay", "--from", "soon", "--to", "1h"}, "--from is \"soon\""},
+		{[]string{"replay", "--from", "1h", "--to", "2h"}, "is not before"},
+		{[]string{"send", "--config", good}, "--id"},
+		{[]string{"send", "--id", "o", "--due", "tomorrow"}, "--due is \"tomorrow\""},
+		{[]string{"migrate", "--print=oracle"}, "oracle"},
+		{[]string{"version", "-o", "yaml"}, "yaml"},
+		{[]string{"version", "--loud"}, "--loud"},
+	} {
+		stdout, stderr, code := run(t, nil, c.args...)
+		if code != 2 || !strings.Contains(stderr, c.want) || stdout != "" {
+			t.Errorf("%v: exit %d, stdout %q, stderr %q; want exit 2 and %q", c.args, code, stdout, stderr, c.want)
+		}
+	}
+}
+
+func TestMain_VersionAndMigrationsNeedNoServer(t *testing.T) {
+	if out, _, code := run(t, nil, "version", "-o", "json"); code != 0 || !strings.HasPrefix(out, `{"version":`) {
+		t.Errorf("exit %d, %q", code, out)
+	}
+	if out, _, code := run(t, nil, "migrate", "--print"); code != 0 || !strings.Contains(out, "CREATE TABLE orders") {
+		t.Errorf("exit %d, %q", code, out)
+	}
+}
+
+func TestCodeOf_FindsTheCodeInTheChain(t *testing.T) {
+	for want, err := range map[Code]error{
+		Done: nil, Failed: errors.New("broken"), TimedOut: fmt.Errorf("asking: %w", context.DeadlineExceeded),
+		Partly: fmt.Errorf("half: %w", Exit(Partly, errors.New("x"))), Findings: Exit(Findings, nil),
+	} {
+		if got := codeOf(err); got != int(want) {
+			t.Errorf("%v exits with %d, want %d", err, got, want)
+		}
+	}
+}
+
+func TestMoment_IsATimeOrHowLongAgo(t *testing.T) {
+	now := time.UnixMilli(1_700_000_000_000)
+	for s, want := range map[string]time.Time{
+		"2023-11-14T22:13:20Z": now, "90m": now.Add(-90 * time.Minute), "-90m": now.Add(-90 * time.Minute), "2d": now.Add(-48 * time.Hour),
+	} {
+		if got, err := moment("--from", s, now); err != nil || !got.Equal(want) {
+			t.Errorf("%s: %v, %v; want %v", s, got, err, want)
+		}
+	}
+}
+
+func TestProgress_WithoutATerminalIsPlainLines(t *testing.T) {
+	var b bytes.Buffer
+	p := NewProgress(&b, "done")
+	p.Show(1, 3, "")
+	p.Show(2, 3, "too soon for a line")
+	p.Show(3, 3, "all")
+	p.End()
+	if want := "done 1/3  \ndone 3/3  all\n"; b.String() != want {
+		t.Errorf("%q, want %q", b.String(), want)
+	}
+}

@@ -1,0 +1,58 @@
+package dev
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"orderclose/internal/cli"
+)
+
+func runDev(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, err bytes.Buffer
+	code = Main(t.Context(), cli.Env{
+		Stdin: strings.NewReader(""), Stdout: &out, Stderr: &err,
+		LookupEnv: func(string) (string, bool) { return "", false },
+	}, args)
+	return out.String(), err.String(), code
+}
+
+// TestDemo_EndsWithOneJSONObjectAndEveryPromiseKept runs a short demo for real.
+func TestDemo_EndsWithOneJSONObjectAndEveryPromiseKept(t *testing.T) {
+	out, stderr, code := runDev(t, "demo", "--orders", "40", "--rate", "40", "-o", "json")
+	var s map[string]any
+	if err := json.Unmarshal([]byte(out), &s); err != nil || code != 0 {
+		t.Fatalf("exit %d, %v in %q\n%s", code, err, out, stderr)
+	}
+	if s["backend"] != "embedded" || s["orders"] != 40.0 || s["open"] != 0.0 || s["early"] != 0.0 || s["stock_ok"] != true {
+		t.Errorf("%v", s)
+	}
+	if s["closed_by_sweep"].(float64) < 1 || s["closed_by_pipeline"].(float64) < 1 || s["paid"].(float64) < 1 {
+		t.Errorf("the story is not whole: %v", s)
+	}
+	lateness, _ := s["lateness_ms"].(map[string]any)
+	for _, key := range []string{"p50", "p99", "max"} {
+		if _, ok := lateness[key].(float64); !ok {
+			t.Errorf("no lateness_ms.%s in %v", key, s)
+		}
+	}
+}
+
+func TestDemo_RefusesWhatItCannotTell(t *testing.T) {
+	for _, args := range [][]string{{"--orders", "3"}, {"--rate", "0"}, {"-o", "xml"}} {
+		if out, stderr, code := runDev(t, append([]string{"demo"}, args...)...); code != 2 || out != "" || stderr == "" {
+			t.Errorf("%v: exit %d, %q, %q", args, code, out, stderr)
+		}
+	}
+}
+
+func TestExports_ReadsWhatMakeUpWrites(t *testing.T) {
+	got := exports("export A='1'\nexport B='x=y'\n\n")
+	if diff := cmp.Diff(map[string]string{"A": "1", "B": "x=y"}, got); diff != "" {
+		t.Error(diff)
+	}
+}

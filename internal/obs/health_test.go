@@ -1,0 +1,86 @@
+package obs
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"orderclose"
+	"orderclose/compensator"
+)
+
+func get(t *testing.T, h http.Handler, path string) (int, string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+	body, err := io.ReadAll(w.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w.Code, string(body)
+}
+
+func TestHandler_IsReadyWhenNothingIsMissing(t *testing.T) {
+	var ready Readiness
+	h := Handler(prometheus.NewRegistry(), &ready, false)
+	ready.Wait("kafka", "no route")
+	ready.Wait("database", "refused")
+	if code, body := get(t, h, "/-/ready"); code != 503 || body != "database: refused\nkafka: no route\n" {
+		t.Errorf("%d %q", code, body)
+	}
+	if code, _ := get(t, h, "/-/healthy"); code != 200 {
+		t.Errorf("healthy is %d: a server that is away is not the process's fault", code)
+	}
+	ready.Done("kafka")
+	ready.Done("database")
+	if code, _ := get(t, h, "/-/ready"); code != 200 {
+		t.Errorf("ready is %d", code)
+	}
+	if code, _ := get(t, h, "/debug/pprof/"); code != 404 {
+		t.Errorf("profiles answer %d without being asked for", code)
+	}
+}
+
+func TestMetrics_TellThePromises(t *testing.T) {
+	now := time.UnixMilli(1_700_000_000_000)
+	r := prometheus.NewRegistry()
+	m := NewMetrics(r, func() time.Time { return now })
+	h := Handler(r, &Readiness{}, false)
+
+	m.Head("delay_5m", 3, now.Add(-90*time.Second))
+	m.Head("delay_5m", 4, now.Add(time.Minute))
+	m.Head("delay_5m", 5, time.Time{})
+	m.Head("delay_5m", 6, now.Add(-time.Hour))
+	m.Revoked("delay_5m", 6)
+	m.Forwarded("delay_5m", 2*time.Millisecond)
+	m.Verdict(orderclose.PathSweep, orderclose.Closed)
+	m.Lateness(orderclose.PathPipeline, -time.Millisecond)
+	m.Swept(compensator.Report{Found: 7, StartedAt: now, TookMillis: 500})
+	m.DeadLettered("relay", "bad_due")
+
+	_, body := get(t, h, "/metrics")
+	for _, want := range []string{
+		`orderclose_delay_head_overdue_seconds{partition="3",topic="delay_5m"} 90`,
+		`orderclose_delay_head_overdue_seconds{partition="4",topic="delay_5m"} 0`,
+		`orderclose_delay_head_overdue_seconds{partition="5",topic="delay_5m"} 0`,
+		`orderclose_relay_early_total 0`,
+		`orderclose_relay_lateness_seconds_count 1`,
+		`orderclose_close_total{path="sweep",result="closed"} 1`,
+		`orderclose_close_early_total 1`,
+		`orderclose_compensator_found_total 7`,
+		`orderclose_compensator_last_success_timestamp_seconds 1.7000000005e+09`,
+		`orderclose_dead_letters_total{cause="bad_due",stage="relay"} 1`,
+	} {
+		if !strings.Contains(body, want+"\n") {
+			t.Errorf("no %s in\n%s", want, body)
+		}
+	}
+	if strings.Contains(body, `partition="6"`) {
+		t.Error("tells of a partition that was revoked")
+	}
+}
