@@ -189,9 +189,13 @@ func statusAnswer(tx *gorm.DB, id string) (Answer, error) {
 	}
 }
 
-// PutStock sets how much of a SKU is available. What is reserved stays.
+// PutStock sets how much of a SKU is available, zero or more. What is reserved
+// stays.
 func (s *Store) PutStock(ctx context.Context, sku string, available int64) error {
 	err := orderclose.ValidateID(sku)
+	if err == nil && available < 0 {
+		err = fmt.Errorf("%d is below zero", available) // not every server checks
+	}
 	if err == nil {
 		err = s.transact(ctx, func(tx *gorm.DB) error {
 			return tx.Clauses(clause.OnConflict{

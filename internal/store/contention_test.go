@@ -51,10 +51,13 @@ func waiter(t *testing.T, db *sql.DB, part string) (id int64, began string) {
 // transaction other than the one that began at not.
 func waitsFor(t *testing.T, db *sql.DB, part, not string) (id int64, began string) {
 	t.Helper()
-	for id == 0 || began == not {
-		id, began = waiter(t, db, part)
+	for range 100 {
+		if id, began = waiter(t, db, part); id != 0 && began != not {
+			return id, began
+		}
 	}
-	return id, began
+	t.Fatalf("nothing with %q waits for a lock", part)
+	return 0, ""
 }
 
 // The other one has changed more rows, so that the close is the one to give way.
@@ -68,7 +71,7 @@ func TestMySQL_CloseSurvivesADeadlock(t *testing.T) {
 	}
 	exec(t, other, "UPDATE stock SET available = available + 1 WHERE sku_id = 'ink'")
 	done := closeA(t, s)
-	waitsFor(t, s.DB(), "UPDATE stock", "")
+	waitsFor(t, s.DB(), "stock.sku_id", "")
 	exec(t, other, "UPDATE orders SET category = 'other' WHERE id = 'a'") // the server ends the close's transaction
 	must(t, other.Commit())
 	must(t, <-done)
