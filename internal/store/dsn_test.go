@@ -13,6 +13,7 @@ func TestOpen_BadDSNNeverShowsThePassword(t *testing.T) {
 	for _, dsn := range []string{
 		"",
 		"root:secret@localhost",
+		"root:secret@tcp(localhost:3306)/",
 		"root:sec/secret@tcp(localhost:3306)",
 		"root:secret@tcp(localhost:3306/db",
 		"root:secret@tcp(localhost:3306)/db?parseTime=secret",

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 
@@ -46,6 +47,9 @@ func Open(o Options) (*Store, error) {
 	cfg, err := parseDSN(o.DSN)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.DBName == "" {
+		return nil, errors.New("the database's DSN names a server and no database; it ends in /database")
 	}
 	pool, err := openPool(cfg)
 	if err != nil {
