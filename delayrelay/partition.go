@@ -105,6 +105,7 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 		dead = append(dead, l.out.Corrupt(l.claim, *r))
 	}
 	l.mark.Read(f.Next)
+	l.report() // before anything is appended, which may take as long as it likes
 	l.out.Append(l.DeadLetterTopic, dead, l.done)
 	l.commit() // also where nothing waits, past markers and losses
 }
