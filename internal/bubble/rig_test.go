@@ -160,7 +160,11 @@ func (r *rig) deadLetters(ctx context.Context) map[string]int {
 		r.t.Fatal(err)
 	}
 	causes := map[string]int{}
-	for _, m := range f.Messages {
+	for _, record := range f.Records {
+		m, err := record.Message()
+		if err != nil {
+			r.t.Fatal(err)
+		}
 		cause, _ := m.Header(orderclose.HeaderCause)
 		causes[cause]++
 		for _, h := range []string{orderclose.HeaderStage, orderclose.HeaderDetail, orderclose.HeaderSourceTopic, orderclose.HeaderSourcePartition, orderclose.HeaderSourceOffset} {

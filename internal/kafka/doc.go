@@ -4,8 +4,10 @@
 //
 //	cluster.go  connections, and what the cluster looks like
 //	fetch.go    one raw fetch of one partition
-//	batch.go    the record batch format, decoded so that append time survives
+//	batch.go    record batches, split into raw records with their append time
+//	splice.go   raw records, put into a new batch byte for byte
 //	append.go   one produce request to one partition
+//	pipe.go     idempotent appends, tried until they are acked
 //	coalesce.go many small appends made into few requests
 //	group.go    membership: which partitions are ours, and their commits
 //	topics.go   what topics must look like, and what differs (pure)
