@@ -193,7 +193,7 @@ func (c *Cluster) Lag(ctx context.Context, group, topic string) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		lag += end - FirstWaiting(commit, first)
+		lag += end - FirstWaiting(commit, first, end)
 	}
 	return lag, nil
 }

@@ -15,11 +15,15 @@ type Commit struct {
 }
 
 // FirstWaiting returns the offset of the first record of a partition that is not
-// known to be done, if the log begins at logStart. Pure.
+// known to be done, in a log that goes from logStart to end. A commit past the
+// end is of a topic that was made anew: all of it waits. Pure.
 //
 // Some records above a commit may be done too. Nothing in the metadata says so
 // yet: they count as waiting until the commit passes them.
-func FirstWaiting(c Commit, logStart int64) int64 {
+func FirstWaiting(c Commit, logStart, end int64) int64 {
+	if c.Offset > end {
+		return logStart
+	}
 	return max(c.Offset, logStart)
 }
 
