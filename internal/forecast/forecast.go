@@ -81,20 +81,20 @@ func makeBucket(ctx context.Context, log Log, b orderclose.Bucket, group string,
 	if err != nil {
 		return Bucket{}, err
 	}
-	counts := make([]counts, n)
+	byPartition := make([]counts, n)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(atOnce)
 	for p := range n {
 		g.Go(func() error {
 			var err error
-			counts[p], err = countPartition(ctx, log, b, p, commits[p], edges)
+			byPartition[p], err = countPartition(ctx, log, b, p, commits[p], edges)
 			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
 		return Bucket{}, err
 	}
-	return sum(b, edges, counts), nil
+	return sum(b, edges, byPartition), nil
 }
 
 // countPartition asks, for each edge, for the offset of the first record that

@@ -164,4 +164,3 @@ func lookAtPartition(ctx context.Context, log Log, place Place, partition int, c
 	p.Overdue = max(0, now().Sub(p.Head.Leaves)).Seconds()
 	return p
 }
-
