@@ -107,7 +107,10 @@ func printStatusTopic(w io.Writer, t status.Topic) {
 			first = p.Head.Leaves
 		}
 	}
-	owners := fmt.Sprintf("%d in group, %s", t.Members, t.State)
+	owners := "nobody in the group"
+	if t.Members > 0 {
+		owners = fmt.Sprintf("%d in the group, %s", t.Members, t.State)
+	}
 	fmt.Fprintf(w, "%s\tall\t%d\t%s\t%s\t\t%s\n", t.Topic, t.Waiting, leaving(first), overdue(most), owners)
 }
 

@@ -28,6 +28,18 @@ func leaves(length time.Duration, m *orderclose.Message) time.Time {
 	return due
 }
 
+// sane brings a moment that a client made up within what RFC 3339 can say.
+func sane(t time.Time) time.Time {
+	first, last := time.Unix(0, 0), time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
+	switch {
+	case t.Before(first):
+		t = first
+	case t.After(last):
+		t = last
+	}
+	return t.UTC()
+}
+
 // gap says that the log does not have the offset where reading goes on, or "".
 func gap(c kafka.Commit, logStart, end int64) string {
 	switch {

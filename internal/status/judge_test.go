@@ -48,6 +48,19 @@ func TestLeaves_OfTheCloseTopicIsNeverBeforeItWasThere(t *testing.T) {
 	}
 }
 
+func TestSane_CanAlwaysBePrinted(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ms := rapid.Int64().Draw(t, "ms")
+		got := sane(time.UnixMilli(ms))
+		if _, err := got.MarshalJSON(); err != nil {
+			t.Fatalf("%d: %v", ms, err)
+		}
+		if ms >= 0 && ms < 4e12 && got.UnixMilli() != ms {
+			t.Fatalf("%d became %v", ms, got)
+		}
+	})
+}
+
 func TestGap_IsALogThatDoesNotHaveTheCommit(t *testing.T) {
 	for _, c := range []struct {
 		commit, start, end int64

@@ -160,7 +160,7 @@ func lookAtPartition(ctx context.Context, log Log, place Place, partition int, c
 		p.Waiting = 0
 		return p
 	}
-	p.Head = &Head{Offset: m.Offset, Key: string(m.Key), Appended: m.Appended.UTC(), Leaves: leaves(place.Length, m).UTC()}
+	p.Head = &Head{Offset: m.Offset, Key: string(m.Key), Appended: sane(m.Appended), Leaves: sane(leaves(place.Length, m))}
 	p.Overdue = max(0, now().Sub(p.Head.Leaves)).Seconds()
 	return p
 }
