@@ -13,6 +13,9 @@
 //	topics.go   what topics must look like, and what differs (pure)
 //	admin.go    looking at topics and mending them
 //	window.go   the records that were appended between two moments
+//	commits.go  what a group has committed, and what waits after it
+//	members.go  who is in a group, and which partitions are whose
+//	peek.go     one record, without reading those after it
 //	errors.go   which errors mean what
 //
 // Nothing here knows of orders. Stages declare the small interfaces they use,

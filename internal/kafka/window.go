@@ -30,11 +30,11 @@ func (c *Cluster) Window(ctx context.Context, topic string, from, to time.Time) 
 	}
 	var spans []Span
 	for p := range n {
-		first, err := c.offsetAt(ctx, topic, p, from)
+		first, err := c.OffsetAt(ctx, topic, p, from)
 		if err != nil {
 			return nil, err
 		}
-		end, err := c.offsetAt(ctx, topic, p, to)
+		end, err := c.OffsetAt(ctx, topic, p, to)
 		if err != nil {
 			return nil, err
 		}
@@ -45,9 +45,9 @@ func (c *Cluster) Window(ctx context.Context, topic string, from, to time.Time) 
 	return spans, nil
 }
 
-// offsetAt returns the offset of the first record that was appended at t or
-// later: the end of the partition if there is none yet.
-func (c *Cluster) offsetAt(ctx context.Context, topic string, p int, t time.Time) (int64, error) {
+// OffsetAt returns the offset of the first record that was appended at t or
+// later: the end of the partition if there is none yet. It reads no record.
+func (c *Cluster) OffsetAt(ctx context.Context, topic string, p int, t time.Time) (int64, error) {
 	res, err := c.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{
 		topic: {kafka.TimeOffsetOf(p, orderclose.CeilMilli(t))},
 	}})
