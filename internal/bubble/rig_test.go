@@ -33,8 +33,9 @@ type rig struct {
 	logger *slog.Logger
 	stops  map[app.Role]func()
 
-	disturbed  bool     // something was stopped, or not running, while orders were due
-	deadCauses []string // of the dead letters that are to be expected
+	relayAhead time.Duration // of the relay's clock
+	disturbed  bool          // something was stopped, or not running, while orders were due
+	deadCauses []string      // of the dead letters that are to be expected
 }
 
 // inBubble runs test with a rig, and no stage started, inside a bubble.
@@ -94,7 +95,10 @@ func (r *rig) start(role app.Role) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	a, err := app.New(app.Options{Config: r.cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis, Logger: r.logger})
+	a, err := app.New(app.Options{
+		Config: r.cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis, Logger: r.logger,
+		Now: func() time.Time { return time.Now().Add(r.relayAhead) },
+	})
 	if err != nil {
 		r.t.Fatal(err)
 	}
