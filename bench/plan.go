@@ -33,7 +33,7 @@ func planFor(quick bool) plan {
 		growth: 200_000,
 	}
 	if quick {
-		p.rounds, p.records, p.slow = 1, 100_000, 20_000
+		p.rounds, p.records, p.slow = 1, 200_000, 20_000
 		p.rates, p.spell, p.burst = []int{1000, 5000}, 8*time.Second, 20_000
 		p.growth = 50_000
 	}

@@ -17,7 +17,7 @@ const lot = 1000
 func runReaderWriter(ctx context.Context, j job) error {
 	r := kafka.NewReader(kafka.ReaderConfig{
 		Brokers: j.Brokers, GroupID: j.Group, Topic: j.Source, StartOffset: kafka.FirstOffset,
-		MinBytes: 1, MaxBytes: 10 << 20, QueueCapacity: 2 * lot, CommitInterval: 200 * time.Millisecond,
+		MinBytes: 1, MaxBytes: 10 << 20, MaxWait: 500 * time.Millisecond, QueueCapacity: 2 * lot, CommitInterval: 200 * time.Millisecond,
 		JoinGroupBackoff: 500 * time.Millisecond,
 	})
 	defer r.Close()

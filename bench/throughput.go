@@ -56,6 +56,13 @@ func drainAll(ctx context.Context, p *place, pl plan, batch int) (drained, error
 		defer p.drop(context.WithoutCancel(ctx), source)
 		sources[n] = source
 	}
+	if batch == pl.batches[0] {
+		// A turn that does not count: a broker that has just started runs code which
+		// is not compiled yet, and that would be the first side's loss.
+		if _, err := drain(ctx, p, sideCopy, sources[pl.records], pl.records); err != nil {
+			return drained{}, fmt.Errorf("warming up: %w", err)
+		}
+	}
 	turns := map[string][]turn{}
 	for round := range pl.rounds {
 		for _, side := range order {
