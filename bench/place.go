@@ -51,11 +51,12 @@ func (p *place) group() string {
 }
 
 // topic makes a topic with the settings that delay and close topics have, and
-// waits until each of its partitions answers.
+// waits until each of its partitions answers. An interrupt does not cut the
+// creation off: clean would not know whether there is something to remove.
 func (p *place) topic(ctx context.Context, what string, partitions int) (string, error) {
 	name := p.name(what)
 	retention := bucketLength + 8*24*time.Hour
-	res, err := p.client.CreateTopics(ctx, &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{{
+	res, err := p.client.CreateTopics(context.WithoutCancel(ctx), &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{{
 		Topic: name, NumPartitions: partitions, ReplicationFactor: 1,
 		ConfigEntries: []kafka.ConfigEntry{
 			{ConfigName: "message.timestamp.type", ConfigValue: "LogAppendTime"},
