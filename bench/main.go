@@ -8,7 +8,8 @@
 // The files: plan.go how much of everything; order.go, batch.go and fill.go the
 // records; relay.go, copyloop.go, readerwriter.go and franz.go the four sides;
 // side.go and process.go their processes; place.go topics of our own; tally.go
-// what arrived; throughput.go, lateness.go, burst.go and growth.go what is
+// what arrived; pipeline.go a relay between a producer and a consumer;
+// throughput.go, lateness.go, burst.go and growth.go what is
 // measured; stats.go and report.go its numbers.
 package main
 
