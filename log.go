@@ -96,8 +96,11 @@ type Claim struct {
 	Partition int
 	// Offset is where to begin: everything below it was done by a former owner.
 	Offset int64
+	// Acked is what the former owner told beside Offset by Done.
+	Acked string
 	// Done says that everything below the offset is done and need not be read
-	// again. It is committed within the commit interval, and when the claim ends.
-	// It never blocks and may be called from any goroutine.
-	Done func(offset int64)
+	// again, and what is done above it, in at most 4,000 bytes of the owner's own
+	// form. It is committed within the commit interval, and when the claim ends. It
+	// never blocks and may be called from any goroutine.
+	Done func(offset int64, acked string)
 }

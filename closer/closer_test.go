@@ -24,7 +24,7 @@ type fakeLog struct {
 }
 
 func (f *fakeLog) Consume(ctx context.Context, _, topic string, serve func(context.Context, orderclose.Claim)) error {
-	serve(ctx, orderclose.Claim{Topic: topic, Done: func(offset int64) {
+	serve(ctx, orderclose.Claim{Topic: topic, Done: func(offset int64, _ string) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.done = offset
@@ -159,6 +159,7 @@ func TestCloser_ClosesInBatches(t *testing.T) {
 			log.add(t, fmt.Sprint(i))
 		}
 		defer runCloser(t, log, store, 10)()
+		time.Sleep(250 * time.Millisecond) // until it has told how far it is
 		synctest.Wait()
 		if diff := cmp.Diff([]int{10, 10, 5}, store.batches); diff != "" || log.doneBelow() != 25 {
 			t.Errorf("done below %d, batches (-want +got):\n%s", log.doneBelow(), diff)
@@ -173,6 +174,7 @@ func TestCloser_OneBadOrderCostsNobodyElseTheClose(t *testing.T) {
 			log.add(t, fmt.Sprint(i))
 		}
 		defer runCloser(t, log, store, 10)()
+		time.Sleep(250 * time.Millisecond) // until it has told how far it is
 		synctest.Wait()
 		if diff := cmp.Diff([]string{"0", "1", "3", "4"}, store.ids()); diff != "" {
 			t.Errorf("closed (-want +got):\n%s", diff)
@@ -191,6 +193,7 @@ func TestCloser_OneHeldRowStopsNobodyElseAndIsTriedAgain(t *testing.T) {
 			log.add(t, fmt.Sprint(i))
 		}
 		defer runCloser(t, log, store, 10)()
+		time.Sleep(250 * time.Millisecond) // until it has told how far it is
 		synctest.Wait()
 		if diff := cmp.Diff([]string{"0", "1", "3", "4"}, store.ids()); diff != "" || log.doneBelow() != 2 {
 			t.Errorf("done below %d, closed (-want +got):\n%s", log.doneBelow(), diff)
@@ -229,11 +232,12 @@ func TestCloser_AnOrderNearlyDueIsParkedWhileOthersGoOn(t *testing.T) {
 		log.add(t, "due")
 		store := &fakeStore{due: map[string]time.Time{"nearly": time.Now().Add(7 * time.Second)}}
 		defer runCloser(t, log, store, 10)()
+		time.Sleep(250 * time.Millisecond) // until it has told how far it is
 		synctest.Wait()
 		if diff := cmp.Diff([]string{"due"}, store.ids()); diff != "" || log.doneBelow() != 0 {
 			t.Errorf("done below %d, closed (-want +got):\n%s", log.doneBelow(), diff)
 		}
-		time.Sleep(7 * time.Second)
+		time.Sleep(7*time.Second + 250*time.Millisecond)
 		synctest.Wait()
 		if diff := cmp.Diff([]string{"due", "nearly"}, store.ids()); diff != "" || log.doneBelow() != 2 {
 			t.Errorf("7 s later: done below %d, closed (-want +got):\n%s", log.doneBelow(), diff)

@@ -22,8 +22,7 @@ type loop struct {
 
 	reader *partition.Reader
 	out    *partition.Out
-	mark   *partition.Watermark
-	low    int64    // the watermark as it was last reported
+	mark   *partition.Committer
 	queue  []*entry // read, in the order of the log
 	parked []*entry // not due yet, by less than parkLimit
 }
@@ -45,7 +44,7 @@ func newLoop(ctx context.Context, c *Closer, claim orderclose.Claim) *loop {
 			Log: c.o.Log, Claim: claim, Stage: Stage, DeadLetterTopic: c.o.DeadLetterTopic,
 			DeadLettered: c.o.Metrics.DeadLettered, Repeated: c.o.Metrics.Repeated, Logger: logger,
 		}),
-		mark: partition.NewWatermark(claim.Offset), low: claim.Offset,
+		mark: partition.NewCommitter(claim, nil),
 	}
 }
 
@@ -75,7 +74,7 @@ func (l *loop) run() {
 				break
 			}
 			l.work(batch)
-			l.commit()
+			l.mark.Tell(time.Now(), false)
 		}
 		if l.ctx.Err() != nil {
 			return
@@ -84,7 +83,7 @@ func (l *loop) run() {
 		if !l.out.Full() {
 			l.reader.Start()
 		}
-		l.commit() // also where nothing is queued, past markers and losses
+		l.mark.Tell(time.Now(), false)
 		timer.Reset(l.sleep())
 	}
 }
@@ -94,7 +93,7 @@ func (l *loop) run() {
 func (l *loop) finish() {
 	l.reader.Wait()
 	l.out.WaitBuried(func(dead []orderclose.RawRecord) { l.done(dead, time.Time{}) })
-	l.commit()
+	l.mark.Tell(time.Now(), true)
 }
 
 // takeIn queues what a fetch brought.
@@ -104,7 +103,9 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 	}
 	now := l.o.Now()
 	for _, r := range f.Records {
-		l.mark.Add(r.Offset)
+		if !l.mark.Add(r.Offset) {
+			continue
+		}
 		m, err := r.Message()
 		var record orderclose.Record
 		if err == nil {
@@ -208,18 +209,13 @@ func (l *loop) done(records []orderclose.RawRecord, _ time.Time) {
 	}
 }
 
-// commit lets everything below the low watermark be committed.
-func (l *loop) commit() {
-	if low := l.mark.Low(); low != l.low {
-		l.low = low
-		l.claim.Done(low)
-	}
-}
-
 // sleep returns how long nothing is to be done, unless a fetch brings something.
 func (l *loop) sleep() time.Duration {
 	d := maxSleep
 	now := l.o.Now()
+	if wait, ok := l.mark.Wait(time.Now()); ok {
+		d = min(d, wait)
+	}
 	for _, e := range l.parked {
 		d = min(d, e.until.Sub(now))
 	}

@@ -30,8 +30,7 @@ type loop struct {
 
 	reader *partition.Reader
 	out    *partition.Out
-	mark   *partition.Watermark
-	low    int64 // the watermark as it was last reported
+	mark   *partition.Committer
 	window window
 	arena  arena
 	readOn time.Time // when to fetch again
@@ -47,7 +46,7 @@ func newLoop(ctx context.Context, o *Options, b orderclose.Bucket, claim ordercl
 			Log: o.Log, Claim: claim, Stage: Stage, DeadLetterTopic: o.DeadLetterTopic,
 			DeadLettered: o.Metrics.DeadLettered, Repeated: o.Metrics.Repeated, Logger: logger,
 		}),
-		mark: partition.NewWatermark(claim.Offset), low: claim.Offset,
+		mark: partition.NewCommitter(claim, o.Metrics.Unrecorded),
 	}
 }
 
@@ -71,18 +70,16 @@ func (l *loop) run() {
 			l.done(dead)
 		case <-timer.C:
 		}
+		l.readAhead() // while what is due is appended
 		l.release()
 		if l.ctx.Err() != nil {
 			return
 		}
 		l.out.StartBurying()
-		now := l.Now()
-		if l.wantsMore(now) {
-			l.reader.Start()
-		}
-		l.commit() // also where nothing waits, past markers and losses
+		l.readAhead()
+		l.mark.Tell(time.Now(), false)
 		l.report()
-		timer.Reset(l.sleep(now))
+		timer.Reset(l.sleep())
 	}
 }
 
@@ -91,7 +88,7 @@ func (l *loop) run() {
 func (l *loop) finish() {
 	l.reader.Wait()
 	l.out.WaitBuried(l.done)
-	l.commit()
+	l.mark.Tell(time.Now(), true)
 }
 
 // takeIn puts what a fetch brought into the window. What is due already leaves
@@ -106,7 +103,9 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 	now := l.Now().UnixMilli()
 	l.window.grow(len(f.Records))
 	for _, r := range f.Records {
-		l.mark.Add(r.Offset)
+		if !l.mark.Add(r.Offset) {
+			continue
+		}
 		due, err := r.Due()
 		if err != nil {
 			l.out.BuryUnreadable(r, err)
@@ -158,7 +157,7 @@ func (l *loop) release() {
 				return // revoked: what was not acked is read again by the next owner
 			}
 		}
-		l.commit()
+		l.mark.Tell(time.Now(), false)
 		l.report()
 	}
 }
@@ -224,6 +223,13 @@ func (l *loop) forwarded(records []orderclose.RawRecord, at time.Time) {
 	l.Metrics.Forwarded(l.claim.Topic, late)
 }
 
+// readAhead begins a fetch if it is time to, and none is under way.
+func (l *loop) readAhead() {
+	if l.wantsMore(l.Now()) {
+		l.reader.Start()
+	}
+}
+
 // wantsMore says whether to fetch now.
 func (l *loop) wantsMore(now time.Time) bool {
 	full := l.window.bytes >= l.WindowBytes
@@ -236,8 +242,11 @@ func (l *loop) wantsMore(now time.Time) bool {
 }
 
 // sleep returns how long nothing is to be done, unless a fetch brings something.
-func (l *loop) sleep(now time.Time) time.Duration {
-	d := maxSleep
+func (l *loop) sleep() time.Duration {
+	d, now := maxSleep, l.Now()
+	if wait, ok := l.mark.Wait(time.Now()); ok {
+		d = min(d, wait)
+	}
 	if head, ok := l.window.head(); ok {
 		d = min(d, time.UnixMilli(head.release).Sub(now))
 	}
@@ -245,14 +254,6 @@ func (l *loop) sleep(now time.Time) time.Duration {
 		d = min(d, l.readOn.Sub(now))
 	}
 	return max(d, 0)
-}
-
-// commit lets everything below the low watermark be committed.
-func (l *loop) commit() {
-	if low := l.mark.Low(); low != l.low {
-		l.low = low
-		l.claim.Done(low)
-	}
 }
 
 // report tells the metrics how the partition stands.

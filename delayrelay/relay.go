@@ -64,6 +64,9 @@ type Metrics interface {
 	Early(topic string)
 	// Hopped counts records appended to the delay topic to.
 	Hopped(from, to string, records int)
+	// Unrecorded counts runs of acked records that did not fit beside a commit, and
+	// may be repeated by whoever takes the partition over.
+	Unrecorded(runs int)
 	// Repeated counts records that may have been written twice.
 	Repeated(records int)
 	// DeadLettered counts one record given up.
@@ -161,6 +164,7 @@ func (noMetrics) WindowFull(string)                 {}
 func (noMetrics) Forwarded(string, []time.Duration) {}
 func (noMetrics) Early(string)                      {}
 func (noMetrics) Hopped(string, string, int)        {}
+func (noMetrics) Unrecorded(int)                    {}
 func (noMetrics) Repeated(int)                      {}
 func (noMetrics) DeadLettered(string, string)       {}
 func (noMetrics) Lost(string, int, int64)           {}

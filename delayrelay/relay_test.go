@@ -54,7 +54,7 @@ func (f *fakeLog) keys(topic string) (keys []string) {
 
 func (f *fakeLog) Consume(ctx context.Context, _, topic string, serve func(context.Context, orderclose.Claim)) error {
 	if topic == testBuckets[0].Topic {
-		serve(ctx, orderclose.Claim{Topic: topic, Offset: f.resume, Done: func(offset int64) {
+		serve(ctx, orderclose.Claim{Topic: topic, Offset: f.resume, Done: func(offset int64, _ string) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.done = append(f.done, offset)

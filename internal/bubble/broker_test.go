@@ -2,6 +2,7 @@ package bubble
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -105,4 +106,42 @@ func TestBubble_ARelaysClockDecidesNothing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestBubble_ATakeOverRepeatsNothing: of records that stand in any order of due,
+// a relay that takes over moves those that were not moved yet, and no other.
+func TestBubble_ATakeOverRepeatsNothing(t *testing.T) {
+	cfg := testConfig()
+	cfg.Delays.ByCategory = map[string]time.Duration{}
+	for i := range 20 {
+		cfg.Delays.ByCategory[fmt.Sprint("c", i)] = time.Duration(9-(i*7)%9) * time.Second
+	}
+	inBubble(t, cfg, func(ctx context.Context, r *rig) {
+		r.startAll()
+		time.Sleep(10 * time.Second)
+		for i := range 200 {
+			r.order(fmt.Sprint("o", i), fmt.Sprint("c", i%20), true)
+			time.Sleep(50 * time.Millisecond)
+			if i%20 == 19 {
+				r.stop(app.Relay)
+				r.start(app.Relay)
+			}
+		}
+		time.Sleep(time.Minute)
+		v := r.check(time.Now())
+		if v.ByPath["pipeline"] != 200 {
+			t.Errorf("closed %v", v.ByPath)
+		}
+		var forwarded int64
+		for p := range cfg.Partitions {
+			_, end, err := r.kafka.Bounds(ctx, cfg.Topics.Close, p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			forwarded += end
+		}
+		if forwarded != 200 {
+			t.Errorf("%d records in the close topic of 200 orders", forwarded)
+		}
+	})
 }

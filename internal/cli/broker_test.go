@@ -85,8 +85,8 @@ func TestBroker_TopicsPlanShowsWhatApplyDoesAndChangesNothing(t *testing.T) {
 	r := newRig(t)
 	var plan topicsPlan
 	for range 2 {
-		if r.json(&plan, 0, "topics", "plan"); len(plan.Would) != 4 || plan.Topics != 4 {
-			t.Fatalf("%+v; want all 4 topics to be made", plan)
+		if r.json(&plan, 0, "topics", "plan"); len(plan.Would) != 5 || plan.Topics != 5 {
+			t.Fatalf("%+v; want all 5 topics to be made", plan)
 		}
 	}
 	var applied struct{ Mended []kafka.Finding }
@@ -138,7 +138,7 @@ func TestBroker_StatusKnowsOwnerAndCommit(t *testing.T) {
 	go func() {
 		done <- r.kafka.Consume(ctx, r.cfg.RelayGroup(r.cfg.Buckets[0]), "delay_1m", func(ctx context.Context, claim orderclose.Claim) {
 			if claim.Partition == 0 {
-				claim.Done(5)
+				claim.Done(5, "")
 			}
 			served <- struct{}{}
 			<-ctx.Done()

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/segmentio/kafka-go"
+
+	"orderclose/internal/partition"
 )
 
 // Commit is what a group has committed of one partition.
@@ -17,14 +19,31 @@ type Commit struct {
 // FirstWaiting returns the offset of the first record of a partition that is not
 // known to be done, in a log that goes from logStart to end. A commit past the
 // end is of a topic that was made anew: all of it waits. Pure.
-//
-// Some records above a commit may be done too. Nothing in the metadata says so
-// yet: they count as waiting until the commit passes them.
 func FirstWaiting(c Commit, logStart, end int64) int64 {
 	if c.Offset > end {
 		return logStart
 	}
 	return max(c.Offset, logStart)
+}
+
+// Waiting returns how many offsets from FirstWaiting to end are not known to be
+// done: what was acked out of order stands in the commit's metadata. Pure.
+func Waiting(c Commit, logStart, end int64) int64 {
+	first := FirstWaiting(c, logStart, end)
+	waiting := end - first
+	if first == c.Offset {
+		waiting -= partition.CountRuns(partition.DecodeRuns(c.Offset, c.Metadata))
+	}
+	return max(waiting, 0)
+}
+
+// commitOf returns what the group has committed of one partition.
+func (c *Cluster) commitOf(ctx context.Context, group, topic string, partition int) (Commit, error) {
+	commits, err := c.Commits(ctx, group, topic, partition+1)
+	if err != nil {
+		return Commit{}, err
+	}
+	return commits[partition], nil
 }
 
 // Commits returns what the group has committed of each of the n partitions of

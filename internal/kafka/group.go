@@ -76,7 +76,7 @@ func (c *Cluster) Consume(ctx context.Context, group, topic string, serve func(c
 		running.Add(1)
 		gen.Start(func(ended context.Context) {
 			defer running.Done()
-			g := &generation{cluster: c, gen: gen, topic: topic, done: map[int]int64{}, assigned: balancer.took()}
+			g := &generation{cluster: c, gen: gen, topic: topic, done: map[int]Commit{}, assigned: balancer.took()}
 			g.run(ctx, ended, serve)
 		})
 	}
@@ -93,7 +93,7 @@ type generation struct {
 	assigned int
 
 	mu   sync.Mutex
-	done map[int]int64 // by partition: the offset to commit, if it is not yet
+	done map[int]Commit // by partition: what to commit, if it is not yet
 }
 
 // run serves the claims until the generation or the caller's ctx has ended.
@@ -106,7 +106,7 @@ func (g *generation) run(ctx, ended context.Context, serve func(context.Context,
 	var serves sync.WaitGroup
 	for _, a := range g.gen.Assignments[g.topic] {
 		serves.Go(func() {
-			if claim, ok := g.claim(ctx, a); ok {
+			if claim, ok := g.claim(ctx, a.ID); ok {
 				serve(ctx, claim)
 			}
 		})
@@ -144,55 +144,82 @@ func (g *generation) commitUntil(ctx context.Context, revoke func()) {
 // commit sends the offsets that are done. On failure they stay to be sent again.
 func (g *generation) commit() error {
 	g.mu.Lock()
-	offsets := g.done
-	g.done = map[int]int64{}
+	done := g.done
+	g.done = map[int]Commit{}
 	g.mu.Unlock()
-	if len(offsets) == 0 {
+	if len(done) == 0 {
 		return nil
 	}
-	err := g.gen.CommitOffsets(map[string]map[int]int64{g.topic: offsets})
+	err := g.send(done)
 	if err == nil {
 		return nil
 	}
 	g.cluster.opts.Logger.Warn("commit failed", "group", g.gen.GroupID, "topic", g.topic, "err", err)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for partition, offset := range offsets {
+	for partition, commit := range done {
 		if _, newer := g.done[partition]; !newer {
-			g.done[partition] = offset
+			g.done[partition] = commit
 		}
 	}
 	return err
 }
 
-func (g *generation) note(partition int, offset int64) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.done[partition] = offset
+// send commits in the name of this generation. The library's own way cannot carry
+// metadata.
+func (g *generation) send(done map[int]Commit) error {
+	var commits []kafka.OffsetCommit
+	for partition, c := range done {
+		commits = append(commits, kafka.OffsetCommit{Partition: partition, Offset: c.Offset, Metadata: c.Metadata})
+	}
+	// Not a claim's context: the last commit comes after that has ended.
+	res, err := g.cluster.client.OffsetCommit(context.Background(), &kafka.OffsetCommitRequest{
+		GroupID:      g.gen.GroupID,
+		GenerationID: int(g.gen.ID),
+		MemberID:     g.gen.MemberID,
+		Topics:       map[string][]kafka.OffsetCommit{g.topic: commits},
+	})
+	if err != nil {
+		return err
+	}
+	for _, p := range res.Topics[g.topic] {
+		if p.Error != nil {
+			return fmt.Errorf("partition %d: %w", p.Partition, p.Error)
+		}
+	}
+	return nil
 }
 
-// claim turns an assignment into a Claim, asking for the log's start if nothing
-// was committed yet. It reports false if ctx ended meanwhile.
-func (g *generation) claim(ctx context.Context, a kafka.PartitionAssignment) (orderclose.Claim, bool) {
+func (g *generation) note(partition int, c Commit) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.done[partition] = c
+}
+
+// claim turns an assignment into a Claim: where the former owner left it, or at
+// the log's start if nothing was committed yet. It reports false if ctx ended
+// meanwhile.
+func (g *generation) claim(ctx context.Context, partition int) (orderclose.Claim, bool) {
 	claim := orderclose.Claim{
-		Topic: g.topic, Partition: a.ID, Offset: a.Offset,
-		Done: func(offset int64) { g.note(a.ID, offset) },
+		Topic: g.topic, Partition: partition,
+		Done: func(offset int64, acked string) { g.note(partition, Commit{offset, acked}) },
 	}
-	for claim.Offset < 0 {
-		first, _, err := g.cluster.Bounds(ctx, g.topic, a.ID)
+	for pauses := newBackOff(); ; {
+		commit, err := g.cluster.commitOf(ctx, g.gen.GroupID, g.topic, partition)
+		if err == nil && commit.Offset < 0 {
+			commit.Offset, _, err = g.cluster.Bounds(ctx, g.topic, partition)
+		}
 		if err == nil {
-			claim.Offset = first
-			break
+			claim.Offset, claim.Acked = commit.Offset, commit.Metadata
+			return claim, true
 		}
-		if ctx.Err() != nil {
-			return claim, false
+		if ctx.Err() == nil {
+			g.cluster.opts.Logger.Warn("cannot find where to begin, trying again", "topic", g.topic, "partition", partition, "err", err)
 		}
-		g.cluster.opts.Logger.Warn("cannot find the start of the log, trying again", "err", err)
-		if !sleep(ctx, rejoinBackoff) {
+		if !sleep(ctx, pauses.NextBackOff()) {
 			return claim, false
 		}
 	}
-	return claim, true
 }
 
 // sleep waits for d, or reports false as soon as ctx ends.

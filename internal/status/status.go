@@ -63,7 +63,7 @@ type Partition struct {
 	Committed *int64        `json:"committed"` // null if nothing was
 	LogStart  int64         `json:"log_start"`
 	End       int64         `json:"end"`
-	Waiting   int64         `json:"waiting"` // from the commit to the end
+	Waiting   int64         `json:"waiting"` // from the commit to the end, less what was acked out of order
 	Head      *Head         `json:"head,omitempty"`
 	Overdue   float64       `json:"overdue_seconds"` // how long ago the head was to leave
 	Owner     *kafka.Member `json:"owner,omitempty"`
@@ -148,7 +148,7 @@ func lookAtPartition(ctx context.Context, log Log, place Place, partition int, c
 	}
 	p.Problem = gap(commit, p.LogStart, p.End)
 	first := kafka.FirstWaiting(commit, p.LogStart, p.End)
-	if p.Waiting = p.End - first; p.Waiting == 0 {
+	if p.Waiting = kafka.Waiting(commit, p.LogStart, p.End); p.Waiting == 0 {
 		return p
 	}
 	m, err := log.Peek(ctx, place.Topic, partition, first, p.End)

@@ -1,0 +1,55 @@
+package partition
+
+import (
+	"time"
+
+	"orderclose"
+)
+
+// tellEvery is how often a Committer tells how far a claim has come: as often as
+// it is committed.
+const tellEvery = 200 * time.Millisecond
+
+// Committer tells how far a claim is done: the low watermark, and what is done
+// above it, so that whoever takes over repeats only what was in flight. It
+// belongs to the claim's loop.
+type Committer struct {
+	*Watermark
+	claim orderclose.Claim
+	left  func(runs int) // counts runs that did not fit
+	low   int64          // as it was told
+	done  int            // how many were done, when it was told
+	told  time.Time
+}
+
+// NewCommitter returns a Committer of a claim that goes on where the former owner
+// left it. left counts runs of done records that did not fit beside a commit and
+// may be repeated; it may be nil.
+func NewCommitter(claim orderclose.Claim, left func(runs int)) *Committer {
+	w := NewWatermark(claim.Offset)
+	w.before = DecodeRuns(claim.Offset, claim.Acked)
+	if left == nil {
+		left = func(int) {}
+	}
+	return &Committer{Watermark: w, claim: claim, left: left, low: claim.Offset}
+}
+
+// Tell tells how far the claim is done if there is something new, at most each
+// 200 ms, or at once.
+func (c *Committer) Tell(now time.Time, atOnce bool) {
+	if !c.dirty() || !atOnce && now.Sub(c.told) < tellEvery {
+		return
+	}
+	acked, left := EncodeRuns(c.Low(), c.Runs())
+	c.left(left)
+	c.low, c.done, c.told = c.Low(), c.doneAbove, now
+	c.claim.Done(c.low, acked)
+}
+
+// Wait returns how long until there is something to tell; ok is false if there is
+// nothing.
+func (c *Committer) Wait(now time.Time) (d time.Duration, ok bool) {
+	return max(tellEvery-now.Sub(c.told), 0), c.dirty()
+}
+
+func (c *Committer) dirty() bool { return c.Low() != c.low || c.doneAbove != c.done }
