@@ -64,6 +64,9 @@ type Fetched struct {
 	// Lost is set if the log did not have the offset that was asked for: retention
 	// deleted it, or the topic was made anew. Next is where the log begins.
 	Lost *Range
+	// Anew is set with Lost if the topic was made anew: offsets mean other records
+	// than before.
+	Anew bool
 	// DriftedAppend is how many of the batches were stamped by their producer
 	// rather than by the broker: the topic is not set to LogAppendTime.
 	DriftedAppend int

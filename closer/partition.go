@@ -99,7 +99,7 @@ func (l *loop) finish() {
 // takeIn queues what a fetch brought.
 func (l *loop) takeIn(f orderclose.Fetched) {
 	if f.Lost != nil {
-		l.lost(*f.Lost, f.Next)
+		l.lost(*f.Lost, f.Next, f.Anew)
 	}
 	now := l.o.Now()
 	for _, r := range f.Records {
@@ -128,8 +128,9 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 // their orders, the sweep will find them. A log that was made anew begins below
 // what was read of the old one: what is still here of that has offsets that now
 // mean others, and is left to the sweep too.
-func (l *loop) lost(r orderclose.Range, next int64) {
-	if l.mark.Read(next) {
+func (l *loop) lost(r orderclose.Range, next int64, anew bool) {
+	if anew {
+		l.mark.Reset(next)
 		l.queue, l.parked = nil, nil
 	}
 	l.logger.Error("the log has lost records: the next sweep closes their orders",

@@ -3,6 +3,7 @@ package delayrelay
 import (
 	"context"
 	"log/slog"
+	"math"
 	"time"
 
 	"orderclose"
@@ -25,6 +26,7 @@ type loop struct {
 	ctx      context.Context
 	bucket   orderclose.Bucket
 	smallest bool
+	budget   *budget
 	claim    orderclose.Claim
 	logger   *slog.Logger
 
@@ -34,19 +36,25 @@ type loop struct {
 	window window
 	arena  arena
 	readOn time.Time // when to fetch again
-	full   bool      // the window is at its bound
+	full   bool      // the window was at its bound, and is not yet read on
+	rewind int64     // the first offset that was dropped from the window, or noRewind
 }
 
-func newLoop(ctx context.Context, o *Options, b orderclose.Bucket, claim orderclose.Claim) *loop {
+// noRewind says that nothing was dropped.
+const noRewind = math.MaxInt64
+
+func newLoop(ctx context.Context, r *Relay, b orderclose.Bucket, claim orderclose.Claim) *loop {
+	o := &r.o
 	logger := o.Logger.With("topic", claim.Topic, "partition", claim.Partition)
 	return &loop{
-		Options: o, ctx: ctx, bucket: b, smallest: b == o.Buckets[0], claim: claim, logger: logger,
+		Options: o, ctx: ctx, bucket: b, smallest: b == o.Buckets[0], budget: &r.budget, claim: claim, logger: logger,
 		reader: partition.NewReader(ctx, o.Log, claim, o.Logger),
 		out: partition.NewOut(ctx, partition.OutOptions{
 			Log: o.Log, Claim: claim, Stage: Stage, DeadLetterTopic: o.DeadLetterTopic,
 			DeadLettered: o.Metrics.DeadLettered, Repeated: o.Metrics.Repeated, Logger: logger,
 		}),
-		mark: partition.NewCommitter(claim, o.Metrics.Unrecorded),
+		rewind: noRewind,
+		mark:   partition.NewCommitter(claim, o.Metrics.Unrecorded),
 	}
 }
 
@@ -54,6 +62,8 @@ func newLoop(ctx context.Context, o *Options, b orderclose.Bucket, claim ordercl
 // came, move what is to leave, sleep.
 func (l *loop) run() {
 	l.logger.Debug("serving", "offset", l.claim.Offset)
+	l.budget.loops.Add(1)
+	defer l.budget.loops.Add(-1)
 	defer l.Metrics.Revoked(l.claim.Topic, l.claim.Partition)
 	defer l.finish()
 	timer := time.NewTimer(0)
@@ -95,7 +105,7 @@ func (l *loop) finish() {
 // right after; the rest is copied out of the fetch's buffer.
 func (l *loop) takeIn(f orderclose.Fetched) {
 	if f.Lost != nil {
-		l.lost(*f.Lost, f.Next)
+		l.lost(*f.Lost, f.Next, f.Anew)
 	}
 	if f.DriftedAppend > 0 {
 		l.Metrics.Drifted(l.claim.Topic, f.DriftedAppend)
@@ -128,6 +138,7 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 		l.out.BuryCorrupt(*f.Corrupt)
 	}
 	l.mark.Read(f.Next)
+	l.shed()
 	l.report() // before anything is appended, which may take as long as it likes
 }
 
@@ -135,10 +146,12 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 // next. The database still has their orders, the sweep will find them. A log that
 // was made anew begins below what was read of the old one: what waits from there
 // has offsets that now mean others, and is left to the sweep too.
-func (l *loop) lost(r orderclose.Range, next int64) {
-	if l.mark.Read(next) {
-		l.window = window{}
+func (l *loop) lost(r orderclose.Range, next int64, anew bool) {
+	if anew {
+		l.mark.Reset(next)
+		l.window, l.rewind = window{}, noRewind
 	}
+	l.mark.Lose(next)
 	l.logger.Error("the log has lost records: the next sweep closes their orders",
 		"first", r.First, "last", r.Last, "err", r.Err)
 	l.Metrics.Lost(l.claim.Topic, l.claim.Partition, r.Last-r.First+1)
@@ -225,20 +238,41 @@ func (l *loop) forwarded(records []orderclose.RawRecord, at time.Time) {
 
 // readAhead begins a fetch if it is time to, and none is under way.
 func (l *loop) readAhead() {
-	if l.wantsMore(l.Now()) {
+	if l.out.Full() || l.reader.Busy() {
+		return
+	}
+	if l.rewind != noRewind {
+		// What was dropped is read again when there is room for a good part of it, which
+		// is before it has to leave: what stayed leaves first.
+		if l.window.bytes > l.budget.share()/4 {
+			return
+		}
+		l.reader.Rewind(l.rewind)
+		l.rewind, l.readOn, l.full = noRewind, time.Time{}, false
+	}
+	if !l.Now().Before(l.readOn) {
 		l.reader.Start()
 	}
 }
 
-// wantsMore says whether to fetch now.
-func (l *loop) wantsMore(now time.Time) bool {
-	full := l.window.bytes >= l.WindowBytes
-	if full && !l.full {
-		l.logger.Warn("the look-ahead is at its bound: what lies beyond it may be late", "bytes", l.window.bytes, "records", l.window.len())
-		l.Metrics.WindowFull(l.claim.Topic)
+// shed drops the latest releases from a window that is over its share of the
+// memory, to be read again later.
+func (l *loop) shed() {
+	share := l.budget.share()
+	if l.window.bytes <= share {
+		return
 	}
-	l.full = full
-	return !full && !l.out.Full() && !now.Before(l.readOn)
+	shed := l.window.shed(share / 2)
+	for _, w := range shed {
+		l.mark.Drop(w.record.Offset)
+		l.rewind = min(l.rewind, w.record.Offset)
+	}
+	l.Metrics.WindowDropped(l.claim.Topic, len(shed))
+	if !l.full && len(shed) > 0 {
+		l.full = true
+		l.logger.Warn("the look-ahead is over its share of the memory: the latest are dropped and read again",
+			"share", share, "dropped", len(shed), "kept", l.window.len())
+	}
 }
 
 // sleep returns how long nothing is to be done, unless a fetch brings something.
@@ -250,7 +284,7 @@ func (l *loop) sleep() time.Duration {
 	if head, ok := l.window.head(); ok {
 		d = min(d, time.UnixMilli(head.release).Sub(now))
 	}
-	if !l.reader.Busy() && !l.full && !l.out.Full() {
+	if !l.reader.Busy() && l.rewind == noRewind && !l.out.Full() {
 		d = min(d, l.readOn.Sub(now))
 	}
 	return max(d, 0)

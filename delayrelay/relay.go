@@ -27,8 +27,9 @@ import (
 // Stage is the name of this stage in dead letters.
 const Stage = "relay"
 
-// DefaultWindowBytes bounds the look-ahead of one partition.
-const DefaultWindowBytes = 16 << 20
+// DefaultWindowBytes bounds the look-ahead of a process: a megabyte, which is a
+// fetch, for each partition of twelve and six buckets.
+const DefaultWindowBytes = 72 << 20
 
 // Log is what a Relay needs of Kafka; internal/kafka's Cluster is one.
 type Log interface {
@@ -56,8 +57,9 @@ type Metrics interface {
 	Revoked(topic string, partition int)
 	// Window says how many records, and bytes, of a partition wait in memory.
 	Window(topic string, partition, records, bytes int)
-	// WindowFull counts the times that a look-ahead had to stop at its bound.
-	WindowFull(topic string)
+	// WindowDropped counts records that were dropped from a look-ahead over its bound,
+	// to be read again.
+	WindowDropped(topic string, records int)
 	// Forwarded counts records appended to the close topic, each so late.
 	Forwarded(topic string, lateness []time.Duration)
 	// Early counts records that the broker took before they were due, by its clock.
@@ -88,8 +90,9 @@ type Options struct {
 	// MaxDelay is how far ahead of its append a due time may lie before the record
 	// is given up as nonsense. Default orderclose.DefaultMaxDelay.
 	MaxDelay time.Duration
-	// WindowBytes bounds the look-ahead of each partition, in bytes of memory.
-	// Default DefaultWindowBytes.
+	// WindowBytes bounds the look-ahead of all partitions together, in bytes of
+	// memory. Default DefaultWindowBytes. Beyond it the latest releases are dropped
+	// and read again.
 	WindowBytes int
 	Now         func() time.Time // the clock that decides; default time.Now
 	Logger      *slog.Logger     // default: discard
@@ -98,7 +101,8 @@ type Options struct {
 
 // Relay moves records on. Make it with New.
 type Relay struct {
-	o Options
+	o      Options
+	budget budget
 }
 
 // New returns a Relay, or says what is missing in the options.
@@ -129,7 +133,7 @@ func New(o Options) (*Relay, error) {
 	if o.Metrics == nil {
 		o.Metrics = noMetrics{}
 	}
-	return &Relay{o}, nil
+	return &Relay{o: o, budget: budget{bytes: o.WindowBytes}}, nil
 }
 
 // Run relays until ctx ends. Before it returns, what it had begun to append is
@@ -143,7 +147,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	for i, b := range r.o.Buckets {
 		groups.Go(func() {
 			errs[i] = r.o.Log.Consume(ctx, r.o.Group(b), b.Topic, func(ctx context.Context, claim orderclose.Claim) {
-				newLoop(ctx, &r.o, b, claim).run()
+				newLoop(ctx, r, b, claim).run()
 			})
 			if errs[i] != nil {
 				cancel()
@@ -160,7 +164,7 @@ type noMetrics struct{}
 func (noMetrics) Head(string, int, time.Time)       {}
 func (noMetrics) Revoked(string, int)               {}
 func (noMetrics) Window(string, int, int, int)      {}
-func (noMetrics) WindowFull(string)                 {}
+func (noMetrics) WindowDropped(string, int)         {}
 func (noMetrics) Forwarded(string, []time.Duration) {}
 func (noMetrics) Early(string)                      {}
 func (noMetrics) Hopped(string, string, int)        {}

@@ -70,7 +70,7 @@ func (f *fakeLog) Fetch(ctx context.Context, topic string, _ int, offset int64) 
 		all, begin := f.topics[topic], f.begin[topic]
 		f.mu.Unlock()
 		if end := begin + int64(len(all)); offset > end {
-			return orderclose.Fetched{Next: begin, Lost: &orderclose.Range{First: begin, Last: offset - 1, Err: errors.New("ends early")}}, nil
+			return orderclose.Fetched{Next: begin, Anew: true, Lost: &orderclose.Range{First: begin, Last: offset - 1, Err: errors.New("ends early")}}, nil
 		}
 		if offset < begin {
 			return orderclose.Fetched{Next: begin, Lost: &orderclose.Range{First: offset, Last: begin - 1, Err: errors.New("gone")}}, nil
@@ -281,17 +281,34 @@ func TestRelay_GoesOnWhereTheLogBeginsAfterALoss(t *testing.T) {
 	})
 }
 
-func TestRelay_AFullWindowGoesOnEmitting(t *testing.T) {
+// TestRelay_AFullWindowGoesOnEmittingByRelease: with room for a few records only,
+// each still leaves on time and once, whatever their order.
+func TestRelay_AFullWindowGoesOnEmittingByRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &fakeLog{}
-		for i := range 100 {
-			log.put("delay_10s", record(strconv.Itoa(i), time.Duration(i)*50*time.Millisecond))
+		const records = 300
+		begin, due := time.Now(), map[string]time.Duration{}
+		for i := range records {
+			key := strconv.Itoa(i)
+			due[key] = time.Duration((i*7919)%9000) * time.Millisecond
+			log.put("delay_10s", record(key, due[key]))
 		}
-		defer runRelay(t, log, func(o *Options) { o.WindowBytes = 1 })()
+		defer runRelay(t, log, func(o *Options) { o.WindowBytes = 3000 })()
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
-		if n := len(log.keys("order-close")); n != 100 {
-			t.Errorf("%d of 100 were forwarded", n)
+		seen := map[string]bool{}
+		for _, m := range log.topics["order-close"] {
+			key := string(m.Key)
+			if late := m.Appended.Sub(begin.Add(due[key])); late < 0 || late > 150*time.Millisecond {
+				t.Errorf("record %s left %v late", key, late)
+			}
+			if seen[key] {
+				t.Errorf("record %s left twice", key)
+			}
+			seen[key] = true
+		}
+		if len(seen) != records || log.lastDone() != records {
+			t.Errorf("%d of %d were forwarded, done %d", len(seen), records, log.lastDone())
 		}
 	})
 }

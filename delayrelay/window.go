@@ -85,6 +85,30 @@ func (w *window) takeReleased(now int64, bytes int) []waiting {
 	return out
 }
 
+// shed removes and returns the latest releases until the rest, the ready ones
+// aside, is within so many bytes; the earliest one stays in any case.
+func (w *window) shed(bytes int) []waiting {
+	slices.SortFunc(w.heap, func(a, b waiting) int { // sorted, it is a heap still
+		if a.before(&b) {
+			return -1
+		}
+		return 1
+	})
+	keep := 0
+	for size := 0; keep < len(w.heap); keep++ {
+		if size += w.heap[keep].record.Size(); size > bytes && keep > 0 {
+			break
+		}
+	}
+	shed := slices.Clone(w.heap[keep:])
+	for _, r := range shed {
+		w.bytes -= r.record.Size()
+	}
+	clear(w.heap[keep:]) // let go of their bytes
+	w.heap = w.heap[:keep]
+	return shed
+}
+
 func (w *window) pop() waiting {
 	first, last := w.heap[0], len(w.heap)-1
 	w.bytes -= first.record.Size()

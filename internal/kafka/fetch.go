@@ -79,10 +79,11 @@ func (c *Cluster) outOfRange(ctx context.Context, topic string, partition int, o
 	if first <= offset && offset <= last { // it came back, or never was away: a leader moved
 		return orderclose.Fetched{}, fmt.Errorf("fetch %s/%d at %d: %w, and yet the log goes from %d to %d", topic, partition, offset, kafka.OffsetOutOfRange, first, last)
 	}
-	lost := orderclose.Range{First: offset, Last: first - 1, Err: fmt.Errorf("the log begins at %d", first)}
 	if offset > last {
-		lost = orderclose.Range{First: first, Last: offset - 1, Err: fmt.Errorf("the log ends at %d", last)}
+		lost := orderclose.Range{First: first, Last: offset - 1, Err: fmt.Errorf("the log ends at %d", last)}
+		return orderclose.Fetched{Next: first, Lost: &lost, Anew: true}, nil
 	}
+	lost := orderclose.Range{First: offset, Last: first - 1, Err: fmt.Errorf("the log begins at %d", first)}
 	return orderclose.Fetched{Next: first, Lost: &lost}, nil
 }
 

@@ -21,7 +21,7 @@ type Metrics struct {
 	heads *heads
 
 	window, windowBytes *prometheus.GaugeVec
-	windowFull          *prometheus.CounterVec
+	windowDropped       *prometheus.CounterVec
 	relayLateness       prometheus.Histogram
 	early               prometheus.Counter
 	forwarded           *prometheus.CounterVec
@@ -64,7 +64,7 @@ func NewMetrics(r prometheus.Registerer, now func() time.Time) *Metrics {
 func (m *Metrics) registerRelay(f factory) {
 	m.window = f.gauges("relay_window_records", "Records read ahead and waiting in memory.", "topic", "partition")
 	m.windowBytes = f.gauges("relay_window_bytes", "Memory that they keep.", "topic", "partition")
-	m.windowFull = f.counters("relay_window_full_total", "Times that a look-ahead stopped at its bound.", "topic")
+	m.windowDropped = f.counters("relay_window_dropped_total", "Records dropped from a look-ahead over its bound, to be read again.", "topic")
 	m.relayLateness = f.histogram("relay_lateness_seconds", "How long after its due time a record was in the close topic.", latenessBuckets)
 	m.early = f.counter("relay_early_total", "Records that the broker had in the close topic before they were due. Always 0.")
 	m.forwarded = f.counters("relay_forwarded_total", "Records appended to the close topic.", "topic")
@@ -113,8 +113,10 @@ func (m *Metrics) Window(topic string, partition, records, bytes int) {
 	m.windowBytes.WithLabelValues(topic, p).Set(float64(bytes))
 }
 
-// WindowFull implements delayrelay.Metrics.
-func (m *Metrics) WindowFull(topic string) { m.windowFull.WithLabelValues(topic).Inc() }
+// WindowDropped implements delayrelay.Metrics.
+func (m *Metrics) WindowDropped(topic string, records int) {
+	m.windowDropped.WithLabelValues(topic).Add(float64(records))
+}
 
 // Forwarded implements delayrelay.Metrics.
 func (m *Metrics) Forwarded(topic string, lateness []time.Duration) {

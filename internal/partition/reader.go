@@ -68,6 +68,10 @@ func (r *Reader) Took(f orderclose.Fetched) {
 	r.busy, r.next = false, f.Next
 }
 
+// Rewind makes the next fetch begin at an offset that was read before. None may
+// be under way.
+func (r *Reader) Rewind(offset int64) { r.next = offset }
+
 // Busy reports whether a fetch is under way.
 func (r *Reader) Busy() bool { return r.busy }
 

@@ -15,57 +15,103 @@ type Watermark struct {
 
 type openOffset struct {
 	offset int64
-	done   bool
+	state  state
 }
+
+// state is how far an offset above the watermark has come.
+type state int8
+
+const (
+	pending state = iota // somebody works on it
+	dropped              // nobody does until it is read again
+	done
+)
 
 // NewWatermark returns a Watermark for reading from the offset on.
 func NewWatermark(offset int64) *Watermark { return &Watermark{next: offset} }
 
 // Add notes that the record at offset was read, and reports whether it is to be
-// done: one that a former owner has done is not.
+// done: one that a former owner has done is not, nor one that was read before and
+// not dropped.
 func (w *Watermark) Add(offset int64) (fresh bool) {
+	if offset < w.next {
+		o := w.find(offset)
+		fresh = o != nil && o.state == dropped
+		if fresh {
+			o.state = pending
+		}
+		return fresh
+	}
 	for len(w.before) > 0 && w.before[0].End <= offset {
 		w.before = w.before[1:]
 	}
 	fresh = len(w.before) == 0 || offset < w.before[0].First
 	w.next = offset + 1
-	if !fresh && len(w.open) == 0 {
-		return false
-	}
-	w.open = append(w.open, openOffset{offset, !fresh})
-	if !fresh {
+	switch {
+	case fresh:
+		w.open = append(w.open, openOffset{offset, pending})
+	case len(w.open) > 0:
+		w.open = append(w.open, openOffset{offset, done})
 		w.doneAbove++
 	}
 	return fresh
 }
 
 // Read notes that everything below next was read, also where there was no
-// record. If next is lower than before it reports true: reading began anew there,
-// because the log was made anew. What was open is forgotten, and whatever else is
-// kept of the old log must be, since its offsets now mean other records.
-func (w *Watermark) Read(next int64) (anew bool) {
-	if anew = next < w.next; anew {
-		w.open, w.before, w.doneAbove = nil, nil, 0
+// record.
+func (w *Watermark) Read(next int64) { w.next = max(w.next, next) }
+
+// Reset forgets everything: the log was made anew and is read from next on.
+func (w *Watermark) Reset(next int64) { *w = *NewWatermark(next) }
+
+// Drop notes that nobody works on the record at offset any more: it will be read
+// again.
+func (w *Watermark) Drop(offset int64) {
+	if o := w.find(offset); o != nil && o.state == pending {
+		o.state = dropped
 	}
-	w.next = next
-	return anew
+}
+
+// Lose gives up what was dropped below the offset: the log has lost it.
+func (w *Watermark) Lose(below int64) {
+	for i := range w.open {
+		if o := &w.open[i]; o.offset < below && o.state == dropped {
+			o.state = done
+			w.doneAbove++
+		}
+	}
+	w.advance()
 }
 
 // Done notes that the record at offset is done. An offset that was never added,
 // or is done already, changes nothing.
 func (w *Watermark) Done(offset int64) {
-	i := sort.Search(len(w.open), func(i int) bool { return w.open[i].offset >= offset })
-	if i == len(w.open) || w.open[i].offset != offset || w.open[i].done {
+	o := w.find(offset)
+	if o == nil || o.state == done {
 		return
 	}
-	w.open[i].done = true
+	o.state = done
 	w.doneAbove++
+	w.advance()
+}
+
+// advance lets go of what is done at the watermark.
+func (w *Watermark) advance() {
 	n := 0
-	for n < len(w.open) && w.open[n].done {
+	for n < len(w.open) && w.open[n].state == done {
 		n++
 	}
 	w.open = w.open[n:]
 	w.doneAbove -= n
+}
+
+// find returns the entry of an offset, or nil if it is not open.
+func (w *Watermark) find(offset int64) *openOffset {
+	i := sort.Search(len(w.open), func(i int) bool { return w.open[i].offset >= offset })
+	if i == len(w.open) || w.open[i].offset != offset {
+		return nil
+	}
+	return &w.open[i]
 }
 
 // Low is the low watermark: everything below it is done.
@@ -91,11 +137,11 @@ func (w *Watermark) Runs() []Run {
 	var runs []Run
 	if w.doneAbove > 0 {
 		for i := 0; i < len(w.open); i++ {
-			if !w.open[i].done {
+			if w.open[i].state != done {
 				continue
 			}
 			first := w.open[i].offset
-			for i+1 < len(w.open) && w.open[i+1].done {
+			for i+1 < len(w.open) && w.open[i+1].state == done {
 				i++
 			}
 			runs = append(runs, Run{first, w.open[i].offset + 1})

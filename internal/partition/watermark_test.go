@@ -3,6 +3,7 @@ package partition
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 )
 
@@ -42,10 +43,36 @@ func TestWatermark_ForgetsWhatWasOpenWhenTheLogIsMadeAnew(t *testing.T) {
 	w := NewWatermark(50)
 	w.Add(50)
 	w.Add(51)
-	if !w.Read(0) {
-		t.Error("did not say so")
-	}
+	w.Reset(0)
 	if w.Low() != 0 || w.Open() != 0 {
 		t.Errorf("low %d, %d open; want 0 and 0", w.Low(), w.Open())
+	}
+}
+
+func TestWatermark_WhatWasDroppedIsToBeDoneWhenItIsReadAgain(t *testing.T) {
+	w := NewWatermark(0)
+	for offset := range int64(6) {
+		w.Add(offset)
+	}
+	w.Done(1)
+	w.Done(4)
+	w.Drop(2)
+	w.Drop(3)
+	w.Drop(4) // is done: stays so
+	var again []int64
+	for offset := int64(1); offset < 8; offset++ {
+		if w.Add(offset) {
+			again = append(again, offset)
+		}
+	}
+	if diff := cmp.Diff([]int64{2, 3, 6, 7}, again); diff != "" {
+		t.Errorf("to be done (-want +got):\n%s", diff)
+	}
+	w.Drop(2)
+	w.Drop(3)
+	w.Lose(3)
+	w.Done(0)
+	if w.Low() != 3 {
+		t.Errorf("low is %d, want 3: what is lost holds nothing up, what is dropped does", w.Low())
 	}
 }
