@@ -99,6 +99,9 @@ type Claim struct {
 	Partition int
 	// Offset is where to begin: everything below it was done by a former owner.
 	Offset int64
+	// Fresh is set if nothing was committed: this is the first start, or the topic was
+	// deleted, and its commits with it. Offset is where the log begins.
+	Fresh bool
 	// Acked is what the former owner told beside Offset by Done.
 	Acked string
 	// Done says that everything below the offset is done and need not be read

@@ -26,6 +26,7 @@ func runRelay(ctx context.Context, j job) error {
 		Group:           func(orderclose.Bucket) string { return j.Group },
 		CloseTopic:      j.Target,
 		DeadLetterTopic: j.DeadLetter,
+		ControlTopic:    j.DeadLetter, // a first start tells of itself there
 		Logger:          logger,
 	})
 	if err != nil {

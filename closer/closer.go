@@ -69,8 +69,8 @@ type Metrics interface {
 	Lost(topic string, partition int, records int64)
 }
 
-// Options for a Closer. Log, Store, Buckets, Group, CloseTopic and
-// DeadLetterTopic must be set.
+// Options for a Closer. Log, Store, Buckets, Group, CloseTopic,
+// DeadLetterTopic and ControlTopic must be set.
 type Options struct {
 	Log             Log
 	Store           Store
@@ -78,6 +78,7 @@ type Options struct {
 	Group           string
 	CloseTopic      string
 	DeadLetterTopic string
+	ControlTopic    string           // where losses are told
 	Batch           int              // orders per transaction at most; default DefaultBatch
 	Workers         int              // transactions at once; default DefaultWorkers
 	Now             func() time.Time // measures how long a record has been here; default time.Now
@@ -94,8 +95,8 @@ type Closer struct {
 // New returns a Closer, or says what is missing in the options.
 func New(o Options) (*Closer, error) {
 	switch {
-	case o.Log == nil, o.Store == nil, o.Group == "", o.CloseTopic == "", o.DeadLetterTopic == "":
-		return nil, errors.New("closer: Options need Log, Store, Group, CloseTopic and DeadLetterTopic")
+	case o.Log == nil, o.Store == nil, o.Group == "", o.CloseTopic == "", o.DeadLetterTopic == "", o.ControlTopic == "":
+		return nil, errors.New("closer: Options need Log, Store, Group, CloseTopic, DeadLetterTopic and ControlTopic")
 	case len(o.Buckets) == 0:
 		return nil, errors.New("closer: Options need at least one bucket")
 	case o.Batch < 0, o.Workers < 0:

@@ -135,7 +135,7 @@ func (s *fakeStore) ids() []string {
 func runCloser(t *testing.T, log *fakeLog, store *fakeStore, batch int) (stop func()) {
 	t.Helper()
 	c, err := New(Options{
-		Log: log, Store: store, Group: "g", CloseTopic: "order-close", DeadLetterTopic: "dead", Batch: batch,
+		Log: log, Store: store, Group: "g", CloseTopic: "order-close", DeadLetterTopic: "dead", ControlTopic: "control", Batch: batch,
 		Buckets: orderclose.Buckets{{Topic: "delay_10s", Length: 10 * time.Second}, {Topic: "delay_1m", Length: time.Minute}},
 	})
 	if err != nil {

@@ -41,7 +41,7 @@ func newLoop(ctx context.Context, c *Closer, claim orderclose.Claim) *loop {
 		Closer: c, ctx: ctx, claim: claim, logger: logger,
 		reader: partition.NewReader(ctx, c.o.Log, claim, c.o.Logger),
 		out: partition.NewOut(ctx, partition.OutOptions{
-			Log: c.o.Log, Claim: claim, Stage: Stage, DeadLetterTopic: c.o.DeadLetterTopic,
+			Log: c.o.Log, Claim: claim, Stage: Stage, DeadLetterTopic: c.o.DeadLetterTopic, ControlTopic: c.o.ControlTopic,
 			DeadLettered: c.o.Metrics.DeadLettered, Repeated: c.o.Metrics.Repeated, Logger: logger,
 		}),
 		mark: partition.NewCommitter(claim, nil),
@@ -53,6 +53,7 @@ func newLoop(ctx context.Context, c *Closer, claim orderclose.Claim) *loop {
 // one batch.
 func (l *loop) run() {
 	l.logger.Debug("serving", "offset", l.claim.Offset)
+	l.begin()
 	defer l.finish()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -96,6 +97,18 @@ func (l *loop) finish() {
 	l.mark.Tell(time.Now(), true)
 }
 
+// begin tells of a claim of which nothing was committed: what was in the topic
+// before, if anything, nobody can say.
+func (l *loop) begin() {
+	if !l.claim.Fresh {
+		return
+	}
+	r := orderclose.Range{First: 0, Last: l.claim.Offset - 1}
+	if l.out.TellLost(r, "nothing was committed: this is the first start, or the topic was deleted") {
+		l.mark.TellNow(time.Now())
+	}
+}
+
 // takeIn queues what a fetch brought.
 func (l *loop) takeIn(f orderclose.Fetched) {
 	if f.Lost != nil {
@@ -133,9 +146,13 @@ func (l *loop) lost(r orderclose.Range, next int64, anew bool) {
 		l.mark.Reset(next)
 		l.queue, l.parked = nil, nil
 	}
+	l.mark.Read(next)
 	l.logger.Error("the log has lost records: the next sweep closes their orders",
 		"first", r.First, "last", r.Last, "err", r.Err)
 	l.o.Metrics.Lost(l.claim.Topic, l.claim.Partition, r.Last-r.First+1)
+	if l.out.TellLost(r, r.Err.Error()) {
+		l.mark.TellNow(time.Now())
+	}
 }
 
 // nextBatch removes and returns what can be tried now: parked entries whose time

@@ -79,14 +79,15 @@ type Metrics interface {
 	Drifted(topic string, batches int)
 }
 
-// Options for a Relay. Log, Buckets, Group, CloseTopic and DeadLetterTopic must
-// be set.
+// Options for a Relay. Log, Buckets, Group, CloseTopic, DeadLetterTopic
+// and ControlTopic must be set.
 type Options struct {
 	Log             Log
 	Buckets         orderclose.Buckets // all of them: hops go from any to any
 	Group           func(orderclose.Bucket) string
 	CloseTopic      string
 	DeadLetterTopic string
+	ControlTopic    string // where losses are told
 	// MaxDelay is how far ahead of its append a due time may lie before the record
 	// is given up as nonsense. Default orderclose.DefaultMaxDelay.
 	MaxDelay time.Duration
@@ -108,8 +109,8 @@ type Relay struct {
 // New returns a Relay, or says what is missing in the options.
 func New(o Options) (*Relay, error) {
 	switch {
-	case o.Log == nil, o.Group == nil, o.CloseTopic == "", o.DeadLetterTopic == "":
-		return nil, errors.New("delayrelay: Options need Log, Group, CloseTopic and DeadLetterTopic")
+	case o.Log == nil, o.Group == nil, o.CloseTopic == "", o.DeadLetterTopic == "", o.ControlTopic == "":
+		return nil, errors.New("delayrelay: Options need Log, Group, CloseTopic, DeadLetterTopic and ControlTopic")
 	case len(o.Buckets) == 0:
 		return nil, errors.New("delayrelay: Options need at least one bucket")
 	}

@@ -141,7 +141,7 @@ func record(key string, delay time.Duration) orderclose.Message {
 func runRelay(t *testing.T, log *fakeLog, change func(*Options)) (stop func()) {
 	t.Helper()
 	o := Options{
-		Log: log, Buckets: testBuckets, CloseTopic: "order-close", DeadLetterTopic: "dead",
+		Log: log, Buckets: testBuckets, CloseTopic: "order-close", DeadLetterTopic: "dead", ControlTopic: "control",
 		Group: func(b orderclose.Bucket) string { return b.Topic },
 	}
 	if change != nil {
@@ -317,7 +317,7 @@ func TestNew_SaysWhatIsMissing(t *testing.T) {
 	if _, err := New(Options{}); err == nil {
 		t.Error("accepted nothing")
 	}
-	o := Options{Log: &fakeLog{}, Group: func(orderclose.Bucket) string { return "g" }, CloseTopic: "c", DeadLetterTopic: "d",
+	o := Options{Log: &fakeLog{}, Group: func(orderclose.Bucket) string { return "g" }, CloseTopic: "c", DeadLetterTopic: "d", ControlTopic: "c2",
 		Buckets: orderclose.Buckets{testBuckets[1], testBuckets[0]}}
 	if _, err := New(o); err == nil {
 		t.Error("accepted buckets out of order")

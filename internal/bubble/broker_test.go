@@ -2,13 +2,17 @@ package bubble
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"orderclose"
 	"orderclose/internal/app"
+	"orderclose/internal/kafka"
 )
 
 func TestBubble_ADeletedTopicMakesNobodySpin(t *testing.T) {
@@ -144,4 +148,130 @@ func TestBubble_ATakeOverRepeatsNothing(t *testing.T) {
 			t.Errorf("%d records in the close topic of 200 orders", forwarded)
 		}
 	})
+}
+
+// losses reads what the control topic says was lost.
+func (r *rig) losses(ctx context.Context) (all []orderclose.Lost) {
+	r.t.Helper()
+	_, end, err := r.kafka.Bounds(ctx, r.cfg.Topics.Control, 0)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	err = r.kafka.ReadSpan(ctx, r.cfg.Topics.Control, kafka.Span{End: end}, func(records []orderclose.RawRecord) error {
+		for _, record := range records {
+			m, err := record.Message()
+			if err != nil {
+				return err
+			}
+			if string(m.Key) == orderclose.KeyLost {
+				var l orderclose.Lost
+				if err := json.Unmarshal(m.Value, &l); err != nil {
+					return err
+				}
+				all = append(all, l)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return all
+}
+
+// TestBubble_EveryKindOfLossIsToldAndTheSweepMendsIt: retention deletes a window
+// that a stopped relay had not read, a topic is made anew below its commits, and
+// one is deleted with its commits.
+func TestBubble_EveryKindOfLossIsToldAndTheSweepMendsIt(t *testing.T) {
+	cfg := testConfig()
+	cfg.Partitions = 1
+	lose := func(t *testing.T, how func(ctx context.Context, r *rig, topic string)) {
+		inBubble(t, cfg, func(ctx context.Context, r *rig) {
+			r.startAll()
+			time.Sleep(10 * time.Second)
+			first := len(r.losses(ctx)) // the first start: nothing was committed
+			if first != len(cfg.Buckets)+1 {
+				t.Errorf("%d losses told at the first start, want one for each of %d partitions", first, len(cfg.Buckets)+1)
+			}
+			for i := range 5 {
+				r.order(fmt.Sprint("before", i), "virtual", true)
+			}
+			time.Sleep(6 * time.Minute)
+			r.stop(app.Relay)
+			r.disturbed = true
+			topic := cfg.Buckets[2].Topic
+			for i := range 3 {
+				r.order(fmt.Sprint("lost", i), "virtual", true)
+			}
+			how(ctx, r, topic)
+			r.start(app.Relay)
+			time.Sleep(10 * time.Second)
+			told := r.losses(ctx)[first:]
+			if len(told) != 1 || told[0].Topic != topic {
+				t.Errorf("told %+v, want one loss of %s", told, topic)
+			}
+			r.order("after", "virtual", true)
+			time.Sleep(2*time.Hour + 5*time.Minute)
+			if v := r.check(time.Now()); v.ByPath["pipeline"] < 6 || v.ByPath["sweep"] > 3 {
+				t.Errorf("closed %v, want the lost ones by the sweep", v.ByPath)
+			}
+		})
+	}
+	t.Run("retention", func(t *testing.T) {
+		lose(t, func(ctx context.Context, r *rig, topic string) {
+			if err := r.world.Broker.DeleteRecords(topic, 0, 8); err != nil {
+				t.Fatal(err)
+			}
+		})
+	})
+	t.Run("made anew", func(t *testing.T) {
+		lose(t, func(ctx context.Context, r *rig, topic string) {
+			group := cfg.RelayGroup(cfg.Buckets[2])
+			commits, err := r.kafka.Commits(ctx, group, topic, 1)
+			if err != nil || commits[0].Offset != 5 {
+				t.Fatal(commits, err)
+			}
+			remake(ctx, r, topic)
+			r.commit(ctx, group, topic, 5)
+		})
+	})
+	t.Run("deleted with its commits", func(t *testing.T) {
+		lose(t, func(ctx context.Context, r *rig, topic string) { remake(ctx, r, topic) })
+	})
+}
+
+// remake deletes a topic and makes it again.
+func remake(ctx context.Context, r *rig, topic string) {
+	r.t.Helper()
+	if err := r.kafka.DeleteTopics(ctx, topic); err != nil {
+		r.t.Fatal(err)
+	}
+	time.Sleep(5 * time.Second)
+	if err := r.kafka.DeleteGroups(ctx, r.cfg.RelayGroup(r.cfg.Buckets[2])); err != nil { // as a real broker does
+		r.t.Fatal(err)
+	}
+	if _, _, err := r.kafka.Apply(ctx, app.TopicSpecs(r.cfg)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// commit commits an offset for a group that has no members.
+func (r *rig) commit(ctx context.Context, group, topic string, offset int64) {
+	r.t.Helper()
+	req := kmsg.NewPtrOffsetCommitRequest()
+	req.Group, req.Generation = group, -1
+	rt := kmsg.NewOffsetCommitRequestTopic()
+	rt.Topic = topic
+	rp := kmsg.NewOffsetCommitRequestTopicPartition()
+	rp.Offset = offset
+	rt.Partitions = append(rt.Partitions, rp)
+	req.Topics = append(req.Topics, rt)
+	client, err := kgo.NewClient(kgo.SeedBrokers(r.world.Brokers()...), kgo.Dialer(r.world.Dial))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := req.RequestWith(ctx, client); err != nil {
+		r.t.Fatal(err)
+	}
 }

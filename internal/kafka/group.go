@@ -206,7 +206,8 @@ func (g *generation) claim(ctx context.Context, partition int) (orderclose.Claim
 	}
 	for pauses := newBackOff(); ; {
 		commit, err := g.cluster.commitOf(ctx, g.gen.GroupID, g.topic, partition)
-		if err == nil && commit.Offset < 0 {
+		claim.Fresh = commit.Offset < 0
+		if err == nil && claim.Fresh {
 			commit.Offset, _, err = g.cluster.Bounds(ctx, g.topic, partition)
 		}
 		if err == nil {

@@ -52,4 +52,11 @@ func (c *Committer) Wait(now time.Time) (d time.Duration, ok bool) {
 	return max(tellEvery-now.Sub(c.told), 0), c.dirty()
 }
 
+// TellNow tells how far the claim is done whether that is new or not: a position
+// that was found rather than reached.
+func (c *Committer) TellNow(now time.Time) {
+	c.low = -1
+	c.Tell(now, true)
+}
+
 func (c *Committer) dirty() bool { return c.Low() != c.low || c.doneAbove != c.done }

@@ -24,6 +24,7 @@ type OutOptions struct {
 	Claim           orderclose.Claim
 	Stage           string // for dead letters
 	DeadLetterTopic string
+	ControlTopic    string
 	DeadLettered    func(stage, cause string) // counts one
 	Repeated        func(records int)         // counts records that may have been written twice
 	Logger          *slog.Logger
@@ -65,6 +66,14 @@ func (o *Out) Append(topic string, records []orderclose.RawRecord, acked func(re
 		}
 	}
 	return ok
+}
+
+// TellLost tells the control topic that records are gone. It reports false if the
+// claim ended first; nobody has been told then, and nothing may be committed.
+func (o *Out) TellLost(r orderclose.Range, reason string) bool {
+	lost := orderclose.Lost{Topic: o.o.Claim.Topic, Partition: o.o.Claim.Partition, First: r.First, Last: r.Last, Reason: reason}
+	m := lost.Encode()
+	return o.appendTo(o.o.ControlTopic, 0, []orderclose.RawRecord{m.Raw()}, func([]orderclose.RawRecord, time.Time) {})
 }
 
 // appendTo writes one request. Records that the broker refuses together are tried
