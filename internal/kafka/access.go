@@ -39,22 +39,20 @@ func (a access) String() string {
 	return strings.TrimRight(fmt.Sprintf("%s on %s %s", a.operation, a.resource, a.name), " ")
 }
 
-// includedIn says which operations include one that is often not granted by
-// itself.
-var includedIn = map[string]string{
-	"Describe":        ", which Read, Write, Alter and Delete include",
-	"DescribeConfigs": ", which AlterConfigs includes",
-}
-
 // denied explains that the cluster refuses an access to who.
 func denied(who string, a access, err error) *AccessError {
-	included := includedIn[a.operation]
-	if a.resource == "Group" && included != "" {
-		included = ", which Read and Delete include"
+	do := "grant it"
+	switch {
+	case a.operation == "DescribeConfigs":
+		do += " (AlterConfigs includes it)"
+	case a.operation == "Describe" && a.resource == "Topic":
+		do += " (Read, Write, Alter and Delete include it)"
+	case a.operation == "Describe" && a.resource == "Group":
+		do += " (Read and Delete include it)"
 	}
 	return &AccessError{
 		What: fmt.Sprintf("%s lacks the ACL %v", who, a),
-		Do:   fmt.Sprintf("grant it%s (docs/security.md lists what each part needs)", included),
+		Do:   do + "; docs/security.md lists what each part needs",
 		Err:  err,
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 
-	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 	metadataAPI "github.com/segmentio/kafka-go/protocol/metadata"
 )
@@ -31,8 +30,15 @@ func (l *lookup) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
 		return nil, err
 	}
 	_, res, err := protocol.ReadResponse(rw, protocol.Metadata, l.version)
-	return res, err
+	if err != nil {
+		return nil, err
+	}
+	return &lookedUp{res.(*metadataAPI.Response)}, nil
 }
+
+// lookedUp is the answer, of a type of its own: one of the library's it would
+// take for the answer to a request of its own.
+type lookedUp struct{ *metadataAPI.Response }
 
 // hidden returns an AccessError if one of the topics is not to be seen by us,
 // and nil if they are or do not exist, or if it cannot tell.
@@ -42,14 +48,9 @@ func (t *transport) hidden(ctx context.Context, addr net.Addr, topics ...string)
 	if err != nil {
 		return nil
 	}
-	answer, _ := res.(*metadataAPI.Response)
-	if answer == nil {
-		return nil
+	var refused refusals
+	for _, topic := range res.(*lookedUp).Topics {
+		refused.see(topic.ErrorCode, topic.Name)
 	}
-	for _, topic := range answer.Topics {
-		if err := t.refused(protocol.Metadata, kafka.Error(topic.ErrorCode), topic.Name); err != nil {
-			return err
-		}
-	}
-	return nil
+	return refused.explain(protocol.Metadata, t.security.who)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/segmentio/kafka-go"
@@ -48,31 +50,45 @@ func (t *transport) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Requ
 	if !t.reached.Load() {
 		t.reached.Store(true)
 	}
-	refused := func(code int16, name string) error { return t.refused(req.ApiKey(), kafka.Error(code), name) }
-	if err := eachCode(req, res, refused); err != nil {
+	var refused refusals
+	codes(req, res, refused.see)
+	if err := refused.explain(req.ApiKey(), t.security.who); err != nil {
 		return nil, err
 	}
 	return res, nil
 }
 
-// refused returns an error if the code is a lack of access to the named resource.
-func (t *transport) refused(request protocol.ApiKey, code kafka.Error, name string) error {
-	if a, ok := needed(request, code); ok {
-		a.name = name
-		return denied(t.security.who(), a, code)
-	}
-	return nil
+// refusals are the resources that an answer refuses access to.
+type refusals struct {
+	code  kafka.Error
+	names []string
 }
 
-// eachCode calls check with every error code of an answer and the name of the
-// resource it is about, until that returns an error, and returns it.
-func eachCode(req kafka.Request, res kafka.Response, check func(code int16, name string) error) error {
-	var all []error // few, and nil but for a refusal
-	see := func(code int16, name string) {
-		if code != 0 {
-			all = append(all, check(code, name))
+// see takes an error code and the name of the resource that it is about.
+func (r *refusals) see(code int16, name string) {
+	switch c := kafka.Error(code); c {
+	case kafka.TopicAuthorizationFailed, kafka.GroupAuthorizationFailed, kafka.ClusterAuthorizationFailed:
+		r.code = c
+		if !slices.Contains(r.names, name) {
+			r.names = append(r.names, name)
 		}
 	}
+}
+
+// explain returns the AccessError, nil if nothing was refused.
+func (r *refusals) explain(request protocol.ApiKey, who func() string) error {
+	a, ok := needed(request, r.code)
+	if !ok {
+		return nil
+	}
+	slices.Sort(r.names)
+	a.name = strings.Join(r.names, ", ")
+	return denied(who(), a, r.code)
+}
+
+// codes calls see with every error code of an answer and the name of the
+// resource that it is about.
+func codes(req kafka.Request, res kafka.Response, see func(code int16, name string)) {
 	switch r := res.(type) {
 	case *produce.Response:
 		for i := range r.Topics {
@@ -102,13 +118,12 @@ func eachCode(req kafka.Request, res kafka.Response, check func(code int16, name
 			}
 		}
 	default:
-		seeAdmin(req, res, see)
+		adminCodes(req, res, see)
 	}
-	return errors.Join(all...)
 }
 
-// seeAdmin is eachCode for the requests of operators.
-func seeAdmin(req kafka.Request, res kafka.Response, see func(code int16, name string)) {
+// adminCodes is codes for the requests of operators.
+func adminCodes(req kafka.Request, res kafka.Response, see func(code int16, name string)) {
 	switch r := res.(type) {
 	case *initproducerid.Response:
 		see(r.ErrorCode, "")
