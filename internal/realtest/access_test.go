@@ -1,0 +1,72 @@
+package realtest
+
+import (
+	"bufio"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	kafkago "github.com/segmentio/kafka-go"
+)
+
+// row is a row of the access table in docs/security.md.
+type row struct {
+	part, resource, name, operation string // name without the prefix, perhaps with a * behind
+}
+
+var rowPattern = regexp.MustCompile("^\\| (\\w+) \\| (Topic|Group) \\| `([^`]+)` \\| (\\w+) \\|")
+
+// accessTable reads the table from the document, so that what is tested is what
+// is written.
+func accessTable(t *testing.T) (parts []string, rows map[string][]row) {
+	t.Helper()
+	f, err := os.Open("../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	rows = map[string][]row{}
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		m := rowPattern.FindStringSubmatch(lines.Text())
+		if m == nil {
+			continue
+		}
+		if rows[m[1]] == nil {
+			parts = append(parts, m[1])
+		}
+		rows[m[1]] = append(rows[m[1]], row{m[1], m[2], m[3], m[4]})
+	}
+	if len(parts) < 5 {
+		t.Fatalf("the table in docs/security.md names the parts %v only", parts)
+	}
+	return parts, rows
+}
+
+func (r row) String() string { return r.operation + " on " + r.resource + " " + r.name }
+
+// acl grants the row to a user, for names behind the prefix.
+func (r row) acl(t *testing.T, user, prefix string) kafkago.ACLEntry {
+	t.Helper()
+	e := kafkago.ACLEntry{
+		ResourceName: prefix + r.name, ResourcePatternType: kafkago.PatternTypeLiteral,
+		Principal: "User:" + user, Host: "*", PermissionType: kafkago.ACLPermissionTypeAllow,
+	}
+	if name, ok := strings.CutSuffix(e.ResourceName, "*"); ok {
+		e.ResourceName, e.ResourcePatternType = name, kafkago.PatternTypePrefixed
+	}
+	if err := e.ResourceType.UnmarshalText([]byte(r.resource)); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Operation.UnmarshalText([]byte(r.operation)); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// refusal matches the error that names the row as what is missing. Somebody with
+// no access to a topic at all cannot even see it; the error then names Describe.
+func (r row) refusal(user, prefix string) *regexp.Regexp {
+	name := regexp.QuoteMeta(prefix + strings.TrimSuffix(r.name, "*"))
+	return regexp.MustCompile(`user \\*"` + user + `\\*" lacks the ACL (` + r.operation + `|Describe) on ` + r.resource + ` [^;]*` + name)
+}
