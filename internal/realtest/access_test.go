@@ -2,6 +2,7 @@ package realtest
 
 import (
 	"bufio"
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
@@ -64,9 +65,17 @@ func (r row) acl(t *testing.T, user, prefix string) kafkago.ACLEntry {
 	return e
 }
 
-// refusal matches the error that names the row as what is missing. Somebody with
-// no access to a topic at all cannot even see it; the error then names Describe.
+// refusal matches the error that names the row as what is missing, or what the
+// row includes and is needed first: somebody with no access to a topic at all
+// cannot even see it, and settings are looked at before they are changed.
 func (r row) refusal(user, prefix string) *regexp.Regexp {
-	name := regexp.QuoteMeta(prefix + strings.TrimSuffix(r.name, "*"))
-	return regexp.MustCompile(`user \\*"` + user + `\\*" lacks the ACL (` + r.operation + `|Describe) on ` + r.resource + ` [^;]*` + name)
+	name, prefixed := strings.CutSuffix(regexp.QuoteMeta(prefix)+r.name, "*")
+	if !prefixed {
+		name += "[,;]"
+	}
+	first := "Describe"
+	if r.operation == "AlterConfigs" {
+		first = "DescribeConfigs"
+	}
+	return regexp.MustCompile(fmt.Sprintf(`user \\?"%s\\?" lacks the ACL (%s|%s) on %s [^;]*%s`, user, r.operation, first, r.resource, name))
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -301,11 +300,7 @@ func (r *rig) check() *checker.Verdict {
 	for _, b := range r.cfg.Buckets {
 		delays[b.Topic] = r.cfg.RelayGroup(b)
 	}
-	evidence := checker.Servers{DB: r.store.DB(), Brokers: r.servers.Brokers}
-	if r.servers.Kafka.TLS != nil {
-		evidence.Dial = (&tls.Dialer{Config: r.servers.Kafka.TLS}).DialContext
-	}
-	v, err := checker.Check(r.t.Context(), evidence, checker.Expect{
+	v, err := checker.Check(r.t.Context(), checker.Servers{DB: r.store.DB(), Brokers: r.servers.Brokers, TLS: r.servers.Kafka.TLS}, checker.Expect{
 		Stock: r.shop.StartStock(), Paid: r.shop.Paid(), OpenAfter: time.Now().Add(24 * time.Hour),
 		Delays: delays, CloseTopic: r.cfg.Topics.Close, DeadLetterTopic: r.cfg.Topics.DeadLetter,
 	})
