@@ -63,6 +63,7 @@ func New(o Options) (*Cluster, error) {
 	if warning := o.Security.warning(); warning != "" {
 		o.Logger.Warn(warning, "user", o.Security.SASL.User)
 	}
+	o.Security = o.Security.withoutPassword() // which the mechanism alone has from here on
 	t := &transport{security: o.Security, Transport: &kafka.Transport{
 		Dial:        o.Dial,
 		DialTimeout: requestTimeout,

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -88,6 +89,12 @@ func (s Security) String() string {
 // Format is String whatever the verb.
 func (s Security) Format(f fmt.State, _ rune) { io.WriteString(f, s.String()) }
 
+// LogValue is String, for slog.
+func (s Security) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// MarshalJSON is String too.
+func (s Security) MarshalJSON() ([]byte, error) { return json.Marshal(s.String()) }
+
 // who is how errors name us: by what the broker can know of us.
 func (s Security) who() string {
 	if s.SASL != nil {
@@ -127,8 +134,8 @@ func (s Security) mechanism() (sasl.Mechanism, error) {
 	algorithm := scram.SHA512
 	switch s.SASL.Mechanism {
 	case Plain:
-		// A pointer: what prints the transport prints an address.
-		return &plain.Mechanism{Username: s.SASL.User, Password: s.SASL.Password}, nil
+		m := plain.Mechanism{Username: s.SASL.User, Password: s.SASL.Password}
+		return &opaque{m.Name(), m.Start}, nil
 	case ScramSHA256:
 		algorithm = scram.SHA256
 	}
@@ -137,6 +144,27 @@ func (s Security) mechanism() (sasl.Mechanism, error) {
 		return nil, errors.New("user or password have characters that SASL does not allow (RFC 4013)")
 	}
 	return m, nil
+}
+
+// opaque is a mechanism of which printing shows no password, whatever is printed
+// that holds it.
+type opaque struct {
+	name  string
+	start func(ctx context.Context) (sasl.StateMachine, []byte, error)
+}
+
+// Name is the mechanism's.
+func (h *opaque) Name() string { return h.name }
+
+// Start begins a conversation.
+func (h *opaque) Start(ctx context.Context) (sasl.StateMachine, []byte, error) { return h.start(ctx) }
+
+// withoutPassword is the security as errors and logs need it.
+func (s Security) withoutPassword() Security {
+	if s.SASL != nil {
+		s.SASL = &SASL{Mechanism: s.SASL.Mechanism, User: s.SASL.User}
+	}
+	return s
 }
 
 // warning says what a reader of the log should know about the security, if
