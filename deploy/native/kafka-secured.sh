@@ -103,9 +103,10 @@ start() {
   "$here/kafka.sh" start "$dir" "$port" "${all[@]}" "$@"
 }
 
-case ${1:-} in
-start) if (($# < 4)); then die "usage: kafka-secured.sh start DIR PORT MTLS_PORT [key=value ...]"; fi && start "${@:2}" ;;
-cert) if (($# != 3)); then die "usage: kafka-secured.sh cert DIR NAME"; fi && certify "$2/tls" "$3" ;;
-stop) "$here/kafka.sh" stop "$2" ;;
-*) die "usage: kafka-secured.sh start DIR PORT MTLS_PORT [key=value ...] | cert DIR NAME | stop DIR" ;;
+case ${1:-}:$# in
+start:[0-3]) ;;
+start:*) start "${@:2}"; exit ;;
+cert:3) certify "$2/tls" "$3"; exit ;;
+stop:2) "$here/kafka.sh" stop "$2"; exit ;;
 esac
+die "usage: kafka-secured.sh start DIR PORT MTLS_PORT [key=value ...] | cert DIR NAME | stop DIR"
