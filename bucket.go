@@ -63,6 +63,29 @@ func (bs Buckets) Walk(delay time.Duration) []Bucket {
 	return walk
 }
 
+// MostHops returns the greatest number of buckets that any delay up to the given
+// one passes through, if nothing is late: the length of the longest Walk.
+func (bs Buckets) MostHops(longest time.Duration) int {
+	if longest <= 0 {
+		return 0
+	}
+	last := len(bs) - 1
+	b := bs[last]
+	if last == 0 { // the smallest takes whatever is left
+		return int((longest + b.Length - 1) / b.Length)
+	}
+	// Delays below this go to the buckets before b. From it on b is taken again and
+	// again until what remains is below; the most often, remaining at most what the
+	// longest leaves, or once less often, remaining anything below.
+	from := b.Length - b.Tolerance()
+	most := bs[:last].MostHops(min(longest, from-1))
+	if longest >= from {
+		times := (longest-from)/b.Length + 1
+		most = max(most+int(times)-1, int(times)+bs[:last].MostHops(longest-times*b.Length))
+	}
+	return most
+}
+
 // ShortDuration writes d as people write delays: 5m rather than 5m0s. It is the
 // form that topic names carry.
 func ShortDuration(d time.Duration) string {

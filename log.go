@@ -1,12 +1,13 @@
 package orderclose
 
 import (
+	"context"
 	"errors"
 	"time"
 )
 
-// Message is one record of a Kafka partition, with its bytes copied out of the
-// network buffers, so that it may be kept for as long as it has to wait.
+// Message is one record of a Kafka partition, decoded, with its bytes copied out
+// of the network buffers, so that it may be kept.
 type Message struct {
 	Topic     string
 	Partition int
@@ -24,16 +25,16 @@ type Message struct {
 // encoded anew may be larger than its source was.
 const MaxAppendBytes = 900_000
 
-// Fitting returns how many of the first messages make one append: as many as
-// stay within MaxAppendBytes, and at least one if there is any.
-func Fitting(messages []Message) int {
+// Fitting returns how many of the first records make one append: as many as stay
+// within MaxAppendBytes, and at least one if there is any.
+func Fitting[R interface{ Size() int }](records []R) int {
 	size := 0
-	for i := range messages {
-		if size += messages[i].Size(); size > MaxAppendBytes && i > 0 {
+	for i := range records {
+		if size += records[i].Size(); size > MaxAppendBytes && i > 0 {
 			return i
 		}
 	}
-	return len(messages)
+	return len(records)
 }
 
 // Header is one header of a record.
@@ -43,7 +44,7 @@ type Header struct {
 }
 
 // Size is roughly what the message keeps in memory, in bytes.
-func (m *Message) Size() int {
+func (m Message) Size() int {
 	n := 160 + len(m.Key) + len(m.Value) // 160: the struct and its slices' headers
 	for _, h := range m.Headers {
 		n += 40 + len(h.Key) + len(h.Value)
@@ -53,12 +54,12 @@ func (m *Message) Size() int {
 
 // Fetched is what one fetch of a partition brought.
 type Fetched struct {
-	Messages []Message
+	Records []RawRecord // their bodies share one buffer; copy what is to be kept
 	// Next is the offset to fetch from the next time. It moves on even if there is
-	// no message, past markers and compacted offsets.
+	// no record, past markers and compacted offsets.
 	Next int64
 	// Corrupt is set if the broker sent records that nobody can read. They follow
-	// the messages, and Next follows them.
+	// the others, and Next follows them.
 	Corrupt *Range
 	// Lost is set if the log did not have the offset that was asked for: retention
 	// deleted it, or the topic was made anew. Next is where the log begins.
@@ -80,6 +81,13 @@ type Range struct {
 	First, Last int64
 	Err         error
 }
+
+// AppendFunc appends records to one partition in one batch and waits until all
+// in-sync replicas have them. It tries until that is so, and returns the broker's
+// append time, or zero if it is not known. It fails with a definite no, which is
+// ErrTooLarge or ErrRefused, or when ctx ends, which leaves open whether the
+// records were written.
+type AppendFunc func(ctx context.Context, topic string, partition int, records []RawRecord) (time.Time, error)
 
 // Claim is a partition that this process may read until the context that came
 // with it ends.

@@ -15,6 +15,7 @@ const (
 	NotDue         Verdict = "not_due"         // its due time, by the database, still lies ahead
 	PaymentPending Verdict = "payment_pending" // the payment provider cannot say yet
 	NotFound       Verdict = "not_found"       // the database has no such order
+	Contended      Verdict = "contended"       // somebody else holds its row, or its stock's, for long; try again
 	Failed         Verdict = "failed"          // this order cannot be closed; Outcome.Err says why
 )
 
@@ -39,7 +40,7 @@ type Outcome struct {
 	Verdict Verdict
 	Due     time.Time // the order's due time in the database; zero if NotFound
 	At      time.Time // the database's clock when it decided
-	Err     error     // the cause, when the verdict is Failed
+	Err     error     // the cause, when the verdict is Failed or Contended
 }
 
 // Remaining is how long the order still had, by the database's clock. Negative:
@@ -50,3 +51,8 @@ func (o Outcome) Remaining() time.Duration { return o.Due.Sub(o.At) }
 // the closing), not an order's: it cannot be reached, is read-only, full or
 // overloaded. No order is to blame; try the same again later.
 var ErrUnavailable = errors.New("the store is unavailable")
+
+// ErrContended marks a failure of a batch in which some order's row, or its
+// stock's, was held by another transaction for too long. The others can succeed
+// without it; it can later.
+var ErrContended = errors.New("another transaction holds a row")

@@ -36,10 +36,12 @@ type Log interface {
 	Consume(ctx context.Context, group, topic string, serve func(context.Context, orderclose.Claim)) error
 	// Fetch reads a partition from an offset on, waiting a little for a record.
 	Fetch(ctx context.Context, topic string, partition int, offset int64) (orderclose.Fetched, error)
-	// Place returns the partition of the topic for each message.
-	Place(ctx context.Context, topic string, messages []orderclose.Message) ([]int, error)
-	// Append writes messages to a partition and waits for all in-sync replicas.
-	Append(ctx context.Context, topic string, partition int, messages []orderclose.Message) (time.Time, error)
+	// Spread sorts records of a claim by the partition of another topic that each
+	// belongs to.
+	Spread(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
+	// Idempotent returns a function for one goroutine that appends records so that a
+	// repeat after a lost answer is not a duplicate.
+	Idempotent(repeated func(records int)) orderclose.AppendFunc
 }
 
 // Store does the closing. An error that is orderclose.ErrUnavailable is the
@@ -61,6 +63,8 @@ type Metrics interface {
 	Batch(path orderclose.Path, orders int, took time.Duration)
 	// DeadLettered counts one record given up.
 	DeadLettered(stage, cause string)
+	// Repeated counts records that may have been written twice.
+	Repeated(records int)
 	// Lost counts offsets that the log no longer had when they were asked for.
 	Lost(topic string, partition int, records int64)
 }
@@ -154,4 +158,5 @@ func (noMetrics) Verdict(orderclose.Path, orderclose.Verdict) {}
 func (noMetrics) Lateness(orderclose.Path, time.Duration)     {}
 func (noMetrics) Batch(orderclose.Path, int, time.Duration)   {}
 func (noMetrics) DeadLettered(string, string)                 {}
+func (noMetrics) Repeated(int)                                {}
 func (noMetrics) Lost(string, int, int64)                     {}

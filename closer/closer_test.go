@@ -34,7 +34,11 @@ func (f *fakeLog) Consume(ctx context.Context, _, topic string, serve func(conte
 
 func (f *fakeLog) Fetch(ctx context.Context, _ string, _ int, offset int64) (orderclose.Fetched, error) {
 	if offset < int64(len(f.records)) {
-		return orderclose.Fetched{Messages: f.records[offset:], Next: int64(len(f.records))}, nil
+		fetched := orderclose.Fetched{Next: int64(len(f.records))}
+		for _, m := range f.records[offset:] {
+			fetched.Records = append(fetched.Records, m.Raw())
+		}
+		return fetched, nil
 	}
 	select {
 	case <-ctx.Done():
@@ -43,18 +47,26 @@ func (f *fakeLog) Fetch(ctx context.Context, _ string, _ int, offset int64) (ord
 	return orderclose.Fetched{Next: offset}, ctx.Err()
 }
 
-func (f *fakeLog) Place(_ context.Context, _ string, messages []orderclose.Message) ([]int, error) {
-	return make([]int, len(messages)), nil
+func (f *fakeLog) Spread(_ context.Context, _ orderclose.Claim, _ string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
+	return map[int][]orderclose.RawRecord{0: records}, nil
 }
 
-func (f *fakeLog) Append(_ context.Context, topic string, _ int, messages []orderclose.Message) (time.Time, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.appended == nil {
-		f.appended = map[string][]orderclose.Message{}
+func (f *fakeLog) Idempotent(func(int)) orderclose.AppendFunc {
+	return func(_ context.Context, topic string, _ int, records []orderclose.RawRecord) (time.Time, error) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.appended == nil {
+			f.appended = map[string][]orderclose.Message{}
+		}
+		for _, r := range records {
+			m, err := r.Message()
+			if err != nil {
+				return time.Time{}, err
+			}
+			f.appended[topic] = append(f.appended[topic], m)
+		}
+		return time.Now(), nil
 	}
-	f.appended[topic] = append(f.appended[topic], messages...)
-	return time.Now(), nil
 }
 
 func (f *fakeLog) doneBelow() int64 {
@@ -78,6 +90,7 @@ func (f *fakeLog) add(t *testing.T, id string) {
 type fakeStore struct {
 	due  map[string]time.Time // absent: due long ago
 	bad  map[string]bool      // cannot be closed
+	held map[string]time.Time // its row is held until then
 	away func() bool
 
 	mu      sync.Mutex
@@ -95,6 +108,9 @@ func (s *fakeStore) CloseOrders(_ context.Context, _ orderclose.Path, requests [
 	for _, r := range requests {
 		if s.bad[r.OrderID] {
 			return nil, errors.New("no stock row")
+		}
+		if time.Now().Before(s.held[r.OrderID]) {
+			return nil, fmt.Errorf("%w: lock wait", orderclose.ErrContended)
 		}
 	}
 	now := time.Now()
@@ -163,6 +179,26 @@ func TestCloser_OneBadOrderCostsNobodyElseTheClose(t *testing.T) {
 		}
 		if dead := log.appended["dead"]; len(dead) != 1 || string(dead[0].Key) != "2" || log.doneBelow() != 5 {
 			t.Errorf("dead letters %v, done below %d; want order 2, and 5", dead, log.doneBelow())
+		}
+	})
+}
+
+func TestCloser_OneHeldRowStopsNobodyElseAndIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &fakeLog{}
+		store := &fakeStore{held: map[string]time.Time{"2": time.Now().Add(time.Minute)}}
+		for i := range 5 {
+			log.add(t, fmt.Sprint(i))
+		}
+		defer runCloser(t, log, store, 10)()
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"0", "1", "3", "4"}, store.ids()); diff != "" || log.doneBelow() != 2 {
+			t.Errorf("done below %d, closed (-want +got):\n%s", log.doneBelow(), diff)
+		}
+		time.Sleep(65 * time.Second)
+		synctest.Wait()
+		if n := len(store.ids()); n != 5 || log.doneBelow() != 5 || len(log.appended) != 0 {
+			t.Errorf("%d closed, done below %d, appended %v", n, log.doneBelow(), log.appended)
 		}
 	})
 }

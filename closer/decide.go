@@ -10,6 +10,9 @@ const (
 	// parkLimit is how long an order that is nearly due waits in memory; longer
 	// waits go through a bucket, where they cost nothing and survive a crash.
 	parkLimit = 10 * time.Second
+	// contendedWait is how soon an order is tried again whose row somebody holds: a
+	// checkout's transaction takes milliseconds, one that hangs is ended by hand.
+	contendedWait = 3 * time.Second
 	// politeRounds is how often the same due may come too soon before each further
 	// round waits longer than it must: two clocks that disagree should not keep a
 	// record running in circles.
@@ -44,6 +47,8 @@ func decide(r orderclose.Record, o orderclose.Outcome) decision {
 		return decision{}
 	case orderclose.NotDue:
 		return notDue(r, o)
+	case orderclose.Contended:
+		return decision{action: park, wait: contendedWait}
 	case orderclose.NotFound:
 		return decision{action: give, cause: string(o.Verdict), detail: "the database has no such order"}
 	}

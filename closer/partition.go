@@ -41,10 +41,10 @@ func newLoop(ctx context.Context, c *Closer, claim orderclose.Claim) *loop {
 	return &loop{
 		Closer: c, ctx: ctx, claim: claim, logger: logger,
 		reader: partition.NewReader(ctx, c.o.Log, claim, c.o.Logger),
-		out: &partition.Out{
-			Ctx: ctx, Log: c.o.Log, Stage: Stage, DeadLetterTopic: c.o.DeadLetterTopic,
-			DeadLettered: c.o.Metrics.DeadLettered, Logger: logger,
-		},
+		out: partition.NewOut(ctx, partition.OutOptions{
+			Log: c.o.Log, Claim: claim, Stage: Stage, DeadLetterTopic: c.o.DeadLetterTopic,
+			DeadLettered: c.o.Metrics.DeadLettered, Repeated: c.o.Metrics.Repeated, Logger: logger,
+		}),
 		mark: partition.NewWatermark(claim.Offset), low: claim.Offset,
 	}
 }
@@ -54,8 +54,7 @@ func newLoop(ctx context.Context, c *Closer, claim orderclose.Claim) *loop {
 // one batch.
 func (l *loop) run() {
 	l.logger.Debug("serving", "offset", l.claim.Offset)
-	defer l.commit() // what was settled when the claim ended in the middle of a turn
-	defer l.reader.Wait()
+	defer l.finish()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -65,6 +64,9 @@ func (l *loop) run() {
 		case f := <-l.reader.C:
 			l.reader.Took(f)
 			l.takeIn(f)
+		case dead := <-l.out.Buried:
+			l.out.TookBuried()
+			l.done(dead, time.Time{})
 		case <-timer.C:
 		}
 		for l.ctx.Err() == nil {
@@ -78,9 +80,21 @@ func (l *loop) run() {
 		if l.ctx.Err() != nil {
 			return
 		}
-		l.reader.Start()
+		l.out.StartBurying()
+		if !l.out.Full() {
+			l.reader.Start()
+		}
+		l.commit() // also where nothing is queued, past markers and losses
 		timer.Reset(l.sleep())
 	}
+}
+
+// finish waits for what is under way, and commits what was settled, also in the
+// middle of a turn.
+func (l *loop) finish() {
+	l.reader.Wait()
+	l.out.WaitBuried(func(dead []orderclose.RawRecord) { l.done(dead, time.Time{}) })
+	l.commit()
 }
 
 // takeIn queues what a fetch brought.
@@ -89,23 +103,24 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 		l.lost(*f.Lost, f.Next)
 	}
 	now := l.o.Now()
-	var dead []orderclose.Message
-	for _, m := range f.Messages {
-		l.mark.Add(m.Offset)
-		record, err := m.Decode()
+	for _, r := range f.Records {
+		l.mark.Add(r.Offset)
+		m, err := r.Message()
+		var record orderclose.Record
+		if err == nil {
+			record, err = m.Decode()
+		}
 		if err != nil {
-			dead = append(dead, l.out.Unreadable(m, err))
+			l.out.BuryUnreadable(r, err)
 			continue
 		}
 		l.queue = append(l.queue, &entry{message: m, record: record, readAt: now})
 	}
 	if f.Corrupt != nil {
 		l.mark.Add(f.Corrupt.First)
-		dead = append(dead, l.out.Corrupt(l.claim, *f.Corrupt))
+		l.out.BuryCorrupt(*f.Corrupt)
 	}
 	l.mark.Read(f.Next)
-	l.out.Append(l.o.DeadLetterTopic, dead, l.done)
-	l.commit() // also where nothing is queued, past markers and losses
 }
 
 // lost notes that offsets which were to be read are gone. The database still has
@@ -113,7 +128,7 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 // what was read of the old one: what is still here of that has offsets that now
 // mean others, and is left to the sweep too.
 func (l *loop) lost(r orderclose.Range, next int64) {
-	if next < l.mark.Low() {
+	if l.mark.Read(next) {
 		l.queue, l.parked = nil, nil
 	}
 	l.logger.Error("the log has lost records: the next sweep closes their orders",
@@ -154,7 +169,7 @@ func (l *loop) work(batch []*entry) {
 	if !ok {
 		return // revoked: what was not committed is read again by the next owner
 	}
-	later := map[string][]orderclose.Message{} // by topic
+	later := map[string][]orderclose.RawRecord{} // by topic
 	for i, e := range batch {
 		l.follow(e, outcomes[i], later)
 	}
@@ -164,7 +179,7 @@ func (l *loop) work(batch []*entry) {
 }
 
 // follow does what one outcome asks for; what is to be appended goes into later.
-func (l *loop) follow(e *entry, o orderclose.Outcome, later map[string][]orderclose.Message) {
+func (l *loop) follow(e *entry, o orderclose.Outcome, later map[string][]orderclose.RawRecord) {
 	d := decide(e.record, o)
 	switch d.action {
 	case settle:
@@ -173,20 +188,25 @@ func (l *loop) follow(e *entry, o orderclose.Outcome, later map[string][]ordercl
 		e.until = l.o.Now().Add(d.wait)
 		l.parked = append(l.parked, e)
 	case give:
-		later[l.o.DeadLetterTopic] = append(later[l.o.DeadLetterTopic], l.out.Dead(e.message, d.cause, d.detail))
+		l.out.Bury(e.message, d.cause, d.detail)
 	case schedule:
 		m, err := again(e.record, e.message, l.o.Now().Sub(e.readAt), o, d).Encode()
-		topic := l.o.Buckets.Pick(d.wait).Topic
 		if err != nil { // what was decoded can be encoded, but nothing may be lost on that belief
-			m, topic = l.out.Dead(e.message, "unreadable", err.Error()), l.o.DeadLetterTopic
+			l.out.Bury(e.message, "unreadable", err.Error())
+			return
 		}
 		m.Offset = e.message.Offset
-		later[topic] = append(later[topic], m)
+		topic := l.o.Buckets.Pick(d.wait).Topic
+		later[topic] = append(later[topic], m.Raw())
 	}
 }
 
-// done notes that a record has arrived where it goes.
-func (l *loop) done(m orderclose.Message, _ time.Time) { l.mark.Done(m.Offset) }
+// done notes that records have arrived where they go.
+func (l *loop) done(records []orderclose.RawRecord, _ time.Time) {
+	for _, r := range records {
+		l.mark.Done(r.Offset)
+	}
+}
 
 // commit lets everything below the low watermark be committed.
 func (l *loop) commit() {

@@ -121,8 +121,9 @@ func New(o Options) (*Compensator, error) {
 	return &Compensator{o}, nil
 }
 
-// Run sweeps now and then once every period until ctx ends. A sweep that fails
-// is tried again within a minute. It always returns nil.
+// Run sweeps now and then once every period until ctx ends. A sweep that fails,
+// or that finds the lock held, is tried again within a minute: so one that was
+// killed is taken over as soon as its lock has expired. It always returns nil.
 func (c *Compensator) Run(ctx context.Context) error {
 	next := time.Now()
 	timer := time.NewTimer(0)
@@ -142,7 +143,7 @@ func (c *Compensator) Run(ctx context.Context) error {
 // following returns when the sweep after the one that was to begin at begun is
 // to begin, and counts the periods that it took as skipped.
 func (c *Compensator) following(begun, now time.Time, err error) time.Time {
-	if err != nil && !errors.Is(err, ErrHeld) {
+	if err != nil { // also ErrHeld: its holder may be dead, and its sweep unfinished
 		return now.Add(min(retryAfter, c.o.Period))
 	}
 	next := begun.Add(c.o.Period)
@@ -165,9 +166,9 @@ func (c *Compensator) Sweep(ctx context.Context, dryRun bool) (Report, error) {
 	err := ErrLockUnavailable
 	if c.o.Lock != nil && !dryRun {
 		err = c.o.Lock.Hold(ctx, work)
-		c.o.Metrics.LockAvailable(!errors.Is(err, ErrLockUnavailable))
+		c.o.Metrics.LockAvailable(!errors.Is(err, ErrLockUnavailable) || ctx.Err() != nil)
 	}
-	if errors.Is(err, ErrLockUnavailable) {
+	if errors.Is(err, ErrLockUnavailable) && ctx.Err() == nil {
 		lock := "none"
 		if c.o.Lock != nil && !dryRun {
 			lock = "unavailable"
@@ -182,6 +183,8 @@ func (c *Compensator) Sweep(ctx context.Context, dryRun bool) (Report, error) {
 // tell logs and counts how a sweep went.
 func (c *Compensator) tell(r Report, err error) {
 	switch {
+	case errors.Is(err, context.Canceled):
+		c.o.Logger.Info("the sweep was stopped", "report", r)
 	case errors.Is(err, ErrHeld):
 		c.o.Logger.Info("not sweeping: another process is")
 		c.o.Metrics.SweepSkipped("held")

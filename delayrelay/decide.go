@@ -2,6 +2,7 @@ package delayrelay
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"orderclose"
@@ -23,12 +24,22 @@ const (
 // record read from it was appended at the given moment. Later records were
 // appended later, and a record was put into b because it had nearly b's length
 // to wait; so none of them leaves before. The smallest bucket takes whatever is
-// shorter still, and is read at once.
-func readOn(b orderclose.Bucket, smallest bool, appended time.Time) time.Time {
+// shorter still, and is read at once. An append time ahead of now is somebody's
+// wrong clock, and counts as now.
+func readOn(b orderclose.Bucket, smallest bool, appended, now time.Time) time.Time {
 	if smallest {
 		return time.Time{}
 	}
+	if appended.After(now) {
+		appended = now
+	}
 	return appended.Add(b.Length - b.Tolerance() - slack - lead)
+}
+
+// release is when a record leaves bucket b, in unix milliseconds: see
+// orderclose.Bucket.Release.
+func release(b orderclose.Bucket, due, appended int64) int64 {
+	return min(due, appended+b.Length.Milliseconds())
 }
 
 // route is where a record goes when it leaves its bucket.
@@ -41,18 +52,24 @@ type route struct {
 
 // decide says where a record goes that leaves its bucket now: to the close topic
 // if it is due, else to the bucket picked anew for what remains. A due time
-// beyond the maximum is nobody's order.
-func (o *Options) decide(due, appended, now time.Time) route {
-	if ahead := due.Sub(appended); ahead > o.MaxDelay+maxDelaySlack {
-		return route{cause: "due_too_far", why: fmt.Sprintf("due %s is %v after it was appended, at most %v is allowed", stamp(due), ahead, o.MaxDelay)}
-	}
-	if !now.Before(due) {
+// beyond the maximum, both from its append and from now, is nobody's order. Times
+// are unix milliseconds.
+func (o *Options) decide(due, appended, now int64) route {
+	if now >= due {
 		return route{topic: o.CloseTopic, close: true}
 	}
-	return route{topic: o.Buckets.Pick(due.Sub(now)).Topic}
+	// Neither difference can overflow into the past: due lies after now, and the
+	// clocks are of this age.
+	if ahead := milliseconds(due - max(appended, now)); ahead > o.MaxDelay+maxDelaySlack {
+		return route{cause: "due_too_far", why: fmt.Sprintf("due %d ms, which is %v ahead; at most %v is allowed", due, ahead, o.MaxDelay)}
+	}
+	return route{topic: o.Buckets.Pick(milliseconds(due - now)).Topic}
 }
 
-// stamp writes a time that may lie beyond what RFC 3339 can say.
-func stamp(t time.Time) string {
-	return fmt.Sprintf("%d ms", t.UnixMilli())
+// milliseconds is n as a duration; more than a duration can hold is its maximum.
+func milliseconds(n int64) time.Duration {
+	if n > int64(math.MaxInt64/time.Millisecond) {
+		return math.MaxInt64
+	}
+	return time.Duration(n) * time.Millisecond
 }

@@ -1,9 +1,11 @@
 package delayrelay
 
 import (
+	"math"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"orderclose"
@@ -24,11 +26,15 @@ var epoch = time.UnixMilli(1_700_000_000_000)
 // to the close topic, and what is due does.
 func TestDecide_NeverForwardsEarly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
+		const hours = 40 * 24
+		ms := func(least, most time.Duration, name string) time.Duration {
+			return time.Duration(rapid.Int64Range(least.Milliseconds(), most.Milliseconds()).Draw(t, name)) * time.Millisecond
+		}
 		appended := epoch
-		due := appended.Add(time.Duration(rapid.Int64Range(-int64(time.Hour), int64(40*24*time.Hour)).Draw(t, "delay")))
-		now := appended.Add(time.Duration(rapid.Int64Range(0, int64(40*24*time.Hour)).Draw(t, "waited")))
-		to := testOptions().decide(due, appended, now)
-		tooFar := due.Sub(appended) > orderclose.DefaultMaxDelay+maxDelaySlack
+		due := appended.Add(ms(-time.Hour, hours*time.Hour, "delay"))
+		now := appended.Add(ms(0, hours*time.Hour, "waited"))
+		to := testOptions().decide(due.UnixMilli(), appended.UnixMilli(), now.UnixMilli())
+		tooFar := due.Sub(appended) > orderclose.DefaultMaxDelay+maxDelaySlack && due.Sub(now) > orderclose.DefaultMaxDelay+maxDelaySlack
 		switch {
 		case tooFar != (to.cause != ""):
 			t.Fatalf("due %v after it was appended: %+v", due.Sub(appended), to)
@@ -50,20 +56,31 @@ func TestReadOn_IsBeforeAnyLaterRecordLeaves(t *testing.T) {
 		late := time.Duration(rapid.Int64Range(0, int64(slack)).Draw(t, "appended late by"))
 		remaining := b.Length - b.Tolerance() + time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "remaining"))
 		release := b.Release(appended.Add(remaining-late), appended)
-		if on := readOn(b, false, last); on.Add(lead).After(release) {
+		if on := readOn(b, false, last, last.Add(time.Hour)); on.Add(lead).After(release) {
 			t.Fatalf("%s is read on at +%v and a record leaves at +%v", b.Topic, on.Sub(last), release.Sub(last))
 		}
 	})
 }
 
+func TestReadOn_AnAppendTimeAheadOfTheClockCountsAsNow(t *testing.T) {
+	b := testBuckets[3]
+	if ahead, now := readOn(b, false, epoch.Add(time.Hour), epoch), readOn(b, false, epoch, epoch); !ahead.Equal(now) {
+		t.Errorf("reads on %v later", ahead.Sub(now))
+	}
+}
+
 func TestDecide_AnInsaneDueIsGivenUp(t *testing.T) {
-	for _, due := range []time.Time{time.UnixMilli(253402300799000), time.UnixMilli(1<<63 - 1)} {
-		if to := testOptions().decide(due, epoch, epoch.Add(10*time.Second)); to.cause != "due_too_far" {
-			t.Errorf("due %v: %+v", due.UnixMilli(), to)
+	now := epoch.UnixMilli()
+	for _, due := range []int64{253402300799000, math.MaxInt64} {
+		if to := testOptions().decide(due, now, now+10_000); to.cause != "due_too_far" {
+			t.Errorf("due %d: %+v", due, to)
 		}
 	}
-	if to := testOptions().decide(time.UnixMilli(-1<<63), epoch, epoch); !to.close {
+	if to := testOptions().decide(math.MinInt64, now, now); !to.close {
 		t.Errorf("due before all time: %+v; the closer asks the database", to)
+	}
+	if to := testOptions().decide(now+60_000, -1, now); to.topic != "delay_1m" {
+		t.Errorf("appended before all time: %+v; it is due in a minute all the same", to)
 	}
 }
 
@@ -72,25 +89,57 @@ func TestWindow_LeavesByReleaseAndThenByOffset(t *testing.T) {
 		var w window
 		n := rapid.IntRange(1, 50).Draw(t, "records")
 		for i := range n {
-			release := epoch.Add(time.Duration(rapid.IntRange(0, 5).Draw(t, "release")) * time.Second)
-			w.push(waiting{message: orderclose.Message{Offset: int64(i), Key: []byte("k")}, release: release})
+			release := rapid.Int64Range(0, 5).Draw(t, "release")
+			w.push(waiting{record: orderclose.RawRecord{Offset: int64(i), Body: []byte("k")}, release: release})
 		}
-		now := epoch.Add(3 * time.Second)
+		const now = 3
 		out := w.takeReleased(now, 1<<30)
-		for i, r := range out {
-			if now.Before(r.release) {
-				t.Fatalf("left %v early", r.release.Sub(now))
+		for i := range out {
+			if out[i].release > now {
+				t.Fatalf("left %d ms early", out[i].release-now)
 			}
-			if i > 0 && (r.release.Before(out[i-1].release) || r.release.Equal(out[i-1].release) && r.message.Offset < out[i-1].message.Offset) {
-				t.Fatalf("%+v left after %+v", r, out[i-1])
+			if i > 0 && !out[i-1].before(&out[i]) {
+				t.Fatalf("%+v left after %+v", out[i], out[i-1])
 			}
 		}
-		if head, ok := w.head(); ok && !now.Before(head.release) {
+		if head, ok := w.head(); ok && head.release <= now {
 			t.Fatal("the head was to leave and did not")
 		}
-		rest := w.takeReleased(now.Add(time.Hour), 1<<30)
-		if len(out)+len(rest) != n || w.bytes != 0 {
+		rest := w.takeReleased(100, 1<<30)
+		if len(out)+len(rest) != n || w.bytes != 0 || w.len() != 0 {
 			t.Fatalf("%d + %d of %d left, %d bytes remain", len(out), len(rest), n, w.bytes)
 		}
 	})
+}
+
+func TestWindow_WhatIsReadyLeavesFirstAndInTurns(t *testing.T) {
+	var w window
+	for i := range 10 {
+		w.pushReady(waiting{record: orderclose.RawRecord{Offset: int64(i), Body: make([]byte, 4)}})
+	}
+	w.push(waiting{record: orderclose.RawRecord{Offset: 10}, release: 1})
+	one := orderclose.RawRecord{Body: make([]byte, 4)}.Size()
+	var offsets []int64
+	for w.len() > 0 {
+		for _, r := range w.takeReleased(1, 3*one) {
+			offsets = append(offsets, r.record.Offset)
+		}
+	}
+	if diff := cmp.Diff([]int64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, offsets); diff != "" || w.bytes != 0 {
+		t.Errorf("%d bytes remain (-want +got):\n%s", w.bytes, diff)
+	}
+}
+
+func TestArena_CopiesAreNobodyElses(t *testing.T) {
+	var a arena
+	source := []byte("body")
+	first, second := a.copy(source), a.copy(source)
+	clear(source)
+	first = append(first, "more"...)
+	if string(second) != "body" || string(first) != "bodymore" {
+		t.Errorf("%q and %q", first, second)
+	}
+	if big := a.copy(make([]byte, 2*arenaSize)); len(big) != 2*arenaSize {
+		t.Errorf("%d bytes", len(big))
+	}
 }

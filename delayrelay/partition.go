@@ -42,10 +42,10 @@ func newLoop(ctx context.Context, o *Options, b orderclose.Bucket, claim ordercl
 	return &loop{
 		Options: o, ctx: ctx, bucket: b, smallest: b == o.Buckets[0], claim: claim, logger: logger,
 		reader: partition.NewReader(ctx, o.Log, claim, o.Logger),
-		out: &partition.Out{
-			Ctx: ctx, Log: o.Log, Stage: Stage, DeadLetterTopic: o.DeadLetterTopic,
-			DeadLettered: o.Metrics.DeadLettered, Logger: logger,
-		},
+		out: partition.NewOut(ctx, partition.OutOptions{
+			Log: o.Log, Claim: claim, Stage: Stage, DeadLetterTopic: o.DeadLetterTopic,
+			DeadLettered: o.Metrics.DeadLettered, Repeated: o.Metrics.Repeated, Logger: logger,
+		}),
 		mark: partition.NewWatermark(claim.Offset), low: claim.Offset,
 	}
 }
@@ -55,8 +55,7 @@ func newLoop(ctx context.Context, o *Options, b orderclose.Bucket, claim ordercl
 func (l *loop) run() {
 	l.logger.Debug("serving", "offset", l.claim.Offset)
 	defer l.Metrics.Revoked(l.claim.Topic, l.claim.Partition)
-	defer l.commit() // what was acked when the claim ended in the middle of a turn
-	defer l.reader.Wait()
+	defer l.finish()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -66,22 +65,36 @@ func (l *loop) run() {
 		case f := <-l.reader.C:
 			l.reader.Took(f)
 			l.takeIn(f)
+		case dead := <-l.out.Buried:
+			l.out.TookBuried()
+			l.done(dead)
 		case <-timer.C:
 		}
 		l.release()
 		if l.ctx.Err() != nil {
 			return
 		}
+		l.out.StartBurying()
 		now := l.Now()
 		if l.wantsMore(now) {
 			l.reader.Start()
 		}
+		l.commit() // also where nothing waits, past markers and losses
 		l.report()
 		timer.Reset(l.sleep(now))
 	}
 }
 
-// takeIn puts what a fetch brought into the window.
+// finish waits for what is under way, and commits what was acked, also in the
+// middle of a turn.
+func (l *loop) finish() {
+	l.reader.Wait()
+	l.out.WaitBuried(l.done)
+	l.commit()
+}
+
+// takeIn puts what a fetch brought into the window. What is due already leaves
+// right after; the rest is copied out of the fetch's buffer.
 func (l *loop) takeIn(f orderclose.Fetched) {
 	if f.Lost != nil {
 		l.lost(*f.Lost, f.Next)
@@ -89,25 +102,32 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 	if f.DriftedAppend > 0 {
 		l.Metrics.Drifted(l.claim.Topic, f.DriftedAppend)
 	}
-	var dead []orderclose.Message
-	for _, m := range f.Messages {
-		l.mark.Add(m.Offset)
-		l.readOn = readOn(l.bucket, l.smallest, m.Appended)
-		due, err := m.Due()
+	now := l.Now().UnixMilli()
+	var keep arena
+	for _, r := range f.Records {
+		l.mark.Add(r.Offset)
+		due, err := r.Due()
 		if err != nil {
-			dead = append(dead, l.out.Unreadable(m, err))
+			l.out.BuryUnreadable(r, err)
 			continue
 		}
-		l.window.push(waiting{m, due, l.bucket.Release(due, m.Appended)})
+		w := waiting{record: r, due: due, release: release(l.bucket, due, r.Appended)}
+		if w.release <= now {
+			l.window.pushReady(w)
+			continue
+		}
+		w.record.Body = keep.copy(r.Body)
+		l.window.push(w)
 	}
-	if r := f.Corrupt; r != nil {
-		l.mark.Add(r.First)
-		dead = append(dead, l.out.Corrupt(l.claim, *r))
+	if n := len(f.Records); n > 0 {
+		l.readOn = readOn(l.bucket, l.smallest, f.Records[n-1].AppendedAt(), l.Now())
+	}
+	if f.Corrupt != nil {
+		l.mark.Add(f.Corrupt.First)
+		l.out.BuryCorrupt(*f.Corrupt)
 	}
 	l.mark.Read(f.Next)
 	l.report() // before anything is appended, which may take as long as it likes
-	l.out.Append(l.DeadLetterTopic, dead, l.done)
-	l.commit() // also where nothing waits, past markers and losses
 }
 
 // lost notes that offsets which were to be read are gone; reading goes on at
@@ -115,7 +135,7 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 // was made anew begins below what was read of the old one: what waits from there
 // has offsets that now mean others, and is left to the sweep too.
 func (l *loop) lost(r orderclose.Range, next int64) {
-	if next < l.mark.Low() {
+	if l.mark.Read(next) {
 		l.window = window{}
 	}
 	l.logger.Error("the log has lost records: the next sweep closes their orders",
@@ -127,12 +147,12 @@ func (l *loop) lost(r orderclose.Range, next int64) {
 func (l *loop) release() {
 	for l.ctx.Err() == nil {
 		now := l.Now()
-		leaving := l.window.takeReleased(now, turnBytes)
+		leaving := l.window.takeReleased(now.UnixMilli(), turnBytes)
 		if len(leaving) == 0 {
 			return
 		}
-		for _, lot := range l.sort(leaving, now) {
-			if !l.out.Append(lot.topic, lot.messages, lot.acked) {
+		for _, lot := range l.sort(leaving, now.UnixMilli()) {
+			if !l.out.Append(lot.topic, lot.records, lot.acked) {
 				return // revoked: what was not acked is read again by the next owner
 			}
 		}
@@ -143,78 +163,84 @@ func (l *loop) release() {
 
 // lot is what goes to one topic together.
 type lot struct {
-	topic    string
-	messages []orderclose.Message
-	acked    func(m orderclose.Message, at time.Time)
+	topic   string
+	records []orderclose.RawRecord
+	acked   func(records []orderclose.RawRecord, at time.Time)
 }
 
 // sort decides for each record where it goes. The close topic comes first:
 // what is due has waited long enough.
-func (l *loop) sort(leaving []waiting, now time.Time) []*lot {
-	dues := make(map[int64]time.Time, len(leaving))
-	toClose := &lot{topic: l.CloseTopic, acked: func(m orderclose.Message, at time.Time) {
-		l.done(m, at)
-		l.forwarded(dues[m.Offset], at)
-	}}
+func (l *loop) sort(leaving []waiting, now int64) []*lot {
+	toClose := &lot{topic: l.CloseTopic, acked: l.forwarded}
 	lots := []*lot{toClose}
-	for _, r := range leaving {
-		dues[r.message.Offset] = r.due
-		switch to := l.decide(r.due, r.message.Appended, now); {
+	for _, w := range leaving {
+		switch to := l.decide(w.due, w.record.Appended, now); {
 		case to.cause != "":
-			lots = l.add(lots, l.DeadLetterTopic, l.out.Dead(r.message, to.cause, to.why), l.done)
+			l.out.BuryRaw(w.record, to.cause, to.why)
 		case to.close:
-			toClose.messages = append(toClose.messages, r.message)
+			toClose.records = append(toClose.records, w.record)
 		default:
-			lots = l.add(lots, to.topic, r.message, func(m orderclose.Message, at time.Time) {
-				l.done(m, at)
-				l.Metrics.Hopped(l.claim.Topic, to.topic)
-			})
+			lots = l.add(lots, to.topic, w.record)
 		}
 	}
 	return lots
 }
 
-// add puts m into the lot of the topic, making it if there is none.
-func (l *loop) add(lots []*lot, topic string, m orderclose.Message, acked func(orderclose.Message, time.Time)) []*lot {
+// add puts a record into the lot of a delay topic, making it if there is none.
+func (l *loop) add(lots []*lot, topic string, r orderclose.RawRecord) []*lot {
 	for _, lot := range lots {
 		if lot.topic == topic {
-			lot.messages = append(lot.messages, m)
+			lot.records = append(lot.records, r)
 			return lots
 		}
 	}
-	return append(lots, &lot{topic: topic, messages: []orderclose.Message{m}, acked: acked})
+	return append(lots, &lot{topic: topic, records: []orderclose.RawRecord{r}, acked: func(records []orderclose.RawRecord, _ time.Time) {
+		l.done(records)
+		l.Metrics.Hopped(l.claim.Topic, topic, len(records))
+	}})
 }
 
-// done notes that a record has arrived where it goes.
-func (l *loop) done(m orderclose.Message, _ time.Time) { l.mark.Done(m.Offset) }
-
-// forwarded counts one record that reached the close topic; at is when the
-// broker took it, if that is known.
-func (l *loop) forwarded(due, at time.Time) {
-	l.Metrics.Forwarded(l.claim.Topic, l.Now().Sub(due))
-	if !at.IsZero() && at.Before(due) {
-		l.Metrics.Early(l.claim.Topic)
+// done notes that records have arrived where they go.
+func (l *loop) done(records []orderclose.RawRecord) {
+	for _, r := range records {
+		l.mark.Done(r.Offset)
 	}
+}
+
+// forwarded counts records that reached the close topic; at is when the broker
+// took them, if that is known.
+func (l *loop) forwarded(records []orderclose.RawRecord, at time.Time) {
+	l.done(records)
+	now := l.Now().UnixMilli()
+	late := make([]time.Duration, len(records))
+	for i, r := range records {
+		due, _ := r.Due() // it was read before
+		late[i] = time.Duration(now-due) * time.Millisecond
+		if !at.IsZero() && at.UnixMilli() < due {
+			l.Metrics.Early(l.claim.Topic)
+		}
+	}
+	l.Metrics.Forwarded(l.claim.Topic, late)
 }
 
 // wantsMore says whether to fetch now.
 func (l *loop) wantsMore(now time.Time) bool {
 	full := l.window.bytes >= l.WindowBytes
 	if full && !l.full {
-		l.logger.Warn("the look-ahead is at its bound: what lies beyond it may be late", "bytes", l.window.bytes, "records", len(l.window.heap))
+		l.logger.Warn("the look-ahead is at its bound: what lies beyond it may be late", "bytes", l.window.bytes, "records", l.window.len())
 		l.Metrics.WindowFull(l.claim.Topic)
 	}
 	l.full = full
-	return !full && !now.Before(l.readOn)
+	return !full && !l.out.Full() && !now.Before(l.readOn)
 }
 
 // sleep returns how long nothing is to be done, unless a fetch brings something.
 func (l *loop) sleep(now time.Time) time.Duration {
 	d := maxSleep
 	if head, ok := l.window.head(); ok {
-		d = min(d, head.release.Sub(now))
+		d = min(d, time.UnixMilli(head.release).Sub(now))
 	}
-	if !l.reader.Busy() && !l.full {
+	if !l.reader.Busy() && !l.full && !l.out.Full() {
 		d = min(d, l.readOn.Sub(now))
 	}
 	return max(d, 0)
@@ -230,7 +256,10 @@ func (l *loop) commit() {
 
 // report tells the metrics how the partition stands.
 func (l *loop) report() {
-	head, _ := l.window.head()
-	l.Metrics.Head(l.claim.Topic, l.claim.Partition, head.release)
-	l.Metrics.Window(l.claim.Topic, l.claim.Partition, len(l.window.heap), l.window.bytes)
+	var release time.Time
+	if head, ok := l.window.head(); ok {
+		release = time.UnixMilli(head.release)
+	}
+	l.Metrics.Head(l.claim.Topic, l.claim.Partition, release)
+	l.Metrics.Window(l.claim.Topic, l.claim.Partition, l.window.len(), l.window.bytes)
 }

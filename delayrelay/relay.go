@@ -37,11 +37,12 @@ type Log interface {
 	Consume(ctx context.Context, group, topic string, serve func(context.Context, orderclose.Claim)) error
 	// Fetch reads a partition from an offset on, waiting a little for a record.
 	Fetch(ctx context.Context, topic string, partition int, offset int64) (orderclose.Fetched, error)
-	// Place returns the partition of the topic for each message.
-	Place(ctx context.Context, topic string, messages []orderclose.Message) ([]int, error)
-	// Append writes messages to a partition, waits for all in-sync replicas, and
-	// returns the broker's append time, if it is known.
-	Append(ctx context.Context, topic string, partition int, messages []orderclose.Message) (time.Time, error)
+	// Spread sorts records of a claim by the partition of another topic that each
+	// belongs to.
+	Spread(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
+	// Idempotent returns a function for one goroutine that appends records so that a
+	// repeat after a lost answer is not a duplicate.
+	Idempotent(repeated func(records int)) orderclose.AppendFunc
 }
 
 // Metrics takes what there is to count; internal/obs has one for Prometheus. Its
@@ -57,12 +58,14 @@ type Metrics interface {
 	Window(topic string, partition, records, bytes int)
 	// WindowFull counts the times that a look-ahead had to stop at its bound.
 	WindowFull(topic string)
-	// Forwarded counts one record appended to the close topic, so late.
-	Forwarded(topic string, lateness time.Duration)
+	// Forwarded counts records appended to the close topic, each so late.
+	Forwarded(topic string, lateness []time.Duration)
 	// Early counts records that the broker took before they were due, by its clock.
 	Early(topic string)
-	// Hopped counts one record appended to the delay topic to.
-	Hopped(from, to string)
+	// Hopped counts records appended to the delay topic to.
+	Hopped(from, to string, records int)
+	// Repeated counts records that may have been written twice.
+	Repeated(records int)
 	// DeadLettered counts one record given up.
 	DeadLettered(stage, cause string)
 	// Lost counts offsets that the log no longer had when they were asked for.
@@ -151,13 +154,14 @@ func (r *Relay) Run(ctx context.Context) error {
 // noMetrics counts nothing.
 type noMetrics struct{}
 
-func (noMetrics) Head(string, int, time.Time)     {}
-func (noMetrics) Revoked(string, int)             {}
-func (noMetrics) Window(string, int, int, int)    {}
-func (noMetrics) WindowFull(string)               {}
-func (noMetrics) Forwarded(string, time.Duration) {}
-func (noMetrics) Early(string)                    {}
-func (noMetrics) Hopped(string, string)           {}
-func (noMetrics) DeadLettered(string, string)     {}
-func (noMetrics) Lost(string, int, int64)         {}
-func (noMetrics) Drifted(string, int)             {}
+func (noMetrics) Head(string, int, time.Time)       {}
+func (noMetrics) Revoked(string, int)               {}
+func (noMetrics) Window(string, int, int, int)      {}
+func (noMetrics) WindowFull(string)                 {}
+func (noMetrics) Forwarded(string, []time.Duration) {}
+func (noMetrics) Early(string)                      {}
+func (noMetrics) Hopped(string, string, int)        {}
+func (noMetrics) Repeated(int)                      {}
+func (noMetrics) DeadLettered(string, string)       {}
+func (noMetrics) Lost(string, int, int64)           {}
+func (noMetrics) Drifted(string, int)               {}

@@ -35,6 +35,14 @@ func (f *fakeLog) put(topic string, m orderclose.Message) {
 	f.topics[topic] = append(f.topics[topic], m)
 }
 
+// remake deletes a topic and makes it again with one record.
+func (f *fakeLog) remake(topic string, m orderclose.Message) {
+	f.mu.Lock()
+	f.topics[topic] = nil
+	f.mu.Unlock()
+	f.put(topic, m)
+}
+
 func (f *fakeLog) keys(topic string) (keys []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -61,11 +69,18 @@ func (f *fakeLog) Fetch(ctx context.Context, topic string, _ int, offset int64) 
 		f.mu.Lock()
 		all, begin := f.topics[topic], f.begin[topic]
 		f.mu.Unlock()
+		if end := begin + int64(len(all)); offset > end {
+			return orderclose.Fetched{Next: begin, Lost: &orderclose.Range{First: begin, Last: offset - 1, Err: errors.New("ends early")}}, nil
+		}
 		if offset < begin {
 			return orderclose.Fetched{Next: begin, Lost: &orderclose.Range{First: offset, Last: begin - 1, Err: errors.New("gone")}}, nil
 		}
 		if end := begin + int64(len(all)); offset < end {
-			return orderclose.Fetched{Messages: all[offset-begin:], Next: end}, nil
+			fetched := orderclose.Fetched{Next: end}
+			for _, m := range all[offset-begin:] {
+				fetched.Records = append(fetched.Records, m.Raw())
+			}
+			return fetched, nil
 		}
 		select {
 		case <-ctx.Done():
@@ -76,20 +91,33 @@ func (f *fakeLog) Fetch(ctx context.Context, topic string, _ int, offset int64) 
 	return orderclose.Fetched{Next: offset}, nil
 }
 
-func (f *fakeLog) Place(_ context.Context, _ string, messages []orderclose.Message) ([]int, error) {
-	return make([]int, len(messages)), nil
+func (f *fakeLog) Spread(_ context.Context, _ orderclose.Claim, _ string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
+	return map[int][]orderclose.RawRecord{0: records}, nil
 }
 
-func (f *fakeLog) Append(_ context.Context, topic string, _ int, messages []orderclose.Message) (time.Time, error) {
-	if f.fail != nil {
-		if err := f.fail(topic); err != nil {
-			return time.Time{}, err
+// Idempotent gives appends that try until they are acked, like the real ones.
+func (f *fakeLog) Idempotent(func(int)) orderclose.AppendFunc {
+	return func(ctx context.Context, topic string, _ int, records []orderclose.RawRecord) (time.Time, error) {
+		for f.fail != nil {
+			err := f.fail(topic)
+			if err == nil {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return time.Time{}, err
+			case <-time.After(100 * time.Millisecond):
+			}
 		}
+		for _, r := range records {
+			m, err := r.Message()
+			if err != nil {
+				return time.Time{}, err
+			}
+			f.put(topic, m)
+		}
+		return time.Now(), nil
 	}
-	for _, m := range messages {
-		f.put(topic, m)
-	}
-	return time.Now(), nil
 }
 
 func (f *fakeLog) lastDone() int64 {
@@ -189,6 +217,53 @@ func TestRelay_WhatIsNotDueAtTheEndOfItsBucketHops(t *testing.T) {
 		synctest.Wait()
 		if diff := cmp.Diff([]string{"long"}, log.keys("delay_1m")); diff != "" {
 			t.Errorf("in delay_1m (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestRelay_PoisonWithoutADeadLetterTopicStopsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &fakeLog{fail: func(topic string) error {
+			if topic == "dead" {
+				return errors.New("no such topic")
+			}
+			return nil
+		}}
+		log.put("delay_10s", orderclose.Message{Key: []byte("poison")})
+		log.put("delay_10s", record("well", time.Second))
+		defer runRelay(t, log, nil)()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"well"}, log.keys("order-close")); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if done := log.lastDone(); done > 0 {
+			t.Errorf("%d was reported done and the dead letter is nowhere", done)
+		}
+	})
+}
+
+// TestRelay_ALogThatWasMadeAnew: offsets of the old log mean other records now,
+// and none of them may be reported done for an old one's sake.
+func TestRelay_ALogThatWasMadeAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &fakeLog{}
+		for i := range 5 {
+			log.put("delay_10s", record(strconv.Itoa(i), 5*time.Second))
+		}
+		defer runRelay(t, log, nil)()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		log.remake("delay_10s", record("new", 9*time.Second))
+		time.Sleep(6 * time.Second)
+		synctest.Wait()
+		if done := log.lastDone(); done > 0 {
+			t.Errorf("%d was reported done while the new log's first record waits", done)
+		}
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if keys := log.keys("order-close"); len(keys) == 0 || keys[len(keys)-1] != "new" || log.lastDone() != 1 {
+			t.Errorf("forwarded %v, done %d", keys, log.lastDone())
 		}
 	})
 }

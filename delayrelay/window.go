@@ -1,69 +1,126 @@
 package delayrelay
 
 import (
-	"container/heap"
-	"time"
+	"cmp"
 
 	"orderclose"
 )
 
-// waiting is a record in the window.
+// waiting is a record in the window. Times are unix milliseconds.
 type waiting struct {
-	message orderclose.Message
-	due     time.Time
-	release time.Time
+	record  orderclose.RawRecord
+	due     int64
+	release int64
 }
 
-// window holds what was read ahead of a partition, by release time, so that no
-// record is late because another one stands before it in the log.
+// before says whether a leaves before b: by release, ties in the order of the
+// log.
+func (a *waiting) before(b *waiting) bool {
+	return cmp.Or(cmp.Compare(a.release, b.release), cmp.Compare(a.record.Offset, b.record.Offset)) < 0
+}
+
+// window holds what was read ahead of a partition in a min-heap by release time,
+// so that no record is late because another one stands before it in the log.
+// What was to leave when it came is kept apart: it needs no order.
 type window struct {
-	heap  releaseHeap
+	ready []waiting
+	heap  []waiting // heap[i] leaves before heap[2i+1] and heap[2i+2]
 	bytes int
 }
 
+// pushReady adds a record that is to leave at once.
+func (w *window) pushReady(r waiting) {
+	w.bytes += r.record.Size()
+	w.ready = append(w.ready, r)
+}
+
 func (w *window) push(r waiting) {
-	w.bytes += r.message.Size()
-	heap.Push(&w.heap, r)
+	w.bytes += r.record.Size()
+	w.heap = append(w.heap, r)
+	for i := len(w.heap) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if !w.heap[i].before(&w.heap[parent]) {
+			break
+		}
+		w.heap[i], w.heap[parent] = w.heap[parent], w.heap[i]
+		i = parent
+	}
 }
 
 // head returns the record that leaves next.
 func (w *window) head() (waiting, bool) {
-	if len(w.heap) == 0 {
-		return waiting{}, false
+	switch {
+	case len(w.ready) > 0:
+		return w.ready[0], true
+	case len(w.heap) > 0:
+		return w.heap[0], true
 	}
-	return w.heap[0], true
+	return waiting{}, false
 }
+
+// len is how many records wait.
+func (w *window) len() int { return len(w.ready) + len(w.heap) }
 
 // takeReleased removes and returns what is to leave by now, earliest first, up
 // to about so many bytes.
-func (w *window) takeReleased(now time.Time, bytes int) []waiting {
+func (w *window) takeReleased(now int64, bytes int) []waiting {
 	var out []waiting
-	for len(w.heap) > 0 && bytes > 0 && !now.Before(w.heap[0].release) {
-		r := heap.Pop(&w.heap).(waiting)
-		size := r.message.Size()
-		w.bytes -= size
-		bytes -= size
+	for n := range w.ready {
+		if bytes <= 0 {
+			out, w.ready = w.ready[:n:n], w.ready[n:]
+			return out
+		}
+		w.bytes -= w.ready[n].record.Size()
+		bytes -= w.ready[n].record.Size()
+	}
+	out, w.ready = w.ready, nil
+	for len(w.heap) > 0 && bytes > 0 && w.heap[0].release <= now {
+		r := w.pop()
+		bytes -= r.record.Size()
 		out = append(out, r)
 	}
 	return out
 }
 
-// releaseHeap is a min-heap by release time; ties leave in the order of the log.
-type releaseHeap []waiting
-
-func (h releaseHeap) Len() int { return len(h) }
-func (h releaseHeap) Less(i, j int) bool {
-	if h[i].release.Equal(h[j].release) {
-		return h[i].message.Offset < h[j].message.Offset
+func (w *window) pop() waiting {
+	first, last := w.heap[0], len(w.heap)-1
+	w.bytes -= first.record.Size()
+	w.heap[0] = w.heap[last]
+	w.heap[last] = waiting{} // let go of its bytes
+	w.heap = w.heap[:last]
+	for i := 0; ; {
+		least, left, right := i, 2*i+1, 2*i+2
+		if left < last && w.heap[left].before(&w.heap[least]) {
+			least = left
+		}
+		if right < last && w.heap[right].before(&w.heap[least]) {
+			least = right
+		}
+		if least == i {
+			return first
+		}
+		w.heap[i], w.heap[least] = w.heap[least], w.heap[i]
+		i = least
 	}
-	return h[i].release.Before(h[j].release)
 }
-func (h releaseHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *releaseHeap) Push(x any)   { *h = append(*h, x.(waiting)) }
-func (h *releaseHeap) Pop() any {
-	old := *h
-	last := old[len(old)-1]
-	old[len(old)-1] = waiting{} // let go of its bytes
-	*h = old[:len(old)-1]
-	return last
+
+// arenaSize is how much memory bodies share that are kept together: large enough
+// to spare most allocations, small enough that one record which stays long keeps
+// little alive that is not its own.
+const arenaSize = 16 << 10
+
+// arena copies bodies out of a fetch's buffer into shared pieces of memory.
+type arena struct{ free []byte }
+
+func (a *arena) copy(b []byte) []byte {
+	if len(b) > len(a.free) {
+		if len(b) > arenaSize/4 {
+			return append([]byte(nil), b...)
+		}
+		a.free = make([]byte, arenaSize)
+	}
+	own := a.free[:len(b):len(b)]
+	a.free = a.free[len(b):]
+	copy(own, b)
+	return own
 }

@@ -38,6 +38,10 @@ const attemptTimeout = 5 * time.Second
 // DefaultTimeout bounds a Schedule whose context has no deadline.
 const DefaultTimeout = 30 * time.Second
 
+// DefaultDelay is the delay of a category in no list, unless the topics file or
+// the options say otherwise.
+const DefaultDelay = 30 * time.Minute
+
 // Appender appends a record to the partition of the topic that its key belongs
 // to, and returns when all in-sync replicas have it. An error that is
 // orderclose.ErrTooLarge or orderclose.ErrRefused is final.
@@ -62,7 +66,7 @@ type Options struct {
 
 	Buckets    orderclose.Buckets // shortest first
 	CloseTopic string             // for what is due already
-	Delays     orderclose.Delays  // for Order
+	Delays     orderclose.Delays  // for Order; its Default is DefaultDelay if it is not set
 	// MaxDelay is how far ahead an order may be due. Default
 	// orderclose.DefaultMaxDelay.
 	MaxDelay time.Duration
@@ -97,6 +101,9 @@ func New(o Options) (*Producer, error) {
 	}
 	if len(o.Buckets) == 0 || o.CloseTopic == "" {
 		return nil, errors.New("producer: Options need TopicsFile, or Buckets and CloseTopic")
+	}
+	if o.Delays.Default == 0 {
+		o.Delays.Default = DefaultDelay
 	}
 	if o.MaxDelay == 0 {
 		o.MaxDelay = orderclose.DefaultMaxDelay
@@ -134,7 +141,7 @@ func (o *Options) setFrom(c *config.Config) {
 	if o.CloseTopic == "" {
 		o.CloseTopic = c.Topics.Close
 	}
-	if o.Delays.Default == 0 {
+	if o.Delays.Default == 0 && o.Delays.ByCategory == nil {
 		o.Delays = c.Delays
 	}
 	if o.MaxDelay == 0 {

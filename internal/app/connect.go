@@ -47,6 +47,7 @@ func Connect(s config.Servers, logger *slog.Logger) (Connections, error) {
 		}
 		// The lock is asked for once an hour: no answer within seconds is an answer.
 		o.DialTimeout, o.MaxRetries = 2*time.Second, 1
+		o.ContextTimeoutEnabled = true // a lock must not be believed in for longer than it lasts
 		c.Redis = redis.NewClient(o)
 	}
 	return c, nil

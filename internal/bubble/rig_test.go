@@ -4,9 +4,12 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"orderclose"
 	"orderclose/internal/app"
@@ -34,17 +37,23 @@ type rig struct {
 // inBubble runs test with a rig, and no stage started, inside a bubble.
 func inBubble(t *testing.T, cfg *config.Config, test func(ctx context.Context, r *rig)) {
 	t.Helper()
+	inBubbleBehind(t, cfg, 0, test)
+}
+
+// inBubbleBehind does the same with a database whose clock is behind.
+func inBubbleBehind(t *testing.T, cfg *config.Config, behind time.Duration, test func(ctx context.Context, r *rig)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, cfg)
+		r := newRig(t, cfg, behind)
 		defer r.close()
 		test(t.Context(), r)
 	})
 }
 
-func newRig(t *testing.T, cfg *config.Config) *rig {
+func newRig(t *testing.T, cfg *config.Config, behind time.Duration) *rig {
 	r := &rig{t: t, cfg: cfg, stops: map[app.Role]func(){}, logger: slog.New(slog.DiscardHandler)}
 	var err error
-	if r.world, err = New(Options{InBubble: true, Logger: r.logger}); err != nil {
+	if r.world, err = New(Options{InBubble: true, Logger: r.logger, Now: func() time.Time { return time.Now().Add(-behind) }}); err != nil {
 		t.Fatal(err)
 	}
 	if r.kafka, err = r.world.Kafka("checkout"); err != nil {
@@ -130,6 +139,32 @@ func (r *rig) check(openAfter time.Time) *checker.Verdict {
 	return v
 }
 
+// appends counts the records of all topics.
+func (r *rig) appends() (n int64) {
+	r.t.Helper()
+	for _, spec := range app.TopicSpecs(r.cfg) {
+		for p := range spec.Partitions {
+			_, end, err := r.kafka.Bounds(r.t.Context(), spec.Name, p)
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			n += end
+		}
+	}
+	return n
+}
+
+// count counts the requests of a kind that the broker gets.
+func (r *rig) count(key kmsg.Key) *atomic.Int64 {
+	var n atomic.Int64
+	r.world.Broker.ControlKey(key.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
+		r.world.Broker.KeepControl()
+		n.Add(1)
+		return nil, nil, false
+	})
+	return &n
+}
+
 // testConfig is the shipped configuration with two partitions per topic.
 func testConfig() *config.Config {
 	c := config.Default()
@@ -160,7 +195,11 @@ func (r *rig) deadLetters(ctx context.Context) map[string]int {
 		r.t.Fatal(err)
 	}
 	causes := map[string]int{}
-	for _, m := range f.Messages {
+	for _, record := range f.Records {
+		m, err := record.Message()
+		if err != nil {
+			r.t.Fatal(err)
+		}
 		cause, _ := m.Header(orderclose.HeaderCause)
 		causes[cause]++
 		for _, h := range []string{orderclose.HeaderStage, orderclose.HeaderDetail, orderclose.HeaderSourceTopic, orderclose.HeaderSourcePartition, orderclose.HeaderSourceOffset} {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -75,7 +76,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 	}
 	c.flags(root)
 	root.AddCommand(
-		newRun(c), newTopics(c), newSend(c), newCompensate(c), newReplay(c), newMigrate(c), newVersion(c),
+		newRun(c), newTopics(c), newSend(c), newStatus(c), newForecast(c), newCompensate(c), newReplay(c), newMigrate(c), newVersion(c),
 	)
 	return root
 }
@@ -115,8 +116,9 @@ type session struct {
 }
 
 // open reads the configuration and makes clients of the servers that are needed,
-// by the names of their variables; others are connected too if they are set.
-// Close the session.
+// by the names of their variables; of Redis also if it is set and the database is
+// needed, for the lock. What else is set, rightly or wrongly, is left alone. Close
+// the session.
 func (c *common) open(needed ...string) (*session, error) {
 	cfg, err := config.Load(c.config)
 	if err != nil {
@@ -128,6 +130,12 @@ func (c *common) open(needed ...string) (*session, error) {
 	}
 	if err != nil {
 		return nil, Exit(Usage, err)
+	}
+	if !slices.Contains(needed, config.EnvBrokers) {
+		servers.Brokers = nil
+	}
+	if !slices.Contains(needed, config.EnvDSN) {
+		servers.DSN, servers.RedisURL = "", ""
 	}
 	logger := c.logger()
 	connections, err := app.Connect(servers, logger)

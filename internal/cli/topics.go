@@ -23,7 +23,7 @@ func newTopics(c *common) *cobra.Command {
 		Args:  usageArgs(cobra.NoArgs),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	topics.AddCommand(&cobra.Command{
+	topics.AddCommand(newTopicsPlan(c), &cobra.Command{
 		Use:   "check",
 		Short: "Say how the topics differ from what topics.yaml wants; exits 3 if they do",
 		Args:  usageArgs(cobra.NoArgs),

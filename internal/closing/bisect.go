@@ -5,6 +5,7 @@ package closing
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"orderclose"
 )
@@ -17,7 +18,7 @@ type Store interface {
 
 // Bisect closes the requests, together if that goes well. If the batch fails and
 // it is not the store's fault, it is halved, down to the orders that are to
-// blame, whose outcomes are Failed; so one bad order costs its batch a few
+// blame, whose outcomes are Failed, or Contended; so one bad order costs its batch a few
 // transactions and nobody their close. Outcomes come in the order of the
 // requests. The error, if any, is the store's own (orderclose.ErrUnavailable) or
 // ctx's: some of the requests may have been closed, and asking again is safe.
@@ -26,13 +27,20 @@ func Bisect(ctx context.Context, s Store, path orderclose.Path, requests []order
 		return nil, nil
 	}
 	outcomes, err := s.CloseOrders(ctx, path, requests)
+	if err == nil && len(outcomes) != len(requests) {
+		err = fmt.Errorf("the store gave %d outcomes for %d orders", len(outcomes), len(requests))
+	}
 	switch {
 	case err == nil:
 		return outcomes, nil
 	case errors.Is(err, orderclose.ErrUnavailable), ctx.Err() != nil:
 		return nil, err
 	case len(requests) == 1:
-		return []orderclose.Outcome{{OrderID: requests[0].OrderID, Verdict: orderclose.Failed, Err: err}}, nil
+		verdict := orderclose.Failed
+		if errors.Is(err, orderclose.ErrContended) {
+			verdict = orderclose.Contended
+		}
+		return []orderclose.Outcome{{OrderID: requests[0].OrderID, Verdict: verdict, Err: err}}, nil
 	}
 	half := len(requests) / 2
 	first, err := Bisect(ctx, s, path, requests[:half])

@@ -183,21 +183,17 @@ func (c *Cluster) Lag(ctx context.Context, group, topic string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	partitions := sequence(n)
-	res, err := c.client.OffsetFetch(ctx, &kafka.OffsetFetchRequest{GroupID: group, Topics: map[string][]int{topic: partitions}})
-	if err == nil {
-		err = res.Error
-	}
+	commits, err := c.Commits(ctx, group, topic, n)
 	if err != nil {
-		return 0, fmt.Errorf("commits of group %s: %w", group, err)
+		return 0, err
 	}
 	var lag int64
-	for _, p := range res.Topics[topic] {
-		first, end, err := c.Bounds(ctx, topic, p.Partition)
+	for p, commit := range commits {
+		first, end, err := c.Bounds(ctx, topic, p)
 		if err != nil {
 			return 0, err
 		}
-		lag += end - max(p.CommittedOffset, first)
+		lag += end - FirstWaiting(commit, first, end)
 	}
 	return lag, nil
 }

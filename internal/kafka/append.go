@@ -1,11 +1,13 @@
 package kafka
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
 
 	"orderclose"
 )
@@ -19,27 +21,26 @@ import (
 // orderclose.ErrTooLarge or orderclose.ErrRefused: that is a definite no to these
 // messages together, and sending them again is useless.
 func (c *Cluster) Append(ctx context.Context, topic string, partition int, messages []orderclose.Message) (time.Time, error) {
-	now := time.Now()
-	// The library drains the records it is given: they are built anew each time,
-	// or a second try would send them empty.
-	records := make([]kafka.Record, len(messages))
-	for i, m := range messages {
-		records[i] = kafka.Record{Time: now, Key: kafka.NewBytes(m.Key), Value: kafka.NewBytes(m.Value)}
-		for _, h := range m.Headers {
-			records[i].Headers = append(records[i].Headers, kafka.Header{Key: h.Key, Value: h.Value})
-		}
+	records := make([]orderclose.RawRecord, len(messages))
+	for i := range messages {
+		records[i] = messages[i].Raw()
 	}
-	res, err := c.client.Produce(ctx, &kafka.ProduceRequest{
+	return c.produce(ctx, topic, partition, len(records), splice(records, time.Now(), noProducer))
+}
+
+// produce sends a batch of n records that splice has made, once.
+func (c *Cluster) produce(ctx context.Context, topic string, partition, n int, batch []byte) (time.Time, error) {
+	res, err := c.client.RawProduce(ctx, &kafka.RawProduceRequest{
 		Topic:        topic,
 		Partition:    partition,
 		RequiredAcks: kafka.RequireAll,
-		Records:      kafka.NewRecordReader(records...),
+		RawRecords:   protocol.RawRecordSet{Reader: bytes.NewReader(batch)},
 	})
 	if err == nil {
 		err = res.Error // a partition's error comes with a nil err
 	}
 	if err != nil {
-		return time.Time{}, fmt.Errorf("append %d records to %s/%d: %w", len(messages), topic, partition, refusal(err))
+		return time.Time{}, fmt.Errorf("append %d records to %s/%d: %w", n, topic, partition, refusal(err))
 	}
 	return appendTime(res.LogAppendTime), nil
 }

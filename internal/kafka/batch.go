@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"time"
 
 	"github.com/segmentio/kafka-go/compress"
 
@@ -42,11 +41,11 @@ const maxLastDelta = 1 << 20
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// decodeBatches reads record batches as a fetch returns them and copies out the
-// messages from the offset on. It ends with the first batch that cannot be read,
+// splitBatches walks the record batches that a fetch returned and finds their
+// records from the offset on, without decoding or copying them. It ends with the first batch that cannot be read,
 // which it reports rather than skips; a batch that was cut off at the end is left
 // for the next fetch.
-func decodeBatches(b []byte, offset int64) orderclose.Fetched {
+func splitBatches(b []byte, offset int64) orderclose.Fetched {
 	f := orderclose.Fetched{Next: offset}
 	for len(b) >= headerSize && f.Corrupt == nil {
 		base := int64(binary.BigEndian.Uint64(b))
@@ -59,14 +58,14 @@ func decodeBatches(b []byte, offset int64) orderclose.Fetched {
 		if size > len(b) {
 			return f
 		}
-		decodeBatch(b[:size], base, &f)
+		splitBatch(b[:size], base, &f)
 		b = b[size:]
 	}
 	return f
 }
 
-// decodeBatch adds one whole batch to f.
-func decodeBatch(b []byte, base int64, f *orderclose.Fetched) {
+// splitBatch adds one whole batch to f.
+func splitBatch(b []byte, base int64, f *orderclose.Fetched) {
 	delta := int64(int32(binary.BigEndian.Uint32(b[atLastDelta:])))
 	if delta < 0 || delta > maxLastDelta {
 		delta = 0
@@ -78,17 +77,17 @@ func decodeBatch(b []byte, base int64, f *orderclose.Fetched) {
 		if attributes&logAppendTimeBit == 0 {
 			f.DriftedAppend++
 		}
-		appended := time.UnixMilli(int64(binary.BigEndian.Uint64(b[atMaxTimestamp:])))
+		appended := int64(binary.BigEndian.Uint64(b[atMaxTimestamp:]))
 		count := int(int32(binary.BigEndian.Uint32(b[atCount:])))
-		err = decodeRecords(records, count, base, last, appended, f)
+		err = splitRecords(records, count, base, last, appended, f)
 	}
 	if last < asked { // compaction or a broker's whim: never go back, always go on
 		last = asked
 	}
 	if err != nil {
 		first := asked
-		if n := len(f.Messages); n > 0 && f.Messages[n-1].Offset >= first {
-			first = f.Messages[n-1].Offset + 1
+		if n := len(f.Records); n > 0 && f.Records[n-1].Offset >= first {
+			first = f.Records[n-1].Offset + 1
 		}
 		last = max(first, last)
 		f.Corrupt = &orderclose.Range{First: first, Last: last, Err: err}
@@ -129,73 +128,28 @@ var (
 	errOutOfOrder = errors.New("a record whose offset is not after the one before it, or not in its batch")
 )
 
-// decodeRecords appends the records of a batch with the offsets [base, last] to
-// f, from f.Next on.
-func decodeRecords(b []byte, count int, base, last int64, appended time.Time, f *orderclose.Fetched) error {
+// splitRecords appends the records of a batch with the offsets [base, last] to f,
+// from f.Next on. Their bodies stay where they are.
+func splitRecords(b []byte, count int, base, last, appended int64, f *orderclose.Fetched) error {
 	d := cursor{b: b}
 	before := base - 1
 	for range count {
 		body := cursor{b: d.take(int(d.varint()))}
-		if d.bad {
+		body.skip(1)  // attributes
+		body.varint() // timestamp delta
+		offset := base + body.varint()
+		if d.bad || body.bad {
 			return errTruncated
 		}
-		body.skip(1) // attributes
-		body.varint()
-		m := orderclose.Message{Offset: base + body.varint(), Appended: appended}
-		if m.Offset <= before || m.Offset > last {
-			return fmt.Errorf("offset %d: %w", m.Offset, errOutOfOrder)
+		if offset <= before || offset > last {
+			return fmt.Errorf("offset %d: %w", offset, errOutOfOrder)
 		}
-		before = m.Offset
-		if m.Offset < f.Next {
-			continue
+		before = offset
+		if offset >= f.Next {
+			f.Records = append(f.Records, orderclose.RawRecord{Offset: offset, Appended: appended, Body: body.b})
 		}
-		if !decodeRecord(&body, &m) {
-			return fmt.Errorf("offset %d: %w", m.Offset, errTruncated)
-		}
-		f.Messages = append(f.Messages, m)
 	}
 	return nil
-}
-
-// decodeRecord reads key, value and headers. They are copied, into one piece of
-// memory, so that a small record that waits does not keep its whole fetch alive.
-func decodeRecord(d *cursor, m *orderclose.Message) bool {
-	own := make([]byte, 0, len(d.b))
-	keep := func(b []byte) []byte {
-		if b == nil {
-			return nil
-		}
-		at := len(own)
-		own = append(own, b...)
-		return own[at:len(own):len(own)]
-	}
-	m.Key = keep(d.bytes())
-	m.Value = keep(d.bytes())
-	n := d.varint()
-	if n < 0 || n > int64(len(d.b)) {
-		return false
-	}
-	if n > 0 {
-		m.Headers = make([]orderclose.Header, n)
-	}
-	for i := range m.Headers {
-		m.Headers[i].Key = headerName(d.bytes())
-		m.Headers[i].Value = keep(d.bytes())
-	}
-	return !d.bad
-}
-
-// headerName spares an allocation for the names that every record has.
-func headerName(b []byte) string {
-	switch string(b) {
-	case orderclose.HeaderDue:
-		return orderclose.HeaderDue
-	case orderclose.HeaderVersion:
-		return orderclose.HeaderVersion
-	case orderclose.HeaderTraceparent:
-		return orderclose.HeaderTraceparent
-	}
-	return string(b)
 }
 
 // cursor reads forward through bytes. Past the end it returns zeros and is bad.
@@ -239,13 +193,4 @@ func (c *cursor) varint() int64 {
 	}
 	c.b = c.b[n:]
 	return v
-}
-
-// bytes reads a length and that many bytes; nil for the length -1.
-func (c *cursor) bytes() []byte {
-	n := c.varint()
-	if n == -1 {
-		return nil
-	}
-	return c.take(int(n))
 }

@@ -39,29 +39,30 @@ func batch(t testing.TB, base int64, attributes protocol.Attributes, keys ...str
 func stamp(raw []byte, at time.Time) []byte {
 	raw[atAttributes+1] |= logAppendTimeBit
 	binary.BigEndian.PutUint64(raw[atMaxTimestamp:], uint64(at.UnixMilli()))
-	return seal(raw)
+	return reseal(raw)
 }
 
-func seal(raw []byte) []byte {
+func reseal(raw []byte) []byte {
 	binary.BigEndian.PutUint32(raw[atCRC:], crc32.Checksum(raw[atAttributes:], castagnoli))
 	return raw
 }
 
 func keysOf(f orderclose.Fetched) (keys []string) {
-	for _, m := range f.Messages {
-		keys = append(keys, string(m.Key))
+	for _, r := range f.Records {
+		keys = append(keys, string(r.Key()))
 	}
 	return keys
 }
 
-func TestDecode_AppendTimeIsTheBatchHeaders(t *testing.T) {
+func TestSplit_AppendTimeIsTheBatchHeaders(t *testing.T) {
 	at := time.UnixMilli(1_700_000_000_123)
-	f := decodeBatches(stamp(batch(t, 100, 0, "a", "b"), at), 100)
+	f := splitBatches(stamp(batch(t, 100, 0, "a", "b"), at), 100)
 	want := orderclose.Message{
 		Offset: 101, Key: []byte("b"), Value: []byte("value of b"), Appended: at,
 		Headers: []orderclose.Header{{Key: "due", Value: []byte("42")}, {Key: "x-b"}},
 	}
-	if diff := cmp.Diff(want, f.Messages[1]); diff != "" {
+	got, err := f.Records[1].Message()
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("second message (-want +got):\n%s", diff)
 	}
 	if f.Next != 102 || f.DriftedAppend != 0 || f.Corrupt != nil {
@@ -69,94 +70,85 @@ func TestDecode_AppendTimeIsTheBatchHeaders(t *testing.T) {
 	}
 }
 
-func TestDecode_ABatchStampedByItsProducerIsCounted(t *testing.T) {
-	if f := decodeBatches(batch(t, 0, 0, "a"), 0); f.DriftedAppend != 1 || len(f.Messages) != 1 {
-		t.Errorf("drifted %d, %d messages; want 1 and 1", f.DriftedAppend, len(f.Messages))
+func TestSplit_ABatchStampedByItsProducerIsCounted(t *testing.T) {
+	if f := splitBatches(batch(t, 0, 0, "a"), 0); f.DriftedAppend != 1 || len(f.Records) != 1 {
+		t.Errorf("drifted %d, %d records; want 1 and 1", f.DriftedAppend, len(f.Records))
 	}
 }
 
-func TestDecode_StartsAtTheOffsetAskedFor(t *testing.T) {
-	f := decodeBatches(batch(t, 10, 0, "a", "b", "c"), 11)
+func TestSplit_StartsAtTheOffsetAskedFor(t *testing.T) {
+	f := splitBatches(batch(t, 10, 0, "a", "b", "c"), 11)
 	if diff := cmp.Diff([]string{"b", "c"}, keysOf(f)); diff != "" {
 		t.Error(diff)
 	}
 }
 
-func TestDecode_InflatesEveryCompression(t *testing.T) {
+func TestSplit_InflatesEveryCompression(t *testing.T) {
 	for _, c := range []protocol.Attributes{protocol.Gzip, protocol.Snappy, protocol.Lz4, protocol.Zstd} {
-		f := decodeBatches(batch(t, 0, c, "a", "b"), 0)
+		f := splitBatches(batch(t, 0, c, "a", "b"), 0)
 		if diff := cmp.Diff([]string{"a", "b"}, keysOf(f)); diff != "" || f.Corrupt != nil {
 			t.Errorf("compression %d: %s %v", c, diff, f.Corrupt)
 		}
 	}
 }
 
-func TestDecode_AControlBatchMovesTheOffsetOn(t *testing.T) {
+func TestSplit_AControlBatchMovesTheOffsetOn(t *testing.T) {
 	marker := batch(t, 5, 0, "marker")
 	marker[atAttributes+1] |= controlBit
-	f := decodeBatches(append(seal(marker), batch(t, 6, 0, "a")...), 5)
+	f := splitBatches(append(reseal(marker), batch(t, 6, 0, "a")...), 5)
 	if diff := cmp.Diff([]string{"a"}, keysOf(f)); diff != "" || f.Next != 7 {
 		t.Errorf("%s next %d, want 7", diff, f.Next)
 	}
 }
 
-func TestDecode_ACutOffBatchIsLeftForTheNextFetch(t *testing.T) {
+func TestSplit_ACutOffBatchIsLeftForTheNextFetch(t *testing.T) {
 	whole := batch(t, 0, 0, "a")
 	second := batch(t, 1, 0, "b")
 	for cut := range len(second) {
-		f := decodeBatches(append(bytes.Clone(whole), second[:cut]...), 0)
-		if f.Next != 1 || len(f.Messages) != 1 || f.Corrupt != nil {
-			t.Fatalf("cut at %d: next %d, %d messages, corrupt %v", cut, f.Next, len(f.Messages), f.Corrupt)
+		f := splitBatches(append(bytes.Clone(whole), second[:cut]...), 0)
+		if f.Next != 1 || len(f.Records) != 1 || f.Corrupt != nil {
+			t.Fatalf("cut at %d: next %d, %d records, corrupt %v", cut, f.Next, len(f.Records), f.Corrupt)
 		}
 	}
 }
 
-func TestDecode_ADamagedBatchIsReportedAfterWhatCameBefore(t *testing.T) {
+func TestSplit_ADamagedBatchIsReportedAfterWhatCameBefore(t *testing.T) {
 	damaged := batch(t, 1, 0, "b", "c")
 	damaged[len(damaged)-1] ^= 1
 	all := append(append(batch(t, 0, 0, "a"), damaged...), batch(t, 3, 0, "d")...)
-	f := decodeBatches(all, 0)
+	f := splitBatches(all, 0)
 	if diff := cmp.Diff([]string{"a"}, keysOf(f)); diff != "" {
 		t.Error(diff)
 	}
 	if f.Corrupt == nil || f.Corrupt.First != 1 || f.Corrupt.Last != 2 || f.Next != 3 {
 		t.Errorf("corrupt %+v, next %d; want 1 to 2, and 3", f.Corrupt, f.Next)
 	}
-	if f = decodeBatches(all[len(batch(t, 0, 0, "a"))+len(damaged):], 3); f.Next != 4 {
+	if f = splitBatches(all[len(batch(t, 0, 0, "a"))+len(damaged):], 3); f.Next != 4 {
 		t.Errorf("after it: next %d, want 4", f.Next)
 	}
 }
 
-func TestDecode_MessagesDoNotKeepTheFetchAlive(t *testing.T) {
-	raw := batch(t, 0, 0, "a")
-	f := decodeBatches(raw, 0)
-	clear(raw)
-	if string(f.Messages[0].Key) != "a" || string(f.Messages[0].Value) != "value of a" {
-		t.Errorf("the message changed with the buffer: %q %q", f.Messages[0].Key, f.Messages[0].Value)
-	}
-}
-
-// FuzzDecode holds that nothing a broker sends makes the decoder panic, stand
+// FuzzSplit holds that nothing a broker sends makes the decoder panic, stand
 // still, or go back.
-func FuzzDecode(f *testing.F) {
+func FuzzSplit(f *testing.F) {
 	f.Add(batch(f, 0, 0, "a", "b"), int64(0))
 	f.Add(batch(f, 7, protocol.Zstd, "a"), int64(7))
-	f.Add(seal(batch(f, 3, 0, "a")), int64(5))
+	f.Add(reseal(batch(f, 3, 0, "a")), int64(5))
 	f.Add([]byte{}, int64(1))
 	f.Fuzz(func(t *testing.T, raw []byte, offset int64) {
 		if offset < 0 || offset > 1<<60 {
 			return
 		}
 		if len(raw) >= headerSize {
-			seal(raw) // let it past the checksum
+			reseal(raw) // let it past the checksum
 		}
-		got := decodeBatches(raw, offset)
+		got := splitBatches(raw, offset)
 		if got.Next < offset {
 			t.Fatalf("next %d is before %d", got.Next, offset)
 		}
-		for i, m := range got.Messages {
-			if m.Offset < offset || m.Offset >= got.Next || i > 0 && m.Offset <= got.Messages[i-1].Offset {
-				t.Fatalf("message %d has offset %d", i, m.Offset)
+		for i, m := range got.Records {
+			if m.Offset < offset || m.Offset >= got.Next || i > 0 && m.Offset <= got.Records[i-1].Offset {
+				t.Fatalf("record %d has offset %d", i, m.Offset)
 			}
 		}
 	})

@@ -103,18 +103,24 @@ func (c *Cluster) Partitions(ctx context.Context, topic string) (int, error) {
 	return 0, fmt.Errorf("topic %s: %w: run orderclose topics apply", topic, kafka.UnknownTopicOrPartition)
 }
 
-// Place returns, for each message, the partition of the topic that its key
-// belongs to.
-func (c *Cluster) Place(ctx context.Context, topic string, messages []orderclose.Message) ([]int, error) {
+// Spread sorts records of a claim by the partition of another topic that each
+// belongs to. Where the topic has as many partitions as the claim's, that is the
+// claim's for all of them: they are there because of their keys already. Else, as
+// while partitions are being added, each goes by its key.
+func (c *Cluster) Spread(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
 	n, err := c.Partitions(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
-	places := make([]int, len(messages))
-	for i := range messages {
-		places[i] = PartitionOf(messages[i].Key, n)
+	if own, err := c.Partitions(ctx, claim.Topic); err == nil && own == n {
+		return map[int][]orderclose.RawRecord{claim.Partition: records}, nil
 	}
-	return places, nil
+	spread := map[int][]orderclose.RawRecord{}
+	for _, r := range records {
+		p := PartitionOf(r.Key(), n)
+		spread[p] = append(spread[p], r)
+	}
+	return spread, nil
 }
 
 // metadata describes the topics, all of them if none is named. A topic that we

@@ -20,11 +20,6 @@ type Coalescer struct {
 	queues map[topicPartition]*queue // present while a drain works on it
 }
 
-type topicPartition struct {
-	topic     string
-	partition int
-}
-
 // queue is what waits for a partition: messages and, at the same index, whom to
 // tell. The channels are buffered: a caller that left blocks nobody.
 type queue struct {

@@ -4,13 +4,18 @@
 //
 //	cluster.go  connections, and what the cluster looks like
 //	fetch.go    one raw fetch of one partition
-//	batch.go    the record batch format, decoded so that append time survives
+//	batch.go    record batches, split into raw records with their append time
+//	splice.go   raw records, put into a new batch byte for byte
 //	append.go   one produce request to one partition
+//	pipe.go     idempotent appends, tried until they are acked
 //	coalesce.go many small appends made into few requests
 //	group.go    membership: which partitions are ours, and their commits
 //	topics.go   what topics must look like, and what differs (pure)
 //	admin.go    looking at topics and mending them
 //	window.go   the records that were appended between two moments
+//	commits.go  what a group has committed, and what waits after it
+//	members.go  who is in a group, and which partitions are whose
+//	peek.go     one record, without reading those after it
 //	errors.go   which errors mean what
 //	security.go TLS and SASL, for every connection
 //	access.go   why somebody is refused, in words (pure)

@@ -16,7 +16,7 @@ func refusal(err error) error {
 	switch {
 	case errors.Is(err, kafka.MessageSizeTooLarge), errors.Is(err, kafka.RecordListTooLarge):
 		return errors.Join(orderclose.ErrTooLarge, err)
-	case errors.Is(err, kafka.InvalidRecord), errors.Is(err, kafka.InvalidTimestamp), errors.Is(err, kafka.InvalidMessage):
+	case errors.Is(err, kafka.InvalidRecord), errors.Is(err, kafka.InvalidTimestamp):
 		return errors.Join(orderclose.ErrRefused, err)
 	}
 	return err

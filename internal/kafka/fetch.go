@@ -60,9 +60,10 @@ func (c *Cluster) Fetch(ctx context.Context, topic string, partition int, offset
 	if err != nil {
 		return orderclose.Fetched{}, fmt.Errorf("fetch %s/%d at %d: %w", topic, partition, offset, err)
 	}
-	f := decodeBatches(answer.(*rawAnswer).records, offset)
-	for i := range f.Messages {
-		f.Messages[i].Topic, f.Messages[i].Partition = topic, partition
+	raw := answer.(*rawAnswer).records
+	f := splitBatches(raw, offset)
+	if len(raw) > 0 && f.Next == offset {
+		return f, fmt.Errorf("fetch %s/%d at %d: the broker sent %d bytes and no whole batch", topic, partition, offset, len(raw))
 	}
 	return f, nil
 }
@@ -74,6 +75,9 @@ func (c *Cluster) outOfRange(ctx context.Context, topic string, partition int, o
 	first, last, err := c.Bounds(ctx, topic, partition)
 	if err != nil {
 		return orderclose.Fetched{}, err
+	}
+	if first <= offset && offset <= last { // it came back, or never was away: a leader moved
+		return orderclose.Fetched{}, fmt.Errorf("fetch %s/%d at %d: %w, and yet the log goes from %d to %d", topic, partition, offset, kafka.OffsetOutOfRange, first, last)
 	}
 	lost := orderclose.Range{First: offset, Last: first - 1, Err: fmt.Errorf("the log begins at %d", first)}
 	if offset > last {

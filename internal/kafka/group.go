@@ -2,8 +2,11 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -21,6 +24,7 @@ const (
 	rejoinBackoff    = 500 * time.Millisecond
 	rebalanceTimeout = 10 * time.Second
 	watchPartitions  = 5 * time.Second
+	leaveTimeout     = 4 * time.Second // for what is under way when a member stops
 )
 
 // Consume reads a topic as a member of a group until ctx ends. For each
@@ -35,23 +39,25 @@ const (
 // Consume retries whatever fails and returns nil when ctx has ended, all
 // serves have returned and the group has been left.
 func (c *Cluster) Consume(ctx context.Context, group, topic string, serve func(context.Context, orderclose.Claim)) error {
+	balancer := &countingBalancer{}
 	cg, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
-		ID:                     group,
-		Brokers:                c.opts.Brokers,
-		Dialer:                 c.dialer(),
-		Topics:                 []string{topic},
-		HeartbeatInterval:      heartbeatEvery,
-		SessionTimeout:         sessionTimeout,
-		RebalanceTimeout:       rebalanceTimeout,
-		JoinGroupBackoff:       rejoinBackoff,
-		WatchPartitionChanges:  true,
-		PartitionWatchInterval: watchPartitions,
-		StartOffset:            kafka.FirstOffset,
-		Timeout:                requestTimeout,
+		ID:                group,
+		Brokers:           c.opts.Brokers,
+		Dialer:            c.dialer(c.dialUntil(ctx)),
+		Topics:            []string{topic},
+		HeartbeatInterval: heartbeatEvery,
+		SessionTimeout:    sessionTimeout,
+		RebalanceTimeout:  rebalanceTimeout,
+		JoinGroupBackoff:  rejoinBackoff,
+		GroupBalancers:    []kafka.GroupBalancer{balancer},
+		StartOffset:       kafka.FirstOffset,
+		Timeout:           requestTimeout,
 	})
 	if err != nil {
 		return fmt.Errorf("group %s: %w", group, err)
 	}
+	var running sync.WaitGroup // the library does not wait for one that it starts too late
+	defer running.Wait()
 	// Close also waits for the functions of the generation, and so for the last
 	// commit; Next does not.
 	defer cg.Close()
@@ -67,8 +73,10 @@ func (c *Cluster) Consume(ctx context.Context, group, topic string, serve func(c
 		log.Debug("joined the group", "generation", gen.ID, "partitions", len(gen.Assignments[topic]))
 		// One function for everything: the library ends the generation when any of
 		// its functions returns, and this one returns last.
+		running.Add(1)
 		gen.Start(func(ended context.Context) {
-			g := &generation{cluster: c, gen: gen, topic: topic, done: map[int]int64{}}
+			defer running.Done()
+			g := &generation{cluster: c, gen: gen, topic: topic, done: map[int]int64{}, assigned: balancer.took()}
 			g.run(ctx, ended, serve)
 		})
 	}
@@ -80,6 +88,9 @@ type generation struct {
 	cluster *Cluster
 	gen     *kafka.Generation
 	topic   string
+	// assigned is how many partitions this member handed out as the group's leader;
+	// -1 if it is not the leader.
+	assigned int
 
 	mu   sync.Mutex
 	done map[int]int64 // by partition: the offset to commit, if it is not yet
@@ -100,9 +111,14 @@ func (g *generation) run(ctx, ended context.Context, serve func(context.Context,
 			}
 		})
 	}
+	changed := false // the serves' to write until they have ended
+	serves.Go(func() { changed = g.watch(ctx, revoke) })
 	g.commitUntil(ctx, revoke)
 	serves.Wait()
 	g.commit()
+	if changed {
+		return // which makes every member join anew
+	}
 	// Returning early would end the generation, and another would begin at once:
 	// wait for its end, which ctx or the coordinator brings.
 	<-ended.Done()
@@ -189,4 +205,63 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	case <-t.C:
 		return true
 	}
+}
+
+// watch ends the generation, and reports true, when the topic has another number
+// of partitions than were handed out. The library's own watcher compares with
+// what it finds after the assignment, so that what is made in between stays
+// unread; and while there is no topic it ends every generation at once.
+func (g *generation) watch(ctx context.Context, revoke func()) bool {
+	for g.assigned >= 0 && sleep(ctx, watchPartitions) {
+		n, err := g.cluster.Partitions(ctx, g.topic)
+		if err != nil && !errors.Is(err, kafka.UnknownTopicOrPartition) {
+			continue
+		}
+		if n != g.assigned {
+			g.cluster.opts.Logger.Info("the number of partitions has changed", "topic", g.topic, "from", g.assigned, "to", n)
+			revoke()
+			return true
+		}
+	}
+	return false
+}
+
+// countingBalancer assigns ranges and remembers of how many partitions.
+type countingBalancer struct {
+	kafka.RangeGroupBalancer
+	n atomic.Int64 // one more than the partitions; 0: not the leader
+}
+
+// AssignGroups implements kafka.GroupBalancer; only the leader is asked.
+func (b *countingBalancer) AssignGroups(members []kafka.GroupMember, partitions []kafka.Partition) kafka.GroupMemberAssignments {
+	b.n.Store(int64(len(partitions)) + 1)
+	return b.RangeGroupBalancer.AssignGroups(members, partitions)
+}
+
+// took returns the number of the last assignment, once; -1 if there was none.
+func (b *countingBalancer) took() int { return int(b.n.Swap(0)) - 1 }
+
+// dialUntil dials connections whose reads end soon after ctx does: the library
+// does not interrupt a join, which may wait for slow members for many seconds.
+func (c *Cluster) dialUntil(ctx context.Context) func(context.Context, string, string) (net.Conn, error) {
+	return func(dialing context.Context, network, address string) (net.Conn, error) {
+		conn, err := c.opts.Dial(dialing, network, address)
+		if err != nil {
+			return nil, err
+		}
+		stop := context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Now().Add(leaveTimeout)) })
+		return &boundConn{conn, stop}, nil
+	}
+}
+
+// boundConn forgets the context when it is closed.
+type boundConn struct {
+	net.Conn
+	stop func() bool
+}
+
+// Close implements net.Conn.
+func (b *boundConn) Close() error {
+	b.stop()
+	return b.Conn.Close()
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 
@@ -179,11 +180,11 @@ func (s Security) warning() string {
 	return "SASL without TLS: nobody reads the password on the way, but everything else, and nothing proves that nobody changes it"
 }
 
-// dialer returns what group memberships connect with.
-func (c *Cluster) dialer() *kafka.Dialer {
+// dialer returns what group memberships connect with, over what dial opens.
+func (c *Cluster) dialer(dial func(ctx context.Context, network, address string) (net.Conn, error)) *kafka.Dialer {
 	return &kafka.Dialer{
 		ClientID:      c.opts.ClientID,
-		DialFunc:      c.opts.Dial,
+		DialFunc:      dial,
 		Timeout:       requestTimeout,
 		TLS:           c.opts.Security.TLS,
 		SASLMechanism: c.transport.SASL,

@@ -53,7 +53,7 @@ func TestSecurity_EveryConnectionHasIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := c.dialer()
+	d := c.dialer(c.opts.Dial)
 	if d.TLS == nil || d.SASLMechanism == nil || d.SASLMechanism.Name() != ScramSHA512 {
 		t.Error("group memberships are not secured")
 	}
@@ -69,7 +69,7 @@ func TestSecurity_NoVerbShowsThePassword(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, v := range []any{o, &o, o.Security, &o.Security, o.Security.SASL, *o.Security.SASL, c, *c.dialer(), c.transport.Transport} {
+		for _, v := range []any{o, &o, o.Security, &o.Security, o.Security.SASL, *o.Security.SASL, c, *c.dialer(c.opts.Dial), c.transport.Transport} {
 			for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"} {
 				text := fmt.Sprintf(verb, v)
 				if strings.Contains(text, "hunter2") || strings.Contains(text, fmt.Sprintf("%x", "hunter2")) {

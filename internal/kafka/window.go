@@ -30,11 +30,11 @@ func (c *Cluster) Window(ctx context.Context, topic string, from, to time.Time) 
 	}
 	var spans []Span
 	for p := range n {
-		first, err := c.offsetAt(ctx, topic, p, from)
+		first, err := c.OffsetAt(ctx, topic, p, from)
 		if err != nil {
 			return nil, err
 		}
-		end, err := c.offsetAt(ctx, topic, p, to)
+		end, err := c.OffsetAt(ctx, topic, p, to)
 		if err != nil {
 			return nil, err
 		}
@@ -45,9 +45,9 @@ func (c *Cluster) Window(ctx context.Context, topic string, from, to time.Time) 
 	return spans, nil
 }
 
-// offsetAt returns the offset of the first record that was appended at t or
-// later: the end of the partition if there is none yet.
-func (c *Cluster) offsetAt(ctx context.Context, topic string, p int, t time.Time) (int64, error) {
+// OffsetAt returns the offset of the first record that was appended at t or
+// later: the end of the partition if there is none yet. It reads no record.
+func (c *Cluster) OffsetAt(ctx context.Context, topic string, p int, t time.Time) (int64, error) {
 	res, err := c.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{
 		topic: {kafka.TimeOffsetOf(p, orderclose.CeilMilli(t))},
 	}})
@@ -70,7 +70,7 @@ func (c *Cluster) offsetAt(ctx context.Context, topic string, p int, t time.Time
 
 // ReadSpan reads the span and calls each with what every fetch brought of it,
 // until each returns an error.
-func (c *Cluster) ReadSpan(ctx context.Context, topic string, s Span, each func([]orderclose.Message) error) error {
+func (c *Cluster) ReadSpan(ctx context.Context, topic string, s Span, each func([]orderclose.RawRecord) error) error {
 	for at := s.First; at < s.End; {
 		f, err := c.Fetch(ctx, topic, s.Partition, at)
 		if err != nil {
@@ -79,7 +79,10 @@ func (c *Cluster) ReadSpan(ctx context.Context, topic string, s Span, each func(
 		if f.Lost != nil {
 			return fmt.Errorf("%s/%d: offset %d is gone: %w", topic, s.Partition, at, f.Lost.Err)
 		}
-		within := f.Messages
+		if f.Corrupt != nil && f.Corrupt.First < s.End {
+			return fmt.Errorf("%s/%d: offsets %d to %d cannot be read: %w", topic, s.Partition, f.Corrupt.First, f.Corrupt.Last, f.Corrupt.Err)
+		}
+		within := f.Records
 		for len(within) > 0 && within[len(within)-1].Offset >= s.End {
 			within = within[:len(within)-1]
 		}

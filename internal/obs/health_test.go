@@ -57,7 +57,7 @@ func TestMetrics_TellThePromises(t *testing.T) {
 	m.Head("delay_5m", 5, time.Time{})
 	m.Head("delay_5m", 6, now.Add(-time.Hour))
 	m.Revoked("delay_5m", 6)
-	m.Forwarded("delay_5m", 2*time.Millisecond)
+	m.Forwarded("delay_5m", []time.Duration{2 * time.Millisecond})
 	m.Verdict(orderclose.PathSweep, orderclose.Closed)
 	m.Lateness(orderclose.PathPipeline, -time.Millisecond)
 	m.Swept(compensator.Report{Found: 7, StartedAt: now, TookMillis: 500})

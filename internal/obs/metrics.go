@@ -29,6 +29,7 @@ type Metrics struct {
 	deadLetters         *prometheus.CounterVec
 	lost                *prometheus.CounterVec
 	drifted             *prometheus.CounterVec
+	repeated            prometheus.Counter
 
 	verdicts      *prometheus.CounterVec
 	closeLateness *prometheus.HistogramVec
@@ -68,6 +69,7 @@ func (m *Metrics) registerRelay(f factory) {
 	m.hops = f.counters("relay_hops_total", "Records moved to another delay topic.", "from", "to")
 	m.deadLetters = f.counters("dead_letters_total", "Records given up.", "stage", "cause")
 	m.lost = f.counters("retention_lost_records_total", "Offsets that were gone when they were to be read.", "topic", "partition")
+	m.repeated = f.counter("possible_duplicates_total", "Records that may have been written twice, because the broker forgot their producer id. Repeats are harmless.")
 	m.drifted = f.counters("producer_stamped_batches_total", "Batches stamped by their producer: the topic is not set to LogAppendTime.", "topic")
 }
 
@@ -111,16 +113,23 @@ func (m *Metrics) Window(topic string, partition, records, bytes int) {
 func (m *Metrics) WindowFull(topic string) { m.windowFull.WithLabelValues(topic).Inc() }
 
 // Forwarded implements delayrelay.Metrics.
-func (m *Metrics) Forwarded(topic string, lateness time.Duration) {
-	m.forwarded.WithLabelValues(topic).Inc()
-	m.relayLateness.Observe(lateness.Seconds())
+func (m *Metrics) Forwarded(topic string, lateness []time.Duration) {
+	m.forwarded.WithLabelValues(topic).Add(float64(len(lateness)))
+	for _, d := range lateness {
+		m.relayLateness.Observe(d.Seconds())
+	}
 }
 
 // Early implements delayrelay.Metrics.
 func (m *Metrics) Early(string) { m.early.Inc() }
 
 // Hopped implements delayrelay.Metrics.
-func (m *Metrics) Hopped(from, to string) { m.hops.WithLabelValues(from, to).Inc() }
+func (m *Metrics) Hopped(from, to string, records int) {
+	m.hops.WithLabelValues(from, to).Add(float64(records))
+}
+
+// Repeated implements the Metrics of the stages that append.
+func (m *Metrics) Repeated(records int) { m.repeated.Add(float64(records)) }
 
 // DeadLettered implements the Metrics of the stages that give records up.
 func (m *Metrics) DeadLettered(stage, cause string) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"sync"
-	"testing"
 	"time"
 
 	"orderclose"
@@ -13,7 +12,7 @@ import (
 // fakeLog answers fetches and appends as its functions say.
 type fakeLog struct {
 	fetch  func(offset int64) (orderclose.Fetched, error)
-	append func(topic string, messages []orderclose.Message) error
+	append func(topic string, records []orderclose.RawRecord) error
 
 	mu       sync.Mutex
 	appended map[string][]string // keys by topic
@@ -23,39 +22,46 @@ func (f *fakeLog) Fetch(_ context.Context, _ string, _ int, offset int64) (order
 	return f.fetch(offset)
 }
 
-func (f *fakeLog) Place(_ context.Context, _ string, messages []orderclose.Message) ([]int, error) {
-	return make([]int, len(messages)), nil
+func (f *fakeLog) Spread(_ context.Context, _ orderclose.Claim, _ string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
+	return map[int][]orderclose.RawRecord{0: records}, nil
 }
 
-func (f *fakeLog) Append(_ context.Context, topic string, _ int, messages []orderclose.Message) (time.Time, error) {
-	if f.append != nil {
-		if err := f.append(topic, messages); err != nil {
-			return time.Time{}, err
+// Idempotent gives appends that try until they are acked, like the real ones.
+func (f *fakeLog) Idempotent(func(int)) orderclose.AppendFunc {
+	return func(ctx context.Context, topic string, _ int, records []orderclose.RawRecord) (time.Time, error) {
+		for f.append != nil {
+			err := f.append(topic, records)
+			if err == nil {
+				break
+			}
+			if definite(err) || !Sleep(ctx, 100*time.Millisecond) {
+				return time.Time{}, err
+			}
 		}
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.appended == nil {
-		f.appended = map[string][]string{}
-	}
-	for _, m := range messages {
-		f.appended[topic] = append(f.appended[topic], string(m.Key))
-	}
-	return time.UnixMilli(1), nil
-}
-
-func newOut(t *testing.T, ctx context.Context, log OutLog) *Out {
-	t.Helper()
-	return &Out{
-		Ctx: ctx, Log: log, Stage: "test", DeadLetterTopic: "dead",
-		DeadLettered: func(string, string) {}, Logger: slog.New(slog.DiscardHandler),
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.appended == nil {
+			f.appended = map[string][]string{}
+		}
+		for _, r := range records {
+			f.appended[topic] = append(f.appended[topic], string(r.Key()))
+		}
+		return time.UnixMilli(1), nil
 	}
 }
 
-func messages(keys ...string) []orderclose.Message {
-	all := make([]orderclose.Message, len(keys))
+func newOut(ctx context.Context, log OutLog) *Out {
+	return NewOut(ctx, OutOptions{
+		Log: log, Claim: orderclose.Claim{Topic: "source"}, Stage: "test", DeadLetterTopic: "dead",
+		DeadLettered: func(string, string) {}, Repeated: func(int) {}, Logger: slog.New(slog.DiscardHandler),
+	})
+}
+
+func records(keys ...string) []orderclose.RawRecord {
+	all := make([]orderclose.RawRecord, len(keys))
 	for i, key := range keys {
-		all[i] = orderclose.Message{Topic: "source", Offset: int64(i), Key: []byte(key)}
+		m := orderclose.Message{Offset: int64(i), Key: []byte(key)}
+		all[i] = m.Raw()
 	}
 	return all
 }

@@ -18,15 +18,17 @@ var errAway = errors.New("the broker is away")
 func TestOut_TriesUntilItIsAcked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
-		log := &fakeLog{append: func(string, []orderclose.Message) error {
+		log := &fakeLog{append: func(string, []orderclose.RawRecord) error {
 			if tries++; tries < 5 {
 				return errAway
 			}
 			return nil
 		}}
 		var acked []string
-		ok := newOut(t, t.Context(), log).Append("target", messages("a", "b"), func(m orderclose.Message, _ time.Time) {
-			acked = append(acked, string(m.Key))
+		ok := newOut(t.Context(), log).Append("target", records("a", "b"), func(records []orderclose.RawRecord, _ time.Time) {
+			for _, r := range records {
+				acked = append(acked, string(r.Key()))
+			}
 		})
 		if diff := cmp.Diff([]string{"a", "b"}, acked); !ok || diff != "" {
 			t.Errorf("ok %v, acked (-want +got):\n%s", ok, diff)
@@ -34,34 +36,79 @@ func TestOut_TriesUntilItIsAcked(t *testing.T) {
 	})
 }
 
-func TestOut_AcksNothingThatWasNotAcked(t *testing.T) {
+func TestOut_AcksNothingThatWasNotAckedAndLetsGoSoonAfterARevocation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		log := &fakeLog{append: func(string, []orderclose.Message) error { return errAway }}
-		ok := newOut(t, ctx, log).Append("target", messages("a"), func(orderclose.Message, time.Time) { t.Error("acked") })
+		log := &fakeLog{append: func(string, []orderclose.RawRecord) error { return errAway }}
+		begin := time.Now()
+		ok := newOut(ctx, log).Append("target", records("a"), func([]orderclose.RawRecord, time.Time) { t.Error("acked") })
 		if ok {
 			t.Error("reported success after the claim has ended")
+		}
+		if took := time.Since(begin); took > time.Minute+lingerTime+time.Second {
+			t.Errorf("let go %v after the claim began", took)
 		}
 	})
 }
 
+func TestOut_BeginsNothingAfterTheClaimHasEnded(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	log := &fakeLog{append: func(string, []orderclose.RawRecord) error { t.Error("appended"); return nil }}
+	out := newOut(ctx, log)
+	if out.Append("target", records("a"), nil) {
+		t.Error("reported success")
+	}
+	if out.Retry("something", func(context.Context) error { t.Error("began"); return nil }) {
+		t.Error("reported success")
+	}
+}
+
 func TestOut_OnlyWhatIsRefusedBecomesADeadLetter(t *testing.T) {
-	log := &fakeLog{append: func(topic string, messages []orderclose.Message) error {
-		if topic == "target" && slices.ContainsFunc(messages, func(m orderclose.Message) bool { return string(m.Key) == "huge" }) {
-			return orderclose.ErrTooLarge
+	synctest.Test(t, func(t *testing.T) {
+		log := &fakeLog{append: func(topic string, records []orderclose.RawRecord) error {
+			if topic == "target" && slices.ContainsFunc(records, func(r orderclose.RawRecord) bool { return string(r.Key()) == "huge" }) {
+				return orderclose.ErrTooLarge
+			}
+			return nil
+		}}
+		out := newOut(t.Context(), log)
+		acked := 0
+		ok := out.Append("target", records("a", "b", "huge", "c"), func(records []orderclose.RawRecord, _ time.Time) { acked += len(records) })
+		if !ok || acked != 3 {
+			t.Errorf("ok %v, %d acked; want true and 3", ok, acked)
 		}
-		return nil
-	}}
-	acked := 0
-	ok := newOut(t, t.Context(), log).Append("target", messages("a", "b", "huge", "c"), func(orderclose.Message, time.Time) { acked++ })
-	if !ok || acked != 4 {
-		t.Errorf("ok %v, %d acked; want true and 4", ok, acked)
-	}
-	want := map[string][]string{"target": {"a", "b", "c"}, "dead": {"huge"}}
-	if diff := cmp.Diff(want, log.appended); diff != "" {
-		t.Errorf("appended (-want +got):\n%s", diff)
-	}
+		out.StartBurying()
+		if dead := <-out.Buried; len(dead) != 1 || dead[0].Offset != 2 {
+			t.Errorf("buried %v, want the record at offset 2", dead)
+		}
+		want := map[string][]string{"target": {"a", "b", "c"}, "dead": {"huge"}}
+		if diff := cmp.Diff(want, log.appended); diff != "" {
+			t.Errorf("appended (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestGraveyard_ATopicThatRefusesStopsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		log := &fakeLog{append: func(topic string, _ []orderclose.RawRecord) error {
+			if topic == "dead" && time.Since(begin) < time.Hour {
+				return orderclose.ErrTooLarge
+			}
+			return nil
+		}}
+		out := newOut(t.Context(), log)
+		out.Bury(orderclose.Message{Key: []byte("poison")}, "bad_due", "")
+		out.StartBurying()
+		if !out.Append("target", records("well"), func([]orderclose.RawRecord, time.Time) {}) {
+			t.Error("could not append")
+		}
+		if dead := <-out.Buried; len(dead) != 1 || time.Since(begin) < time.Hour {
+			t.Errorf("buried %v after %v", dead, time.Since(begin))
+		}
+	})
 }
 
 func TestLinger_OutlivesItsParentByJustSoMuch(t *testing.T) {

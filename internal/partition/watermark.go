@@ -26,13 +26,15 @@ func (w *Watermark) Add(offset int64) {
 }
 
 // Read notes that everything below next was read, also where there was no
-// record. If next is lower than before, reading began anew there: the log was
-// made anew and what was open is forgotten.
-func (w *Watermark) Read(next int64) {
-	if next < w.next {
+// record. If next is lower than before it reports true: reading began anew there,
+// because the log was made anew. What was open is forgotten, and whatever else is
+// kept of the old log must be, since its offsets now mean other records.
+func (w *Watermark) Read(next int64) (anew bool) {
+	if anew = next < w.next; anew {
 		w.open = nil
 	}
 	w.next = next
+	return anew
 }
 
 // Done notes that the record at offset is done. An offset that was never added,

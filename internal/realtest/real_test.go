@@ -200,11 +200,17 @@ func TestReal_TopicsCheckSeesDriftAndApplyMendsIt(t *testing.T) {
 	if err := r.kafka.DeleteTopics(t.Context(), short.Name, specs[1].Name); err != nil {
 		t.Fatal(err)
 	}
-	short.Retention, short.BrokerTime = time.Minute, false
 	r.eventually(func() error {
-		_, _, err := r.kafka.Apply(t.Context(), []kafka.TopicSpec{short})
+		states, err := r.kafka.Topics(t.Context(), short.Name, specs[1].Name)
+		if err == nil && len(states) > 0 {
+			err = fmt.Errorf("still there: %v", states)
+		}
 		return err
 	})
+	short.Retention, short.BrokerTime = time.Minute, false
+	if _, _, err := r.kafka.Apply(t.Context(), []kafka.TopicSpec{short}); err != nil {
+		t.Fatal(err)
+	}
 	var result struct {
 		Findings []struct{ Topic, What string }
 	}

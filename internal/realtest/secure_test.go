@@ -223,7 +223,7 @@ func playCases(t *testing.T, b *broker, cases []*accessCase) {
 	_, security := b.mutual("admin")
 	admin := b.connect(t, access{brokers: []string{b.mtls}, security: security})
 	play := map[string]func(context.Context, *broker, *kafka.Cluster, *accessCase) error{
-		"producer": playProducer, "relay": playRelay, "closer": playCloser, "viewer": playViewer, "operator": playOperator,
+		"producer": playProducer, "relay": playRelay, "closer": playCloser, "inspector": playInspector, "viewer": playViewer, "operator": playOperator,
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), caseTimeout)
 	defer cancel()
@@ -417,12 +417,18 @@ func committed(ctx context.Context, admin *kafka.Cluster, group, topic string) e
 	return err
 }
 
+// cliTimeout is how long commands may take; one that is refused an append tries
+// on, and says so.
+const cliTimeout = 15 * time.Second
+
 // cli runs commands of the production binary until one fails.
 func (c *accessCase) cli(ctx context.Context, b *broker, commands ...[]string) error {
 	path, err := binary()
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, cliTimeout)
+	defer cancel()
 	for _, args := range commands {
 		cmd := exec.CommandContext(ctx, path, append(args, "--config", c.file)...)
 		cmd.Env = b.scram(c.user).env
@@ -433,11 +439,24 @@ func (c *accessCase) cli(ctx context.Context, b *broker, commands ...[]string) e
 	return nil
 }
 
-func playViewer(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
+func playInspector(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
 	if err := makeTopics(ctx, admin, c); err != nil {
 		return err
 	}
 	return c.cli(ctx, b, []string{"topics", "check"})
+}
+
+// playViewer looks at records that wait in a bucket and in the close topic.
+func playViewer(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
+	if err := makeTopics(ctx, admin, c); err != nil {
+		return err
+	}
+	for _, topic := range []string{c.cfg.Buckets[0].Topic, c.cfg.Topics.Close} {
+		if err := put(ctx, admin, topic, time.Minute); err != nil {
+			return err
+		}
+	}
+	return c.cli(ctx, b, []string{"status"}, []string{"forecast"})
 }
 
 // playOperator mends every kind of drift, in delay topics and in others, and

@@ -15,9 +15,8 @@ import (
 // Log is what a replay needs of Kafka; internal/kafka's Cluster is one.
 type Log interface {
 	Window(ctx context.Context, topic string, from, to time.Time) ([]kafka.Span, error)
-	ReadSpan(ctx context.Context, topic string, s kafka.Span, each func([]orderclose.Message) error) error
-	Place(ctx context.Context, topic string, messages []orderclose.Message) ([]int, error)
-	Append(ctx context.Context, topic string, partition int, messages []orderclose.Message) (time.Time, error)
+	ReadSpan(ctx context.Context, topic string, s kafka.Span, each func([]orderclose.RawRecord) error) error
+	Idempotent(repeated func(records int)) orderclose.AppendFunc
 }
 
 // Plan is what a replay would send: a snapshot by offsets, which later appends
@@ -34,7 +33,7 @@ type Plan struct {
 type Result struct {
 	Plan
 	Sent   int `json:"sent"`
-	Passed int `json:"passed"` // were replays themselves
+	Passed int `json:"passed"` // were replays themselves, or no records
 }
 
 // Make plans the replay of what was appended to the topic in [from, to).
@@ -57,10 +56,18 @@ func Make(ctx context.Context, log Log, topic string, from, to time.Time) (Plan,
 // were handled. The result counts what was done also if an error ended it.
 func Run(ctx context.Context, log Log, p Plan, progress func(done int64)) (Result, error) {
 	r := Result{Plan: p}
+	send := log.Idempotent(nil)
 	for _, span := range p.Spans {
-		err := log.ReadSpan(ctx, p.Topic, span, func(messages []orderclose.Message) error {
-			if err := r.send(ctx, log, messages); err != nil {
-				return err
+		err := log.ReadSpan(ctx, p.Topic, span, func(records []orderclose.RawRecord) error {
+			marked := mark(records)
+			r.Passed += len(records) - len(marked)
+			for len(marked) > 0 {
+				n := orderclose.Fitting(marked)
+				if _, err := send(ctx, p.Topic, span.Partition, marked[:n]); err != nil {
+					return err
+				}
+				r.Sent += n
+				marked = marked[n:]
 			}
 			if progress != nil {
 				progress(int64(r.Sent + r.Passed))
@@ -74,40 +81,20 @@ func Run(ctx context.Context, log Log, p Plan, progress func(done int64)) (Resul
 	return r, nil
 }
 
-func (r *Result) send(ctx context.Context, log Log, messages []orderclose.Message) error {
-	marked := mark(messages)
-	places, err := log.Place(ctx, r.Topic, marked)
-	if err != nil {
-		return err
-	}
-	byPartition := map[int][]orderclose.Message{}
-	for i, p := range places {
-		byPartition[p] = append(byPartition[p], marked[i])
-	}
-	for p, part := range byPartition {
-		for len(part) > 0 {
-			n := orderclose.Fitting(part)
-			if _, err := log.Append(ctx, r.Topic, p, part[:n:n]); err != nil {
-				return err
-			}
-			r.Sent += n
-			part = part[n:]
+// mark returns the records that are no replays, marked as such. What is no record
+// at all became a dead letter when it came by first.
+func mark(records []orderclose.RawRecord) []orderclose.RawRecord {
+	var marked []orderclose.RawRecord
+	for _, r := range records {
+		m, err := r.Message()
+		if err != nil {
+			continue
 		}
-	}
-	r.Passed += len(messages) - len(marked)
-	return nil
-}
-
-// mark returns the messages that are no replays, marked as such.
-func mark(messages []orderclose.Message) []orderclose.Message {
-	var marked []orderclose.Message
-	for _, m := range messages {
 		if lane, _ := m.Header(orderclose.HeaderLane); lane == orderclose.LaneReplay {
 			continue
 		}
-		m.Headers = append(m.Headers[:len(m.Headers):len(m.Headers)],
-			orderclose.Header{Key: orderclose.HeaderLane, Value: []byte(orderclose.LaneReplay)})
-		marked = append(marked, m)
+		m.Headers = append(m.Headers, orderclose.Header{Key: orderclose.HeaderLane, Value: []byte(orderclose.LaneReplay)})
+		marked = append(marked, m.Raw())
 	}
 	return marked
 }

@@ -23,7 +23,9 @@ const maxIn = 999
 // On an error nothing was closed, with one exception: if the connection broke
 // during the commit it may have been done, and closing the same orders again
 // says AlreadyClosed. An error that wraps orderclose.ErrUnavailable is no order's
-// fault, nor is the context's, which it wraps as well. With any other, the
+// fault, nor is the context's, which it wraps as well. One that wraps
+// orderclose.ErrContended means that some order's row was held by somebody else for
+// too long. With that and with any other, the
 // batch without the order at fault can succeed.
 func (s *Store) CloseOrders(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	ids, attempts := distinct(reqs)

@@ -16,7 +16,7 @@ const (
 	dialTimeout  = 3 * time.Second
 	readTimeout  = 15 * time.Second
 	writeTimeout = 10 * time.Second
-	lockTimeout  = "5" // seconds
+	lockTimeout  = "2" // seconds
 )
 
 // parseDSN reads a DSN and forces on it what correctness rests on.

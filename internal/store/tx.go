@@ -3,17 +3,22 @@ package store
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
 	"gorm.io/gorm"
+
+	"orderclose"
 )
 
 // A transaction that lost against another one is tried again: at most maxTries
-// times and not beyond retryFor, which lock waits can use up by themselves.
+// times and not beyond retryFor, which one lock wait (lockTimeout) uses up by
+// itself: whoever holds a row for that long may hold it for hours, and the other
+// orders of a batch should not wait for it.
 const (
 	maxTries  = 10
-	retryFor  = 15 * time.Second
+	retryFor  = 2 * time.Second
 	firstWait = 2 * time.Millisecond
 	lastWait  = 250 * time.Millisecond
 )
@@ -22,7 +27,8 @@ var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 
 // transact runs fn in a READ COMMITTED transaction, and all of it again if it
 // lost against another one, so fn must begin from nothing each time. The error
-// is fn's, or wraps orderclose.ErrUnavailable.
+// is fn's, or wraps orderclose.ErrUnavailable, or orderclose.ErrContended if it
+// lost each time.
 //
 // All writing goes through it, single statements too: a commit is where a
 // cancelled context shows, whatever the driver made of it before.
@@ -33,8 +39,11 @@ func (s *Store) transact(ctx context.Context, fn func(tx *gorm.DB) error) error 
 		if err == nil {
 			return nil
 		}
-		if s.fault(ctx, err) != FaultRetry || try == maxTries || time.Since(began) > retryFor {
+		if s.fault(ctx, err) != FaultRetry {
 			return s.explain(ctx, err)
+		}
+		if try == maxTries || time.Since(began) >= retryFor {
+			return fmt.Errorf("%w: %w", orderclose.ErrContended, err)
 		}
 		if !sleep(ctx, backoff(try)) {
 			return unavailable(ctx, err)

@@ -73,14 +73,14 @@ func TestTransact_GivesUpInTheEnd(t *testing.T) {
 	inBubble(t, &scripted{}, func(t *testing.T, s *Store) {
 		tries := 0
 		err := s.transact(t.Context(), func(*gorm.DB) error { tries++; return deadlock })
-		if !errors.Is(err, orderclose.ErrUnavailable) || !errors.Is(err, deadlock) || tries != maxTries {
-			t.Errorf("after %d tries: %v; want ErrUnavailable and the deadlock after %d", tries, err, maxTries)
+		if !errors.Is(err, orderclose.ErrContended) || !errors.Is(err, deadlock) || tries != maxTries {
+			t.Errorf("after %d tries: %v; want ErrContended and the deadlock after %d", tries, err, maxTries)
 		}
 		tries = 0
 		began := time.Now()
 		err = s.transact(t.Context(), func(*gorm.DB) error { tries++; time.Sleep(retryFor / 2); return deadlock })
-		if took := time.Since(began); !errors.Is(err, orderclose.ErrUnavailable) || took > 2*retryFor {
-			t.Errorf("with long lock waits: %v after %v and %d tries; want ErrUnavailable soon after %v", err, took, tries, retryFor)
+		if took := time.Since(began); !errors.Is(err, orderclose.ErrContended) || took > 2*retryFor {
+			t.Errorf("with long lock waits: %v after %v and %d tries; want ErrContended soon after %v", err, took, tries, retryFor)
 		}
 	})
 }

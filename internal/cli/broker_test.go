@@ -1,0 +1,217 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"orderclose"
+	"orderclose/internal/config"
+	"orderclose/internal/forecast"
+	"orderclose/internal/kafka"
+	"orderclose/internal/status"
+)
+
+// rig is an embedded broker on the loopback, with the topics of a small
+// topics.yaml, made by the command itself.
+type rig struct {
+	t       *testing.T
+	brokers string
+	file    string
+	cfg     *config.Config
+	kafka   *kafka.Cluster
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	broker, err := kfake.NewCluster(kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(broker.Close)
+	r := &rig{t: t, brokers: strings.Join(broker.ListenAddrs(), ","), file: topicsYAML(t, "buckets: [1m, 1h]\npartitions: 2\n")}
+	if r.cfg, err = config.Load(r.file); err != nil {
+		t.Fatal(err)
+	}
+	if r.kafka, err = kafka.New(kafka.Options{Brokers: broker.ListenAddrs()}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.kafka.Close)
+	return r
+}
+
+// cli runs a command against the broker.
+func (r *rig) cli(args ...string) (stdout, stderr string, code int) {
+	r.t.Helper()
+	return run(r.t, map[string]string{config.EnvBrokers: r.brokers}, append(args, "--config", r.file)...)
+}
+
+// json runs a command that has to exit with the code, and decodes its output.
+func (r *rig) json(into any, code int, args ...string) (stderr string) {
+	r.t.Helper()
+	out, stderr, got := r.cli(append(args, "-o", "json")...)
+	if err := json.Unmarshal([]byte(out), into); err != nil || got != code {
+		r.t.Fatalf("%v exits with %d, want %d: %v\n%s%s", args, got, code, err, out, stderr)
+	}
+	return stderr
+}
+
+// put appends a record to a partition as it would have been at the given moment.
+func (r *rig) put(topic string, partition int, appended, due time.Time) {
+	r.t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(r.brokers, ",")...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer client.Close()
+	if err := client.ProduceSync(r.t.Context(), &kgo.Record{
+		Topic: topic, Partition: int32(partition), Timestamp: appended, Key: []byte("order-17"), Value: []byte("{}"),
+		Headers: []kgo.RecordHeader{
+			{Key: orderclose.HeaderVersion, Value: []byte(orderclose.WireVersion)},
+			{Key: orderclose.HeaderDue, Value: []byte(strconv.FormatInt(due.UnixMilli(), 10))},
+		},
+	}).FirstErr(); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func TestBroker_TopicsPlanShowsWhatApplyDoesAndChangesNothing(t *testing.T) {
+	r := newRig(t)
+	var plan topicsPlan
+	for range 2 {
+		if r.json(&plan, 0, "topics", "plan"); len(plan.Would) != 4 || plan.Topics != 4 {
+			t.Fatalf("%+v; want all 4 topics to be made", plan)
+		}
+	}
+	var applied struct{ Mended []kafka.Finding }
+	if r.json(&applied, 0, "topics", "apply"); len(applied.Mended) != len(plan.Would) {
+		t.Errorf("apply mended %+v, planned were %+v", applied.Mended, plan.Would)
+	}
+	if r.json(&plan, 0, "topics", "plan"); len(plan.Would)+len(plan.Left) != 0 {
+		t.Errorf("after apply: %+v", plan)
+	}
+}
+
+func TestBroker_StatusShowsWhatWaitsAndExitsWith3IfItIsOverdue(t *testing.T) {
+	r := newRig(t)
+	var report status.Report
+	if r.json(&report, 6, "status"); len(report.Topics) != 3 || report.Problems() != 3 || !strings.Contains(report.Topics[0].Problem, "topics apply") {
+		t.Fatalf("without topics: %+v", report)
+	}
+	r.cli("topics", "apply")
+	now := time.Now()
+	r.put("delay_1h", 1, now, now.Add(time.Hour))
+	report = status.Report{}
+	r.json(&report, 0, "status")
+	p := report.Topics[1].Partitions[1]
+	if p.Waiting != 1 || p.Overdue != 0 || p.Committed != nil || p.Owner != nil || p.Head == nil || p.Head.Leaves.UnixMilli() != now.Add(time.Hour).UnixMilli() {
+		t.Errorf("a record that waits: %+v, head %+v", p, p.Head)
+	}
+
+	r.put("delay_1m", 0, now.Add(-3*time.Minute), now) // its bucket's end was two minutes ago
+	report = status.Report{}
+	stderr := r.json(&report, 3, "status")
+	if p := report.Topics[0].Partitions[0]; p.Overdue < 120 || p.Head.Key != "order-17" {
+		t.Errorf("an overdue record: %+v", p)
+	}
+	if !strings.Contains(stderr, "delay_1m/0") || !strings.Contains(stderr, "orderclose run relay") {
+		t.Errorf("%q does not say where and what to do", stderr)
+	}
+}
+
+func TestBroker_StatusKnowsOwnerAndCommit(t *testing.T) {
+	r := newRig(t)
+	r.cli("topics", "apply")
+	long := time.Now().Add(-time.Hour)
+	for range 5 {
+		r.put("delay_1m", 0, long, long)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan struct{}, 10)
+	done := make(chan error)
+	go func() {
+		done <- r.kafka.Consume(ctx, r.cfg.RelayGroup(r.cfg.Buckets[0]), "delay_1m", func(ctx context.Context, claim orderclose.Claim) {
+			if claim.Partition == 0 {
+				claim.Done(5)
+			}
+			served <- struct{}{}
+			<-ctx.Done()
+		})
+	}()
+	<-served
+	<-served
+	var report status.Report
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		report = status.Report{}
+		out, _, _ := r.cli("status", "-o", "json")
+		if err := json.Unmarshal([]byte(out), &report); err != nil {
+			t.Fatal(err)
+		}
+		if p := report.Topics[0].Partitions[0]; p.Committed != nil || time.Now().After(deadline) {
+			break
+		}
+	}
+	p := report.Topics[0].Partitions[0]
+	if p.Committed == nil || *p.Committed != 5 || p.Waiting != 0 || p.Head != nil || p.Overdue != 0 {
+		t.Errorf("all is committed: %+v", p)
+	}
+	if p.Owner == nil || p.Owner.ClientID != "orderclose" || p.Owner.Host == "" || report.Topics[0].State != "Stable" || report.Topics[0].Members != 1 {
+		t.Errorf("owner %+v of %+v", p.Owner, report.Topics[0])
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestBroker_StatusOfNoBrokerIsAnErrorAtOnce(t *testing.T) {
+	file := topicsYAML(t, "buckets: [10s]\n")
+	for _, command := range []string{"status", "forecast"} {
+		out, stderr, code := run(t, map[string]string{config.EnvBrokers: "127.0.0.1:1"}, command, "--config", file)
+		if code != 1 || out != "" || !strings.Contains(stderr, "127.0.0.1:1") {
+			t.Errorf("%s: exit %d, %q, %q", command, code, out, stderr)
+		}
+	}
+}
+
+func TestBroker_ForecastCountsWhatLeavesWhen(t *testing.T) {
+	r := newRig(t)
+	r.cli("topics", "apply")
+	now := time.Now()
+	due := now.Add(time.Hour)
+	r.put("delay_1h", 0, now.Add(-2*time.Hour), due) // overdue
+	r.put("delay_1h", 0, now.Add(-58*time.Minute), due)
+	r.put("delay_1h", 0, now.Add(-57*time.Minute), due)
+	r.put("delay_1h", 1, now.Add(-57*time.Minute), due)
+	r.put("delay_1h", 1, now.Add(-13*time.Minute), due)
+	r.put("delay_1m", 1, now.Add(-30*time.Second), due)
+
+	var f forecast.Forecast
+	r.json(&f, 0, "forecast")
+	minute, hour := f.Buckets[0], f.Buckets[1]
+	if minute.Topic != "delay_1m" || minute.Overdue != 0 || minute.Later != 0 || minute.Steps[0].Records != 1 {
+		t.Errorf("delay_1m: %+v", minute)
+	}
+	// Steps of five minutes: 2 and 3 minutes from now are in the first, 47 in the tenth.
+	if hour.Overdue != 1 || hour.Later != 0 || len(hour.Steps) != 12 || hour.Steps[0].Records != 3 || hour.Steps[9].Records != 1 {
+		t.Errorf("delay_1h: %+v", hour)
+	}
+	f = forecast.Forecast{}
+	r.json(&f, 0, "forecast", "--within", "10m")
+	if hour := f.Buckets[1]; hour.Overdue != 1 || hour.Later != 1 {
+		t.Errorf("within 10 minutes: %+v", hour)
+	}
+	if out, stderr, code := r.cli("forecast"); code != 0 || !strings.Contains(out, "6 records wait") || !strings.Contains(out, "#") {
+		t.Errorf("exit %d, %s%s", code, out, stderr)
+	}
+	if _, stderr, code := r.cli("forecast", "--within", "ever"); code != 2 || !strings.Contains(stderr, "ever") {
+		t.Errorf("exit %d, %q", code, stderr)
+	}
+}

@@ -1,0 +1,151 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"orderclose/internal/config"
+	"orderclose/internal/forecast"
+)
+
+func newForecast(c *common) *cobra.Command {
+	var within string
+	cmd := &cobra.Command{
+		Use:   "forecast [--within 24h]",
+		Short: "Show how many records leave each bucket when",
+		Long: `Show how many records leave each bucket when, in at most 24 steps. It asks for
+offsets by time only and reads no record, so it costs the same however much
+waits.
+
+A record counts where it leaves at the latest: when it has been in its bucket for
+the bucket's length, by this machine's clock. It may go on to another bucket then,
+and counts there once it has arrived. What is above the commit counts as waiting,
+also if it was done already.`,
+		Example: "  orderclose forecast --within 2h",
+		Args:    usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var ahead time.Duration
+			if cmd.Flags().Changed("within") {
+				var err error
+				if ahead, err = config.ParseDuration(within); err != nil {
+					return Exit(Usage, fmt.Errorf("--within: %w: write a number and a unit, such as 30m or 24h", err))
+				}
+			}
+			return c.forecast(cmd.Context(), ahead)
+		},
+	}
+	cmd.Flags().StringVar(&within, "within", "", "how far to look ahead (default 24h, or the largest bucket if that is less)")
+	return cmd
+}
+
+func (c *common) forecast(ctx context.Context, within time.Duration) error {
+	s, err := c.open(config.EnvBrokers)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	if err := s.Kafka.Ping(ctx); err != nil {
+		return err
+	}
+	if within == 0 {
+		within = forecast.Within(s.cfg.Buckets)
+	}
+	now := time.Now().Truncate(time.Millisecond)
+	f, err := forecast.Make(ctx, s.Kafka, forecast.Options{Buckets: s.cfg.Buckets, Group: s.cfg.RelayGroup, Now: now, Within: within})
+	if err != nil {
+		return err
+	}
+	return c.print(f, func(w io.Writer) {
+		terminal := isTerminal(c.env.Stdout)
+		printForecast(w, f, canvas{width: width(c.env.Stdout), blocks: terminal})
+	})
+}
+
+// canvas is what a chart is drawn on.
+type canvas struct {
+	width  int  // in columns
+	blocks bool // with block characters, for a terminal; else plain
+}
+
+// printForecast prints a row per step with a column per bucket, and a bar for
+// all of them together.
+func printForecast(w io.Writer, f forecast.Forecast, on canvas) {
+	steps := f.Buckets[0].Steps
+	length := steps[0].To.Sub(steps[0].From)
+	fmt.Fprintf(w, "records by when they leave their bucket at the latest; from %s on, in steps of %s\n\n", stamp(f.At), config.FormatDuration(length))
+	head := []string{"by (UTC)"}
+	for _, b := range f.Buckets {
+		head = append(head, b.Length)
+	}
+	rows, sums := [][]string{append(head, "all")}, []int64{0}
+	add := func(label string, of func(forecast.Bucket) int64) int64 {
+		row, sum := []string{label}, int64(0)
+		for _, b := range f.Buckets {
+			sum += of(b)
+			row = append(row, tally(of(b)))
+		}
+		rows, sums = append(rows, append(row, tally(sum))), append(sums, sum)
+		return sum
+	}
+	waiting := add("overdue", func(b forecast.Bucket) int64 { return b.Overdue })
+	for i, s := range steps {
+		waiting += add(s.To.Format(clock(length, steps)), func(b forecast.Bucket) int64 { return b.Steps[i].Records })
+	}
+	waiting += add("later", func(b forecast.Bucket) int64 { return b.Later })
+	drawRows(w, rows, sums, on)
+	fmt.Fprintf(w, "\n%d records wait\n", waiting)
+}
+
+// clock is how the moments of a forecast are written: no finer than its steps,
+// with the date if it goes beyond a day.
+func clock(step time.Duration, steps []forecast.Step) string {
+	layout := "15:04"
+	if step < time.Minute {
+		layout = "15:04:05"
+	}
+	if steps[len(steps)-1].To.Sub(steps[0].From) > 24*time.Hour {
+		layout = "01-02 " + layout
+	}
+	return layout
+}
+
+// tally writes a count; none is a dash, so that the eye finds the others.
+func tally(n int64) string {
+	if n == 0 {
+		return "-"
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// drawRows writes rows in columns, the first to the left and the others to the
+// right, and ends each with a bar of its sum.
+func drawRows(w io.Writer, rows [][]string, sums []int64, on canvas) {
+	widths := make([]int, len(rows[0]))
+	used := 2
+	for i := range widths {
+		for _, row := range rows {
+			widths[i] = max(widths[i], len(row[i]))
+		}
+		used += widths[i] + 2
+	}
+	room := max(10, on.width-used)
+	most := slices.Max(sums)
+	for i, row := range rows {
+		line := fmt.Sprintf("%-*s", widths[0], row[0])
+		for j, cell := range row[1:] {
+			line += fmt.Sprintf("  %*s", widths[j+1], cell)
+		}
+		if b := bar(sums[i], most, room, on.blocks); b != "" {
+			line += "  " + b
+		}
+		fmt.Fprintln(w, line)
+	}
+}

@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"io"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+
+	"orderclose/internal/forecast"
+)
+
+// sampleForecast has the buckets 1m and 12h, and records in some of the steps.
+func sampleForecast() forecast.Forecast {
+	edges := forecast.Edges(at, 10*time.Hour)
+	f := forecast.Forecast{At: at, Buckets: []forecast.Bucket{
+		{Topic: "delay_1m", Length: "1m", Overdue: 3},
+		{Topic: "delay_12h", Length: "12h", Later: 40},
+	}}
+	for i := 1; i < len(edges); i++ {
+		step := forecast.Step{From: edges[i-1], To: edges[i]}
+		if i == 1 {
+			step.Records = 250
+		}
+		f.Buckets[0].Steps = append(f.Buckets[0].Steps, step)
+		step.Records = int64(i * i * 10)
+		f.Buckets[1].Steps = append(f.Buckets[1].Steps, step)
+	}
+	return f
+}
+
+func TestForecast_Tables(t *testing.T) {
+	golden(t, "forecast_plain", func(w io.Writer) { printForecast(w, sampleForecast(), canvas{width: 80}) })
+	golden(t, "forecast_terminal", func(w io.Writer) { printForecast(w, sampleForecast(), canvas{width: 50, blocks: true}) })
+}
+
+func TestForecast_FitsItsWidth(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		on := canvas{width: rapid.IntRange(45, 300).Draw(t, "width"), blocks: rapid.Bool().Draw(t, "blocks")}
+		var out strings.Builder
+		printForecast(&out, sampleForecast(), on)
+		_, chart, _ := strings.Cut(out.String(), "\n")
+		for line := range strings.Lines(chart) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > on.width {
+				t.Fatalf("%d columns of %d: %q", n, on.width, line)
+			}
+		}
+	})
+}
+
+func TestBar_IsInProportionAndSomethingIsNeverNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		most := rapid.Int64Range(1, 1<<40).Draw(t, "most")
+		n := rapid.Int64Range(0, most).Draw(t, "n")
+		room := rapid.IntRange(1, 200).Draw(t, "room")
+		length := utf8.RuneCountInString(bar(n, most, room, rapid.Bool().Draw(t, "blocks")))
+		if (length == 0) != (n == 0) || length > room || n == most && length != room {
+			t.Fatalf("%d of %d in %d columns: a bar of %d", n, most, room, length)
+		}
+	})
+}
+
+func TestForecast_MomentsAreAsFineAsTheSteps(t *testing.T) {
+	for within, want := range map[time.Duration]string{
+		20 * time.Second:    "15:04:05",
+		2 * time.Hour:       "15:04",
+		24 * time.Hour:      "15:04",
+		3 * 24 * time.Hour:  "01-02 15:04",
+		90 * 24 * time.Hour: "01-02 15:04",
+	} {
+		edges := forecast.Edges(at, within)
+		steps := []forecast.Step{{From: edges[0], To: edges[1]}, {From: edges[len(edges)-2], To: edges[len(edges)-1]}}
+		if got := clock(forecast.StepLength(within), steps); got != want {
+			t.Errorf("within %v: %q, want %q", within, got, want)
+		}
+	}
+}

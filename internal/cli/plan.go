@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"orderclose"
+	"orderclose/internal/app"
+	"orderclose/internal/config"
+	"orderclose/internal/kafka"
+)
+
+func newTopicsPlan(c *common) *cobra.Command {
+	var delay string
+	cmd := &cobra.Command{
+		Use:   "plan [--delay DELAY]",
+		Short: "Show what topics apply would do, or with --delay which buckets a record passes through",
+		Long: `Show how the topics differ from what topics.yaml wants, and what topics apply
+would do about it. Nothing is changed.
+
+With --delay, show which buckets a record of that delay passes through before it
+reaches the close topic, if nothing is late. No server is asked.`,
+		Example: "  orderclose topics plan\n  orderclose topics plan --delay 26h",
+		Args:    usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("delay") {
+				return c.planDelay(delay)
+			}
+			return c.planTopics(cmd.Context())
+		},
+	}
+	cmd.Flags().StringVar(&delay, "delay", "", "a delay such as 26h or 30d")
+	return cmd
+}
+
+// topicsPlan is what topics plan prints.
+type topicsPlan struct {
+	Topics   int             `json:"topics"`
+	Would    []kafka.Finding `json:"would_mend"`
+	Left     []kafka.Finding `json:"left"`
+	MaxDelay string          `json:"max_delay"`
+	// AppendsAtMost is how often a record is appended, whatever its delay up to
+	// MaxDelay, the one to the close topic included.
+	AppendsAtMost int `json:"appends_at_most"`
+}
+
+// planFor sorts findings into what apply would mend and what only a person can.
+func planFor(cfg *config.Config, topics int, findings []kafka.Finding) topicsPlan {
+	p := topicsPlan{
+		Topics: topics, Would: []kafka.Finding{}, Left: []kafka.Finding{},
+		MaxDelay: config.FormatDuration(cfg.MaxDelay), AppendsAtMost: cfg.Buckets.MostHops(cfg.MaxDelay) + 1,
+	}
+	for _, f := range findings {
+		if f.By == (kafka.Change{}) {
+			p.Left = append(p.Left, f)
+		} else {
+			p.Would = append(p.Would, f)
+		}
+	}
+	return p
+}
+
+func (c *common) planTopics(ctx context.Context) error {
+	s, err := c.open(config.EnvBrokers)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	ctx, cancel := context.WithTimeout(ctx, topicsTimeout)
+	defer cancel()
+	specs := app.TopicSpecs(s.cfg)
+	findings, err := s.Kafka.Check(ctx, specs)
+	if err != nil {
+		return err
+	}
+	p := planFor(s.cfg, len(specs), findings)
+	return c.print(p, func(w io.Writer) { printTopicsPlan(w, p) })
+}
+
+func printTopicsPlan(w io.Writer, p topicsPlan) {
+	if len(p.Would)+len(p.Left) == 0 {
+		fmt.Fprintf(w, "all %d topics are as they should be: topics apply has nothing to do\n", p.Topics)
+	}
+	printFindings(w, "would mend\t", p.Would)
+	printFindings(w, "left to you\t", p.Left)
+	fmt.Fprintf(w, "a record of a delay up to %s is appended at most %d times, the last time to the close topic\n", p.MaxDelay, p.AppendsAtMost)
+	if len(p.Would) > 0 {
+		fmt.Fprintln(w, "nothing was changed. To do it: orderclose topics apply")
+	}
+}
+
+// delayPlan is the way of a record of one delay.
+type delayPlan struct {
+	Delay   string `json:"delay"`
+	Hops    []hop  `json:"hops"` // in order
+	Close   string `json:"close_topic"`
+	Buckets int    `json:"bucket_appends"` // to delay topics
+	// Appends counts the one to the close topic too.
+	Appends int `json:"appends"`
+}
+
+// hop is a run of passages through one bucket.
+type hop struct {
+	Bucket string `json:"bucket"`
+	Topic  string `json:"topic"`
+	Times  int    `json:"times"`
+}
+
+// planDelayOf walks the buckets and puts adjacent equal ones together.
+func planDelayOf(buckets orderclose.Buckets, closeTopic string, delay time.Duration) delayPlan {
+	walk := buckets.Walk(delay)
+	p := delayPlan{Delay: config.FormatDuration(delay), Hops: []hop{}, Close: closeTopic, Buckets: len(walk), Appends: len(walk) + 1}
+	for _, b := range walk {
+		if n := len(p.Hops); n > 0 && p.Hops[n-1].Topic == b.Topic {
+			p.Hops[n-1].Times++
+			continue
+		}
+		p.Hops = append(p.Hops, hop{orderclose.ShortDuration(b.Length), b.Topic, 1})
+	}
+	return p
+}
+
+func (c *common) planDelay(delay string) error {
+	d, err := config.ParseDuration(delay)
+	if err != nil {
+		return Exit(Usage, fmt.Errorf("--delay: %w: write a number and a unit, such as 26h or 30d", err))
+	}
+	cfg, err := config.Load(c.config)
+	if err != nil {
+		return Exit(Usage, err)
+	}
+	if d > cfg.MaxDelay {
+		return Exit(Usage, fmt.Errorf("--delay %s is longer than delays.max in %s, %s: such an order is refused",
+			delay, c.config, config.FormatDuration(cfg.MaxDelay)))
+	}
+	p := planDelayOf(cfg.Buckets, cfg.Topics.Close, d)
+	return c.print(p, func(w io.Writer) { printDelayPlan(w, p) })
+}
+
+func printDelayPlan(w io.Writer, p delayPlan) {
+	way := make([]string, len(p.Hops))
+	for i, h := range p.Hops {
+		way[i] = h.Bucket
+		if h.Times > 1 {
+			way[i] += fmt.Sprintf(" x%d", h.Times)
+		}
+	}
+	fmt.Fprintf(w, "%s goes through %s\n\n", p.Delay, strings.Join(way, ", "))
+	fmt.Fprintln(w, "topic\tappends")
+	for _, h := range p.Hops {
+		fmt.Fprintf(w, "%s\t%d\n", h.Topic, h.Times)
+	}
+	fmt.Fprintf(w, "%s\t1\n", p.Close)
+	fmt.Fprintf(w, "all\t%d, the one to the close topic included\n", p.Appends)
+}

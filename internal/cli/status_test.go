@@ -1,0 +1,61 @@
+package cli
+
+import (
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"orderclose/internal/kafka"
+	"orderclose/internal/status"
+)
+
+var at = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// sample is a report with something of everything.
+func sample() status.Report {
+	relay := &kafka.Member{ID: "orderclose-1", ClientID: "orderclose", Host: "10.0.0.7"}
+	head := func(leaves time.Time) *status.Head {
+		return &status.Head{Offset: 900, Key: "order-17", Appended: leaves.Add(-time.Minute), Leaves: leaves}
+	}
+	committed := int64(900)
+	return status.Report{At: at, Topics: []status.Topic{
+		{Topic: "delay_1m", Group: "orderclose-relay-delay_1m", State: "Stable", Members: 1, Waiting: 131, Partitions: []status.Partition{
+			{Partition: 0, Committed: &committed, End: 1031, Waiting: 131, Head: head(at.Add(-95 * time.Second)), Overdue: 95, Owner: relay},
+			{Partition: 1, Committed: &committed, End: 900, Owner: relay},
+		}},
+		{Topic: "delay_30m", Group: "orderclose-relay-delay_30m", State: "Empty", Waiting: 41, Partitions: []status.Partition{
+			{Partition: 0, End: 41, Waiting: 41, Head: head(at.Add(25 * time.Minute))},
+			{Partition: 1, Committed: &committed, LogStart: 950, End: 950, Problem: "the log begins at 950, after the commit: 50 offsets are gone"},
+		}},
+		{Topic: "order-close", Group: "orderclose-closer-order-close", Problem: "topic order-close does not exist"},
+	}}
+}
+
+func TestStatus_Table(t *testing.T) {
+	golden(t, "status", func(w io.Writer) { printStatus(w, sample()) })
+}
+
+func TestStatus_ExitsWith3IfAHeadIsOverdueAndSaysWhatToDo(t *testing.T) {
+	err := judgeStatus(sample())
+	if codeOf(err) != int(Findings) {
+		t.Fatalf("%v exits with %d, want 3", err, codeOf(err))
+	}
+	for _, want := range []string{"1 partition is", "delay_1m/0", "offset 900", "1m35s", "orderclose@10.0.0.7", "Records do not leave a delay topic"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q says nothing of %q", err, want)
+		}
+	}
+}
+
+func TestStatus_ExitsWith6IfOnlySomethingCouldNotBeSeen(t *testing.T) {
+	r := sample()
+	r.Topics[0].Partitions[0].Overdue = status.OverdueLimit.Seconds() // not more than the limit
+	if err := judgeStatus(r); codeOf(err) != int(Partly) {
+		t.Errorf("%v exits with %d, want 6", err, codeOf(err))
+	}
+	r.Topics = r.Topics[:1]
+	if err := judgeStatus(r); err != nil {
+		t.Errorf("%v, want no error", err)
+	}
+}

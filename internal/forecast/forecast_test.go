@@ -1,0 +1,154 @@
+package forecast
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"orderclose"
+	"orderclose/internal/kafka"
+)
+
+var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+func TestEdges_ReachAsFarAsAskedInFewSteps(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		within := time.Duration(rapid.Int64Range(1, int64(400*day)).Draw(t, "within"))
+		edges := Edges(now, within)
+		steps := len(edges) - 1
+		if steps < 1 || steps > MaxSteps {
+			t.Fatalf("within %v: %d steps", within, steps)
+		}
+		last := edges[steps].Sub(now)
+		if step := StepLength(within); !edges[0].Equal(now) || last < within || last-within >= step {
+			t.Fatalf("within %v: from %v to %v in steps of %v", within, edges[0], edges[steps], step)
+		}
+	})
+}
+
+func TestStepLength_IsRoundAndWithAtLeastTwelveSteps(t *testing.T) {
+	for within, want := range map[time.Duration]time.Duration{
+		24 * time.Hour: time.Hour, 12 * time.Hour: 30 * time.Minute, time.Hour: 5 * time.Minute, 5 * time.Second: time.Second,
+		25 * time.Hour: 2 * time.Hour, 30 * day: 2 * day,
+	} {
+		if got := StepLength(within); got != want {
+			t.Errorf("within %v: steps of %v, want %v", within, got, want)
+		}
+	}
+}
+
+func TestWithin_IsADayOrTheLargestBucket(t *testing.T) {
+	for largest, want := range map[time.Duration]time.Duration{12 * time.Hour: 12 * time.Hour, 48 * time.Hour: 24 * time.Hour} {
+		if got := Within(orderclose.Buckets{{Length: time.Second}, {Length: largest}}); got != want {
+			t.Errorf("largest bucket %v: %v, want %v", largest, got, want)
+		}
+	}
+}
+
+func TestCount_CountsEveryWaitingRecordOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		first := rapid.Int64Range(0, 1000).Draw(t, "first")
+		end := first + rapid.Int64Range(0, 1000).Draw(t, "waiting")
+		offsets := rapid.SliceOfN(rapid.Int64Range(0, 2500), 2, 25).Draw(t, "offsets") // in any order, below and beyond
+		c := count(first, end, offsets)
+		all := c.overdue + c.later
+		for _, n := range append(slices.Clone(c.steps), c.overdue, c.later) {
+			if n < 0 {
+				t.Fatalf("%+v: less than nothing", c)
+			}
+		}
+		for _, n := range c.steps {
+			all += n
+		}
+		if all != end-first || len(c.steps) != len(offsets)-1 {
+			t.Fatalf("%+v: %d of %d", c, all, end-first)
+		}
+	})
+}
+
+// fakeLog is one partition; appended holds when each of its records was, in
+// order.
+type fakeLog struct {
+	appended []time.Time
+	commit   int64
+	asked    []time.Time
+	broken   error
+}
+
+func (l *fakeLog) Partitions(context.Context, string) (int, error) { return 1, l.broken }
+
+func (l *fakeLog) Commits(context.Context, string, string, int) ([]kafka.Commit, error) {
+	return []kafka.Commit{{Offset: l.commit}}, nil
+}
+
+func (l *fakeLog) Bounds(context.Context, string, int) (int64, int64, error) {
+	return 0, int64(len(l.appended)), nil
+}
+
+func (l *fakeLog) OffsetAt(_ context.Context, _ string, _ int, t time.Time) (int64, error) {
+	l.asked = append(l.asked, t)
+	i, _ := slices.BinarySearchFunc(l.appended, t, time.Time.Compare)
+	return int64(i), nil
+}
+
+func TestMake_CountsARecordWhereItLeavesAtTheLatest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		length := time.Duration(rapid.Int64Range(1, 48*3600).Draw(t, "bucket")) * time.Second
+		log := &fakeLog{}
+		for range rapid.IntRange(0, 50).Draw(t, "records") {
+			ago := time.Duration(rapid.Int64Range(0, int64(length+length/2)).Draw(t, "ago"))
+			log.appended = append(log.appended, now.Add(-ago))
+		}
+		slices.SortFunc(log.appended, time.Time.Compare)
+		log.commit = rapid.Int64Range(-1, int64(len(log.appended))).Draw(t, "commit")
+		f, err := Make(context.Background(), log, Options{
+			Buckets: orderclose.Buckets{{Topic: "b", Length: length}}, Group: func(orderclose.Bucket) string { return "g" },
+			Now: now, Within: time.Duration(rapid.Int64Range(1, 50*3600).Draw(t, "within")) * time.Second,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := f.Buckets[0]
+		within := func(from, to time.Time) (n int64) {
+			for i, a := range log.appended {
+				if leaves := a.Add(length); int64(i) >= log.commit && !leaves.Before(from) && leaves.Before(to) {
+					n++
+				}
+			}
+			return n
+		}
+		last := b.Steps[len(b.Steps)-1].To
+		if want := within(time.Time{}, now); b.Overdue != want {
+			t.Fatalf("%d overdue, want %d", b.Overdue, want)
+		}
+		for _, s := range b.Steps {
+			// What was appended this very moment is the last to leave, and the end of the
+			// log: it counts before the edge that it stands on.
+			if want := within(s.From, s.To); s.Records != want && !s.From.Equal(now.Add(length)) && !s.To.Equal(now.Add(length)) {
+				t.Fatalf("%d in %v to %v, want %d", s.Records, s.From, s.To, want)
+			}
+		}
+		if want := within(last, now.Add(1000*day)); b.Later != want && !last.Equal(now.Add(length)) {
+			t.Fatalf("%d later, want %d", b.Later, want)
+		}
+		for _, asked := range log.asked {
+			if !asked.Before(now) {
+				t.Fatalf("asked for %v, which is not over", asked)
+			}
+		}
+	})
+}
+
+func TestMake_FailsAsAWhole(t *testing.T) {
+	broken := errors.New("broken")
+	_, err := Make(t.Context(), &fakeLog{broken: broken}, Options{
+		Buckets: orderclose.Buckets{{Topic: "b", Length: time.Hour}}, Group: func(orderclose.Bucket) string { return "g" }, Now: now, Within: time.Hour,
+	})
+	if !errors.Is(err, broken) {
+		t.Errorf("%v, want it to be said", err)
+	}
+}

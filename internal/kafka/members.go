@@ -1,0 +1,70 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/segmentio/kafka-go"
+)
+
+// Group is a consumer group as its coordinator sees it.
+type Group struct {
+	// State is the coordinator's word: Stable, Empty, Dead (nobody has heard of
+	// it), PreparingRebalance or CompletingRebalance.
+	State   string
+	Members []Member
+}
+
+// Member is a process in a group, with the partitions of one topic that it owns.
+type Member struct {
+	ID         string `json:"member"` // the coordinator's name for it
+	ClientID   string `json:"client_id"`
+	Host       string `json:"host"`
+	Partitions []int  `json:"-"`
+}
+
+// Owner returns the member that owns the partition, or nil if none does.
+func (g Group) Owner(partition int) *Member {
+	for i, m := range g.Members {
+		if slices.Contains(m.Partitions, partition) {
+			return &g.Members[i]
+		}
+	}
+	return nil
+}
+
+// Group looks at a group, and at which of its members owns which partitions of
+// the topic. During a rebalance nobody owns any.
+func (c *Cluster) Group(ctx context.Context, group, topic string) (Group, error) {
+	res, err := c.client.DescribeGroups(ctx, &kafka.DescribeGroupsRequest{GroupIDs: []string{group}})
+	if err != nil {
+		return Group{}, fmt.Errorf("describe group %s: %w", group, err)
+	}
+	g := Group{State: "Dead"}
+	for _, d := range res.Groups {
+		if errors.Is(d.Error, kafka.GroupIdNotFound) {
+			continue
+		}
+		if d.Error != nil {
+			return Group{}, fmt.Errorf("describe group %s: %w", group, d.Error)
+		}
+		g.State = d.GroupState
+		for _, m := range d.Members {
+			g.Members = append(g.Members, member(m, topic))
+		}
+	}
+	return g, nil
+}
+
+func member(m kafka.DescribeGroupsResponseMember, topic string) Member {
+	own := Member{ID: m.MemberID, ClientID: m.ClientID, Host: strings.TrimPrefix(m.ClientHost, "/")} // brokers write /10.0.0.1
+	for _, t := range m.MemberAssignments.Topics {
+		if t.Topic == topic {
+			own.Partitions = append(own.Partitions, t.Partitions...)
+		}
+	}
+	return own
+}

@@ -1,0 +1,96 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"orderclose"
+)
+
+// TestPeek_IsTheNextRecordThatThereIs reads a log of two batches with a
+// transaction's marker behind each: 0, 1, 2, a marker at 3, 4, and a marker at 5.
+func TestPeek_IsTheNextRecordThatThereIs(t *testing.T) {
+	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(broker.Close)
+	produceTransactions(t, broker.ListenAddrs(), 3, 1)
+	c, err := New(Options{Brokers: broker.ListenAddrs()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	for _, want := range []struct{ offset, end, found int64 }{
+		{0, 6, 0}, {1, 6, 1}, {2, 3, 2}, {3, 6, 4}, {3, 4, -1}, {4, 6, 4}, {5, 6, -1}, {6, 6, -1},
+	} {
+		m, err := c.Peek(t.Context(), "t", 0, want.offset, want.end)
+		if err != nil {
+			t.Errorf("in [%d, %d): %v", want.offset, want.end, err)
+			continue
+		}
+		found := int64(-1)
+		if m != nil {
+			found = m.Offset
+			if string(m.Key) != fmt.Sprint("key-", found) || m.Appended.IsZero() {
+				t.Errorf("in [%d, %d): %+v", want.offset, want.end, m)
+			}
+		}
+		if found != want.found {
+			t.Errorf("in [%d, %d): found %d, want %d", want.offset, want.end, found, want.found)
+		}
+	}
+	if _, err := c.Peek(t.Context(), "t", 0, 17, 20); err == nil || !strings.Contains(err.Error(), "t/0 at 17") {
+		t.Errorf("past the end: %v", err)
+	}
+}
+
+// produceTransactions commits a transaction of as many records as each count
+// says, in one batch each; a key says its offset.
+func produceTransactions(t *testing.T, brokers []string, counts ...int) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.TransactionalID("tx"), kgo.ManualFlushing())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	offset := 0
+	for _, n := range counts {
+		if err := client.BeginTransaction(); err != nil {
+			t.Fatal(err)
+		}
+		for range n {
+			client.Produce(context.Background(), &kgo.Record{Topic: "t", Key: fmt.Append(nil, "key-", offset), Value: make([]byte, 2000)}, nil)
+			offset++
+		}
+		if err := client.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := client.EndTransaction(t.Context(), kgo.TryCommit); err != nil {
+			t.Fatal(err)
+		}
+		offset++ // the marker
+	}
+}
+
+func TestFirstWaiting_IsNeitherBeforeTheLogNorPastItsEnd(t *testing.T) {
+	for _, c := range []struct{ commit, start, end, want int64 }{
+		{-1, 5, 9, 5}, {3, 5, 9, 5}, {5, 5, 9, 5}, {7, 5, 9, 7}, {9, 5, 9, 9}, {10, 5, 9, 5}, {-1, 0, 0, 0},
+	} {
+		if got := FirstWaiting(Commit{Offset: c.commit}, c.start, c.end); got != c.want {
+			t.Errorf("commit %d in a log of [%d, %d): %d, want %d", c.commit, c.start, c.end, got, c.want)
+		}
+	}
+}
+
+func TestPeek_OfAMalformedRecordStillSaysWhereItIs(t *testing.T) {
+	m := decoded(orderclose.RawRecord{Offset: 7, Appended: 1_700_000_000_000, Body: []byte{0x7f}})
+	if m.Offset != 7 || m.Appended.UnixMilli() != 1_700_000_000_000 || m.Key != nil {
+		t.Errorf("%+v", m)
+	}
+}

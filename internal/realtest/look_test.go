@@ -1,0 +1,136 @@
+package realtest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/forecast"
+	"orderclose/internal/status"
+)
+
+// put appends n records of nobody's order to a bucket, all due at once.
+func (r *rig) put(b orderclose.Bucket, n int, due time.Time) {
+	r.t.Helper()
+	for i := range n {
+		o := orderclose.Order{ID: "nobody-" + b.Topic + string(rune('a'+i)), CreatedAt: time.Now(), Due: due}
+		m, err := orderclose.Record{Order: o, Release: due}.Encode()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if _, err := r.kafka.Append(r.t.Context(), b.Topic, i%r.cfg.Partitions, []orderclose.Message{m}); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+func TestReal_StatusExitsWith3UntilARelayHasMovedWhatIsOverdue(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, servers(t))
+	bucket := r.cfg.Buckets[1]
+	r.put(bucket, 1, time.Now().Add(-time.Minute))
+	var report status.Report
+	out, code := r.cli("status", "-o", "json")
+	r.decode(out, &report)
+	p := report.Topics[1].Partitions[0]
+	if code != 3 || report.Topics[1].Topic != bucket.Topic || p.Waiting != 1 || p.Overdue < 60 || p.Owner != nil || p.Committed != nil {
+		t.Errorf("without a relay it exits with %d and shows %+v", code, p)
+	}
+	r.start("relay", "closer")
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		report = status.Report{}
+		out, code = r.cli("status", "-o", "json")
+		r.decode(out, &report)
+		if code == 0 && report.Topics[1].Waiting == 0 || time.Now().After(deadline) {
+			break
+		}
+	}
+	p = report.Topics[1].Partitions[0]
+	if code != 0 || p.Waiting != 0 || p.Committed == nil || *p.Committed < 1 || report.Topics[1].State != "Stable" {
+		t.Errorf("with a relay it exits with %d and shows %+v", code, p)
+	}
+	for _, topic := range report.Topics {
+		for _, p := range topic.Partitions {
+			if p.Owner == nil || p.Owner.Host == "" {
+				t.Errorf("%s/%d is owned by %+v", topic.Topic, p.Partition, p.Owner)
+			}
+		}
+	}
+}
+
+func TestReal_ForecastCountsWhatWaitsAndNothingThatLeft(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, servers(t))
+	begin := time.Now()
+	r.put(r.cfg.Buckets[2], 10, begin.Add(5*time.Second))
+	put := time.Since(begin)
+	var f forecast.Forecast
+	r.decode(r.must("forecast", "-o", "json"), &f)
+	bucket := f.Buckets[2]
+	var in int64
+	for _, s := range bucket.Steps {
+		in += s.Records
+	}
+	// All leave within the bucket's length of now; on a slow machine some are overdue.
+	if in+bucket.Overdue != 10 || bucket.Later != 0 || len(bucket.Steps) != 5 || time.Since(begin) < 5*time.Second && bucket.Overdue > 0 {
+		t.Errorf("%+v, after putting 10 in %v", bucket, put)
+	}
+	r.start("relay")
+	r.eventually(func() error {
+		f = forecast.Forecast{}
+		r.decode(r.must("forecast", "-o", "json"), &f)
+		return waits(f)
+	})
+}
+
+// waits is an error if something waits in a bucket.
+func waits(f forecast.Forecast) error {
+	for _, b := range f.Buckets {
+		all := b.Overdue + b.Later
+		for _, s := range b.Steps {
+			all += s.Records
+		}
+		if all > 0 {
+			return fmt.Errorf("%d records wait in %s", all, b.Topic)
+		}
+	}
+	return nil
+}
+
+func TestReal_TopicsPlanShowsWhatApplyDoesAndChangesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, servers(t))
+	type finding struct{ Topic, What string }
+	var plan struct {
+		Would []finding `json:"would_mend"`
+		Left  []finding
+	}
+	r.decode(r.must("topics", "plan", "-o", "json"), &plan)
+	if len(plan.Would)+len(plan.Left) != 0 {
+		t.Errorf("after apply: %+v", plan)
+	}
+	missing := r.cfg.Buckets[0].Topic
+	if err := r.kafka.DeleteTopics(t.Context(), missing); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually(func() error {
+		states, err := r.kafka.Topics(t.Context(), missing)
+		if err == nil && states[missing].Exists {
+			err = fmt.Errorf("%s is still there", missing)
+		}
+		return err
+	})
+	for range 2 {
+		r.decode(r.must("topics", "plan", "-o", "json"), &plan)
+		if len(plan.Would) != 1 || plan.Would[0].Topic != missing || len(plan.Left) != 0 {
+			t.Errorf("of a missing topic: %+v", plan)
+		}
+	}
+	var applied struct{ Mended []finding }
+	r.decode(r.must("topics", "apply", "-o", "json"), &applied)
+	if len(applied.Mended) != 1 || applied.Mended[0] != plan.Would[0] {
+		t.Errorf("apply mended %+v, planned was %+v", applied.Mended, plan.Would)
+	}
+}

@@ -1,0 +1,166 @@
+// Package status looks at the pipeline from outside: what waits in each
+// partition, how long overdue its head is, and whose it is. It asks Kafka only,
+// changes nothing, and needs no part of the pipeline to be running.
+//
+//	status.go  looking: bounded requests, a few at once
+//	judge.go   what is overdue, and what to do about it (pure)
+package status
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"orderclose"
+	"orderclose/internal/kafka"
+)
+
+// atOnce bounds how many partitions are looked at together: a cluster in trouble
+// is not to be troubled more.
+const atOnce = 8
+
+// Log is what a look needs of Kafka; internal/kafka's Cluster is one.
+type Log interface {
+	Partitions(ctx context.Context, topic string) (int, error)
+	Commits(ctx context.Context, group, topic string, n int) ([]kafka.Commit, error)
+	Group(ctx context.Context, group, topic string) (kafka.Group, error)
+	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
+	Peek(ctx context.Context, topic string, partition int, offset, end int64) (*orderclose.Message, error)
+}
+
+// Place is a topic that records wait in, and the group that takes them out.
+type Place struct {
+	Topic string
+	Group string
+	// Length is the bucket's; 0 for the close topic, which holds nothing back.
+	Length time.Duration
+}
+
+// Report is what a look has seen.
+type Report struct {
+	At     time.Time `json:"at"` // by this machine's clock, as all that is overdue
+	Topics []Topic   `json:"topics"`
+}
+
+// Topic is a topic with its group.
+type Topic struct {
+	Topic      string      `json:"topic"`
+	Group      string      `json:"group"`
+	State      string      `json:"group_state"`
+	Members    int         `json:"members"`
+	Waiting    int64       `json:"waiting"` // of the partitions that answered
+	Partitions []Partition `json:"partitions"`
+	// Problem says why nothing is known of the partitions.
+	Problem string `json:"problem,omitempty"`
+
+	close bool
+}
+
+// Partition is one partition of a topic.
+type Partition struct {
+	Partition int           `json:"partition"`
+	Committed *int64        `json:"committed"` // null if nothing was
+	LogStart  int64         `json:"log_start"`
+	End       int64         `json:"end"`
+	Waiting   int64         `json:"waiting"` // from the commit to the end
+	Head      *Head         `json:"head,omitempty"`
+	Overdue   float64       `json:"overdue_seconds"` // how long ago the head was to leave
+	Owner     *kafka.Member `json:"owner,omitempty"`
+	// Problem says what is wrong with the partition, or why little is known of it.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Head is the first record at or after the commit: the one that holds it.
+type Head struct {
+	Offset   int64     `json:"offset"`
+	Key      string    `json:"key"`
+	Appended time.Time `json:"appended"`
+	// Leaves is when it is to leave: its release from a bucket; from the close topic
+	// when it is due, or was appended if that was later.
+	Leaves time.Time `json:"leaves"`
+}
+
+// Look looks at the places. What cannot be seen is a Problem of its topic or
+// partition, and does not hide the rest. now is read once per partition.
+func Look(ctx context.Context, log Log, places []Place, now func() time.Time) Report {
+	r := Report{At: now().UTC(), Topics: make([]Topic, len(places))}
+	commits := make([][]kafka.Commit, len(places))
+	groups := make([]kafka.Group, len(places))
+	each(len(places), func(i int) {
+		r.Topics[i], commits[i], groups[i] = lookAtTopic(ctx, log, places[i])
+	})
+	for i, place := range places {
+		t := &r.Topics[i]
+		each(len(t.Partitions), func(p int) {
+			t.Partitions[p] = lookAtPartition(ctx, log, place, p, commits[i][p], now)
+			t.Partitions[p].Owner = groups[i].Owner(p)
+		})
+		for _, p := range t.Partitions {
+			t.Waiting += p.Waiting
+		}
+	}
+	return r
+}
+
+// each calls f with 0 to n-1, a few at once, and returns when all have returned.
+func each(n int, f func(i int)) {
+	var g errgroup.Group
+	g.SetLimit(atOnce)
+	for i := range n {
+		g.Go(func() error {
+			f(i)
+			return nil
+		})
+	}
+	g.Wait()
+}
+
+func lookAtTopic(ctx context.Context, log Log, place Place) (Topic, []kafka.Commit, kafka.Group) {
+	t := Topic{Topic: place.Topic, Group: place.Group, Partitions: []Partition{}, close: place.Length == 0}
+	n, err := log.Partitions(ctx, place.Topic)
+	var commits []kafka.Commit
+	if err == nil {
+		commits, err = log.Commits(ctx, place.Group, place.Topic, n)
+	}
+	var group kafka.Group
+	if err == nil {
+		group, err = log.Group(ctx, place.Group, place.Topic)
+	}
+	if err != nil {
+		t.Problem = err.Error()
+		return t, nil, group
+	}
+	t.State, t.Members = group.State, len(group.Members)
+	t.Partitions = make([]Partition, n)
+	return t, commits, group
+}
+
+func lookAtPartition(ctx context.Context, log Log, place Place, partition int, commit kafka.Commit, now func() time.Time) Partition {
+	p := Partition{Partition: partition}
+	if commit.Offset >= 0 {
+		p.Committed = &commit.Offset
+	}
+	var err error
+	if p.LogStart, p.End, err = log.Bounds(ctx, place.Topic, partition); err != nil {
+		p.Problem = err.Error()
+		return p
+	}
+	p.Problem = gap(commit, p.LogStart, p.End)
+	first := kafka.FirstWaiting(commit, p.LogStart, p.End)
+	if p.Waiting = p.End - first; p.Waiting == 0 {
+		return p
+	}
+	m, err := log.Peek(ctx, place.Topic, partition, first, p.End)
+	if err != nil {
+		p.Problem = err.Error()
+		return p
+	}
+	if m == nil { // markers of transactions, and no record
+		p.Waiting = 0
+		return p
+	}
+	p.Head = &Head{Offset: m.Offset, Key: string(m.Key), Appended: sane(m.Appended), Leaves: sane(leaves(place.Length, m))}
+	p.Overdue = max(0, now().Sub(p.Head.Leaves)).Seconds()
+	return p
+}

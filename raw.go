@@ -1,0 +1,187 @@
+package orderclose
+
+import (
+	"encoding/binary"
+	"errors"
+	"strconv"
+	"time"
+)
+
+// RawRecord is a record as Kafka frames it, undecoded: passing it on costs a copy
+// of its bytes and nothing else.
+type RawRecord struct {
+	Offset int64
+	// Appended is when the broker took the record, in unix milliseconds: the
+	// timestamp of its batch's header. The record's own timestamp is the producer's
+	// and is not it.
+	Appended int64
+	// Body is everything from the length of the key to the last header, as in the
+	// record format of Kafka's magic 2. It may share memory with others: copy it to
+	// keep it.
+	Body []byte
+}
+
+// ErrMalformed is the reason why a record's bytes are no record.
+var ErrMalformed = errors.New("malformed")
+
+// Size is roughly what keeping the record costs, in bytes.
+func (r RawRecord) Size() int { return 96 + len(r.Body) } // 96: the struct in a window, and its bookkeeping
+
+// AppendedAt is Appended as a time.
+func (r RawRecord) AppendedAt() time.Time { return time.UnixMilli(r.Appended) }
+
+// Key returns the record's key, or nil if it has none or is malformed. It shares
+// the body's memory.
+func (r RawRecord) Key() []byte {
+	b := body{rest: r.Body}
+	return b.bytes()
+}
+
+// Due reads from r what a relay needs, as Message.Due does, in unix milliseconds.
+// The error is a *RecordError.
+func (r RawRecord) Due() (int64, error) {
+	b := body{rest: r.Body}
+	key := b.bytes()
+	b.bytes() // the value
+	var due, version []byte
+	for n := b.count(); n > 0 && !b.bad; n-- {
+		name, value := b.bytes(), b.bytes()
+		switch string(name) {
+		case HeaderDue:
+			due = value
+		case HeaderVersion:
+			version = value
+		}
+	}
+	if ms, ok := decimal(due); ok && !b.bad && len(key) > 0 && string(version) == WireVersion {
+		return ms, nil
+	}
+	m, err := r.Message() // what is wrong is found at leisure
+	if err != nil {
+		return 0, err
+	}
+	t, err := m.Due()
+	return t.UnixMilli(), err
+}
+
+// Message decodes the record; its bytes are copied. The error is a *RecordError.
+func (r RawRecord) Message() (Message, error) {
+	m := Message{Offset: r.Offset, Appended: r.AppendedAt()}
+	// One piece of memory for key, value and headers.
+	b := body{rest: append(make([]byte, 0, len(r.Body)), r.Body...)}
+	m.Key = b.bytes()
+	m.Value = b.bytes()
+	n := b.count()
+	if n > 0 && !b.bad {
+		m.Headers = make([]Header, n)
+	}
+	for i := range m.Headers {
+		m.Headers[i].Key = headerName(b.bytes())
+		m.Headers[i].Value = b.bytes()
+	}
+	if b.bad {
+		return Message{Offset: r.Offset, Appended: m.Appended}, &RecordError{ErrMalformed, "the record's bytes end early, or it has too many headers"}
+	}
+	return m, nil
+}
+
+// Raw frames the message. Topic and Partition are left out.
+func (m *Message) Raw() RawRecord {
+	size := 3 * binary.MaxVarintLen32
+	size += len(m.Key) + len(m.Value)
+	for _, h := range m.Headers {
+		size += 2*binary.MaxVarintLen32 + len(h.Key) + len(h.Value)
+	}
+	b := make([]byte, 0, size)
+	b = appendBytes(b, m.Key, m.Key == nil)
+	b = appendBytes(b, m.Value, m.Value == nil)
+	b = binary.AppendVarint(b, int64(len(m.Headers)))
+	for _, h := range m.Headers {
+		b = appendBytes(b, []byte(h.Key), false)
+		b = appendBytes(b, h.Value, h.Value == nil)
+	}
+	return RawRecord{Offset: m.Offset, Appended: m.Appended.UnixMilli(), Body: b}
+}
+
+func appendBytes(b, v []byte, null bool) []byte {
+	if null {
+		return binary.AppendVarint(b, -1)
+	}
+	return append(binary.AppendVarint(b, int64(len(v))), v...)
+}
+
+// headerName spares an allocation for the names that every record has.
+func headerName(b []byte) string {
+	switch string(b) {
+	case HeaderDue:
+		return HeaderDue
+	case HeaderVersion:
+		return HeaderVersion
+	case HeaderTraceparent:
+		return HeaderTraceparent
+	}
+	return string(b)
+}
+
+// decimal reads a number as strconv.ParseInt does, for the plain case of up to
+// 18 digits.
+func decimal(b []byte) (int64, bool) {
+	if len(b) == 0 || len(b) > 18 {
+		n, err := strconv.ParseInt(string(b), 10, 64)
+		return n, err == nil
+	}
+	var n int64
+	for _, c := range b {
+		if c < '0' || c > '9' {
+			n, err := strconv.ParseInt(string(b), 10, 64) // a sign, perhaps
+			return n, err == nil
+		}
+		n = n*10 + int64(c-'0')
+	}
+	return n, true
+}
+
+// body reads forward through a record's body. Past its end it is bad.
+type body struct {
+	rest []byte
+	bad  bool
+}
+
+func (b *body) varint() int64 {
+	v, n := binary.Varint(b.rest)
+	if n <= 0 {
+		b.bad, b.rest = true, nil
+		return 0
+	}
+	b.rest = b.rest[n:]
+	return v
+}
+
+// bytes reads a length and so many bytes; nil for the length -1.
+func (b *body) bytes() []byte {
+	n := b.varint()
+	if n == -1 {
+		return nil
+	}
+	if n < 0 || n > int64(len(b.rest)) {
+		b.bad, b.rest = true, nil
+		return nil
+	}
+	v := b.rest[:n:n]
+	b.rest = b.rest[n:]
+	return v
+}
+
+// maxHeaders bounds how many headers a record may have: a few bytes can claim
+// millions, and each takes forty in memory.
+const maxHeaders = 1000
+
+// count reads the number of headers.
+func (b *body) count() int {
+	n := b.varint()
+	if n < 0 || n > min(maxHeaders, int64(len(b.rest)/2)) {
+		b.bad, b.rest = true, nil
+		return 0
+	}
+	return int(n)
+}
