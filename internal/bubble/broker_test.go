@@ -50,8 +50,9 @@ func TestBubble_PartitionsThatAreAddedAreRead(t *testing.T) {
 	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.startAll()
 		time.Sleep(10 * time.Second)
-		r.cfg.Partitions = 5
-		if _, _, err := r.kafka.Apply(ctx, app.TopicSpecs(r.cfg)); err != nil {
+		more := *r.cfg // the parts read theirs
+		more.Partitions = 5
+		if _, _, err := r.kafka.Apply(ctx, app.TopicSpecs(&more)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)

@@ -82,6 +82,7 @@ func TestBubble_APaidOrderIsNeverClosed(t *testing.T) {
 func TestBubble_WithThePipelineOffTheSweepAloneClosesAll(t *testing.T) {
 	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.start(app.Compensator)
+		r.disturbed = true
 		steps := scenario.Plan(scenario.Spec{Seed: 1, Orders: 40, Over: time.Minute, Categories: []string{"virtual", "physical"}, SKUs: 20})
 		if err := r.shop.Run(ctx, time.Now(), steps); err != nil {
 			t.Fatal(err)
@@ -138,6 +139,7 @@ func TestBubble_PoisonGoesToTheDeadLettersAndStopsNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := r.order("healthy", "virtual", true)
+		r.deadCauses = []string{"no_key", "bad_due", "due_too_far", "bad_value", "not_found"}
 		time.Sleep(10 * time.Minute)
 		v := r.check(time.Now())
 		if v.ByPath["pipeline"] != 1 || v.Quantile(1) != 0 {

@@ -32,6 +32,9 @@ type rig struct {
 	coal   *kafka.Coalescer
 	logger *slog.Logger
 	stops  map[app.Role]func()
+
+	disturbed  bool     // something was stopped, or not running, while orders were due
+	deadCauses []string // of the dead letters that are to be expected
 }
 
 // inBubble runs test with a rig, and no stage started, inside a bubble.
@@ -129,6 +132,8 @@ func (r *rig) check(openAfter time.Time) *checker.Verdict {
 		checker.Expect{
 			Stock: r.shop.StartStock(), Paid: r.shop.Paid(), OpenAfter: openAfter,
 			Delays: delays, CloseTopic: r.cfg.Topics.Close, DeadLetterTopic: r.cfg.Topics.DeadLetter,
+			CloserGroup: r.cfg.CloserGroup(), DeadLetters: r.deadCauses,
+			Published: r.shop.Published(), Calm: !r.disturbed, MaxAppends: r.maxAppends(),
 		})
 	if err != nil {
 		r.t.Fatal(err)
@@ -137,6 +142,17 @@ func (r *rig) check(openAfter time.Time) *checker.Verdict {
 		r.t.Error(broken)
 	}
 	return v
+}
+
+// maxAppends is how many appends to delay topics one order may take: the longest
+// walk of any delay up to the longest that is listed (a relay that was stopped
+// makes another delay of it), and two; twice that for one that is published twice.
+func (r *rig) maxAppends() int {
+	longest := r.cfg.Delays.Default
+	for _, d := range r.cfg.Delays.ByCategory {
+		longest = max(longest, d)
+	}
+	return 2 * (r.cfg.Buckets.MostHops(longest) + 2)
 }
 
 // appends counts the records of all topics.
@@ -180,7 +196,7 @@ func (r *rig) order(id, category string, publish bool) orderclose.Order {
 		r.t.Fatal(err)
 	}
 	if publish {
-		if err := r.shop.Producer.Schedule(r.t.Context(), o); err != nil {
+		if err := r.shop.Publish(r.t.Context(), o); err != nil {
 			r.t.Fatal(err)
 		}
 	}
@@ -213,6 +229,7 @@ func (r *rig) deadLetters(ctx context.Context) map[string]int {
 
 // restartAtRandom stops a role now and then, for a while, until stop.
 func (r *rig) restartAtRandom(random *rand.Rand, stop <-chan struct{}) {
+	r.disturbed = true
 	roles := app.AllRoles()
 	for {
 		select {

@@ -42,8 +42,22 @@ type Expect struct {
 	OpenAfter time.Time
 	// Delays maps each delay topic to the consumer group that empties it.
 	Delays map[string]string
-	// CloseTopic and DeadLetterTopic are where records go from there.
-	CloseTopic, DeadLetterTopic string
+	// CloseTopic and DeadLetterTopic are where records go from there; CloserGroup
+	// empties the first.
+	CloseTopic, DeadLetterTopic, CloserGroup string
+	// DeadLetters are the causes for which there may be dead letters.
+	DeadLetters []string
+	// Published are the orders whose record Kafka has acked. If the run was Calm, so
+	// that nothing was killed or stopped, each that was closed was closed by the
+	// pipeline, and the sweep had nothing to mend.
+	Published []string
+	Calm      bool
+	// MaxAppends is how many records of one order the delay topics may have taken at
+	// most; 0 is no limit.
+	MaxAppends int
+	// ProducerTime says that the brokers leave timestamps to producers, as an embedded
+	// one does in real time. Else that is drift, and blinds this checker.
+	ProducerTime bool
 }
 
 // Verdict is what the checker found.
@@ -107,6 +121,9 @@ func judge(db *tables, l *logs, e Expect) *Verdict {
 	v.judgeLedger(db)
 	v.judgeStock(db, e)
 	v.judgeLogs(l, e)
+	v.judgeCloser(db, l, e)
+	v.judgeDeadLetters(l, e)
+	v.judgePublished(db, e)
 	slices.Sort(v.Lateness)
 	return v
 }
@@ -232,14 +249,64 @@ func (v *Verdict) judgeLogs(l *logs, e Expect) {
 	if len(gone) > 0 {
 		v.blame("%d records were committed and went nowhere, such as %v", len(gone), some(gone))
 	}
+	for key, n := range l.appends {
+		if e.MaxAppends > 0 && n > e.MaxAppends {
+			v.blame("order %s took %d appends to delay topics, at most %d are right", key, n, e.MaxAppends)
+		}
+	}
 	var early []string
 	for _, r := range l.records[e.CloseTopic] {
+		if !r.brokerTime && !e.ProducerTime {
+			v.blame("%s has records that the broker did not stamp", e.CloseTopic)
+			break
+		}
 		if r.brokerTime && r.hasDue && r.appended.Before(r.due) {
 			early = append(early, fmt.Sprintf("%s by %v", r.key, r.due.Sub(r.appended)))
 		}
 	}
 	if v.Early += len(early); len(early) > 0 {
 		v.blame("%d records were in the close topic before they were due, such as %v", len(early), some(early))
+	}
+}
+
+// judgeCloser: every record that the closer is done with was settled: its order
+// has come to an end, or waits in a delay topic again, or it is a dead letter.
+func (v *Verdict) judgeCloser(db *tables, l *logs, e Expect) {
+	var open []string
+	for _, r := range l.records[e.CloseTopic] {
+		committed, ok := l.committed[e.CloserGroup][r.partition]
+		o, known := db.orders[r.key]
+		if ok && r.offset < committed && (!known || o.status == unpaid) && !l.dead[r.key] && !l.later(r) {
+			open = append(open, fmt.Sprintf("%s at %d/%d", r.key, r.partition, r.offset))
+		}
+	}
+	if len(open) > 0 {
+		v.blame("%d records of %s were committed and not settled, such as %v", len(open), e.CloseTopic, some(open))
+	}
+}
+
+// judgeDeadLetters: there are none but those that were to be expected.
+func (v *Verdict) judgeDeadLetters(l *logs, e Expect) {
+	for _, r := range l.records[e.DeadLetterTopic] {
+		if !slices.Contains(e.DeadLetters, r.cause) {
+			v.blame("a dead letter of %q because of %q", r.key, r.cause)
+		}
+	}
+}
+
+// judgePublished: in a calm run the sweep closes nothing that was published.
+func (v *Verdict) judgePublished(db *tables, e Expect) {
+	if !e.Calm {
+		return
+	}
+	var missed []string
+	for _, id := range e.Published {
+		if r, ok := db.receipts[id]; ok && r.path != "pipeline" {
+			missed = append(missed, id+" by "+r.path)
+		}
+	}
+	if len(missed) > 0 {
+		v.blame("the pipeline missed %d orders that were published, such as %v", len(missed), some(missed))
 	}
 }
 

@@ -38,13 +38,16 @@ func evidence() (*tables, *logs, Expect) {
 			"close": {{offset: 0, key: "piped", appended: due, brokerTime: true, due: due, hasDue: true}, {offset: 1, key: "paid", appended: due, brokerTime: true, due: due, hasDue: true}},
 		},
 		arrived:   map[string]bool{"piped": true, "paid": true},
+		dead:      map[string]bool{},
+		appends:   map[string]int{"piped": 1, "paid": 1},
 		newest:    map[string]time.Time{"piped": epoch, "paid": epoch},
 		ends:      map[string]map[int32]int64{"delay": {0: 2}, "close": {0: 2}},
-		committed: map[string]map[int32]int64{"relay": {0: 2}},
+		committed: map[string]map[int32]int64{"relay": {0: 2}, "closer": {0: 2}},
 	}
 	return db, l, Expect{
 		Stock: map[string]int64{"sku": 100}, Paid: []string{"paid"}, OpenAfter: epoch.Add(24 * time.Hour),
-		Delays: map[string]string{"delay": "relay"}, CloseTopic: "close", DeadLetterTopic: "dead",
+		Delays: map[string]string{"delay": "relay"}, CloseTopic: "close", DeadLetterTopic: "dead", CloserGroup: "closer",
+		Published: []string{"piped", "paid"}, Calm: true, MaxAppends: 3, DeadLetters: []string{"not_found"},
 	}
 }
 
@@ -104,7 +107,20 @@ func TestJudge_SeesEveryBrokenPromise(t *testing.T) {
 			db.ledger["paid"] = map[entry]int64{{"sku", "close"}: 2}
 		}, "gave stock back"},
 		"committed and not forwarded": {func(_ *tables, l *logs) { delete(l.arrived, "piped") }, "went nowhere"},
-		"committed past the end":      {func(_ *tables, l *logs) { l.committed["relay"][0] = 3 }, "ends at 2"},
+		"committed and not closed": {func(db *tables, _ *logs) {
+			db.orders["piped"] = order{status: unpaid, due: epoch.Add(48 * time.Hour)}
+		}, "committed and not settled"},
+		"a dead letter nobody expects": {func(_ *tables, l *logs) {
+			l.records["dead"] = []record{{key: "piped", cause: "failed"}}
+		}, `because of "failed"`},
+		"published and left to the sweep": {func(db *tables, _ *logs) {
+			r := db.receipts["piped"]
+			r.path = "sweep"
+			db.receipts["piped"] = r
+		}, "the pipeline missed 1"},
+		"running in circles":     {func(_ *tables, l *logs) { l.appends["piped"] = 4 }, "took 4 appends"},
+		"stamps of the producer": {func(_ *tables, l *logs) { l.records["close"][0].brokerTime = false }, "did not stamp"},
+		"committed past the end": {func(_ *tables, l *logs) { l.committed["relay"][0] = 3 }, "ends at 2"},
 	} {
 		db, l, e := evidence()
 		c.breakIt(db, l)

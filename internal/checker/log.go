@@ -15,6 +15,8 @@ import (
 // logs is what the topics say.
 type logs struct {
 	records   map[string][]record        // by topic, each partition in order
+	dead      map[string]bool            // keys in the dead-letter topic
+	appends   map[string]int             // by key: its records in delay topics
 	arrived   map[string]bool            // keys in the close or the dead-letter topic
 	newest    map[string]time.Time       // by key: its last append to a delay topic
 	ends      map[string]map[int32]int64 // by topic
@@ -29,6 +31,7 @@ type record struct {
 	brokerTime bool
 	due        time.Time
 	hasDue     bool
+	cause      string // of a dead letter
 }
 
 // later says whether the key was appended to a delay topic after r was.
@@ -55,11 +58,15 @@ func readLogs(ctx context.Context, s Servers, e Expect) (*logs, error) {
 	}
 	defer client.Close()
 	l := &logs{
-		records: map[string][]record{}, arrived: map[string]bool{}, newest: map[string]time.Time{},
+		records: map[string][]record{}, dead: map[string]bool{}, appends: map[string]int{}, arrived: map[string]bool{}, newest: map[string]time.Time{},
 		ends: map[string]map[int32]int64{}, committed: map[string]map[int32]int64{},
 	}
 	// Commits first: what they cover is in the logs by then.
+	groups := []string{e.CloserGroup}
 	for _, group := range e.Delays {
+		groups = append(groups, group)
+	}
+	for _, group := range groups {
 		if l.committed[group], err = commits(ctx, client, group); err != nil {
 			return nil, fmt.Errorf("group %s: %w", group, err)
 		}
@@ -72,12 +79,17 @@ func readLogs(ctx context.Context, s Servers, e Expect) (*logs, error) {
 		return nil, err
 	}
 	for topic, records := range l.records {
+		_, delay := e.Delays[topic]
 		for _, r := range records {
-			if _, delay := e.Delays[topic]; !delay {
+			switch {
+			case !delay:
 				l.arrived[r.key] = true
-			} else if r.appended.After(l.newest[r.key]) {
+				l.dead[r.key] = l.dead[r.key] || topic == e.DeadLetterTopic
+				continue
+			case r.appended.After(l.newest[r.key]):
 				l.newest[r.key] = r.appended
 			}
+			l.appends[r.key]++
 		}
 	}
 	return l, nil
@@ -121,7 +133,10 @@ func toRecord(r *kgo.Record) record {
 		appended: r.Timestamp, brokerTime: r.Attrs.TimestampType() == 1,
 	}
 	for _, h := range r.Headers {
-		if h.Key == "due" {
+		switch h.Key {
+		case "cause":
+			rec.cause = string(h.Value)
+		case "due":
 			if ms, err := strconv.ParseInt(string(h.Value), 10, 64); err == nil {
 				rec.due, rec.hasDue = time.UnixMilli(ms), true
 			}

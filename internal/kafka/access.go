@@ -31,13 +31,16 @@ func (e *AccessError) Unwrap() error { return e.Err }
 // access is an ACL: an operation on a resource, such as Write on Topic order-close.
 type access struct {
 	operation string
-	resource  string // Topic, Group or Cluster
+	resource  string // Topic, Group, Cluster or anyTopic
 	name      string // of the resource; "" if not known
 }
 
 func (a access) String() string {
 	return strings.TrimRight(fmt.Sprintf("%s on %s %s", a.operation, a.resource, a.name), " ")
 }
+
+// anyTopic is the resource of an access that is needed to one topic, whichever.
+const anyTopic = "Topic (any)"
 
 // denied explains that the cluster refuses an access to who.
 func denied(who string, a access, err error) *AccessError {
@@ -86,8 +89,8 @@ func needed(request protocol.ApiKey, code kafka.Error) (a access, ok bool) {
 		a.operation = "DescribeConfigs"
 	case protocol.AlterConfigs, protocol.IncrementalAlterConfigs:
 		a.operation = "AlterConfigs"
-	case protocol.InitProducerId: // what is refused is the cluster's, what is missing usually a topic's
-		a.operation, a.resource = "Write", "Topic"
+	case protocol.InitProducerId: // refused only if no topic at all may be written
+		a.operation, a.resource = "Write", anyTopic
 	default:
 		a.operation = "Describe"
 	}

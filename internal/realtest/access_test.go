@@ -67,7 +67,8 @@ func (r row) acl(t *testing.T, user, prefix string) kafkago.ACLEntry {
 
 // refusal matches the error that names the row as what is missing, or what the
 // row includes and is needed first: somebody with no access to a topic at all
-// cannot even see it, and settings are looked at before they are changed.
+// cannot even see it, settings are looked at before they are changed, and a
+// producer id is asked for, which needs Write on any topic, before appending.
 func (r row) refusal(user, prefix string) *regexp.Regexp {
 	name, prefixed := strings.CutSuffix(regexp.QuoteMeta(prefix)+r.name, "*")
 	if !prefixed {
@@ -77,5 +78,9 @@ func (r row) refusal(user, prefix string) *regexp.Regexp {
 	if r.operation == "AlterConfigs" {
 		first = "DescribeConfigs"
 	}
-	return regexp.MustCompile(fmt.Sprintf(`user \\?"%s\\?" lacks the ACL (%s|%s) on %s [^;]*%s`, user, r.operation, first, r.resource, name))
+	named := fmt.Sprintf(`(%s|%s) on %s [^;]*%s`, r.operation, first, r.resource, name)
+	if r.operation == "Write" {
+		named += `|Write on Topic \(any\);`
+	}
+	return regexp.MustCompile(fmt.Sprintf(`user \\?"%s\\?" lacks the ACL (%s)`, user, named))
 }

@@ -42,6 +42,7 @@ func TestReal_EveryPromiseIsKept(t *testing.T) {
 func TestReal_KillingARelayOrACloserLosesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, servers(t))
+	r.disturbed = true
 	r.start("relay", "closer", "compensator")
 	played := make(chan struct{})
 	go func() {

@@ -80,6 +80,8 @@ type rig struct {
 	shop    *scenario.Shop
 	logs    *syncBuffer
 	secured *secured // nil: everybody may do everything
+	// disturbed: something was killed, or not running, while orders were due.
+	disturbed bool
 
 	mu        sync.Mutex
 	processes map[string]*exec.Cmd
@@ -303,6 +305,7 @@ func (r *rig) check() *checker.Verdict {
 	v, err := checker.Check(r.t.Context(), checker.Servers{DB: r.store.DB(), Brokers: r.servers.Brokers, TLS: r.servers.Kafka.TLS}, checker.Expect{
 		Stock: r.shop.StartStock(), Paid: r.shop.Paid(), OpenAfter: time.Now().Add(24 * time.Hour),
 		Delays: delays, CloseTopic: r.cfg.Topics.Close, DeadLetterTopic: r.cfg.Topics.DeadLetter,
+		CloserGroup: r.cfg.CloserGroup(), Published: r.shop.Published(), Calm: !r.disturbed,
 	})
 	if err != nil {
 		r.t.Fatal(err)

@@ -22,10 +22,11 @@ type Shop struct {
 	// OnOrder, if set, is called when an order was created.
 	OnOrder func(o orderclose.Order, f Fate)
 
-	mu    sync.Mutex
-	paid  []string
-	stock map[string]int64
-	last  time.Time // the latest due time
+	mu        sync.Mutex
+	paid      []string
+	published []string
+	stock     map[string]int64
+	last      time.Time // the latest due time
 }
 
 // Stock puts SKUs on the shelf.
@@ -70,7 +71,7 @@ func (s *Shop) play(ctx context.Context, step Step) error {
 		n = 1
 	}
 	for range n {
-		if err := s.Producer.Schedule(ctx, order); err != nil {
+		if err := s.Publish(ctx, order); err != nil {
 			return err
 		}
 	}
@@ -112,6 +113,24 @@ func (s *Shop) created(order orderclose.Order, fate Fate) {
 	if s.OnOrder != nil {
 		s.OnOrder(order, fate)
 	}
+}
+
+// Publish schedules an order and remembers that it did.
+func (s *Shop) Publish(ctx context.Context, order orderclose.Order) error {
+	if err := s.Producer.Schedule(ctx, order); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.published = append(s.published, order.ID)
+	return nil
+}
+
+// Published are the orders whose record Kafka has acked.
+func (s *Shop) Published() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.published...)
 }
 
 // Paid are the orders whose payment was confirmed.
