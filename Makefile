@@ -2,10 +2,10 @@
 #   make demo ARGS='--orders 500'      make test ARGS='-run Relay -v'
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit lint gofmt vet staticcheck up down build clean
+.PHONY: help demo test unit bench-relay bench-growth lint gofmt vet staticcheck up down build clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## the whole pipeline in one process, without any server
 	go run ./cmd/orderclose-dev demo $(ARGS)
@@ -15,6 +15,13 @@ test: ## every test, on embedded and on real servers, which it starts and stops
 
 unit: ## the tests that need no server
 	go test ./... $(ARGS)
+	cd bench && go test ./... $(ARGS)
+
+bench-relay: ## how fast the relay is, next to other loops; JSON on stdout (QUICK=1: a minute)
+	@bench/run.sh relay
+
+bench-growth: ## the relay with more partitions, processes, bytes; a table on stdout
+	@bench/run.sh growth
 
 lint: gofmt vet staticcheck ## gofmt, go vet and staticcheck
 
@@ -23,6 +30,7 @@ gofmt:
 
 vet:
 	go vet ./...
+	cd bench && go vet ./...
 
 staticcheck:
 	go tool staticcheck ./...

@@ -19,6 +19,8 @@ type RawRecord struct {
 	// record format of Kafka's magic 2. It may share memory with others: copy it to
 	// keep it.
 	Body []byte
+	// DueAt is for whoever has read Due and will want it again; unix milliseconds.
+	DueAt int64
 }
 
 // ErrMalformed is the reason why a record's bytes are no record.

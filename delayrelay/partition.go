@@ -33,6 +33,7 @@ type loop struct {
 	mark   *partition.Watermark
 	low    int64 // the watermark as it was last reported
 	window window
+	arena  arena
 	readOn time.Time // when to fetch again
 	full   bool      // the window is at its bound
 }
@@ -103,7 +104,7 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 		l.Metrics.Drifted(l.claim.Topic, f.DriftedAppend)
 	}
 	now := l.Now().UnixMilli()
-	var keep arena
+	l.window.grow(len(f.Records))
 	for _, r := range f.Records {
 		l.mark.Add(r.Offset)
 		due, err := r.Due()
@@ -111,12 +112,13 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 			l.out.BuryUnreadable(r, err)
 			continue
 		}
-		w := waiting{record: r, due: due, release: release(l.bucket, due, r.Appended)}
+		r.DueAt = due
+		w := waiting{record: r, release: release(l.bucket, due, r.Appended)}
 		if w.release <= now {
 			l.window.pushReady(w)
 			continue
 		}
-		w.record.Body = keep.copy(r.Body)
+		w.record.Body = l.arena.copy(r.Body)
 		l.window.push(w)
 	}
 	if n := len(f.Records); n > 0 {
@@ -174,7 +176,7 @@ func (l *loop) sort(leaving []waiting, now int64) []*lot {
 	toClose := &lot{topic: l.CloseTopic, acked: l.forwarded}
 	lots := []*lot{toClose}
 	for _, w := range leaving {
-		switch to := l.decide(w.due, w.record.Appended, now); {
+		switch to := l.decide(w.record.DueAt, w.record.Appended, now); {
 		case to.cause != "":
 			l.out.BuryRaw(w.record, to.cause, to.why)
 		case to.close:
@@ -214,9 +216,8 @@ func (l *loop) forwarded(records []orderclose.RawRecord, at time.Time) {
 	now := l.Now().UnixMilli()
 	late := make([]time.Duration, len(records))
 	for i, r := range records {
-		due, _ := r.Due() // it was read before
-		late[i] = time.Duration(now-due) * time.Millisecond
-		if !at.IsZero() && at.UnixMilli() < due {
+		late[i] = time.Duration(now-r.DueAt) * time.Millisecond
+		if !at.IsZero() && at.UnixMilli() < r.DueAt {
 			l.Metrics.Early(l.claim.Topic)
 		}
 	}

@@ -2,14 +2,14 @@ package delayrelay
 
 import (
 	"cmp"
+	"slices"
 
 	"orderclose"
 )
 
 // waiting is a record in the window. Times are unix milliseconds.
 type waiting struct {
-	record  orderclose.RawRecord
-	due     int64
+	record  orderclose.RawRecord // with its DueAt
 	release int64
 }
 
@@ -27,6 +27,9 @@ type window struct {
 	heap  []waiting // heap[i] leaves before heap[2i+1] and heap[2i+2]
 	bytes int
 }
+
+// grow makes room for n more that are ready.
+func (w *window) grow(n int) { w.ready = slices.Grow(w.ready, n) }
 
 // pushReady adds a record that is to leave at once.
 func (w *window) pushReady(r waiting) {

@@ -45,13 +45,14 @@ type Options struct {
 	Store    *store.Store
 	Redis    redis.UniversalClient // nil: sweeps without a lock
 	Registry *prometheus.Registry  // default: a new one
-	Now      func() time.Time      // the clock of the parts; default time.Now
+	Now      func() time.Time      // the clock of this machine; default time.Now
 	Logger   *slog.Logger          // default: discard
 }
 
 // App runs roles. Make it with New.
 type App struct {
 	o       Options
+	clock   *kafka.BrokerClock // of the relays
 	metrics *obs.Metrics
 	ready   obs.Readiness
 }
@@ -67,7 +68,8 @@ func New(o Options) (*App, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &App{o: o, metrics: obs.NewMetrics(o.Registry, o.Now)}, nil
+	clock := kafka.NewBrokerClock(o.Now)
+	return &App{o: o, clock: clock, metrics: obs.NewMetrics(o.Registry, clock.Now)}, nil
 }
 
 // Handler serves metrics, health and, if profiles is set, profiles.
@@ -163,14 +165,38 @@ func (a *App) buildRelay() (part, error) {
 		CloseTopic:      c.Topics.Close,
 		DeadLetterTopic: c.Topics.DeadLetter,
 		MaxDelay:        c.MaxDelay,
-		Now:             a.o.Now,
+		Now:             a.clock.Now,
 		Logger:          a.o.Logger.With("stage", delayrelay.Stage),
 		Metrics:         a.metrics,
 	})
 	if err != nil {
 		return part{}, err
 	}
-	return part{Relay, []need{a.needKafka()}, r.Run}, nil
+	return part{Relay, []need{a.needKafka()}, func(ctx context.Context) error {
+		return a.withClock(ctx, r.Run)
+	}}, nil
+}
+
+// withClock runs something while the brokers' clock is kept.
+func (a *App) withClock(ctx context.Context, run func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var keeping sync.WaitGroup
+	keeping.Go(func() { a.clock.Keep(ctx, a.o.Kafka, a.o.Config.Topics.Control, a.toldOffset) })
+	err := run(ctx)
+	cancel()
+	keeping.Wait()
+	return err
+}
+
+// alarmingOffset is how far clocks may be apart before it is worth a line in the
+// log; the relay's decisions are right in any case.
+const alarmingOffset = time.Second
+
+func (a *App) toldOffset(offset time.Duration) {
+	a.metrics.ClockOffset("kafka", offset)
+	if offset.Abs() > alarmingOffset {
+		a.o.Logger.Warn("the brokers' clock and this machine's are apart: mend the time synchronisation", "ahead", offset)
+	}
 }
 
 func (a *App) buildCloser() (part, error) {

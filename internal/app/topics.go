@@ -27,7 +27,9 @@ func TopicSpecs(c *config.Config) []kafka.TopicSpec {
 	}
 	dead := spec(c.Topics.DeadLetter, deadLetterRetention, false)
 	dead.Partitions = 1 // few, and read by people
-	return append(specs, spec(c.Topics.Close, week, true), dead)
+	control := spec(c.Topics.Control, week, true)
+	control.Partitions = 1 // a few records a minute
+	return append(specs, spec(c.Topics.Close, week, true), dead, control)
 }
 
 // Groups names the consumer groups of a configuration.

@@ -50,7 +50,7 @@ func TestBubble_PartitionsThatAreAddedAreRead(t *testing.T) {
 	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.startAll()
 		time.Sleep(10 * time.Second)
-		more := *r.cfg // the parts read theirs
+		more := *r.cfg // the running parts read theirs
 		more.Partitions = 5
 		if _, _, err := r.kafka.Apply(ctx, app.TopicSpecs(&more)); err != nil {
 			t.Fatal(err)
@@ -81,6 +81,27 @@ func TestBubble_ADatabaseClockBehindCostsARoundOrTwo(t *testing.T) {
 			}
 			if n := r.appends(); n > 8 {
 				t.Errorf("%v behind: %d appends", behind, n)
+			}
+		})
+	}
+}
+
+// TestBubble_ARelaysClockDecidesNothing: the relay goes by the broker's, however
+// far apart they are; with two clocks in play a record would run in circles.
+func TestBubble_ARelaysClockDecidesNothing(t *testing.T) {
+	for _, ahead := range []time.Duration{11 * time.Second, -11 * time.Second, time.Hour, -24 * time.Hour} {
+		inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
+			r.relayAhead = ahead
+			r.startAll()
+			time.Sleep(10 * time.Second)
+			for i := range 10 {
+				r.order("o"+string(rune('a'+i)), "virtual", true)
+				time.Sleep(time.Second)
+			}
+			time.Sleep(10 * time.Minute)
+			v := r.check(time.Now())
+			if v.ByPath["pipeline"] != 10 || v.Quantile(1) > 10*time.Millisecond {
+				t.Errorf("%v ahead: closed %v, up to %v late", ahead, v.ByPath, v.Quantile(1))
 			}
 		})
 	}

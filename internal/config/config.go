@@ -36,6 +36,7 @@ type Topics struct {
 	Prefix     string // what every topic and group name begins with; often ""
 	Close      string // due orders
 	DeadLetter string // records that cannot be handled
+	Control    string // what the parts tell one another
 }
 
 // Compensator is how the hourly sweep works.
@@ -120,7 +121,7 @@ func (c *Config) group(stage, topic string) string {
 // settings is a topics.yaml as it is written, before names and buckets are put
 // together.
 type settings struct {
-	prefix, close, deadLetter, delay string // names without the prefix
+	prefix, close, deadLetter, control, delay string // names without the prefix
 
 	buckets     []bucket
 	delays      orderclose.Delays
@@ -149,6 +150,7 @@ func defaults() *settings {
 	return &settings{
 		close:      "order-close",
 		deadLetter: "order-close-dead-letter",
+		control:    "order-close-control",
 		delay:      "delay_" + placeholder,
 		delays: orderclose.Delays{
 			Default:    30 * time.Minute,
@@ -173,7 +175,7 @@ func (s *settings) config() *Config {
 	c := &Config{
 		Delays:      s.delays,
 		MaxDelay:    s.maxDelay,
-		Topics:      Topics{Prefix: s.prefix, Close: s.prefix + s.close, DeadLetter: s.prefix + s.deadLetter},
+		Topics:      Topics{Prefix: s.prefix, Close: s.prefix + s.close, DeadLetter: s.prefix + s.deadLetter, Control: s.prefix + s.control},
 		Partitions:  s.partitions,
 		Replication: s.replication,
 		Compensator: s.compensator,

@@ -16,6 +16,7 @@ func (s *settings) grammar() value {
 			"prefix":      text(&s.prefix),
 			"close":       text(&s.close),
 			"dead_letter": text(&s.deadLetter),
+			"control":     text(&s.control),
 			"delay":       text(&s.delay),
 		}),
 		// Kafka carries a replication factor in 16 bits. The bound on partitions is

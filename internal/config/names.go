@@ -13,6 +13,7 @@ func (r *reader) checkNames(s *settings) {
 	r.checkLetters("topics.prefix", s.prefix)
 	r.checkName("topics.close", s.prefix, s.close)
 	r.checkName("topics.dead_letter", s.prefix, s.deadLetter)
+	r.checkName("topics.control", s.prefix, s.control)
 	switch n := strings.Count(s.delay, placeholder); {
 	case r.bad["topics.delay"]:
 	case n != 1:
@@ -72,7 +73,7 @@ func (r *reader) checkName(path, prefix, name string) {
 // only, since both name the same metric.
 func (r *reader) checkDistinct(s *settings) {
 	type topic struct{ path, name string }
-	topics := []topic{{"topics.close", s.prefix + s.close}, {"topics.dead_letter", s.prefix + s.deadLetter}}
+	topics := []topic{{"topics.close", s.prefix + s.close}, {"topics.dead_letter", s.prefix + s.deadLetter}, {"topics.control", s.prefix + s.control}}
 	for _, b := range s.buckets {
 		if !r.bad[b.path] {
 			topics = append(topics, topic{b.path, s.topicOf(b.length)})

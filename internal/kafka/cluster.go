@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -40,6 +41,15 @@ type Cluster struct {
 	opts      Options
 	transport *transport
 	client    *kafka.Client
+
+	mu     sync.Mutex
+	counts map[string]partitionCount // by topic
+}
+
+// partitionCount is a number of partitions and when it was asked for.
+type partitionCount struct {
+	n  int
+	at time.Time
 }
 
 // New returns a Cluster. It connects to nothing yet; Ping does.
@@ -74,7 +84,7 @@ func New(o Options) (*Cluster, error) {
 		SASL:        mechanism,
 	}}
 	client := &kafka.Client{Addr: kafka.TCP(o.Brokers...), Timeout: requestTimeout, Transport: t}
-	return &Cluster{opts: o, transport: t, client: client}, nil
+	return &Cluster{opts: o, transport: t, client: client, counts: map[string]partitionCount{}}, nil
 }
 
 // Close closes the connections. What is still under way fails.
@@ -88,9 +98,24 @@ func (c *Cluster) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Partitions returns how many partitions the topic has. It is answered from
-// metadata that is at most a second old.
+// Partitions returns how many partitions the topic has, or had within the last
+// two seconds.
 func (c *Cluster) Partitions(ctx context.Context, topic string) (int, error) {
+	// The library keeps metadata too, but each look at it builds an answer anew.
+	c.mu.Lock()
+	known := c.counts[topic]
+	c.mu.Unlock()
+	if known.n > 0 && time.Since(known.at) < metadataTTL {
+		return known.n, nil
+	}
+	n, err := c.askPartitions(ctx, topic)
+	c.mu.Lock()
+	c.counts[topic] = partitionCount{n, time.Now()}
+	c.mu.Unlock()
+	return n, err
+}
+
+func (c *Cluster) askPartitions(ctx context.Context, topic string) (int, error) {
 	res, err := c.metadata(ctx, topic)
 	if err != nil {
 		return 0, fmt.Errorf("topic %s: %w", topic, err)

@@ -30,6 +30,7 @@ type Metrics struct {
 	lost                *prometheus.CounterVec
 	drifted             *prometheus.CounterVec
 	repeated            prometheus.Counter
+	clockOffset         *prometheus.GaugeVec
 
 	verdicts      *prometheus.CounterVec
 	closeLateness *prometheus.HistogramVec
@@ -70,6 +71,7 @@ func (m *Metrics) registerRelay(f factory) {
 	m.deadLetters = f.counters("dead_letters_total", "Records given up.", "stage", "cause")
 	m.lost = f.counters("retention_lost_records_total", "Offsets that were gone when they were to be read.", "topic", "partition")
 	m.repeated = f.counter("possible_duplicates_total", "Records that may have been written twice, because the broker forgot their producer id. Repeats are harmless.")
+	m.clockOffset = f.gauges("clock_offset_seconds", "By how much another clock is ahead of this machine's; absent until it was measured.", "against")
 	m.drifted = f.counters("producer_stamped_batches_total", "Batches stamped by their producer: the topic is not set to LogAppendTime.", "topic")
 }
 
@@ -139,6 +141,11 @@ func (m *Metrics) DeadLettered(stage, cause string) {
 // Lost implements the Metrics of the stages that read a log.
 func (m *Metrics) Lost(topic string, partition int, records int64) {
 	m.lost.WithLabelValues(topic, itoa(partition)).Add(float64(max(records, 1)))
+}
+
+// ClockOffset says by how much another clock is ahead of this machine's.
+func (m *Metrics) ClockOffset(against string, offset time.Duration) {
+	m.clockOffset.WithLabelValues(against).Set(offset.Seconds())
 }
 
 // Drifted implements delayrelay.Metrics.

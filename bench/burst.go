@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"orderclose"
+)
+
+// burst is what became of records that were all due at one instant.
+type burst struct {
+	records int
+	last    time.Duration // when the last was received, after they were due
+	early   int
+}
+
+// burstBatch is how many records each batch of the burst's source has.
+const burstBatch = 50
+
+func measureBurst(ctx context.Context, p *place, records int) (burst, error) {
+	fmt.Fprintf(os.Stderr, "burst: %d records\n", records)
+	l, err := openPipeline(ctx, p)
+	if err != nil {
+		return burst{}, err
+	}
+	b, err := l.burst(ctx, records)
+	_, stopped := l.close(ctx)
+	return b, errors.Join(err, stopped)
+}
+
+// burst appends records that are due as soon as the bucket allows, and waits for
+// them.
+func (l *pipeline) burst(ctx context.Context, records int) (burst, error) {
+	// Whatever is appended after this moment has not left its bucket by due.
+	due := orderclose.CeilMilli(time.Now().Add(bucketLength))
+	err := l.place.fill(ctx, l.job.Source, load{records: records, partitions: partitions, batch: burstBatch, size: recordSize, due: due})
+	if err != nil {
+		return burst{}, err
+	}
+	if left := time.Until(due); left < bucketLength/10 {
+		return burst{}, fmt.Errorf("%d records were appended only %v before they are due: this machine is too busy", records, left)
+	}
+	got, err := l.receive(ctx, records)
+	if err != nil {
+		return burst{}, err
+	}
+	b := burst{records: records}
+	for _, r := range got {
+		b.last = max(b.last, r.late)
+		if r.late < 0 {
+			b.early++
+		}
+	}
+	return b, nil
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/compress"
+	"github.com/segmentio/kafka-go/protocol"
+)
+
+// load is what a source topic is to hold: orders 0, 1, 2 …, each in the
+// partition that its key belongs to.
+type load struct {
+	records    int
+	partitions int
+	batch      int // records in each batch; the last one of a partition has what is left
+	size       int // of a record, about
+	codec      compress.Compression
+	due        time.Time // of all of them
+}
+
+// sealed is a batch and where it goes.
+type sealed struct {
+	partition int
+	bytes     []byte
+}
+
+// each calls put with the batches, in the order in which they fill up.
+func (l load) each(put func(sealed) error) error {
+	open := make([]batch, l.partitions)
+	seal := func(p int) error {
+		b, err := open[p].seal(time.Now(), l.codec)
+		if err != nil {
+			return err
+		}
+		open[p] = batch{records: open[p].records[:0]}
+		return put(sealed{p, b})
+	}
+	for number := range l.records {
+		m, err := message(number, l.due, l.size)
+		if err != nil {
+			return err
+		}
+		p := partitionOf(m.Key, l.partitions)
+		if open[p].add(m); open[p].count == l.batch {
+			if err := seal(p); err != nil {
+				return err
+			}
+		}
+	}
+	for p := range open {
+		if open[p].count > 0 {
+			if err := seal(p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// partitionOf is where Java clients put the key.
+func partitionOf(key []byte, n int) int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return kafka.Murmur2Balancer{Consistent: true}.Balance(kafka.Message{Key: key}, all...)
+}
+
+// fill appends the load to the topic, each partition by a goroutine of its own.
+func (p *place) fill(ctx context.Context, topic string, l load) error {
+	return p.append(ctx, topic, l.partitions, l.each)
+}
+
+// append appends the batches that each gives to put.
+func (p *place) append(ctx context.Context, topic string, partitions int, each func(put func(sealed) error) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var writers sync.WaitGroup
+	lanes := make([]chan []byte, partitions)
+	for i := range lanes {
+		lanes[i] = make(chan []byte, 8)
+		writers.Go(func() {
+			for b := range lanes[i] {
+				if ctx.Err() != nil {
+					continue
+				}
+				if err := p.produce(ctx, topic, i, b); err != nil {
+					cancel(fmt.Errorf("fill %s/%d: %w", topic, i, err))
+				}
+			}
+		})
+	}
+	err := each(func(b sealed) error {
+		lanes[b.partition] <- b.bytes
+		return context.Cause(ctx)
+	})
+	for _, lane := range lanes {
+		close(lane)
+	}
+	writers.Wait()
+	return errors.Join(err, context.Cause(ctx))
+}
+
+// produce appends one batch as it is.
+func (p *place) produce(ctx context.Context, topic string, partition int, b []byte) error {
+	size := binary.BigEndian.AppendUint32(nil, uint32(len(b))) // the raw record set begins with it
+	res, err := p.client.RawProduce(ctx, &kafka.RawProduceRequest{
+		Topic: topic, Partition: partition, RequiredAcks: kafka.RequireAll,
+		RawRecords: protocol.RawRecordSet{Reader: io.MultiReader(bytes.NewReader(size), bytes.NewReader(b))},
+	})
+	if err != nil {
+		return err
+	}
+	return res.Error // a partition's error comes with a nil err
+}

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// runFranz is the copy loop of franz-go: one client, what a poll brings is
+// produced without waiting for the acks. Nothing is set but what the workload
+// asks for (acks from all is its default): no compression, records as they come.
+// It reads without a group and commits nothing.
+func runFranz(ctx context.Context, j job) error {
+	client, err := kgo.NewClient(
+		kgo.SeedBrokers(j.Brokers...),
+		kgo.ConsumeTopics(j.Source),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.ProducerBatchCompression(kgo.NoCompression()),
+	)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	for ctx.Err() == nil {
+		fetches := client.PollFetches(ctx)
+		if err := fetches.Err(); err != nil {
+			break
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			client.Produce(ctx, &kgo.Record{Topic: j.Target, Key: r.Key, Value: r.Value, Headers: r.Headers}, func(_ *kgo.Record, err error) {
+				if err != nil {
+					cancel(err)
+				}
+			})
+		})
+	}
+	return context.Cause(ctx)
+}

@@ -1,0 +1,84 @@
+// Command bench measures the relay on a real broker, next to the loops that one
+// would write without it. README.md says how to run it and how to read it.
+//
+//	bench relay     throughput, lateness and burst: JSON on stdout, tables on stderr
+//	bench growth    the relay alone, one thing changed at a time: Markdown on stdout
+//	bench side JOB  one loop in a process of its own; the two above start these
+//
+// The files: plan.go how much of everything; order.go, batch.go and fill.go the
+// records; relay.go, copyloop.go, readerwriter.go and franz.go the four sides;
+// side.go and process.go their processes; place.go topics of our own; tally.go
+// what arrived; pipeline.go a relay between a producer and a consumer;
+// throughput.go, lateness.go, burst.go and growth.go what is
+// measured; stats.go and report.go its numbers.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"orderclose/internal/config"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) == 2 && args[0] == "side" {
+		return runSide(args[1])
+	}
+	modes := map[string]func(context.Context, *place, plan) error{"relay": benchRelay, "growth": benchGrowth}
+	if len(args) != 1 || modes[args[0]] == nil {
+		return errors.New("usage: bench relay | bench growth")
+	}
+	brokers, err := localBrokers()
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	p := newPlace(brokers)
+	defer p.clean()
+	return modes[args[0]](ctx, p, planFor(os.Getenv("QUICK") == "1"))
+}
+
+// localBrokers are the brokers that the environment names. It refuses any that
+// is not on this machine: a bench is a load that nobody else has asked for.
+func localBrokers() ([]string, error) {
+	servers, err := config.FromEnviron(os.LookupEnv)
+	if err == nil {
+		err = servers.Require(config.EnvBrokers)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range servers.Brokers {
+		host, _, err := net.SplitHostPort(b)
+		if ip := net.ParseIP(host); err != nil || host != "localhost" && !ip.IsLoopback() {
+			return nil, fmt.Errorf("%s names %s: a bench puts load on brokers of this machine only, such as 127.0.0.1:9092", config.EnvBrokers, b)
+		}
+	}
+	return servers.Brokers, nil
+}
+
+// benchRelay measures all that make bench-relay prints.
+func benchRelay(ctx context.Context, p *place, pl plan) error {
+	throughput, err := measureThroughput(ctx, p, pl)
+	if err != nil {
+		return fmt.Errorf("throughput: %w", err)
+	}
+	lateness, burst, err := measureTiming(ctx, p, pl)
+	if err != nil {
+		return err
+	}
+	return report{throughput, lateness, burst}.print(os.Stdout, os.Stderr)
+}

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"orderclose"
+)
+
+// message is the record of the order with that number, due at the given time, of
+// about so many bytes in a batch.
+func message(number int, due time.Time, size int) (orderclose.Message, error) {
+	order := orderclose.Order{
+		ID: idOf(number), Category: "virtual", CreatedAt: due.Add(-5 * time.Minute), Due: due,
+		Attributes: map[string]any{"note": ""},
+	}
+	m, err := orderclose.Record{Order: order, Release: due}.Encode()
+	if err != nil {
+		return m, err
+	}
+	if missing := size - len(appendRecord(nil, 0, m)); missing > 0 {
+		order.Attributes["note"] = noise(number, missing)
+		return orderclose.Record{Order: order, Release: due}.Encode()
+	}
+	return m, nil
+}
+
+const idPrefix = "ORD-20260301-"
+
+func idOf(number int) string { return fmt.Sprintf("%s%09d", idPrefix, number) }
+
+// numberOf reads the number out of the key of an order's record.
+func numberOf(key []byte) (int, error) {
+	digits, ok := strings.CutPrefix(string(key), idPrefix)
+	if !ok {
+		return 0, fmt.Errorf("key %q is none of ours", key)
+	}
+	return strconv.Atoi(digits)
+}
+
+// text is where notes are taken from: letters without order, so that compressed
+// batches shrink about as much as the JSON around the notes lets them.
+var text = func() string {
+	const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
+	r := rand.New(rand.NewPCG(1, 2))
+	b := make([]byte, 1<<20)
+	for i := range b {
+		b[i] = letters[r.IntN(len(letters))]
+	}
+	return string(b)
+}()
+
+// noise returns n letters of text, others for each number.
+func noise(number, n int) string {
+	at := number * 7919 % (len(text) - n)
+	return text[at : at+n]
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"orderclose"
+)
+
+// pipeline is a relay at work, with a producer before it and a consumer behind
+// it, for what is measured in time. Everything but the relay runs in this
+// process.
+type pipeline struct {
+	place    *place
+	job      job
+	relay    *process
+	producer *kgo.Client
+	consumer *kgo.Client
+}
+
+// openPipeline starts a relay and returns when a record has come through each
+// partition.
+func openPipeline(ctx context.Context, p *place) (*pipeline, error) {
+	source, err := p.topic(ctx, "delay", partitions)
+	if err != nil {
+		return nil, err
+	}
+	l := &pipeline{place: p}
+	if l.job, err = p.jobFor(ctx, sideRelay, source, partitions); err != nil {
+		return nil, err
+	}
+	l.producer, err = kgo.NewClient(
+		kgo.SeedBrokers(p.brokers...),
+		kgo.DefaultProduceTopic(source),
+		kgo.ProducerLinger(2*time.Millisecond), // all records of a tick in one request
+		kgo.ProducerBatchCompression(kgo.NoCompression()),
+	)
+	if err != nil {
+		return nil, err
+	}
+	if l.consumer, err = p.reader(l.job.Target); err != nil {
+		l.producer.Close()
+		return nil, err
+	}
+	if l.relay, err = p.start(l.job); err == nil {
+		err = l.warmUp(ctx)
+	}
+	if err != nil {
+		l.close(ctx)
+		return nil, err
+	}
+	return l, nil
+}
+
+// close stops everything and returns what the relay has used.
+func (l *pipeline) close(ctx context.Context) (used usage, err error) {
+	l.producer.Close()
+	l.consumer.Close()
+	if l.relay != nil {
+		used, err = l.relay.stop()
+	}
+	l.place.drop(context.WithoutCancel(ctx), l.job.Source, l.job.Target, l.job.DeadLetter)
+	return used, err
+}
+
+// warmUp sends as many records as bring one to each partition, at the least, and
+// waits for them.
+func (l *pipeline) warmUp(ctx context.Context) error {
+	reached := map[int]bool{}
+	sent := 0
+	for ; len(reached) < partitions; sent++ {
+		reached[partitionOf([]byte(idOf(sent)), partitions)] = true
+		if err := l.send(ctx, sent, time.Now().Add(-time.Second), func(error) {}); err != nil {
+			return err
+		}
+	}
+	_, err := l.receive(ctx, sent)
+	return err
+}
+
+// send hands a record to the producer, which calls failed if it cannot write it.
+func (l *pipeline) send(ctx context.Context, number int, due time.Time, failed func(error)) error {
+	m, err := message(number, due, recordSize)
+	if err != nil {
+		return err
+	}
+	l.producer.Produce(ctx, recordOf(m), func(_ *kgo.Record, err error) {
+		if err != nil {
+			failed(err)
+		}
+	})
+	return nil
+}
+
+func recordOf(m orderclose.Message) *kgo.Record {
+	r := &kgo.Record{Key: m.Key, Value: m.Value}
+	for _, h := range m.Headers {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
+	}
+	return r
+}
+
+// received is when a record came, and how long after it was due.
+type received struct {
+	at   time.Time
+	late time.Duration
+}
+
+// receive waits for so many records.
+func (l *pipeline) receive(ctx context.Context, records int) ([]received, error) {
+	ctx, cancel := context.WithTimeout(ctx, turnLimit)
+	defer cancel()
+	all := make([]received, 0, records)
+	for len(all) < records {
+		fetches := l.consumer.PollFetches(ctx)
+		now := time.Now()
+		if err := fetches.Err(); err != nil {
+			return nil, fmt.Errorf("received %d of %d records: %w", len(all), records, err)
+		}
+		for iter := fetches.RecordIter(); !iter.Done(); {
+			due, err := dueOf(iter.Next())
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, received{now, now.Sub(due)})
+		}
+	}
+	return all, nil
+}
+
+func dueOf(r *kgo.Record) (time.Time, error) {
+	for _, h := range r.Headers {
+		if h.Key == orderclose.HeaderDue {
+			ms, err := strconv.ParseInt(string(h.Value), 10, 64)
+			return time.UnixMilli(ms), err
+		}
+	}
+	return time.Time{}, fmt.Errorf("record %s has no header %s", r.Key, orderclose.HeaderDue)
+}

@@ -1,0 +1,41 @@
+package main
+
+import "time"
+
+// The workload that all numbers are about.
+const (
+	partitions = 12
+	recordSize = 300
+	// bucketLength is also the delay of the records whose lateness is measured.
+	bucketLength = 5 * time.Second
+	// turnLimit bounds how long anything is waited for.
+	turnLimit = 3 * time.Minute
+)
+
+// plan says how much of everything is measured.
+type plan struct {
+	rounds  int
+	records int   // drained by each side
+	slow    int   // drained by the reader-writer program, which is far slower
+	batches []int // records in each batch of the source
+
+	rates []int // records a second, for lateness
+	spell time.Duration
+	burst int // records due at one instant
+
+	growth int // records drained in each row
+}
+
+func planFor(quick bool) plan {
+	p := plan{
+		rounds: 3, records: 1_000_000, slow: 200_000, batches: []int{6, 50, 3000},
+		rates: []int{1000, 10_000}, spell: 60 * time.Second, burst: 100_000,
+		growth: 200_000,
+	}
+	if quick {
+		p.rounds, p.records, p.slow = 1, 200_000, 20_000
+		p.rates, p.spell, p.burst = []int{1000, 5000}, 8*time.Second, 20_000
+		p.growth = 50_000
+	}
+	return p
+}

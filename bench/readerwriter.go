@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+)
+
+// lot is how many messages the program gathers before it writes them.
+const lot = 1000
+
+// runReaderWriter is the program that most would write with kafka-go: fetch
+// messages from a Reader, write them with a Writer, commit. It is set up by
+// somebody who has read the manual: acks from all, batches, a short linger.
+func runReaderWriter(ctx context.Context, j job) error {
+	r := kafka.NewReader(kafka.ReaderConfig{
+		Brokers: j.Brokers, GroupID: j.Group, Topic: j.Source, StartOffset: kafka.FirstOffset,
+		MinBytes: 1, MaxBytes: 10 << 20, MaxWait: 500 * time.Millisecond, QueueCapacity: 2 * lot, CommitInterval: 200 * time.Millisecond,
+		JoinGroupBackoff: 500 * time.Millisecond,
+	})
+	defer r.Close()
+	w := &kafka.Writer{
+		Addr: kafka.TCP(j.Brokers...), Topic: j.Target, Balancer: kafka.Murmur2Balancer{Consistent: true},
+		RequiredAcks: kafka.RequireAll, BatchSize: lot, BatchBytes: copyBytes, BatchTimeout: 5 * time.Millisecond,
+	}
+	defer w.Close()
+	for {
+		read, err := gather(ctx, r)
+		if err != nil {
+			return err
+		}
+		out := make([]kafka.Message, len(read))
+		for i, m := range read {
+			out[i] = kafka.Message{Key: m.Key, Value: m.Value, Headers: m.Headers}
+		}
+		if err := w.WriteMessages(ctx, out...); err != nil {
+			return err
+		}
+		if err := r.CommitMessages(ctx, read...); err != nil {
+			return err
+		}
+	}
+}
+
+// gather waits for a message and takes what else comes within a moment.
+func gather(ctx context.Context, r *kafka.Reader) ([]kafka.Message, error) {
+	m, err := r.FetchMessage(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := append(make([]kafka.Message, 0, lot), m)
+	moment, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
+	defer cancel()
+	for len(all) < lot {
+		m, err := r.FetchMessage(moment)
+		if errors.Is(err, context.DeadlineExceeded) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}

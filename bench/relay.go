@@ -1,0 +1,35 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+
+	"orderclose"
+	"orderclose/delayrelay"
+	"orderclose/internal/kafka"
+)
+
+// runRelay is our side: the relay as the production program runs it, a member of
+// a consumer group, with its commits. The source is its only bucket, and so read
+// whole.
+func runRelay(ctx context.Context, j job) error {
+	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	cluster, err := kafka.New(kafka.Options{Brokers: j.Brokers, Logger: logger})
+	if err != nil {
+		return err
+	}
+	defer cluster.Close()
+	relay, err := delayrelay.New(delayrelay.Options{
+		Log:             cluster,
+		Buckets:         orderclose.Buckets{{Topic: j.Source, Length: bucketLength}},
+		Group:           func(orderclose.Bucket) string { return j.Group },
+		CloseTopic:      j.Target,
+		DeadLetterTopic: j.DeadLetter,
+		Logger:          logger,
+	})
+	if err != nil {
+		return err
+	}
+	return relay.Run(ctx)
+}

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Builds the bench and runs it, on the broker that ORDERCLOSE_KAFKA_BROKERS names
+# or else on one that it starts in a temporary folder and stops again, whatever
+# happens. README.md, beside it, says what is measured.
+#
+# usage: run.sh relay|growth
+#   QUICK=1       less of everything, within a minute
+#   PROFILE=DIR   a CPU profile of each process that moves records, in DIR
+. "$(dirname -- "${BASH_SOURCE[0]}")/../deploy/native/lib.sh"
+native=$here
+if [[ ${PROFILE:-} ]]; then PROFILE=$(realpath -m -- "$PROFILE"); fi
+cd "$native/../../bench"
+
+bench=
+
+# finish ends the bench if it still runs: it takes its topics with it. Then the broker.
+# shellcheck disable=SC2317 # called by trap
+finish() {
+  trap '' INT TERM HUP
+  if [[ $bench ]] && kill -TERM "$bench" 2>/dev/null; then wait "$bench" || true; fi
+  "$native/down.sh" "$dir"
+}
+
+dir=$(own_dir "$(mktemp -d "${TMPDIR:-/tmp}/orderclose-bench.XXXXXX")")
+touch "$dir/.orderclose"
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+# Naming the database and Redis keeps up.sh from starting them.
+lines=$(ORDERCLOSE_DB_DSN=unused ORDERCLOSE_REDIS_URL=unused "$native/up.sh" "$dir/servers")
+eval "$(grep '^export ORDERCLOSE_KAFKA_BROKERS=' <<<"$lines")"
+go build -o "$dir/bench" .
+
+"$dir/bench" "$@" </dev/null &
+bench=$!
+code=0
+wait "$bench" || code=$?
+bench=
+exit "$code"

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+)
+
+// turn is one side's drain of one source.
+type turn struct {
+	rps       float64
+	cpuPerMil float64 // CPU-seconds a million records
+	rssMB     float64
+}
+
+// drained is what the sides made of sources with batches of one size: the
+// medians of their turns, by side.
+type drained struct {
+	batch int
+	turns map[string]turn
+}
+
+// order is in which the sides take turns. They alternate within one run, so that
+// a noisy minute of the machine hits all of them.
+var order = []string{sideRelay, sideCopy, sideReaderWriter, sideFranz}
+
+func measureThroughput(ctx context.Context, p *place, pl plan) ([]drained, error) {
+	var all []drained
+	for _, batch := range pl.batches {
+		d, err := drainAll(ctx, p, pl, batch)
+		if err != nil {
+			return nil, fmt.Errorf("batches of %d: %w", batch, err)
+		}
+		all = append(all, d)
+	}
+	return all, nil
+}
+
+// drainAll lets every side drain sources with batches of one size, round after
+// round.
+func drainAll(ctx context.Context, p *place, pl plan, batch int) (drained, error) {
+	records := map[string]int{sideRelay: pl.records, sideCopy: pl.records, sideReaderWriter: pl.slow, sideFranz: pl.records}
+	sources := map[int]string{}
+	for _, n := range records {
+		if sources[n] != "" {
+			continue
+		}
+		source, err := p.topic(ctx, "delay", partitions)
+		if err == nil {
+			err = p.fill(ctx, source, load{records: n, partitions: partitions, batch: batch, size: recordSize, due: time.Now().Add(-time.Minute)})
+		}
+		if err != nil {
+			return drained{}, err
+		}
+		defer p.drop(context.WithoutCancel(ctx), source)
+		sources[n] = source
+	}
+	if batch == pl.batches[0] {
+		// A turn that does not count: a broker that has just started runs code which
+		// is not compiled yet, and that would be the first side's loss.
+		if _, err := drain(ctx, p, sideCopy, sources[pl.records], pl.records); err != nil {
+			return drained{}, fmt.Errorf("warming up: %w", err)
+		}
+	}
+	turns := map[string][]turn{}
+	for round := range pl.rounds {
+		for _, side := range order {
+			n := records[side]
+			t, err := drain(ctx, p, side, sources[n], n)
+			if err != nil {
+				return drained{}, fmt.Errorf("%s, round %d: %w", side, round+1, err)
+			}
+			fmt.Fprintf(os.Stderr, "batches of %-4d round %d  %-13s %9.0f records/s\n", batch, round+1, side, t.rps)
+			turns[side] = append(turns[side], t)
+		}
+	}
+	d := drained{batch, map[string]turn{}}
+	for side, all := range turns {
+		d.turns[side] = medianTurn(all)
+	}
+	return d, nil
+}
+
+// drain lets one side move all records of the source into a new topic, and looks
+// whether they have all arrived there; of the relay, which no one disturbs here,
+// each once.
+func drain(ctx context.Context, p *place, side, source string, records int) (turn, error) {
+	j, err := p.jobFor(ctx, side, source, partitions)
+	if err != nil {
+		return turn{}, err
+	}
+	defer p.drop(context.WithoutCancel(ctx), j.Target, j.DeadLetter)
+	s, err := p.start(j)
+	if err != nil {
+		return turn{}, err
+	}
+	arrived := p.await(ctx, j.Target, records, s)
+	used, err := s.stop()
+	if err != nil {
+		return turn{}, err
+	}
+	if arrived != nil {
+		return turn{}, arrived
+	}
+	t, err := p.tally(ctx, j.Target, records)
+	if err == nil {
+		err = t.check(side == sideRelay)
+	}
+	if err != nil {
+		return turn{}, err
+	}
+	return turnOf(t.rate(), used, records), nil
+}
+
+// jobFor makes what a side needs besides its source: topics and a group that are
+// new.
+func (p *place) jobFor(ctx context.Context, side, source string, partitions int) (job, error) {
+	target, err := p.topic(ctx, "close", partitions)
+	if err != nil {
+		return job{}, err
+	}
+	dead, err := p.topic(ctx, "dead", 1)
+	if err != nil {
+		return job{}, err
+	}
+	return job{Side: side, Source: source, Target: target, Partitions: partitions, Group: p.group(), DeadLetter: dead}, nil
+}
+
+func turnOf(rps float64, used usage, records int) turn {
+	return turn{rps, used.cpu.Seconds() * 1e6 / float64(records), float64(used.peak) / (1 << 20)}
+}
+
+func medianTurn(turns []turn) turn {
+	of := func(field func(turn) float64) float64 {
+		values := make([]float64, len(turns))
+		for i, t := range turns {
+			values[i] = field(t)
+		}
+		return median(values)
+	}
+	return turn{
+		of(func(t turn) float64 { return t.rps }),
+		of(func(t turn) float64 { return t.cpuPerMil }),
+		of(func(t turn) float64 { return t.rssMB }),
+	}
+}
