@@ -304,7 +304,8 @@ func put(ctx context.Context, admin *kafka.Cluster, topic string, dues ...time.D
 	return err
 }
 
-// playRelay has a relay forward a record, hop another, and give a third up.
+// playRelay has a relay forward a record, hop another, give a third up, and ask for
+// the brokers' time.
 func playRelay(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
 	if err := makeTopics(ctx, admin, c); err != nil {
 		return err
@@ -314,7 +315,8 @@ func playRelay(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCa
 	}
 	return c.run(ctx, b, app.Relay, func() error {
 		return errors.Join(
-			arrived(ctx, admin, c.cfg.Topics.Close), arrived(ctx, admin, c.cfg.Buckets[1].Topic), arrived(ctx, admin, c.cfg.Topics.DeadLetter),
+			arrived(ctx, admin, c.cfg.Topics.Close), arrived(ctx, admin, c.cfg.Buckets[1].Topic),
+			arrived(ctx, admin, c.cfg.Topics.DeadLetter), arrived(ctx, admin, c.cfg.Topics.Control),
 			committed(ctx, admin, c.cfg.RelayGroup(c.cfg.Buckets[0]), c.cfg.Buckets[0].Topic),
 		)
 	})
