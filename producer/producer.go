@@ -16,6 +16,7 @@ package producer
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -53,6 +54,10 @@ type Appender interface {
 type Options struct {
 	// Brokers are the host:port of the Kafka cluster.
 	Brokers []string
+	// TLS, if set, encrypts the connections to Brokers; with a certificate in it,
+	// that is who we are. SASL, if set, is who we are by name and password.
+	TLS  *tls.Config
+	SASL *SASL
 	// Appender replaces the Producer's own connection to Brokers.
 	Appender Appender
 	// TopicsFile is the path of the topics.yaml that relays and closers use too. It
@@ -114,7 +119,10 @@ func New(o Options) (*Producer, error) {
 	}
 	p := &Producer{o: o, close: func() {}}
 	if o.Appender == nil {
-		cluster, err := kafka.New(kafka.Options{Brokers: o.Brokers, ClientID: "orderclose-producer", Logger: o.Logger})
+		cluster, err := kafka.New(kafka.Options{
+			Brokers: o.Brokers, ClientID: "orderclose-producer", Logger: o.Logger,
+			Security: kafka.Security{TLS: o.TLS, SASL: (*kafka.SASL)(o.SASL)},
+		})
 		if err != nil {
 			return nil, err
 		}

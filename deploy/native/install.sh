@@ -4,7 +4,7 @@
 # (${XDG_CACHE_HOME:-~/.cache}/orderclose). What is there already is left as it is;
 # packages need root, or sudo that asks for no password.
 #
-# usage: install.sh kafka|mariadb|redis|gcc ...   (gcc: for go test -race)
+# usage: install.sh kafka|mariadb|redis|gcc|openssl ...   (gcc: for go test -race)
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 
 has() { command -v "$1" >/dev/null; }
@@ -26,7 +26,8 @@ missing_packages() {
       ;;
     redis) has redis-server || echo redis-server ;;
     gcc) has_gcc || printf '%s\n' gcc libc6-dev ;;
-    *) die "do not know '$name': kafka, mariadb, redis or gcc" ;;
+    openssl) has openssl || echo openssl ;;
+    *) die "do not know '$name': kafka, mariadb, redis, gcc or openssl" ;;
     esac
   done
 }

@@ -29,7 +29,8 @@ trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
 choose_servers
-if [[ $ORDERCLOSE_SERVERS == native ]]; then "$here/install.sh" mariadb; fi # tests start one in other time zones
+# Tests start a MariaDB in other time zones, and a secured Kafka.
+if [[ $ORDERCLOSE_SERVERS == native ]]; then "$here/install.sh" mariadb kafka openssl; fi
 if [[ ${race[*]} ]]; then "$here/install.sh" gcc; fi
 lines=$("$here/up.sh" "$dir/servers")
 eval "$lines"

@@ -29,7 +29,7 @@ func Connect(s config.Servers, logger *slog.Logger) (Connections, error) {
 	var c Connections
 	var err error
 	if len(s.Brokers) > 0 {
-		if c.Kafka, err = kafka.New(kafka.Options{Brokers: s.Brokers, Logger: logger}); err != nil {
+		if c.Kafka, err = kafka.New(kafka.Options{Brokers: s.Brokers, Security: s.Kafka, Logger: logger}); err != nil {
 			return c, err
 		}
 	}

@@ -9,11 +9,14 @@ package checker
 
 import (
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"fmt"
 	"net"
 	"slices"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/sasl"
 )
 
 // maxNamed bounds how many orders of a kind are named; all are counted.
@@ -24,6 +27,8 @@ type Servers struct {
 	DB      *sql.DB
 	Brokers []string
 	Dial    func(ctx context.Context, network, address string) (net.Conn, error) // nil: TCP
+	TLS     *tls.Config                                                          // nil: none; not with Dial
+	SASL    sasl.Mechanism                                                       // nil: none
 }
 
 // Expect is what the one who ran the orders knows, and the servers do not.

@@ -46,6 +46,12 @@ func readLogs(ctx context.Context, s Servers, e Expect) (*logs, error) {
 	if s.Dial != nil {
 		opts = append(opts, kgo.Dialer(s.Dial))
 	}
+	if s.TLS != nil {
+		opts = append(opts, kgo.DialTLSConfig(s.TLS))
+	}
+	if s.SASL != nil {
+		opts = append(opts, kgo.SASL(s.SASL))
+	}
 	client, err := kgo.NewClient(opts...)
 	if err != nil {
 		return nil, err

@@ -9,6 +9,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"orderclose/internal/kafka"
 )
 
 // The variables of the environment. The first three may be given as a file
@@ -27,10 +29,11 @@ const DefaultListen = "127.0.0.1:9464"
 // Servers is where the servers are. What is not set is empty; Require says so.
 // The DSN and the URL carry passwords: printing or logging a Servers hides them.
 type Servers struct {
-	Brokers  []string // host:port of Kafka
-	DSN      string   `json:"-"` // of the database
-	RedisURL string   `json:"-"`
-	Listen   string   // host:port of the metrics and health listener
+	Brokers  []string       // host:port of Kafka
+	Kafka    kafka.Security `json:"-"` // of the connections to them
+	DSN      string         `json:"-"` // of the database
+	RedisURL string         `json:"-"`
+	Listen   string         // host:port of the metrics and health listener
 }
 
 // ErrNotSet is what Require wraps.
@@ -54,9 +57,10 @@ func FromEnviron(lookup func(string) (string, bool)) (Servers, error) {
 	if listen, _ := lookup(EnvListen); listen != "" {
 		s.Listen = listen
 	}
-	var err4 error
+	var err4, err5 error
 	s.Brokers, err4 = splitBrokers(brokers)
-	if err := errors.Join(err1, err2, err3, err4, checkRedis(redis), checkListen(s.Listen)); err != nil {
+	s.Kafka, err5 = kafkaSecurity(lookup)
+	if err := errors.Join(err1, err2, err3, err4, err5, checkRedis(redis), checkListen(s.Listen)); err != nil {
 		return Servers{}, err
 	}
 	return s, nil
@@ -83,8 +87,8 @@ func (s Servers) String() string {
 		}
 		return "set"
 	}
-	return fmt.Sprintf("brokers %s, database %s, redis %s, listen %s",
-		strings.Join(s.Brokers, ","), hide(s.DSN), hide(s.RedisURL), s.Listen)
+	return fmt.Sprintf("brokers %s (%v), database %s, redis %s, listen %s",
+		strings.Join(s.Brokers, ","), s.Kafka, hide(s.DSN), hide(s.RedisURL), s.Listen)
 }
 
 // GoString is String, so that %#v shows no secret either.

@@ -46,9 +46,15 @@ func (c *BrokerClock) Offset() time.Duration { return time.Duration(c.offset.Loa
 // that it appends to the topic, which must have LogAppendTime. told, if not nil,
 // hears of each sample.
 func (c *BrokerClock) Keep(ctx context.Context, cluster *Cluster, topic string, told func(offset time.Duration)) {
+	var complained time.Time
 	for {
 		pause := probeRetry
-		if offset, ok := c.sample(ctx, cluster, topic); ok {
+		offset, ok, err := c.sample(ctx, cluster, topic)
+		if err != nil && ctx.Err() == nil && time.Since(complained) >= probeEvery {
+			complained = time.Now()
+			cluster.opts.Logger.Warn("the brokers' time cannot be told, trying again", "topic", topic, "err", err)
+		}
+		if ok {
 			c.offset.Store(int64(offset))
 			if told != nil {
 				told(offset)
@@ -61,22 +67,30 @@ func (c *BrokerClock) Keep(ctx context.Context, cluster *Cluster, topic string, 
 	}
 }
 
-// sample asks a few times and believes the fastest answer.
-func (c *BrokerClock) sample(ctx context.Context, cluster *Cluster, topic string) (offset time.Duration, ok bool) {
+// sample asks a few times and believes the fastest answer. The error is the last
+// one, if there was no answer at all.
+func (c *BrokerClock) sample(ctx context.Context, cluster *Cluster, topic string) (offset time.Duration, ok bool, err error) {
 	best := probeSlow + 1
 	for range probesPerRound {
 		sent := c.local()
 		m := orderclose.Message{Value: fmt.Appendf(nil, `{"probe":%d}`, sent.UnixMilli())}
-		at, err := cluster.Append(ctx, topic, 0, []orderclose.Message{m})
+		at, failed := cluster.Append(ctx, topic, 0, []orderclose.Message{m})
 		answered := c.local()
-		if err != nil || at.IsZero() {
+		if failed != nil {
+			err = failed
+			continue
+		}
+		if at.IsZero() {
 			continue
 		}
 		if trip := answered.Sub(sent); trip < best {
 			best, offset, ok = trip, offsetOf(sent, answered, at), true
 		}
 	}
-	return offset, ok
+	if ok {
+		err = nil
+	}
+	return offset, ok, err
 }
 
 // offsetOf returns the offset of the broker's clock, if it appended at the given

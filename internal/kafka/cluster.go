@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -30,14 +31,15 @@ type Options struct {
 	Brokers  []string // host:port, at least one
 	ClientID string   // what brokers log; default "orderclose"
 	// Dial opens connections; default a net.Dialer. Tests give an in-memory one.
-	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
-	Logger *slog.Logger // default: discard
+	Dial     func(ctx context.Context, network, address string) (net.Conn, error)
+	Security Security     // of every connection; default: none
+	Logger   *slog.Logger // default: discard
 }
 
 // Cluster is a connection to a Kafka cluster, safe for concurrent use.
 type Cluster struct {
 	opts      Options
-	transport *kafka.Transport
+	transport *transport
 	client    *kafka.Client
 
 	mu     sync.Mutex
@@ -64,13 +66,23 @@ func New(o Options) (*Cluster, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	t := &kafka.Transport{
+	mechanism, err := o.Security.mechanism()
+	if err != nil {
+		return nil, fmt.Errorf("kafka: %w", err)
+	}
+	if warning := o.Security.warning(); warning != "" {
+		o.Logger.Warn(warning, "user", o.Security.SASL.User)
+	}
+	o.Security = o.Security.withoutPassword() // which the mechanism alone has from here on
+	t := &transport{security: o.Security, Transport: &kafka.Transport{
 		Dial:        o.Dial,
 		DialTimeout: requestTimeout,
 		IdleTimeout: idleTimeout,
 		MetadataTTL: metadataTTL,
 		ClientID:    o.ClientID,
-	}
+		TLS:         o.Security.TLS,
+		SASL:        mechanism,
+	}}
 	client := &kafka.Client{Addr: kafka.TCP(o.Brokers...), Timeout: requestTimeout, Transport: t}
 	return &Cluster{opts: o, transport: t, client: client, counts: map[string]partitionCount{}}, nil
 }
@@ -136,8 +148,25 @@ func (c *Cluster) Spread(ctx context.Context, claim orderclose.Claim, topic stri
 	return spread, nil
 }
 
+// metadata describes the topics, all of them if none is named. A topic that we
+// may not see is an AccessError.
 func (c *Cluster) metadata(ctx context.Context, topics ...string) (*kafka.MetadataResponse, error) {
-	return c.client.Metadata(ctx, &kafka.MetadataRequest{Topics: topics})
+	res, err := c.client.Metadata(ctx, &kafka.MetadataRequest{Topics: topics})
+	if err != nil {
+		return nil, err
+	}
+	var unknown []string
+	for _, t := range res.Topics {
+		if errors.Is(t.Error, kafka.UnknownTopicOrPartition) {
+			unknown = append(unknown, t.Name)
+		}
+	}
+	if len(unknown) > 0 {
+		if err := c.transport.hidden(ctx, c.client.Addr, unknown...); err != nil {
+			return nil, err
+		}
+	}
+	return res, nil
 }
 
 // PartitionOf returns where a record with this key belongs among n partitions:

@@ -17,6 +17,11 @@
 //	members.go  who is in a group, and which partitions are whose
 //	peek.go     one record, without reading those after it
 //	errors.go   which errors mean what
+//	security.go TLS and SASL, for every connection
+//	access.go   why somebody is refused, in words (pure)
+//	refusals.go where every request's refusal is noticed
+//	lookup.go   telling a hidden topic from a missing one
+//	seen.go     looking at topics without the right to see all of them
 //
 // Nothing here knows of orders. Stages declare the small interfaces they use,
 // in words of the root package; *Cluster satisfies them.

@@ -43,7 +43,7 @@ func (c *Cluster) Consume(ctx context.Context, group, topic string, serve func(c
 	cg, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
 		ID:                group,
 		Brokers:           c.opts.Brokers,
-		Dialer:            &kafka.Dialer{ClientID: c.opts.ClientID, DialFunc: c.dialUntil(ctx), Timeout: requestTimeout},
+		Dialer:            c.dialer(c.dialUntil(ctx)),
 		Topics:            []string{topic},
 		HeartbeatInterval: heartbeatEvery,
 		SessionTimeout:    sessionTimeout,
@@ -66,7 +66,7 @@ func (c *Cluster) Consume(ctx context.Context, group, topic string, serve func(c
 		gen, err := cg.Next(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
-				log.Warn("joining the group failed, trying again", "err", err)
+				log.Warn("joining the group failed, trying again", "err", c.explainJoin(err, group, topic))
 			}
 			continue
 		}

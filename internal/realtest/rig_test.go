@@ -79,6 +79,7 @@ type rig struct {
 	kafka   *kafka.Cluster
 	shop    *scenario.Shop
 	logs    *syncBuffer
+	secured *secured // nil: everybody may do everything
 	// disturbed: something was killed, or not running, while orders were due.
 	disturbed bool
 
@@ -103,7 +104,17 @@ compensator:
 // by the production commands.
 func newRig(t *testing.T, s config.Servers) *rig {
 	t.Helper()
-	r := &rig{t: t, servers: s, prefix: "oc_" + strings.ToLower(rand.Text()[:10]) + "_", logs: &syncBuffer{}, processes: map[string]*exec.Cmd{}}
+	return newRigIn(t, s, newPrefix(), nil)
+}
+
+// newPrefix is what all names of one place begin with.
+func newPrefix() string { return "oc_" + strings.ToLower(rand.Text()[:10]) + "_" }
+
+// newRigIn is newRig with a prefix that is known already, on a secured broker if
+// there is one: s.Brokers and s.Kafka are then how its super user gets in.
+func newRigIn(t *testing.T, s config.Servers, prefix string, secured *secured) *rig {
+	t.Helper()
+	r := &rig{t: t, servers: s, prefix: prefix, secured: secured, logs: &syncBuffer{}, processes: map[string]*exec.Cmd{}}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("logs of the processes:\n%s", r.logs.tail(20_000))
@@ -122,7 +133,7 @@ func newRig(t *testing.T, s config.Servers) *rig {
 	if r.cfg, err = config.Load(r.file); err != nil {
 		t.Fatal(err)
 	}
-	if r.kafka, err = kafka.New(kafka.Options{Brokers: s.Brokers}); err != nil {
+	if r.kafka, err = kafka.New(kafka.Options{Brokers: s.Brokers, Security: s.Kafka}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.kafka.Close)
@@ -139,7 +150,11 @@ func newRig(t *testing.T, s config.Servers) *rig {
 }
 
 func (r *rig) openShop() {
-	p, err := producer.New(producer.Options{Brokers: r.servers.Brokers, TopicsFile: r.file, Logger: slog.New(slog.DiscardHandler)})
+	o := producer.Options{Brokers: r.servers.Brokers, TopicsFile: r.file, Logger: slog.New(slog.DiscardHandler)}
+	if r.secured != nil {
+		r.secured.producer(&o)
+	}
+	p, err := producer.New(o)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -169,14 +184,18 @@ func (r *rig) dropTopics(ctx context.Context) error {
 	return r.kafka.DeleteTopics(ctx, names...)
 }
 
-// environ is what the production binary sees.
-func (r *rig) environ() []string {
-	return append(os.Environ(),
+// environ is what the production binary sees when it is called with args.
+func (r *rig) environ(args []string) []string {
+	env := append(os.Environ(),
 		config.EnvBrokers+"="+strings.Join(r.servers.Brokers, ","),
 		config.EnvDSN+"="+r.servers.DSN,
 		config.EnvRedis+"="+r.servers.RedisURL,
 		config.EnvListen+"=127.0.0.1:0",
 	)
+	if r.secured != nil {
+		env = append(env, r.secured.environ(args)...)
+	}
+	return env
 }
 
 func (r *rig) command(args ...string) *exec.Cmd {
@@ -186,7 +205,7 @@ func (r *rig) command(args ...string) *exec.Cmd {
 		r.t.Fatal(err)
 	}
 	cmd := exec.Command(path, append(args, "--config", r.file)...)
-	cmd.Env = r.environ()
+	cmd.Env = r.environ(args)
 	cmd.Stderr = r.logs
 	return cmd
 }
@@ -283,7 +302,7 @@ func (r *rig) check() *checker.Verdict {
 	for _, b := range r.cfg.Buckets {
 		delays[b.Topic] = r.cfg.RelayGroup(b)
 	}
-	v, err := checker.Check(r.t.Context(), checker.Servers{DB: r.store.DB(), Brokers: r.servers.Brokers}, checker.Expect{
+	v, err := checker.Check(r.t.Context(), checker.Servers{DB: r.store.DB(), Brokers: r.servers.Brokers, TLS: r.servers.Kafka.TLS}, checker.Expect{
 		Stock: r.shop.StartStock(), Paid: r.shop.Paid(), OpenAfter: time.Now().Add(24 * time.Hour),
 		Delays: delays, CloseTopic: r.cfg.Topics.Close, DeadLetterTopic: r.cfg.Topics.DeadLetter,
 		CloserGroup: r.cfg.CloserGroup(), Published: r.shop.Published(), Calm: !r.disturbed,

@@ -37,6 +37,7 @@ type stage struct {
 	cfg     *config.Config
 	app.Connections
 	brokers  []string
+	security kafka.Security
 	dial     func(ctx context.Context, network, address string) (net.Conn, error)
 	registry *prometheus.Registry
 	app      *app.App
@@ -127,7 +128,7 @@ func (st *stage) openReal(ctx context.Context, env cli.Env, logger *slog.Logger)
 		return err
 	}
 	st.onClose(func() error { st.Connections.Close(); return nil })
-	st.brokers = servers.Brokers
+	st.brokers, st.security = servers.Brokers, servers.Kafka
 	if err := st.Kafka.Ping(ctx); err != nil {
 		return err
 	}
@@ -296,7 +297,8 @@ func (st *stage) check(ctx context.Context) (*checker.Verdict, error) {
 	for _, b := range st.cfg.Buckets {
 		delays[b.Topic] = st.cfg.RelayGroup(b)
 	}
-	return checker.Check(ctx, checker.Servers{DB: st.Store.DB(), Brokers: st.brokers, Dial: st.dial}, checker.Expect{
+	evidence := checker.Servers{DB: st.Store.DB(), Brokers: st.brokers, Dial: st.dial, TLS: st.security.TLS, SASL: mechanism(st.security.SASL)}
+	return checker.Check(ctx, evidence, checker.Expect{
 		Stock: st.shop.StartStock(), Paid: st.shop.Paid(), OpenAfter: time.Now().Add(24 * time.Hour),
 		Delays: delays, CloseTopic: st.cfg.Topics.Close, DeadLetterTopic: st.cfg.Topics.DeadLetter,
 		CloserGroup: st.cfg.CloserGroup(), Published: st.shop.Published(), ProducerTime: st.backend == "embedded",

@@ -1,0 +1,25 @@
+package dev
+
+import (
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
+
+	"orderclose/internal/kafka"
+)
+
+// mechanism is how the checker, which has a client of its own, gets in as the
+// same user.
+func mechanism(s *kafka.SASL) sasl.Mechanism {
+	switch {
+	case s == nil:
+		return nil
+	case s.Mechanism == kafka.Plain:
+		return plain.Auth{User: s.User, Pass: s.Password}.AsMechanism()
+	}
+	auth := scram.Auth{User: s.User, Pass: s.Password}
+	if s.Mechanism == kafka.ScramSHA256 {
+		return auth.AsSha256Mechanism()
+	}
+	return auth.AsSha512Mechanism()
+}

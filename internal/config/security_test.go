@@ -1,0 +1,166 @@
+package config_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"maps"
+	"math/big"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"orderclose/internal/config"
+	"orderclose/internal/kafka"
+)
+
+// makePair writes NAME.crt, signed by itself, and NAME.key, and returns both paths.
+func makePair(t *testing.T, dir, name string) (crt, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour)}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	crt, key = filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
+	write(t, crt, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})))
+	write(t, key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})))
+	return crt, key
+}
+
+func TestFromEnviron_ReadsHowKafkaIsSecured(t *testing.T) {
+	dir := t.TempDir()
+	crt, key := makePair(t, dir, "relay")
+	secret := filepath.Join(dir, "password")
+	write(t, secret, "hunter2\n")
+	mutual := environ{"ORDERCLOSE_KAFKA_TLS_CA_FILE": crt, "ORDERCLOSE_KAFKA_TLS_CERT_FILE": crt, "ORDERCLOSE_KAFKA_TLS_KEY_FILE": key}
+	scram := environ{"ORDERCLOSE_KAFKA_SASL_MECHANISM": "SCRAM-SHA-512", "ORDERCLOSE_KAFKA_SASL_USER": "relay", "ORDERCLOSE_KAFKA_SASL_PASSWORD_FILE": secret}
+	both := maps.Clone(mutual)
+	maps.Copy(both, scram)
+	for _, row := range []struct {
+		env  environ
+		want string
+		ca   bool
+	}{
+		{environ{}, "not encrypted", false},
+		{environ{"ORDERCLOSE_KAFKA_TLS": "off"}, "not encrypted", false},
+		{environ{"ORDERCLOSE_KAFKA_TLS": "on"}, "TLS", false},
+		{environ{"ORDERCLOSE_KAFKA_TLS_CA_FILE": crt}, "TLS", true},
+		{mutual, "mutual TLS", true},
+		{scram, `not encrypted, SASL SCRAM-SHA-512 as user "relay"`, false},
+		{both, `mutual TLS, SASL SCRAM-SHA-512 as user "relay"`, true},
+	} {
+		s, err := config.FromEnviron(row.env.lookup)
+		if err != nil {
+			t.Errorf("%v: %v", row.env, err)
+			continue
+		}
+		if got := s.Kafka.String(); got != row.want {
+			t.Errorf("%v is %s, want %s", row.env, got, row.want)
+		}
+		if s.Kafka.TLS != nil && (s.Kafka.TLS.RootCAs != nil) != row.ca {
+			t.Errorf("%v: the authority is wrong", row.env)
+		}
+		if s.Kafka.TLS != nil && s.Kafka.TLS.InsecureSkipVerify {
+			t.Errorf("%v: brokers are not checked", row.env)
+		}
+		if s.Kafka.SASL != nil && s.Kafka.SASL.Password != "hunter2" {
+			t.Errorf("%v: the password is wrong", row.env)
+		}
+		if text := fmt.Sprintf("%v %+v %#v", s, &s, s); strings.Contains(text, "hunter2") {
+			t.Errorf("printed as %s", text)
+		}
+	}
+}
+
+func TestFromEnviron_SaysWhatIsWrongWithKafkasSecurityButNoSecret(t *testing.T) {
+	dir := t.TempDir()
+	crt, key := makePair(t, dir, "relay")
+	_, other := makePair(t, dir, "other")
+	junk := filepath.Join(dir, "junk")
+	write(t, junk, "hunter2")
+	const (
+		ca, cert, private         = "ORDERCLOSE_KAFKA_TLS_CA_FILE", "ORDERCLOSE_KAFKA_TLS_CERT_FILE", "ORDERCLOSE_KAFKA_TLS_KEY_FILE"
+		mechanism, user, password = "ORDERCLOSE_KAFKA_SASL_MECHANISM", "ORDERCLOSE_KAFKA_SASL_USER", "ORDERCLOSE_KAFKA_SASL_PASSWORD"
+		pair                      = cert + " and " + private
+	)
+	for _, row := range []struct {
+		env  environ
+		want string
+	}{
+		{environ{"ORDERCLOSE_KAFKA_TLS": "hunter2"}, "ORDERCLOSE_KAFKA_TLS is neither on nor off"},
+		{environ{"ORDERCLOSE_KAFKA_TLS": "off", ca: crt},
+			"ORDERCLOSE_KAFKA_TLS is off, but a file for it is named; set it to on, or unset " + ca + ", " + cert + " and " + private},
+		{environ{ca: "no/such"}, ca + ": open no/such: no such file or directory; mount the certificate there or unset the variable"},
+		{environ{ca: junk}, ca + ": there is no certificate in " + junk + "; write it there as PEM (-----BEGIN CERTIFICATE-----)"},
+		{environ{cert: crt}, pair + " belong together; set both, or neither"},
+		{environ{private: key}, pair + " belong together; set both, or neither"},
+		{environ{cert: "no/such", private: key}, cert + ": open no/such: no such file or directory; mount it there or unset the variable"},
+		{environ{cert: crt, private: "no/such"}, private + ": open no/such: no such file or directory; mount it there or unset the variable"},
+		{environ{cert: crt, private: other},
+			pair + " are no pair: tls: private key does not match public key; name a certificate and its own key, both PEM, the key not encrypted"},
+		{environ{cert: crt, private: junk},
+			pair + " are no pair: tls: failed to find any PEM data in key input; name a certificate and its own key, both PEM, the key not encrypted"},
+		{environ{mechanism: "PLAIN", password: "hunter2"}, user + " is not set, but other SASL variables are; set it"},
+		{environ{mechanism: "PLAIN", user: "u"},
+			password + " is not set, but other SASL variables are; set it, or name a file that holds it in " + password + "_FILE"},
+		{environ{user: "u", password: "hunter2"},
+			mechanism + " is not set, but other SASL variables are; set it to SCRAM-SHA-512, SCRAM-SHA-256, PLAIN"},
+		{environ{mechanism: "hunter2", user: "u", password: "hunter2"}, mechanism + " is unknown; set it to SCRAM-SHA-512, SCRAM-SHA-256, PLAIN"},
+		{environ{mechanism: "PLAIN", user: "u", password: "hunter2", password + "_FILE": junk}, password + " and " + password + "_FILE are both set; unset one"},
+	} {
+		_, err := config.FromEnviron(row.env.lookup)
+		if err == nil {
+			t.Errorf("%v is accepted", row.env)
+		} else if diff := cmp.Diff(row.want, err.Error()); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", row.env, diff)
+		}
+	}
+}
+
+// TestFromEnviron_ARenewedCertificateNeedsNoRestart: certificates run out while
+// relays run on for months.
+func TestFromEnviron_ARenewedCertificateNeedsNoRestart(t *testing.T) {
+	dir := t.TempDir()
+	crt, key := makePair(t, dir, "relay")
+	s, err := config.FromEnviron(environ{"ORDERCLOSE_KAFKA_TLS_CERT_FILE": crt, "ORDERCLOSE_KAFKA_TLS_KEY_FILE": key}.lookup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := shown(t, s.Kafka)
+	makePair(t, dir, "relay")
+	second := shown(t, s.Kafka)
+	if second == first {
+		t.Error("the old certificate is shown")
+	}
+	write(t, key, "half of a k")
+	if shown(t, s.Kafka) != second {
+		t.Error("while the files are being replaced, the last good pair is not shown")
+	}
+}
+
+// shown is the certificate that brokers see.
+func shown(t *testing.T, s kafka.Security) string {
+	t.Helper()
+	c, err := s.TLS.GetClientCertificate(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(c.Certificate[0])
+}

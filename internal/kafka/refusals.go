@@ -1,0 +1,206 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/createpartitions"
+	"github.com/segmentio/kafka-go/protocol/createtopics"
+	"github.com/segmentio/kafka-go/protocol/deletegroups"
+	"github.com/segmentio/kafka-go/protocol/deletetopics"
+	"github.com/segmentio/kafka-go/protocol/describeconfigs"
+	"github.com/segmentio/kafka-go/protocol/describegroups"
+	"github.com/segmentio/kafka-go/protocol/fetch"
+	"github.com/segmentio/kafka-go/protocol/findcoordinator"
+	"github.com/segmentio/kafka-go/protocol/incrementalalterconfigs"
+	"github.com/segmentio/kafka-go/protocol/initproducerid"
+	"github.com/segmentio/kafka-go/protocol/listoffsets"
+	"github.com/segmentio/kafka-go/protocol/offsetcommit"
+	"github.com/segmentio/kafka-go/protocol/offsetfetch"
+	"github.com/segmentio/kafka-go/protocol/produce"
+)
+
+// transport is the client library's, with its refusals explained: every request
+// of this package goes through it, so it is the one place that sees them all. An
+// answer that refuses access to any of what was asked for becomes an error.
+type transport struct {
+	*kafka.Transport
+	security Security
+	reached  atomic.Bool // a request was answered at some time
+}
+
+// RoundTrip sends a request and returns its answer.
+func (t *transport) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Request) (kafka.Response, error) {
+	res, err := t.Transport.RoundTrip(ctx, addr, req)
+	if err != nil {
+		var topic *protocol.TopicError
+		if errors.As(err, &topic) && errors.Is(topic.Err, protocol.ErrNoTopic) {
+			if hidden := t.hidden(ctx, addr, topic.Topic); hidden != nil {
+				return nil, hidden
+			}
+		}
+		return nil, explainConnection(err, t.security, !t.reached.Load())
+	}
+	if !t.reached.Load() {
+		t.reached.Store(true)
+	}
+	var refused refusals
+	codes(req, res, refused.see)
+	if err := refused.explain(req.ApiKey(), t.security.who); err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
+// refusals are the resources that an answer refuses access to.
+type refusals struct {
+	code  kafka.Error
+	names []string
+}
+
+// see takes an error code and the name of the resource that it is about.
+func (r *refusals) see(code int16, name string) {
+	switch c := kafka.Error(code); c {
+	case kafka.TopicAuthorizationFailed, kafka.GroupAuthorizationFailed, kafka.ClusterAuthorizationFailed:
+		r.code = c
+		if !slices.Contains(r.names, name) {
+			r.names = append(r.names, name)
+		}
+	}
+}
+
+// explain returns the AccessError, nil if nothing was refused.
+func (r *refusals) explain(request protocol.ApiKey, who func() string) error {
+	a, ok := needed(request, r.code)
+	if !ok {
+		return nil
+	}
+	slices.Sort(r.names)
+	a.name = strings.Join(r.names, ", ")
+	return denied(who(), a, r.code)
+}
+
+// codes calls see with every error code of an answer and the name of the
+// resource that it is about.
+func codes(req kafka.Request, res kafka.Response, see func(code int16, name string)) {
+	switch r := res.(type) {
+	case *produce.Response:
+		for i := range r.Topics {
+			for j := range r.Topics[i].Partitions {
+				see(r.Topics[i].Partitions[j].ErrorCode, r.Topics[i].Topic)
+			}
+		}
+	case *rawAnswer:
+		see(r.code, fetchTopic(req))
+	case *listoffsets.Response:
+		for _, t := range r.Topics {
+			for _, p := range t.Partitions {
+				see(p.ErrorCode, t.Topic)
+			}
+		}
+	case *offsetcommit.Response:
+		for _, t := range r.Topics {
+			for _, p := range t.Partitions {
+				see(p.ErrorCode, resourceOf(p.ErrorCode, t.Name, req))
+			}
+		}
+	case *offsetfetch.Response:
+		see(r.ErrorCode, groupOf(req))
+		for _, t := range r.Topics {
+			for _, p := range t.Partitions {
+				see(p.ErrorCode, resourceOf(p.ErrorCode, t.Name, req))
+			}
+		}
+	default:
+		adminCodes(req, res, see)
+	}
+}
+
+// adminCodes is codes for the requests of operators.
+func adminCodes(req kafka.Request, res kafka.Response, see func(code int16, name string)) {
+	switch r := res.(type) {
+	case *initproducerid.Response:
+		see(r.ErrorCode, "")
+	case *findcoordinator.Response:
+		see(r.ErrorCode, groupOf(req))
+	case *describegroups.Response:
+		for _, g := range r.Groups {
+			see(g.ErrorCode, g.GroupID)
+		}
+	case *describeconfigs.Response:
+		for _, c := range r.Resources {
+			see(c.ErrorCode, c.ResourceName)
+		}
+	case *incrementalalterconfigs.Response:
+		for _, c := range r.Responses {
+			see(c.ErrorCode, c.ResourceName)
+		}
+	case *createtopics.Response:
+		for _, t := range r.Topics {
+			see(t.ErrorCode, t.Name)
+		}
+	case *createpartitions.Response:
+		for _, t := range r.Results {
+			see(t.ErrorCode, t.Name)
+		}
+	case *deletetopics.Response:
+		for _, t := range r.Responses {
+			see(t.ErrorCode, t.Name)
+		}
+	case *deletegroups.Response:
+		for _, g := range r.Responses {
+			see(g.ErrorCode, g.GroupID)
+		}
+	}
+}
+
+// resourceOf is the group's name where the code is about the group.
+func resourceOf(code int16, topic string, req kafka.Request) string {
+	if kafka.Error(code) == kafka.GroupAuthorizationFailed {
+		return groupOf(req)
+	}
+	return topic
+}
+
+func groupOf(req kafka.Request) string {
+	switch r := req.(type) {
+	case *findcoordinator.Request:
+		return r.Key
+	case interface{ Group() string }:
+		return r.Group()
+	}
+	return ""
+}
+
+func fetchTopic(req kafka.Request) string {
+	var topics []fetch.RequestTopic
+	if r, ok := req.(*rawFetch); ok {
+		topics = r.Topics
+	}
+	if len(topics) == 0 {
+		return ""
+	}
+	return topics[0].Topic
+}
+
+// explainJoin says why a group's membership failed. It has connections of its
+// own, which no transport sees.
+func (c *Cluster) explainJoin(err error, group, topic string) error {
+	var code kafka.Error
+	if errors.As(err, &code) {
+		who := c.opts.Security.who()
+		switch code {
+		case kafka.GroupAuthorizationFailed:
+			return denied(who, access{"Read", "Group", group}, err)
+		case kafka.TopicAuthorizationFailed:
+			return denied(who, access{"Read", "Topic", topic}, err)
+		}
+	}
+	return explainConnection(err, c.opts.Security, false)
+}

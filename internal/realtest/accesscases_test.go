@@ -1,0 +1,354 @@
+package realtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+
+	"orderclose"
+	"orderclose/internal/app"
+	"orderclose/internal/config"
+	"orderclose/internal/kafka"
+	"orderclose/internal/store/sqlite"
+	"orderclose/producer"
+)
+
+// accessCase is a part that has every row of its table, or all but one.
+type accessCase struct {
+	part    string
+	rows    []row
+	without *row // nil: has all
+	user    string
+	prefix  string
+	cfg     *config.Config
+	file    string
+	result  error
+	took    time.Duration
+}
+
+const accessTopics = `topics: {prefix: %s}
+partitions: 2
+buckets: [1s, 2s]
+`
+
+// accessCases makes the cases of every part of the table.
+func accessCases(t *testing.T, b *broker) []*accessCase {
+	t.Helper()
+	parts, rows := accessTable(t)
+	var all []*accessCase
+	for _, part := range parts {
+		for i := -1; i < len(rows[part]); i++ {
+			c := &accessCase{part: part, prefix: newPrefix(), user: fmt.Sprintf("%s-%d", part, i+1)}
+			for j, row := range rows[part] {
+				if i == j {
+					c.without = &row
+				} else {
+					c.rows = append(c.rows, row)
+				}
+			}
+			c.file = filepath.Join(t.TempDir(), "topics.yaml")
+			if err := os.WriteFile(c.file, fmt.Appendf(nil, accessTopics, c.prefix), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var err error
+			if c.cfg, err = config.Load(c.file); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+func (c *accessCase) String() string {
+	if c.without == nil {
+		return c.part + " with all"
+	}
+	return c.part + " without " + c.without.String()
+}
+
+func (c *accessCase) acls(t *testing.T) []kafkago.ACLEntry {
+	var all []kafkago.ACLEntry
+	for _, row := range c.rows {
+		all = append(all, row.acl(t, c.user, c.prefix))
+	}
+	return all
+}
+
+// caseTimeout is how long a case may take; those that go well take a few seconds.
+const caseTimeout = 40 * time.Second
+
+// playCases plays all at once, since they mostly wait, and judges each: with all
+// rows everything works, without one it is refused, and the refusal names it.
+func playCases(t *testing.T, b *broker, cases []*accessCase) {
+	_, security := b.mutual("admin")
+	admin := b.connect(t, access{brokers: []string{b.mtls}, security: security})
+	play := map[string]func(context.Context, *broker, *kafka.Cluster, *accessCase) error{
+		"producer": playProducer, "relay": playRelay, "closer": playCloser, "inspector": playInspector, "viewer": playViewer, "operator": playOperator,
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), caseTimeout)
+	defer cancel()
+	var playing sync.WaitGroup
+	for _, c := range cases {
+		if play[c.part] == nil {
+			t.Fatalf("docs/security.md has a part %s that nothing here plays", c.part)
+		}
+		playing.Go(func() {
+			begin := time.Now()
+			c.result = play[c.part](ctx, b, admin, c)
+			c.took = time.Since(begin)
+		})
+	}
+	playing.Wait()
+	for _, c := range cases {
+		t.Run(c.String(), func(t *testing.T) {
+			t.Logf("after %v: %.1000s", c.took, fmt.Sprint(c.result))
+			switch {
+			case c.without == nil && c.result != nil:
+				t.Errorf("it does not work: %v", c.result)
+			case c.without != nil && c.result == nil:
+				t.Error("it works")
+			case c.without != nil && !c.without.refusal(c.user, c.prefix).MatchString(c.result.Error()):
+				t.Errorf("the refusal does not name what is missing: %v", c.result)
+			}
+		})
+	}
+}
+
+func (b *broker) scram(user string) access { return b.by(kafka.ScramSHA512, user) }
+
+// makeTopics makes those of the case.
+func makeTopics(ctx context.Context, admin *kafka.Cluster, c *accessCase) error {
+	_, _, err := admin.Apply(ctx, app.TopicSpecs(c.cfg))
+	return err
+}
+
+// playProducer schedules an order for later and one that is due.
+func playProducer(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
+	if err := makeTopics(ctx, admin, c); err != nil {
+		return err
+	}
+	a := b.scram(c.user)
+	p, err := producer.New(producer.Options{
+		Brokers: a.brokers, TLS: a.security.TLS, SASL: (*producer.SASL)(a.security.SASL), TopicsFile: c.file,
+	})
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	now := time.Now()
+	return errors.Join(
+		p.Schedule(ctx, orderclose.Order{ID: "later", CreatedAt: now, Due: now.Add(time.Minute)}),
+		p.Schedule(ctx, orderclose.Order{ID: "due", CreatedAt: now, Due: now.Add(-time.Second)}),
+	)
+}
+
+// record is that of an order.
+func record(id string, due time.Time) (orderclose.Message, error) {
+	return orderclose.Record{Order: orderclose.Order{ID: id, CreatedAt: time.Now(), Due: due}, Release: due}.Encode()
+}
+
+// put appends a record of a new order, due after the delay, and one that cannot
+// be read.
+func put(ctx context.Context, admin *kafka.Cluster, topic string, dues ...time.Duration) error {
+	messages := []orderclose.Message{{Key: []byte("unreadable"), Value: []byte("{}")}}
+	for i, d := range dues {
+		m, err := record(fmt.Sprintf("order-%d", i), time.Now().Add(d))
+		if err != nil {
+			return err
+		}
+		messages = append(messages, m)
+	}
+	_, err := admin.Append(ctx, topic, 0, messages)
+	return err
+}
+
+// playRelay has a relay forward a record, hop another, give a third up, and ask for
+// the brokers' time.
+func playRelay(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
+	if err := makeTopics(ctx, admin, c); err != nil {
+		return err
+	}
+	if err := put(ctx, admin, c.cfg.Buckets[0].Topic, 100*time.Millisecond, 10*time.Second); err != nil {
+		return err
+	}
+	return c.run(ctx, b, app.Relay, func() error {
+		return errors.Join(
+			arrived(ctx, admin, c.cfg.Topics.Close), arrived(ctx, admin, c.cfg.Buckets[1].Topic),
+			arrived(ctx, admin, c.cfg.Topics.DeadLetter), arrived(ctx, admin, c.cfg.Topics.Control),
+			committed(ctx, admin, c.cfg.RelayGroup(c.cfg.Buckets[0]), c.cfg.Buckets[0].Topic),
+		)
+	})
+}
+
+// playCloser has a closer close an order, schedule again one that the database
+// says is due later, and give a third up.
+func playCloser(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
+	if err := makeTopics(ctx, admin, c); err != nil {
+		return err
+	}
+	if err := put(ctx, admin, c.cfg.Topics.Close, -time.Second, -time.Second); err != nil {
+		return err
+	}
+	return c.run(ctx, b, app.Closer, func() error {
+		return errors.Join(
+			arrived(ctx, admin, c.cfg.Buckets[1].Topic), arrived(ctx, admin, c.cfg.Topics.DeadLetter),
+			committed(ctx, admin, c.cfg.CloserGroup(), c.cfg.Topics.Close),
+		)
+	})
+}
+
+// run plays a role until done succeeds, or its log names what is missing, and
+// returns what was not done with the log.
+func (c *accessCase) run(ctx context.Context, b *broker, role app.Role, done func() error) error {
+	logs := &syncBuffer{}
+	logger := slog.New(slog.NewTextHandler(logs, nil))
+	a := b.scram(c.user)
+	cluster, err := kafka.New(kafka.Options{Brokers: a.brokers, Security: a.security, Logger: logger})
+	if err != nil {
+		return err
+	}
+	defer cluster.Close()
+	db, err := sqlite.Open(sqlite.Memory, nil)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	now := time.Now()
+	if err := errors.Join(db.Migrate(ctx),
+		db.CreateOrder(ctx, orderclose.Order{ID: "order-0", CreatedAt: now, Due: now.Add(-time.Second)}, nil),
+		db.CreateOrder(ctx, orderclose.Order{ID: "order-1", CreatedAt: now, Due: now.Add(time.Minute)}, nil)); err != nil {
+		return err
+	}
+	part, err := app.New(app.Options{Config: c.cfg, Kafka: cluster, Store: db, Logger: logger})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ran := make(chan error, 1)
+	go func() { ran <- part.Run(ctx, role) }()
+	defer func() {
+		cancel()
+		<-ran
+	}()
+	for {
+		err := done()
+		log := refusalsAtWork(logs.tail(1 << 20))
+		if err == nil && log != "" {
+			err = errors.New("the table lacks something")
+		}
+		if err == nil {
+			return nil
+		}
+		if c.without != nil && c.without.refusal(c.user, c.prefix).MatchString(log) || ctx.Err() != nil {
+			return fmt.Errorf("%w\n%s", err, log)
+		}
+		<-time.After(100 * time.Millisecond)
+	}
+}
+
+// refusalsAtWork are the lines of a log that say what somebody lacks, but for
+// what would be nice to have when it starts.
+func refusalsAtWork(log string) string {
+	var all strings.Builder
+	for line := range strings.Lines(log) {
+		if strings.Contains(line, "lacks the ACL") && !strings.Contains(line, "not everything about the topics can be checked") {
+			all.WriteString(line)
+		}
+	}
+	return all.String()
+}
+
+// arrived says whether there is a record in the topic.
+func arrived(ctx context.Context, admin *kafka.Cluster, topic string) error {
+	for p := range 2 {
+		if _, end, err := admin.Bounds(ctx, topic, p); err != nil || end > 0 {
+			return err
+		}
+	}
+	return fmt.Errorf("nothing has arrived in %s", topic)
+}
+
+// committed says whether the group has committed all of the topic.
+func committed(ctx context.Context, admin *kafka.Cluster, group, topic string) error {
+	lag, err := admin.Lag(ctx, group, topic)
+	if err == nil && lag > 0 {
+		err = fmt.Errorf("%s has still to commit %d records", group, lag)
+	}
+	return err
+}
+
+// cliTimeout is how long commands may take; one that is refused an append tries
+// on, and says so.
+const cliTimeout = 15 * time.Second
+
+// cli runs commands of the production binary until one fails.
+func (c *accessCase) cli(ctx context.Context, b *broker, commands ...[]string) error {
+	path, err := binary()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, cliTimeout)
+	defer cancel()
+	for _, args := range commands {
+		cmd := exec.CommandContext(ctx, path, append(args, "--config", c.file)...)
+		cmd.Env = b.scram(c.user).env
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("orderclose %v: %w\n%s", args, err, out)
+		}
+	}
+	return nil
+}
+
+func playInspector(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
+	if err := makeTopics(ctx, admin, c); err != nil {
+		return err
+	}
+	return c.cli(ctx, b, []string{"topics", "check"})
+}
+
+// playViewer looks at records that wait in a bucket and in the close topic.
+func playViewer(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
+	if err := makeTopics(ctx, admin, c); err != nil {
+		return err
+	}
+	for _, topic := range []string{c.cfg.Buckets[0].Topic, c.cfg.Topics.Close} {
+		if err := put(ctx, admin, topic, time.Minute); err != nil {
+			return err
+		}
+	}
+	return c.cli(ctx, b, []string{"status"}, []string{"forecast"})
+}
+
+// playOperator mends every kind of drift, in delay topics and in others, and
+// replays.
+func playOperator(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
+	var drifted []kafka.TopicSpec
+	for _, spec := range app.TopicSpecs(c.cfg) {
+		switch spec.Name {
+		case c.cfg.Buckets[0].Topic, c.cfg.Topics.Close:
+			spec.Partitions, spec.Retention = 1, time.Hour
+			drifted = append(drifted, spec)
+		}
+	}
+	if _, _, err := admin.Apply(ctx, drifted); err != nil {
+		return err
+	}
+	if err := put(ctx, admin, c.cfg.Topics.Close, -time.Second); err != nil {
+		return err
+	}
+	return c.cli(ctx, b, []string{"topics", "apply"}, []string{"topics", "check"},
+		[]string{"replay", "--from", time.Now().Add(-time.Minute).UTC().Format(time.RFC3339Nano), "--to", time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano), "--yes"})
+}

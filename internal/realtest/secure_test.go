@@ -1,0 +1,143 @@
+package realtest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+
+	"orderclose/internal/config"
+	"orderclose/internal/kafka"
+)
+
+// TestSecure runs on a broker that lets nobody in without a name, and nobody do
+// anything without an ACL.
+func TestSecure(t *testing.T) {
+	t.Parallel()
+	servers := servers(t)
+	parts := []string{"producer", "relay", "closer", "operator"}
+	var plain []string
+	for _, part := range parts {
+		plain = append(plain, "plain-"+part)
+	}
+	b := newBroker(t, plain...)
+	ways := map[string]func(part string) access{
+		"PLAIN":         func(part string) access { return b.by(kafka.Plain, "plain-"+part) },
+		"SCRAM-SHA-256": func(part string) access { return b.by(kafka.ScramSHA256, "scram256-"+part) },
+		"SCRAM-SHA-512": func(part string) access { return b.by(kafka.ScramSHA512, "scram512-"+part) },
+		"mutual TLS":    func(part string) access { return b.certified("mutual-" + part) },
+	}
+	_, rows := accessTable(t)
+	var users []string
+	var acls []kafkago.ACLEntry
+	rigs := map[string]string{} // their prefixes
+	for way, user := range map[string]string{"PLAIN": "plain-", "SCRAM-SHA-256": "scram256-", "SCRAM-SHA-512": "scram512-", "mutual TLS": "mutual-"} {
+		rigs[way] = newPrefix()
+		for _, part := range parts {
+			users = append(users, user+part)
+			for _, row := range rows[part] {
+				acls = append(acls, row.acl(t, user+part, rigs[way]))
+			}
+		}
+	}
+	cases := accessCases(t, b)
+	for _, c := range cases {
+		users = append(users, c.user)
+		acls = append(acls, c.acls(t)...)
+	}
+	b.scramUsers(users...)
+	b.grant(acls)
+
+	for way, as := range ways {
+		t.Run("ARoundBy "+way, func(t *testing.T) {
+			t.Parallel()
+			who := &secured{parts: map[string]access{}}
+			for _, part := range parts {
+				who.parts[part] = as(part)
+			}
+			_, admin := b.mutual("admin")
+			s := servers
+			s.Brokers, s.Kafka = []string{b.mtls}, admin
+			r := newRigIn(t, s, rigs[way], who)
+			r.start("relay", "closer")
+			r.play(5, 20, time.Second)
+			r.settle(3 * time.Second)
+			// What was never published is the sweep's, which does not run here.
+			if closed := r.closed(); closed == 0 {
+				t.Error("nothing was closed by the pipeline")
+			}
+			r.must("topics", "check")
+			if log := r.logs.tail(1 << 20); strings.Contains(log, "secret of") {
+				t.Error("a password is in the log")
+			}
+		})
+	}
+	t.Run("Access", func(t *testing.T) {
+		t.Parallel()
+		playCases(t, b, cases)
+	})
+	t.Run("Refusals", func(t *testing.T) {
+		t.Parallel()
+		refusals(t, b)
+	})
+}
+
+// closed is how many orders the pipeline has closed.
+func (r *rig) closed() int {
+	r.t.Helper()
+	n := 0
+	if err := r.store.DB().QueryRowContext(r.t.Context(), "SELECT COUNT(*) FROM receipts WHERE path = 'pipeline'").Scan(&n); err != nil {
+		r.t.Fatal(err)
+	}
+	return n
+}
+
+// refusals tries to get in by every wrong way, and reads what is said of it.
+func refusals(t *testing.T, b *broker) {
+	ca := config.EnvTLSCA + "=" + b.file("ca.crt")
+	sasl := func(mechanism, user, password string) []string {
+		return []string{config.EnvBrokers + "=" + b.sasl, config.EnvSASLMechanism + "=" + mechanism, config.EnvSASLUser + "=" + user, config.EnvSASLPassword + "=" + password}
+	}
+	foreign := b.with(config.EnvBrokers+"="+b.mtls, ca)
+	foreign.security.TLS = stranger(t, b)
+	for name, way := range map[string]struct {
+		access
+		want string
+		is   error
+	}{
+		"a wrong password by PLAIN": {b.with(append(sasl(kafka.Plain, "plain-relay", "hunter2"), ca)...),
+			`the broker does not let user "plain-relay" in by PLAIN; check the password`, kafkago.SASLAuthenticationFailed},
+		"a wrong password by SCRAM": {b.with(append(sasl(kafka.ScramSHA512, "scram512-relay", "hunter2"), ca)...),
+			`the broker does not let user "scram512-relay" in by SCRAM-SHA-512; check the password`, kafkago.SASLAuthenticationFailed},
+		"a user whom SCRAM does not know": {b.with(append(sasl(kafka.ScramSHA256, "nobody", "hunter2"), ca)...),
+			`the broker does not let user "nobody" in`, kafkago.SASLAuthenticationFailed},
+		"SASL on a listener without": {b.with(config.EnvBrokers+"="+b.mtls, ca, config.EnvTLSCert+"="+b.file("admin.crt"), config.EnvTLSKey+"="+b.file("admin.key"),
+			config.EnvSASLMechanism+"=PLAIN", config.EnvSASLUser+"=admin", config.EnvSASLPassword+"=hunter2"),
+			"this listener of the broker takes no SASL", kafkago.IllegalSASLState},
+		"no SASL on a listener with": {b.with(config.EnvBrokers+"="+b.sasl, ca),
+			"the broker hung up on a connection with TLS and without SASL", nil},
+		"plain text": {b.with(sasl(kafka.Plain, "plain-relay", password("plain-relay"))...),
+			"the broker hung up on a connection without TLS and with SASL; name a port whose listener takes such connections, or set ORDERCLOSE_KAFKA_TLS=on", nil},
+		"no client certificate": {b.with(config.EnvBrokers+"="+b.mtls, ca),
+			"it may want a certificate of the client; set ORDERCLOSE_KAFKA_TLS_CERT_FILE and ORDERCLOSE_KAFKA_TLS_KEY_FILE", nil},
+		"a certificate of another authority": {foreign,
+			`the broker does not take the client with certificate "CN=admin"`, nil},
+		"a broker that nobody vouches for": {b.with(append(sasl(kafka.Plain, "plain-relay", password("plain-relay")), config.EnvTLS+"=on")...),
+			"the broker's certificate is not signed by anybody trusted here; name the file with its authority's certificate in ORDERCLOSE_KAFKA_TLS_CA_FILE", nil},
+	} {
+		err := ping(t, way.access)
+		switch {
+		case err == nil:
+			t.Errorf("%s gets in", name)
+		case !strings.Contains(err.Error(), way.want):
+			t.Errorf("%s: the error is\n%v\nwant in it\n%s", name, err, way.want)
+		case way.is != nil && !errors.Is(err, way.is):
+			t.Errorf("%s: %v is no %v", name, err, way.is)
+		case strings.Contains(err.Error(), "hunter2"), strings.Contains(fmt.Sprintf("%+v %#v", err, err), "secret of"):
+			t.Errorf("%s: the error tells the password: %v", name, err)
+		}
+	}
+}

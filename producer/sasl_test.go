@@ -1,0 +1,34 @@
+package producer_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"orderclose/producer"
+)
+
+func TestSASL_NoVerbShowsThePassword(t *testing.T) {
+	s := producer.SASL{Mechanism: producer.SASLScramSHA512, User: "checkout", Password: "hunter2"}
+	marshaled, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(marshaled)
+	for _, v := range []any{s, &s, producer.Options{SASL: &s}, &producer.Options{SASL: &s}} {
+		text += fmt.Sprintf("%v %+v %#v", v, v, v)
+	}
+	if strings.Contains(text, "hunter2") || !strings.Contains(text, `SCRAM-SHA-512 as user "checkout"`) {
+		t.Errorf("printed as %s", text)
+	}
+}
+
+func TestNew_RefusesSASLThatCannotWork(t *testing.T) {
+	_, err := producer.New(producer.Options{
+		Brokers: []string{"127.0.0.1:1"}, TopicsFile: "../topics.yaml", SASL: &producer.SASL{Mechanism: producer.SASLPlain, User: "checkout"},
+	})
+	if want := `kafka: SASL PLAIN needs the password of user "checkout"`; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
