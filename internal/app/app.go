@@ -106,6 +106,13 @@ func (a *App) Run(ctx context.Context, roles ...Role) error {
 			}
 		})
 	}
+	if a.o.Kafka != nil && slices.ContainsFunc(roles, func(r Role) bool { return r == Relay || r == Closer }) {
+		guarding, stop := context.WithCancel(ctx)
+		var guard sync.WaitGroup
+		guard.Go(func() { a.guard(guarding) })
+		defer guard.Wait()
+		defer stop()
+	}
 	running.Wait()
 	return errors.Join(errs...)
 }

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"orderclose"
@@ -266,12 +265,30 @@ func (r *rig) commit(ctx context.Context, group, topic string, offset int64) {
 	rp.Offset = offset
 	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
-	client, err := kgo.NewClient(kgo.SeedBrokers(r.world.Brokers()...), kgo.Dialer(r.world.Dial))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer client.Close()
-	if _, err := req.RequestWith(ctx, client); err != nil {
-		r.t.Fatal(err)
-	}
+	r.request(ctx, req)
+}
+
+// TestBubble_ATopicThatIsChangedIsNoticedAndMended: retention that somebody cut
+// would delete records that still wait.
+func TestBubble_ATopicThatIsChangedIsNoticed(t *testing.T) {
+	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
+		r.start(app.Relay)
+		time.Sleep(2 * time.Minute)
+		specs := app.TopicSpecs(r.cfg)
+		if drift := r.gauge("orderclose_topic_drift"); drift != 0 {
+			t.Errorf("%v differences before anything was changed", drift)
+		}
+		r.setTopic(ctx, specs[3].Name, "retention.ms", "3600000")
+		time.Sleep(2 * time.Minute)
+		if drift := r.gauge("orderclose_topic_drift"); drift != 1 {
+			t.Errorf("%v differences, want 1", drift)
+		}
+		if _, _, err := r.kafka.Apply(ctx, specs); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		if drift := r.gauge("orderclose_topic_drift"); drift != 0 {
+			t.Errorf("%v differences after topics apply", drift)
+		}
+	})
 }

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"orderclose"
@@ -33,9 +35,10 @@ type rig struct {
 	logger *slog.Logger
 	stops  map[app.Role]func()
 
-	relayAhead time.Duration // of the relay's clock
-	disturbed  bool          // something was stopped, or not running, while orders were due
-	deadCauses []string      // of the dead letters that are to be expected
+	registry   *prometheus.Registry // of the role that was started last
+	relayAhead time.Duration        // of the relay's clock
+	disturbed  bool                 // something was stopped, or not running, while orders were due
+	deadCauses []string             // of the dead letters that are to be expected
 }
 
 // inBubble runs test with a rig, and no stage started, inside a bubble.
@@ -95,8 +98,9 @@ func (r *rig) start(role app.Role) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	r.registry = prometheus.NewRegistry()
 	a, err := app.New(app.Options{
-		Config: r.cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis, Logger: r.logger,
+		Config: r.cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis, Logger: r.logger, Registry: r.registry,
 		Now: func() time.Time { return time.Now().Add(r.relayAhead) },
 	})
 	if err != nil {
@@ -172,6 +176,48 @@ func (r *rig) appends() (n int64) {
 		}
 	}
 	return n
+}
+
+// gauge reads a gauge of the role that was started last.
+func (r *rig) gauge(name string) float64 {
+	r.t.Helper()
+	families, err := r.registry.Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	r.t.Fatalf("no metric %s", name)
+	return 0
+}
+
+// setTopic changes a setting of a topic, as somebody with other tools might.
+func (r *rig) setTopic(ctx context.Context, topic, key, value string) {
+	r.t.Helper()
+	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	resource := kmsg.NewIncrementalAlterConfigsRequestResource()
+	resource.ResourceType, resource.ResourceName = kmsg.ConfigResourceTypeTopic, topic
+	config := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+	config.Name, config.Value = key, &value
+	resource.Configs = append(resource.Configs, config)
+	req.Resources = append(req.Resources, resource)
+	r.request(ctx, req)
+}
+
+// request sends a request of any kind to the broker.
+func (r *rig) request(ctx context.Context, req kmsg.Request) {
+	r.t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(r.world.Brokers()...), kgo.Dialer(r.world.Dial))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := client.Request(ctx, req); err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 // count counts the requests of a kind that the broker gets.

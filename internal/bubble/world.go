@@ -126,11 +126,13 @@ func (w *World) redisClient() redis.UniversalClient {
 // topics with message.timestamp.type=LogAppendTime. kfake does it only where the
 // client asks for it by the batch's attribute, which a real broker refuses, and
 // leaves the checksum as it was: so this works only where no time passes between
-// producing and appending, which is in a bubble.
+// here and the append, which is in a bubble.
 func stampByBroker(c *kfake.Cluster) {
 	const (
 		atCRC            = 17
 		atAttributes     = 21
+		atFirstTimestamp = 27
+		atMaxTimestamp   = 35
 		headerSize       = 61
 		logAppendTimeBit = 0x08
 	)
@@ -140,6 +142,9 @@ func stampByBroker(c *kfake.Cluster) {
 			for _, p := range t.Partitions {
 				if b := p.Records; len(b) >= headerSize {
 					b[atAttributes+1] |= logAppendTimeBit
+					now := uint64(time.Now().UnixMilli())
+					binary.BigEndian.PutUint64(b[atFirstTimestamp:], now)
+					binary.BigEndian.PutUint64(b[atMaxTimestamp:], now)
 					binary.BigEndian.PutUint32(b[atCRC:], crc32.Checksum(b[atAttributes:], crc32.MakeTable(crc32.Castagnoli)))
 				}
 			}

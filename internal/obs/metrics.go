@@ -31,6 +31,7 @@ type Metrics struct {
 	drifted             *prometheus.CounterVec
 	repeated            prometheus.Counter
 	unrecorded          prometheus.Counter
+	drift               prometheus.Gauge
 	clockOffset         *prometheus.GaugeVec
 
 	verdicts      *prometheus.CounterVec
@@ -71,6 +72,7 @@ func (m *Metrics) registerRelay(f factory) {
 	m.hops = f.counters("relay_hops_total", "Records moved to another delay topic.", "from", "to")
 	m.deadLetters = f.counters("dead_letters_total", "Records given up.", "stage", "cause")
 	m.lost = f.counters("retention_lost_records_total", "Offsets that were gone when they were to be read.", "topic", "partition")
+	m.drift = f.gauge("topic_drift", "In how many ways topics differ from what topics.yaml wants; looked at each minute.")
 	m.unrecorded = f.counter("relay_unrecorded_runs_total", "Runs of acked records that did not fit beside a commit, and may be repeated after a take-over.")
 	m.repeated = f.counter("possible_duplicates_total", "Records that may have been written twice, because the broker forgot their producer id. Repeats are harmless.")
 	m.clockOffset = f.gauges("clock_offset_seconds", "By how much another clock is ahead of this machine's; absent until it was measured.", "against")
@@ -146,6 +148,9 @@ func (m *Metrics) DeadLettered(stage, cause string) {
 func (m *Metrics) Lost(topic string, partition int, records int64) {
 	m.lost.WithLabelValues(topic, itoa(partition)).Add(float64(max(records, 1)))
 }
+
+// TopicDrift says in how many ways topics differ from what they must look like.
+func (m *Metrics) TopicDrift(findings int) { m.drift.Set(float64(findings)) }
 
 // Unrecorded implements delayrelay.Metrics.
 func (m *Metrics) Unrecorded(runs int) { m.unrecorded.Add(float64(runs)) }

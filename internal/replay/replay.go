@@ -12,6 +12,9 @@ import (
 	"orderclose/internal/kafka"
 )
 
+// sendTimeout bounds the tries for one batch: a person waits.
+const sendTimeout = 30 * time.Second
+
 // Log is what a replay needs of Kafka; internal/kafka's Cluster is one.
 type Log interface {
 	Window(ctx context.Context, topic string, from, to time.Time) ([]kafka.Span, error)
@@ -63,7 +66,10 @@ func Run(ctx context.Context, log Log, p Plan, progress func(done int64)) (Resul
 			r.Passed += len(records) - len(marked)
 			for len(marked) > 0 {
 				n := orderclose.Fitting(marked)
-				if _, err := send(ctx, p.Topic, span.Partition, marked[:n]); err != nil {
+				sending, cancel := context.WithTimeout(ctx, sendTimeout)
+				_, err := send(sending, p.Topic, span.Partition, marked[:n])
+				cancel()
+				if err != nil {
 					return err
 				}
 				r.Sent += n
