@@ -41,7 +41,7 @@ type Log interface {
 	Spread(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
 	// Idempotent returns a function for one goroutine that appends records so that a
 	// repeat after a lost answer is not a duplicate.
-	Idempotent(repeated func(records int)) orderclose.AppendFunc
+	Idempotent(trying func(), repeated func(records int)) orderclose.AppendFunc
 }
 
 // Store does the closing. An error that is orderclose.ErrUnavailable is the

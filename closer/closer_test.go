@@ -51,7 +51,7 @@ func (f *fakeLog) Spread(_ context.Context, _ orderclose.Claim, _ string, record
 	return map[int][]orderclose.RawRecord{0: records}, nil
 }
 
-func (f *fakeLog) Idempotent(func(int)) orderclose.AppendFunc {
+func (f *fakeLog) Idempotent(func(), func(int)) orderclose.AppendFunc {
 	return func(_ context.Context, topic string, _ int, records []orderclose.RawRecord) (time.Time, error) {
 		f.mu.Lock()
 		defer f.mu.Unlock()

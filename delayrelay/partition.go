@@ -29,6 +29,7 @@ type loop struct {
 	budget   *budget
 	claim    orderclose.Claim
 	logger   *slog.Logger
+	pulse    pulse
 
 	reader *partition.Reader
 	out    *partition.Out
@@ -46,16 +47,18 @@ const noRewind = math.MaxInt64
 func newLoop(ctx context.Context, r *Relay, b orderclose.Bucket, claim orderclose.Claim) *loop {
 	o := &r.o
 	logger := o.Logger.With("topic", claim.Topic, "partition", claim.Partition)
-	return &loop{
+	l := &loop{
 		Options: o, ctx: ctx, bucket: b, smallest: b == o.Buckets[0], budget: &r.budget, claim: claim, logger: logger,
 		reader: partition.NewReader(ctx, o.Log, claim, o.Logger),
-		out: partition.NewOut(ctx, partition.OutOptions{
-			Log: o.Log, Claim: claim, Stage: Stage, DeadLetterTopic: o.DeadLetterTopic, ControlTopic: o.ControlTopic,
-			DeadLettered: o.Metrics.DeadLettered, Repeated: o.Metrics.Repeated, Logger: logger,
-		}),
-		rewind: noRewind,
 		mark:   partition.NewCommitter(claim, o.Metrics.Unrecorded),
+		rewind: noRewind,
 	}
+	l.pulse.beat()
+	l.out = partition.NewOut(ctx, partition.OutOptions{
+		Log: o.Log, Claim: claim, Stage: Stage, DeadLetterTopic: o.DeadLetterTopic, ControlTopic: o.ControlTopic,
+		DeadLettered: o.Metrics.DeadLettered, Trying: l.pulse.beat, Repeated: o.Metrics.Repeated, Logger: logger,
+	})
+	return l
 }
 
 // run turns until the claim is revoked: read on if it is time to, take in what
@@ -70,6 +73,7 @@ func (l *loop) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
+		l.pulse.beat()
 		select {
 		case <-l.ctx.Done():
 			return

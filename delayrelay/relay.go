@@ -43,7 +43,7 @@ type Log interface {
 	Spread(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
 	// Idempotent returns a function for one goroutine that appends records so that a
 	// repeat after a lost answer is not a duplicate.
-	Idempotent(repeated func(records int)) orderclose.AppendFunc
+	Idempotent(trying func(), repeated func(records int)) orderclose.AppendFunc
 }
 
 // Metrics takes what there is to count; internal/obs has one for Prometheus. Its
@@ -69,6 +69,8 @@ type Metrics interface {
 	// Unrecorded counts runs of acked records that did not fit beside a commit, and
 	// may be repeated by whoever takes the partition over.
 	Unrecorded(runs int)
+	// Stuck counts the times that a partition's loop hung and was begun anew.
+	Stuck(topic string, partition int)
 	// Repeated counts records that may have been written twice.
 	Repeated(records int)
 	// DeadLettered counts one record given up.
@@ -95,9 +97,13 @@ type Options struct {
 	// memory. Default DefaultWindowBytes. Beyond it the latest releases are dropped
 	// and read again.
 	WindowBytes int
-	Now         func() time.Time // the clock that decides; default time.Now
-	Logger      *slog.Logger     // default: discard
-	Metrics     Metrics          // default: none
+	// Abandon is called, with the reason, when a loop hangs so that it cannot even be
+	// begun anew: the process should exit, and its supervisor start another. Default
+	// panics.
+	Abandon func(why string)
+	Now     func() time.Time // the clock that decides; default time.Now
+	Logger  *slog.Logger     // default: discard
+	Metrics Metrics          // default: none
 }
 
 // Relay moves records on. Make it with New.
@@ -131,6 +137,9 @@ func New(o Options) (*Relay, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.Abandon == nil {
+		o.Abandon = func(why string) { panic("delayrelay: " + why) }
+	}
 	if o.Metrics == nil {
 		o.Metrics = noMetrics{}
 	}
@@ -148,7 +157,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	for i, b := range r.o.Buckets {
 		groups.Go(func() {
 			errs[i] = r.o.Log.Consume(ctx, r.o.Group(b), b.Topic, func(ctx context.Context, claim orderclose.Claim) {
-				newLoop(ctx, r, b, claim).run()
+				r.serve(ctx, b, claim)
 			})
 			if errs[i] != nil {
 				cancel()
@@ -169,6 +178,7 @@ func (noMetrics) WindowDropped(string, int)         {}
 func (noMetrics) Forwarded(string, []time.Duration) {}
 func (noMetrics) Early(string)                      {}
 func (noMetrics) Hopped(string, string, int)        {}
+func (noMetrics) Stuck(string, int)                 {}
 func (noMetrics) Unrecorded(int)                    {}
 func (noMetrics) Repeated(int)                      {}
 func (noMetrics) DeadLettered(string, string)       {}

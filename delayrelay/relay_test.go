@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +17,8 @@ import (
 
 // fakeLog is one partition of each topic, in memory.
 type fakeLog struct {
-	fail func(topic string) error // an append's answer; nil is an ack
+	fail func(topic string) error                // an append's answer; nil is an ack
+	hang func(ctx context.Context, topic string) // what an append does first
 
 	mu     sync.Mutex
 	topics map[string][]orderclose.Message
@@ -96,9 +98,15 @@ func (f *fakeLog) Spread(_ context.Context, _ orderclose.Claim, _ string, record
 }
 
 // Idempotent gives appends that try until they are acked, like the real ones.
-func (f *fakeLog) Idempotent(func(int)) orderclose.AppendFunc {
+func (f *fakeLog) Idempotent(trying func(), _ func(int)) orderclose.AppendFunc {
 	return func(ctx context.Context, topic string, _ int, records []orderclose.RawRecord) (time.Time, error) {
+		if f.hang != nil {
+			f.hang(ctx, topic)
+		}
 		for f.fail != nil {
+			if trying != nil {
+				trying()
+			}
 			err := f.fail(topic)
 			if err == nil {
 				break
@@ -312,6 +320,68 @@ func TestRelay_AFullWindowGoesOnEmittingByRelease(t *testing.T) {
 		}
 	})
 }
+
+func TestRelay_ALoopThatHangsIsBegunAnewFromItsCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hangs atomic.Int64
+		log := &fakeLog{hang: func(ctx context.Context, topic string) {
+			if topic == "order-close" && hangs.Add(1) == 2 {
+				<-ctx.Done() // an answer that never comes, and no deadline
+			}
+		}}
+		log.put("delay_10s", record("before", time.Second))
+		log.put("delay_10s", record("hangs", 3*time.Second))
+		log.put("delay_10s", record("after", 4*time.Second))
+		defer runRelay(t, log, func(o *Options) { o.Abandon = func(why string) { t.Error(why) } })()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"before", "hangs", "after"}, log.keys("order-close")); diff != "" || log.lastDone() != 3 {
+			t.Errorf("done %d (-want +got):\n%s", log.lastDone(), diff)
+		}
+	})
+}
+
+func TestRelay_ALoopThatDoesNotLetGoIsForTheSupervisor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		abandoned := make(chan struct{})
+		log := &fakeLog{hang: func(context.Context, string) { <-abandoned }}
+		log.put("delay_10s", record("hangs", time.Second))
+		defer runRelay(t, log, func(o *Options) { o.Abandon = func(string) { close(abandoned) } })()
+		select {
+		case <-abandoned:
+		case <-time.After(2 * time.Minute):
+			t.Error("nobody was told")
+		}
+	})
+}
+
+func TestRelay_KafkaBeingAwayIsNoHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		log := &fakeLog{fail: func(topic string) error {
+			if time.Since(begin) < time.Hour && topic != "control" {
+				return errors.New("no answer")
+			}
+			return nil
+		}}
+		log.put("delay_10s", record("a", time.Second))
+		stuck := &stuckCounter{}
+		defer runRelay(t, log, func(o *Options) { o.Metrics = stuck })()
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"a"}, log.keys("order-close")); diff != "" || stuck.n.Load() != 0 {
+			t.Errorf("%d times stuck (-want +got):\n%s", stuck.n.Load(), diff)
+		}
+	})
+}
+
+// stuckCounter counts loops that hung.
+type stuckCounter struct {
+	noMetrics
+	n atomic.Int64
+}
+
+func (s *stuckCounter) Stuck(string, int) { s.n.Add(1) }
 
 func TestNew_SaysWhatIsMissing(t *testing.T) {
 	if _, err := New(Options{}); err == nil {

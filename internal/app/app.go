@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -173,6 +174,7 @@ func (a *App) buildRelay() (part, error) {
 		DeadLetterTopic: c.Topics.DeadLetter,
 		ControlTopic:    c.Topics.Control,
 		MaxDelay:        c.MaxDelay,
+		Abandon:         a.abandon,
 		Now:             a.clock.Now,
 		Logger:          a.o.Logger.With("stage", delayrelay.Stage),
 		Metrics:         a.metrics,
@@ -183,6 +185,13 @@ func (a *App) buildRelay() (part, error) {
 	return part{Relay, []need{a.needKafka()}, func(ctx context.Context) error {
 		return a.withClock(ctx, r.Run)
 	}}, nil
+}
+
+// abandon ends the process: something in it hangs beyond repair, and what was not
+// committed is done again by the next one.
+func (a *App) abandon(why string) {
+	a.o.Logger.Error("exiting, to be started again", "why", why)
+	os.Exit(1)
 }
 
 // withClock runs something while the brokers' clock is kept.

@@ -15,19 +15,24 @@ import (
 // Idempotent returns a function that appends idempotently: a batch whose answer
 // was lost is sent again byte for byte under the same producer id and sequence,
 // and the broker drops the repeat. The function is for one goroutine and one
-// claim: whoever owns the partition next has a producer id of its own. repeated,
+// claim: whoever owns the partition next has a producer id of its own. trying, if
+// not nil, is called before each try, of which none takes longer than 5 s. repeated,
 // if not nil, is called when records may have been written twice, because the
 // broker no longer knew the producer id under which they had been sent.
-func (c *Cluster) Idempotent(repeated func(records int)) orderclose.AppendFunc {
+func (c *Cluster) Idempotent(trying func(), repeated func(records int)) orderclose.AppendFunc {
+	if trying == nil {
+		trying = func() {}
+	}
 	if repeated == nil {
 		repeated = func(int) {}
 	}
-	return (&pipe{cluster: c, id: -1, repeated: repeated}).append
+	return (&pipe{cluster: c, id: -1, trying: trying, repeated: repeated}).append
 }
 
 // pipe has one request under way at a time.
 type pipe struct {
 	cluster  *Cluster
+	trying   func()
 	repeated func(records int)
 	id       int64 // -1: ask for one
 	epoch    int16
@@ -45,6 +50,7 @@ func (p *pipe) append(ctx context.Context, topic string, partition int, records 
 	var batch []byte // made once for each producer id: a repeat must be identical
 	unanswered := false
 	for {
+		p.trying()
 		at, err := p.try(ctx, tp, records, &batch)
 		switch {
 		case err == nil:

@@ -32,6 +32,7 @@ type Metrics struct {
 	repeated            prometheus.Counter
 	unrecorded          prometheus.Counter
 	drift               prometheus.Gauge
+	stuck               *prometheus.CounterVec
 	clockOffset         *prometheus.GaugeVec
 
 	verdicts      *prometheus.CounterVec
@@ -72,6 +73,7 @@ func (m *Metrics) registerRelay(f factory) {
 	m.hops = f.counters("relay_hops_total", "Records moved to another delay topic.", "from", "to")
 	m.deadLetters = f.counters("dead_letters_total", "Records given up.", "stage", "cause")
 	m.lost = f.counters("retention_lost_records_total", "Offsets that were gone when they were to be read.", "topic", "partition")
+	m.stuck = f.counters("partition_stuck_total", "Times that a partition's loop hung and was begun anew.", "topic", "partition")
 	m.drift = f.gauge("topic_drift", "In how many ways topics differ from what topics.yaml wants; looked at each minute.")
 	m.unrecorded = f.counter("relay_unrecorded_runs_total", "Runs of acked records that did not fit beside a commit, and may be repeated after a take-over.")
 	m.repeated = f.counter("possible_duplicates_total", "Records that may have been written twice, because the broker forgot their producer id. Repeats are harmless.")
@@ -147,6 +149,11 @@ func (m *Metrics) DeadLettered(stage, cause string) {
 // Lost implements the Metrics of the stages that read a log.
 func (m *Metrics) Lost(topic string, partition int, records int64) {
 	m.lost.WithLabelValues(topic, itoa(partition)).Add(float64(max(records, 1)))
+}
+
+// Stuck implements delayrelay.Metrics.
+func (m *Metrics) Stuck(topic string, partition int) {
+	m.stuck.WithLabelValues(topic, itoa(partition)).Inc()
 }
 
 // TopicDrift says in how many ways topics differ from what they must look like.

@@ -27,7 +27,7 @@ func (f *fakeLog) Spread(_ context.Context, _ orderclose.Claim, _ string, record
 }
 
 // Idempotent gives appends that try until they are acked, like the real ones.
-func (f *fakeLog) Idempotent(func(int)) orderclose.AppendFunc {
+func (f *fakeLog) Idempotent(func(), func(int)) orderclose.AppendFunc {
 	return func(ctx context.Context, topic string, _ int, records []orderclose.RawRecord) (time.Time, error) {
 		for f.append != nil {
 			err := f.append(topic, records)

@@ -40,7 +40,7 @@ type Graveyard struct {
 }
 
 func newGraveyard(ctx context.Context, o OutOptions) *Graveyard {
-	return &Graveyard{Buried: make(chan []orderclose.RawRecord, 1), o: o, ctx: ctx, append: o.Log.Idempotent(o.Repeated)}
+	return &Graveyard{Buried: make(chan []orderclose.RawRecord, 1), o: o, ctx: ctx, append: o.Log.Idempotent(nil, o.Repeated)}
 }
 
 // Bury makes a dead letter of m and counts it.

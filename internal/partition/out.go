@@ -15,7 +15,7 @@ const lingerTime = 2 * time.Second
 // OutLog is where records go; see kafka.Cluster for the contract.
 type OutLog interface {
 	Spread(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
-	Idempotent(repeated func(records int)) orderclose.AppendFunc
+	Idempotent(trying func(), repeated func(records int)) orderclose.AppendFunc
 }
 
 // OutOptions for an Out. All must be set.
@@ -26,6 +26,7 @@ type OutOptions struct {
 	DeadLetterTopic string
 	ControlTopic    string
 	DeadLettered    func(stage, cause string) // counts one
+	Trying          func()                    // is told before each try; may be nil
 	Repeated        func(records int)         // counts records that may have been written twice
 	Logger          *slog.Logger
 }
@@ -42,7 +43,7 @@ type Out struct {
 
 // NewOut returns an Out that ends with ctx.
 func NewOut(ctx context.Context, o OutOptions) *Out {
-	return &Out{newGraveyard(ctx, o), o, ctx, o.Log.Idempotent(o.Repeated)}
+	return &Out{newGraveyard(ctx, o), o, ctx, o.Log.Idempotent(o.Trying, o.Repeated)}
 }
 
 // Append writes records to a topic, each to the partition of its key, and calls
@@ -55,6 +56,9 @@ func (o *Out) Append(topic string, records []orderclose.RawRecord, acked func(re
 	}
 	var spread map[int][]orderclose.RawRecord
 	ok := retry(o.ctx, o.o.Logger, "finding the partitions of "+topic, func(ctx context.Context) (err error) {
+		if o.o.Trying != nil {
+			o.o.Trying()
+		}
 		spread, err = o.o.Log.Spread(ctx, o.o.Claim, topic, records)
 		return err
 	})

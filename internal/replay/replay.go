@@ -19,7 +19,7 @@ const sendTimeout = 30 * time.Second
 type Log interface {
 	Window(ctx context.Context, topic string, from, to time.Time) ([]kafka.Span, error)
 	ReadSpan(ctx context.Context, topic string, s kafka.Span, each func([]orderclose.RawRecord) error) error
-	Idempotent(repeated func(records int)) orderclose.AppendFunc
+	Idempotent(trying func(), repeated func(records int)) orderclose.AppendFunc
 }
 
 // Plan is what a replay would send: a snapshot by offsets, which later appends
@@ -59,7 +59,7 @@ func Make(ctx context.Context, log Log, topic string, from, to time.Time) (Plan,
 // were handled. The result counts what was done also if an error ended it.
 func Run(ctx context.Context, log Log, p Plan, progress func(done int64)) (Result, error) {
 	r := Result{Plan: p}
-	send := log.Idempotent(nil)
+	send := log.Idempotent(nil, nil)
 	for _, span := range p.Spans {
 		err := log.ReadSpan(ctx, p.Topic, span, func(records []orderclose.RawRecord) error {
 			marked := mark(records)
