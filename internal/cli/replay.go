@@ -18,13 +18,13 @@ func newReplay(c *common) *cobra.Command {
 	var from, to string
 	var yes bool
 	cmd := &cobra.Command{
-		Use:   "replay --from TIME --to TIME [--yes]",
+		Use:   "replay --from TIME [--to TIME] [--yes]",
 		Short: "Send a window of the close topic again",
 		Long: `Send the records that reached the close topic between two moments again, so
 that their orders are tried once more. Closing twice changes nothing: paid and
 closed orders stay as they are.
 
-A time is RFC 3339, or how long ago: 90m. Without --yes the plan is shown and
+A time is RFC 3339, or how long ago: 90m, or now. Without --yes the plan is shown and
 nothing is sent.`,
 		Example: "  orderclose replay --from 2h --to 30m\n  orderclose replay --from 2026-11-20T12:00:00Z --to 2026-11-20T12:30:00Z --yes",
 		Args:    usageArgs(cobra.NoArgs),
@@ -45,7 +45,7 @@ nothing is sent.`,
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the beginning of the window")
-	cmd.Flags().StringVar(&to, "to", "", "its end")
+	cmd.Flags().StringVar(&to, "to", "now", "its end")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
 	return cmd
 }
@@ -95,6 +95,9 @@ func printPlan(w io.Writer, p replay.Plan) {
 func moment(flag, s string, now time.Time) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, fmt.Errorf("%s is missing: give a time such as %s, or how long ago, such as 90m", flag, stamp(now))
+	}
+	if s == "now" {
+		return now, nil
 	}
 	if t, err := time.Parse(time.RFC3339, s); err == nil {
 		return t, nil
