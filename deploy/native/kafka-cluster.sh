@@ -11,6 +11,7 @@
 #        kafka-cluster.sh kill DIR N     broker N by SIGKILL
 #        kafka-cluster.sh stop DIR       all three by SIGKILL: the last to leave in
 #                                        order would wait for a majority for ever
+# shellcheck source=deploy/native/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 export ORDERCLOSE_SERVERS=native # containers of their own do not share a loopback
 export KAFKA_HEAP_OPTS=${KAFKA_HEAP_OPTS:--Xmx512m}
