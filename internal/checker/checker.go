@@ -69,6 +69,7 @@ type Verdict struct {
 	Open      int            // due before OpenAfter and still unpaid
 	Waiting   int            // unpaid and not due yet
 	Early     int            // closed before due, or in the close topic before due
+	Repeated  int            // records in the close topic beyond one for each time that their order was published
 	StockOK   bool
 	Lateness  []time.Duration // of every closed order that came by the pipeline, sorted
 	// Violations are the promises that were broken, in words. Empty is good.
@@ -124,6 +125,7 @@ func judge(db *tables, l *logs, e Expect) *Verdict {
 	v.judgeCloser(db, l, e)
 	v.judgeDeadLetters(l, e)
 	v.judgePublished(db, e)
+	v.countRepeated(l, e)
 	slices.Sort(v.Lateness)
 	return v
 }
@@ -307,6 +309,20 @@ func (v *Verdict) judgePublished(db *tables, e Expect) {
 	}
 	if len(missed) > 0 {
 		v.blame("the pipeline missed %d orders that were published, such as %v", len(missed), some(missed))
+	}
+}
+
+// countRepeated: at least once is the promise, so a repeat breaks none. After a
+// planned rebalance there should be none all the same.
+func (v *Verdict) countRepeated(l *logs, e Expect) {
+	left := map[string]int{}
+	for _, id := range e.Published {
+		left[id]++
+	}
+	for _, r := range l.records[e.CloseTopic] {
+		if left[r.key]--; left[r.key] < 0 {
+			v.Repeated++
+		}
 	}
 }
 

@@ -139,3 +139,16 @@ func TestJudge_ARecordThatHoppedIsNotGone(t *testing.T) {
 		t.Errorf("%v", v.Violations)
 	}
 }
+
+func TestJudge_CountsWhatIsRepeatedAndNotWhatWasPublishedTwice(t *testing.T) {
+	db, l, e := evidence()
+	e.Published = append(e.Published, "paid")
+	for offset, key := range []string{"piped", "paid", "piped", "paid"} {
+		again := l.records["close"][0]
+		again.key, again.offset = key, int64(2+offset)
+		l.records["close"] = append(l.records["close"], again)
+	}
+	if v := judge(db, l, e); v.Repeated != 3 || !v.OK() {
+		t.Errorf("%d repeated, want piped twice and paid once; %v", v.Repeated, v.Violations)
+	}
+}

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -90,6 +92,7 @@ type rig struct {
 // topicsFile is the pipeline in seconds instead of minutes.
 const topicsFile = `topics: {prefix: %[1]s}
 partitions: 4
+replication: %[2]d
 buckets: [1s, 2s, 5s]
 delays:
   default: 6s
@@ -127,7 +130,7 @@ func newRigIn(t *testing.T, s config.Servers, prefix string, secured *secured) *
 	t.Cleanup(func() { r.clean(drop) })
 	r.servers.DSN = dsn
 	r.file = filepath.Join(t.TempDir(), "topics.yaml")
-	if err := os.WriteFile(r.file, fmt.Appendf(nil, topicsFile, r.prefix), 0o600); err != nil {
+	if err := os.WriteFile(r.file, fmt.Appendf(nil, topicsFile, r.prefix, min(len(s.Brokers), 3)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if r.cfg, err = config.Load(r.file); err != nil {
@@ -231,11 +234,13 @@ func (r *rig) must(args ...string) string {
 	return out
 }
 
-// start starts a part as a process of its own.
+// start starts each part as a process of its own. Of several of a kind the names
+// differ after a dash: relay-1 and relay-2 are relays.
 func (r *rig) start(parts ...string) {
 	r.t.Helper()
 	for _, part := range parts {
-		cmd := r.command("run", part)
+		role, _, _ := strings.Cut(part, "-")
+		cmd := r.command("run", role)
 		if err := cmd.Start(); err != nil {
 			r.t.Fatal(err)
 		}
@@ -243,6 +248,17 @@ func (r *rig) start(parts ...string) {
 		r.processes[part] = cmd
 		r.mu.Unlock()
 	}
+}
+
+// freeze stops a part's process for a while, as a swapped or migrated machine
+// does.
+func (r *rig) freeze(part string, d time.Duration) {
+	r.mu.Lock()
+	process := r.processes[part].Process
+	r.mu.Unlock()
+	process.Signal(syscall.SIGSTOP)
+	<-time.After(d)
+	process.Signal(syscall.SIGCONT)
 }
 
 // signal sends a signal to a part's process and waits for its end.
@@ -258,7 +274,10 @@ func (r *rig) signal(part string, s syscall.Signal) {
 }
 
 func (r *rig) killAll() {
-	for _, part := range []string{"relay", "closer", "compensator"} {
+	r.mu.Lock()
+	parts := slices.Collect(maps.Keys(r.processes))
+	r.mu.Unlock()
+	for _, part := range parts {
 		r.signal(part, syscall.SIGKILL)
 	}
 }
@@ -269,6 +288,25 @@ func (r *rig) play(seed uint64, orders int, over time.Duration) {
 	steps := scenario.Plan(scenario.Spec{Seed: seed, Orders: orders, Over: over, SKUs: skus,
 		Categories: []string{"flash-sale", "virtual", "physical", "unheard-of"}})
 	if err := r.shop.Run(r.t.Context(), time.Now(), steps); err != nil {
+		r.t.Error(err)
+	}
+}
+
+// load plays a shop that publishes every order, and runs meanwhile beside it.
+// Without a compensator, each order that comes to be closed came by the pipeline.
+func (r *rig) load(seed uint64, orders int, over time.Duration, meanwhile func()) {
+	r.t.Helper()
+	steps := scenario.Plan(scenario.Spec{Seed: seed, Orders: orders, Over: over, SKUs: skus,
+		Categories: []string{"flash-sale", "virtual", "physical", "unheard-of"}})
+	for i := range steps {
+		if steps[i].Fate == scenario.Unpublished {
+			steps[i].Fate = scenario.Unpaid
+		}
+	}
+	played := make(chan error, 1)
+	go func() { played <- r.shop.Run(r.t.Context(), time.Now(), steps) }()
+	meanwhile()
+	if err := <-played; err != nil {
 		r.t.Error(err)
 	}
 }
@@ -313,8 +351,8 @@ func (r *rig) check() *checker.Verdict {
 	for _, broken := range v.Violations {
 		r.t.Error(broken)
 	}
-	r.t.Logf("%d orders, %d paid, %v closed, lateness p50 %v p99 %v max %v",
-		v.Orders, v.Paid, v.ByPath, v.Quantile(.5), v.Quantile(.99), v.Quantile(1))
+	r.t.Logf("%d orders, %d paid, %v closed, %d repeated, lateness p50 %v p99 %v max %v",
+		v.Orders, v.Paid, v.ByPath, v.Repeated, v.Quantile(.5), v.Quantile(.99), v.Quantile(1))
 	return v
 }
 
