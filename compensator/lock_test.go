@@ -103,7 +103,9 @@ func TestLock_SaysThatItsServerIsUnavailable(t *testing.T) {
 }
 
 func TestLock_RefusesToBeExtendedTooRarely(t *testing.T) {
-	_, err := compensator.NewLock(compensator.LockOptions{Client: redis.NewClient(&redis.Options{}), Expiry: time.Minute, Extend: 31 * time.Second})
+	client := redis.NewClient(&redis.Options{})
+	defer client.Close()
+	_, err := compensator.NewLock(compensator.LockOptions{Client: client, Expiry: time.Minute, Extend: 31 * time.Second})
 	if err == nil {
 		t.Error("accepted")
 	}

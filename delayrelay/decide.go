@@ -36,6 +36,12 @@ func readOn(b orderclose.Bucket, smallest bool, appended, now time.Time) time.Ti
 	return appended.Add(b.Length - b.Tolerance() - slack - lead)
 }
 
+// mispicked says whether a record was put into bucket b although another would
+// have suited it by more than the slack: it may be read too late.
+func mispicked(b orderclose.Bucket, smallest bool, due, appended int64) bool {
+	return !smallest && due < appended+(b.Length-b.Tolerance()-slack).Milliseconds()
+}
+
 // release is when a record leaves bucket b, in unix milliseconds: see
 // orderclose.Bucket.Release.
 func release(b orderclose.Bucket, due, appended int64) int64 {

@@ -143,3 +143,17 @@ func TestArena_CopiesAreNobodyElses(t *testing.T) {
 		t.Errorf("%d bytes", len(big))
 	}
 }
+
+func TestMispicked_IsWhatNobodyWhoFollowsWireMdDoes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		remaining := rapid.Int64Range(0, (40*time.Minute).Milliseconds()).Draw(t, "remaining")
+		late := rapid.Int64Range(0, slack.Milliseconds()).Draw(t, "appended late by")
+		b := testBuckets.Pick(time.Duration(remaining) * time.Millisecond)
+		if mispicked(b, b == testBuckets[0], remaining, late) {
+			t.Fatalf("%s for %d ms, appended %d ms later", b.Topic, remaining, late)
+		}
+	})
+	if b := testBuckets[3]; !mispicked(b, false, time.Minute.Milliseconds(), 0) {
+		t.Errorf("a minute in %s is none", b.Topic)
+	}
+}

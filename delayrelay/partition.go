@@ -139,6 +139,9 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 			continue
 		}
 		r.DueAt = due
+		if mispicked(l.bucket, l.smallest, due, r.Appended) {
+			l.Metrics.Mispicked(l.claim.Topic)
+		}
 		w := waiting{record: r, release: release(l.bucket, due, r.Appended)}
 		if w.release <= now {
 			l.window.pushReady(w)

@@ -69,6 +69,9 @@ type Metrics interface {
 	// Unrecorded counts runs of acked records that did not fit beside a commit, and
 	// may be repeated by whoever takes the partition over.
 	Unrecorded(runs int)
+	// Mispicked counts records that were put into the wrong bucket, and may be read too
+	// late for it.
+	Mispicked(topic string)
 	// Stuck counts the times that a partition's loop hung and was begun anew.
 	Stuck(topic string, partition int)
 	// Repeated counts records that may have been written twice.
@@ -178,6 +181,7 @@ func (noMetrics) WindowDropped(string, int)         {}
 func (noMetrics) Forwarded(string, []time.Duration) {}
 func (noMetrics) Early(string)                      {}
 func (noMetrics) Hopped(string, string, int)        {}
+func (noMetrics) Mispicked(string)                  {}
 func (noMetrics) Stuck(string, int)                 {}
 func (noMetrics) Unrecorded(int)                    {}
 func (noMetrics) Repeated(int)                      {}

@@ -33,6 +33,7 @@ type Metrics struct {
 	unrecorded          prometheus.Counter
 	drift               prometheus.Gauge
 	stuck               *prometheus.CounterVec
+	mispicked           *prometheus.CounterVec
 	clockOffset         *prometheus.GaugeVec
 
 	verdicts      *prometheus.CounterVec
@@ -73,6 +74,7 @@ func (m *Metrics) registerRelay(f factory) {
 	m.hops = f.counters("relay_hops_total", "Records moved to another delay topic.", "from", "to")
 	m.deadLetters = f.counters("dead_letters_total", "Records given up.", "stage", "cause")
 	m.lost = f.counters("retention_lost_records_total", "Offsets that were gone when they were to be read.", "topic", "partition")
+	m.mispicked = f.counters("mispicked_total", "Records that a producer put into the wrong bucket; they may be late.", "topic")
 	m.stuck = f.counters("partition_stuck_total", "Times that a partition's loop hung and was begun anew.", "topic", "partition")
 	m.drift = f.gauge("topic_drift", "In how many ways topics differ from what topics.yaml wants; looked at each minute.")
 	m.unrecorded = f.counter("relay_unrecorded_runs_total", "Runs of acked records that did not fit beside a commit, and may be repeated after a take-over.")
@@ -150,6 +152,9 @@ func (m *Metrics) DeadLettered(stage, cause string) {
 func (m *Metrics) Lost(topic string, partition int, records int64) {
 	m.lost.WithLabelValues(topic, itoa(partition)).Add(float64(max(records, 1)))
 }
+
+// Mispicked implements delayrelay.Metrics.
+func (m *Metrics) Mispicked(topic string) { m.mispicked.WithLabelValues(topic).Inc() }
 
 // Stuck implements delayrelay.Metrics.
 func (m *Metrics) Stuck(topic string, partition int) {
