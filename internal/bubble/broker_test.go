@@ -15,6 +15,7 @@ import (
 )
 
 func TestBubble_ADeletedTopicMakesNobodySpin(t *testing.T) {
+	t.Parallel()
 	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
 		joins := r.count(kmsg.JoinGroup)
 		r.start(app.Relay)
@@ -31,6 +32,7 @@ func TestBubble_ADeletedTopicMakesNobodySpin(t *testing.T) {
 }
 
 func TestBubble_ATopicThatIsMadeAgainIsRead(t *testing.T) {
+	t.Parallel()
 	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.startAll()
 		time.Sleep(10 * time.Second)
@@ -51,6 +53,7 @@ func TestBubble_ATopicThatIsMadeAgainIsRead(t *testing.T) {
 }
 
 func TestBubble_PartitionsThatAreAddedAreRead(t *testing.T) {
+	t.Parallel()
 	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.startAll()
 		time.Sleep(10 * time.Second)
@@ -73,6 +76,7 @@ func TestBubble_PartitionsThatAreAddedAreRead(t *testing.T) {
 // TestBubble_ADatabaseClockBehindCostsARoundOrTwo: never early by its clock, not
 // late by it, and no running in circles.
 func TestBubble_ADatabaseClockBehindCostsARoundOrTwo(t *testing.T) {
+	t.Parallel()
 	for _, behind := range []time.Duration{5 * time.Second, 15 * time.Second, 5 * time.Minute, 40 * time.Minute} {
 		inBubbleBehind(t, testConfig(), behind, func(ctx context.Context, r *rig) {
 			r.startAll()
@@ -93,6 +97,7 @@ func TestBubble_ADatabaseClockBehindCostsARoundOrTwo(t *testing.T) {
 // TestBubble_ARelaysClockDecidesNothing: the relay goes by the broker's, however
 // far apart they are; with two clocks in play a record would run in circles.
 func TestBubble_ARelaysClockDecidesNothing(t *testing.T) {
+	t.Parallel()
 	for _, ahead := range []time.Duration{11 * time.Second, -11 * time.Second, time.Hour, -24 * time.Hour} {
 		inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
 			r.relayAhead = ahead
@@ -114,6 +119,7 @@ func TestBubble_ARelaysClockDecidesNothing(t *testing.T) {
 // TestBubble_ATakeOverRepeatsNothing: of records that stand in any order of due,
 // a relay that takes over moves those that were not moved yet, and no other.
 func TestBubble_ATakeOverRepeatsNothing(t *testing.T) {
+	t.Parallel()
 	cfg := testConfig()
 	cfg.Delays.ByCategory = map[string]time.Duration{}
 	for i := range 20 {
@@ -182,9 +188,12 @@ func (r *rig) losses(ctx context.Context) (all []orderclose.Lost) {
 // that a stopped relay had not read, a topic is made anew below its commits, and
 // one is deleted with its commits.
 func TestBubble_EveryKindOfLossIsToldAndTheSweepMendsIt(t *testing.T) {
-	cfg := testConfig()
-	cfg.Partitions = 1
+	t.Parallel()
 	lose := func(t *testing.T, how func(ctx context.Context, r *rig, topic string)) {
+		t.Parallel()
+		cfg := testConfig()
+		cfg.Partitions = 1
+		cfg.Compensator.Period = 10 * time.Minute
 		inBubble(t, cfg, func(ctx context.Context, r *rig) {
 			r.startAll()
 			time.Sleep(10 * time.Second)
@@ -210,7 +219,7 @@ func TestBubble_EveryKindOfLossIsToldAndTheSweepMendsIt(t *testing.T) {
 				t.Errorf("told %+v, want one loss of %s", told, topic)
 			}
 			r.order("after", "virtual", true)
-			time.Sleep(2*time.Hour + 5*time.Minute)
+			time.Sleep(25 * time.Minute)
 			if v := r.check(time.Now()); v.ByPath["pipeline"] < 6 || v.ByPath["sweep"] > 3 {
 				t.Errorf("closed %v, want the lost ones by the sweep", v.ByPath)
 			}
@@ -225,7 +234,7 @@ func TestBubble_EveryKindOfLossIsToldAndTheSweepMendsIt(t *testing.T) {
 	})
 	t.Run("made anew", func(t *testing.T) {
 		lose(t, func(ctx context.Context, r *rig, topic string) {
-			group := cfg.RelayGroup(cfg.Buckets[2])
+			group := r.cfg.RelayGroup(r.cfg.Buckets[2])
 			commits, err := r.kafka.Commits(ctx, group, topic, 1)
 			if err != nil || commits[0].Offset != 5 {
 				t.Fatal(commits, err)
@@ -271,6 +280,7 @@ func (r *rig) commit(ctx context.Context, group, topic string, offset int64) {
 // TestBubble_ATopicThatIsChangedIsNoticedAndMended: retention that somebody cut
 // would delete records that still wait.
 func TestBubble_ATopicThatIsChangedIsNoticed(t *testing.T) {
+	t.Parallel()
 	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.start(app.Relay)
 		time.Sleep(2 * time.Minute)

@@ -18,6 +18,7 @@ import (
 )
 
 func TestBubble_AnOrderOf30MinutesClosesAt30MinutesToTheMillisecond(t *testing.T) {
+	t.Parallel()
 	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.startAll()
 		time.Sleep(10 * time.Second) // let the groups settle
@@ -31,6 +32,7 @@ func TestBubble_AnOrderOf30MinutesClosesAt30MinutesToTheMillisecond(t *testing.T
 }
 
 func TestBubble_MixedDelaysDoNotWaitForOneAnother(t *testing.T) {
+	t.Parallel()
 	cfg := testConfig()
 	cfg.Delays.ByCategory = map[string]time.Duration{
 		"flash": 3 * time.Second, "quick": 45 * time.Second, "virtual": 5 * time.Minute, "odd": 17 * time.Minute, "physical": 30 * time.Minute,
@@ -51,6 +53,7 @@ func TestBubble_MixedDelaysDoNotWaitForOneAnother(t *testing.T) {
 }
 
 func TestBubble_AnOrderNeverPublishedClosesWithinTheMissBound(t *testing.T) {
+	t.Parallel()
 	cfg := testConfig()
 	inBubble(t, cfg, func(ctx context.Context, r *rig) {
 		r.startAll()
@@ -65,6 +68,7 @@ func TestBubble_AnOrderNeverPublishedClosesWithinTheMissBound(t *testing.T) {
 }
 
 func TestBubble_APaidOrderIsNeverClosed(t *testing.T) {
+	t.Parallel()
 	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.startAll()
 		o := r.order("paid", "virtual", true)
@@ -80,6 +84,7 @@ func TestBubble_APaidOrderIsNeverClosed(t *testing.T) {
 }
 
 func TestBubble_WithThePipelineOffTheSweepAloneClosesAll(t *testing.T) {
+	t.Parallel()
 	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.start(app.Compensator)
 		r.disturbed = true
@@ -95,6 +100,7 @@ func TestBubble_WithThePipelineOffTheSweepAloneClosesAll(t *testing.T) {
 }
 
 func TestBubble_ACleanRunLeavesTheSweepNothing(t *testing.T) {
+	t.Parallel()
 	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.startAll()
 		time.Sleep(10 * time.Second)
@@ -109,6 +115,7 @@ func TestBubble_ACleanRunLeavesTheSweepNothing(t *testing.T) {
 }
 
 func TestBubble_PoisonGoesToTheDeadLettersAndStopsNobody(t *testing.T) {
+	t.Parallel()
 	cfg := testConfig()
 	inBubble(t, cfg, func(ctx context.Context, r *rig) {
 		r.startAll()
@@ -157,8 +164,12 @@ func TestBubble_PoisonGoesToTheDeadLettersAndStopsNobody(t *testing.T) {
 // that are stopped and started at random. A failing seed is named in the test's
 // name and plays the same again.
 func TestBubble_RandomScenariosKeepThePromises(t *testing.T) {
+	t.Parallel()
 	for seed := range seeds {
-		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) { randomScenario(t, uint64(seed)) })
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			t.Parallel()
+			randomScenario(t, uint64(seed))
+		})
 	}
 }
 
@@ -200,6 +211,7 @@ func randomScenario(t *testing.T, seed uint64) {
 }
 
 func TestBubble_APartWaitsForItsServersAndSaysWhichAreMissing(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w, err := New(Options{InBubble: true})
 		if err != nil {

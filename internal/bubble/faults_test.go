@@ -45,8 +45,10 @@ const faultSeeds = 30
 // the broker refuses, or acts and denies it, at any request. A failing seed is
 // named in the test's name and plays the same again.
 func TestBubble_WhateverTheBrokerAnswersThePromisesAreKept(t *testing.T) {
+	t.Parallel()
 	for seed := range faultSeeds {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			t.Parallel()
 			cfg := testConfig()
 			cfg.Buckets = orderclose.Buckets{{Topic: "delay_1s", Length: time.Second}, {Topic: "delay_10s", Length: 10 * time.Second}}
 			cfg.Delays = orderclose.Delays{Default: 20 * time.Second, ByCategory: map[string]time.Duration{"flash": 3 * time.Second, "virtual": 10 * time.Second}}
