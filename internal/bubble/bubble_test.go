@@ -173,9 +173,6 @@ func TestBubble_RandomScenariosKeepThePromises(t *testing.T) {
 	}
 }
 
-// seeds is how many scenarios an ordinary run plays.
-const seeds = 50
-
 func randomScenario(t *testing.T, seed uint64) {
 	cfg := testConfig()
 	cfg.Buckets = orderclose.Buckets{

@@ -38,9 +38,6 @@ var brokerFaults = []struct {
 	{kmsg.Metadata, []*kerr.Error{kerr.LeaderNotAvailable}},
 }
 
-// faultSeeds is how many scenarios an ordinary run plays.
-const faultSeeds = 30
-
 // TestBubble_WhateverTheBrokerAnswersThePromisesAreKept plays random orders while
 // the broker refuses, or acts and denies it, at any request. A failing seed is
 // named in the test's name and plays the same again.

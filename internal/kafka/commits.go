@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/segmentio/kafka-go"
 
@@ -37,6 +38,23 @@ func Waiting(c Commit, logStart, end int64) int64 {
 	return max(waiting, 0)
 }
 
+// coordinatorPatience is how long a group's coordinator may be moving, or a fresh
+// broker be finding out that it is one, before that is an error.
+const coordinatorPatience = 5 * time.Second
+
+// askCoordinator asks something of a group's coordinator, and again while there is
+// none.
+func askCoordinator(ctx context.Context, ask func() error) error {
+	began, pauses := time.Now(), newBackOff()
+	for {
+		err := ask()
+		moving := errors.Is(err, kafka.NotCoordinatorForGroup) || errors.Is(err, kafka.GroupCoordinatorNotAvailable) || errors.Is(err, kafka.GroupLoadInProgress)
+		if !moving || time.Since(began) > coordinatorPatience || !sleep(ctx, pauses.NextBackOff()) {
+			return err
+		}
+	}
+}
+
 // commitOf returns what the group has committed of one partition.
 func (c *Cluster) commitOf(ctx context.Context, group, topic string, partition int) (Commit, error) {
 	commits, err := c.Commits(ctx, group, topic, partition+1)
@@ -49,10 +67,14 @@ func (c *Cluster) commitOf(ctx context.Context, group, topic string, partition i
 // Commits returns what the group has committed of each of the n partitions of
 // the topic. A group that nobody has heard of has committed nothing.
 func (c *Cluster) Commits(ctx context.Context, group, topic string, n int) ([]Commit, error) {
-	res, err := c.client.OffsetFetch(ctx, &kafka.OffsetFetchRequest{GroupID: group, Topics: map[string][]int{topic: sequence(n)}})
-	if err == nil {
-		err = res.Error
-	}
+	var res *kafka.OffsetFetchResponse
+	err := askCoordinator(ctx, func() (err error) {
+		res, err = c.client.OffsetFetch(ctx, &kafka.OffsetFetchRequest{GroupID: group, Topics: map[string][]int{topic: sequence(n)}})
+		if err == nil {
+			err = res.Error
+		}
+		return err
+	})
 	if err != nil && !errors.Is(err, kafka.GroupIdNotFound) {
 		return nil, fmt.Errorf("commits of group %s: %w", group, err)
 	}

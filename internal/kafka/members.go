@@ -39,17 +39,23 @@ func (g Group) Owner(partition int) *Member {
 // Group looks at a group, and at which of its members owns which partitions of
 // the topic. During a rebalance nobody owns any.
 func (c *Cluster) Group(ctx context.Context, group, topic string) (Group, error) {
-	res, err := c.client.DescribeGroups(ctx, &kafka.DescribeGroupsRequest{GroupIDs: []string{group}})
+	var res *kafka.DescribeGroupsResponse
+	err := askCoordinator(ctx, func() (err error) {
+		res, err = c.client.DescribeGroups(ctx, &kafka.DescribeGroupsRequest{GroupIDs: []string{group}})
+		for _, d := range groupsOf(res) {
+			if err == nil && !errors.Is(d.Error, kafka.GroupIdNotFound) {
+				err = d.Error
+			}
+		}
+		return err
+	})
 	if err != nil {
 		return Group{}, fmt.Errorf("describe group %s: %w", group, err)
 	}
 	g := Group{State: "Dead"}
 	for _, d := range res.Groups {
-		if errors.Is(d.Error, kafka.GroupIdNotFound) {
+		if d.Error != nil { // nobody has heard of it
 			continue
-		}
-		if d.Error != nil {
-			return Group{}, fmt.Errorf("describe group %s: %w", group, d.Error)
 		}
 		g.State = d.GroupState
 		for _, m := range d.Members {
@@ -57,6 +63,13 @@ func (c *Cluster) Group(ctx context.Context, group, topic string) (Group, error)
 		}
 	}
 	return g, nil
+}
+
+func groupsOf(res *kafka.DescribeGroupsResponse) []kafka.DescribeGroupsResponseGroup {
+	if res == nil {
+		return nil
+	}
+	return res.Groups
 }
 
 func member(m kafka.DescribeGroupsResponseMember, topic string) Member {

@@ -1,0 +1,9 @@
+//go:build !race
+
+package bubble
+
+// How many random scenarios an ordinary run plays.
+const (
+	seeds      = 50
+	faultSeeds = 30
+)
