@@ -99,7 +99,7 @@ delays:
   categories: {flash-sale: 2s, virtual: 5s, physical: 8s}
 compensator:
   period: 5s
-  grace: 4s
+  grace: 10s
   lock: {key: "%[1]slock:scan_unpaid_orders", expiry: 3s, extend: 1s}
 `
 
