@@ -109,4 +109,8 @@ type Claim struct {
 	// form. It is committed within the commit interval, and when the claim ends. It
 	// never blocks and may be called from any goroutine.
 	Done func(offset int64, acked string)
+	// Confirm asks whether the claim still holds; nil says that it does. If it does
+	// not its context has ended when Confirm returns. It is for an owner who was
+	// stopped for a while, and did not hear of what happened; it may be nil.
+	Confirm func(ctx context.Context) error
 }

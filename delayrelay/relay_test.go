@@ -25,6 +25,7 @@ type fakeLog struct {
 	begin  map[string]int64 // offset of the first message
 	done   []int64          // what was reported done, in order
 	resume int64            // where the claim begins
+	lost   bool             // the claim is somebody else's; Confirm finds out
 }
 
 func (f *fakeLog) put(topic string, m orderclose.Message) {
@@ -56,10 +57,18 @@ func (f *fakeLog) keys(topic string) (keys []string) {
 
 func (f *fakeLog) Consume(ctx context.Context, _, topic string, serve func(context.Context, orderclose.Claim)) error {
 	if topic == testBuckets[0].Topic {
+		ctx, revoke := context.WithCancel(ctx)
+		defer revoke()
 		serve(ctx, orderclose.Claim{Topic: topic, Offset: f.resume, Done: func(offset int64, _ string) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.done = append(f.done, offset)
+		}, Confirm: func(context.Context) error {
+			if !f.lost {
+				return nil
+			}
+			revoke()
+			return errors.New("unknown member")
 		}})
 	}
 	<-ctx.Done()
@@ -382,6 +391,34 @@ type stuckCounter struct {
 }
 
 func (s *stuckCounter) Stuck(string, int) { s.n.Add(1) }
+
+// stopped stops the loop, as SIGSTOP stops a process, once its window is filled.
+type stopped struct {
+	noMetrics
+	once *sync.Once
+}
+
+func (s stopped) Window(_ string, _, records, _ int) {
+	if records > 0 {
+		s.once.Do(func() { time.Sleep(8 * time.Second) })
+	}
+}
+
+func TestRelay_AfterAStopItMovesNothingThatIsNotItsOwn(t *testing.T) {
+	for _, lost := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			log := &fakeLog{lost: lost}
+			log.put("delay_10s", record("due", 2*time.Second))
+			stop := runRelay(t, log, func(o *Options) { o.Metrics = stopped{once: new(sync.Once)} })
+			time.Sleep(9 * time.Second)
+			synctest.Wait()
+			if moved := len(log.keys("order-close")) > 0; moved == lost {
+				t.Errorf("the claim is lost: %v; the record was moved: %v", lost, moved)
+			}
+			stop()
+		})
+	}
+}
 
 func TestNew_SaysWhatIsMissing(t *testing.T) {
 	if _, err := New(Options{}); err == nil {

@@ -62,15 +62,21 @@ func (c *Cluster) Consume(ctx context.Context, group, topic string, serve func(c
 	// commit; Next does not.
 	defer cg.Close()
 	log := c.opts.Logger.With("group", group, "topic", topic)
+	member := "" // who the library is in the group; see leave
 	for ctx.Err() == nil {
 		gen, err := cg.Next(ctx)
 		if err != nil {
+			if forgotten := member; forgotten != "" && !errors.Is(err, kafka.RebalanceInProgress) {
+				member = ""
+				running.Go(func() { c.leave(ctx, group, forgotten) })
+			}
 			if ctx.Err() == nil {
 				log.Warn("joining the group failed, trying again", "err", c.explainJoin(err, group, topic))
 			}
 			continue
 		}
 		log.Debug("joined the group", "generation", gen.ID, "partitions", len(gen.Assignments[topic]))
+		member = gen.MemberID
 		// One function for everything: the library ends the generation when any of
 		// its functions returns, and this one returns last.
 		running.Add(1)
@@ -106,7 +112,7 @@ func (g *generation) run(ctx, ended context.Context, serve func(context.Context,
 	var serves sync.WaitGroup
 	for _, a := range g.gen.Assignments[g.topic] {
 		serves.Go(func() {
-			if claim, ok := g.claim(ctx, a.ID); ok {
+			if claim, ok := g.claim(ctx, revoke, a.ID); ok {
 				serve(ctx, claim)
 			}
 		})
@@ -199,10 +205,11 @@ func (g *generation) note(partition int, c Commit) {
 // claim turns an assignment into a Claim: where the former owner left it, or at
 // the log's start if nothing was committed yet. It reports false if ctx ended
 // meanwhile.
-func (g *generation) claim(ctx context.Context, partition int) (orderclose.Claim, bool) {
+func (g *generation) claim(ctx context.Context, revoke func(), partition int) (orderclose.Claim, bool) {
 	claim := orderclose.Claim{
 		Topic: g.topic, Partition: partition,
-		Done: func(offset int64, acked string) { g.note(partition, Commit{offset, acked}) },
+		Done:    func(offset int64, acked string) { g.note(partition, Commit{offset, acked}) },
+		Confirm: func(ctx context.Context) error { return g.confirm(ctx, revoke) },
 	}
 	for pauses := newBackOff(); ; {
 		commit, err := g.cluster.commitOf(ctx, g.gen.GroupID, g.topic, partition)
