@@ -82,7 +82,8 @@ func (c *Cluster) Consume(ctx context.Context, group, topic string, serve func(c
 		running.Add(1)
 		gen.Start(func(ended context.Context) {
 			defer running.Done()
-			g := &generation{cluster: c, gen: gen, topic: topic, done: map[int]Commit{}, assigned: balancer.took()}
+			g := &generation{cluster: c, gen: gen, topic: topic, assigned: balancer.took(),
+				done: map[int]Commit{}, last: map[int]Commit{}, asked: make(chan chan error)}
 			g.run(ctx, ended, serve)
 		})
 	}
@@ -100,6 +101,9 @@ type generation struct {
 
 	mu   sync.Mutex
 	done map[int]Commit // by partition: what to commit, if it is not yet
+	last map[int]Commit // by partition: how it stands
+
+	asked chan chan error // for the next commit, now
 }
 
 // run serves the claims until the generation or the caller's ctx has ended.
@@ -112,7 +116,7 @@ func (g *generation) run(ctx, ended context.Context, serve func(context.Context,
 	var serves sync.WaitGroup
 	for _, a := range g.gen.Assignments[g.topic] {
 		serves.Go(func() {
-			if claim, ok := g.claim(ctx, revoke, a.ID); ok {
+			if claim, ok := g.claim(ctx, a.ID); ok {
 				serve(ctx, claim)
 			}
 		})
@@ -143,6 +147,12 @@ func (g *generation) commitUntil(ctx context.Context, revoke func()) {
 			if err := g.commit(); evicted(err) {
 				revoke()
 			}
+		case answer := <-g.asked:
+			err := g.commit()
+			if evicted(err) {
+				revoke()
+			}
+			answer <- err
 		}
 	}
 }
@@ -199,17 +209,17 @@ func (g *generation) send(done map[int]Commit) error {
 func (g *generation) note(partition int, c Commit) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.done[partition] = c
+	g.done[partition], g.last[partition] = c, c
 }
 
 // claim turns an assignment into a Claim: where the former owner left it, or at
 // the log's start if nothing was committed yet. It reports false if ctx ended
 // meanwhile.
-func (g *generation) claim(ctx context.Context, revoke func(), partition int) (orderclose.Claim, bool) {
+func (g *generation) claim(ctx context.Context, partition int) (orderclose.Claim, bool) {
 	claim := orderclose.Claim{
 		Topic: g.topic, Partition: partition,
 		Done:    func(offset int64, acked string) { g.note(partition, Commit{offset, acked}) },
-		Confirm: func(ctx context.Context) error { return g.confirm(ctx, revoke) },
+		Confirm: func(asking context.Context) error { return g.confirm(asking, ctx, partition) },
 	}
 	for pauses := newBackOff(); ; {
 		commit, err := g.cluster.commitOf(ctx, g.gen.GroupID, g.topic, partition)
@@ -219,6 +229,9 @@ func (g *generation) claim(ctx context.Context, revoke func(), partition int) (o
 		}
 		if err == nil {
 			claim.Offset, claim.Acked = commit.Offset, commit.Metadata
+			g.mu.Lock()
+			g.last[partition] = commit
+			g.mu.Unlock()
 			return claim, true
 		}
 		if ctx.Err() == nil {

@@ -8,21 +8,25 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
-// confirm asks the group whether this generation still holds its partitions, and
-// revokes them if it does not. Any other error leaves it open.
-func (g *generation) confirm(ctx context.Context, revoke func()) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	res, err := g.cluster.client.Heartbeat(ctx, &kafka.HeartbeatRequest{
-		GroupID: g.gen.GroupID, GenerationID: g.gen.ID, MemberID: g.gen.MemberID,
-	})
-	if err == nil {
-		err = res.Error
+// confirm commits what a partition stands at, which the group refuses if it is not
+// this generation's any more; its contexts have ended by then. The library's
+// heartbeat cannot be asked: it takes the throttle time for the error. ctx is the
+// caller's, claim the claim's.
+func (g *generation) confirm(ctx, claim context.Context, partition int) error {
+	g.mu.Lock()
+	if _, soon := g.done[partition]; !soon {
+		g.done[partition] = g.last[partition]
 	}
-	if evicted(err) {
-		revoke()
+	g.mu.Unlock()
+	answer := make(chan error, 1)
+	select {
+	case g.asked <- answer:
+		return <-answer // there is a deadline to every request
+	case <-claim.Done():
+		return claim.Err()
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	return err
 }
 
 // leave takes a member out of its group, trying for as long as the group would
