@@ -8,6 +8,9 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
+// leaveAgain is how often a coordinator that is not ready is asked.
+const leaveAgain = 100 * time.Millisecond
+
 // confirm commits what a partition stands at, which the group refuses if it is not
 // this generation's any more; its contexts have ended by then. The library's
 // heartbeat cannot be asked: it takes the throttle time for the error. ctx is the
@@ -36,14 +39,9 @@ func (g *generation) confirm(ctx, claim context.Context, partition int) error {
 func (c *Cluster) leave(ctx context.Context, group, member string) {
 	ctx, cancel := context.WithTimeout(ctx, sessionTimeout)
 	defer cancel()
-	for {
-		err := c.leaveOnce(ctx, group, member)
-		if err == nil || errors.Is(err, kafka.UnknownMemberId) {
-			return
-		}
-		if !sleep(ctx, 100*time.Millisecond) {
-			return
-		}
+	// No error means nothing: the library takes the throttle time for the error of
+	// the whole. Once the member has left, it is unknown.
+	for !errors.Is(c.leaveOnce(ctx, group, member), kafka.UnknownMemberId) && sleep(ctx, leaveAgain) {
 	}
 }
 

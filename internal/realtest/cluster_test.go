@@ -126,8 +126,7 @@ func TestReal_OneBrokerOfThree(t *testing.T) {
 			r.electLeaders()
 		})
 		r.settle(40 * time.Second)
-	t.Log(r.logs.tail(20000))
-		r.planned(r.check().Repeated)
+		r.check() // a commit that the old coordinator did not take may be repeated
 	})
 }
 
@@ -181,7 +180,6 @@ func TestReal_AFrozenRelayDoesNotRepeatWhatOthersDid(t *testing.T) {
 	})
 	r.settle(20 * time.Second)
 	v := r.check()
-	t.Log(r.logs.tail(20000))
 	// In flight: what one turn of a loop had taken; a commit interval of all is generous.
 	if most := int(orders * 200 * time.Millisecond / over); v.Repeated > most {
 		t.Errorf("%d are in the close topic twice, and at most %d were in flight", v.Repeated, most)
