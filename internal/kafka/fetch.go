@@ -30,13 +30,36 @@ const (
 // to two seconds and returns an empty Fetched. An offset that the log does not
 // have (any more) is reported in Lost, with Next at the start of the log.
 func (c *Cluster) Fetch(ctx context.Context, topic string, partition int, offset int64) (orderclose.Fetched, error) {
+	raw, err := c.fetchRaw(ctx, topic, partition, offset, fetchLimits{fetchMaxWait, fetchMaxBytes})
+	if errors.Is(err, kafka.OffsetOutOfRange) {
+		return c.outOfRange(ctx, topic, partition, offset)
+	}
+	if err != nil {
+		return orderclose.Fetched{}, fmt.Errorf("fetch %s/%d at %d: %w", topic, partition, offset, err)
+	}
+	f := splitBatches(raw, offset)
+	if len(raw) > 0 && f.Next == offset {
+		return f, fmt.Errorf("fetch %s/%d at %d: the broker sent %d bytes and no whole batch", topic, partition, offset, len(raw))
+	}
+	return f, nil
+}
+
+// fetchLimits bound what a fetch waits for and brings.
+type fetchLimits struct {
+	wait  time.Duration
+	bytes int32
+}
+
+// fetchRaw returns the record batches of a partition from the offset on as the
+// broker sent them.
+func (c *Cluster) fetchRaw(ctx context.Context, topic string, partition int, offset int64, limits fetchLimits) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	req := &rawFetch{Request: fetchAPI.Request{
+	answer, err := c.transport.RoundTrip(ctx, c.client.Addr, &rawFetch{Request: fetchAPI.Request{
 		ReplicaID:    -1,
-		MaxWaitTime:  int32(fetchMaxWait.Milliseconds()),
+		MaxWaitTime:  int32(limits.wait.Milliseconds()),
 		MinBytes:     1,
-		MaxBytes:     fetchMaxBytes,
+		MaxBytes:     limits.bytes,
 		SessionID:    -1,
 		SessionEpoch: -1,
 		Topics: []fetchAPI.RequestTopic{{
@@ -46,26 +69,15 @@ func (c *Cluster) Fetch(ctx context.Context, topic string, partition int, offset
 				CurrentLeaderEpoch: -1,
 				FetchOffset:        offset,
 				LogStartOffset:     -1,
-				PartitionMaxBytes:  fetchMaxBytes,
+				PartitionMaxBytes:  limits.bytes,
 			}},
 		}},
-	}}
-	answer, err := c.transport.RoundTrip(ctx, c.client.Addr, req)
-	if err == nil {
-		err = answer.(*rawAnswer).err()
-	}
-	if errors.Is(err, kafka.OffsetOutOfRange) {
-		return c.outOfRange(ctx, topic, partition, offset)
-	}
+	}})
 	if err != nil {
-		return orderclose.Fetched{}, fmt.Errorf("fetch %s/%d at %d: %w", topic, partition, offset, err)
+		return nil, err
 	}
-	raw := answer.(*rawAnswer).records
-	f := splitBatches(raw, offset)
-	if len(raw) > 0 && f.Next == offset {
-		return f, fmt.Errorf("fetch %s/%d at %d: the broker sent %d bytes and no whole batch", topic, partition, offset, len(raw))
-	}
-	return f, nil
+	raw := answer.(*rawAnswer)
+	return raw.records, raw.err()
 }
 
 // outOfRange finds where reading can go on after the log has lost the offset:

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	fetchAPI "github.com/segmentio/kafka-go/protocol/fetch"
-
 	"orderclose"
 )
 
@@ -57,32 +55,9 @@ func decoded(r orderclose.RawRecord) *orderclose.Message {
 }
 
 func (c *Cluster) fetchLittle(ctx context.Context, topic string, partition int, offset int64) (orderclose.Fetched, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	answer, err := c.transport.RoundTrip(ctx, c.client.Addr, &rawFetch{Request: fetchAPI.Request{
-		ReplicaID:    -1,
-		MaxWaitTime:  int32(peekMaxWait.Milliseconds()),
-		MinBytes:     1,
-		MaxBytes:     peekMaxBytes,
-		SessionID:    -1,
-		SessionEpoch: -1,
-		Topics: []fetchAPI.RequestTopic{{
-			Topic: topic,
-			Partitions: []fetchAPI.RequestPartition{{
-				Partition:          int32(partition),
-				CurrentLeaderEpoch: -1,
-				FetchOffset:        offset,
-				LogStartOffset:     -1,
-				PartitionMaxBytes:  peekMaxBytes,
-			}},
-		}},
-	}})
+	raw, err := c.fetchRaw(ctx, topic, partition, offset, fetchLimits{peekMaxWait, peekMaxBytes})
 	if err != nil {
 		return orderclose.Fetched{}, err
 	}
-	raw := answer.(*rawAnswer)
-	if err := raw.err(); err != nil {
-		return orderclose.Fetched{}, err
-	}
-	return splitBatches(raw.records, offset), nil
+	return splitBatches(raw, offset), nil
 }
