@@ -53,7 +53,7 @@ func newLoop(ctx context.Context, c *Closer, claim orderclose.Claim) *loop {
 // one batch.
 func (l *loop) run() {
 	l.logger.Debug("serving", "offset", l.claim.Offset)
-	l.begin()
+	l.out.Begin(l.mark)
 	defer l.finish()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -97,18 +97,6 @@ func (l *loop) finish() {
 	l.mark.Tell(time.Now(), true)
 }
 
-// begin tells of a claim of which nothing was committed: what was in the topic
-// before, if anything, nobody can say.
-func (l *loop) begin() {
-	if !l.claim.Fresh {
-		return
-	}
-	r := orderclose.Range{First: 0, Last: l.claim.Offset - 1}
-	if l.out.TellLost(r, "nothing was committed: this is the first start, or the topic was deleted") {
-		l.mark.TellNow(time.Now())
-	}
-}
-
 // takeIn queues what a fetch brought.
 func (l *loop) takeIn(f orderclose.Fetched) {
 	if f.Lost != nil {
@@ -150,9 +138,7 @@ func (l *loop) lost(r orderclose.Range, next int64, anew bool) {
 	l.logger.Error("the log has lost records: the next sweep closes their orders",
 		"first", r.First, "last", r.Last, "err", r.Err)
 	l.o.Metrics.Lost(l.claim.Topic, l.claim.Partition, r.Last-r.First+1)
-	if l.out.TellLost(r, r.Err.Error()) {
-		l.mark.TellNow(time.Now())
-	}
+	l.out.TellLost(r, r.Err.Error(), l.mark)
 }
 
 // nextBatch removes and returns what can be tried now: parked entries whose time

@@ -70,7 +70,7 @@ func newLoop(ctx context.Context, r *Relay, b orderclose.Bucket, claim orderclos
 // came, move what is to leave, sleep.
 func (l *loop) run() {
 	l.logger.Debug("serving", "offset", l.claim.Offset)
-	l.begin()
+	l.out.Begin(l.mark)
 	l.budget.loops.Add(1)
 	defer l.budget.loops.Add(-1)
 	defer l.Metrics.Revoked(l.claim.Topic, l.claim.Partition)
@@ -111,18 +111,6 @@ func (l *loop) finish() {
 	l.reader.Wait()
 	l.out.WaitBuried(l.done)
 	l.mark.Tell(time.Now(), true)
-}
-
-// begin tells of a claim of which nothing was committed: what was in the topic
-// before, if anything, nobody can say.
-func (l *loop) begin() {
-	if !l.claim.Fresh {
-		return
-	}
-	r := orderclose.Range{First: 0, Last: l.claim.Offset - 1}
-	if l.out.TellLost(r, "nothing was committed: this is the first start, or the topic was deleted") {
-		l.mark.TellNow(time.Now())
-	}
 }
 
 // takeIn puts what a fetch brought into the window. What is due already leaves
@@ -183,9 +171,7 @@ func (l *loop) lost(r orderclose.Range, next int64, anew bool) {
 	l.logger.Error("the log has lost records: the next sweep closes their orders",
 		"first", r.First, "last", r.Last, "err", r.Err)
 	l.Metrics.Lost(l.claim.Topic, l.claim.Partition, r.Last-r.First+1)
-	if l.out.TellLost(r, r.Err.Error()) {
-		l.mark.TellNow(time.Now())
-	}
+	l.out.TellLost(r, r.Err.Error(), l.mark)
 }
 
 // release appends what is to leave by now to where it goes.

@@ -72,12 +72,22 @@ func (o *Out) Append(topic string, records []orderclose.RawRecord, acked func(re
 	return ok
 }
 
-// TellLost tells the control topic that records are gone. It reports false if the
-// claim ended first; nobody has been told then, and nothing may be committed.
-func (o *Out) TellLost(r orderclose.Range, reason string) bool {
+// Begin tells of a claim of which nothing was committed: what was in the topic
+// before, if anything, nobody can say.
+func (o *Out) Begin(c *Committer) {
+	if o.o.Claim.Fresh {
+		o.TellLost(orderclose.Range{First: 0, Last: o.o.Claim.Offset - 1},
+			"nothing was committed: this is the first start, or the topic was deleted", c)
+	}
+}
+
+// TellLost tells the control topic that records are gone, and once that is acked
+// has the position committed from which reading goes on. If the claim ends first
+// nobody was told and nothing is committed: the next owner finds the same.
+func (o *Out) TellLost(r orderclose.Range, reason string, c *Committer) {
 	lost := orderclose.Lost{Topic: o.o.Claim.Topic, Partition: o.o.Claim.Partition, First: r.First, Last: r.Last, Reason: reason}
 	m := lost.Encode()
-	return o.appendTo(o.o.ControlTopic, 0, []orderclose.RawRecord{m.Raw()}, func([]orderclose.RawRecord, time.Time) {})
+	o.appendTo(o.o.ControlTopic, 0, []orderclose.RawRecord{m.Raw()}, func([]orderclose.RawRecord, time.Time) { c.TellNow(time.Now()) })
 }
 
 // appendTo writes one request. Records that the broker refuses together are tried
