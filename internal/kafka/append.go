@@ -25,7 +25,7 @@ func (c *Cluster) Append(ctx context.Context, topic string, partition int, messa
 	for i := range messages {
 		records[i] = messages[i].Raw()
 	}
-	return c.produce(ctx, topic, partition, len(records), splice(records, time.Now(), noProducer))
+	return c.produce(ctx, topic, partition, len(records), splice(nil, records, time.Now(), noProducer))
 }
 
 // produce sends a batch of n records that splice has made, once.

@@ -37,6 +37,7 @@ type pipe struct {
 	id       int64 // -1: ask for one
 	epoch    int16
 	next     map[topicPartition]int32 // sequences, under this id
+	buf      []byte                   // of the last batch that was acked, to be written over
 }
 
 type topicPartition struct {
@@ -81,17 +82,22 @@ func (p *pipe) append(ctx context.Context, topic string, partition int, records 
 
 // try sends the batch once, after making it if there is none.
 func (p *pipe) try(ctx context.Context, tp topicPartition, records []orderclose.RawRecord, batch *[]byte) (time.Time, error) {
-	if *batch == nil {
+	first := *batch == nil
+	if first {
 		if err := p.init(ctx); err != nil {
 			return time.Time{}, err
 		}
-		*batch = splice(records, time.Now(), sequenced{p.id, p.epoch, p.next[tp]})
+		*batch = splice(p.buf, records, time.Now(), sequenced{p.id, p.epoch, p.next[tp]})
+		p.buf = nil
 	}
 	at, err := p.cluster.produce(ctx, tp.topic, tp.partition, len(records), *batch)
 	if errors.Is(err, kafka.DuplicateSequenceNumber) {
 		err = nil // an earlier try was taken, and its answer lost
 	}
 	if err == nil {
+		if first { // a try that went unanswered may still be reading it
+			p.buf = *batch
+		}
 		p.next[tp] += int32(len(records)) // wraps where the broker's does: after 2^31 - 1 comes 0
 		if p.next[tp] < 0 {
 			p.next[tp] &= 1<<31 - 1

@@ -30,13 +30,17 @@ type sequenced struct {
 // splice makes one record batch of the records, stamped now, and puts the size
 // that a produce request wants before it. The bodies are copied byte for byte;
 // only what Kafka counts per batch is written anew: length, timestamp and offset
-// deltas. No compression; one copy, and one pass for the checksum.
-func splice(records []orderclose.RawRecord, now time.Time, by sequenced) []byte {
+// deltas. No compression; one copy, and one pass for the checksum. The batch is
+// written over what is in buf, if that is large enough.
+func splice(buf []byte, records []orderclose.RawRecord, now time.Time, by sequenced) []byte {
 	size := 4 + headerSize
 	for _, r := range records {
 		size += recordSize(len(r.Body), len(records))
 	}
-	out := make([]byte, 4+headerSize, size)
+	if cap(buf) < size {
+		buf = make([]byte, 0, size)
+	}
+	out := buf[:4+headerSize]
 	for i, r := range records {
 		delta := int64(i)
 		out = binary.AppendVarint(out, int64(1+1+varintSize(delta)+len(r.Body)))

@@ -71,9 +71,13 @@ func TestSplice_IsWhatTheClientLibraryReads(t *testing.T) {
 			records[i] = want[i].Raw()
 			want[i].Offset, want[i].Appended = int64(i), now
 		}
-		batch := splice(records, now, sequenced{id: 7, epoch: 1, base: 42})
+		batch := splice(nil, records, now, sequenced{id: 7, epoch: 1, base: 42})
 		if diff := cmp.Diff(want, decode(t, batch)); diff != "" {
 			rt.Fatalf("(-want +got):\n%s", diff)
+		}
+		dirty := bytes.Repeat([]byte{0xff}, len(batch)+10)
+		if again := splice(dirty, records, now, sequenced{id: 7, epoch: 1, base: 42}); !bytes.Equal(again, batch) {
+			rt.Fatal("written over another buffer it differs")
 		}
 		if cap(batch) != len(batch) && cap(batch)-len(batch) > 4*len(records) {
 			rt.Fatalf("%d bytes in a buffer of %d", len(batch), cap(batch))
@@ -90,7 +94,7 @@ func TestSplice_UndoesSplit(t *testing.T) {
 		for i := range messages {
 			records[i] = messages[i].Raw()
 		}
-		batch := splice(records, time.UnixMilli(5), noProducer)
+		batch := splice(nil, records, time.UnixMilli(5), noProducer)
 		f := splitBatches(batch[4:], 0)
 		if f.Corrupt != nil || len(f.Records) != len(records) || f.Next != int64(len(records)) {
 			rt.Fatalf("corrupt %v, %d of %d records, next %d", f.Corrupt, len(f.Records), len(records), f.Next)
@@ -100,7 +104,7 @@ func TestSplice_UndoesSplit(t *testing.T) {
 				rt.Fatalf("record %d is %+v, want %+v", i, r, records[i])
 			}
 		}
-		if again := splice(f.Records, time.UnixMilli(5), noProducer); !bytes.Equal(again, batch) {
+		if again := splice(nil, f.Records, time.UnixMilli(5), noProducer); !bytes.Equal(again, batch) {
 			rt.Fatal("spliced again it differs")
 		}
 	})
