@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"orderclose"
-	"orderclose/internal/app"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
 )
@@ -66,19 +65,11 @@ func planFor(cfg *config.Config, topics int, findings []kafka.Finding) topicsPla
 }
 
 func (c *common) planTopics(ctx context.Context) error {
-	s, err := c.open(config.EnvBrokers)
+	cfg, topics, findings, err := c.compareTopics(ctx)
 	if err != nil {
 		return err
 	}
-	defer s.Close()
-	ctx, cancel := context.WithTimeout(ctx, topicsTimeout)
-	defer cancel()
-	specs := app.TopicSpecs(s.cfg)
-	findings, err := s.Kafka.Check(ctx, specs)
-	if err != nil {
-		return err
-	}
-	p := planFor(s.cfg, len(specs), findings)
+	p := planFor(cfg, topics, findings)
 	return c.print(p, func(w io.Writer) { printTopicsPlan(w, p) })
 }
 

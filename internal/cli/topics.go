@@ -37,26 +37,33 @@ func newTopics(c *common) *cobra.Command {
 	return topics
 }
 
-func (c *common) topicsCheck(ctx context.Context) error {
+// compareTopics compares the topics of the configuration with those of the
+// cluster, and says of how many topics the findings are.
+func (c *common) compareTopics(ctx context.Context) (cfg *config.Config, topics int, findings []kafka.Finding, err error) {
 	s, err := c.open(config.EnvBrokers)
 	if err != nil {
-		return err
+		return nil, 0, nil, err
 	}
 	defer s.Close()
 	ctx, cancel := context.WithTimeout(ctx, topicsTimeout)
 	defer cancel()
 	specs := app.TopicSpecs(s.cfg)
-	findings, err := s.Kafka.Check(ctx, specs)
+	findings, err = s.Kafka.Check(ctx, specs)
+	return s.cfg, len(specs), findings, err
+}
+
+func (c *common) topicsCheck(ctx context.Context) error {
+	_, topics, findings, err := c.compareTopics(ctx)
 	if err != nil {
 		return err
 	}
 	result := struct {
 		Topics   int             `json:"topics"`
 		Findings []kafka.Finding `json:"findings"`
-	}{len(specs), append([]kafka.Finding{}, findings...)}
+	}{topics, append([]kafka.Finding{}, findings...)}
 	if err := c.print(result, func(w io.Writer) {
 		if len(findings) == 0 {
-			fmt.Fprintf(w, "all %d topics are as they should be\n", len(specs))
+			fmt.Fprintf(w, "all %d topics are as they should be\n", topics)
 		}
 		printFindings(w, "", findings)
 	}); err != nil {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+
+	"orderclose/internal/partition"
 )
 
 // Topics looks at the named topics and returns their states by name. A topic
@@ -139,7 +141,7 @@ func (c *Cluster) awaitTopics(ctx context.Context, specs []TopicSpec) error {
 			if err == nil {
 				break
 			}
-			if !sleep(ctx, 50*time.Millisecond) {
+			if !partition.Sleep(ctx, 50*time.Millisecond) {
 				return fmt.Errorf("topic %s is not ready: %w", spec.Name, errors.Join(err, ctx.Err()))
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/internal/partition"
 )
 
 const (
@@ -61,7 +62,7 @@ func (c *BrokerClock) Keep(ctx context.Context, cluster *Cluster, topic string, 
 			}
 			pause = probeEvery
 		}
-		if !sleep(ctx, pause) {
+		if !partition.Sleep(ctx, pause) {
 			return
 		}
 	}

@@ -45,11 +45,11 @@ const coordinatorPatience = 5 * time.Second
 // askCoordinator asks something of a group's coordinator, and again while there is
 // none.
 func askCoordinator(ctx context.Context, ask func() error) error {
-	began, pauses := time.Now(), newBackOff()
+	began, pauses := time.Now(), partition.NewBackOff()
 	for {
 		err := ask()
 		moving := errors.Is(err, kafka.NotCoordinatorForGroup) || errors.Is(err, kafka.GroupCoordinatorNotAvailable) || errors.Is(err, kafka.GroupLoadInProgress)
-		if !moving || time.Since(began) > coordinatorPatience || !sleep(ctx, pauses.NextBackOff()) {
+		if !moving || time.Since(began) > coordinatorPatience || !partition.Sleep(ctx, pauses.NextBackOff()) {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/segmentio/kafka-go"
 
 	"orderclose"
+	"orderclose/internal/partition"
 )
 
 // Times of a group membership. A crash is noticed after the session timeout, and
@@ -215,43 +216,31 @@ func (g *generation) note(partition int, c Commit) {
 // claim turns an assignment into a Claim: where the former owner left it, or at
 // the log's start if nothing was committed yet. It reports false if ctx ended
 // meanwhile.
-func (g *generation) claim(ctx context.Context, partition int) (orderclose.Claim, bool) {
+func (g *generation) claim(ctx context.Context, number int) (orderclose.Claim, bool) {
 	claim := orderclose.Claim{
-		Topic: g.topic, Partition: partition,
-		Done:    func(offset int64, acked string) { g.note(partition, Commit{offset, acked}) },
-		Confirm: func(asking context.Context) error { return g.confirm(asking, ctx, partition) },
+		Topic: g.topic, Partition: number,
+		Done:    func(offset int64, acked string) { g.note(number, Commit{offset, acked}) },
+		Confirm: func(asking context.Context) error { return g.confirm(asking, ctx, number) },
 	}
-	for pauses := newBackOff(); ; {
-		commit, err := g.cluster.commitOf(ctx, g.gen.GroupID, g.topic, partition)
+	for pauses := partition.NewBackOff(); ; {
+		commit, err := g.cluster.commitOf(ctx, g.gen.GroupID, g.topic, number)
 		claim.Fresh = commit.Offset < 0
 		if err == nil && claim.Fresh {
-			commit.Offset, _, err = g.cluster.Bounds(ctx, g.topic, partition)
+			commit.Offset, _, err = g.cluster.Bounds(ctx, g.topic, number)
 		}
 		if err == nil {
 			claim.Offset, claim.Acked = commit.Offset, commit.Metadata
 			g.mu.Lock()
-			g.last[partition] = commit
+			g.last[number] = commit
 			g.mu.Unlock()
 			return claim, true
 		}
 		if ctx.Err() == nil {
-			g.cluster.opts.Logger.Warn("cannot find where to begin, trying again", "topic", g.topic, "partition", partition, "err", err)
+			g.cluster.opts.Logger.Warn("cannot find where to begin, trying again", "topic", g.topic, "partition", number, "err", err)
 		}
-		if !sleep(ctx, pauses.NextBackOff()) {
+		if !partition.Sleep(ctx, pauses.NextBackOff()) {
 			return claim, false
 		}
-	}
-}
-
-// sleep waits for d, or reports false as soon as ctx ends.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }
 
@@ -260,7 +249,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // what it finds after the assignment, so that what is made in between stays
 // unread; and while there is no topic it ends every generation at once.
 func (g *generation) watch(ctx context.Context, revoke func()) bool {
-	for g.assigned >= 0 && sleep(ctx, watchPartitions) {
+	for g.assigned >= 0 && partition.Sleep(ctx, watchPartitions) {
 		n, err := g.cluster.Partitions(ctx, g.topic)
 		if err != nil && !errors.Is(err, kafka.UnknownTopicOrPartition) {
 			continue

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+
+	"orderclose/internal/partition"
 )
 
 // leaveAgain is how often a coordinator that is not ready is asked.
@@ -41,7 +43,7 @@ func (c *Cluster) leave(ctx context.Context, group, member string) {
 	defer cancel()
 	// No error means nothing: the library takes the throttle time for the error of
 	// the whole. Once the member has left, it is unknown.
-	for !errors.Is(c.leaveOnce(ctx, group, member), kafka.UnknownMemberId) && sleep(ctx, leaveAgain) {
+	for !errors.Is(c.leaveOnce(ctx, group, member), kafka.UnknownMemberId) && partition.Sleep(ctx, leaveAgain) {
 	}
 }
 

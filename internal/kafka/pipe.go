@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/segmentio/kafka-go"
 
 	"orderclose"
+	"orderclose/internal/partition"
 )
 
 // Idempotent returns a function that appends idempotently: a batch whose answer
@@ -45,9 +45,9 @@ type topicPartition struct {
 	partition int
 }
 
-func (p *pipe) append(ctx context.Context, topic string, partition int, records []orderclose.RawRecord) (time.Time, error) {
-	tp := topicPartition{topic, partition}
-	pauses := newBackOff()
+func (p *pipe) append(ctx context.Context, topic string, number int, records []orderclose.RawRecord) (time.Time, error) {
+	tp := topicPartition{topic, number}
+	pauses := partition.NewBackOff()
 	var batch []byte // made once for each producer id: a repeat must be identical
 	unanswered := false
 	for {
@@ -70,8 +70,8 @@ func (p *pipe) append(ctx context.Context, topic string, partition int, records 
 		default:
 			unanswered = unanswered || batch != nil
 		}
-		p.cluster.opts.Logger.Warn("append failed, trying again", "topic", topic, "partition", partition, "err", err)
-		if !sleep(ctx, pauses.NextBackOff()) {
+		p.cluster.opts.Logger.Warn("append failed, trying again", "topic", topic, "partition", number, "err", err)
+		if !partition.Sleep(ctx, pauses.NextBackOff()) {
 			if unanswered {
 				p.retire() // other content under a used sequence would be acked and dropped
 			}
@@ -132,13 +132,4 @@ func (p *pipe) retire() { p.id = -1 }
 // sequences that it was used with, any more.
 func unknownProducer(err error) bool {
 	return errors.Is(err, kafka.OutOfOrderSequenceNumber) || errors.Is(err, kafka.InvalidProducerEpoch) || errors.Is(err, kafka.UnknownProducerId)
-}
-
-// newBackOff returns the pauses between tries: from 50 ms up to 2 s, jittered,
-// without end.
-func newBackOff() backoff.BackOff {
-	b := backoff.NewExponentialBackOff()
-	b.InitialInterval, b.MaxInterval = 50*time.Millisecond, 2*time.Second
-	b.Reset()
-	return b
 }

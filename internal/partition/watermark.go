@@ -128,9 +128,6 @@ func (w *Watermark) Low() int64 {
 	return low
 }
 
-// Open is how many records, done or not, lie at or above the watermark.
-func (w *Watermark) Open() int { return len(w.open) }
-
 // Runs lists what is done above the watermark, in order, what a former owner did
 // and was not read again yet included.
 func (w *Watermark) Runs() []Run {
