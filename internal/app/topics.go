@@ -9,8 +9,9 @@ import (
 
 // How long records are kept: a delay topic for its bucket and a week, so that
 // even a relay that was down over a long weekend finds everything; the close
-// topic for a week, which is how far back a replay can reach; dead letters for
-// as long as somebody may take to look at them.
+// topic for a week, which is how far back a replay can reach; events for a week,
+// in which their readers catch up after a stop; dead letters for as long as
+// somebody may take to look at them.
 const (
 	week                = 7 * 24 * time.Hour
 	deadLetterRetention = 90 * 24 * time.Hour
@@ -29,7 +30,8 @@ func TopicSpecs(c *config.Config) []kafka.TopicSpec {
 	dead.Partitions = 1 // few, and read by people
 	control := spec(c.Topics.Control, week, true)
 	control.Partitions = 1 // a few records a minute
-	return append(specs, spec(c.Topics.Close, week, true), dead, control)
+	return append(specs, spec(c.Topics.Close, week, true), spec(c.Topics.Replay, week, true),
+		dead, spec(c.Topics.Events, week, false), control)
 }
 
 // Groups names the consumer groups of a configuration.

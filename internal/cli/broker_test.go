@@ -85,8 +85,8 @@ func TestBroker_TopicsPlanShowsWhatApplyDoesAndChangesNothing(t *testing.T) {
 	r := newRig(t)
 	var plan topicsPlan
 	for range 2 {
-		if r.json(&plan, 0, "topics", "plan"); len(plan.Would) != 5 || plan.Topics != 5 {
-			t.Fatalf("%+v; want all 5 topics to be made", plan)
+		if r.json(&plan, 0, "topics", "plan"); len(plan.Would) != 7 || plan.Topics != 7 {
+			t.Fatalf("%+v; want all 7 topics to be made", plan)
 		}
 	}
 	var applied struct{ Mended []kafka.Finding }

@@ -25,7 +25,7 @@ type Config struct {
 	MaxDelay    time.Duration      // no order may be due further ahead
 	Buckets     orderclose.Buckets // at least one; shortest first
 	Topics      Topics
-	Partitions  int // of each delay topic and of the close topic
+	Partitions  int // of each delay topic and of those for closing and events
 	Replication int
 	Compensator Compensator
 	Closer      Closer
@@ -35,7 +35,9 @@ type Config struct {
 type Topics struct {
 	Prefix     string // what every topic and group name begins with; often ""
 	Close      string // due orders
+	Replay     string // what is sent again by hand, so that it delays nothing that is due now
 	DeadLetter string // records that cannot be handled
+	Events     string // what happened to orders, for whoever wants to know
 	Control    string // what the parts tell one another
 }
 
@@ -121,7 +123,7 @@ func (c *Config) group(stage, topic string) string {
 // settings is a topics.yaml as it is written, before names and buckets are put
 // together.
 type settings struct {
-	prefix, close, deadLetter, control, delay string // names without the prefix
+	prefix, close, replay, deadLetter, events, control, delay string // names without the prefix
 
 	buckets     []bucket
 	delays      orderclose.Delays
@@ -145,11 +147,34 @@ func (s *settings) topicOf(length time.Duration) string {
 	return s.prefix + strings.ReplaceAll(s.delay, placeholder, orderclose.ShortDuration(length))
 }
 
+func (s *settings) topics() Topics {
+	return Topics{
+		Prefix:     s.prefix,
+		Close:      s.prefix + s.close,
+		Replay:     s.prefix + s.replay,
+		DeadLetter: s.prefix + s.deadLetter,
+		Events:     s.prefix + s.events,
+		Control:    s.prefix + s.control,
+	}
+}
+
+// WithPrefix returns the names with another prefix.
+func (t Topics) WithPrefix(prefix string) Topics {
+	renamed := t
+	renamed.Prefix = prefix
+	for _, name := range []*string{&renamed.Close, &renamed.Replay, &renamed.DeadLetter, &renamed.Events, &renamed.Control} {
+		*name = prefix + strings.TrimPrefix(*name, t.Prefix)
+	}
+	return renamed
+}
+
 // defaults is what holds for what a file leaves out.
 func defaults() *settings {
 	return &settings{
 		close:      "order-close",
+		replay:     "order-close-replay",
 		deadLetter: "order-close-dead-letter",
+		events:     "order-events",
 		control:    "order-close-control",
 		delay:      "delay_" + placeholder,
 		delays: orderclose.Delays{
@@ -175,7 +200,7 @@ func (s *settings) config() *Config {
 	c := &Config{
 		Delays:      s.delays,
 		MaxDelay:    s.maxDelay,
-		Topics:      Topics{Prefix: s.prefix, Close: s.prefix + s.close, DeadLetter: s.prefix + s.deadLetter, Control: s.prefix + s.control},
+		Topics:      s.topics(),
 		Partitions:  s.partitions,
 		Replication: s.replication,
 		Compensator: s.compensator,

@@ -42,7 +42,7 @@ func TestDefault_IsWhatIsDocumented(t *testing.T) {
 			{Topic: "delay_2h", Length: 2 * time.Hour},
 			{Topic: "delay_12h", Length: 12 * time.Hour},
 		},
-		Topics:      config.Topics{Close: "order-close", DeadLetter: "order-close-dead-letter", Control: "order-close-control"},
+		Topics:      config.Topics{Close: "order-close", Replay: "order-close-replay", DeadLetter: "order-close-dead-letter", Events: "order-events", Control: "order-close-control"},
 		Partitions:  12,
 		Replication: 1,
 		Compensator: config.Compensator{
@@ -77,7 +77,7 @@ func TestParse_NeedsNoMoreThanABucket(t *testing.T) {
 
 func TestParse_ReadsEveryKey(t *testing.T) {
 	c := parse(t, `
-topics: {prefix: eu., close: due, dead_letter: dead, control: talk, delay: "wait-{bucket}-x"}
+topics: {prefix: eu., close: due, replay: again, dead_letter: dead, events: events, control: talk, delay: "wait-{bucket}-x"}
 partitions: 3
 replication: 2
 buckets: [1d, 1.5s]
@@ -96,7 +96,7 @@ closer: {batch: 1}
 			{Topic: "eu.wait-1.5s-x", Length: 1500 * time.Millisecond},
 			{Topic: "eu.wait-24h-x", Length: 24 * time.Hour},
 		},
-		Topics:      config.Topics{Prefix: "eu.", Close: "eu.due", DeadLetter: "eu.dead", Control: "eu.talk"},
+		Topics:      config.Topics{Prefix: "eu.", Close: "eu.due", Replay: "eu.again", DeadLetter: "eu.dead", Events: "eu.events", Control: "eu.talk"},
 		Partitions:  3,
 		Replication: 2,
 		Compensator: config.Compensator{

@@ -61,7 +61,7 @@ func count(data []byte) (n int) {
 
 func reliable(t *testing.T, c *config.Config) {
 	t.Helper()
-	names := map[string]bool{c.Topics.Close: true, c.Topics.DeadLetter: true, c.Topics.Control: true}
+	names := map[string]bool{c.Topics.Close: true, c.Topics.Replay: true, c.Topics.DeadLetter: true, c.Topics.Events: true, c.Topics.Control: true}
 	for _, b := range c.Buckets {
 		names[b.Topic] = true
 		if b.Length < 1 || b.Length > c.MaxDelay {
@@ -69,7 +69,7 @@ func reliable(t *testing.T, c *config.Config) {
 		}
 	}
 	sorted := slices.IsSortedFunc(c.Buckets, func(a, b orderclose.Bucket) int { return int(a.Length - b.Length) })
-	if len(c.Buckets) == 0 || !sorted || len(names) != len(c.Buckets)+3 {
+	if len(c.Buckets) == 0 || !sorted || len(names) != len(c.Buckets)+5 {
 		t.Errorf("buckets %+v, topics %+v", c.Buckets, c.Topics)
 	}
 	for _, delay := range c.Delays.ByCategory {

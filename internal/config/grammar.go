@@ -15,7 +15,9 @@ func (s *settings) grammar() value {
 		"topics": section(fields{
 			"prefix":      text(&s.prefix),
 			"close":       text(&s.close),
+			"replay":      text(&s.replay),
 			"dead_letter": text(&s.deadLetter),
+			"events":      text(&s.events),
 			"control":     text(&s.control),
 			"delay":       text(&s.delay),
 		}),

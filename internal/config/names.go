@@ -12,7 +12,9 @@ const maxTopicName = 249
 func (r *reader) checkNames(s *settings) {
 	r.checkLetters("topics.prefix", s.prefix)
 	r.checkName("topics.close", s.prefix, s.close)
+	r.checkName("topics.replay", s.prefix, s.replay)
 	r.checkName("topics.dead_letter", s.prefix, s.deadLetter)
+	r.checkName("topics.events", s.prefix, s.events)
 	r.checkName("topics.control", s.prefix, s.control)
 	switch n := strings.Count(s.delay, placeholder); {
 	case r.bad["topics.delay"]:
@@ -73,7 +75,10 @@ func (r *reader) checkName(path, prefix, name string) {
 // only, since both name the same metric.
 func (r *reader) checkDistinct(s *settings) {
 	type topic struct{ path, name string }
-	topics := []topic{{"topics.close", s.prefix + s.close}, {"topics.dead_letter", s.prefix + s.deadLetter}, {"topics.control", s.prefix + s.control}}
+	topics := []topic{
+		{"topics.close", s.prefix + s.close}, {"topics.replay", s.prefix + s.replay}, {"topics.dead_letter", s.prefix + s.deadLetter},
+		{"topics.events", s.prefix + s.events}, {"topics.control", s.prefix + s.control},
+	}
 	for _, b := range s.buckets {
 		if !r.bad[b.path] {
 			topics = append(topics, topic{b.path, s.topicOf(b.length)})

@@ -127,7 +127,7 @@ var refusals = []struct {
 		"t:2:34: topics.dead_letter: the name is empty; write one, or remove the key for the default",
 		`t:2:45: topics.delay: "delay" has {bucket} 0 times, want once; put it where the bucket's length is to stand, such as delay_{bucket}`,
 	}},
-	{"names that are too long", "buckets: [90m]\ntopics: {prefix: " + strings.Repeat("p", 238) + ", control: c, dead_letter: n23456789012, delay: '12345{bucket}789'}\n", []string{
+	{"names that are too long", "buckets: [90m]\ntopics: {prefix: " + strings.Repeat("p", 238) + ", control: c, dead_letter: n23456789012, delay: '12345{bucket}789', replay: r, events: e}\n", []string{
 		"t:2:283: topics.dead_letter: the name has 250 letters with the prefix, and Kafka takes 249; shorten one of them",
 		"t:2:304: topics.delay: the name has 251 letters with the prefix, and Kafka takes 249; shorten one of them",
 	}},

@@ -57,7 +57,7 @@ func demoConfig(prefix string) *config.Config {
 	for _, length := range []time.Duration{time.Second, 2 * time.Second, 5 * time.Second} {
 		c.Buckets = append(c.Buckets, orderclose.Bucket{Topic: prefix + "delay_" + orderclose.ShortDuration(length), Length: length})
 	}
-	c.Topics = config.Topics{Prefix: prefix, Close: prefix + c.Topics.Close, DeadLetter: prefix + c.Topics.DeadLetter, Control: prefix + c.Topics.Control}
+	c.Topics = c.Topics.WithPrefix(prefix)
 	c.Delays.Default = 6 * time.Second
 	c.Delays.ByCategory = map[string]time.Duration{"flash-sale": 2 * time.Second, "virtual": 5 * time.Second, "physical": 8 * time.Second}
 	c.Compensator.Period = 5 * time.Second

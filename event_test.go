@@ -1,0 +1,61 @@
+package orderclose_test
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"orderclose"
+)
+
+func TestOrderClosed_RoundTrip(t *testing.T) {
+	at := time.Date(2026, 11, 20, 10, 30, 0, 123e6, time.UTC)
+	want := orderclose.OrderClosed{
+		OrderID: "o/1", Category: "virtual", Due: at.Add(-time.Second), ClosedAt: at, Path: orderclose.PathSweep, Attempts: 2, Version: 2,
+		Release: []orderclose.Release{{SKU: "a", Quantity: 3, Key: orderclose.ReleaseKey("o/1", "a", "close")}},
+	}
+	value, err := want.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, got, err := orderclose.DecodeOrderClosed(value)
+	if err != nil || id != "order.closed/o/1" {
+		t.Fatalf("id %q, err %v", id, err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	var generic map[string]any
+	if err := json.Unmarshal(value, &generic); err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]any{
+		"specversion": "1.0", "id": id, "source": "/orderclose", "type": "order.closed", "subject": "o/1",
+		"time": "2026-11-20T10:30:00.123Z", "datacontenttype": "application/json",
+	} {
+		if generic[key] != want {
+			t.Errorf("%s is %v, want %v", key, generic[key], want)
+		}
+	}
+}
+
+func TestDecodeOrderClosed_Refuses(t *testing.T) {
+	for value, other := range map[string]bool{
+		``: false, `7`: false, `{}`: false, `{"specversion":"0.3","id":"a","type":"order.closed"}`: false,
+		`{"specversion":"1.0","id":"a","type":"order.closed","data":7}`: false,
+		`{"specversion":"1.0","id":"a","type":"order.paid","data":{}}`:  true,
+	} {
+		if _, _, err := orderclose.DecodeOrderClosed([]byte(value)); err == nil || errors.Is(err, orderclose.ErrOtherEvent) != other {
+			t.Errorf("%s: %v", value, err)
+		}
+	}
+}
+
+func TestReleaseKey_NoTwoAlike(t *testing.T) {
+	if a, b := orderclose.ReleaseKey("a/1", "b", "close"), orderclose.ReleaseKey("a", "1/b", "close"); a == b {
+		t.Error(a)
+	}
+}
