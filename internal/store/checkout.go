@@ -136,11 +136,11 @@ func (s *Store) Cancel(ctx context.Context, id string) (Answer, error) {
 		if err != nil {
 			return err
 		}
-		sums, err := s.recordLines(tx, []string{id}, kindCancel, now)
+		released, err := s.recordLines(tx, []string{id}, kindCancel, now)
 		if err != nil {
 			return err
 		}
-		return s.moveStock(tx, sums)
+		return s.moveStock(tx, released)
 	})
 	if err != nil {
 		return "", fmt.Errorf("cancel order %q: %w", id, err)

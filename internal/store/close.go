@@ -17,7 +17,7 @@ const maxIn = 999
 
 // CloseOrders closes, in one transaction, the orders of reqs that are unpaid and
 // due by the database's clock, gives their stock back and leaves a receipt of
-// each. It answers every request, in the order of reqs; of several for one order
+// each, and an event in the outbox. It answers every request, in the order of reqs; of several for one order
 // the first gets the verdict, and the others AlreadyClosed if that closed it.
 //
 // On an error nothing was closed, with one exception: if the connection broke
@@ -74,8 +74,10 @@ type closing struct {
 
 // lockedRow is an order's row, locked until the transaction ends.
 type lockedRow struct {
-	due     time.Time
-	verdict orderclose.Verdict
+	category string
+	due      time.Time
+	version  int64 // before this transaction
+	verdict  orderclose.Verdict
 }
 
 // run takes the steps of a close in the order that the package's doc gives. If
@@ -92,20 +94,23 @@ func (c *closing) run(ids []string) error {
 	if err := c.mark(); err != nil {
 		return fmt.Errorf("mark as closed: %w", err)
 	}
-	sums, err := c.s.recordLines(c.tx, c.won, kindClose, c.now)
+	released, err := c.s.recordLines(c.tx, c.won, kindClose, c.now)
 	if err != nil {
 		return err
 	}
 	if err := c.receipts(); err != nil {
 		return fmt.Errorf("write receipts: %w", err)
 	}
-	return c.s.moveStock(c.tx, sums)
+	if err := c.events(released); err != nil {
+		return fmt.Errorf("write events: %w", err)
+	}
+	return c.s.moveStock(c.tx, released)
 }
 
 // lock locks the rows of ids and decides on each.
 func (c *closing) lock(ids []string) error {
 	d := c.s.dialect
-	rows, err := c.tx.Raw("SELECT id, status, expire_at, ? FROM orders"+d.byID+
+	rows, err := c.tx.Raw("SELECT id, category, status, expire_at, version, ? FROM orders"+d.byID+
 		" WHERE id IN ? ORDER BY id"+d.lock, d.now(), ids).Rows()
 	if err != nil {
 		return err
@@ -113,19 +118,20 @@ func (c *closing) lock(ids []string) error {
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		var (
-			id       string
-			st       Status
-			due, now time.Time
+			id  string
+			row lockedRow
+			st  Status
+			now time.Time
 		)
-		if err := rows.Scan(&id, &st, timeInto(&due), timeInto(&now)); err != nil {
+		if err := rows.Scan(&id, &row.category, &st, timeInto(&row.due), &row.version, timeInto(&now)); err != nil {
 			return err
 		}
 		if c.now.IsZero() {
 			c.now = now // of the first chunk: an older clock never closes early
 		}
-		v := verdict(st, due, c.now)
-		c.orders[id] = lockedRow{due, v}
-		if v == orderclose.Closed {
+		row.verdict = verdict(st, row.due, c.now)
+		c.orders[id] = row
+		if row.verdict == orderclose.Closed {
 			c.won = append(c.won, id)
 		}
 	}
@@ -164,6 +170,25 @@ func (c *closing) receipts() error {
 	for _, id := range c.won {
 		due := c.orders[id].due
 		in.row(id, orderclose.Closed, d.time(due), now, c.path, c.attempts[id], c.now.Sub(due).Milliseconds())
+	}
+	return in.exec(c.tx)
+}
+
+// events puts one event for each closed order into the outbox, on its way to
+// whoever wants to know.
+func (c *closing) events(released map[string][]orderclose.Release) error {
+	now := c.s.dialect.time(c.now)
+	in := insert{into: "outbox_events (order_id, payload, created_at)"}
+	for _, id := range c.won {
+		row := c.orders[id]
+		payload, err := orderclose.OrderClosed{
+			OrderID: id, Category: row.category, Due: row.due, ClosedAt: c.now, Path: c.path,
+			Attempts: c.attempts[id], Version: row.version + 1, Release: released[id],
+		}.Encode()
+		if err != nil {
+			return err
+		}
+		in.row(id, string(payload), now)
 	}
 	return in.exec(c.tx)
 }

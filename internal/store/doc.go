@@ -9,7 +9,7 @@
 //  2. compare-and-set UNPAID to CLOSED where the due time is not after that clock;
 //  3. read the lines of the orders that were won;
 //  4. insert their ledger rows and their receipts, which have unique keys, so
-//     that nothing can be given back twice;
+//     that nothing can be given back twice, and their events, into the outbox;
 //  5. give back the stock, summed per SKU and in SKU order, last: rows that many
 //     orders share are locked for as short as possible, and never crosswise.
 //

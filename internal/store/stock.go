@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"gorm.io/gorm"
+
+	"orderclose"
 )
 
 // kind is why stock came back, the last part of the ledger's key.
@@ -22,10 +24,10 @@ const (
 type orderSKU struct{ order, sku string }
 
 // recordLines writes the ledger rows of the orders' lines, those of one SKU
-// summed, and returns how much of each SKU is to be given back. The ledger's key
+// summed, and returns what each order gives back, in SKU order. The ledger's key
 // makes sure that it is given back once.
-func (s *Store) recordLines(tx *gorm.DB, orders []string, k kind, now time.Time) (map[string]int64, error) {
-	sums := map[string]int64{}
+func (s *Store) recordLines(tx *gorm.DB, orders []string, k kind, now time.Time) (map[string][]orderclose.Release, error) {
+	released := make(map[string][]orderclose.Release, len(orders))
 	for part := range slices.Chunk(orders, maxIn) {
 		lines, err := readLines(tx, part)
 		if err != nil {
@@ -35,13 +37,15 @@ func (s *Store) recordLines(tx *gorm.DB, orders []string, k kind, now time.Time)
 		at := s.dialect.time(now)
 		for _, l := range slices.SortedFunc(maps.Keys(lines), compareOrderSKU) {
 			in.row(l.order, l.sku, k, lines[l], at)
-			sums[l.sku] += lines[l]
+			released[l.order] = append(released[l.order], orderclose.Release{
+				SKU: l.sku, Quantity: lines[l], Key: orderclose.ReleaseKey(l.order, l.sku, string(k)),
+			})
 		}
 		if err := in.exec(tx); err != nil {
 			return nil, fmt.Errorf("write the ledger: %w", err)
 		}
 	}
-	return sums, nil
+	return released, nil
 }
 
 func compareOrderSKU(a, b orderSKU) int {
@@ -70,10 +74,16 @@ func readLines(tx *gorm.DB, orders []string) (map[orderSKU]int64, error) {
 	return lines, rows.Err()
 }
 
-// moveStock moves sums, by SKU, from reserved to available, in SKU order. It
-// must be the last statement of its transaction. A SKU that has no row, or less
-// reserved than is to come back, fails all of it.
-func (s *Store) moveStock(tx *gorm.DB, sums map[string]int64) error {
+// moveStock moves what orders release from reserved to available, summed by SKU,
+// in SKU order. It must be the last statement of its transaction. A SKU that has
+// no row, or less reserved than is to come back, fails all of it.
+func (s *Store) moveStock(tx *gorm.DB, released map[string][]orderclose.Release) error {
+	sums := map[string]int64{}
+	for _, releases := range released {
+		for _, r := range releases {
+			sums[r.SKU] += r.Quantity
+		}
+	}
 	for part := range slices.Chunk(slices.Sorted(maps.Keys(sums)), maxIn) {
 		args := make([]any, 0, 2*len(part))
 		for _, sku := range part {

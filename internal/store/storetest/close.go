@@ -18,6 +18,7 @@ var closeClaims = []claim{
 	{"StockComesBackOncePerSKU", stockComesBackOncePerSKU},
 	{"OrderWithoutLinesCloses", orderWithoutLinesCloses},
 	{"ReceiptSaysHow", receiptSaysHow},
+	{"EventTellsOfTheClose", eventTellsOfTheClose},
 	{"NobodyKnowsTheOrder", nobodyKnowsTheOrder},
 	{"IdsCompareExactly", idsCompareExactly},
 	{"RepeatedInOneBatch", repeatedInOneBatch},
@@ -131,6 +132,27 @@ func receiptSaysHow(t *testing.T, s *shop) {
 	want(t, "receipts", s.count("SELECT COUNT(*) FROM receipts"), 1)
 	want(t, "orders that fit", s.count("SELECT COUNT(*) FROM orders WHERE status = 2 AND version = 2 AND paid_at IS NULL AND closed_at = ?",
 		s.time(out[0].At)), 1)
+}
+
+func eventTellsOfTheClose(t *testing.T, s *shop) {
+	s.migrated("ink", "pen")
+	o := s.order("a", -time.Minute, store.Item{SKU: "pen", Quantity: 1}, store.Item{SKU: "ink", Quantity: 2}, store.Item{SKU: "pen", Quantity: 3})
+	s.order("b", time.Hour)
+	out, err := s.CloseOrders(t.Context(), orderclose.PathTouch, []orderclose.CloseRequest{{OrderID: "b"}, {OrderID: "a", Attempt: 1}})
+	s.must(err)
+	s.close("a", "b")
+	payloads := s.texts("SELECT payload FROM outbox_events WHERE order_id = 'a'")
+	want(t, "events of the order", len(payloads), 1)
+	want(t, "events", s.count("SELECT COUNT(*) FROM outbox_events"), 1)
+	_, got, err := orderclose.DecodeOrderClosed([]byte(payloads[0]))
+	s.must(err)
+	want(t, "event", got, orderclose.OrderClosed{
+		OrderID: "a", Category: o.Category, Due: o.Due, ClosedAt: out[1].At, Path: orderclose.PathTouch, Attempts: 1, Version: 2,
+		Release: []orderclose.Release{
+			{SKU: "ink", Quantity: 2, Key: orderclose.ReleaseKey("a", "ink", "close")},
+			{SKU: "pen", Quantity: 4, Key: orderclose.ReleaseKey("a", "pen", "close")},
+		},
+	})
 }
 
 func nobodyKnowsTheOrder(t *testing.T, s *shop) {
