@@ -31,6 +31,11 @@ type Dialect struct {
 	giveBack  func(n int) string // moves stock back for a list of n SKUs and quantities
 	hasTable  string             // a query that counts the tables of one name
 	checkZone func(context.Context, *sql.DB) error
+
+	// deleteByID deletes the rows of n ids from a table, and locks no other.
+	deleteByID func(table string, n int) string
+	// oneWriter: a transaction keeps every other one from writing.
+	oneWriter bool
 }
 
 // DialectName is one of the databases that the store speaks to.
@@ -52,6 +57,8 @@ var mysqlDialect = Dialect{
 	giveBack:  mysqlGiveBack,
 	hasTable:  "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?",
 	checkZone: checkZone,
+
+	deleteByID: mysqlDeleteByID,
 }
 
 // SQLiteDialect is the dialect of SQLite, for the package that links it: clock
@@ -64,6 +71,9 @@ func SQLiteDialect(clock func() time.Time, fault func(error) Fault) Dialect {
 		Fault:    fault,
 		giveBack: sqliteGiveBack,
 		hasTable: "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = ?",
+
+		deleteByID: sqliteDeleteByID,
+		oneWriter:  true,
 	}
 }
 

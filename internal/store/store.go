@@ -38,6 +38,7 @@ type Store struct {
 	// migrator opens a connection on which a statement may take as long as it
 	// needs; nil: the store's own will do.
 	migrator func() (*sql.DB, error)
+	inHand   *inHand // of the outboxes; nil: row locks do it
 }
 
 // Open prepares a Store on MySQL or MariaDB. It does not connect: the first
@@ -87,7 +88,13 @@ func GormConfig() *gorm.Config {
 
 // New returns a Store on a database that is open already, configured as
 // GormConfig says. The Store owns it from here on.
-func New(db *gorm.DB, d Dialect) *Store { return &Store{gorm: db, dialect: d} }
+func New(db *gorm.DB, d Dialect) *Store {
+	s := &Store{gorm: db, dialect: d}
+	if d.oneWriter {
+		s.inHand = newInHand()
+	}
+	return s
+}
 
 // Close closes the connections.
 func (s *Store) Close() error { return s.DB().Close() }
