@@ -29,6 +29,7 @@ type Config struct {
 	Replication int
 	Compensator Compensator
 	Closer      Closer
+	Outbox      Outbox
 }
 
 // Topics are the names beside those of the buckets, with the prefix applied.
@@ -59,6 +60,12 @@ type Lock struct {
 // Closer is how due orders are closed.
 type Closer struct {
 	Batch int // orders per transaction, 1 to MaxBatch
+}
+
+// Outbox is how what stands in the outboxes gets to Kafka.
+type Outbox struct {
+	Batch    int // rows per transaction, 1 to MaxBatch
+	InFlight int // batches at once per process, 1 to 16
 }
 
 // MaxBatch is the largest batch and page that is accepted: one statement names
@@ -116,6 +123,10 @@ func (c *Config) RelayGroup(b orderclose.Bucket) string {
 // CloserGroup is the name of the consumer group that reads the close topic.
 func (c *Config) CloserGroup() string { return c.group("closer", c.Topics.Close) }
 
+// ReleaseGroup is the name of the consumer group that reads the events to release
+// stock.
+func (c *Config) ReleaseGroup() string { return c.group("release", c.Topics.Events) }
+
 func (c *Config) group(stage, topic string) string {
 	return c.Topics.Prefix + "orderclose-" + stage + "-" + strings.TrimPrefix(topic, c.Topics.Prefix)
 }
@@ -132,6 +143,7 @@ type settings struct {
 	replication int
 	compensator Compensator
 	closer      Closer
+	outbox      Outbox
 }
 
 // bucket is an entry of the list of buckets and where it stands in the file.
@@ -192,6 +204,7 @@ func defaults() *settings {
 			Lock:     Lock{Key: "lock:scan_unpaid_orders", Expiry: time.Minute, Extend: 20 * time.Second},
 		},
 		closer: Closer{Batch: 500},
+		outbox: Outbox{Batch: 500, InFlight: 2},
 	}
 }
 
@@ -205,6 +218,7 @@ func (s *settings) config() *Config {
 		Replication: s.replication,
 		Compensator: s.compensator,
 		Closer:      s.closer,
+		Outbox:      s.outbox,
 	}
 	c.Delays.ByCategory = maps.Clone(s.delays.ByCategory)
 	for _, b := range s.buckets {

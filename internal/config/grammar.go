@@ -45,6 +45,10 @@ func (s *settings) grammar() value {
 		"closer": section(fields{
 			"batch": integer(&s.closer.Batch, 1, MaxBatch),
 		}),
+		"outbox": section(fields{
+			"batch":     integer(&s.outbox.Batch, 1, MaxBatch),
+			"in_flight": integer(&s.outbox.InFlight, 1, 16),
+		}),
 	})
 }
 
