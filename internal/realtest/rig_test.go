@@ -84,6 +84,8 @@ type rig struct {
 	secured *secured // nil: everybody may do everything
 	// disturbed: something was killed, or not running, while orders were due.
 	disturbed bool
+	// dispatching: events were dispatched to the end; see drain.
+	dispatching bool
 
 	mu        sync.Mutex
 	processes map[string]*exec.Cmd
@@ -333,6 +335,21 @@ func (r *rig) settleBy(deadline time.Time) {
 	}
 }
 
+// drain waits until no event is left for the dispatchers.
+func (r *rig) drain(within time.Duration) {
+	r.t.Helper()
+	r.dispatching = true
+	for deadline := time.Now().Add(within); time.Now().Before(deadline); <-time.After(50 * time.Millisecond) {
+		left := 1
+		if err := r.store.DB().QueryRowContext(r.t.Context(), "SELECT COUNT(*) FROM outbox_events").Scan(&left); err != nil {
+			r.t.Fatal(err)
+		}
+		if left == 0 {
+			return
+		}
+	}
+}
+
 // check has the checker judge everything.
 func (r *rig) check() *checker.Verdict {
 	r.t.Helper()
@@ -344,6 +361,7 @@ func (r *rig) check() *checker.Verdict {
 		Stock: r.shop.StartStock(), Paid: r.shop.Paid(), OpenAfter: time.Now().Add(24 * time.Hour),
 		Delays: delays, CloseTopic: r.cfg.Topics.Close, DeadLetterTopic: r.cfg.Topics.DeadLetter,
 		CloserGroup: r.cfg.CloserGroup(), Published: r.shop.Published(), Calm: !r.disturbed,
+		EventsTopic: r.cfg.Topics.Events, OutboxEmpty: r.dispatching,
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -351,8 +369,8 @@ func (r *rig) check() *checker.Verdict {
 	for _, broken := range v.Violations {
 		r.t.Error(broken)
 	}
-	r.t.Logf("%d orders, %d paid, %v closed, %d repeated, lateness p50 %v p99 %v max %v",
-		v.Orders, v.Paid, v.ByPath, v.Repeated, v.Quantile(.5), v.Quantile(.99), v.Quantile(1))
+	r.t.Logf("%d orders, %d paid, %v closed, %d events, %d repeated, lateness p50 %v p99 %v max %v",
+		v.Orders, v.Paid, v.ByPath, v.Events, v.Repeated, v.Quantile(.5), v.Quantile(.99), v.Quantile(1))
 	return v
 }
 
