@@ -82,6 +82,7 @@ type rig struct {
 	shop    *scenario.Shop
 	logs    *syncBuffer
 	secured *secured // nil: everybody may do everything
+	env     []string // of the processes, beside what names the servers
 	// disturbed: something was killed, or not running, while orders were due.
 	disturbed bool
 	// dispatching: events were dispatched to the end; see drain.
@@ -197,6 +198,7 @@ func (r *rig) environ(args []string) []string {
 		config.EnvRedis+"="+r.servers.RedisURL,
 		config.EnvListen+"=127.0.0.1:0",
 	)
+	env = append(env, r.env...)
 	if r.secured != nil {
 		env = append(env, r.secured.environ(args)...)
 	}
