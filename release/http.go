@@ -51,7 +51,7 @@ type body struct {
 
 // Release implements Releaser.
 func (h *HTTP) Release(ctx context.Context, r Request) error {
-	data, err := json.Marshal(body{r.OrderID, r.SKU, r.Quantity, r.Key, r.EventID})
+	data, err := json.Marshal(body(r))
 	if err != nil {
 		return err
 	}
