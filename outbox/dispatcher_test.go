@@ -76,6 +76,20 @@ func (s *fakeStore) Backlog(context.Context, orderclose.Outbox) (orderclose.Outb
 	return orderclose.OutboxBacklog{Rows: len(s.rows)}, nil
 }
 
+// looked is how often Dispatch was called since it was asked last.
+func (s *fakeStore) looked() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, s.looks = s.looks, 0
+	return n
+}
+
+func (s *fakeStore) setAway(away bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = away
+}
+
 func (s *fakeStore) left() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -291,21 +305,19 @@ func TestDispatcher_KafkaOrTheDatabaseAwayLosesNothingAndSpinsNot(t *testing.T) 
 		}}
 		stop := run(t, s, l, m, 10)
 		time.Sleep(10 * time.Minute)
-		if len(s.left()) != 20 || s.looks > 700 {
-			t.Errorf("%d left, %d looks in 10 minutes", len(s.left()), s.looks)
+		if n := s.looked(); len(s.left()) != 20 || n > 700 {
+			t.Errorf("%d left, %d looks in 10 minutes", len(s.left()), n)
 		}
 		stop() // in the middle of it
-		s.away = true
+		s.setAway(true)
 		defer run(t, s, l, m, 10)()
 		close(back)
-		s.looks = 0
+		s.looked()
 		time.Sleep(10 * time.Minute)
-		if len(s.left()) != 20 || s.looks > 700 {
-			t.Errorf("without a database %d left, %d looks in 10 minutes", len(s.left()), s.looks)
+		if n := s.looked(); len(s.left()) != 20 || n > 700 {
+			t.Errorf("without a database %d left, %d looks in 10 minutes", len(s.left()), n)
 		}
-		s.mu.Lock()
-		s.away = false
-		s.mu.Unlock()
+		s.setAway(false)
 		time.Sleep(5 * time.Second)
 		if len(s.left()) != 0 || m.dispatched != 20 {
 			t.Errorf("%d left, %d counted", len(s.left()), m.dispatched)
