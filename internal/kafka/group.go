@@ -22,12 +22,11 @@ const (
 	sessionTimeout   = 6 * time.Second // the least that brokers allow by default
 	heartbeatEvery   = 250 * time.Millisecond
 	commitEvery      = 200 * time.Millisecond
-	rejoinBackoff    = 500 * time.Millisecond
+	rejoinBackoff    = 250 * time.Millisecond
 	rebalanceTimeout = 10 * time.Second
 	watchPartitions  = 5 * time.Second
 	leaveTimeout     = 4 * time.Second // for what is under way when a member stops
 	lastCommit       = 2 * time.Second // for the last commit of a generation, tries and all
-	lastCommitAgain  = 100 * time.Millisecond
 )
 
 // Consume reads a topic as a member of a group until ctx ends. For each
@@ -166,7 +165,8 @@ func (g *generation) commitUntil(ctx context.Context, revoke func()) {
 func (g *generation) commitLast() {
 	lingering, cancel := context.WithTimeout(context.Background(), lastCommit)
 	defer cancel()
-	for err := g.commit(lingering); err != nil && !evicted(err) && partition.Sleep(lingering, lastCommitAgain); {
+	pauses := partition.NewBackOff()
+	for err := g.commit(lingering); err != nil && !evicted(err) && partition.Sleep(lingering, pauses.NextBackOff()); {
 		err = g.commit(lingering)
 	}
 }
@@ -248,7 +248,7 @@ func (g *generation) claim(ctx context.Context, number int) (orderclose.Claim, b
 			g.mu.Unlock()
 			return claim, true
 		}
-		if ctx.Err() == nil {
+		if ctx.Err() == nil && pauses.Say() {
 			g.cluster.opts.Logger.Warn("cannot find where to begin, trying again", "topic", g.topic, "partition", number, "err", err)
 		}
 		if !partition.Sleep(ctx, pauses.NextBackOff()) {

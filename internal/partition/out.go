@@ -160,7 +160,9 @@ func retry(claim context.Context, logger *slog.Logger, what string, do func(ctx 
 		if claim.Err() != nil {
 			return false
 		}
-		logger.Warn(what+" failed, trying again", "err", err)
+		if pauses.Say() {
+			logger.Warn(what+" failed, trying again", "err", err)
+		}
 		if !Sleep(claim, pauses.NextBackOff()) {
 			return false
 		}
