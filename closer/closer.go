@@ -168,13 +168,15 @@ func (c *Closer) Run(ctx context.Context) error {
 	return groups.Wait()
 }
 
-// close closes a batch when it is its turn, and counts its outcomes.
+// close closes the first of the requests when it is their turn, as many as the pace
+// allows, and counts the outcomes.
 func (c *Closer) close(ctx context.Context, requests []orderclose.CloseRequest, replay bool) ([]orderclose.Outcome, error) {
-	leave, err := c.turns.enter(ctx, len(requests), replay)
+	n, leave, err := c.turns.enter(ctx, len(requests), replay)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
+	requests = requests[:n]
 	began := time.Now()
 	outcomes, err := closing.Bisect(ctx, c.o.Store, orderclose.PathPipeline, requests)
 	if err != nil {

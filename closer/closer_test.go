@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -128,6 +129,7 @@ type fakeStore struct {
 	due  map[string]time.Time // absent: due long ago
 	bad  map[string]bool      // cannot be closed
 	held map[string]time.Time // its row is held until then
+	asks map[string]bool      // the payment provider cannot say
 	away func() bool
 	slow func(underWay int) time.Duration // how long a transaction takes when so many orders are in some
 
@@ -173,6 +175,10 @@ func (s *fakeStore) CloseOrders(_ context.Context, _ orderclose.Path, requests [
 			outcomes[i].Verdict = orderclose.NotDue
 			continue
 		}
+		if s.asks[r.OrderID] {
+			outcomes[i].Verdict = orderclose.PaymentPending
+			continue
+		}
 		s.closed = append(s.closed, r.OrderID)
 		if s.closedAt == nil {
 			s.closedAt = map[string]time.Time{}
@@ -188,10 +194,26 @@ func (s *fakeStore) ids() []string {
 	return append([]string(nil), s.closed...)
 }
 
+// pendingCount is how many wait for the payment provider's word.
+type pendingCount struct {
+	noMetrics
+	n atomic.Int64
+}
+
+func (p *pendingCount) PaymentPending(waits bool) {
+	p.n.Add(map[bool]int64{true: 1, false: -1}[waits])
+}
+
 func runCloser(t *testing.T, log *fakeLog, store *fakeStore, batch int) (stop func()) {
 	t.Helper()
+	return runCloserWith(t, log, store, batch, nil)
+}
+
+func runCloserWith(t *testing.T, log *fakeLog, store *fakeStore, batch int, metrics Metrics) (stop func()) {
+	t.Helper()
 	c, err := New(Options{
-		Log: log, Store: store, Group: "g", CloseTopic: "order-close", ReplayGroup: "r", ReplayTopic: "order-close-replay",
+		Metrics: metrics,
+		Log:     log, Store: store, Group: "g", CloseTopic: "order-close", ReplayGroup: "r", ReplayTopic: "order-close-replay",
 		DeadLetterTopic: "dead", ControlTopic: "control", Batch: batch,
 		Buckets: orderclose.Buckets{{Topic: "delay_10s", Length: 10 * time.Second}, {Topic: "delay_1m", Length: time.Minute}},
 	})
@@ -274,6 +296,44 @@ func TestCloser_AnOrderThatHadItsTriesIsADeadLetterWithAllThereIsToKnow(t *testi
 			if got, _ := dead[0].Header(header); got != want {
 				t.Errorf("%s is %q, want %q", header, got, want)
 			}
+		}
+	})
+}
+
+// TestCloser_WhileTheProviderCannotSayTheOrderWaits, counted, and uses up no try.
+func TestCloser_WhileTheProviderCannotSayTheOrderWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, store, pending := &fakeLog{}, &fakeStore{asks: map[string]bool{"new": true, "old": true, "ancient": true}}, &pendingCount{}
+		begin := time.Now()
+		log.add(t, "new")
+		for id, since := range map[string]time.Duration{"old": 3 * time.Minute, "ancient": 25 * time.Hour, "answered": time.Hour} {
+			log.put(t, place{"order-close", 1}, orderclose.Record{
+				Order: orderclose.Order{ID: id, CreatedAt: begin, Due: begin}, Release: begin,
+				PendingSince: begin.Add(-since), Origin: orderclose.Origin{Topic: "order-close", Offset: 99},
+			})
+		}
+		pending.n.Store(3) // as those three were counted before
+		defer runCloserWith(t, log, store, 10, pending)()
+		time.Sleep(250 * time.Millisecond)
+		synctest.Wait()
+		again := map[string]time.Duration{}
+		for _, m := range log.appended["delay_1m"] {
+			r, err := m.Decode()
+			if err != nil || r.Attempt != 0 || r.Cause != "payment_pending" || r.PendingSince.IsZero() || r.Origin.Topic != "order-close" {
+				t.Errorf("%+v, %v", r, err)
+			}
+			again[r.Order.ID] = r.Release.Sub(begin).Truncate(time.Minute)
+		}
+		if diff := cmp.Diff(map[string]time.Duration{"new": time.Minute, "old": 4 * time.Minute}, again); diff != "" {
+			t.Errorf("asked again after (-want +got):\n%s", diff)
+		}
+		if dead := log.appended["dead"]; len(dead) != 1 || string(dead[0].Key) != "ancient" {
+			t.Errorf("dead letters %v, want the one that waits for more than a day", dead)
+		} else if cause, _ := dead[0].Header("cause"); cause != "payment_unresolved" {
+			t.Errorf("cause %q", cause)
+		}
+		if n := pending.n.Load(); n != 2 {
+			t.Errorf("%d wait for the provider's word, want 2", n)
 		}
 	})
 }

@@ -20,7 +20,7 @@ func TestPace_StaysWithinItsBoundsAndHalvesAtMostOnceForWhatWasUnderWay(t *testi
 			now = now.Add(time.Duration(rapid.Int64Range(0, int64(200*time.Millisecond)).Draw(t, "later")))
 			inFlight := rapid.IntRange(1, p.most).Draw(t, "in flight")
 			began := now.Add(-took)
-			p.took(began, took, inFlight)
+			p.took(done{rapid.IntRange(1, batch).Draw(t, "orders"), inFlight, began, took})
 			slow := took > p.target
 			switch {
 			case p.limit < p.least || p.limit > p.most:
@@ -52,11 +52,11 @@ func TestPace_StaysWithinItsBoundsAndHalvesAtMostOnceForWhatWasUnderWay(t *testi
 func TestPace_SettlesWhereTheStoreIsQuickEnough(t *testing.T) {
 	p := newPace(250*time.Millisecond, 500, 4)
 	p.failed(epoch)
-	now, done := epoch, 0
+	now := epoch
 	for range 200 {
 		took := time.Duration(p.limit) * time.Millisecond
-		p.took(now, took, p.limit)
-		now, done = now.Add(took), done+p.limit
+		p.took(done{p.limit, p.limit, now, took})
+		now = now.Add(took)
 		if took > 2*p.target {
 			t.Fatalf("%v for a transaction", took)
 		}

@@ -192,7 +192,7 @@ func (l *loop) work(batch []*entry) {
 // or the claim ends.
 func (l *loop) closeSome(requests []orderclose.CloseRequest) (outcomes []orderclose.Outcome, ok bool) {
 	ok = l.out.Retry("closing a batch", func(ctx context.Context) (err error) {
-		outcomes, err = l.close(ctx, requests[:l.turns.batch(len(requests), l.replay)], l.replay)
+		outcomes, err = l.close(ctx, requests, l.replay)
 		return err
 	})
 	return outcomes, ok

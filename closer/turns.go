@@ -35,7 +35,7 @@ type turns struct {
 
 // turn is a batch that waits for its turn, or has it.
 type turn struct {
-	orders int
+	orders int // wanted; once it has its turn, granted
 	replay bool
 	begin  chan struct{} // closed when it is let in
 }
@@ -52,9 +52,9 @@ func (t *turns) batch(most int, replay bool) int {
 	return t.pace.batch(most, replay)
 }
 
-// enter waits for the turn of a batch of so many orders, or for the end of ctx.
-// Whoever gets in must leave.
-func (t *turns) enter(ctx context.Context, orders int, replay bool) (leave func(), err error) {
+// enter waits for the turn of a batch of so many orders, or for the end of ctx. It
+// returns how many of them the pace allows by then. Whoever gets in must leave.
+func (t *turns) enter(ctx context.Context, orders int, replay bool) (granted int, leave func(), err error) {
 	me := &turn{orders: orders, replay: replay, begin: make(chan struct{})}
 	t.mu.Lock()
 	if replay {
@@ -66,7 +66,7 @@ func (t *turns) enter(ctx context.Context, orders int, replay bool) (leave func(
 	t.mu.Unlock()
 	select {
 	case <-me.begin:
-		return func() { t.leave(me) }, nil
+		return me.orders, func() { t.leave(me) }, nil
 	case <-ctx.Done():
 	}
 	t.mu.Lock()
@@ -79,7 +79,7 @@ func (t *turns) enter(ctx context.Context, orders int, replay bool) (leave func(
 	default:
 	}
 	t.admit() // who stood behind may fit
-	return nil, ctx.Err()
+	return 0, nil, ctx.Err()
 }
 
 func (t *turns) leave(w *turn) {
@@ -110,6 +110,7 @@ func (t *turns) admit() {
 		if len(t.replays) == 0 {
 			t.inARow = 0
 		}
+		next.orders = t.pace.batch(next.orders, next.replay)
 		t.running++
 		t.inFlight += next.orders
 		close(next.begin)
@@ -129,7 +130,7 @@ func (t *turns) next() *turn {
 	default:
 		return nil
 	}
-	if t.running >= t.workers || t.running > 0 && t.inFlight+next.orders > t.pace.limit {
+	if t.running >= t.workers || t.running > 0 && t.inFlight+t.pace.batch(next.orders, next.replay) > t.pace.limit {
 		return nil
 	}
 	return next
@@ -148,7 +149,7 @@ func (s timed) CloseOrders(ctx context.Context, path orderclose.Path, requests [
 	outcomes, err := s.Store.CloseOrders(ctx, path, requests)
 	switch {
 	case err == nil:
-		s.turns.change(func(p *pace, inFlight int) { p.took(began, time.Since(began), inFlight) })
+		s.turns.change(func(p *pace, inFlight int) { p.took(done{len(requests), inFlight, began, time.Since(began)}) })
 	case errors.Is(err, orderclose.ErrUnavailable) && ctx.Err() == nil:
 		s.turns.change(func(p *pace, _ int) { p.failed(time.Now()) })
 	}

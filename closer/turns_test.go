@@ -15,7 +15,7 @@ func testTurns(workers int) *turns {
 // order, when one place is free at a time.
 func contend(t *testing.T, fresh, replays int) string {
 	turns := testTurns(1)
-	leave, err := turns.enter(t.Context(), 10, false)
+	_, leave, err := turns.enter(t.Context(), 10, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,7 +23,7 @@ func contend(t *testing.T, fresh, replays int) string {
 	wait := func(n int, replay bool, name byte) {
 		for range n {
 			go func() {
-				leave, err := turns.enter(t.Context(), 10, replay)
+				_, leave, err := turns.enter(t.Context(), 10, replay)
 				if err != nil {
 					t.Error(err)
 					return
@@ -59,7 +59,7 @@ func TestTurns_ReplaysLeavePlacesFree(t *testing.T) {
 		let := make(chan bool, 10)
 		for range 5 {
 			go func() {
-				leave, err := turns.enter(t.Context(), 1, true)
+				_, leave, err := turns.enter(t.Context(), 1, true)
 				let <- err == nil
 				if err == nil {
 					<-t.Context().Done()
@@ -71,7 +71,7 @@ func TestTurns_ReplaysLeavePlacesFree(t *testing.T) {
 		if len(let) != 2 {
 			t.Errorf("%d of 4 places are taken by replays, want 2", len(let))
 		}
-		leave, err := turns.enter(t.Context(), 1, false)
+		_, leave, err := turns.enter(t.Context(), 1, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,21 +79,34 @@ func TestTurns_ReplaysLeavePlacesFree(t *testing.T) {
 	})
 }
 
+func TestTurns_ABatchThatWaitedIsNoLargerThanThePaceByThen(t *testing.T) {
+	turns := testTurns(2)
+	turns.change(func(p *pace, _ int) { p.failed(time.Now()) })
+	n, leave, err := turns.enter(t.Context(), 10, false)
+	if err != nil || n != turns.pace.least || turns.inFlight != n {
+		t.Errorf("%d of 10 may go, %d are in flight, %v; want %d", n, turns.inFlight, err, turns.pace.least)
+	}
+	leave()
+	if turns.inFlight != 0 {
+		t.Errorf("%d are in flight after all", turns.inFlight)
+	}
+}
+
 func TestTurns_WhoeverStopsWaitingLeavesNoGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := testTurns(2)
 		turns.pace.limit = 10
-		leave, _ := turns.enter(t.Context(), 8, false)
+		_, leave, _ := turns.enter(t.Context(), 8, false)
 		ctx, cancel := context.WithCancel(t.Context())
 		gone := make(chan error)
 		go func() {
-			_, err := turns.enter(ctx, 5, false) // too many beside 8
+			_, _, err := turns.enter(ctx, 5, false) // too many beside 8
 			gone <- err
 		}()
 		synctest.Wait()
 		small := make(chan func())
 		go func() {
-			leave, _ := turns.enter(t.Context(), 2, false)
+			_, leave, _ := turns.enter(t.Context(), 2, false)
 			small <- leave
 		}()
 		synctest.Wait()
