@@ -60,7 +60,8 @@ func places(cfg *config.Config) []status.Place {
 	for _, b := range cfg.Buckets {
 		all = append(all, status.Place{Topic: b.Topic, Group: cfg.RelayGroup(b), Length: b.Length})
 	}
-	return append(all, status.Place{Topic: cfg.Topics.Close, Group: cfg.CloserGroup()})
+	return append(all, status.Place{Topic: cfg.Topics.Close, Group: cfg.CloserGroup()},
+		status.Place{Topic: cfg.Topics.Replay, Group: cfg.ReplayGroup()})
 }
 
 func judgeStatus(r status.Report) error {
