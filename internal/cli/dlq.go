@@ -230,7 +230,9 @@ func named(cause string) string {
 	return cause
 }
 
-func from(s deadletters.Source) string { return fmt.Sprintf("%s/%d/%d", s.Topic, s.Partition, s.Offset) }
+func from(s deadletters.Source) string {
+	return fmt.Sprintf("%s/%d/%d", s.Topic, s.Partition, s.Offset)
+}
 
 // oneLine cuts a text that somebody else wrote to n letters, and shows what would
 // move the cursor as what it is.
@@ -393,6 +395,10 @@ func settleFlags(cmd *cobra.Command, s *selection, yes *bool) {
 	cmd.Flags().BoolVar(yes, "yes", false, "do it")
 }
 
+// outboxOfEvents is the source of an event that was given up before it came to a
+// topic: the table that it stood in.
+const outboxOfEvents = "outbox_events"
+
 // settle redrives or discards.
 func (c *common) settle(ctx context.Context, how orderclose.Settlement, sel *selection, args []string, yes bool) error {
 	f, err := sel.filter(args)
@@ -405,7 +411,8 @@ func (c *common) settle(ctx context.Context, how orderclose.Settlement, sel *sel
 	}
 	defer s.Close()
 	o := deadletters.Options{Filter: f, How: how, Rules: deadletters.Rules{
-		Buckets: s.cfg.Buckets, Replay: s.cfg.Topics.Replay, AsTheyWere: []string{s.cfg.Topics.Events}, MaxDelay: s.cfg.MaxDelay,
+		Buckets: s.cfg.Buckets, Replay: s.cfg.Topics.Replay, MaxDelay: s.cfg.MaxDelay,
+		AsTheyWere: map[string]string{s.cfg.Topics.Events: s.cfg.Topics.Events, outboxOfEvents: s.cfg.Topics.Events},
 	}}
 	if !yes {
 		plan, err := topic.MakePlan(ctx, o)

@@ -175,7 +175,9 @@ func TestDLQ_PlanTable(t *testing.T) {
 		Refusals: []deadletters.Refusal{{At: places[0], Key: "order-17", Cause: "corrupt", Why: "nothing of it is known but its offsets"}},
 		Missing:  places[1:], Settled: places[:1],
 	}
-	golden(t, "dlq_plan", func(w io.Writer) { printSettlePlan(w, p, commands[p.How]+s.again([]string{"0/17"}, f, places)+" --yes") })
+	golden(t, "dlq_plan", func(w io.Writer) {
+		printSettlePlan(w, p, commands[p.How]+s.again([]string{"0/17"}, f, places)+" --yes")
+	})
 }
 
 func TestDLQ_JSONShowsPlacesAsPeopleWriteThem(t *testing.T) {

@@ -2,7 +2,6 @@ package deadletters
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"orderclose"
@@ -14,20 +13,20 @@ type Rules struct {
 	// Replay is the topic of orders that are due: one of its own, so that a hundred
 	// thousand of them delay no order that is due just now.
 	Replay string
-	// AsTheyWere are the topics whose records are no orders on their way. They go
-	// back where they came from.
-	AsTheyWere []string
+	// AsTheyWere are the sources whose records are no orders on their way, and the
+	// topic in which those are read.
+	AsTheyWere map[string]string
 	MaxDelay   time.Duration
 }
 
 // decide says where a dead letter is to be sent at the given moment, and as what;
-// or why it cannot be sent, in words that begin with a verb of it.
+// or why it cannot be sent, in words.
 func (r Rules) decide(l Letter, now time.Time) (topic string, m orderclose.Message, refusal string) {
-	if slices.Contains(r.AsTheyWere, l.Source.Topic) {
+	if topic := r.AsTheyWere[l.Source.Topic]; topic != "" {
 		if cut := l.cut(); cut != "" {
 			return "", m, cut + ": what is left of it is not what it was"
 		}
-		return l.Source.Topic, l.Record, ""
+		return topic, l.Record, ""
 	}
 	record, err := l.Record.Decode()
 	if err != nil {

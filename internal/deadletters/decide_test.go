@@ -83,12 +83,14 @@ func TestDecide_RefusesWhatIsNotWhole(t *testing.T) {
 }
 
 func TestDecide_OtherRecordsGoBackAsTheyWere(t *testing.T) {
-	m := orderclose.Message{Topic: "events", Partition: 1, Offset: 5, Key: []byte("a"), Value: []byte(`{"id":1}`),
-		Headers: []orderclose.Header{{Key: orderclose.HeaderContentType, Value: []byte("json")}}}
-	topic, got, refusal := rules.decide(letterOf(orderclose.DeadLetter(m, "release", "failed", "no")), now)
-	m.Topic, m.Partition, m.Offset = "", 0, 0
-	if diff := cmp.Diff(m, got); topic != "events" || refusal != "" || diff != "" {
-		t.Errorf("to %q, %q\n%s", topic, refusal, diff)
+	for _, source := range []string{"events", "outbox_events"} {
+		m := orderclose.Message{Topic: source, Partition: 1, Offset: 5, Key: []byte("a"), Value: []byte(`{"id":1}`),
+			Headers: []orderclose.Header{{Key: orderclose.HeaderContentType, Value: []byte("json")}}}
+		topic, got, refusal := rules.decide(letterOf(orderclose.DeadLetter(m, "release", "failed", "no")), now)
+		m.Topic, m.Partition, m.Offset = "", 0, 0
+		if diff := cmp.Diff(m, got); topic != "events" || refusal != "" || diff != "" {
+			t.Errorf("of %s to %q, %q\n%s", source, topic, refusal, diff)
+		}
 	}
 }
 

@@ -18,7 +18,7 @@ const (
 var (
 	now     = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	buckets = orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}, {Topic: "delay_1h", Length: time.Hour}}
-	rules   = Rules{Buckets: buckets, Replay: replayTopic, AsTheyWere: []string{"events"}, MaxDelay: 30 * 24 * time.Hour}
+	rules   = Rules{Buckets: buckets, Replay: replayTopic, AsTheyWere: map[string]string{"events": "events", "outbox_events": "events"}, MaxDelay: 30 * 24 * time.Hour}
 )
 
 // fakeLog holds topics of two partitions.
