@@ -116,6 +116,9 @@ func (c *Config) RelayGroup(b orderclose.Bucket) string {
 // CloserGroup is the name of the consumer group that reads the close topic.
 func (c *Config) CloserGroup() string { return c.group("closer", c.Topics.Close) }
 
+// ReplayGroup is the name of the consumer group that reads the replay topic.
+func (c *Config) ReplayGroup() string { return c.group("closer", c.Topics.Replay) }
+
 func (c *Config) group(stage, topic string) string {
 	return c.Topics.Prefix + "orderclose-" + stage + "-" + strings.TrimPrefix(topic, c.Topics.Prefix)
 }

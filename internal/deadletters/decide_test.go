@@ -12,7 +12,7 @@ import (
 )
 
 // letterOf is a dead letter as it is read from the topic.
-func letterOf(m orderclose.Message) Letter { return read(0, m) }
+func letterOf(m orderclose.Message) Letter { return Read(0, m) }
 
 func TestDecide_SaysWhereARecordGoes(t *testing.T) {
 	for what, c := range map[string]struct {

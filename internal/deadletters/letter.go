@@ -64,8 +64,8 @@ var added = []string{
 	orderclose.HeaderSourceTopic, orderclose.HeaderSourcePartition, orderclose.HeaderSourceOffset,
 }
 
-// read takes a dead letter apart.
-func read(partition int, m orderclose.Message) Letter {
+// Read takes a record of the dead-letter topic apart that is no mark.
+func Read(partition int, m orderclose.Message) Letter {
 	header := func(name string) string {
 		v, _ := m.Header(name)
 		return v

@@ -109,7 +109,7 @@ func (t *Topic) Index(ctx context.Context, spans []kafka.Span, f Filter) (*Index
 			for _, m := range messages(batch) {
 				if mark, ok := orderclose.ReadMark(&m); ok {
 					x.Settle(mark)
-				} else if l := read(s.Partition, m); f.match(l) {
+				} else if l := Read(s.Partition, m); f.match(l) {
 					x.Bury(l.At, l.Cause)
 				}
 			}
@@ -139,7 +139,7 @@ func (t *Topic) Letters(ctx context.Context, spans []kafka.Span, x *Index, each 
 			var letters []Letter
 			for _, m := range messages(batch) {
 				if how, ok := x.Find(Place{s.Partition, m.Offset}); ok {
-					l := read(s.Partition, m)
+					l := Read(s.Partition, m)
 					l.Settle = how
 					letters = append(letters, l)
 				}
