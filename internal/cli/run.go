@@ -32,7 +32,11 @@ Metrics, /-/healthy and /-/ready are served on ` + config.EnvListen + `
 			if err != nil {
 				return Exit(Usage, err)
 			}
-			s, err := c.open(variables(roles)...)
+			needed := variables(roles)
+			if servers, err := config.FromEnviron(c.env.LookupEnv); err == nil && len(servers.Brokers) > 0 && !slices.Contains(needed, config.EnvBrokers) {
+				needed = append(needed, config.EnvBrokers) // a compensator needs no Kafka, and tells of its dead letters if there is one
+			}
+			s, err := c.open(needed...)
 			if err != nil {
 				return err
 			}
