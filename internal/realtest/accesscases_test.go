@@ -324,10 +324,13 @@ func playViewer(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessC
 	if err := makeTopics(ctx, admin, c); err != nil {
 		return err
 	}
-	for _, topic := range []string{c.cfg.Buckets[0].Topic, c.cfg.Topics.Close, c.cfg.Topics.DeadLetter} {
+	for _, topic := range []string{c.cfg.Buckets[0].Topic, c.cfg.Topics.Close} {
 		if err := put(ctx, admin, topic, time.Minute); err != nil {
 			return err
 		}
+	}
+	if err := put(ctx, admin, c.cfg.Topics.DeadLetter, time.Minute); err != nil {
+		return err
 	}
 	return c.cli(ctx, b, []string{"status"}, []string{"forecast"}, []string{"dlq", "ls"})
 }
