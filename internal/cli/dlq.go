@@ -425,7 +425,7 @@ func (c *common) settle(ctx context.Context, how orderclose.Settlement, sel *sel
 		}
 		return judgePlan(plan)
 	}
-	bar := c.progress(string(how))
+	bar := c.progress("looked after")
 	result, err := topic.Run(ctx, o, func(done, total int64) { bar.Show(done, total, "") })
 	bar.End()
 	if printed := c.print(result, func(w io.Writer) { printSettled(w, result) }); err == nil {
