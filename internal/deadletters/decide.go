@@ -37,8 +37,7 @@ func (r Rules) decide(l Letter, now time.Time) (topic string, m orderclose.Messa
 			record.Order.Due.UTC().Format(time.RFC3339), orderclose.ShortDuration(r.MaxDelay))
 	}
 	// A new life: due when the order is, and nothing tried yet.
-	record.Release, record.Attempt, record.NotDue, record.Cause = record.Order.Due, 0, 0, ""
-	record.Lane = orderclose.LaneReplay
+	record = orderclose.Record{Order: record.Order, Release: record.Order.Due, Traceparent: record.Traceparent, Lane: orderclose.LaneReplay}
 	if m, err = record.Encode(); err != nil {
 		return "", m, err.Error()
 	}
