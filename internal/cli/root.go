@@ -164,6 +164,23 @@ func (c *common) openSome(names ...string) (*session, error) {
 	return c.open(set...)
 }
 
+// kafkaToo connects to Kafka if it is set, also where the parts that are to run need
+// none: a compensator tells of its dead letters, and sweeps without it. It returns
+// what closes the connections.
+func (c *common) kafkaToo(s *session) (close func()) {
+	servers, err := config.FromEnviron(c.env.LookupEnv)
+	if err != nil || len(servers.Brokers) == 0 || s.Kafka != nil {
+		return func() {}
+	}
+	connections, err := app.Connect(config.Servers{Brokers: servers.Brokers, Kafka: servers.Kafka}, s.logger)
+	if err != nil {
+		s.logger.Warn("going on without Kafka, which nothing here needs but to count dead letters", "err", err)
+		return func() {}
+	}
+	s.Kafka = connections.Kafka
+	return connections.Close
+}
+
 func (s *session) app() (*app.App, error) {
 	return app.New(app.Options{Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis, Logger: s.logger})
 }

@@ -32,15 +32,12 @@ Metrics, /-/healthy and /-/ready are served on ` + config.EnvListen + `
 			if err != nil {
 				return Exit(Usage, err)
 			}
-			needed := variables(roles)
-			if servers, err := config.FromEnviron(c.env.LookupEnv); err == nil && len(servers.Brokers) > 0 && !slices.Contains(needed, config.EnvBrokers) {
-				needed = append(needed, config.EnvBrokers) // a compensator needs no Kafka, and tells of its dead letters if there is one
-			}
-			s, err := c.open(needed...)
+			s, err := c.open(variables(roles)...)
 			if err != nil {
 				return err
 			}
 			defer s.Close()
+			defer c.kafkaToo(s)()
 			return s.run(cmd.Context(), roles)
 		},
 	}
