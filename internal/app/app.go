@@ -114,6 +114,7 @@ func (a *App) Run(ctx context.Context, roles ...Role) error {
 		defer guard.Wait()
 		defer stop()
 	}
+	defer a.watchDeadLetters(ctx, roles)()
 	running.Wait()
 	return errors.Join(errs...)
 }

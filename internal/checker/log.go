@@ -32,6 +32,7 @@ type record struct {
 	due        time.Time
 	hasDue     bool
 	cause      string // of a dead letter
+	mark       bool   // in the dead-letter topic: says that a dead letter is settled
 }
 
 // later says whether the key was appended to a delay topic after r was.
@@ -142,12 +143,15 @@ func toRecord(r *kgo.Record) record {
 		switch h.Key {
 		case "cause":
 			rec.cause = string(h.Value)
+		case "settles":
+			rec.mark = true
 		case "due":
 			if ms, err := strconv.ParseInt(string(h.Value), 10, 64); err == nil {
 				rec.due, rec.hasDue = time.UnixMilli(ms), true
 			}
 		}
 	}
+	rec.mark = rec.mark && rec.cause == ""
 	return rec
 }
 

@@ -19,6 +19,7 @@ var latenessBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 
 // names begin with orderclose_ and all units are seconds, bytes or counts.
 type Metrics struct {
 	heads *heads
+	dead  *deadLetters
 
 	window, windowBytes *prometheus.GaugeVec
 	windowDropped       *prometheus.CounterVec
@@ -60,8 +61,8 @@ func NewMetrics(r prometheus.Registerer, now func() time.Time) *Metrics {
 		now = time.Now
 	}
 	f := factory{r}
-	m := &Metrics{heads: newHeads(now)}
-	r.MustRegister(m.heads)
+	m := &Metrics{heads: newHeads(now), dead: newDeadLetters()}
+	r.MustRegister(m.heads, m.dead)
 	m.registerRelay(f)
 	m.registerCloser(f)
 	m.registerCompensator(f)

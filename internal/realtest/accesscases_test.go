@@ -339,11 +339,14 @@ func playViewer(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessC
 			return err
 		}
 	}
-	return c.cli(ctx, b, []string{"status"}, []string{"forecast"})
+	if err := put(ctx, admin, c.cfg.Topics.DeadLetter, time.Minute); err != nil {
+		return err
+	}
+	return c.cli(ctx, b, []string{"status"}, []string{"forecast"}, []string{"dlq", "ls"})
 }
 
-// playOperator mends every kind of drift, in delay topics and in others, and
-// replays.
+// playOperator mends every kind of drift, in delay topics and in others, replays,
+// and redrives a dead letter that is due and one that is not.
 func playOperator(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
 	var drifted []kafka.TopicSpec
 	for _, spec := range app.TopicSpecs(c.cfg) {
@@ -359,6 +362,27 @@ func playOperator(ctx context.Context, b *broker, admin *kafka.Cluster, c *acces
 	if err := put(ctx, admin, c.cfg.Topics.Close, -time.Second); err != nil {
 		return err
 	}
+	var dead []kafka.TopicSpec
+	for _, spec := range app.TopicSpecs(c.cfg) {
+		if spec.Name == c.cfg.Topics.DeadLetter || spec.Name == c.cfg.Topics.Replay {
+			dead = append(dead, spec)
+		}
+	}
+	if _, _, err := admin.Apply(ctx, dead); err != nil {
+		return err
+	}
+	for i, due := range []time.Duration{-time.Second, time.Hour} {
+		m, err := record(fmt.Sprint(i), time.Now().Add(due))
+		if err != nil {
+			return err
+		}
+		m.Topic = c.cfg.Topics.Close
+		letter := orderclose.DeadLetter(m, "closer", "failed", "to be sent again")
+		if _, err := admin.Append(ctx, c.cfg.Topics.DeadLetter, 0, []orderclose.Message{letter}); err != nil {
+			return err
+		}
+	}
 	return c.cli(ctx, b, []string{"topics", "apply"}, []string{"topics", "check"},
-		[]string{"replay", "--from", time.Now().Add(-time.Minute).UTC().Format(time.RFC3339Nano), "--to", time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano), "--yes"})
+		[]string{"replay", "--from", time.Now().Add(-time.Minute).UTC().Format(time.RFC3339Nano), "--to", time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano), "--yes"},
+		[]string{"dlq", "redrive", "--yes"})
 }
