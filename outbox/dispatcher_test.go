@@ -305,7 +305,7 @@ func TestDispatcher_KafkaOrTheDatabaseAwayLosesNothingAndSpinsNot(t *testing.T) 
 		}}
 		stop := run(t, s, l, m, 10)
 		time.Sleep(10 * time.Minute)
-		if n := s.looked(); len(s.left()) != 20 || n > 700 {
+		if n := s.looked(); len(s.left()) != 20 || n > 2000 {
 			t.Errorf("%d left, %d looks in 10 minutes", len(s.left()), n)
 		}
 		stop() // in the middle of it
@@ -314,7 +314,7 @@ func TestDispatcher_KafkaOrTheDatabaseAwayLosesNothingAndSpinsNot(t *testing.T) 
 		close(back)
 		s.looked()
 		time.Sleep(10 * time.Minute)
-		if n := s.looked(); len(s.left()) != 20 || n > 700 {
+		if n := s.looked(); len(s.left()) != 20 || n > 2000 {
 			t.Errorf("without a database %d left, %d looks in 10 minutes", len(s.left()), n)
 		}
 		s.setAway(false)
