@@ -116,7 +116,7 @@ func TestBubble_WithKafkaDownForAnHourEventsWait(t *testing.T) {
 		}
 		hits := down.Hits()
 		time.Sleep(time.Minute)
-		if n := down.Hits() - hits; n > 300 {
+		if n := down.Hits() - hits; n > 600 {
 			t.Errorf("%d requests a minute while Kafka was down", n)
 		}
 		down.Remove()

@@ -150,8 +150,11 @@ func (r *rig) check(openAfter time.Time) *checker.Verdict {
 func (r *rig) judge(openAfter time.Time) *checker.Verdict {
 	r.t.Helper()
 	_, dispatching := r.stops[app.Outbox]
-	if dispatching {
-		time.Sleep(5 * time.Second) // what was closed just now has its event published
+	for range 50 { // what was closed just now has its event published
+		if left, err := r.world.Store.Backlog(r.t.Context(), orderclose.EventOutbox); !dispatching || err == nil && left.Rows == 0 {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
 	}
 	delays := map[string]string{}
 	for _, b := range r.cfg.Buckets {

@@ -212,7 +212,8 @@ func playCloser(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessC
 	if err := makeTopics(ctx, admin, c); err != nil {
 		return err
 	}
-	if err := errors.Join(put(ctx, admin, c.cfg.Topics.Close, -time.Second, -time.Second), putAgain(ctx, admin, c.cfg.Topics.Replay, -time.Second)); err != nil {
+	if err := errors.Join(put(ctx, admin, c.cfg.Topics.Close, -time.Second, -time.Second), putAgain(ctx, admin, c.cfg.Topics.Replay, -time.Second),
+		put(ctx, admin, c.cfg.Topics.DeadLetter, time.Minute)); err != nil { // one to be counted
 		return err
 	}
 	return c.run(ctx, b, app.Closer, func() error {
