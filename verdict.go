@@ -32,6 +32,9 @@ const (
 type CloseRequest struct {
 	OrderID string
 	Attempt int // how often closing it failed before; 0 on the first try
+	// CreatedAt and Due, as far as they are known, say in which table to look where
+	// orders are in a table for each month; zero: in all of them. They decide nothing.
+	CreatedAt, Due time.Time
 }
 
 // Outcome is the answer to one CloseRequest.

@@ -94,7 +94,7 @@ func (c *Compensator) pages(ctx context.Context, r *Report) error {
 func (c *Compensator) closePage(ctx context.Context, page []orderclose.Order, r *Report) error {
 	requests := make([]orderclose.CloseRequest, len(page))
 	for i, o := range page {
-		requests[i] = orderclose.CloseRequest{OrderID: o.ID}
+		requests[i] = orderclose.CloseRequest{OrderID: o.ID, CreatedAt: o.CreatedAt, Due: o.Due}
 	}
 	outcomes, err := closing.Bisect(ctx, c.o.Store, orderclose.PathSweep, requests)
 	if err != nil {

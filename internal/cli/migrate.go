@@ -17,7 +17,7 @@ func newMigrate(c *common) *cobra.Command {
 		Args:  usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if print != "" {
-				if err := store.WriteMigrations(c.env.Stdout, print); err != nil {
+				if err := store.WriteMigrations(c.env.Stdout, print, false); err != nil {
 					return Exit(Usage, err)
 				}
 				return nil

@@ -71,7 +71,7 @@ func TestMySQL_CloseSurvivesADeadlock(t *testing.T) {
 	}
 	exec(t, other, "UPDATE stock SET available = available + 1 WHERE sku_id = 'ink'")
 	done := closeA(t, s)
-	waitsFor(t, s.DB(), "stock.sku_id", "")
+	waitsFor(t, s.DB(), "STRAIGHT_JOIN", "")
 	exec(t, other, "UPDATE orders SET category = 'other' WHERE id = 'a'") // the server ends the close's transaction
 	must(t, other.Commit())
 	must(t, <-done)
