@@ -138,7 +138,7 @@ func (c *common) open(needed ...string) (*session, error) {
 		servers.DSN, servers.RedisURL = "", ""
 	}
 	logger := c.logger()
-	connections, err := app.Connect(servers, logger)
+	connections, err := app.Connect(servers, cfg, logger)
 	if err != nil {
 		return nil, Exit(Usage, err)
 	}

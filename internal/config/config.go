@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/internal/tables"
 )
 
 // Config is a checked topics.yaml. Treat it as read-only: parts share it.
@@ -29,6 +30,7 @@ type Config struct {
 	Replication int
 	Compensator Compensator
 	Closer      Closer
+	Orders      *tables.Mapping // the user's own tables; nil: the reference schema
 }
 
 // Topics are the names beside those of the buckets, with the prefix applied.
@@ -132,6 +134,7 @@ type settings struct {
 	replication int
 	compensator Compensator
 	closer      Closer
+	orders      *tables.Mapping
 }
 
 // bucket is an entry of the list of buckets and where it stands in the file.
@@ -205,6 +208,7 @@ func (s *settings) config() *Config {
 		Replication: s.replication,
 		Compensator: s.compensator,
 		Closer:      s.closer,
+		Orders:      s.orders,
 	}
 	c.Delays.ByCategory = maps.Clone(s.delays.ByCategory)
 	for _, b := range s.buckets {

@@ -42,6 +42,7 @@ func (s *settings) grammar() value {
 				"extend": duration(&s.compensator.Lock.Extend),
 			}),
 		}),
+		"orders": s.mapping,
 		"closer": section(fields{
 			"batch": integer(&s.closer.Batch, 1, MaxBatch),
 		}),

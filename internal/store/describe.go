@@ -38,6 +38,7 @@ func (e *MappingError) Error() string {
 func (s *Store) judge(ctx context.Context) ([]tables.Problem, error) {
 	in := []*table{s.q.whole}
 	if s.q.months != nil {
+		s.q.months.forget()
 		var err error
 		if in, err = s.monthTables(ctx); err != nil {
 			return nil, err

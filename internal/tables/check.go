@@ -171,10 +171,10 @@ func (c *checker) shards(s *Shards) {
 	if _, err := ParseZone(s.Zone); err != nil {
 		c.say("shards.zone", err.Error(), "say where a month begins: UTC, an offset such as \"+08:00\", or a name such as Asia/Shanghai")
 	}
-	if s.Back < 0 || s.Back > maxBack {
-		c.say("shards.back", fmt.Sprintf("%d is out of range", s.Back), fmt.Sprintf("write how many months to look at, 1 to %d", maxBack))
+	if s.Back < 0 || s.Back > MaxBack {
+		c.say("shards.back", fmt.Sprintf("%d is out of range", s.Back), fmt.Sprintf("write how many months to look at, 1 to %d", MaxBack))
 	}
 }
 
-// maxBack bounds the tables that one page is read from.
-const maxBack = 60
+// MaxBack bounds the tables that one page is read from.
+const MaxBack = 60

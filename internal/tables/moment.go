@@ -137,8 +137,8 @@ func (c Codec) Oldest() any {
 	return "1000-01-01 00:00:00"
 }
 
-// Decode reads what a driver returned for the column; false if it is no moment:
-// NULL, 0, or the zero date.
+// Decode reads what a driver returned for the column; false, and the zero time, if
+// it is no moment: NULL, 0, or the zero date.
 func (c Codec) Decode(src any) (time.Time, bool, error) {
 	switch v := src.(type) {
 	case nil:
@@ -165,12 +165,14 @@ func (c Codec) Decode(src any) (time.Time, bool, error) {
 
 func (c Codec) unix(n int64) (time.Time, bool, error) {
 	switch {
+	case c.moment.Type != UnixSeconds && c.moment.Type != UnixMillis:
+		return time.Time{}, false, fmt.Errorf("column %s is mapped as %s and holds a number, %d", c.moment.Column, c.moment.Type, n)
+	case n <= 0:
+		return time.Time{}, false, nil
 	case c.moment.Type == UnixSeconds:
-		return time.Unix(n, 0).UTC(), n > 0, nil
-	case c.moment.Type == UnixMillis:
-		return time.UnixMilli(n).UTC(), n > 0, nil
+		return time.Unix(n, 0).UTC(), true, nil
 	}
-	return time.Time{}, false, fmt.Errorf("column %s is mapped as %s and holds a number, %d", c.moment.Column, c.moment.Type, n)
+	return time.UnixMilli(n).UTC(), true, nil
 }
 
 // instant is the moment at which clocks in loc show wall, whose own zone does not

@@ -58,11 +58,6 @@ func MonthOf(t time.Time, loc *time.Location) Month {
 	return Month(t.Year()*12 + int(t.Month()) - 1)
 }
 
-// First is the moment at which the month begins, where loc is.
-func (m Month) First(loc *time.Location) time.Time {
-	return time.Date(int(m)/12, time.Month(int(m)%12+1), 1, 0, 0, 0, 0, loc).UTC()
-}
-
 // Pattern is the name of a table with a place for the month.
 type Pattern struct{ before, layout, after string }
 

@@ -124,7 +124,7 @@ func (st *stage) openReal(ctx context.Context, env cli.Env, logger *slog.Logger)
 	}
 	st.onClose(func() error { return bounded(drop) })
 	servers.DSN = dsn
-	if st.Connections, err = app.Connect(servers, logger); err != nil {
+	if st.Connections, err = app.Connect(servers, st.cfg, logger); err != nil {
 		return err
 	}
 	st.onClose(func() error { st.Connections.Close(); return nil })

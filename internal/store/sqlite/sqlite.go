@@ -13,6 +13,7 @@ import (
 	"gorm.io/gorm"
 
 	"orderclose/internal/store"
+	"orderclose/internal/tables"
 )
 
 // Memory as a path is a database in memory, gone with Close.
@@ -25,6 +26,12 @@ const Memory = ":memory:"
 // The connection's goroutines belong to the bubble in which Open is called, and
 // end with Close.
 func Open(path string, now func() time.Time) (*store.Store, error) {
+	return OpenMapped(path, now, nil)
+}
+
+// OpenMapped is Open for orders in other tables than those that Migrate makes;
+// their times are unix times. Nil: those.
+func OpenMapped(path string, now func() time.Time, orders *tables.Mapping) (*store.Store, error) {
 	if now == nil {
 		now = time.Now
 	}
@@ -39,7 +46,12 @@ func Open(path string, now func() time.Time) (*store.Store, error) {
 		_ = pool.Close()
 		return nil, fmt.Errorf("open SQLite database %q: %w", path, err)
 	}
-	return store.New(db, store.SQLiteDialect(now, fault)), nil
+	s, err := store.NewMapped(db, store.SQLiteDialect(now, fault), orders)
+	if err != nil {
+		_ = pool.Close()
+		return nil, err
+	}
+	return s, nil
 }
 
 // dsn names the database. A transaction takes the write lock when it begins,

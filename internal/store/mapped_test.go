@@ -1,0 +1,86 @@
+package store_test
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"orderclose/internal/config"
+	"orderclose/internal/store"
+	"orderclose/internal/store/storetest"
+	"orderclose/internal/tables"
+)
+
+// examples are those of docs/mapping.md, which are tested as they are printed.
+func examples(t *testing.T) []storetest.Shop {
+	t.Helper()
+	data, err := os.ReadFile("../../docs/mapping.md")
+	must(t, err)
+	_, text, _ := strings.Cut(string(data), "## Example: ")
+	var shops []storetest.Shop
+	for _, example := range strings.Split(text, "## Example: ") {
+		title, _, _ := strings.Cut(example, "\n")
+		var shop storetest.Shop
+		shop.Title = strings.ReplaceAll(title, " ", "_")
+		for ddl := range strings.SplitSeq(block(t, example, "sql"), ";\n") {
+			if strings.TrimSpace(ddl) != "" {
+				shop.DDL = append(shop.DDL, ddl)
+			}
+		}
+		cfg, err := config.Parse("docs/mapping.md", []byte("buckets: [1m]\n"+block(t, example, "yaml")))
+		must(t, err)
+		shop.Mapping = cfg.Orders
+		shops = append(shops, shop)
+	}
+	if len(shops) != 3 {
+		t.Fatalf("docs/mapping.md has %d examples", len(shops))
+	}
+	shops[0].ID, shops[0].SKUs, shops[0].Paid = strconv.Itoa, [2]string{"10", "20"}, tables.Word("PAID")
+	number := func(n int) string { return fmt.Sprintf("NO%06d", n) }
+	shops[1].ID, shops[1].SKUs, shops[1].Paid, shops[1].Month = number, [2]string{"ink", "pen"}, tables.Int(20), "202611"
+	shops[2].ID, shops[2].Paid, shops[2].DueFrom, shops[2].DueAt = number, tables.Word("packed"), "shipped_at", 10*24*time.Hour
+	return shops
+}
+
+// block is the first block of code in a language.
+func block(t *testing.T, text, language string) string {
+	t.Helper()
+	_, code, found := strings.Cut(text, "```"+language+"\n")
+	code, _, closed := strings.Cut(code, "```")
+	if !found || !closed {
+		t.Fatalf("no block of %s in %q", language, text)
+	}
+	return code
+}
+
+func TestMySQL_OwnTables(t *testing.T) {
+	realDSN(t)
+	for _, shop := range examples(t) {
+		storetest.RunMapped(t, shop, func(t *testing.T, m *tables.Mapping) *store.Store {
+			return open(t, store.Options{DSN: ownDatabase(t), Orders: m})
+		})
+	}
+}
+
+func TestMySQL_TheReferenceSchemaFitsItsMapping(t *testing.T) {
+	s := openMigrated(t, store.Options{})
+	must(t, s.CheckMapping(t.Context()))
+}
+
+// Who has begun with tables of their own and drops the mapping gets the reference
+// schema all the same.
+func TestMySQL_WithoutTheMappingTheRestIsMade(t *testing.T) {
+	dsn := ownDatabase(t)
+	own := open(t, store.Options{DSN: dsn, Orders: examples(t)[0].Mapping})
+	must(t, own.Migrate(t.Context()))
+	s := open(t, store.Options{DSN: dsn})
+	if err := s.Migrated(t.Context()); err == nil || !strings.Contains(err.Error(), "lacks the steps [1 2 3") {
+		t.Errorf("without orders: %v", err)
+	}
+	must(t, s.Migrate(t.Context()))
+	must(t, s.Migrated(t.Context()))
+	must(t, own.Migrated(t.Context()))
+}
