@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -87,5 +88,18 @@ func TestOrders_MistakesAreToldWhereTheyStand(t *testing.T) {
 		if lines := strings.Split(err.Error(), "\n"); !slices.Contains(lines, "t:"+c.want) {
 			t.Errorf("%q for %q:\n got %s\nwant t:%s", c.to, c.from, err, c.want)
 		}
+	}
+}
+
+// What the shipped file shows of a mapping, with its marks of a comment taken off.
+func TestOrders_TheShippedExampleIsAMapping(t *testing.T) {
+	data, err := os.ReadFile(shipped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, found := strings.Cut(string(data), "\n# orders:\n")
+	m := parse(t, "buckets: [1m]\norders:\n"+strings.ReplaceAll("\n"+example, "\n# ", "\n")).Orders
+	if !found || m == nil || m.Stock == nil || m.Due.Zone != "+08:00" {
+		t.Errorf("the example is read as %+v", m)
 	}
 }

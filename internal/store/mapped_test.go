@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"orderclose"
 	"orderclose/internal/config"
 	"orderclose/internal/store"
 	"orderclose/internal/store/storetest"
@@ -83,4 +84,56 @@ func TestMySQL_WithoutTheMappingTheRestIsMade(t *testing.T) {
 	must(t, s.Migrate(t.Context()))
 	must(t, s.Migrated(t.Context()))
 	must(t, own.Migrated(t.Context()))
+}
+
+// The first example's due column is a DATETIME in +08:00 with whole seconds, which is
+// compared with a constant; the second's pages are merged from three months.
+func TestMySQL_APageOfOwnTablesReadsWhatItFinds(t *testing.T) {
+	const limit = 100
+	const digit = "(SELECT 0 AS d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5)"
+	const numbers = " FROM (SELECT 1 + a.d + 6 * b.d + 36 * c.d + 216 * e.d + 1296 * f.d AS seq FROM " +
+		digit + " AS a, " + digit + " AS b, " + digit + " AS c, " + digit + " AS e, " + digit + " AS f) AS q WHERE seq <= 3600"
+	var months []string
+	for back := range 3 {
+		months = append(months, time.Now().AddDate(0, 0, -31*back).Format("200601"))
+	}
+	for i, c := range []struct {
+		insert string // 1,200 overdue orders, and twice as many that were paid
+		tables []string
+		most   int // rows that reading a page may touch
+	}{
+		{"INSERT INTO t_order (id, state, create_time, pay_deadline) SELECT seq, IF(seq % 3, 'PAID', 'WAIT_PAY'), UTC_TIMESTAMP()," +
+			" UTC_TIMESTAMP() + INTERVAL 8 HOUR - INTERVAL 5000 - seq SECOND" + numbers, nil, limit + 10},
+		// Each month gives a page, which is read, put aside, merged and sorted.
+		{"INSERT INTO orders_%s (order_no, status, created_ms, expire_ms) SELECT CONCAT('%[1]s', seq), IF(seq %% 3, 20, 10), 1, seq * 1000" + numbers,
+			months, 3 * 5 * limit},
+	} {
+		shop := examples(t)[i]
+		s := open(t, store.Options{DSN: ownDatabase(t), Orders: shop.Mapping, MaxOpenConns: 1})
+		if c.tables == nil {
+			exec(t, s.DB(), shop.DDL[0])
+			exec(t, s.DB(), c.insert)
+		}
+		for _, month := range c.tables {
+			exec(t, s.DB(), strings.ReplaceAll(shop.DDL[0], shop.Month, month))
+			exec(t, s.DB(), fmt.Sprintf(c.insert, month))
+		}
+		now, err := s.Now(t.Context())
+		must(t, err)
+		var after orderclose.Order
+		for page := range 4 {
+			exec(t, s.DB(), "FLUSH STATUS")
+			orders, err := s.Overdue(t.Context(), now, after, limit)
+			must(t, err)
+			if len(orders) != limit {
+				t.Fatalf("%s: page %d has %d orders", shop.Title, page, len(orders))
+			}
+			if page > 0 { // the first may ask which months there are
+				if read := handlerReads(t, s.DB()); read > c.most {
+					t.Errorf("%s: page %d of %d orders read %d rows", shop.Title, page, limit, read)
+				}
+			}
+			after = orders[limit-1]
+		}
+	}
 }
