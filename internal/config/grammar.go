@@ -44,7 +44,8 @@ func (s *settings) grammar() value {
 		}),
 		"orders": s.mapping,
 		"closer": section(fields{
-			"batch": integer(&s.closer.Batch, 1, MaxBatch),
+			"batch":   integer(&s.closer.Batch, 1, MaxBatch),
+			"latency": duration(&s.closer.Latency),
 		}),
 	})
 }
