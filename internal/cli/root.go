@@ -172,7 +172,7 @@ func (c *common) kafkaToo(s *session) (close func()) {
 	if err != nil || len(servers.Brokers) == 0 || s.Kafka != nil {
 		return func() {}
 	}
-	connections, err := app.Connect(config.Servers{Brokers: servers.Brokers, Kafka: servers.Kafka}, s.logger)
+	connections, err := app.Connect(config.Servers{Brokers: servers.Brokers, Kafka: servers.Kafka}, s.cfg, s.logger)
 	if err != nil {
 		s.logger.Warn("going on without Kafka, which nothing here needs but to count dead letters", "err", err)
 		return func() {}

@@ -35,6 +35,10 @@ type Options struct {
 	MaxOpenConns int
 }
 
+// ErrOwnTables says that something works on the reference schema only, and that
+// topics.yaml maps orders to other tables.
+var ErrOwnTables = errors.New("orders are in tables of the shop's own (orders in topics.yaml), and this knows only those of the reference schema")
+
 // Store is the database of orders. Its methods may be called from any goroutine.
 type Store struct {
 	gorm    *gorm.DB

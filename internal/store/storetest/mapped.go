@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -211,12 +212,32 @@ func closesWhatIsDue(t *testing.T, s *mapped) {
 	again := s.closing(overdue)
 	want(t, "verdict on the same again", again[0].Verdict, orderclose.AlreadyClosed)
 	want(t, "receipts", s.texts("SELECT order_id FROM receipts"), []string{overdue.ID})
+	s.checkStory(overdue, out[1].At)
 	s.checkGoods(overdue)
 	s.checkEvent(overdue, out[1].At)
 	if c := s.Mapping.ClosedAt; c != nil {
 		codec, err := c.Codec()
 		s.must(err)
 		want(t, "orders with that time of the close", s.count("SELECT COUNT(*) FROM "+tables.Quote(s.Mapping.Orders)+" WHERE "+tables.Quote(c.Column)+" = ?", codec.Arg(out[1].At)), 1)
+	}
+}
+
+// checkStory wants all of an order to be told from the shop's own tables.
+func (s *mapped) checkStory(o orderclose.Order, closed time.Time) {
+	s.Helper()
+	story, err := s.Store.Story(s.Context(), o.ID)
+	s.must(err)
+	if story.Order == nil || story.Receipt == nil {
+		s.Fatalf("the story of order %s has no row or no receipt: %+v", o.ID, story)
+	}
+	want(s, "state", story.Order.State, s.Mapping.Status.To.Text)
+	want(s, "due time", story.Order.Due, o.Due)
+	want(s, "moment of the close", story.Receipt.ClosedAt, closed)
+	if s.Mapping.Items != nil {
+		want(s, "lines", len(story.Items), 2)
+	}
+	if _, err := s.CheckStock(s.Context(), nil); !errors.Is(err, store.ErrOwnTables) {
+		s.Errorf("checking the stock of tables that it does not know: %v", err)
 	}
 }
 
