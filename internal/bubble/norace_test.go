@@ -6,5 +6,5 @@ package bubble
 const (
 	seeds      = 50
 	faultSeeds = 30
-	clockSeeds = 16
+	clockSeeds = 10
 )
