@@ -217,10 +217,14 @@ func TestWatch_TellsWhatIsPending(t *testing.T) {
 		must[Result](t)(log.topic().Run(t.Context(), redrive(Filter{Order: "a"}), nil))
 		must[Result](t)(log.topic().Run(t.Context(), redrive(Filter{Order: "b"}), nil))
 		expect("one settled, one new", "map[failed:1 not_found:0]", now)
+		log.mu.Lock()
 		log.start[1] = 1
+		log.mu.Unlock()
 		expect("retention", "map[failed:0 not_found:0]", time.Time{})
+		log.mu.Lock()
 		log.records[deadTopic] = [2][]orderclose.RawRecord{}
 		log.start[1] = 0
+		log.mu.Unlock()
 		log.bury(t, 0, "anew", "failed", now)
 		expect("made anew", "map[failed:1 not_found:0]", now.Add(-time.Hour))
 		cancel()
