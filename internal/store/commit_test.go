@@ -1,78 +1,40 @@
 package store_test
 
 import (
-	"bytes"
-	"context"
-	"net"
-	"sync/atomic"
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
 
 	"orderclose"
 	"orderclose/internal/store"
+	"orderclose/internal/tcpproxy"
 )
 
-// cut is a network whose connections can break around the next COMMIT.
-type cut struct{ when atomic.Int32 }
-
-const (
-	never int32 = iota
-	beforeCommit
-	afterCommit // the server gets it, the answer is lost
-)
-
-func (c *cut) dial(ctx context.Context, addr string) (net.Conn, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
-	return &cutConn{conn, c}, err
-}
-
-type cutConn struct {
-	net.Conn
-	cut *cut
-}
-
-func (c *cutConn) Write(b []byte) (int, error) {
-	if !bytes.HasSuffix(b, []byte("\x03COMMIT")) { // the statement by itself
-		return c.Conn.Write(b)
-	}
-	when := c.cut.when.Swap(never)
-	if when == beforeCommit {
-		_ = c.Close()
-	}
-	n, err := c.Conn.Write(b)
-	if when == afterCommit {
-		_, _ = c.Read(make([]byte, 1)) // it has answered, so it is done
-		_ = c.Close()
-	}
-	return n, err
+func TestMySQL_CommitWithoutAnswerIsAskedAgain(t *testing.T) {
+	eachServer(t, commitWithoutAnswerIsAskedAgain)
 }
 
 // Whichever side of the commit the connection broke on, the error blames no
 // order, and asking again tells what is true and does it at most once.
-func TestMySQL_CommitWithoutAnswerIsAskedAgain(t *testing.T) {
+func commitWithoutAnswerIsAskedAgain(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		when int32
+		cut  func(*tcpproxy.Proxy, []byte) <-chan struct{}
 		want orderclose.Verdict
 	}{
-		{"before", beforeCommit, orderclose.Closed},
-		{"after", afterCommit, orderclose.AlreadyClosed},
+		{"before", (*tcpproxy.Proxy).CutBefore, orderclose.Closed},
+		{"after", (*tcpproxy.Proxy).CutAnswer, orderclose.AlreadyClosed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			cfg, err := mysql.ParseDSN(ownDatabase(t))
-			must(t, err)
-			network := new(cut)
-			cfg.Net = "cut-" + c.name
-			mysql.RegisterDialContext(cfg.Net, network.dial)
-			t.Cleanup(func() { mysql.DeregisterDialContext(cfg.Net) })
-			s := openMigrated(t, store.Options{DSN: cfg.FormatDSN()})
+			proxy, dsn := throughProxy(t, ownDatabase(t))
+			s := openMigrated(t, store.Options{DSN: dsn})
 			overdue(t, s, "a")
 
-			network.when.Store(c.when)
+			cut := c.cut(proxy, tcpproxy.MySQLCommit)
 			ask := []orderclose.CloseRequest{{OrderID: "a"}}
-			_, err = s.CloseOrders(t.Context(), orderclose.PathPipeline, ask)
+			_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, ask)
 			wantError(t, err, orderclose.ErrUnavailable)
+			<-cut
 			out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, ask)
 			if err != nil || out[0].Verdict != c.want {
 				t.Errorf("asked again: %v, %v; want %v", out, err, c.want)
@@ -84,4 +46,17 @@ func TestMySQL_CommitWithoutAnswerIsAskedAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// throughProxy returns a proxy to the server of dsn, and the DSN that leads
+// through it.
+func throughProxy(t *testing.T, dsn string) (*tcpproxy.Proxy, string) {
+	t.Helper()
+	cfg, err := mysql.ParseDSN(dsn)
+	must(t, err)
+	proxy, err := tcpproxy.New(cfg.Addr)
+	must(t, err)
+	t.Cleanup(func() { must(t, proxy.Close()) })
+	cfg.Addr = proxy.Addr()
+	return proxy, cfg.FormatDSN()
 }

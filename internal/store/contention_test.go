@@ -61,7 +61,9 @@ func waitsFor(t *testing.T, db *sql.DB, part, not string) (id int64, began strin
 }
 
 // The other one has changed more rows, so that the close is the one to give way.
-func TestMySQL_CloseSurvivesADeadlock(t *testing.T) {
+func TestMySQL_CloseSurvivesADeadlock(t *testing.T) { eachServer(t, closeSurvivesADeadlock) }
+
+func closeSurvivesADeadlock(t *testing.T) {
 	s := openMigrated(t, store.Options{})
 	overdue(t, s, "a")
 	other, err := s.DB().BeginTx(t.Context(), nil)
@@ -77,7 +79,9 @@ func TestMySQL_CloseSurvivesADeadlock(t *testing.T) {
 	must(t, <-done)
 }
 
-func TestMySQL_CloseSurvivesALockWait(t *testing.T) {
+func TestMySQL_CloseSurvivesALockWait(t *testing.T) { eachServer(t, closeSurvivesALockWait) }
+
+func closeSurvivesALockWait(t *testing.T) {
 	cfg, err := mysql.ParseDSN(ownDatabase(t))
 	must(t, err)
 	cfg.Params["innodb_lock_wait_timeout"] = "1"
@@ -94,6 +98,10 @@ func TestMySQL_CloseSurvivesALockWait(t *testing.T) {
 }
 
 func TestMySQL_ReadOnlyServerIsNoOrdersFault(t *testing.T) {
+	eachServer(t, readOnlyServerIsNoOrdersFault)
+}
+
+func readOnlyServerIsNoOrdersFault(t *testing.T) {
 	s := openMigrated(t, store.Options{MaxOpenConns: 1})
 	overdue(t, s, "a")
 	exec(t, s.DB(), "SET SESSION TRANSACTION READ ONLY")
@@ -105,6 +113,10 @@ func TestMySQL_ReadOnlyServerIsNoOrdersFault(t *testing.T) {
 }
 
 func TestMySQL_KilledConnectionIsNoOrdersFault(t *testing.T) {
+	eachServer(t, killedConnectionIsNoOrdersFault)
+}
+
+func killedConnectionIsNoOrdersFault(t *testing.T) {
 	s := openMigrated(t, store.Options{})
 	overdue(t, s, "a")
 	other, err := s.DB().BeginTx(t.Context(), nil)
@@ -118,7 +130,9 @@ func TestMySQL_KilledConnectionIsNoOrdersFault(t *testing.T) {
 	must(t, <-closeA(t, s))
 }
 
-func TestMySQL_CancelledWhileWaiting(t *testing.T) {
+func TestMySQL_CancelledWhileWaiting(t *testing.T) { eachServer(t, cancelledWhileWaiting) }
+
+func cancelledWhileWaiting(t *testing.T) {
 	s := openMigrated(t, store.Options{})
 	overdue(t, s, "a")
 	other, err := s.DB().BeginTx(t.Context(), nil)
