@@ -6,4 +6,6 @@ package bubble
 const (
 	seeds      = 50
 	faultSeeds = 30
+
+	databaseSeeds = 200
 )

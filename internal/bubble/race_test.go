@@ -8,4 +8,6 @@ package bubble
 const (
 	seeds      = 12
 	faultSeeds = 10
+
+	databaseSeeds = 10
 )

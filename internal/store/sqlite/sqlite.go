@@ -5,6 +5,7 @@ package sqlite
 import (
 	"crypto/rand"
 	"database/sql"
+	"database/sql/driver"
 	"fmt"
 	"net/url"
 	"time"
@@ -25,6 +26,12 @@ const Memory = ":memory:"
 // The connection's goroutines belong to the bubble in which Open is called, and
 // end with Close.
 func Open(path string, now func() time.Time) (*store.Store, error) {
+	return OpenThrough(path, now, func(c driver.Connector) driver.Connector { return c })
+}
+
+// OpenThrough is Open with something between the pool and the driver, such as
+// faults. What it makes up may be errors of MySQL: they mean the same here.
+func OpenThrough(path string, now func() time.Time, through func(driver.Connector) driver.Connector) (*store.Store, error) {
 	if now == nil {
 		now = time.Now
 	}
@@ -32,7 +39,7 @@ func Open(path string, now func() time.Time) (*store.Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open SQLite database %q: %w", path, err)
 	}
-	pool := sql.OpenDB(c)
+	pool := sql.OpenDB(through(c))
 	pool.SetMaxOpenConns(1)
 	db, err := gorm.Open(gormsqlite.Dialector{Conn: pool}, store.GormConfig())
 	if err != nil {
