@@ -1,6 +1,10 @@
 package store_test
 
 import (
+	"context"
+	"net"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
@@ -46,6 +50,34 @@ func commitWithoutAnswerIsAskedAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The driver has errors of its own, without a name to compare with, for a
+// connection that breaks while it is being opened.
+func TestMySQL_ConnectionThatBreaksInTheMiddleOfTheGreetingIsNoOrdersFault(t *testing.T) {
+	eachServer(t, brokenGreeting)
+}
+
+func brokenGreeting(t *testing.T) {
+	cfg, err := mysql.ParseDSN(ownDatabase(t))
+	must(t, err)
+	must(t, open(t, store.Options{DSN: cfg.FormatDSN()}).Migrate(t.Context()))
+	cfg.Net = strings.ReplaceAll(t.Name(), "/", "-")
+	mysql.RegisterDialContext(cfg.Net, func(ctx context.Context, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+		return deaf{conn}, err
+	})
+	t.Cleanup(func() { mysql.DeregisterDialContext(cfg.Net) })
+	s := open(t, store.Options{DSN: cfg.FormatDSN()})
+	_, err = s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
+	wantError(t, err, orderclose.ErrUnavailable)
+}
+
+// deaf is a connection that was reset after the server's greeting.
+type deaf struct{ net.Conn }
+
+func (d deaf) Write([]byte) (int, error) {
+	return 0, &net.OpError{Op: "write", Net: "tcp", Err: syscall.ECONNRESET}
 }
 
 // throughProxy returns a proxy to the server of dsn, and the DSN that leads
