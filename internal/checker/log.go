@@ -38,7 +38,10 @@ type record struct {
 func (l *logs) later(r record) bool { return l.newest[r.key].After(r.appended) }
 
 func readLogs(ctx context.Context, s Servers, e Expect) (*logs, error) {
-	topics := []string{e.CloseTopic, e.DeadLetterTopic}
+	topics := []string{e.DeadLetterTopic}
+	for topic := range e.closed() {
+		topics = append(topics, topic)
+	}
 	for topic := range e.Delays {
 		topics = append(topics, topic)
 	}
@@ -62,7 +65,10 @@ func readLogs(ctx context.Context, s Servers, e Expect) (*logs, error) {
 		ends: map[string]map[int32]int64{}, committed: map[string]map[int32]int64{},
 	}
 	// Commits first: what they cover is in the logs by then.
-	groups := []string{e.CloserGroup}
+	var groups []string
+	for _, group := range e.closed() {
+		groups = append(groups, group)
+	}
 	for _, group := range e.Delays {
 		groups = append(groups, group)
 	}

@@ -175,37 +175,47 @@ func put(ctx context.Context, admin *kafka.Cluster, topic string, dues ...time.D
 	return err
 }
 
-// playRelay has a relay forward a record, hop another, give a third up, and ask for
-// the brokers' time.
+// putAgain appends a record of an order as it is sent again by hand.
+func putAgain(ctx context.Context, admin *kafka.Cluster, topic string, due time.Duration) error {
+	m, err := record("again", time.Now().Add(due))
+	if err == nil {
+		_, err = admin.Append(ctx, topic, 0, []orderclose.Message{m.SentAgain()})
+	}
+	return err
+}
+
+// playRelay has a relay forward a record, and one that was sent again, hop another,
+// give a fourth up, and ask for the brokers' time.
 func playRelay(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
 	if err := makeTopics(ctx, admin, c); err != nil {
 		return err
 	}
-	if err := put(ctx, admin, c.cfg.Buckets[0].Topic, 100*time.Millisecond, 10*time.Second); err != nil {
+	if err := errors.Join(put(ctx, admin, c.cfg.Buckets[0].Topic, 100*time.Millisecond, 10*time.Second),
+		putAgain(ctx, admin, c.cfg.Buckets[0].Topic, 100*time.Millisecond)); err != nil {
 		return err
 	}
 	return c.run(ctx, b, app.Relay, func() error {
 		return errors.Join(
-			arrived(ctx, admin, c.cfg.Topics.Close), arrived(ctx, admin, c.cfg.Buckets[1].Topic),
+			arrived(ctx, admin, c.cfg.Topics.Close), arrived(ctx, admin, c.cfg.Topics.Replay), arrived(ctx, admin, c.cfg.Buckets[1].Topic),
 			arrived(ctx, admin, c.cfg.Topics.DeadLetter), arrived(ctx, admin, c.cfg.Topics.Control),
 			committed(ctx, admin, c.cfg.RelayGroup(c.cfg.Buckets[0]), c.cfg.Buckets[0].Topic),
 		)
 	})
 }
 
-// playCloser has a closer close an order, schedule again one that the database
-// says is due later, and give a third up.
+// playCloser has a closer close an order, try one that was sent again, schedule again
+// one that the database says is due later, and give a third up.
 func playCloser(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
 	if err := makeTopics(ctx, admin, c); err != nil {
 		return err
 	}
-	if err := put(ctx, admin, c.cfg.Topics.Close, -time.Second, -time.Second); err != nil {
+	if err := errors.Join(put(ctx, admin, c.cfg.Topics.Close, -time.Second, -time.Second), putAgain(ctx, admin, c.cfg.Topics.Replay, -time.Second)); err != nil {
 		return err
 	}
 	return c.run(ctx, b, app.Closer, func() error {
 		return errors.Join(
 			arrived(ctx, admin, c.cfg.Buckets[1].Topic), arrived(ctx, admin, c.cfg.Topics.DeadLetter),
-			committed(ctx, admin, c.cfg.CloserGroup(), c.cfg.Topics.Close),
+			committed(ctx, admin, c.cfg.CloserGroup(), c.cfg.Topics.Close), committed(ctx, admin, c.cfg.ReplayGroup(), c.cfg.Topics.Replay),
 		)
 	})
 }
@@ -319,12 +329,12 @@ func playInspector(ctx context.Context, b *broker, admin *kafka.Cluster, c *acce
 	return c.cli(ctx, b, []string{"topics", "check"})
 }
 
-// playViewer looks at records that wait in a bucket and in the close topic.
+// playViewer looks at records that wait in a bucket, and in the topics of what is due.
 func playViewer(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
 	if err := makeTopics(ctx, admin, c); err != nil {
 		return err
 	}
-	for _, topic := range []string{c.cfg.Buckets[0].Topic, c.cfg.Topics.Close} {
+	for _, topic := range []string{c.cfg.Buckets[0].Topic, c.cfg.Topics.Close, c.cfg.Topics.Replay} {
 		if err := put(ctx, admin, topic, time.Minute); err != nil {
 			return err
 		}
