@@ -59,9 +59,15 @@ func inBubbleBehind(t *testing.T, cfg *config.Config, behind time.Duration, test
 }
 
 func newRig(t *testing.T, cfg *config.Config, behind time.Duration) *rig {
+	return newRigOn(t, cfg, Options{Now: func() time.Time { return time.Now().Add(-behind) }})
+}
+
+// newRigOn makes the rig's World as o says, whose other fields it sets.
+func newRigOn(t *testing.T, cfg *config.Config, o Options) *rig {
 	r := &rig{t: t, cfg: cfg, stops: map[app.Role]func(){}, logger: slog.New(slog.DiscardHandler)}
 	var err error
-	if r.world, err = New(Options{InBubble: true, Logger: r.logger, Now: func() time.Time { return time.Now().Add(-behind) }}); err != nil {
+	o.InBubble, o.Logger = true, r.logger
+	if r.world, err = New(o); err != nil {
 		t.Fatal(err)
 	}
 	if r.kafka, err = r.world.Kafka("checkout"); err != nil {

@@ -147,7 +147,7 @@ func (o *ownTables) send(lines string) {
 func TestReal_AShopsOwnTables(t *testing.T) {
 	t.Parallel()
 	s := servers(t)
-	s.DSN = mariadbIn(t, "+08:00")
+	s.DSN = startDatabase(t, "mariadb", "--default-time-zone=+08:00").dsn()
 	o := newOwnTables(t, s)
 	if zone := o.count("SELECT TIMESTAMPDIFF(HOUR, UTC_TIMESTAMP(), NOW())"); zone != 8 {
 		t.Fatalf("the shop's session is %d hours ahead of UTC, want 8", zone)

@@ -57,10 +57,30 @@ func (s *Store) Migrate(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("migrate the schema: %w", err)
 	}
-	if _, err := p.Up(ctx); err != nil {
+	if err := s.dialect.alone(ctx, db, func() error { _, err := p.Up(ctx); return err }); err != nil {
 		return fmt.Errorf("migrate the schema: %w", s.explain(ctx, err))
 	}
 	return nil
+}
+
+// alone runs work while no other process does. goose could take the lock by
+// itself, but looks at its table before that, and fails if another one has just
+// created it and not filled it yet.
+func (d Dialect) alone(ctx context.Context, db *sql.DB, work func() error) (err error) {
+	if d.Name == SQLite {
+		return work()
+	}
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	var lock migrationLock
+	if err := lock.SessionLock(ctx, conn); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.SessionUnlock(context.WithoutCancel(ctx), conn)) }()
+	return work()
 }
 
 func (s *Store) provider(db *sql.DB) (*goose.Provider, error) {
@@ -79,7 +99,7 @@ func (s *Store) provider(db *sql.DB) (*goose.Provider, error) {
 	if d.Name == SQLite {
 		return goose.NewProvider(goose.DialectSQLite3, db, files, options...)
 	}
-	return goose.NewProvider(goose.DialectMySQL, db, files, append(options, goose.WithSessionLocker(migrationLock{}))...)
+	return goose.NewProvider(goose.DialectMySQL, db, files, options...)
 }
 
 // steps are the files of migrations, one for each step, named by its version.

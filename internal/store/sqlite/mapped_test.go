@@ -78,7 +78,7 @@ var shops = []storetest.Shop{
 func TestSuite_OwnTables(t *testing.T) {
 	for _, shop := range shops {
 		storetest.RunMapped(t, shop, func(t *testing.T, m *tables.Mapping) *store.Store {
-			s, err := sqlite.OpenMapped(sqlite.Memory, nil, m)
+			s, err := sqlite.OpenWith(sqlite.Memory, sqlite.Options{Orders: m})
 			if err != nil {
 				t.Fatal(err)
 			}
