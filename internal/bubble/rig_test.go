@@ -21,6 +21,7 @@ import (
 	"orderclose/internal/scenario"
 	"orderclose/internal/store"
 	"orderclose/producer"
+	"orderclose/release"
 )
 
 // rig is a World with its topics, a shop, and stages that can be stopped and
@@ -40,6 +41,7 @@ type rig struct {
 	producerAhead time.Duration        // of the producer's
 	disturbed     bool                 // something was stopped, or not running, while orders were due
 	deadCauses    []string             // of the dead letters that are to be expected
+	releaser      release.Releaser     // of the release worker, if one is started
 }
 
 // inBubble runs test with a rig, and no stage started, inside a bubble.
@@ -101,14 +103,17 @@ func (r *rig) close() {
 }
 
 // start starts a role as a process of its own.
-func (r *rig) start(role app.Role) {
+func (r *rig) start(role app.Role) { r.startAs(role, role) }
+
+// startAs does the same under a name, of which there may be several of a role.
+func (r *rig) startAs(name, role app.Role) {
 	c, err := r.world.Connect(string(role))
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	r.registry = prometheus.NewRegistry()
 	a, err := app.New(app.Options{
-		Config: r.cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis, Logger: r.logger, Registry: r.registry,
+		Config: r.cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis, Releaser: r.releaser, Logger: r.logger, Registry: r.registry,
 		Now: func() time.Time { return time.Now().Add(r.relayAhead) },
 	})
 	if err != nil {
@@ -117,7 +122,7 @@ func (r *rig) start(role app.Role) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx, role) }()
-	r.stops[role] = func() {
+	r.stops[name] = func() {
 		cancel()
 		if err := <-done; err != nil {
 			r.t.Errorf("%s: %v", role, err)
@@ -150,6 +155,10 @@ func (r *rig) check(openAfter time.Time) *checker.Verdict {
 // judge does the same and leaves it to the caller what to make of it.
 func (r *rig) judge(openAfter time.Time) *checker.Verdict {
 	r.t.Helper()
+	_, dispatching := r.stops[app.Outbox]
+	if dispatching {
+		time.Sleep(5 * time.Second) // what was closed just now has its event published
+	}
 	delays := map[string]string{}
 	for _, b := range r.cfg.Buckets {
 		delays[b.Topic] = r.cfg.RelayGroup(b)
@@ -159,6 +168,7 @@ func (r *rig) judge(openAfter time.Time) *checker.Verdict {
 			Stock: r.shop.StartStock(), Paid: r.shop.Paid(), OpenAfter: openAfter,
 			Delays: delays, CloseTopic: r.cfg.Topics.Close, DeadLetterTopic: r.cfg.Topics.DeadLetter,
 			CloserGroup: r.cfg.CloserGroup(), ReplayTopic: r.cfg.Topics.Replay, ReplayGroup: r.cfg.ReplayGroup(), DeadLetters: r.deadCauses,
+			EventsTopic: r.cfg.Topics.Events, OutboxEmpty: dispatching,
 			Published: r.shop.Published(), Calm: !r.disturbed, MaxAppends: r.maxAppends(),
 		})
 	if err != nil {

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"orderclose/internal/app"
 	"orderclose/internal/config"
 )
 
@@ -44,6 +46,9 @@ func TestMain_WrongUseExitsWith2AndSaysWhatToDo(t *testing.T) {
 		{[]string{"run", "relay", "--config", good}, config.EnvBrokers},
 		{[]string{"run", "closer", "--config", good}, config.EnvDSN},
 		{[]string{"run", "compensator", "--config", good}, config.EnvRedis},
+		{[]string{"run", "outbox", "--config", good}, config.EnvDSN},
+		{[]string{"run", "outbox", "--config", good}, config.EnvBrokers},
+		{[]string{"run", "release", "--config", good}, config.EnvReleaseURL},
 		{[]string{"run", "painter", "--config", good}, "painter"},
 		{[]string{"topics", "check", "--config", bad}, bad + ":2:1"},
 		{[]string{"topics", "check", "--config", "nowhere.yaml"}, "nowhere.yaml"},
@@ -126,5 +131,14 @@ func TestProgress_WithoutATerminalIsPlainLines(t *testing.T) {
 	p.End()
 	if want := "done 1/3  \ndone 3/3  all\n"; b.String() != want {
 		t.Errorf("%q, want %q", b.String(), want)
+	}
+}
+
+func TestRun_AllReleasesStockWhereThatIsConfigured(t *testing.T) {
+	for _, releasing := range []bool{false, true} {
+		roles, err := rolesOf(nil, releasing)
+		if err != nil || slices.Contains(roles, app.Release) != releasing || !slices.Contains(roles, app.Outbox) {
+			t.Errorf("releasing: %v, roles %v, %v", releasing, roles, err)
+		}
 	}
 }

@@ -47,6 +47,10 @@ func (s *settings) grammar() value {
 			"batch":   integer(&s.closer.Batch, 1, MaxBatch),
 			"latency": duration(&s.closer.Latency),
 		}),
+		"outbox": section(fields{
+			"batch":     integer(&s.outbox.Batch, 1, MaxBatch),
+			"in_flight": integer(&s.outbox.InFlight, 1, 16),
+		}),
 	})
 }
 

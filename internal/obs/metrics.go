@@ -52,6 +52,9 @@ type Metrics struct {
 	sweepsFailed  prometheus.Counter
 	sweepsSkipped *prometheus.CounterVec
 	lockAvailable prometheus.Gauge
+
+	outboxMetrics
+	releaseMetrics
 }
 
 // NewMetrics returns Metrics that are registered with r. now is the clock by
@@ -66,6 +69,8 @@ func NewMetrics(r prometheus.Registerer, now func() time.Time) *Metrics {
 	m.registerRelay(f)
 	m.registerCloser(f)
 	m.registerCompensator(f)
+	m.outboxMetrics = newOutboxMetrics(f)
+	m.releaseMetrics = newReleaseMetrics(f)
 	return m
 }
 

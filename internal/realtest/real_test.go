@@ -22,14 +22,15 @@ func TestReal_EveryPromiseIsKept(t *testing.T) {
 
 func everyPromiseIsKept(t *testing.T, s config.Servers) {
 	r := newRig(t, s)
-	r.start("relay", "closer", "compensator")
+	r.start("relay", "closer", "compensator", "outbox")
 	r.play(1, 200, 5*time.Second)
 	r.settle(30 * time.Second)
+	r.drain(10 * time.Second)
 	v := r.check()
 	if v.ByPath["sweep"] == 0 || v.ByPath["pipeline"] == 0 || v.Paid == 0 {
 		t.Errorf("%d paid, closed by path %v: the story is not whole", v.Paid, v.ByPath)
 	}
-	for _, part := range []string{"relay", "closer", "compensator"} {
+	for _, part := range []string{"relay", "closer", "compensator", "outbox"} {
 		begin := time.Now()
 		r.signal(part, syscall.SIGTERM)
 		if took := time.Since(begin); took > 10*time.Second {

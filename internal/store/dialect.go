@@ -36,6 +36,11 @@ type Dialect struct {
 	tables    string                                                         // a query for the names of tables in a database, LIKE a pattern
 	describe  func(context.Context, *sql.DB, []string) (tables.Facts, error) // nil: it is not looked at
 	checkZone func(context.Context, *sql.DB) error
+
+	// deleteByID deletes the rows of n ids from a table, and locks no other.
+	deleteByID func(table string, n int) string
+	// oneWriter: a transaction keeps every other one from writing.
+	oneWriter bool
 }
 
 // DialectName is one of the databases that the store speaks to.
@@ -58,6 +63,8 @@ var mysqlDialect = Dialect{
 	tables:    "SELECT table_name FROM information_schema.tables WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name LIKE ?",
 	describe:  describe,
 	checkZone: checkZone,
+
+	deleteByID: mysqlDeleteByID,
 }
 
 // SQLiteDialect is the dialect of SQLite, for the package that links it: clock
@@ -74,6 +81,9 @@ func SQLiteDialect(clock func() time.Time, fault func(error) Fault) Dialect {
 		giveBack:  sqliteGiveBack,
 		hasTable:  "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = ?",
 		tables:    "SELECT name FROM sqlite_master WHERE type = 'table' AND ? = '' AND name LIKE ?",
+
+		deleteByID: sqliteDeleteByID,
+		oneWriter:  true,
 	}
 }
 

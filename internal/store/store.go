@@ -50,6 +50,7 @@ type Store struct {
 	// migrator opens a connection on which a statement may take as long as it
 	// needs; nil: the store's own will do.
 	migrator func() (*sql.DB, error)
+	inHand   *inHand // of the outboxes; nil: row locks do it
 }
 
 // Open prepares a Store on MySQL or MariaDB. It does not connect: the first
@@ -119,7 +120,11 @@ func NewMapped(db *gorm.DB, d Dialect, orders *tables.Mapping) (*Store, error) {
 		m = referenceMapping(d)
 	}
 	q, err := newStatements(m, d)
-	return &Store{gorm: db, dialect: d, mapped: orders != nil, q: q}, err
+	s := &Store{gorm: db, dialect: d, mapped: orders != nil, q: q}
+	if d.oneWriter {
+		s.inHand = newInHand()
+	}
+	return s, err
 }
 
 // Close closes the connections.
