@@ -30,8 +30,10 @@ const (
 
 // CloseRequest asks for one order to be closed if it is unpaid and due.
 type CloseRequest struct {
-	OrderID string
-	Attempt int // how often closing it failed before; 0 on the first try
+	OrderID   string
+	Attempt   int       // how often closing it failed before; 0 on the first try
+	CreatedAt time.Time // of the order, from its record; zero if not known
+	Due       time.Time // likewise
 }
 
 // Outcome is the answer to one CloseRequest.

@@ -74,6 +74,9 @@ func printReport(w io.Writer, r compensator.Report) {
 	fmt.Fprintf(w, "closed\t%d\n", r.Closed)
 	fmt.Fprintf(w, "paid meanwhile\t%d\n", r.AlreadyPaid)
 	fmt.Fprintf(w, "closed meanwhile\t%d\n", r.AlreadyClosed)
+	if r.PaymentPending > 0 {
+		fmt.Fprintf(w, "payment pending\t%d\n", r.PaymentPending)
+	}
 	fmt.Fprintf(w, "failed\t%d\n", r.Failed)
 	for _, f := range r.Failures {
 		fmt.Fprintf(w, "  %s\t%s\n", f.OrderID, f.Error)
