@@ -23,8 +23,17 @@ const DefaultBatch = 200
 const Endpoint = "close"
 
 // Metrics takes what there is to count of calls; internal/obs has one for
-// Prometheus.
-type Metrics = patience.Metrics
+// Prometheus. Its methods are called from many goroutines and must not block.
+type Metrics interface {
+	// Breaker says which state the breaker of an endpoint is in: closed, half_open or
+	// open.
+	Breaker(endpoint, state string)
+	// Called says how long a call took: result is ok, failed, timeout, or refused if
+	// the breaker was open.
+	Called(endpoint, result string, took time.Duration)
+	// CallLimit is when the next call will time out.
+	CallLimit(endpoint string, limit time.Duration)
+}
 
 // Options for a Store. URL and Secrets must be set.
 type Options struct {
@@ -61,6 +70,9 @@ func New(o Options) (*Store, error) {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Metrics == nil {
+		o.Metrics = patience.NoMetrics{}
 	}
 	client, err := signed.NewClient(signed.ClientOptions{URL: o.URL, Secrets: o.Secrets, Transport: o.Transport, Now: o.Now})
 	if err != nil {

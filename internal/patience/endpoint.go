@@ -35,21 +35,18 @@ var (
 	ErrOpen    = errors.New("it did not answer lately and is not asked for the moment")
 )
 
-// State is the state of a breaker, as its metric has it.
-type State int
-
-// The states of a breaker.
+// The states of a breaker, as Metrics are told them.
 const (
-	Closed   State = 0 // calls go through
-	HalfOpen State = 1 // one call tries
-	Open     State = 2 // no call goes through
+	Closed   = "closed"    // calls go through
+	HalfOpen = "half_open" // one call tries
+	Open     = "open"      // no call goes through
 )
 
 // Metrics takes what there is to count of calls; internal/obs has one for
 // Prometheus. Its methods are called from many goroutines and must not block.
 type Metrics interface {
 	// Breaker says which state the breaker of an endpoint is in.
-	Breaker(endpoint string, s State)
+	Breaker(endpoint, state string)
 	// Called says how long a call took: result is ok, failed, timeout; and refused,
 	// with no time at all, if the breaker was open.
 	Called(endpoint, result string, took time.Duration)
@@ -80,7 +77,7 @@ type Endpoint struct {
 // New returns an Endpoint of a name, for metrics and errors. m may be nil.
 func New(name string, m Metrics) *Endpoint {
 	if m == nil {
-		m = noMetrics{}
+		m = NoMetrics{}
 	}
 	e := &Endpoint{name: name, metrics: m}
 	e.breaker = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
@@ -191,7 +188,7 @@ func (e *Endpoint) hold(d time.Duration) {
 	e.held = time.Now().Add(min(d, maxHold))
 }
 
-func stateOf(s gobreaker.State) State {
+func stateOf(s gobreaker.State) string {
 	switch s {
 	case gobreaker.StateOpen:
 		return Open
@@ -202,9 +199,14 @@ func stateOf(s gobreaker.State) State {
 	}
 }
 
-// noMetrics counts nothing.
-type noMetrics struct{}
+// NoMetrics counts nothing.
+type NoMetrics struct{}
 
-func (noMetrics) Breaker(string, State)                {}
-func (noMetrics) Called(string, string, time.Duration) {}
-func (noMetrics) CallLimit(string, time.Duration)      {}
+// Breaker implements Metrics.
+func (NoMetrics) Breaker(string, string) {}
+
+// Called implements Metrics.
+func (NoMetrics) Called(string, string, time.Duration) {}
+
+// CallLimit implements Metrics.
+func (NoMetrics) CallLimit(string, time.Duration) {}
