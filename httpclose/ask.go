@@ -29,6 +29,7 @@ type round struct {
 	got      map[string]orderclose.Outcome
 	suspects []suspect
 	again    bool // what is asked for now was left out before
+	dark     bool // in the round before nobody got a verdict
 }
 
 // suspect is an order whose request failed although nothing else was in it.
@@ -39,6 +40,28 @@ type suspect struct {
 
 // errNothing marks a reply that says nothing of what was asked.
 var errNothing = errors.New("the answer has no verdict of any order that was asked for")
+
+// errNobody comes with orderclose.ErrUnavailable: the service answers, and gives
+// nobody a verdict.
+var errNobody = errors.New("nobody gets a verdict")
+
+// begin asks for all orders; after a round in which nobody got a verdict, for any
+// one of them first, so that a service that is down is not asked a dozen times to
+// say so.
+func (r *round) begin(ctx context.Context, orders []orderclose.CloseRequest) error {
+	if r.dark {
+		i := rand.IntN(len(orders))
+		orders[0], orders[i] = orders[i], orders[0]
+		if err := r.ask(ctx, orders[:1]); err != nil {
+			return err
+		}
+		if err := r.judge(); err != nil {
+			return err
+		}
+		orders, r.suspects = orders[1:], nil
+	}
+	return r.askAll(ctx, orders)
+}
 
 // askAll asks for orders, as many at a time as one request may have.
 func (r *round) askAll(ctx context.Context, orders []orderclose.CloseRequest) error {
@@ -117,7 +140,7 @@ func (r *round) post(ctx context.Context, orders []orderclose.CloseRequest) erro
 // has failed.
 func (r *round) judge() error {
 	for _, s := range r.suspects {
-		if len(r.got) == 0 && !refusal(s.err) && !r.s.blame.certain(s.order.OrderID) {
+		if len(r.got) == 0 && (r.dark || !refusal(s.err)) && !r.s.blame.certain(s.order.OrderID) {
 			return unavailable(s.err)
 		}
 	}
@@ -142,5 +165,5 @@ func refusal(err error) bool {
 }
 
 func unavailable(err error) error {
-	return fmt.Errorf("%w: nobody gets a verdict: %w", orderclose.ErrUnavailable, err)
+	return fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, errNobody, err)
 }

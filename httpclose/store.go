@@ -99,8 +99,8 @@ func (s *Store) CloseOrders(ctx context.Context, path orderclose.Path, requests 
 		return nil, nil
 	}
 	orders := distinct(requests)
-	r := &round{s: s, path: path, got: make(map[string]orderclose.Outcome, len(orders))}
-	err := r.askAll(ctx, orders)
+	r := &round{s: s, path: path, got: make(map[string]orderclose.Outcome, len(orders)), dark: s.blame.isDark()}
+	err := r.begin(ctx, orders)
 	if missing := r.missing(orders); err == nil && len(missing) > 0 {
 		s.o.Logger.Warn("the service left out orders, asking for them once more", "orders", len(missing), "first", missing[0].OrderID)
 		r.again = true
@@ -108,6 +108,9 @@ func (s *Store) CloseOrders(ctx context.Context, path orderclose.Path, requests 
 	}
 	if err == nil {
 		err = r.judge()
+	}
+	if errors.Is(err, errNobody) {
+		s.blame.setDark()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("close %d orders from %q: %w", len(requests), requests[0].OrderID, err)
@@ -167,6 +170,7 @@ type blame struct {
 	mu       sync.Mutex
 	answered uint64            // requests that brought a verdict, ever
 	since    map[string]uint64 // by order that failed alone: how many had, then
+	dark     bool              // the last time nobody got a verdict
 }
 
 // maxSince bounds what is remembered. Beyond it all is forgotten: it only takes
@@ -178,9 +182,22 @@ func (b *blame) heard(got map[string]orderclose.Outcome) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.answered++
+	b.dark = false
 	for id := range got {
 		delete(b.since, id)
 	}
+}
+
+func (b *blame) isDark() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.dark
+}
+
+func (b *blame) setDark() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.dark = true
 }
 
 // certain says whether the service gave a verdict of another order since this one

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"orderclose/compensator"
-	"orderclose/internal/config"
 )
 
 func newCompensate(c *common) *cobra.Command {
@@ -33,7 +32,7 @@ hourly sweeps, and print a report. With --dry-run it only counts.`,
 }
 
 func (c *common) compensate(ctx context.Context, dryRun bool) error {
-	s, err := c.open(config.EnvDSN)
+	s, err := c.openFor(sweepNeeds)
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ func (r *reader) check(s *settings) {
 	r.checkDelays(s)
 	r.checkNames(s)
 	r.checkLock(s.compensator.Lock)
+	r.checkClosing(s.closer)
 }
 
 func (r *reader) checkBuckets(s *settings) {

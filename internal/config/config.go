@@ -58,7 +58,10 @@ type Lock struct {
 
 // Closer is how due orders are closed.
 type Closer struct {
-	Batch int // orders per transaction, 1 to MaxBatch
+	Batch   int         // orders per transaction, 1 to MaxBatch
+	Kind    ClosingKind // what closing an order means
+	HTTP    HTTPClosing // of KindHTTP
+	Payment Payment     // asked first, if its URL is set
 }
 
 // MaxBatch is the largest batch and page that is accepted: one statement names
@@ -191,7 +194,7 @@ func defaults() *settings {
 			PageSize: 500,
 			Lock:     Lock{Key: "lock:scan_unpaid_orders", Expiry: time.Minute, Extend: 20 * time.Second},
 		},
-		closer: Closer{Batch: 500},
+		closer: Closer{Batch: 500, Kind: KindSQL, HTTP: HTTPClosing{Batch: 200}, Payment: Payment{Batch: 100}},
 	}
 }
 

@@ -34,6 +34,7 @@ type Servers struct {
 	DSN      string         `json:"-"` // of the database
 	RedisURL string         `json:"-"`
 	Listen   string         // host:port of the metrics and health listener
+	Secrets  Secrets        `json:"-"` // of the user's services
 }
 
 // ErrNotSet is what Require wraps.
@@ -43,6 +44,9 @@ var examples = map[string]string{
 	EnvBrokers: "127.0.0.1:9092,127.0.0.1:9093",
 	EnvDSN:     "user:password@tcp(127.0.0.1:3306)/shop",
 	EnvRedis:   "redis://127.0.0.1:6379/0",
+
+	EnvHTTPSecret:    "what openssl rand -hex 32 prints",
+	EnvPaymentSecret: "what openssl rand -hex 32 prints",
 }
 
 // FromEnviron reads the servers through lookup, which is os.LookupEnv but for
@@ -57,10 +61,11 @@ func FromEnviron(lookup func(string) (string, bool)) (Servers, error) {
 	if listen, _ := lookup(EnvListen); listen != "" {
 		s.Listen = listen
 	}
-	var err4, err5 error
+	var err4, err5, err6 error
 	s.Brokers, err4 = splitBrokers(brokers)
 	s.Kafka, err5 = kafkaSecurity(lookup)
-	if err := errors.Join(err1, err2, err3, err4, err5, checkRedis(redis), checkListen(s.Listen)); err != nil {
+	s.Secrets, err6 = secretsFrom(lookup)
+	if err := errors.Join(err1, err2, err3, err4, err5, err6, checkRedis(redis), checkListen(s.Listen)); err != nil {
 		return Servers{}, err
 	}
 	return s, nil
@@ -68,7 +73,8 @@ func FromEnviron(lookup func(string) (string, bool)) (Servers, error) {
 
 // Require reports which of the named variables are not set, and what to do.
 func (s Servers) Require(names ...string) error {
-	set := map[string]bool{EnvBrokers: len(s.Brokers) > 0, EnvDSN: s.DSN != "", EnvRedis: s.RedisURL != "", EnvListen: s.Listen != ""}
+	set := map[string]bool{EnvBrokers: len(s.Brokers) > 0, EnvDSN: s.DSN != "", EnvRedis: s.RedisURL != "", EnvListen: s.Listen != "",
+		EnvHTTPSecret: len(s.Secrets.HTTP) > 0, EnvPaymentSecret: len(s.Secrets.Payment) > 0}
 	var errs []error
 	for _, name := range names {
 		if !set[name] {

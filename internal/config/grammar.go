@@ -43,7 +43,10 @@ func (s *settings) grammar() value {
 			}),
 		}),
 		"closer": section(fields{
-			"batch": integer(&s.closer.Batch, 1, MaxBatch),
+			"batch":   integer(&s.closer.Batch, 1, MaxBatch),
+			"kind":    choice(&s.closer.Kind, KindSQL, KindHTTP),
+			"http":    s.closer.HTTP.grammar(),
+			"payment": s.closer.Payment.grammar(),
 		}),
 	})
 }
