@@ -82,6 +82,8 @@ type rig struct {
 	shop    *scenario.Shop
 	logs    *syncBuffer
 	secured *secured // nil: everybody may do everything
+	// extra is more of what the binary sees, by its arguments.
+	extra func(args []string) []string
 	// disturbed: something was killed, or not running, while orders were due.
 	disturbed bool
 
@@ -197,6 +199,9 @@ func (r *rig) environ(args []string) []string {
 	)
 	if r.secured != nil {
 		env = append(env, r.secured.environ(args)...)
+	}
+	if r.extra != nil {
+		env = append(env, r.extra(args)...)
 	}
 	return env
 }
