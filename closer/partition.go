@@ -69,6 +69,9 @@ func (l *loop) run() {
 			l.done(dead, time.Time{})
 		case <-timer.C:
 		}
+		if !l.out.Held() {
+			return
+		}
 		for l.ctx.Err() == nil {
 			batch := l.nextBatch()
 			if len(batch) == 0 {
@@ -85,7 +88,7 @@ func (l *loop) run() {
 			l.reader.Start()
 		}
 		l.mark.Tell(time.Now(), false)
-		timer.Reset(l.sleep())
+		timer.Reset(l.out.Sleeping(l.sleep()))
 	}
 }
 

@@ -17,9 +17,6 @@ const (
 	// turnBytes bounds what leaves in one turn, so that commits and reading go on
 	// during a burst.
 	turnBytes = 4 << 20
-	// lateWake is how much later than planned a loop may wake before it asks whether
-	// the partition is still its own: with maxSleep, less than a session lasts.
-	lateWake = 500 * time.Millisecond
 )
 
 // loop serves one partition of one bucket. Everything in it belongs to the
@@ -41,7 +38,6 @@ type loop struct {
 	arena  arena
 	readOn time.Time // when to fetch again
 	full   bool      // the window was at its bound, and is not yet read on
-	wake   time.Time // when the loop looks again at the latest
 	rewind int64     // the first offset that was dropped from the window, or noRewind
 }
 
@@ -56,7 +52,6 @@ func newLoop(ctx context.Context, r *Relay, b orderclose.Bucket, claim orderclos
 		reader: partition.NewReader(ctx, o.Log, claim, o.Logger),
 		mark:   partition.NewCommitter(claim, o.Metrics.Unrecorded),
 		rewind: noRewind,
-		wake:   time.Now(),
 	}
 	l.pulse.beat()
 	l.out = partition.NewOut(ctx, partition.OutOptions{
@@ -99,9 +94,7 @@ func (l *loop) run() {
 		l.readAhead()
 		l.mark.Tell(time.Now(), false)
 		l.report()
-		d := l.sleep()
-		l.wake = time.Now().Add(d)
-		timer.Reset(d)
+		timer.Reset(l.out.Sleeping(l.sleep()))
 	}
 }
 
@@ -176,7 +169,7 @@ func (l *loop) lost(r orderclose.Range, next int64, anew bool) {
 
 // release appends what is to leave by now to where it goes.
 func (l *loop) release() {
-	for l.ctx.Err() == nil && l.held() {
+	for l.ctx.Err() == nil && l.out.Held() {
 		now := l.Now()
 		leaving := l.window.takeReleased(now.UnixMilli(), turnBytes)
 		if len(leaving) == 0 {
@@ -190,16 +183,6 @@ func (l *loop) release() {
 		l.mark.Tell(time.Now(), false)
 		l.report()
 	}
-}
-
-// held reports whether the claim is still ours, as far as it can be known. A loop
-// that was stopped for longer than the group waits, with its process or its
-// machine, wakes with a window of records that another owner has moved already.
-func (l *loop) held() bool {
-	late := time.Since(l.wake) > lateWake
-	l.wake = time.Now()
-	return !late || l.claim.Confirm == nil ||
-		l.out.Retry("asking whether the partition is still ours", l.claim.Confirm)
 }
 
 // lot is what goes to one topic together.

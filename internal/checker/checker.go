@@ -72,6 +72,7 @@ type Verdict struct {
 	Repeated  int            // records in the close topic beyond one for each time that their order was published
 	StockOK   bool
 	Lateness  []time.Duration // of every closed order that came by the pipeline, sorted
+	Appends   map[string]int  // records in delay topics, by key
 	// Violations are the promises that were broken, in words. Empty is good.
 	Violations []string
 }
@@ -116,7 +117,7 @@ func Check(ctx context.Context, s Servers, e Expect) (*Verdict, error) {
 
 // judge compares the evidence with the promises. Pure.
 func judge(db *tables, l *logs, e Expect) *Verdict {
-	v := &Verdict{Orders: len(db.orders), ByPath: map[string]int{}}
+	v := &Verdict{Orders: len(db.orders), ByPath: map[string]int{}, Appends: l.appends}
 	v.judgeOrders(db, e)
 	v.judgeReceipts(db)
 	v.judgeLedger(db)

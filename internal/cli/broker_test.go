@@ -15,6 +15,7 @@ import (
 	"orderclose/internal/config"
 	"orderclose/internal/forecast"
 	"orderclose/internal/kafka"
+	"orderclose/internal/partition"
 	"orderclose/internal/status"
 )
 
@@ -110,7 +111,7 @@ func TestBroker_StatusShowsWhatWaitsAndExitsWith3IfItIsOverdue(t *testing.T) {
 	report = status.Report{}
 	r.json(&report, 0, "status")
 	p := report.Topics[1].Partitions[1]
-	if p.Waiting != 1 || p.Overdue != 0 || p.Committed != nil || p.Owner != nil || p.Head == nil || p.Head.Leaves.UnixMilli() != now.Add(time.Hour).UnixMilli() {
+	if p.Waiting != 1 || p.Window != 0 || p.Overdue != 0 || p.Committed != nil || p.Owner != nil || p.Head == nil || p.Head.Leaves.UnixMilli() != now.Add(time.Hour).UnixMilli() {
 		t.Errorf("a record that waits: %+v, head %+v", p, p.Head)
 	}
 
@@ -168,6 +169,59 @@ func TestBroker_StatusKnowsOwnerAndCommit(t *testing.T) {
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// serve owns the partitions of a bucket until the test ends, and says of its
+// partition 0 that so much is done.
+func (r *rig) serve(b orderclose.Bucket, offset int64, acked string) {
+	ctx, cancel := context.WithCancel(r.t.Context())
+	done := make(chan error)
+	go func() {
+		done <- r.kafka.Consume(ctx, r.cfg.RelayGroup(b), b.Topic, func(ctx context.Context, claim orderclose.Claim) {
+			if claim.Partition == 0 {
+				claim.Done(offset, acked)
+			}
+			<-ctx.Done()
+		})
+	}()
+	r.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			r.t.Error(err)
+		}
+	})
+}
+
+func TestBroker_StatusShowsHowMuchIsInTheWindow(t *testing.T) {
+	r := newRig(t)
+	r.cli("topics", "apply")
+	now := time.Now()
+	for _, b := range r.cfg.Buckets {
+		// An hour's records are read 59m24s after their append; a minute's at once.
+		for _, ago := range []time.Duration{59*time.Minute + 50*time.Second, 59*time.Minute + 45*time.Second, 59*time.Minute + 40*time.Second, 10 * time.Minute} {
+			r.put(b.Topic, 0, now.Add(-ago), now.Add(time.Hour))
+		}
+		acked, _ := partition.EncodeRuns(0, []partition.Run{{First: 1, End: 2}})
+		r.serve(b, 0, acked)
+	}
+	var report status.Report
+	for deadline := now.Add(20 * time.Second); time.Now().Before(deadline); {
+		report = status.Report{}
+		out, _, _ := r.cli("status", "-o", "json")
+		if err := json.Unmarshal([]byte(out), &report); err != nil {
+			t.Fatal(err)
+		}
+		if report.Topics[0].Waiting == 3 && report.Topics[1].Waiting == 3 {
+			break
+		}
+	}
+	minute, hour := report.Topics[0], report.Topics[1]
+	if minute.Waiting != 3 || minute.Window != 3 || minute.Partitions[0].Window != 3 || minute.Partitions[1].Window != 0 {
+		t.Errorf("the smallest bucket is read whole: %+v", minute)
+	}
+	if hour.Waiting != 3 || hour.Window != 2 || hour.Partitions[0].Window != 2 {
+		t.Errorf("of an hour's records two may leave within seconds: %+v", hour)
 	}
 }
 
