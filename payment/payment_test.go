@@ -223,8 +223,8 @@ func TestAsking_PaymentsRacingTheClose(t *testing.T) {
 	var mu sync.Mutex
 	paid, said := map[string]bool{}, map[string][]string{}
 	for worker := range 4 {
-		random := rand.New(rand.NewPCG(uint64(worker), 1))
 		running.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(worker), 1))
 			mine := slices.Clone(ids)
 			random.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
 			for part := range slices.Chunk(mine, 23) {
@@ -237,6 +237,7 @@ func TestAsking_PaymentsRacingTheClose(t *testing.T) {
 			}
 		})
 		running.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(worker), 2))
 			for range orders / 4 {
 				id := ids[random.IntN(orders)]
 				answer, err := s.Pay(t.Context(), id)

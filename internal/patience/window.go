@@ -28,13 +28,13 @@ const (
 type Window struct {
 	calls []time.Duration // a ring once it is full
 	next  int
-	row   int // how often the limit was doubled since a call kept within it
+	least time.Duration // after a time-out: what the next limit is at least
 }
 
 // Add notes a call that was answered after d.
 func (w *Window) Add(d time.Duration) {
 	if d <= w.base() {
-		w.row = 0
+		w.least = 0
 	}
 	w.add(d)
 }
@@ -44,9 +44,7 @@ func (w *Window) Add(d time.Duration) {
 // has become slower than it ever was is heard out after a few calls instead of
 // being given up each time. That holds until the usual limit is enough again.
 func (w *Window) AddTimeout(limit time.Duration) {
-	if w.Limit() < maxLimit {
-		w.row++
-	}
+	w.least = max(w.least, min(2*limit, maxLimit))
 	w.add(limit)
 }
 
@@ -70,7 +68,7 @@ func (w *Window) P99() (time.Duration, bool) {
 }
 
 // Limit is how long the next call may take.
-func (w *Window) Limit() time.Duration { return min(w.base()<<w.row, maxLimit) }
+func (w *Window) Limit() time.Duration { return max(w.base(), w.least) }
 
 // base is the limit when nothing timed out lately.
 func (w *Window) base() time.Duration {
