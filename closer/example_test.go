@@ -91,7 +91,8 @@ func ExampleStore() {
 
 // dueNow is a log with records of orders that are due.
 func dueNow(ids ...string) *fakeLog {
-	log := &fakeLog{}
+	at := place{topic: "order-close"}
+	log := &fakeLog{records: map[place][]orderclose.Message{}}
 	for i, id := range ids {
 		o := orderclose.Order{ID: id, CreatedAt: time.Now(), Due: time.Now()}
 		m, err := orderclose.Record{Order: o, Release: o.Due}.Encode()
@@ -99,7 +100,7 @@ func dueNow(ids ...string) *fakeLog {
 			panic(err)
 		}
 		m.Offset, m.Appended = int64(i), time.Now()
-		log.records = append(log.records, m)
+		log.records[at] = append(log.records[at], m)
 	}
 	return log
 }

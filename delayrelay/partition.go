@@ -121,12 +121,12 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 		if !l.mark.Add(r.Offset) {
 			continue
 		}
-		due, err := r.Due()
+		due, replay, err := r.Route()
 		if err != nil {
 			l.out.BuryUnreadable(r, err)
 			continue
 		}
-		r.DueAt = due
+		r.DueAt, r.Replay = due, replay
 		if mispicked(l.bucket, l.smallest, due, r.Appended) {
 			l.Metrics.Mispicked(l.claim.Topic)
 		}
@@ -193,14 +193,18 @@ type lot struct {
 }
 
 // sort decides for each record where it goes. The close topic comes first:
-// what is due has waited long enough.
+// what is due has waited long enough. What was sent again by hand has a topic of
+// its own there.
 func (l *loop) sort(leaving []waiting, now int64) []*lot {
 	toClose := &lot{topic: l.CloseTopic, acked: l.forwarded}
-	lots := []*lot{toClose}
+	toReplay := &lot{topic: l.ReplayTopic, acked: l.forwarded}
+	lots := []*lot{toClose, toReplay}
 	for _, w := range leaving {
 		switch to := l.decide(w.record.DueAt, w.record.Appended, now); {
 		case to.cause != "":
 			l.out.BuryRaw(w.record, to.cause, to.why)
+		case to.close && w.record.Replay:
+			toReplay.records = append(toReplay.records, w.record)
 		case to.close:
 			toClose.records = append(toClose.records, w.record)
 		default:

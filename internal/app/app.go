@@ -122,6 +122,7 @@ func (a *App) Run(ctx context.Context, roles ...Role) error {
 		defer guard.Wait()
 		defer stop()
 	}
+	defer a.watchDeadLetters(ctx, roles)()
 	running.Wait()
 	for _, c := range a.closers {
 		errs = append(errs, c.Close())
@@ -182,6 +183,7 @@ func (a *App) buildRelay() (part, error) {
 		Buckets:         c.Buckets,
 		Group:           c.RelayGroup,
 		CloseTopic:      c.Topics.Close,
+		ReplayTopic:     c.Topics.Replay,
 		DeadLetterTopic: c.Topics.DeadLetter,
 		ControlTopic:    c.Topics.Control,
 		MaxDelay:        c.MaxDelay,
@@ -242,9 +244,12 @@ func (a *App) buildCloser() (part, error) {
 		Buckets:         c.Buckets,
 		Group:           c.CloserGroup(),
 		CloseTopic:      c.Topics.Close,
+		ReplayGroup:     c.ReplayGroup(),
+		ReplayTopic:     c.Topics.Replay,
 		DeadLetterTopic: c.Topics.DeadLetter,
 		ControlTopic:    c.Topics.Control,
 		Batch:           way.batch(c.Closer.Batch),
+		Latency:         c.Closer.Latency,
 		Now:             a.o.Now,
 		Logger:          a.o.Logger.With("stage", closer.Stage),
 		Metrics:         a.metrics,

@@ -155,7 +155,7 @@ func (r *rig) judge(openAfter time.Time) *checker.Verdict {
 		checker.Expect{
 			Stock: r.shop.StartStock(), Paid: r.shop.Paid(), OpenAfter: openAfter,
 			Delays: delays, CloseTopic: r.cfg.Topics.Close, DeadLetterTopic: r.cfg.Topics.DeadLetter,
-			CloserGroup: r.cfg.CloserGroup(), DeadLetters: r.deadCauses,
+			CloserGroup: r.cfg.CloserGroup(), ReplayTopic: r.cfg.Topics.Replay, ReplayGroup: r.cfg.ReplayGroup(), DeadLetters: r.deadCauses,
 			Published: r.shop.Published(), Calm: !r.disturbed, MaxAppends: r.maxAppends(),
 		})
 	if err != nil {

@@ -155,13 +155,6 @@ func TestBubble_ThePipelineAndTheSweepCloseThroughAService(t *testing.T) {
 	})
 }
 
-func (r *rig) exec(query string, args ...any) {
-	r.t.Helper()
-	if _, err := r.world.Store.DB().ExecContext(r.t.Context(), query, args...); err != nil {
-		r.t.Fatal(err)
-	}
-}
-
 // TestBubble_ThePaymentProviderIsAskedBeforeTheClose: what it calls paid is paid,
 // what it calls unpaid is closed, by the pipeline and by the sweep; what it cannot
 // say stays as it is.
@@ -194,6 +187,7 @@ func TestBubble_ThePaymentProviderIsAskedBeforeTheClose(t *testing.T) {
 			r.order(id+" and forgotten", "virtual", false)
 		}
 		r.order("who knows", "virtual", false)
+		r.order("who knows, published", "virtual", true)
 		time.Sleep(15 * time.Minute)
 		for id, want := range map[string]store.Status{
 			"paid": store.Paid, "paid and forgotten": store.Paid,
@@ -211,8 +205,14 @@ func TestBubble_ThePaymentProviderIsAskedBeforeTheClose(t *testing.T) {
 		s.breaks(nil)
 		known.Store(true)
 		time.Sleep(10 * time.Minute)
-		if got := r.status("who knows"); got != store.Closed {
-			t.Errorf("once the provider knows: status %d", got)
+		for _, id := range []string{"who knows", "who knows, published"} {
+			if got := r.status(id); got != store.Closed {
+				t.Errorf("%s: status %d once the provider knows", id, got)
+			}
+		}
+		time.Sleep(10 * time.Minute) // until its record has come once more
+		if dead := r.deadLetters(ctx); len(dead) > 0 {
+			t.Errorf("dead letters %v", dead)
 		}
 	})
 }

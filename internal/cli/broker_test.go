@@ -16,6 +16,7 @@ import (
 	"orderclose/internal/forecast"
 	"orderclose/internal/kafka"
 	"orderclose/internal/partition"
+	"orderclose/internal/replay"
 	"orderclose/internal/status"
 )
 
@@ -102,7 +103,7 @@ func TestBroker_TopicsPlanShowsWhatApplyDoesAndChangesNothing(t *testing.T) {
 func TestBroker_StatusShowsWhatWaitsAndExitsWith3IfItIsOverdue(t *testing.T) {
 	r := newRig(t)
 	var report status.Report
-	if r.json(&report, 6, "status"); len(report.Topics) != 3 || report.Problems() != 3 || !strings.Contains(report.Topics[0].Problem, "topics apply") {
+	if r.json(&report, 6, "status"); len(report.Topics) != 4 || report.Problems() != 4 || !strings.Contains(report.Topics[0].Problem, "topics apply") {
 		t.Fatalf("without topics: %+v", report)
 	}
 	r.cli("topics", "apply")
@@ -123,6 +124,35 @@ func TestBroker_StatusShowsWhatWaitsAndExitsWith3IfItIsOverdue(t *testing.T) {
 	}
 	if !strings.Contains(stderr, "delay_1m/0") || !strings.Contains(stderr, "orderclose run relay") {
 		t.Errorf("%q does not say where and what to do", stderr)
+	}
+}
+
+func TestBroker_ReplayPlansFirstAndSendsTheSameEachTime(t *testing.T) {
+	r := newRig(t)
+	r.cli("topics", "apply")
+	long := time.Now().Add(-time.Minute)
+	for p := range 2 {
+		r.put("order-close", p, long, long)
+	}
+	arrived := func() (n int64) {
+		for p := range 2 {
+			_, end, err := r.kafka.Bounds(t.Context(), "order-close-replay", p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += end
+		}
+		return n
+	}
+	out, _, code := r.cli("replay", "--from", "1h")
+	if code != 0 || !strings.Contains(out, "would send 2 records again, to order-close-replay") || arrived() != 0 {
+		t.Errorf("exit %d, %d sent, %s", code, arrived(), out)
+	}
+	for n := range int64(2) {
+		var result replay.Result
+		if r.json(&result, 0, "replay", "--from", "1h", "--yes"); result.Sent != 2 || result.Passed != 0 || arrived() != 2*(n+1) {
+			t.Errorf("run %d: %+v, %d are in the replay topic", n+1, result, arrived())
+		}
 	}
 }
 

@@ -65,7 +65,8 @@ func places(cfg *config.Config) []status.Place {
 	for i, b := range cfg.Buckets {
 		all = append(all, status.Place{Topic: b.Topic, Group: cfg.RelayGroup(b), Length: b.Length, Whole: i == 0})
 	}
-	return append(all, status.Place{Topic: cfg.Topics.Close, Group: cfg.CloserGroup()})
+	return append(all, status.Place{Topic: cfg.Topics.Close, Group: cfg.CloserGroup()},
+		status.Place{Topic: cfg.Topics.Replay, Group: cfg.ReplayGroup()})
 }
 
 func judgeStatus(r status.Report) error {

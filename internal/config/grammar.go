@@ -44,6 +44,7 @@ func (s *settings) grammar() value {
 		}),
 		"closer": section(fields{
 			"batch":   integer(&s.closer.Batch, 1, MaxBatch),
+			"latency": duration(&s.closer.Latency),
 			"kind":    choice(&s.closer.Kind, KindSQL, KindHTTP),
 			"http":    s.closer.HTTP.grammar(),
 			"payment": s.closer.Payment.grammar(),
