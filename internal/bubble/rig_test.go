@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"net/http"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -39,6 +40,7 @@ type rig struct {
 	registry      *prometheus.Registry // of the role that was started last
 	relayAhead    time.Duration        // of the relay's clock
 	producerAhead time.Duration        // of the producer's
+	services      http.RoundTripper    // reaches the user's services
 	disturbed     bool                 // something was stopped, or not running, while orders were due
 	deadCauses    []string             // of the dead letters that are to be expected
 	releaser      release.Releaser     // of the release worker, if one is started
@@ -114,6 +116,7 @@ func (r *rig) startAs(name, role app.Role) {
 	r.registry = prometheus.NewRegistry()
 	a, err := app.New(app.Options{
 		Config: r.cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis, Releaser: r.releaser, Logger: r.logger, Registry: r.registry,
+		Services: r.services, Secrets: config.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
 		Now: func() time.Time { return time.Now().Add(r.relayAhead) },
 	})
 	if err != nil {

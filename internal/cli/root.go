@@ -120,10 +120,16 @@ type session struct {
 // needed, for the lock. What else is set, rightly or wrongly, is left alone. Close
 // the session.
 func (c *common) open(needed ...string) (*session, error) {
+	return c.openFor(func(*config.Config) []string { return needed })
+}
+
+// openFor is open where the configuration decides what is needed.
+func (c *common) openFor(needs func(*config.Config) []string) (*session, error) {
 	cfg, err := config.Load(c.config)
 	if err != nil {
 		return nil, Exit(Usage, err)
 	}
+	needed := needs(cfg)
 	servers, err := config.FromEnviron(c.env.LookupEnv)
 	if err == nil {
 		err = servers.Require(needed...)
@@ -182,5 +188,8 @@ func (c *common) kafkaToo(s *session) (close func()) {
 }
 
 func (s *session) app() (*app.App, error) {
-	return app.New(app.Options{Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis, Releaser: app.Releaser(s.servers), Logger: s.logger})
+	return app.New(app.Options{
+		Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis,
+		Releaser: app.Releaser(s.servers), Secrets: s.servers.Secrets, Logger: s.logger,
+	})
 }

@@ -65,6 +65,9 @@ type Closer struct {
 	// Latency is how long a transaction may take before fewer orders are closed at
 	// once.
 	Latency time.Duration
+	Kind    ClosingKind // what closing an order means
+	HTTP    HTTPClosing // of KindHTTP
+	Payment Payment     // asked first, if its URL is set
 }
 
 // Outbox is how what stands in the outboxes gets to Kafka.
@@ -212,7 +215,7 @@ func defaults() *settings {
 			PageSize: 500,
 			Lock:     Lock{Key: "lock:scan_unpaid_orders", Expiry: time.Minute, Extend: 20 * time.Second},
 		},
-		closer: Closer{Batch: 500, Latency: 250 * time.Millisecond},
+		closer: Closer{Batch: 500, Latency: 250 * time.Millisecond, Kind: KindSQL, HTTP: HTTPClosing{Batch: 200}, Payment: Payment{Batch: 100}},
 		outbox: Outbox{Batch: 500, InFlight: 2},
 	}
 }
