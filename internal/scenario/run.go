@@ -92,7 +92,7 @@ func (s *Shop) leave(ctx context.Context, order orderclose.Order, fate Fate) err
 		_, err := s.Store.Cancel(ctx, order.ID)
 		return err
 	}
-	answer, err := s.Store.Pay(ctx, order.ID)
+	answer, err := s.Store.Pay(ctx, order.ID, "pay-"+order.ID)
 	if err != nil {
 		return fmt.Errorf("pay %s: %w", order.ID, err)
 	}
