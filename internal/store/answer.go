@@ -13,18 +13,18 @@ const (
 	NowConfirmed Answer = "confirmed" // it was shipped and is confirmed now
 )
 
-// What a payment has done that came when it was not wanted any more: it left a
-// refund intent. A repeat of the same payment leaves none, and says AlreadyClosed
-// and so on.
+// What a payment has done that was not wanted any more: it left a refund intent.
+// A repeat of the same payment leaves none.
 const (
 	PaidAfterClose  Answer = "paid_after_close"  // the order was closed first
 	PaidAfterCancel Answer = "paid_after_cancel" // the order was cancelled first
 	PaidTwice       Answer = "paid_twice"        // another payment has paid the order
+	RefundNoted     Answer = "refund_noted"      // there is a refund intent of this payment
 )
 
 // Why a call has done nothing.
 const (
-	AlreadyPaid      Answer = "already_paid"      // it was paid before, and may be on its way
+	AlreadyPaid      Answer = "already_paid"      // it was paid before, by this payment if it is one, and may be on its way
 	AlreadyClosed    Answer = "already_closed"    // it was closed first
 	AlreadyCancelled Answer = "already_cancelled" // it was cancelled first
 	AlreadyShipped   Answer = "already_shipped"   // it was shipped before, or confirmed as well

@@ -204,23 +204,23 @@ func (t *Tx) pay(id, payment string) (Answer, error) {
 	case Unpaid:
 		return "", errors.New("it is unpaid and could not be changed")
 	case Closed:
-		return t.refund(id, payment, "closed", PaidAfterClose, AlreadyClosed)
+		return t.refund(id, payment, "closed", PaidAfterClose)
 	case Cancelled:
-		return t.refund(id, payment, "cancelled", PaidAfterCancel, AlreadyCancelled)
+		return t.refund(id, payment, "cancelled", PaidAfterCancel)
 	}
 	if by == payment || by == "" { // "": it was paid before payments had ids
 		return AlreadyPaid, nil
 	}
-	return t.refund(id, payment, "paid_twice", PaidTwice, AlreadyPaid)
+	return t.refund(id, payment, "paid_twice", PaidTwice)
 }
 
 // refund leaves a refund intent, or finds that there is one. An order that has
 // left the unpaid state never comes back to it, so that nothing need be locked.
-func (t *Tx) refund(id, payment, reason string, first, repeat Answer) (Answer, error) {
+func (t *Tx) refund(id, payment, reason string, first Answer) (Answer, error) {
 	var known int64
 	err := t.tx.Raw("SELECT COUNT(*) FROM refund_intents WHERE order_id = ? AND payment_id = ?", id, payment).Scan(&known).Error
 	if err != nil || known > 0 {
-		return repeat, err
+		return RefundNoted, err
 	}
 	now, err := t.Now()
 	if err != nil {
@@ -230,7 +230,7 @@ func (t *Tx) refund(id, payment, reason string, first, repeat Answer) (Answer, e
 	in.row(id, payment, reason, t.s.dialect.time(now))
 	err = in.exec(t.tx)
 	if err != nil && t.s.dialect.Fault(err) == FaultDuplicate {
-		return repeat, nil
+		return RefundNoted, nil
 	}
 	return first, err
 }

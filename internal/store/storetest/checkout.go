@@ -114,7 +114,7 @@ func refundIntentOnce(t *testing.T, s *shop) {
 	want(t, "first payment", pay("paid", "p1"), store.NowPaid)
 	for round, want3 := range [][3]store.Answer{
 		{store.PaidAfterClose, store.PaidAfterCancel, store.PaidTwice},
-		{store.AlreadyClosed, store.AlreadyCancelled, store.AlreadyPaid},
+		{store.RefundNoted, store.RefundNoted, store.RefundNoted},
 	} {
 		got := [3]store.Answer{pay("closed", "p1"), pay("cancelled", "p1"), pay("paid", "p2")}
 		want(t, "answers of round "+string(rune('1'+round)), got, want3)
@@ -143,7 +143,7 @@ func refundIntentRace(t *testing.T, s *shop) {
 				t.Error(err)
 			case a == store.PaidAfterClose:
 				first.Add(1)
-			case a != store.AlreadyClosed:
+			case a != store.RefundNoted:
 				t.Errorf("answer %s", a)
 			}
 		})
