@@ -11,6 +11,15 @@ import (
 // other languages pick with the same number.
 const MaxTolerance = 30 * time.Second
 
+const (
+	// ReadLead is how long before a record may have to leave its bucket a relay has
+	// it in memory: time for a fetch, and for the group of a busy broker to answer.
+	ReadLead = 1 * time.Second
+	// ReadSlack allows for records that were put into a bucket a little too early or
+	// appended a little late: a producer's clock, a retried request.
+	ReadSlack = 5 * time.Second
+)
+
 // Bucket is a delay topic: it holds a record for at most Length.
 type Bucket struct {
 	Topic  string
@@ -33,6 +42,14 @@ func (b Bucket) Release(due, appended time.Time) time.Time {
 		return end
 	}
 	return due
+}
+
+// Unread is how long after its append a record may stay unread: whoever put it
+// here had nearly the bucket's length to wait, so it does not leave before. What
+// was appended longer ago belongs in the relay's window. The smallest bucket takes
+// whatever is shorter still, and is read whole. Less than 0 is as good as 0.
+func (b Bucket) Unread() time.Duration {
+	return b.Length - b.Tolerance() - ReadSlack - ReadLead
 }
 
 // Buckets are the delay topics of a pipeline, shortest first.

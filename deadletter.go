@@ -14,10 +14,10 @@ const (
 // Limits of a dead letter, in bytes. The dead-letter topic must take whatever
 // could not be read, so what could be huge is cut.
 const (
-	MaxDeadKey    = 4 << 10
-	MaxDeadValue  = 64 << 10
-	MaxDeadHeader = 1 << 10
-	maxDeadCount  = 32 // headers of the record that are kept
+	MaxDeadKey     = 4 << 10
+	MaxDeadValue   = 64 << 10
+	MaxDeadHeader  = 1 << 10
+	MaxDeadHeaders = 32 // headers of the record that are kept
 )
 
 // DeadLetter wraps m for the dead-letter topic: its key, its value and headers
@@ -25,7 +25,7 @@ const (
 // that gave it up, and where it lay.
 func DeadLetter(m Message, stage, cause, detail string) Message {
 	dead := Message{Key: clip(m.Key, MaxDeadKey), Value: clip(m.Value, MaxDeadValue)}
-	for _, h := range m.Headers[:min(len(m.Headers), maxDeadCount)] {
+	for _, h := range m.Headers[:min(len(m.Headers), MaxDeadHeaders)] {
 		if h.Key != HeaderCause {
 			dead.Headers = append(dead.Headers, Header{cut(h.Key, MaxDeadHeader), clip(h.Value, MaxDeadHeader)})
 		}

@@ -24,6 +24,8 @@ func TestDeadLetter_KeepsTheRecordAndSaysWhyAndWhere(t *testing.T) {
 		{Key: "due", Value: []byte("1772366760000")}, {Key: "v", Value: []byte("1")},
 		{Key: "traceparent", Value: []byte("00-ab-cd-01")}, {Key: "attempt", Value: []byte("2")},
 		{Key: "notdue", Value: []byte("3")}, {Key: "lane", Value: []byte("replay")},
+		{Key: "pending-since", Value: []byte("1772370000000")}, {Key: "origin-topic", Value: []byte("order-close")},
+		{Key: "origin-partition", Value: []byte("11")}, {Key: "origin-offset", Value: []byte("1099511627776")},
 		{Key: "cause", Value: []byte("bad_due")}, {Key: "detail", Value: []byte(`header due is "soon"`)},
 		{Key: "stage", Value: []byte("relay")}, {Key: "source-topic", Value: []byte("delay_5m")},
 		{Key: "source-partition", Value: []byte("7")}, {Key: "source-offset", Value: []byte("1234567890123")},

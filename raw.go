@@ -19,8 +19,9 @@ type RawRecord struct {
 	// record format of Kafka's magic 2. It may share memory with others: copy it to
 	// keep it.
 	Body []byte
-	// DueAt is for whoever has read Due and will want it again; unix milliseconds.
-	DueAt int64
+	// DueAt and Replay are for whoever has called Route and will want them again.
+	DueAt  int64 // unix milliseconds
+	Replay bool  // it is on the replay lane
 }
 
 // ErrMalformed is the reason why a record's bytes are no record.
@@ -39,13 +40,20 @@ func (r RawRecord) Key() []byte {
 	return b.bytes()
 }
 
-// Due reads from r what a relay needs, as Message.Due does, in unix milliseconds.
-// The error is a *RecordError.
+// Due reads from r when it is to be released, as Message.Due does, in unix
+// milliseconds. The error is a *RecordError.
 func (r RawRecord) Due() (int64, error) {
+	due, _, err := r.Route()
+	return due, err
+}
+
+// Route reads from r all that a relay needs in one pass: what Due says, and
+// whether the record is on the replay lane. The error is a *RecordError.
+func (r RawRecord) Route() (dueAt int64, replay bool, err error) {
 	b := body{rest: r.Body}
 	key := b.bytes()
 	b.bytes() // the value
-	var due, version []byte
+	var due, version, lane []byte
 	for n := b.count(); n > 0 && !b.bad; n-- {
 		name, value := b.bytes(), b.bytes()
 		switch string(name) {
@@ -53,17 +61,20 @@ func (r RawRecord) Due() (int64, error) {
 			due = value
 		case HeaderVersion:
 			version = value
+		case HeaderLane:
+			lane = value
 		}
 	}
+	replay = string(lane) == LaneReplay
 	if ms, ok := decimal(due); ok && !b.bad && len(key) > 0 && string(version) == WireVersion {
-		return ms, nil
+		return ms, replay, nil
 	}
 	m, err := r.Message() // what is wrong is found at leisure
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	t, err := m.Due()
-	return t.UnixMilli(), err
+	return t.UnixMilli(), replay, err
 }
 
 // Message decodes the record; its bytes are copied. The error is a *RecordError.

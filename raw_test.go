@@ -14,8 +14,8 @@ func anyMessage(t *rapid.T) Message {
 	m := Message{Offset: rapid.Int64Range(0, 1<<40).Draw(t, "offset"), Appended: time.UnixMilli(rapid.Int64Range(0, 1<<42).Draw(t, "appended"))}
 	bytes := rapid.OneOf(rapid.Just([]byte(nil)), rapid.SliceOfN(rapid.Byte(), 0, 300))
 	m.Key, m.Value = bytes.Draw(t, "key"), bytes.Draw(t, "value")
-	name := rapid.OneOf(rapid.SampledFrom([]string{HeaderDue, HeaderVersion}), rapid.StringN(0, 10, 20))
-	value := rapid.OneOf(rapid.SampledFrom([][]byte{[]byte("1"), []byte("42"), []byte("-7"), []byte("+7"), []byte("9999999999999999999"), nil}), bytes)
+	name := rapid.OneOf(rapid.SampledFrom([]string{HeaderDue, HeaderVersion, HeaderLane}), rapid.StringN(0, 10, 20))
+	value := rapid.OneOf(rapid.SampledFrom([][]byte{[]byte("1"), []byte("42"), []byte(LaneReplay), []byte("-7"), []byte("+7"), []byte("9999999999999999999"), nil}), bytes)
 	for range rapid.IntRange(0, 5).Draw(t, "headers") {
 		m.Headers = append(m.Headers, Header{name.Draw(t, "name"), value.Draw(t, "header")})
 	}
@@ -36,12 +36,15 @@ func TestRaw_DecodesToWhatWasFramed(t *testing.T) {
 	})
 }
 
-// TestRaw_DueIsWhatTheDecodedMessageSays, for every header that one can think of.
-func TestRaw_DueIsWhatTheDecodedMessageSays(t *testing.T) {
+// TestRaw_RouteIsWhatTheDecodedMessageSays, for every header that one can think of.
+func TestRaw_RouteIsWhatTheDecodedMessageSays(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := anyMessage(t)
 		want, wantErr := m.Due()
-		got, err := m.Raw().Due()
+		got, replay, err := m.Raw().Route()
+		if lane, _ := m.Header(HeaderLane); err == nil && replay != (lane == LaneReplay) {
+			t.Fatalf("on the replay lane: %v, and its lane is %q", replay, lane)
+		}
 		if (err == nil) != (wantErr == nil) || err == nil && got != want.UnixMilli() {
 			t.Fatalf("%d, %v; want %d, %v", got, err, want.UnixMilli(), wantErr)
 		}

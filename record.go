@@ -22,6 +22,11 @@ const (
 	HeaderCause       = "cause"
 	HeaderNotDue      = "notdue"
 	HeaderLane        = "lane"
+
+	HeaderPendingSince    = "pending-since"
+	HeaderOriginTopic     = "origin-topic"
+	HeaderOriginPartition = "origin-partition"
+	HeaderOriginOffset    = "origin-offset"
 )
 
 // LaneReplay is the value of the lane header on records that were sent again by
@@ -40,6 +45,17 @@ type Record struct {
 	Cause       string // why the last one failed
 	NotDue      int    // how often it came too soon for the same due
 	Lane        string // "" or LaneReplay
+	// PendingSince is when closing it was first put off because the payment provider
+	// could not say; zero if it never was. Milliseconds.
+	PendingSince time.Time
+	Origin       Origin // of its record that failed first
+}
+
+// Origin is where a record lay. Without a topic it is not known.
+type Origin struct {
+	Topic     string
+	Partition int
+	Offset    int64
 }
 
 // payload is the record's value: JSON, so that any language can write it.
@@ -97,6 +113,14 @@ func (r Record) Encode() (Message, error) {
 		m.add(HeaderNotDue, strconv.Itoa(r.NotDue))
 	}
 	m.add(HeaderLane, r.Lane)
+	if !r.PendingSince.IsZero() {
+		m.add(HeaderPendingSince, strconv.FormatInt(r.PendingSince.UnixMilli(), 10))
+	}
+	if r.Origin.Topic != "" {
+		m.add(HeaderOriginTopic, r.Origin.Topic)
+		m.add(HeaderOriginPartition, strconv.Itoa(r.Origin.Partition))
+		m.add(HeaderOriginOffset, strconv.FormatInt(r.Origin.Offset, 10))
+	}
 	return m, nil
 }
 
@@ -187,20 +211,48 @@ func (m *Message) Decode() (Record, error) {
 	r.Traceparent, _ = m.Header(HeaderTraceparent)
 	r.Cause, _ = m.Header(HeaderCause)
 	r.Lane, _ = m.Header(HeaderLane)
-	return r, nil
+	if since, err := m.number(HeaderPendingSince, 63, "unix milliseconds"); err != nil {
+		return Record{}, err
+	} else if since > 0 {
+		r.PendingSince = time.UnixMilli(since)
+	}
+	r.Origin, err = m.origin()
+	return r, err
+}
+
+// origin reads where the record that failed first lay.
+func (m *Message) origin() (o Origin, err error) {
+	o.Topic, _ = m.Header(HeaderOriginTopic)
+	if o.Topic == "" {
+		return Origin{}, nil
+	}
+	if o.Partition, err = m.count(HeaderOriginPartition); err != nil {
+		return Origin{}, err
+	}
+	if o.Offset, err = m.number(HeaderOriginOffset, 63, "an offset"); err != nil {
+		return Origin{}, err
+	}
+	return o, nil
 }
 
 // count reads a header that counts something; absent is 0.
 func (m *Message) count(key string) (int, error) {
+	n, err := m.number(key, 31, "a count")
+	return int(n), err
+}
+
+// number reads a header that is a number of so many bits, not negative; absent is
+// 0.
+func (m *Message) number(key string, bits int, want string) (int64, error) {
 	v, ok := m.Header(key)
 	if !ok {
 		return 0, nil
 	}
-	n, err := strconv.ParseUint(v, 10, 31)
+	n, err := strconv.ParseUint(v, 10, bits)
 	if err != nil {
-		return 0, &RecordError{ErrBadHeader, fmt.Sprintf("header %s is %q, want a count", key, cut(v, 32))}
+		return 0, &RecordError{ErrBadHeader, fmt.Sprintf("header %s is %q, want %s", key, cut(v, 32), want)}
 	}
-	return int(n), nil
+	return int64(n), nil
 }
 
 // CeilMilli rounds t up to the next whole millisecond.

@@ -28,6 +28,7 @@ func whole(t testing.TB) orderclose.Message {
 		},
 		Release: created.Add(6 * time.Minute), Traceparent: "00-ab-cd-01",
 		Attempt: 2, Cause: "timeout", NotDue: 3, Lane: orderclose.LaneReplay,
+		PendingSince: created.Add(time.Hour), Origin: orderclose.Origin{Topic: "order-close", Partition: 11, Offset: 1 << 40},
 	}.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -43,6 +44,8 @@ func TestEncode_WritesTheDocumentedBytes(t *testing.T) {
 			{Key: "due", Value: []byte("1772366760000")}, {Key: "v", Value: []byte("1")},
 			{Key: "traceparent", Value: []byte("00-ab-cd-01")}, {Key: "attempt", Value: []byte("2")},
 			{Key: "cause", Value: []byte("timeout")}, {Key: "notdue", Value: []byte("3")}, {Key: "lane", Value: []byte("replay")},
+			{Key: "pending-since", Value: []byte("1772370000000")}, {Key: "origin-topic", Value: []byte("order-close")},
+			{Key: "origin-partition", Value: []byte("11")}, {Key: "origin-offset", Value: []byte("1099511627776")},
 		},
 	}
 	if diff := cmp.Diff(want, whole(t)); diff != "" {
@@ -185,6 +188,8 @@ func TestDecode_SaysWhatMakesARecordUnreadable(t *testing.T) {
 		{"another order's key", func(m *orderclose.Message) { m.Key = []byte("18") }, orderclose.ErrKeyMismatch, `the key is "18" and order_id "ORD-17"`},
 		{"attempt", header("attempt", "-1"), orderclose.ErrBadHeader, `header attempt is "-1", want a count`},
 		{"notdue", header("notdue", ""), orderclose.ErrBadHeader, `header notdue is "", want a count`},
+		{"pending-since", header("pending-since", "noon"), orderclose.ErrBadHeader, `header pending-since is "noon", want unix milliseconds`},
+		{"origin", header("origin-offset", "-5"), orderclose.ErrBadHeader, `header origin-offset is "-5", want an offset`},
 	} {
 		m := whole(t)
 		row.spoil(&m)
@@ -293,6 +298,12 @@ func drawRecord(t *rapid.T) orderclose.Record {
 		Cause:       word.Draw(t, "cause"),
 		NotDue:      rapid.IntRange(0, math.MaxInt32).Draw(t, "notdue"),
 		Lane:        rapid.SampledFrom([]string{"", orderclose.LaneReplay}).Draw(t, "lane"),
+	}
+	if rapid.Bool().Draw(t, "pending") {
+		r.PendingSince = time.UnixMilli(rapid.Int64Range(1, 1e14).Draw(t, "since"))
+	}
+	if topic := word.Draw(t, "origin"); topic != "" {
+		r.Origin = orderclose.Origin{Topic: topic, Partition: rapid.IntRange(0, 10_000).Draw(t, "partition"), Offset: rapid.Int64Range(0, math.MaxInt64).Draw(t, "offset")}
 	}
 	if attributes := rapid.MapOf(rapid.StringOf(rapid.RuneFrom(nil, unicode.L, unicode.N)), rapid.String()).Draw(t, "attributes"); len(attributes) > 0 {
 		r.Order.Attributes = map[string]any{}

@@ -3,14 +3,17 @@
 //
 //	bench relay     throughput, lateness and burst: JSON on stdout, tables on stderr
 //	bench growth    the relay alone, one thing changed at a time: Markdown on stdout
-//	bench side JOB  one loop in a process of its own; the two above start these
+//	bench waiting PROGRAM
+//	                what parked records cost PROGRAM run relay: JSON on stdout, a
+//	                table on stderr
+//	bench side JOB  one loop in a process of its own; the first two start these
 //
 // The files: plan.go how much of everything; order.go, batch.go and fill.go the
 // records; relay.go, copyloop.go, readerwriter.go and franz.go the four sides;
 // side.go and process.go their processes; place.go topics of our own; tally.go
 // what arrived; pipeline.go a relay between a producer and a consumer;
-// throughput.go, lateness.go, burst.go and growth.go what is
-// measured; stats.go and report.go its numbers.
+// throughput.go, lateness.go, burst.go, growth.go and waiting.go what is
+// measured; proc.go, stats.go and report.go its numbers.
 package main
 
 import (
@@ -37,8 +40,12 @@ func run(args []string) error {
 		return runSide(args[1])
 	}
 	modes := map[string]func(context.Context, *place, plan) error{"relay": benchRelay, "growth": benchGrowth}
+	if len(args) == 2 && args[0] == "waiting" {
+		program := args[1]
+		args, modes["waiting"] = args[:1], func(ctx context.Context, p *place, pl plan) error { return benchWaiting(ctx, p, pl, program) }
+	}
 	if len(args) != 1 || modes[args[0]] == nil {
-		return errors.New("usage: bench relay | bench growth")
+		return errors.New("usage: bench relay | bench growth | bench waiting PROGRAM")
 	}
 	brokers, err := localBrokers()
 	if err != nil {

@@ -24,6 +24,9 @@ type plan struct {
 	burst int // records due at one instant
 
 	growth int // records drained in each row
+
+	parked int           // records that wait
+	watch  time.Duration // for how long a relay is watched while they do
 }
 
 func planFor(quick bool) plan {
@@ -31,11 +34,13 @@ func planFor(quick bool) plan {
 		rounds: 3, records: 1_000_000, slow: 200_000, batches: []int{6, 50, 3000},
 		rates: []int{1000, 10_000}, spell: 60 * time.Second, burst: 100_000,
 		growth: 200_000,
+		parked: 1_000_000, watch: time.Minute,
 	}
 	if quick {
 		p.rounds, p.records, p.slow = 1, 200_000, 20_000
 		p.rates, p.spell, p.burst = []int{1000, 5000}, 8*time.Second, 20_000
 		p.growth = 50_000
+		p.parked, p.watch = 200_000, 15*time.Second
 	}
 	return p
 }

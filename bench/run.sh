@@ -3,7 +3,7 @@
 # or else on one that it starts in a temporary folder and stops again, whatever
 # happens. README.md, beside it, says what is measured.
 #
-# usage: run.sh relay|growth
+# usage: run.sh relay|growth|waiting
 #   QUICK=1       less of everything, within a minute
 #   PROFILE=DIR   a CPU profile of each process that moves records, in DIR
 . "$(dirname -- "${BASH_SOURCE[0]}")/../deploy/native/lib.sh"
@@ -31,6 +31,10 @@ trap 'exit 143' TERM HUP
 lines=$(ORDERCLOSE_DB_DSN=unused ORDERCLOSE_REDIS_URL=unused "$native/up.sh" "$dir/servers")
 eval "$(grep '^export ORDERCLOSE_KAFKA_BROKERS=' <<<"$lines")"
 go build -o "$dir/bench" .
+if [[ ${1:-} == waiting ]]; then # it watches the program itself
+  go build -C .. -o "$dir/orderclose" ./cmd/orderclose
+  set -- waiting "$dir/orderclose"
+fi
 
 "$dir/bench" "$@" </dev/null &
 bench=$!

@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/pprof"
-	"strconv"
-	"strings"
 )
 
 // The names of the sides.
@@ -71,7 +69,7 @@ func runSide(encoded string) error {
 	if err := sides[j.Side](ctx, j); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("%s: %w", j.Side, err)
 	}
-	return json.NewEncoder(os.Stdout).Encode(outcome{peakBytes()})
+	return json.NewEncoder(os.Stdout).Encode(outcome{residentPeak("self")})
 }
 
 func profile(file string) (stop func(), err error) {
@@ -86,17 +84,4 @@ func profile(file string) (stop func(), err error) {
 		return nil, err
 	}
 	return func() { pprof.StopCPUProfile(); f.Close() }, nil
-}
-
-// peakBytes is the high-water mark of this process's resident memory; 0 on a
-// system that has no /proc.
-func peakBytes() int64 {
-	status, _ := os.ReadFile("/proc/self/status")
-	for line := range strings.Lines(string(status)) {
-		if kb, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			n, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(kb), " kB"), 10, 64)
-			return n << 10
-		}
-	}
-	return 0
 }

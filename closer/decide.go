@@ -1,6 +1,7 @@
 package closer
 
 import (
+	"fmt"
 	"time"
 
 	"orderclose"
@@ -19,6 +20,28 @@ const (
 	politeRounds = 2
 	politeBase   = 5 * time.Second
 	politeMax    = time.Minute
+
+	// maxRetries is how often an order is tried again that could not be closed: after
+	// 1, 2 and 4 minutes, in which a lagging replica catches up and a wrong row may be
+	// mended. Then a person has to look.
+	maxRetries = 3
+	retryBase  = time.Minute
+	// pendingFor is how long the payment provider may not know, from the first time
+	// that it did not. It is asked again after 1, 2, 4, 8 and then every 15 minutes.
+	pendingFor  = 24 * time.Hour
+	pendingBase = time.Minute
+	pendingMax  = 15 * time.Minute
+	// spreadPart is the part of a wait that may be added to it, so that what failed
+	// together does not come back together.
+	spreadPart = 10
+)
+
+// Causes of retries and dead letters.
+const (
+	causeFailed     = string(orderclose.Failed)
+	causeNotFound   = string(orderclose.NotFound)
+	causePending    = string(orderclose.PaymentPending)
+	causeUnresolved = "payment_unresolved" // the provider did not know for pendingFor
 )
 
 // action is what to do with a record after its order was tried.
@@ -34,14 +57,16 @@ const (
 // decision is an action and what it needs.
 type decision struct {
 	action action
-	wait   time.Duration // park, schedule: how long from now
-	notDue int           // schedule: how often it came too soon for this due, now included
-	cause  string        // give: the cause of the dead letter
-	detail string        // give: the cause in words
+	wait   time.Duration     // park, schedule: how long from now
+	record orderclose.Record // schedule: as it is to be, but for its release and origin
+	retry  bool              // schedule: because closing it failed, or the provider could not say
+	cause  string            // retry, give: why, in a word
+	detail string            // retry, give: the same in words
 }
 
-// decide says what to do with record r after the outcome o.
-func decide(r orderclose.Record, o orderclose.Outcome) decision {
+// decide says what to do with record r after the outcome o. at is the present by
+// the broker's clock. luck, from 0 to 1, is where in its spread a wait lies.
+func decide(r orderclose.Record, o orderclose.Outcome, at time.Time, luck float64) decision {
 	switch o.Verdict {
 	case orderclose.Closed, orderclose.AlreadyPaid, orderclose.AlreadyClosed:
 		return decision{}
@@ -49,28 +74,67 @@ func decide(r orderclose.Record, o orderclose.Outcome) decision {
 		return notDue(r, o)
 	case orderclose.Contended:
 		return decision{action: park, wait: contendedWait}
+	case orderclose.PaymentPending:
+		return pending(r, at, luck)
 	case orderclose.NotFound:
-		return decision{action: give, cause: string(o.Verdict), detail: "the database has no such order"}
+		return failed(r, causeNotFound, "the database has no such order", luck)
+	case orderclose.Failed:
+		if o.Err != nil {
+			return failed(r, causeFailed, o.Err.Error(), luck)
+		}
+		return failed(r, causeFailed, "closing it failed", luck)
 	}
-	d := decision{action: give, cause: string(o.Verdict), detail: "closing it failed"}
-	if o.Err != nil {
-		d.detail = o.Err.Error()
+	return failed(r, causeFailed, fmt.Sprintf("the store's verdict is %q, which means nothing here", o.Verdict), luck)
+}
+
+// failed tries an order again later, or gives it up when it had its tries.
+func failed(r orderclose.Record, cause, detail string, luck float64) decision {
+	d := decision{action: give, cause: cause, detail: detail}
+	if r.Attempt < maxRetries {
+		d.action, d.retry, d.wait = schedule, true, spread(retryBase<<r.Attempt, luck)
+		r.Attempt++
+		r.Cause = cause
+		d.record = r
 	}
 	return d
 }
 
+// pending asks the provider again later, for a day from the first time that it
+// could not say. It uses up no try. The wait is a minute and as long as was waited
+// already, which doubles it each time.
+func pending(r orderclose.Record, at time.Time, luck float64) decision {
+	if r.PendingSince.IsZero() {
+		r.PendingSince = at
+	}
+	waited := max(at.Sub(r.PendingSince), 0)
+	if waited >= pendingFor {
+		return decision{action: give, cause: causeUnresolved,
+			detail: fmt.Sprintf("the payment provider could not say for %v whether it is paid", waited.Round(time.Second))}
+	}
+	r.Cause = causePending
+	wait := spread(min(waited+pendingBase, pendingMax), luck)
+	return decision{action: schedule, retry: true, wait: min(wait, pendingFor-waited), record: r,
+		cause: causePending, detail: "the payment provider cannot say yet"}
+}
+
+// spread makes a wait longer by up to a tenth.
+func spread(d time.Duration, luck float64) time.Duration {
+	return d + time.Duration(float64(d/spreadPart)*luck)
+}
+
 // notDue waits for what remains by the database's clock, which is the one that
-// decides. The count of rounds begins anew when the due time has changed.
+// decides. All counts begin anew when the due time has changed.
 func notDue(r orderclose.Record, o orderclose.Outcome) decision {
 	remaining := o.Remaining()
 	if remaining <= parkLimit {
 		return decision{action: park, wait: remaining}
 	}
-	rounds := 1
-	if o.Due.Equal(r.Order.Due) {
-		rounds = r.NotDue + 1
+	if !o.Due.Equal(r.Order.Due) {
+		r.Order.Due = o.Due
+		r.NotDue, r.Attempt, r.Cause, r.PendingSince, r.Origin = 0, 0, "", time.Time{}, orderclose.Origin{}
 	}
-	return decision{action: schedule, wait: max(remaining, politeness(rounds)), notDue: rounds}
+	r.NotDue++
+	return decision{action: schedule, wait: max(remaining, politeness(r.NotDue)), record: r}
 }
 
 // politeness is the least wait of the n-th round for the same due.
@@ -82,11 +146,13 @@ func politeness(n int) time.Duration {
 }
 
 // again returns the record for a further round: it is released after the wait
-// from now on, by the broker's clock as far as it can be told from here, which is
-// its append time and how long ago it was read.
-func again(r orderclose.Record, m orderclose.Message, sinceRead time.Duration, o orderclose.Outcome, d decision) orderclose.Record {
-	r.Order.Due = o.Due
-	r.Release = m.Appended.Add(sinceRead + d.wait)
-	r.NotDue = d.notDue
+// from at on, which is the present by the broker's clock. Of one that failed it
+// says where it lay when it first did.
+func (d decision) again(at time.Time, here orderclose.Origin) orderclose.Record {
+	r := d.record
+	r.Release = at.Add(d.wait)
+	if d.retry && r.Origin.Topic == "" {
+		r.Origin = here
+	}
 	return r
 }

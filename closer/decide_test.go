@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"orderclose"
@@ -14,21 +15,113 @@ var epoch = time.UnixMilli(1_700_000_000_000)
 
 func TestDecide_SettledVerdictsNeedNothingMore(t *testing.T) {
 	for _, v := range []orderclose.Verdict{orderclose.Closed, orderclose.AlreadyPaid, orderclose.AlreadyClosed} {
-		if d := decide(orderclose.Record{}, orderclose.Outcome{Verdict: v}); d.action != settle {
+		if d := decide(orderclose.Record{}, orderclose.Outcome{Verdict: v}, epoch, 0); d.action != settle {
 			t.Errorf("%s: %+v", v, d)
 		}
 	}
 }
 
-func TestDecide_WhatCannotBeClosedIsGivenUpWithItsCause(t *testing.T) {
-	d := decide(orderclose.Record{}, orderclose.Outcome{Verdict: orderclose.NotFound})
-	if d.action != give || d.cause != "not_found" {
-		t.Errorf("not found: %+v", d)
+func TestDecide_WhatFailedIsTriedAgainAfter1And2And4MinutesAndThenGivenUp(t *testing.T) {
+	for _, verdict := range []struct {
+		outcome       orderclose.Outcome
+		cause, detail string
+	}{
+		{orderclose.Outcome{Verdict: orderclose.NotFound}, "not_found", "the database has no such order"},
+		{orderclose.Outcome{Verdict: orderclose.Failed, Err: errors.New("no stock row")}, "failed", "no stock row"},
+		{orderclose.Outcome{Verdict: "shrug"}, "failed", `the store's verdict is "shrug", which means nothing here`},
+	} {
+		r := orderclose.Record{Order: orderclose.Order{ID: "o", Due: epoch}, Lane: orderclose.LaneReplay, NotDue: 1}
+		for n, minutes := range []time.Duration{1, 2, 4} {
+			d := decide(r, verdict.outcome, epoch, 0.5)
+			want := minutes * time.Minute
+			if d.action != schedule || !d.retry || d.wait != want+want/20 || d.cause != verdict.cause || d.detail != verdict.detail {
+				t.Errorf("after %d failures: %+v, want a wait of %v", n, d, want)
+			}
+			before := r
+			r = d.record
+			before.Attempt, before.Cause = n+1, verdict.cause
+			if diff := cmp.Diff(before, r); diff != "" {
+				t.Errorf("after %d failures more has changed than attempt and cause:\n%s", n, diff)
+			}
+		}
+		if d := decide(r, verdict.outcome, epoch, 0); d.action != give || d.cause != verdict.cause || d.detail != verdict.detail {
+			t.Errorf("after three tries: %+v", d)
+		}
 	}
-	d = decide(orderclose.Record{}, orderclose.Outcome{Verdict: orderclose.Failed, Err: errors.New("no stock row")})
-	if d.action != give || d.cause != "failed" || d.detail != "no stock row" {
-		t.Errorf("failed: %+v", d)
+}
+
+func TestDecide_TheProviderIsAskedAfter1And2And4And8AndEach15MinutesForADay(t *testing.T) {
+	r := orderclose.Record{Attempt: 2}
+	at := epoch
+	var waits []time.Duration
+	for {
+		d := decide(r, orderclose.Outcome{Verdict: orderclose.PaymentPending}, at, 0)
+		if d.action == give {
+			if d.cause != "payment_unresolved" || r.Attempt != 2 || len(waits) != 4+(24*60-15)/15 {
+				t.Errorf("given up: %+v after %d waits with attempt %d", d, len(waits), r.Attempt)
+			}
+			break
+		}
+		waits, at, r = append(waits, d.wait/time.Minute), at.Add(d.wait), d.record
 	}
+	if diff := cmp.Diff([]time.Duration{1, 2, 4, 8, 15, 15, 15}, waits[:7]); diff != "" || !at.Equal(epoch.Add(24*time.Hour)) {
+		t.Errorf("given up %v after the first question, minutes between (-want +got):\n%s", at.Sub(epoch), diff)
+	}
+}
+
+// TestDecide_RetriesEnd, whatever the store says in whatever order, and each waits
+// for at least what it must, in a bucket and never in the close topic.
+func TestDecide_RetriesEnd(t *testing.T) {
+	buckets := orderclose.Buckets{{Topic: "delay_1s", Length: time.Second}, {Topic: "delay_1m", Length: time.Minute}}
+	rapid.Check(t, func(t *rapid.T) {
+		verdicts := rapid.SampledFrom([]orderclose.Verdict{orderclose.Failed, orderclose.NotFound, orderclose.PaymentPending})
+		r := orderclose.Record{Order: orderclose.Order{ID: "o", CreatedAt: epoch, Due: epoch}, Release: epoch}
+		at := epoch.Add(time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "late")))
+		first := orderclose.Origin{Topic: "order-close", Partition: 1, Offset: 17}
+		begin, failures := at, 0
+		for round := 0; ; round++ {
+			v := verdicts.Draw(t, "verdict")
+			d := decide(r, orderclose.Outcome{Verdict: v, Due: epoch, At: epoch}, at, rapid.Float64Range(0, 1).Draw(t, "luck"))
+			if d.action == give {
+				if v != orderclose.PaymentPending && failures != maxRetries {
+					t.Fatalf("given up after %d retries", failures)
+				}
+				break
+			}
+			if v != orderclose.PaymentPending {
+				failures++
+			}
+			least, most := retryBase<<max(failures-1, 0), (retryBase<<max(failures-1, 0))*11/10
+			if v == orderclose.PaymentPending {
+				least, most = min(pendingBase, begin.Add(pendingFor).Sub(at)), pendingMax*11/10
+				if r.PendingSince.IsZero() {
+					begin = at
+					least = pendingBase
+				}
+			}
+			switch {
+			case d.action != schedule || !d.retry || failures > maxRetries || d.record.Attempt != failures || d.record.Cause != string(v):
+				t.Fatalf("round %d, %s after %d failures: %+v", round, v, failures, d)
+			case d.wait < least || d.wait > most:
+				t.Fatalf("round %d, %s after %d failures waits %v, want %v to %v", round, v, failures, d.wait, least, most)
+			case round > 110:
+				t.Fatal("it does not end")
+			}
+			here := first
+			here.Offset += int64(round) // it lies further on each time
+			m, err := d.again(at, here).Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r, err = m.Decode(); err != nil { // as it comes back
+				t.Fatal(err)
+			}
+			if r.Origin != first || r.Release.Before(at.Add(d.wait)) || buckets.Pick(d.wait).Topic == "" {
+				t.Fatalf("round %d: %+v at %v", round, r, at)
+			}
+			at = r.Release.Add(time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "late again")))
+		}
+	})
 }
 
 // TestNotDue_NeverComesBackBeforeItIsDue, by the database's clock, and waits in
@@ -38,14 +131,16 @@ func TestNotDue_NeverComesBackBeforeItIsDue(t *testing.T) {
 		remaining := time.Duration(rapid.Int64Range(1, int64(30*24*time.Hour)).Draw(t, "remaining"))
 		r := orderclose.Record{Order: orderclose.Order{Due: epoch}, NotDue: rapid.IntRange(0, 100).Draw(t, "rounds")}
 		o := orderclose.Outcome{Verdict: orderclose.NotDue, Due: epoch, At: epoch.Add(-remaining)}
-		d := decide(r, o)
+		d := decide(r, o, epoch, 0)
 		switch {
+		case d.retry:
+			t.Fatalf("counts as a failure: %+v", d)
 		case d.wait < remaining:
 			t.Fatalf("waits %v of %v", d.wait, remaining)
 		case (d.action == park) != (remaining <= parkLimit):
 			t.Fatalf("%v remain: %+v", remaining, d)
-		case d.action == schedule && d.notDue != r.NotDue+1:
-			t.Fatalf("round %d after %d", d.notDue, r.NotDue)
+		case d.action == schedule && d.record.NotDue != r.NotDue+1:
+			t.Fatalf("round %d after %d", d.record.NotDue, r.NotDue)
 		case d.wait > max(remaining, politeMax):
 			t.Fatalf("waits %v of %v", d.wait, remaining)
 		}
@@ -53,16 +148,17 @@ func TestNotDue_NeverComesBackBeforeItIsDue(t *testing.T) {
 }
 
 func TestNotDue_CountsAnewWhenTheDueTimeMoved(t *testing.T) {
-	r := orderclose.Record{Order: orderclose.Order{Due: epoch}, NotDue: 7}
+	r := orderclose.Record{Order: orderclose.Order{Due: epoch}, NotDue: 7, Attempt: 3, Cause: "failed", PendingSince: epoch,
+		Lane: orderclose.LaneReplay, Origin: orderclose.Origin{Topic: "order-close"}}
 	o := orderclose.Outcome{Verdict: orderclose.NotDue, Due: epoch.Add(time.Hour), At: epoch}
-	d := decide(r, o)
-	if d.notDue != 1 || d.wait != time.Hour {
-		t.Errorf("%+v, want round 1 after an hour", d)
+	d := decide(r, o, epoch, 0)
+	want := orderclose.Record{Order: orderclose.Order{Due: o.Due}, NotDue: 1, Lane: orderclose.LaneReplay}
+	if diff := cmp.Diff(want, d.record); d.wait != time.Hour || diff != "" {
+		t.Errorf("waits %v (-want +got):\n%s", d.wait, diff)
 	}
-	m := orderclose.Message{Appended: epoch.Add(-time.Second)}
-	next := again(r, m, 3*time.Second, o, d)
-	if want := epoch.Add(2*time.Second + time.Hour); !next.Release.Equal(want) || !next.Order.Due.Equal(o.Due) {
-		t.Errorf("released %v for an order due %v, want %v and %v", next.Release, next.Order.Due, want, o.Due)
+	at := epoch.Add(2 * time.Second)
+	if next := d.again(at, orderclose.Origin{Topic: "here"}); !next.Release.Equal(at.Add(time.Hour)) || next.Origin.Topic != "" {
+		t.Errorf("%+v, want it released an hour after %v", next, at)
 	}
 }
 

@@ -3,6 +3,7 @@ package closer
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"orderclose"
@@ -12,12 +13,13 @@ import (
 // maxSleep is the longest that a loop sleeps without a turn.
 const maxSleep = 5 * time.Second
 
-// loop serves one partition of the close topic. Everything in it belongs to the
-// goroutine of run.
+// loop serves one partition of the close topic, or of the replay topic. Everything
+// in it belongs to the goroutine of run.
 type loop struct {
 	*Closer
 	ctx    context.Context
 	claim  orderclose.Claim
+	replay bool // of the replay topic
 	logger *slog.Logger
 
 	reader *partition.Reader
@@ -38,7 +40,7 @@ type entry struct {
 func newLoop(ctx context.Context, c *Closer, claim orderclose.Claim) *loop {
 	logger := c.o.Logger.With("topic", claim.Topic, "partition", claim.Partition)
 	return &loop{
-		Closer: c, ctx: ctx, claim: claim, logger: logger,
+		Closer: c, ctx: ctx, claim: claim, replay: claim.Topic == c.o.ReplayTopic, logger: logger,
 		reader: partition.NewReader(ctx, c.o.Log, claim, c.o.Logger),
 		out: partition.NewOut(ctx, partition.OutOptions{
 			Log: c.o.Log, Claim: claim, Stage: Stage, DeadLetterTopic: c.o.DeadLetterTopic, ControlTopic: c.o.ControlTopic,
@@ -69,6 +71,9 @@ func (l *loop) run() {
 			l.done(dead, time.Time{})
 		case <-timer.C:
 		}
+		if !l.out.Held() {
+			return
+		}
 		for l.ctx.Err() == nil {
 			batch := l.nextBatch()
 			if len(batch) == 0 {
@@ -85,7 +90,7 @@ func (l *loop) run() {
 			l.reader.Start()
 		}
 		l.mark.Tell(time.Now(), false)
-		timer.Reset(l.sleep())
+		timer.Reset(l.out.Sleeping(l.sleep()))
 	}
 }
 
@@ -116,6 +121,9 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 			l.out.BuryUnreadable(r, err)
 			continue
 		}
+		if l.replay { // whatever its header says: its retries come back here
+			record.Lane = orderclose.LaneReplay
+		}
 		l.queue = append(l.queue, &entry{message: m, record: record, readAt: now})
 	}
 	if f.Corrupt != nil {
@@ -142,19 +150,19 @@ func (l *loop) lost(r orderclose.Range, next int64, anew bool) {
 }
 
 // nextBatch removes and returns what can be tried now: parked entries whose time
-// has come, then queued ones.
+// has come, then queued ones, as many as the pace allows.
 func (l *loop) nextBatch() []*entry {
-	now := l.o.Now()
+	now, most := l.o.Now(), l.turns.batch(l.o.Batch, l.replay)
 	var batch, parked []*entry
 	for _, e := range l.parked {
-		if len(batch) < l.o.Batch && !now.Before(e.until) {
+		if len(batch) < most && !now.Before(e.until) {
 			batch = append(batch, e)
 		} else {
 			parked = append(parked, e)
 		}
 	}
 	l.parked = parked
-	n := min(l.o.Batch-len(batch), len(l.queue))
+	n := min(most-len(batch), len(l.queue))
 	batch = append(batch, l.queue[:n]...)
 	l.queue = l.queue[n:]
 	return batch
@@ -166,36 +174,53 @@ func (l *loop) work(batch []*entry) {
 	for i, e := range batch {
 		requests[i] = orderclose.CloseRequest{OrderID: e.record.Order.ID, Attempt: e.record.Attempt}
 	}
-	var outcomes []orderclose.Outcome
-	ok := l.out.Retry("closing a batch", func(ctx context.Context) (err error) {
-		outcomes, err = l.close(ctx, requests)
-		return err
-	})
-	if !ok {
-		return // revoked: what was not committed is read again by the next owner
-	}
 	later := map[string][]orderclose.RawRecord{} // by topic
-	for i, e := range batch {
-		l.follow(e, outcomes[i], later)
+	for len(requests) > 0 {
+		outcomes, ok := l.closeSome(requests)
+		if !ok {
+			break // revoked: what was not committed is read again by the next owner
+		}
+		for i, o := range outcomes {
+			l.follow(batch[i], o, later)
+		}
+		requests, batch = requests[len(outcomes):], batch[len(outcomes):]
 	}
 	for topic, messages := range later {
 		l.out.Append(topic, messages, l.done)
 	}
 }
 
+// closeSome closes the first of the requests, as many as the pace allows by now,
+// which may have become fewer since the batch was made. It tries until it succeeds
+// or the claim ends.
+func (l *loop) closeSome(requests []orderclose.CloseRequest) (outcomes []orderclose.Outcome, ok bool) {
+	ok = l.out.Retry("closing a batch", func(ctx context.Context) (err error) {
+		outcomes, err = l.close(ctx, requests, l.replay)
+		return err
+	})
+	return outcomes, ok
+}
+
 // follow does what one outcome asks for; what is to be appended goes into later.
 func (l *loop) follow(e *entry, o orderclose.Outcome, later map[string][]orderclose.RawRecord) {
-	d := decide(e.record, o)
+	now := l.o.Now()
+	at := e.message.Appended.Add(now.Sub(e.readAt)) // by the broker's clock, as far as it can be told from here
+	d := decide(e.record, o, at, rand.Float64())
+	l.countPending(e.record, d)
 	switch d.action {
 	case settle:
 		l.mark.Done(e.message.Offset)
 	case park:
-		e.until = l.o.Now().Add(d.wait)
+		e.until = now.Add(d.wait)
 		l.parked = append(l.parked, e)
 	case give:
 		l.out.Bury(e.message, d.cause, d.detail)
 	case schedule:
-		m, err := again(e.record, e.message, l.o.Now().Sub(e.readAt), o, d).Encode()
+		if d.retry {
+			l.logger.Warn("trying an order again", "order", e.record.Order.ID, "offset", e.message.Offset, "in", d.wait, "cause", d.cause, "detail", d.detail)
+			l.o.Metrics.Retried(d.cause)
+		}
+		m, err := d.again(at, orderclose.Origin{Topic: l.claim.Topic, Partition: l.claim.Partition, Offset: e.message.Offset}).Encode()
 		if err != nil { // what was decoded can be encoded, but nothing may be lost on that belief
 			l.out.Bury(e.message, "unreadable", err.Error())
 			return
@@ -203,6 +228,19 @@ func (l *loop) follow(e *entry, o orderclose.Outcome, later map[string][]ordercl
 		m.Offset = e.message.Offset
 		topic := l.o.Buckets.Pick(d.wait).Topic
 		later[topic] = append(later[topic], m.Raw())
+	}
+}
+
+// countPending counts an order that begins to wait for the payment provider's
+// word, or no longer does.
+func (l *loop) countPending(before orderclose.Record, d decision) {
+	was, is := !before.PendingSince.IsZero(), !d.record.PendingSince.IsZero()
+	switch {
+	case d.action == park:
+	case is && !was:
+		l.o.Metrics.PaymentPending(true)
+	case was && !is:
+		l.o.Metrics.PaymentPending(false)
 	}
 }
 

@@ -8,17 +8,9 @@ import (
 	"orderclose"
 )
 
-const (
-	// lead is how long before a record may have to leave it should be in memory:
-	// time for a fetch, and for the group of a busy broker to answer.
-	lead = 1 * time.Second
-	// slack allows for records that were put into a bucket a little too early or
-	// appended a little late: a producer's clock, a retried request.
-	slack = 5 * time.Second
-	// maxDelaySlack is by how much a due time may lie past the maximum delay and
-	// still be believed: the maximum was checked by the producer's clock.
-	maxDelaySlack = 1 * time.Minute
-)
+// maxDelaySlack is by how much a due time may lie past the maximum delay and
+// still be believed: the maximum was checked by the producer's clock.
+const maxDelaySlack = 1 * time.Minute
 
 // readOn returns when a partition of bucket b has to be read on, if the last
 // record read from it was appended at the given moment. Later records were
@@ -33,13 +25,13 @@ func readOn(b orderclose.Bucket, smallest bool, appended, now time.Time) time.Ti
 	if appended.After(now) {
 		appended = now
 	}
-	return appended.Add(b.Length - b.Tolerance() - slack - lead)
+	return appended.Add(b.Unread())
 }
 
 // mispicked says whether a record was put into bucket b although another would
 // have suited it by more than the slack: it may be read too late.
 func mispicked(b orderclose.Bucket, smallest bool, due, appended int64) bool {
-	return !smallest && due < appended+(b.Length-b.Tolerance()-slack).Milliseconds()
+	return !smallest && due < appended+(b.Length-b.Tolerance()-orderclose.ReadSlack).Milliseconds()
 }
 
 // release is when a record leaves bucket b, in unix milliseconds: see

@@ -53,10 +53,10 @@ func TestReadOn_IsBeforeAnyLaterRecordLeaves(t *testing.T) {
 		b := rapid.SampledFrom(testBuckets[1:]).Draw(t, "bucket")
 		last := epoch
 		appended := last.Add(time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "after")))
-		late := time.Duration(rapid.Int64Range(0, int64(slack)).Draw(t, "appended late by"))
+		late := time.Duration(rapid.Int64Range(0, int64(orderclose.ReadSlack)).Draw(t, "appended late by"))
 		remaining := b.Length - b.Tolerance() + time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "remaining"))
 		release := b.Release(appended.Add(remaining-late), appended)
-		if on := readOn(b, false, last, last.Add(time.Hour)); on.Add(lead).After(release) {
+		if on := readOn(b, false, last, last.Add(time.Hour)); on.Add(orderclose.ReadLead).After(release) {
 			t.Fatalf("%s is read on at +%v and a record leaves at +%v", b.Topic, on.Sub(last), release.Sub(last))
 		}
 	})
@@ -147,7 +147,7 @@ func TestArena_CopiesAreNobodyElses(t *testing.T) {
 func TestMispicked_IsWhatNobodyWhoFollowsWireMdDoes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		remaining := rapid.Int64Range(0, (40*time.Minute).Milliseconds()).Draw(t, "remaining")
-		late := rapid.Int64Range(0, slack.Milliseconds()).Draw(t, "appended late by")
+		late := rapid.Int64Range(0, orderclose.ReadSlack.Milliseconds()).Draw(t, "appended late by")
 		b := testBuckets.Pick(time.Duration(remaining) * time.Millisecond)
 		if mispicked(b, b == testBuckets[0], remaining, late) {
 			t.Fatalf("%s for %d ms, appended %d ms later", b.Topic, remaining, late)

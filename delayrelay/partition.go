@@ -17,9 +17,6 @@ const (
 	// turnBytes bounds what leaves in one turn, so that commits and reading go on
 	// during a burst.
 	turnBytes = 4 << 20
-	// lateWake is how much later than planned a loop may wake before it asks whether
-	// the partition is still its own: with maxSleep, less than a session lasts.
-	lateWake = 500 * time.Millisecond
 )
 
 // loop serves one partition of one bucket. Everything in it belongs to the
@@ -41,7 +38,6 @@ type loop struct {
 	arena  arena
 	readOn time.Time // when to fetch again
 	full   bool      // the window was at its bound, and is not yet read on
-	wake   time.Time // when the loop looks again at the latest
 	rewind int64     // the first offset that was dropped from the window, or noRewind
 }
 
@@ -56,7 +52,6 @@ func newLoop(ctx context.Context, r *Relay, b orderclose.Bucket, claim orderclos
 		reader: partition.NewReader(ctx, o.Log, claim, o.Logger),
 		mark:   partition.NewCommitter(claim, o.Metrics.Unrecorded),
 		rewind: noRewind,
-		wake:   time.Now(),
 	}
 	l.pulse.beat()
 	l.out = partition.NewOut(ctx, partition.OutOptions{
@@ -99,9 +94,7 @@ func (l *loop) run() {
 		l.readAhead()
 		l.mark.Tell(time.Now(), false)
 		l.report()
-		d := l.sleep()
-		l.wake = time.Now().Add(d)
-		timer.Reset(d)
+		timer.Reset(l.out.Sleeping(l.sleep()))
 	}
 }
 
@@ -128,12 +121,12 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 		if !l.mark.Add(r.Offset) {
 			continue
 		}
-		due, err := r.Due()
+		due, replay, err := r.Route()
 		if err != nil {
 			l.out.BuryUnreadable(r, err)
 			continue
 		}
-		r.DueAt = due
+		r.DueAt, r.Replay = due, replay
 		if mispicked(l.bucket, l.smallest, due, r.Appended) {
 			l.Metrics.Mispicked(l.claim.Topic)
 		}
@@ -176,7 +169,7 @@ func (l *loop) lost(r orderclose.Range, next int64, anew bool) {
 
 // release appends what is to leave by now to where it goes.
 func (l *loop) release() {
-	for l.ctx.Err() == nil && l.held() {
+	for l.ctx.Err() == nil && l.out.Held() {
 		now := l.Now()
 		leaving := l.window.takeReleased(now.UnixMilli(), turnBytes)
 		if len(leaving) == 0 {
@@ -192,16 +185,6 @@ func (l *loop) release() {
 	}
 }
 
-// held reports whether the claim is still ours, as far as it can be known. A loop
-// that was stopped for longer than the group waits, with its process or its
-// machine, wakes with a window of records that another owner has moved already.
-func (l *loop) held() bool {
-	late := time.Since(l.wake) > lateWake
-	l.wake = time.Now()
-	return !late || l.claim.Confirm == nil ||
-		l.out.Retry("asking whether the partition is still ours", l.claim.Confirm)
-}
-
 // lot is what goes to one topic together.
 type lot struct {
 	topic   string
@@ -210,14 +193,18 @@ type lot struct {
 }
 
 // sort decides for each record where it goes. The close topic comes first:
-// what is due has waited long enough.
+// what is due has waited long enough. What was sent again by hand has a topic of
+// its own there.
 func (l *loop) sort(leaving []waiting, now int64) []*lot {
 	toClose := &lot{topic: l.CloseTopic, acked: l.forwarded}
-	lots := []*lot{toClose}
+	toReplay := &lot{topic: l.ReplayTopic, acked: l.forwarded}
+	lots := []*lot{toClose, toReplay}
 	for _, w := range leaving {
 		switch to := l.decide(w.record.DueAt, w.record.Appended, now); {
 		case to.cause != "":
 			l.out.BuryRaw(w.record, to.cause, to.why)
+		case to.close && w.record.Replay:
+			toReplay.records = append(toReplay.records, w.record)
 		case to.close:
 			toClose.records = append(toClose.records, w.record)
 		default:

@@ -91,6 +91,7 @@ type Options struct {
 	Buckets         orderclose.Buckets // all of them: hops go from any to any
 	Group           func(orderclose.Bucket) string
 	CloseTopic      string
+	ReplayTopic     string // for what is due on the replay lane; default CloseTopic
 	DeadLetterTopic string
 	ControlTopic    string // where losses are told
 	// MaxDelay is how far ahead of its append a due time may lie before the record
@@ -127,6 +128,9 @@ func New(o Options) (*Relay, error) {
 		if o.Buckets[i-1].Length >= o.Buckets[i].Length {
 			return nil, fmt.Errorf("delayrelay: buckets must be sorted, shortest first: %v", o.Buckets)
 		}
+	}
+	if o.ReplayTopic == "" {
+		o.ReplayTopic = o.CloseTopic
 	}
 	if o.MaxDelay == 0 {
 		o.MaxDelay = orderclose.DefaultMaxDelay

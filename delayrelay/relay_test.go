@@ -179,6 +179,26 @@ func runRelay(t *testing.T, log *fakeLog, change func(*Options)) (stop func()) {
 	}
 }
 
+func TestRelay_WhatWasSentAgainKeepsItsLane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &fakeLog{}
+		log.put("delay_10s", record("fresh", 2*time.Second))
+		log.put("delay_10s", record("replayed", 2*time.Second).SentAgain())
+		log.put("delay_10s", record("replayed, due later", time.Minute).SentAgain())
+		defer runRelay(t, log, func(o *Options) { o.ReplayTopic = "order-close-replay" })()
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		for topic, want := range map[string][]string{"order-close": {"fresh"}, "order-close-replay": {"replayed"}} {
+			if diff := cmp.Diff(want, log.keys(topic)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", topic, diff)
+			}
+		}
+		if log.lastDone() != 3 {
+			t.Errorf("done below %d, want 3", log.lastDone())
+		}
+	})
+}
+
 func TestRelay_ALaterDueInFrontDelaysNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &fakeLog{}

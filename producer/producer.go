@@ -78,8 +78,12 @@ type Options struct {
 	// a log or a metric of the caller's. It must not block. UnknownCategories counts
 	// them in any case.
 	OnUnknownCategory func(category string)
-	Now               func() time.Time // the clock that decides; default time.Now
-	Logger            *slog.Logger     // default: discard
+	// Now is the clock that decides: which bucket a record goes to, and what is due
+	// already or too far ahead. Default time.Now. One that is s wrong makes nothing
+	// early. Behind, an order may be s − 6 s late, or wait for the sweep; ahead, it
+	// takes more hops.
+	Now    func() time.Time
+	Logger *slog.Logger // default: discard
 }
 
 // Producer schedules closes. It is safe for concurrent use. Make it with New.

@@ -4,7 +4,7 @@
 # (${XDG_CACHE_HOME:-~/.cache}/orderclose). What is there already is left as it is;
 # packages need root, or sudo that asks for no password.
 #
-# usage: install.sh kafka|mariadb|redis|gcc|openssl ...   (gcc: for go test -race)
+# usage: install.sh kafka|mariadb|redis|gcc|openssl|promtool ...   (gcc: for go test -race)
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 
 has() { command -v "$1" >/dev/null; }
@@ -27,7 +27,8 @@ missing_packages() {
     redis) has redis-server || echo redis-server ;;
     gcc) has_gcc || printf '%s\n' gcc libc6-dev ;;
     openssl) has openssl || echo openssl ;;
-    *) die "do not know '$name': kafka, mariadb, redis, gcc or openssl" ;;
+    promtool) has promtool || echo prometheus ;; # the server is not started
+    *) die "do not know '$name': kafka, mariadb, redis, gcc, openssl or promtool" ;;
     esac
   done
 }
@@ -70,10 +71,13 @@ install_packages() {
   "${apt[@]}" install -y --no-install-recommends "$@" >&2
   release_services
   trap - EXIT
-  # Nor shall it start at the next boot.
-  if [[ " $* " == *' redis-server '* ]] && has systemctl; then
-    as_root systemctl disable redis-server >&2 || true
-  fi
+  # Nor shall they start at the next boot.
+  local service
+  for service in redis-server prometheus; do
+    if [[ " $* " == *" $service "* ]] && has systemctl; then
+      as_root systemctl disable "$service" >&2 || true
+    fi
+  done
 }
 
 # The folder gets its name when it is complete, so a folder of that name is.

@@ -32,6 +32,7 @@ choose_servers
 # Tests start a MariaDB in other time zones, and a secured Kafka.
 if [[ $ORDERCLOSE_SERVERS == native ]]; then "$here/install.sh" mariadb kafka openssl; fi
 if [[ ${race[*]} ]]; then "$here/install.sh" gcc; fi
+"$here/install.sh" promtool
 lines=$("$here/up.sh" "$dir/servers")
 eval "$lines"
 

@@ -51,7 +51,7 @@ func TestEvents_EachIsTakenOnceAndBadOnesStopNobody(t *testing.T) {
 
 func TestEvents_AReaderThatWasStoppedCatchesUp(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
-		const orders = 250 // more than one transaction takes
+		const orders = manyEvents // more than one transaction takes
 		stop := r.read(r.shop)
 		for i := range orders {
 			id := fmt.Sprintf("o%03d", i)

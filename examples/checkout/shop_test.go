@@ -126,7 +126,7 @@ func TestShop_AnOrderThatIsPaidInTimeIsNeverClosed(t *testing.T) {
 // read and the provider's callbacks all want them.
 func TestShop_PaymentsRaceTheClose(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
-		const orders = 300
+		const orders = racedOrders
 		r.start(app.AllRoles()...)
 		time.Sleep(10 * time.Second)
 		var due time.Time

@@ -114,6 +114,7 @@ func (a *App) Run(ctx context.Context, roles ...Role) error {
 		defer guard.Wait()
 		defer stop()
 	}
+	defer a.watchDeadLetters(ctx, roles)()
 	running.Wait()
 	return errors.Join(errs...)
 }
@@ -171,6 +172,7 @@ func (a *App) buildRelay() (part, error) {
 		Buckets:         c.Buckets,
 		Group:           c.RelayGroup,
 		CloseTopic:      c.Topics.Close,
+		ReplayTopic:     c.Topics.Replay,
 		DeadLetterTopic: c.Topics.DeadLetter,
 		ControlTopic:    c.Topics.Control,
 		MaxDelay:        c.MaxDelay,
@@ -227,9 +229,12 @@ func (a *App) buildCloser() (part, error) {
 		Buckets:         c.Buckets,
 		Group:           c.CloserGroup(),
 		CloseTopic:      c.Topics.Close,
+		ReplayGroup:     c.ReplayGroup(),
+		ReplayTopic:     c.Topics.Replay,
 		DeadLetterTopic: c.Topics.DeadLetter,
 		ControlTopic:    c.Topics.Control,
 		Batch:           c.Closer.Batch,
+		Latency:         c.Closer.Latency,
 		Now:             a.o.Now,
 		Logger:          a.o.Logger.With("stage", closer.Stage),
 		Metrics:         a.metrics,

@@ -6,4 +6,5 @@ package bubble
 const (
 	seeds      = 50
 	faultSeeds = 30
+	clockSeeds = 16
 )

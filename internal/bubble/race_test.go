@@ -8,4 +8,5 @@ package bubble
 const (
 	seeds      = 12
 	faultSeeds = 10
+	clockSeeds = 5
 )

@@ -35,10 +35,11 @@ type rig struct {
 	logger *slog.Logger
 	stops  map[app.Role]func()
 
-	registry   *prometheus.Registry // of the role that was started last
-	relayAhead time.Duration        // of the relay's clock
-	disturbed  bool                 // something was stopped, or not running, while orders were due
-	deadCauses []string             // of the dead letters that are to be expected
+	registry      *prometheus.Registry // of the role that was started last
+	relayAhead    time.Duration        // of the relay's clock
+	producerAhead time.Duration        // of the producer's
+	disturbed     bool                 // something was stopped, or not running, while orders were due
+	deadCauses    []string             // of the dead letters that are to be expected
 }
 
 // inBubble runs test with a rig, and no stage started, inside a bubble.
@@ -72,6 +73,7 @@ func newRig(t *testing.T, cfg *config.Config, behind time.Duration) *rig {
 	r.coal = kafka.NewCoalescer(r.kafka)
 	p, err := producer.New(producer.Options{
 		Appender: r.coal, Buckets: cfg.Buckets, CloseTopic: cfg.Topics.Close, Delays: cfg.Delays, MaxDelay: cfg.MaxDelay,
+		Now: func() time.Time { return time.Now().Add(r.producerAhead) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -132,6 +134,16 @@ func (r *rig) startAll() {
 // check judges; orders due before openAfter must not be open.
 func (r *rig) check(openAfter time.Time) *checker.Verdict {
 	r.t.Helper()
+	v := r.judge(openAfter)
+	for _, broken := range v.Violations {
+		r.t.Error(broken)
+	}
+	return v
+}
+
+// judge does the same and leaves it to the caller what to make of it.
+func (r *rig) judge(openAfter time.Time) *checker.Verdict {
+	r.t.Helper()
 	delays := map[string]string{}
 	for _, b := range r.cfg.Buckets {
 		delays[b.Topic] = r.cfg.RelayGroup(b)
@@ -140,14 +152,11 @@ func (r *rig) check(openAfter time.Time) *checker.Verdict {
 		checker.Expect{
 			Stock: r.shop.StartStock(), Paid: r.shop.Paid(), OpenAfter: openAfter,
 			Delays: delays, CloseTopic: r.cfg.Topics.Close, DeadLetterTopic: r.cfg.Topics.DeadLetter,
-			CloserGroup: r.cfg.CloserGroup(), DeadLetters: r.deadCauses,
+			CloserGroup: r.cfg.CloserGroup(), ReplayTopic: r.cfg.Topics.Replay, ReplayGroup: r.cfg.ReplayGroup(), DeadLetters: r.deadCauses,
 			Published: r.shop.Published(), Calm: !r.disturbed, MaxAppends: r.maxAppends(),
 		})
 	if err != nil {
 		r.t.Fatal(err)
-	}
-	for _, broken := range v.Violations {
-		r.t.Error(broken)
 	}
 	return v
 }
@@ -241,14 +250,21 @@ func testConfig() *config.Config {
 // order creates an order of a category and publishes it.
 func (r *rig) order(id, category string, publish bool) orderclose.Order {
 	r.t.Helper()
-	o := r.shop.Producer.Order(id, time.Now(), category)
-	if err := r.world.Store.CreateOrder(r.t.Context(), o, []store.Item{{SKU: scenario.SKU(0), Quantity: 2}}); err != nil {
-		r.t.Fatal(err)
-	}
+	o := r.orderOf(id, time.Now(), category)
 	if publish {
 		if err := r.shop.Publish(r.t.Context(), o); err != nil {
 			r.t.Fatal(err)
 		}
+	}
+	return o
+}
+
+// orderOf creates an order with its creation time, and does not publish it.
+func (r *rig) orderOf(id string, created time.Time, category string) orderclose.Order {
+	r.t.Helper()
+	o := r.shop.Producer.Order(id, created, category)
+	if err := r.world.Store.CreateOrder(r.t.Context(), o, []store.Item{{SKU: scenario.SKU(0), Quantity: 2}}); err != nil {
+		r.t.Fatal(err)
 	}
 	return o
 }

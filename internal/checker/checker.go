@@ -45,6 +45,9 @@ type Expect struct {
 	// CloseTopic and DeadLetterTopic are where records go from there; CloserGroup
 	// empties the first.
 	CloseTopic, DeadLetterTopic, CloserGroup string
+	// ReplayTopic is where records go that were sent again by hand, and ReplayGroup
+	// empties it; "" if there is none.
+	ReplayTopic, ReplayGroup string
 	// DeadLetters are the causes for which there may be dead letters.
 	DeadLetters []string
 	// Published are the orders whose record Kafka has acked. If the run was Calm, so
@@ -72,6 +75,7 @@ type Verdict struct {
 	Repeated  int            // records in the close topic beyond one for each time that their order was published
 	StockOK   bool
 	Lateness  []time.Duration // of every closed order that came by the pipeline, sorted
+	Appends   map[string]int  // records in delay topics, by key
 	// Violations are the promises that were broken, in words. Empty is good.
 	Violations []string
 }
@@ -116,7 +120,7 @@ func Check(ctx context.Context, s Servers, e Expect) (*Verdict, error) {
 
 // judge compares the evidence with the promises. Pure.
 func judge(db *tables, l *logs, e Expect) *Verdict {
-	v := &Verdict{Orders: len(db.orders), ByPath: map[string]int{}}
+	v := &Verdict{Orders: len(db.orders), ByPath: map[string]int{}, Appends: l.appends}
 	v.judgeOrders(db, e)
 	v.judgeReceipts(db)
 	v.judgeLedger(db)
@@ -263,13 +267,15 @@ func (v *Verdict) judgeLogs(l *logs, e Expect) {
 		}
 	}
 	var early []string
-	for _, r := range l.records[e.CloseTopic] {
-		if !r.brokerTime && !e.ProducerTime {
-			v.blame("%s has records that the broker did not stamp", e.CloseTopic)
-			break
-		}
-		if r.brokerTime && r.hasDue && r.appended.Before(r.due) {
-			early = append(early, fmt.Sprintf("%s by %v", r.key, r.due.Sub(r.appended)))
+	for topic := range e.closed() {
+		for _, r := range l.records[topic] {
+			if !r.brokerTime && !e.ProducerTime {
+				v.blame("%s has records that the broker did not stamp", topic)
+				break
+			}
+			if r.brokerTime && r.hasDue && r.appended.Before(r.due) {
+				early = append(early, fmt.Sprintf("%s in %s by %v", r.key, topic, r.due.Sub(r.appended)))
+			}
 		}
 	}
 	if v.Early += len(early); len(early) > 0 {
@@ -280,23 +286,34 @@ func (v *Verdict) judgeLogs(l *logs, e Expect) {
 // judgeCloser: every record that the closer is done with was settled: its order
 // has come to an end, or waits in a delay topic again, or it is a dead letter.
 func (v *Verdict) judgeCloser(db *tables, l *logs, e Expect) {
-	var open []string
-	for _, r := range l.records[e.CloseTopic] {
-		committed, ok := l.committed[e.CloserGroup][r.partition]
-		o, known := db.orders[r.key]
-		if ok && r.offset < committed && (!known || o.status == unpaid) && !l.dead[r.key] && !l.later(r) {
-			open = append(open, fmt.Sprintf("%s at %d/%d", r.key, r.partition, r.offset))
+	for topic, group := range e.closed() {
+		var open []string
+		for _, r := range l.records[topic] {
+			committed, ok := l.committed[group][r.partition]
+			o, known := db.orders[r.key]
+			if ok && r.offset < committed && (!known || o.status == unpaid) && !l.dead[r.key] && !l.later(r) {
+				open = append(open, fmt.Sprintf("%s at %d/%d", r.key, r.partition, r.offset))
+			}
+		}
+		if len(open) > 0 {
+			v.blame("%d records of %s were committed and not settled, such as %v", len(open), topic, some(open))
 		}
 	}
-	if len(open) > 0 {
-		v.blame("%d records of %s were committed and not settled, such as %v", len(open), e.CloseTopic, some(open))
+}
+
+// closed are the topics of orders that are due, and who empties each.
+func (e Expect) closed() map[string]string {
+	topics := map[string]string{e.CloseTopic: e.CloserGroup}
+	if e.ReplayTopic != "" {
+		topics[e.ReplayTopic] = e.ReplayGroup
 	}
+	return topics
 }
 
 // judgeDeadLetters: there are none but those that were to be expected.
 func (v *Verdict) judgeDeadLetters(l *logs, e Expect) {
 	for _, r := range l.records[e.DeadLetterTopic] {
-		if !slices.Contains(e.DeadLetters, r.cause) {
+		if !r.mark && !slices.Contains(e.DeadLetters, r.cause) {
 			v.blame("a dead letter of %q because of %q", r.key, r.cause)
 		}
 	}

@@ -32,13 +32,17 @@ type record struct {
 	due        time.Time
 	hasDue     bool
 	cause      string // of a dead letter
+	mark       bool   // in the dead-letter topic: says that a dead letter is settled
 }
 
 // later says whether the key was appended to a delay topic after r was.
 func (l *logs) later(r record) bool { return l.newest[r.key].After(r.appended) }
 
 func readLogs(ctx context.Context, s Servers, e Expect) (*logs, error) {
-	topics := []string{e.CloseTopic, e.DeadLetterTopic}
+	topics := []string{e.DeadLetterTopic}
+	for topic := range e.closed() {
+		topics = append(topics, topic)
+	}
 	for topic := range e.Delays {
 		topics = append(topics, topic)
 	}
@@ -62,7 +66,10 @@ func readLogs(ctx context.Context, s Servers, e Expect) (*logs, error) {
 		ends: map[string]map[int32]int64{}, committed: map[string]map[int32]int64{},
 	}
 	// Commits first: what they cover is in the logs by then.
-	groups := []string{e.CloserGroup}
+	var groups []string
+	for _, group := range e.closed() {
+		groups = append(groups, group)
+	}
 	for _, group := range e.Delays {
 		groups = append(groups, group)
 	}
@@ -136,12 +143,15 @@ func toRecord(r *kgo.Record) record {
 		switch h.Key {
 		case "cause":
 			rec.cause = string(h.Value)
+		case "settles":
+			rec.mark = true
 		case "due":
 			if ms, err := strconv.ParseInt(string(h.Value), 10, 64); err == nil {
 				rec.due, rec.hasDue = time.UnixMilli(ms), true
 			}
 		}
 	}
+	rec.mark = rec.mark && rec.cause == ""
 	return rec
 }
 

@@ -15,6 +15,8 @@ import (
 	"orderclose/internal/config"
 	"orderclose/internal/forecast"
 	"orderclose/internal/kafka"
+	"orderclose/internal/partition"
+	"orderclose/internal/replay"
 	"orderclose/internal/status"
 )
 
@@ -101,7 +103,7 @@ func TestBroker_TopicsPlanShowsWhatApplyDoesAndChangesNothing(t *testing.T) {
 func TestBroker_StatusShowsWhatWaitsAndExitsWith3IfItIsOverdue(t *testing.T) {
 	r := newRig(t)
 	var report status.Report
-	if r.json(&report, 6, "status"); len(report.Topics) != 3 || report.Problems() != 3 || !strings.Contains(report.Topics[0].Problem, "topics apply") {
+	if r.json(&report, 6, "status"); len(report.Topics) != 4 || report.Problems() != 4 || !strings.Contains(report.Topics[0].Problem, "topics apply") {
 		t.Fatalf("without topics: %+v", report)
 	}
 	r.cli("topics", "apply")
@@ -110,7 +112,7 @@ func TestBroker_StatusShowsWhatWaitsAndExitsWith3IfItIsOverdue(t *testing.T) {
 	report = status.Report{}
 	r.json(&report, 0, "status")
 	p := report.Topics[1].Partitions[1]
-	if p.Waiting != 1 || p.Overdue != 0 || p.Committed != nil || p.Owner != nil || p.Head == nil || p.Head.Leaves.UnixMilli() != now.Add(time.Hour).UnixMilli() {
+	if p.Waiting != 1 || p.Window != 0 || p.Overdue != 0 || p.Committed != nil || p.Owner != nil || p.Head == nil || p.Head.Leaves.UnixMilli() != now.Add(time.Hour).UnixMilli() {
 		t.Errorf("a record that waits: %+v, head %+v", p, p.Head)
 	}
 
@@ -122,6 +124,35 @@ func TestBroker_StatusShowsWhatWaitsAndExitsWith3IfItIsOverdue(t *testing.T) {
 	}
 	if !strings.Contains(stderr, "delay_1m/0") || !strings.Contains(stderr, "orderclose run relay") {
 		t.Errorf("%q does not say where and what to do", stderr)
+	}
+}
+
+func TestBroker_ReplayPlansFirstAndSendsTheSameEachTime(t *testing.T) {
+	r := newRig(t)
+	r.cli("topics", "apply")
+	long := time.Now().Add(-time.Minute)
+	for p := range 2 {
+		r.put("order-close", p, long, long)
+	}
+	arrived := func() (n int64) {
+		for p := range 2 {
+			_, end, err := r.kafka.Bounds(t.Context(), "order-close-replay", p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += end
+		}
+		return n
+	}
+	out, _, code := r.cli("replay", "--from", "1h")
+	if code != 0 || !strings.Contains(out, "would send 2 records again, to order-close-replay") || arrived() != 0 {
+		t.Errorf("exit %d, %d sent, %s", code, arrived(), out)
+	}
+	for n := range int64(2) {
+		var result replay.Result
+		if r.json(&result, 0, "replay", "--from", "1h", "--yes"); result.Sent != 2 || result.Passed != 0 || arrived() != 2*(n+1) {
+			t.Errorf("run %d: %+v, %d are in the replay topic", n+1, result, arrived())
+		}
 	}
 }
 
@@ -168,6 +199,59 @@ func TestBroker_StatusKnowsOwnerAndCommit(t *testing.T) {
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// serve owns the partitions of a bucket until the test ends, and says of its
+// partition 0 that so much is done.
+func (r *rig) serve(b orderclose.Bucket, offset int64, acked string) {
+	ctx, cancel := context.WithCancel(r.t.Context())
+	done := make(chan error)
+	go func() {
+		done <- r.kafka.Consume(ctx, r.cfg.RelayGroup(b), b.Topic, func(ctx context.Context, claim orderclose.Claim) {
+			if claim.Partition == 0 {
+				claim.Done(offset, acked)
+			}
+			<-ctx.Done()
+		})
+	}()
+	r.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			r.t.Error(err)
+		}
+	})
+}
+
+func TestBroker_StatusShowsHowMuchIsInTheWindow(t *testing.T) {
+	r := newRig(t)
+	r.cli("topics", "apply")
+	now := time.Now()
+	for _, b := range r.cfg.Buckets {
+		// An hour's records are read 59m24s after their append; a minute's at once.
+		for _, ago := range []time.Duration{59*time.Minute + 50*time.Second, 59*time.Minute + 45*time.Second, 59*time.Minute + 40*time.Second, 10 * time.Minute} {
+			r.put(b.Topic, 0, now.Add(-ago), now.Add(time.Hour))
+		}
+		acked, _ := partition.EncodeRuns(0, []partition.Run{{First: 1, End: 2}})
+		r.serve(b, 0, acked)
+	}
+	var report status.Report
+	for deadline := now.Add(20 * time.Second); time.Now().Before(deadline); {
+		report = status.Report{}
+		out, _, _ := r.cli("status", "-o", "json")
+		if err := json.Unmarshal([]byte(out), &report); err != nil {
+			t.Fatal(err)
+		}
+		if report.Topics[0].Waiting == 3 && report.Topics[1].Waiting == 3 {
+			break
+		}
+	}
+	minute, hour := report.Topics[0], report.Topics[1]
+	if minute.Waiting != 3 || minute.Window != 3 || minute.Partitions[0].Window != 3 || minute.Partitions[1].Window != 0 {
+		t.Errorf("the smallest bucket is read whole: %+v", minute)
+	}
+	if hour.Waiting != 3 || hour.Window != 2 || hour.Partitions[0].Window != 2 {
+		t.Errorf("of an hour's records two may leave within seconds: %+v", hour)
 	}
 }
 

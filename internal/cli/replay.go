@@ -22,7 +22,8 @@ func newReplay(c *common) *cobra.Command {
 		Short: "Send a window of the close topic again",
 		Long: `Send the records that reached the close topic between two moments again, so
 that their orders are tried once more. Closing twice changes nothing: paid and
-closed orders stay as they are.
+closed orders stay as they are. They travel on the replay topic, beside orders that
+are due now, and delay none of them.
 
 A time is RFC 3339, or how long ago: 90m, or now. Without --yes the plan is shown and
 nothing is sent.`,
@@ -56,7 +57,7 @@ func (c *common) replay(ctx context.Context, from, to time.Time, yes bool) error
 		return err
 	}
 	defer s.Close()
-	plan, err := replay.Make(ctx, s.Kafka, s.cfg.Topics.Close, from, to)
+	plan, err := replay.Make(ctx, s.Kafka, replay.Window{Topic: s.cfg.Topics.Close, Into: s.cfg.Topics.Replay, From: from, To: to})
 	if err != nil {
 		return err
 	}
@@ -87,7 +88,7 @@ func printPlan(w io.Writer, p replay.Plan) {
 		fmt.Fprintln(w, "there is nothing to send again")
 		return
 	}
-	fmt.Fprintf(w, "would send %d records again. To do it:\n", p.Records)
+	fmt.Fprintf(w, "would send %d records again, to %s. To do it:\n", p.Records, p.Into)
 	fmt.Fprintf(w, "  orderclose replay --from %s --to %s --yes\n", stamp(p.From), stamp(p.To))
 }
 

@@ -76,7 +76,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 	}
 	c.flags(root)
 	root.AddCommand(
-		newRun(c), newTopics(c), newSend(c), newStatus(c), newForecast(c), newCompensate(c), newReplay(c), newMigrate(c), newVersion(c),
+		newRun(c), newTopics(c), newSend(c), newStatus(c), newForecast(c), newCompensate(c), newReplay(c), newDLQ(c), newOrder(c), newDoctor(c), newMigrate(c), newVersion(c),
 	)
 	return root
 }
@@ -143,6 +143,42 @@ func (c *common) open(needed ...string) (*session, error) {
 		return nil, Exit(Usage, err)
 	}
 	return &session{connections, cfg, servers, logger}, nil
+}
+
+// openSome is open for commands that make do with what is set, of the variables of
+// these names; one of them must be.
+func (c *common) openSome(names ...string) (*session, error) {
+	servers, err := config.FromEnviron(c.env.LookupEnv)
+	if err != nil {
+		return nil, Exit(Usage, err)
+	}
+	var set []string
+	for _, name := range names {
+		if servers.Require(name) == nil {
+			set = append(set, name)
+		}
+	}
+	if len(set) == 0 {
+		return nil, Exit(Usage, servers.Require(names...))
+	}
+	return c.open(set...)
+}
+
+// kafkaToo connects to Kafka if it is set, also where the parts that are to run need
+// none: a compensator tells of its dead letters, and sweeps without it. It returns
+// what closes the connections.
+func (c *common) kafkaToo(s *session) (close func()) {
+	servers, err := config.FromEnviron(c.env.LookupEnv)
+	if err != nil || len(servers.Brokers) == 0 || s.Kafka != nil {
+		return func() {}
+	}
+	connections, err := app.Connect(config.Servers{Brokers: servers.Brokers, Kafka: servers.Kafka}, s.logger)
+	if err != nil {
+		s.logger.Warn("going on without Kafka, which nothing here needs but to count dead letters", "err", err)
+		return func() {}
+	}
+	s.Kafka = connections.Kafka
+	return connections.Close
 }
 
 func (s *session) app() (*app.App, error) {

@@ -37,6 +37,7 @@ Metrics, /-/healthy and /-/ready are served on ` + config.EnvListen + `
 				return err
 			}
 			defer s.Close()
+			defer c.kafkaToo(s)()
 			return s.run(cmd.Context(), roles)
 		},
 	}

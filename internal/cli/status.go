@@ -21,9 +21,14 @@ func newStatus(c *common) *cobra.Command {
 		Use:   "status",
 		Short: "Show what waits in each partition, how long overdue it is, and whose it is",
 		Long: `Show, for each partition of the delay topics and of the close topic: how many
-records wait (from the commit to the end), when the first of them is to leave,
-how long overdue it is, the commit, and which process owns the partition. Only
-Kafka is asked, and nothing is changed; no part needs to be running.
+records wait (from the commit to the end), how many of them the relay holds in its
+window, when the first of them is to leave, how long overdue it is, the commit, and
+which process owns the partition. Only Kafka is asked, and nothing is changed; no
+part needs to be running.
+
+The window is what the relay has read ahead into its memory because it may leave
+soon. It is told from outside, by append times: a relay that is over its memory
+holds less, and a fetch may have brought it some more.
 
 Overdue is by this machine's clock. Commits follow within 200 ms, so a busy
 partition is always a little overdue. Records above the commit may be done
@@ -57,10 +62,11 @@ func (c *common) status(ctx context.Context) error {
 // places are the topics that records wait in, in the order of their way.
 func places(cfg *config.Config) []status.Place {
 	var all []status.Place
-	for _, b := range cfg.Buckets {
-		all = append(all, status.Place{Topic: b.Topic, Group: cfg.RelayGroup(b), Length: b.Length})
+	for i, b := range cfg.Buckets {
+		all = append(all, status.Place{Topic: b.Topic, Group: cfg.RelayGroup(b), Length: b.Length, Whole: i == 0})
 	}
-	return append(all, status.Place{Topic: cfg.Topics.Close, Group: cfg.CloserGroup()})
+	return append(all, status.Place{Topic: cfg.Topics.Close, Group: cfg.CloserGroup()},
+		status.Place{Topic: cfg.Topics.Replay, Group: cfg.ReplayGroup()})
 }
 
 func judgeStatus(r status.Report) error {
@@ -83,8 +89,8 @@ func heads(n int) string {
 }
 
 func printStatus(w io.Writer, r status.Report) {
-	fmt.Fprintf(w, "at %s; waiting is from the commit to the end, overdue by this machine's clock\n\n", stamp(r.At))
-	fmt.Fprintln(w, "topic\tpartition\twaiting\thead due\toverdue\tcommitted\towner")
+	fmt.Fprintf(w, "at %s; waiting is from the commit to the end, window is how much of it the relay holds in memory, overdue is by this machine's clock\n\n", stamp(r.At))
+	fmt.Fprintln(w, "topic\tpartition\twaiting\twindow\thead due\toverdue\tcommitted\towner")
 	for _, t := range r.Topics {
 		printStatusTopic(w, t)
 		for _, p := range t.Partitions {
@@ -111,7 +117,7 @@ func printStatusTopic(w io.Writer, t status.Topic) {
 	if t.Members > 0 {
 		owners = fmt.Sprintf("%d in the group, %s", t.Members, t.State)
 	}
-	fmt.Fprintf(w, "%s\tall\t%d\t%s\t%s\t\t%s\n", t.Topic, t.Waiting, leaving(first), overdue(most), owners)
+	fmt.Fprintf(w, "%s\tall\t%d\t%d\t%s\t%s\t\t%s\n", t.Topic, t.Waiting, t.Window, leaving(first), overdue(most), owners)
 }
 
 func printStatusPartition(w io.Writer, p status.Partition) {
@@ -126,7 +132,7 @@ func printStatusPartition(w io.Writer, p status.Partition) {
 	if p.Owner != nil {
 		owner = status.Name(p.Owner)
 	}
-	fmt.Fprintf(w, "\t%d\t%d\t%s\t%s\t%s\t%s\n", p.Partition, p.Waiting, leaving(head), overdue(p.Overdue), committed, owner)
+	fmt.Fprintf(w, "\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n", p.Partition, p.Waiting, p.Window, leaving(head), overdue(p.Overdue), committed, owner)
 	if p.Problem != "" {
 		fmt.Fprintf(w, "\t%d\tproblem: %s\n", p.Partition, p.Problem)
 	}

@@ -20,8 +20,8 @@ func sample() status.Report {
 	}
 	committed := int64(900)
 	return status.Report{At: at, Topics: []status.Topic{
-		{Topic: "delay_1m", Group: "orderclose-relay-delay_1m", State: "Stable", Members: 1, Waiting: 131, Partitions: []status.Partition{
-			{Partition: 0, Committed: &committed, End: 1031, Waiting: 131, Head: head(at.Add(-95 * time.Second)), Overdue: 95, Owner: relay},
+		{Topic: "delay_1m", Group: "orderclose-relay-delay_1m", State: "Stable", Members: 1, Waiting: 131, Window: 17, Partitions: []status.Partition{
+			{Partition: 0, Committed: &committed, End: 1031, Waiting: 131, Window: 17, Head: head(at.Add(-95 * time.Second)), Overdue: 95, Owner: relay},
 			{Partition: 1, Committed: &committed, End: 900, Owner: relay},
 		}},
 		{Topic: "delay_30m", Group: "orderclose-relay-delay_30m", State: "Empty", Waiting: 41, Partitions: []status.Partition{

@@ -59,6 +59,9 @@ type Lock struct {
 // Closer is how due orders are closed.
 type Closer struct {
 	Batch int // orders per transaction, 1 to MaxBatch
+	// Latency is how long a transaction may take before fewer orders are closed at
+	// once.
+	Latency time.Duration
 }
 
 // MaxBatch is the largest batch and page that is accepted: one statement names
@@ -115,6 +118,9 @@ func (c *Config) RelayGroup(b orderclose.Bucket) string {
 
 // CloserGroup is the name of the consumer group that reads the close topic.
 func (c *Config) CloserGroup() string { return c.group("closer", c.Topics.Close) }
+
+// ReplayGroup is the name of the consumer group that reads the replay topic.
+func (c *Config) ReplayGroup() string { return c.group("closer", c.Topics.Replay) }
 
 func (c *Config) group(stage, topic string) string {
 	return c.Topics.Prefix + "orderclose-" + stage + "-" + strings.TrimPrefix(topic, c.Topics.Prefix)
@@ -191,7 +197,7 @@ func defaults() *settings {
 			PageSize: 500,
 			Lock:     Lock{Key: "lock:scan_unpaid_orders", Expiry: time.Minute, Extend: 20 * time.Second},
 		},
-		closer: Closer{Batch: 500},
+		closer: Closer{Batch: 500, Latency: 250 * time.Millisecond},
 	}
 }
 

@@ -49,7 +49,7 @@ func TestDefault_IsWhatIsDocumented(t *testing.T) {
 			Period: time.Hour, Grace: time.Minute, PageSize: 500,
 			Lock: config.Lock{Key: "lock:scan_unpaid_orders", Expiry: time.Minute, Extend: 20 * time.Second},
 		},
-		Closer: config.Closer{Batch: 500},
+		Closer: config.Closer{Batch: 500, Latency: 250 * time.Millisecond},
 	}
 	if diff := cmp.Diff(want, config.Default()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -83,7 +83,7 @@ replication: 2
 buckets: [1d, 1.5s]
 delays: {default: 2m, max: 2d, mixed: longest, categories: {a b: 1d12h, 42: 90s, c.d: 1s}}
 compensator: {period: 5m, grace: 1s, page_size: 999, lock: {key: k, expiry: 4s, extend: 2s}}
-closer: {batch: 1}
+closer: {batch: 1, latency: 1s}
 `)
 	want := &config.Config{
 		Delays: orderclose.Delays{
@@ -103,7 +103,7 @@ closer: {batch: 1}
 			Period: 5 * time.Minute, Grace: time.Second, PageSize: 999,
 			Lock: config.Lock{Key: "k", Expiry: 4 * time.Second, Extend: 2 * time.Second},
 		},
-		Closer: config.Closer{Batch: 1},
+		Closer: config.Closer{Batch: 1, Latency: time.Second},
 	}
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -132,11 +132,11 @@ func TestParse_TakesDelaysBelowTheSmallestBucketAndWindowsLines(t *testing.T) {
 
 func TestGroups_CarryThePrefixAndTheirTopic(t *testing.T) {
 	for prefix, want := range map[string][]string{
-		"":       {"orderclose-relay-delay_1m", "orderclose-closer-order-close"},
-		"oc_7f_": {"oc_7f_orderclose-relay-delay_1m", "oc_7f_orderclose-closer-order-close"},
+		"":       {"orderclose-relay-delay_1m", "orderclose-closer-order-close", "orderclose-closer-order-close-replay"},
+		"oc_7f_": {"oc_7f_orderclose-relay-delay_1m", "oc_7f_orderclose-closer-order-close", "oc_7f_orderclose-closer-order-close-replay"},
 	} {
 		c := parse(t, "buckets: [1m]\ntopics: {prefix: \""+prefix+"\"}")
-		got := []string{c.RelayGroup(c.Buckets[0]), c.CloserGroup()}
+		got := []string{c.RelayGroup(c.Buckets[0]), c.CloserGroup(), c.ReplayGroup()}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("prefix %q (-want +got):\n%s", prefix, diff)
 		}

@@ -43,7 +43,8 @@ func (s *settings) grammar() value {
 			}),
 		}),
 		"closer": section(fields{
-			"batch": integer(&s.closer.Batch, 1, MaxBatch),
+			"batch":   integer(&s.closer.Batch, 1, MaxBatch),
+			"latency": duration(&s.closer.Latency),
 		}),
 	})
 }

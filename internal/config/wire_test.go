@@ -112,7 +112,8 @@ func TestWire_TheHeadersAndCausesAreTheCodes(t *testing.T) {
 	headers := append(words("| header | who"), words("| header | value")...)
 	want := []string{
 		orderclose.HeaderDue, orderclose.HeaderVersion, orderclose.HeaderTraceparent, orderclose.HeaderAttempt,
-		orderclose.HeaderCause, orderclose.HeaderNotDue, orderclose.HeaderLane,
+		orderclose.HeaderCause, orderclose.HeaderNotDue, orderclose.HeaderLane, orderclose.HeaderPendingSince,
+		orderclose.HeaderOriginTopic, orderclose.HeaderOriginPartition, orderclose.HeaderOriginOffset,
 		orderclose.HeaderCause, orderclose.HeaderDetail, orderclose.HeaderStage,
 		orderclose.HeaderSourceTopic, orderclose.HeaderSourcePartition, orderclose.HeaderSourceOffset,
 	}

@@ -107,3 +107,12 @@ func offsetOf(sent, answered, at time.Time) time.Duration {
 	}
 	return least
 }
+
+// Measure asks once for the offset, as Keep does, and believes it from then on. It
+// reports false without an error if no answer was quick enough, or told a time.
+func (c *BrokerClock) Measure(ctx context.Context, cluster *Cluster, topic string) (offset time.Duration, ok bool, err error) {
+	if offset, ok, err = c.sample(ctx, cluster, topic); ok {
+		c.offset.Store(int64(offset))
+	}
+	return offset, ok, err
+}

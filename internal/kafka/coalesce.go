@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"orderclose"
@@ -20,11 +21,18 @@ type Coalescer struct {
 	queues map[topicPartition]*queue // present while a drain works on it
 }
 
-// queue is what waits for a partition: messages and, at the same index, whom to
-// tell. The channels are buffered: a caller that left blocks nobody.
+// queue is what waits for a partition: messages and, at the same index, who waits
+// for the answer.
 type queue struct {
 	messages []orderclose.Message
-	callers  []chan<- error
+	callers  []caller
+}
+
+// caller is one Append that waits. done is buffered: a caller that left blocks
+// nobody.
+type caller struct {
+	ctx  context.Context
+	done chan<- error
 }
 
 // take removes and returns the first n.
@@ -34,6 +42,21 @@ func (q *queue) take(n int) queue {
 	return first
 }
 
+// leave drops what nobody waits for any more: its caller was told that it failed, and
+// may have done otherwise since.
+func (q *queue) leave() {
+	if !slices.ContainsFunc(q.callers, func(c caller) bool { return c.ctx.Err() != nil }) {
+		return
+	}
+	var stay queue
+	for i, c := range q.callers {
+		if c.ctx.Err() == nil {
+			stay.messages, stay.callers = append(stay.messages, q.messages[i]), append(stay.callers, c)
+		}
+	}
+	*q = stay
+}
+
 // NewCoalescer returns a Coalescer that appends to the cluster.
 func NewCoalescer(c *Cluster) *Coalescer {
 	return &Coalescer{cluster: c, queues: map[topicPartition]*queue{}}
@@ -41,14 +64,15 @@ func NewCoalescer(c *Cluster) *Coalescer {
 
 // Append writes the message to the partition that its key belongs to, and
 // returns when all in-sync replicas have it. Errors are those of
-// Cluster.Append; if ctx ends first the message may still be written.
+// Cluster.Append. If ctx ends while the message is under way it may still be
+// written; if it ends before, as behind another request, the message is not sent.
 func (c *Coalescer) Append(ctx context.Context, topic string, m orderclose.Message) error {
 	n, err := c.cluster.Partitions(ctx, topic)
 	if err != nil {
 		return err
 	}
 	done := make(chan error, 1)
-	c.enqueue(topicPartition{topic, PartitionOf(m.Key, n)}, m, done)
+	c.enqueue(topicPartition{topic, PartitionOf(m.Key, n)}, m, caller{ctx, done})
 	select {
 	case err := <-done:
 		return err
@@ -61,7 +85,7 @@ func (c *Coalescer) Append(ctx context.Context, topic string, m orderclose.Messa
 // after it.
 func (c *Coalescer) Close() { c.drains.Wait() }
 
-func (c *Coalescer) enqueue(tp topicPartition, m orderclose.Message, caller chan<- error) {
+func (c *Coalescer) enqueue(tp topicPartition, m orderclose.Message, who caller) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	q, draining := c.queues[tp]
@@ -70,7 +94,7 @@ func (c *Coalescer) enqueue(tp topicPartition, m orderclose.Message, caller chan
 		c.queues[tp] = q
 		c.drains.Go(func() { c.drain(tp) })
 	}
-	q.messages, q.callers = append(q.messages, m), append(q.callers, caller)
+	q.messages, q.callers = append(q.messages, m), append(q.callers, who)
 }
 
 // drain sends what waits for a partition, request after request, until nothing
@@ -79,7 +103,7 @@ func (c *Coalescer) drain(tp topicPartition) {
 	for {
 		c.mu.Lock()
 		q := c.queues[tp]
-		if len(q.messages) == 0 {
+		if q.leave(); len(q.messages) == 0 {
 			delete(c.queues, tp)
 			c.mu.Unlock()
 			return
@@ -94,11 +118,13 @@ func (c *Coalescer) send(tp topicPartition, batch queue) {
 	_, err := c.cluster.Append(context.Background(), tp.topic, tp.partition, batch.messages)
 	if len(batch.messages) > 1 && (errors.Is(err, orderclose.ErrTooLarge) || errors.Is(err, orderclose.ErrRefused)) {
 		for len(batch.messages) > 0 { // one of them is to blame, not all
-			c.send(tp, batch.take(1))
+			if one := batch.take(1); one.callers[0].ctx.Err() == nil {
+				c.send(tp, one)
+			}
 		}
 		return
 	}
-	for _, caller := range batch.callers {
-		caller <- err
+	for _, c := range batch.callers {
+		c.done <- err
 	}
 }

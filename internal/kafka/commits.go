@@ -30,10 +30,18 @@ func FirstWaiting(c Commit, logStart, end int64) int64 {
 // Waiting returns how many offsets from FirstWaiting to end are not known to be
 // done: what was acked out of order stands in the commit's metadata. Pure.
 func Waiting(c Commit, logStart, end int64) int64 {
+	return WaitingBelow(c, logStart, end, end)
+}
+
+// WaitingBelow returns how many of the Waiting stand below an offset. Pure.
+func WaitingBelow(c Commit, logStart, end, below int64) int64 {
+	below = min(below, end)
 	first := FirstWaiting(c, logStart, end)
-	waiting := end - first
+	waiting := below - first
 	if first == c.Offset {
-		waiting -= partition.CountRuns(partition.DecodeRuns(c.Offset, c.Metadata))
+		for _, r := range partition.DecodeRuns(c.Offset, c.Metadata) {
+			waiting -= max(min(r.End, below)-r.First, 0)
+		}
 	}
 	return max(waiting, 0)
 }

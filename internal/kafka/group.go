@@ -22,10 +22,11 @@ const (
 	sessionTimeout   = 6 * time.Second // the least that brokers allow by default
 	heartbeatEvery   = 250 * time.Millisecond
 	commitEvery      = 200 * time.Millisecond
-	rejoinBackoff    = 500 * time.Millisecond
+	rejoinBackoff    = 250 * time.Millisecond
 	rebalanceTimeout = 10 * time.Second
 	watchPartitions  = 5 * time.Second
 	leaveTimeout     = 4 * time.Second // for what is under way when a member stops
+	lastCommit       = 2 * time.Second // for the last commit of a generation, tries and all
 )
 
 // Consume reads a topic as a member of a group until ctx ends. For each
@@ -34,8 +35,8 @@ const (
 // partition may go to another member, and not before.
 //
 // What serve reports by Claim.Done is committed every 200 ms, and once more
-// after all the serves of a generation have returned. If the group refuses a
-// commit the partitions may be somebody else's: the contexts end at once.
+// after all the serves of a generation have returned, which is tried for 2 s. If the
+// group refuses a commit the partitions may be somebody else's: the contexts end at once.
 //
 // Consume retries whatever fails and returns nil when ctx has ended, all
 // serves have returned and the group has been left.
@@ -126,7 +127,7 @@ func (g *generation) run(ctx, ended context.Context, serve func(context.Context,
 	serves.Go(func() { changed = g.watch(ctx, revoke) })
 	g.commitUntil(ctx, revoke)
 	serves.Wait()
-	g.commit()
+	g.commitLast()
 	if changed {
 		return // which makes every member join anew
 	}
@@ -145,11 +146,11 @@ func (g *generation) commitUntil(ctx context.Context, revoke func()) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if err := g.commit(); evicted(err) {
+			if err := g.commit(context.Background()); evicted(err) {
 				revoke()
 			}
 		case answer := <-g.asked:
-			err := g.commit()
+			err := g.commit(context.Background())
 			if evicted(err) {
 				revoke()
 			}
@@ -158,8 +159,21 @@ func (g *generation) commitUntil(ctx context.Context, revoke func()) {
 	}
 }
 
-// commit sends the offsets that are done. On failure they stay to be sent again.
-func (g *generation) commit() error {
+// commitLast commits what is done when the claims have ended. If that fails, as
+// while the coordinator moves, it is tried again for a while: what is not committed
+// is done again by the next owner. A refusal is final.
+func (g *generation) commitLast() {
+	lingering, cancel := context.WithTimeout(context.Background(), lastCommit)
+	defer cancel()
+	pauses := partition.NewBackOff()
+	for err := g.commit(lingering); err != nil && !evicted(err) && partition.Sleep(lingering, pauses.NextBackOff()); {
+		err = g.commit(lingering)
+	}
+}
+
+// commit sends the offsets that are done. On failure they stay to be sent again. ctx
+// is not a claim's: the last commit comes after that has ended.
+func (g *generation) commit(ctx context.Context) error {
 	g.mu.Lock()
 	done := g.done
 	g.done = map[int]Commit{}
@@ -167,7 +181,7 @@ func (g *generation) commit() error {
 	if len(done) == 0 {
 		return nil
 	}
-	err := g.send(done)
+	err := g.send(ctx, done)
 	if err == nil {
 		return nil
 	}
@@ -184,13 +198,12 @@ func (g *generation) commit() error {
 
 // send commits in the name of this generation. The library's own way cannot carry
 // metadata.
-func (g *generation) send(done map[int]Commit) error {
+func (g *generation) send(ctx context.Context, done map[int]Commit) error {
 	var commits []kafka.OffsetCommit
 	for partition, c := range done {
 		commits = append(commits, kafka.OffsetCommit{Partition: partition, Offset: c.Offset, Metadata: c.Metadata})
 	}
-	// Not a claim's context: the last commit comes after that has ended.
-	res, err := g.cluster.client.OffsetCommit(context.Background(), &kafka.OffsetCommitRequest{
+	res, err := g.cluster.client.OffsetCommit(ctx, &kafka.OffsetCommitRequest{
 		GroupID:      g.gen.GroupID,
 		GenerationID: int(g.gen.ID),
 		MemberID:     g.gen.MemberID,
@@ -235,7 +248,7 @@ func (g *generation) claim(ctx context.Context, number int) (orderclose.Claim, b
 			g.mu.Unlock()
 			return claim, true
 		}
-		if ctx.Err() == nil {
+		if ctx.Err() == nil && pauses.Say() {
 			g.cluster.opts.Logger.Warn("cannot find where to begin, trying again", "topic", g.topic, "partition", number, "err", err)
 		}
 		if !partition.Sleep(ctx, pauses.NextBackOff()) {

@@ -6,7 +6,40 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"orderclose"
 )
+
+// TestConsume_TheLastCommitIsTriedAgain: what a claim had done when it ended is not
+// done again, although the coordinator could not be reached just then.
+func TestConsume_TheLastCommitIsTriedAgain(t *testing.T) {
+	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(broker.Close)
+	c, err := New(Options{Brokers: broker.ListenAddrs()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := c.Consume(ctx, "g", "t", func(ctx context.Context, claim orderclose.Claim) {
+		cancel()
+		<-ctx.Done()
+		broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Err: kerr.NotCoordinator, Count: 3})
+		claim.Done(7, "")
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if commits, err := c.Commits(t.Context(), "g", "t", 1); err != nil || commits[0].Offset != 7 {
+		t.Errorf("committed %+v, %v; want 7", commits, err)
+	}
+}
 
 // TestDialUntil_AReadEndsSoonAfterItsContext: a join may wait for slow members for
 // longer than a process that was told to stop may take.

@@ -10,8 +10,14 @@ import (
 	"orderclose/internal/partition"
 )
 
-// leaveAgain is how often a coordinator that is not ready is asked.
-const leaveAgain = 100 * time.Millisecond
+const (
+	// leaveAgain is how often a coordinator that is not ready is asked.
+	leaveAgain = 100 * time.Millisecond
+	// leavePatience is for how long: a new coordinator counts the session of a member
+	// from when it has taken the group over, which may be seconds after the old one
+	// has died.
+	leavePatience = 30 * time.Second
+)
 
 // confirm commits what a partition stands at, which the group refuses if it is not
 // this generation's any more; its contexts have ended by then. The library's
@@ -34,12 +40,12 @@ func (g *generation) confirm(ctx, claim context.Context, partition int) error {
 	}
 }
 
-// leave takes a member out of its group, trying for as long as the group would
-// wait for it. The library forgets who it was when a join fails, as while the
-// coordinator moves, and its own leaving fails with it: the new coordinator then
-// gives nobody anything until the session of the forgotten one has run out.
+// leave takes a member out of its group, trying until there is a coordinator. The
+// library forgets who it was when a join fails, as while the coordinator moves, and
+// its own leaving fails with it: the new coordinator then gives nobody anything until
+// the session of the forgotten one has run out.
 func (c *Cluster) leave(ctx context.Context, group, member string) {
-	ctx, cancel := context.WithTimeout(ctx, sessionTimeout)
+	ctx, cancel := context.WithTimeout(ctx, leavePatience)
 	defer cancel()
 	// No error means nothing: the library takes the throttle time for the error of
 	// the whole. Once the member has left, it is unknown.

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"orderclose"
+	"orderclose/internal/partition"
 )
 
 // TestPeek_IsTheNextRecordThatThereIs reads a log of two batches with a
@@ -85,6 +86,20 @@ func TestFirstWaiting_IsNeitherBeforeTheLogNorPastItsEnd(t *testing.T) {
 		if got := FirstWaiting(Commit{Offset: c.commit}, c.start, c.end); got != c.want {
 			t.Errorf("commit %d in a log of [%d, %d): %d, want %d", c.commit, c.start, c.end, got, c.want)
 		}
+	}
+}
+
+// TestWaitingBelow_IsWaitingUpToThere: and counts no run twice, nor beyond.
+func TestWaitingBelow_IsWaitingUpToThere(t *testing.T) {
+	acked, _ := partition.EncodeRuns(10, []partition.Run{{First: 11, End: 13}, {First: 15, End: 18}})
+	c := Commit{Offset: 10, Metadata: acked}
+	for below, want := range map[int64]int64{0: 0, 10: 0, 11: 1, 12: 1, 14: 2, 16: 3, 18: 3, 20: 5, 99: 5} {
+		if got := WaitingBelow(c, 0, 20, below); got != want {
+			t.Errorf("below %d: %d, want %d", below, got, want)
+		}
+	}
+	if got := WaitingBelow(c, 12, 20, 15); got != 3 {
+		t.Errorf("of a log that begins past the commit: %d, want 3", got)
 	}
 }
 

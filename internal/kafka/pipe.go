@@ -70,7 +70,9 @@ func (p *pipe) append(ctx context.Context, topic string, number int, records []o
 		default:
 			unanswered = unanswered || batch != nil
 		}
-		p.cluster.opts.Logger.Warn("append failed, trying again", "topic", topic, "partition", number, "err", err)
+		if pauses.Say() {
+			p.cluster.opts.Logger.Warn("append failed, trying again", "topic", topic, "partition", number, "err", err)
+		}
 		if !partition.Sleep(ctx, pauses.NextBackOff()) {
 			if unanswered {
 				p.retire() // other content under a used sequence would be acked and dropped

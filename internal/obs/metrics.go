@@ -19,6 +19,7 @@ var latenessBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 
 // names begin with orderclose_ and all units are seconds, bytes or counts.
 type Metrics struct {
 	heads *heads
+	dead  *deadLetters
 
 	window, windowBytes *prometheus.GaugeVec
 	windowDropped       *prometheus.CounterVec
@@ -40,6 +41,10 @@ type Metrics struct {
 	closeLateness *prometheus.HistogramVec
 	closedEarly   prometheus.Counter
 	batch         prometheus.Histogram
+	pace          prometheus.Gauge
+	retries       *prometheus.CounterVec
+	pendingBegan  prometheus.Counter
+	pendingEnded  prometheus.Counter
 
 	sweep         prometheus.Histogram
 	lastSweep     prometheus.Gauge
@@ -56,8 +61,8 @@ func NewMetrics(r prometheus.Registerer, now func() time.Time) *Metrics {
 		now = time.Now
 	}
 	f := factory{r}
-	m := &Metrics{heads: newHeads(now)}
-	r.MustRegister(m.heads)
+	m := &Metrics{heads: newHeads(now), dead: newDeadLetters()}
+	r.MustRegister(m.heads, m.dead)
 	m.registerRelay(f)
 	m.registerCloser(f)
 	m.registerCompensator(f)
@@ -87,6 +92,10 @@ func (m *Metrics) registerCloser(f factory) {
 	m.verdicts = f.counters("close_total", "Orders tried, by what became of them and the way they came.", "path", "result")
 	m.closeLateness = f.histograms("close_end_to_end_lateness_seconds", "How long after its due time an order was closed, by the database's clock.", latenessBuckets, "path")
 	m.closedEarly = f.counter("close_early_total", "Orders closed before they were due. Always 0.")
+	m.pace = f.gauge("close_pace_orders", "How many orders may be in transactions at once; fewer while the database is slow.")
+	m.retries = f.counters("retry_total", "Orders that could not be closed and are tried again later, by cause.", "cause")
+	m.pendingBegan = f.counter("payment_pending_began_total", "Orders that began to wait for the payment provider's word.")
+	m.pendingEnded = f.counter("payment_pending_ended_total", "Orders that no longer wait for it. Those that do are the difference, over all closers.")
 	m.batch = f.histogram("close_batch_seconds", "How long closing one batch took.", prometheus.ExponentialBuckets(.001, 2, 14))
 }
 
@@ -193,6 +202,21 @@ func (m *Metrics) Lateness(path orderclose.Path, d time.Duration) {
 // Batch implements closer.Metrics.
 func (m *Metrics) Batch(_ orderclose.Path, _ int, took time.Duration) {
 	m.batch.Observe(took.Seconds())
+}
+
+// Pace implements closer.Metrics.
+func (m *Metrics) Pace(orders int) { m.pace.Set(float64(orders)) }
+
+// Retried implements closer.Metrics.
+func (m *Metrics) Retried(cause string) { m.retries.WithLabelValues(cause).Inc() }
+
+// PaymentPending implements closer.Metrics.
+func (m *Metrics) PaymentPending(waits bool) {
+	if waits {
+		m.pendingBegan.Inc()
+	} else {
+		m.pendingEnded.Inc()
+	}
 }
 
 // Swept implements compensator.Metrics.

@@ -39,11 +39,12 @@ type Out struct {
 	o      OutOptions
 	ctx    context.Context // of the claim
 	append orderclose.AppendFunc
+	wake   time.Time // when the loop wakes at the latest; see Held
 }
 
 // NewOut returns an Out that ends with ctx.
 func NewOut(ctx context.Context, o OutOptions) *Out {
-	return &Out{newGraveyard(ctx, o), o, ctx, o.Log.Idempotent(o.Trying, o.Repeated)}
+	return &Out{newGraveyard(ctx, o), o, ctx, o.Log.Idempotent(o.Trying, o.Repeated), time.Now()}
 }
 
 // Append writes records to a topic, each to the partition of its key, and calls
@@ -114,6 +115,32 @@ func (o *Out) appendTo(topic string, p int, records []orderclose.RawRecord, acke
 	return true
 }
 
+// lateWake is how much later than planned a loop may wake before it asks whether
+// the partition is still its own: with the 5 s that loops sleep at most, less than a
+// session lasts.
+const lateWake = 500 * time.Millisecond
+
+// Sleeping notes that the loop wakes after d at the latest, and returns d:
+//
+//	timer.Reset(out.Sleeping(d))
+//	… wakes …
+//	if !out.Held() { return }
+func (o *Out) Sleeping(d time.Duration) time.Duration {
+	o.wake = time.Now().Add(d)
+	return d
+}
+
+// Held reports whether the claim is still ours, as far as it can be known. A loop
+// that was stopped for longer than the group waits, with its process or its
+// machine, wakes with records that another owner has moved already: one that wakes
+// much later than planned asks first, and is told by a refused commit.
+func (o *Out) Held() bool {
+	late := time.Since(o.wake) > lateWake
+	o.wake = time.Now()
+	return !late || o.o.Claim.Confirm == nil ||
+		o.Retry("asking whether the partition is still ours", o.o.Claim.Confirm)
+}
+
 // Retry does something until it succeeds, or reports false when the claim has
 // ended. What was begun before that may finish within 2 s; nothing is begun
 // after.
@@ -133,7 +160,9 @@ func retry(claim context.Context, logger *slog.Logger, what string, do func(ctx 
 		if claim.Err() != nil {
 			return false
 		}
-		logger.Warn(what+" failed, trying again", "err", err)
+		if pauses.Say() {
+			logger.Warn(what+" failed, trying again", "err", err)
+		}
 		if !Sleep(claim, pauses.NextBackOff()) {
 			return false
 		}

@@ -91,7 +91,9 @@ func (r *Reader) fetch(offset int64) (orderclose.Fetched, bool) {
 		}
 		switch {
 		case err != nil:
-			r.logger.Warn("fetch failed, trying again", "offset", offset, "err", err)
+			if retry.Say() {
+				r.logger.Warn("fetch failed, trying again", "offset", offset, "err", err)
+			}
 		case f.Corrupt != nil && try < corruptTries:
 			r.logger.Warn("fetched records that cannot be read, trying again", "offset", offset, "err", f.Corrupt.Err)
 		default:
@@ -103,13 +105,33 @@ func (r *Reader) fetch(offset int64) (orderclose.Fetched, bool) {
 	}
 }
 
-// NewBackOff returns the pauses between tries that every loop uses: from 50 ms
-// up to 2 s, jittered, without end.
-func NewBackOff() backoff.BackOff {
+// BackOff is the pauses between tries that every loop uses: from 50 ms up to half a
+// second, jittered, without end. After a broker has died nobody tells when its
+// partitions have new leaders, and what is due waits for the next try.
+type BackOff struct {
+	*backoff.ExponentialBackOff
+	said time.Time
+}
+
+// NewBackOff returns a BackOff that begins.
+func NewBackOff() *BackOff {
 	b := backoff.NewExponentialBackOff()
-	b.InitialInterval, b.MaxInterval = 50*time.Millisecond, 2*time.Second
+	b.InitialInterval, b.MaxInterval = 50*time.Millisecond, 500*time.Millisecond
 	b.Reset()
-	return b
+	return &BackOff{ExponentialBackOff: b}
+}
+
+// sayEvery is how often tries that fail are told of.
+const sayEvery = 2 * time.Second
+
+// Say reports whether a try that failed is worth a line in the log: the first is,
+// and then one each two seconds.
+func (b *BackOff) Say() bool {
+	if !b.said.IsZero() && time.Since(b.said) < sayEvery {
+		return false
+	}
+	b.said = time.Now()
+	return true
 }
 
 // Sleep waits for d, or reports false as soon as ctx ends.

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"orderclose"
 )
@@ -57,6 +58,26 @@ func TestReader_EndsWithItsContext(t *testing.T) {
 		case f := <-r.C:
 			t.Errorf("handed over %+v", f)
 		default:
+		}
+	})
+}
+
+// TestBackOff_TellsOfALongTroubleNowAndThen: not of each try, which are many.
+func TestBackOff_TellsOfALongTroubleNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pauses, said, tries := NewBackOff(), 0, 0
+		for begin := time.Now(); time.Since(begin) < time.Minute; tries++ {
+			if pauses.Say() {
+				said++
+			}
+			d := pauses.NextBackOff()
+			if d <= 0 || d > 750*time.Millisecond {
+				t.Fatalf("a pause of %v", d)
+			}
+			time.Sleep(d)
+		}
+		if said < 20 || said > 31 || tries < 80 {
+			t.Errorf("%d of %d failed tries were told in a minute", said, tries)
 		}
 	})
 }

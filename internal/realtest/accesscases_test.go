@@ -175,37 +175,47 @@ func put(ctx context.Context, admin *kafka.Cluster, topic string, dues ...time.D
 	return err
 }
 
-// playRelay has a relay forward a record, hop another, give a third up, and ask for
-// the brokers' time.
+// putAgain appends a record of an order as it is sent again by hand.
+func putAgain(ctx context.Context, admin *kafka.Cluster, topic string, due time.Duration) error {
+	m, err := record("again", time.Now().Add(due))
+	if err == nil {
+		_, err = admin.Append(ctx, topic, 0, []orderclose.Message{m.SentAgain()})
+	}
+	return err
+}
+
+// playRelay has a relay forward a record, and one that was sent again, hop another,
+// give a fourth up, and ask for the brokers' time.
 func playRelay(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
 	if err := makeTopics(ctx, admin, c); err != nil {
 		return err
 	}
-	if err := put(ctx, admin, c.cfg.Buckets[0].Topic, 100*time.Millisecond, 10*time.Second); err != nil {
+	if err := errors.Join(put(ctx, admin, c.cfg.Buckets[0].Topic, 100*time.Millisecond, 10*time.Second),
+		putAgain(ctx, admin, c.cfg.Buckets[0].Topic, 100*time.Millisecond)); err != nil {
 		return err
 	}
 	return c.run(ctx, b, app.Relay, func() error {
 		return errors.Join(
-			arrived(ctx, admin, c.cfg.Topics.Close), arrived(ctx, admin, c.cfg.Buckets[1].Topic),
+			arrived(ctx, admin, c.cfg.Topics.Close), arrived(ctx, admin, c.cfg.Topics.Replay), arrived(ctx, admin, c.cfg.Buckets[1].Topic),
 			arrived(ctx, admin, c.cfg.Topics.DeadLetter), arrived(ctx, admin, c.cfg.Topics.Control),
 			committed(ctx, admin, c.cfg.RelayGroup(c.cfg.Buckets[0]), c.cfg.Buckets[0].Topic),
 		)
 	})
 }
 
-// playCloser has a closer close an order, schedule again one that the database
-// says is due later, and give a third up.
+// playCloser has a closer close an order, try one that was sent again, schedule again
+// one that the database says is due later, and give a third up.
 func playCloser(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
 	if err := makeTopics(ctx, admin, c); err != nil {
 		return err
 	}
-	if err := put(ctx, admin, c.cfg.Topics.Close, -time.Second, -time.Second); err != nil {
+	if err := errors.Join(put(ctx, admin, c.cfg.Topics.Close, -time.Second, -time.Second), putAgain(ctx, admin, c.cfg.Topics.Replay, -time.Second)); err != nil {
 		return err
 	}
 	return c.run(ctx, b, app.Closer, func() error {
 		return errors.Join(
 			arrived(ctx, admin, c.cfg.Buckets[1].Topic), arrived(ctx, admin, c.cfg.Topics.DeadLetter),
-			committed(ctx, admin, c.cfg.CloserGroup(), c.cfg.Topics.Close),
+			committed(ctx, admin, c.cfg.CloserGroup(), c.cfg.Topics.Close), committed(ctx, admin, c.cfg.ReplayGroup(), c.cfg.Topics.Replay),
 		)
 	})
 }
@@ -319,21 +329,24 @@ func playInspector(ctx context.Context, b *broker, admin *kafka.Cluster, c *acce
 	return c.cli(ctx, b, []string{"topics", "check"})
 }
 
-// playViewer looks at records that wait in a bucket and in the close topic.
+// playViewer looks at records that wait in a bucket, and in the topics of what is due.
 func playViewer(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
 	if err := makeTopics(ctx, admin, c); err != nil {
 		return err
 	}
-	for _, topic := range []string{c.cfg.Buckets[0].Topic, c.cfg.Topics.Close} {
+	for _, topic := range []string{c.cfg.Buckets[0].Topic, c.cfg.Topics.Close, c.cfg.Topics.Replay} {
 		if err := put(ctx, admin, topic, time.Minute); err != nil {
 			return err
 		}
 	}
-	return c.cli(ctx, b, []string{"status"}, []string{"forecast"})
+	if err := put(ctx, admin, c.cfg.Topics.DeadLetter, time.Minute); err != nil {
+		return err
+	}
+	return c.cli(ctx, b, []string{"status"}, []string{"forecast"}, []string{"dlq", "ls"})
 }
 
-// playOperator mends every kind of drift, in delay topics and in others, and
-// replays.
+// playOperator mends every kind of drift, in delay topics and in others, replays,
+// and redrives a dead letter that is due and one that is not.
 func playOperator(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
 	var drifted []kafka.TopicSpec
 	for _, spec := range app.TopicSpecs(c.cfg) {
@@ -349,6 +362,27 @@ func playOperator(ctx context.Context, b *broker, admin *kafka.Cluster, c *acces
 	if err := put(ctx, admin, c.cfg.Topics.Close, -time.Second); err != nil {
 		return err
 	}
+	var dead []kafka.TopicSpec
+	for _, spec := range app.TopicSpecs(c.cfg) {
+		if spec.Name == c.cfg.Topics.DeadLetter || spec.Name == c.cfg.Topics.Replay {
+			dead = append(dead, spec)
+		}
+	}
+	if _, _, err := admin.Apply(ctx, dead); err != nil {
+		return err
+	}
+	for i, due := range []time.Duration{-time.Second, time.Hour} {
+		m, err := record(fmt.Sprint(i), time.Now().Add(due))
+		if err != nil {
+			return err
+		}
+		m.Topic = c.cfg.Topics.Close
+		letter := orderclose.DeadLetter(m, "closer", "failed", "to be sent again")
+		if _, err := admin.Append(ctx, c.cfg.Topics.DeadLetter, 0, []orderclose.Message{letter}); err != nil {
+			return err
+		}
+	}
 	return c.cli(ctx, b, []string{"topics", "apply"}, []string{"topics", "check"},
-		[]string{"replay", "--from", time.Now().Add(-time.Minute).UTC().Format(time.RFC3339Nano), "--to", time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano), "--yes"})
+		[]string{"replay", "--from", time.Now().Add(-time.Minute).UTC().Format(time.RFC3339Nano), "--to", time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano), "--yes"},
+		[]string{"dlq", "redrive", "--yes"})
 }

@@ -1,6 +1,7 @@
 package realtest
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -102,6 +103,27 @@ func (r *rig) electLeaders() {
 	r.t.Logf("%d partitions got another leader", moved)
 }
 
+// owned is an error if a partition has no owner. A member whose first join the
+// coordinator takes to its grave stays a member, whom nobody knows, for a session.
+func (r *rig) owned() error {
+	groups := map[string]string{r.cfg.Topics.Close: r.cfg.CloserGroup()}
+	for _, b := range r.cfg.Buckets {
+		groups[b.Topic] = r.cfg.RelayGroup(b)
+	}
+	for topic, name := range groups {
+		group, err := r.kafka.Group(r.t.Context(), name, topic)
+		if err != nil {
+			return err
+		}
+		for p := range r.cfg.Partitions {
+			if group.State != "Stable" || group.Owner(p) == nil {
+				return fmt.Errorf("%s/%d has no owner in a group that is %s", topic, p, group.State)
+			}
+		}
+	}
+	return nil
+}
+
 func TestReal_OneBrokerOfThree(t *testing.T) {
 	t.Parallel()
 	s := servers(t)
@@ -112,6 +134,7 @@ func TestReal_OneBrokerOfThree(t *testing.T) {
 			t.Errorf("topics check exits with %d:\n%s", code, out)
 		}
 		r.start("relay-1", "relay-2", "closer-1", "closer-2")
+		r.eventually(r.owned)
 		r.load(11, 300, 14*time.Second, func() {
 			<-time.After(3 * time.Second)
 			broker := r.coordinator(r.cfg.CloserGroup()) // and leader of a third of the partitions
@@ -125,6 +148,7 @@ func TestReal_OneBrokerOfThree(t *testing.T) {
 	t.Run("leaders and coordinator move", func(t *testing.T) {
 		r := newRig(t, s)
 		r.start("relay-1", "relay-2", "closer-1", "closer-2")
+		r.eventually(r.owned)
 		r.load(12, 300, 14*time.Second, func() {
 			<-time.After(3 * time.Second)
 			broker := r.coordinator(r.cfg.RelayGroup(r.cfg.Buckets[1]))

@@ -1,11 +1,14 @@
 package realtest
 
 import (
+	"bytes"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
 	"orderclose"
+	"orderclose/internal/config"
 	"orderclose/internal/forecast"
 	"orderclose/internal/status"
 )
@@ -58,6 +61,48 @@ func TestReal_StatusExitsWith3UntilARelayHasMovedWhatIsOverdue(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestReal_StatusShowsHowMuchTheRelayHolds: all of a bucket of seconds, nothing yet of
+// one of ten minutes, and nothing of either while no relay runs.
+func TestReal_StatusShowsHowMuchTheRelayHolds(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, servers(t))
+	file, err := os.ReadFile(r.file)
+	if err == nil {
+		err = os.WriteFile(r.file, bytes.Replace(file, []byte("[1s, 2s, 5s]"), []byte("[1s, 2s, 5s, 10m]"), 1), 0o600)
+	}
+	if err == nil {
+		r.cfg, err = config.Load(r.file)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.must("topics", "apply")
+	short, long := 2, 3
+	due := time.Now().Add(time.Hour)
+	r.put(r.cfg.Buckets[long], 6, due)
+	var report status.Report
+	look := func() {
+		report = status.Report{}
+		out, _ := r.cli("status", "-o", "json")
+		r.decode(out, &report)
+	}
+	if look(); report.Topics[long].Waiting != 6 || report.Topics[long].Window != 0 {
+		t.Errorf("without a relay: %+v", report.Topics[long])
+	}
+	r.start("relay")
+	r.eventually(func() error {
+		r.put(r.cfg.Buckets[short], 4, due) // they go on to ten minutes after five seconds
+		look()
+		if s := report.Topics[short]; s.Members != 1 || s.Waiting < 4 || s.Window != s.Waiting {
+			return fmt.Errorf("%d of %d that wait in %s are in the window of %d relays", s.Window, s.Waiting, s.Topic, s.Members)
+		}
+		if l := report.Topics[long]; l.Members != 1 || l.Waiting < 6 || l.Window != 0 {
+			return fmt.Errorf("%d of %d that wait in %s are in the window of %d relays", l.Window, l.Waiting, l.Topic, l.Members)
+		}
+		return nil
+	})
 }
 
 func TestReal_ForecastCountsWhatWaitsAndNothingThatLeft(t *testing.T) {

@@ -139,11 +139,11 @@ func TestReal_ReplayingTheCloseTopicTwiceChangesNothing(t *testing.T) {
 	}
 }
 
-// caughtUp waits until the closer has committed all of the close topic.
+// caughtUp waits until the closer has committed all of the replay topic.
 func (r *rig) caughtUp() {
 	r.t.Helper()
 	for {
-		lag, err := r.kafka.Lag(r.t.Context(), r.cfg.CloserGroup(), r.cfg.Topics.Close)
+		lag, err := r.kafka.Lag(r.t.Context(), r.cfg.ReplayGroup(), r.cfg.Topics.Replay)
 		if err != nil {
 			r.t.Fatal(err)
 		}

@@ -28,6 +28,13 @@ func leaves(length time.Duration, m *orderclose.Message) time.Time {
 	return due
 }
 
+// unreadFrom returns from which append time on the records of a bucket need not be
+// in memory yet. What was appended before belongs in the window; brokers stamp whole
+// milliseconds.
+func unreadFrom(length time.Duration, now time.Time) time.Time {
+	return now.Add(-orderclose.Bucket{Length: length}.Unread()).Truncate(time.Millisecond).Add(time.Millisecond)
+}
+
 // sane brings a moment that a client made up within what RFC 3339 can say.
 func sane(t time.Time) time.Time {
 	first, last := time.Unix(0, 0), time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)

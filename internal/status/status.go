@@ -26,6 +26,7 @@ type Log interface {
 	Commits(ctx context.Context, group, topic string, n int) ([]kafka.Commit, error)
 	Group(ctx context.Context, group, topic string) (kafka.Group, error)
 	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
+	OffsetAt(ctx context.Context, topic string, partition int, t time.Time) (int64, error)
 	Peek(ctx context.Context, topic string, partition int, offset, end int64) (*orderclose.Message, error)
 }
 
@@ -35,11 +36,14 @@ type Place struct {
 	Group string
 	// Length is the bucket's; 0 for the close topic, which holds nothing back.
 	Length time.Duration
+	// Whole: it is the smallest bucket, which takes whatever is shorter and is read
+	// whole.
+	Whole bool
 }
 
 // Report is what a look has seen.
 type Report struct {
-	At     time.Time `json:"at"` // by this machine's clock, as all that is overdue
+	At     time.Time `json:"at"` // by this machine's clock, as all that is overdue or in a window
 	Topics []Topic   `json:"topics"`
 }
 
@@ -50,6 +54,7 @@ type Topic struct {
 	State      string      `json:"group_state"`
 	Members    int         `json:"members"`
 	Waiting    int64       `json:"waiting"` // of the partitions that answered
+	Window     int64       `json:"window"`  // of these too
 	Partitions []Partition `json:"partitions"`
 	// Problem says why nothing is known of the partitions.
 	Problem string `json:"problem,omitempty"`
@@ -59,14 +64,19 @@ type Topic struct {
 
 // Partition is one partition of a topic.
 type Partition struct {
-	Partition int           `json:"partition"`
-	Committed *int64        `json:"committed"` // null if nothing was
-	LogStart  int64         `json:"log_start"`
-	End       int64         `json:"end"`
-	Waiting   int64         `json:"waiting"` // from the commit to the end, less what was acked out of order
-	Head      *Head         `json:"head,omitempty"`
-	Overdue   float64       `json:"overdue_seconds"` // how long ago the head was to leave
-	Owner     *kafka.Member `json:"owner,omitempty"`
+	Partition int    `json:"partition"`
+	Committed *int64 `json:"committed"` // null if nothing was
+	LogStart  int64  `json:"log_start"`
+	End       int64  `json:"end"`
+	Waiting   int64  `json:"waiting"` // from the commit to the end, less what was acked out of order
+	// Window is how many of the waiting records the partition's owner holds in memory,
+	// because they may leave soon: those that were appended long enough ago. A fetch
+	// brings a few more; an owner over its share of the memory holds less. Nobody
+	// holds any of a partition that nobody owns, nor of the close topic.
+	Window  int64         `json:"window"`
+	Head    *Head         `json:"head,omitempty"`
+	Overdue float64       `json:"overdue_seconds"` // how long ago the head was to leave
+	Owner   *kafka.Member `json:"owner,omitempty"`
 	// Problem says what is wrong with the partition, or why little is known of it.
 	Problem string `json:"problem,omitempty"`
 }
@@ -93,11 +103,11 @@ func Look(ctx context.Context, log Log, places []Place, now func() time.Time) Re
 	for i, place := range places {
 		t := &r.Topics[i]
 		each(len(t.Partitions), func(p int) {
-			t.Partitions[p] = lookAtPartition(ctx, log, place, p, commits[i][p], now)
-			t.Partitions[p].Owner = groups[i].Owner(p)
+			t.Partitions[p] = lookAtPartition(ctx, log, place, p, commits[i][p], groups[i].Owner(p), now)
 		})
 		for _, p := range t.Partitions {
 			t.Waiting += p.Waiting
+			t.Window += p.Window
 		}
 	}
 	return r
@@ -136,8 +146,8 @@ func lookAtTopic(ctx context.Context, log Log, place Place) (Topic, []kafka.Comm
 	return t, commits, group
 }
 
-func lookAtPartition(ctx context.Context, log Log, place Place, partition int, commit kafka.Commit, now func() time.Time) Partition {
-	p := Partition{Partition: partition}
+func lookAtPartition(ctx context.Context, log Log, place Place, partition int, commit kafka.Commit, owner *kafka.Member, now func() time.Time) Partition {
+	p := Partition{Partition: partition, Owner: owner}
 	if commit.Offset >= 0 {
 		p.Committed = &commit.Offset
 	}
@@ -162,5 +172,16 @@ func lookAtPartition(ctx context.Context, log Log, place Place, partition int, c
 	}
 	p.Head = &Head{Offset: m.Offset, Key: string(m.Key), Appended: sane(m.Appended), Leaves: sane(leaves(place.Length, m))}
 	p.Overdue = max(0, now().Sub(p.Head.Leaves)).Seconds()
+	if owner == nil || place.Length == 0 {
+		return p
+	}
+	below := p.End
+	if !place.Whole {
+		if below, err = log.OffsetAt(ctx, place.Topic, partition, unreadFrom(place.Length, now())); err != nil {
+			p.Problem = err.Error()
+			return p
+		}
+	}
+	p.Window = kafka.WaitingBelow(commit, p.LogStart, p.End, below)
 	return p
 }

@@ -306,7 +306,7 @@ func (st *stage) check(ctx context.Context) (*checker.Verdict, error) {
 	return checker.Check(ctx, evidence, checker.Expect{
 		Stock: st.shop.StartStock(), Paid: st.shop.Paid(), OpenAfter: time.Now().Add(24 * time.Hour),
 		Delays: delays, CloseTopic: st.cfg.Topics.Close, DeadLetterTopic: st.cfg.Topics.DeadLetter,
-		CloserGroup: st.cfg.CloserGroup(), Published: st.shop.Published(), ProducerTime: st.backend == "embedded",
+		CloserGroup: st.cfg.CloserGroup(), ReplayTopic: st.cfg.Topics.Replay, ReplayGroup: st.cfg.ReplayGroup(), Published: st.shop.Published(), ProducerTime: st.backend == "embedded",
 	})
 }
 

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// tickLength is the unit of CPU times in /proc: USER_HZ is 100 on every Linux.
+const tickLength = 10 * time.Millisecond
+
+// usedSoFar is what a running process has used, as /proc tells: the system must be
+// a Linux.
+func usedSoFar(pid int) (usage, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return usage{}, err
+	}
+	cpu, err := cpuOf(string(stat))
+	return usage{cpu, residentPeak(strconv.Itoa(pid))}, err
+}
+
+// cpuOf reads user and system time out of /proc/PID/stat. The program's name, in
+// brackets, may hold anything; they are the 12th and 13th field after it.
+func cpuOf(stat string) (time.Duration, error) {
+	_, rest, _ := cutLast(stat, ")")
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("/proc/PID/stat reads %q", stat)
+	}
+	user, err1 := strconv.ParseInt(fields[11], 10, 64)
+	system, err2 := strconv.ParseInt(fields[12], 10, 64)
+	return time.Duration(user+system) * tickLength, errors.Join(err1, err2)
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+// residentPeak is the high-water mark of a process's resident memory in bytes; 0
+// on a system that has no /proc. The process is a number, or "self".
+func residentPeak(process string) int64 {
+	status, _ := os.ReadFile("/proc/" + process + "/status")
+	for line := range strings.Lines(string(status)) {
+		if kb, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			n, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(kb), " kB"), 10, 64)
+			return n << 10
+		}
+	}
+	return 0
+}

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/config"
+)
+
+const (
+	// parkedBatch is how many records the batches of the parked ones have.
+	parkedBatch = 50
+	// warmUp is how long a relay serves all its partitions before it is watched: what
+	// it does once, at its start, is not waiting.
+	warmUp = 3 * time.Second
+)
+
+// pipelineFile is a topics.yaml with the buckets that are the default.
+const pipelineFile = `topics: {prefix: %s}
+partitions: %d
+replication: 1
+buckets: [10s, 1m, 5m, 30m, 2h, 12h]
+`
+
+// served is a pipeline's topics, all of its own, and a relay that serves them now
+// and then: the production program, as a process.
+type served struct {
+	place   *place
+	program string
+	file    string // its topics.yaml
+	cfg     *config.Config
+}
+
+// watched is what a relay used while it was watched.
+type watched struct {
+	cpuPercent float64 // of one core
+	rssMB      float64 // the most that was resident since its start
+}
+
+// benchWaiting parks records in the bucket of 30 minutes of one pipeline, none in
+// another, and watches the relays of both in turns.
+func benchWaiting(ctx context.Context, p *place, pl plan, program string) error {
+	dir, err := os.MkdirTemp("", "orderclose-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	empty, err := p.serve(program, dir)
+	if err != nil {
+		return err
+	}
+	full, err := p.serve(program, dir)
+	if err != nil {
+		return err
+	}
+	park := full.cfg.Buckets[slices.IndexFunc(full.cfg.Buckets, func(b orderclose.Bucket) bool { return b.Length == parkedFor })]
+	l := load{records: pl.parked, partitions: partitions, batch: parkedBatch, size: recordSize, due: time.Now().Add(parkedFor)}
+	if err := p.fill(ctx, park.Topic, l); err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "%d records are parked in a bucket of %v\n", pl.parked, parkedFor)
+	var idle, waiting []watched
+	for round := range pl.rounds {
+		a, err := empty.watch(ctx, pl.watch)
+		if err != nil {
+			return fmt.Errorf("with empty topics: %w", err)
+		}
+		b, err := full.watch(ctx, pl.watch)
+		if err != nil {
+			return fmt.Errorf("with parked records: %w", err)
+		}
+		fmt.Fprintf(os.Stderr, "round %d  empty %.2f %% and %.1f MB, parked %.2f %% and %.1f MB\n", round+1, a.cpuPercent, a.rssMB, b.cpuPercent, b.rssMB)
+		idle, waiting = append(idle, a), append(waiting, b)
+	}
+	if err := full.allWait(ctx, park.Topic, pl.parked); err != nil {
+		return err
+	}
+	return waitingReport{pl.parked, pl.watch, medianWatched(idle), medianWatched(waiting)}.print(os.Stdout, os.Stderr)
+}
+
+// parkedFor is the bucket that records are parked in, and their delay.
+const parkedFor = 30 * time.Minute
+
+// serve makes a pipeline's topics by the program itself.
+func (p *place) serve(program, dir string) (*served, error) {
+	s := &served{place: p, program: program}
+	prefix := p.name("waiting") + "_"
+	s.file = filepath.Join(dir, prefix+"topics.yaml")
+	if err := os.WriteFile(s.file, fmt.Appendf(nil, pipelineFile, prefix, partitions), 0o600); err != nil {
+		return nil, err
+	}
+	var err error
+	if s.cfg, err = config.Load(s.file); err != nil {
+		return nil, err
+	}
+	var log bytes.Buffer
+	cmd := s.command("topics", "apply", "-o", "json")
+	cmd.Stderr = &log
+	out, failed := cmd.Output()
+	var applied struct{ Mended []struct{ Topic string } }
+	if err := json.Unmarshal(out, &applied); failed == nil {
+		failed = err
+	}
+	for _, t := range applied.Mended { // also if it failed half-way
+		p.topics[t.Topic] = partitions
+		if t.Topic == s.cfg.Topics.DeadLetter || t.Topic == s.cfg.Topics.Control {
+			p.topics[t.Topic] = 1
+		}
+	}
+	if failed != nil {
+		return nil, fmt.Errorf("orderclose topics apply: %w\n%s", failed, log.String())
+	}
+	for _, b := range s.cfg.Buckets {
+		p.groups = append(p.groups, s.cfg.RelayGroup(b))
+	}
+	return s, nil
+}
+
+// command is the program with its environment.
+func (s *served) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(s.program, append(args, "--config", s.file)...)
+	cmd.Env = append(os.Environ(), config.EnvBrokers+"="+strings.Join(s.place.brokers, ","), config.EnvListen+"=127.0.0.1:0")
+	return cmd
+}
+
+// watch runs a relay for a while and says what it used once it served everything.
+func (s *served) watch(ctx context.Context, during time.Duration) (w watched, err error) {
+	var log bytes.Buffer
+	cmd := s.command("run", "relay")
+	cmd.Stderr = &log
+	if err := cmd.Start(); err != nil {
+		return w, err
+	}
+	defer func() {
+		cmd.Process.Signal(syscall.SIGTERM)
+		if ended := cmd.Wait(); ended != nil && err == nil {
+			err = ended
+		}
+		if err != nil {
+			err = fmt.Errorf("orderclose run relay: %w\n%s", err, log.String())
+		}
+	}()
+	for _, b := range s.cfg.Buckets {
+		if err := s.place.awaitMembers(ctx, s.cfg.RelayGroup(b), 1); err != nil {
+			return w, err
+		}
+	}
+	if !sleep(ctx, warmUp) {
+		return w, ctx.Err()
+	}
+	before, err := usedSoFar(cmd.Process.Pid)
+	if err != nil {
+		return w, err
+	}
+	begin := time.Now()
+	if !sleep(ctx, during) {
+		return w, ctx.Err()
+	}
+	after, err := usedSoFar(cmd.Process.Pid)
+	if err != nil {
+		return w, err
+	}
+	return watched{100 * (after.cpu - before.cpu).Seconds() / time.Since(begin).Seconds(), float64(after.peak) / (1 << 20)}, nil
+}
+
+// allWait is an error if a record has left the topic, or another has come.
+func (s *served) allWait(ctx context.Context, topic string, records int) error {
+	for _, t := range append(s.topics(), s.cfg.Topics.Close, s.cfg.Topics.DeadLetter) {
+		want := 0
+		if t == topic {
+			want = records
+		}
+		if n, err := s.place.length(ctx, t); err != nil || n != want {
+			return errors.Join(err, fmt.Errorf("%s holds %d records, want %d", t, n, want))
+		}
+	}
+	return nil
+}
+
+// topics are those of the buckets.
+func (s *served) topics() (names []string) {
+	for _, b := range s.cfg.Buckets {
+		names = append(names, b.Topic)
+	}
+	return names
+}
+
+func medianWatched(turns []watched) watched {
+	var cpu, rss []float64
+	for _, t := range turns {
+		cpu, rss = append(cpu, t.cpuPercent), append(rss, t.rssMB)
+	}
+	return watched{median(cpu), median(rss)}
+}
+
+// waitingReport is all that make bench-waiting prints.
+type waitingReport struct {
+	records       int
+	during        time.Duration
+	idle, waiting watched
+}
+
+// waitingJSON is the JSON object, for programs.
+type waitingJSON struct {
+	Waiting struct {
+		Records   int     `json:"records"`
+		Bucket    string  `json:"bucket"`
+		Seconds   float64 `json:"seconds"`
+		CPU       float64 `json:"cpu_percent"` // of one core
+		IdleCPU   float64 `json:"idle_cpu_percent"`
+		RSSMB     float64 `json:"rss_mb"`
+		IdleRSSMB float64 `json:"idle_rss_mb"`
+		AboveIdle float64 `json:"above_idle_mb"`
+	} `json:"waiting"`
+}
+
+func (r waitingReport) json() (j waitingJSON) {
+	w := &j.Waiting
+	w.Records, w.Bucket, w.Seconds = r.records, orderclose.ShortDuration(parkedFor), r.during.Seconds()
+	w.CPU, w.IdleCPU = round(r.waiting.cpuPercent, 2), round(r.idle.cpuPercent, 2)
+	w.RSSMB, w.IdleRSSMB, w.AboveIdle = round(r.waiting.rssMB, 1), round(r.idle.rssMB, 1), round(r.waiting.rssMB-r.idle.rssMB, 1)
+	return j
+}
+
+// print writes the object to out and the table to tables.
+func (r waitingReport) print(out, tables io.Writer) error {
+	w := tabwriter.NewWriter(tables, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(w, "\nrelay with\t% of one core\tRSS MB\t\n")
+	fmt.Fprintf(w, "empty topics\t%.2f\t%.1f\t\n", r.idle.cpuPercent, r.idle.rssMB)
+	fmt.Fprintf(w, "%d parked\t%.2f\t%.1f\t\n", r.records, r.waiting.cpuPercent, r.waiting.rssMB)
+	fmt.Fprintf(w, "difference\t%.2f\t%.1f\t\n\n", r.waiting.cpuPercent-r.idle.cpuPercent, r.waiting.rssMB-r.idle.rssMB)
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return json.NewEncoder(out).Encode(r.json())
+}

@@ -1,0 +1,192 @@
+package cli
+
+import (
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/deadletters"
+)
+
+// bury appends a dead letter of an order's record that the closer gave up.
+func (r *rig) bury(id, cause string, due time.Time, change ...func(*orderclose.Message)) {
+	r.t.Helper()
+	m, err := orderclose.Record{Order: orderclose.Order{ID: id, CreatedAt: due.Add(-time.Hour), Due: due}, Release: due, Attempt: 3}.Encode()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	m.Topic, m.Offset = r.cfg.Topics.Close, 99
+	for _, c := range change {
+		c(&m)
+	}
+	dead := orderclose.DeadLetter(m, "closer", cause, "closing it failed")
+	if _, err := r.kafka.Append(r.t.Context(), r.cfg.Topics.DeadLetter, 0, []orderclose.Message{dead}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// records reads all partitions of a topic.
+func (r *rig) records(topic string) (all []orderclose.Message) {
+	r.t.Helper()
+	spans, err := r.kafka.Window(r.t.Context(), topic, time.UnixMilli(0), time.Now().Add(time.Hour))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, s := range spans {
+		if err := r.kafka.ReadSpan(r.t.Context(), topic, s, func(records []orderclose.RawRecord) error {
+			for _, record := range records {
+				m, err := record.Message()
+				if err != nil {
+					return err
+				}
+				all = append(all, m)
+			}
+			return nil
+		}); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return all
+}
+
+func TestBroker_DeadLettersAreListedShownRedrivenAndDiscarded(t *testing.T) {
+	r := newRig(t)
+	r.cli("topics", "apply")
+	due := time.Now().Add(-time.Minute)
+	r.bury("due", "failed", due)
+	r.bury("waiting", "not_found", time.Now().Add(2*time.Hour))
+	r.bury("broken", "bad_value", due, func(m *orderclose.Message) { m.Value = []byte("\xff{") })
+
+	var list listed
+	if r.json(&list, 0, "dlq", "ls"); len(list.Letters) != 3 || list.Pending["failed"] != 1 || list.Letters[1].Key != "waiting" {
+		t.Fatalf("%+v", list)
+	}
+	list = listed{}
+	if r.json(&list, 0, "dlq", "ls", "--limit", "2"); len(list.Letters) != 2 || !list.More {
+		t.Errorf("the first two: %+v", list)
+	}
+	list = listed{}
+	if r.json(&list, 0, "dlq", "ls", "--order", "due", "--stage", "closer", "--since", "1h"); len(list.Letters) != 1 {
+		t.Errorf("by order: %+v", list)
+	}
+	out, _, code := r.cli("dlq", "show", "0/0")
+	for _, want := range []string{"pending", "failed", "closing it failed", "order-close/0/99", "attempt", `order_id`} {
+		if code != 0 || !strings.Contains(out, want) {
+			t.Errorf("show exits with %d and says nothing of %q:\n%s", code, want, out)
+		}
+	}
+	var d struct {
+		Base64 []byte `json:"value_base64"`
+		Order  string `json:"order_problem"`
+	}
+	if r.json(&d, 0, "dlq", "show", "0/2"); string(d.Base64) != "\xff{" || d.Order == "" {
+		t.Errorf("%+v", d)
+	}
+	if _, stderr, code := r.cli("dlq", "show", "0/3"); code != 4 || !strings.Contains(stderr, "0/3") {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
+
+	var plan deadletters.Plan
+	if r.json(&plan, 0, "dlq", "redrive"); plan.Pending != 3 || plan.Refused != 1 || plan.To[r.cfg.Topics.Replay] != 1 || plan.To["delay_1h"] != 1 {
+		t.Errorf("%+v", plan)
+	}
+	out, _, _ = r.cli("dlq", "redrive")
+	if !strings.Contains(out, "orderclose dlq redrive --through 0/2 --yes\n") {
+		t.Errorf("the plan does not say how to carry it out:\n%s", out)
+	}
+	if len(r.records(r.cfg.Topics.Replay)) != 0 {
+		t.Error("a plan has sent something")
+	}
+	r.bury("later", "failed", due) // after the plan
+	var result deadletters.Result
+	if r.json(&result, 6, "dlq", "redrive", "--through", "0/2", "--yes"); result.Done != 2 || result.Refused != 1 {
+		t.Errorf("%+v", result)
+	}
+	replayed, waiting := r.records(r.cfg.Topics.Replay), r.records("delay_1h")
+	if len(replayed) != 1 || len(waiting) != 1 || string(replayed[0].Key) != "due" || string(waiting[0].Key) != "waiting" {
+		t.Fatalf("replayed %+v, waiting %+v", replayed, waiting)
+	}
+	if record, err := replayed[0].Decode(); err != nil || record.Attempt != 0 || record.Lane != orderclose.LaneReplay || record.Release.UnixMilli() != orderclose.CeilMilli(due).UnixMilli() {
+		t.Errorf("%+v, %v", record, err)
+	}
+	if r.json(&result, 5, "dlq", "redrive", "--through", "0/2", "--yes"); result.Done != 0 {
+		t.Errorf("a second run: %+v", result)
+	}
+	if r.json(&result, 0, "dlq", "discard", "--cause", "bad_value", "--yes"); result.Done != 1 {
+		t.Errorf("%+v", result)
+	}
+	list = listed{}
+	if r.json(&list, 0, "dlq", "ls"); len(list.Letters) != 1 || list.Letters[0].Key != "later" {
+		t.Errorf("left: %+v", list)
+	}
+	list = listed{}
+	if r.json(&list, 0, "dlq", "ls", "--all"); len(list.Letters) != 4 || list.Letters[0].Settle != orderclose.Redriven || list.Letters[2].Settle != orderclose.Discarded {
+		t.Errorf("all: %+v", list)
+	}
+	if r.json(&result, 4, "dlq", "discard", "0/77", "--yes"); result.Done != 0 {
+		t.Errorf("%+v", result)
+	}
+}
+
+func TestDLQ_WrongUse(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"dlq", "discard"}, "say which"},
+		{[]string{"dlq", "discard", "17", "--yes"}, "PARTITION/OFFSET"},
+		{[]string{"dlq", "redrive", "--through", "x"}, "--through"},
+		{[]string{"dlq", "show", "0"}, "0/17"},
+		{[]string{"dlq", "show"}, "1 arg"},
+		{[]string{"dlq", "ls", "--since", "soon"}, "--since"},
+		{[]string{"dlq", "ls", "--limit", "-1"}, "--limit"},
+	} {
+		if _, stderr, code := run(t, nil, c.args...); code != 2 || !strings.Contains(stderr, c.want) {
+			t.Errorf("%v: exit %d, %q; want exit 2 and %q", c.args, code, stderr, c.want)
+		}
+	}
+}
+
+func sampleLetters() []deadletters.Letter {
+	return []deadletters.Letter{
+		{At: deadletters.Place{Offset: 7}, Buried: at, Cause: "not_found", Stage: "closer", Key: "order-17", Detail: "the database has no such order",
+			Source: deadletters.Source{Topic: "order-close", Partition: 3, Offset: 900}},
+		{At: deadletters.Place{Offset: 9}, Buried: at.Add(time.Minute), Cause: "bad_value", Stage: "relay", Key: "a\x1b[31m\n", Detail: strings.Repeat("long ", 30),
+			Source: deadletters.Source{Topic: "delay_5m", Partition: 11, Offset: 1 << 40}, Settle: orderclose.Discarded},
+	}
+}
+
+func TestDLQ_ListTable(t *testing.T) {
+	golden(t, "dlq_ls", func(w io.Writer) {
+		printLetters(w, listed{"order-close-dead-letter", map[string]int{"not_found": 1, "bad_value": 0}, sampleLetters(), true})
+	})
+}
+
+func TestDLQ_PlanTable(t *testing.T) {
+	places := []deadletters.Place{{Offset: 1031}, {Partition: 1, Offset: 12}}
+	s := selection{cause: "not found", since: "2h"}
+	f := deadletters.Filter{Since: at}
+	p := deadletters.Plan{
+		Topic: "order-close-dead-letter", How: orderclose.Redriven, Through: places, Pending: 250, Refused: 130,
+		ByCause: map[string]int{"not found": 200, "": 50}, To: map[string]int{"order-close-replay": 100, "delay_5m": 20},
+		Refusals: []deadletters.Refusal{{At: places[0], Key: "order-17", Cause: "corrupt", Why: "nothing of it is known but its offsets"}},
+		Missing:  places[1:], Settled: places[:1],
+	}
+	golden(t, "dlq_plan", func(w io.Writer) {
+		printSettlePlan(w, p, commands[p.How]+s.again([]string{"0/17"}, f, places)+" --yes")
+	})
+}
+
+func TestDLQ_JSONShowsPlacesAsPeopleWriteThem(t *testing.T) {
+	b, err := json.Marshal(sampleLetters()[0])
+	if err != nil || !strings.Contains(string(b), `"at":"0/7"`) {
+		t.Errorf("%s, %v", b, err)
+	}
+	var l deadletters.Letter
+	if err := json.Unmarshal(b, &l); err != nil || l.At != (deadletters.Place{Offset: 7}) {
+		t.Errorf("%+v, %v", l, err)
+	}
+}

@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"orderclose/internal/app"
+	"orderclose/internal/config"
+	"orderclose/internal/store"
+)
+
+func TestBroker_DoctorFindsWhatIsWrong(t *testing.T) {
+	r := newRig(t)
+	var result struct{ Checks []checkup }
+	state := func() string {
+		var all []string
+		for _, k := range result.Checks {
+			word := "found"
+			if k.OK {
+				word = "ok"
+			} else if k.Skipped {
+				word = "skipped"
+			}
+			all = append(all, k.Check+" "+word)
+			if word == "found" && k.Mend == "" {
+				t.Errorf("%+v does not say what to do", k)
+			}
+		}
+		return strings.Join(all, ", ")
+	}
+	r.json(&result, 3, "doctor")
+	if got := state(); !strings.Contains(got, "kafka ok, topics found, dead letters found") || !strings.HasSuffix(got, "database skipped, redis skipped") {
+		t.Errorf("without topics: %s", got)
+	}
+	r.cli("topics", "apply")
+	result.Checks = nil
+	if r.json(&result, 0, "doctor"); strings.Contains(state(), "found") {
+		t.Errorf("all is well: %s", state())
+	}
+	r.bury("a", "failed", time.Now())
+	result.Checks = nil
+	if r.json(&result, 3, "doctor"); !strings.Contains(state(), "dead letters found") || !strings.Contains(result.Checks[2].What, "1 pending: 1 failed") {
+		t.Errorf("a dead letter: %s, %+v", state(), result.Checks)
+	}
+}
+
+func TestBroker_DoctorWithoutABrokerFindsThat(t *testing.T) {
+	out, _, code := run(t, map[string]string{config.EnvBrokers: "127.0.0.1:1"}, "doctor", "--config", topicsYAML(t, "buckets: [10s]\n"))
+	if code != 3 || !strings.Contains(out, "127.0.0.1:1") || !strings.Contains(out, "Kafka is down") {
+		t.Errorf("exit %d\n%s", code, out)
+	}
+}
+
+func TestDoctor_ADatabaseThatIsWell(t *testing.T) {
+	r := &rig{t: t}
+	s := &session{Connections: app.Connections{Store: r.shop()}}
+	all, offset, told := s.checkDatabase(t.Context())
+	if err := judgeCheckups(all); err != nil || !told || offset != 0 || len(all) != 3 {
+		t.Errorf("%+v, %v, %v; %v", all, offset, told, err)
+	}
+	if _, err := s.Store.DB().ExecContext(t.Context(), "DELETE FROM orderclose_schema WHERE version_id > 2"); err != nil {
+		t.Fatal(err)
+	}
+	if all, _, _ = s.checkDatabase(t.Context()); all[1].OK || !strings.Contains(all[1].Mend, "migrate") {
+		t.Errorf("%+v", all)
+	}
+}
+
+func TestApart_BelievesNoOffsetThatNeedNotBe(t *testing.T) {
+	ms := func(n int) time.Time { return time.UnixMilli(int64(n)) }
+	for _, c := range []struct {
+		sent, answered, at int
+		want               time.Duration
+	}{
+		{100, 110, 105, 0}, {100, 110, 110, 0}, {100, 110, 99, 0},
+		{100, 110, 400, 290 * time.Millisecond}, {100, 110, 50, -49 * time.Millisecond},
+	} {
+		if got := apart(ms(c.sent), ms(c.answered), ms(c.at)); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+	if judgeClock("x", clocksApart).OK != true || judgeClock("x", -clocksApart-1).OK {
+		t.Error("the limit")
+	}
+}
+
+func TestDoctor_StockTable(t *testing.T) {
+	golden(t, "doctor_stock", func(w io.Writer) {
+		printStock(w, store.StockReport{SKUs: 2, Orders: 300, Ledger: 40, Receipts: 20, Found: 1001, Findings: []store.StockFinding{
+			{Kind: "reserved", SKU: "ink", What: "5 are reserved and orders hold 3", Mend: "reserved is to be 3"},
+			{Kind: "receipt", Order: "order-17", What: "its status is 2 and it has 0 receipts", Mend: "find out who"},
+		}})
+		printStock(w, store.StockReport{SKUs: 2, Orders: 300, Ledger: 40, Receipts: 20})
+	})
+}

@@ -1,0 +1,158 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"orderclose"
+	"orderclose/internal/config"
+	"orderclose/internal/store"
+	"orderclose/internal/story"
+)
+
+func newOrder(c *common) *cobra.Command {
+	var budget int64
+	var within string
+	cmd := &cobra.Command{
+		Use:   "order ID",
+		Short: "Tell the whole story of one order",
+		Long: `Tell the whole story of one order: its rows in the database, its receipt, what
+became of its stock, where its record is now and where it was, failed tries, dead
+letters and events, as a timeline. Nothing is changed, and no part needs to be
+running.
+
+Its records are looked for in the partition of its key, from when it was made. Of
+each topic at most --budget records are looked at, half of them from there and half
+from the first that waits; it says what was left out.
+
+It works without the database, or without Kafka, and says what it did not look at.
+Exits 4 if nobody knows the order, 6 if something could not be looked at.`,
+		Example: "  orderclose order order-17\n  orderclose order order-17 --budget 1000000 --within 2m -o json",
+		Args:    usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			patience, err := config.ParseDuration(within)
+			if err != nil {
+				err = fmt.Errorf("--within: %w: write a number and a unit, such as 30s", err)
+			} else if budget < 2 {
+				err = fmt.Errorf("--budget is %d, want 2 or more", budget)
+			}
+			if err := errors.Join(orderclose.ValidateID(args[0]), err); err != nil {
+				return Exit(Usage, err)
+			}
+			return c.order(cmd.Context(), args[0], budget, patience)
+		},
+	}
+	cmd.Flags().Int64Var(&budget, "budget", 100_000, "how many records of each topic to look at")
+	cmd.Flags().StringVar(&within, "within", "20s", "how long to look")
+	return cmd
+}
+
+func (c *common) order(ctx context.Context, id string, budget int64, within time.Duration) error {
+	s, err := c.openSome(config.EnvBrokers, config.EnvDSN)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	told := s.story(ctx, id, budget)
+	if err := c.print(told, func(w io.Writer) { printStory(w, told) }); err != nil {
+		return err
+	}
+	return judgeStory(told, s.Kafka != nil && s.Store != nil)
+}
+
+// story asks whoever is there.
+func (s *session) story(ctx context.Context, id string, budget int64) story.Story {
+	var unseen []string
+	var database *store.Story
+	b := story.Budget{Records: budget}
+	if s.Store != nil {
+		row, err := s.Store.Story(ctx, id)
+		if err != nil {
+			unseen = append(unseen, "the database: "+err.Error())
+		} else if database = &row; row.Order != nil {
+			b.Since = row.Order.CreatedAt
+		}
+	}
+	var places []story.Place
+	if s.Kafka != nil {
+		if err := s.Kafka.Ping(ctx); err != nil {
+			unseen = append(unseen, err.Error())
+		} else {
+			places = story.Look(ctx, s.Kafka, orderPlaces(s.cfg), id, b)
+		}
+	}
+	told := story.Tell(id, time.Now(), database, places)
+	told.Unseen = append(unseen, told.Unseen...)
+	return told
+}
+
+// orderPlaces are the topics that an order's records go through, in the order of
+// their way.
+func orderPlaces(cfg *config.Config) []story.Place {
+	var all []story.Place
+	for _, b := range cfg.Buckets {
+		all = append(all, story.Place{Topic: b.Topic, Kind: story.Bucket, Group: cfg.RelayGroup(b), Length: b.Length})
+	}
+	return append(all,
+		story.Place{Topic: cfg.Topics.Close, Kind: story.Close, Group: cfg.CloserGroup()},
+		story.Place{Topic: cfg.Topics.Replay, Kind: story.Replay, Group: cfg.ReplayGroup()},
+		story.Place{Topic: cfg.Topics.DeadLetter, Kind: story.Dead},
+		story.Place{Topic: cfg.Topics.Events, Kind: story.Events},
+	)
+}
+
+func judgeStory(s story.Story, all bool) error {
+	switch {
+	case len(s.Unseen) > 0:
+		return Exit(Partly, errors.New("not everything could be looked at; it says what"))
+	case !s.Known() && s.Skipped() > 0:
+		return Exit(NotFound, fmt.Errorf("order %q was not found, and %d records were not looked at: look further with --budget", s.ID, s.Skipped()))
+	case !s.Known() && !all:
+		return Exit(NotFound, fmt.Errorf("order %q was not found where it was looked for: set %s and %s to look everywhere", s.ID, config.EnvBrokers, config.EnvDSN))
+	case !s.Known():
+		return Exit(NotFound, fmt.Errorf("nobody knows order %q", s.ID))
+	}
+	return nil
+}
+
+func printStory(w io.Writer, s story.Story) {
+	fmt.Fprintf(w, "order %s: %s\n", oneLine(s.ID, orderclose.MaxIDBytes), oneLine(s.Now, 400))
+	if s.Database != nil && s.Database.Order != nil {
+		o := s.Database.Order
+		fmt.Fprintf(w, "%s, version %d, %d lines\n", o.State, o.Version, len(s.Database.Items))
+		for _, i := range s.Database.Items {
+			fmt.Fprintf(w, "  %d\tof %s\n", i.Quantity, oneLine(i.SKU, orderclose.MaxIDBytes))
+		}
+	}
+	if len(s.Timeline) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, e := range s.Timeline {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", stamp(e.At), e.Where, oneLine(e.What, 400))
+	}
+	var looked int64
+	for _, p := range s.Places {
+		looked += p.Looked
+		if p.Skipped > 0 {
+			fmt.Fprintf(w, "not looked at\t%s/%d\t%d records\n", p.Topic, p.Partition, p.Skipped)
+		}
+	}
+	for _, what := range s.Unseen {
+		fmt.Fprintf(w, "not looked at\t%s\n", oneLine(what, 400))
+	}
+	if s.Database == nil {
+		fmt.Fprintln(w, "the database was not asked")
+	}
+	if len(s.Places) == 0 {
+		fmt.Fprintln(w, "Kafka was not asked")
+	} else {
+		fmt.Fprintf(w, "%d records of %d topics were looked at\n", looked, len(s.Places))
+	}
+}

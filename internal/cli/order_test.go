@@ -1,0 +1,149 @@
+package cli
+
+import (
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/app"
+	"orderclose/internal/config"
+	"orderclose/internal/deadletters"
+	"orderclose/internal/kafka"
+	"orderclose/internal/store"
+	"orderclose/internal/store/sqlite"
+	"orderclose/internal/story"
+)
+
+// shop is a database with one overdue order that was closed, and one that waits.
+func (r *rig) shop() *store.Store {
+	r.t.Helper()
+	s, err := sqlite.Open(sqlite.Memory, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { s.Close() })
+	ctx, now := r.t.Context(), time.Now()
+	for _, err := range []error{
+		s.Migrate(ctx), s.PutStock(ctx, "ink", 10),
+		s.CreateOrder(ctx, orderclose.Order{ID: "closed", CreatedAt: now.Add(-time.Hour), Due: now.Add(-time.Minute)}, []store.Item{{SKU: "ink", Quantity: 2}}),
+		s.CreateOrder(ctx, orderclose.Order{ID: "waits", CreatedAt: now, Due: now.Add(time.Hour)}, nil),
+	} {
+		if err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	if _, err := s.CloseOrders(ctx, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "closed"}}); err != nil {
+		r.t.Fatal(err)
+	}
+	return s
+}
+
+// send appends a record of an order to the partition of its key.
+func (r *rig) send(topic, id string, due time.Time) {
+	r.t.Helper()
+	m, err := orderclose.Record{Order: orderclose.Order{ID: id, CreatedAt: time.Now(), Due: due}, Release: due}.Encode()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	n, err := r.kafka.Partitions(r.t.Context(), topic)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if _, err := r.kafka.Append(r.t.Context(), topic, kafka.PartitionOf([]byte(id), n), []orderclose.Message{m}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func TestBroker_AnOrdersStoryIsWhole(t *testing.T) {
+	r := newRig(t)
+	r.cli("topics", "apply")
+	s := &session{Connections: app.Connections{Kafka: r.kafka, Store: r.shop()}, cfg: r.cfg}
+	due := time.Now().Add(time.Hour)
+	r.send("delay_1h", "other", due)
+	r.send("delay_1h", "waits", due)
+	r.send(r.cfg.Topics.Close, "closed", time.Now())
+	r.bury("closed", "failed", time.Now())
+	r.cli("dlq", "discard", "0/0", "--yes")
+
+	told := s.story(t.Context(), "waits", 1000)
+	if !strings.Contains(told.Now, "its record waits in delay_1h/") || len(told.Unseen) != 0 || judgeStory(told, true) != nil || told.Database.Order == nil {
+		t.Errorf("%+v", told)
+	}
+	told = s.story(t.Context(), "closed", 1000)
+	var what []string
+	for _, e := range told.Timeline {
+		what = append(what, e.What)
+	}
+	all := strings.Join(what, "\n")
+	for _, want := range []string{"made, to be closed at", "due", "handed to the closer", "closed by pipeline", "2 of ink came back", "still in the outbox", "given up by closer: failed", "0/0 was discarded"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("the timeline says nothing of %q:\n%s", want, all)
+		}
+	}
+	if told = s.story(t.Context(), "nobody", 1000); codeOf(judgeStory(told, true)) != int(NotFound) {
+		t.Errorf("%+v", told)
+	}
+}
+
+func TestBroker_AnOrdersStoryWithoutADatabaseSaysSo(t *testing.T) {
+	r := newRig(t)
+	if _, stderr, code := r.cli("order", "a"); code != 6 {
+		t.Errorf("without topics: exit %d, %s", code, stderr)
+	}
+	r.cli("topics", "apply")
+	r.send("delay_1m", "a", time.Now())
+	out, _, code := r.cli("order", "a")
+	if code != 0 || !strings.Contains(out, "the database was not asked") || !strings.Contains(out, "its record waits in delay_1m/") {
+		t.Errorf("exit %d\n%s", code, out)
+	}
+	var told story.Story
+	if stderr := r.json(&told, 4, "order", "b"); told.Known() || !strings.Contains(stderr, config.EnvDSN) {
+		t.Errorf("%+v, %s", told, stderr)
+	}
+	for range 9 {
+		r.send("delay_1m", "a", time.Now())
+	}
+	neighbour := "b"
+	for kafka.PartitionOf([]byte(neighbour), 2) != kafka.PartitionOf([]byte("a"), 2) {
+		neighbour += "b"
+	}
+	if stderr := r.json(&told, 4, "order", neighbour, "--budget", "4"); !strings.Contains(stderr, "6 records were not looked at") {
+		t.Errorf("the budget was spent: %s", stderr)
+	}
+}
+
+func TestOrder_WrongUse(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"order"}, "1 arg"},
+		{[]string{"order", "a", "--budget", "1"}, "--budget"},
+		{[]string{"order", "a", "--within", "ever"}, "--within"},
+		{[]string{"order", " a"}, "space"},
+		{[]string{"order", "a"}, config.EnvBrokers},
+		{[]string{"doctor"}, config.EnvDSN},
+		{[]string{"doctor", "--stock"}, config.EnvDSN},
+	} {
+		if _, stderr, code := run(t, nil, append(c.args, "--config", topicsYAML(t, "buckets: [10s]\n"))...); code != 2 || !strings.Contains(stderr, c.want) {
+			t.Errorf("%v: exit %d, %q; want exit 2 and %q", c.args, code, stderr, c.want)
+		}
+	}
+}
+
+func TestOrder_Table(t *testing.T) {
+	due := at.Add(5 * time.Minute)
+	db := &store.Story{
+		At: at.Add(6 * time.Minute), Order: &store.OrderRow{ID: "order-17", Category: "virtual", State: "unpaid", CreatedAt: at, Due: due, Version: 1},
+		Items: []store.ItemRow{{Line: 1, SKU: "ink", Quantity: 2}},
+	}
+	letter := &deadletters.Letter{Cause: "failed", Detail: "no stock\nrow", Stage: "closer", Source: deadletters.Source{Topic: "order-close", Partition: 3, Offset: 7}}
+	places := []story.Place{
+		{Topic: "delay_5m", Kind: story.Bucket, Group: "g", Partition: 3, Looked: 100_000, Skipped: 31, Records: []story.Record{{Offset: 17, Appended: at.Add(time.Second), Leaves: &due}}},
+		{Topic: "order-close-dead-letter", Kind: story.Dead, Looked: 2, Records: []story.Record{{Offset: 4, Appended: due.Add(time.Second), Dead: letter}}},
+		{Topic: "order-events", Kind: story.Events, Problem: "topic order-events does not exist"},
+	}
+	golden(t, "order", func(w io.Writer) { printStory(w, story.Tell("order-17", at, db, places)) })
+}

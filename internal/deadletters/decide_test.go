@@ -1,0 +1,105 @@
+package deadletters
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"orderclose"
+)
+
+// letterOf is a dead letter as it is read from the topic.
+func letterOf(m orderclose.Message) Letter { return Read(0, m) }
+
+func TestDecide_SaysWhereARecordGoes(t *testing.T) {
+	for what, c := range map[string]struct {
+		due  time.Time
+		want string
+	}{
+		"overdue":      {now.Add(-time.Hour), replayTopic},
+		"due now":      {now, replayTopic},
+		"due soon":     {now.Add(time.Second), "delay_1m"},
+		"due later":    {now.Add(3 * time.Hour), "delay_1h"},
+		"due too late": {now.Add(31 * 24 * time.Hour), ""},
+	} {
+		topic, m, refusal := rules.decide(letterOf(dead(t, "a", "failed", c.due)), now)
+		if topic != c.want || (refusal == "") == (c.want == "") {
+			t.Errorf("%s: %q, %q; want %q", what, topic, refusal, c.want)
+		}
+		if c.want == "" {
+			continue
+		}
+		r, err := m.Decode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := orderclose.Record{
+			Order:   orderclose.Order{ID: "a", Category: "book", CreatedAt: now.Add(-2 * time.Hour), Due: c.due, Attributes: map[string]any{"shop": "eu"}},
+			Release: c.due, Traceparent: "00-ab-cd-01", Lane: orderclose.LaneReplay,
+		}
+		if diff := cmp.Diff(want, r, cmp.Comparer(time.Time.Equal)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+		for _, h := range m.Headers {
+			if strings.HasPrefix(h.Key, "source-") || h.Key == "detail" || h.Key == "stage" || h.Key == "cause" {
+				t.Errorf("%s: it has a header %s", what, h.Key)
+			}
+		}
+	}
+}
+
+func TestDecide_RefusesWhatIsNotWhole(t *testing.T) {
+	change := func(change func(m *orderclose.Message)) orderclose.Message {
+		m := recordOf(t, "a", now)
+		m.Topic = "order-close"
+		change(&m)
+		return m
+	}
+	big := bytes.Repeat([]byte("x"), orderclose.MaxDeadValue+1)
+	for what, c := range map[string]struct {
+		cause string
+		m     orderclose.Message
+		want  string
+	}{
+		"no key":        {"no_key", change(func(m *orderclose.Message) { m.Key = nil }), "no_key"},
+		"other version": {"bad_version", change(func(m *orderclose.Message) { m.Headers[1].Value = []byte("9") }), "bad_version"},
+		"no JSON":       {"bad_value", change(func(m *orderclose.Message) { m.Value = []byte("{") }), "bad_value"},
+		"other id":      {"key_mismatch", change(func(m *orderclose.Message) { m.Key = []byte("b") }), "key_mismatch"},
+		"corrupt":       {"corrupt", orderclose.Message{Topic: "order-close"}, "nothing of it is known"},
+		"long value":    {"refused", change(func(m *orderclose.Message) { m.Value = append(m.Value[:len(m.Value)-1], big...) }), "value was cut"},
+		"long key":      {"refused", change(func(m *orderclose.Message) { m.Key = big }), "key was cut"},
+		"long event":    {"refused", orderclose.Message{Topic: "events", Key: []byte("a"), Value: big}, "value was cut"},
+		"event, header": {"refused", orderclose.Message{Topic: "events", Key: []byte("a"), Headers: []orderclose.Header{{Key: "x", Value: big}}}, `header "x" was cut`},
+		"event, many":   {"refused", orderclose.Message{Topic: "events", Key: []byte("a"), Headers: make([]orderclose.Header, 40)}, "only the first 32"},
+	} {
+		topic, _, refusal := rules.decide(letterOf(orderclose.DeadLetter(c.m, "closer", c.cause, "")), now)
+		if topic != "" || !strings.Contains(refusal, c.want) {
+			t.Errorf("%s: to %q, %q; want a refusal with %q", what, topic, refusal, c.want)
+		}
+	}
+}
+
+func TestDecide_OtherRecordsGoBackAsTheyWere(t *testing.T) {
+	for _, source := range []string{"events", "outbox_events"} {
+		m := orderclose.Message{Topic: source, Partition: 1, Offset: 5, Key: []byte("a"), Value: []byte(`{"id":1}`),
+			Headers: []orderclose.Header{{Key: orderclose.HeaderContentType, Value: []byte("json")}}}
+		topic, got, refusal := rules.decide(letterOf(orderclose.DeadLetter(m, "release", "failed", "no")), now)
+		m.Topic, m.Partition, m.Offset = "", 0, 0
+		if diff := cmp.Diff(m, got); topic != "events" || refusal != "" || diff != "" {
+			t.Errorf("of %s to %q, %q\n%s", source, topic, refusal, diff)
+		}
+	}
+}
+
+// What a redrive gives up again can be redriven again.
+func TestDecide_ARecordMayDieTwice(t *testing.T) {
+	_, m, _ := rules.decide(letterOf(dead(t, "a", "first", now)), now)
+	m.Topic = replayTopic
+	l := letterOf(orderclose.DeadLetter(m, "closer", "second", "again"))
+	if topic, again, refusal := rules.decide(l, now); topic != replayTopic || !cmp.Equal(m.Headers, again.Headers) || l.Cause != "second" || l.Source.Topic != replayTopic {
+		t.Errorf("to %q, %q; %+v", topic, refusal, l)
+	}
+}

@@ -1,0 +1,146 @@
+package deadletters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"orderclose"
+)
+
+const (
+	deadTopic   = "dead"
+	replayTopic = "replay"
+)
+
+var (
+	now     = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	buckets = orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}, {Topic: "delay_1h", Length: time.Hour}}
+	rules   = Rules{Buckets: buckets, Replay: replayTopic, AsTheyWere: map[string]string{"events": "events", "outbox_events": "events"}, MaxDelay: 30 * 24 * time.Hour}
+)
+
+// fakeLog holds topics of two partitions.
+type fakeLog struct {
+	records map[string][2][]orderclose.RawRecord
+	start   [2]int64 // of the dead-letter topic: what lies below is deleted
+	refuse  func(topic string, key string) error
+	appends int
+	most    int // records that one fetch brings
+}
+
+func (f *fakeLog) Partitions(context.Context, string) (int, error) { return 2, nil }
+
+func (f *fakeLog) Bounds(_ context.Context, topic string, p int) (first, end int64, err error) {
+	if topic == deadTopic {
+		first = f.start[p]
+	}
+	return first, int64(len(f.records[topic][p])), nil
+}
+
+func (f *fakeLog) OffsetAt(_ context.Context, topic string, p int, t time.Time) (int64, error) {
+	for _, r := range f.records[topic][p] {
+		if !r.AppendedAt().Before(t) {
+			return r.Offset, nil
+		}
+	}
+	return int64(len(f.records[topic][p])), nil
+}
+
+func (f *fakeLog) Fetch(_ context.Context, topic string, p int, offset int64) (orderclose.Fetched, error) {
+	all := f.records[topic][p][offset:]
+	if len(all) == 0 {
+		return orderclose.Fetched{}, errors.New("nothing there: a fetch would wait")
+	}
+	if f.most > 0 {
+		all = all[:min(len(all), f.most)]
+	}
+	return orderclose.Fetched{Records: all, Next: offset + int64(len(all))}, nil
+}
+
+func (f *fakeLog) Idempotent(func(), func(int)) orderclose.AppendFunc {
+	return func(_ context.Context, topic string, p int, records []orderclose.RawRecord) (time.Time, error) {
+		f.appends++
+		if f.refuse != nil {
+			for _, r := range records {
+				if err := f.refuse(topic, string(r.Key())); err != nil {
+					return time.Time{}, err
+				}
+			}
+		}
+		for _, r := range records {
+			f.put(topic, p, r, now)
+		}
+		return now, nil
+	}
+}
+
+func (f *fakeLog) put(topic string, p int, r orderclose.RawRecord, at time.Time) Place {
+	if f.records == nil {
+		f.records = map[string][2][]orderclose.RawRecord{}
+	}
+	partitions := f.records[topic]
+	r.Offset, r.Appended = int64(len(partitions[p])), at.UnixMilli()
+	partitions[p] = append(partitions[p], r)
+	f.records[topic] = partitions
+	return Place{p, r.Offset}
+}
+
+// bury puts a dead letter of an order's record.
+func (f *fakeLog) bury(t *testing.T, p int, id, cause string, due time.Time) Place {
+	t.Helper()
+	m := dead(t, id, cause, due)
+	return f.put(deadTopic, p, m.Raw(), now.Add(-time.Hour))
+}
+
+func dead(t *testing.T, id, cause string, due time.Time) orderclose.Message {
+	t.Helper()
+	m := recordOf(t, id, due)
+	m.Topic, m.Partition, m.Offset = "order-close", 1, 99
+	return orderclose.DeadLetter(m, "closer", cause, "in words")
+}
+
+func recordOf(t *testing.T, id string, due time.Time) orderclose.Message {
+	t.Helper()
+	r := orderclose.Record{
+		Order:   orderclose.Order{ID: id, Category: "book", CreatedAt: now.Add(-2 * time.Hour), Due: due, Attributes: map[string]any{"shop": "eu"}},
+		Release: due.Add(time.Minute), Attempt: 3, Cause: "failed", NotDue: 2, Traceparent: "00-ab-cd-01",
+	}
+	m, err := r.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// keys are those of the records of a topic.
+func (f *fakeLog) keys(topic string) (keys []string) {
+	for _, records := range f.records[topic] {
+		for _, r := range records {
+			keys = append(keys, string(r.Key()))
+		}
+	}
+	return keys
+}
+
+func (f *fakeLog) topic() *Topic { return &Topic{Log: f, Name: deadTopic} }
+
+func redrive(f Filter) Options {
+	return Options{Filter: f, How: orderclose.Redriven, Rules: rules, Now: func() time.Time { return now }}
+}
+
+func (f *fakeLog) pending(t *testing.T) string {
+	t.Helper()
+	_, x, err := f.topic().List(t.Context(), Filter{}, false, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := x.Pending()
+	for cause, n := range counts {
+		if n == 0 {
+			delete(counts, cause)
+		}
+	}
+	return fmt.Sprint(counts)
+}

@@ -1,0 +1,243 @@
+package deadletters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/kafka"
+)
+
+// Log is what looking after the topic needs of Kafka; internal/kafka's Cluster is
+// one.
+type Log interface {
+	Partitions(ctx context.Context, topic string) (int, error)
+	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
+	OffsetAt(ctx context.Context, topic string, partition int, t time.Time) (int64, error)
+	Fetch(ctx context.Context, topic string, partition int, offset int64) (orderclose.Fetched, error)
+	Idempotent(trying func(), repeated func(records int)) orderclose.AppendFunc
+}
+
+// Topic is the dead-letter topic.
+type Topic struct {
+	Log  Log
+	Name string
+	// Progress, if not nil, hears how many offsets were read of how many.
+	Progress func(done, total int64)
+}
+
+// Filter says which dead letters are meant. What is left zero does not restrict.
+type Filter struct {
+	Cause string
+	Stage string
+	Order string    // the order's id
+	Since time.Time // buried then or later
+	// Places, if any, are the only ones.
+	Places []Place
+	// Through is a snapshot: the last offset of each partition that is meant. Nil is
+	// all there is; a partition that is not in it is left out.
+	Through map[int]int64
+}
+
+func (f Filter) match(l Letter) bool {
+	if f.Through != nil {
+		if last, ok := f.Through[l.At.Partition]; !ok || l.At.Offset > last {
+			return false
+		}
+	}
+	named := len(f.Places) == 0
+	for _, p := range f.Places {
+		named = named || p == l.At
+	}
+	return named && (f.Cause == "" || f.Cause == l.Cause) && (f.Stage == "" || f.Stage == l.Stage) &&
+		(f.Order == "" || f.Order == l.Key) && (f.Since.IsZero() || !l.Buried.Before(f.Since))
+}
+
+// Snapshot returns, by partition, the offsets in which the dead letters of the
+// filter lie, and the marks that settle them: up to the present end.
+func (t *Topic) Snapshot(ctx context.Context, f Filter) ([]kafka.Span, error) {
+	n, err := t.Log.Partitions(ctx, t.Name)
+	if err != nil {
+		return nil, err
+	}
+	var spans []kafka.Span
+	for p := range n {
+		first, end, err := t.Log.Bounds(ctx, t.Name, p)
+		if err != nil {
+			return nil, err
+		}
+		if !f.Since.IsZero() {
+			at, err := t.Log.OffsetAt(ctx, t.Name, p, f.Since)
+			if err != nil {
+				return nil, err
+			}
+			first = max(first, at)
+		}
+		if least, some := f.firstPlace(p); some {
+			first = max(first, least)
+		} else if len(f.Places) > 0 {
+			continue
+		}
+		if first < end {
+			spans = append(spans, kafka.Span{Partition: p, First: first, End: end})
+		}
+	}
+	return spans, nil
+}
+
+func (f Filter) firstPlace(partition int) (least int64, some bool) {
+	for _, p := range f.Places {
+		if p.Partition == partition && (!some || p.Offset < least) {
+			least, some = p.Offset, true
+		}
+	}
+	return least, some
+}
+
+// Index reads the spans and returns an index of the filter's dead letters.
+func (t *Topic) Index(ctx context.Context, spans []kafka.Span, f Filter) (*Index, error) {
+	x := NewIndex()
+	var total, done int64
+	for _, s := range spans {
+		total += s.Len()
+	}
+	for _, s := range spans {
+		before := done
+		err := t.read(ctx, s, func(batch []orderclose.RawRecord) error {
+			for _, m := range messages(batch) {
+				if mark, ok := orderclose.ReadMark(&m); ok {
+					x.Settle(mark)
+				} else if l := Read(s.Partition, m); f.match(l) {
+					x.Bury(l.At, l.Cause)
+				}
+			}
+			if t.Progress != nil {
+				done = before + batch[len(batch)-1].Offset + 1 - s.First
+				t.Progress(done, total)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		done = before + s.Len()
+	}
+	return x, nil
+}
+
+// errEnough ends reading early.
+var errEnough = errors.New("enough")
+
+// Letters reads the spans again and calls each with the dead letters that the
+// index has of every fetch, in order, with what became of them, until each returns
+// an error.
+func (t *Topic) Letters(ctx context.Context, spans []kafka.Span, x *Index, each func([]Letter) error) error {
+	for _, s := range spans {
+		err := t.read(ctx, s, func(batch []orderclose.RawRecord) error {
+			var letters []Letter
+			for _, m := range messages(batch) {
+				if how, ok := x.Find(Place{s.Partition, m.Offset}); ok {
+					l := Read(s.Partition, m)
+					l.Settle = how
+					letters = append(letters, l)
+				}
+			}
+			if len(letters) == 0 {
+				return nil
+			}
+			return each(letters)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Find returns one dead letter with what became of it, or nil if there is none at
+// that place.
+func (t *Topic) Find(ctx context.Context, at Place) (*Letter, error) {
+	f := Filter{Places: []Place{at}}
+	spans, err := t.Snapshot(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	x, err := t.Index(ctx, spans, f)
+	if err != nil {
+		return nil, err
+	}
+	var found *Letter
+	err = t.Letters(ctx, spans, x, func(letters []Letter) error {
+		found = &letters[0]
+		return errEnough
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return found, err
+}
+
+// List returns the oldest dead letters of the filter, at most limit of them unless
+// that is 0, and an index of all. With settled also those that are not pending.
+func (t *Topic) List(ctx context.Context, f Filter, settled bool, limit int) (letters []Letter, x *Index, err error) {
+	spans, err := t.Snapshot(ctx, f)
+	if err != nil {
+		return nil, nil, err
+	}
+	if x, err = t.Index(ctx, spans, f); err != nil {
+		return nil, nil, err
+	}
+	err = t.Letters(ctx, spans, x, func(batch []Letter) error {
+		for _, l := range batch {
+			if l.Settle != "" && !settled {
+				continue
+			}
+			if limit > 0 && len(letters) == limit {
+				return errEnough
+			}
+			letters = append(letters, l)
+		}
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return letters, x, err
+}
+
+// read reads a span. What retention deletes meanwhile, and what nobody can read,
+// is passed over: it can be neither shown nor sent.
+func (t *Topic) read(ctx context.Context, s kafka.Span, each func([]orderclose.RawRecord) error) error {
+	for at := s.First; at < s.End; {
+		f, err := t.Log.Fetch(ctx, t.Name, s.Partition, at)
+		if err != nil {
+			return err
+		}
+		if f.Anew {
+			return fmt.Errorf("%s/%d was made anew while it was read: begin again", t.Name, s.Partition)
+		}
+		within := f.Records
+		for len(within) > 0 && within[len(within)-1].Offset >= s.End {
+			within = within[:len(within)-1]
+		}
+		if len(within) > 0 {
+			if err := each(within); err != nil {
+				return err
+			}
+		}
+		at = f.Next
+	}
+	return nil
+}
+
+// messages decodes records; their bytes are copied. Of one that cannot be decoded
+// there is only the place.
+func messages(batch []orderclose.RawRecord) []orderclose.Message {
+	all := make([]orderclose.Message, len(batch))
+	for i, r := range batch {
+		all[i], _ = r.Message()
+	}
+	return all
+}

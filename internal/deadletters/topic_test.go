@@ -1,0 +1,229 @@
+package deadletters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"orderclose"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func must[V any](t *testing.T) func(V, error) V {
+	return func(v V, err error) V {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func TestTopic_ListsWhatIsPendingByTheFilter(t *testing.T) {
+	log := &fakeLog{most: 2}
+	log.bury(t, 0, "a", "failed", now)
+	b := log.bury(t, 1, "b", "not_found", now)
+	log.bury(t, 0, "c", "failed", now)
+	late := dead(t, "d", "failed", now)
+	log.put(deadTopic, 1, late.Raw(), now)
+	mark := orderclose.Mark{Partition: b.Partition, Offset: b.Offset, How: orderclose.Discarded}.Encode([]byte("b"))
+	log.put(deadTopic, 1, mark.Raw(), now)
+
+	for what, c := range map[string]struct {
+		f       Filter
+		settled bool
+		limit   int
+		want    string
+	}{
+		"all":          {Filter{}, false, 0, "a c d"},
+		"and settled":  {Filter{}, true, 0, "a c b d"},
+		"two":          {Filter{}, false, 2, "a c"},
+		"by cause":     {Filter{Cause: "not_found"}, true, 0, "b"},
+		"by stage":     {Filter{Stage: "relay"}, true, 0, ""},
+		"by order":     {Filter{Order: "c"}, false, 0, "c"},
+		"by age":       {Filter{Since: now.Add(-time.Minute)}, false, 0, "d"},
+		"by place":     {Filter{Places: []Place{{0, 1}, {1, 0}, {1, 2}, {1, 77}}}, true, 0, "c b"},
+		"snapshot":     {Filter{Through: map[int]int64{0: 0}}, false, 0, "a"},
+		"never buried": {Filter{Since: now.Add(time.Hour)}, false, 0, ""},
+	} {
+		letters, _, err := log.topic().List(t.Context(), c.f, c.settled, c.limit)
+		var keys []string
+		for _, l := range letters {
+			keys = append(keys, l.Key)
+		}
+		if got := strings.Join(keys, " "); err != nil || got != c.want {
+			t.Errorf("%s: %q, %v; want %q", what, got, err, c.want)
+		}
+	}
+	l := must[*Letter](t)(log.topic().Find(t.Context(), b))
+	if l == nil || l.Settle != orderclose.Discarded || l.Source != (Source{"order-close", 1, 99}) || l.Detail != "in words" || l.Stage != "closer" {
+		t.Errorf("%+v", l)
+	}
+	if l := must[*Letter](t)(log.topic().Find(t.Context(), Place{1, 2})); l != nil {
+		t.Errorf("a mark is shown as a dead letter: %+v", l)
+	}
+}
+
+func TestRedrive_SendsOnceAndASecondRunChangesNothing(t *testing.T) {
+	log := &fakeLog{most: 3}
+	for i := range 10 {
+		log.bury(t, i%2, fmt.Sprint(i), "failed", now.Add(time.Duration(i%3-1)*time.Hour))
+	}
+	corrupt := orderclose.DeadLetter(orderclose.Message{Topic: "order-close"}, "relay", "corrupt", "")
+	log.put(deadTopic, 0, corrupt.Raw(), now)
+	plan := must[Plan](t)(log.topic().MakePlan(t.Context(), redrive(Filter{})))
+	if plan.Pending != 11 || plan.Refused != 1 || plan.To[replayTopic] != 7 || plan.To["delay_1h"] != 3 || log.appends != 0 {
+		t.Errorf("%+v after %d appends", plan, log.appends)
+	}
+
+	result := must[Result](t)(log.topic().Run(t.Context(), redrive(Filter{}), nil))
+	if diff := cmp.Diff(plan, result.Plan); diff != "" || result.Done != 10 {
+		t.Errorf("done %d (-plan +done):\n%s", result.Done, diff)
+	}
+	if sent := len(log.keys(replayTopic)) + len(log.keys("delay_1h")); sent != 10 || log.pending(t) != "map[corrupt:1]" {
+		t.Errorf("sent %d, pending %v", sent, log.pending(t))
+	}
+
+	log.appends = 0
+	result = must[Result](t)(log.topic().Run(t.Context(), redrive(Filter{}), nil))
+	if result.Done != 0 || result.Refused != 1 || log.appends != 0 {
+		t.Errorf("a second run: %+v after %d appends", result, log.appends)
+	}
+	discard := Options{Filter: Filter{Cause: "corrupt"}, How: orderclose.Discarded}
+	if result = must[Result](t)(log.topic().Run(t.Context(), discard, nil)); result.Done != 1 || log.pending(t) != "map[]" {
+		t.Errorf("%+v, pending %v", result, log.pending(t))
+	}
+}
+
+func TestRedrive_KeepsToTheSnapshot(t *testing.T) {
+	log := &fakeLog{}
+	log.bury(t, 0, "a", "failed", now)
+	log.bury(t, 1, "b", "failed", now)
+	plan := must[Plan](t)(log.topic().MakePlan(t.Context(), redrive(Filter{})))
+	log.bury(t, 0, "later", "failed", now)
+	through := map[int]int64{}
+	for _, p := range plan.Through {
+		through[p.Partition] = p.Offset
+	}
+	result := must[Result](t)(log.topic().Run(t.Context(), redrive(Filter{Through: through}), nil))
+	if result.Done != 2 || log.pending(t) != "map[failed:1]" {
+		t.Errorf("%+v, pending %v", result, log.pending(t))
+	}
+}
+
+func TestRedrive_SaysWhatIsNotThere(t *testing.T) {
+	log := &fakeLog{}
+	at := log.bury(t, 0, "a", "failed", now)
+	o := redrive(Filter{Places: []Place{at, {1, 5}}})
+	result := must[Result](t)(log.topic().Run(t.Context(), o, nil))
+	if result.Done != 1 || !cmp.Equal(result.Missing, []Place{{1, 5}}) || result.Settled != nil {
+		t.Errorf("%+v", result)
+	}
+	if result = must[Result](t)(log.topic().Run(t.Context(), o, nil)); result.Done != 0 || !cmp.Equal(result.Settled, []Place{at}) {
+		t.Errorf("again: %+v", result)
+	}
+}
+
+// A kill between the send and its marks is an append of marks that never comes.
+func TestRedrive_KilledBeforeTheMarksRepeatsOnly(t *testing.T) {
+	log := &fakeLog{}
+	log.bury(t, 0, "a", "failed", now)
+	gone := errors.New("killed")
+	log.refuse = func(topic, _ string) error {
+		if topic == deadTopic {
+			return gone
+		}
+		return nil
+	}
+	if result, err := log.topic().Run(t.Context(), redrive(Filter{}), nil); !errors.Is(err, gone) || result.Done != 0 {
+		t.Errorf("%+v, %v", result, err)
+	}
+	log.refuse = nil
+	result := must[Result](t)(log.topic().Run(t.Context(), redrive(Filter{}), nil))
+	if result.Done != 1 || log.pending(t) != "map[]" || len(log.keys(replayTopic)) != 2 {
+		t.Errorf("%+v, pending %v, sent %v", result, log.pending(t), log.keys(replayTopic))
+	}
+}
+
+func TestRedrive_WhatTheBrokerRefusesHoldsNobodyUp(t *testing.T) {
+	log := &fakeLog{}
+	for i := range 9 {
+		log.bury(t, 0, fmt.Sprint(i), "failed", now)
+	}
+	log.refuse = func(topic, key string) error {
+		if topic == replayTopic && (key == "3" || key == "8") {
+			return fmt.Errorf("no: %w", orderclose.ErrTooLarge)
+		}
+		return nil
+	}
+	result := must[Result](t)(log.topic().Run(t.Context(), redrive(Filter{}), nil))
+	if result.Done != 7 || result.Refused != 2 || !strings.Contains(result.Refusals[0].Why, "too large") || log.pending(t) != "map[failed:2]" {
+		t.Errorf("%+v, pending %v", result, log.pending(t))
+	}
+}
+
+func TestRedrive_MarksWhatWasSentBeforeItFailed(t *testing.T) {
+	log := &fakeLog{most: 2}
+	for i := range 6 {
+		log.bury(t, 0, fmt.Sprint(i), "failed", now)
+	}
+	log.refuse = func(topic, key string) error {
+		if topic == replayTopic && key == "4" {
+			return errors.New("no leader")
+		}
+		return nil
+	}
+	result, err := log.topic().Run(t.Context(), redrive(Filter{}), nil)
+	if err == nil || result.Done < 4 || log.pending(t) != fmt.Sprintf("map[failed:%d]", 6-result.Done) {
+		t.Errorf("%v: %+v, pending %v", err, result, log.pending(t))
+	}
+}
+
+func TestWatch_TellsWhatIsPending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &fakeLog{}
+		log.bury(t, 0, "a", "failed", now)
+		log.bury(t, 0, "b", "not_found", now)
+		var seen Seen
+		var told int
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			Watch(ctx, WatchOptions{Log: log, Topic: deadTopic, Tell: func(s Seen) { seen = s; told++ }})
+		}()
+		expect := func(what, pending string, oldest time.Time) {
+			t.Helper()
+			time.Sleep(watchEvery)
+			synctest.Wait()
+			if got := fmt.Sprint(seen.Pending); got != pending || !seen.Oldest.Equal(oldest) {
+				t.Errorf("%s: %s, the oldest of %v; want %s, %v", what, got, seen.Oldest, pending, oldest)
+			}
+		}
+		expect("two", "map[failed:1 not_found:1]", now.Add(-time.Hour))
+		later := dead(t, "c", "failed", now)
+		log.put(deadTopic, 1, later.Raw(), now)
+		must[Result](t)(log.topic().Run(t.Context(), redrive(Filter{Order: "a"}), nil))
+		must[Result](t)(log.topic().Run(t.Context(), redrive(Filter{Order: "b"}), nil))
+		expect("one settled, one new", "map[failed:1 not_found:0]", now)
+		log.start[1] = 1
+		expect("retention", "map[failed:0 not_found:0]", time.Time{})
+		log.records[deadTopic] = [2][]orderclose.RawRecord{}
+		log.start[1] = 0
+		log.bury(t, 0, "anew", "failed", now)
+		expect("made anew", "map[failed:1 not_found:0]", now.Add(-time.Hour))
+		cancel()
+		<-done
+		if told != 5 {
+			t.Errorf("told %d times, want once each %v", told, watchEvery)
+		}
+	})
+}

@@ -1,0 +1,107 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/store"
+)
+
+var stockClaims = []claim{
+	{"StockIsRightAfterEverything", stockIsRight},
+	{"StockCheckSeesEveryMistake", stockCheckSees},
+	{"StockCheckPagesThroughMany", stockCheckPages},
+}
+
+// checkStock returns the findings as text.
+func (s *shop) checkStock() (report store.StockReport, found []string) {
+	s.Helper()
+	report, err := s.CheckStock(s.Context(), nil)
+	s.must(err)
+	for _, f := range report.Findings {
+		found = append(found, fmt.Sprint(f.Kind, " ", f.Order, " ", f.SKU))
+		if f.What == "" || f.Mend == "" {
+			s.Errorf("%+v does not say what is and what to do", f)
+		}
+	}
+	slices.Sort(found)
+	want(s, "findings counted", report.Found, len(found))
+	return report, found
+}
+
+// everything is an order in each state, with two lines of one SKU.
+func (s *shop) everything() {
+	s.Helper()
+	s.migrated("ink", "nib")
+	lines := []store.Item{{SKU: "ink", Quantity: 2}, {SKU: "nib", Quantity: 1}, {SKU: "ink", Quantity: 3}}
+	for _, id := range []string{"open", "paid", "cancelled"} {
+		s.order(id, time.Hour, lines...)
+	}
+	for _, id := range []string{"closed", "closed too"} {
+		s.order(id, -time.Hour, lines...)
+	}
+	s.exec("UPDATE orders SET status = 1 WHERE id = 'paid'")
+	_, err := s.Cancel(s.Context(), "cancelled")
+	s.must(err)
+	s.close("closed", "closed too")
+}
+
+func stockIsRight(t *testing.T, s *shop) {
+	s.everything()
+	report, found := s.checkStock()
+	want(t, "findings", found, nil)
+	want(t, "report", report, store.StockReport{SKUs: 2, Orders: 5, Ledger: 6, Receipts: 2, Findings: []store.StockFinding{}})
+}
+
+func stockCheckSees(t *testing.T, s *shop) {
+	s.everything()
+	before := s.state()
+	for _, c := range []struct {
+		breaks, mends string
+		want          []string
+	}{
+		{"UPDATE stock SET reserved = reserved + 1 WHERE sku_id = 'nib'", "UPDATE stock SET reserved = reserved - 1 WHERE sku_id = 'nib'", []string{"reserved  nib"}},
+		{"UPDATE orders SET status = 0 WHERE id = 'closed'", "UPDATE orders SET status = 2 WHERE id = 'closed'",
+			[]string{"ledger closed ink", "ledger closed nib", "receipt closed ", "reserved  ink", "reserved  nib"}},
+		{"INSERT INTO stock_ledger SELECT order_id, sku_id, 'cancel', quantity, created_at FROM stock_ledger WHERE order_id = 'closed' AND sku_id = 'ink'",
+			"DELETE FROM stock_ledger WHERE order_id = 'closed' AND kind = 'cancel'", []string{"twice closed ink"}},
+		{"UPDATE stock_ledger SET quantity = 4 WHERE order_id = 'cancelled' AND sku_id = 'ink'",
+			"UPDATE stock_ledger SET quantity = 5 WHERE order_id = 'cancelled' AND sku_id = 'ink'", []string{"ledger cancelled ink"}},
+		{"UPDATE receipts SET order_id = 'nobody' WHERE order_id = 'closed'", "UPDATE receipts SET order_id = 'closed' WHERE order_id = 'nobody'",
+			[]string{"no_order nobody ", "receipt closed "}},
+		{"UPDATE stock_ledger SET order_id = 'zz' WHERE order_id = 'closed' AND sku_id = 'nib'", "UPDATE stock_ledger SET order_id = 'closed' WHERE order_id = 'zz'",
+			[]string{"ledger closed nib", "no_order zz nib"}},
+		{"UPDATE order_items SET sku_id = 'gone' WHERE order_id = 'open' AND sku_id = 'nib'", "UPDATE order_items SET sku_id = 'nib' WHERE sku_id = 'gone'",
+			[]string{"no_sku open gone", "reserved  nib"}},
+		{"UPDATE order_items SET order_id = 'aa' WHERE order_id = 'open' AND sku_id = 'nib'", "UPDATE order_items SET order_id = 'open' WHERE order_id = 'aa'",
+			[]string{"no_order aa nib", "reserved  nib"}},
+	} {
+		s.exec(c.breaks)
+		_, found := s.checkStock()
+		want(t, c.breaks, found, c.want)
+		s.exec(c.mends)
+	}
+	want(t, "state", s.state(), before)
+	_, found := s.checkStock()
+	want(t, "findings when all is mended", found, nil)
+}
+
+func stockCheckPages(t *testing.T, s *shop) {
+	s.migrated("ink")
+	const n = 1000 // two whole pages: the last one is found out by the empty one after it
+	var orders []orderclose.Order
+	for i := range n {
+		orders = append(orders, orderclose.Order{ID: fmt.Sprintf("o%04d", i), CreatedAt: s.now(), Due: s.now()})
+	}
+	s.bulk(orders)
+	s.exec("INSERT INTO order_items (order_id, line_no, sku_id, quantity) SELECT id, 1, 'ink', 1 FROM orders")
+	s.exec("UPDATE stock SET available = 0, reserved = 1000")
+	seen := 0
+	report, err := s.CheckStock(t.Context(), func(orders int) { seen = orders })
+	s.must(err)
+	want(t, "report", report, store.StockReport{SKUs: 1, Orders: n, Findings: []store.StockFinding{}})
+	want(t, "orders told", seen, n)
+}

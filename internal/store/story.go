@@ -1,0 +1,166 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"gorm.io/gorm"
+
+	"orderclose"
+)
+
+// Story is all that the reference schema has of one order. Its parts are read one
+// after the other, so that something may have happened in between.
+type Story struct {
+	At       time.Time     `json:"at"`    // the database's clock
+	Order    *OrderRow     `json:"order"` // nil: there is none
+	Items    []ItemRow     `json:"items"`
+	Receipt  *ReceiptRow   `json:"receipt"` // nil: it was not closed
+	Ledger   []LedgerRow   `json:"ledger"`
+	Outgoing []OutgoingRow `json:"outgoing"` // events that are not published yet
+}
+
+// Known says whether the database has anything of the order.
+func (s Story) Known() bool {
+	return s.Order != nil || len(s.Items)+len(s.Ledger)+len(s.Outgoing) > 0 || s.Receipt != nil
+}
+
+// OrderRow is a row of the table orders.
+type OrderRow struct {
+	ID        string     `json:"order_id"`
+	Category  string     `json:"category"`
+	Status    Status     `json:"status"`
+	State     string     `json:"state"` // the status in a word
+	CreatedAt time.Time  `json:"created_at"`
+	Due       time.Time  `json:"due_at"`
+	PaidAt    *time.Time `json:"paid_at,omitempty"`
+	ClosedAt  *time.Time `json:"closed_at,omitempty"`
+	Version   int64      `json:"version"`
+}
+
+// ItemRow is a line of the order.
+type ItemRow struct {
+	Line     int    `json:"line"`
+	SKU      string `json:"sku"`
+	Quantity int64  `json:"quantity"`
+}
+
+// ReceiptRow is the receipt of its close.
+type ReceiptRow struct {
+	Verdict    orderclose.Verdict `json:"verdict"`
+	Due        time.Time          `json:"due_at"`
+	ClosedAt   time.Time          `json:"closed_at"`
+	Path       orderclose.Path    `json:"path"`
+	Attempts   int                `json:"attempts"`
+	LatenessMS int64              `json:"lateness_ms"`
+}
+
+// LedgerRow is a row of the stock ledger.
+type LedgerRow struct {
+	SKU      string    `json:"sku"`
+	Kind     string    `json:"kind"`
+	Quantity int64     `json:"quantity"`
+	At       time.Time `json:"at"`
+}
+
+// OutgoingRow is an event in the outbox.
+type OutgoingRow struct {
+	ID int64     `json:"id"`
+	At time.Time `json:"at"`
+}
+
+// Story reads all there is of an order. An order that nobody knows is no error.
+// The error wraps orderclose.ErrUnavailable if it is the database's.
+func (s *Store) Story(ctx context.Context, id string) (Story, error) {
+	story := Story{Items: []ItemRow{}, Ledger: []LedgerRow{}, Outgoing: []OutgoingRow{}}
+	if err := orderclose.ValidateID(id); err != nil {
+		return story, err
+	}
+	err := s.story(s.gorm.WithContext(ctx), id, &story)
+	if err != nil {
+		return story, fmt.Errorf("read all of order %q: %w", id, s.explain(ctx, err))
+	}
+	return story, nil
+}
+
+func (s *Store) story(tx *gorm.DB, id string, story *Story) (err error) {
+	if story.At, err = s.now(tx); err != nil {
+		return err
+	}
+	for _, part := range []struct {
+		query string
+		scan  func(*sql.Rows) error
+	}{
+		{"SELECT category, status, created_at, expire_at, paid_at, closed_at, version FROM orders WHERE id = ?", func(rows *sql.Rows) error {
+			o := OrderRow{ID: id}
+			var paid, closed time.Time
+			err := rows.Scan(&o.Category, &o.Status, timeInto(&o.CreatedAt), timeInto(&o.Due), timeInto(&paid), timeInto(&closed), &o.Version)
+			o.State, o.PaidAt, o.ClosedAt = o.Status.word(), some(paid), some(closed)
+			story.Order = &o
+			return err
+		}},
+		{"SELECT line_no, sku_id, quantity FROM order_items WHERE order_id = ? ORDER BY line_no", func(rows *sql.Rows) error {
+			var i ItemRow
+			err := rows.Scan(&i.Line, &i.SKU, &i.Quantity)
+			story.Items = append(story.Items, i)
+			return err
+		}},
+		{"SELECT verdict, due, closed_at, path, attempts, lateness_ms FROM receipts WHERE order_id = ?", func(rows *sql.Rows) error {
+			var r ReceiptRow
+			err := rows.Scan(&r.Verdict, timeInto(&r.Due), timeInto(&r.ClosedAt), &r.Path, &r.Attempts, &r.LatenessMS)
+			story.Receipt = &r
+			return err
+		}},
+		{"SELECT sku_id, kind, quantity, created_at FROM stock_ledger WHERE order_id = ? ORDER BY created_at, sku_id, kind", func(rows *sql.Rows) error {
+			var l LedgerRow
+			err := rows.Scan(&l.SKU, &l.Kind, &l.Quantity, timeInto(&l.At))
+			story.Ledger = append(story.Ledger, l)
+			return err
+		}},
+		// No index has the order's id: the table holds what is on its way only.
+		{"SELECT id, created_at FROM outbox_events WHERE order_id = ? ORDER BY id", func(rows *sql.Rows) error {
+			var o OutgoingRow
+			err := rows.Scan(&o.ID, timeInto(&o.At))
+			story.Outgoing = append(story.Outgoing, o)
+			return err
+		}},
+	} {
+		if err := eachRow(tx, part.query, []any{id}, part.scan); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func some(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+// word names the status.
+func (s Status) word() string {
+	words := [...]string{"unpaid", "paid", "closed", "cancelled", "shipped", "confirmed"}
+	if s < 0 || int(s) >= len(words) {
+		return fmt.Sprintf("status %d", int8(s))
+	}
+	return words[s]
+}
+
+// eachRow calls each with every row of a query.
+func eachRow(tx *gorm.DB, query string, args []any, each func(*sql.Rows) error) error {
+	rows, err := tx.Raw(query, args...).Rows()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		if err := each(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}

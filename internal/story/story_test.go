@@ -1,0 +1,161 @@
+package story
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"orderclose"
+	"orderclose/internal/deadletters"
+	"orderclose/internal/kafka"
+	"orderclose/internal/partition"
+	"orderclose/internal/store"
+)
+
+var made = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+func after(d time.Duration) time.Time { return made.Add(d) }
+
+func ptr[V any](v V) *V { return &v }
+
+func TestTell_IsInTheOrderOfTime(t *testing.T) {
+	db := &store.Story{
+		At:       after(time.Hour),
+		Order:    &store.OrderRow{ID: "a", Category: "virtual", Status: store.Closed, State: "closed", CreatedAt: made, Due: after(5 * time.Minute), ClosedAt: ptr(after(7 * time.Minute))},
+		Receipt:  &store.ReceiptRow{Path: orderclose.PathPipeline, ClosedAt: after(7 * time.Minute), Attempts: 1, LatenessMS: 120_000},
+		Ledger:   []store.LedgerRow{{SKU: "ink", Kind: "close", Quantity: 3, At: after(7 * time.Minute)}},
+		Outgoing: []store.OutgoingRow{{ID: 9, At: after(7 * time.Minute)}},
+	}
+	letter := &deadletters.Letter{Cause: "failed", Detail: "no stock row", Stage: "closer", Source: deadletters.Source{Topic: "order-close", Partition: 3, Offset: 7}}
+	places := []Place{
+		{Topic: "delay_5m", Kind: Bucket, Group: "g", Partition: 3, Records: []Record{{Offset: 17, Appended: after(20 * time.Millisecond), Leaves: ptr(after(5 * time.Minute))}}},
+		{Topic: "order-close", Kind: Close, Group: "g", Partition: 3, Records: []Record{
+			{Offset: 7, Appended: after(5 * time.Minute)}, {Offset: 9, Appended: after(7 * time.Minute), Attempt: 1, Cause: "failed", NotDue: 2}}},
+		{Topic: "replay", Kind: Replay, Group: "g", Partition: 3, Records: []Record{{Offset: 1, Appended: after(8 * time.Minute), Lane: "replay", Waits: true}}},
+		{Topic: "dead", Kind: Dead, Records: []Record{
+			{Offset: 4, Appended: after(5*time.Minute + time.Second), Dead: letter},
+			{Offset: 5, Appended: after(6 * time.Minute), Settles: &orderclose.Mark{Offset: 4, How: orderclose.Redriven}}}},
+		{Topic: "events", Kind: Events, Partition: 3, Records: []Record{{Offset: 2, Appended: after(7*time.Minute + time.Second), Event: "order.closed/a"}}},
+	}
+	s := Tell("a", after(time.Hour), db, places)
+	var got []string
+	for _, e := range s.Timeline {
+		got = append(got, e.At.Format("04:05.000 ")+e.Where+": "+e.What)
+	}
+	want := []string{
+		"00:00.000 database: made of category virtual, to be closed at 2026-11-20T12:05:00.000Z if it is not paid",
+		"00:00.020 delay_5m/3/17: put into a bucket, to leave at 2026-11-20T12:05:00.000Z",
+		"05:00.000 database: due",
+		"05:00.000 order-close/3/7: handed to the closer",
+		"05:01.000 dead/0/4: given up by closer: failed: no stock row; it lay in order-close/3/7",
+		"06:00.000 dead/0/5: its dead letter 0/4 was redriven",
+		"07:00.000 order-close/3/9: handed to the closer, after 1 failed tries (failed), came 2 times too soon",
+		"07:00.000 database: closed by pipeline, 120000 ms after it was due, after 1 failed tries",
+		"07:00.000 database: stock: 3 of ink came back (close)",
+		"07:00.000 database: event 9 written, and still in the outbox",
+		"07:01.000 events/3/2: event order.closed/a published",
+		"08:00.000 replay/3/1: handed to the closer once more, lane replay, not committed yet",
+	}
+	if diff := cmp.Diff(want, got); diff != "" || s.Now != "closed by pipeline, 2m0s after it was due" || !s.Known() {
+		t.Errorf("%q (-want +got):\n%s", s.Now, diff)
+	}
+}
+
+func TestTell_SaysWhereTheOrderIs(t *testing.T) {
+	order := func(st store.Status, due time.Duration) *store.Story {
+		return &store.Story{At: made, Order: &store.OrderRow{ID: "a", Status: st, State: "paid", CreatedAt: made.Add(-time.Hour), Due: after(due)}}
+	}
+	bucket := func(skipped int64, records ...Record) Place {
+		return Place{Topic: "delay_5m", Kind: Bucket, Group: "g", Partition: 3, Records: records, Skipped: skipped}
+	}
+	waiting := Record{Offset: 17, Waits: true, Leaves: ptr(after(time.Minute))}
+	gone := Record{Offset: 17, Leaves: ptr(made)}
+	letter := Record{Offset: 4, Dead: &deadletters.Letter{}}
+	mark := Record{Offset: 5, Settles: &orderclose.Mark{Offset: 4}}
+	dead := func(records ...Record) Place { return Place{Topic: "dead", Kind: Dead, Records: records} }
+	for what, c := range map[string]struct {
+		db     *store.Story
+		places []Place
+		known  bool
+		want   string
+	}{
+		"nobody":              {&store.Story{}, []Place{bucket(0)}, false, "nobody knows it"},
+		"not in the database": {&store.Story{}, []Place{bucket(0, waiting)}, true, "the database has no such order; its record waits in delay_5m/3 at 17"},
+		"paid":                {order(store.Paid, 0), []Place{bucket(0, waiting)}, true, "paid"},
+		"waits":               {order(store.Unpaid, time.Minute), []Place{bucket(0, gone, waiting)}, true, "due in 1m0s; its record waits in delay_5m/3 at 17 and leaves at 2026-11-20T12:01:00"},
+		"without a record":    {order(store.Unpaid, time.Minute), []Place{bucket(0)}, true, "due in 1m0s; no record of it waits"},
+		"overdue":             {order(store.Unpaid, -time.Minute), []Place{bucket(0, gone)}, true, "overdue by 1m0s; no record of it waits; the sweep closes it"},
+		"dead":                {order(store.Unpaid, -time.Minute), []Place{bucket(0, gone), dead(letter)}, true, "dlq show 0/4"},
+		"dead, and settled":   {order(store.Unpaid, -time.Minute), []Place{bucket(0, gone), dead(letter, mark)}, true, "no record of it waits"},
+		"budget spent":        {order(store.Unpaid, time.Minute), []Place{bucket(77, gone)}, true, "77 offsets were not, look further"},
+		"no Kafka":            {order(store.Unpaid, time.Minute), nil, true, "was not looked at"},
+		"Kafka fails":         {order(store.Unpaid, time.Minute), []Place{{Topic: "x", Group: "g", Problem: "away"}}, true, "was not looked at"},
+		"no database":         {nil, []Place{bucket(0, waiting)}, true, "its record waits in delay_5m/3"},
+		"neither":             {nil, []Place{bucket(0)}, false, "no record of it waits"},
+	} {
+		s := Tell("a", made, c.db, c.places)
+		if s.Known() != c.known || !strings.Contains(s.Now, c.want) {
+			t.Errorf("%s: known %v, %q; want %v, %q", what, s.Known(), s.Now, c.known, c.want)
+		}
+	}
+	if s := Tell("a", made, nil, []Place{{Topic: "x", Problem: "away"}}); len(s.Unseen) != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestWithin_KeepsToTheBudget(t *testing.T) {
+	for _, c := range []struct {
+		from, waiting, end, budget int64
+		want                       string
+	}{
+		{0, 0, 0, 10, ""},
+		{5, 7, 15, 10, "5-15"},
+		{0, 50, 100, 10, "0-5 50-55"},
+		{0, 98, 100, 10, "0-8 98-100"},
+		{0, 100, 100, 10, "0-5 95-100"},
+		{0, 3, 100, 10, "0-10"},
+		{0, 5, 100, 10, "0-10"},
+		{40, 3, 100, 10, "40-50"},
+		{0, 6, 11, 10, "0-5 6-11"},
+	} {
+		var got []string
+		var looked int64
+		for _, s := range within(c.from, c.waiting, c.end, c.budget) {
+			got = append(got, fmt.Sprintf("%d-%d", s.First, s.End))
+			looked += s.Len()
+		}
+		if g := strings.Join(got, " "); g != c.want || looked > c.budget {
+			t.Errorf("[%d, %d), %d waits, %d: %q, want %q", c.from, c.end, c.waiting, c.budget, g, c.want)
+		}
+	}
+}
+
+func TestDone_ReadsTheCommit(t *testing.T) {
+	acked, _ := partition.EncodeRuns(10, []partition.Run{{First: 12, End: 14}})
+	commit := kafka.Commit{Offset: 10, Metadata: acked}
+	for offset, want := range map[int64]bool{9: true, 10: false, 11: false, 12: true, 13: true, 14: false} {
+		if done(commit, offset, 20) != want {
+			t.Errorf("%d: want %v", offset, want)
+		}
+	}
+	if done(kafka.Commit{Offset: 30}, 5, 20) || done(kafka.Commit{Offset: -1}, 0, 20) {
+		t.Error("a commit past the end, or none, is believed")
+	}
+}
+
+// badLog answers nothing.
+type badLog struct{ Log }
+
+func (badLog) Partitions(context.Context, string) (int, error) { return 0, errors.New("away") }
+
+func TestLook_WhatFailsIsAProblemOfItsTopic(t *testing.T) {
+	places := Look(t.Context(), badLog{}, []Place{{Topic: "x"}, {Topic: "y"}}, "a", Budget{Records: 10})
+	if len(places) != 2 || places[1].Topic != "y" || places[1].Problem != "away" {
+		t.Errorf("%+v", places)
+	}
+}

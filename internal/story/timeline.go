@@ -1,0 +1,137 @@
+package story
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"orderclose/internal/store"
+)
+
+// Event is something that happened to the order, or will.
+type Event struct {
+	At    time.Time `json:"at"`
+	Where string    `json:"where"` // database, or topic/partition/offset
+	What  string    `json:"what"`
+}
+
+// database is where what the tables say comes from.
+const database = "database"
+
+// timeline merges what database and topics tell, by time; what is of the same
+// millisecond in the order in which it goes. Their clocks may differ by a little.
+func timeline(db *store.Story, places []Place) []Event {
+	all := []Event{}
+	add := func(at time.Time, where, format string, args ...any) {
+		if !at.IsZero() {
+			all = append(all, Event{at.UTC(), where, fmt.Sprintf(format, args...)})
+		}
+	}
+	if db != nil && db.Order != nil {
+		add(db.Order.CreatedAt, database, "made%s, to be closed at %s if it is not paid", category(db.Order.Category), clock(db.Order.Due))
+		add(db.Order.Due, database, "due")
+	}
+	for _, p := range places {
+		if !p.after() {
+			p.tell(add)
+		}
+	}
+	if db != nil {
+		tellDatabase(db, add)
+	}
+	for _, p := range places {
+		if p.after() {
+			p.tell(add)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Event) int { return a.At.Compare(b.At) })
+	return all
+}
+
+func category(name string) string {
+	if name == "" {
+		return ""
+	}
+	return " of category " + name
+}
+
+// tellDatabase adds what came of the order.
+func tellDatabase(db *store.Story, add func(at time.Time, where, format string, args ...any)) {
+	if o := db.Order; o != nil {
+		if o.PaidAt != nil {
+			add(*o.PaidAt, database, "paid")
+		}
+		if o.ClosedAt != nil && db.Receipt == nil {
+			add(*o.ClosedAt, database, "closed, without a receipt")
+		}
+	}
+	if r := db.Receipt; r != nil {
+		tries := ""
+		if r.Attempts > 0 {
+			tries = fmt.Sprintf(", after %d failed tries", r.Attempts)
+		}
+		add(r.ClosedAt, database, "closed by %s, %d ms after it was due%s", r.Path, r.LatenessMS, tries)
+	}
+	for _, l := range db.Ledger {
+		add(l.At, database, "%s", ledger(l))
+	}
+	for _, o := range db.Outgoing {
+		add(o.At, database, "event %d written, and still in the outbox", o.ID)
+	}
+}
+
+func ledger(l store.LedgerRow) string {
+	if l.Kind == "ship" {
+		return fmt.Sprintf("stock: %d of %s left (%s)", l.Quantity, l.SKU, l.Kind)
+	}
+	return fmt.Sprintf("stock: %d of %s came back (%s)", l.Quantity, l.SKU, l.Kind)
+}
+
+// tell adds the records of a topic.
+func (p Place) tell(add func(at time.Time, where, format string, args ...any)) {
+	for _, r := range p.Records {
+		add(r.Appended, fmt.Sprintf("%s/%d/%d", p.Topic, p.Partition, r.Offset), "%s", r.what(p.Kind))
+	}
+}
+
+// what says in words what a record is.
+func (r Record) what(kind Kind) string {
+	switch {
+	case r.Event != "":
+		return "event " + r.Event + " published"
+	case r.Settles != nil:
+		return fmt.Sprintf("its dead letter %d/%d was %s", r.Settles.Partition, r.Settles.Offset, r.Settles.How)
+	case r.Dead != nil:
+		return fmt.Sprintf("given up by %s: %s: %s; it lay in %s/%d/%d",
+			r.Dead.Stage, r.Dead.Cause, r.Dead.Detail, r.Dead.Source.Topic, r.Dead.Source.Partition, r.Dead.Source.Offset)
+	}
+	var parts []string
+	switch kind {
+	case Bucket:
+		parts = append(parts, "put into a bucket")
+	case Replay:
+		parts = append(parts, "handed to the closer once more")
+	default:
+		parts = append(parts, "handed to the closer")
+	}
+	if r.Leaves != nil {
+		parts = append(parts, "to leave at "+clock(*r.Leaves))
+	}
+	if r.Attempt > 0 {
+		parts = append(parts, fmt.Sprintf("after %d failed tries (%s)", r.Attempt, r.Cause))
+	}
+	if r.NotDue > 0 {
+		parts = append(parts, fmt.Sprintf("came %d times too soon", r.NotDue))
+	}
+	if r.Lane != "" {
+		parts = append(parts, "lane "+r.Lane)
+	}
+	if r.Problem != "" {
+		parts = append(parts, "cannot be read: "+r.Problem)
+	}
+	if r.Waits {
+		parts = append(parts, "not committed yet")
+	}
+	return strings.Join(parts, ", ")
+}
