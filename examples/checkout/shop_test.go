@@ -61,6 +61,10 @@ func TestShop_EveryPairOfStateAndEvent(t *testing.T) {
 				r.same(id, r.get(id).Status, state)
 			}
 		}
+		time.Sleep(5 * time.Minute)
+		for _, id := range r.rows("SELECT id FROM orders WHERE status = 0") { // no pipeline runs
+			r.same("status of "+id, r.get(id).Status, checkout.Closed)
+		}
 		r.check()
 	})
 }
