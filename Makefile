@@ -2,13 +2,16 @@
 #   make demo ARGS='--orders 500'      make test ARGS='-run Relay -v'
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit bench-relay bench-growth bench-waiting lint gofmt vet staticcheck up down build clean
+.PHONY: help demo serve test unit bench-relay bench-growth bench-waiting lint gofmt vet staticcheck up down build clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## the whole pipeline in one process, without any server
 	go run ./cmd/orderclose-dev demo $(ARGS)
+
+serve: ## a shop and the whole pipeline on embedded servers, until Ctrl-C
+	go run ./cmd/orderclose-dev serve $(ARGS)
 
 test: ## every test, on embedded and on real servers, which it starts and stops
 	REQUIRE_REAL=1 deploy/native/test.sh $(ARGS)

@@ -116,7 +116,7 @@ func TestAsking_TheProvidersWordDecidesAndOnlyWhatIsUnpaidAndDueIsAsked(t *testi
 		s.order(t, id, -time.Minute)
 	}
 	s.order(t, "later", time.Hour)
-	if _, err := s.Pay(t.Context(), "paid before"); err != nil {
+	if _, err := s.Pay(t.Context(), "paid before", "p"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Cancel(t.Context(), "closed before"); err != nil {
@@ -240,7 +240,7 @@ func TestAsking_PaymentsRacingTheClose(t *testing.T) {
 			random := rand.New(rand.NewPCG(uint64(worker), 2))
 			for range orders / 4 {
 				id := ids[random.IntN(orders)]
-				answer, err := s.Pay(t.Context(), id)
+				answer, err := s.Pay(t.Context(), id, "p")
 				if err != nil {
 					t.Error(err)
 				}

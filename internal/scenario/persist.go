@@ -27,8 +27,8 @@ func (p Persistent) CreateOrder(ctx context.Context, o orderclose.Order, items [
 }
 
 // Pay is Store's.
-func (p Persistent) Pay(ctx context.Context, id string) (a store.Answer, err error) {
-	tries, err := persist(ctx, func() error { a, err = p.Store.Pay(ctx, id); return err })
+func (p Persistent) Pay(ctx context.Context, id, payment string) (a store.Answer, err error) {
+	tries, err := persist(ctx, func() error { a, err = p.Store.Pay(ctx, id, payment); return err })
 	if tries > 1 && a == store.AlreadyPaid {
 		a = store.NowPaid
 	}

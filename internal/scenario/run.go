@@ -18,7 +18,7 @@ const startStock = 1_000_000
 // Store is the database of a shop; store.Store is one, and Persistent.
 type Store interface {
 	CreateOrder(ctx context.Context, o orderclose.Order, items []store.Item) error
-	Pay(ctx context.Context, id string) (store.Answer, error)
+	Pay(ctx context.Context, id, payment string) (store.Answer, error)
 	Cancel(ctx context.Context, id string) (store.Answer, error)
 	PutStock(ctx context.Context, sku string, available int64) error
 }
@@ -100,7 +100,7 @@ func (s *Shop) leave(ctx context.Context, order orderclose.Order, fate Fate) err
 		_, err := s.Store.Cancel(ctx, order.ID)
 		return err
 	}
-	answer, err := s.Store.Pay(ctx, order.ID)
+	answer, err := s.Store.Pay(ctx, order.ID, "pay-"+order.ID)
 	if err != nil {
 		return fmt.Errorf("pay %s: %w", order.ID, err)
 	}

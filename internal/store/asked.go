@@ -73,7 +73,12 @@ func (s *Store) payAsked(tx *gorm.DB, r orderclose.CloseRequest) (orderclose.Out
 	if s.mapped {
 		return s.payMapped(tx, r)
 	}
-	a, err := s.leaveUnpaid(tx, r.OrderID, Paid)
+	t := &Tx{s, tx}
+	won, err := t.move(r.OrderID, Unpaid, Paid, ", paid_at = ?", s.dialect.now()) // the payment's id comes with its callback, if it does
+	a := AlreadyPaid
+	if err == nil && !won {
+		a, err = t.whyNot(r.OrderID, Unpaid)
+	}
 	if err != nil {
 		return orderclose.Outcome{}, err
 	}
@@ -113,7 +118,7 @@ func (s *Store) payMapped(tx *gorm.DB, r orderclose.CloseRequest) (orderclose.Ou
 // payVerdict says in a close's words what a payment found.
 func payVerdict(a Answer) orderclose.Verdict {
 	switch a {
-	case NowPaid, AlreadyPaid:
+	case AlreadyPaid:
 		return orderclose.AlreadyPaid
 	case AlreadyClosed, AlreadyCancelled:
 		return orderclose.AlreadyClosed

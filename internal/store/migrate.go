@@ -24,7 +24,7 @@ var migrations embed.FS
 // referenceSteps are those that make or change the reference schema's own tables of
 // orders, lines and stock. Where orders are in the user's tables they are left out:
 // what is made beside those is ours alone.
-var referenceSteps = []int64{1, 2, 3}
+var referenceSteps = []int64{1, 2, 3, 7}
 
 // SchemaError says that the database's schema is not the one that this program
 // was built for.

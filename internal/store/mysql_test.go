@@ -150,10 +150,10 @@ func settingsAreForced(t *testing.T) {
 		t.Errorf("the database's clock says %v, %v; it is %v off", now, err, d)
 	}
 	overdue(t, s, "a")
-	if _, err := s.Pay(t.Context(), "a"); err != nil {
+	if _, err := s.Pay(t.Context(), "a", "p"); err != nil {
 		t.Error(err)
 	}
-	if a, err := s.Pay(t.Context(), "a"); err != nil || a != store.AlreadyPaid {
+	if a, err := s.Pay(t.Context(), "a", "p"); err != nil || a != store.AlreadyPaid {
 		t.Errorf("a second payment: %v, %v; want already_paid, as nothing was changed", a, err)
 	}
 }

@@ -12,12 +12,14 @@ import (
 	"orderclose"
 )
 
-// kind is why stock came back, the last part of the ledger's key.
+// kind is why stock came back, or left for good, the last part of the ledger's
+// key.
 type kind string
 
 const (
 	kindClose  kind = "close"
 	kindCancel kind = "cancel"
+	kindShip   kind = "ship"
 )
 
 // orderSKU is the key under which stock comes back, once.

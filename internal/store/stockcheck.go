@@ -230,7 +230,7 @@ func (c *stockCheck) lines(p orderRange, skus skuRange, judge bool) error {
 			return nil
 		}
 		o.lines[sku] += quantity
-		if !holdsStock(o.status) || !skus.holds(sku) {
+		if !o.status.HoldsStock() || !skus.holds(sku) {
 			return nil
 		}
 		if row := skus.rows[sku]; row != nil {
@@ -288,9 +288,6 @@ func noOrder(id, sku, what string) StockFinding {
 	return StockFinding{"no_order", id, sku, what + " without its order", "find out who deleted the order; delete this with it if that was meant"}
 }
 
-// holdsStock says whether the lines of an order of this status are reserved.
-func holdsStock(st Status) bool { return st == Unpaid || st == Paid }
-
 // ledgerKind is how the stock of an order of this status went: "" while it is
 // reserved, or if only the shop knows the status.
 func ledgerKind(st Status) kind {
@@ -299,8 +296,8 @@ func ledgerKind(st Status) kind {
 		return kindClose
 	case Cancelled:
 		return kindCancel
-	case 4, 5: // shipped, confirmed
-		return "ship"
+	case Shipped, Confirmed:
+		return kindShip
 	}
 	return ""
 }
@@ -333,7 +330,7 @@ func judgeOrder(o stockOrder) (found []StockFinding) {
 	for sku := range o.ledger {
 		skus[sku] = true
 	}
-	if !holdsStock(o.status) && went == "" {
+	if !o.status.HoldsStock() && went == "" {
 		return found // a status of the shop's own
 	}
 	for _, sku := range slices.Sorted(maps.Keys(skus)) {

@@ -99,7 +99,7 @@ func (s *Store) story(tx *gorm.DB, id string, story *Story) (err error) {
 			o := OrderRow{ID: id}
 			var paid, closed time.Time
 			err := rows.Scan(&o.Category, &o.Status, timeInto(&o.CreatedAt), timeInto(&o.Due), timeInto(&paid), timeInto(&closed), &o.Version)
-			o.State, o.PaidAt, o.ClosedAt = o.Status.word(), some(paid), some(closed)
+			o.State, o.PaidAt, o.ClosedAt = o.Status.String(), some(paid), some(closed)
 			story.Order = &o
 			return err
 		}},
@@ -149,15 +149,6 @@ func some(t time.Time) *time.Time {
 		return nil
 	}
 	return &t
-}
-
-// word names the status.
-func (s Status) word() string {
-	words := [...]string{"unpaid", "paid", "closed", "cancelled", "shipped", "confirmed"}
-	if s < 0 || int(s) >= len(words) {
-		return fmt.Sprintf("status %d", int8(s))
-	}
-	return words[s]
 }
 
 // eachRow calls each with every row of a query.

@@ -18,7 +18,7 @@ func previewSays(t *testing.T, s *shop) {
 	s.order("later", time.Hour)
 	s.order("paid", -time.Minute)
 	s.order("cancelled", -time.Minute)
-	_, err := s.Pay(t.Context(), "paid")
+	_, err := s.Pay(t.Context(), "paid", "p")
 	s.must(err)
 	_, err = s.Cancel(t.Context(), "cancelled")
 	s.must(err)
@@ -44,7 +44,7 @@ func payOrders(t *testing.T, s *shop) {
 	for _, id := range []string{"a", "paid", "closed", "cancelled"} {
 		s.order(id, -time.Minute)
 	}
-	_, err := s.Pay(t.Context(), "paid")
+	_, err := s.Pay(t.Context(), "paid", "p")
 	s.must(err)
 	s.close("closed")
 	_, err = s.Cancel(t.Context(), "cancelled")

@@ -65,7 +65,7 @@ func cancelledIsNoOrdersFault(t *testing.T, s *shop) {
 	cancel()
 	_, closing := s.CloseOrders(ctx, orderclose.PathPipeline, requests("a"))
 	_, paging := s.Overdue(ctx, s.now(), orderclose.Order{}, 10)
-	_, paying := s.Pay(ctx, "a")
+	_, paying := s.Pay(ctx, "a", "p")
 	for _, err := range []error{closing, paging, paying} {
 		if !errors.Is(err, context.Canceled) || !errors.Is(err, orderclose.ErrUnavailable) {
 			t.Errorf("with a cancelled context: %v; want context.Canceled and ErrUnavailable", err)

@@ -141,9 +141,9 @@ func want[V any](t testing.TB, what string, got, want V) {
 func (s *shop) state() []string {
 	s.Helper()
 	return slices.Concat(
-		s.texts("SELECT CONCAT_WS(' ', 'order', id, status, version, closed_at IS NULL, paid_at IS NULL) FROM orders ORDER BY id"),
+		s.texts("SELECT CONCAT_WS(' ', 'order', id, status, version, closed_at IS NULL, paid_at IS NULL, COALESCE(payment_id, '-')) FROM orders ORDER BY id"),
 		s.stock(), s.ledger(),
-		s.texts("SELECT CONCAT_WS(' ', 'receipt', order_id) FROM receipts ORDER BY order_id"))
+		s.texts("SELECT CONCAT_WS(' ', 'receipt', order_id) FROM receipts ORDER BY order_id"), s.refunds())
 }
 
 func (s *shop) stock() []string {
@@ -154,6 +154,11 @@ func (s *shop) stock() []string {
 func (s *shop) ledger() []string {
 	s.Helper()
 	return s.texts("SELECT CONCAT_WS(' ', order_id, sku_id, kind, quantity) FROM stock_ledger ORDER BY order_id, sku_id, kind")
+}
+
+func (s *shop) refunds() []string {
+	s.Helper()
+	return s.texts("SELECT CONCAT_WS(' ', order_id, payment_id, reason) FROM refund_intents ORDER BY order_id, payment_id")
 }
 
 func (s *shop) texts(query string, args ...any) []string {
