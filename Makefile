@@ -2,7 +2,7 @@
 #   make demo ARGS='--orders 500'      make test ARGS='-run Relay -v'
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit bench-relay bench-growth lint gofmt vet staticcheck up down build clean
+.PHONY: help demo test unit bench-relay bench-growth bench-close lint gofmt vet staticcheck up down build clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ bench-relay: ## how fast the relay is, next to other loops; JSON on stdout (QUIC
 
 bench-growth: ## the relay with more partitions, processes, bytes; a table on stdout
 	@bench/run.sh growth
+
+bench-close: ## how fast orders are closed, one by one and in batches, and end to end; JSON on stdout (QUICK=1: a minute)
+	@bench/run.sh close
 
 lint: gofmt vet staticcheck ## gofmt, go vet and staticcheck
 

@@ -3,7 +3,8 @@
 //
 //	bench relay     throughput, lateness and burst: JSON on stdout, tables on stderr
 //	bench growth    the relay alone, one thing changed at a time: Markdown on stdout
-//	bench side JOB  one loop in a process of its own; the two above start these
+//	bench close     closing, on a real database, and end to end: JSON on stdout, tables on stderr
+//	bench side JOB  one loop in a process of its own; those above start these
 //
 // The files: plan.go how much of everything; order.go, batch.go and fill.go the
 // records; relay.go, copyloop.go, readerwriter.go and franz.go the four sides;
@@ -11,6 +12,9 @@
 // what arrived; pipeline.go a relay between a producer and a consumer;
 // throughput.go, lateness.go, burst.go and growth.go what is
 // measured; stats.go and report.go its numbers.
+// Of closing: shop.go the database; closers.go who closes; checkouts.go who buys
+// beside it; pipelineside.go relay and closer in one process; close.go and
+// endtoend.go what is measured; closereport.go its numbers.
 package main
 
 import (
@@ -20,6 +24,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"orderclose/internal/config"
@@ -36,9 +41,9 @@ func run(args []string) error {
 	if len(args) == 2 && args[0] == "side" {
 		return runSide(args[1])
 	}
-	modes := map[string]func(context.Context, *place, plan) error{"relay": benchRelay, "growth": benchGrowth}
+	modes := map[string]func(context.Context, *place, plan) error{"relay": benchRelay, "growth": benchGrowth, "close": benchClose}
 	if len(args) != 1 || modes[args[0]] == nil {
-		return errors.New("usage: bench relay | bench growth")
+		return errors.New("usage: bench relay | bench growth | bench close")
 	}
 	brokers, err := localBrokers()
 	if err != nil {
@@ -68,6 +73,22 @@ func localBrokers() ([]string, error) {
 		}
 	}
 	return servers.Brokers, nil
+}
+
+// localDatabase is the database server that the environment names, which must
+// be on this machine.
+func localDatabase() (string, error) {
+	servers, err := config.FromEnviron(os.LookupEnv)
+	if err == nil {
+		err = servers.Require(config.EnvDSN)
+	}
+	if err != nil {
+		return "", err
+	}
+	if !strings.Contains(servers.DSN, "(127.0.0.1:") && !strings.Contains(servers.DSN, "(localhost:") {
+		return "", fmt.Errorf("%s names another machine: a bench puts load on a server of this one only, such as root@tcp(127.0.0.1:3306)/", config.EnvDSN)
+	}
+	return servers.DSN, nil
 }
 
 // benchRelay measures all that make bench-relay prints.
