@@ -2,13 +2,16 @@
 #   make demo ARGS='--orders 500'      make test ARGS='-run Relay -v'
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit bench-relay bench-growth bench-waiting lint gofmt vet staticcheck up down build clean
+.PHONY: help demo serve test unit bench-relay bench-growth bench-waiting bench-close lint gofmt vet staticcheck up down build clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## the whole pipeline in one process, without any server
 	go run ./cmd/orderclose-dev demo $(ARGS)
+
+serve: ## a shop and the whole pipeline on embedded servers, until Ctrl-C
+	go run ./cmd/orderclose-dev serve $(ARGS)
 
 test: ## every test, on embedded and on real servers, which it starts and stops
 	REQUIRE_REAL=1 deploy/native/test.sh $(ARGS)
@@ -26,6 +29,9 @@ bench-growth: ## the relay with more partitions, processes, bytes; a table on st
 bench-waiting: ## what a million parked records cost a relay; JSON on stdout (QUICK=1: a minute)
 	@bench/run.sh waiting
 
+bench-close: ## how fast orders are closed, one by one and in batches, and end to end; JSON on stdout (QUICK=1: a minute)
+	@bench/run.sh close
+
 lint: gofmt vet staticcheck ## gofmt, go vet and staticcheck
 
 gofmt:
@@ -38,7 +44,7 @@ vet:
 staticcheck:
 	go tool staticcheck ./...
 
-up: ## start Kafka, MariaDB and Redis, and print the variables that name them
+up: ## start Kafka, MariaDB, MySQL and Redis, and print the variables that name them
 	@deploy/native/up.sh
 
 down: ## stop what make up has started

@@ -117,3 +117,15 @@ func TestStructure_TheProducerIsLightToImport(t *testing.T) {
 		}
 	}
 }
+
+func TestStructure_WhatAUsersServiceImportsIsLight(t *testing.T) {
+	for _, pkg := range []string{"./httpclose", "./payment"} {
+		for _, dep := range links(t, pkg) {
+			for _, heavy := range []string{"gorm.io", "redis", "cobra", "prometheus", "kafka-go", module + "/closer", module + "/compensator"} {
+				if strings.Contains(dep, heavy) {
+					t.Errorf("%s links %s", pkg, dep)
+				}
+			}
+		}
+	}
+}

@@ -32,6 +32,10 @@ const (
 type CloseRequest struct {
 	OrderID string
 	Attempt int // how often closing it failed before; 0 on the first try
+	// CreatedAt and Due, as far as they are known from its record, tell a service
+	// which order is meant, and say in which table to look where orders are in a
+	// table for each month; zero: in all of them. In the database they decide nothing.
+	CreatedAt, Due time.Time
 }
 
 // Outcome is the answer to one CloseRequest.

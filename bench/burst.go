@@ -22,7 +22,7 @@ const burstBatch = 50
 
 func measureBurst(ctx context.Context, p *place, records int) (burst, error) {
 	fmt.Fprintf(os.Stderr, "burst: %d records\n", records)
-	l, err := openPipeline(ctx, p)
+	l, err := openPipeline(ctx, p, 0, func(*job) {})
 	if err != nil {
 		return burst{}, err
 	}

@@ -42,7 +42,7 @@ func measureTiming(ctx context.Context, p *place, pl plan) ([]lateness, burst, e
 }
 
 func measureLateness(ctx context.Context, p *place, rate int, spell time.Duration) (lateness, error) {
-	l, err := openPipeline(ctx, p)
+	l, err := openPipeline(ctx, p, 0, func(*job) {})
 	if err != nil {
 		return lateness{}, err
 	}
@@ -50,7 +50,7 @@ func measureLateness(ctx context.Context, p *place, rate int, spell time.Duratio
 	fmt.Fprintf(os.Stderr, "lateness: %d records, %d a second\n", records, rate)
 	var got []received
 	both, running := errgroup.WithContext(ctx)
-	both.Go(func() error { return l.sendSteadily(running, rate, records) })
+	both.Go(func() error { return l.sendSteadily(running, time.Now(), rate, records) })
 	both.Go(func() error {
 		var err error
 		got, err = l.receive(running, records)
@@ -67,12 +67,16 @@ func measureLateness(ctx context.Context, p *place, rate int, spell time.Duratio
 	return summarize(rate, got, used), nil
 }
 
-// sendSteadily sends records that fall due evenly, bucketLength after they were
+// dueAt is when a record of a steady stream falls due: bucketLength after it is
 // to be sent.
-func (l *pipeline) sendSteadily(ctx context.Context, rate, records int) error {
+func dueAt(begin time.Time, rate, number int) time.Time {
+	return orderclose.CeilMilli(begin.Add(time.Duration(number)*time.Second/time.Duration(rate) + bucketLength))
+}
+
+// sendSteadily sends records that fall due evenly, from begin on.
+func (l *pipeline) sendSteadily(ctx context.Context, begin time.Time, rate, records int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	begin := time.Now()
 	var behind time.Duration
 	for sent := 0; sent < records; {
 		for ; sent < records; sent++ {
@@ -82,7 +86,7 @@ func (l *pipeline) sendSteadily(ctx context.Context, rate, records int) error {
 				break
 			}
 			behind = max(behind, lag)
-			if err := l.send(ctx, sent, orderclose.CeilMilli(planned.Add(bucketLength)), func(err error) { cancel(err) }); err != nil {
+			if err := l.send(ctx, sent, dueAt(begin, rate, sent), func(err error) { cancel(err) }); err != nil {
 				return err
 			}
 		}

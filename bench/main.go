@@ -6,7 +6,9 @@
 //	bench waiting PROGRAM
 //	                what parked records cost PROGRAM run relay: JSON on stdout, a
 //	                table on stderr
-//	bench side JOB  one loop in a process of its own; the first two start these
+//	bench close     closing, on a real database, and end to end: JSON on stdout, tables
+//	                on stderr
+//	bench side JOB  one loop in a process of its own; the others start these
 //
 // The files: plan.go how much of everything; order.go, batch.go and fill.go the
 // records; relay.go, copyloop.go, readerwriter.go and franz.go the four sides;
@@ -14,6 +16,9 @@
 // what arrived; pipeline.go a relay between a producer and a consumer;
 // throughput.go, lateness.go, burst.go, growth.go and waiting.go what is
 // measured; proc.go, stats.go and report.go its numbers.
+// Of closing: shop.go the database; closers.go who closes; checkouts.go who buys
+// beside it; pipelineside.go relay and closer in one process; close.go and
+// endtoend.go what is measured; closereport.go its numbers.
 package main
 
 import (
@@ -23,6 +28,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"orderclose/internal/config"
@@ -39,13 +45,13 @@ func run(args []string) error {
 	if len(args) == 2 && args[0] == "side" {
 		return runSide(args[1])
 	}
-	modes := map[string]func(context.Context, *place, plan) error{"relay": benchRelay, "growth": benchGrowth}
+	modes := map[string]func(context.Context, *place, plan) error{"relay": benchRelay, "growth": benchGrowth, "close": benchClose}
 	if len(args) == 2 && args[0] == "waiting" {
 		program := args[1]
 		args, modes["waiting"] = args[:1], func(ctx context.Context, p *place, pl plan) error { return benchWaiting(ctx, p, pl, program) }
 	}
 	if len(args) != 1 || modes[args[0]] == nil {
-		return errors.New("usage: bench relay | bench growth | bench waiting PROGRAM")
+		return errors.New("usage: bench relay | bench growth | bench waiting PROGRAM | bench close")
 	}
 	brokers, err := localBrokers()
 	if err != nil {
@@ -75,6 +81,22 @@ func localBrokers() ([]string, error) {
 		}
 	}
 	return servers.Brokers, nil
+}
+
+// localDatabase is the database server that the environment names, which must
+// be on this machine.
+func localDatabase() (string, error) {
+	servers, err := config.FromEnviron(os.LookupEnv)
+	if err == nil {
+		err = servers.Require(config.EnvDSN)
+	}
+	if err != nil {
+		return "", err
+	}
+	if !strings.Contains(servers.DSN, "(127.0.0.1:") && !strings.Contains(servers.DSN, "(localhost:") {
+		return "", fmt.Errorf("%s names another machine: a bench puts load on a server of this one only, such as root@tcp(127.0.0.1:3306)/", config.EnvDSN)
+	}
+	return servers.DSN, nil
 }
 
 // benchRelay measures all that make bench-relay prints.

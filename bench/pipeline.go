@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -11,7 +12,7 @@ import (
 	"orderclose"
 )
 
-// pipeline is a relay at work, with a producer before it and a consumer behind
+// pipeline is a relay, or a relay and a closer, at work, with a producer before it and a consumer behind
 // it, for what is measured in time. Everything but the relay runs in this
 // process.
 type pipeline struct {
@@ -22,9 +23,9 @@ type pipeline struct {
 	consumer *kgo.Client
 }
 
-// openPipeline starts a relay and returns when a record has come through each
-// partition.
-func openPipeline(ctx context.Context, p *place) (*pipeline, error) {
+// openPipeline starts a relay, or what edit makes of the job, and returns when a
+// record has come through each partition; the first of these has the number from.
+func openPipeline(ctx context.Context, p *place, from int, edit func(*job)) (*pipeline, error) {
 	source, err := p.topic(ctx, "delay", partitions)
 	if err != nil {
 		return nil, err
@@ -33,6 +34,7 @@ func openPipeline(ctx context.Context, p *place) (*pipeline, error) {
 	if l.job, err = p.jobFor(ctx, sideRelay, source, partitions); err != nil {
 		return nil, err
 	}
+	edit(&l.job)
 	l.producer, err = kgo.NewClient(
 		kgo.SeedBrokers(p.brokers...),
 		kgo.DefaultProduceTopic(source),
@@ -47,7 +49,7 @@ func openPipeline(ctx context.Context, p *place) (*pipeline, error) {
 		return nil, err
 	}
 	if l.relay, err = p.start(l.job); err == nil {
-		err = l.warmUp(ctx)
+		err = l.warmUp(ctx, from)
 	}
 	if err != nil {
 		l.close(ctx)
@@ -69,12 +71,12 @@ func (l *pipeline) close(ctx context.Context) (used usage, err error) {
 
 // warmUp sends as many records as bring one to each partition, at the least, and
 // waits for them.
-func (l *pipeline) warmUp(ctx context.Context) error {
+func (l *pipeline) warmUp(ctx context.Context, from int) error {
 	reached := map[int]bool{}
 	sent := 0
 	for ; len(reached) < partitions; sent++ {
-		reached[partitionOf([]byte(idOf(sent)), partitions)] = true
-		if err := l.send(ctx, sent, time.Now().Add(-time.Second), func(error) {}); err != nil {
+		reached[partitionOf([]byte(idOf(from+sent)), partitions)] = true
+		if err := l.send(ctx, from+sent, time.Now().Add(-time.Second), func(error) {}); err != nil {
 			return err
 		}
 	}
@@ -106,8 +108,10 @@ func recordOf(m orderclose.Message) *kgo.Record {
 
 // received is when a record came, and how long after it was due.
 type received struct {
-	at   time.Time
-	late time.Duration
+	number   int
+	at       time.Time
+	appended time.Time // by the broker's clock
+	late     time.Duration
 }
 
 // receive waits for so many records.
@@ -122,11 +126,13 @@ func (l *pipeline) receive(ctx context.Context, records int) ([]received, error)
 			return nil, fmt.Errorf("received %d of %d records: %w", len(all), records, err)
 		}
 		for iter := fetches.RecordIter(); !iter.Done(); {
-			due, err := dueOf(iter.Next())
-			if err != nil {
+			r := iter.Next()
+			due, err := dueOf(r)
+			number, none := numberOf(r.Key)
+			if err = errors.Join(err, none); err != nil {
 				return nil, err
 			}
-			all = append(all, received{now, now.Sub(due)})
+			all = append(all, received{number, now, r.Timestamp, now.Sub(due)})
 		}
 	}
 	return all, nil

@@ -27,6 +27,12 @@ type plan struct {
 
 	parked int           // records that wait
 	watch  time.Duration // for how long a relay is watched while they do
+
+	closeOrders int   // orders that a side closes in batches
+	closeSlow   int   // orders that are closed one by one
+	closeRates  []int // orders a second, end to end
+	closers     []int // rows of the table of closers and pools
+	pools       []int
 }
 
 func planFor(quick bool) plan {
@@ -35,12 +41,16 @@ func planFor(quick bool) plan {
 		rates: []int{1000, 10_000}, spell: 60 * time.Second, burst: 100_000,
 		growth: 200_000,
 		parked: 1_000_000, watch: time.Minute,
+		closeOrders: 100_000, closeSlow: 10_000, closeRates: []int{1000, 5000},
+		closers: []int{1, 2, 4}, pools: []int{1, 2, 4, 8, 16},
 	}
 	if quick {
 		p.rounds, p.records, p.slow = 1, 200_000, 20_000
 		p.rates, p.spell, p.burst = []int{1000, 5000}, 8*time.Second, 20_000
 		p.growth = 50_000
 		p.parked, p.watch = 200_000, 15*time.Second
+		p.closeOrders, p.closeSlow, p.closeRates = 20_000, 2000, []int{1000}
+		p.closers, p.pools = []int{1, 2}, []int{1, 2}
 	}
 	return p
 }

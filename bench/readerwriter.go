@@ -8,8 +8,8 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
-// lot is how many messages the program gathers before it writes them.
-const lot = 1000
+// handful is how many messages the program gathers before it writes them.
+const handful = 1000
 
 // runReaderWriter is the program that most would write with kafka-go: fetch
 // messages from a Reader, write them with a Writer, commit. It is set up by
@@ -17,13 +17,13 @@ const lot = 1000
 func runReaderWriter(ctx context.Context, j job) error {
 	r := kafka.NewReader(kafka.ReaderConfig{
 		Brokers: j.Brokers, GroupID: j.Group, Topic: j.Source, StartOffset: kafka.FirstOffset,
-		MinBytes: 1, MaxBytes: 10 << 20, MaxWait: 500 * time.Millisecond, QueueCapacity: 2 * lot, CommitInterval: 200 * time.Millisecond,
+		MinBytes: 1, MaxBytes: 10 << 20, MaxWait: 500 * time.Millisecond, QueueCapacity: 2 * handful, CommitInterval: 200 * time.Millisecond,
 		JoinGroupBackoff: 500 * time.Millisecond,
 	})
 	defer r.Close()
 	w := &kafka.Writer{
 		Addr: kafka.TCP(j.Brokers...), Topic: j.Target, Balancer: kafka.Murmur2Balancer{Consistent: true},
-		RequiredAcks: kafka.RequireAll, BatchSize: lot, BatchBytes: copyBytes, BatchTimeout: 5 * time.Millisecond,
+		RequiredAcks: kafka.RequireAll, BatchSize: handful, BatchBytes: copyBytes, BatchTimeout: 5 * time.Millisecond,
 	}
 	defer w.Close()
 	for {
@@ -50,10 +50,10 @@ func gather(ctx context.Context, r *kafka.Reader) ([]kafka.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := append(make([]kafka.Message, 0, lot), m)
+	all := append(make([]kafka.Message, 0, handful), m)
 	moment, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
 	defer cancel()
-	for len(all) < lot {
+	for len(all) < handful {
 		m, err := r.FetchMessage(moment)
 		if errors.Is(err, context.DeadlineExceeded) {
 			return all, nil

@@ -3,7 +3,7 @@
 # or else on one that it starts in a temporary folder and stops again, whatever
 # happens. README.md, beside it, says what is measured.
 #
-# usage: run.sh relay|growth|waiting
+# usage: run.sh relay|growth|waiting|close
 #   QUICK=1       less of everything, within a minute
 #   PROFILE=DIR   a CPU profile of each process that moves records, in DIR
 . "$(dirname -- "${BASH_SOURCE[0]}")/../deploy/native/lib.sh"
@@ -27,9 +27,12 @@ trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-# Naming the database and Redis keeps up.sh from starting them.
-lines=$(ORDERCLOSE_DB_DSN=unused ORDERCLOSE_REDIS_URL=unused "$native/up.sh" "$dir/servers")
-eval "$(grep '^export ORDERCLOSE_KAFKA_BROKERS=' <<<"$lines")"
+# Naming a server keeps up.sh from starting it.
+needed=(ORDERCLOSE_KAFKA_BROKERS)
+unneeded=(ORDERCLOSE_MYSQL_DSN=unused ORDERCLOSE_REDIS_URL=unused)
+if [[ $1 == close ]]; then needed+=(ORDERCLOSE_DB_DSN); else unneeded+=(ORDERCLOSE_DB_DSN=unused); fi
+lines=$(env "${unneeded[@]}" "$native/up.sh" "$dir/servers")
+for name in "${needed[@]}"; do eval "$(grep "^export $name=" <<<"$lines")"; done
 go build -o "$dir/bench" .
 if [[ ${1:-} == waiting ]]; then # it watches the program itself
   go build -C .. -o "$dir/orderclose" ./cmd/orderclose

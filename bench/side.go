@@ -16,6 +16,7 @@ const (
 	sideCopy         = "copy"
 	sideReaderWriter = "reader_writer"
 	sideFranz        = "franz"
+	sidePipeline     = "pipeline"
 )
 
 // job is what a side is to do: move records from source to target until it is
@@ -28,6 +29,8 @@ type job struct {
 	Partitions int
 	Group      string // for sides that read as a group
 	DeadLetter string // for the relay
+	DSN        string // for the pipeline: the database
+	Marks      string // for the pipeline: a file to write down when orders were closed
 	Profile    string // a file for a CPU profile, "" for none
 }
 
@@ -38,6 +41,7 @@ var sides = map[string]func(context.Context, job) error{
 	sideCopy:         runCopyLoop,
 	sideReaderWriter: runReaderWriter,
 	sideFranz:        runFranz,
+	sidePipeline:     runPipeline,
 }
 
 // outcome is what a side's process says of itself at its end.

@@ -35,3 +35,18 @@ func round(v float64, digits int) float64 {
 	unit := math.Pow10(digits)
 	return math.Round(v*unit) / unit
 }
+
+// durations is sorted.
+type durations []time.Duration
+
+// spread is how a measure is distributed.
+type spread struct{ p50, p99, max time.Duration }
+
+func (d durations) spread() spread {
+	if len(d) == 0 {
+		return spread{}
+	}
+	return spread{percentile(d, 0.5), percentile(d, 0.99), d[len(d)-1]}
+}
+
+func (s spread) json() spreadJSON { return spreadJSON{ms(s.p50), ms(s.p99), ms(s.max)} }

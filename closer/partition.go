@@ -172,7 +172,7 @@ func (l *loop) nextBatch() []*entry {
 func (l *loop) work(batch []*entry) {
 	requests := make([]orderclose.CloseRequest, len(batch))
 	for i, e := range batch {
-		requests[i] = orderclose.CloseRequest{OrderID: e.record.Order.ID, Attempt: e.record.Attempt}
+		requests[i] = orderclose.CloseRequest{OrderID: e.record.Order.ID, Attempt: e.record.Attempt, CreatedAt: e.record.Order.CreatedAt, Due: e.record.Order.Due}
 	}
 	later := map[string][]orderclose.RawRecord{} // by topic
 	for len(requests) > 0 {

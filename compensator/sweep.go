@@ -25,14 +25,16 @@ type Report struct {
 	Lock string `json:"lock"`
 	// Found orders were overdue and unpaid when their page was read. Each is counted
 	// in one of the verdicts, except in a dry run.
-	Found         int       `json:"found"`
-	Pages         int       `json:"pages"`
-	Closed        int       `json:"closed"`
-	AlreadyPaid   int       `json:"already_paid"`
-	AlreadyClosed int       `json:"already_closed"`
-	NotDue        int       `json:"not_due"`
-	Failed        int       `json:"failed"`
-	Failures      []Failure `json:"failures,omitempty"` // the first hundred
+	Found         int `json:"found"`
+	Pages         int `json:"pages"`
+	Closed        int `json:"closed"`
+	AlreadyPaid   int `json:"already_paid"`
+	AlreadyClosed int `json:"already_closed"`
+	NotDue        int `json:"not_due"`
+	// PaymentPending orders wait for the payment provider to say whether they are paid.
+	PaymentPending int       `json:"payment_pending"`
+	Failed         int       `json:"failed"`
+	Failures       []Failure `json:"failures,omitempty"` // the first hundred
 	// OldestDue is the due time of the first order found; absent if none was.
 	OldestDue *time.Time `json:"oldest_due,omitempty"`
 }
@@ -94,7 +96,7 @@ func (c *Compensator) pages(ctx context.Context, r *Report) error {
 func (c *Compensator) closePage(ctx context.Context, page []orderclose.Order, r *Report) error {
 	requests := make([]orderclose.CloseRequest, len(page))
 	for i, o := range page {
-		requests[i] = orderclose.CloseRequest{OrderID: o.ID}
+		requests[i] = orderclose.CloseRequest{OrderID: o.ID, CreatedAt: o.CreatedAt, Due: o.Due}
 	}
 	outcomes, err := closing.Bisect(ctx, c.o.Store, orderclose.PathSweep, requests)
 	if err != nil {
@@ -121,6 +123,8 @@ func (r *Report) count(o orderclose.Outcome) {
 		r.AlreadyClosed++
 	case orderclose.NotDue:
 		r.NotDue++
+	case orderclose.PaymentPending: // left to their next try
+		r.PaymentPending++
 	default:
 		r.Failed++
 		if len(r.Failures) < maxFailures {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -49,6 +50,8 @@ type Options struct {
 	Store    *store.Store
 	Redis    redis.UniversalClient // nil: sweeps without a lock
 	Releaser release.Releaser      // of stock that is kept in a service
+	Secrets  config.Secrets        // of the user's services
+	Services http.RoundTripper     // how they are reached; default: over the network
 	Registry *prometheus.Registry  // default: a new one
 	Now      func() time.Time      // the clock of this machine; default time.Now
 	Logger   *slog.Logger          // default: discard
@@ -60,6 +63,9 @@ type App struct {
 	clock   *kafka.BrokerClock // of the relays
 	metrics *obs.Metrics
 	ready   obs.Readiness
+
+	closingOnce func() (closing, error)
+	closers     []io.Closer // of what closing has kept
 }
 
 // New returns an App.
@@ -74,7 +80,9 @@ func New(o Options) (*App, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	clock := kafka.NewBrokerClock(o.Now)
-	return &App{o: o, clock: clock, metrics: obs.NewMetrics(o.Registry, clock.Now)}, nil
+	a := &App{o: o, clock: clock, metrics: obs.NewMetrics(o.Registry, clock.Now)}
+	a.closingOnce = sync.OnceValues(a.buildClosing)
+	return a, nil
 }
 
 // Handler serves metrics, health and, if profiles is set, profiles.
@@ -120,6 +128,9 @@ func (a *App) Run(ctx context.Context, roles ...Role) error {
 	}
 	defer a.watchDeadLetters(ctx, roles)()
 	running.Wait()
+	for _, c := range a.closers {
+		errs = append(errs, c.Close())
+	}
 	return errors.Join(errs...)
 }
 
@@ -227,13 +238,17 @@ func (a *App) toldOffset(offset time.Duration) {
 }
 
 func (a *App) buildCloser() (part, error) {
-	if a.o.Kafka == nil || a.o.Store == nil {
-		return part{}, fmt.Errorf("set %s and %s", config.EnvBrokers, config.EnvDSN)
+	if a.o.Kafka == nil {
+		return part{}, fmt.Errorf("set %s", config.EnvBrokers)
+	}
+	way, err := a.closingOnce()
+	if err != nil {
+		return part{}, err
 	}
 	c := a.o.Config
 	cl, err := closer.New(closer.Options{
 		Log:             a.o.Kafka,
-		Store:           a.o.Store,
+		Store:           way.store,
 		Buckets:         c.Buckets,
 		Group:           c.CloserGroup(),
 		CloseTopic:      c.Topics.Close,
@@ -241,7 +256,7 @@ func (a *App) buildCloser() (part, error) {
 		ReplayTopic:     c.Topics.Replay,
 		DeadLetterTopic: c.Topics.DeadLetter,
 		ControlTopic:    c.Topics.Control,
-		Batch:           c.Closer.Batch,
+		Batch:           way.batch(c.Closer.Batch),
 		Latency:         c.Closer.Latency,
 		Now:             a.o.Now,
 		Logger:          a.o.Logger.With("stage", closer.Stage),
@@ -250,7 +265,7 @@ func (a *App) buildCloser() (part, error) {
 	if err != nil {
 		return part{}, err
 	}
-	return part{Closer, []need{a.needKafka(), a.needDatabase()}, cl.Run}, nil
+	return part{Closer, append([]need{a.needKafka()}, way.needs...), cl.Run}, nil
 }
 
 func (a *App) buildCompensator() (part, error) {
@@ -264,14 +279,18 @@ func (a *App) buildCompensator() (part, error) {
 // Compensator returns a compensator as it is configured, for a sweep on demand.
 func (a *App) Compensator() (*compensator.Compensator, error) {
 	if a.o.Store == nil {
-		return nil, fmt.Errorf("set %s", config.EnvDSN)
+		return nil, fmt.Errorf("set %s: a sweep looks for overdue orders there, whatever closes them", config.EnvDSN)
+	}
+	way, err := a.closingOnce()
+	if err != nil {
+		return nil, err
 	}
 	c := a.o.Config.Compensator
 	o := compensator.Options{
-		Store:    a.o.Store,
+		Store:    sweeping{a.o.Store, way.store},
 		Period:   c.Period,
 		Grace:    c.Grace,
-		PageSize: c.PageSize,
+		PageSize: way.batch(c.PageSize),
 		Logger:   a.o.Logger.With("stage", "compensator"),
 		Metrics:  a.metrics,
 	}

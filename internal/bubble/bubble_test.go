@@ -73,7 +73,7 @@ func TestBubble_APaidOrderIsNeverClosed(t *testing.T) {
 		r.startAll()
 		o := r.order("paid", "virtual", true)
 		time.Sleep(4 * time.Minute)
-		if answer, err := r.world.Store.Pay(ctx, o.ID); err != nil || answer != store.NowPaid {
+		if answer, err := r.world.Store.Pay(ctx, o.ID, "p-"+o.ID); err != nil || answer != store.NowPaid {
 			t.Fatal(answer, err)
 		}
 		time.Sleep(3 * time.Hour)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"net/http"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -39,6 +40,7 @@ type rig struct {
 	registry      *prometheus.Registry // of the role that was started last
 	relayAhead    time.Duration        // of the relay's clock
 	producerAhead time.Duration        // of the producer's
+	services      http.RoundTripper    // reaches the user's services
 	disturbed     bool                 // something was stopped, or not running, while orders were due
 	deadCauses    []string             // of the dead letters that are to be expected
 	releaser      release.Releaser     // of the release worker, if one is started
@@ -61,9 +63,15 @@ func inBubbleBehind(t *testing.T, cfg *config.Config, behind time.Duration, test
 }
 
 func newRig(t *testing.T, cfg *config.Config, behind time.Duration) *rig {
+	return newRigOn(t, cfg, Options{Now: func() time.Time { return time.Now().Add(-behind) }})
+}
+
+// newRigOn makes the rig's World as o says, whose other fields it sets.
+func newRigOn(t *testing.T, cfg *config.Config, o Options) *rig {
 	r := &rig{t: t, cfg: cfg, stops: map[app.Role]func(){}, logger: slog.New(slog.DiscardHandler)}
 	var err error
-	if r.world, err = New(Options{InBubble: true, Logger: r.logger, Now: func() time.Time { return time.Now().Add(-behind) }}); err != nil {
+	o.InBubble, o.Logger = true, r.logger
+	if r.world, err = New(o); err != nil {
 		t.Fatal(err)
 	}
 	if r.kafka, err = r.world.Kafka("checkout"); err != nil {
@@ -108,6 +116,7 @@ func (r *rig) startAs(name, role app.Role) {
 	r.registry = prometheus.NewRegistry()
 	a, err := app.New(app.Options{
 		Config: r.cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis, Releaser: r.releaser, Logger: r.logger, Registry: r.registry,
+		Services: r.services, Secrets: config.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
 		Now: func() time.Time { return time.Now().Add(r.relayAhead) },
 	})
 	if err != nil {

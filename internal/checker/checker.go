@@ -152,7 +152,7 @@ func (v *Verdict) judgeOrders(db *tables, e Expect) {
 			} else {
 				v.Waiting++
 			}
-		case paid:
+		case paid, shipped, confirmed:
 			v.Paid++
 		case cancelled:
 			v.Cancelled++
@@ -168,7 +168,7 @@ func (v *Verdict) judgeOrders(db *tables, e Expect) {
 		v.blame("%d orders are overdue and open, such as %v", v.Open, some(open))
 	}
 	for _, id := range e.Paid {
-		if o, ok := db.orders[id]; !ok || o.status != paid {
+		if o, ok := db.orders[id]; !ok || o.status != paid && o.status != shipped && o.status != confirmed {
 			v.blame("order %s was paid and has status %d", id, o.status)
 		}
 	}
@@ -200,10 +200,11 @@ func (v *Verdict) judgeReceipts(db *tables) {
 	}
 }
 
-// judgeLedger: what was closed or cancelled gave back just what it held, once.
+// judgeLedger: what was closed or cancelled gave back just what it held, once, and
+// what was shipped took just that.
 func (v *Verdict) judgeLedger(db *tables) {
 	for id, o := range db.orders {
-		kind, back := map[int]string{closed: "close", cancelled: "cancel"}[o.status]
+		kind, back := map[int]string{closed: "close", cancelled: "cancel", shipped: "ship", confirmed: "ship"}[o.status]
 		for sku, quantity := range db.items[id] {
 			switch have := db.ledger[id][entry{sku, kind}]; {
 			case back && have != quantity:
@@ -218,11 +219,16 @@ func (v *Verdict) judgeLedger(db *tables) {
 	}
 }
 
-// judgeStock: nothing came or went, and what is reserved is what open and paid
+// judgeStock: nothing came, nothing went but what was shipped, and what is reserved is what open and paid
 // orders hold.
 func (v *Verdict) judgeStock(db *tables, e Expect) {
-	held := map[string]int64{}
+	held, gone := map[string]int64{}, map[string]int64{}
 	for id, o := range db.orders {
+		if o.status == shipped || o.status == confirmed {
+			for sku, quantity := range db.items[id] {
+				gone[sku] += quantity
+			}
+		}
 		if o.status == unpaid || o.status == paid {
 			for sku, quantity := range db.items[id] {
 				held[sku] += quantity
@@ -232,8 +238,8 @@ func (v *Verdict) judgeStock(db *tables, e Expect) {
 	before := len(v.Violations)
 	for sku, start := range e.Stock {
 		have, ok := db.stock[sku]
-		if !ok || have.available+have.reserved != start {
-			v.blame("SKU %s has %d available and %d reserved, and began with %d", sku, have.available, have.reserved, start)
+		if !ok || have.available+have.reserved+gone[sku] != start {
+			v.blame("SKU %s has %d available, %d reserved and %d shipped, and began with %d", sku, have.available, have.reserved, gone[sku], start)
 		}
 		if have.reserved != held[sku] {
 			v.blame("SKU %s has %d reserved, and orders hold %d", sku, have.reserved, held[sku])

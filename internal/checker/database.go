@@ -13,6 +13,8 @@ const (
 	paid
 	closed
 	cancelled
+	shipped
+	confirmed
 )
 
 // tables is what the database says.

@@ -78,6 +78,28 @@ func TestMain_VersionAndMigrationsNeedNoServer(t *testing.T) {
 	}
 }
 
+func TestMain_MigrationsForTablesOfOnesOwnLeaveThemOut(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "topics.yaml")
+	if err := os.WriteFile(file, []byte(`buckets: [1m]
+orders:
+  table: t
+  id: id
+  status: {column: s, from: 0, to: 1}
+  due: {column: d, type: unix_s}
+  items: none
+  stock: none
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, _, code := run(t, nil, "migrate", "--print", "--config", file)
+	if code != 0 || strings.Contains(out, "CREATE TABLE orders ") || !strings.Contains(out, "CREATE TABLE receipts") {
+		t.Errorf("exit %d, %q", code, out)
+	}
+	if _, stderr, code := run(t, nil, "migrate", "--print", "--config", file+"x"); code != 2 || !strings.Contains(stderr, "topics.yamlx") {
+		t.Errorf("a file that is not there: exit %d, %q", code, stderr)
+	}
+}
+
 func TestCodeOf_FindsTheCodeInTheChain(t *testing.T) {
 	for want, err := range map[Code]error{
 		Done: nil, Failed: errors.New("broken"), TimedOut: fmt.Errorf("asking: %w", context.DeadlineExceeded),

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"orderclose/compensator"
-	"orderclose/internal/config"
 )
 
 func newCompensate(c *common) *cobra.Command {
@@ -33,7 +32,7 @@ hourly sweeps, and print a report. With --dry-run it only counts.`,
 }
 
 func (c *common) compensate(ctx context.Context, dryRun bool) error {
-	s, err := c.open(config.EnvDSN)
+	s, err := c.openFor(sweepNeeds)
 	if err != nil {
 		return err
 	}
@@ -74,6 +73,9 @@ func printReport(w io.Writer, r compensator.Report) {
 	fmt.Fprintf(w, "closed\t%d\n", r.Closed)
 	fmt.Fprintf(w, "paid meanwhile\t%d\n", r.AlreadyPaid)
 	fmt.Fprintf(w, "closed meanwhile\t%d\n", r.AlreadyClosed)
+	if r.PaymentPending > 0 {
+		fmt.Fprintf(w, "payment pending\t%d\n", r.PaymentPending)
+	}
 	fmt.Fprintf(w, "failed\t%d\n", r.Failed)
 	for _, f := range r.Failures {
 		fmt.Fprintf(w, "  %s\t%s\n", f.OrderID, f.Error)

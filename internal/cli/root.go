@@ -120,10 +120,16 @@ type session struct {
 // needed, for the lock. What else is set, rightly or wrongly, is left alone. Close
 // the session.
 func (c *common) open(needed ...string) (*session, error) {
+	return c.openFor(func(*config.Config) []string { return needed })
+}
+
+// openFor is open where the configuration decides what is needed.
+func (c *common) openFor(needs func(*config.Config) []string) (*session, error) {
 	cfg, err := config.Load(c.config)
 	if err != nil {
 		return nil, Exit(Usage, err)
 	}
+	needed := needs(cfg)
 	servers, err := config.FromEnviron(c.env.LookupEnv)
 	if err == nil {
 		err = servers.Require(needed...)
@@ -138,7 +144,7 @@ func (c *common) open(needed ...string) (*session, error) {
 		servers.DSN, servers.RedisURL = "", ""
 	}
 	logger := c.logger()
-	connections, err := app.Connect(servers, logger)
+	connections, err := app.Connect(servers, cfg, logger)
 	if err != nil {
 		return nil, Exit(Usage, err)
 	}
@@ -172,7 +178,7 @@ func (c *common) kafkaToo(s *session) (close func()) {
 	if err != nil || len(servers.Brokers) == 0 || s.Kafka != nil {
 		return func() {}
 	}
-	connections, err := app.Connect(config.Servers{Brokers: servers.Brokers, Kafka: servers.Kafka}, s.logger)
+	connections, err := app.Connect(config.Servers{Brokers: servers.Brokers, Kafka: servers.Kafka}, s.cfg, s.logger)
 	if err != nil {
 		s.logger.Warn("going on without Kafka, which nothing here needs but to count dead letters", "err", err)
 		return func() {}
@@ -182,5 +188,8 @@ func (c *common) kafkaToo(s *session) (close func()) {
 }
 
 func (s *session) app() (*app.App, error) {
-	return app.New(app.Options{Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis, Releaser: app.Releaser(s.servers), Logger: s.logger})
+	return app.New(app.Options{
+		Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis,
+		Releaser: app.Releaser(s.servers), Secrets: s.servers.Secrets, Logger: s.logger,
+	})
 }

@@ -36,7 +36,7 @@ Metrics, /-/healthy and /-/ready are served on ` + config.EnvListen + `
 			if err != nil {
 				return Exit(Usage, err)
 			}
-			s, err := c.open(variables(roles)...)
+			s, err := c.openFor(func(cfg *config.Config) []string { return variables(cfg, roles) })
 			if err != nil {
 				return err
 			}
@@ -71,21 +71,35 @@ func rolesOf(args []string, releasing bool) ([]app.Role, error) {
 }
 
 // variables names what the roles need of the environment.
-func variables(roles []app.Role) []string {
+func variables(cfg *config.Config, roles []app.Role) []string {
 	var names []string
 	if slices.ContainsFunc(roles, func(r app.Role) bool { return r != app.Compensator }) {
 		names = append(names, config.EnvBrokers)
 	}
-	if slices.ContainsFunc(roles, func(r app.Role) bool { return r != app.Relay && r != app.Release }) {
+	if slices.Contains(roles, app.Closer) {
+		names = append(names, cfg.Closer.Needs()...)
+	}
+	if slices.Contains(roles, app.Outbox) {
 		names = append(names, config.EnvDSN)
 	}
 	if slices.Contains(roles, app.Release) {
 		names = append(names, config.EnvReleaseURL)
 	}
 	if slices.Contains(roles, app.Compensator) {
-		names = append(names, config.EnvRedis)
+		names = append(append(names, sweepNeeds(cfg)...), config.EnvRedis)
 	}
-	return names
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// sweepNeeds names what a sweep needs: it looks for overdue orders in the
+// database, whatever closes them.
+func sweepNeeds(cfg *config.Config) []string {
+	needs := cfg.Closer.Needs()
+	if !slices.Contains(needs, config.EnvDSN) {
+		needs = append(needs, config.EnvDSN)
+	}
+	return needs
 }
 
 // run plays the roles and serves their metrics until ctx ends.

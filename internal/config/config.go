@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/internal/tables"
 )
 
 // Config is a checked topics.yaml. Treat it as read-only: parts share it.
@@ -29,6 +30,7 @@ type Config struct {
 	Replication int
 	Compensator Compensator
 	Closer      Closer
+	Orders      *tables.Mapping // the user's own tables; nil: the reference schema
 	Outbox      Outbox
 }
 
@@ -63,6 +65,9 @@ type Closer struct {
 	// Latency is how long a transaction may take before fewer orders are closed at
 	// once.
 	Latency time.Duration
+	Kind    ClosingKind // what closing an order means
+	HTTP    HTTPClosing // of KindHTTP
+	Payment Payment     // asked first, if its URL is set
 }
 
 // Outbox is how what stands in the outboxes gets to Kafka.
@@ -149,6 +154,7 @@ type settings struct {
 	replication int
 	compensator Compensator
 	closer      Closer
+	orders      *tables.Mapping
 	outbox      Outbox
 }
 
@@ -209,7 +215,7 @@ func defaults() *settings {
 			PageSize: 500,
 			Lock:     Lock{Key: "lock:scan_unpaid_orders", Expiry: time.Minute, Extend: 20 * time.Second},
 		},
-		closer: Closer{Batch: 500, Latency: 250 * time.Millisecond},
+		closer: Closer{Batch: 500, Latency: 250 * time.Millisecond, Kind: KindSQL, HTTP: HTTPClosing{Batch: 200}, Payment: Payment{Batch: 100}},
 		outbox: Outbox{Batch: 500, InFlight: 2},
 	}
 }
@@ -224,6 +230,7 @@ func (s *settings) config() *Config {
 		Replication: s.replication,
 		Compensator: s.compensator,
 		Closer:      s.closer,
+		Orders:      s.orders,
 		Outbox:      s.outbox,
 	}
 	c.Delays.ByCategory = maps.Clone(s.delays.ByCategory)

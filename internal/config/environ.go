@@ -39,6 +39,7 @@ type Servers struct {
 	RedisURL string         `json:"-"`
 	Listen   string         // host:port of the metrics and health listener
 	Release  Release        `json:"-"` // of the service that keeps the stock
+	Secrets  Secrets        `json:"-"` // of the user's services
 }
 
 // Release is where stock that a service keeps is released. Printing it shows neither.
@@ -63,7 +64,9 @@ var examples = map[string]string{
 	EnvDSN:     "user:password@tcp(127.0.0.1:3306)/shop",
 	EnvRedis:   "redis://127.0.0.1:6379/0",
 
-	EnvReleaseURL: "https://stock.internal/release",
+	EnvReleaseURL:    "https://stock.internal/release",
+	EnvHTTPSecret:    "what openssl rand -hex 32 prints",
+	EnvPaymentSecret: "what openssl rand -hex 32 prints",
 }
 
 // FromEnviron reads the servers through lookup, which is os.LookupEnv but for
@@ -78,12 +81,13 @@ func FromEnviron(lookup func(string) (string, bool)) (Servers, error) {
 	if listen, _ := lookup(EnvListen); listen != "" {
 		s.Listen = listen
 	}
-	var err4, err5, err6, err7 error
+	var err4, err5, err6, err7, err8 error
 	s.Release.URL, err6 = variable(lookup, EnvReleaseURL)
 	s.Release.Token, err7 = variable(lookup, EnvReleaseToken)
 	s.Brokers, err4 = splitBrokers(brokers)
 	s.Kafka, err5 = kafkaSecurity(lookup)
-	if err := errors.Join(err1, err2, err3, err4, err5, err6, err7, checkRedis(redis), checkListen(s.Listen), checkRelease(s.Release.URL)); err != nil {
+	s.Secrets, err8 = secretsFrom(lookup)
+	if err := errors.Join(err1, err2, err3, err4, err5, err6, err7, err8, checkRedis(redis), checkListen(s.Listen), checkRelease(s.Release.URL)); err != nil {
 		return Servers{}, err
 	}
 	return s, nil
@@ -91,7 +95,8 @@ func FromEnviron(lookup func(string) (string, bool)) (Servers, error) {
 
 // Require reports which of the named variables are not set, and what to do.
 func (s Servers) Require(names ...string) error {
-	set := map[string]bool{EnvBrokers: len(s.Brokers) > 0, EnvDSN: s.DSN != "", EnvRedis: s.RedisURL != "", EnvListen: s.Listen != "", EnvReleaseURL: s.Release.URL != ""}
+	set := map[string]bool{EnvBrokers: len(s.Brokers) > 0, EnvDSN: s.DSN != "", EnvRedis: s.RedisURL != "", EnvListen: s.Listen != "",
+		EnvReleaseURL: s.Release.URL != "", EnvHTTPSecret: len(s.Secrets.HTTP) > 0, EnvPaymentSecret: len(s.Secrets.Payment) > 0}
 	var errs []error
 	for _, name := range names {
 		if !set[name] {

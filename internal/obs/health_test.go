@@ -66,6 +66,12 @@ func TestMetrics_TellThePromises(t *testing.T) {
 	m.Lateness(orderclose.PathPipeline, -time.Millisecond)
 	m.Swept(compensator.Report{Found: 7, StartedAt: now, TookMillis: 500})
 	m.DeadLettered("relay", "bad_due")
+	m.Breaker("close", "closed")
+	m.Breaker("close", "open")
+	m.Called("close", "timeout", 3*time.Second)
+	m.Called("close", "refused", 0)
+	m.CallLimit("close", 500*time.Millisecond)
+	m.PaymentAnswers("unknown", 3)
 
 	_, body := get(t, h, "/metrics")
 	for _, want := range []string{
@@ -84,6 +90,11 @@ func TestMetrics_TellThePromises(t *testing.T) {
 		`orderclose_compensator_found_total 7`,
 		`orderclose_compensator_last_success_timestamp_seconds 1.7000000005e+09`,
 		`orderclose_dead_letters_total{cause="bad_due",stage="relay"} 1`,
+		`orderclose_breaker_state{endpoint="close"} 2`,
+		`orderclose_call_seconds_count{endpoint="close",result="timeout"} 1`,
+		`orderclose_calls_refused_total{endpoint="close"} 1`,
+		`orderclose_call_timeout_seconds{endpoint="close"} 0.5`,
+		`orderclose_payment_answers_total{answer="unknown"} 3`,
 	} {
 		if !strings.Contains(body, want+"\n") {
 			t.Errorf("no %s in\n%s", want, body)

@@ -18,6 +18,7 @@ var latenessBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 
 // Metrics counts for every stage; it satisfies their Metrics interfaces. All
 // names begin with orderclose_ and all units are seconds, bytes or counts.
 type Metrics struct {
+	calls
 	heads *heads
 	dead  *deadLetters
 
@@ -71,6 +72,7 @@ func NewMetrics(r prometheus.Registerer, now func() time.Time) *Metrics {
 	m.registerCompensator(f)
 	m.outboxMetrics = newOutboxMetrics(f)
 	m.releaseMetrics = newReleaseMetrics(f)
+	m.calls.register(f)
 	return m
 }
 

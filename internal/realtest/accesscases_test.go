@@ -89,7 +89,7 @@ func (c *accessCase) acls(t *testing.T) []kafkago.ACLEntry {
 }
 
 // caseTimeout is how long a case may take; those that go well take a few seconds.
-const caseTimeout = 40 * time.Second
+const caseTimeout = time.Minute
 
 // playCases plays all at once, since they mostly wait, and judges each: with all
 // rows everything works, without one it is refused, and the refusal names it.
@@ -351,7 +351,7 @@ func committed(ctx context.Context, admin *kafka.Cluster, group, topic string) e
 
 // cliTimeout is how long commands may take; one that is refused an append tries
 // on, and says so.
-const cliTimeout = 15 * time.Second
+const cliTimeout = 25 * time.Second
 
 // cli runs commands of the production binary until one fails.
 func (c *accessCase) cli(ctx context.Context, b *broker, commands ...[]string) error {

@@ -1,34 +1,32 @@
 package store
 
-import (
-	"time"
-
-	"orderclose"
-)
+import "fmt"
 
 // Status is the state of an order as the column orders.status has it.
 type Status int8
 
-// An order begins unpaid and leaves that state once.
+// An order begins unpaid and leaves that state once: to be paid, closed or
+// cancelled. A paid one is shipped, and a shipped one confirmed. Unpaid and paid
+// orders hold reserved stock; the others hold none.
 const (
 	Unpaid    Status = 0
 	Paid      Status = 1
 	Closed    Status = 2
 	Cancelled Status = 3
+	Shipped   Status = 4
+	Confirmed Status = 5
 )
 
-// verdict says what closing does with an order of this status and due time at
-// the database's time now. A status that this package does not know is one that
-// only a paid order can have gone on to.
-func verdict(st Status, due, now time.Time) orderclose.Verdict {
-	switch {
-	case st == Closed || st == Cancelled:
-		return orderclose.AlreadyClosed
-	case st != Unpaid:
-		return orderclose.AlreadyPaid
-	case due.After(now):
-		return orderclose.NotDue
-	default:
-		return orderclose.Closed
+var statusNames = [...]string{"unpaid", "paid", "closed", "cancelled", "shipped", "confirmed"}
+
+// String names the status in a word: unpaid, paid, closed and so on.
+func (s Status) String() string {
+	if s < 0 || int(s) >= len(statusNames) {
+		return fmt.Sprintf("status %d", int8(s))
 	}
+	return statusNames[s]
 }
+
+// HoldsStock reports whether an order of this status has its lines in
+// stock.reserved.
+func (s Status) HoldsStock() bool { return s == Unpaid || s == Paid }

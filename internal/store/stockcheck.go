@@ -50,8 +50,12 @@ var snapshot = &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true
 // each cancelled one too, each shipped one has taken it out; nothing came back
 // twice or without an order. It reads page by page in one transaction that locks
 // nothing, and changes nothing. progress, if not nil, hears how many orders were
-// looked at. The error wraps orderclose.ErrUnavailable if it is the database's.
+// looked at. The error wraps orderclose.ErrUnavailable if it is the database's, and
+// ErrOwnTables where orders are mapped.
 func (s *Store) CheckStock(ctx context.Context, progress func(orders int)) (StockReport, error) {
+	if s.mapped {
+		return StockReport{}, fmt.Errorf("check the stock: %w", ErrOwnTables)
+	}
 	c := &stockCheck{dialect: s.dialect, progress: progress, report: StockReport{Findings: []StockFinding{}}}
 	err := s.gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		c.tx = tx
@@ -187,7 +191,7 @@ type move struct {
 
 func (c *stockCheck) page(after string) (orderRange, error) {
 	p := orderRange{from: after, rows: map[string]*stockOrder{}}
-	query := "SELECT id, status FROM orders" + c.dialect.byID + " WHERE id > ? ORDER BY id LIMIT ?"
+	query := "SELECT id, status FROM orders" + c.dialect.hint("PRIMARY") + " WHERE id > ? ORDER BY id LIMIT ?"
 	err := eachRow(c.tx, query, []any{after, stockPage}, func(rows *sql.Rows) error {
 		o := &stockOrder{lines: map[string]int64{}, ledger: map[string][]move{}}
 		if err := rows.Scan(&o.id, &o.status); err != nil {
@@ -226,7 +230,7 @@ func (c *stockCheck) lines(p orderRange, skus skuRange, judge bool) error {
 			return nil
 		}
 		o.lines[sku] += quantity
-		if !holdsStock(o.status) || !skus.holds(sku) {
+		if !o.status.HoldsStock() || !skus.holds(sku) {
 			return nil
 		}
 		if row := skus.rows[sku]; row != nil {
@@ -284,9 +288,6 @@ func noOrder(id, sku, what string) StockFinding {
 	return StockFinding{"no_order", id, sku, what + " without its order", "find out who deleted the order; delete this with it if that was meant"}
 }
 
-// holdsStock says whether the lines of an order of this status are reserved.
-func holdsStock(st Status) bool { return st == Unpaid || st == Paid }
-
 // ledgerKind is how the stock of an order of this status went: "" while it is
 // reserved, or if only the shop knows the status.
 func ledgerKind(st Status) kind {
@@ -295,8 +296,8 @@ func ledgerKind(st Status) kind {
 		return kindClose
 	case Cancelled:
 		return kindCancel
-	case 4, 5: // shipped, confirmed
-		return "ship"
+	case Shipped, Confirmed:
+		return kindShip
 	}
 	return ""
 }
@@ -329,7 +330,7 @@ func judgeOrder(o stockOrder) (found []StockFinding) {
 	for sku := range o.ledger {
 		skus[sku] = true
 	}
-	if !holdsStock(o.status) && went == "" {
+	if !o.status.HoldsStock() && went == "" {
 		return found // a status of the shop's own
 	}
 	for _, sku := range slices.Sorted(maps.Keys(skus)) {

@@ -17,6 +17,6 @@ func Main(ctx context.Context, env cli.Env, args []string) int {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(newDemo(env))
+	root.AddCommand(newDemo(env), newServe(env))
 	return cli.Execute(ctx, env, root, args)
 }

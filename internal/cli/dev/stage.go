@@ -1,14 +1,17 @@
 package dev
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -66,13 +69,15 @@ func demoConfig(prefix string) *config.Config {
 	return c
 }
 
-// delaysInWords lists the delays: flash-sale 2s, virtual 5s, …
+// delaysInWords lists the delays, the shortest first: flash-sale 2s, virtual 5s, …
 func delaysInWords(c *config.Config) string {
+	delays := c.Delays.ByCategory
+	categories := slices.SortedFunc(maps.Keys(delays), func(a, b string) int {
+		return cmp.Or(cmp.Compare(delays[a], delays[b]), cmp.Compare(a, b))
+	})
 	var all []string
-	for _, category := range demoCategories() {
-		if d, listed := c.Delays.ByCategory[category]; listed {
-			all = append(all, category+" "+orderclose.ShortDuration(d))
-		}
+	for _, category := range categories {
+		all = append(all, category+" "+orderclose.ShortDuration(delays[category]))
 	}
 	return strings.Join(append(all, "any other "+orderclose.ShortDuration(c.Delays.Default)), ", ")
 }
@@ -124,7 +129,7 @@ func (st *stage) openReal(ctx context.Context, env cli.Env, logger *slog.Logger)
 	}
 	st.onClose(func() error { return bounded(drop) })
 	servers.DSN = dsn
-	if st.Connections, err = app.Connect(servers, logger); err != nil {
+	if st.Connections, err = app.Connect(servers, st.cfg, logger); err != nil {
 		return err
 	}
 	st.onClose(func() error { st.Connections.Close(); return nil })

@@ -2,6 +2,9 @@ package storetest
 
 import (
 	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,7 +18,13 @@ var checkoutClaims = []claim{
 	{"BadOrderIsRefused", badOrder},
 	{"DueIsRoundedUp", dueIsRoundedUp},
 	{"PayIsTakenUntilClosed", payIsTakenUntilClosed},
+	{"PaymentThatIsNotWantedLeavesOneRefundIntent", refundIntentOnce},
+	{"RacingRepeatsOfALatePaymentLeaveOneRefundIntent", refundIntentRace},
 	{"CancelGivesStockBackOnce", cancelGivesStockBackOnce},
+	{"ShipTakesStockOutOnce", shipTakesStockOutOnce},
+	{"ConfirmFollowsShip", confirmFollowsShip},
+	{"ViewOrderIsTheOrderAsItIs", viewOrder},
+	{"CheckoutIsAllOrNothing", checkoutIsAllOrNothing},
 	{"PutStockKeepsWhatIsReserved", putStockKeepsReserved},
 }
 
@@ -68,32 +77,174 @@ func payIsTakenUntilClosed(t *testing.T, s *shop) {
 	s.migrated()
 	pay := func(id string) store.Answer {
 		t.Helper()
-		a, err := s.Pay(t.Context(), id)
-		s.must(err)
-		return a
+		return s.answer(s.Pay(t.Context(), id, "p"))
 	}
 	s.order("late", -time.Minute)
 	want(t, "payment past due", pay("late"), store.NowPaid)
 	want(t, "payment again", pay("late"), store.AlreadyPaid)
 	s.order("closed", -time.Minute)
 	s.close("closed")
-	want(t, "payment after the close", pay("closed"), store.AlreadyClosed)
+	want(t, "payment after the close", pay("closed"), store.PaidAfterClose)
 	s.order("cancelled", time.Minute)
-	_, err := s.Cancel(t.Context(), "cancelled")
-	s.must(err)
-	want(t, "payment after a cancel", pay("cancelled"), store.AlreadyCancelled)
+	s.answer(s.Cancel(t.Context(), "cancelled"))
+	want(t, "payment after a cancel", pay("cancelled"), store.PaidAfterCancel)
 	want(t, "payment of nothing", pay("x"), store.NotFound)
 	want(t, "payment of an impossible id", pay("late "), store.NotFound)
 	want(t, "orders with a time of payment", s.texts("SELECT id FROM orders WHERE paid_at IS NOT NULL"), []string{"late"})
+}
+
+// answer is what a call has said; it must not have failed.
+func (s *shop) answer(a store.Answer, err error) store.Answer {
+	s.Helper()
+	s.must(err)
+	return a
+}
+
+func refundIntentOnce(t *testing.T, s *shop) {
+	s.migrated()
+	pay := func(id, payment string) store.Answer {
+		t.Helper()
+		return s.answer(s.Pay(t.Context(), id, payment))
+	}
+	s.order("closed", -time.Minute)
+	s.close("closed")
+	s.order("cancelled", time.Minute)
+	s.answer(s.Cancel(t.Context(), "cancelled"))
+	s.order("paid", time.Minute)
+	want(t, "first payment", pay("paid", "p1"), store.NowPaid)
+	for round, want3 := range [][3]store.Answer{
+		{store.PaidAfterClose, store.PaidAfterCancel, store.PaidTwice},
+		{store.RefundNoted, store.RefundNoted, store.RefundNoted},
+	} {
+		got := [3]store.Answer{pay("closed", "p1"), pay("cancelled", "p1"), pay("paid", "p2")}
+		want(t, "answers of round "+string(rune('1'+round)), got, want3)
+	}
+	want(t, "repeat of the payment that paid", pay("paid", "p1"), store.AlreadyPaid)
+	want(t, "another payment after the close", pay("closed", "p2"), store.PaidAfterClose)
+	want(t, "refund intents", s.refunds(),
+		[]string{"cancelled p1 cancelled", "closed p1 closed", "closed p2 closed", "paid p2 paid_twice"})
+	for _, bad := range []string{"", " p", strings.Repeat("p", 65)} {
+		if _, err := s.Pay(t.Context(), "paid", bad); !errors.Is(err, store.ErrBadPayment) {
+			t.Errorf("payment %q: %v; want ErrBadPayment", bad, err)
+		}
+	}
+}
+
+func refundIntentRace(t *testing.T, s *shop) {
+	s.migrated()
+	s.order("a", -time.Minute)
+	s.close("a")
+	var wg sync.WaitGroup
+	var first atomic.Int32
+	for range 16 {
+		wg.Go(func() {
+			switch a, err := s.Pay(t.Context(), "a", "p"); {
+			case err != nil:
+				t.Error(err)
+			case a == store.PaidAfterClose:
+				first.Add(1)
+			case a != store.RefundNoted:
+				t.Errorf("answer %s", a)
+			}
+		})
+	}
+	wg.Wait()
+	want(t, "who were told to be first", first.Load(), int32(1))
+	want(t, "refund intents", s.refunds(), []string{"a p closed"})
+}
+
+func shipTakesStockOutOnce(t *testing.T, s *shop) {
+	s.migrated("ink", "nib")
+	ship := func(id string) store.Answer {
+		t.Helper()
+		return s.answer(s.Ship(t.Context(), id))
+	}
+	s.order("a", time.Hour, store.Item{SKU: "nib", Quantity: 2}, store.Item{SKU: "ink", Quantity: 1}, store.Item{SKU: "nib", Quantity: 1})
+	want(t, "ship of an unpaid one", ship("a"), store.NotPaid)
+	want(t, "stock before", s.stock(), []string{"ink 999 1", "nib 997 3"})
+	s.answer(s.Pay(t.Context(), "a", "p"))
+	want(t, "ship", ship("a"), store.NowShipped)
+	want(t, "ship again", ship("a"), store.AlreadyShipped)
+	want(t, "ship of nothing", ship("x"), store.NotFound)
+	want(t, "stock", s.stock(), []string{"ink 999 0", "nib 997 0"})
+	want(t, "ledger", s.ledger(), []string{"a ink ship 1", "a nib ship 3"})
+	want(t, "pay, cancel and close of a shipped one",
+		[]string{string(s.answer(s.Pay(t.Context(), "a", "p"))), string(s.answer(s.Cancel(t.Context(), "a"))), verdicts(s.close("a"))[0]},
+		[]string{"already_paid", "already_paid", "a already_paid"})
+	s.order("closed", -time.Hour)
+	s.close("closed")
+	want(t, "ship of a closed one", ship("closed"), store.AlreadyClosed)
+}
+
+func confirmFollowsShip(t *testing.T, s *shop) {
+	s.migrated()
+	confirm := func(id string) store.Answer {
+		t.Helper()
+		return s.answer(s.Confirm(t.Context(), id))
+	}
+	s.order("a", time.Hour)
+	want(t, "confirm of an unpaid one", confirm("a"), store.NotShipped)
+	s.answer(s.Pay(t.Context(), "a", "p"))
+	want(t, "confirm of a paid one", confirm("a"), store.NotShipped)
+	s.answer(s.Ship(t.Context(), "a"))
+	want(t, "confirm", confirm("a"), store.NowConfirmed)
+	want(t, "confirm again", confirm("a"), store.AlreadyConfirmed)
+	want(t, "ship of a confirmed one", s.answer(s.Ship(t.Context(), "a")), store.AlreadyShipped)
+	want(t, "status and version", s.texts("SELECT CONCAT_WS(' ', status, version) FROM orders"), []string{"5 4"})
+}
+
+func viewOrder(t *testing.T, s *shop) {
+	s.migrated()
+	o := s.order("a", time.Hour)
+	v, err := s.ViewOrder(t.Context(), "a")
+	s.must(err)
+	want(t, "what there is", v, store.OrderView{Order: o, Status: store.Unpaid, Version: 1, At: v.At})
+	if v.PastDue() || v.At.Before(o.CreatedAt) {
+		t.Errorf("read at %v, past due %v: %+v", v.At, v.PastDue(), v)
+	}
+	s.order("due", -time.Millisecond)
+	if v, err = s.ViewOrder(t.Context(), "due"); err != nil || !v.PastDue() {
+		t.Errorf("%+v, %v; want one past due", v, err)
+	}
+	for _, id := range []string{"x", "a ", ""} {
+		if _, err := s.ViewOrder(t.Context(), id); !errors.Is(err, store.ErrNoOrder) {
+			t.Errorf("order %q: %v; want ErrNoOrder", id, err)
+		}
+	}
+}
+
+func checkoutIsAllOrNothing(t *testing.T, s *shop) {
+	s.migrated("ink")
+	s.exec("CREATE TABLE own (n INT)")
+	before := s.state()
+	no := errors.New("no")
+	run := func(end error) error {
+		return s.Checkout(t.Context(), func(tx *store.Tx) error {
+			now, err := tx.Now()
+			s.must(err)
+			s.must(tx.CreateOrder(orderclose.Order{ID: "a", CreatedAt: now, Due: now.Add(time.Hour)}, []store.Item{{SKU: "ink", Quantity: 1}}))
+			_, err = tx.SQL().ExecContext(t.Context(), "INSERT INTO own VALUES (1)")
+			s.must(err)
+			_, err = tx.Pay("a", "p")
+			s.must(err)
+			return end
+		})
+	}
+	if err := run(no); !errors.Is(err, no) {
+		t.Errorf("%v; want the function's own error", err)
+	}
+	want(t, "state after a roll-back", s.state(), before)
+	want(t, "own rows after a roll-back", s.count("SELECT COUNT(*) FROM own"), 0)
+	s.must(run(nil))
+	want(t, "own rows", s.count("SELECT COUNT(*) FROM own"), 1)
+	want(t, "orders", s.texts("SELECT CONCAT_WS(' ', id, status, payment_id) FROM orders"), []string{"a 1 p"})
 }
 
 func cancelGivesStockBackOnce(t *testing.T, s *shop) {
 	s.migrated("ink")
 	cancel := func(id string) store.Answer {
 		t.Helper()
-		a, err := s.Cancel(t.Context(), id)
-		s.must(err)
-		return a
+		return s.answer(s.Cancel(t.Context(), id))
 	}
 	s.order("a", time.Hour, store.Item{SKU: "ink", Quantity: 2}, store.Item{SKU: "ink", Quantity: 1})
 	want(t, "cancel", cancel("a"), store.NowCancelled)
@@ -103,8 +254,7 @@ func cancelGivesStockBackOnce(t *testing.T, s *shop) {
 	want(t, "cancel of nothing", cancel("x"), store.NotFound)
 
 	s.order("paid", time.Hour)
-	_, err := s.Pay(t.Context(), "paid")
-	s.must(err)
+	s.answer(s.Pay(t.Context(), "paid", "p"))
 	want(t, "cancel of a paid one", cancel("paid"), store.AlreadyPaid)
 	s.order("closed", -time.Hour)
 	s.close("closed")

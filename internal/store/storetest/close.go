@@ -70,7 +70,7 @@ func (s *shop) checkBoundary(ids []string, i int) {
 func paidIsNeverClosed(t *testing.T, s *shop) {
 	s.migrated("ink")
 	s.order("a", -time.Minute, store.Item{SKU: "ink", Quantity: 2})
-	a, err := s.Pay(t.Context(), "a")
+	a, err := s.Pay(t.Context(), "a", "p")
 	s.must(err)
 	want(t, "answer to the payment", a, store.NowPaid)
 	before := s.state()

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ var faultClaims = []claim{
 	{"CancelledIsNoOrdersFault", cancelledIsNoOrdersFault},
 	{"WithoutSchemaIsNoOrdersFault", withoutSchema},
 	{"AfterCancelTheStoreGoesOn", afterCancelTheStoreGoesOn},
+	{"ProbeTellsTheDatabasesFaultAndChangesNothing", probeTells},
 }
 
 // failing closes ids and wants an error that is an order's, and nothing changed.
@@ -63,7 +65,7 @@ func cancelledIsNoOrdersFault(t *testing.T, s *shop) {
 	cancel()
 	_, closing := s.CloseOrders(ctx, orderclose.PathPipeline, requests("a"))
 	_, paging := s.Overdue(ctx, s.now(), orderclose.Order{}, 10)
-	_, paying := s.Pay(ctx, "a")
+	_, paying := s.Pay(ctx, "a", "p")
 	for _, err := range []error{closing, paging, paying} {
 		if !errors.Is(err, context.Canceled) || !errors.Is(err, orderclose.ErrUnavailable) {
 			t.Errorf("with a cancelled context: %v; want context.Canceled and ErrUnavailable", err)
@@ -93,4 +95,28 @@ func afterCancelTheStoreGoesOn(t *testing.T, s *shop) {
 	_ = tx.Rollback() // it may be rolled back already
 	want(t, "stock", s.stock(), []string{"ink 998 2"})
 	want(t, "verdict", verdicts(s.close("a")), []string{"a closed"})
+}
+
+// Many probe at once, as closers do whose orders fail; what is of an order stays as
+// it is, and a database that takes no writes is told apart.
+func probeTells(t *testing.T, s *shop) {
+	s.migrated("ink")
+	s.order("a", -time.Minute, store.Item{SKU: "ink", Quantity: 2})
+	before := s.state()
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 5 {
+				if err := s.Probe(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	want(t, "state", s.state(), before)
+	s.exec("DROP TABLE receipts")
+	if err := s.Probe(t.Context()); !errors.Is(err, orderclose.ErrUnavailable) {
+		t.Errorf("without a table to write to: %v; want ErrUnavailable", err)
+	}
 }

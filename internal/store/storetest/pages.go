@@ -55,7 +55,7 @@ func pagesVisitOnce(t *testing.T, s *shop) {
 		{ID: "later", CreatedAt: cutoff, Due: cutoff.Add(time.Millisecond)},
 		{ID: "paid", CreatedAt: cutoff, Due: cutoff.Add(-time.Second)},
 	})
-	_, err := s.Pay(t.Context(), "paid")
+	_, err := s.Pay(t.Context(), "paid", "p")
 	s.must(err)
 	for _, limit := range []int{1, 6, 7, 100, 5000} {
 		want(t, fmt.Sprintf("orders in pages of %d", limit), s.pages(cutoff, limit, func([]orderclose.Order) {}), ids)

@@ -92,7 +92,7 @@ func (s *shop) raceCloser(y *tally, ids []string) {
 
 func (s *shop) racePayer(y *tally, ids []string) {
 	for _, id := range ids {
-		if a, err := s.Pay(s.Context(), id); err != nil || a == store.NowPaid {
+		if a, err := s.Pay(s.Context(), id, "p-"+id); err != nil || a == store.NowPaid {
 			y.note(y.paid, id, err)
 		}
 	}

@@ -17,7 +17,9 @@ import (
 // Run runs the suite. open returns a store on an empty database of its own,
 // without the schema, and sees to its end with t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) *store.Store) {
-	for _, claims := range [][]claim{closeClaims, faultClaims, raceClaims, pageClaims, checkoutClaims, schemaClaims, stockClaims, storyClaims, outboxClaims} {
+	for _, claims := range [][]claim{
+		closeClaims, faultClaims, raceClaims, crowdClaims, pageClaims, checkoutClaims, schemaClaims, stockClaims, storyClaims, outboxClaims, askedClaims,
+	} {
 		for _, c := range claims {
 			t.Run(c.name, func(t *testing.T) { c.test(t, &shop{T: t, Store: open(t)}) })
 		}
@@ -139,9 +141,9 @@ func want[V any](t testing.TB, what string, got, want V) {
 func (s *shop) state() []string {
 	s.Helper()
 	return slices.Concat(
-		s.texts("SELECT CONCAT_WS(' ', 'order', id, status, version, closed_at IS NULL, paid_at IS NULL) FROM orders ORDER BY id"),
+		s.texts("SELECT CONCAT_WS(' ', 'order', id, status, version, closed_at IS NULL, paid_at IS NULL, COALESCE(payment_id, '-')) FROM orders ORDER BY id"),
 		s.stock(), s.ledger(),
-		s.texts("SELECT CONCAT_WS(' ', 'receipt', order_id) FROM receipts ORDER BY order_id"))
+		s.texts("SELECT CONCAT_WS(' ', 'receipt', order_id) FROM receipts ORDER BY order_id"), s.refunds())
 }
 
 func (s *shop) stock() []string {
@@ -152,6 +154,11 @@ func (s *shop) stock() []string {
 func (s *shop) ledger() []string {
 	s.Helper()
 	return s.texts("SELECT CONCAT_WS(' ', order_id, sku_id, kind, quantity) FROM stock_ledger ORDER BY order_id, sku_id, kind")
+}
+
+func (s *shop) refunds() []string {
+	s.Helper()
+	return s.texts("SELECT CONCAT_WS(' ', order_id, payment_id, reason) FROM refund_intents ORDER BY order_id, payment_id")
 }
 
 func (s *shop) texts(query string, args ...any) []string {

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/store"
+)
+
+// Checkouts beside a closer that is as busy as it can be.
+const (
+	checkoutRate    = 200 // a second
+	checkoutWorkers = 8   // enough that a slow one does not hold up the next
+)
+
+// besides measures how long checkouts take that buy the same SKUs as a lot's
+// orders, while a crew closes these. It returns their durations, sorted.
+func (s *shop) besides(ctx context.Context, c crew, l lot) ([]time.Duration, closed, error) {
+	if err := s.fill(ctx, l); err != nil {
+		return nil, closed{}, err
+	}
+	buying, stop := context.WithCancel(ctx)
+	defer stop()
+	var took []time.Duration
+	var failed error
+	var buyers sync.WaitGroup
+	buyers.Go(func() { took, failed = s.checkouts(buying, l.skus) })
+	t, err := s.closeLot(ctx, c, l.orders)
+	stop()
+	buyers.Wait()
+	if err = errors.Join(err, failed); err != nil {
+		return nil, t, err
+	}
+	if len(took) == 0 {
+		return nil, t, fmt.Errorf("closing %d orders was over before a checkout was", l.orders)
+	}
+	slices.Sort(took)
+	return took, t, nil
+}
+
+// checkouts creates orders at an even rate until ctx ends, and returns how long
+// each took from when it was to begin: waiting for a worker counts.
+func (s *shop) checkouts(ctx context.Context, skus int) ([]time.Duration, error) {
+	pool, err := store.Open(store.Options{DSN: s.dsn, MaxOpenConns: checkoutWorkers})
+	if err != nil {
+		return nil, err
+	}
+	defer pool.Close()
+	type planned struct {
+		number int
+		at     time.Time
+	}
+	var (
+		mu      sync.Mutex
+		took    []time.Duration
+		failed  error
+		workers sync.WaitGroup
+	)
+	queue := make(chan planned, 10_000)
+	for range checkoutWorkers {
+		workers.Go(func() {
+			for p := range queue {
+				err := pool.CreateOrder(context.WithoutCancel(ctx), orderclose.Order{
+					ID: fmt.Sprintf("NEW-%d", p.number), Category: "virtual", CreatedAt: p.at, Due: p.at.Add(time.Hour),
+				}, []store.Item{{SKU: skuName(rand.IntN(skus)), Quantity: 1}, {SKU: skuName(rand.IntN(skus)), Quantity: 1}})
+				d := time.Since(p.at)
+				mu.Lock()
+				took, failed = append(took, d), errors.Join(failed, err)
+				mu.Unlock()
+			}
+		})
+	}
+	begin := time.Now()
+	for n := 0; ; n++ {
+		at := begin.Add(time.Duration(n) * time.Second / checkoutRate)
+		if !sleep(ctx, time.Until(at)) {
+			break
+		}
+		queue <- planned{n, at}
+	}
+	close(queue)
+	workers.Wait()
+	return took, failed
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/closing"
+	"orderclose/internal/store"
+)
+
+// crew is who closes: so many closers, each with a pool of connections of its own
+// and as many workers as it has connections, unless workers says otherwise.
+type crew struct {
+	closers int
+	pool    int // connections of each
+	workers int // of each; 0: one for each connection
+	batch   int // orders in a transaction
+}
+
+// The two sides of the comparison.
+var (
+	oneByOne = crew{closers: 1, pool: 8, batch: 1}
+	inBatch  = crew{closers: 1, pool: 2, batch: 500}
+)
+
+// closed is one side's turn.
+type closed struct {
+	rps    float64
+	gaveUp int // orders that were neither closed nor found paid
+}
+
+// closeLot closes the orders of a lot, which must be in the tables.
+func (s *shop) closeLot(ctx context.Context, c crew, orders int) (closed, error) {
+	batches := make(chan []orderclose.CloseRequest, len(batchesOf(orders, c.batch)))
+	for _, b := range batchesOf(orders, c.batch) {
+		batches <- b
+	}
+	close(batches)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var working sync.WaitGroup
+	var gaveUp atomic.Int64
+	stores := make([]*store.Store, c.closers)
+	for i := range stores {
+		st, err := store.Open(store.Options{DSN: s.dsn, MaxOpenConns: c.pool})
+		if err == nil {
+			err = st.Ping(ctx)
+		}
+		if err != nil {
+			return closed{}, err
+		}
+		defer st.Close()
+		stores[i] = st
+	}
+	workers := c.workers
+	if workers == 0 {
+		workers = c.pool
+	}
+	began := time.Now()
+	for _, st := range stores {
+		for range workers {
+			working.Go(func() {
+				for b := range batches {
+					outcomes, err := closing.Bisect(ctx, st, orderclose.PathPipeline, b)
+					if err != nil {
+						cancel(err)
+						return
+					}
+					for _, o := range outcomes {
+						if o.Verdict != orderclose.Closed && o.Verdict != orderclose.AlreadyPaid {
+							gaveUp.Add(1)
+						}
+					}
+				}
+			})
+		}
+	}
+	working.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return closed{}, err
+	}
+	return closed{rps: float64(orders) / time.Since(began).Seconds(), gaveUp: int(gaveUp.Load())}, nil
+}
+
+// batchesOf cuts a lot as the close topic would: a batch has orders of one
+// partition, in the order of their numbers.
+func batchesOf(orders, size int) [][]orderclose.CloseRequest {
+	var full [][]orderclose.CloseRequest
+	open := make([][]orderclose.CloseRequest, partitions)
+	for n := range orders {
+		p := partitionOf([]byte(idOf(n)), partitions)
+		if open[p] = append(open[p], orderclose.CloseRequest{OrderID: idOf(n)}); len(open[p]) == size {
+			full = append(full, open[p])
+			open[p] = nil
+		}
+	}
+	for _, b := range open {
+		if len(b) > 0 {
+			full = append(full, b)
+		}
+	}
+	return full
+}
+
+// overdue makes all lot of a lot due a moment ago.
+func overdue(orders, skus, paid int) lot {
+	due := time.Now().Add(-time.Minute)
+	return lot{orders: orders, skus: skus, paid: paid, due: func(int) time.Time { return due }}
+}
+
+// turn fills the tables, lets a crew close, and checks the sums.
+func (s *shop) turn(ctx context.Context, what string, c crew, l lot) (closed, error) {
+	if err := s.fill(ctx, l); err != nil {
+		return closed{}, fmt.Errorf("%s: fill the tables: %w", what, err)
+	}
+	t, err := s.closeLot(ctx, c, l.orders)
+	if err == nil {
+		err = s.sumsOK(ctx, l)
+	}
+	if err != nil {
+		return closed{}, fmt.Errorf("%s: %w", what, err)
+	}
+	fmt.Fprintf(os.Stderr, "%-34s %7d orders %9.0f orders/s\n", what, l.orders, t.rps)
+	return t, nil
+}

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"orderclose/internal/store"
+)
+
+// The shop whose orders are closed: every order has two lines of one piece each.
+const (
+	manySKUs = 10_000
+	hotSKUs  = 10
+	// stockOfSKU is what is available of each SKU before anything is ordered.
+	stockOfSKU = 1_000_000_000
+	fillBatch  = 1000 // rows in an INSERT
+)
+
+// shop is a database of our own on a server, dropped by close.
+type shop struct {
+	dsn   string
+	db    *sql.DB // for filling and checking
+	store *store.Store
+	drop  func(context.Context) error
+}
+
+// openShop makes a database and its tables, on a server that keeps what it has
+// committed.
+func openShop(ctx context.Context, server string) (*shop, error) {
+	s := &shop{}
+	var err error
+	if s.dsn, s.drop, err = store.CreateDatabase(ctx, server, "oc_bench_"+strings.ToLower(rand.Text()[:8])); err != nil {
+		return nil, err
+	}
+	if s.store, err = store.Open(store.Options{DSN: s.dsn}); err == nil {
+		s.db = s.store.DB()
+		if err = s.store.Migrate(ctx); err == nil {
+			err = s.durable(ctx)
+		}
+	}
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// durable refuses a server that calls a commit done before it is on the disk:
+// it would be several times as fast, and tell nothing.
+func (s *shop) durable(ctx context.Context) error {
+	var name, value string
+	for _, want := range [][2]string{{"innodb_flush_log_at_trx_commit", "1"}, {"innodb_doublewrite", "ON"}} {
+		if err := s.db.QueryRowContext(ctx, "SHOW GLOBAL VARIABLES LIKE '"+want[0]+"'").Scan(&name, &value); err != nil {
+			return err
+		}
+		if value != want[1] {
+			return fmt.Errorf("the server has %s = %s, want %s: what it commits is not durable", name, value, want[1])
+		}
+	}
+	return nil
+}
+
+func (s *shop) close() {
+	if s.store != nil {
+		s.store.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := s.drop(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+	}
+}
+
+// lot is a set of orders to be closed.
+type lot struct {
+	orders int
+	skus   int
+	paid   int // of each hundred so many are paid; the rest is unpaid
+	// paidFrom is the number from which on all are paid; 0 means none.
+	paidFrom int
+	// due is the due time of the order with that number.
+	due func(number int) time.Time
+}
+
+// skusOf are the two SKUs of an order: others for each order that comes near it.
+func (l lot) skusOf(number int) [2]int {
+	first := number * 7919 % l.skus
+	return [2]int{first, (first + 1 + number%(l.skus-1)) % l.skus}
+}
+
+func (l lot) status(number int) store.Status {
+	if number%100 < l.paid || l.paidFrom > 0 && number >= l.paidFrom {
+		return store.Paid
+	}
+	return store.Unpaid
+}
+
+// fill empties the tables and fills them with a lot.
+func (s *shop) fill(ctx context.Context, l lot) error {
+	for _, table := range []string{"orders", "order_items", "stock", "stock_ledger", "receipts", "outbox_events"} {
+		if _, err := s.db.ExecContext(ctx, "TRUNCATE TABLE "+table); err != nil {
+			return err
+		}
+	}
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	orders := rows{tx: tx, into: "orders (id, category, status, created_at, expire_at, version)"}
+	items := rows{tx: tx, into: "order_items (order_id, line_no, sku_id, quantity)"}
+	reserved := make([]int64, l.skus)
+	for n := range l.orders {
+		due := l.due(n)
+		err := orders.add(ctx, idOf(n), "virtual", l.status(n), due.Add(-5*time.Minute), due, 1)
+		for i, sku := range l.skusOf(n) {
+			reserved[sku]++
+			err = errors.Join(err, items.add(ctx, idOf(n), i+1, skuName(sku), 1))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	stock := rows{tx: tx, into: "stock (sku_id, available, reserved)"}
+	for sku, n := range reserved {
+		if err := stock.add(ctx, skuName(sku), stockOfSKU-n, n); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(orders.flush(ctx), items.flush(ctx), stock.flush(ctx), tx.Commit()); err != nil {
+		return err
+	}
+	return s.analyze(ctx)
+}
+
+// analyze tells the server how large the tables are: they were empty a moment ago.
+func (s *shop) analyze(ctx context.Context) error {
+	_, err := s.db.ExecContext(ctx, "ANALYZE TABLE orders, order_items, stock")
+	return err
+}
+
+func skuName(sku int) string { return fmt.Sprintf("SKU-%06d", sku) }
+
+// rows gathers rows into INSERTs of many.
+type rows struct {
+	tx    *sql.Tx
+	into  string
+	count int
+	args  []any
+}
+
+func (r *rows) add(ctx context.Context, args ...any) error {
+	r.args = append(r.args, args...)
+	if r.count++; r.count < fillBatch {
+		return nil
+	}
+	return r.flush(ctx)
+}
+
+func (r *rows) flush(ctx context.Context) error {
+	if r.count == 0 {
+		return nil
+	}
+	one := "(" + strings.Repeat("?, ", len(r.args)/r.count-1) + "?)"
+	_, err := r.tx.ExecContext(ctx, "INSERT INTO "+r.into+" VALUES "+strings.Repeat(one+", ", r.count-1)+one, r.args...)
+	r.count, r.args = 0, r.args[:0]
+	return err
+}
+
+// sumsOK checks what must hold when every unpaid order of a lot was closed:
+// nothing is missing or double in status, receipts, events, ledger and stock. It
+// says what does not.
+func (s *shop) sumsOK(ctx context.Context, l lot) error {
+	unpaid := 0
+	for n := range l.orders {
+		if l.status(n) == store.Unpaid {
+			unpaid++
+		}
+	}
+	for _, want := range []struct {
+		what, query string
+		count       int
+	}{
+		{"orders closed", "SELECT COUNT(*) FROM orders WHERE status = 2", unpaid},
+		{"orders closed before they were due", "SELECT COUNT(*) FROM orders WHERE closed_at < expire_at", 0},
+		{"receipts", "SELECT COUNT(*) FROM receipts", unpaid},
+		{"events", "SELECT COUNT(*) FROM outbox_events", unpaid},
+		{"ledger rows", "SELECT COUNT(*) FROM stock_ledger", 2 * unpaid},
+		{"pieces reserved", "SELECT CAST(SUM(reserved) AS SIGNED) FROM stock", 2 * (l.orders - unpaid)},
+		{"SKUs whose pieces are not what they were", fmt.Sprintf("SELECT COUNT(*) FROM stock WHERE available + reserved <> %d", stockOfSKU), 0},
+		{"SKUs whose pieces came back otherwise than the ledger says", `SELECT COUNT(*) FROM stock JOIN (
+			SELECT i.sku_id, SUM(i.quantity) AS ordered FROM order_items i GROUP BY i.sku_id) o USING (sku_id)
+			LEFT JOIN (SELECT sku_id, SUM(quantity) AS back FROM stock_ledger GROUP BY sku_id) b USING (sku_id)
+			WHERE reserved <> ordered - COALESCE(back, 0)`, 0},
+	} {
+		var got int
+		if err := s.db.QueryRowContext(ctx, want.query).Scan(&got); err != nil {
+			return err
+		}
+		if got != want.count {
+			return fmt.Errorf("%d %s, want %d", got, want.what, want.count)
+		}
+	}
+	return nil
+}

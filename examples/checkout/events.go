@@ -1,0 +1,195 @@
+package checkout
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/partition"
+	"orderclose/internal/store"
+)
+
+// eventsAtOnce is how many events one transaction takes.
+const eventsAtOnce = 100
+
+// Log is what reading events needs of Kafka; internal/kafka's Cluster is one.
+type Log interface {
+	// Consume serves the partitions of a topic that the group gives to this process
+	// until ctx ends.
+	Consume(ctx context.Context, group, topic string, serve func(context.Context, orderclose.Claim)) error
+	// Fetch reads a partition from an offset on, waiting a little for a record.
+	Fetch(ctx context.Context, topic string, partition int, offset int64) (orderclose.Fetched, error)
+}
+
+// ReadEvents reads the topic of events as a member of the group until ctx ends:
+// each customer whose order was closed is told, and gets the points back, once
+// per event id, in one transaction. Only then is the offset committed, so that
+// after a stop it goes on where it was; the topic keeps events for a week.
+func (s *Shop) ReadEvents(ctx context.Context, log Log, group, topic string) error {
+	return log.Consume(ctx, group, topic, func(ctx context.Context, claim orderclose.Claim) {
+		offset := claim.Offset
+		for retry := partition.NewBackOff(); ctx.Err() == nil; {
+			next, err := s.readOn(ctx, log, claim, offset)
+			if err == nil {
+				offset = next
+				claim.Done(offset, "")
+				retry.Reset()
+				continue
+			}
+			if ctx.Err() == nil {
+				s.o.Logger.Warn("events could not be read on, trying again", "topic", claim.Topic, "partition", claim.Partition, "offset", offset, "err", err)
+			}
+			partition.Sleep(ctx, retry.NextBackOff())
+		}
+	})
+}
+
+// readOn reads what is there at the offset and returns where to go on.
+func (s *Shop) readOn(ctx context.Context, log Log, claim orderclose.Claim, offset int64) (int64, error) {
+	f, err := log.Fetch(ctx, claim.Topic, claim.Partition, offset)
+	if err != nil {
+		return offset, err
+	}
+	for what, gone := range map[string]*orderclose.Range{"lost": f.Lost, "unreadable": f.Corrupt} {
+		if gone != nil {
+			s.o.Metrics.Event("bad")
+			s.o.Logger.Error("events are "+what+"; their customers are not told", "topic", claim.Topic, "partition", claim.Partition,
+				"first", gone.First, "last", gone.Last, "err", gone.Err)
+		}
+	}
+	for part := range slices.Chunk(f.Records, eventsAtOnce) {
+		if err := s.takeEvents(ctx, s.decodeEvents(claim, part)); err != nil {
+			return offset, err
+		}
+	}
+	return f.Next, nil
+}
+
+// event is one that was read.
+type event struct {
+	id string
+	orderclose.OrderClosed
+}
+
+// decodeEvents reads records. What is no event of a close is left out: other
+// events will come to be in the topic, and one that cannot be read must not keep
+// the others back.
+func (s *Shop) decodeEvents(claim orderclose.Claim, records []orderclose.RawRecord) []event {
+	var events []event
+	for _, record := range records {
+		m, err := record.Message()
+		var e event
+		if err == nil {
+			e.id, e.OrderClosed, err = orderclose.DecodeOrderClosed(m.Value)
+		}
+		switch {
+		case err == nil:
+			events = append(events, e)
+		case errors.Is(err, orderclose.ErrOtherEvent):
+			s.o.Metrics.Event("other")
+		default:
+			s.o.Metrics.Event("bad")
+			s.o.Logger.Error("an event cannot be read; nobody is told", "topic", claim.Topic, "partition", claim.Partition, "offset", m.Offset, "err", err)
+		}
+	}
+	return events
+}
+
+// takeEvents does what events ask for, in one transaction, each once.
+func (s *Shop) takeEvents(ctx context.Context, events []event) error {
+	if len(events) == 0 {
+		return nil
+	}
+	var told []notification
+	err := s.o.Store.Checkout(ctx, func(t *store.Tx) error {
+		told = told[:0]
+		for _, e := range events {
+			n, fresh, err := s.takeEvent(ctx, t.SQL(), e)
+			if err != nil {
+				return fmt.Errorf("event %q: %w", e.id, err)
+			}
+			if fresh {
+				told = append(told, n)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, n := range told {
+		s.o.Metrics.Event("done")
+		s.o.Logger.Info("told the customer", "customer", n.customer, "order", n.order, "text", n.text)
+	}
+	for range len(events) - len(told) {
+		s.o.Metrics.Event("repeated")
+	}
+	return nil
+}
+
+// notification is what a customer is told.
+type notification struct{ order, customer, text string }
+
+// takeEvent does what one event asks for unless it was done before. An order that
+// is not of this shop has no customer here, and nobody is told.
+func (s *Shop) takeEvent(ctx context.Context, tx *sql.Tx, e event) (n notification, fresh bool, err error) {
+	now := time.Now().UnixMilli()
+	fresh, err = inserted(ctx, tx, s.insertIgnore+"checkout_events (event, created_at) VALUES (?, ?)", digest(e.id), now)
+	if err != nil || !fresh {
+		return n, false, err
+	}
+	n.order = e.OrderID
+	var points int64
+	err = tx.QueryRowContext(ctx, "SELECT customer, points FROM checkout_orders WHERE order_id = ?", e.OrderID).Scan(&n.customer, &points)
+	if errors.Is(err, sql.ErrNoRows) {
+		return n, true, nil
+	}
+	if err != nil {
+		return n, false, err
+	}
+	n.text = fmt.Sprintf("Your order %s was closed at %s: it was not paid in time.", e.OrderID, e.ClosedAt.UTC().Format(time.RFC3339))
+	if points > 0 {
+		n.text += fmt.Sprintf(" Your %d points are back.", points)
+		if err := s.givePoints(ctx, tx, e.OrderID); err != nil {
+			return n, false, err
+		}
+	}
+	_, err = tx.ExecContext(ctx, "INSERT INTO checkout_notifications (event, order_id, customer, text, created_at) VALUES (?, ?, ?, ?, ?)",
+		digest(e.id), n.order, n.customer, n.text, now)
+	return n, true, err
+}
+
+// Customer is what there is of a customer.
+type Customer struct {
+	ID     string   `json:"id"`
+	Points int64    `json:"points"`
+	Told   []string `json:"told"` // the last hundred, newest first
+}
+
+// Customer shows a customer. One who has never ordered has the points to begin
+// with.
+func (s *Shop) Customer(ctx context.Context, id string) (Customer, error) {
+	c := Customer{ID: id, Points: s.o.Welcome, Told: []string{}}
+	db := s.o.Store.DB()
+	err := db.QueryRowContext(ctx, "SELECT points FROM checkout_customers WHERE customer = ?", id).Scan(&c.Points)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return c, fmt.Errorf("customer %.80q: %w: %w", id, orderclose.ErrUnavailable, err)
+	}
+	rows, err := db.QueryContext(ctx, "SELECT text FROM checkout_notifications WHERE customer = ? ORDER BY created_at DESC LIMIT 100", id)
+	if err != nil {
+		return c, fmt.Errorf("customer %.80q: %w: %w", id, orderclose.ErrUnavailable, err)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			return c, err
+		}
+		c.Told = append(c.Told, text)
+	}
+	return c, rows.Err()
+}

@@ -1,0 +1,79 @@
+package checkout_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"orderclose"
+	"orderclose/examples/checkout"
+)
+
+// closedEvent is the event of an order's close.
+func closedEvent(r *rig, id string) string {
+	r.t.Helper()
+	value, err := orderclose.OrderClosed{OrderID: id, Category: "virtual", Due: time.Now(), ClosedAt: time.Now(), Path: orderclose.PathPipeline, Version: 2}.Encode()
+	r.must(err)
+	return string(value)
+}
+
+func (r *rig) customer() checkout.Customer {
+	r.t.Helper()
+	var c checkout.Customer
+	r.want(200, "GET", "/customers/ann", "").into(r.t, &c)
+	return c
+}
+
+func TestEvents_EachIsTakenOnceAndBadOnesStopNobody(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		r.want(201, "POST", "/orders", basket("a", 10))
+		r.want(201, "POST", "/orders", basket("b", 20))
+		stop := r.read(r.shop)
+		a := closedEvent(r, "a")
+		other := `{"specversion":"1.0","id":"x","type":"order.made","data":{}}`
+		r.publish(3, "a", a, "not JSON", other, a, closedEvent(r, "another shop's"))
+		time.Sleep(5 * time.Second)
+		if c := r.customer(); c.Points != 80 || len(c.Told) != 1 {
+			t.Errorf("%+v, want 80 points and one message", c)
+		}
+		// Another process that begins anew with all of it changes nothing, and goes on.
+		stop()
+		again := r.newShop(nil)
+		r.publish(1, "b", closedEvent(r, "b"))
+		r.read(again)
+		time.Sleep(20 * time.Second)
+		if c := r.customer(); c.Points != 100 || len(c.Told) != 2 {
+			t.Errorf("%+v, want 100 points and two messages", c)
+		}
+		r.same("what is kept of events", len(r.rows("SELECT * FROM checkout_events")), 3)
+	})
+}
+
+func TestEvents_AReaderThatWasStoppedCatchesUp(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		const orders = manyEvents // more than one transaction takes
+		stop := r.read(r.shop)
+		for i := range orders {
+			id := fmt.Sprintf("o%03d", i)
+			r.want(201, "POST", "/orders", fmt.Sprintf(`{"id":%q,"customer":%q,"points":1,"items":[{"sku":"ink","quantity":1}]}`, id, id))
+			if i == orders/5 {
+				time.Sleep(5 * time.Second)
+				stop()
+			}
+			r.publish(1, id, closedEvent(r, id))
+		}
+		time.Sleep(time.Hour)
+		before := len(r.rows("SELECT * FROM checkout_notifications"))
+		if before == 0 || before > orders/5+1 {
+			t.Errorf("%d were told before the stop", before)
+		}
+		r.registry = nil
+		r.read(r.newShop(nil))
+		time.Sleep(20 * time.Second)
+		r.same("notifications", len(r.rows("SELECT * FROM checkout_notifications")), orders)
+		r.same("points that are not back", r.rows("SELECT customer FROM checkout_customers WHERE points <> 100"), []string(nil))
+		if n := r.metric("checkout_events_total"); n != float64(orders-before) {
+			t.Errorf("it read %v events, want those %d that were left", n, orders-before)
+		}
+	})
+}

@@ -1,0 +1,28 @@
+package checkout_test
+
+import (
+	"testing"
+
+	"orderclose/examples/checkout"
+)
+
+// TestNext_EveryPair spells the whole table out a second time.
+func TestNext_EveryPair(t *testing.T) {
+	events := []checkout.Event{checkout.Pay, checkout.Cancel, checkout.Ship, checkout.Confirm, checkout.Close}
+	for state, want := range map[checkout.State][5]checkout.State{
+		//                  pay            cancel              ship              confirm             close
+		checkout.Unpaid:    {checkout.Paid, checkout.Cancelled, "", "", checkout.Closed},
+		checkout.Paid:      {"", "", checkout.Shipped, "", ""},
+		checkout.Shipped:   {"", "", "", checkout.Confirmed, ""},
+		checkout.Confirmed: {},
+		checkout.Closed:    {},
+		checkout.Cancelled: {},
+		checkout.Closing:   {},
+	} {
+		for i, e := range events {
+			if next, ok := checkout.Next(state, e); next != want[i] || ok != (want[i] != "") {
+				t.Errorf("%s of %s: %q, %v; want %q", e, state, next, ok, want[i])
+			}
+		}
+	}
+}

@@ -1,0 +1,41 @@
+package checkout
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"orderclose"
+)
+
+// Counters are Metrics for Prometheus.
+type Counters struct {
+	paidAfterClose, unscheduled prometheus.Counter
+	touched, events             *prometheus.CounterVec
+}
+
+// NewCounters returns Counters that are registered with r.
+func NewCounters(r prometheus.Registerer) *Counters {
+	c := &Counters{
+		paidAfterClose: prometheus.NewCounter(prometheus.CounterOpts{Name: "orderclose_paid_after_close_total",
+			Help: "Payments that came when the order was closed, cancelled or paid, and left a refund intent."}),
+		unscheduled: prometheus.NewCounter(prometheus.CounterOpts{Name: "checkout_unscheduled_total",
+			Help: "Orders whose record could not be published; the sweep finds them."}),
+		touched: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "checkout_touched_total",
+			Help: "Closes that a read or a payment past due has asked for, by what became of them."}, []string{"result"}),
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "checkout_events_total",
+			Help: "Events that were read: done, repeated, other (of another type) or bad."}, []string{"result"}),
+	}
+	r.MustRegister(c.paidAfterClose, c.unscheduled, c.touched, c.events)
+	return c
+}
+
+// PaidAfterClose implements Metrics.
+func (c *Counters) PaidAfterClose() { c.paidAfterClose.Inc() }
+
+// Unscheduled implements Metrics.
+func (c *Counters) Unscheduled() { c.unscheduled.Inc() }
+
+// Touched implements Metrics.
+func (c *Counters) Touched(v orderclose.Verdict) { c.touched.WithLabelValues(string(v)).Inc() }
+
+// Event implements Metrics.
+func (c *Counters) Event(result string) { c.events.WithLabelValues(result).Inc() }

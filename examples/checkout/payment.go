@@ -1,0 +1,94 @@
+package checkout
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"orderclose/internal/store"
+)
+
+// StartedPayment is a payment that a customer may now make at the provider's.
+type StartedPayment struct {
+	PaymentID string    `json:"payment_id"`
+	OrderID   string    `json:"order_id"`
+	PayBefore time.Time `json:"pay_before"`
+}
+
+// StartPayment starts a payment of an order that can be paid. Past due none is
+// started: the order is closed on the spot. The errors are those of Do.
+func (s *Shop) StartPayment(ctx context.Context, r Request, id string) (Reply, error) {
+	return s.happen(ctx, r, id, Pay, func(t *store.Tx, v store.OrderView) (int, any, error) {
+		p := StartedPayment{PaymentID: "p-" + newID(), OrderID: id, PayBefore: v.Due}
+		_, err := t.SQL().ExecContext(ctx, "INSERT INTO checkout_payments (payment_id, order_id, started_at) VALUES (?, ?, ?)",
+			p.PaymentID, id, v.At.UnixMilli())
+		return http.StatusCreated, p, err
+	})
+}
+
+// PaymentResult is what became of a payment.
+type PaymentResult struct {
+	PaymentID string `json:"payment_id"`
+	// Outcome is "paid", or "refund" if the money is to go back: the order was closed,
+	// cancelled, or paid by another payment.
+	Outcome string `json:"outcome"`
+	Order   Order  `json:"order"`
+}
+
+// ErrNoPayment says that no such payment was started.
+var ErrNoPayment = errors.New("there is no such payment")
+
+// TakePayment takes the provider's word that a payment was made. It is accepted
+// whatever the order's state is, past due as well: the money is there, and either
+// it has paid the order or it goes back. The provider may say it any number of
+// times. The error wraps ErrNoPayment or orderclose.ErrUnavailable.
+func (s *Shop) TakePayment(ctx context.Context, payment string) (PaymentResult, error) {
+	var v store.OrderView
+	var answer store.Answer
+	err := s.o.Store.Checkout(ctx, func(t *store.Tx) error {
+		var order string
+		err := t.SQL().QueryRowContext(ctx, "SELECT order_id FROM checkout_payments WHERE payment_id = ?", payment).Scan(&order)
+		if errors.Is(err, sql.ErrNoRows) {
+			return fmt.Errorf("payment %.80q: %w", payment, ErrNoPayment)
+		}
+		if err != nil {
+			return err
+		}
+		if answer, err = t.Pay(order, payment); err != nil {
+			return err
+		}
+		v, err = t.ViewOrder(order)
+		return err
+	})
+	if err != nil {
+		return PaymentResult{}, err
+	}
+	s.seen(ctx, v)
+	result := PaymentResult{PaymentID: payment, Outcome: "refund", Order: show(v, v.At)}
+	switch answer {
+	case store.NowPaid, store.AlreadyPaid:
+		result.Outcome = "paid"
+	case store.PaidAfterClose, store.PaidAfterCancel, store.PaidTwice:
+		s.o.Metrics.PaidAfterClose()
+		s.o.Logger.Warn("a payment was not wanted any more and goes back", "order", v.ID, "payment", payment, "why", answer)
+	}
+	return result, nil
+}
+
+// signed reports whether the provider has signed the body: the hex of its
+// HMAC-SHA256 under the secret that both know.
+func (s *Shop) signed(body []byte, signature string) bool {
+	if s.o.CallbackSecret == "" {
+		return true
+	}
+	mac := hmac.New(sha256.New, []byte(s.o.CallbackSecret))
+	mac.Write(body)
+	given, err := hex.DecodeString(signature)
+	return err == nil && hmac.Equal(given, mac.Sum(nil))
+}

@@ -1,0 +1,9 @@
+//go:build race
+
+package checkout_test
+
+// The race detector makes everything some ten times slower.
+const (
+	racedOrders = 60
+	manyEvents  = 120
+)

@@ -1,0 +1,413 @@
+package checkout_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"orderclose"
+	"orderclose/examples/checkout"
+	"orderclose/internal/app"
+	"orderclose/internal/bubble"
+	"orderclose/internal/checker"
+	"orderclose/internal/config"
+	"orderclose/internal/kafka"
+	"orderclose/producer"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	startStock = 100_000
+	group      = "checkout"
+)
+
+// rig is a shop that a real client reaches over HTTP, on a world of embedded
+// servers, inside a bubble: half an hour takes a moment.
+type rig struct {
+	t        *testing.T
+	cfg      *config.Config
+	world    *bubble.World
+	clients  app.Connections
+	producer *producer.Producer
+	shop     *checkout.Shop
+	registry *prometheus.Registry
+	client   *http.Client
+	stops    []func()
+}
+
+// inBubble runs a test with a shop whose options may be changed first. No part of
+// the pipeline runs, and nobody reads events.
+func inBubble(t *testing.T, change func(*checkout.Options), test func(r *rig)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, change)
+		defer func() {
+			for _, stop := range slices.Backward(r.stops) {
+				stop()
+			}
+		}()
+		test(r)
+	})
+}
+
+func newRig(t *testing.T, change func(*checkout.Options)) *rig {
+	r := &rig{t: t, cfg: config.Default(), registry: prometheus.NewRegistry()}
+	r.cfg.Partitions = 2
+	var err error
+	if r.world, err = bubble.New(bubble.Options{InBubble: true}); err != nil {
+		t.Fatal(err)
+	}
+	r.onStop(r.world.Close)
+	if r.clients, err = r.world.Connect("shop"); err != nil {
+		t.Fatal(err)
+	}
+	r.onStop(func() { bubble.Disconnect(r.clients) })
+	_, left, err := r.clients.Kafka.Apply(t.Context(), app.TopicSpecs(r.cfg))
+	r.must(errors.Join(err, checkout.CreateTables(t.Context(), r.world.Store)))
+	if len(left) > 0 {
+		t.Fatal(left)
+	}
+	for _, sku := range []string{"ink", "nib"} {
+		r.must(r.world.Store.PutStock(t.Context(), sku, startStock))
+	}
+	coalescer := kafka.NewCoalescer(r.clients.Kafka)
+	r.onStop(coalescer.Close)
+	r.producer, err = producer.New(producer.Options{
+		Appender: coalescer, Buckets: r.cfg.Buckets, CloseTopic: r.cfg.Topics.Close, Delays: r.cfg.Delays, MaxDelay: r.cfg.MaxDelay,
+	})
+	r.must(err)
+	r.shop = r.newShop(change)
+	r.serve()
+	return r
+}
+
+// newShop returns a shop as another process would have it.
+func (r *rig) newShop(change func(*checkout.Options)) *checkout.Shop {
+	r.t.Helper()
+	r.registry = prometheus.NewRegistry()
+	o := checkout.Options{Store: r.world.Store, Producer: r.producer, Redis: r.clients.Redis, Metrics: checkout.NewCounters(r.registry)}
+	if change != nil {
+		change(&o)
+	}
+	shop, err := checkout.New(o)
+	r.must(err)
+	return shop
+}
+
+func (r *rig) onStop(f func()) { r.stops = append(r.stops, f) }
+
+func (r *rig) must(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// serve serves the shop to the rig's client over connections in memory.
+func (r *rig) serve() {
+	listener := &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+	transport := &http.Transport{MaxIdleConnsPerHost: 100, DialContext: listener.dial}
+	r.client = &http.Client{Transport: transport}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- checkout.Serve(ctx, listener, r.shop.Handler()) }()
+	r.onStop(func() {
+		transport.CloseIdleConnections()
+		cancel()
+		if err := <-done; err != nil {
+			r.t.Error(err)
+		}
+	})
+}
+
+// pipeListener listens in memory, so that a bubble can wait for it.
+type pipeListener struct {
+	conns  chan net.Conn
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	client, server := net.Pipe()
+	select {
+	case l.conns <- server:
+		return client, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error   { l.once.Do(func() { close(l.closed) }); return nil }
+func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "pipe"} }
+
+// start runs roles of the pipeline until the function it returns is called, or
+// the test ends.
+func (r *rig) start(roles ...app.Role) (stop func()) {
+	r.t.Helper()
+	c, err := r.world.Connect("pipeline")
+	r.must(err)
+	a, err := app.New(app.Options{Config: r.cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis})
+	r.must(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx, roles...) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			r.t.Error(err)
+		}
+		bubble.Disconnect(c)
+	})
+	r.onStop(stop)
+	return stop
+}
+
+// read reads events as a process of its own does.
+func (r *rig) read(shop *checkout.Shop) (stop func()) {
+	r.t.Helper()
+	k, err := r.world.Kafka("reader")
+	r.must(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- shop.ReadEvents(ctx, k, group, r.cfg.Topics.Events) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			r.t.Error(err)
+		}
+		k.Close()
+	})
+	r.onStop(stop)
+	return stop
+}
+
+// publish appends values to the topic of events, each twice over if so.
+func (r *rig) publish(times int, key string, values ...string) {
+	r.t.Helper()
+	p := kafka.PartitionOf([]byte(key), r.cfg.Partitions)
+	for range times {
+		for _, value := range values {
+			_, err := r.clients.Kafka.Append(r.t.Context(), r.cfg.Topics.Events, p, []orderclose.Message{{Key: []byte(key), Value: []byte(value)}})
+			r.must(err)
+		}
+	}
+}
+
+// response is what came back.
+type response struct {
+	Code   int
+	Header http.Header
+	Body   string
+}
+
+// into reads the body.
+func (a response) into(t testing.TB, v any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(a.Body), v); err != nil {
+		t.Fatalf("%d %q: %v", a.Code, a.Body, err)
+	}
+}
+
+// call sends a request, with headers as name and value in turns.
+func (r *rig) call(method, path, body string, headers ...string) response {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(context.Background(), method, "http://shop"+path, strings.NewReader(body))
+	r.must(err)
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	res, err := r.client.Do(req)
+	if err != nil {
+		r.t.Errorf("%s %s: %v", method, path, err)
+		return response{}
+	}
+	defer func() { _ = res.Body.Close() }()
+	var b bytes.Buffer
+	_, err = io.Copy(&b, res.Body)
+	r.must(err)
+	return response{res.StatusCode, res.Header, b.String()}
+}
+
+// want sends a request that must be answered with that code.
+func (r *rig) want(code int, method, path, body string, headers ...string) response {
+	r.t.Helper()
+	a := r.call(method, path, body, headers...)
+	if a.Code != code {
+		r.t.Errorf("%s %s %s: %d %s; want %d", method, path, body, a.Code, a.Body, code)
+	}
+	return a
+}
+
+// create makes an order of the category virtual, which is due in five minutes.
+func (r *rig) create(id string) checkout.Order {
+	r.t.Helper()
+	var o checkout.Order
+	r.want(201, "POST", "/orders", basket(id, 0)).into(r.t, &o)
+	return o
+}
+
+func basket(id string, points int) string {
+	return fmt.Sprintf(`{"id":%q,"customer":"ann","category":"virtual","points":%d,"items":[{"sku":"ink","quantity":2},{"sku":"nib","quantity":1}]}`, id, points)
+}
+
+func (r *rig) get(id string) checkout.Order {
+	r.t.Helper()
+	var o checkout.Order
+	r.want(200, "GET", "/orders/"+id, "").into(r.t, &o)
+	return o
+}
+
+// startPayment returns the id of a payment that was started.
+func (r *rig) startPayment(order string) string {
+	r.t.Helper()
+	var p checkout.StartedPayment
+	r.want(201, "POST", "/orders/"+order+"/payments", "").into(r.t, &p)
+	return p.PaymentID
+}
+
+// callback is the payment provider's.
+func (r *rig) callback(payment string) checkout.PaymentResult {
+	r.t.Helper()
+	var p checkout.PaymentResult
+	r.want(200, "POST", "/payments/callback", fmt.Sprintf(`{"payment_id":%q}`, payment)).into(r.t, &p)
+	return p
+}
+
+// pay pays an order.
+func (r *rig) pay(order string) {
+	r.t.Helper()
+	if p := r.callback(r.startPayment(order)); p.Outcome != "paid" || p.Order.Status != checkout.Paid {
+		r.t.Errorf("payment of %s: %+v", order, p)
+	}
+}
+
+func (r *rig) do(order string, events ...checkout.Event) {
+	r.t.Helper()
+	for _, e := range events {
+		if e == checkout.Pay {
+			r.pay(order)
+			continue
+		}
+		r.want(200, "POST", "/orders/"+order+"/"+string(e), "")
+	}
+}
+
+// problem is that of an answer.
+func problem(t testing.TB, a response) (p checkout.Problem) {
+	t.Helper()
+	if ct := a.Header.Get("Content-Type"); ct != "application/problem+json" {
+		t.Errorf("content type %q of %s", ct, a.Body)
+	}
+	a.into(t, &p)
+	if p.Status != a.Code || p.Title == "" || p.Detail == "" || p.Hint == "" || p.Type == "" {
+		t.Errorf("a problem that does not say all: %+v", p)
+	}
+	return p
+}
+
+// rows reads rows as text.
+func (r *rig) rows(query string, args ...any) []string {
+	r.t.Helper()
+	rows, err := r.world.Store.DB().QueryContext(r.t.Context(), query, args...)
+	r.must(err)
+	defer func() { _ = rows.Close() }()
+	columns, err := rows.Columns()
+	r.must(err)
+	var all []string
+	for rows.Next() {
+		values, into := make([]any, len(columns)), make([]any, len(columns))
+		for i := range values {
+			into[i] = &values[i]
+		}
+		r.must(rows.Scan(into...))
+		all = append(all, strings.TrimSuffix(fmt.Sprintln(values...), "\n"))
+	}
+	r.must(rows.Err())
+	return all
+}
+
+// dump is the whole database, to see that nothing has changed.
+func (r *rig) dump() map[string][]string {
+	r.t.Helper()
+	all := map[string][]string{}
+	for _, table := range r.rows("SELECT name FROM sqlite_master WHERE type = 'table'") {
+		all[table] = r.rows("SELECT * FROM " + table)
+	}
+	return all
+}
+
+func (r *rig) same(what string, got, want any) {
+	r.t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		r.t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// metric reads a counter, summed over its labels.
+func (r *rig) metric(name string) (sum float64) {
+	r.t.Helper()
+	families, err := r.registry.Gather()
+	r.must(err)
+	for _, f := range families {
+		if f.GetName() == name {
+			for _, m := range f.GetMetric() {
+				sum += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+// check has the checker judge what is left; no order due by now may be open.
+func (r *rig) check(paid ...string) *checker.Verdict {
+	r.t.Helper()
+	delays := map[string]string{}
+	for _, b := range r.cfg.Buckets {
+		delays[b.Topic] = r.cfg.RelayGroup(b)
+	}
+	v, err := checker.Check(r.t.Context(), checker.Servers{DB: r.world.Store.DB(), Brokers: r.world.Brokers(), Dial: r.world.Dial},
+		checker.Expect{
+			Stock: map[string]int64{"ink": startStock, "nib": startStock}, Paid: paid, OpenAfter: time.Now(),
+			Delays: delays, CloseTopic: r.cfg.Topics.Close, DeadLetterTopic: r.cfg.Topics.DeadLetter, CloserGroup: r.cfg.CloserGroup(),
+		})
+	r.must(err)
+	for _, broken := range v.Violations {
+		r.t.Error(broken)
+	}
+	return v
+}
+
+// deadRedis is a client of a Redis that is not there.
+func deadRedis() redis.UniversalClient {
+	return redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1,
+		Dialer: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("nobody there") }})
+}

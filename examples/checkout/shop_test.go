@@ -1,0 +1,398 @@
+package checkout_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"orderclose"
+	"orderclose/examples/checkout"
+	"orderclose/internal/app"
+)
+
+// ways is how an order gets to each state.
+var ways = map[checkout.State][]checkout.Event{
+	checkout.Unpaid:    nil,
+	checkout.Paid:      {checkout.Pay},
+	checkout.Shipped:   {checkout.Pay, checkout.Ship},
+	checkout.Confirmed: {checkout.Pay, checkout.Ship, checkout.Confirm},
+	checkout.Cancelled: {checkout.Cancel},
+	checkout.Closed:    {checkout.Close},
+}
+
+// events of the API, by the path under the order.
+var events = map[checkout.Event]string{
+	checkout.Pay: "payments", checkout.Cancel: "cancel", checkout.Ship: "ship", checkout.Confirm: "confirm",
+}
+
+func TestShop_EveryPairOfStateAndEvent(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		for state, way := range ways {
+			for event, path := range events {
+				id := string(state) + "-" + string(event)
+				o := r.create(id)
+				if state == checkout.Closed {
+					time.Sleep(time.Until(o.DueAt))
+				} else {
+					r.do(id, way...)
+				}
+				r.same("the way there", r.get(id).Status, state)
+				before := r.dump()
+				next, legal := checkout.Next(state, event)
+				if legal {
+					if event == checkout.Pay {
+						r.pay(id)
+					} else {
+						r.do(id, event)
+					}
+					r.same(id, r.get(id).Status, next)
+					continue
+				}
+				for _, header := range [][]string{nil, {checkout.HeaderKey, id}} {
+					p := problem(t, r.want(409, "POST", "/orders/"+id+"/"+path, "", header...))
+					if p.Order == nil || p.Order.Status != state || p.Order.ID != id {
+						t.Errorf("%s: the problem does not show the order: %+v", id, p)
+					}
+				}
+				r.same("the database after "+id, r.dump(), before)
+				r.same(id, r.get(id).Status, state)
+			}
+		}
+		time.Sleep(5 * time.Minute)
+		for _, id := range r.rows("SELECT id FROM orders WHERE status = 0") { // no pipeline runs
+			r.same("status of "+id, r.get(id).Status, checkout.Closed)
+		}
+		r.check()
+	})
+}
+
+func TestShop_TheLifeOfAnOrderThatNobodyPays(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		r.start(app.AllRoles()...)
+		r.read(r.shop)
+		time.Sleep(10 * time.Second)
+		var o checkout.Order
+		r.want(201, "POST", "/orders", basket("a", 30)).into(t, &o)
+		if o.Status != checkout.Unpaid || o.SecondsLeft != 300 || o.DueAt.Sub(o.CreatedAt) != 5*time.Minute || o.Version != 1 {
+			t.Errorf("made: %+v", o)
+		}
+		time.Sleep(90*time.Second + time.Millisecond)
+		if o := r.get("a"); o.SecondsLeft != 210 || o.Status != checkout.Unpaid {
+			t.Errorf("after a minute and a half: %+v", o)
+		}
+		r.same("stock", r.want(200, "GET", "/stock/ink", "").Body, `{"sku":"ink","available":99998,"reserved":2}`+"\n")
+		time.Sleep(time.Until(o.DueAt.Add(time.Second)))
+		if o := r.get("a"); o.Status != checkout.Closed || o.SecondsLeft != 0 || o.Version != 2 {
+			t.Errorf("past due: %+v", o)
+		}
+		r.same("receipts", r.rows("SELECT order_id, path, lateness_ms FROM receipts"), []string{"a pipeline 0"})
+		r.same("stock", r.want(200, "GET", "/stock/ink", "").Body, `{"sku":"ink","available":100000,"reserved":0}`+"\n")
+		r.dispatch()
+		time.Sleep(10 * time.Second)
+		var c checkout.Customer
+		r.want(200, "GET", "/customers/ann", "").into(t, &c)
+		if c.Points != checkout.DefaultWelcome || len(c.Told) != 1 || !strings.Contains(c.Told[0], "order a was closed") || !strings.Contains(c.Told[0], "30 points are back") {
+			t.Errorf("%+v", c)
+		}
+		r.check()
+	})
+}
+
+// dispatch brings the rows of the outbox to the topic, each twice, if no
+// dispatcher runs.
+func (r *rig) dispatch() {
+	r.t.Helper()
+	for _, id := range r.rows("SELECT order_id FROM outbox_events ORDER BY id") {
+		r.publish(2, id, r.rows("SELECT payload FROM outbox_events WHERE order_id = ?", id)...)
+	}
+}
+
+func TestShop_AnOrderThatIsPaidInTimeIsNeverClosed(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		r.start(app.AllRoles()...)
+		o := r.create("a")
+		r.pay("a")
+		time.Sleep(time.Until(o.DueAt.Add(-time.Second)))
+		r.do("a", checkout.Ship)
+		time.Sleep(10 * time.Second)
+		r.do("a", checkout.Confirm)
+		r.same("status", r.get("a").Status, checkout.Confirmed)
+		if v := r.check("a"); v.Paid != 1 || v.Closed() != 0 {
+			t.Errorf("%d paid, %d closed", v.Paid, v.Closed())
+		}
+	})
+}
+
+// Hundreds of orders are due at one instant, at which the pipeline, customers who
+// read and the provider's callbacks all want them.
+func TestShop_PaymentsRaceTheClose(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		const orders = racedOrders
+		r.start(app.AllRoles()...)
+		time.Sleep(10 * time.Second)
+		var due time.Time
+		payments := map[string]string{}
+		for i := range orders {
+			id := fmt.Sprintf("o%03d", i)
+			due = r.create(id).DueAt
+			payments[id] = r.startPayment(id)
+		}
+		time.Sleep(time.Until(due))
+		var mu sync.Mutex
+		var paid []string
+		refunds := 0
+		var wg sync.WaitGroup
+		for id, payment := range payments {
+			wg.Go(func() {
+				for range 2 { // the provider calls twice
+					p := r.callback(payment)
+					mu.Lock()
+					switch {
+					case p.Outcome == "paid" && p.Order.Status == checkout.Paid:
+						paid = append(paid, id)
+					case p.Outcome == "refund" && p.Order.Status == checkout.Closed:
+						refunds++
+					default:
+						t.Errorf("%+v", p)
+					}
+					mu.Unlock()
+				}
+			})
+			wg.Go(func() {
+				if o := r.get(id); o.Status == checkout.Unpaid {
+					t.Errorf("%s is shown unpaid past due", id)
+				}
+			})
+		}
+		wg.Wait()
+		time.Sleep(time.Minute)
+		v := r.check(paid...)
+		if v.Paid*2 != len(paid) || v.Closed()*2 != refunds || v.Paid+v.Closed() != orders {
+			t.Errorf("%d paid, %d were told; %d closed, %d refunds", v.Paid, len(paid), v.Closed(), refunds)
+		}
+		r.same("refund intents", len(r.rows("SELECT * FROM refund_intents")), v.Closed())
+		r.same("paid_after_close_total", r.metric("orderclose_paid_after_close_total"), float64(v.Closed()))
+		t.Logf("%d paid, closed %v", v.Paid, v.ByPath)
+	})
+}
+
+func TestShop_ReadingAnOrderPastDueClosesIt(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		o := r.create("a")
+		time.Sleep(time.Until(o.DueAt) - time.Millisecond)
+		r.same("a millisecond before", r.get("a").Status, checkout.Unpaid)
+		time.Sleep(time.Millisecond)
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				if o := r.get("a"); o.Status != checkout.Closed {
+					t.Errorf("%+v", o)
+				}
+			})
+		}
+		wg.Wait()
+		r.same("receipts", r.rows("SELECT order_id, path, lateness_ms FROM receipts"), []string{"a touch 0"})
+		r.start(app.AllRoles()...) // which comes later, and finds nothing to do
+		time.Sleep(time.Minute)
+		r.same("receipts", r.rows("SELECT order_id, path FROM receipts"), []string{"a touch"})
+		r.same("events", len(r.rows("SELECT id FROM outbox_events")) <= 1, true)
+		r.check()
+	})
+}
+
+func TestShop_PastDueNoPaymentIsStartedAndACallbackIsTaken(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		o := r.create("called")
+		payment := r.startPayment("called")
+		r.create("asked")
+		time.Sleep(time.Until(o.DueAt.Add(time.Minute)))
+		p := problem(t, r.want(409, "POST", "/orders/asked/payments", ""))
+		if p.Order == nil || p.Order.Status != checkout.Closed || !strings.Contains(p.Hint, "new order") {
+			t.Errorf("%+v", p)
+		}
+		if p := r.callback(payment); p.Outcome != "paid" || p.Order.Status != checkout.Paid {
+			t.Errorf("callback past due of an unpaid order: %+v", p)
+		}
+		r.same("status", r.get("called").Status, checkout.Paid)
+		r.same("receipts", r.rows("SELECT order_id, path FROM receipts"), []string{"asked touch"})
+	})
+}
+
+func TestShop_ACallbackAfterTheCloseLeavesOneRefundIntent(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		o := r.create("closed")
+		r.create("cancelled")
+		r.create("twice")
+		late := map[string]string{}
+		for _, id := range []string{"closed", "cancelled", "twice"} {
+			late[id] = r.startPayment(id)
+		}
+		r.do("cancelled", checkout.Cancel)
+		r.pay("twice")
+		time.Sleep(time.Until(o.DueAt))
+		r.get("closed")
+		for range 3 {
+			for id, payment := range late {
+				if p := r.callback(payment); p.Outcome != "refund" || p.Order.ID != id {
+					t.Errorf("%s: %+v", id, p)
+				}
+			}
+		}
+		r.same("refund intents", r.rows("SELECT order_id, reason FROM refund_intents ORDER BY order_id"),
+			[]string{"cancelled cancelled", "closed closed", "twice paid_twice"})
+		r.same("paid_after_close_total", r.metric("orderclose_paid_after_close_total"), 3.0)
+		r.same("statuses", []checkout.State{r.get("closed").Status, r.get("cancelled").Status, r.get("twice").Status},
+			[]checkout.State{checkout.Closed, checkout.Cancelled, checkout.Paid})
+	})
+}
+
+func TestShop_ARequestThatComesTwiceHasOneEffectAndOneAnswer(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		same := func(method, path, body, key string) response {
+			t.Helper()
+			answers := make([]response, 20)
+			var wg sync.WaitGroup
+			for i := range answers {
+				wg.Go(func() { answers[i] = r.call(method, path, body, checkout.HeaderKey, key) })
+			}
+			wg.Wait()
+			repeats := 0
+			for _, a := range answers {
+				if a.Code != answers[0].Code || a.Body != answers[0].Body || a.Code/100 != 2 {
+					t.Errorf("%s %s: %d %s, and %d %s", method, path, answers[0].Code, answers[0].Body, a.Code, a.Body)
+				}
+				if a.Header.Get(checkout.HeaderRepeated) != "" {
+					repeats++
+				}
+			}
+			r.same("repeats of "+path, repeats, len(answers)-1)
+			return answers[0]
+		}
+		noID := `{"customer":"ann","points":5,"items":[{"sku":"ink","quantity":1}]}`
+		var o checkout.Order
+		same("POST", "/orders", noID, "k1").into(t, &o)
+		r.same("orders", r.rows("SELECT id FROM orders"), []string{o.ID})
+		r.same("points", r.rows("SELECT points FROM checkout_customers"), []string{"95"})
+		same("POST", "/orders/"+o.ID+"/payments", "", "k2")
+		r.same("payments", len(r.rows("SELECT * FROM checkout_payments")), 1)
+		same("POST", "/orders/"+o.ID+"/cancel", "", "k3")
+		r.same("ledger", r.rows("SELECT order_id, kind, quantity FROM stock_ledger"), []string{o.ID + " cancel 1"})
+		r.same("points after the cancel", r.rows("SELECT points FROM checkout_customers"), []string{"100"})
+
+		problem(t, r.want(422, "POST", "/orders", strings.Replace(noID, ":5", ":6", 1), checkout.HeaderKey, "k1"))
+		problem(t, r.want(422, "POST", "/orders/other/cancel", "", checkout.HeaderKey, "k3"))
+		problem(t, r.want(400, "POST", "/orders", noID, checkout.HeaderKey, strings.Repeat("k", 201)))
+
+		// What was refused was not done, and may be asked for again by that name.
+		r.create("b")
+		problem(t, r.want(409, "POST", "/orders/b/ship", "", checkout.HeaderKey, "k4"))
+		r.pay("b")
+		r.want(200, "POST", "/orders/b/ship", "", checkout.HeaderKey, "k4")
+
+		_, err := r.world.Store.DB().Exec("UPDATE checkout_requests SET created_at = created_at - ?", (25 * time.Hour).Milliseconds())
+		r.must(err)
+		ctx, cancel := context.WithTimeout(r.t.Context(), time.Second)
+		defer cancel()
+		r.shop.Tidy(ctx)
+		r.same("requests after a day", len(r.rows("SELECT * FROM checkout_requests")), 0)
+	})
+}
+
+func TestShop_BadRequestsAreRefusedWhole(t *testing.T) {
+	inBubble(t, func(o *checkout.Options) { o.CallbackSecret = "secret" }, func(r *rig) {
+		r.create("a")
+		before := r.dump()
+		good := basket("b", 0)
+		for _, c := range []struct {
+			code               int
+			method, path, body string
+		}{
+			{400, "POST", "/orders", ""},
+			{400, "POST", "/orders", "[]"},
+			{400, "POST", "/orders", good + "{}"},
+			{400, "POST", "/orders", strings.Replace(good, `"points"`, `"pionts"`, 1)},
+			{400, "POST", "/orders", strings.Replace(good, `"ann"`, `""`, 1)},
+			{400, "POST", "/orders", strings.Replace(good, `"b"`, `" b"`, 1)},
+			{400, "POST", "/orders", strings.Replace(good, `:2}`, `:0}`, 1)},
+			{400, "POST", "/orders", strings.Replace(good, `:2}`, `:1000001}`, 1)},
+			{400, "POST", "/orders", strings.Replace(good, `"ink"`, `""`, 1)},
+			{400, "POST", "/orders", `{"customer":"ann","items":[]}`},
+			{400, "POST", "/orders", strings.Replace(good, `"points":0`, `"points":-1`, 1)},
+			{409, "POST", "/orders", strings.Replace(good, `"points":0`, `"points":101`, 1)},
+			{409, "POST", "/orders", strings.Replace(good, `"nib"`, `"none"`, 1)},
+			{409, "POST", "/orders", basket("a", 0)},
+			{413, "POST", "/orders", strings.Repeat(" ", 65<<10)},
+			{413, "POST", "/orders/a/cancel", strings.Repeat(" ", 65<<10)},
+			{404, "GET", "/orders/x", ""},
+			{404, "GET", "/orders/a%20", ""},
+			{404, "POST", "/orders/x/ship", ""},
+			{404, "POST", "/orders/x/payments", ""},
+			{404, "GET", "/", ""},
+			{405, "DELETE", "/orders/a", ""},
+			{404, "GET", "/stock/none", ""},
+			{400, "PUT", "/stock/ink", `{"available":-1}`},
+			{400, "PUT", "/stock/ink", `{}`},
+			{403, "POST", "/payments/callback", `{"payment_id":"p"}`},
+		} {
+			problem(t, r.want(c.code, c.method, c.path, c.body))
+		}
+		r.same("the database", r.dump(), before)
+		// echo -n '{"payment_id":"p"}' | openssl dgst -sha256 -hmac secret
+		problem(t, r.want(404, "POST", "/payments/callback", `{"payment_id":"p"}`, checkout.HeaderSignature,
+			"3544849ceb26c676d411e28598c06dc15dd7a270187b0457e8b846f570c17c8c"))
+		r.want(200, "GET", "/-/healthy", "")
+		r.want(200, "PUT", "/stock/new", `{"available":7}`)
+	})
+}
+
+// closerFunc is a Closer.
+type closerFunc func(context.Context, orderclose.Path, []orderclose.CloseRequest) ([]orderclose.Outcome, error)
+
+func (f closerFunc) CloseOrders(ctx context.Context, p orderclose.Path, r []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	return f(ctx, p, r)
+}
+
+func TestShop_WhereTheProviderIsAskedAReadOnlyShowsClosing(t *testing.T) {
+	asked := 0
+	pending := closerFunc(func(_ context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+		asked++
+		return []orderclose.Outcome{{OrderID: reqs[0].OrderID, Verdict: orderclose.PaymentPending}}, nil
+	})
+	inBubble(t, func(o *checkout.Options) { o.AskFirst, o.Closer = true, pending }, func(r *rig) {
+		o := r.create("a")
+		time.Sleep(time.Until(o.DueAt.Add(time.Second)))
+		if o := r.get("a"); o.Status != checkout.Closing || o.SecondsLeft != 0 || asked != 0 {
+			t.Errorf("%+v, asked %d times", o, asked)
+		}
+		p := problem(t, r.want(409, "POST", "/orders/a/payments", ""))
+		if p.Order == nil || p.Order.Status != checkout.Closing || asked == 0 {
+			t.Errorf("%+v, asked %d times", p, asked)
+		}
+		r.same("receipts", len(r.rows("SELECT * FROM receipts")), 0)
+	})
+}
+
+func TestShop_WithKafkaAwayCheckoutGoesOnAndTheSweepCloses(t *testing.T) {
+	inBubble(t, func(o *checkout.Options) { o.Producer = awayProducer{o.Producer} }, func(r *rig) {
+		o := r.create("a")
+		r.create("b")
+		r.same("checkout_unscheduled_total", r.metric("checkout_unscheduled_total"), 2.0)
+		r.start(app.Compensator)
+		time.Sleep(time.Until(o.DueAt) + 2*time.Hour)
+		if v := r.check(); v.ByPath["sweep"] != 2 {
+			t.Errorf("closed %v, want two by the sweep", v.ByPath)
+		}
+		r.same("status", r.get("a").Status, checkout.Closed)
+	})
+}
+
+// awayProducer cannot reach Kafka.
+type awayProducer struct{ checkout.Producer }
+
+func (awayProducer) Schedule(ctx context.Context, _ orderclose.Order) error {
+	<-ctx.Done()
+	return ctx.Err()
+}

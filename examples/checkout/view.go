@@ -1,0 +1,129 @@
+package checkout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"orderclose"
+	"orderclose/internal/store"
+)
+
+// How the view of an order in Redis is kept.
+const (
+	viewTTL = 24 * time.Hour
+	// dueMargin is how long before its due time an unpaid order is no longer shown
+	// from the view: the shop's idea of the database's clock may be off by the time
+	// of one question.
+	dueMargin = time.Second
+	// redisTimeout bounds one call of Redis; the database answers in less.
+	redisTimeout = 250 * time.Millisecond
+	// redisPause is how long Redis is left alone after a call that failed.
+	redisPause = time.Second
+)
+
+// views is a hash per order in Redis: its status and due time, its version, and
+// when it was read from the database. It is written after each change, and an
+// older version never replaces a newer one. Whatever happens to Redis, an order
+// that can still change is taken from it for at most maxStale after it was read
+// from the database, and none is shown unpaid past its due time.
+type views struct {
+	client   redis.UniversalClient // nil: there are none
+	prefix   string
+	maxStale time.Duration
+	failed   func(error)
+	pause    pause
+}
+
+// put writes the view unless there is a newer one.
+var putScript = redis.NewScript(`
+local version, read = unpack(redis.call('HMGET', KEYS[1], 'version', 'read'))
+if version and (tonumber(version) > tonumber(ARGV[1])
+    or tonumber(version) == tonumber(ARGV[1]) and tonumber(read or 0) > tonumber(ARGV[2])) then
+  return 0
+end
+redis.call('HSET', KEYS[1], 'version', ARGV[1], 'read', ARGV[2], 'status', ARGV[3],
+  'due', ARGV[4], 'created', ARGV[5], 'category', ARGV[6])
+redis.call('PEXPIRE', KEYS[1], ARGV[7])
+return 1`)
+
+func (v *views) key(id string) string { return v.prefix + id }
+
+func (v *views) put(ctx context.Context, o store.OrderView) {
+	v.call(ctx, func(ctx context.Context) error {
+		return putScript.Run(ctx, v.client, []string{v.key(o.ID)},
+			o.Version, o.At.UnixMilli(), int(o.Status), o.Due.UnixMilli(), o.CreatedAt.UnixMilli(), o.Category,
+			viewTTL.Milliseconds()).Err()
+	})
+}
+
+// get returns the view of an order if it may be shown at that moment of the
+// database's clock.
+func (v *views) get(ctx context.Context, id string, now time.Time) (o store.OrderView, ok bool) {
+	var hash map[string]string
+	v.call(ctx, func(ctx context.Context) (err error) {
+		hash, err = v.client.HGetAll(ctx, v.key(id)).Result()
+		return err
+	})
+	if len(hash) == 0 {
+		return o, false
+	}
+	o, err := decodeView(id, hash)
+	if err != nil {
+		return o, false // somebody else's hash: the database is asked, and it is written anew
+	}
+	return o, usable(o, now, v.maxStale)
+}
+
+func decodeView(id string, hash map[string]string) (o store.OrderView, err error) {
+	number := func(field string) int64 {
+		n, e := strconv.ParseInt(hash[field], 10, 64)
+		err = errors.Join(err, e)
+		return n
+	}
+	o.Order = orderclose.Order{ID: id, Category: hash["category"],
+		CreatedAt: time.UnixMilli(number("created")).UTC(), Due: time.UnixMilli(number("due")).UTC()}
+	o.Status, o.Version, o.At = store.Status(number("status")), number("version"), time.UnixMilli(number("read")).UTC()
+	return o, err
+}
+
+// usable decides whether a view may be shown: one of an order that is at its end
+// always, any other while it is fresh, and an unpaid one only well before it is
+// due. Pure.
+func usable(o store.OrderView, now time.Time, maxStale time.Duration) bool {
+	if State(o.Status.String()).Final() {
+		return true
+	}
+	age := now.Sub(o.At)
+	if age > maxStale || age < -maxStale {
+		return false
+	}
+	return o.Status != store.Unpaid || now.Add(dueMargin).Before(o.Due)
+}
+
+// call calls Redis unless it is to be left alone. What fails is logged, once for
+// each pause, and is no failure of the shop's.
+func (v *views) call(ctx context.Context, f func(context.Context) error) {
+	if v.client == nil || v.pause.on() {
+		return
+	}
+	// A change is in the database by now: a caller who has gone does not keep it
+	// from being seen.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
+	defer cancel()
+	if err := f(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		v.pause.begin(redisPause)
+		v.failed(fmt.Errorf("redis: %w", err))
+	}
+}
+
+// pause is a while in which something is not tried.
+type pause struct{ until atomic.Int64 }
+
+func (p *pause) begin(d time.Duration) { p.until.Store(time.Now().Add(d).UnixNano()) }
+func (p *pause) on() bool              { return time.Now().UnixNano() < p.until.Load() }

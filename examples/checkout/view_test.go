@@ -1,0 +1,143 @@
+package checkout_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"orderclose/examples/checkout"
+)
+
+const viewOf = checkout.DefaultViewPrefix
+
+func TestView_ReadsComeFromRedisAndNothingIsDecidedByIt(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		o := r.create("a")
+		r.get("a") // which also tells what the database's clock is
+		hash := func(id string) map[string]string {
+			h, err := r.clients.Redis.HGetAll(context.Background(), viewOf+id).Result()
+			r.must(err)
+			return h
+		}
+		r.same("status in Redis", hash("a")["status"], "0")
+		ttl, err := r.clients.Redis.TTL(context.Background(), viewOf+"a").Result()
+		r.must(err)
+		r.same("time to live", ttl.Round(time.Minute), 24*time.Hour)
+
+		// A lie in Redis is shown for as long as it is fresh, and decides nothing.
+		lie := func(fields ...any) { r.must(r.clients.Redis.HSet(context.Background(), viewOf+"a", fields...).Err()) }
+		lie("status", 1)
+		r.same("shown", r.get("a").Status, checkout.Paid)
+		r.want(409, "POST", "/orders/a/ship", "")
+		time.Sleep(checkout.DefaultMaxStale + time.Second)
+		r.same("shown when it is stale", r.get("a").Status, checkout.Unpaid)
+		lie("status", 0, "due", o.DueAt.Add(time.Hour).UnixMilli(), "read", "soon")
+		r.same("shown of a hash that cannot be read", r.get("a").DueAt, o.DueAt)
+
+		// Past due the database is asked, whatever Redis says and however fresh it is.
+		time.Sleep(time.Until(o.DueAt) - checkout.DefaultMaxStale/2)
+		r.get("a")
+		lie("version", 99, "read", o.DueAt.Add(time.Minute).UnixMilli())
+		time.Sleep(time.Until(o.DueAt))
+		r.same("shown past due", r.get("a").Status, checkout.Closed)
+	})
+}
+
+func TestView_AnOlderOneNeverReplacesANewerOne(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		r.create("a")
+		old, err := r.world.Store.ViewOrder(r.t.Context(), "a") // read, and then kept for a while
+		r.must(err)
+		r.do("a", checkout.Pay)
+		checkout.PutView(r.shop, old)
+		r.get("a")
+		version, err := r.clients.Redis.HGet(context.Background(), viewOf+"a", "version").Result()
+		r.must(err)
+		r.same("version in Redis", version, "2")
+		r.same("status", r.get("a").Status, checkout.Paid)
+	})
+}
+
+// flaky is a Redis that can be switched off.
+type flaky struct {
+	redis.UniversalClient
+	off *atomic.Bool
+}
+
+func (f flaky) HGetAll(ctx context.Context, key string) *redis.MapStringStringCmd {
+	if f.off.Load() {
+		cmd := redis.NewMapStringStringCmd(ctx)
+		cmd.SetErr(errors.New("no Redis"))
+		return cmd
+	}
+	return f.UniversalClient.HGetAll(ctx, key)
+}
+
+func (f flaky) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	if f.off.Load() {
+		cmd := redis.NewCmd(ctx)
+		cmd.SetErr(errors.New("no Redis"))
+		return cmd
+	}
+	return f.UniversalClient.EvalSha(ctx, sha, keys, args...)
+}
+
+// Redis misses a payment, and is back with what it had.
+func TestView_WhatRedisHasMissedIsShownForAtMostMaxStale(t *testing.T) {
+	off := &atomic.Bool{}
+	inBubble(t, func(o *checkout.Options) { o.Redis = flaky{o.Redis, off} }, func(r *rig) {
+		r.create("a")
+		r.get("a")
+		off.Store(true)
+		r.pay("a")
+		r.same("shown without Redis", r.get("a").Status, checkout.Paid)
+		off.Store(false)
+		time.Sleep(checkout.DefaultMaxStale)
+		for range 3 {
+			time.Sleep(time.Second)
+			r.same("shown with Redis back", r.get("a").Status, checkout.Paid)
+		}
+	})
+}
+
+func TestView_WithoutRedisTheShopDoesAllTheSame(t *testing.T) {
+	for _, dead := range []bool{false, true} {
+		t.Run(map[bool]string{false: "none", true: "dead"}[dead], func(t *testing.T) {
+			var client redis.UniversalClient
+			inBubble(t, func(o *checkout.Options) {
+				if o.Redis = nil; dead {
+					client = deadRedis()
+					o.Redis = client
+				}
+			}, func(r *rig) {
+				if dead {
+					defer func() {
+						r.must(client.Close())
+						time.Sleep(time.Minute) // it dials on for a while
+					}()
+				}
+				o := r.create("a")
+				r.create("b")
+				r.do("b", checkout.Pay, checkout.Ship)
+				time.Sleep(time.Until(o.DueAt))
+				r.same("statuses", []checkout.State{r.get("a").Status, r.get("b").Status}, []checkout.State{checkout.Closed, checkout.Shipped})
+			})
+		})
+	}
+}
+
+func TestView_EmptiedRedisIsFilledAgain(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		r.create("a")
+		r.get("a")
+		r.world.Redis.FlushAll()
+		r.same("status", r.get("a").Status, checkout.Unpaid)
+		n, err := r.clients.Redis.Exists(context.Background(), viewOf+"a").Result()
+		r.must(err)
+		r.same("views in Redis", n, int64(1))
+	})
+}

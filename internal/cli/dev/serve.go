@@ -1,0 +1,250 @@
+package dev
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"orderclose/examples/checkout"
+	"orderclose/internal/app"
+	"orderclose/internal/bubble"
+	"orderclose/internal/cli"
+	"orderclose/internal/config"
+	"orderclose/internal/kafka"
+	"orderclose/internal/store"
+	"orderclose/producer"
+)
+
+// stopWithin is how long serve may take to stop.
+const stopWithin = 10 * time.Second
+
+// serve is one run of the shop with the pipeline.
+type serve struct {
+	env                            cli.Env
+	dir, config, output            string
+	shopPort, kafkaPort, redisPort int
+	debug                          bool
+}
+
+func newServe(env cli.Env) *cobra.Command {
+	s := &serve{env: env}
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run a shop and the whole pipeline on embedded servers, until Ctrl-C",
+		Long: `Run a small shop over HTTP (examples/checkout) and the whole pipeline, on
+embedded servers: Kafka and Redis on ports of the loopback, and SQLite. A checkout
+in any language can be tried with them: write the order to the database file and
+publish its record to Kafka, as docs/wire.md says.
+
+What is kept in the folder, and found again by the next run there: the database
+(orders, stock, receipts, points) and Kafka (topics, records, offsets). It outlives
+kill -9 of this process; a power failure may take the last moments of both, which
+the sweep makes good for every order that the database has. Redis keeps nothing: it
+holds only a view of orders, and a lock. Orders that came due while nothing ran are
+closed at the start.
+
+It is for a desk: the embedded servers have no users, no replicas, and no limits.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd.Context()) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&s.dir, "dir", "orderclose-data", "the folder that keeps the data; it is made if need be")
+	f.StringVar(&s.config, "config", "", "a topics.yaml (default: one with delays to wait for: flash-sale 10s, virtual 1m, physical 5m, any other 30m)")
+	f.IntVar(&s.shopPort, "shop-port", 8080, "port of the shop, its /metrics and /-/ready; 0: any free one")
+	f.IntVar(&s.kafkaPort, "kafka-port", 19092, "port of Kafka; 0: any free one")
+	f.IntVar(&s.redisPort, "redis-port", 16379, "port of Redis; 0: any free one")
+	f.StringVarP(&s.output, "output", "o", "table", "how to print the addresses: table or json")
+	f.BoolVar(&s.debug, "debug", false, "log what the parts do")
+	return cmd
+}
+
+// addresses is what serve prints. Its keys are for programs to read.
+type addresses struct {
+	Shop     string `json:"shop"`
+	Kafka    string `json:"kafka"`
+	Redis    string `json:"redis"`
+	Database string `json:"database"` // the file
+	Dir      string `json:"dir"`
+}
+
+// serveConfig is the shipped configuration with delays that somebody at a desk
+// waits for.
+func serveConfig() *config.Config {
+	c := config.Default()
+	c.Partitions = 4
+	c.Delays.ByCategory = map[string]time.Duration{"flash-sale": 10 * time.Second, "virtual": time.Minute, "physical": 5 * time.Minute}
+	c.Compensator.Period, c.Compensator.Grace = time.Minute, 10*time.Second
+	return c
+}
+
+func (s *serve) run(ctx context.Context) error {
+	for name, port := range map[string]int{"--shop-port": s.shopPort, "--kafka-port": s.kafkaPort, "--redis-port": s.redisPort} {
+		if port < 0 || port > 65535 {
+			return cli.Exit(cli.Usage, fmt.Errorf("%s is %d, want 0 to 65535", name, port))
+		}
+	}
+	if s.output != "table" && s.output != "json" {
+		return cli.Exit(cli.Usage, fmt.Errorf("-o is %q, want table or json", s.output))
+	}
+	cfg := serveConfig()
+	if s.config != "" {
+		var err error
+		if cfg, err = config.Load(s.config); err != nil {
+			return cli.Exit(cli.Usage, err)
+		}
+	}
+	level := slog.LevelWarn
+	if s.debug {
+		level = slog.LevelDebug
+	}
+	logger := slog.New(slog.NewTextHandler(s.env.Stderr, &slog.HandlerOptions{Level: level}))
+
+	ran := make(chan error, 1)
+	go func() { ran <- s.serve(ctx, cfg, logger) }()
+	select {
+	case err := <-ran:
+		return err
+	case <-ctx.Done():
+	}
+	late := time.NewTimer(stopWithin)
+	defer late.Stop()
+	select {
+	case err := <-ran:
+		return err
+	case <-late.C:
+		return cli.Exit(cli.TimedOut, fmt.Errorf("not stopped within %v; what was not committed is done again", stopWithin))
+	}
+}
+
+// serve opens the servers, runs shop and pipeline on them until ctx ends, and
+// closes them.
+func (s *serve) serve(ctx context.Context, cfg *config.Config, logger *slog.Logger) error {
+	desk, err := bubble.OpenDesk(ctx, bubble.DeskOptions{Dir: s.dir, KafkaPort: s.kafkaPort, RedisPort: s.redisPort, Logger: logger})
+	if errors.Is(err, bubble.ErrDeskInUse) {
+		return cli.Exit(cli.Refused, fmt.Errorf("%w: stop it, or give this one another --dir", err))
+	}
+	if err != nil {
+		return fmt.Errorf("%w: is a port taken? --kafka-port and --redis-port give others, 0 any free one", err)
+	}
+	defer desk.Close()
+	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(s.shopPort)))
+	if err != nil {
+		return fmt.Errorf("%w: --shop-port gives the shop another port, 0 any free one", err)
+	}
+	defer listener.Close()
+	c, err := desk.Connect("serve")
+	if err != nil {
+		return err
+	}
+	defer bubble.Disconnect(c)
+	if _, _, err := c.Kafka.Apply(ctx, app.TopicSpecs(cfg)); err != nil {
+		return err
+	}
+	if err := furnish(ctx, desk.Store); err != nil {
+		return err
+	}
+	coalescer := kafka.NewCoalescer(c.Kafka)
+	defer coalescer.Close()
+	p, err := producer.New(producer.Options{
+		Appender: coalescer, Buckets: cfg.Buckets, CloseTopic: cfg.Topics.Close, Delays: cfg.Delays, MaxDelay: cfg.MaxDelay, Logger: logger,
+	})
+	if err != nil {
+		return err
+	}
+	registry := prometheus.NewRegistry()
+	shop, err := checkout.New(checkout.Options{
+		Store: c.Store, Producer: p, Redis: c.Redis, Logger: logger, Metrics: checkout.NewCounters(registry),
+	})
+	if err != nil {
+		return err
+	}
+	a, err := app.New(app.Options{Config: cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis, Registry: registry, Logger: logger})
+	if err != nil {
+		return err
+	}
+	at := addresses{
+		Shop: "http://" + listener.Addr().String(), Kafka: strings.Join(desk.Brokers(), ","), Redis: desk.RedisAddr(),
+		Database: filepath.Join(s.dir, bubble.DeskDatabase), Dir: s.dir,
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", shop.Handler())
+	for _, pattern := range []string{"/metrics", "/-/", "/debug/"} {
+		mux.Handle(pattern, a.Handler(true))
+	}
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	piped := make(chan error, 1)
+	go func() {
+		defer cancel()
+		piped <- a.Run(ctx, app.AllRoles()...)
+	}()
+	err = s.print(at, cfg)
+	if err == nil {
+		err = shop.Run(ctx, checkout.RunOptions{Listener: listener, Handler: mux, Log: c.Kafka, Group: cfg.Topics.Prefix + "checkout", Topic: cfg.Topics.Events})
+	}
+	cancel()
+	return errors.Join(err, <-piped)
+}
+
+// furnish makes the shop's tables and puts something on the shelf, if nothing
+// is there yet.
+func furnish(ctx context.Context, s *store.Store) error {
+	if err := checkout.CreateTables(ctx, s); err != nil {
+		return err
+	}
+	for _, sku := range []string{"ink", "nib", "ticket"} {
+		_, known, err := s.ReadStock(ctx, sku)
+		if err == nil && !known {
+			err = s.PutStock(ctx, sku, 1000)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *serve) print(at addresses, cfg *config.Config) error {
+	if s.output == "json" {
+		return json.NewEncoder(s.env.Stdout).Encode(at)
+	}
+	_, err := io.WriteString(s.env.Stdout, welcome(at, cfg))
+	return err
+}
+
+// welcome says where everything is and what to try.
+func welcome(at addresses, cfg *config.Config) string {
+	return fmt.Sprintf(`A shop and the whole pipeline, on embedded servers:
+
+  shop      %[1]s    (also /metrics and /-/ready)
+  Kafka     %[2]s
+  Redis     %[3]s
+  database  %[4]s
+
+Unpaid orders close after: %[5]s; a sweep each %[6]v.
+Try:
+
+  curl -s %[1]s/orders -d '{"customer":"ann","category":"flash-sale","points":10,"items":[{"sku":"ink","quantity":2}]}'
+  curl -s %[1]s/orders/ORDER                      # due_at, seconds_left, and the status
+  curl -s -X POST %[1]s/orders/ORDER/payments     # starts a payment; then you are the provider:
+  curl -s %[1]s/payments/callback -d '{"payment_id":"PAYMENT"}'
+  curl -s -X POST %[1]s/orders/ORDER/ship         # or cancel, confirm
+  curl -s %[1]s/customers/ann                     # points, and what ann was told
+  curl -s %[1]s/stock/ink
+
+Ctrl-C stops it. The next run in the same folder goes on where this one ends.
+`, at.Shop, at.Kafka, at.Redis, at.Database, delaysInWords(cfg), cfg.Compensator.Period)
+}

@@ -1,0 +1,68 @@
+package config_test
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"orderclose/internal/config"
+)
+
+func TestParse_SaysWhatIsWrongWithTheWayToClose(t *testing.T) {
+	for _, row := range []struct{ closer, want string }{
+		{"{kind: grpc}", `2:16: closer.kind: "grpc" is neither sql nor http; write sql or http`},
+		{"{kind: http}", `2:16: closer.http.url: orders are closed over HTTP, and there is no url; set it to where the service is`},
+		{"{kind: http, http: {}}", `2:28: closer.http.url: orders are closed over HTTP, and there is no url; set it to where the service is`},
+		{"{http: {url: \"http://a/\"}}", `2:22: closer.http.url: it is set and not used; set closer.kind to http, or remove it`},
+		{"{kind: http, http: {url: shop/close}}", `2:34: closer.http.url: it is not http://host/path or https://host/path; write it such as https://shop.example/orderclose/close`},
+		{"{kind: http, http: {url: \"http://u:p@a/\"}}", `2:34: closer.http.url: it holds a user or password; requests are signed instead; write it such as https://shop.example/orderclose/close`},
+		{"{kind: http, http: {url: \"http://a/\", batch: 0}}", `2:54: closer.http.batch: 0 is out of range; write one from 1 to 999`},
+		{"{kind: http, http: {url: \"http://a/\"}, payment: {url: \"http://a/\"}}", `2:63: closer.payment.url: with closer.kind http nobody asks the payment provider here; let the service ask, and answer payment_pending while it does not know; then remove this`},
+		{"{payment: {url: 7}}", `2:25: closer.payment.url: 7 is read as a value other than text; write it in quotes, "7"`},
+		{"{payment: {uri: x}}", `2:20: closer.payment: unknown key "uri"; did you mean url?`},
+	} {
+		_, err := config.Parse("t.yaml", []byte("buckets: [1m]\ncloser: "+row.closer+"\n"))
+		if want := "t.yaml:" + row.want; err == nil || err.Error() != want {
+			t.Errorf("%s: got\n%v\nwant\n%s", row.closer, err, want)
+		}
+	}
+}
+
+func TestFromEnviron_ReadsSecretsSeveralWhileOneIsBeingChanged(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "secrets")
+	write(t, file, "the-new-one-at-home\nthe-old-one-not-so-new\n")
+	got, err := config.FromEnviron(environ{
+		"ORDERCLOSE_HTTP_SECRET":         "0123456789abcdef0123, fedcba98765432100123",
+		"ORDERCLOSE_PAYMENT_SECRET_FILE": file,
+	}.lookup)
+	want := config.Secrets{
+		HTTP:    []string{"0123456789abcdef0123", "fedcba98765432100123"},
+		Payment: []string{"the-new-one-at-home", "the-old-one-not-so-new"},
+	}
+	if diff := cmp.Diff(want, got.Secrets); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	if shown := fmt.Sprintf("%v %+v %#v %s", got, got, got, got); strings.Contains(shown, "0123456789") || strings.Contains(shown, "the-new-one") {
+		t.Errorf("it shows a secret: %s", shown)
+	}
+	if err := got.Require(config.EnvHTTPSecret, config.EnvPaymentSecret); err != nil {
+		t.Error(err)
+	}
+	if err := (config.Servers{}).Require(config.EnvHTTPSecret); !errors.Is(err, config.ErrNotSet) {
+		t.Error(err)
+	}
+}
+
+func TestFromEnviron_RefusesShortSecretsWithoutShowingThem(t *testing.T) {
+	for _, secret := range []string{"hunter2", "0123456789abcdef0123,hunter2", ",", " "} {
+		_, err := config.FromEnviron(environ{"ORDERCLOSE_HTTP_SECRET": secret}.lookup)
+		if err == nil || !strings.Contains(err.Error(), "ORDERCLOSE_HTTP_SECRET: ") || slices.Contains(strings.Fields(err.Error()), "hunter2") {
+			t.Errorf("%q: %v", secret, err)
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package obs
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"orderclose/internal/patience"
+	"orderclose/payment"
+)
+
+// calls counts what is asked of the user's services. It satisfies the Metrics of
+// packages httpclose and payment.
+type calls struct {
+	breaker  *prometheus.GaugeVec
+	seconds  *prometheus.HistogramVec
+	refused  *prometheus.CounterVec
+	limit    *prometheus.GaugeVec
+	payments *prometheus.CounterVec
+}
+
+// breakerValues are the states of a breaker as a gauge has them.
+var breakerValues = map[string]float64{patience.Closed: 0, patience.HalfOpen: 1, patience.Open: 2}
+
+func (c *calls) register(f factory) {
+	c.breaker = f.gauges("breaker_state", "Of a service: 0 it is asked, 1 one call tries whether it answers again, 2 it is not asked.", "endpoint")
+	c.seconds = f.histograms("call_seconds", "How long a call of a service took: ok, failed or timeout.", prometheus.ExponentialBuckets(.001, 2, 13), "endpoint", "result")
+	c.refused = f.counters("calls_refused_total", "Calls of a service that were not made: it did not answer lately, or wants to be left alone.", "endpoint")
+	c.limit = f.gauges("call_timeout_seconds", "How long the next call of a service may take.", "endpoint")
+	c.payments = f.counters("payment_answers_total", "Orders that the payment provider was asked about before their close, by its answer.", "answer")
+}
+
+// Breaker implements the Metrics of packages httpclose and payment.
+func (c *calls) Breaker(endpoint, state string) {
+	c.breaker.WithLabelValues(endpoint).Set(breakerValues[state])
+}
+
+// Called implements the Metrics of packages httpclose and payment.
+func (c *calls) Called(endpoint, result string, took time.Duration) {
+	if result == patience.ResultRefused {
+		c.refused.WithLabelValues(endpoint).Inc()
+		return
+	}
+	c.seconds.WithLabelValues(endpoint, result).Observe(took.Seconds())
+}
+
+// CallLimit implements the Metrics of packages httpclose and payment.
+func (c *calls) CallLimit(endpoint string, limit time.Duration) {
+	c.limit.WithLabelValues(endpoint).Set(limit.Seconds())
+}
+
+// PaymentAnswers implements payment.Metrics.
+func (c *calls) PaymentAnswers(a payment.Answer, orders int) {
+	c.payments.WithLabelValues(string(a)).Add(float64(orders))
+}

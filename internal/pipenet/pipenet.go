@@ -1,0 +1,58 @@
+// Package pipenet is a network of one listener in memory, for HTTP servers inside
+// a testing/synctest bubble. Only tests use it.
+package pipenet
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+)
+
+// Listener accepts the connections that its Transport dials.
+type Listener struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+// Listen returns a Listener.
+func Listen() *Listener {
+	return &Listener{conns: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+// Accept implements net.Listener.
+func (l *Listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener: whoever dials afterwards is refused.
+func (l *Listener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+// Addr implements net.Listener.
+func (l *Listener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
+
+// Transport returns a transport that reaches the listener under any name. Close
+// its idle connections.
+func (l *Listener) Transport() *http.Transport {
+	return &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		here, there := net.Pipe()
+		select {
+		case l.conns <- there:
+			return here, nil
+		case <-l.closed:
+		case <-ctx.Done():
+		}
+		here.Close()
+		there.Close()
+		return nil, &net.OpError{Op: "dial", Net: "pipe", Err: net.ErrClosed}
+	}}
+}
