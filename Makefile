@@ -38,7 +38,7 @@ vet:
 staticcheck:
 	go tool staticcheck ./...
 
-up: ## start Kafka, MariaDB and Redis, and print the variables that name them
+up: ## start Kafka, MariaDB, MySQL and Redis, and print the variables that name them
 	@deploy/native/up.sh
 
 down: ## stop what make up has started

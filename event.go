@@ -1,6 +1,7 @@
 package orderclose
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,6 +26,9 @@ const HeaderContentType = "content-type"
 // OrderClosed tells that an order was closed. It is written in the transaction of
 // the close and arrives at least once; every repeat has the same ID.
 type OrderClosed struct {
+	// Type is the type of the event where closing means something else, such as
+	// order.receipt_confirmed; empty: EventOrderClosed.
+	Type     string    `json:"-"`
 	OrderID  string    `json:"order_id"`
 	Category string    `json:"category,omitempty"`
 	Due      time.Time `json:"due_at"`
@@ -53,8 +57,10 @@ func ReleaseKey(orderID, sku, kind string) string {
 	return fmt.Sprintf("%d:%s/%d:%s/%s", len(orderID), orderID, len(sku), sku, kind)
 }
 
-// ID names the event. An order is closed once, so that its id does.
-func (e OrderClosed) ID() string { return EventOrderClosed + "/" + e.OrderID }
+// ID names the event. An order is closed once, so that its id and the type do.
+func (e OrderClosed) ID() string { return e.eventType() + "/" + e.OrderID }
+
+func (e OrderClosed) eventType() string { return cmp.Or(e.Type, EventOrderClosed) }
 
 // cloudEvent is the JSON form of an event, CloudEvents 1.0.
 type cloudEvent struct {
@@ -73,7 +79,7 @@ func (e OrderClosed) Encode() ([]byte, error) {
 	data, err := json.Marshal(e)
 	if err == nil {
 		data, err = json.Marshal(cloudEvent{
-			SpecVersion: "1.0", ID: e.ID(), Source: EventSource, Type: EventOrderClosed, Subject: e.OrderID,
+			SpecVersion: "1.0", ID: e.ID(), Source: EventSource, Type: e.eventType(), Subject: e.OrderID,
 			Time: e.ClosedAt, ContentType: "application/json", Data: data,
 		})
 	}
@@ -89,6 +95,11 @@ var ErrOtherEvent = errors.New("an event of another type")
 // DecodeOrderClosed reads what Encode wrote and returns it with its id. The error
 // wraps ErrOtherEvent if it is a CloudEvent of another type.
 func DecodeOrderClosed(value []byte) (id string, e OrderClosed, err error) {
+	return DecodeClosed(value, EventOrderClosed)
+}
+
+// DecodeClosed is DecodeOrderClosed for events of another type.
+func DecodeClosed(value []byte, eventType string) (id string, e OrderClosed, err error) {
 	var c cloudEvent
 	if err := json.Unmarshal(value, &c); err != nil {
 		return "", e, fmt.Errorf("no CloudEvent in JSON: %w", err)
@@ -96,11 +107,14 @@ func DecodeOrderClosed(value []byte) (id string, e OrderClosed, err error) {
 	switch {
 	case c.SpecVersion != "1.0" || c.ID == "":
 		return "", e, fmt.Errorf("no CloudEvent 1.0: specversion is %q and id %q", cut(c.SpecVersion, 32), cut(c.ID, MaxIDBytes))
-	case c.Type != EventOrderClosed:
+	case c.Type != eventType:
 		return c.ID, e, fmt.Errorf("%w: %q", ErrOtherEvent, cut(c.Type, 64))
 	}
 	if err := json.Unmarshal(c.Data, &e); err != nil {
 		return c.ID, e, fmt.Errorf("event %q: its data: %w", cut(c.ID, 128), err)
+	}
+	if eventType != EventOrderClosed {
+		e.Type = eventType
 	}
 	return c.ID, e, nil
 }

@@ -59,3 +59,18 @@ func TestReleaseKey_NoTwoAlike(t *testing.T) {
 		t.Error(a)
 	}
 }
+
+func TestOrderClosed_AnotherTypeIsAnotherEvent(t *testing.T) {
+	const confirmed = "order.receipt_confirmed"
+	e := orderclose.OrderClosed{Type: confirmed, OrderID: "a", Path: orderclose.PathSweep}
+	value, err := e.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id, got, err := orderclose.DecodeClosed(value, confirmed); err != nil || id != confirmed+"/a" || got.Type != confirmed || got.OrderID != "a" {
+		t.Errorf("%q, %+v, %v", id, got, err)
+	}
+	if _, _, err := orderclose.DecodeOrderClosed(value); !errors.Is(err, orderclose.ErrOtherEvent) {
+		t.Errorf("taken for order.closed: %v", err)
+	}
+}

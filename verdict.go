@@ -30,10 +30,12 @@ const (
 
 // CloseRequest asks for one order to be closed if it is unpaid and due.
 type CloseRequest struct {
-	OrderID   string
-	Attempt   int       // how often closing it failed before; 0 on the first try
-	CreatedAt time.Time // of the order, from its record; zero if not known
-	Due       time.Time // likewise
+	OrderID string
+	Attempt int // how often closing it failed before; 0 on the first try
+	// CreatedAt and Due, as far as they are known, say in which table to look where
+	// orders are in a table for each month; zero: in all of them. In the database they
+	// decide nothing; a service that closes over HTTP is told them.
+	CreatedAt, Due time.Time
 }
 
 // Outcome is the answer to one CloseRequest.

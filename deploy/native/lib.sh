@@ -14,6 +14,9 @@ die() { note "$@"; exit 1; }
 # kafka_home prints where install.sh puts Kafka's jars.
 kafka_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/kafka-4.1.0"; }
 
+# mysql_home prints where install.sh puts MySQL.
+mysql_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/mysql-8.0.15"; }
+
 # default_dir prints where up.sh and down.sh work unless told otherwise.
 default_dir() { echo "${TMPDIR:-/tmp}/orderclose-up-$(id -u)"; }
 
@@ -60,7 +63,7 @@ choose_servers() {
 }
 
 # control start DIR PORT [...] | stop DIR is the command line of kafka.sh,
-# mariadb.sh and redis.sh. They define start_native and start_container, which
+# mariadb.sh, mysql.sh and redis.sh. They define start_native and start_container, which
 # are given DIR PORT [...].
 control() {
   local dir

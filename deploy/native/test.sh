@@ -29,8 +29,8 @@ trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
 choose_servers
-# Tests start a MariaDB in other time zones, and a secured Kafka.
-if [[ $ORDERCLOSE_SERVERS == native ]]; then "$here/install.sh" mariadb kafka openssl; fi
+# Tests start databases of their own, and a secured Kafka.
+if [[ $ORDERCLOSE_SERVERS == native ]]; then "$here/install.sh" mariadb mysql kafka openssl; fi
 if [[ ${race[*]} ]]; then "$here/install.sh" gcc; fi
 "$here/install.sh" promtool
 lines=$("$here/up.sh" "$dir/servers")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Starts a Kafka broker, a MariaDB and a Redis, except those that the environment
-# names already, and prints the three variables on stdout:
+# Starts a Kafka broker, a MariaDB, a MySQL and a Redis, except those that the
+# environment names already, and prints the variables on stdout:
 #
 #     eval "$(make -s up)"
 #
@@ -8,7 +8,8 @@
 # ${TMPDIR:-/tmp}/orderclose-up-<uid>). The lines also stand in DIR/env, each
 # value in single quotes, for programs whose environment names nothing. Those
 # that run in DIR already are left running. If one does not start, what this
-# call has started is stopped again.
+# call has started is stopped again. MySQL is the second database of the tests:
+# nothing else reads ORDERCLOSE_MYSQL_DSN.
 #
 # Containers are used where docker or podman works, else programs of this
 # machine; ORDERCLOSE_SERVERS=native or containers settles it.
@@ -19,7 +20,7 @@ exec 3>&1 >&2 # only the lines go to the real stdout
 trap 'exit 1' INT TERM HUP
 
 dir=${1:-$(default_dir)}
-declare -A variable=([kafka]=ORDERCLOSE_KAFKA_BROKERS [mariadb]=ORDERCLOSE_DB_DSN [redis]=ORDERCLOSE_REDIS_URL)
+declare -A variable=([kafka]=ORDERCLOSE_KAFKA_BROKERS [mariadb]=ORDERCLOSE_DB_DSN [mysql]=ORDERCLOSE_MYSQL_DSN [redis]=ORDERCLOSE_REDIS_URL)
 wanted=()   # not named by the environment
 starting=() # by this call
 jobs=()     # their starters
@@ -30,14 +31,14 @@ address() {
   port=$(<"$dir/$1/port")
   case $1 in
   kafka) echo "127.0.0.1:$port" ;;
-  mariadb) echo "root@tcp(127.0.0.1:$port)/" ;;
+  mariadb | mysql) echo "root@tcp(127.0.0.1:$port)/" ;;
   redis) echo "redis://127.0.0.1:$port/0" ;;
   esac
 }
 
 print_lines() {
   local kind name value
-  for kind in kafka mariadb redis; do
+  for kind in kafka mariadb mysql redis; do
     name=${variable[$kind]}
     value=${!name:-$(address "$kind")}
     printf "export %s='%s'\n" "$name" "${value//\'/\'\\\'\'}"
@@ -77,7 +78,7 @@ undo() {
   note "not all servers started; those started now were stopped again"
 }
 
-for kind in kafka mariadb redis; do
+for kind in kafka mariadb mysql redis; do
   name=${variable[$kind]}
   if [[ ${!name:-} ]]; then check_named "$name"; else wanted+=("$kind"); fi
 done

@@ -24,6 +24,7 @@ import (
 	"orderclose/internal/kafka"
 	"orderclose/internal/obs"
 	"orderclose/internal/store"
+	"orderclose/release"
 )
 
 // Role is a part that a process can play.
@@ -34,18 +35,21 @@ const (
 	Relay       Role = "relay"
 	Closer      Role = "closer"
 	Compensator Role = "compensator"
+	Outbox      Role = "outbox"
 )
 
-// AllRoles is every role, in the order of an order's way.
-func AllRoles() []Role { return []Role{Relay, Closer, Compensator} }
+// AllRoles is every role that every shop needs, in the order of an order's way.
+func AllRoles() []Role { return []Role{Relay, Closer, Compensator, Outbox} }
 
 // Options for an App. Config must be set, and what the roles that it will run
-// need: Kafka for relay and closer, Store for closer and compensator.
+// need: Kafka for all but the compensator, Store for closer, compensator and outbox,
+// Releaser for release.
 type Options struct {
 	Config   *config.Config
 	Kafka    *kafka.Cluster
 	Store    *store.Store
 	Redis    redis.UniversalClient // nil: sweeps without a lock
+	Releaser release.Releaser      // of stock that is kept in a service
 	Secrets  config.Secrets        // of the user's services
 	Services http.RoundTripper     // how they are reached; default: over the network
 	Registry *prometheus.Registry  // default: a new one
@@ -169,8 +173,12 @@ func (a *App) build(role Role) (part, error) {
 		return a.buildCloser()
 	case Compensator:
 		return a.buildCompensator()
+	case Outbox:
+		return a.buildOutbox()
+	case Release:
+		return a.buildRelease()
 	}
-	return part{}, fmt.Errorf("there is no such role; there are %v", AllRoles())
+	return part{}, fmt.Errorf("there is no such role; there are %v", append(AllRoles(), Release))
 }
 
 func (a *App) buildRelay() (part, error) {

@@ -56,7 +56,10 @@ func (a *App) needDatabase() need {
 		if err := a.o.Store.Ping(ctx); err != nil {
 			return err
 		}
-		return a.o.Store.Migrated(ctx)
+		if err := a.o.Store.Migrated(ctx); err != nil {
+			return err
+		}
+		return a.o.Store.CheckMapping(ctx)
 	}}
 }
 

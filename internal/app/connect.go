@@ -24,8 +24,8 @@ type Connections struct {
 	Redis redis.UniversalClient
 }
 
-// Connect makes clients. It does not wait for the servers to be there.
-func Connect(s config.Servers, logger *slog.Logger) (Connections, error) {
+// Connect makes clients for a configuration. It does not wait for the servers to be there.
+func Connect(s config.Servers, cfg *config.Config, logger *slog.Logger) (Connections, error) {
 	var c Connections
 	var err error
 	if len(s.Brokers) > 0 {
@@ -34,7 +34,7 @@ func Connect(s config.Servers, logger *slog.Logger) (Connections, error) {
 		}
 	}
 	if s.DSN != "" {
-		if c.Store, err = store.Open(store.Options{DSN: s.DSN}); err != nil {
+		if c.Store, err = store.Open(store.Options{DSN: s.DSN, Orders: cfg.Orders}); err != nil {
 			c.Close()
 			return c, err
 		}

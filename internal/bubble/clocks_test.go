@@ -73,15 +73,15 @@ func clocksApart(t *testing.T, seed uint64) {
 				last = o.Due
 			}
 		}
-		time.Sleep(time.Until(last.Add(5 * time.Minute)))
+		// Behind by more than the slack, it takes a bucket that is read when some are due.
+		late := 10*time.Millisecond + max(0, -r.producerAhead-orderclose.ReadSlack-orderclose.ReadLead)
+		time.Sleep(time.Until(last.Add(late + 30*time.Second)))
 		v := r.check(time.Now())
 		for id, most := range most {
 			if n := v.Appends[id]; n == 0 || n > most {
 				t.Errorf("order %s took %d hops, want 1 to %d", id, n, most)
 			}
 		}
-		// Behind by more than the slack, it takes a bucket that is read when some are due.
-		late := 10*time.Millisecond + max(0, -r.producerAhead-orderclose.ReadSlack-orderclose.ReadLead)
 		if v.Closed() != len(most) || v.Quantile(1) > late {
 			t.Errorf("closed %v of %d orders, up to %v late; want all and at most %v", v.ByPath, len(most), v.Quantile(1), late)
 		}

@@ -4,7 +4,8 @@ package bubble
 
 // How many random scenarios an ordinary run plays.
 const (
-	seeds      = 50
-	faultSeeds = 30
-	clockSeeds = 16
+	seeds         = 50
+	faultSeeds    = 30
+	databaseSeeds = 200
+	clockSeeds    = 10
 )

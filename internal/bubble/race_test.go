@@ -6,7 +6,8 @@ package bubble
 // itself has a limit of events that half an hour of pipeline with all its
 // heartbeats comes near: fewer seeds, which are the first of the same.
 const (
-	seeds      = 12
-	faultSeeds = 10
-	clockSeeds = 5
+	seeds         = 12
+	faultSeeds    = 10
+	databaseSeeds = 10
+	clockSeeds    = 3
 )

@@ -22,6 +22,7 @@ import (
 	"orderclose/internal/scenario"
 	"orderclose/internal/store"
 	"orderclose/producer"
+	"orderclose/release"
 )
 
 // rig is a World with its topics, a shop, and stages that can be stopped and
@@ -42,6 +43,7 @@ type rig struct {
 	services      http.RoundTripper    // reaches the user's services
 	disturbed     bool                 // something was stopped, or not running, while orders were due
 	deadCauses    []string             // of the dead letters that are to be expected
+	releaser      release.Releaser     // of the release worker, if one is started
 }
 
 // inBubble runs test with a rig, and no stage started, inside a bubble.
@@ -61,9 +63,15 @@ func inBubbleBehind(t *testing.T, cfg *config.Config, behind time.Duration, test
 }
 
 func newRig(t *testing.T, cfg *config.Config, behind time.Duration) *rig {
+	return newRigOn(t, cfg, Options{Now: func() time.Time { return time.Now().Add(-behind) }})
+}
+
+// newRigOn makes the rig's World as o says, whose other fields it sets.
+func newRigOn(t *testing.T, cfg *config.Config, o Options) *rig {
 	r := &rig{t: t, cfg: cfg, stops: map[app.Role]func(){}, logger: slog.New(slog.DiscardHandler)}
 	var err error
-	if r.world, err = New(Options{InBubble: true, Logger: r.logger, Now: func() time.Time { return time.Now().Add(-behind) }}); err != nil {
+	o.InBubble, o.Logger = true, r.logger
+	if r.world, err = New(o); err != nil {
 		t.Fatal(err)
 	}
 	if r.kafka, err = r.world.Kafka("checkout"); err != nil {
@@ -97,14 +105,17 @@ func (r *rig) close() {
 }
 
 // start starts a role as a process of its own.
-func (r *rig) start(role app.Role) {
+func (r *rig) start(role app.Role) { r.startAs(role, role) }
+
+// startAs does the same under a name, of which there may be several of a role.
+func (r *rig) startAs(name, role app.Role) {
 	c, err := r.world.Connect(string(role))
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	r.registry = prometheus.NewRegistry()
 	a, err := app.New(app.Options{
-		Config: r.cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis, Logger: r.logger, Registry: r.registry,
+		Config: r.cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis, Releaser: r.releaser, Logger: r.logger, Registry: r.registry,
 		Services: r.services, Secrets: config.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
 		Now: func() time.Time { return time.Now().Add(r.relayAhead) },
 	})
@@ -114,7 +125,7 @@ func (r *rig) start(role app.Role) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx, role) }()
-	r.stops[role] = func() {
+	r.stops[name] = func() {
 		cancel()
 		if err := <-done; err != nil {
 			r.t.Errorf("%s: %v", role, err)
@@ -147,6 +158,10 @@ func (r *rig) check(openAfter time.Time) *checker.Verdict {
 // judge does the same and leaves it to the caller what to make of it.
 func (r *rig) judge(openAfter time.Time) *checker.Verdict {
 	r.t.Helper()
+	_, dispatching := r.stops[app.Outbox]
+	if dispatching {
+		time.Sleep(5 * time.Second) // what was closed just now has its event published
+	}
 	delays := map[string]string{}
 	for _, b := range r.cfg.Buckets {
 		delays[b.Topic] = r.cfg.RelayGroup(b)
@@ -156,6 +171,7 @@ func (r *rig) judge(openAfter time.Time) *checker.Verdict {
 			Stock: r.shop.StartStock(), Paid: r.shop.Paid(), OpenAfter: openAfter,
 			Delays: delays, CloseTopic: r.cfg.Topics.Close, DeadLetterTopic: r.cfg.Topics.DeadLetter,
 			CloserGroup: r.cfg.CloserGroup(), ReplayTopic: r.cfg.Topics.Replay, ReplayGroup: r.cfg.ReplayGroup(), DeadLetters: r.deadCauses,
+			EventsTopic: r.cfg.Topics.Events, OutboxEmpty: dispatching,
 			Published: r.shop.Published(), Calm: !r.disturbed, MaxAppends: r.maxAppends(),
 		})
 	if err != nil {

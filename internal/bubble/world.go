@@ -6,6 +6,7 @@ package bubble
 
 import (
 	"context"
+	"database/sql/driver"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -43,7 +44,10 @@ type Options struct {
 	// broker set append times itself.
 	InBubble bool
 	Now      func() time.Time // the clock of the database; default time.Now
-	Logger   *slog.Logger     // default: discard
+	// Through puts something between the pool of the database and its driver; nil is
+	// nothing.
+	Through func(driver.Connector) driver.Connector
+	Logger  *slog.Logger // default: discard
 }
 
 // New starts a World.
@@ -65,7 +69,10 @@ func New(o Options) (*World, error) {
 	}
 	w.Redis = miniredis.NewMiniRedis()
 	w.Redis.ClockTTL(true)
-	if w.Store, err = sqlite.Open(sqlite.Memory, o.Now); err == nil {
+	if o.Through == nil {
+		o.Through = func(c driver.Connector) driver.Connector { return c }
+	}
+	if w.Store, err = sqlite.OpenWith(sqlite.Memory, sqlite.Options{Now: o.Now, Through: o.Through}); err == nil {
 		err = w.Store.Migrate(context.Background())
 	}
 	if err != nil {

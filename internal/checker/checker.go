@@ -4,6 +4,7 @@
 //
 //	database.go what the tables of the reference schema say
 //	log.go      what the topics say
+//	events.go   the events that tell of closes
 //	checker.go  the verdict
 package checker
 
@@ -48,6 +49,10 @@ type Expect struct {
 	// ReplayTopic is where records go that were sent again by hand, and ReplayGroup
 	// empties it; "" if there is none.
 	ReplayTopic, ReplayGroup string
+	// EventsTopic is where the events of closes go. OutboxEmpty says that their
+	// dispatcher ran until all was quiet, so that nothing may be left for it.
+	EventsTopic string
+	OutboxEmpty bool
 	// DeadLetters are the causes for which there may be dead letters.
 	DeadLetters []string
 	// Published are the orders whose record Kafka has acked. If the run was Calm, so
@@ -73,6 +78,7 @@ type Verdict struct {
 	Waiting   int            // unpaid and not due yet
 	Early     int            // closed before due, or in the close topic before due
 	Repeated  int            // records in the close topic beyond one for each time that their order was published
+	Events    int            // different events in their topic
 	StockOK   bool
 	Lateness  []time.Duration // of every closed order that came by the pipeline, sorted
 	Appends   map[string]int  // records in delay topics, by key
@@ -129,6 +135,7 @@ func judge(db *tables, l *logs, e Expect) *Verdict {
 	v.judgeCloser(db, l, e)
 	v.judgeDeadLetters(l, e)
 	v.judgePublished(db, e)
+	v.judgeEvents(db, l, e)
 	v.countRepeated(l, e)
 	slices.Sort(v.Lateness)
 	return v

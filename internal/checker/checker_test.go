@@ -1,12 +1,20 @@
 package checker
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 )
 
 var epoch = time.UnixMilli(1_700_000_000_000)
+
+// event is what tells of the close of an order that held two of a SKU.
+func event(id string, due, closedAt time.Time, path string) string {
+	return fmt.Sprintf(`{"specversion":"1.0","id":"e-%[1]s","source":"s","type":"order.closed","subject":"%[1]s","time":"%[3]s",
+		"data":{"order_id":"%[1]s","due_at":"%[2]s","closed_at":"%[3]s","path":"%[4]s","release":[{"sku":"sku","quantity":2,"key":"k-%[1]s"}]}}`,
+		id, due.UTC().Format(time.RFC3339Nano), closedAt.UTC().Format(time.RFC3339Nano), path)
+}
 
 // evidence is a run in which everything went well: one order closed by the
 // pipeline, one by the sweep, one paid, one cancelled.
@@ -28,6 +36,8 @@ func evidence() (*tables, *logs, Expect) {
 			"piped": {{"sku", "close"}: 2}, "swept": {{"sku", "close"}: 2}, "cancelled": {{"sku", "cancel"}: 2},
 		},
 		stock: map[string]stock{"sku": {available: 98, reserved: 2}},
+		// Of the two events one is repeated, and one waits.
+		outbox: map[string][]string{"swept": {event("swept", due, due.Add(time.Hour), "sweep")}},
 	}
 	for id := range db.orders {
 		db.items[id] = map[string]int64{"sku": 2}
@@ -35,6 +45,8 @@ func evidence() (*tables, *logs, Expect) {
 	l := &logs{
 		records: map[string][]record{
 			"delay": {{offset: 0, key: "piped", appended: epoch, due: due, hasDue: true}, {offset: 1, key: "paid", appended: epoch, due: due, hasDue: true}},
+			"events": {{key: "piped", value: []byte(event("piped", due, due, "pipeline")), mediaType: cloudEventType},
+				{offset: 1, key: "piped", value: []byte(event("piped", due, due, "pipeline")), mediaType: cloudEventType}},
 			"close": {{offset: 0, key: "piped", appended: due, brokerTime: true, due: due, hasDue: true}, {offset: 1, key: "paid", appended: due, brokerTime: true, due: due, hasDue: true}},
 		},
 		arrived:   map[string]bool{"piped": true, "paid": true},
@@ -46,7 +58,7 @@ func evidence() (*tables, *logs, Expect) {
 	}
 	return db, l, Expect{
 		Stock: map[string]int64{"sku": 100}, Paid: []string{"paid"}, OpenAfter: epoch.Add(24 * time.Hour),
-		Delays: map[string]string{"delay": "relay"}, CloseTopic: "close", DeadLetterTopic: "dead", CloserGroup: "closer",
+		Delays: map[string]string{"delay": "relay"}, CloseTopic: "close", DeadLetterTopic: "dead", CloserGroup: "closer", EventsTopic: "events",
 		Published: []string{"piped", "paid"}, Calm: true, MaxAppends: 3, DeadLetters: []string{"not_found"},
 	}
 }
@@ -120,7 +132,25 @@ func TestJudge_SeesEveryBrokenPromise(t *testing.T) {
 		}, "the pipeline missed 1"},
 		"running in circles":     {func(_ *tables, l *logs) { l.appends["piped"] = 4 }, "took 4 appends"},
 		"stamps of the producer": {func(_ *tables, l *logs) { l.records["close"][0].brokerTime = false }, "did not stamp"},
-		"committed past the end": {func(_ *tables, l *logs) { l.committed["relay"][0] = 3 }, "ends at 2"},
+		"no event":               {func(_ *tables, l *logs) { l.records["events"] = nil }, "1 closed orders have no event"},
+		"an event with another id on repeat": {func(_ *tables, l *logs) {
+			r := &l.records["events"][1]
+			r.value = []byte(strings.Replace(string(r.value), "e-piped", "e-other", 1))
+		}, "came under the ids"},
+		"two orders, one id": {func(db *tables, _ *logs) {
+			db.outbox["swept"][0] = strings.Replace(db.outbox["swept"][0], "e-swept", "e-piped", 1)
+		}, "have one event id"},
+		"an event of a paid order": {func(_ *tables, l *logs) {
+			l.records["events"] = append(l.records["events"], record{key: "paid", value: []byte(event("paid", epoch, epoch, "pipeline")), mediaType: cloudEventType})
+		}, "tells that paid was closed"},
+		"an event that lies": {func(_ *tables, l *logs) {
+			r := &l.records["events"][0]
+			r.value = []byte(strings.Replace(string(r.value), `"quantity":2`, `"quantity":3`, 1))
+		}, "does not agree with its order"},
+		"an event under another key":            {func(_ *tables, l *logs) { l.records["events"][0].key = "paid" }, "has the key paid"},
+		"an event that nobody can read":         {func(_ *tables, l *logs) { l.records["events"][0].value = []byte("{") }, "cannot be read"},
+		"an event that does not say what it is": {func(_ *tables, l *logs) { l.records["events"][0].mediaType = "" }, "content-type"},
+		"committed past the end":                {func(_ *tables, l *logs) { l.committed["relay"][0] = 3 }, "ends at 2"},
 	} {
 		db, l, e := evidence()
 		c.breakIt(db, l)
@@ -150,5 +180,24 @@ func TestJudge_CountsWhatIsRepeatedAndNotWhatWasPublishedTwice(t *testing.T) {
 	}
 	if v := judge(db, l, e); v.Repeated != 3 || !v.OK() {
 		t.Errorf("%d repeated, want piped twice and paid once; %v", v.Repeated, v.Violations)
+	}
+}
+
+func TestJudge_AfterACalmEndTheOutboxIsEmpty(t *testing.T) {
+	db, l, e := evidence()
+	if v := judge(db, l, e); v.Events != 1 {
+		t.Errorf("%d events, want 1: a repeat is none", v.Events)
+	}
+	e.OutboxEmpty = true
+	if v := judge(db, l, e); len(v.Violations) != 1 || !strings.Contains(v.Violations[0], "1 orders' events are still in the outbox") {
+		t.Errorf("%v", v.Violations)
+	}
+}
+
+func TestJudge_AnEventThatIsADeadLetterIsNotMissing(t *testing.T) {
+	db, l, e := evidence()
+	l.records["events"], l.dead["piped"] = nil, true
+	if v := judge(db, l, e); !v.OK() {
+		t.Errorf("%v", v.Violations)
 	}
 }

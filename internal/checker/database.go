@@ -22,6 +22,7 @@ type tables struct {
 	receipts map[string]receipt
 	ledger   map[string]map[entry]int64 // by order
 	stock    map[string]stock
+	outbox   map[string][]string // by order: the events that wait, as JSON
 }
 
 type order struct {
@@ -44,7 +45,7 @@ type stock struct{ available, reserved int64 }
 func readDatabase(ctx context.Context, db *sql.DB) (*tables, error) {
 	t := &tables{
 		orders: map[string]order{}, items: map[string]map[string]int64{}, receipts: map[string]receipt{},
-		ledger: map[string]map[entry]int64{}, stock: map[string]stock{},
+		ledger: map[string]map[entry]int64{}, stock: map[string]stock{}, outbox: map[string][]string{},
 	}
 	read := func(query string, row func(scan func(...any) error) error) error {
 		rows, err := db.QueryContext(ctx, query)
@@ -60,7 +61,7 @@ func readDatabase(ctx context.Context, db *sql.DB) (*tables, error) {
 		return rows.Err()
 	}
 	for _, step := range []func(func(string, func(func(...any) error) error) error) error{
-		t.readOrders, t.readItems, t.readReceipts, t.readLedger, t.readStock,
+		t.readOrders, t.readItems, t.readReceipts, t.readLedger, t.readStock, t.readOutbox,
 	} {
 		if err := step(read); err != nil {
 			return nil, err
@@ -129,6 +130,15 @@ func (t *tables) readStock(read reader) error {
 		var s stock
 		err := scan(&sku, &s.available, &s.reserved)
 		t.stock[sku] = s
+		return err
+	})
+}
+
+func (t *tables) readOutbox(read reader) error {
+	return read("SELECT order_id, payload FROM outbox_events", func(scan func(...any) error) error {
+		var id, payload string
+		err := scan(&id, &payload)
+		t.outbox[id] = append(t.outbox[id], payload)
 		return err
 	})
 }

@@ -32,6 +32,8 @@ type record struct {
 	due        time.Time
 	hasDue     bool
 	cause      string // of a dead letter
+	value      []byte // of an event
+	mediaType  string // of an event
 	mark       bool   // in the dead-letter topic: says that a dead letter is settled
 }
 
@@ -42,6 +44,9 @@ func readLogs(ctx context.Context, s Servers, e Expect) (*logs, error) {
 	topics := []string{e.DeadLetterTopic}
 	for topic := range e.closed() {
 		topics = append(topics, topic)
+	}
+	if e.EventsTopic != "" {
+		topics = append(topics, e.EventsTopic)
 	}
 	for topic := range e.Delays {
 		topics = append(topics, topic)
@@ -82,13 +87,15 @@ func readLogs(ctx context.Context, s Servers, e Expect) (*logs, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := l.read(ctx, client, starts); err != nil {
+	if err := l.read(ctx, client, e, starts); err != nil {
 		return nil, err
 	}
 	for topic, records := range l.records {
 		_, delay := e.Delays[topic]
 		for _, r := range records {
 			switch {
+			case topic == e.EventsTopic:
+				continue
 			case !delay:
 				l.arrived[r.key] = true
 				l.dead[r.key] = l.dead[r.key] || topic == e.DeadLetterTopic
@@ -103,7 +110,7 @@ func readLogs(ctx context.Context, s Servers, e Expect) (*logs, error) {
 }
 
 // read consumes every partition from its start to where it ended.
-func (l *logs) read(ctx context.Context, client *kgo.Client, starts map[string]map[int32]kgo.Offset) error {
+func (l *logs) read(ctx context.Context, client *kgo.Client, e Expect, starts map[string]map[int32]kgo.Offset) error {
 	left := 0
 	for topic, partitions := range starts {
 		for p, start := range partitions {
@@ -125,7 +132,7 @@ func (l *logs) read(ctx context.Context, client *kgo.Client, starts map[string]m
 			if r.Offset >= end {
 				return
 			}
-			l.records[r.Topic] = append(l.records[r.Topic], toRecord(r))
+			l.records[r.Topic] = append(l.records[r.Topic], toRecord(r, e))
 			if r.Offset == end-1 {
 				left--
 			}
@@ -134,13 +141,18 @@ func (l *logs) read(ctx context.Context, client *kgo.Client, starts map[string]m
 	return nil
 }
 
-func toRecord(r *kgo.Record) record {
+func toRecord(r *kgo.Record, e Expect) record {
 	rec := record{
 		partition: r.Partition, offset: r.Offset, key: string(r.Key),
 		appended: r.Timestamp, brokerTime: r.Attrs.TimestampType() == 1,
 	}
+	if r.Topic == e.EventsTopic {
+		rec.value = r.Value
+	}
 	for _, h := range r.Headers {
 		switch h.Key {
+		case "content-type":
+			rec.mediaType = string(h.Value)
 		case "cause":
 			rec.cause = string(h.Value)
 		case "settles":

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"orderclose/internal/app"
 	"orderclose/internal/config"
 )
 
@@ -44,6 +46,9 @@ func TestMain_WrongUseExitsWith2AndSaysWhatToDo(t *testing.T) {
 		{[]string{"run", "relay", "--config", good}, config.EnvBrokers},
 		{[]string{"run", "closer", "--config", good}, config.EnvDSN},
 		{[]string{"run", "compensator", "--config", good}, config.EnvRedis},
+		{[]string{"run", "outbox", "--config", good}, config.EnvDSN},
+		{[]string{"run", "outbox", "--config", good}, config.EnvBrokers},
+		{[]string{"run", "release", "--config", good}, config.EnvReleaseURL},
 		{[]string{"run", "painter", "--config", good}, "painter"},
 		{[]string{"topics", "check", "--config", bad}, bad + ":2:1"},
 		{[]string{"topics", "check", "--config", "nowhere.yaml"}, "nowhere.yaml"},
@@ -70,6 +75,28 @@ func TestMain_VersionAndMigrationsNeedNoServer(t *testing.T) {
 	}
 	if out, _, code := run(t, nil, "migrate", "--print"); code != 0 || !strings.Contains(out, "CREATE TABLE orders") {
 		t.Errorf("exit %d, %q", code, out)
+	}
+}
+
+func TestMain_MigrationsForTablesOfOnesOwnLeaveThemOut(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "topics.yaml")
+	if err := os.WriteFile(file, []byte(`buckets: [1m]
+orders:
+  table: t
+  id: id
+  status: {column: s, from: 0, to: 1}
+  due: {column: d, type: unix_s}
+  items: none
+  stock: none
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, _, code := run(t, nil, "migrate", "--print", "--config", file)
+	if code != 0 || strings.Contains(out, "CREATE TABLE orders ") || !strings.Contains(out, "CREATE TABLE receipts") {
+		t.Errorf("exit %d, %q", code, out)
+	}
+	if _, stderr, code := run(t, nil, "migrate", "--print", "--config", file+"x"); code != 2 || !strings.Contains(stderr, "topics.yamlx") {
+		t.Errorf("a file that is not there: exit %d, %q", code, stderr)
 	}
 }
 
@@ -104,5 +131,14 @@ func TestProgress_WithoutATerminalIsPlainLines(t *testing.T) {
 	p.End()
 	if want := "done 1/3  \ndone 3/3  all\n"; b.String() != want {
 		t.Errorf("%q, want %q", b.String(), want)
+	}
+}
+
+func TestRun_AllReleasesStockWhereThatIsConfigured(t *testing.T) {
+	for _, releasing := range []bool{false, true} {
+		roles, err := rolesOf(nil, releasing)
+		if err != nil || slices.Contains(roles, app.Release) != releasing || !slices.Contains(roles, app.Outbox) {
+			t.Errorf("releasing: %v, roles %v, %v", releasing, roles, err)
+		}
 	}
 }

@@ -221,6 +221,12 @@ func (s *session) checkDatabase(ctx context.Context) (all []checkup, offset time
 		}
 		return fine("schema", "it is the one that this program wants")
 	}), within(ctx, func(ctx context.Context) checkup {
+		const check = "tables of orders"
+		if err := s.Store.CheckMapping(ctx); err != nil {
+			return finding(check, err.Error(), "docs/mapping.md has every key; of the reference schema nothing may be changed by hand")
+		}
+		return fine(check, "they fit")
+	}), within(ctx, func(ctx context.Context) checkup {
 		const check = "clock of the database"
 		var err error
 		if offset, err = databaseOffset(ctx, s.Store.Now); err != nil {

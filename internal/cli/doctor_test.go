@@ -57,7 +57,7 @@ func TestDoctor_ADatabaseThatIsWell(t *testing.T) {
 	r := &rig{t: t}
 	s := &session{Connections: app.Connections{Store: r.shop()}}
 	all, offset, told := s.checkDatabase(t.Context())
-	if err := judgeCheckups(all); err != nil || !told || offset != 0 || len(all) != 3 {
+	if err := judgeCheckups(all); err != nil || !told || offset != 0 || len(all) != 4 {
 		t.Errorf("%+v, %v, %v; %v", all, offset, told, err)
 	}
 	if _, err := s.Store.DB().ExecContext(t.Context(), "DELETE FROM orderclose_schema WHERE version_id > 2"); err != nil {

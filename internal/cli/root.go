@@ -144,7 +144,7 @@ func (c *common) openFor(needs func(*config.Config) []string) (*session, error) 
 		servers.DSN, servers.RedisURL = "", ""
 	}
 	logger := c.logger()
-	connections, err := app.Connect(servers, logger)
+	connections, err := app.Connect(servers, cfg, logger)
 	if err != nil {
 		return nil, Exit(Usage, err)
 	}
@@ -178,7 +178,7 @@ func (c *common) kafkaToo(s *session) (close func()) {
 	if err != nil || len(servers.Brokers) == 0 || s.Kafka != nil {
 		return func() {}
 	}
-	connections, err := app.Connect(config.Servers{Brokers: servers.Brokers, Kafka: servers.Kafka}, s.logger)
+	connections, err := app.Connect(config.Servers{Brokers: servers.Brokers, Kafka: servers.Kafka}, s.cfg, s.logger)
 	if err != nil {
 		s.logger.Warn("going on without Kafka, which nothing here needs but to count dead letters", "err", err)
 		return func() {}
@@ -188,5 +188,5 @@ func (c *common) kafkaToo(s *session) (close func()) {
 }
 
 func (s *session) app() (*app.App, error) {
-	return app.New(app.Options{Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis, Secrets: s.servers.Secrets, Logger: s.logger})
+	return app.New(app.Options{Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis, Secrets: s.servers.Secrets, Releaser: app.Releaser(s.servers), Logger: s.logger})
 }

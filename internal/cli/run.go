@@ -19,16 +19,20 @@ const drainTime = 10 * time.Second
 
 func newRun(c *common) *cobra.Command {
 	return &cobra.Command{
-		Use:   "run [relay|closer|compensator|all]...",
+		Use:   "run [relay|closer|compensator|outbox|release|all]...",
 		Short: "Run parts of the pipeline until SIGTERM",
 		Long: `Run parts of the pipeline until SIGTERM, which drains: what is under way is
 acked and committed, and the groups are left, within 10 s.
+
+release is for a shop that keeps its stock in a service: it calls ` + config.EnvReleaseURL + `
+for what each closed order held. It is part of all where that is set.
 
 Metrics, /-/healthy and /-/ready are served on ` + config.EnvListen + `
 (default ` + config.DefaultListen + `).`,
 		Args: usageArgs(cobra.ArbitraryArgs),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			roles, err := rolesOf(args)
+			set := func(name string) bool { v, _ := c.env.LookupEnv(name); return v != "" }
+			roles, err := rolesOf(args, set(config.EnvReleaseURL) || set(config.EnvReleaseURL+"_FILE"))
 			if err != nil {
 				return Exit(Usage, err)
 			}
@@ -43,16 +47,21 @@ Metrics, /-/healthy and /-/ready are served on ` + config.EnvListen + `
 	}
 }
 
-// rolesOf reads the arguments; none is all.
-func rolesOf(args []string) ([]app.Role, error) {
+// rolesOf reads the arguments; none is all. Releasing stock is one of all if it
+// is configured.
+func rolesOf(args []string, releasing bool) ([]app.Role, error) {
+	known := append(app.AllRoles(), app.Release)
 	if len(args) == 0 || slices.Contains(args, "all") {
+		if releasing {
+			return known, nil
+		}
 		return app.AllRoles(), nil
 	}
 	var roles []app.Role
 	for _, arg := range args {
 		role := app.Role(arg)
-		if !slices.Contains(app.AllRoles(), role) {
-			return nil, fmt.Errorf("there is no part %q: run %v, or all", arg, app.AllRoles())
+		if !slices.Contains(known, role) {
+			return nil, fmt.Errorf("there is no part %q: run %v, or all", arg, known)
 		}
 		if !slices.Contains(roles, role) {
 			roles = append(roles, role)
@@ -64,11 +73,17 @@ func rolesOf(args []string) ([]app.Role, error) {
 // variables names what the roles need of the environment.
 func variables(cfg *config.Config, roles []app.Role) []string {
 	var names []string
-	if slices.Contains(roles, app.Relay) || slices.Contains(roles, app.Closer) {
+	if slices.ContainsFunc(roles, func(r app.Role) bool { return r != app.Compensator }) {
 		names = append(names, config.EnvBrokers)
 	}
 	if slices.Contains(roles, app.Closer) {
 		names = append(names, cfg.Closer.Needs()...)
+	}
+	if slices.Contains(roles, app.Outbox) {
+		names = append(names, config.EnvDSN)
+	}
+	if slices.Contains(roles, app.Release) {
+		names = append(names, config.EnvReleaseURL)
 	}
 	if slices.Contains(roles, app.Compensator) {
 		names = append(append(names, sweepNeeds(cfg)...), config.EnvRedis)

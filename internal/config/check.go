@@ -20,7 +20,8 @@ func (r *reader) check(s *settings) {
 	r.checkDelays(s)
 	r.checkNames(s)
 	r.checkLock(s.compensator.Lock)
-	r.checkClosing(s.closer)
+	r.checkMapping(s.orders)
+	r.checkClosing(s.closer, s.orders)
 }
 
 func (r *reader) checkBuckets(s *settings) {

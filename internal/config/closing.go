@@ -8,6 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"orderclose/internal/signed"
+	"orderclose/internal/tables"
 )
 
 // ClosingKind is what closing an order means.
@@ -54,7 +55,7 @@ func address(to *string) value {
 	}
 }
 
-func (r *reader) checkClosing(c Closer) {
+func (r *reader) checkClosing(c Closer, orders *tables.Mapping) {
 	const url = "closer.http.url"
 	if c.Kind == KindHTTP && c.HTTP.URL == "" && !r.anyBad("closer.http") {
 		r.refuse(url, r.node("closer.http", "closer.kind"), "orders are closed over HTTP, and there is no url", "set it to where the service is")
@@ -67,6 +68,10 @@ func (r *reader) checkClosing(c Closer) {
 		const payment = "closer.payment.url"
 		r.refuse(payment, r.at[payment], "with closer.kind http nobody asks the payment provider here",
 			"let the service ask, and answer payment_pending while it does not know; then remove this")
+	}
+	if c.Payment.URL != "" && orders != nil && len(orders.Status.Paid) == 0 && !r.anyBad("orders") {
+		r.refuse("orders.status.paid", r.node("orders.status", "orders"), "it is missing, and what the payment provider calls paid is to be marked so",
+			"list the values that a paid order has, the one to set first")
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/internal/tables"
 )
 
 // Config is a checked topics.yaml. Treat it as read-only: parts share it.
@@ -29,6 +30,8 @@ type Config struct {
 	Replication int
 	Compensator Compensator
 	Closer      Closer
+	Orders      *tables.Mapping // the user's own tables; nil: the reference schema
+	Outbox      Outbox
 }
 
 // Topics are the names beside those of the buckets, with the prefix applied.
@@ -65,6 +68,12 @@ type Closer struct {
 	Kind    ClosingKind // what closing an order means
 	HTTP    HTTPClosing // of KindHTTP
 	Payment Payment     // asked first, if its URL is set
+}
+
+// Outbox is how what stands in the outboxes gets to Kafka.
+type Outbox struct {
+	Batch    int // rows per transaction, 1 to MaxBatch
+	InFlight int // batches at once per process, 1 to 16
 }
 
 // MaxBatch is the largest batch and page that is accepted: one statement names
@@ -125,6 +134,10 @@ func (c *Config) CloserGroup() string { return c.group("closer", c.Topics.Close)
 // ReplayGroup is the name of the consumer group that reads the replay topic.
 func (c *Config) ReplayGroup() string { return c.group("closer", c.Topics.Replay) }
 
+// ReleaseGroup is the name of the consumer group that reads the events to release
+// stock.
+func (c *Config) ReleaseGroup() string { return c.group("release", c.Topics.Events) }
+
 func (c *Config) group(stage, topic string) string {
 	return c.Topics.Prefix + "orderclose-" + stage + "-" + strings.TrimPrefix(topic, c.Topics.Prefix)
 }
@@ -141,6 +154,8 @@ type settings struct {
 	replication int
 	compensator Compensator
 	closer      Closer
+	orders      *tables.Mapping
+	outbox      Outbox
 }
 
 // bucket is an entry of the list of buckets and where it stands in the file.
@@ -201,6 +216,7 @@ func defaults() *settings {
 			Lock:     Lock{Key: "lock:scan_unpaid_orders", Expiry: time.Minute, Extend: 20 * time.Second},
 		},
 		closer: Closer{Batch: 500, Latency: 250 * time.Millisecond, Kind: KindSQL, HTTP: HTTPClosing{Batch: 200}, Payment: Payment{Batch: 100}},
+		outbox: Outbox{Batch: 500, InFlight: 2},
 	}
 }
 
@@ -214,6 +230,8 @@ func (s *settings) config() *Config {
 		Replication: s.replication,
 		Compensator: s.compensator,
 		Closer:      s.closer,
+		Orders:      s.orders,
+		Outbox:      s.outbox,
 	}
 	c.Delays.ByCategory = maps.Clone(s.delays.ByCategory)
 	for _, b := range s.buckets {

@@ -50,6 +50,7 @@ func TestDefault_IsWhatIsDocumented(t *testing.T) {
 			Lock: config.Lock{Key: "lock:scan_unpaid_orders", Expiry: time.Minute, Extend: 20 * time.Second},
 		},
 		Closer: config.Closer{Batch: 500, Latency: 250 * time.Millisecond, Kind: config.KindSQL, HTTP: config.HTTPClosing{Batch: 200}, Payment: config.Payment{Batch: 100}},
+		Outbox: config.Outbox{Batch: 500, InFlight: 2},
 	}
 	if diff := cmp.Diff(want, config.Default()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -84,6 +85,7 @@ buckets: [1d, 1.5s]
 delays: {default: 2m, max: 2d, mixed: longest, categories: {a b: 1d12h, 42: 90s, c.d: 1s}}
 compensator: {period: 5m, grace: 1s, page_size: 999, lock: {key: k, expiry: 4s, extend: 2s}}
 closer: {batch: 1, latency: 1s, kind: http, http: {url: "https://shop/close", batch: 7}, payment: {batch: 8}}
+outbox: {batch: 2, in_flight: 16}
 `)
 	want := &config.Config{
 		Delays: orderclose.Delays{
@@ -106,6 +108,7 @@ closer: {batch: 1, latency: 1s, kind: http, http: {url: "https://shop/close", ba
 		Closer: config.Closer{
 			Batch: 1, Latency: time.Second, Kind: config.KindHTTP, HTTP: config.HTTPClosing{URL: "https://shop/close", Batch: 7}, Payment: config.Payment{Batch: 8},
 		},
+		Outbox: config.Outbox{Batch: 2, InFlight: 16},
 	}
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

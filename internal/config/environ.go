@@ -20,6 +20,10 @@ const (
 	EnvDSN     = "ORDERCLOSE_DB_DSN"
 	EnvRedis   = "ORDERCLOSE_REDIS_URL"
 	EnvListen  = "ORDERCLOSE_LISTEN"
+
+	// Of the service that keeps the stock, for whoever keeps it there; may be files too.
+	EnvReleaseURL   = "ORDERCLOSE_RELEASE_URL"
+	EnvReleaseToken = "ORDERCLOSE_RELEASE_TOKEN"
 )
 
 // DefaultListen is where metrics and health are served: on loopback, since
@@ -35,7 +39,22 @@ type Servers struct {
 	RedisURL string         `json:"-"`
 	Listen   string         // host:port of the metrics and health listener
 	Secrets  Secrets        `json:"-"` // of the user's services
+	Release  Release        `json:"-"` // of the service that keeps the stock
 }
+
+// Release is where stock that a service keeps is released. Printing it shows neither.
+type Release struct{ URL, Token string }
+
+// String says whether it is set.
+func (r Release) String() string {
+	if r.URL == "" {
+		return "not set"
+	}
+	return "set"
+}
+
+// GoString is String.
+func (r Release) GoString() string { return r.String() }
 
 // ErrNotSet is what Require wraps.
 var ErrNotSet = errors.New("not set")
@@ -47,6 +66,7 @@ var examples = map[string]string{
 
 	EnvHTTPSecret:    "what openssl rand -hex 32 prints",
 	EnvPaymentSecret: "what openssl rand -hex 32 prints",
+	EnvReleaseURL:    "https://stock.internal/release",
 }
 
 // FromEnviron reads the servers through lookup, which is os.LookupEnv but for
@@ -61,11 +81,13 @@ func FromEnviron(lookup func(string) (string, bool)) (Servers, error) {
 	if listen, _ := lookup(EnvListen); listen != "" {
 		s.Listen = listen
 	}
-	var err4, err5, err6 error
+	var err4, err5, err6, err7, err8 error
+	s.Release.URL, err6 = variable(lookup, EnvReleaseURL)
+	s.Release.Token, err7 = variable(lookup, EnvReleaseToken)
+	s.Secrets, err8 = secretsFrom(lookup)
 	s.Brokers, err4 = splitBrokers(brokers)
 	s.Kafka, err5 = kafkaSecurity(lookup)
-	s.Secrets, err6 = secretsFrom(lookup)
-	if err := errors.Join(err1, err2, err3, err4, err5, err6, checkRedis(redis), checkListen(s.Listen)); err != nil {
+	if err := errors.Join(err1, err2, err3, err4, err5, err6, err7, err8, checkRedis(redis), checkListen(s.Listen), checkRelease(s.Release.URL)); err != nil {
 		return Servers{}, err
 	}
 	return s, nil
@@ -74,7 +96,7 @@ func FromEnviron(lookup func(string) (string, bool)) (Servers, error) {
 // Require reports which of the named variables are not set, and what to do.
 func (s Servers) Require(names ...string) error {
 	set := map[string]bool{EnvBrokers: len(s.Brokers) > 0, EnvDSN: s.DSN != "", EnvRedis: s.RedisURL != "", EnvListen: s.Listen != "",
-		EnvHTTPSecret: len(s.Secrets.HTTP) > 0, EnvPaymentSecret: len(s.Secrets.Payment) > 0}
+		EnvHTTPSecret: len(s.Secrets.HTTP) > 0, EnvPaymentSecret: len(s.Secrets.Payment) > 0, EnvReleaseURL: s.Release.URL != ""}
 	var errs []error
 	for _, name := range names {
 		if !set[name] {
@@ -93,8 +115,8 @@ func (s Servers) String() string {
 		}
 		return "set"
 	}
-	return fmt.Sprintf("brokers %s (%v), database %s, redis %s, listen %s",
-		strings.Join(s.Brokers, ","), s.Kafka, hide(s.DSN), hide(s.RedisURL), s.Listen)
+	return fmt.Sprintf("brokers %s (%v), database %s, redis %s, listen %s, release %v",
+		strings.Join(s.Brokers, ","), s.Kafka, hide(s.DSN), hide(s.RedisURL), s.Listen, s.Release)
 }
 
 // GoString is String, so that %#v shows no secret either.
@@ -148,6 +170,16 @@ func checkRedis(raw string) error {
 	u, err := url.Parse(raw) // its error quotes the URL, password and all
 	if err != nil || u.Scheme != "redis" && u.Scheme != "rediss" && u.Scheme != "unix" {
 		return fmt.Errorf("%s is not a Redis URL; write it such as %s (special letters of a password %%-escaped)", EnvRedis, examples[EnvRedis])
+	}
+	return nil
+}
+
+func checkRelease(raw string) error {
+	if raw == "" {
+		return nil
+	}
+	if u, err := url.Parse(raw); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return fmt.Errorf("%s is not a URL of http or https; write it such as %s", EnvReleaseURL, examples[EnvReleaseURL])
 	}
 	return nil
 }

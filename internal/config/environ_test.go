@@ -29,12 +29,16 @@ func TestFromEnviron_ReadsEveryVariable(t *testing.T) {
 		"ORDERCLOSE_DB_DSN":        "user:pw@tcp(db:3306)/shop",
 		"ORDERCLOSE_REDIS_URL":     "rediss://:pw@redis:6379/1",
 		"ORDERCLOSE_LISTEN":        ":9000",
+
+		"ORDERCLOSE_RELEASE_URL":   "https://stock/release",
+		"ORDERCLOSE_RELEASE_TOKEN": "pw",
 	}.lookup)
 	want := config.Servers{
 		Brokers:  []string{"a:9092", "[::1]:9093"},
 		DSN:      "user:pw@tcp(db:3306)/shop",
 		RedisURL: "rediss://:pw@redis:6379/1",
 		Listen:   ":9000",
+		Release:  config.Release{URL: "https://stock/release", Token: "pw"},
 	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("error %v (-want +got):\n%s", err, diff)
@@ -77,6 +81,8 @@ func TestFromEnviron_SaysWhatIsWrongButNoSecret(t *testing.T) {
 			"ORDERCLOSE_DB_DSN_FILE: open no/such: no such file or directory; mount the secret there or unset the variable"},
 		{environ{"ORDERCLOSE_DB_DSN_FILE": empty},
 			"ORDERCLOSE_DB_DSN_FILE: the file " + empty + " is empty; write the value into it"},
+		{environ{"ORDERCLOSE_RELEASE_URL": "hunter2"},
+			"ORDERCLOSE_RELEASE_URL is not a URL of http or https; write it such as https://stock.internal/release"},
 		{environ{"ORDERCLOSE_KAFKA_BROKERS": "a:1,hunter2"},
 			"ORDERCLOSE_KAFKA_BROKERS: entry 2 is not host:port; write it such as 127.0.0.1:9092,127.0.0.1:9093"},
 		{environ{"ORDERCLOSE_KAFKA_BROKERS": "u:hunter2@a:1"},

@@ -42,12 +42,17 @@ func (s *settings) grammar() value {
 				"extend": duration(&s.compensator.Lock.Extend),
 			}),
 		}),
+		"orders": s.mapping,
 		"closer": section(fields{
 			"batch":   integer(&s.closer.Batch, 1, MaxBatch),
 			"latency": duration(&s.closer.Latency),
 			"kind":    choice(&s.closer.Kind, KindSQL, KindHTTP),
 			"http":    s.closer.HTTP.grammar(),
 			"payment": s.closer.Payment.grammar(),
+		}),
+		"outbox": section(fields{
+			"batch":     integer(&s.outbox.Batch, 1, MaxBatch),
+			"in_flight": integer(&s.outbox.InFlight, 1, 16),
 		}),
 	})
 }

@@ -62,7 +62,7 @@ var refusals = []struct {
 		`t:3:1: unknown key "parttions"; did you mean partitions?`,
 		`t:4:10: delays: unknown key "categoris"; did you mean categories?`,
 		`t:4:30: delays: unknown key "foo"; known here: categories, default, max, mixed`,
-		`t:5:1: unknown key "zzz"; known here: buckets, closer, compensator, delays, partitions, replication, topics`,
+		`t:5:1: unknown key "zzz"; known here: buckets, closer, compensator, delays, orders, outbox, partitions, replication, topics`,
 	}},
 	{"keys given twice", "buckets: [1m]\nbuckets: [2m]\ndelays:\n  categories:\n    virtual: 5m\n    'virtual': 6m\n", []string{
 		`t:2:1: key "buckets" is given twice, first on line 1; remove one`,

@@ -181,6 +181,18 @@ func wire(t *testing.T) string {
 	return string(data)
 }
 
+func TestWire_TheEventIsWhatIsWritten(t *testing.T) {
+	due := time.Date(2026, 3, 1, 12, 5, 0, 0, time.UTC)
+	const id = "ORD-20260301-000017"
+	value, err := orderclose.OrderClosed{
+		OrderID: id, Category: "virtual", Due: due, ClosedAt: due.Add(2 * time.Millisecond), Path: orderclose.PathPipeline, Version: 2,
+		Release: []orderclose.Release{{SKU: "ink", Quantity: 2, Key: orderclose.ReleaseKey(id, "ink", "close")}},
+	}.Encode()
+	if diff := cmp.Diff(string(value)+"\n", block(t, wire(t), "json event")); err != nil || diff != "" {
+		t.Errorf("%v (-code +wire.md):\n%s", err, diff)
+	}
+}
+
 // block returns what stands in the fenced block that begins with ```name.
 func block(t *testing.T, doc, name string) string {
 	t.Helper()

@@ -88,6 +88,9 @@ func TestRedrive_SendsOnceAndASecondRunChangesNothing(t *testing.T) {
 	if diff := cmp.Diff(plan, result.Plan); diff != "" || result.Done != 10 {
 		t.Errorf("done %d (-plan +done):\n%s", result.Done, diff)
 	}
+	if log.waits > 0 {
+		t.Errorf("%d fetches waited beyond the snapshot", log.waits)
+	}
 	if sent := len(log.keys(replayTopic)) + len(log.keys("delay_1h")); sent != 10 || log.pending(t) != "map[corrupt:1]" {
 		t.Errorf("sent %d, pending %v", sent, log.pending(t))
 	}
@@ -214,16 +217,20 @@ func TestWatch_TellsWhatIsPending(t *testing.T) {
 		must[Result](t)(log.topic().Run(t.Context(), redrive(Filter{Order: "a"}), nil))
 		must[Result](t)(log.topic().Run(t.Context(), redrive(Filter{Order: "b"}), nil))
 		expect("one settled, one new", "map[failed:1 not_found:0]", now)
+		log.mu.Lock()
 		log.start[1] = 1
+		log.mu.Unlock()
 		expect("retention", "map[failed:0 not_found:0]", time.Time{})
+		log.mu.Lock()
 		log.records[deadTopic] = [2][]orderclose.RawRecord{}
 		log.start[1] = 0
+		log.mu.Unlock()
 		log.bury(t, 0, "anew", "failed", now)
 		expect("made anew", "map[failed:1 not_found:0]", now.Add(-time.Hour))
 		cancel()
 		<-done
-		if told != 5 {
-			t.Errorf("told %d times, want once each %v", told, watchEvery)
+		if told != 5 || log.waits != 1 {
+			t.Errorf("told %d times, want once each %v; %d fetches waited", told, watchEvery, log.waits)
 		}
 	})
 }

@@ -63,6 +63,7 @@ type watch struct {
 	index  *Index
 	next   map[int]int64       // by partition: where to read on
 	buried map[Place]time.Time // of the oldest pending one of each partition
+	reads  bool                // it was let read
 }
 
 // turn reads what came and tells.
@@ -97,6 +98,12 @@ func (w *watch) catchUp(ctx context.Context, p int) error {
 	}
 	if gone := w.index.Forget(p, first); gone > 0 {
 		w.o.Logger.Error("retention has deleted dead letters that nobody had looked after", "topic", w.o.Topic, "partition", p, "letters", gone)
+	}
+	if !w.reads { // whoever may not is to hear of it now, and not with the first dead letter
+		if _, err := w.o.Log.Fetch(ctx, w.o.Topic, p, end); err != nil {
+			return err
+		}
+		w.reads = true
 	}
 	span := kafka.Span{Partition: p, First: max(w.next[p], first), End: end}
 	err = w.topic.read(ctx, span, func(batch []orderclose.RawRecord) error {

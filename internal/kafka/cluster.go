@@ -140,12 +140,26 @@ func (c *Cluster) Spread(ctx context.Context, claim orderclose.Claim, topic stri
 	if own, err := c.Partitions(ctx, claim.Topic); err == nil && own == n {
 		return map[int][]orderclose.RawRecord{claim.Partition: records}, nil
 	}
+	return byKey(records, n), nil
+}
+
+// ByKey sorts records by the partition of a topic that each belongs to by its key,
+// in their order.
+func (c *Cluster) ByKey(ctx context.Context, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
+	n, err := c.Partitions(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	return byKey(records, n), nil
+}
+
+func byKey(records []orderclose.RawRecord, n int) map[int][]orderclose.RawRecord {
 	spread := map[int][]orderclose.RawRecord{}
 	for _, r := range records {
 		p := PartitionOf(r.Key(), n)
 		spread[p] = append(spread[p], r)
 	}
-	return spread, nil
+	return spread
 }
 
 // metadata describes the topics, all of them if none is named. A topic that we

@@ -57,6 +57,10 @@ func TestMetrics_TellThePromises(t *testing.T) {
 	m.Head("delay_5m", 5, time.Time{})
 	m.Head("delay_5m", 6, now.Add(-time.Hour))
 	m.Revoked("delay_5m", 6)
+	m.Backlog(orderclose.EventOutbox, orderclose.OutboxBacklog{Oldest: 1500 * time.Millisecond, Rows: 7})
+	m.Dispatched(orderclose.EventOutbox, 3)
+	m.StockRelease("already", time.Millisecond)
+	m.StockWaiting(2)
 	m.Forwarded("delay_5m", []time.Duration{2 * time.Millisecond})
 	m.Verdict(orderclose.PathSweep, orderclose.Closed)
 	m.Lateness(orderclose.PathPipeline, -time.Millisecond)
@@ -75,6 +79,11 @@ func TestMetrics_TellThePromises(t *testing.T) {
 		`orderclose_delay_head_overdue_seconds{partition="4",topic="delay_5m"} 0`,
 		`orderclose_delay_head_overdue_seconds{partition="5",topic="delay_5m"} 0`,
 		`orderclose_relay_early_total 0`,
+		`orderclose_outbox_oldest_unpublished_seconds{outbox="events"} 1.5`,
+		`orderclose_outbox_rows{outbox="events"} 7`,
+		`orderclose_outbox_dispatched_total{outbox="events"} 3`,
+		`orderclose_stock_release_total{result="already"} 1`,
+		`orderclose_stock_release_waiting 2`,
 		`orderclose_relay_lateness_seconds_count 1`,
 		`orderclose_close_total{path="sweep",result="closed"} 1`,
 		`orderclose_close_early_total 1`,

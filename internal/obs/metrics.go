@@ -53,6 +53,9 @@ type Metrics struct {
 	sweepsFailed  prometheus.Counter
 	sweepsSkipped *prometheus.CounterVec
 	lockAvailable prometheus.Gauge
+
+	outboxMetrics
+	releaseMetrics
 }
 
 // NewMetrics returns Metrics that are registered with r. now is the clock by
@@ -67,6 +70,8 @@ func NewMetrics(r prometheus.Registerer, now func() time.Time) *Metrics {
 	m.registerRelay(f)
 	m.registerCloser(f)
 	m.registerCompensator(f)
+	m.outboxMetrics = newOutboxMetrics(f)
+	m.releaseMetrics = newReleaseMetrics(f)
 	m.calls.register(f)
 	return m
 }

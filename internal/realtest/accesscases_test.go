@@ -19,8 +19,10 @@ import (
 	"orderclose/internal/app"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
+	"orderclose/internal/store"
 	"orderclose/internal/store/sqlite"
 	"orderclose/producer"
+	"orderclose/release"
 )
 
 // accessCase is a part that has every row of its table, or all but one.
@@ -34,6 +36,7 @@ type accessCase struct {
 	file    string
 	result  error
 	took    time.Duration
+	prepare func(ctx context.Context, db *store.Store) error // of the database of a role; may be nil
 }
 
 const accessTopics = `topics: {prefix: %s}
@@ -86,7 +89,7 @@ func (c *accessCase) acls(t *testing.T) []kafkago.ACLEntry {
 }
 
 // caseTimeout is how long a case may take; those that go well take a few seconds.
-const caseTimeout = 40 * time.Second
+const caseTimeout = time.Minute
 
 // playCases plays all at once, since they mostly wait, and judges each: with all
 // rows everything works, without one it is refused, and the refusal names it.
@@ -94,7 +97,7 @@ func playCases(t *testing.T, b *broker, cases []*accessCase) {
 	_, security := b.mutual("admin")
 	admin := b.connect(t, access{brokers: []string{b.mtls}, security: security})
 	play := map[string]func(context.Context, *broker, *kafka.Cluster, *accessCase) error{
-		"producer": playProducer, "relay": playRelay, "closer": playCloser, "inspector": playInspector, "viewer": playViewer, "operator": playOperator,
+		"producer": playProducer, "relay": playRelay, "closer": playCloser, "outbox": playOutbox, "release": playRelease, "inspector": playInspector, "viewer": playViewer, "operator": playOperator,
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), caseTimeout)
 	defer cancel()
@@ -220,6 +223,46 @@ func playCloser(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessC
 	})
 }
 
+// playOutbox has a dispatcher publish an event, and give up one that is too large.
+func playOutbox(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
+	if err := makeTopics(ctx, admin, c); err != nil {
+		return err
+	}
+	c.prepare = func(ctx context.Context, db *store.Store) error {
+		_, err := db.CloseOrders(ctx, orderclose.PathTouch, []orderclose.CloseRequest{{OrderID: "order-0"}})
+		if err == nil {
+			_, err = db.DB().ExecContext(ctx, "INSERT INTO outbox_events (order_id, payload, created_at) VALUES ('large', ?, 0)", strings.Repeat("x", 2<<20))
+		}
+		return err
+	}
+	return c.run(ctx, b, app.Outbox, func() error {
+		return errors.Join(arrived(ctx, admin, c.cfg.Topics.Events), arrived(ctx, admin, c.cfg.Topics.DeadLetter))
+	})
+}
+
+// done200 is a stock service that always says yes.
+type done200 struct{}
+
+func (done200) Release(context.Context, release.Request) error { return nil }
+
+// playRelease has a worker release what an event tells of, and give up one that
+// nobody can read.
+func playRelease(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
+	if err := makeTopics(ctx, admin, c); err != nil {
+		return err
+	}
+	value, err := orderclose.OrderClosed{OrderID: "order-0", Release: []orderclose.Release{{SKU: "ink", Quantity: 1, Key: "k"}}}.Encode()
+	if err != nil {
+		return err
+	}
+	if _, err := admin.Append(ctx, c.cfg.Topics.Events, 0, []orderclose.Message{{Key: []byte("order-0"), Value: value}, {Key: []byte("unreadable")}}); err != nil {
+		return err
+	}
+	return c.run(ctx, b, app.Release, func() error {
+		return errors.Join(arrived(ctx, admin, c.cfg.Topics.DeadLetter), committed(ctx, admin, c.cfg.ReleaseGroup(), c.cfg.Topics.Events))
+	})
+}
+
 // run plays a role until done succeeds, or its log names what is missing, and
 // returns what was not done with the log.
 func (c *accessCase) run(ctx context.Context, b *broker, role app.Role, done func() error) error {
@@ -242,7 +285,12 @@ func (c *accessCase) run(ctx context.Context, b *broker, role app.Role, done fun
 		db.CreateOrder(ctx, orderclose.Order{ID: "order-1", CreatedAt: now, Due: now.Add(time.Minute)}, nil)); err != nil {
 		return err
 	}
-	part, err := app.New(app.Options{Config: c.cfg, Kafka: cluster, Store: db, Logger: logger})
+	if c.prepare != nil {
+		if err := c.prepare(ctx, db); err != nil {
+			return err
+		}
+	}
+	part, err := app.New(app.Options{Config: c.cfg, Kafka: cluster, Store: db, Releaser: done200{}, Logger: logger})
 	if err != nil {
 		return err
 	}
@@ -302,7 +350,7 @@ func committed(ctx context.Context, admin *kafka.Cluster, group, topic string) e
 
 // cliTimeout is how long commands may take; one that is refused an append tries
 // on, and says so.
-const cliTimeout = 15 * time.Second
+const cliTimeout = 25 * time.Second
 
 // cli runs commands of the production binary until one fails.
 func (c *accessCase) cli(ctx context.Context, b *broker, commands ...[]string) error {

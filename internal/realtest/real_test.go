@@ -4,9 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,20 +12,25 @@ import (
 	"orderclose"
 	"orderclose/compensator"
 	"orderclose/internal/app"
+	"orderclose/internal/config"
 	"orderclose/internal/kafka"
 )
 
 func TestReal_EveryPromiseIsKept(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, servers(t))
-	r.start("relay", "closer", "compensator")
+	eachDatabase(t, everyPromiseIsKept)
+}
+
+func everyPromiseIsKept(t *testing.T, s config.Servers) {
+	r := newRig(t, s)
+	r.start("relay", "closer", "compensator", "outbox")
 	r.play(1, 200, 5*time.Second)
 	r.settle(30 * time.Second)
+	r.drain(10 * time.Second)
 	v := r.check()
 	if v.ByPath["sweep"] == 0 || v.ByPath["pipeline"] == 0 || v.Paid == 0 {
 		t.Errorf("%d paid, closed by path %v: the story is not whole", v.Paid, v.ByPath)
 	}
-	for _, part := range []string{"relay", "closer", "compensator"} {
+	for _, part := range []string{"relay", "closer", "compensator", "outbox"} {
 		begin := time.Now()
 		r.signal(part, syscall.SIGTERM)
 		if took := time.Since(begin); took > 10*time.Second {
@@ -40,8 +42,11 @@ func TestReal_EveryPromiseIsKept(t *testing.T) {
 // TestReal_KillingARelayOrACloserLosesNothing kills them in the middle of their
 // work, several times, and starts them again.
 func TestReal_KillingARelayOrACloserLosesNothing(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, servers(t))
+	eachDatabase(t, killingARelayOrACloser)
+}
+
+func killingARelayOrACloser(t *testing.T, s config.Servers) {
+	r := newRig(t, s)
 	r.disturbed = true
 	r.start("relay", "closer", "compensator")
 	played := make(chan struct{})
@@ -66,11 +71,11 @@ func TestReal_KillingARelayOrACloserLosesNothing(t *testing.T) {
 // TestReal_ADatabaseInAnotherZoneMakesNothingEarlyOrLate: every zone mistake is
 // hours wide, and shows at once.
 func TestReal_ADatabaseInAnotherZoneMakesNothingEarlyOrLate(t *testing.T) {
-	for _, zone := range []string{"+08:00", "-05:00"} {
-		t.Run(zone, func(t *testing.T) {
+	for _, in := range []struct{ kind, zone string }{{"mariadb", "+08:00"}, {"mysql", "-05:00"}} {
+		t.Run(in.kind+in.zone, func(t *testing.T) {
 			t.Parallel()
 			s := servers(t)
-			s.DSN = mariadbIn(t, zone)
+			s.DSN = startDatabase(t, in.kind, "--default-time-zone="+in.zone).dsn()
 			r := newRig(t, s)
 			r.start("relay", "closer", "compensator")
 			r.play(3, 60, 2*time.Second)
@@ -82,40 +87,12 @@ func TestReal_ADatabaseInAnotherZoneMakesNothingEarlyOrLate(t *testing.T) {
 	}
 }
 
-// mariadbIn starts a MariaDB whose own zone is the given one, and returns its
-// DSN.
-func mariadbIn(t *testing.T, zone string) string {
-	t.Helper()
-	script, err := filepath.Abs("../../deploy/native/mariadb.sh")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, port := filepath.Join(t.TempDir(), "mariadb"), freePort(t)
-	if out, err := exec.Command(script, "start", dir, port, "--default-time-zone="+zone).CombinedOutput(); err != nil {
-		t.Fatalf("starting MariaDB: %v\n%s", err, out)
-	}
-	t.Cleanup(func() {
-		if out, err := exec.Command(script, "stop", dir).CombinedOutput(); err != nil {
-			t.Errorf("stopping MariaDB: %v\n%s", err, out)
-		}
-	})
-	return fmt.Sprintf("root@tcp(127.0.0.1:%s)/", port)
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
-}
-
 func TestReal_ReplayingTheCloseTopicTwiceChangesNothing(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, servers(t))
+	eachDatabase(t, replayingTheCloseTopicTwice)
+}
+
+func replayingTheCloseTopicTwice(t *testing.T, s config.Servers) {
+	r := newRig(t, s)
 	begin := time.Now()
 	r.start("relay", "closer")
 	r.play(4, 60, time.Second)
@@ -243,8 +220,11 @@ func (r *rig) eventually(try func() error) {
 }
 
 func TestReal_ASweepOnDemandRespectsTheLockAndTheDryRun(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, servers(t))
+	eachDatabase(t, aSweepOnDemand)
+}
+
+func aSweepOnDemand(t *testing.T, s config.Servers) {
+	r := newRig(t, s)
 	order := r.shop.Producer.Order("missed", time.Now().Add(-time.Hour), "virtual")
 	if err := r.store.CreateOrder(t.Context(), order, nil); err != nil {
 		t.Fatal(err)

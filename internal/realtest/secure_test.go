@@ -18,7 +18,7 @@ import (
 func TestSecure(t *testing.T) {
 	t.Parallel()
 	servers := servers(t)
-	parts := []string{"producer", "relay", "closer", "operator"}
+	parts := []string{"producer", "relay", "closer", "outbox", "operator"}
 	var plain []string
 	for _, part := range parts {
 		plain = append(plain, "plain-"+part)
@@ -62,9 +62,12 @@ func TestSecure(t *testing.T) {
 			s := servers
 			s.Brokers, s.Kafka = []string{b.mtls}, admin
 			r := newRigIn(t, s, rigs[way], who)
-			r.start("relay", "closer")
+			r.start("relay", "closer", "outbox")
 			r.play(5, 20, time.Second)
 			r.settle(3 * time.Second)
+			if r.drain(10 * time.Second); r.count("SELECT COUNT(*) FROM outbox_events") > 0 {
+				t.Error("events are not published")
+			}
 			// What was never published is the sweep's, which does not run here.
 			if closed := r.closed(); closed == 0 {
 				t.Error("nothing was closed by the pipeline")
@@ -88,8 +91,13 @@ func TestSecure(t *testing.T) {
 // closed is how many orders the pipeline has closed.
 func (r *rig) closed() int {
 	r.t.Helper()
+	return r.count("SELECT COUNT(*) FROM receipts WHERE path = 'pipeline'")
+}
+
+func (r *rig) count(query string) int {
+	r.t.Helper()
 	n := 0
-	if err := r.store.DB().QueryRowContext(r.t.Context(), "SELECT COUNT(*) FROM receipts WHERE path = 'pipeline'").Scan(&n); err != nil {
+	if err := r.store.DB().QueryRowContext(r.t.Context(), query).Scan(&n); err != nil {
 		r.t.Fatal(err)
 	}
 	return n

@@ -15,9 +15,17 @@ import (
 // startStock is what each SKU has at the beginning: enough for any plan.
 const startStock = 1_000_000
 
+// Store is the database of a shop; store.Store is one, and Persistent.
+type Store interface {
+	CreateOrder(ctx context.Context, o orderclose.Order, items []store.Item) error
+	Pay(ctx context.Context, id string) (store.Answer, error)
+	Cancel(ctx context.Context, id string) (store.Answer, error)
+	PutStock(ctx context.Context, sku string, available int64) error
+}
+
 // Shop is a checkout: it creates orders, publishes them, takes payments.
 type Shop struct {
-	Store    *store.Store
+	Store    Store
 	Producer *producer.Producer
 	// OnOrder, if set, is called when an order was created.
 	OnOrder func(o orderclose.Order, f Fate)

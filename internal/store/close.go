@@ -2,8 +2,12 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"gorm.io/gorm"
@@ -15,48 +19,80 @@ import (
 // with a temporary table, and then rows are no longer locked in id order.
 const maxIn = 999
 
+// errNoDue is why an order cannot be closed whose due time is NULL, 0, or the zero
+// date.
+var errNoDue = errors.New("the order has no due time in the database: write one, and send it again")
+
 // CloseOrders closes, in one transaction, the orders of reqs that are unpaid and
 // due by the database's clock, gives their stock back and leaves a receipt of
 // each, and an event in the outbox. It answers every request, in the order of reqs; of several for one order
 // the first gets the verdict, and the others AlreadyClosed if that closed it.
 //
 // On an error nothing was closed, with one exception: if the connection broke
-// during the commit it may have been done, and closing the same orders again
-// says AlreadyClosed. An error that wraps orderclose.ErrUnavailable is no order's
+// during the commit and the database cannot be asked at once what became of it.
+// Closing the same orders again, by the same Store, finds out: what that commit
+// closed is Closed, once. An error that wraps orderclose.ErrUnavailable is no order's
 // fault, nor is the context's, which it wraps as well. One that wraps
 // orderclose.ErrContended means that some order's row was held by somebody else for
 // too long. With that and with any other, the
 // batch without the order at fault can succeed.
 func (s *Store) CloseOrders(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	ids, attempts := distinct(reqs)
 	if len(reqs) == 0 {
 		return nil, nil
 	}
-	var c *closing
-	err := s.transact(ctx, func(tx *gorm.DB) error {
-		c = &closing{s: s, tx: tx, path: path, attempts: attempts, orders: map[string]lockedRow{}}
-		return c.run(ids)
-	})
+	c, err := s.tryClose(ctx, path, reqs)
+	if errors.Is(err, errCommitLost) && ctx.Err() == nil {
+		c, err = s.tryClose(ctx, path, reqs)
+	}
 	if err != nil {
+		if s.q.months != nil {
+			s.q.months.forget() // a table may be gone
+		}
 		return nil, fmt.Errorf("close %d orders from %q: %w", len(reqs), reqs[0].OrderID, err)
 	}
 	return c.outcomes(reqs), nil
 }
 
-// distinct returns the ids of reqs, sorted, and how often closing each failed
-// before. Ids that no order can have are left out: the database must not be
-// asked for them, as it may find something else.
-func distinct(reqs []orderclose.CloseRequest) (ids []string, attempts map[string]int) {
+func (s *Store) tryClose(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) (*closing, error) {
+	ids, attempts := s.distinct(reqs)
+	places, err := s.places(ctx, reqs)
+	if err != nil {
+		return nil, err
+	}
+	var c *closing
+	err = s.transact(ctx, func(tx *gorm.DB) error {
+		c = &closing{
+			s: s, tx: tx, path: path, attempts: attempts, places: places, try: rand.Int64N(1<<62) + 1,
+			orders: map[string]lockedRow{}, won: map[*table][]string{},
+		}
+		return c.run(ids)
+	})
+	switch {
+	case errors.Is(err, errCommitLost):
+		s.undecided.add(c.try, c.all)
+	case err == nil:
+		s.undecided.settle(ids)
+	}
+	return c, err
+}
+
+// distinct returns the ids of reqs, in the order of their index, and how often
+// closing each failed before. Ids that no order can have are left out: the
+// database must not be asked for them, as it may find something else.
+func (s *Store) distinct(reqs []orderclose.CloseRequest) (ids []string, attempts map[string]int) {
 	attempts = make(map[string]int, len(reqs))
 	ids = make([]string, 0, len(reqs))
 	for _, r := range reqs {
 		if _, ok := attempts[r.OrderID]; ok || orderclose.ValidateID(r.OrderID) != nil {
 			continue
 		}
+		if _, ok := s.q.m.ID.Arg(r.OrderID); !ok {
+			continue
+		}
 		attempts[r.OrderID] = r.Attempt
 		ids = append(ids, r.OrderID)
 	}
-	slices.Sort(ids)
+	slices.SortFunc(ids, s.q.m.ID.Compare)
 	return ids, attempts
 }
 
@@ -66,38 +102,53 @@ type closing struct {
 	tx       *gorm.DB
 	path     orderclose.Path
 	attempts map[string]int // by order id: how often closing it failed before
+	places   places
+	try      int64 // names this transaction in its receipts
+	peek     bool  // only look, without locks
 
 	now    time.Time            // the database's clock, read once
 	orders map[string]lockedRow // what is there, by id
-	won    []string             // ids that are closed here, sorted
+	won    map[*table][]string  // ids that are closed here, in the order of their index
+	all    []string             // all of them, sorted
 }
 
 // lockedRow is an order's row, locked until the transaction ends.
 type lockedRow struct {
 	category string
 	due      time.Time
-	version  int64 // before this transaction
+	version  int64 // before this transaction; -1: the table has none
 	verdict  orderclose.Verdict
+	at       time.Time // when it was closed, if a commit without an answer did it
+	in       *table    // where it stands
 }
 
 // run takes the steps of a close in the order that the package's doc gives. If
 // nothing is to be closed it ends after the first.
 func (c *closing) run(ids []string) error {
-	for part := range slices.Chunk(ids, maxIn) {
-		if err := c.lock(part); err != nil {
-			return fmt.Errorf("lock: %w", err)
-		}
+	if err := c.find(ids); err != nil {
+		return fmt.Errorf("lock: %w", err)
+	}
+	if err := c.recognise(); err != nil {
+		return fmt.Errorf("read the receipts of a commit without an answer: %w", err)
 	}
 	if len(c.won) == 0 {
 		return c.readClock()
 	}
-	if err := c.mark(); err != nil {
-		return fmt.Errorf("mark as closed: %w", err)
+	released := map[string][]orderclose.Release{}
+	for _, t := range c.tables() {
+		if err := c.mark(t); err != nil {
+			return fmt.Errorf("mark as closed: %w", err)
+		}
 	}
-	released, err := c.s.recordLines(c.tx, c.won, kindClose, c.now)
-	if err != nil {
-		return err
+	for _, t := range c.tables() {
+		of, err := c.s.recordLinesOf(c.tx, t, c.won[t], kindClose, c.now)
+		if err != nil {
+			return err
+		}
+		maps.Copy(released, of)
+		c.all = append(c.all, c.won[t]...)
 	}
+	slices.Sort(c.all)
 	if err := c.receipts(); err != nil {
 		return fmt.Errorf("write receipts: %w", err)
 	}
@@ -107,11 +158,49 @@ func (c *closing) run(ids []string) error {
 	return c.s.moveStock(c.tx, released)
 }
 
-// lock locks the rows of ids and decides on each.
-func (c *closing) lock(ids []string) error {
-	d := c.s.dialect
-	rows, err := c.tx.Raw("SELECT id, category, status, expire_at, version, ? FROM orders"+d.byID+
-		" WHERE id IN ? ORDER BY id"+d.lock, d.now(), ids).Rows()
+// tables are those in which something is to be closed, in one order for all.
+func (c *closing) tables() []*table {
+	return slices.SortedFunc(maps.Keys(c.won), func(a, b *table) int { return strings.Compare(a.name, b.name) })
+}
+
+// find locks each order in the first of its places that has it.
+func (c *closing) find(ids []string) error {
+	for n := 0; len(ids) > 0; n++ {
+		in := map[*table][]string{}
+		var order []*table
+		for _, id := range ids {
+			t := c.places.nth(id, n)
+			if t == nil {
+				continue
+			}
+			if in[t] == nil {
+				order = append(order, t)
+			}
+			in[t] = append(in[t], id)
+		}
+		slices.SortFunc(order, func(a, b *table) int { return strings.Compare(a.name, b.name) })
+		var missing []string
+		for _, t := range order {
+			for part := range slices.Chunk(in[t], maxIn) {
+				if err := c.lock(t, part); err != nil {
+					return err
+				}
+			}
+			missing = append(missing, slices.DeleteFunc(in[t], func(id string) bool { _, found := c.orders[id]; return found })...)
+		}
+		ids = missing
+	}
+	return nil
+}
+
+// lock locks the rows of ids in a table and decides on each. What the database
+// finds alike and is not asked for, by a collation, is left alone.
+func (c *closing) lock(t *table, ids []string) error {
+	read := t.lock
+	if c.peek {
+		read = strings.TrimSuffix(read, c.s.dialect.lock)
+	}
+	rows, err := c.tx.Raw(read, c.s.q.lockArgs(c.s.q.args(ids))...).Rows()
 	if err != nil {
 		return err
 	}
@@ -120,19 +209,26 @@ func (c *closing) lock(ids []string) error {
 		var (
 			id  string
 			row lockedRow
-			st  Status
+			st  state
+			due any
 			now time.Time
 		)
-		if err := rows.Scan(&id, &row.category, &st, timeInto(&row.due), &row.version, timeInto(&now)); err != nil {
+		if err := rows.Scan(&id, nullable(&row.category), &st, &due, &row.version, timeInto(&now)); err != nil {
 			return err
 		}
-		if c.now.IsZero() {
-			c.now = now // of the first chunk: an older clock never closes early
+		if _, asked := c.attempts[id]; !asked {
+			continue
 		}
-		row.verdict = verdict(st, row.due, c.now)
+		if row.due, _, err = c.s.q.due.Decode(due); err != nil {
+			return unavailable(c.tx.Statement.Context, err) // the mapping's fault
+		}
+		if c.now.IsZero() {
+			c.now = now // of the first statement: an older clock never closes early
+		}
+		row.verdict, row.in = verdict(st, row.due, c.now), t
 		c.orders[id] = row
 		if row.verdict == orderclose.Closed {
-			c.won = append(c.won, id)
+			c.won[t] = append(c.won[t], id)
 		}
 	}
 	return rows.Err()
@@ -148,14 +244,9 @@ func (c *closing) readClock() (err error) {
 
 // mark is the compare-and-set. The rows are locked and were seen unpaid and due,
 // so anything but all of them means that the lock did not hold.
-func (c *closing) mark() error {
-	now := c.s.dialect.time(c.now)
-	for part := range slices.Chunk(c.won, maxIn) {
-		// The plus keeps SQLite off the index on status; elsewhere it does nothing.
-		res := c.tx.Exec("UPDATE orders"+c.s.dialect.byID+
-			" SET status = ?, closed_at = ?, version = version + 1"+
-			" WHERE id IN ? AND +status = ? AND expire_at <= ?",
-			Closed, now, part, Unpaid, now)
+func (c *closing) mark(t *table) error {
+	for part := range slices.Chunk(c.won[t], maxIn) {
+		res := c.tx.Exec(t.mark, c.s.q.markArgs(c.s.q.args(part), c.now)...)
 		if err := wantRows(res, len(part)); err != nil {
 			return err
 		}
@@ -166,10 +257,10 @@ func (c *closing) mark() error {
 func (c *closing) receipts() error {
 	d := c.s.dialect
 	now := d.time(c.now)
-	in := insert{into: "receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms)"}
-	for _, id := range c.won {
-		due := c.orders[id].due
-		in.row(id, orderclose.Closed, d.time(due), now, c.path, c.attempts[id], c.now.Sub(due).Milliseconds())
+	in := insert{into: "receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms, try)"}
+	for _, id := range c.all {
+		due := orderclose.CeilMilli(c.orders[id].due)
+		in.row(id, orderclose.Closed, d.time(due), now, c.path, c.attempts[id], c.now.Sub(due).Milliseconds(), c.try)
 	}
 	return in.exec(c.tx)
 }
@@ -179,10 +270,10 @@ func (c *closing) receipts() error {
 func (c *closing) events(released map[string][]orderclose.Release) error {
 	now := c.s.dialect.time(c.now)
 	in := insert{into: "outbox_events (order_id, payload, created_at)"}
-	for _, id := range c.won {
+	for _, id := range c.all {
 		row := c.orders[id]
 		payload, err := orderclose.OrderClosed{
-			OrderID: id, Category: row.category, Due: row.due, ClosedAt: c.now, Path: c.path,
+			Type: c.s.q.m.Event, OrderID: id, Category: row.category, Due: row.due, ClosedAt: c.now, Path: c.path,
 			Attempts: c.attempts[id], Version: row.version + 1, Release: released[id],
 		}.Encode()
 		if err != nil {
@@ -202,6 +293,12 @@ func (c *closing) outcomes(reqs []orderclose.CloseRequest) []orderclose.Outcome 
 		out[i] = orderclose.Outcome{OrderID: r.OrderID, Verdict: orderclose.NotFound, At: c.now}
 		if row, ok := c.orders[r.OrderID]; ok {
 			out[i].Verdict, out[i].Due = row.verdict, row.due
+			if !row.at.IsZero() {
+				out[i].At = row.at
+			}
+			if row.verdict == orderclose.Failed {
+				out[i].Err = errNoDue
+			}
 			if seen[r.OrderID] && row.verdict == orderclose.Closed {
 				out[i].Verdict = orderclose.AlreadyClosed
 			}

@@ -1,81 +1,44 @@
 package store_test
 
 import (
-	"bytes"
 	"context"
 	"net"
-	"sync/atomic"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
 
 	"orderclose"
 	"orderclose/internal/store"
+	"orderclose/internal/tcpproxy"
 )
 
-// cut is a network whose connections can break around the next COMMIT.
-type cut struct{ when atomic.Int32 }
-
-const (
-	never int32 = iota
-	beforeCommit
-	afterCommit // the server gets it, the answer is lost
-)
-
-func (c *cut) dial(ctx context.Context, addr string) (net.Conn, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
-	return &cutConn{conn, c}, err
+func TestMySQL_CommitWithoutAnswerIsReadAgain(t *testing.T) {
+	eachServer(t, commitWithoutAnswerIsReadAgain)
 }
 
-type cutConn struct {
-	net.Conn
-	cut *cut
-}
-
-func (c *cutConn) Write(b []byte) (int, error) {
-	if !bytes.HasSuffix(b, []byte("\x03COMMIT")) { // the statement by itself
-		return c.Conn.Write(b)
-	}
-	when := c.cut.when.Swap(never)
-	if when == beforeCommit {
-		_ = c.Close()
-	}
-	n, err := c.Conn.Write(b)
-	if when == afterCommit {
-		_, _ = c.Read(make([]byte, 1)) // it has answered, so it is done
-		_ = c.Close()
-	}
-	return n, err
-}
-
-// Whichever side of the commit the connection broke on, the error blames no
-// order, and asking again tells what is true and does it at most once.
-func TestMySQL_CommitWithoutAnswerIsAskedAgain(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		when int32
-		want orderclose.Verdict
-	}{
-		{"before", beforeCommit, orderclose.Closed},
-		{"after", afterCommit, orderclose.AlreadyClosed},
+// Whichever side of the commit the connection broke on, it is read again what
+// became of it: the order was closed by this call, once.
+func commitWithoutAnswerIsReadAgain(t *testing.T) {
+	for name, cut := range map[string]func(*tcpproxy.Proxy, []byte) <-chan struct{}{
+		"before": (*tcpproxy.Proxy).CutBefore, "after": (*tcpproxy.Proxy).CutAnswer,
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			cfg, err := mysql.ParseDSN(ownDatabase(t))
-			must(t, err)
-			network := new(cut)
-			cfg.Net = "cut-" + c.name
-			mysql.RegisterDialContext(cfg.Net, network.dial)
-			t.Cleanup(func() { mysql.DeregisterDialContext(cfg.Net) })
-			s := openMigrated(t, store.Options{DSN: cfg.FormatDSN()})
+		t.Run(name, func(t *testing.T) {
+			proxy, dsn := throughProxy(t, ownDatabase(t))
+			s := openMigrated(t, store.Options{DSN: dsn})
 			overdue(t, s, "a")
 
-			network.when.Store(c.when)
+			broken := cut(proxy, tcpproxy.MySQLCommit)
 			ask := []orderclose.CloseRequest{{OrderID: "a"}}
-			_, err = s.CloseOrders(t.Context(), orderclose.PathPipeline, ask)
-			wantError(t, err, orderclose.ErrUnavailable)
 			out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, ask)
-			if err != nil || out[0].Verdict != c.want {
-				t.Errorf("asked again: %v, %v; want %v", out, err, c.want)
+			if err != nil || out[0].Verdict != orderclose.Closed || out[0].At.Before(out[0].Due) {
+				t.Errorf("closing: %+v, %v; want it closed", out, err)
+			}
+			<-broken
+			out, err = s.CloseOrders(t.Context(), orderclose.PathPipeline, ask)
+			if err != nil || out[0].Verdict != orderclose.AlreadyClosed {
+				t.Errorf("asked again: %+v, %v; want it closed before", out, err)
 			}
 			var stock, receipts int
 			must(t, s.DB().QueryRowContext(t.Context(), "SELECT available, (SELECT COUNT(*) FROM receipts) FROM stock").Scan(&stock, &receipts))
@@ -84,4 +47,72 @@ func TestMySQL_CommitWithoutAnswerIsAskedAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestMySQL_CommitWithoutAnswerIsReadOnceTheDatabaseIsBack(t *testing.T) {
+	eachServer(t, commitWithoutAnswerIsReadOnceTheDatabaseIsBack)
+}
+
+// While the database is away it is not known what became of the commit; the next
+// call that reaches it finds out, and nobody else is told that they closed it.
+func commitWithoutAnswerIsReadOnceTheDatabaseIsBack(t *testing.T) {
+	proxy, dsn := throughProxy(t, ownDatabase(t))
+	s := openMigrated(t, store.Options{DSN: dsn, MaxOpenConns: 1})
+	overdue(t, s, "a")
+	overdue(t, s, "b")
+	proxy.CutAnswer(tcpproxy.MySQLCommit)
+	proxy.Refuse() // the connection that is open stays until it is cut
+	ask := []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "b"}}
+	_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, ask)
+	wantError(t, err, orderclose.ErrUnavailable)
+	proxy.Heal()
+	for _, want := range []orderclose.Verdict{orderclose.Closed, orderclose.AlreadyClosed} {
+		for i := range ask {
+			out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, ask[i:i+1])
+			if err != nil || out[0].Verdict != want {
+				t.Errorf("asked again: %+v, %v; want %s", out, err, want)
+			}
+		}
+	}
+}
+
+// The driver has errors of its own, without a name to compare with, for a
+// connection that breaks while it is being opened.
+func TestMySQL_ConnectionThatBreaksInTheMiddleOfTheGreetingIsNoOrdersFault(t *testing.T) {
+	eachServer(t, brokenGreeting)
+}
+
+func brokenGreeting(t *testing.T) {
+	cfg, err := mysql.ParseDSN(ownDatabase(t))
+	must(t, err)
+	must(t, open(t, store.Options{DSN: cfg.FormatDSN()}).Migrate(t.Context()))
+	cfg.Net = strings.ReplaceAll(t.Name(), "/", "-")
+	mysql.RegisterDialContext(cfg.Net, func(ctx context.Context, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+		return deaf{conn}, err
+	})
+	t.Cleanup(func() { mysql.DeregisterDialContext(cfg.Net) })
+	s := open(t, store.Options{DSN: cfg.FormatDSN()})
+	_, err = s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
+	wantError(t, err, orderclose.ErrUnavailable)
+}
+
+// deaf is a connection that was reset after the server's greeting.
+type deaf struct{ net.Conn }
+
+func (d deaf) Write([]byte) (int, error) {
+	return 0, &net.OpError{Op: "write", Net: "tcp", Err: syscall.ECONNRESET}
+}
+
+// throughProxy returns a proxy to the server of dsn, and the DSN that leads
+// through it.
+func throughProxy(t *testing.T, dsn string) (*tcpproxy.Proxy, string) {
+	t.Helper()
+	cfg, err := mysql.ParseDSN(dsn)
+	must(t, err)
+	proxy, err := tcpproxy.New(cfg.Addr)
+	must(t, err)
+	t.Cleanup(func() { must(t, proxy.Close()) })
+	cfg.Addr = proxy.Addr()
+	return proxy, cfg.FormatDSN()
 }

@@ -20,18 +20,20 @@ func openPool(cfg *mysql.Config) (*sql.DB, error) {
 }
 
 // utcConnector checks the session's zone on each new connection: on a session
-// that is not in UTC an order may look due hours early.
+// that is not in UTC an order may look due hours early. Whatever goes wrong on
+// the way to a connection is no order's fault, and says so: the driver's own
+// errors there, such as a bare "bad connection", cannot all be told by kind.
 type utcConnector struct{ driver.Connector }
 
 // Connect implements driver.Connector.
 func (c utcConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	conn, err := c.Connector.Connect(ctx)
 	if err != nil {
-		return nil, err
+		return nil, unavailable(ctx, err)
 	}
 	if err := checkConnZone(ctx, conn); err != nil {
 		_ = conn.Close()
-		return nil, err
+		return nil, unavailable(ctx, err)
 	}
 	return conn, nil
 }

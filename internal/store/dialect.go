@@ -11,6 +11,7 @@ import (
 	"gorm.io/gorm"
 
 	"orderclose"
+	"orderclose/internal/tables"
 )
 
 // Dialect is what the store has to know of a database beyond the SQL that all of
@@ -25,12 +26,21 @@ type Dialect struct {
 	// Fault tells what an error of the driver means.
 	Fault func(error) Fault
 
-	byID      string             // index hint: go by primary key, so that rows lock in id order
-	byDue     string             // index hint: go by due time, whatever the statistics say
-	lock      string             // appended to a SELECT that locks what it reads
-	giveBack  func(n int) string // moves stock back for a list of n SKUs and quantities
-	hasTable  string             // a query that counts the tables of one name
+	// hint has a table be read through an index, whatever the statistics say: by
+	// key, so that rows lock in its order; by due time, so that a page is read only.
+	hint      func(index string) string
+	unindexed string                                                         // before a column, so that no index is chosen for its sake
+	lock      string                                                         // appended to a SELECT that locks what it reads
+	giveBack  func(s *tables.Stock, n int) string                            // moves stock back for a list of n SKUs and quantities
+	hasTable  string                                                         // a query that counts the tables of one name
+	tables    string                                                         // a query for the names of tables in a database, LIKE a pattern
+	describe  func(context.Context, *sql.DB, []string) (tables.Facts, error) // nil: it is not looked at
 	checkZone func(context.Context, *sql.DB) error
+
+	// deleteByID deletes the rows of n ids from a table, and locks no other.
+	deleteByID func(table string, n int) string
+	// oneWriter: a transaction keeps every other one from writing.
+	oneWriter bool
 }
 
 // DialectName is one of the databases that the store speaks to.
@@ -46,12 +56,15 @@ const (
 var mysqlDialect = Dialect{
 	Name:      MySQL,
 	Fault:     MySQLFault,
-	byID:      " FORCE INDEX (PRIMARY)",
-	byDue:     " FORCE INDEX (orders_overdue)",
+	hint:      func(index string) string { return " FORCE INDEX (" + tables.Quote(index) + ")" },
 	lock:      " FOR UPDATE",
 	giveBack:  mysqlGiveBack,
 	hasTable:  "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?",
+	tables:    "SELECT table_name FROM information_schema.tables WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name LIKE ?",
+	describe:  describe,
 	checkZone: checkZone,
+
+	deleteByID: mysqlDeleteByID,
 }
 
 // SQLiteDialect is the dialect of SQLite, for the package that links it: clock
@@ -59,27 +72,46 @@ var mysqlDialect = Dialect{
 // transaction itself must take the write lock when it begins.
 func SQLiteDialect(clock func() time.Time, fault func(error) Fault) Dialect {
 	return Dialect{
-		Name:     SQLite,
-		Clock:    clock,
-		Fault:    fault,
-		giveBack: sqliteGiveBack,
-		hasTable: "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = ?",
+		Name:  SQLite,
+		Clock: clock,
+		Fault: fault,
+		// Without statistics it takes the index on status and due for a list of ids.
+		hint:      func(string) string { return "" },
+		unindexed: "+",
+		giveBack:  sqliteGiveBack,
+		hasTable:  "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = ?",
+		tables:    "SELECT name FROM sqlite_master WHERE type = 'table' AND ? = '' AND name LIKE ?",
+
+		deleteByID: sqliteDeleteByID,
+		oneWriter:  true,
 	}
 }
 
 // mysqlGiveBack locks the SKUs in the order of the list: the join is told to begin
 // with it, and to go by key. A CASE of a thousand arms would take twice as long.
-func mysqlGiveBack(n int) string {
+func mysqlGiveBack(s *tables.Stock, n int) string {
+	set, where := giveBack(s)
 	return "UPDATE (SELECT ? AS sku, ? AS quantity" + strings.Repeat(" UNION ALL SELECT ?, ?", n-1) + ") AS v" +
-		" STRAIGHT_JOIN stock FORCE INDEX (PRIMARY) ON stock.sku_id = v.sku" +
-		" SET available = available + v.quantity, reserved = reserved - v.quantity" +
-		" WHERE reserved >= v.quantity"
+		" STRAIGHT_JOIN " + tables.Quote(s.Table) + " AS s FORCE INDEX (" + tables.Quote(s.SKU.Index) + ")" +
+		" ON s." + tables.Quote(s.SKU.Column) + " = v.sku SET " + strings.ReplaceAll(set, "SET:", "s.") + where
 }
 
-func sqliteGiveBack(n int) string {
+func sqliteGiveBack(s *tables.Stock, n int) string {
+	set, where := giveBack(s)
 	return "WITH v (sku, quantity) AS (VALUES (?, ?)" + strings.Repeat(", (?, ?)", n-1) + ")" +
-		" UPDATE stock SET available = available + v.quantity, reserved = reserved - v.quantity" +
-		" FROM v WHERE sku_id = v.sku AND reserved >= v.quantity"
+		" UPDATE " + tables.Quote(s.Table) + " AS s SET " + strings.ReplaceAll(set, "SET:", "") +
+		" FROM v" + strings.Replace(where, " WHERE ", " WHERE s."+tables.Quote(s.SKU.Column)+" = v.sku AND ", 1)
+}
+
+// giveBack is what changes in a row s of the stock by a row v of the list, each
+// changed column after SET:, and which rows can change.
+func giveBack(s *tables.Stock) (set, where string) {
+	available, reserved := tables.Quote(s.Available), tables.Quote(s.Reserved)
+	set = "SET:" + available + " = s." + available + " + v.quantity"
+	if s.Reserved == "" {
+		return set, " WHERE v.quantity > 0"
+	}
+	return set + ", SET:" + reserved + " = s." + reserved + " - v.quantity", " WHERE s." + reserved + " >= v.quantity"
 }
 
 // now is the database's clock as a value in a statement. MySQL fixes it when the
@@ -121,6 +153,19 @@ func (t *scannedTime) Scan(src any) error {
 		return fmt.Errorf("a time came as %T: %v", src, src)
 	}
 	return nil
+}
+
+// nullable scans text into t; NULL is empty.
+func nullable(t *string) sql.Scanner { return (*scannedText)(t) }
+
+type scannedText string
+
+// Scan implements sql.Scanner.
+func (t *scannedText) Scan(src any) error {
+	var text sql.NullString
+	err := text.Scan(src)
+	*t = scannedText(text.String)
+	return err
 }
 
 // ErrZone says that a connection's session is not in UTC although it was told to

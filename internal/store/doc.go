@@ -13,6 +13,9 @@
 //  5. give back the stock, summed per SKU and in SKU order, last: rows that many
 //     orders share are locked for as short as possible, and never crosswise.
 //
+// Which tables and columns these are says a tables.Mapping; the reference schema is
+// one of them.
+//
 // The clock that decides is the database's, in UTC whatever zone the server, the
 // session or this machine is in. Times are whole milliseconds everywhere.
 //

@@ -72,21 +72,22 @@ func TestUnavailable_NamesTheContextsEndOnce(t *testing.T) {
 func TestVerdict_BoundaryIsInclusive(t *testing.T) {
 	due := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC)
 	for _, c := range []struct {
-		status Status
+		status state
 		now    time.Time
 		want   orderclose.Verdict
 	}{
-		{Unpaid, due.Add(-time.Millisecond), orderclose.NotDue},
-		{Unpaid, due, orderclose.Closed},
-		{Unpaid, due.Add(time.Millisecond), orderclose.Closed},
-		{Paid, due, orderclose.AlreadyPaid},
-		{Paid, due.Add(-time.Hour), orderclose.AlreadyPaid},
-		{Closed, due, orderclose.AlreadyClosed},
-		{Cancelled, due, orderclose.AlreadyClosed},
-		{Status(7), due, orderclose.AlreadyPaid}, // shipped, say
+		{stateOpen, due.Add(-time.Millisecond), orderclose.NotDue},
+		{stateOpen, due, orderclose.Closed},
+		{stateOpen, due.Add(time.Millisecond), orderclose.Closed},
+		{statePaid, due, orderclose.AlreadyPaid},
+		{statePaid, due.Add(-time.Hour), orderclose.AlreadyPaid},
+		{stateClosed, due, orderclose.AlreadyClosed},
 	} {
 		if got := verdict(c.status, due, c.now); got != c.want {
 			t.Errorf("status %d, %v after due: %v, want %v", c.status, c.now.Sub(due), got, c.want)
 		}
+	}
+	if got := verdict(stateOpen, time.Time{}, due); got != orderclose.Failed {
+		t.Errorf("an order without a due time: %v, want it failed", got)
 	}
 }

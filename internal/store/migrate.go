@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"github.com/pressly/goose/v3"
@@ -20,15 +21,24 @@ const versionTable = "orderclose_schema"
 //go:embed migrations
 var migrations embed.FS
 
+// referenceSteps are those that make or change the reference schema's own tables of
+// orders, lines and stock. Where orders are in the user's tables they are left out:
+// what is made beside those is ours alone.
+var referenceSteps = []int64{1, 2, 3}
+
 // SchemaError says that the database's schema is not the one that this program
 // was built for.
 type SchemaError struct {
-	Has, Wants int64 // versions; 0 is a database without the schema
+	Has, Wants int64   // versions; 0 is a database without the schema
+	Lacks      []int64 // steps below Has that were left out, as for tables of the user's own
 }
 
 func (e *SchemaError) Error() string {
 	if e.Has > e.Wants {
 		return fmt.Sprintf("the database's schema has version %d and this program wants %d: it is too old, run a newer one", e.Has, e.Wants)
+	}
+	if len(e.Lacks) > 0 {
+		return fmt.Sprintf("the database's schema lacks the steps %d: run orderclose migrate", e.Lacks)
 	}
 	return fmt.Sprintf("the database's schema has version %d and this program wants %d: run orderclose migrate", e.Has, e.Wants)
 }
@@ -43,54 +53,101 @@ func (s *Store) Migrate(ctx context.Context) (err error) {
 		}
 		defer func() { err = errors.Join(err, db.Close()) }()
 	}
-	p, err := s.dialect.provider(db)
+	p, err := s.provider(db)
 	if err != nil {
 		return fmt.Errorf("migrate the schema: %w", err)
 	}
-	if _, err := p.Up(ctx); err != nil {
+	if err := s.dialect.alone(ctx, db, func() error { _, err := p.Up(ctx); return err }); err != nil {
 		return fmt.Errorf("migrate the schema: %w", s.explain(ctx, err))
 	}
 	return nil
 }
 
-func (d Dialect) provider(db *sql.DB) (*goose.Provider, error) {
+// alone runs work while no other process does. goose could take the lock by
+// itself, but looks at its table before that, and fails if another one has just
+// created it and not filled it yet.
+func (d Dialect) alone(ctx context.Context, db *sql.DB, work func() error) (err error) {
+	if d.Name == SQLite {
+		return work()
+	}
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	var lock migrationLock
+	if err := lock.SessionLock(ctx, conn); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.SessionUnlock(context.WithoutCancel(ctx), conn)) }()
+	return work()
+}
+
+func (s *Store) provider(db *sql.DB) (*goose.Provider, error) {
+	d := s.dialect
 	files, err := d.steps()
 	if err != nil {
 		return nil, err
 	}
-	options := []goose.ProviderOption{goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true)}
+	options := []goose.ProviderOption{
+		goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true),
+		goose.WithAllowOutofOrder(true), // the reference's own steps, where they were left out
+	}
+	if s.mapped {
+		options = append(options, goose.WithExcludeVersions(referenceSteps))
+	}
 	if d.Name == SQLite {
 		return goose.NewProvider(goose.DialectSQLite3, db, files, options...)
 	}
-	return goose.NewProvider(goose.DialectMySQL, db, files, append(options, goose.WithSessionLocker(migrationLock{}))...)
+	return goose.NewProvider(goose.DialectMySQL, db, files, options...)
 }
 
 // steps are the files of migrations, one for each step, named by its version.
 func (d Dialect) steps() (fs.FS, error) { return fs.Sub(migrations, "migrations/"+string(d.Name)) }
 
-// Migrated reports whether the schema has the version that this program wants.
-// If not, the error is a *SchemaError. It only reads.
+// Migrated reports whether the schema has the version that this program wants, and
+// every step up to it. If not, the error is a *SchemaError. It only reads.
 func (s *Store) Migrated(ctx context.Context) error {
-	wants, err := s.dialect.wants()
+	wants, err := s.dialect.versions(s.mapped)
 	if err != nil {
 		return err
 	}
-	has, err := s.version(ctx)
+	has, err := s.applied(ctx)
 	if err != nil {
 		return fmt.Errorf("read the schema's version: %w", s.explain(ctx, err))
 	}
-	if has != wants {
-		return &SchemaError{Has: has, Wants: wants}
+	e := SchemaError{Wants: slices.Max(wants)}
+	if len(has) > 0 {
+		e.Has = slices.Max(has)
+	}
+	for _, v := range wants {
+		if v < e.Has && !slices.Contains(has, v) {
+			e.Lacks = append(e.Lacks, v)
+		}
+	}
+	if e.Has != e.Wants || len(e.Lacks) > 0 {
+		return &e
 	}
 	return nil
 }
 
-func (d Dialect) wants() (int64, error) {
+// versions are the steps of the schema; mapped: without those of the reference.
+func (d Dialect) versions(mapped bool) ([]int64, error) {
 	files, err := d.files()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	return goose.NumericComponent(files[len(files)-1])
+	var all []int64
+	for _, name := range files {
+		v, err := goose.NumericComponent(name)
+		if err != nil {
+			return nil, err
+		}
+		if !mapped || !slices.Contains(referenceSteps, v) {
+			all = append(all, v)
+		}
+	}
+	return all, nil
 }
 
 func (d Dialect) files() ([]string, error) {
@@ -105,20 +162,22 @@ func (d Dialect) files() ([]string, error) {
 	return files, err
 }
 
-func (s *Store) version(ctx context.Context) (int64, error) {
+// applied are the steps that the database has taken; none: it has no schema.
+func (s *Store) applied(ctx context.Context) (versions []int64, err error) {
 	db := s.gorm.WithContext(ctx)
-	var tables, version int64
-	if err := db.Raw(s.dialect.hasTable, versionTable).Scan(&tables).Error; err != nil || tables == 0 {
-		return 0, err
+	var has int64
+	if err := db.Raw(s.dialect.hasTable, versionTable).Scan(&has).Error; err != nil || has == 0 {
+		return nil, err
 	}
-	err := db.Raw("SELECT COALESCE(MAX(version_id), 0) FROM " + versionTable + " WHERE is_applied").Scan(&version).Error
-	return version, err
+	err = db.Raw("SELECT version_id FROM " + versionTable + " WHERE is_applied").Scan(&versions).Error
+	return versions, err
 }
 
 // WriteMigrations writes the whole schema as SQL for people who run their own
 // migrations, with the bookkeeping that Migrated and a later Migrate read. The
-// dialect is "mysql" or "sqlite".
-func WriteMigrations(w io.Writer, dialect string) error {
+// dialect is "mysql" or "sqlite". Mapped: without the reference's tables of orders,
+// lines and stock.
+func WriteMigrations(w io.Writer, dialect string, mapped bool) error {
 	d := Dialect{Name: DialectName(dialect)}
 	files, err := d.files()
 	if err != nil {
@@ -134,6 +193,9 @@ func WriteMigrations(w io.Writer, dialect string) error {
 		version, err := goose.NumericComponent(name)
 		if err != nil {
 			return err
+		}
+		if mapped && slices.Contains(referenceSteps, version) {
+			continue
 		}
 		fmt.Fprintf(&b, "\n-- %s\n%s\nINSERT INTO %s (version_id, is_applied) VALUES (%d, 1);\n",
 			name, withoutAnnotations(string(text)), versionTable, version)

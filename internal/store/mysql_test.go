@@ -20,16 +20,36 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// realDSN is that of a real server, or ends the test.
+// dsnVariables name the real servers of each kind.
+var dsnVariables = map[string]string{"mariadb": "ORDERCLOSE_DB_DSN", "mysql": "ORDERCLOSE_MYSQL_DSN"}
+
+// eachServer runs test on each kind of real server, as a subtest named after it.
+func eachServer(t *testing.T, test func(t *testing.T)) {
+	for _, server := range []string{"mariadb", "mysql"} {
+		t.Run(server, func(t *testing.T) {
+			realDSN(t)
+			test(t)
+		})
+	}
+}
+
+// realDSN is that of the real server that eachServer chose, else of the first, or
+// ends the test.
 func realDSN(t *testing.T) string {
 	t.Helper()
-	dsn := os.Getenv("ORDERCLOSE_DB_DSN")
+	variable := dsnVariables["mariadb"]
+	for part := range strings.SplitSeq(t.Name(), "/") {
+		if v, ok := dsnVariables[part]; ok {
+			variable = v
+		}
+	}
+	dsn := os.Getenv(variable)
 	switch {
 	case dsn != "":
 	case os.Getenv("REQUIRE_REAL") == "1":
-		t.Fatal("ORDERCLOSE_DB_DSN names no server, and REQUIRE_REAL=1 wants one")
+		t.Fatalf("%s names no server, and REQUIRE_REAL=1 wants one", variable)
 	default:
-		t.Skip("ORDERCLOSE_DB_DSN names no server")
+		t.Skipf("%s names no server", variable)
 	}
 	return dsn
 }
@@ -101,12 +121,15 @@ func exec(t *testing.T, db interface {
 	must(t, err)
 }
 
-func TestMySQL_Suite(t *testing.T) {
-	realDSN(t)
+func TestMySQL_Suite(t *testing.T) { eachServer(t, suite) }
+
+func suite(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) *store.Store { return open(t, store.Options{DSN: ownDatabase(t)}) })
 }
 
-func TestMySQL_SettingsAreForced(t *testing.T) {
+func TestMySQL_SettingsAreForced(t *testing.T) { eachServer(t, settingsAreForced) }
+
+func settingsAreForced(t *testing.T) {
 	cfg, err := mysql.ParseDSN(ownDatabase(t))
 	must(t, err)
 	cfg.Loc = time.Local
@@ -137,6 +160,10 @@ func TestMySQL_SettingsAreForced(t *testing.T) {
 
 // The server's own counters say how many rows a page read.
 func TestMySQL_PageReadsOneIndexRowPerRowFound(t *testing.T) {
+	eachServer(t, pageReadsOneIndexRowPerRowFound)
+}
+
+func pageReadsOneIndexRowPerRowFound(t *testing.T) {
 	s := openMigrated(t, store.Options{MaxOpenConns: 1})
 	now, err := s.Now(t.Context())
 	must(t, err)
@@ -182,7 +209,9 @@ func handlerReads(t *testing.T, db *sql.DB) (sum int) {
 	return sum
 }
 
-func TestCreateDatabase_RefusesWhatExists(t *testing.T) {
+func TestCreateDatabase_RefusesWhatExists(t *testing.T) { eachServer(t, databaseThatExists) }
+
+func databaseThatExists(t *testing.T) {
 	dsn := ownDatabase(t)
 	cfg, err := mysql.ParseDSN(dsn)
 	must(t, err)
@@ -193,7 +222,9 @@ func TestCreateDatabase_RefusesWhatExists(t *testing.T) {
 	}
 }
 
-func TestMySQL_ServersMigrateOnce(t *testing.T) {
+func TestMySQL_ServersMigrateOnce(t *testing.T) { eachServer(t, serversMigrateOnce) }
+
+func serversMigrateOnce(t *testing.T) {
 	dsn := ownDatabase(t)
 	errs := make(chan error)
 	for range 4 {

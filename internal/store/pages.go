@@ -3,13 +3,11 @@ package store
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"orderclose"
 )
-
-// oldest is before every due time that a database can hold.
-var oldest = time.Date(1000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Overdue returns up to limit orders that are unpaid and were due at cutoff or
 // before, oldest first, and by id where they are due alike. It goes on behind
@@ -24,17 +22,15 @@ func (s *Store) Overdue(ctx context.Context, cutoff time.Time, after orderclose.
 }
 
 func (s *Store) overdue(ctx context.Context, cutoff time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {
-	from := oldest
-	if after.Due.After(oldest) {
-		from = after.Due
+	in := []*table{s.q.whole}
+	if s.q.months != nil {
+		var err error
+		if in, err = s.monthTables(ctx); err != nil || len(in) == 0 {
+			return nil, err
+		}
 	}
-	at := s.dialect.time(from)
-	// Spelt so that the index is entered at the right place and each row read is a
-	// row found: a comparison of tuples reads the whole range.
-	rows, err := s.gorm.WithContext(ctx).Raw("SELECT id, category, created_at, expire_at FROM orders"+s.dialect.byDue+
-		" WHERE status = ? AND expire_at <= ? AND expire_at >= ? AND (expire_at > ? OR id > ?)"+
-		" ORDER BY expire_at, id LIMIT ?",
-		Unpaid, s.dialect.time(cutoff), at, at, after.ID, limit).Rows()
+	query, args := s.q.pages(in, cutoff, after, limit)
+	rows, err := s.gorm.WithContext(ctx).Raw(query, args...).Rows()
 	if err != nil {
 		return nil, err
 	}
@@ -42,10 +38,32 @@ func (s *Store) overdue(ctx context.Context, cutoff time.Time, after orderclose.
 	var orders []orderclose.Order
 	for rows.Next() {
 		var o orderclose.Order
-		if err := rows.Scan(&o.ID, &o.Category, timeInto(&o.CreatedAt), timeInto(&o.Due)); err != nil {
+		var created, due any
+		if err := rows.Scan(&o.ID, nullable(&o.Category), &created, &due); err != nil {
 			return nil, err
+		}
+		if o.Due, _, err = s.q.due.Decode(due); err == nil && s.q.m.Created != nil {
+			o.CreatedAt, _, err = s.q.created.Decode(created)
+		}
+		if err != nil {
+			return nil, unavailable(ctx, err) // the mapping's fault
 		}
 		orders = append(orders, o)
 	}
 	return orders, rows.Err()
+}
+
+// pages is one statement for a page out of all the tables. Several are merged by
+// due time and id: so a page tells where the next one begins, whatever table an
+// order was found in. Tables without overdue orders cost a look at their index.
+func (q *statements) pages(in []*table, cutoff time.Time, after orderclose.Order, limit int) (query string, args []any) {
+	if len(in) == 1 {
+		return in[0].page, q.pageArgs(cutoff, after, limit)
+	}
+	parts := make([]string, len(in))
+	for i, t := range in {
+		parts[i] = fmt.Sprintf("SELECT * FROM (%s) AS s%d", t.page, i)
+		args = append(args, q.pageArgs(cutoff, after, limit)...)
+	}
+	return strings.Join(parts, " UNION ALL ") + " ORDER BY oc_due, oc_id LIMIT ?", append(args, limit)
 }

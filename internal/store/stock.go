@@ -23,13 +23,21 @@ const (
 // orderSKU is the key under which stock comes back, once.
 type orderSKU struct{ order, sku string }
 
-// recordLines writes the ledger rows of the orders' lines, those of one SKU
+// recordLines is recordLinesOf of the one table that a mapping without shards has.
+func (s *Store) recordLines(tx *gorm.DB, orders []string, k kind, now time.Time) (map[string][]orderclose.Release, error) {
+	return s.recordLinesOf(tx, s.q.whole, orders, k, now)
+}
+
+// recordLinesOf writes the ledger rows of the orders' lines, those of one SKU
 // summed, and returns what each order gives back, in SKU order. The ledger's key
 // makes sure that it is given back once.
-func (s *Store) recordLines(tx *gorm.DB, orders []string, k kind, now time.Time) (map[string][]orderclose.Release, error) {
+func (s *Store) recordLinesOf(tx *gorm.DB, t *table, orders []string, k kind, now time.Time) (map[string][]orderclose.Release, error) {
 	released := make(map[string][]orderclose.Release, len(orders))
+	if t.lines == "" {
+		return released, nil
+	}
 	for part := range slices.Chunk(orders, maxIn) {
-		lines, err := readLines(tx, part)
+		lines, err := readLines(tx, t.lines, s.q.args(part))
 		if err != nil {
 			return nil, fmt.Errorf("read lines: %w", err)
 		}
@@ -56,8 +64,8 @@ func compareOrderSKU(a, b orderSKU) int {
 }
 
 // readLines returns the quantities of the orders, by order and SKU.
-func readLines(tx *gorm.DB, orders []string) (map[orderSKU]int64, error) {
-	rows, err := tx.Raw("SELECT order_id, sku_id, quantity FROM order_items WHERE order_id IN ?", orders).Rows()
+func readLines(tx *gorm.DB, query string, orders []any) (map[orderSKU]int64, error) {
+	rows, err := tx.Raw(query, orders).Rows()
 	if err != nil {
 		return nil, err
 	}
@@ -76,20 +84,25 @@ func readLines(tx *gorm.DB, orders []string) (map[orderSKU]int64, error) {
 
 // moveStock moves what orders release from reserved to available, summed by SKU,
 // in SKU order. It must be the last statement of its transaction. A SKU that has
-// no row, or less reserved than is to come back, fails all of it.
+// no row, or less reserved than is to come back, fails all of it. Without a mapped
+// stock nothing moves: whoever keeps it takes the release from the event.
 func (s *Store) moveStock(tx *gorm.DB, released map[string][]orderclose.Release) error {
+	if s.q.m.Stock == nil {
+		return nil
+	}
 	sums := map[string]int64{}
 	for _, releases := range released {
 		for _, r := range releases {
 			sums[r.SKU] += r.Quantity
 		}
 	}
-	for part := range slices.Chunk(slices.Sorted(maps.Keys(sums)), maxIn) {
+	skus := slices.SortedFunc(maps.Keys(sums), s.q.m.Stock.SKU.Compare)
+	for part := range slices.Chunk(skus, maxIn) {
 		args := make([]any, 0, 2*len(part))
 		for _, sku := range part {
-			args = append(args, sku, sums[sku])
+			args = append(args, s.q.skuArg(sku), sums[sku])
 		}
-		res := tx.Exec(s.dialect.giveBack(len(part)), args...)
+		res := tx.Exec(s.dialect.giveBack(s.q.m.Stock, len(part)), args...)
 		if err := wantRows(res, len(part)); err != nil {
 			return fmt.Errorf("give back the stock of %q to %q: is a SKU missing from the stock, or less reserved than ordered? %w",
 				part[0], part[len(part)-1], err)

@@ -50,8 +50,12 @@ var snapshot = &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true
 // each cancelled one too, each shipped one has taken it out; nothing came back
 // twice or without an order. It reads page by page in one transaction that locks
 // nothing, and changes nothing. progress, if not nil, hears how many orders were
-// looked at. The error wraps orderclose.ErrUnavailable if it is the database's.
+// looked at. The error wraps orderclose.ErrUnavailable if it is the database's, and
+// ErrOwnTables where orders are mapped.
 func (s *Store) CheckStock(ctx context.Context, progress func(orders int)) (StockReport, error) {
+	if s.mapped {
+		return StockReport{}, fmt.Errorf("check the stock: %w", ErrOwnTables)
+	}
 	c := &stockCheck{dialect: s.dialect, progress: progress, report: StockReport{Findings: []StockFinding{}}}
 	err := s.gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		c.tx = tx
@@ -187,7 +191,7 @@ type move struct {
 
 func (c *stockCheck) page(after string) (orderRange, error) {
 	p := orderRange{from: after, rows: map[string]*stockOrder{}}
-	query := "SELECT id, status FROM orders" + c.dialect.byID + " WHERE id > ? ORDER BY id LIMIT ?"
+	query := "SELECT id, status FROM orders" + c.dialect.hint("PRIMARY") + " WHERE id > ? ORDER BY id LIMIT ?"
 	err := eachRow(c.tx, query, []any{after, stockPage}, func(rows *sql.Rows) error {
 		o := &stockOrder{lines: map[string]int64{}, ledger: map[string][]move{}}
 		if err := rows.Scan(&o.id, &o.status); err != nil {

@@ -10,6 +10,8 @@ import (
 	"gorm.io/driver/mysql"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
+
+	"orderclose/internal/tables"
 )
 
 // DefaultMaxOpenConns is the size of the connection pool unless Options say
@@ -27,17 +29,28 @@ type Options struct {
 	// correctness rests on (UTC, READ COMMITTED, exact ids) are made whatever it
 	// says; its time-outs are kept.
 	DSN string
+	// Orders says in which tables orders are; nil: those that Migrate makes.
+	Orders *tables.Mapping
 	// MaxOpenConns bounds the connection pool; 0 is DefaultMaxOpenConns.
 	MaxOpenConns int
 }
+
+// ErrOwnTables says that something works on the reference schema only, and that
+// topics.yaml maps orders to other tables.
+var ErrOwnTables = errors.New("orders are in tables of the shop's own (orders in topics.yaml), and this knows only those of the reference schema")
 
 // Store is the database of orders. Its methods may be called from any goroutine.
 type Store struct {
 	gorm    *gorm.DB
 	dialect Dialect
+	// mapped: the orders are in the user's own tables, which Migrate does not make.
+	mapped    bool
+	q         *statements
+	undecided undecided
 	// migrator opens a connection on which a statement may take as long as it
 	// needs; nil: the store's own will do.
 	migrator func() (*sql.DB, error)
+	inHand   *inHand // of the outboxes; nil: row locks do it
 }
 
 // Open prepares a Store on MySQL or MariaDB. It does not connect: the first
@@ -69,7 +82,11 @@ func Open(o Options) (*Store, error) {
 		_ = pool.Close()
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	s := New(db, mysqlDialect)
+	s, err := NewMapped(db, mysqlDialect, o.Orders)
+	if err != nil {
+		_ = pool.Close()
+		return nil, err
+	}
 	s.migrator = func() (*sql.DB, error) { return openPool(withoutReadTimeout(cfg)) }
 	return s, nil
 }
@@ -87,7 +104,28 @@ func GormConfig() *gorm.Config {
 
 // New returns a Store on a database that is open already, configured as
 // GormConfig says. The Store owns it from here on.
-func New(db *gorm.DB, d Dialect) *Store { return &Store{gorm: db, dialect: d} }
+func New(db *gorm.DB, d Dialect) *Store {
+	s, err := NewMapped(db, d, nil)
+	if err != nil {
+		panic("store: the reference schema: " + err.Error()) // a constant
+	}
+	return s
+}
+
+// NewMapped is New for orders in other tables; nil is those that Migrate makes.
+// The error says what is wrong with the mapping.
+func NewMapped(db *gorm.DB, d Dialect, orders *tables.Mapping) (*Store, error) {
+	m := orders
+	if m == nil {
+		m = referenceMapping(d)
+	}
+	q, err := newStatements(m, d)
+	s := &Store{gorm: db, dialect: d, mapped: orders != nil, q: q}
+	if d.oneWriter {
+		s.inHand = newInHand()
+	}
+	return s, err
+}
 
 // Close closes the connections.
 func (s *Store) Close() error { return s.DB().Close() }

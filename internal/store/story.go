@@ -11,8 +11,9 @@ import (
 	"orderclose"
 )
 
-// Story is all that the reference schema has of one order. Its parts are read one
-// after the other, so that something may have happened in between.
+// Story is all that the database has of one order. Its parts are read one after the
+// other, so that something may have happened in between. Where orders are mapped to
+// tables of the shop's own, it has of them what is mapped.
 type Story struct {
 	At       time.Time     `json:"at"`    // the database's clock
 	Order    *OrderRow     `json:"order"` // nil: there is none
@@ -89,10 +90,11 @@ func (s *Store) story(tx *gorm.DB, id string, story *Story) (err error) {
 	if story.At, err = s.now(tx); err != nil {
 		return err
 	}
-	for _, part := range []struct {
+	type part struct {
 		query string
 		scan  func(*sql.Rows) error
-	}{
+	}
+	own := []part{
 		{"SELECT category, status, created_at, expire_at, paid_at, closed_at, version FROM orders WHERE id = ?", func(rows *sql.Rows) error {
 			o := OrderRow{ID: id}
 			var paid, closed time.Time
@@ -107,6 +109,14 @@ func (s *Store) story(tx *gorm.DB, id string, story *Story) (err error) {
 			story.Items = append(story.Items, i)
 			return err
 		}},
+	}
+	if s.mapped {
+		own = nil
+		if err := s.mappedStory(tx, id, story); err != nil {
+			return err
+		}
+	}
+	for _, part := range append(own, []part{
 		{"SELECT verdict, due, closed_at, path, attempts, lateness_ms FROM receipts WHERE order_id = ?", func(rows *sql.Rows) error {
 			var r ReceiptRow
 			err := rows.Scan(&r.Verdict, timeInto(&r.Due), timeInto(&r.ClosedAt), &r.Path, &r.Attempts, &r.LatenessMS)
@@ -126,7 +136,7 @@ func (s *Store) story(tx *gorm.DB, id string, story *Story) (err error) {
 			story.Outgoing = append(story.Outgoing, o)
 			return err
 		}},
-	} {
+	}...) {
 		if err := eachRow(tx, part.query, []any{id}, part.scan); err != nil {
 			return err
 		}

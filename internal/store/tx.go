@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -25,22 +26,35 @@ const (
 
 var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 
+// errCommitLost says that a commit failed in a way that leaves open whether it was
+// done.
+var errCommitLost = errors.New("the commit had no answer")
+
 // transact runs fn in a READ COMMITTED transaction, and all of it again if it
 // lost against another one, so fn must begin from nothing each time. The error
 // is fn's, or wraps orderclose.ErrUnavailable, or orderclose.ErrContended if it
-// lost each time.
+// lost each time. It wraps errCommitLost too if only the commit failed, in a way
+// other than losing.
 //
 // All writing goes through it, single statements too: a commit is where a
 // cancelled context shows, whatever the driver made of it before.
 func (s *Store) transact(ctx context.Context, fn func(tx *gorm.DB) error) error {
 	began := time.Now()
 	for try := 1; ; try++ {
-		err := s.gorm.WithContext(ctx).Transaction(fn, readCommitted)
+		done := false
+		err := s.gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+			err := fn(tx)
+			done = err == nil
+			return err
+		}, readCommitted)
 		if err == nil {
 			return nil
 		}
-		if s.fault(ctx, err) != FaultRetry {
-			return s.explain(ctx, err)
+		if fault := s.fault(ctx, err); fault != FaultRetry {
+			if err = s.explain(ctx, err); done {
+				err = fmt.Errorf("%w: %w", errCommitLost, err)
+			}
+			return err
 		}
 		if try == maxTries || time.Since(began) >= retryFor {
 			return fmt.Errorf("%w: %w", orderclose.ErrContended, err)

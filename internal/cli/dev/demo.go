@@ -64,6 +64,7 @@ type summary struct {
 	ClosedBySweep    int      `json:"closed_by_sweep"`
 	Open             int      `json:"open"`
 	Early            int      `json:"early"`
+	Events           int      `json:"events"` // that tell of closes
 	StockOK          bool     `json:"stock_ok"`
 	Lateness         lateness `json:"lateness_ms"` // of those closed by the pipeline
 }
@@ -168,7 +169,7 @@ func (d *demo) print(backend string, v *checker.Verdict) error {
 	s := summary{
 		Backend: backend, Orders: v.Orders, Paid: v.Paid,
 		ClosedByPipeline: v.ByPath["pipeline"], ClosedBySweep: v.ByPath["sweep"],
-		Open: v.Open + v.Waiting, Early: v.Early, StockOK: v.StockOK,
+		Open: v.Open + v.Waiting, Early: v.Early, Events: v.Events, StockOK: v.StockOK,
 		Lateness: lateness{ms(v.Quantile(.5)), ms(v.Quantile(.99)), ms(v.Quantile(1))},
 	}
 	if d.output == "json" {
@@ -188,8 +189,9 @@ func printSummary(w io.Writer, s summary, cancelled int) {
   closed by the sweep    %6d   were never published
   still open             %6d
   closed early           %6d
+  events published       %6d   one for each close
   stock                  %s
 
 `, s.Orders, s.Paid, cancelled, s.ClosedByPipeline, s.Lateness.P50, s.Lateness.P99, s.Lateness.Max,
-		s.ClosedBySweep, s.Open, s.Early, stock)
+		s.ClosedBySweep, s.Open, s.Early, s.Events, stock)
 }

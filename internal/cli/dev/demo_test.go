@@ -34,6 +34,9 @@ func TestDemo_EndsWithOneJSONObjectAndEveryPromiseKept(t *testing.T) {
 	if s["closed_by_sweep"].(float64) < 1 || s["closed_by_pipeline"].(float64) < 1 || s["paid"].(float64) < 1 {
 		t.Errorf("the story is not whole: %v", s)
 	}
+	if s["events"].(float64) != s["closed_by_sweep"].(float64)+s["closed_by_pipeline"].(float64) {
+		t.Errorf("%v events: %v", s["events"], s)
+	}
 	lateness, _ := s["lateness_ms"].(map[string]any)
 	for _, key := range []string{"p50", "p99", "max"} {
 		if _, ok := lateness[key].(float64); !ok {

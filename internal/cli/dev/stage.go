@@ -124,7 +124,7 @@ func (st *stage) openReal(ctx context.Context, env cli.Env, logger *slog.Logger)
 	}
 	st.onClose(func() error { return bounded(drop) })
 	servers.DSN = dsn
-	if st.Connections, err = app.Connect(servers, logger); err != nil {
+	if st.Connections, err = app.Connect(servers, st.cfg, logger); err != nil {
 		return err
 	}
 	st.onClose(func() error { st.Connections.Close(); return nil })
@@ -260,7 +260,8 @@ func (st *stage) served() (int, error) {
 	return 0, err
 }
 
-// settle waits until no order is unpaid, for at most the bound of a miss.
+// settle waits until no order is unpaid and no event waits, for at most the bound
+// of a miss.
 func (st *stage) settle(ctx context.Context) error {
 	c := st.cfg.Compensator
 	deadline := st.shop.LastDue().Add(c.Period + c.Grace + 10*time.Second)
@@ -269,7 +270,7 @@ func (st *stage) settle(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if n.unpaid == 0 {
+		if n.unpaid == 0 && n.events == 0 {
 			return nil
 		}
 		select {
@@ -282,12 +283,12 @@ func (st *stage) settle(ctx context.Context) error {
 }
 
 // counts are orders by status.
-type counts struct{ orders, unpaid, paid, closed int64 }
+type counts struct{ orders, unpaid, paid, closed, events int64 }
 
 func (st *stage) count(ctx context.Context) (counts, error) {
 	var n counts
 	err := st.Store.DB().QueryRowContext(ctx, `SELECT COUNT(*), COALESCE(SUM(status = 0), 0),
-		COALESCE(SUM(status = 1), 0), COALESCE(SUM(status = 2), 0) FROM orders`).Scan(&n.orders, &n.unpaid, &n.paid, &n.closed)
+		COALESCE(SUM(status = 1), 0), COALESCE(SUM(status = 2), 0), (SELECT COUNT(*) FROM outbox_events) FROM orders`).Scan(&n.orders, &n.unpaid, &n.paid, &n.closed, &n.events)
 	return n, err
 }
 
@@ -301,6 +302,7 @@ func (st *stage) check(ctx context.Context) (*checker.Verdict, error) {
 	return checker.Check(ctx, evidence, checker.Expect{
 		Stock: st.shop.StartStock(), Paid: st.shop.Paid(), OpenAfter: time.Now().Add(24 * time.Hour),
 		Delays: delays, CloseTopic: st.cfg.Topics.Close, DeadLetterTopic: st.cfg.Topics.DeadLetter,
+		EventsTopic: st.cfg.Topics.Events, OutboxEmpty: true,
 		CloserGroup: st.cfg.CloserGroup(), ReplayTopic: st.cfg.Topics.Replay, ReplayGroup: st.cfg.ReplayGroup(), Published: st.shop.Published(), ProducerTime: st.backend == "embedded",
 	})
 }

@@ -51,7 +51,7 @@ func (c *connector) Close() error { return c.keeper.Close() }
 func fault(err error) store.Fault {
 	e, ok := errors.AsType[*gosqlite.Error](err)
 	if !ok {
-		return store.ConnectionFault(err)
+		return store.MySQLFault(err) // of faults that a test has put in between
 	}
 	switch e.Code() {
 	case sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE:

@@ -5,6 +5,7 @@ package sqlite
 import (
 	"crypto/rand"
 	"database/sql"
+	"database/sql/driver"
 	"fmt"
 	"net/url"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"gorm.io/gorm"
 
 	"orderclose/internal/store"
+	"orderclose/internal/tables"
 )
 
 // Memory as a path is a database in memory, gone with Close.
@@ -25,12 +27,32 @@ const Memory = ":memory:"
 // The connection's goroutines belong to the bubble in which Open is called, and
 // end with Close.
 func Open(path string, now func() time.Time) (*store.Store, error) {
-	if now == nil {
-		now = time.Now
+	return OpenWith(path, Options{Now: now})
+}
+
+// Options for OpenWith; each may be left out.
+type Options struct {
+	Now func() time.Time // the clock of the database; default time.Now
+	// Orders says where the orders are, if not in the tables that Migrate makes;
+	// their times are unix times.
+	Orders *tables.Mapping
+	// Through puts something between the pool and the driver, such as faults. What
+	// it makes up may be errors of MySQL: they mean the same here.
+	Through func(driver.Connector) driver.Connector
+}
+
+// OpenWith is Open with more to choose.
+func OpenWith(path string, o Options) (*store.Store, error) {
+	if o.Now == nil {
+		o.Now = time.Now
 	}
+	var c driver.Connector
 	c, err := newConnector(dsn(path))
 	if err != nil {
 		return nil, fmt.Errorf("open SQLite database %q: %w", path, err)
+	}
+	if o.Through != nil {
+		c = o.Through(c)
 	}
 	pool := sql.OpenDB(c)
 	pool.SetMaxOpenConns(1)
@@ -39,7 +61,12 @@ func Open(path string, now func() time.Time) (*store.Store, error) {
 		_ = pool.Close()
 		return nil, fmt.Errorf("open SQLite database %q: %w", path, err)
 	}
-	return store.New(db, store.SQLiteDialect(now, fault)), nil
+	s, err := store.NewMapped(db, store.SQLiteDialect(o.Now, fault), o.Orders)
+	if err != nil {
+		_ = pool.Close()
+		return nil, err
+	}
+	return s, nil
 }
 
 // dsn names the database. A transaction takes the write lock when it begins,

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ var faultClaims = []claim{
 	{"CancelledIsNoOrdersFault", cancelledIsNoOrdersFault},
 	{"WithoutSchemaIsNoOrdersFault", withoutSchema},
 	{"AfterCancelTheStoreGoesOn", afterCancelTheStoreGoesOn},
+	{"ProbeTellsTheDatabasesFaultAndChangesNothing", probeTells},
 }
 
 // failing closes ids and wants an error that is an order's, and nothing changed.
@@ -93,4 +95,28 @@ func afterCancelTheStoreGoesOn(t *testing.T, s *shop) {
 	_ = tx.Rollback() // it may be rolled back already
 	want(t, "stock", s.stock(), []string{"ink 998 2"})
 	want(t, "verdict", verdicts(s.close("a")), []string{"a closed"})
+}
+
+// Many probe at once, as closers do whose orders fail; what is of an order stays as
+// it is, and a database that takes no writes is told apart.
+func probeTells(t *testing.T, s *shop) {
+	s.migrated("ink")
+	s.order("a", -time.Minute, store.Item{SKU: "ink", Quantity: 2})
+	before := s.state()
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 5 {
+				if err := s.Probe(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	want(t, "state", s.state(), before)
+	s.exec("DROP TABLE receipts")
+	if err := s.Probe(t.Context()); !errors.Is(err, orderclose.ErrUnavailable) {
+		t.Errorf("without a table to write to: %v; want ErrUnavailable", err)
+	}
 }

@@ -42,7 +42,7 @@ func migratingTwice(t *testing.T, s *shop) {
 
 func printedSchema(t *testing.T, s *shop) {
 	var printed strings.Builder
-	s.must(store.WriteMigrations(&printed, string(s.Dialect())))
+	s.must(store.WriteMigrations(&printed, string(s.Dialect()), false))
 	for statement := range strings.SplitSeq(withoutComments(printed.String()), ";") {
 		if strings.TrimSpace(statement) != "" {
 			s.exec(statement)
@@ -52,7 +52,7 @@ func printedSchema(t *testing.T, s *shop) {
 	s.migrated("ink") // there is nothing left to do, and all works
 	s.order("a", -1, store.Item{SKU: "ink", Quantity: 1})
 	want(t, "verdict", verdicts(s.close("a")), []string{"a closed"})
-	if err := store.WriteMigrations(&printed, "oracle"); err == nil {
+	if err := store.WriteMigrations(&printed, "oracle", false); err == nil {
 		t.Error("the schema was printed for a database that nobody knows")
 	}
 }

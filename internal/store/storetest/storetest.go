@@ -17,7 +17,9 @@ import (
 // Run runs the suite. open returns a store on an empty database of its own,
 // without the schema, and sees to its end with t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) *store.Store) {
-	for _, claims := range [][]claim{closeClaims, faultClaims, raceClaims, pageClaims, checkoutClaims, schemaClaims, stockClaims, storyClaims, askedClaims} {
+	for _, claims := range [][]claim{
+		closeClaims, faultClaims, raceClaims, crowdClaims, pageClaims, checkoutClaims, schemaClaims, stockClaims, storyClaims, outboxClaims, askedClaims,
+	} {
 		for _, c := range claims {
 			t.Run(c.name, func(t *testing.T) { c.test(t, &shop{T: t, Store: open(t)}) })
 		}

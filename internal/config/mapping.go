@@ -1,0 +1,166 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"orderclose/internal/tables"
+)
+
+// mapping reads the section that maps the user's own tables. Without it, or with
+// nothing under it, orders are in the reference schema.
+func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
+	if isNull(follow(n)) {
+		return
+	}
+	m := &tables.Mapping{}
+	section(fields{
+		"table":     text(&m.Orders),
+		"id":        key(&m.ID),
+		"status":    status(&m.Status),
+		"due":       moment(&m.Due, fields{"index": text(&m.DueIndex)}),
+		"created":   optional(func() value { m.Created = new(tables.Moment); return moment(m.Created, nil) }),
+		"closed_at": optional(func() value { m.ClosedAt = new(tables.Moment); return moment(m.ClosedAt, nil) }),
+		"category":  text(&m.Category),
+		"version":   text(&m.Version),
+		"items": orNone(func() value {
+			m.Items = new(tables.Items)
+			return section(fields{
+				"table": text(&m.Items.Table), "order": text(&m.Items.Order),
+				"sku": text(&m.Items.SKU), "quantity": text(&m.Items.Quantity),
+			})
+		}),
+		"stock": orNone(func() value {
+			m.Stock = new(tables.Stock)
+			return section(fields{
+				"table": text(&m.Stock.Table), "sku": key(&m.Stock.SKU),
+				"available": text(&m.Stock.Available), "reserved": text(&m.Stock.Reserved),
+			})
+		}),
+		"shards": optional(func() value {
+			m.Shards = &tables.Shards{By: tables.ByMonth}
+			return section(fields{
+				"by": text(&m.Shards.By), "on": text(&m.Shards.On), "zone": text(&m.Shards.Zone),
+				"back": integer(&m.Shards.Back, 1, tables.MaxBack),
+			})
+		}),
+		"event": text(&m.Event),
+	})(r, path, n)
+	s.orders = m
+}
+
+// checkMapping says what makes no sense about the mapping, each where it stands.
+func (r *reader) checkMapping(m *tables.Mapping) {
+	const path = "orders"
+	if m == nil || r.bad[path] {
+		return
+	}
+	for _, must := range []string{"items", "stock"} {
+		if r.at[path+"."+must] == nil {
+			r.add(r.at[path], path, must+" is missing", fmt.Sprintf("describe it, or write %s: none", must))
+		}
+	}
+	for _, p := range m.Check() {
+		at, found := r.nearest(path + "." + p.Path)
+		if !r.anyBad(found) {
+			r.refuse(at, r.at[found], strings.TrimSpace(p.What), p.Do)
+		}
+	}
+}
+
+// nearest is a path and that of the value that stands in the file for it: its own,
+// or that of what it would stand in.
+func (r *reader) nearest(path string) (wanted, found string) {
+	for found = path; r.at[found] == nil; {
+		found = found[:strings.LastIndexByte(found, '.')]
+	}
+	return path, found
+}
+
+// key reads the name of a column, or {column: id, type: integer, index: PRIMARY}.
+func key(to *tables.Key) value {
+	return func(r *reader, path string, n *yaml.Node) {
+		if follow(n).Kind == yaml.ScalarNode {
+			text(&to.Column)(r, path, n)
+			return
+		}
+		var kind string
+		section(fields{"column": text(&to.Column), "type": text(&kind), "index": text(&to.Index)})(r, path, n)
+		to.Type = tables.KeyType(kind)
+	}
+}
+
+func moment(to *tables.Moment, more fields) value {
+	return func(r *reader, path string, n *yaml.Node) {
+		var kind, precision string
+		known := fields{"column": text(&to.Column), "type": text(&kind), "zone": text(&to.Zone), "precision": text(&precision)}
+		for name, read := range more {
+			known[name] = read
+		}
+		section(known)(r, path, n)
+		to.Type, to.Precision = tables.MomentType(kind), tables.Precision(precision)
+	}
+}
+
+func status(to *tables.Status) value {
+	values := func(to *[]tables.Value) value {
+		return list("[1, 3] or [PAID, SHIPPED]", func(r *reader, path string, n *yaml.Node) {
+			var v tables.Value
+			if statusValue(&v)(r, path, n); !r.bad[path] {
+				*to = append(*to, v)
+			}
+		})
+	}
+	return section(fields{
+		"column": text(&to.Column), "from": statusValue(&to.From), "to": statusValue(&to.To),
+		"paid": values(&to.Paid), "closed": values(&to.Closed),
+	})
+}
+
+// statusValue reads a whole number or text.
+func statusValue(to *tables.Value) value {
+	const hint = "write a whole number, or text in quotes"
+	return func(r *reader, path string, n *yaml.Node) {
+		raw, ok := r.scalar(path, n, "a status", hint)
+		if !ok {
+			return
+		}
+		var i int64
+		switch tag := raw.ShortTag(); {
+		case tag == "!!str" && raw.Value != "":
+			*to = tables.Word(raw.Value)
+		case tag == "!!int" && raw.Decode(&i) == nil:
+			*to = tables.Int(i)
+		default:
+			r.refuse(path, n, fmt.Sprintf("%s is no status", quote(raw.Value)), hint)
+		}
+	}
+}
+
+// optional reads a section that has nothing under it as if it were left out.
+func optional(begin func() value) value {
+	return func(r *reader, path string, n *yaml.Node) {
+		r.at[path] = n
+		if !isNull(follow(n)) {
+			begin()(r, path, n)
+		}
+	}
+}
+
+// orNone reads a section, or the word none.
+func orNone(begin func() value) value {
+	return func(r *reader, path string, n *yaml.Node) {
+		switch v := follow(n); {
+		case v.Kind == yaml.ScalarNode && slices.Contains([]string{"none", "no"}, v.Value):
+			r.at[path] = n
+		case isNull(v):
+			r.at[path] = n
+			r.refuse(path, n, "has no value", "describe it, or write none")
+		default:
+			begin()(r, path, n)
+		}
+	}
+}

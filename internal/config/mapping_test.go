@@ -1,0 +1,105 @@
+package config_test
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"orderclose/internal/config"
+	"orderclose/internal/tables"
+)
+
+// mapped is a mapping that says everything there is to say.
+const mapped = `buckets: [1m]
+orders:
+  table: shop.orders_{yyyyMM}
+  id: {column: no, type: integer, index: uk_no}
+  status: {column: state, from: 1, to: 9, paid: [2, 3], closed: [8]}
+  due: {column: deadline, type: datetime, zone: "+08:00", precision: s, index: by_deadline}
+  created: {column: made, type: timestamp, precision: ms}
+  closed_at: {column: shut, type: unix_s}
+  category: kind
+  version: rev
+  items: {table: "lines_{yyyyMM}", order: no, sku: sku, quantity: n}
+  stock: {table: goods, sku: {column: id, type: integer, index: uk}, available: free, reserved: held}
+  shards: {by: month, on: due, zone: Asia/Shanghai, back: 24}
+  event: order.gone
+`
+
+func TestOrders_EveryKeyIsRead(t *testing.T) {
+	want := &tables.Mapping{
+		Orders: "shop.orders_{yyyyMM}",
+		ID:     tables.Key{Column: "no", Type: tables.Integer, Index: "uk_no"},
+		Status: tables.Status{
+			Column: "state", From: tables.Int(1), To: tables.Int(9), Paid: []tables.Value{tables.Int(2), tables.Int(3)}, Closed: []tables.Value{tables.Int(8)},
+		},
+		Due:      tables.Moment{Column: "deadline", Type: tables.DateTime, Zone: "+08:00", Precision: tables.Seconds},
+		DueIndex: "by_deadline",
+		Created:  &tables.Moment{Column: "made", Type: tables.Timestamp, Precision: tables.Millis},
+		ClosedAt: &tables.Moment{Column: "shut", Type: tables.UnixSeconds},
+		Category: "kind",
+		Version:  "rev",
+		Items:    &tables.Items{Table: "lines_{yyyyMM}", Order: "no", SKU: "sku", Quantity: "n"},
+		Stock:    &tables.Stock{Table: "goods", SKU: tables.Key{Column: "id", Type: tables.Integer, Index: "uk"}, Available: "free", Reserved: "held"},
+		Shards:   &tables.Shards{By: tables.ByMonth, On: tables.OnDue, Zone: "Asia/Shanghai", Back: 24},
+		Event:    "order.gone",
+	}
+	if diff := cmp.Diff(want, parse(t, mapped).Orders); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestOrders_NothingUnderItIsTheReferenceSchema(t *testing.T) {
+	for _, file := range []string{"buckets: [1m]\n", "buckets: [1m]\norders:\n"} {
+		if m := parse(t, file).Orders; m != nil {
+			t.Errorf("%q maps %+v", file, m)
+		}
+	}
+}
+
+// Each change of the mapping above, and what is said about it, after "t:".
+func TestOrders_MistakesAreToldWhereTheyStand(t *testing.T) {
+	for _, c := range []struct{ from, to, want string }{
+		{"table: shop.orders_{yyyyMM}", "table: orders", `3:10: orders.table: "orders" has no place for the month; write it as orders_{yyyyMM}, or remove shards`},
+		{"zone: \"+08:00\", ", "", `6:8: orders.due.zone: no zone is given, and that of a machine is none to go by; say in which zone the column is written: UTC, an offset such as "+08:00", or a name such as Asia/Shanghai`},
+		{"+08:00", "+99:00", `6:49: orders.due.zone: "+99:00" is no offset of any zone; say in which zone the column is written: UTC, an offset such as "+08:00", or a name such as Asia/Shanghai`},
+		{"type: timestamp, precision: ms", "type: time, precision: ms", `7:33: orders.created.type: "time" is no type of a time; write datetime, timestamp, unix_s or unix_ms`},
+		{"type: unix_s", "type: unix_s, precision: s", `8:54: orders.closed_at.precision: the type unix_s has one of its own; remove it`},
+		{"from: 1", "from: yes", `5:11: orders.status: "yes" and 9 are of two kinds; put all values in quotes if the column holds text, and none if it holds numbers`},
+		{"from: 1", "from: 1.5", `5:33: orders.status.from: "1.5" is no status; write a whole number, or text in quotes`},
+		{"paid: [2, 3]", "paid: [2, 9]", `5:11: orders.status: 9 is listed as two things; list each value once`},
+		{"column: no", "colum: no", `4:8: orders.id: unknown key "colum"; did you mean column?`},
+		{"  event: order.gone\n", "  event: Gone!\n", `14:10: orders.event: "Gone!" cannot be the type of an event; use a-z, 0-9, dot and underscore, such as order.receipt_confirmed`},
+		{"quantity: n", "quantity: n-1", `11:67: orders.items.quantity: "n-1" has '-' in it: names have letters, digits, _ and $; write the name of the column or index as the database has it`},
+		{"  stock: {table: goods, sku: {column: id, type: integer, index: uk}, available: free, reserved: held}\n", "", `3:3: orders: stock is missing; describe it, or write stock: none`},
+		{"stock: {table: goods, sku: {column: id, type: integer, index: uk}, available: free, reserved: held}", "stock:", `12:9: orders.stock: has no value; describe it, or write none`},
+		{"items: {table: \"lines_{yyyyMM}\", order: no, sku: sku, quantity: n}", "items: none", `12:10: orders.stock: there is stock to give back and no items that say how much; describe items, or write stock: none`},
+		{"back: 24", "back: 0", `13:59: orders.shards.back: 0 is out of range; write one from 1 to 60`},
+	} {
+		file := strings.Replace(mapped, c.from, c.to, 1)
+		_, err := config.Parse("t", []byte(file))
+		if file == mapped || err == nil {
+			t.Errorf("%q for %q: %v", c.to, c.from, err)
+			continue
+		}
+		if lines := strings.Split(err.Error(), "\n"); !slices.Contains(lines, "t:"+c.want) {
+			t.Errorf("%q for %q:\n got %s\nwant t:%s", c.to, c.from, err, c.want)
+		}
+	}
+}
+
+// What the shipped file shows of a mapping, with its marks of a comment taken off.
+func TestOrders_TheShippedExampleIsAMapping(t *testing.T) {
+	data, err := os.ReadFile(shipped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, found := strings.Cut(string(data), "\n# orders:\n")
+	m := parse(t, "buckets: [1m]\norders:\n"+strings.ReplaceAll("\n"+example, "\n# ", "\n")).Orders
+	if !found || m == nil || m.Stock == nil || m.Due.Zone != "+08:00" {
+		t.Errorf("the example is read as %+v", m)
+	}
+}

@@ -1,0 +1,132 @@
+// Package faultdb is a database/sql driver in front of another one that fails as
+// MySQL and MariaDB do, for tests inside a synctest bubble, where the database is
+// SQLite.
+//
+//	faults.go  what can go wrong, as data, and when it does
+//	driver.go  the driver: where it goes wrong
+package faultdb
+
+import (
+	"database/sql/driver"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// Point is where in the life of a connection a fault strikes.
+type Point int
+
+const (
+	Connect   Point = iota
+	Begin           // of a transaction
+	Statement       // of any kind
+	Write           // a statement that is no SELECT
+	Commit
+)
+
+// Fault is one way for a database to fail.
+type Fault struct {
+	Name  string
+	At    []Point
+	Err   error         // nil: it is only slow
+	Delay time.Duration // before it, at most; each time a random part of it
+	// Sever breaks the connection: the database rolls back what was under way.
+	Sever bool
+	// RollsBack ends the transaction, and keeps the connection.
+	RollsBack bool
+	// Done commits all the same: it is only the answer that is lost.
+	Done bool
+}
+
+func mysqlError(number uint16, message string) error {
+	return &mysql.MySQLError{Number: number, Message: message}
+}
+
+// All is every fault there is.
+func All() []Fault {
+	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	timeout := &net.OpError{Op: "read", Net: "tcp", Err: syscall.ETIMEDOUT}
+	return []Fault{
+		{Name: "down", At: []Point{Connect}, Err: refused},
+		{Name: "down", At: []Point{Begin, Statement, Commit}, Err: driver.ErrBadConn, Sever: true},
+		{Name: "slow", At: []Point{Begin, Statement, Commit}, Delay: 3 * time.Second},
+		{Name: "stalled", At: []Point{Statement}, Err: timeout, Delay: 15 * time.Second, Sever: true},
+		{Name: "connection lost", At: []Point{Begin, Statement}, Err: mysql.ErrInvalidConn, Sever: true},
+		{Name: "session killed", At: []Point{Statement}, Err: mysqlError(1927, "Connection was killed"), Sever: true},
+		{Name: "deadlock", At: []Point{Statement}, Err: mysqlError(1213, "Deadlock found when trying to get lock"), RollsBack: true},
+		{Name: "deadlock", At: []Point{Commit}, Err: mysqlError(1213, "Deadlock found when trying to get lock"), RollsBack: true},
+		{Name: "lock wait", At: []Point{Statement}, Err: mysqlError(1205, "Lock wait timeout exceeded"), Delay: 2 * time.Second},
+		{Name: "record changed", At: []Point{Statement}, Err: mysqlError(1020, "Record has changed since last read")},
+		{Name: "read-only", At: []Point{Write}, Err: mysqlError(1290, "The server is running with the --read-only option")},
+		{Name: "read-only", At: []Point{Write, Commit}, Err: mysqlError(1836, "Running in read-only mode"), RollsBack: true},
+		{Name: "disk full", At: []Point{Write}, Err: mysqlError(1021, "Disk full")},
+		{Name: "disk full", At: []Point{Write}, Err: mysqlError(1114, "The table 'orders' is full")},
+		{Name: "disk full", At: []Point{Commit}, Err: mysqlError(1180, "Got error 28 during COMMIT"), RollsBack: true},
+		{Name: "too many connections", At: []Point{Connect}, Err: mysqlError(1040, "Too many connections")},
+		{Name: "too many connections", At: []Point{Begin}, Err: driver.ErrBadConn, Sever: true}, // so that somebody connects
+		{Name: "commit lost before", At: []Point{Commit}, Err: mysql.ErrInvalidConn, Sever: true},
+		{Name: "commit lost after", At: []Point{Commit}, Err: mysql.ErrInvalidConn, Sever: true, Done: true},
+	}
+}
+
+// Faults decides when something goes wrong. Its methods may be called from any
+// goroutine.
+type Faults struct {
+	mu     sync.Mutex
+	random *rand.Rand
+	share  float64
+	faults []Fault
+	struck map[string]int
+}
+
+// New returns Faults without any: nothing goes wrong until Set. The same seed and
+// the same calls give the same faults.
+func New(seed uint64) *Faults {
+	return &Faults{random: rand.New(rand.NewPCG(seed, 0xdb)), struck: map[string]int{}}
+}
+
+// Set makes a share of what passes one of their points, from 0 to 1, meet one of
+// the faults. Without faults nothing goes wrong any more.
+func (f *Faults) Set(share float64, faults ...Fault) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.share, f.faults = share, faults
+}
+
+// Struck is how often each fault struck, by name.
+func (f *Faults) Struck() map[string]int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := map[string]int{}
+	for name, n := range f.struck {
+		all[name] = n
+	}
+	return all
+}
+
+// strike returns the fault that what passes these points meets now, if any, with
+// the delay that it takes this time.
+func (f *Faults) strike(points ...Point) (Fault, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var can []Fault
+	for _, fault := range f.faults {
+		if slices.ContainsFunc(points, func(p Point) bool { return slices.Contains(fault.At, p) }) {
+			can = append(can, fault)
+		}
+	}
+	if len(can) == 0 || f.random.Float64() >= f.share {
+		return Fault{}, false
+	}
+	fault := can[f.random.IntN(len(can))]
+	if fault.Delay > 0 {
+		fault.Delay = time.Duration(f.random.Int64N(int64(fault.Delay)))
+	}
+	f.struck[fault.Name]++
+	return fault, true
+}

@@ -1,0 +1,60 @@
+package obs
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"orderclose"
+)
+
+// outboxMetrics are those of the dispatcher.
+type outboxMetrics struct {
+	oldest, rows *prometheus.GaugeVec
+	dispatched   *prometheus.CounterVec
+}
+
+func newOutboxMetrics(f factory) outboxMetrics {
+	return outboxMetrics{
+		oldest:     f.gauges("outbox_oldest_unpublished_seconds", "Age of the row that was written first of those that wait, by the database's clock; looked at each 5 s.", "outbox"),
+		rows:       f.gauges("outbox_rows", "Rows that wait, counted up to 10,000; looked at each 5 s.", "outbox"),
+		dispatched: f.counters("outbox_dispatched_total", "Rows that were published and deleted.", "outbox"),
+	}
+}
+
+// Dispatched implements outbox.Metrics.
+func (m outboxMetrics) Dispatched(box orderclose.Outbox, rows int) {
+	m.dispatched.WithLabelValues(string(box)).Add(float64(rows))
+}
+
+// Backlog implements outbox.Metrics.
+func (m outboxMetrics) Backlog(box orderclose.Outbox, b orderclose.OutboxBacklog) {
+	m.oldest.WithLabelValues(string(box)).Set(b.Oldest.Seconds())
+	m.rows.WithLabelValues(string(box)).Set(float64(b.Rows))
+}
+
+// releaseMetrics are those of the release worker.
+type releaseMetrics struct {
+	released *prometheus.CounterVec
+	took     prometheus.Histogram
+	waiting  prometheus.Gauge
+}
+
+func newReleaseMetrics(f factory) releaseMetrics {
+	return releaseMetrics{
+		released: f.counters("stock_release_total", "Calls that release stock, by what became of each: released, already, failed (to be tried again), refused or given_up (dead letters).", "result"),
+		took:     f.histogram("stock_release_seconds", "How long a call took.", prometheus.ExponentialBuckets(.001, 2, 14)),
+		waiting:  f.gauge("stock_release_waiting", "Events that this process has read and not settled."),
+	}
+}
+
+// StockRelease implements release.Metrics.
+func (m releaseMetrics) StockRelease(result string, took time.Duration) {
+	m.released.WithLabelValues(result).Inc()
+	if took > 0 {
+		m.took.Observe(took.Seconds())
+	}
+}
+
+// StockWaiting implements release.Metrics.
+func (m releaseMetrics) StockWaiting(more int) { m.waiting.Add(float64(more)) }

@@ -1,0 +1,139 @@
+package store_test
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/config"
+	"orderclose/internal/store"
+	"orderclose/internal/store/storetest"
+	"orderclose/internal/tables"
+)
+
+// examples are those of docs/mapping.md, which are tested as they are printed.
+func examples(t *testing.T) []storetest.Shop {
+	t.Helper()
+	data, err := os.ReadFile("../../docs/mapping.md")
+	must(t, err)
+	_, text, _ := strings.Cut(string(data), "## Example: ")
+	var shops []storetest.Shop
+	for _, example := range strings.Split(text, "## Example: ") {
+		title, _, _ := strings.Cut(example, "\n")
+		var shop storetest.Shop
+		shop.Title = strings.ReplaceAll(title, " ", "_")
+		for ddl := range strings.SplitSeq(block(t, example, "sql"), ";\n") {
+			if strings.TrimSpace(ddl) != "" {
+				shop.DDL = append(shop.DDL, ddl)
+			}
+		}
+		cfg, err := config.Parse("docs/mapping.md", []byte("buckets: [1m]\n"+block(t, example, "yaml")))
+		must(t, err)
+		shop.Mapping = cfg.Orders
+		shops = append(shops, shop)
+	}
+	if len(shops) != 3 {
+		t.Fatalf("docs/mapping.md has %d examples", len(shops))
+	}
+	shops[0].ID, shops[0].SKUs, shops[0].Paid = strconv.Itoa, [2]string{"10", "20"}, tables.Word("PAID")
+	number := func(n int) string { return fmt.Sprintf("NO%06d", n) }
+	shops[1].ID, shops[1].SKUs, shops[1].Paid, shops[1].Month = number, [2]string{"ink", "pen"}, tables.Int(20), "202611"
+	shops[2].ID, shops[2].Paid, shops[2].DueFrom, shops[2].DueAt = number, tables.Word("packed"), "shipped_at", 10*24*time.Hour
+	return shops
+}
+
+// block is the first block of code in a language.
+func block(t *testing.T, text, language string) string {
+	t.Helper()
+	_, code, found := strings.Cut(text, "```"+language+"\n")
+	code, _, closed := strings.Cut(code, "```")
+	if !found || !closed {
+		t.Fatalf("no block of %s in %q", language, text)
+	}
+	return code
+}
+
+func TestMySQL_OwnTables(t *testing.T) {
+	realDSN(t)
+	for _, shop := range examples(t) {
+		storetest.RunMapped(t, shop, func(t *testing.T, m *tables.Mapping) *store.Store {
+			return open(t, store.Options{DSN: ownDatabase(t), Orders: m})
+		})
+	}
+}
+
+func TestMySQL_TheReferenceSchemaFitsItsMapping(t *testing.T) {
+	s := openMigrated(t, store.Options{})
+	must(t, s.CheckMapping(t.Context()))
+}
+
+// Who has begun with tables of their own and drops the mapping gets the reference
+// schema all the same.
+func TestMySQL_WithoutTheMappingTheRestIsMade(t *testing.T) {
+	dsn := ownDatabase(t)
+	own := open(t, store.Options{DSN: dsn, Orders: examples(t)[0].Mapping})
+	must(t, own.Migrate(t.Context()))
+	s := open(t, store.Options{DSN: dsn})
+	if err := s.Migrated(t.Context()); err == nil || !strings.Contains(err.Error(), "lacks the steps [1 2 3") {
+		t.Errorf("without orders: %v", err)
+	}
+	must(t, s.Migrate(t.Context()))
+	must(t, s.Migrated(t.Context()))
+	must(t, own.Migrated(t.Context()))
+}
+
+// The first example's due column is a DATETIME in +08:00 with whole seconds, which is
+// compared with a constant; the second's pages are merged from three months.
+func TestMySQL_APageOfOwnTablesReadsWhatItFinds(t *testing.T) {
+	const limit = 100
+	const digit = "(SELECT 0 AS d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5)"
+	const numbers = " FROM (SELECT 1 + a.d + 6 * b.d + 36 * c.d + 216 * e.d + 1296 * f.d AS seq FROM " +
+		digit + " AS a, " + digit + " AS b, " + digit + " AS c, " + digit + " AS e, " + digit + " AS f) AS q WHERE seq <= 3600"
+	var months []string
+	for back := range 3 {
+		months = append(months, time.Now().AddDate(0, 0, -31*back).Format("200601"))
+	}
+	for i, c := range []struct {
+		insert string // 1,200 overdue orders, and twice as many that were paid
+		tables []string
+		most   int // rows that reading a page may touch
+	}{
+		{"INSERT INTO t_order (id, state, create_time, pay_deadline) SELECT seq, IF(seq % 3, 'PAID', 'WAIT_PAY'), UTC_TIMESTAMP()," +
+			" UTC_TIMESTAMP() + INTERVAL 8 HOUR - INTERVAL 5000 - seq SECOND" + numbers, nil, limit + 10},
+		// Each month gives a page, which is read, put aside, merged and sorted.
+		{"INSERT INTO orders_%s (order_no, status, created_ms, expire_ms) SELECT CONCAT('%[1]s', seq), IF(seq %% 3, 20, 10), 1, seq * 1000" + numbers,
+			months, 3 * 5 * limit},
+	} {
+		shop := examples(t)[i]
+		s := open(t, store.Options{DSN: ownDatabase(t), Orders: shop.Mapping, MaxOpenConns: 1})
+		if c.tables == nil {
+			exec(t, s.DB(), shop.DDL[0])
+			exec(t, s.DB(), c.insert)
+		}
+		for _, month := range c.tables {
+			exec(t, s.DB(), strings.ReplaceAll(shop.DDL[0], shop.Month, month))
+			exec(t, s.DB(), fmt.Sprintf(c.insert, month))
+		}
+		now, err := s.Now(t.Context())
+		must(t, err)
+		var after orderclose.Order
+		for page := range 4 {
+			exec(t, s.DB(), "FLUSH STATUS")
+			orders, err := s.Overdue(t.Context(), now, after, limit)
+			must(t, err)
+			if len(orders) != limit {
+				t.Fatalf("%s: page %d has %d orders", shop.Title, page, len(orders))
+			}
+			if page > 0 { // the first may ask which months there are
+				if read := handlerReads(t, s.DB()); read > c.most {
+					t.Errorf("%s: page %d of %d orders read %d rows", shop.Title, page, limit, read)
+				}
+			}
+			after = orders[limit-1]
+		}
+	}
+}

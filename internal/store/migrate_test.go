@@ -1,0 +1,41 @@
+package store
+
+import (
+	"io/fs"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/pressly/goose/v3"
+)
+
+// ofTheReference are statements that make or change a table of the reference
+// schema, by the names that a shop's own tables may have as well.
+var ofTheReference = regexp.MustCompile("(?i)\\b(TABLE|INTO|UPDATE|FROM|ON)\\s+(IF\\s+(NOT\\s+)?EXISTS\\s+)?`?(orders|order_items|stock)\\b")
+
+// A step that touches a table of the reference schema, and is not said to, would
+// change a shop's own tables.
+func TestMigrations_WhatIsMadeBesideAShopsTablesLeavesThemAlone(t *testing.T) {
+	for _, name := range []DialectName{MySQL, SQLite} {
+		d := Dialect{Name: name}
+		files, err := d.files()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := fs.ReadFile(migrations, "migrations/"+string(name)+"/"+file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			version, _ := goose.NumericComponent(file)
+			found := ofTheReference.FindString(withoutComments(string(text)))
+			if found != "" && !slices.Contains(referenceSteps, version) {
+				t.Errorf("%s of %s has %q: name its version in referenceSteps, or take that to a step of its own", file, name, found)
+			}
+		}
+	}
+}
+
+var comment = regexp.MustCompile(`(?m)--.*$`)
+
+func withoutComments(text string) string { return comment.ReplaceAllString(text, "") }

@@ -1,0 +1,89 @@
+package sqlite_test
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"orderclose/internal/store"
+	"orderclose/internal/store/sqlite"
+	"orderclose/internal/store/storetest"
+	"orderclose/internal/tables"
+)
+
+// shops are the examples of docs/mapping.md with times as numbers.
+var shops = []storetest.Shop{
+	{
+		Title: "OwnTables",
+		Mapping: &tables.Mapping{
+			Orders:   "t_order",
+			ID:       tables.Key{Column: "id", Type: tables.Integer},
+			Status:   tables.Status{Column: "state", From: tables.Word("WAIT_PAY"), To: tables.Word("CLOSED")},
+			Due:      tables.Moment{Column: "pay_deadline", Type: tables.UnixSeconds},
+			Created:  &tables.Moment{Column: "create_time", Type: tables.UnixSeconds},
+			ClosedAt: &tables.Moment{Column: "finish_time", Type: tables.UnixSeconds},
+			Category: "kind",
+			Items:    &tables.Items{Table: "t_order_line", Order: "order_id", SKU: "goods_id", Quantity: "num"},
+			Stock:    &tables.Stock{Table: "t_goods_stock", SKU: tables.Key{Column: "goods_id", Type: tables.Integer}, Available: "free", Reserved: "held"},
+		},
+		DDL: []string{
+			"CREATE TABLE t_order (id INTEGER PRIMARY KEY, state TEXT NOT NULL, kind TEXT, create_time INTEGER, pay_deadline INTEGER, finish_time INTEGER)",
+			"CREATE INDEX state_deadline ON t_order (state, pay_deadline, id)",
+			"CREATE TABLE t_order_line (order_id INTEGER, goods_id INTEGER, num INTEGER)",
+			"CREATE TABLE t_goods_stock (goods_id INTEGER PRIMARY KEY, free INTEGER, held INTEGER)",
+		},
+		Paid: tables.Word("PAID"), SKUs: [2]string{"10", "20"}, ID: strconv.Itoa,
+	},
+	{
+		Title: "Months",
+		Mapping: &tables.Mapping{
+			Orders:  "orders_{yyyyMM}",
+			ID:      tables.Key{Column: "order_no"},
+			Status:  tables.Status{Column: "status", From: tables.Int(10), To: tables.Int(90), Paid: []tables.Value{tables.Int(20)}},
+			Due:     tables.Moment{Column: "expire_ms", Type: tables.UnixMillis},
+			Created: &tables.Moment{Column: "created_ms", Type: tables.UnixMillis},
+			Version: "revision",
+			Items:   &tables.Items{Table: "order_lines_{yyyyMM}", Order: "order_no", SKU: "sku", Quantity: "quantity"},
+			Stock:   &tables.Stock{Table: "sku_stock", SKU: tables.Key{Column: "sku"}, Available: "available"},
+			Shards:  &tables.Shards{By: tables.ByMonth, On: tables.OnCreated, Zone: "+08:00"},
+		},
+		DDL: []string{
+			"CREATE TABLE orders_202611 (order_no TEXT PRIMARY KEY, status INTEGER, created_ms INTEGER, expire_ms INTEGER, revision INTEGER NOT NULL DEFAULT 1)",
+			"CREATE TABLE order_lines_202611 (order_no TEXT, sku TEXT, quantity INTEGER)",
+			"CREATE TABLE sku_stock (sku TEXT PRIMARY KEY, available INTEGER)",
+		},
+		Month: "202611",
+		Paid:  tables.Int(20), SKUs: [2]string{"ink", "pen"}, ID: func(n int) string { return fmt.Sprintf("NO%06d", n) },
+	},
+	{
+		Title: "ConfirmReceipt",
+		Mapping: &tables.Mapping{
+			Orders:  "shipments",
+			ID:      tables.Key{Column: "id"},
+			Status:  tables.Status{Column: "status", From: tables.Word("shipped"), To: tables.Word("confirmed")},
+			Due:     tables.Moment{Column: "confirm_by", Type: tables.UnixMillis},
+			Version: "version",
+			Event:   "order.receipt_confirmed",
+		},
+		DDL: []string{
+			"CREATE TABLE shipments (id TEXT PRIMARY KEY, status TEXT, shipped_at INTEGER, version INTEGER DEFAULT 1," +
+				" confirm_by INTEGER GENERATED ALWAYS AS (CASE WHEN shipped_at > 0 THEN shipped_at + 864000000 END) STORED)",
+		},
+		DueFrom: "shipped_at", DueAt: 10 * 24 * time.Hour,
+		Paid: tables.Word("complaint"), ID: func(n int) string { return fmt.Sprintf("s%06d", n) },
+	},
+}
+
+func TestSuite_OwnTables(t *testing.T) {
+	for _, shop := range shops {
+		storetest.RunMapped(t, shop, func(t *testing.T, m *tables.Mapping) *store.Store {
+			s, err := sqlite.OpenWith(sqlite.Memory, sqlite.Options{Orders: m})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = s.Close() })
+			return s
+		})
+	}
+}

@@ -1,0 +1,405 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/store"
+	"orderclose/internal/tables"
+)
+
+// Shop is a shop with tables of its own, and a mapping of them.
+type Shop struct {
+	Title   string
+	Mapping *tables.Mapping
+	// DDL makes the tables. What has Month in it is made for each month that a test
+	// needs, with that month in its place.
+	DDL   []string
+	Month string
+	// DueFrom is the column that the due column is generated from, so much later;
+	// empty: the due column itself is written.
+	DueFrom string
+	DueAt   time.Duration
+	// Paid is a status that an order has gone on to; SKUs are two of the stock.
+	Paid tables.Value
+	SKUs [2]string
+	// ID makes an order's id of a number.
+	ID func(n int) string
+}
+
+// RunMapped runs what the store promises on a shop's own tables. open returns a
+// store with the mapping on an empty database of its own.
+func RunMapped(t *testing.T, own Shop, open func(t *testing.T, m *tables.Mapping) *store.Store) {
+	for _, c := range []struct {
+		name string
+		test func(t *testing.T, s *mapped)
+	}{
+		{"MigrateMakesOnlyWhatIsOurs", onlyWhatIsOurs},
+		{"ClosesWhatIsDueAndNothingElse", closesWhatIsDue},
+		{"NeverBeforeDue", mappedNeverBeforeDue},
+		{"EachInOneTransaction", mappedInOneTransaction},
+		{"PagesVisitEveryOverdueOrderOnce", mappedPages},
+		{"NoDueTimeIsNeverClosed", mappedNoDue},
+		{"FoundNextDoor", mappedNextDoor},
+		{"TheTablesFit", theTablesFit},
+		{"PreviewsAndPays", askedMapped},
+	} {
+		t.Run(own.Title+"/"+c.name, func(t *testing.T) {
+			s := &mapped{shop: &shop{T: t, Store: open(t, own.Mapping)}, Shop: own}
+			c.test(t, s)
+		})
+	}
+}
+
+// mapped is a shop's own tables under test.
+type mapped struct {
+	*shop
+	Shop
+	due, created tables.Codec
+	today        time.Time
+}
+
+// begin makes the shop's tables, those of months for half a year and the next one,
+// and ours.
+func (s *mapped) begin() {
+	s.Helper()
+	var err error
+	s.due, err = s.Mapping.Due.Codec()
+	s.must(err)
+	if s.Mapping.Created != nil {
+		s.created, err = s.Mapping.Created.Codec()
+		s.must(err)
+	}
+	s.today = s.now()
+	for _, ddl := range s.DDL {
+		if s.Month == "" || !strings.Contains(ddl, s.Month) {
+			s.exec(ddl)
+			continue
+		}
+		for back := -1; back < 6; back++ { // the next one has begun in some zone
+			s.exec(strings.ReplaceAll(ddl, s.Month, s.month(s.monthsAgo(back))))
+		}
+	}
+	s.must(s.Migrate(s.Context()))
+	if stock := s.Mapping.Stock; stock != nil {
+		for _, sku := range s.SKUs {
+			columns, values := tables.Quote(stock.SKU.Column)+", "+tables.Quote(stock.Available), "?, 900"
+			if stock.Reserved != "" {
+				columns, values = columns+", "+tables.Quote(stock.Reserved), values+", 1000"
+			}
+			s.exec("INSERT INTO "+tables.Quote(stock.Table)+" ("+columns+") VALUES ("+values+")", sku)
+		}
+	}
+}
+
+// monthsAgo is a moment in the middle of a month.
+func (s *mapped) monthsAgo(n int) time.Time {
+	return time.Date(s.today.Year(), s.today.Month()-time.Month(n), 15, 12, 0, 0, 0, time.UTC)
+}
+
+// month is how the name of a table has the month of t.
+func (s *mapped) month(t time.Time) string {
+	loc := time.UTC
+	if s.Mapping.Shards != nil {
+		loc, _ = tables.ParseZone(s.Mapping.Shards.Zone)
+	}
+	return t.In(loc).Format("200601")
+}
+
+// table is the name of the table that a row belongs in.
+func (s *mapped) table(pattern string, created time.Time) string {
+	return strings.NewReplacer("{yyyyMM}", s.month(created)).Replace(pattern)
+}
+
+// put writes orders with this status, each with two of one SKU and three of the
+// other in two lines, if the shop has such.
+func (s *mapped) put(status tables.Value, orders ...orderclose.Order) {
+	s.Helper()
+	m := s.Mapping
+	for _, o := range orders {
+		columns, args := []string{m.ID.Column, m.Status.Column}, []any{o.ID, status.Arg()}
+		due := m.Due.Column
+		if s.DueFrom != "" {
+			due = s.DueFrom
+		}
+		if !o.Due.IsZero() {
+			columns, args = append(columns, due), append(args, s.due.Arg(o.Due.Add(-s.DueAt)))
+		} else if s.due.Oldest() == any(int64(1)) {
+			columns, args = append(columns, due), append(args, 0)
+		}
+		if m.Created != nil {
+			columns, args = append(columns, m.Created.Column), append(args, s.created.Arg(o.CreatedAt))
+		}
+		if m.Category != "" && o.Category != "" {
+			columns, args = append(columns, m.Category), append(args, o.Category)
+		}
+		s.insert(s.table(m.Orders, o.CreatedAt), columns, args)
+		if m.Items == nil {
+			continue
+		}
+		for i, quantity := range []int{2, 3} {
+			s.insert(s.table(m.Items.Table, o.CreatedAt), []string{m.Items.Order, m.Items.SKU, m.Items.Quantity}, []any{o.ID, s.SKUs[i], quantity})
+		}
+	}
+}
+
+func (s *mapped) insert(table string, columns []string, args []any) {
+	s.Helper()
+	for i, c := range columns {
+		columns[i] = tables.Quote(c)
+	}
+	s.exec("INSERT INTO "+tables.Quote(table)+" ("+strings.Join(columns, ", ")+") VALUES (?"+strings.Repeat(", ?", len(args)-1)+")", args...)
+}
+
+// an order, the n-th, that is due so long from now.
+func (s *mapped) an(n int, in time.Duration) orderclose.Order {
+	due := s.now().Add(in).Truncate(time.Second)
+	return orderclose.Order{ID: s.ID(n), Category: "book", CreatedAt: s.today.Add(-time.Hour), Due: due}
+}
+
+// ask asks for orders as their records do.
+func ask(orders ...orderclose.Order) []orderclose.CloseRequest {
+	reqs := make([]orderclose.CloseRequest, len(orders))
+	for i, o := range orders {
+		reqs[i] = orderclose.CloseRequest{OrderID: o.ID, CreatedAt: o.CreatedAt, Due: o.Due}
+	}
+	return reqs
+}
+
+func (s *mapped) closing(orders ...orderclose.Order) []orderclose.Outcome {
+	s.Helper()
+	out, err := s.CloseOrders(s.Context(), orderclose.PathPipeline, ask(orders...))
+	s.must(err)
+	return out
+}
+
+func onlyWhatIsOurs(t *testing.T, s *mapped) {
+	s.must(s.Migrate(t.Context()))
+	s.must(s.Migrated(t.Context()))
+	var printed strings.Builder
+	s.must(store.WriteMigrations(&printed, string(s.Dialect()), true))
+	for _, table := range []string{"orders", "order_items", "stock"} {
+		if _, err := s.DB().ExecContext(t.Context(), "SELECT 1 FROM "+table); err == nil {
+			t.Errorf("there is a table %s", table)
+		}
+		for statement := range strings.SplitSeq(withoutComments(printed.String()), ";") {
+			if slices.Contains(strings.Fields(strings.ReplaceAll(statement, "`", "")), table) {
+				t.Errorf("table %s is in what is printed: %s", table, statement)
+			}
+		}
+	}
+	s.count("SELECT COUNT(*) FROM receipts")
+}
+
+func closesWhatIsDue(t *testing.T, s *mapped) {
+	s.begin()
+	overdue, later, paid, closed, gone := s.an(1, -time.Minute), s.an(2, time.Hour), s.an(3, -time.Minute), s.an(4, -time.Minute), s.an(5, -time.Minute)
+	s.put(s.Mapping.Status.From, overdue, later)
+	s.put(s.Paid, paid)
+	s.put(s.Mapping.Status.To, closed)
+	out := s.closing(later, overdue, gone, paid, closed, overdue)
+	want(t, "verdicts", verdicts(out), []string{
+		later.ID + " not_due", overdue.ID + " closed", gone.ID + " not_found", paid.ID + " already_paid", closed.ID + " already_closed", overdue.ID + " already_closed",
+	})
+	want(t, "due times", []time.Time{out[0].Due, out[1].Due}, []time.Time{later.Due, overdue.Due})
+	if out[1].At.Before(overdue.Due) {
+		t.Errorf("closed at %v, due %v", out[1].At, overdue.Due)
+	}
+	again := s.closing(overdue)
+	want(t, "verdict on the same again", again[0].Verdict, orderclose.AlreadyClosed)
+	want(t, "receipts", s.texts("SELECT order_id FROM receipts"), []string{overdue.ID})
+	s.checkStory(overdue, out[1].At)
+	s.checkGoods(overdue)
+	s.checkEvent(overdue, out[1].At)
+	if c := s.Mapping.ClosedAt; c != nil {
+		codec, err := c.Codec()
+		s.must(err)
+		want(t, "orders with that time of the close", s.count("SELECT COUNT(*) FROM "+tables.Quote(s.Mapping.Orders)+" WHERE "+tables.Quote(c.Column)+" = ?", codec.Arg(out[1].At)), 1)
+	}
+}
+
+// checkStory wants all of an order to be told from the shop's own tables.
+func (s *mapped) checkStory(o orderclose.Order, closed time.Time) {
+	s.Helper()
+	story, err := s.Store.Story(s.Context(), o.ID)
+	s.must(err)
+	if story.Order == nil || story.Receipt == nil {
+		s.Fatalf("the story of order %s has no row or no receipt: %+v", o.ID, story)
+	}
+	want(s, "state", story.Order.State, s.Mapping.Status.To.Text)
+	want(s, "due time", story.Order.Due, o.Due)
+	want(s, "moment of the close", story.Receipt.ClosedAt, closed)
+	if s.Mapping.Items != nil {
+		want(s, "lines", len(story.Items), 2)
+	}
+	if _, err := s.CheckStock(s.Context(), nil); !errors.Is(err, store.ErrOwnTables) {
+		s.Errorf("checking the stock of tables that it does not know: %v", err)
+	}
+}
+
+// checkGoods wants the goods of one order back, and in the ledger.
+func (s *mapped) checkGoods(o orderclose.Order) {
+	s.Helper()
+	if s.Mapping.Items == nil {
+		want(s, "rows in the ledger", s.count("SELECT COUNT(*) FROM stock_ledger"), 0)
+		return
+	}
+	want(s, "ledger", s.ledger(), []string{o.ID + " " + s.SKUs[0] + " close 2", o.ID + " " + s.SKUs[1] + " close 3"})
+	if stock := s.Mapping.Stock; stock != nil {
+		reserved, back := "0", []string{"902 0", "903 0"}
+		if stock.Reserved != "" {
+			reserved, back = tables.Quote(stock.Reserved), []string{"902 998", "903 997"}
+		}
+		want(s, "stock", s.texts("SELECT CONCAT_WS(' ', "+tables.Quote(stock.Available)+", "+reserved+") FROM "+tables.Quote(stock.Table)+
+			" ORDER BY "+tables.Quote(stock.SKU.Column)), back)
+	}
+}
+
+func (s *mapped) checkEvent(o orderclose.Order, at time.Time) {
+	s.Helper()
+	payloads := s.texts("SELECT payload FROM outbox_events")
+	want(s, "events", len(payloads), 1)
+	kind := s.Mapping.WithDefaults().Event
+	id, got, err := orderclose.DecodeClosed([]byte(payloads[0]), kind)
+	s.must(err)
+	expected := orderclose.OrderClosed{OrderID: o.ID, Due: o.Due, ClosedAt: at, Path: orderclose.PathPipeline}
+	if kind != orderclose.EventOrderClosed {
+		expected.Type = kind
+	}
+	if s.Mapping.Category != "" {
+		expected.Category = o.Category
+	}
+	if s.Mapping.Version != "" {
+		expected.Version = 2
+	}
+	if s.Mapping.Items != nil {
+		for i, quantity := range []int64{2, 3} {
+			expected.Release = append(expected.Release, orderclose.Release{SKU: s.SKUs[i], Quantity: quantity, Key: orderclose.ReleaseKey(o.ID, s.SKUs[i], "close")})
+		}
+	}
+	want(s, "event", got, expected)
+	want(s, "event's id", id, kind+"/"+o.ID)
+}
+
+// An order for each step of the column around now: those are closed whose due time
+// is not after the moment of the close.
+func mappedNeverBeforeDue(t *testing.T, s *mapped) {
+	s.begin()
+	s.Mapping = s.Mapping.WithDefaults()
+	var orders []orderclose.Order
+	for n := range 120 {
+		o := s.an(n+1, 0)
+		o.Due = s.today.Add(time.Duration(n-60) * 100 * time.Millisecond).Truncate(100 * time.Millisecond)
+		orders = append(orders, o)
+	}
+	s.put(s.Mapping.Status.From, orders...)
+	out := s.closing(orders...)
+	for i, o := range out {
+		late := o.At.Sub(orders[i].Due)
+		if o.Due.Before(orders[i].Due.Add(-time.Second)) || o.Due.After(orders[i].Due) {
+			t.Fatalf("order %s is due at %v, and was read as %v", o.OrderID, orders[i].Due, o.Due)
+		}
+		if closed := o.Verdict == orderclose.Closed; closed != !o.Due.After(o.At) {
+			t.Errorf("order %s, due at %v, was %s at %v, %v after", o.OrderID, o.Due, o.Verdict, o.At, late)
+		}
+	}
+}
+
+// A batch of orders in all the tables there are: one fails, and nothing changed.
+func mappedInOneTransaction(t *testing.T, s *mapped) {
+	s.begin()
+	var orders []orderclose.Order
+	for n := range 12 {
+		o := s.an(n+1, -time.Minute)
+		o.CreatedAt = s.monthsAgo(n % 6)
+		orders = append(orders, o)
+	}
+	s.put(s.Mapping.Status.From, orders...)
+	s.exec("INSERT INTO receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms) VALUES (?, 'closed', ?, ?, 'sweep', 0, 0)",
+		orders[7].ID, s.time(s.today), s.time(s.today))
+	if _, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, ask(orders...)); err == nil {
+		t.Error("a second receipt was written")
+	}
+	want(t, "receipts", s.count("SELECT COUNT(*) FROM receipts"), 1)
+	s.must(s.Probe(t.Context()))
+	rest := slices.Delete(slices.Clone(orders), 7, 8)
+	for _, o := range s.closing(rest...) {
+		want(t, "verdict on "+o.OrderID, o.Verdict, orderclose.Closed)
+	}
+	want(t, "receipts", s.count("SELECT COUNT(*) FROM receipts"), 12)
+}
+
+func mappedPages(t *testing.T, s *mapped) {
+	s.begin()
+	var ids []string
+	for n := range 60 {
+		o := orderclose.Order{ID: s.ID(1000 + n), CreatedAt: s.monthsAgo(5 - n/10)}
+		o.Due = o.CreatedAt.Add(time.Duration(n/7) * time.Second)
+		if o.Due.Before(s.today) { // this month's middle may lie ahead
+			s.put(s.Mapping.Status.From, o)
+			ids = append(ids, o.ID)
+		}
+	}
+	paid := orderclose.Order{ID: s.ID(2000), CreatedAt: s.monthsAgo(1), Due: s.monthsAgo(1)}
+	s.put(s.Paid, paid)
+	for _, limit := range []int{1, 7, 100} {
+		want(t, fmt.Sprintf("orders in pages of %d", limit), s.pages(s.now(), limit, func([]orderclose.Order) {}), ids)
+	}
+	want(t, "orders while they are closed", s.pages(s.now(), 7, func(page []orderclose.Order) {
+		for _, o := range s.closing(page...) {
+			want(t, "verdict on "+o.OrderID, o.Verdict, orderclose.Closed)
+		}
+	}), ids)
+	want(t, "orders afterwards", s.pages(s.now(), 7, func([]orderclose.Order) {}), nil)
+}
+
+func mappedNoDue(t *testing.T, s *mapped) {
+	s.begin()
+	without, overdue := s.an(1, 0), s.an(2, -time.Minute)
+	without.Due = time.Time{}
+	s.put(s.Mapping.Status.From, without, overdue)
+	out := s.closing(without, overdue)
+	want(t, "verdicts", verdicts(out), []string{without.ID + " failed", overdue.ID + " closed"})
+	if out[0].Err == nil {
+		t.Error("nothing says why")
+	}
+	want(t, "orders in pages", s.pages(s.now(), 10, func([]orderclose.Order) {}), nil)
+}
+
+// A record whose times are of another month than its row's, or that has none.
+func mappedNextDoor(t *testing.T, s *mapped) {
+	s.begin()
+	var orders []orderclose.Order
+	for n := range 4 {
+		o := s.an(n+1, -time.Minute)
+		o.CreatedAt = s.monthsAgo(2)
+		orders = append(orders, o)
+	}
+	s.put(s.Mapping.Status.From, orders...)
+	orders[0].CreatedAt, orders[1].CreatedAt, orders[2].CreatedAt, orders[3].CreatedAt = s.monthsAgo(1), s.monthsAgo(3), time.Time{}, s.monthsAgo(20)
+	orders[2].Due = time.Time{}
+	for _, o := range s.closing(orders...) {
+		want(t, "verdict on "+o.OrderID, o.Verdict, orderclose.Closed)
+	}
+}
+
+func theTablesFit(t *testing.T, s *mapped) {
+	if s.Dialect() == store.SQLite {
+		t.Skip("SQLite's tables are not looked at")
+	}
+	if err := s.CheckMapping(t.Context()); err == nil {
+		t.Error("nothing is said of tables that are not there")
+	}
+	s.begin()
+	s.must(s.CheckMapping(t.Context()))
+	table := s.table(s.Mapping.Orders, s.today)
+	s.exec("ALTER TABLE " + tables.Quote(table) + " DROP COLUMN " + tables.Quote(s.Mapping.Due.Column))
+	if err := s.CheckMapping(t.Context()); err == nil || !strings.Contains(err.Error(), "there is no column "+table+"."+s.Mapping.Due.Column) {
+		t.Errorf("with the due column gone: %v", err)
+	}
+}

@@ -1,0 +1,91 @@
+package store
+
+import (
+	"database/sql"
+	"fmt"
+	"time"
+
+	"gorm.io/gorm"
+
+	"orderclose"
+	"orderclose/internal/tables"
+)
+
+// mappedStory reads an order and its lines from the shop's own tables: the first of
+// the months' that has it.
+func (s *Store) mappedStory(tx *gorm.DB, id string, story *Story) error {
+	arg, ok := s.q.m.ID.Arg(id)
+	if !ok {
+		return nil
+	}
+	places, err := s.places(tx.Statement.Context, []orderclose.CloseRequest{{OrderID: id}})
+	if err != nil {
+		return err
+	}
+	for n := 0; ; n++ {
+		t := places.nth(id, n)
+		if t == nil {
+			return nil
+		}
+		if err := eachRow(tx, s.q.story(t), []any{arg}, func(rows *sql.Rows) error { return s.q.scanStory(rows, id, story) }); err != nil {
+			return err
+		}
+		if story.Order != nil {
+			return s.mappedLines(tx, t, arg, story)
+		}
+	}
+}
+
+// story reads one order without locking it.
+func (q *statements) story(t *table) string {
+	at := func(m *tables.Moment) string {
+		if m == nil {
+			return "NULL"
+		}
+		return tables.Quote(m.Column)
+	}
+	return fmt.Sprintf("SELECT %s, %s, %s, %s, %s, %s FROM %s WHERE %s = ?",
+		orElse(q.m.Category, "''"), tables.Quote(q.m.Status.Column), at(q.m.Created), tables.Quote(q.m.Due.Column), at(q.m.ClosedAt),
+		orElse(q.m.Version, "0"), tables.Quote(t.name), tables.Quote(q.m.ID.Column))
+}
+
+// scanStory reads an order's row. Its state is the shop's own value of the status,
+// for which there is no number.
+func (q *statements) scanStory(rows *sql.Rows, id string, story *Story) error {
+	o := OrderRow{ID: id, Status: -1}
+	var created, due, closed any
+	if err := rows.Scan(nullable(&o.Category), nullable(&o.State), &created, &due, &closed, &o.Version); err != nil {
+		return err
+	}
+	var err error
+	if o.Due, _, err = q.due.Decode(due); err != nil {
+		return err
+	}
+	if q.m.Created != nil {
+		if o.CreatedAt, _, err = q.created.Decode(created); err != nil {
+			return err
+		}
+	}
+	if q.m.ClosedAt != nil {
+		var at time.Time
+		if at, _, err = q.closedAt.Decode(closed); err != nil {
+			return err
+		}
+		o.ClosedAt = some(at)
+	}
+	story.Order = &o
+	return nil
+}
+
+func (s *Store) mappedLines(tx *gorm.DB, t *table, id any, story *Story) error {
+	if t.lines == "" {
+		return nil
+	}
+	return eachRow(tx, t.lines, []any{[]any{id}}, func(rows *sql.Rows) error {
+		var order string
+		i := ItemRow{Line: len(story.Items) + 1}
+		err := rows.Scan(&order, &i.SKU, &i.Quantity)
+		story.Items = append(story.Items, i)
+		return err
+	})
+}

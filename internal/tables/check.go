@@ -1,0 +1,180 @@
+package tables
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Problem is one thing that is wrong with a mapping, or with the tables that it
+// speaks of.
+type Problem struct {
+	Path string // the key under orders in topics.yaml, such as due.zone
+	What string // what is wrong, and where
+	Do   string // what to do about it
+}
+
+func (p Problem) Error() string { return "orders." + p.Path + ": " + p.What + "; " + p.Do }
+
+// Err is nil without problems, and else an error with a line for each.
+func Err(problems []Problem) error {
+	errs := make([]error, len(problems))
+	for i, p := range problems {
+		errs[i] = p
+	}
+	return errors.Join(errs...)
+}
+
+// Check is what is wrong with a mapping by itself, whatever the database has.
+func (m *Mapping) Check() []Problem {
+	var c checker
+	c.table("table", m.Orders, m.Shards != nil)
+	c.key("id", m.ID)
+	c.status(m.Status)
+	c.moment("due", &m.Due)
+	c.moment("created", m.Created)
+	c.moment("closed_at", m.ClosedAt)
+	c.optional("due.index", m.DueIndex)
+	c.optional("category", m.Category)
+	c.optional("version", m.Version)
+	c.goods(m)
+	if m.Shards != nil {
+		c.shards(m.Shards)
+	}
+	if len(m.Event) > 64 || strings.ContainsFunc(m.Event, notInType) {
+		c.say("event", fmt.Sprintf("%q cannot be the type of an event", m.Event), "use a-z, 0-9, dot and underscore, such as order.receipt_confirmed")
+	}
+	return c.problems
+}
+
+func notInType(r rune) bool {
+	return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' || r == '_')
+}
+
+type checker struct{ problems []Problem }
+
+func (c *checker) say(path, what, do string) {
+	c.problems = append(c.problems, Problem{path, what, do})
+}
+
+func (c *checker) name(path, name string) {
+	if err := checkName(name); err != nil {
+		c.say(path, err.Error(), "write the name of the column or index as the database has it")
+	}
+}
+
+func (c *checker) optional(path, name string) {
+	if name != "" {
+		c.name(path, name)
+	}
+}
+
+func (c *checker) table(path, name string, sharded bool) {
+	switch {
+	case IsPattern(name) && !sharded:
+		c.say(path, fmt.Sprintf("%q is a pattern, and there are no shards", name), "say how months are told apart, shards: {by: month, on: created, zone: UTC}, or name one table")
+	case IsPattern(name):
+		if _, err := ParsePattern(name); err != nil {
+			c.say(path, err.Error(), "write it as orders_{yyyyMM}")
+		}
+	case sharded && path == "table":
+		c.say(path, fmt.Sprintf("%q has no place for the month", name), "write it as "+name+"_{yyyyMM}, or remove shards")
+	default:
+		if err := checkTable(name); err != nil {
+			c.say(path, err.Error(), "write the name of the table as the database has it, as table or database.table")
+		}
+	}
+}
+
+func (c *checker) key(path string, k Key) {
+	c.name(path+".column", k.Column)
+	c.optional(path+".index", k.Index)
+	if k.Type != "" && k.Type != Text && k.Type != Integer {
+		c.say(path+".type", fmt.Sprintf("%q is no type of an id", string(k.Type)), "write text or integer")
+	}
+}
+
+func (c *checker) status(s Status) {
+	c.name("status.column", s.Column)
+	for path, v := range map[string]Value{"status.from": s.From, "status.to": s.To} {
+		if v == (Value{}) {
+			c.say(path, "the value is missing", "write the status before and after the close, such as from: 0 and to: 2")
+		}
+	}
+	if s.From == s.To && s.From != (Value{}) {
+		c.say("status.to", fmt.Sprintf("%v is the status before the close too", s.To), "write the one that an order has afterwards")
+	}
+	all := slices.Concat([]Value{s.From, s.To}, s.Paid, s.Closed)
+	for i, v := range all {
+		if v.Number != s.From.Number && v != (Value{}) {
+			c.say("status", fmt.Sprintf("%v and %v are of two kinds", s.From, v), "put all values in quotes if the column holds text, and none if it holds numbers")
+			return
+		}
+		if i > 1 && v == s.From || slices.Contains(s.Paid, v) && (v == s.To || slices.Contains(s.Closed, v)) {
+			c.say("status", fmt.Sprintf("%v is listed as two things", v), "list each value once")
+			return
+		}
+	}
+}
+
+func (c *checker) moment(path string, m *Moment) {
+	if m == nil {
+		return
+	}
+	c.name(path+".column", m.Column)
+	if !slices.Contains(MomentTypes(), m.Type) {
+		c.say(path+".type", fmt.Sprintf("%q is no type of a time", string(m.Type)), "write datetime, timestamp, unix_s or unix_ms")
+		return
+	}
+	dated := m.Type == DateTime || m.Type == Timestamp
+	switch _, err := ParseZone(m.Zone); {
+	case m.Type == DateTime && err != nil:
+		c.say(path+".zone", err.Error(), "say in which zone the column is written: UTC, an offset such as \"+08:00\", or a name such as Asia/Shanghai")
+	case m.Type != DateTime && m.Zone != "":
+		c.say(path+".zone", fmt.Sprintf("a column of type %s has no zone", m.Type), "remove it")
+	}
+	switch {
+	case dated && !slices.Contains(Precisions(), m.Precision):
+		c.say(path+".precision", fmt.Sprintf("%q is no precision", string(m.Precision)), "write s for DATETIME, ms for DATETIME(3), us for DATETIME(6)")
+	case !dated && m.Precision != "":
+		c.say(path+".precision", fmt.Sprintf("the type %s has one of its own", m.Type), "remove it")
+	}
+}
+
+func (c *checker) goods(m *Mapping) {
+	if m.Items != nil {
+		c.table("items.table", m.Items.Table, m.Shards != nil)
+		c.name("items.order", m.Items.Order)
+		c.name("items.sku", m.Items.SKU)
+		c.name("items.quantity", m.Items.Quantity)
+	}
+	if m.Stock == nil {
+		return
+	}
+	c.table("stock.table", m.Stock.Table, false)
+	c.key("stock.sku", m.Stock.SKU)
+	c.name("stock.available", m.Stock.Available)
+	c.optional("stock.reserved", m.Stock.Reserved)
+	if m.Items == nil {
+		c.say("stock", "there is stock to give back and no items that say how much", "describe items, or write stock: none")
+	}
+}
+
+func (c *checker) shards(s *Shards) {
+	if s.By != ByMonth {
+		c.say("shards.by", fmt.Sprintf("%q is no way that is known", s.By), "write month")
+	}
+	if s.On != OnCreated && s.On != OnDue {
+		c.say("shards.on", fmt.Sprintf("%q is neither created nor due", s.On), "say which of an order's times decides in which month's table it is")
+	}
+	if _, err := ParseZone(s.Zone); err != nil {
+		c.say("shards.zone", err.Error(), "say where a month begins: UTC, an offset such as \"+08:00\", or a name such as Asia/Shanghai")
+	}
+	if s.Back < 0 || s.Back > MaxBack {
+		c.say("shards.back", fmt.Sprintf("%d is out of range", s.Back), fmt.Sprintf("write how many months to look at, 1 to %d", MaxBack))
+	}
+}
+
+// MaxBack bounds the tables that one page is read from.
+const MaxBack = 60

@@ -1,0 +1,319 @@
+package tcpproxy
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// echo is a server that answers what it gets, and keeps it.
+type echo struct {
+	listener net.Listener
+	running  sync.WaitGroup
+	mu       sync.Mutex
+	got      bytes.Buffer
+	ends     []error // how its connections ended
+}
+
+func newEcho(t *testing.T) *echo {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &echo{listener: l}
+	e.running.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			e.running.Go(func() { e.serve(c) })
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		e.running.Wait()
+	})
+	return e
+}
+
+func (e *echo) serve(c net.Conn) {
+	defer c.Close()
+	b := make([]byte, 1000)
+	for {
+		n, err := c.Read(b)
+		e.mu.Lock()
+		e.got.Write(b[:n])
+		if err != nil {
+			e.ends = append(e.ends, err)
+		}
+		e.mu.Unlock()
+		if err != nil {
+			return
+		}
+		if _, err := c.Write(b[:n]); err != nil {
+			return
+		}
+	}
+}
+
+func (e *echo) received() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.got.String()
+}
+
+// client is a connection through the proxy.
+type client struct {
+	*testing.T
+	net.Conn
+}
+
+func newPair(t *testing.T) (*Proxy, *echo) {
+	t.Helper()
+	e := newEcho(t)
+	p, err := New(e.listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p, e
+}
+
+func dial(t *testing.T, p *Proxy) client {
+	t.Helper()
+	c, err := net.Dial("tcp", p.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return client{t, c}
+}
+
+func (c client) send(text string) {
+	c.Helper()
+	if _, err := c.Write([]byte(text)); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// hears wants text, within ten seconds.
+func (c client) hears(text string) {
+	c.Helper()
+	c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	b := make([]byte, len(text))
+	if _, err := io.ReadFull(c, b); err != nil || string(b) != text {
+		c.Fatalf("heard %q, %v; want %q", b, err, text)
+	}
+}
+
+func (c client) says(text string) {
+	c.Helper()
+	c.send(text)
+	c.hears(text)
+}
+
+// broken wants a reset.
+func (c client) broken() {
+	c.Helper()
+	c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if n, err := c.Read(make([]byte, 100)); !errors.Is(err, syscall.ECONNRESET) {
+		c.Fatalf("read %d, %v; want a reset", n, err)
+	}
+}
+
+// refused wants a reset of a new connection, perhaps while it is being opened.
+func refused(t *testing.T, p *Proxy) {
+	t.Helper()
+	c, err := net.Dial("tcp", p.Addr())
+	if err == nil {
+		client{t, c}.broken()
+		c.Close()
+	} else if !errors.Is(err, syscall.ECONNRESET) {
+		t.Fatal(err)
+	}
+}
+
+// silent wants nothing, and no end either.
+func (c client) silent() {
+	c.Helper()
+	c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	if n, err := c.Read(make([]byte, 100)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		c.Fatalf("read %d, %v; want silence", n, err)
+	}
+}
+
+func TestProxy_PassesOnWhatIsSentAndThatOneSideIsDone(t *testing.T) {
+	p, _ := newPair(t)
+	c := dial(t, p)
+	big := string(bytes.Repeat([]byte("0123456789"), 10_000))
+	go c.Write([]byte(big))
+	c.hears(big)
+	c.send("last words")
+	if err := c.Conn.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if rest, err := io.ReadAll(c); err != nil || string(rest) != "last words" {
+		t.Errorf("after closing its side the client heard %q, %v", rest, err)
+	}
+}
+
+func TestProxy_ServerThatIsNotThereIsAReset(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") // a port where nobody will be
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	p, err := New(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	refused(t, p)
+}
+
+func TestProxy_CutBreaksWhatIsThereAndRefuseWhatComes(t *testing.T) {
+	p, _ := newPair(t)
+	a, b := dial(t, p), dial(t, p)
+	a.says("a")
+	b.says("b")
+	if n := p.Cut(); n != 2 {
+		t.Errorf("cut %d, want 2", n)
+	}
+	a.broken()
+	b.broken()
+	dial(t, p).says("c")
+	p.Refuse()
+	refused(t, p)
+	p.Heal()
+	dial(t, p).says("d")
+}
+
+func TestProxy_StallTakesConnectionsAndLosesNothing(t *testing.T) {
+	p, e := newPair(t)
+	a := dial(t, p)
+	a.says("before")
+	p.Stall()
+	b := dial(t, p)
+	a.send("while")
+	b.send("new")
+	a.silent()
+	b.silent()
+	if got := e.received(); got != "before" {
+		t.Errorf("the server got %q", got)
+	}
+	p.Heal()
+	a.hears("while")
+	b.hears("new")
+}
+
+func TestProxy_DropSwallowsAndTheConnectionDoesNotOutliveIt(t *testing.T) {
+	p, e := newPair(t)
+	a, b := dial(t, p), dial(t, p)
+	a.says("a")
+	b.says("b")
+	p.Set(ToClient, Rules{Drop: true})
+	a.send("lost")
+	a.silent()
+	p.Heal()
+	b.says("unharmed")
+	a.send("more")
+	a.broken()
+	if got := e.received(); !bytes.Contains([]byte(got), []byte("lost")) {
+		t.Errorf("the server got %q; only answers were to be dropped", got)
+	}
+}
+
+func TestProxy_HalfOpenTellsTheServerAlone(t *testing.T) {
+	p, e := newPair(t)
+	a := dial(t, p)
+	a.says("a")
+	if n := p.HalfOpen(); n != 1 {
+		t.Errorf("%d half open, want 1", n)
+	}
+	a.send("into the void")
+	a.silent()
+	dial(t, p).says("b")
+	if got := e.received(); got != "ab" {
+		t.Errorf("the server got %q", got)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.ends) != 1 || !errors.Is(e.ends[0], syscall.ECONNRESET) {
+		t.Errorf("the server saw %v; want one reset", e.ends)
+	}
+}
+
+func TestProxy_CutAfterSoManyBytes(t *testing.T) {
+	p, e := newPair(t)
+	p.Set(ToServer, Rules{CutAfter: 5})
+	c := dial(t, p)
+	c.says("123")
+	c.send("4567")
+	for i := 0; len(e.received()) < 5 && i < 1000; i++ {
+		<-time.After(time.Millisecond)
+	}
+	if got := e.received(); got != "12345" {
+		t.Errorf("the server got %q, want five bytes", got)
+	}
+}
+
+func TestProxy_DelayAndRateMakeItSlower(t *testing.T) {
+	p, _ := newPair(t)
+	c := dial(t, p)
+	for name, rules := range map[string]Rules{"delay": {Delay: 20 * time.Millisecond}, "rate": {Rate: 1000}} {
+		p.Set(ToServer, rules)
+		p.Set(ToClient, rules)
+		began := time.Now()
+		c.says("twenty bytes, no less")
+		if took := time.Since(began); took < 40*time.Millisecond {
+			t.Errorf("%s: there and back took %v", name, took)
+		}
+	}
+}
+
+func TestProxy_TrapBeforeKeepsThePatternFromTheServer(t *testing.T) {
+	p, e := newPair(t)
+	a, b := dial(t, p), dial(t, p)
+	sprung := p.CutBefore([]byte("COMMIT"))
+	a.says("some COM")
+	b.says("MIT") // of another connection
+	a.send("MIT")
+	a.broken()
+	<-sprung
+	b.says(" COMMIT") // it springs once
+	if got := e.received(); got != "some COMMIT COMMIT" {
+		t.Errorf("the server got %q; the first MIT is b's", got)
+	}
+}
+
+func TestProxy_TrapAfterLosesTheAnswerAlone(t *testing.T) {
+	p, e := newPair(t)
+	a := dial(t, p)
+	sprung := p.CutAnswer([]byte("COMMIT"))
+	a.says("some")
+	a.send(" COMMIT")
+	a.broken()
+	<-sprung
+	if got := e.received(); got != "some COMMIT" {
+		t.Errorf("the server got %q", got)
+	}
+	p.CutAnswer([]byte("COMMIT"))
+	p.Heal()
+	dial(t, p).says("COMMIT")
+}

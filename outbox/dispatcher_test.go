@@ -1,0 +1,372 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"orderclose"
+)
+
+// fakeStore has rows, and hands each to one dispatcher at a time.
+type fakeStore struct {
+	mu    sync.Mutex
+	rows  map[int64]orderclose.OutboxRow
+	held  map[int64]bool
+	looks int  // calls of Dispatch
+	away  bool // the database is
+}
+
+func newStore(ids ...string) *fakeStore {
+	s := &fakeStore{rows: map[int64]orderclose.OutboxRow{}, held: map[int64]bool{}}
+	for i, id := range ids {
+		s.rows[int64(i)] = orderclose.OutboxRow{ID: int64(i), OrderID: id, Payload: []byte("about " + id)}
+	}
+	return s
+}
+
+func (s *fakeStore) take(limit int) (rows []orderclose.OutboxRow, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.looks++
+	if s.away {
+		return nil, orderclose.ErrUnavailable
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.rows)) {
+		if !s.held[id] && len(rows) < limit {
+			s.held[id] = true
+			rows = append(rows, s.rows[id])
+		}
+	}
+	return rows, nil
+}
+
+func (s *fakeStore) Dispatch(ctx context.Context, _ orderclose.Outbox, limit int, publish func(context.Context, []orderclose.OutboxRow) []int64) (int, error) {
+	rows, err := s.take(limit)
+	if err != nil || len(rows) == 0 {
+		return 0, err
+	}
+	done := publish(ctx, rows)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range rows {
+		delete(s.held, r.ID)
+	}
+	if ctx.Err() != nil {
+		return len(rows), ctx.Err()
+	}
+	for _, id := range done {
+		delete(s.rows, id)
+	}
+	return len(rows), nil
+}
+
+func (s *fakeStore) Backlog(context.Context, orderclose.Outbox) (orderclose.OutboxBacklog, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return orderclose.OutboxBacklog{Rows: len(s.rows)}, nil
+}
+
+// looked is how often Dispatch was called since it was asked last.
+func (s *fakeStore) looked() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, s.looks = s.looks, 0
+	return n
+}
+
+func (s *fakeStore) setAway(away bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = away
+}
+
+func (s *fakeStore) left() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var ids []string
+	for _, id := range slices.Sorted(maps.Keys(s.rows)) {
+		ids = append(ids, s.rows[id].OrderID)
+	}
+	return ids
+}
+
+// fakeLog has three partitions of any topic.
+type fakeLog struct {
+	answer func(ctx context.Context, topic string, ids []string) error // nil: acks
+
+	mu       sync.Mutex
+	appended map[string][]orderclose.Message // by topic
+}
+
+func (l *fakeLog) ByKey(_ context.Context, _ string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
+	spread := map[int][]orderclose.RawRecord{}
+	for _, r := range records {
+		p := len(r.Key()) % 3
+		spread[p] = append(spread[p], r)
+	}
+	return spread, nil
+}
+
+func (l *fakeLog) Idempotent(func(), func(int)) orderclose.AppendFunc {
+	return func(ctx context.Context, topic string, _ int, records []orderclose.RawRecord) (time.Time, error) {
+		var messages []orderclose.Message
+		var ids []string
+		for _, r := range records {
+			m, err := r.Message()
+			if err != nil {
+				return time.Time{}, err
+			}
+			messages, ids = append(messages, m), append(ids, string(m.Key))
+		}
+		if l.answer != nil {
+			if err := l.answer(ctx, topic, ids); err != nil {
+				return time.Time{}, err
+			}
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.appended == nil {
+			l.appended = map[string][]orderclose.Message{}
+		}
+		l.appended[topic] = append(l.appended[topic], messages...)
+		return time.Now(), nil
+	}
+}
+
+// keys are the order ids of what was appended to a topic, sorted.
+func (l *fakeLog) keys(topic string) (keys []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, m := range l.appended[topic] {
+		keys = append(keys, string(m.Key))
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// silence is a Kafka that answers nothing.
+func silence(ctx context.Context, _ string, _ []string) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// counts remembers what was counted.
+type counts struct {
+	noMetrics
+	mu         sync.Mutex
+	dispatched int
+	dead       map[string]int
+}
+
+func (c *counts) Dispatched(_ orderclose.Outbox, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dispatched += n
+}
+
+func (c *counts) DeadLettered(stage, cause string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dead == nil {
+		c.dead = map[string]int{}
+	}
+	c.dead[stage+" "+cause]++
+}
+
+// run runs a dispatcher until stop; both are in a bubble.
+func run(t *testing.T, s *fakeStore, l *fakeLog, m Metrics, batch int) (stop func()) {
+	t.Helper()
+	d, err := New(Options{Store: s, Log: l, Kinds: []Kind{Events("events")}, DeadLetterTopic: "dead", Batch: batch, Metrics: m})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- d.Run(ctx) }()
+	return func() {
+		t.Helper()
+		cancel()
+		began := time.Now()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("it took %v to stop", took)
+		}
+	}
+}
+
+func orders(n int) (ids []string) {
+	for i := range n {
+		ids = append(ids, fmt.Sprintf("order-%03d", i))
+	}
+	return ids
+}
+
+func TestDispatcher_PublishesAndDeletes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l, m := newStore(orders(95)...), &fakeLog{}, &counts{}
+		defer run(t, s, l, m, 10)()
+		time.Sleep(time.Second)
+		if diff := cmp.Diff(orders(95), l.keys("events")); diff != "" || len(s.left()) > 0 || m.dispatched != 95 {
+			t.Errorf("%d counted, left %v, published (-want +got):\n%s", m.dispatched, s.left(), diff)
+		}
+		first := l.appended["events"][0]
+		if v, _ := first.Header(orderclose.HeaderContentType); v != orderclose.EventContentType || string(first.Value) != "about "+string(first.Key) {
+			t.Errorf("a record is %+v", first)
+		}
+	})
+}
+
+func TestDispatcher_OneRefusedRowStopsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newStore(orders(20)...), &counts{}
+		l := &fakeLog{answer: func(_ context.Context, topic string, ids []string) error {
+			if topic == "events" && slices.Contains(ids, "order-007") {
+				return orderclose.ErrTooLarge
+			}
+			return nil
+		}}
+		defer run(t, s, l, m, 10)()
+		time.Sleep(time.Second)
+		want := slices.DeleteFunc(orders(20), func(id string) bool { return id == "order-007" })
+		if diff := cmp.Diff(want, l.keys("events")); diff != "" || len(s.left()) > 0 {
+			t.Errorf("left %v, published (-want +got):\n%s", s.left(), diff)
+		}
+		dead := l.appended["dead"]
+		if len(dead) != 1 || string(dead[0].Key) != "order-007" || m.dead["outbox refused"] != 1 || m.dispatched != 19 {
+			t.Fatalf("dead letters %v, counted %v and %d", dead, m.dead, m.dispatched)
+		}
+		for header, want := range map[string]string{
+			orderclose.HeaderCause: "refused", orderclose.HeaderStage: Stage, orderclose.HeaderSourceTopic: "outbox_events", orderclose.HeaderSourceOffset: "7",
+		} {
+			if v, _ := dead[0].Header(header); v != want {
+				t.Errorf("header %s is %q, want %q", header, v, want)
+			}
+		}
+	})
+}
+
+// While nobody takes the dead letter its row stays, is tried now and then, and the
+// others go on.
+func TestDispatcher_ARowThatCannotBeBuriedIsLookedPast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newStore(orders(30)...), &counts{}
+		var mu sync.Mutex
+		tries, mended := 0, false
+		l := &fakeLog{answer: func(ctx context.Context, topic string, ids []string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case topic == "dead" && !mended:
+				tries++
+				return errors.New("no such topic")
+			case topic == "events" && slices.Contains(ids, "order-000"):
+				return orderclose.ErrRefused
+			}
+			return nil
+		}}
+		defer run(t, s, l, m, 1)()
+		time.Sleep(time.Minute)
+		if diff := cmp.Diff([]string{"order-000"}, s.left()); diff != "" || len(l.keys("events")) != 29 || tries > 4 {
+			t.Errorf("%d tries to bury, %d published, left (-want +got):\n%s", tries, len(l.keys("events")), diff)
+		}
+		mu.Lock()
+		mended = true
+		mu.Unlock()
+		time.Sleep(asideTime + time.Second)
+		if len(s.left()) > 0 || m.dead["outbox refused"] != 1 {
+			t.Errorf("left %v, dead letters %v", s.left(), m.dead)
+		}
+	})
+}
+
+func TestDispatcher_KafkaOrTheDatabaseAwayLosesNothingAndSpinsNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newStore(orders(20)...), &counts{}
+		back := make(chan struct{})
+		l := &fakeLog{answer: func(ctx context.Context, topic string, ids []string) error {
+			select {
+			case <-back:
+				return nil
+			default:
+				return silence(ctx, topic, ids)
+			}
+		}}
+		stop := run(t, s, l, m, 10)
+		time.Sleep(10 * time.Minute)
+		if n := s.looked(); len(s.left()) != 20 || n > 2000 {
+			t.Errorf("%d left, %d looks in 10 minutes", len(s.left()), n)
+		}
+		stop() // in the middle of it
+		s.setAway(true)
+		defer run(t, s, l, m, 10)()
+		close(back)
+		s.looked()
+		time.Sleep(10 * time.Minute)
+		if n := s.looked(); len(s.left()) != 20 || n > 2000 {
+			t.Errorf("without a database %d left, %d looks in 10 minutes", len(s.left()), n)
+		}
+		s.setAway(false)
+		time.Sleep(5 * time.Second)
+		if len(s.left()) != 0 || m.dispatched != 20 {
+			t.Errorf("%d left, %d counted", len(s.left()), m.dispatched)
+		}
+	})
+}
+
+func TestDispatcher_WhatWasBegunIsEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newStore(orders(5)...), &counts{}
+		begun := make(chan struct{}, 10)
+		l := &fakeLog{answer: func(ctx context.Context, _ string, _ []string) error {
+			begun <- struct{}{}
+			time.Sleep(time.Second)
+			return ctx.Err()
+		}}
+		stop := run(t, s, l, m, 10)
+		<-begun
+		stop()
+		if len(s.left()) != 0 || len(l.keys("events")) != 5 {
+			t.Errorf("published %v, left %v", l.keys("events"), s.left())
+		}
+	})
+}
+
+// TestDispatcher_TakesAnyKind: a second kind makes other records and picks its
+// topic by the row; what it cannot read is a dead letter.
+func TestDispatcher_TakesAnyKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l, m := newStore("short", "long", "odd"), &fakeLog{}, &counts{}
+		d, err := New(Options{Store: s, Log: l, DeadLetterTopic: "dead", Metrics: m, Kinds: []Kind{{
+			Outbox: "schedules", Route: func(row orderclose.OutboxRow) (string, orderclose.Message, error) {
+				if row.OrderID == "odd" {
+					return "", orderclose.Message{}, errors.New("no due")
+				}
+				return "delay_" + row.OrderID, orderclose.Message{Key: []byte(row.OrderID)}, nil
+			},
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := d.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		got := []string{strings.Join(l.keys("delay_short"), ","), strings.Join(l.keys("delay_long"), ","), strings.Join(l.keys("dead"), ",")}
+		if diff := cmp.Diff([]string{"short", "long", "odd"}, got); diff != "" || len(s.left()) > 0 || m.dead["outbox unreadable"] != 1 {
+			t.Errorf("left %v, %v, (-want +got):\n%s", s.left(), m.dead, diff)
+		}
+	})
+}

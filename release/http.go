@@ -1,0 +1,115 @@
+package release
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// HTTP releases by a service over HTTP. Each release is a POST to URL:
+//
+//	Idempotency-Key: 6:ord-17/3:ink/close
+//
+//	{"order_id":"ord-17","sku":"ink","quantity":2,"idempotency_key":"6:ord-17/3:ink/close","event_id":"order.closed/ord-17"}
+//
+// The answer's status decides: 2xx is done, 409 done before. 408, 425, 429, 502,
+// 503, 504 and no answer at all are the service's trouble, any other 4xx a refusal
+// for good, and anything else a failure of this release that may pass. In the
+// header, what is not printable ASCII, and the percent sign, is percent-encoded.
+type HTTP struct {
+	URL    string
+	Token  string // if set: Authorization: Bearer
+	Client *http.Client
+}
+
+// NewHTTP returns a Releaser that posts to the URL, with a Token unless that is "".
+// It keeps as many connections as a Worker makes calls at once, and follows no
+// redirect, which would make a GET of the POST.
+func NewHTTP(url, token string) *HTTP {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = DefaultParallel
+	return &HTTP{url, token, &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// body is what is posted.
+type body struct {
+	OrderID  string `json:"order_id"`
+	SKU      string `json:"sku"`
+	Quantity int64  `json:"quantity"`
+	Key      string `json:"idempotency_key"`
+	EventID  string `json:"event_id"`
+}
+
+// Release implements Releaser.
+func (h *HTTP) Release(ctx context.Context, r Request) error {
+	data, err := json.Marshal(body(r))
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.URL, bytes.NewReader(data))
+	if err != nil {
+		return fmt.Errorf("the stock service's URL cannot be used: %w", withoutURL(err))
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Idempotency-Key", headerSafe(r.Key))
+	if h.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+h.Token)
+	}
+	res, err := h.Client.Do(req)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, withoutURL(err))
+	}
+	defer res.Body.Close()
+	said, _ := io.ReadAll(io.LimitReader(res.Body, 4<<10)) // so that the connection can be used again
+	return statusError(res.StatusCode, said)
+}
+
+// statusError says what a status means.
+func statusError(status int, said []byte) error {
+	text := fmt.Sprintf("the stock service answers %d %s", status, http.StatusText(status))
+	if words := strings.Join(strings.Fields(string(said)), " "); words != "" {
+		text += ": " + strings.ToValidUTF8(words[:min(len(words), 200)], "")
+	}
+	switch {
+	case status >= 200 && status < 300:
+		return nil
+	case status == http.StatusConflict:
+		return ErrAlready
+	case status == http.StatusRequestTimeout, status == http.StatusTooEarly, status == http.StatusTooManyRequests,
+		status == http.StatusBadGateway, status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
+		return fmt.Errorf("%w: %s", ErrUnavailable, text)
+	case status >= 400 && status < 500:
+		return fmt.Errorf("%w: %s", ErrRefused, text)
+	}
+	return errors.New(text)
+}
+
+// withoutURL takes the URL out of an error: there may be a secret in it.
+func withoutURL(err error) error {
+	if e := (*url.Error)(nil); errors.As(err, &e) {
+		return e.Err
+	}
+	return err
+}
+
+// headerSafe is s as it may stand in a header. No two are alike.
+func headerSafe(s string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		if c := s[i]; c <= ' ' || c >= 0x7f || c == '%' {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}

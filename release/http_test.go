@@ -1,0 +1,92 @@
+package release
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"orderclose"
+)
+
+func TestHTTP_PostsTheReleaseUnderItsKey(t *testing.T) {
+	var got *http.Request
+	var posted []byte
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		got = r
+		posted, _ = io.ReadAll(r.Body)
+	}))
+	defer server.Close()
+	h := NewHTTP(server.URL+"/release", "s3cret")
+	defer h.Client.CloseIdleConnections()
+	key := orderclose.ReleaseKey("ord-17 %订", "ink", "close")
+	if err := h.Release(t.Context(), Request{OrderID: "ord-17 %订", SKU: "ink", Quantity: 2, Key: key, EventID: "order.closed/ord-17 %订"}); err != nil {
+		t.Fatal(err)
+	}
+	if got.Method != "POST" || got.URL.Path != "/release" || got.Header.Get("Content-Type") != "application/json" ||
+		got.Header.Get("Authorization") != "Bearer s3cret" || got.Header.Get("Idempotency-Key") != "11:ord-17%20%25%E8%AE%A2/3:ink/close" {
+		t.Errorf("%s %s, headers %v", got.Method, got.URL, got.Header)
+	}
+	var have map[string]any
+	if err := json.Unmarshal(posted, &have); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{"order_id": "ord-17 %订", "sku": "ink", "quantity": 2.0, "idempotency_key": key, "event_id": "order.closed/ord-17 %订"}
+	if diff := cmp.Diff(want, have); diff != "" {
+		t.Errorf("body (-want +got):\n%s", diff)
+	}
+}
+
+func TestHTTP_TheStatusDecides(t *testing.T) {
+	status := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", "/elsewhere")
+		w.WriteHeader(status)
+		io.WriteString(w, "no such\n SKU "+strings.Repeat("x", 10_000))
+	}))
+	defer server.Close()
+	h := NewHTTP(server.URL, "")
+	defer h.Client.CloseIdleConnections()
+	for s, want := range map[int]struct {
+		result Result
+		away   bool
+	}{
+		200: {Released, false}, 201: {Released, false}, 204: {Released, false}, 409: {Already, false},
+		400: {Refused, false}, 401: {Refused, false}, 404: {Refused, false}, 422: {Refused, false},
+		408: {Failed, true}, 429: {Failed, true}, 502: {Failed, true}, 503: {Failed, true}, 504: {Failed, true},
+		302: {Failed, false}, 500: {Failed, false}, 501: {Failed, false},
+	} {
+		status = s
+		err := h.Release(t.Context(), Request{OrderID: "a", SKU: "b", Key: "c"})
+		if resultOf(err) != want.result || unavailable(err) != want.away {
+			t.Errorf("%d: %v", s, err)
+		}
+		if err != nil && s != 409 && !strings.Contains(err.Error(), "no such SKU") || err != nil && len(err.Error()) > 400 {
+			t.Errorf("%d: the error is %v", s, err)
+		}
+	}
+}
+
+func TestHTTP_NoAnswerIsTheServicesTroubleAndNoSecretIsTold(t *testing.T) {
+	hanging := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hanging }))
+	defer server.Close()
+	defer close(hanging)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	for url, ctx := range map[string]context.Context{server.URL + "/?token=hunter2": ctx, "http://127.0.0.1:1/hunter2": t.Context()} {
+		h := NewHTTP(url, "hunter2")
+		err := h.Release(ctx, Request{Key: "k"})
+		h.Client.CloseIdleConnections()
+		if !errors.Is(err, ErrUnavailable) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%v", err)
+		}
+	}
+}

@@ -1,0 +1,220 @@
+// Package release gives back stock that a service keeps, rather than the database:
+// it reads the events that tell of closes, and calls a Releaser for each SKU that
+// a closed order held.
+//
+//	worker.go     the parts and their lifecycle
+//	partition.go  one partition's loop
+//	decide.go     what to do after a try (pure)
+//	http.go       a Releaser that posts to a service
+//
+// Events arrive at least once, and after a crash some are read again. So a release
+// is called at least once too, each time with the same key: whoever keeps the stock
+// must take a key that it has seen for done already.
+package release
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+
+	"orderclose"
+)
+
+// Stage is the name of this stage in dead letters.
+const Stage = "release"
+
+// Defaults of Options.
+const (
+	// DefaultParallel is how many releases a process has called at once: what a small
+	// service bears.
+	DefaultParallel = 16
+	// DefaultTimeout is how long one call may take.
+	DefaultTimeout = 3 * time.Second
+)
+
+// The breaker: after so many calls in a row of which each was ErrUnavailable no
+// more are made for a while, then one.
+const (
+	breakerAfter = 5
+	breakerPause = 5 * time.Second
+)
+
+// Request is a quantity of one SKU that an order gives back.
+type Request struct {
+	OrderID  string
+	SKU      string
+	Quantity int64
+	// Key is the idempotency key: the same for each repeat, and no other release has
+	// it. It is the key of the release's row in the ledger.
+	Key string
+	// EventID is the id of the event that told of it.
+	EventID string
+}
+
+// What a Releaser may answer, by wrapping it; compare with errors.Is. Nil says that
+// the stock is back. An error that is none of these is this release's own failure,
+// to be tried again.
+var (
+	// ErrAlready: the key was seen before, and the stock is back.
+	ErrAlready = errors.New("it was released before")
+	// ErrRefused: it will never be released, so that a person has to look at it.
+	ErrRefused = errors.New("the release is refused")
+	// ErrUnavailable: it is not this release's fault. After several in a row the
+	// worker waits for the service, and that uses up no try of any.
+	ErrUnavailable = errors.New("the stock service is unavailable")
+)
+
+// Releaser gives stock back. It is called from many goroutines, and must take a key
+// that it has seen for done.
+type Releaser interface {
+	Release(ctx context.Context, r Request) error
+}
+
+// Log is what a Worker needs of Kafka; internal/kafka's Cluster is one.
+type Log interface {
+	// Consume serves the partitions of a topic that the group gives to this
+	// process until ctx ends.
+	Consume(ctx context.Context, group, topic string, serve func(context.Context, orderclose.Claim)) error
+	// Fetch reads a partition from an offset on, waiting a little for a record.
+	Fetch(ctx context.Context, topic string, partition int, offset int64) (orderclose.Fetched, error)
+	// Spread sorts records of a claim by the partition of another topic that each
+	// belongs to.
+	Spread(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
+	// Idempotent returns a function for one goroutine that appends records so that a
+	// repeat after a lost answer is not a duplicate.
+	Idempotent(trying func(), repeated func(records int)) orderclose.AppendFunc
+}
+
+// Result is what became of one call.
+type Result string
+
+const (
+	Released Result = "released"
+	Already  Result = "already"  // the service had seen the key
+	Failed   Result = "failed"   // to be tried again
+	Refused  Result = "refused"  // for good: dead letter
+	GivenUp  Result = "given_up" // it failed too often: dead letter
+)
+
+// Metrics takes what there is to count; internal/obs has one for Prometheus. Its
+// methods are called from many goroutines and must not block.
+type Metrics interface {
+	// StockRelease counts one call and how long it took. GivenUp comes after the
+	// Failed of the last call, without a call of its own.
+	StockRelease(result string, took time.Duration)
+	// StockWaiting adds to how many events were read and are not settled.
+	StockWaiting(more int)
+	// DeadLettered counts one event given up.
+	DeadLettered(stage, cause string)
+	// Repeated counts records that may have been written twice.
+	Repeated(records int)
+	// Lost counts offsets that the log no longer had when they were asked for.
+	Lost(topic string, partition int, records int64)
+}
+
+// Options for a Worker. Log, Releaser, Group, EventsTopic and DeadLetterTopic must
+// be set.
+type Options struct {
+	Log             Log
+	Releaser        Releaser
+	Group           string
+	EventsTopic     string
+	DeadLetterTopic string
+	Parallel        int              // calls at once at most; default DefaultParallel
+	Timeout         time.Duration    // of one call; default DefaultTimeout
+	Now             func() time.Time // when a retry's time has come; default time.Now
+	Logger          *slog.Logger     // default: discard
+	Metrics         Metrics          // default: none
+}
+
+// Worker calls the Releaser for what events tell. Make it with New.
+type Worker struct {
+	o       Options
+	calls   chan struct{} // a place for each call under way
+	breaker *gobreaker.CircuitBreaker[struct{}]
+}
+
+// New returns a Worker, or says what is missing in the options.
+func New(o Options) (*Worker, error) {
+	switch {
+	case o.Log == nil, o.Releaser == nil, o.Group == "", o.EventsTopic == "", o.DeadLetterTopic == "":
+		return nil, errors.New("release: Options need Log, Releaser, Group, EventsTopic and DeadLetterTopic")
+	case o.Parallel < 0, o.Timeout < 0:
+		return nil, fmt.Errorf("release: Parallel is %d and Timeout %v, both must be positive", o.Parallel, o.Timeout)
+	}
+	if o.Parallel == 0 {
+		o.Parallel = DefaultParallel
+	}
+	if o.Timeout == 0 {
+		o.Timeout = DefaultTimeout
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Metrics == nil {
+		o.Metrics = noMetrics{}
+	}
+	w := &Worker{o: o, calls: make(chan struct{}, o.Parallel)}
+	w.breaker = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
+		Name: Stage, MaxRequests: 1, Timeout: breakerPause,
+		ReadyToTrip:  func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= breakerAfter },
+		IsSuccessful: func(err error) bool { return !unavailable(err) },
+		OnStateChange: func(_ string, _, to gobreaker.State) {
+			o.Logger.Warn("the stock service: calls are "+map[gobreaker.State]string{
+				gobreaker.StateClosed: "made again", gobreaker.StateOpen: "not made for now", gobreaker.StateHalfOpen: "tried, one of them",
+			}[to], "state", to)
+		},
+	})
+	return w, nil
+}
+
+// Run releases until ctx ends. Before it returns, the calls under way have ended,
+// within 2 s, what is settled is committed, and the group is left. It returns an
+// error only if it could not begin.
+func (w *Worker) Run(ctx context.Context) error {
+	return w.o.Log.Consume(ctx, w.o.Group, w.o.EventsTopic, func(ctx context.Context, claim orderclose.Claim) {
+		newLoop(ctx, w, claim).run()
+	})
+}
+
+// call calls the Releaser once. If it failed, spared says that the service is away,
+// and that this was known.
+func (w *Worker) call(ctx context.Context, r Request) (spared bool, err error) {
+	select {
+	case w.calls <- struct{}{}:
+	case <-ctx.Done():
+		return true, ctx.Err()
+	}
+	defer func() { <-w.calls }()
+	known := w.breaker.State() != gobreaker.StateClosed
+	began := time.Now()
+	made := false
+	_, err = w.breaker.Execute(func() (struct{}, error) {
+		made = true
+		ctx, cancel := context.WithTimeout(ctx, w.o.Timeout)
+		defer cancel()
+		return struct{}{}, w.o.Releaser.Release(ctx, r)
+	})
+	if made {
+		w.o.Metrics.StockRelease(string(resultOf(err)), time.Since(began))
+	} else {
+		err = fmt.Errorf("%w: %w", ErrUnavailable, err) // the breaker's
+	}
+	return !made || known && unavailable(err), err
+}
+
+// noMetrics counts nothing.
+type noMetrics struct{}
+
+func (noMetrics) StockRelease(string, time.Duration) {}
+func (noMetrics) StockWaiting(int)                   {}
+func (noMetrics) DeadLettered(string, string)        {}
+func (noMetrics) Repeated(int)                       {}
+func (noMetrics) Lost(string, int, int64)            {}

@@ -1,0 +1,286 @@
+package release
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"orderclose"
+)
+
+// fakeLog hands out its records, from where it was committed, and keeps what is
+// appended.
+type fakeLog struct {
+	records []orderclose.Message
+
+	mu       sync.Mutex
+	appended map[string][]orderclose.Message
+	done     int64
+	acked    string
+}
+
+func (f *fakeLog) Consume(ctx context.Context, _, topic string, serve func(context.Context, orderclose.Claim)) error {
+	serve(ctx, orderclose.Claim{Topic: topic, Offset: f.done, Acked: f.acked, Done: func(offset int64, acked string) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.done, f.acked = offset, acked
+	}})
+	return nil
+}
+
+func (f *fakeLog) Fetch(ctx context.Context, _ string, _ int, offset int64) (orderclose.Fetched, error) {
+	if offset < int64(len(f.records)) {
+		fetched := orderclose.Fetched{Next: int64(len(f.records))}
+		for _, m := range f.records[offset:] {
+			fetched.Records = append(fetched.Records, m.Raw())
+		}
+		return fetched, nil
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Second):
+	}
+	return orderclose.Fetched{Next: offset}, ctx.Err()
+}
+
+func (f *fakeLog) Spread(_ context.Context, _ orderclose.Claim, _ string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
+	return map[int][]orderclose.RawRecord{0: records}, nil
+}
+
+func (f *fakeLog) Idempotent(func(), func(int)) orderclose.AppendFunc {
+	return func(_ context.Context, topic string, _ int, records []orderclose.RawRecord) (time.Time, error) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.appended == nil {
+			f.appended = map[string][]orderclose.Message{}
+		}
+		for _, r := range records {
+			m, err := r.Message()
+			if err != nil {
+				return time.Time{}, err
+			}
+			f.appended[topic] = append(f.appended[topic], m)
+		}
+		return time.Now(), nil
+	}
+}
+
+func (f *fakeLog) doneBelow() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.done
+}
+
+// causes are those of the dead letters.
+func (f *fakeLog) causes() (all []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, m := range f.appended["dead"] {
+		cause, _ := m.Header(orderclose.HeaderCause)
+		all = append(all, string(m.Key)+" "+cause)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// add puts the event of a closed order into the log.
+func (f *fakeLog) add(t *testing.T, id string, skus ...string) {
+	t.Helper()
+	e := orderclose.OrderClosed{OrderID: id}
+	for _, sku := range skus {
+		e.Release = append(e.Release, orderclose.Release{SKU: sku, Quantity: 2, Key: id + "/" + sku})
+	}
+	value, err := e.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.put(id, string(value))
+}
+
+func (f *fakeLog) put(key, value string) {
+	f.records = append(f.records, orderclose.Message{Key: []byte(key), Value: []byte(value), Offset: int64(len(f.records))})
+}
+
+// service is a stock service.
+type service struct {
+	answer func(r Request) error // nil: it is back
+
+	mu    sync.Mutex
+	calls []time.Time
+	back  map[string]int // releases by key, those that succeeded
+	of    map[string][]time.Duration
+	began time.Time
+}
+
+func (s *service) Release(ctx context.Context, r Request) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.back == nil {
+		s.back, s.of, s.began = map[string]int{}, map[string][]time.Duration{}, time.Now()
+	}
+	s.calls = append(s.calls, time.Now())
+	s.of[r.Key] = append(s.of[r.Key], time.Since(s.began))
+	if s.answer != nil {
+		if err := s.answer(r); err != nil {
+			return err
+		}
+	}
+	s.back[r.Key]++
+	if s.back[r.Key] > 1 {
+		return ErrAlready
+	}
+	return ctx.Err()
+}
+
+func (s *service) count() (calls, back int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.calls), len(s.back)
+}
+
+func runWorker(t *testing.T, log *fakeLog, s Releaser) (stop func()) {
+	t.Helper()
+	w, err := New(Options{Log: log, Releaser: s, Group: "g", EventsTopic: "events", DeadLetterTopic: "dead"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- w.Run(ctx) }()
+	return func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestWorker_ReleasesEachSKUAndSkipsWhatTellsOfNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, s := &fakeLog{}, &service{}
+		log.add(t, "a", "ink", "pen")
+		log.add(t, "nothing held")
+		log.put("b", `{"specversion":"1.0","id":"x","type":"order.paid","data":{}}`)
+		log.put("c", `{"specversion":`)
+		for i := range 50 {
+			log.add(t, fmt.Sprint(i), "ink")
+		}
+		defer runWorker(t, log, s)()
+		time.Sleep(time.Second)
+		if calls, back := s.count(); calls != 52 || back != 52 || log.doneBelow() != 54 {
+			t.Errorf("%d calls, %d released, done below %d; want 52, 52, 54", calls, back, log.doneBelow())
+		}
+		if diff := cmp.Diff([]string{"c unreadable"}, log.causes()); diff != "" {
+			t.Errorf("dead letters (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestWorker_AFailureIsTriedAgainWhileOthersGoOn: after 1, 2 and 4 minutes, and
+// then it is a dead letter.
+func TestWorker_AFailureIsTriedAgainWhileOthersGoOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &fakeLog{}
+		s := &service{answer: func(r Request) error {
+			switch r.SKU {
+			case "broken":
+				return errors.New("500")
+			case "unknown":
+				return ErrRefused
+			}
+			return nil
+		}}
+		log.add(t, "bad", "broken", "pen")
+		log.add(t, "refused", "unknown", "pen")
+		for i := range 5 {
+			log.add(t, fmt.Sprint(i), "ink")
+		}
+		defer runWorker(t, log, s)()
+		time.Sleep(time.Second)
+		if _, back := s.count(); back != 7 || log.doneBelow() != 0 {
+			t.Errorf("after a second %d released, done below %d; want 7, and 0", back, log.doneBelow())
+		}
+		if diff := cmp.Diff([]string{"refused release_refused"}, log.causes()); diff != "" {
+			t.Errorf("dead letters after a second (-want +got):\n%s", diff)
+		}
+		time.Sleep(10 * time.Minute)
+		tries := s.of["bad/broken"]
+		if len(tries) != 4 || len(s.of["bad/pen"]) != 1 {
+			t.Fatalf("tried at %v, its other SKU at %v; want 4 tries and 1", tries, s.of["bad/pen"])
+		}
+		for i, least := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute} {
+			if wait := tries[i+1] - tries[i]; wait < least || wait > least+least/10+time.Millisecond {
+				t.Errorf("retry %d came after %v, want %v and up to a tenth", i+1, wait, least)
+			}
+		}
+		if diff := cmp.Diff([]string{"bad release_failed", "refused release_refused"}, log.causes()); diff != "" || log.doneBelow() != 7 {
+			t.Errorf("done below %d, dead letters (-want +got):\n%s", log.doneBelow(), diff)
+		}
+	})
+}
+
+// TestWorker_AServiceThatIsAwayCostsNobodyATry: nor is it called in vain all the
+// time.
+func TestWorker_AServiceThatIsAwayCostsNobodyATry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &fakeLog{}
+		back := time.Now().Add(time.Hour)
+		s := &service{answer: func(Request) error {
+			if time.Now().Before(back) {
+				return fmt.Errorf("%w: connection refused", ErrUnavailable)
+			}
+			return nil
+		}}
+		for i := range 2500 {
+			log.add(t, fmt.Sprint(i), "ink")
+		}
+		defer runWorker(t, log, s)()
+		time.Sleep(59 * time.Minute)
+		if calls, _ := s.count(); calls > 800 || log.doneBelow() != 0 || len(log.causes()) > 0 {
+			t.Errorf("%d calls, done below %d, dead letters %v", calls, log.doneBelow(), log.causes())
+		}
+		time.Sleep(6 * time.Minute)
+		if _, released := s.count(); released != 2500 || log.doneBelow() != 2500 || len(log.causes()) > 0 {
+			t.Errorf("%d released, done below %d, dead letters %v", released, log.doneBelow(), log.causes())
+		}
+	})
+}
+
+// TestWorker_AfterAStopOnlyWhatWasOpenIsRepeated, under the same key.
+func TestWorker_AfterAStopOnlyWhatWasOpenIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &fakeLog{}
+		var mu sync.Mutex
+		failing := true
+		s := &service{answer: func(r Request) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if r.SKU == "broken" && failing {
+				return errors.New("500")
+			}
+			return nil
+		}}
+		log.add(t, "first", "broken", "pen")
+		for i := range 5 {
+			log.add(t, fmt.Sprint(i), "ink")
+		}
+		stop := runWorker(t, log, s)
+		time.Sleep(time.Second)
+		stop()
+		mu.Lock()
+		failing = false
+		mu.Unlock()
+		defer runWorker(t, log, s)()
+		time.Sleep(time.Second)
+		if calls, back := s.count(); calls != 9 || back != 7 || s.back["first/pen"] != 2 || log.doneBelow() != 6 {
+			t.Errorf("%d calls, released %v, done below %d; want the first order's again and nobody else's", calls, s.back, log.doneBelow())
+		}
+	})
+}
