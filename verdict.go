@@ -32,9 +32,9 @@ const (
 type CloseRequest struct {
 	OrderID string
 	Attempt int // how often closing it failed before; 0 on the first try
-	// CreatedAt and Due, as far as they are known, say in which table to look where
-	// orders are in a table for each month; zero: in all of them. In the database they
-	// decide nothing; a service that closes over HTTP is told them.
+	// CreatedAt and Due, as far as they are known from its record, tell a service
+	// which order is meant, and say in which table to look where orders are in a
+	// table for each month; zero: in all of them. In the database they decide nothing.
 	CreatedAt, Due time.Time
 }
 

@@ -188,5 +188,8 @@ func (c *common) kafkaToo(s *session) (close func()) {
 }
 
 func (s *session) app() (*app.App, error) {
-	return app.New(app.Options{Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis, Secrets: s.servers.Secrets, Releaser: app.Releaser(s.servers), Logger: s.logger})
+	return app.New(app.Options{
+		Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis,
+		Releaser: app.Releaser(s.servers), Secrets: s.servers.Secrets, Logger: s.logger,
+	})
 }

@@ -63,15 +63,18 @@ func (r *reader) checkClosing(c Closer, orders *tables.Mapping) {
 	if c.Kind != KindHTTP && c.HTTP.URL != "" && !r.bad["closer.kind"] {
 		r.refuse(url, r.at[url], "it is set and not used", "set closer.kind to http, or remove it")
 	}
+	if c.Payment.URL != "" && orders != nil && !r.anyBad("orders") {
+		if _, ok := orders.Status.Pay(); !ok {
+			r.refuse("closer.payment.url", r.node("orders.status", "closer.payment.url"),
+				"orders.status does not say what paid is, and the payment provider may say that an order was",
+				"list it first in orders.status.paid")
+		}
+	}
 	// The service that closes has the orders: only it can ask in time.
 	if c.Kind == KindHTTP && c.Payment.URL != "" {
 		const payment = "closer.payment.url"
 		r.refuse(payment, r.at[payment], "with closer.kind http nobody asks the payment provider here",
 			"let the service ask, and answer payment_pending while it does not know; then remove this")
-	}
-	if c.Payment.URL != "" && orders != nil && len(orders.Status.Paid) == 0 && !r.anyBad("orders") {
-		r.refuse("orders.status.paid", r.node("orders.status", "orders"), "it is missing, and what the payment provider calls paid is to be marked so",
-			"list the values that a paid order has, the one to set first")
 	}
 }
 

@@ -38,8 +38,8 @@ type Servers struct {
 	DSN      string         `json:"-"` // of the database
 	RedisURL string         `json:"-"`
 	Listen   string         // host:port of the metrics and health listener
-	Secrets  Secrets        `json:"-"` // of the user's services
 	Release  Release        `json:"-"` // of the service that keeps the stock
+	Secrets  Secrets        `json:"-"` // of the user's services
 }
 
 // Release is where stock that a service keeps is released. Printing it shows neither.
@@ -64,9 +64,9 @@ var examples = map[string]string{
 	EnvDSN:     "user:password@tcp(127.0.0.1:3306)/shop",
 	EnvRedis:   "redis://127.0.0.1:6379/0",
 
+	EnvReleaseURL:    "https://stock.internal/release",
 	EnvHTTPSecret:    "what openssl rand -hex 32 prints",
 	EnvPaymentSecret: "what openssl rand -hex 32 prints",
-	EnvReleaseURL:    "https://stock.internal/release",
 }
 
 // FromEnviron reads the servers through lookup, which is os.LookupEnv but for
@@ -84,9 +84,9 @@ func FromEnviron(lookup func(string) (string, bool)) (Servers, error) {
 	var err4, err5, err6, err7, err8 error
 	s.Release.URL, err6 = variable(lookup, EnvReleaseURL)
 	s.Release.Token, err7 = variable(lookup, EnvReleaseToken)
-	s.Secrets, err8 = secretsFrom(lookup)
 	s.Brokers, err4 = splitBrokers(brokers)
 	s.Kafka, err5 = kafkaSecurity(lookup)
+	s.Secrets, err8 = secretsFrom(lookup)
 	if err := errors.Join(err1, err2, err3, err4, err5, err6, err7, err8, checkRedis(redis), checkListen(s.Listen), checkRelease(s.Release.URL)); err != nil {
 		return Servers{}, err
 	}
@@ -96,7 +96,7 @@ func FromEnviron(lookup func(string) (string, bool)) (Servers, error) {
 // Require reports which of the named variables are not set, and what to do.
 func (s Servers) Require(names ...string) error {
 	set := map[string]bool{EnvBrokers: len(s.Brokers) > 0, EnvDSN: s.DSN != "", EnvRedis: s.RedisURL != "", EnvListen: s.Listen != "",
-		EnvHTTPSecret: len(s.Secrets.HTTP) > 0, EnvPaymentSecret: len(s.Secrets.Payment) > 0, EnvReleaseURL: s.Release.URL != ""}
+		EnvReleaseURL: s.Release.URL != "", EnvHTTPSecret: len(s.Secrets.HTTP) > 0, EnvPaymentSecret: len(s.Secrets.Payment) > 0}
 	var errs []error
 	for _, name := range names {
 		if !set[name] {

@@ -2,110 +2,122 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"time"
 
 	"gorm.io/gorm"
 
 	"orderclose"
-	"orderclose/internal/tables"
 )
 
 // PreviewClose tells what CloseOrders would say of the requests now, each in its
 // place, and changes nothing: Closed stands for one that is unpaid and due. It is
-// one read by primary key, without a lock, so what it says may change.
+// one read by key, without a lock, so what it says may change.
 func (s *Store) PreviewClose(ctx context.Context, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	if len(reqs) == 0 {
 		return nil, nil
 	}
-	c, err := s.preview(ctx, reqs)
+	c, err := s.look(ctx, reqs)
 	if err != nil {
-		if s.q.months != nil {
-			s.q.months.forget() // a table may be gone
-		}
 		return nil, fmt.Errorf("look at %d orders from %q: %w", len(reqs), reqs[0].OrderID, s.explain(ctx, err))
 	}
 	out := make([]orderclose.Outcome, len(reqs))
 	for i, r := range reqs {
-		out[i] = c.outcomes([]orderclose.CloseRequest{r})[0] // a repeat says the same
+		out[i] = c.outcome(r.OrderID)
 	}
 	return out, nil
 }
 
-func (s *Store) preview(ctx context.Context, reqs []orderclose.CloseRequest) (*closing, error) {
+func (s *Store) look(ctx context.Context, reqs []orderclose.CloseRequest) (*closing, error) {
 	ids, attempts := s.distinct(reqs)
 	places, err := s.places(ctx, reqs)
 	if err != nil {
 		return nil, err
 	}
-	c := &closing{s: s, tx: s.gorm.WithContext(ctx), attempts: attempts, places: places, peek: true,
-		orders: map[string]lockedRow{}, won: map[*table][]string{}}
+	c := &closing{
+		s: s, tx: s.gorm.WithContext(ctx), attempts: attempts, places: places, preview: true,
+		orders: map[string]lockedRow{}, won: map[*table][]string{},
+	}
 	if err := c.find(ids); err != nil {
 		return nil, err
 	}
 	return c, c.readClock()
 }
 
-// PayOrders marks orders paid that are unpaid, as Pay does, each in a transaction
-// of its own, and tells what became of each: AlreadyPaid if it is paid now,
-// AlreadyClosed if it was closed or cancelled first, NotFound. In the user's own
-// tables their status becomes the first of the mapping's paid values. The error
-// wraps orderclose.ErrUnavailable or is the fault of an order; some may be paid by
-// then, and paying them again is safe.
+// errNoPaidStatus is why an order cannot be marked paid by a mapping that does not
+// say how.
+var errNoPaidStatus = errors.New("the mapping of the orders' tables does not say what paid is: list it first in orders.status.paid")
+
+// PayOrders marks orders paid that are unpaid, whether due or not, each in a
+// transaction of its own, and tells what became of each: AlreadyPaid if it is paid
+// now, AlreadyClosed if it was closed or cancelled first, NotFound. The error wraps
+// orderclose.ErrUnavailable or is the fault of an order; some may be paid by then,
+// and paying them again is safe.
 func (s *Store) PayOrders(ctx context.Context, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	out := make([]orderclose.Outcome, len(reqs))
 	for i, r := range reqs {
-		var err error
-		if out[i], err = s.payOrder(ctx, r); err != nil {
+		err := s.transact(ctx, func(tx *gorm.DB) (err error) {
+			out[i], err = s.payAsked(tx, r)
+			return err
+		})
+		if err != nil {
 			return nil, fmt.Errorf("pay order %q: %w", r.OrderID, err)
 		}
 	}
 	return out, nil
 }
 
-func (s *Store) payOrder(ctx context.Context, r orderclose.CloseRequest) (o orderclose.Outcome, err error) {
-	one := []orderclose.CloseRequest{r}
-	ids, attempts := s.distinct(one)
-	places, err := s.places(ctx, one)
-	if err != nil {
-		return o, err
+// payAsked is the payment's compare-and-set of one order, and what is true after
+// it.
+func (s *Store) payAsked(tx *gorm.DB, r orderclose.CloseRequest) (orderclose.Outcome, error) {
+	if s.mapped {
+		return s.payMapped(tx, r)
 	}
-	err = s.transact(ctx, func(tx *gorm.DB) error {
-		c := &closing{s: s, tx: tx, attempts: attempts, places: places, orders: map[string]lockedRow{}, won: map[*table][]string{}}
-		if err := c.find(ids); err != nil {
-			return err
-		}
-		if err := c.readClock(); err != nil {
-			return err
-		}
-		o = c.outcomes(one)[0]
-		switch o.Verdict {
-		case orderclose.AlreadyPaid, orderclose.AlreadyClosed, orderclose.NotFound:
-			return nil
-		}
-		o.Verdict, o.Err = orderclose.AlreadyPaid, nil
-		return s.markPaid(tx, c.orders[r.OrderID].in, ids, c.now)
-	})
-	return o, err
+	a, err := s.leaveUnpaid(tx, r.OrderID, Paid)
+	if err != nil {
+		return orderclose.Outcome{}, err
+	}
+	now, err := s.now(tx)
+	return orderclose.Outcome{OrderID: r.OrderID, Verdict: payVerdict(a), Due: r.Due, At: now}, err
 }
 
-// markPaid is the compare-and-set of a payment on a locked row.
-func (s *Store) markPaid(tx *gorm.DB, t *table, ids []string, now time.Time) error {
-	m := s.q.m
-	set, args := "", []any{}
-	if s.mapped {
-		if len(m.Status.Paid) == 0 {
-			return fmt.Errorf("%w: nobody knows how a paid order looks: list the values under orders.status.paid in topics.yaml", orderclose.ErrUnavailable)
-		}
-		args = append(args, m.Status.Paid[0].Arg())
-	} else {
-		set, args = ", paid_at = ?", append(args, Paid, s.dialect.time(now))
+// payMapped locks the row in the user's table, wherever it is, and marks it paid
+// if it is open.
+func (s *Store) payMapped(tx *gorm.DB, r orderclose.CloseRequest) (orderclose.Outcome, error) {
+	ctx := tx.Statement.Context
+	places, err := s.places(ctx, []orderclose.CloseRequest{r})
+	if err != nil {
+		return orderclose.Outcome{}, err
 	}
-	if v := tables.Quote(m.Version); m.Version != "" {
-		set += ", " + v + " = " + v + " + 1"
+	ids, attempts := s.distinct([]orderclose.CloseRequest{r})
+	c := &closing{s: s, tx: tx, attempts: attempts, places: places, orders: map[string]lockedRow{}, won: map[*table][]string{}, open: map[string]*table{}}
+	if err := c.find(ids); err != nil {
+		return orderclose.Outcome{}, err
 	}
-	status := tables.Quote(m.Status.Column)
-	query := fmt.Sprintf("UPDATE %s SET %s = ?%s WHERE %s IN ? AND %s%s = ?",
-		tables.Quote(t.name), status, set, tables.Quote(m.ID.Column), s.dialect.unindexed, status)
-	return wantRows(tx.Exec(query, append(args, s.q.args(ids), m.Status.From.Arg())...), len(ids))
+	if err := c.readClock(); err != nil {
+		return orderclose.Outcome{}, err
+	}
+	o := c.outcome(r.OrderID)
+	t := c.open[r.OrderID]
+	if t == nil {
+		return o, nil
+	}
+	paid, ok := s.q.m.Status.Pay()
+	if !ok {
+		return orderclose.Outcome{}, errNoPaidStatus
+	}
+	o.Verdict, o.Err = orderclose.AlreadyPaid, nil
+	return o, wantRows(tx.Exec(t.pay, paid.Arg(), s.q.args(ids), s.q.m.Status.From.Arg()), 1)
+}
+
+// payVerdict says in a close's words what a payment found.
+func payVerdict(a Answer) orderclose.Verdict {
+	switch a {
+	case NowPaid, AlreadyPaid:
+		return orderclose.AlreadyPaid
+	case AlreadyClosed, AlreadyCancelled:
+		return orderclose.AlreadyClosed
+	default:
+		return orderclose.NotFound
+	}
 }

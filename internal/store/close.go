@@ -103,13 +103,14 @@ type closing struct {
 	path     orderclose.Path
 	attempts map[string]int // by order id: how often closing it failed before
 	places   places
+	preview  bool  // only look, lock nothing
 	try      int64 // names this transaction in its receipts
-	peek     bool  // only look, without locks
 
 	now    time.Time            // the database's clock, read once
 	orders map[string]lockedRow // what is there, by id
 	won    map[*table][]string  // ids that are closed here, in the order of their index
 	all    []string             // all of them, sorted
+	open   map[string]*table    // where the open ones are, due or not; nil: nobody asks
 }
 
 // lockedRow is an order's row, locked until the transaction ends.
@@ -119,7 +120,6 @@ type lockedRow struct {
 	version  int64 // before this transaction; -1: the table has none
 	verdict  orderclose.Verdict
 	at       time.Time // when it was closed, if a commit without an answer did it
-	in       *table    // where it stands
 }
 
 // run takes the steps of a close in the order that the package's doc gives. If
@@ -196,11 +196,11 @@ func (c *closing) find(ids []string) error {
 // lock locks the rows of ids in a table and decides on each. What the database
 // finds alike and is not asked for, by a collation, is left alone.
 func (c *closing) lock(t *table, ids []string) error {
-	read := t.lock
-	if c.peek {
-		read = strings.TrimSuffix(read, c.s.dialect.lock)
+	query := t.lock
+	if c.preview {
+		query = t.look
 	}
-	rows, err := c.tx.Raw(read, c.s.q.lockArgs(c.s.q.args(ids))...).Rows()
+	rows, err := c.tx.Raw(query, c.s.q.lookArgs(c.s.q.args(ids))...).Rows()
 	if err != nil {
 		return err
 	}
@@ -225,8 +225,11 @@ func (c *closing) lock(t *table, ids []string) error {
 		if c.now.IsZero() {
 			c.now = now // of the first statement: an older clock never closes early
 		}
-		row.verdict, row.in = verdict(st, row.due, c.now), t
+		row.verdict = verdict(st, row.due, c.now)
 		c.orders[id] = row
+		if st == stateOpen && c.open != nil {
+			c.open[id] = t
+		}
 		if row.verdict == orderclose.Closed {
 			c.won[t] = append(c.won[t], id)
 		}
@@ -290,20 +293,27 @@ func (c *closing) outcomes(reqs []orderclose.CloseRequest) []orderclose.Outcome 
 	out := make([]orderclose.Outcome, len(reqs))
 	seen := make(map[string]bool, len(reqs))
 	for i, r := range reqs {
-		out[i] = orderclose.Outcome{OrderID: r.OrderID, Verdict: orderclose.NotFound, At: c.now}
-		if row, ok := c.orders[r.OrderID]; ok {
-			out[i].Verdict, out[i].Due = row.verdict, row.due
-			if !row.at.IsZero() {
-				out[i].At = row.at
-			}
-			if row.verdict == orderclose.Failed {
-				out[i].Err = errNoDue
-			}
-			if seen[r.OrderID] && row.verdict == orderclose.Closed {
-				out[i].Verdict = orderclose.AlreadyClosed
-			}
+		out[i] = c.outcome(r.OrderID)
+		if seen[r.OrderID] && out[i].Verdict == orderclose.Closed {
+			out[i].Verdict = orderclose.AlreadyClosed
 		}
 		seen[r.OrderID] = true
 	}
 	return out
+}
+
+// outcome is what was found of one order.
+func (c *closing) outcome(id string) orderclose.Outcome {
+	row, ok := c.orders[id]
+	if !ok {
+		return orderclose.Outcome{OrderID: id, Verdict: orderclose.NotFound, At: c.now}
+	}
+	o := orderclose.Outcome{OrderID: id, Verdict: row.verdict, Due: row.due, At: c.now}
+	if !row.at.IsZero() {
+		o.At = row.at
+	}
+	if row.verdict == orderclose.Failed {
+		o.Err = errNoDue
+	}
+	return o
 }

@@ -25,7 +25,9 @@ type table struct {
 	items string // of their lines; empty: none
 	month tables.Month
 
-	lock  string // now, open, closed or paid, ids
+	lock  string // open, closed or paid, now, ids
+	look  string // the same, without locking
+	pay   string // paid, ids, open; empty: the mapping does not say what paid is
 	mark  string // to, [closed at], ids, from, now
 	lines string // ids
 	page  string // from, cutoff, at, at, id, limit
@@ -78,7 +80,9 @@ func (q *statements) table(month tables.Month) *table {
 		t.name = monthly(t.name, month)
 		t.items = monthly(t.items, month)
 	}
-	t.lock, t.mark, t.page = q.lock(t.name), q.mark(t.name), q.page(t.name)
+	t.look = q.look(t.name)
+	t.lock = t.look + q.d.lock
+	t.pay, t.mark, t.page = q.pay(t.name), q.mark(t.name), q.page(t.name)
 	if t.items != "" {
 		i := q.m.Items
 		t.lines = fmt.Sprintf("SELECT %s, %s, %s FROM %s WHERE %[1]s IN ?",
@@ -103,26 +107,26 @@ const (
 	stateClosed state = 2
 )
 
-// lock has the database itself compare the status, by the column's own rules, as
+// look has the database itself compare the status, by the column's own rules, as
 // the compare-and-set will.
-func (q *statements) lock(orders string) string {
+func (q *statements) look(orders string) string {
 	listed, rest := stateClosed, statePaid
 	if q.listsPaid() {
 		listed, rest = statePaid, stateClosed
 	}
 	id, status := tables.Quote(q.m.ID.Column), tables.Quote(q.m.Status.Column)
 	read := fmt.Sprintf("CASE WHEN %s = ? THEN %d WHEN %s IN ? THEN %d ELSE %d END", status, stateOpen, status, listed, rest)
-	return fmt.Sprintf("SELECT %s, %s, %s, %s, %s, ? FROM %s%s WHERE %s IN ? ORDER BY %s%s",
+	return fmt.Sprintf("SELECT %s, %s, %s, %s, %s, ? FROM %s%s WHERE %s IN ? ORDER BY %s",
 		id, orElse(q.m.Category, "''"), read, tables.Quote(q.m.Due.Column), orElse(q.m.Version, "-1"),
-		tables.Quote(orders), q.d.hint(q.m.ID.Index), id, id, q.d.lock)
+		tables.Quote(orders), q.d.hint(q.m.ID.Index), id, id)
 }
 
 // listsPaid tells whether it is the paid values that are listed, and all others
 // are closed.
 func (q *statements) listsPaid() bool { return len(q.m.Status.Paid) > 0 && len(q.m.Status.Closed) == 0 }
 
-// lockArgs are the arguments of a table's lock.
-func (q *statements) lockArgs(ids []any) []any {
+// lookArgs are the arguments of a table's look and lock.
+func (q *statements) lookArgs(ids []any) []any {
 	listed := append([]tables.Value{q.m.Status.To}, q.m.Status.Closed...)
 	if q.listsPaid() {
 		listed = q.m.Status.Paid
@@ -132,6 +136,20 @@ func (q *statements) lockArgs(ids []any) []any {
 		values[i] = v.Arg()
 	}
 	return []any{q.m.Status.From.Arg(), values, q.d.now(), ids}
+}
+
+// pay is the payment's compare-and-set.
+func (q *statements) pay(orders string) string {
+	if _, ok := q.m.Status.Pay(); !ok {
+		return ""
+	}
+	status := tables.Quote(q.m.Status.Column)
+	set := status + " = ?"
+	if v := tables.Quote(q.m.Version); q.m.Version != "" {
+		set += ", " + v + " = " + v + " + 1"
+	}
+	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ?", tables.Quote(orders), q.d.hint(q.m.ID.Index), set,
+		tables.Quote(q.m.ID.Column), q.d.unindexed, status)
 }
 
 func orElse(column, otherwise string) string {

@@ -57,8 +57,18 @@ type Status struct {
 	From, To Value
 	// Paid and Closed say how to read other values: as an order that was paid, or
 	// that was closed before. To is closed. What is in neither list is paid, unless
-	// only Paid is given: then it is closed.
+	// only Paid is given: then it is closed. The first of Paid is what an order becomes
+	// that the payment provider says was paid.
 	Paid, Closed []Value
+}
+
+// Pay is what an order becomes that the payment provider says was paid; false if
+// the mapping does not tell.
+func (s Status) Pay() (Value, bool) {
+	if len(s.Paid) == 0 {
+		return Value{}, false
+	}
+	return s.Paid[0], true
 }
 
 // Items are the lines of orders. With Shards, Table may be a pattern like Orders.
