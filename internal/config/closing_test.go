@@ -33,6 +33,17 @@ func TestParse_SaysWhatIsWrongWithTheWayToClose(t *testing.T) {
 	}
 }
 
+func TestParse_AsksForPaymentsOnlyIfItKnowsHowAPaidOrderLooks(t *testing.T) {
+	const file = "buckets: [1m]\ncloser: {payment: {url: \"http://a/\"}}\norders:\n  table: t\n  id: {column: id, type: integer}\n" +
+		"  status: {column: s, from: 1, to: 9%s}\n  due: {column: d, type: datetime, zone: UTC, precision: s}\n  items: none\n  stock: none\n"
+	if _, err := config.Parse("t.yaml", fmt.Appendf(nil, file, "")); err == nil || !strings.Contains(err.Error(), "t.yaml:6:11: closer.payment.url: orders.status does not say what paid is") {
+		t.Errorf("without: %v", err)
+	}
+	if _, err := config.Parse("t.yaml", fmt.Appendf(nil, file, ", paid: [2]")); err != nil {
+		t.Errorf("with: %v", err)
+	}
+}
+
 func TestFromEnviron_ReadsSecretsSeveralWhileOneIsBeingChanged(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "secrets")
 	write(t, file, "the-new-one-at-home\nthe-old-one-not-so-new\n")

@@ -57,3 +57,30 @@ func payOrders(t *testing.T, s *shop) {
 	}
 	want(t, "paid orders", s.count("SELECT COUNT(*) FROM orders WHERE status = 1 AND paid_at IS NOT NULL AND version = 2"), 2)
 }
+
+// askedMapped: the same in a shop's own tables, whose paid orders look as the
+// mapping says, if it does.
+func askedMapped(t *testing.T, s *mapped) {
+	s.begin()
+	overdue, later, paid, gone := s.an(1, -time.Minute), s.an(2, time.Hour), s.an(3, -time.Minute), s.an(4, -time.Minute)
+	s.put(s.Mapping.Status.From, overdue, later)
+	s.put(s.Paid, paid)
+	out, err := s.PreviewClose(t.Context(), ask(later, overdue, gone, paid, overdue))
+	s.must(err)
+	want(t, "preview", verdicts(out), []string{
+		later.ID + " not_due", overdue.ID + " closed", gone.ID + " not_found", paid.ID + " already_paid", overdue.ID + " closed"})
+	if out[1].At.Before(overdue.Due) || !out[1].Due.Equal(overdue.Due) {
+		t.Errorf("%+v, due %v", out[1], overdue.Due)
+	}
+	out, err = s.PayOrders(t.Context(), ask(overdue, gone, paid))
+	if len(s.Mapping.Status.Paid) == 0 {
+		if err == nil {
+			t.Errorf("nobody says how a paid order looks, and it was paid: %v", out)
+		}
+		return
+	}
+	s.must(err)
+	want(t, "payments", verdicts(out), []string{overdue.ID + " already_paid", gone.ID + " not_found", paid.ID + " already_paid"})
+	want(t, "close of what was paid", s.closing(overdue)[0].Verdict, orderclose.AlreadyPaid)
+	want(t, "receipts", s.count("SELECT COUNT(*) FROM receipts"), 0)
+}

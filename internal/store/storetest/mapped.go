@@ -47,6 +47,7 @@ func RunMapped(t *testing.T, own Shop, open func(t *testing.T, m *tables.Mapping
 		{"NoDueTimeIsNeverClosed", mappedNoDue},
 		{"FoundNextDoor", mappedNextDoor},
 		{"TheTablesFit", theTablesFit},
+		{"PreviewsAndPays", askedMapped},
 	} {
 		t.Run(own.Title+"/"+c.name, func(t *testing.T) {
 			s := &mapped{shop: &shop{T: t, Store: open(t, own.Mapping)}, Shop: own}
