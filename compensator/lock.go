@@ -94,7 +94,7 @@ func (l *RedisLock) Hold(ctx context.Context, work func(ctx context.Context) err
 // keep extends the lock until stop, and calls lose as soon as it may be gone:
 // when Redis says so, or when it has not answered for as long as the lock lasts.
 // So that one that hangs is noticed in time the client needs
-// ContextTimeoutEnabled: an extension's context ends when the lock does.
+// ContextTimeoutEnabled: an extension's context ends when the lock does at the latest.
 func (l *RedisLock) keep(ctx context.Context, mutex *redsync.Mutex, stop <-chan struct{}, lose context.CancelCauseFunc) {
 	timer := time.NewTimer(l.o.Extend)
 	defer timer.Stop()
@@ -105,7 +105,8 @@ func (l *RedisLock) keep(ctx context.Context, mutex *redsync.Mutex, stop <-chan 
 		case <-timer.C:
 		}
 		trusted := mutex.Until()
-		extending, cancel := context.WithDeadline(ctx, trusted)
+		// A connection that hangs must not use up all the time there is for others.
+		extending, cancel := context.WithTimeout(ctx, min(l.o.Extend, time.Until(trusted)))
 		ok, err := mutex.ExtendContext(extending)
 		cancel()
 		switch {

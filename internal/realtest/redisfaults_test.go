@@ -57,14 +57,6 @@ func (e *endless) CloseOrders(ctx context.Context, _ orderclose.Path, requests [
 	return outcomes, nil
 }
 
-// page returns when one more page was read.
-func (e *endless) page() {
-	e.mu.Lock()
-	more := e.more
-	e.mu.Unlock()
-	<-more
-}
-
 // sweeping is a sweep under way, whose way to Redis leads through a proxy.
 type sweeping struct {
 	t      *testing.T
@@ -72,8 +64,9 @@ type sweeping struct {
 	direct *redis.Client // past the proxy
 	key    string
 	store  *endless
-	swept  chan error
+	over   chan struct{} // closed when it has ended, with:
 	report compensator.Report
+	err    error
 }
 
 // sweepThroughProxy prepares a sweep with a lock of its own, whose client is the
@@ -86,7 +79,7 @@ func sweepThroughProxy(t *testing.T, expiry time.Duration) *sweeping {
 		t.Fatal(err)
 	}
 	s := &sweeping{
-		t: t, direct: redis.NewClient(o), key: newPrefix() + "lock", swept: make(chan error, 1),
+		t: t, direct: redis.NewClient(o), key: newPrefix() + "lock", over: make(chan struct{}),
 		store: &endless{enough: make(chan struct{}), more: make(chan struct{})},
 	}
 	t.Cleanup(func() {
@@ -112,11 +105,23 @@ func sweepThroughProxy(t *testing.T, expiry time.Duration) *sweeping {
 	}
 	t.Cleanup(s.stop)
 	go func() {
-		r, err := c.Sweep(context.Background(), false)
-		s.report = r
-		s.swept <- err
+		defer close(s.over)
+		s.report, s.err = c.Sweep(context.Background(), false)
 	}()
 	return s
+}
+
+// page returns true when one more page was read; false: the sweep is over.
+func (s *sweeping) page() bool {
+	s.store.mu.Lock()
+	more := s.store.more
+	s.store.mu.Unlock()
+	select {
+	case <-more:
+		return true
+	case <-s.over:
+		return false
+	}
 }
 
 // stop ends the sweep after its page.
@@ -142,8 +147,8 @@ func (s *sweeping) owner() string {
 func (s *sweeping) ended() error {
 	s.t.Helper()
 	select {
-	case err := <-s.swept:
-		return err
+	case <-s.over:
+		return s.err
 	case <-time.After(time.Minute):
 		s.t.Fatal("the sweep goes on")
 		return nil
@@ -170,7 +175,7 @@ func TestReal_ASweepStopsWhenItsLockMayBeSomebodyElses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := sweepThroughProxy(t, 3*time.Second)
-			s.store.page()
+			s.page()
 			lose(s)
 			began := time.Now()
 			if err := s.ended(); !errors.Is(err, compensator.ErrLockLost) || s.report.Lock != "held" || s.report.Closed == 0 {
@@ -198,14 +203,13 @@ func TestReal_ASweepOutlivesAShortFailureOfRedis(t *testing.T) {
 			t.Parallel()
 			const expiry = 5 * time.Second
 			s := sweepThroughProxy(t, expiry)
-			s.store.page()
+			s.page()
 			owner := s.owner()
 			fail(s.proxy)
 			<-time.After(1200 * time.Millisecond)
 			s.proxy.Heal()
 			// For longer than it would have lasted without an extension.
-			for until := time.Now().Add(expiry); time.Now().Before(until) && len(s.swept) == 0; {
-				s.store.page()
+			for until := time.Now().Add(expiry); time.Now().Before(until) && s.page(); {
 			}
 			if now := s.owner(); owner == "" || now != owner {
 				t.Errorf("the lock was %q's and is %q's", owner, now)
