@@ -6,7 +6,7 @@
 // that it is given, one loop (partition.go) reads records, closes their orders in
 // batches through the Store, does with each what its verdict asks for (decide.go),
 // and lets offsets be committed once everything below them is settled. Batches of
-// all loops take turns, fresh ones first (turns.go), and together are no more than
+// all loops take turns, fresh ones first, and go together (turns.go), no more than
 // the store closes quickly (pace.go). Records are delivered at least once; the
 // Store makes closing twice the same as once.
 package closer
@@ -144,7 +144,8 @@ func New(o Options) (*Closer, error) {
 	if o.Metrics == nil {
 		o.Metrics = noMetrics{}
 	}
-	c := &Closer{o: o, turns: newTurns(newPace(o.Latency, o.Batch, o.Workers), o.Workers, o.Metrics.Pace)}
+	c := &Closer{o: o}
+	c.turns = newTurns(newPace(o.Latency, o.Batch, o.Workers), o.Workers, o.Batch, c.close, o.Metrics.Pace)
 	c.o.Store = timed{o.Store, c.turns}
 	return c, nil
 }
@@ -168,15 +169,8 @@ func (c *Closer) Run(ctx context.Context) error {
 	return groups.Wait()
 }
 
-// close closes the first of the requests when it is their turn, as many as the pace
-// allows, and counts the outcomes.
-func (c *Closer) close(ctx context.Context, requests []orderclose.CloseRequest, replay bool) ([]orderclose.Outcome, error) {
-	n, leave, err := c.turns.enter(ctx, len(requests), replay)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	requests = requests[:n]
+// close closes orders together and counts the outcomes.
+func (c *Closer) close(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	began := time.Now()
 	outcomes, err := closing.Bisect(ctx, c.o.Store, orderclose.PathPipeline, requests)
 	if err != nil {

@@ -152,7 +152,7 @@ func (l *loop) lost(r orderclose.Range, next int64, anew bool) {
 // nextBatch removes and returns what can be tried now: parked entries whose time
 // has come, then queued ones, as many as the pace allows.
 func (l *loop) nextBatch() []*entry {
-	now, most := l.o.Now(), l.turns.batch(l.o.Batch, l.replay)
+	now, most := l.o.Now(), l.turns.allowed(l.replay)
 	var batch, parked []*entry
 	for _, e := range l.parked {
 		if len(batch) < most && !now.Before(e.until) {
@@ -195,7 +195,7 @@ func (l *loop) work(batch []*entry) {
 // or the claim ends.
 func (l *loop) closeSome(requests []orderclose.CloseRequest) (outcomes []orderclose.Outcome, ok bool) {
 	ok = l.out.Retry("closing a batch", func(ctx context.Context) (err error) {
-		outcomes, err = l.close(ctx, requests, l.replay)
+		outcomes, err = l.turns.close(ctx, requests, l.replay)
 		return err
 	})
 	return outcomes, ok

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"orderclose"
@@ -15,47 +16,64 @@ import (
 // still.
 const replayTurn = 10
 
-// turns lets batches into their transactions, at most so many at once, and not
-// more orders than the pace allows. Fresh ones go first, and replays never take
-// more than half the places, so that a fresh batch waits for one transaction at
+// turns lets batches into transactions, at most so many at once, and not more
+// orders than the pace allows. What waits meanwhile goes together, whichever
+// partitions it is of: with a commit that takes milliseconds, a transaction for
+// each partition would be many small ones. Fresh orders go first, and replays never
+// take more than half the places, so that a fresh batch waits for one transaction at
 // most.
 type turns struct {
 	workers int
+	batch   int             // orders that go together at most
+	run     transaction     // closes them
 	tell    func(limit int) // hears of each change of the pace
 
 	mu        sync.Mutex
 	pace      pace
-	running   int // batches inside
+	running   int // groups inside
 	replaying int // of the replay lane among them
 	inFlight  int // orders in them
 	fresh     []*turn
 	replays   []*turn
-	inARow    int // fresh batches let in while a replay waited
+	inARow    int // fresh groups let in while a replay waited
 }
+
+// transaction closes orders; see Store. Its context ends when nobody waits for it
+// any more.
+type transaction func(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
 
 // turn is a batch that waits for its turn, or has it.
 type turn struct {
-	orders int // wanted; once it has its turn, granted
+	ctx      context.Context
+	requests []orderclose.CloseRequest
+	done     chan struct{} // closed when outcomes and err are set
+	outcomes []orderclose.Outcome
+	err      error
+}
+
+// group is turns of one lane that go together.
+type group struct {
+	turns  []*turn
 	replay bool
-	begin  chan struct{} // closed when it is let in
+	orders int
 }
 
-func newTurns(p pace, workers int, tell func(limit int)) *turns {
+func newTurns(p pace, workers, batch int, run transaction, tell func(limit int)) *turns {
 	tell(p.limit)
-	return &turns{workers: workers, tell: tell, pace: p}
+	return &turns{workers: workers, batch: batch, run: run, tell: tell, pace: p}
 }
 
-// batch is how many orders may go together at present.
-func (t *turns) batch(most int, replay bool) int {
+// allowed is how many orders may go together at present.
+func (t *turns) allowed(replay bool) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.pace.batch(most, replay)
+	return t.pace.batch(t.batch, replay)
 }
 
-// enter waits for the turn of a batch of so many orders, or for the end of ctx. It
-// returns how many of them the pace allows by then. Whoever gets in must leave.
-func (t *turns) enter(ctx context.Context, orders int, replay bool) (granted int, leave func(), err error) {
-	me := &turn{orders: orders, replay: replay, begin: make(chan struct{})}
+// close closes the first of the requests when it is their turn, as many as the pace
+// allows by then. If ctx ends it returns at once, and they may have been closed.
+func (t *turns) close(ctx context.Context, requests []orderclose.CloseRequest, replay bool) ([]orderclose.Outcome, error) {
+	me := &turn{ctx: ctx, requests: requests, done: make(chan struct{})}
 	t.mu.Lock()
 	if replay {
 		t.replays = append(t.replays, me)
@@ -65,75 +83,120 @@ func (t *turns) enter(ctx context.Context, orders int, replay bool) (granted int
 	t.admit()
 	t.mu.Unlock()
 	select {
-	case <-me.begin:
-		return me.orders, func() { t.leave(me) }, nil
+	case <-me.done:
+		return me.outcomes, me.err
 	case <-ctx.Done():
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	same := func(other *turn) bool { return other == me }
 	t.fresh, t.replays = slices.DeleteFunc(t.fresh, same), slices.DeleteFunc(t.replays, same)
-	select {
-	case <-me.begin: // let in at the same moment
-		t.out(me)
-	default:
-	}
 	t.admit() // who stood behind may fit
-	return 0, nil, ctx.Err()
-}
-
-func (t *turns) leave(w *turn) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.out(w)
-	t.admit()
-}
-
-func (t *turns) out(w *turn) {
-	t.running--
-	t.inFlight -= w.orders
-	if w.replay {
-		t.replaying--
-	}
+	return nil, ctx.Err()
 }
 
 // admit lets in whoever may. t.mu is held.
 func (t *turns) admit() {
-	for next := t.next(); next != nil; next = t.next() {
-		if next.replay {
-			t.replays, t.inARow = t.replays[1:], 0
+	for {
+		queue, replay := t.next()
+		if queue == nil {
+			return
+		}
+		g := t.gather(queue, replay)
+		if replay {
+			t.inARow = 0
 			t.replaying++
 		} else {
-			t.fresh = t.fresh[1:]
 			t.inARow++
 		}
 		if len(t.replays) == 0 {
 			t.inARow = 0
 		}
-		next.orders = t.pace.batch(next.orders, next.replay)
 		t.running++
-		t.inFlight += next.orders
-		close(next.begin)
+		t.inFlight += g.orders
+		go t.serve(g)
 	}
 }
 
-// next is whose turn it is, or nil if nobody can be let in: no place is free, or
-// the next would be more than the pace allows and is not alone.
-func (t *turns) next() *turn {
-	var next *turn
+// next is the lane whose turn it is, or nil if nobody can be let in: no place is
+// free, or the next would be more than the pace allows and is not alone.
+func (t *turns) next() (queue *[]*turn, replay bool) {
 	replayMay := len(t.replays) > 0 && t.replaying < max(t.workers/2, 1)
 	switch {
 	case replayMay && (len(t.fresh) == 0 || t.inARow >= replayTurn):
-		next = t.replays[0]
+		queue, replay = &t.replays, true
 	case len(t.fresh) > 0:
-		next = t.fresh[0]
+		queue = &t.fresh
 	default:
-		return nil
+		return nil, false
 	}
-	if t.running >= t.workers || t.running > 0 && t.inFlight+t.pace.batch(next.orders, next.replay) > t.pace.limit {
-		return nil
+	first := t.pace.batch(len((*queue)[0].requests), replay)
+	if t.running >= t.workers || t.running > 0 && t.inFlight+first > t.pace.limit {
+		return nil, false
 	}
-	return next
+	return queue, replay
+}
+
+// gather takes the first of the queue, cut to what the pace allows, and those behind
+// it that fit beside it as they are.
+func (t *turns) gather(queue *[]*turn, replay bool) *group {
+	first := (*queue)[0]
+	*queue = (*queue)[1:]
+	first.requests = first.requests[:t.pace.batch(len(first.requests), replay)]
+	g := &group{turns: []*turn{first}, replay: replay, orders: len(first.requests)}
+	most := min(t.pace.batch(t.batch, replay), t.pace.limit-t.inFlight)
+	for len(*queue) > 0 && g.orders+len((*queue)[0].requests) <= most {
+		g.turns = append(g.turns, (*queue)[0])
+		g.orders += len((*queue)[0].requests)
+		*queue = (*queue)[1:]
+	}
+	return g
+}
+
+// serve closes the orders of a group, and gives each turn what became of its own.
+func (t *turns) serve(g *group) {
+	ctx, cancel := whileWanted(g.turns)
+	defer cancel()
+	requests := make([]orderclose.CloseRequest, 0, g.orders)
+	for _, turn := range g.turns {
+		requests = append(requests, turn.requests...)
+	}
+	outcomes, err := t.run(ctx, requests)
+	for _, turn := range g.turns {
+		if turn.err = err; err == nil {
+			turn.outcomes, outcomes = outcomes[:len(turn.requests):len(turn.requests)], outcomes[len(turn.requests):]
+		}
+		close(turn.done)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.running--
+	t.inFlight -= g.orders
+	if g.replay {
+		t.replaying--
+	}
+	t.admit()
+}
+
+// whileWanted returns a context that ends with the last of those who wait.
+func whileWanted(all []*turn) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	left := atomic.Int64{}
+	left.Store(int64(len(all)))
+	stops := make([]func() bool, len(all))
+	for i, turn := range all {
+		stops[i] = context.AfterFunc(turn.ctx, func() {
+			if left.Add(-1) == 0 {
+				cancel()
+			}
+		})
+	}
+	return ctx, func() {
+		for _, stop := range stops {
+			stop()
+		}
+		cancel()
+	}
 }
 
 // timed is a Store whose transactions set the pace.
