@@ -51,6 +51,12 @@ func (s *Store) recordLinesOf(tx *gorm.DB, t *table, orders []string, k kind, no
 		in := insert{into: "stock_ledger (order_id, sku_id, kind, quantity, created_at)"}
 		at := s.dialect.time(now)
 		for _, l := range slices.SortedFunc(maps.Keys(lines), compareOrderSKU) {
+			switch {
+			case lines[l] == 0: // a gift, or a line that was taken back: nothing is held
+				continue
+			case lines[l] < 0:
+				return nil, fmt.Errorf("order %q holds %d of SKU %q: mend its lines", l.order, lines[l], l.sku)
+			}
 			in.row(l.order, l.sku, k, lines[l], at)
 			released[l.order] = append(released[l.order], orderclose.Release{
 				SKU: l.sku, Quantity: lines[l], Key: orderclose.ReleaseKey(l.order, l.sku, string(k)),
