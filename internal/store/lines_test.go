@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -29,6 +30,20 @@ func linesOfNothing(t *testing.T) {
 	}
 	if got := texts(t, s, "SELECT CONCAT_WS(' ', order_id, sku_id, quantity) FROM stock_ledger"); got != "gift nib 2" {
 		t.Errorf("the ledger has %s", got)
+	}
+}
+
+// Whoever drops what all orders need stops the closer, and costs no order a try.
+func TestMySQL_AnIndexThatIsGoneIsNoOrdersFault(t *testing.T) { eachServer(t, indexGone) }
+
+func indexGone(t *testing.T) {
+	mapping := *spelling
+	mapping.Stock = &tables.Stock{Table: "g", SKU: tables.Key{Column: "sku", Index: "by_sku"}, Available: "free"}
+	s := open(t, store.Options{DSN: ownDatabase(t), Orders: &mapping})
+	begin(t, s, "INSERT INTO o VALUES ('a', 0, 1)", "INSERT INTO l VALUES ('a', 'ink', 1)", "ALTER TABLE g ADD UNIQUE KEY by_other_name (sku)")
+	_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
+	if !errors.Is(err, orderclose.ErrUnavailable) {
+		t.Errorf("%v; want the store to be unavailable", err)
 	}
 }
 
