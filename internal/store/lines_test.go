@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -30,6 +31,31 @@ func linesOfNothing(t *testing.T) {
 	}
 	if got := texts(t, s, "SELECT CONCAT_WS(' ', order_id, sku_id, quantity) FROM stock_ledger"); got != "gift nib 2" {
 		t.Errorf("the ledger has %s", got)
+	}
+}
+
+// Columns of a shop's own tables may hold NULL.
+func TestMySQL_NullsStopNoOrderThatIsClear(t *testing.T) { eachServer(t, nulls) }
+
+func nulls(t *testing.T) {
+	mapping := *spelling
+	mapping.Version = "v"
+	s := open(t, store.Options{DSN: ownDatabase(t), Orders: &mapping})
+	begin(t, s, "ALTER TABLE o ADD COLUMN v INT NULL", "ALTER TABLE l MODIFY COLUMN n INT NULL",
+		"INSERT INTO o (no, status, due) VALUES ('fee', 0, 1), ('unclear', 0, 1)",
+		"INSERT INTO l VALUES ('fee', 'ink', 1), ('fee', NULL, 1), ('fee', NULL, NULL), ('unclear', 'ink', NULL)")
+	out, err := closing.Bisect(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "fee"}, {OrderID: "unclear"}})
+	must(t, err)
+	if out[0].Verdict != orderclose.Closed || out[1].Verdict != orderclose.Failed || !strings.Contains(fmt.Sprint(out[1].Err), `SKU "ink" whose quantity is NULL`) {
+		t.Errorf("%+v", out)
+	}
+	if got := texts(t, s, "SELECT CONCAT_WS(' ', no, status, COALESCE(v, '-')) FROM o"); got != "fee 2 1, unclear 0 -" {
+		t.Errorf("the orders are %s", got)
+	}
+	for _, id := range []string{"fee", "unclear"} {
+		if _, err := s.Story(t.Context(), id); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -160,11 +160,19 @@ func readLines(tx *gorm.DB, query string, orders []any) (map[orderSKU]int64, err
 	lines := make(map[orderSKU]int64, 2*len(orders))
 	for rows.Next() {
 		var l orderSKU
-		var quantity int64
-		if err := rows.Scan(&l.order, &l.sku, &quantity); err != nil {
+		var sku sql.NullString
+		var quantity sql.NullInt64
+		if err := rows.Scan(&l.order, &sku, &quantity); err != nil {
 			return nil, err
 		}
-		lines[l] += quantity
+		if !sku.Valid { // a fee, or a line of text: nothing that is in stock
+			continue
+		}
+		if !quantity.Valid {
+			return nil, fmt.Errorf("order %q has a line of SKU %q whose quantity is NULL: mend its lines", l.order, sku.String)
+		}
+		l.sku = sku.String
+		lines[l] += quantity.Int64
 	}
 	return lines, rows.Err()
 }
