@@ -249,7 +249,7 @@ func newDLQShow(c *common) *cobra.Command {
 		Use:     "show PARTITION/OFFSET",
 		Short:   "Show all there is of one dead letter; exits 4 if it is not there",
 		Example: "  orderclose dlq show 0/17",
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    oneArg("PARTITION/OFFSET as dlq ls shows it"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			at, err := deadletters.ParsePlace(args[0])
 			if err != nil {
