@@ -238,10 +238,11 @@ func from(s deadletters.Source) string {
 // move the cursor as what it is.
 func oneLine(s string, n int) string {
 	quoted := fmt.Sprintf("%q", s)
-	if runes := []rune(quoted[1 : len(quoted)-1]); len(runes) > n {
+	shown := strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+	if runes := []rune(shown); len(runes) > n {
 		return string(runes[:n-1]) + "…"
 	}
-	return quoted[1 : len(quoted)-1]
+	return shown
 }
 
 func newDLQShow(c *common) *cobra.Command {
