@@ -175,7 +175,7 @@ func (r *rig) judge(openAfter time.Time) *checker.Verdict {
 			Delays: delays, CloseTopic: r.cfg.Topics.Close, DeadLetterTopic: r.cfg.Topics.DeadLetter,
 			CloserGroup: r.cfg.CloserGroup(), ReplayTopic: r.cfg.Topics.Replay, ReplayGroup: r.cfg.ReplayGroup(), DeadLetters: r.deadCauses,
 			EventsTopic: r.cfg.Topics.Events, OutboxEmpty: dispatching,
-			Published: r.shop.Published(), Calm: !r.disturbed, MaxAppends: r.maxAppends(),
+			Published: r.shop.Published(), Added: r.shop.Added(), RolledBack: r.shop.RolledBack(), Calm: !r.disturbed, MaxAppends: r.maxAppends(),
 		})
 	if err != nil {
 		r.t.Fatal(err)
