@@ -53,6 +53,7 @@ func run(ctx context.Context, args []string) (err error) {
 	file := flags.String("config", "topics.yaml", "the topics.yaml that relays and closers use too")
 	maxStale := flags.Duration("max-stale", checkout.DefaultMaxStale, "for how long a read may miss a change that Redis has missed")
 	askFirst := flags.Bool("ask-first", false, "closing asks the payment provider first: a read past due only shows \"closing\"")
+	direct := flags.Bool("direct", false, "publish orders after their commit, without the outbox: what Kafka does not take then is left to the sweep")
 	if err := flags.Parse(args); err != nil {
 		return usageError{err}
 	}
@@ -93,8 +94,15 @@ func run(ctx context.Context, args []string) (err error) {
 		logger.Warn("payment callbacks are believed unsigned: set " + envSecret)
 	}
 	registry := prometheus.NewRegistry()
+	var outbox checkout.Outbox
+	if !*direct {
+		outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: producer.Dialect(c.Store.Dialect()), MaxDelay: cfg.MaxDelay})
+		if err != nil {
+			return err
+		}
+	}
 	shop, err := checkout.New(checkout.Options{
-		Store: c.Store, Producer: p, Redis: c.Redis, ViewPrefix: cfg.Topics.Prefix + checkout.DefaultViewPrefix,
+		Store: c.Store, Producer: p, Outbox: outbox, Redis: c.Redis, ViewPrefix: cfg.Topics.Prefix + checkout.DefaultViewPrefix,
 		MaxStale: *maxStale, AskFirst: *askFirst, CallbackSecret: secret,
 		Logger: logger, Metrics: checkout.NewCounters(registry),
 	})
