@@ -46,7 +46,7 @@ func TestSweep_AsksWhyOfWhatItHasClosed(t *testing.T) {
 		if err != nil || a.began != 250 || len(a.pages) != 3 || len(a.pages[0]) != 98 || a.pages[0][7].ID != "o0009" {
 			t.Fatalf("%v; it began with %d open and was asked of %d pages", err, a.began, len(a.pages))
 		}
-		if r.Causes[Absent] != 248 || len(r.Misses) != 100 || r.Misses[0].Order.ID != "o0000" {
+		if r.Causes[string(Absent)] != 248 || len(r.Misses) != 100 || r.Misses[0].Order.ID != "o0000" {
 			t.Errorf("causes %v, %d misses", r.Causes, len(r.Misses))
 		}
 	})

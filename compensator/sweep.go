@@ -40,7 +40,7 @@ type Report struct {
 	Failures       []Failure `json:"failures,omitempty"` // the first hundred
 	// Causes counts what this sweep closed by why the pipeline had not; absent if
 	// nobody asked.
-	Causes map[Cause]int `json:"causes,omitempty"`
+	Causes map[string]int `json:"causes,omitempty"`
 	Misses []Miss        `json:"misses,omitempty"` // the first hundred
 	// OldestDue is the due time of the first order found; absent if none was.
 	OldestDue *time.Time `json:"oldest_due,omitempty"`
@@ -152,11 +152,11 @@ func (r *Report) explain(ctx context.Context, look Investigation, missed []order
 		return
 	}
 	if r.Causes == nil {
-		r.Causes = map[Cause]int{}
+		r.Causes = map[string]int{}
 	}
 	misses := look.Explain(ctx, missed)
 	for _, m := range misses {
-		r.Causes[m.Cause]++
+		r.Causes[string(m.Cause)]++
 	}
 	r.Misses = append(r.Misses, misses[:min(len(misses), maxMisses-len(r.Misses))]...)
 }

@@ -173,7 +173,7 @@ func TestBubble_EachCauseOfAMiss(t *testing.T) {
 				r.disturbed = true
 				c.scene(ctx, r)
 				report := r.sweep(!c.noKafka)
-				if report.Closed != 1 || report.Causes[c.want] != 1 || len(report.Misses) != 1 {
+				if report.Closed != 1 || report.Causes[string(c.want)] != 1 || len(report.Misses) != 1 {
 					t.Fatalf("%+v; want the one order closed, and %s", report, c.want)
 				}
 				m := report.Misses[0]

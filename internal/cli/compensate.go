@@ -103,7 +103,7 @@ func printReport(w io.Writer, r compensator.Report) {
 // mends it and one order that has it.
 func printCauses(w io.Writer, r compensator.Report) {
 	for _, why := range compensator.Causes() {
-		n := r.Causes[why]
+		n := r.Causes[string(why)]
 		if n == 0 {
 			continue
 		}

@@ -64,7 +64,7 @@ func TestMetrics_TellThePromises(t *testing.T) {
 	m.Forwarded("delay_5m", []time.Duration{2 * time.Millisecond})
 	m.Verdict(orderclose.PathSweep, orderclose.Closed)
 	m.Lateness(orderclose.PathPipeline, -time.Millisecond)
-	m.Swept(compensator.Report{Found: 7, Closed: 6, Causes: map[compensator.Cause]int{compensator.Absent: 4}, StartedAt: now, TookMillis: 500})
+	m.Swept(compensator.Report{Found: 7, Closed: 6, Causes: map[string]int{"absent": 4}, StartedAt: now, TookMillis: 500})
 	m.DeadLettered("relay", "bad_due")
 	m.Breaker("close", "closed")
 	m.Breaker("close", "open")

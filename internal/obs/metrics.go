@@ -234,7 +234,7 @@ func (m *Metrics) Swept(r compensator.Report) {
 	m.sweep.Observe(r.Took().Seconds())
 	unexplained := r.Closed
 	for cause, n := range r.Causes {
-		m.found.WithLabelValues(string(cause)).Add(float64(n))
+		m.found.WithLabelValues(cause).Add(float64(n))
 		unexplained -= n
 	}
 	m.found.WithLabelValues(string(compensator.Unknown)).Add(float64(max(unexplained, 0)))
