@@ -193,7 +193,7 @@ func (x *Index) read(ctx context.Context, at partAt, budget int64) {
 	for p.problem == nil && budget > 0 && len(p.todo) > 0 {
 		s := p.todo[0]
 		s.End = min(s.End, s.First+budget)
-		read, err := scan(ctx, x.log, x.places[at.place].Topic, s, func(r orderclose.RawRecord) { x.see(at, p, r) })
+		read, err := Scan(ctx, x.log, x.places[at.place].Topic, s, func(r orderclose.RawRecord) { x.see(at, p, r) })
 		p.problem = err
 		budget -= read - s.First
 		x.left -= read - s.First

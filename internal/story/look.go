@@ -171,7 +171,7 @@ func within(from, waiting, end, budget int64) []kafka.Span {
 
 // read reads a span and keeps the order's records.
 func (p *Place) read(ctx context.Context, log Log, s kafka.Span, id string, commit kafka.Commit, end int64) error {
-	read, err := scan(ctx, log, p.Topic, s, func(r orderclose.RawRecord) {
+	read, err := Scan(ctx, log, p.Topic, s, func(r orderclose.RawRecord) {
 		if string(r.Key()) == id {
 			p.Records = append(p.Records, p.record(r, commit, end))
 		}
@@ -181,10 +181,10 @@ func (p *Place) read(ctx context.Context, log Log, s kafka.Span, id string, comm
 	return err
 }
 
-// scan reads a span and calls each with its records; read is where it came to, the
+// Scan reads a span and calls each with its records; read is where it came to, the
 // span's end unless it fails. Offsets that are gone, or cannot be read, are passed
 // over.
-func scan(ctx context.Context, log Log, topic string, s kafka.Span, each func(orderclose.RawRecord)) (read int64, err error) {
+func Scan(ctx context.Context, log Log, topic string, s kafka.Span, each func(orderclose.RawRecord)) (read int64, err error) {
 	for at := s.First; at < s.End; {
 		f, err := log.Fetch(ctx, topic, s.Partition, at)
 		if err != nil {
