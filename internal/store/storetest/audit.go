@@ -98,3 +98,37 @@ func outgoing(t *testing.T, s *shop) {
 		t.Errorf("%v", seen)
 	}
 }
+
+// auditMapped goes through a shop's own tables, those of months too, whose rows have
+// what is mapped.
+func auditMapped(t *testing.T, s *mapped) {
+	s.begin()
+	closed, open, paid := s.an(1, -time.Minute), s.an(2, -time.Minute), s.an(3, -time.Minute)
+	old := s.an(4, 0)
+	old.CreatedAt = s.monthsAgo(2)
+	old.Due = old.CreatedAt.Add(time.Hour)
+	s.put(s.Mapping.Status.From, closed, open, old)
+	s.put(s.Paid, paid)
+	s.closing(closed)
+	all := map[string]store.AuditRow{}
+	for _, rows := range s.audited(old.Due.Add(-time.Hour), s.now().Add(time.Hour)) {
+		for _, r := range rows {
+			all[r.ID] = r
+		}
+	}
+	if r := all[closed.ID]; r.Part.State != store.AuditClosed || r.Receipt == nil || !r.Due.Equal(closed.Due) ||
+		s.Mapping.Items != nil && (r.Held[s.SKUs[0]] != 2 || len(r.Ledger) != 2) {
+		t.Errorf("closed: %+v", r)
+	}
+	for _, o := range []orderclose.Order{open, old} {
+		if r := all[o.ID]; r.ID != o.ID || r.Part.State != store.AuditOpen || r.Receipt != nil || !r.Due.Equal(o.Due) {
+			t.Errorf("open: %+v", r)
+		}
+	}
+	if r, named := all[paid.ID], slices.Contains(s.Mapping.Status.Paid, s.Paid); named && r.Part.State != store.AuditPaid {
+		t.Errorf("paid: %+v", r)
+	}
+	if rules := s.AuditRules(); rules.Exclusive || rules.Lines != (s.Mapping.Items != nil) {
+		t.Errorf("%+v", rules)
+	}
+}
