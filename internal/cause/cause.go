@@ -124,16 +124,15 @@ func (n *investigation) Explain(ctx context.Context, missed []orderclose.Order) 
 		if t, err := n.o.Clock(ctx); err == nil {
 			now = t
 		}
-		switch {
-		case n.index == nil:
-			unseen(found, "there is no Kafka to ask")
-		case n.left <= 0:
-			unseen(found, "the time was spent")
-		default:
-			found = n.index.Find(ctx, missed)
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				spent(found, n.o.Time)
+		if n.index == nil {
+			for i := range found {
+				found[i].Unseen = "there is no Kafka to ask"
 			}
+			return
+		}
+		found = n.index.Find(ctx, missed) // without time left, what is known already
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			spent(found)
 		}
 	})
 	misses := make([]compensator.Miss, len(missed))
@@ -149,18 +148,11 @@ func (n *investigation) Explain(ctx context.Context, missed []orderclose.Order) 
 	return misses
 }
 
-// unseen says of all of them why they were not looked for.
-func unseen(found []story.Sights, why string) {
-	for i := range found {
-		found[i].Unseen = why
-	}
-}
-
 // spent says what ended the look, rather than how it did.
-func spent(found []story.Sights, after time.Duration) {
+func spent(found []story.Sights) {
 	for i := range found {
 		if found[i].Unseen != "" {
-			found[i].Unseen = fmt.Sprintf("the time of %v was spent", after)
+			found[i].Unseen = "the time was spent"
 		}
 	}
 }

@@ -34,7 +34,9 @@ func (l *fakeLog) put(topic, id string, appended, release time.Time) {
 	l.records[topic][p] = append(l.records[topic][p], m.Raw())
 }
 
-func (l *fakeLog) Partitions(context.Context, string) (int, error) { return 2, l.err }
+func (l *fakeLog) Partitions(ctx context.Context, _ string) (int, error) {
+	return 2, errors.Join(l.err, ctx.Err())
+}
 
 func (l *fakeLog) Commits(_ context.Context, _, _ string, n int) ([]kafka.Commit, error) {
 	commits := make([]kafka.Commit, n)
@@ -182,5 +184,16 @@ func TestExplain_TheOutboxIsReadWhenTheSweepBegins(t *testing.T) {
 	misses := look.Explain(t.Context(), []orderclose.Order{{ID: "o11999"}, {ID: "o0"}, {ID: "other"}})
 	if misses[0].Where != "outbox_schedules row 12000" || misses[1].Cause != compensator.Unpublished || misses[2].Cause != compensator.Unknown {
 		t.Errorf("%+v", misses)
+	}
+}
+
+// TestExplain_WithoutTimeLeftTellsWhatIsKnown of the pages that follow.
+func TestExplain_WithoutTimeLeftTellsWhatIsKnown(t *testing.T) {
+	log, orders := backlog(200)
+	look := begin(t, Options{Log: log, Records: 1000, Time: time.Minute})
+	look.Explain(t.Context(), orders[:100])
+	look.(*investigation).left = 0
+	if n := count(look.Explain(t.Context(), orders[100:])); n[compensator.RelayBehind] != 100 {
+		t.Errorf("%v", n)
 	}
 }

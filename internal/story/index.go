@@ -60,6 +60,7 @@ type part struct {
 	floor   int64 // nothing below it waits
 	end     int64
 	low     int64        // what lies in [low, end) was read, or is to do
+	since   time.Time    // what orders of that age may have lies there; zero: nobody asked yet
 	todo    []kafka.Span // what of it is
 	problem error
 }
@@ -150,7 +151,7 @@ func (x *Index) extend(ctx context.Context, at partAt, p *part, created time.Tim
 			return err
 		}
 	}
-	if p.low == p.floor {
+	if p.low == p.floor || !p.since.IsZero() && !created.Before(p.since) {
 		return nil
 	}
 	from := p.floor
@@ -159,7 +160,7 @@ func (x *Index) extend(ctx context.Context, at partAt, p *part, created time.Tim
 		if err != nil {
 			return err
 		}
-		from = max(from, offset)
+		from, p.since = max(from, offset), created
 	}
 	if from < p.low {
 		p.todo = append(p.todo, kafka.Span{Partition: at.partition, First: from, End: p.low})
