@@ -216,7 +216,10 @@ func (p *Producer) Schedule(ctx context.Context, order orderclose.Order) error {
 		return struct{}{}, last
 	}, backoff.WithBackOff(pauses()), backoff.WithMaxElapsedTime(0))
 	if err != nil {
-		return fmt.Errorf("schedule order %q: %w", order.ID, errors.Join(last, context.Cause(ctx)))
+		if cause := context.Cause(ctx); cause != nil {
+			return fmt.Errorf("schedule order %q: %w; the last try: %w", order.ID, cause, last)
+		}
+		return fmt.Errorf("schedule order %q: %w", order.ID, last)
 	}
 	return nil
 }

@@ -72,7 +72,9 @@ type Options struct {
 	// published after it, and what Kafka does not take then, or a crash right after the
 	// commit prevents, is left to the next sweep.
 	Outbox Outbox
-	Closer Closer                // default: Store
+	// Closer closes what is touched past due. Default Store; with AskFirst none: what
+	// is past due is left to the pipeline, which asks.
+	Closer Closer
 	Redis  redis.UniversalClient // nil: every read asks the database
 
 	// ViewPrefix is put before the id of an order to make its key in Redis.
@@ -111,7 +113,7 @@ func New(o Options) (*Shop, error) {
 	if o.Store == nil || o.Producer == nil {
 		return nil, errors.New("checkout: Options need Store and Producer")
 	}
-	if o.Closer == nil {
+	if o.Closer == nil && !o.AskFirst {
 		o.Closer = o.Store
 	}
 	if o.ViewPrefix == "" {
@@ -325,6 +327,9 @@ func (s *Shop) now() (now time.Time, ok bool) {
 // a payment may be pending, or somebody else hold its row for long. The pipeline
 // sees to it then.
 func (s *Shop) touch(ctx context.Context, v store.OrderView) (store.OrderView, error) {
+	if s.o.Closer == nil {
+		return v, nil
+	}
 	outcomes, err := s.o.Closer.CloseOrders(ctx, orderclose.PathTouch, []orderclose.CloseRequest{{OrderID: v.ID}})
 	switch {
 	case errors.Is(err, orderclose.ErrUnavailable):

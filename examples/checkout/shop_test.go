@@ -376,6 +376,20 @@ func TestShop_WhereTheProviderIsAskedAReadOnlyShowsClosing(t *testing.T) {
 	})
 }
 
+// Whoever asks the provider first closes nothing that it was not asked of.
+func TestShop_WithNobodyToAskNothingIsClosedOnTheSpot(t *testing.T) {
+	inBubble(t, func(o *checkout.Options) { o.AskFirst = true }, func(r *rig) {
+		o := r.create("a")
+		time.Sleep(time.Until(o.DueAt.Add(time.Second)))
+		for _, path := range []string{"/orders/a/payments", "/orders/a/cancel"} {
+			if p := problem(t, r.want(409, "POST", path, "")); p.Order == nil || p.Order.Status != checkout.Closing {
+				t.Errorf("%s: %+v", path, p)
+			}
+		}
+		r.same("receipts", len(r.rows("SELECT * FROM receipts")), 0)
+	})
+}
+
 func TestShop_WithKafkaAwayCheckoutGoesOnAndTheSweepCloses(t *testing.T) {
 	inBubble(t, func(o *checkout.Options) { o.Producer = awayProducer{o.Producer} }, func(r *rig) {
 		o := r.create("a")

@@ -44,12 +44,17 @@ func (a *App) buildRelease() (part, error) {
 		return part{}, fmt.Errorf("set %s and %s", config.EnvBrokers, config.EnvReleaseURL)
 	}
 	c := a.o.Config
+	event := ""
+	if c.Orders != nil {
+		event = c.Orders.Event
+	}
 	w, err := release.New(release.Options{
 		Log:             a.o.Kafka,
 		Releaser:        a.o.Releaser,
 		Group:           c.ReleaseGroup(),
 		EventsTopic:     c.Topics.Events,
 		DeadLetterTopic: c.Topics.DeadLetter,
+		Event:           event,
 		Now:             a.o.Now,
 		Logger:          a.o.Logger.With("stage", release.Stage),
 		Metrics:         a.metrics,

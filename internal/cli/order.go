@@ -33,7 +33,7 @@ from the first that waits; it says what was left out.
 It works without the database, or without Kafka, and says what it did not look at.
 Exits 4 if nobody knows the order, 6 if something could not be looked at.`,
 		Example: "  orderclose order order-17\n  orderclose order order-17 --budget 1000000 --within 2m -o json",
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    oneArg("the order's id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			patience, err := config.ParseDuration(within)
 			if err != nil {
@@ -126,7 +126,11 @@ func printStory(w io.Writer, s story.Story) {
 	fmt.Fprintf(w, "order %s: %s\n", oneLine(s.ID, orderclose.MaxIDBytes), oneLine(s.Now, 400))
 	if s.Database != nil && s.Database.Order != nil {
 		o := s.Database.Order
-		fmt.Fprintf(w, "%s, version %d, %d lines\n", o.State, o.Version, len(s.Database.Items))
+		fmt.Fprint(w, o.State)
+		if o.Version > 0 { // 0: the table has no such column
+			fmt.Fprintf(w, ", version %d", o.Version)
+		}
+		fmt.Fprintf(w, ", %d lines\n", len(s.Database.Items))
 		for _, i := range s.Database.Items {
 			fmt.Fprintf(w, "  %d\tof %s\n", i.Quantity, oneLine(i.SKU, orderclose.MaxIDBytes))
 		}
