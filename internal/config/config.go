@@ -216,7 +216,7 @@ func defaults() *settings {
 			Lock:     Lock{Key: "lock:scan_unpaid_orders", Expiry: time.Minute, Extend: 20 * time.Second},
 		},
 		closer: Closer{Batch: 500, Latency: 250 * time.Millisecond, Kind: KindSQL, HTTP: HTTPClosing{Batch: 200}, Payment: Payment{Batch: 100}},
-		outbox: Outbox{Batch: 500, InFlight: 2},
+		outbox: Outbox{Batch: 999, InFlight: 2},
 	}
 }
 
