@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"orderclose"
+	"orderclose/internal/app"
 	"orderclose/internal/config"
 	"orderclose/internal/store"
 	"orderclose/internal/story"
@@ -85,27 +86,12 @@ func (s *session) story(ctx context.Context, id string, budget int64) story.Stor
 		if err := s.Kafka.Ping(ctx); err != nil {
 			unseen = append(unseen, err.Error())
 		} else {
-			places = story.Look(ctx, s.Kafka, orderPlaces(s.cfg), id, b)
+			places = story.Look(ctx, s.Kafka, app.OrderPlaces(s.cfg), id, b)
 		}
 	}
 	told := story.Tell(id, time.Now(), database, places)
 	told.Unseen = append(unseen, told.Unseen...)
 	return told
-}
-
-// orderPlaces are the topics that an order's records go through, in the order of
-// their way.
-func orderPlaces(cfg *config.Config) []story.Place {
-	var all []story.Place
-	for _, b := range cfg.Buckets {
-		all = append(all, story.Place{Topic: b.Topic, Kind: story.Bucket, Group: cfg.RelayGroup(b), Length: b.Length})
-	}
-	return append(all,
-		story.Place{Topic: cfg.Topics.Close, Kind: story.Close, Group: cfg.CloserGroup()},
-		story.Place{Topic: cfg.Topics.Replay, Kind: story.Replay, Group: cfg.ReplayGroup()},
-		story.Place{Topic: cfg.Topics.DeadLetter, Kind: story.Dead},
-		story.Place{Topic: cfg.Topics.Events, Kind: story.Events},
-	)
 }
 
 func judgeStory(s story.Story, all bool) error {
