@@ -20,7 +20,7 @@ func (a *App) buildOutbox() (part, error) {
 	d, err := outbox.New(outbox.Options{
 		Store:           a.o.Store,
 		Log:             a.o.Kafka,
-		Kinds:           []outbox.Kind{outbox.Events(c.Topics.Events)},
+		Kinds:           []outbox.Kind{outbox.Schedules(a.scheduling), outbox.Events(c.Topics.Events)},
 		DeadLetterTopic: c.Topics.DeadLetter,
 		Batch:           c.Outbox.Batch,
 		InFlight:        c.Outbox.InFlight,
@@ -31,6 +31,12 @@ func (a *App) buildOutbox() (part, error) {
 		return part{}, err
 	}
 	return part{Outbox, []need{a.needKafka(), a.needDatabase()}, d.Run}, nil
+}
+
+// scheduling is how orders are scheduled now.
+func (a *App) scheduling() outbox.Scheduling {
+	c := a.o.Config
+	return outbox.Scheduling{Buckets: c.Buckets, CloseTopic: c.Topics.Close, MaxDelay: c.MaxDelay, Now: a.o.Now}
 }
 
 func (a *App) buildRelease() (part, error) {

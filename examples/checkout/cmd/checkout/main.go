@@ -53,6 +53,7 @@ func run(ctx context.Context, args []string) (err error) {
 	listen := flags.String("listen", "127.0.0.1:8080", "host:port of the shop and its /metrics")
 	file := flags.String("config", "topics.yaml", "the topics.yaml that relays and closers use too")
 	maxStale := flags.Duration("max-stale", checkout.DefaultMaxStale, "for how long a read may miss a change that Redis has missed")
+	direct := flags.Bool("direct", false, "publish orders after their commit, without the outbox: what Kafka does not take then is left to the sweep")
 	if err := flags.Parse(args); err != nil {
 		return usageError{err}
 	}
@@ -112,8 +113,15 @@ func run(ctx context.Context, args []string) (err error) {
 		}
 	}
 	registry := prometheus.NewRegistry()
+	var outbox checkout.Outbox
+	if !*direct {
+		outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: producer.Dialect(c.Store.Dialect()), MaxDelay: cfg.MaxDelay})
+		if err != nil {
+			return err
+		}
+	}
 	shop, err := checkout.New(checkout.Options{
-		Store: c.Store, Producer: p, Closer: closer, Redis: c.Redis, ViewPrefix: cfg.Topics.Prefix + checkout.DefaultViewPrefix,
+		Store: c.Store, Producer: p, Outbox: outbox, Closer: closer, Redis: c.Redis, ViewPrefix: cfg.Topics.Prefix + checkout.DefaultViewPrefix,
 		MaxStale: *maxStale, AskFirst: askFirst, CallbackSecret: secret,
 		Logger: logger, Metrics: checkout.NewCounters(registry),
 	})
