@@ -80,7 +80,7 @@ func newRig(t *testing.T, cfg *config.Config, behind time.Duration) *rig {
 
 // newRigOn makes the rig's World as o says, whose other fields it sets.
 func newRigOn(t *testing.T, cfg *config.Config, o Options) *rig {
-	r := &rig{t: t, cfg: cfg, stops: map[app.Role]func(){}, logger: slog.New(slog.DiscardHandler)}
+	r := &rig{t: t, cfg: cfg, stops: map[app.Role]func(){}, logger: slog.New(slog.DiscardHandler), oneClock: o.Now == nil}
 	var err error
 	o.InBubble, o.Logger = true, r.logger
 	if r.world, err = New(o); err != nil {

@@ -35,7 +35,7 @@ func doneAbove(low int64, metadata string) (runs [][2]int64) {
 	}
 	for at := low; len(b) > 0; {
 		gap, n := binary.Uvarint(b)
-		if n <= 0 {
+		if n <= 0 || gap == 0 { // at the commit itself stands what is not done
 			return runs
 		}
 		length, m := binary.Uvarint(b[n:])
@@ -77,13 +77,14 @@ func (l *logs) ways(e Expect) ways {
 // by the moment; the zero time is any.
 func (w ways) forwarded(r record, by time.Time) bool {
 	in := func(t time.Time) bool { return !t.Before(r.appended) && (by.IsZero() || !t.After(by)) }
-	return slices.ContainsFunc(w.closed[r.key], in) || w.again(r, by)
+	return slices.ContainsFunc(w.closed[r.key], in) || w.again(r, r.appended.Add(1), by)
 }
 
-// again says whether a record was put into a delay topic again, or given up.
-func (w ways) again(r record, by time.Time) bool {
+// again says whether a record was put into a delay topic again, from the moment on, or
+// given up.
+func (w ways) again(r record, from, by time.Time) bool {
 	return slices.ContainsFunc(w.delayed[r.key], func(t time.Time) bool {
-		return t.After(r.appended) && (by.IsZero() || !t.After(by))
+		return !t.Before(from) && (by.IsZero() || !t.After(by))
 	}) || slices.ContainsFunc(w.dead[r.key], func(d record) bool {
 		// Dead letters have their producer's time on a real broker, which proves nothing.
 		return !d.brokerTime || !d.appended.Before(r.appended) && (by.IsZero() || !d.appended.After(by))
@@ -135,7 +136,7 @@ func (v *Verdict) judgeCommits(db *tables, l *logs, e Expect) {
 func settled(db *tables, w ways, r record, by time.Time) bool {
 	o, known := db.orders[r.key]
 	switch {
-	case w.again(r, by):
+	case w.again(r, r.appended, by): // in the same millisecond, in a bubble
 		return true
 	case !known || o.status == unpaid:
 		return false
