@@ -178,14 +178,14 @@ func TestBubble_TwoSweepsAtOnceChangeNothing(t *testing.T) {
 func TestBubble_AShutdownLeavesNothingAckedUncommitted(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()
-	cfg.Delays.ByCategory = map[string]time.Duration{"flash": 10 * time.Second, "quick": 25 * time.Second}
+	cfg.Delays.ByCategory = map[string]time.Duration{"flash": 10 * time.Second}
 	inBubble(t, cfg, func(ctx context.Context, r *rig) {
 		r.disturbed = true
 		r.startAll()
 		time.Sleep(10 * time.Second)
-		for i := range 120 {
-			r.order(fmt.Sprintf("o%03d", i), []string{"flash", "quick"}[i%2], true)
-			time.Sleep(103 * time.Millisecond)
+		for i := range 1100 { // so densely that something was acked since the last commit
+			r.order(fmt.Sprintf("o%04d", i), "flash", true)
+			time.Sleep(10 * time.Millisecond)
 		}
 		for _, role := range app.AllRoles() {
 			r.stop(role)
