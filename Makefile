@@ -2,7 +2,7 @@
 #   make demo ARGS='--orders 500'      make test ARGS='-run Relay -v'
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test unit bench-relay bench-growth bench-waiting bench-close bench-outbox lint gofmt vet staticcheck up down build clean
+.PHONY: help demo serve test unit mutants bench-relay bench-growth bench-waiting bench-close bench-outbox lint gofmt vet staticcheck up down build clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ test: ## every test, on embedded and on real servers, which it starts and stops
 unit: ## the tests that need no server
 	go test ./... $(ARGS)
 	cd bench && go test ./... $(ARGS)
+
+mutants: ## break the code on purpose, one place at a time, and see that a test notices: some minutes
+	MUTANTS=1 go test -count=1 -v -timeout 60m ./internal/mutants $(ARGS)
 
 bench-relay: ## how fast the relay is, next to other loops; JSON on stdout (QUICK=1: a minute)
 	@bench/run.sh relay

@@ -1,30 +1,36 @@
 // Package alerts has the alert rules for Prometheus, in *.rules.yml, and their
-// tests.
+// tests, and an example of routing them, alertmanager.yml.
 package alerts
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.yaml.in/yaml/v3"
+
+	"orderclose/internal/obs"
 )
 
-// promtool runs Prometheus' own checker on the files.
-func promtool(t *testing.T, args ...string) {
+// tool runs one of Prometheus' own checkers, which a package of Debian brings.
+func tool(t *testing.T, name string, args ...string) {
 	t.Helper()
-	path, err := exec.LookPath("promtool")
+	path, err := exec.LookPath(name)
 	if err != nil {
 		if os.Getenv("REQUIRE_REAL") == "1" {
-			t.Fatal("promtool is not there: run deploy/native/install.sh promtool")
+			t.Fatalf("%s is not there: run deploy/native/install.sh %[1]s", name)
 		}
-		t.Skip("promtool is not there")
+		t.Skip(name, "is not there")
 	}
 	if out, err := exec.Command(path, args...).CombinedOutput(); err != nil {
-		t.Errorf("promtool %v: %v\n%s", args, err, out)
+		t.Errorf("%s %v: %v\n%s", name, args, err, out)
 	}
 }
 
@@ -37,13 +43,101 @@ func files(t *testing.T, pattern string) []string {
 	return names
 }
 
-func TestAlerts_FireWhenTheyShould(t *testing.T) {
-	promtool(t, append([]string{"check", "rules"}, files(t, "*.rules.yml")...)...)
-	promtool(t, append([]string{"test", "rules"}, files(t, "*.test.yml")...)...)
+// rule is an alert.
+type rule struct {
+	file                string
+	Alert, Expr, For    string
+	Labels, Annotations map[string]string
 }
 
-// Each alert says how urgent it is and where in the runbook to look, and that
-// place is there.
+// rules are those of all files, by name.
+func rules(t *testing.T) map[string]rule {
+	t.Helper()
+	all := map[string]rule{}
+	for _, name := range files(t, "*.rules.yml") {
+		var f struct {
+			Groups []struct {
+				Name  string
+				Rules []rule
+			}
+		}
+		decode(t, name, &f)
+		for _, g := range f.Groups {
+			for _, r := range g.Rules {
+				if _, twice := all[r.Alert]; twice {
+					t.Errorf("%s: there is another alert %s", name, r.Alert)
+				}
+				r.file = name
+				all[r.Alert] = r
+			}
+		}
+	}
+	return all
+}
+
+// decode reads a file strictly.
+func decode(t *testing.T, name string, into any) {
+	t.Helper()
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	d := yaml.NewDecoder(f)
+	d.KnownFields(true)
+	if err := d.Decode(into); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+}
+
+func TestAlerts_FireWhenTheyShould(t *testing.T) {
+	tool(t, "promtool", append([]string{"check", "rules"}, files(t, "*.rules.yml")...)...)
+	tool(t, "promtool", append([]string{"test", "rules"}, files(t, "*.test.yml")...)...)
+}
+
+// Each alert has a test in which it does not fire, one in which it does, and then no
+// longer.
+func TestAlerts_AreTestedSilentFiringAndResolved(t *testing.T) {
+	silent, resolved := map[string]bool{}, map[string]bool{}
+	for _, name := range files(t, "*.test.yml") {
+		var f struct {
+			Tests []struct {
+				Checks []struct {
+					Alert string `yaml:"alertname"`
+					Fires []any  `yaml:"exp_alerts"`
+				} `yaml:"alert_rule_test"`
+			}
+		}
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := yaml.Unmarshal(data, &f); err != nil {
+			t.Fatal(err)
+		}
+		for _, test := range f.Tests {
+			fired := map[string]bool{}
+			for _, c := range test.Checks {
+				switch {
+				case len(c.Fires) > 0:
+					fired[c.Alert] = true
+				case fired[c.Alert]:
+					resolved[c.Alert] = true
+				default:
+					silent[c.Alert] = true
+				}
+			}
+		}
+	}
+	for name, r := range rules(t) {
+		if !silent[name] || !resolved[name] {
+			t.Errorf("%s: %s is tested silent: %v, firing and then resolved: %v", r.file, name, silent[name], resolved[name])
+		}
+	}
+}
+
+// Each alert says how urgent it is, what it means, and where in the runbook to look,
+// and that place is there.
 func TestAlerts_LeadIntoTheRunbook(t *testing.T) {
 	runbook, err := os.ReadFile("../../docs/runbook.md")
 	if err != nil {
@@ -55,31 +149,15 @@ func TestAlerts_LeadIntoTheRunbook(t *testing.T) {
 			anchors["docs/runbook.md#"+anchor(strings.TrimSpace(title))] = true
 		}
 	}
-	for _, name := range files(t, "*.rules.yml") {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
+	for _, r := range rules(t) {
+		if s := r.Labels["severity"]; s != "ticket" && s != "page" {
+			t.Errorf("%s: %s has the severity %q, want ticket or page", r.file, r.Alert, s)
 		}
-		var f struct {
-			Groups []struct {
-				Rules []struct {
-					Alert               string
-					Labels, Annotations map[string]string
-				}
-			}
+		if url := r.Annotations["runbook_url"]; !anchors[url] {
+			t.Errorf("%s: %s leads to %q, which is not there", r.file, r.Alert, url)
 		}
-		if err := yaml.Unmarshal(data, &f); err != nil {
-			t.Fatal(err)
-		}
-		for _, g := range f.Groups {
-			for _, r := range g.Rules {
-				if s := r.Labels["severity"]; s != "ticket" && s != "page" {
-					t.Errorf("%s: %s has the severity %q, want ticket or page", name, r.Alert, s)
-				}
-				if url := r.Annotations["runbook_url"]; !anchors[url] {
-					t.Errorf("%s: %s leads to %q, which is not there", name, r.Alert, url)
-				}
-			}
+		if r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
+			t.Errorf("%s: %s has no summary or no description", r.file, r.Alert)
 		}
 	}
 }
@@ -95,4 +173,142 @@ func anchor(title string) string {
 		}
 		return -1
 	}, title)
+}
+
+var metricName = regexp.MustCompile(`\borderclose_[a-z_]+`)
+
+// coming are metrics that rules ask for already and no process has yet.
+var coming = map[string]bool{
+	"orderclose_config_last_reload_successful":     true,
+	"orderclose_compensator_sweep_running_seconds": true,
+}
+
+// A rule about a metric that nobody has is silent for ever.
+func TestAlerts_AskForMetricsThatThereAre(t *testing.T) {
+	have := described(t)
+	for _, r := range rules(t) {
+		names := metricName.FindAllString(r.Expr, -1)
+		if len(names) == 0 {
+			t.Errorf("%s: %s asks for none of our metrics", r.file, r.Alert)
+		}
+		for _, name := range names {
+			base := name
+			for _, suffix := range []string{"_sum", "_count", "_bucket"} {
+				base = strings.TrimSuffix(base, suffix)
+			}
+			if !have[name] && !have[base] && !coming[name] {
+				t.Errorf("%s: %s asks for %s, which no process has", r.file, r.Alert, name)
+			}
+		}
+	}
+}
+
+// described are the names of all metrics that a process registers, also those that
+// have no value yet.
+func described(t *testing.T) map[string]bool {
+	t.Helper()
+	taken := recorder{}
+	obs.NewMetrics(&taken, nil)
+	names := map[string]bool{}
+	name := regexp.MustCompile(`fqName: "([^"]+)"`)
+	for _, c := range taken.collectors {
+		descs := make(chan *prometheus.Desc, 100)
+		c.Describe(descs)
+		close(descs)
+		for d := range descs {
+			names[name.FindStringSubmatch(d.String())[1]] = true
+		}
+	}
+	return names
+}
+
+// recorder is a Registerer that keeps what it is given.
+type recorder struct{ collectors []prometheus.Collector }
+
+func (r *recorder) Register(c prometheus.Collector) error {
+	r.collectors = append(r.collectors, c)
+	return nil
+}
+func (r *recorder) MustRegister(cs ...prometheus.Collector) {
+	r.collectors = append(r.collectors, cs...)
+}
+func (r *recorder) Unregister(prometheus.Collector) bool { return false }
+
+// route is a route of Alertmanager, as far as we use them.
+type route struct {
+	Receiver       string
+	GroupBy        []string `yaml:"group_by"`
+	GroupWait      string   `yaml:"group_wait"`
+	GroupInterval  string   `yaml:"group_interval"`
+	RepeatInterval string   `yaml:"repeat_interval"`
+	Matchers       []string
+	Continue       bool
+	Routes         []route
+}
+
+// The example knows every receiver that it names, sends each severity somewhere, and
+// its inhibitions name alerts that there are.
+func TestAlertmanager_RoutesEverySeverity(t *testing.T) {
+	var c struct {
+		Global       map[string]any
+		Route        route
+		Receivers    []map[string]any
+		InhibitRules []struct {
+			Source []string `yaml:"source_matchers"`
+			Target []string `yaml:"target_matchers"`
+			Equal  []string
+		} `yaml:"inhibit_rules"`
+		Templates []string
+	}
+	decode(t, "alertmanager.yml", &c)
+	used, severities := map[string]bool{c.Route.Receiver: true}, map[string]bool{}
+	for _, r := range c.Route.Routes {
+		used[r.Receiver] = true
+		for _, m := range r.Matchers {
+			if s, ok := strings.CutPrefix(m, "severity="); ok {
+				severities[s] = true
+			}
+		}
+	}
+	if !severities["page"] || !severities["ticket"] {
+		t.Errorf("only %v are routed", slices.Sorted(maps.Keys(severities)))
+	}
+	kinds := map[string]bool{}
+	for _, r := range c.Receivers {
+		name := r["name"].(string)
+		if !used[name] {
+			t.Errorf("nothing goes to %s", name)
+		}
+		delete(used, name)
+		for kind := range r {
+			kinds[kind] = true
+		}
+	}
+	for name := range used {
+		t.Errorf("there is no receiver %s", name)
+	}
+	for _, kind := range []string{"email_configs", "wechat_configs", "webhook_configs"} {
+		if !kinds[kind] {
+			t.Errorf("there is no example of %s", kind)
+		}
+	}
+	all := rules(t)
+	for _, i := range c.InhibitRules {
+		for _, m := range append(i.Source, i.Target...) {
+			_, names, ok := strings.Cut(m, "alertname")
+			for _, name := range strings.FieldsFunc(names, func(r rune) bool { return !unicode.IsLetter(r) }) {
+				if _, there := all[name]; ok && !there {
+					t.Errorf("an inhibition names %s, which is no alert", name)
+				}
+			}
+		}
+	}
+}
+
+func TestAlertmanager_IsTakenByItsOwnChecker(t *testing.T) {
+	tool(t, "amtool", "check-config", "alertmanager.yml")
+	for severity, receiver := range map[string]string{"page": "phone,team", "ticket": "mail,team"} {
+		tool(t, "amtool", "config", "routes", "test", "--config.file=alertmanager.yml", "--verify.receivers="+receiver,
+			"severity="+severity, "alertname=OrdercloseNoRelay")
+	}
 }

@@ -4,7 +4,7 @@
 # (${XDG_CACHE_HOME:-~/.cache}/orderclose). What is there already is left as it is;
 # packages need root, or sudo that asks for no password.
 #
-# usage: install.sh kafka|mariadb|mysql|redis|gcc|openssl|promtool ...   (gcc: for go test -race)
+# usage: install.sh kafka|mariadb|mysql|redis|gcc|openssl|promtool|amtool ...   (gcc: for go test -race)
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 
 has() { command -v "$1" >/dev/null; }
@@ -41,7 +41,8 @@ missing_packages() {
     gcc) has_gcc || printf '%s\n' gcc libc6-dev ;;
     openssl) has openssl || echo openssl ;;
     promtool) has promtool || echo prometheus ;; # the server is not started
-    *) die "do not know '$name': kafka, mariadb, mysql, redis, gcc, openssl or promtool" ;;
+    amtool) has amtool || echo prometheus-alertmanager ;;
+    *) die "do not know '$name': kafka, mariadb, mysql, redis, gcc, openssl, promtool or amtool" ;;
     esac
   done
 }
@@ -86,7 +87,7 @@ install_packages() {
   trap - EXIT
   # Nor shall they start at the next boot.
   local service
-  for service in redis-server prometheus; do
+  for service in redis-server prometheus prometheus-alertmanager; do
     if [[ " $* " == *" $service "* ]] && has systemctl; then
       as_root systemctl disable "$service" >&2 || true
     fi

@@ -273,6 +273,7 @@ func (a *App) buildCompensator() (part, error) {
 	if err != nil {
 		return part{}, err
 	}
+	a.metrics.SweepPeriod(a.o.Config.Compensator.Period)
 	return part{Compensator, []need{a.needDatabase()}, c.Run}, nil
 }
 

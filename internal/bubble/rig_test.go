@@ -44,7 +44,18 @@ type rig struct {
 	disturbed     bool                 // something was stopped, or not running, while orders were due
 	deadCauses    []string             // of the dead letters that are to be expected
 	releaser      release.Releaser     // of the release worker, if one is started
+	oneClock      bool                 // the database's clock is right
+	orderly       bool                 // all parts were stopped, on a broker that answered
+	witness       *witness             // of commits
 }
+
+const (
+	// shutdownTime is how long a part may take to stop.
+	shutdownTime = 10 * time.Second
+	// relayTime is how long relays may need for what is due, at worst: a restart, and
+	// another one's session.
+	relayTime = 30 * time.Second
+)
 
 // inBubble runs test with a rig, and no stage started, inside a bubble.
 func inBubble(t *testing.T, cfg *config.Config, test func(ctx context.Context, r *rig)) {
@@ -57,6 +68,7 @@ func inBubbleBehind(t *testing.T, cfg *config.Config, behind time.Duration, test
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, cfg, behind)
+		r.oneClock = behind == 0
 		defer r.close()
 		test(t.Context(), r)
 	})
@@ -68,12 +80,13 @@ func newRig(t *testing.T, cfg *config.Config, behind time.Duration) *rig {
 
 // newRigOn makes the rig's World as o says, whose other fields it sets.
 func newRigOn(t *testing.T, cfg *config.Config, o Options) *rig {
-	r := &rig{t: t, cfg: cfg, stops: map[app.Role]func(){}, logger: slog.New(slog.DiscardHandler)}
+	r := &rig{t: t, cfg: cfg, stops: map[app.Role]func(){}, logger: slog.New(slog.DiscardHandler), oneClock: o.Now == nil}
 	var err error
 	o.InBubble, o.Logger = true, r.logger
 	if r.world, err = New(o); err != nil {
 		t.Fatal(err)
 	}
+	r.witness = watchCommits(r.world)
 	if r.kafka, err = r.world.Kafka("checkout"); err != nil {
 		t.Fatal(err)
 	}
@@ -127,8 +140,12 @@ func (r *rig) startAs(name, role app.Role) {
 	go func() { done <- a.Run(ctx, role) }()
 	r.stops[name] = func() {
 		cancel()
+		began := time.Now()
 		if err := <-done; err != nil {
 			r.t.Errorf("%s: %v", role, err)
+		}
+		if took := time.Since(began); took > shutdownTime {
+			r.t.Errorf("%s took %v to stop, at most %v is right", role, took, shutdownTime)
 		}
 		Disconnect(c)
 	}
@@ -167,6 +184,10 @@ func (r *rig) judge(openAfter time.Time) *checker.Verdict {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
+	var relayed time.Time
+	if _, relaying := r.stops[app.Relay]; relaying {
+		relayed = time.Now().Add(-relayTime)
+	}
 	delays := map[string]string{}
 	for _, b := range r.cfg.Buckets {
 		delays[b.Topic] = r.cfg.RelayGroup(b)
@@ -178,6 +199,7 @@ func (r *rig) judge(openAfter time.Time) *checker.Verdict {
 			CloserGroup: r.cfg.CloserGroup(), ReplayTopic: r.cfg.Topics.Replay, ReplayGroup: r.cfg.ReplayGroup(), DeadLetters: r.deadCauses,
 			EventsTopic: r.cfg.Topics.Events, OutboxEmpty: dispatching,
 			Published: r.shop.Published(), Added: r.shop.Added(), RolledBack: r.shop.RolledBack(), Calm: !r.disturbed, MaxAppends: r.maxAppends(),
+			Commits: r.witness.all(), OneClock: r.oneClock, RelayedUntil: relayed, Stopped: r.orderly,
 		})
 	if err != nil {
 		r.t.Fatal(err)

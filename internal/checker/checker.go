@@ -5,6 +5,10 @@
 //	database.go what the tables of the reference schema say
 //	log.go      what the topics say
 //	events.go   the events that tell of closes
+//	commits.go  what groups have committed, and when
+//	deadletters.go  what dead letters say
+//	causes.go   what sweeps say of orders that they found
+//	state.go    what must stay as it is
 //	checker.go  the verdict
 package checker
 
@@ -69,6 +73,22 @@ type Expect struct {
 	// MaxAppends is how many records of one order the delay topics may have taken at
 	// most; 0 is no limit.
 	MaxAppends int
+	// Commits are all that groups have made, as the broker got them, if a witness stood
+	// by; without one only the last ones are judged.
+	Commits []Commit
+	// OneClock says that the database's clock is the broker's, so that their times can
+	// be compared.
+	OneClock bool
+	// RelayedUntil is until when, by the broker's clock, relays ran that had time enough:
+	// what was to leave its delay topic before it has left. Zero: nobody knows.
+	RelayedUntil time.Time
+	// Stopped says that relays and closers were stopped in an orderly way, on a broker
+	// that answered: what was acked is committed.
+	Stopped bool
+	// Misses are what sweeps have reported, all of them; nil: nobody kept the reports.
+	// Causes are the right ones, by order, as far as they are known.
+	Misses []Miss
+	Causes map[string]string
 	// ProducerTime says that the brokers leave timestamps to producers, as an embedded
 	// one does in real time. Else that is drift, and blinds this checker.
 	ProducerTime bool
@@ -141,6 +161,11 @@ func judge(db *tables, l *logs, e Expect) *Verdict {
 	v.judgeCloser(db, l, e)
 	v.judgeDeadLetters(l, e)
 	v.judgeAdded(db, l, e)
+	v.judgeCommits(db, l, e)
+	v.judgeRelayed(l, e)
+	v.judgeStopped(db, l, e)
+	v.judgeLetters(l, e)
+	v.judgeMisses(db, l, e)
 	v.judgePublished(db, e)
 	v.judgeEvents(db, l, e)
 	v.countRepeated(l, e)

@@ -126,7 +126,7 @@ func TestJudge_SeesEveryBrokenPromise(t *testing.T) {
 			db.orders["piped"] = order{status: unpaid, due: epoch.Add(48 * time.Hour)}
 		}, "committed and not settled"},
 		"a dead letter nobody expects": {func(_ *tables, l *logs) {
-			l.records["dead"] = []record{{key: "piped", cause: "failed"}}
+			l.records["dead"] = []record{{key: "piped", cause: "failed", letter: letter("failed")}}
 		}, `because of "failed"`},
 		"published and left to the sweep": {func(db *tables, _ *logs) {
 			r := db.receipts["piped"]
@@ -205,5 +205,135 @@ func TestJudge_AnEventThatIsADeadLetterIsNotMissing(t *testing.T) {
 	l.records["events"], l.dead["piped"] = nil, true
 	if v := judge(db, l, e); !v.OK() {
 		t.Errorf("%v", v.Violations)
+	}
+}
+
+// letter are the headers of a dead letter of the first record of the close topic.
+func letter(cause string) map[string]string {
+	return map[string]string{"cause": cause, "detail": "why", "stage": "closer", "source-topic": "close", "source-partition": "0", "source-offset": "0"}
+}
+
+// watched is evidence with a witness of commits, by one clock.
+func watched() (*tables, *logs, Expect) {
+	db, l, e := evidence()
+	e.OneClock, e.RelayedUntil = true, epoch.Add(time.Hour)
+	for i := range l.records["delay"] {
+		l.records["delay"][i].brokerTime = true
+	}
+	due := epoch.Add(time.Minute)
+	e.Commits = []Commit{
+		{At: epoch, Group: "relay", Topic: "delay"},
+		{At: due, Group: "relay", Topic: "delay", Metadata: "r1:AQE"}, // the second, while the first is under way
+		{At: due.Add(time.Second), Group: "relay", Topic: "delay", Offset: 2},
+		{At: due.Add(time.Second), Group: "closer", Topic: "close", Offset: 2},
+	}
+	return db, l, e
+}
+
+func TestJudge_TheWitnessFindsNothingWhereNothingIsWrong(t *testing.T) {
+	db, l, e := watched()
+	if v := judge(db, l, e); !v.OK() {
+		t.Errorf("%v", v.Violations)
+	}
+	e.Stopped = true
+	if v := judge(db, l, e); !v.OK() {
+		t.Errorf("stopped: %v", v.Violations)
+	}
+	l.committed["relay"][0], l.beside = 0, map[string]map[int32]string{"relay": {0: "r1:AAI"}}
+	if v := judge(db, l, e); v.OK() {
+		t.Error("a run that begins at the watermark is none")
+	}
+}
+
+func TestJudge_SeesWhatTheWitnessSaw(t *testing.T) {
+	due := epoch.Add(time.Minute)
+	for name, c := range map[string]struct {
+		breakIt func(db *tables, l *logs, e *Expect)
+		want    string
+	}{
+		"committed before the ack": {func(_ *tables, _ *logs, e *Expect) {
+			e.Commits[2].At = due.Add(-time.Millisecond)
+		}, "piped at delay/0/0"},
+		"called done beside a commit, before the ack": {func(_ *tables, _ *logs, e *Expect) {
+			e.Commits[1].At = due.Add(-time.Millisecond)
+		}, "paid at delay/0/1"},
+		"committed before the close": {func(db *tables, _ *logs, _ *Expect) {
+			o, r := db.orders["piped"], db.receipts["piped"]
+			o.closedAt, r.closedAt, r.lateness = due.Add(time.Minute), due.Add(time.Minute), time.Minute
+			db.orders["piped"], db.receipts["piped"] = o, r
+		}, "piped at close/0/0"},
+		"still in its delay topic": {func(_ *tables, l *logs, _ *Expect) {
+			l.records["close"] = l.records["close"][1:]
+			l.committed["relay"][0] = 0
+		}, "should have left"},
+		"acked and not committed": {func(_ *tables, l *logs, e *Expect) {
+			e.Stopped = true
+			l.committed["relay"][0] = 1
+		}, "after an orderly stop"},
+		"closed and not committed": {func(_ *tables, l *logs, e *Expect) {
+			e.Stopped = true
+			l.committed["closer"][0] = 0
+		}, "after an orderly stop"},
+		"a dead letter without its cause in words": {func(_ *tables, l *logs, _ *Expect) {
+			h := letter("not_found")
+			delete(h, "detail")
+			l.records["dead"] = []record{{key: "x", cause: "not_found", letter: h}}
+		}, "has no detail"},
+		"a dead letter of nowhere": {func(_ *tables, l *logs, _ *Expect) {
+			h := letter("not_found")
+			h["source-offset"] = "2"
+			l.records["dead"] = []record{{key: "x", cause: "not_found", letter: h}}
+		}, "where nothing ever was"},
+		"a miss without a cause": {func(_ *tables, _ *logs, e *Expect) {
+			e.Misses = []Miss{}
+		}, "does not say why"},
+		"a miss that the pipeline closed": {func(_ *tables, _ *logs, e *Expect) {
+			e.Misses = []Miss{{"swept", "absent"}, {"piped", "absent"}}
+		}, "which it did not close"},
+		"a miss with a wrong cause": {func(_ *tables, _ *logs, e *Expect) {
+			e.Misses, e.Causes = []Miss{{"swept", "absent"}}, map[string]string{"swept": "unpublished"}
+		}, `"absent", and it was "unpublished"`},
+		"a cause that the logs contradict": {func(_ *tables, _ *logs, e *Expect) {
+			e.Misses = []Miss{{"swept", "relay_behind"}}
+		}, "it has 0 records in delay topics"},
+		"absent, and its record waits": {func(_ *tables, l *logs, e *Expect) {
+			e.Misses = []Miss{{"swept", "absent"}}
+			l.records["delay"] = append(l.records["delay"], record{offset: 2, key: "swept", appended: epoch, due: epoch.Add(48 * time.Hour), hasDue: true})
+		}, "it has 1 records in delay topics"},
+	} {
+		db, l, e := watched()
+		c.breakIt(db, l, &e)
+		v := judge(db, l, e)
+		if all := strings.Join(v.Violations, "\n"); !strings.Contains(all, c.want) {
+			t.Errorf("%s: want %q among\n%s", name, c.want, all)
+		}
+	}
+}
+
+func TestDoneAbove_ReadsWhatStandsBesideACommit(t *testing.T) {
+	// Gaps 1 and 2, lengths 1 and 3, above 10: 11, and 14 to 16.
+	c := Commit{Offset: 10, Metadata: "r1:AQECAw"}
+	var done []int64
+	for offset := int64(9); offset < 19; offset++ {
+		if c.covers(offset) {
+			done = append(done, offset)
+		}
+	}
+	if fmt.Sprint(done) != "[9 11 14 15 16]" {
+		t.Errorf("done are %v", done)
+	}
+	for _, other := range []string{"", "somebody else's", "r1:!", "r1:gA"} {
+		if runs := doneAbove(10, other); len(runs) > 0 {
+			t.Errorf("%q: %v", other, runs)
+		}
+	}
+}
+
+func TestState_SaysWhatHasChanged(t *testing.T) {
+	before := State{"order a": "x", "stock s": "1", "ledger a": "y"}
+	after := State{"order a": "z", "stock s": "1", "receipt a": "r"}
+	want := "[ledger a is gone order a was x and is z receipt a is new]"
+	if got := fmt.Sprint(before.Diff(after)); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

@@ -14,13 +14,14 @@ import (
 
 // logs is what the topics say.
 type logs struct {
-	records   map[string][]record        // by topic, each partition in order
-	dead      map[string]bool            // keys in the dead-letter topic
-	appends   map[string]int             // by key: its records in delay topics
-	arrived   map[string]bool            // keys in the close or the dead-letter topic
-	newest    map[string]time.Time       // by key: its last append to a delay topic
-	ends      map[string]map[int32]int64 // by topic
-	committed map[string]map[int32]int64 // by group
+	records   map[string][]record         // by topic, each partition in order
+	dead      map[string]bool             // keys in the dead-letter topic
+	appends   map[string]int              // by key: its records in delay topics
+	arrived   map[string]bool             // keys in the close or the dead-letter topic
+	newest    map[string]time.Time        // by key: its last append to a delay topic
+	ends      map[string]map[int32]int64  // by topic
+	committed map[string]map[int32]int64  // by group
+	beside    map[string]map[int32]string // by group: what stands beside each commit
 }
 
 type record struct {
@@ -31,10 +32,11 @@ type record struct {
 	brokerTime bool
 	due        time.Time
 	hasDue     bool
-	cause      string // of a dead letter
-	value      []byte // of an event
-	mediaType  string // of an event
-	mark       bool   // in the dead-letter topic: says that a dead letter is settled
+	cause      string            // of a dead letter
+	value      []byte            // of an event
+	mediaType  string            // of an event
+	mark       bool              // in the dead-letter topic: says that a dead letter is settled
+	letter     map[string]string // of a dead letter: its headers
 }
 
 // later says whether the key was appended to a delay topic after r was.
@@ -68,7 +70,7 @@ func readLogs(ctx context.Context, s Servers, e Expect) (*logs, error) {
 	defer client.Close()
 	l := &logs{
 		records: map[string][]record{}, dead: map[string]bool{}, appends: map[string]int{}, arrived: map[string]bool{}, newest: map[string]time.Time{},
-		ends: map[string]map[int32]int64{}, committed: map[string]map[int32]int64{},
+		ends: map[string]map[int32]int64{}, committed: map[string]map[int32]int64{}, beside: map[string]map[int32]string{},
 	}
 	// Commits first: what they cover is in the logs by then.
 	var groups []string
@@ -79,7 +81,7 @@ func readLogs(ctx context.Context, s Servers, e Expect) (*logs, error) {
 		groups = append(groups, group)
 	}
 	for _, group := range groups {
-		if l.committed[group], err = commits(ctx, client, group); err != nil {
+		if l.committed[group], l.beside[group], err = commits(ctx, client, group); err != nil {
 			return nil, fmt.Errorf("group %s: %w", group, err)
 		}
 	}
@@ -149,7 +151,13 @@ func toRecord(r *kgo.Record, e Expect) record {
 	if r.Topic == e.EventsTopic {
 		rec.value = r.Value
 	}
+	if r.Topic == e.DeadLetterTopic {
+		rec.letter = map[string]string{}
+	}
 	for _, h := range r.Headers {
+		if rec.letter != nil {
+			rec.letter[h.Key] = string(h.Value)
+		}
 		switch h.Key {
 		case "content-type":
 			rec.mediaType = string(h.Value)
@@ -231,8 +239,8 @@ func listOffsets(ctx context.Context, client *kgo.Client, topic string, partitio
 	return offsets, errors.Join(errs...)
 }
 
-// commits returns what a group has committed, by partition.
-func commits(ctx context.Context, client *kgo.Client, group string) (map[int32]int64, error) {
+// commits returns what a group has committed, and what stands beside it, by partition.
+func commits(ctx context.Context, client *kgo.Client, group string) (offsets map[int32]int64, beside map[int32]string, err error) {
 	req := kmsg.NewPtrOffsetFetchRequest()
 	req.Group = group
 	rg := kmsg.NewOffsetFetchRequestGroup()
@@ -240,12 +248,18 @@ func commits(ctx context.Context, client *kgo.Client, group string) (map[int32]i
 	req.Groups = append(req.Groups, rg)
 	res, err := req.RequestWith(ctx, client)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	offsets := map[int32]int64{}
+	offsets, beside = map[int32]int64{}, map[int32]string{}
+	note := func(partition int32, offset int64, metadata *string) {
+		offsets[partition] = offset
+		if metadata != nil {
+			beside[partition] = *metadata
+		}
+	}
 	for _, t := range res.Topics {
 		for _, p := range t.Partitions {
-			offsets[p.Partition] = p.Offset
+			note(p.Partition, p.Offset, p.Metadata)
 		}
 	}
 	for _, g := range res.Groups {
@@ -254,13 +268,13 @@ func commits(ctx context.Context, client *kgo.Client, group string) (map[int32]i
 			continue // nobody has ever read the topic
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for _, t := range g.Topics {
 			for _, p := range t.Partitions {
-				offsets[p.Partition] = p.Offset
+				note(p.Partition, p.Offset, p.Metadata)
 			}
 		}
 	}
-	return offsets, nil
+	return offsets, beside, nil
 }

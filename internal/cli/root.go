@@ -76,7 +76,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 	}
 	c.flags(root)
 	root.AddCommand(
-		newRun(c), newTopics(c), newSend(c), newStatus(c), newForecast(c), newCompensate(c), newReplay(c), newDLQ(c), newOrder(c), newAudit(c), newDoctor(c), newMigrate(c), newVersion(c),
+		newRun(c), newTopics(c), newSend(c), newStatus(c), newForecast(c), newCompensate(c), newReplay(c), newDLQ(c), newOrder(c), newAudit(c), newDoctor(c), newMigrate(c), newHealthcheck(c), newVersion(c),
 	)
 	return root
 }

@@ -53,6 +53,7 @@ type Metrics struct {
 	sweepsFailed  prometheus.Counter
 	sweepsSkipped *prometheus.CounterVec
 	lockAvailable prometheus.Gauge
+	sweepPeriod   prometheus.Gauge
 
 	outboxMetrics
 	releaseMetrics
@@ -117,6 +118,7 @@ func (m *Metrics) registerCompensator(f factory) {
 	m.sweepsSkipped = f.counters("compensator_skipped_total", "Sweeps not begun: held (another process sweeps) or running (the one before).", "reason")
 	m.lockAvailable = f.gauge("compensator_lock_available", "1 if Redis could be asked for the lock at the last sweep, else 0.")
 	m.lockAvailable.Set(1)
+	m.sweepPeriod = f.gauge("compensator_period_seconds", "From the start of one sweep to the next, as configured; 0 in a process without a compensator.")
 }
 
 // Head implements delayrelay.Metrics.
@@ -252,6 +254,9 @@ func (m *Metrics) SweepSkipped(reason string) { m.sweepsSkipped.WithLabelValues(
 func (m *Metrics) LockAvailable(ok bool) {
 	m.lockAvailable.Set(map[bool]float64{true: 1}[ok])
 }
+
+// SweepPeriod says how often this process sweeps.
+func (m *Metrics) SweepPeriod(d time.Duration) { m.sweepPeriod.Set(d.Seconds()) }
 
 // heads tells by how much the head of each partition is overdue, at the moment
 // somebody asks: a loop that hangs cannot tell it itself.

@@ -1,0 +1,405 @@
+// Package compose has everything in containers on one machine, and its tests: what
+// can be known of the files without a container engine.
+package compose
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"orderclose/internal/config"
+)
+
+// file is compose.yaml as far as we use the specification; anything else in it is an
+// error.
+type file struct {
+	Name     string
+	Services map[string]service
+	Volumes  map[string]struct{}
+	Secrets  map[string]struct{ File string }
+
+	// What services share.
+	Part        any `yaml:"x-part"`
+	OneShot     any `yaml:"x-one-shot"`
+	Prepared    any `yaml:"x-prepared"`
+	Environment any `yaml:"x-environment"`
+}
+
+type service struct {
+	Image     string
+	Build     *struct{ Context, Dockerfile string }
+	Command   []string
+	Profiles  []string
+	DependsOn map[string]struct{ Condition string } `yaml:"depends_on"`
+
+	Environment    map[string]string
+	Secrets        []string
+	Volumes, Ports []string
+
+	Restart     string
+	StopGrace   string   `yaml:"stop_grace_period"`
+	ReadOnly    bool     `yaml:"read_only"`
+	CapDrop     []string `yaml:"cap_drop"`
+	SecurityOpt []string `yaml:"security_opt"`
+	Healthcheck *struct {
+		Test              []string
+		Interval, Timeout string
+		Start             string `yaml:"start_period"`
+		Retries           int
+		Disable           bool
+	}
+}
+
+// parts are the services that run orderclose.
+func (f *file) parts() map[string]service {
+	all := map[string]service{}
+	for name, s := range f.Services {
+		if s.Image == "orderclose:local" {
+			all[name] = s
+		}
+	}
+	return all
+}
+
+func read(t *testing.T) *file {
+	t.Helper()
+	var f file
+	decode(t, "compose.yaml", &f)
+	return &f
+}
+
+func decode(t *testing.T, name string, into any) {
+	t.Helper()
+	r, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	d := yaml.NewDecoder(r)
+	d.KnownFields(true)
+	if err := d.Decode(into); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+}
+
+// listens are the ports on which each service listens, by its own settings.
+func listens(t *testing.T, name string, s service) []string {
+	t.Helper()
+	var addresses []string
+	switch {
+	case s.Environment["ORDERCLOSE_LISTEN"] != "":
+		addresses = []string{s.Environment["ORDERCLOSE_LISTEN"]}
+	case name == "kafka":
+		for _, l := range strings.Split(s.Environment["KAFKA_LISTENERS"], ",") {
+			_, address, _ := strings.Cut(l, "://")
+			addresses = append(addresses, address)
+		}
+	case name == "mariadb":
+		return []string{"3306"}
+	case name == "redis":
+		return regexp.MustCompile(`--port (\d+)`).FindStringSubmatch(strings.Join(s.Command, " "))[1:]
+	default:
+		for _, c := range s.Command {
+			if address, ok := strings.CutPrefix(c, "--web.listen-address="); ok {
+				addresses = append(addresses, address)
+			}
+		}
+	}
+	var ports []string
+	for _, a := range addresses {
+		host, port, err := net.SplitHostPort(a)
+		if err != nil || host != "0.0.0.0" {
+			t.Errorf("%s listens on %q: others cannot reach it there", name, a)
+		}
+		ports = append(ports, port)
+	}
+	return ports
+}
+
+// reaches requires that a service of that name listens on that port.
+func reaches(t *testing.T, f *file, from, address string) {
+	t.Helper()
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatalf("%s: %v", from, err)
+	}
+	s, ok := f.Services[host]
+	if !ok || !slices.Contains(listens(t, host, s), port) {
+		t.Errorf("%s goes to %s, where nobody listens", from, address)
+	}
+}
+
+func TestCompose_WhatItNamesIsThere(t *testing.T) {
+	f := read(t)
+	used := map[string]bool{}
+	for name, s := range f.Services {
+		for _, v := range s.Volumes {
+			from, _, _ := strings.Cut(v, ":")
+			if !strings.HasPrefix(from, ".") {
+				if _, ok := f.Volumes[from]; !ok {
+					t.Errorf("%s: there is no volume %s", name, from)
+				}
+				used[from] = true
+				continue
+			}
+			if _, err := os.Stat(from); err != nil {
+				t.Errorf("%s mounts %s: %v", name, from, err)
+			}
+			if !strings.HasSuffix(v, ":ro") {
+				t.Errorf("%s could write to %s", name, from)
+			}
+		}
+		for other := range s.DependsOn {
+			if _, ok := f.Services[other]; !ok {
+				t.Errorf("%s depends on %s, which is not there", name, other)
+			}
+			if c := s.DependsOn[other].Condition; c == "service_healthy" && f.Services[other].Healthcheck == nil {
+				t.Errorf("%s waits until %s is healthy, which nobody checks", name, other)
+			}
+		}
+		if s.Build != nil {
+			for _, path := range []string{s.Build.Context, filepath.Join(s.Build.Context, s.Build.Dockerfile)} {
+				if _, err := os.Stat(path); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+		}
+	}
+	for v := range f.Volumes {
+		if !used[v] {
+			t.Errorf("nobody uses the volume %s", v)
+		}
+	}
+}
+
+func TestCompose_ImagesAreOfOneVersion(t *testing.T) {
+	pinned := regexp.MustCompile(`^[a-z/-]+:v?\d+\.\d+`)
+	for name, s := range read(t).Services {
+		if s.Image != "orderclose:local" && !pinned.MatchString(s.Image) {
+			t.Errorf("%s: the image %s may be another tomorrow", name, s.Image)
+		}
+	}
+	dockerfile, err := os.ReadFile("Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, from := range regexp.MustCompile(`(?m)^FROM (\S+)`).FindAllStringSubmatch(string(dockerfile), -1) {
+		if !pinned.MatchString(from[1]) {
+			t.Errorf("Dockerfile: the image %s may be another tomorrow", from[1])
+		}
+	}
+}
+
+// Every port that is published is one that the service listens on, and only this
+// machine can reach it.
+func TestCompose_PortsAreListenedOnAndLocal(t *testing.T) {
+	f := read(t)
+	taken := map[string]string{}
+	for name, s := range f.Services {
+		for _, p := range s.Ports {
+			rest, ok := strings.CutPrefix(p, "127.0.0.1:")
+			outer, inner, _ := strings.Cut(rest, ":")
+			if !ok || !slices.Contains(listens(t, name, s), inner) {
+				t.Errorf("%s publishes %s, and listens on %v; want 127.0.0.1:port:port", name, p, listens(t, name, s))
+			}
+			if other := taken[outer]; other != "" {
+				t.Errorf("%s and %s both publish %s", name, other, outer)
+			}
+			taken[outer] = name
+		}
+	}
+	kafka := f.Services["kafka"].Environment
+	for _, l := range strings.Split(kafka["KAFKA_ADVERTISED_LISTENERS"], ",") {
+		listener, address, _ := strings.Cut(l, "://")
+		if host, port, _ := net.SplitHostPort(address); host == "127.0.0.1" {
+			if taken[port] != "kafka" {
+				t.Errorf("%s is advertised as %s, which is not published", listener, address)
+			}
+		} else {
+			reaches(t, f, "listener "+listener, address)
+		}
+		if !strings.Contains(","+kafka["KAFKA_LISTENERS"], ","+listener+"://") {
+			t.Errorf("the listener %s is advertised and not there", listener)
+		}
+	}
+	_, voter, _ := strings.Cut(kafka["KAFKA_CONTROLLER_QUORUM_VOTERS"], "@")
+	reaches(t, f, "the quorum", voter)
+}
+
+// The parts know every variable that they are given, and with them find every server.
+func TestCompose_ThePartsUnderstandTheirEnvironment(t *testing.T) {
+	known := map[string]bool{}
+	if _, err := config.FromEnviron(func(name string) (string, bool) { known[name] = true; return "", false }); err != nil {
+		t.Fatal(err)
+	}
+	f, dir := read(t), secrets(t)
+	for name, s := range f.parts() {
+		given := map[string]string{}
+		for variable, value := range s.Environment {
+			if !known[variable] {
+				t.Errorf("%s: orderclose knows no %s", name, variable)
+			}
+			if value == "${ORDERCLOSE_RELEASE_URL:-}" {
+				value = "http://stock.example/release"
+			}
+			if secret, ok := strings.CutPrefix(value, "/run/secrets/"); ok {
+				if !slices.Contains(s.Secrets, secret) {
+					t.Errorf("%s: %s names the secret %s, which is not mounted", name, variable, secret)
+				}
+				value = filepath.Join(dir, secret)
+			}
+			given[variable] = value
+		}
+		servers, err := config.FromEnviron(func(name string) (string, bool) { v, ok := given[name]; return v, ok })
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, broker := range servers.Brokers {
+			reaches(t, f, name, broker)
+		}
+		if m := regexp.MustCompile(`^(\w+):(\w+)@tcp\(([^)]+)\)/(\w+)$`).FindStringSubmatch(servers.DSN); m != nil {
+			db := f.Services["mariadb"].Environment
+			if m[1] != db["MARIADB_USER"] || m[4] != db["MARIADB_DATABASE"] || m[2] != content(t, dir, "db_password") {
+				t.Errorf("%s: the DSN is of %s in %s, the server is for %s in %s", name, m[1], m[4], db["MARIADB_USER"], db["MARIADB_DATABASE"])
+			}
+			reaches(t, f, name, m[3])
+		} else if servers.DSN != "" {
+			t.Errorf("%s: the DSN cannot be read", name)
+		}
+		if m := regexp.MustCompile(`^redis://:(\w+)@([^/]+)/0$`).FindStringSubmatch(servers.RedisURL); m != nil {
+			if m[1] != content(t, dir, "redis_password") {
+				t.Errorf("%s: the password of Redis is another", name)
+			}
+			reaches(t, f, name, m[2])
+		} else if servers.RedisURL != "" {
+			t.Errorf("%s: the URL of Redis cannot be read", name)
+		}
+		if !s.ReadOnly || len(s.CapDrop) == 0 || s.Healthcheck == nil {
+			t.Errorf("%s may do more than it must, or is not watched", name)
+		}
+	}
+}
+
+func TestCompose_TopicsYAMLIsInOrder(t *testing.T) {
+	if _, err := config.Load("config/topics.yaml"); err != nil {
+		t.Error(err)
+	}
+}
+
+// secrets runs secrets.sh and returns its folder.
+func secrets(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "secrets")
+	if out, err := exec.Command("./secrets.sh", dir).CombinedOutput(); err != nil {
+		t.Fatalf("secrets.sh: %v\n%s", err, out)
+	}
+	return dir
+}
+
+func content(t *testing.T, dir, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func TestSecrets_AreAllMadeOnce(t *testing.T) {
+	f, dir := read(t), secrets(t)
+	used := map[string]bool{}
+	for name, s := range f.Services {
+		for _, secret := range s.Secrets {
+			used[secret] = true
+			if _, ok := f.Secrets[secret]; !ok {
+				t.Errorf("%s: there is no secret %s", name, secret)
+			}
+			if want := "/run/secrets/" + secret; !strings.Contains(fmt.Sprint(s.Environment, s.Command), want) && name != "alertmanager" {
+				t.Errorf("%s does not read %s", name, want)
+			}
+		}
+	}
+	for name, s := range f.Secrets {
+		if !used[name] {
+			t.Errorf("nobody uses the secret %s", name)
+		}
+		if s.File != "./secrets/"+name || content(t, dir, name) == "" {
+			t.Errorf("secrets.sh does not make %s", s.File)
+		}
+	}
+	before := content(t, dir, "db_dsn")
+	if out, err := exec.Command("./secrets.sh", dir).CombinedOutput(); err != nil || content(t, dir, "db_dsn") != before {
+		t.Errorf("a second run changes them: %v %s", err, out)
+	}
+	ignored, err := os.ReadFile("../../.gitignore")
+	if err != nil || !strings.Contains(string(ignored), "/deploy/compose/secrets/\n") {
+		t.Errorf("secrets could be committed: %v", err)
+	}
+}
+
+func TestPrometheus_ScrapesEveryPartAndReadsTheRules(t *testing.T) {
+	f := read(t)
+	var p struct {
+		Global   map[string]string
+		Rules    []string `yaml:"rule_files"`
+		Alerting struct {
+			Alertmanagers []struct {
+				Static []struct{ Targets []string } `yaml:"static_configs"`
+			}
+		}
+		Scrape []struct {
+			Job string `yaml:"job_name"`
+			DNS []struct {
+				Names   []string
+				Type    string
+				Port    string
+				Refresh string `yaml:"refresh_interval"`
+			} `yaml:"dns_sd_configs"`
+			Static  []struct{ Targets []string } `yaml:"static_configs"`
+			Relabel []map[string]any             `yaml:"relabel_configs"`
+		} `yaml:"scrape_configs"`
+	}
+	decode(t, "prometheus.yml", &p)
+	scraped := map[string]bool{}
+	for _, s := range p.Scrape {
+		for _, d := range s.DNS {
+			for _, name := range d.Names {
+				scraped[name] = true
+				reaches(t, f, "Prometheus", net.JoinHostPort(name, d.Port))
+			}
+		}
+	}
+	for name, s := range f.parts() {
+		if s.Environment["ORDERCLOSE_LISTEN"] != "" && !scraped[name] {
+			t.Errorf("%s is not scraped", name)
+		}
+	}
+	for _, a := range p.Alerting.Alertmanagers {
+		for _, s := range a.Static {
+			for _, target := range s.Targets {
+				reaches(t, f, "Prometheus", target)
+			}
+		}
+	}
+	if mounted := "../alerts:" + filepath.Dir(p.Rules[0]) + ":ro"; !slices.Contains(f.Services["prometheus"].Volumes, mounted) {
+		t.Errorf("rules are read from %v, and not mounted there", p.Rules)
+	}
+	path, err := exec.LookPath("promtool")
+	if err != nil {
+		if os.Getenv("REQUIRE_REAL") == "1" {
+			t.Fatal("promtool is not there: run deploy/native/install.sh promtool")
+		}
+		t.Skip("promtool is not there")
+	}
+	if out, err := exec.Command(path, "check", "config", "prometheus.yml").CombinedOutput(); err != nil {
+		t.Errorf("promtool check config: %v\n%s", err, out)
+	}
+}

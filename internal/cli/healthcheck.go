@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"orderclose/internal/config"
+)
+
+// maxAnswer bounds what is read of a health answer: a line for each server that is
+// missing.
+const maxAnswer = 16 << 10
+
+func newHealthcheck(c *common) *cobra.Command {
+	var alive bool
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "healthcheck",
+		Short: "Ask a running process on this machine whether it is ready; exits 3 if not",
+		Long: `Ask the process that listens on ` + config.EnvListen + ` (default ` + config.DefaultListen + `)
+whether it is ready, as a container's health check does; exits 0 if it is, 3 if it
+still waits for something, 1 if nobody answers, 7 if not in time.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if timeout <= 0 {
+				return Exit(Usage, fmt.Errorf("--timeout is %v, must be more than nothing", timeout))
+			}
+			path := "/-/ready"
+			if alive {
+				path = "/-/healthy"
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			return c.healthcheck(ctx, path)
+		},
+	}
+	cmd.Flags().BoolVar(&alive, "alive", false, "ask only whether it answers, whatever it waits for")
+	cmd.Flags().DurationVar(&timeout, "timeout", 3*time.Second, "how long it may take to answer")
+	return cmd
+}
+
+func (c *common) healthcheck(ctx context.Context, path string) error {
+	url, err := c.healthURL(path)
+	if err != nil {
+		return Exit(Usage, err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return Exit(Usage, fmt.Errorf("%s: %w", config.EnvListen, err))
+	}
+	// Without a proxy: the process is on this machine.
+	res, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+	if err != nil {
+		return fmt.Errorf("nobody answers: %w; is orderclose run running, and is %s the same there?", err, config.EnvListen)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("%s: %w", url, err)
+	}
+	answer := struct {
+		Ready   bool     `json:"ready"`
+		Waiting []string `json:"waiting"` // for what, and why
+	}{res.StatusCode == http.StatusOK, []string{}}
+	said := strings.TrimSpace(string(body))
+	switch {
+	case res.StatusCode == http.StatusServiceUnavailable && said != "":
+		answer.Waiting = strings.Split(said, "\n")
+	case !answer.Ready:
+		return fmt.Errorf("%s answered %s: is that orderclose?", url, res.Status)
+	}
+	if err := c.print(answer, func(w io.Writer) { fmt.Fprintln(w, said) }); err != nil {
+		return err
+	}
+	if !answer.Ready {
+		return Exit(Findings, errors.New("it is not ready"))
+	}
+	return nil
+}
+
+// healthURL is where the process of this machine answers; one that listens on every
+// address is asked on the loopback.
+func (c *common) healthURL(path string) (string, error) {
+	listen, _ := c.env.LookupEnv(config.EnvListen)
+	if listen == "" {
+		listen = config.DefaultListen
+	}
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return "", fmt.Errorf("%s is not host:port; write it such as %s", config.EnvListen, config.DefaultListen)
+	}
+	switch host {
+	case "", "0.0.0.0":
+		host = "127.0.0.1"
+	case "::":
+		host = "::1"
+	}
+	return "http://" + net.JoinHostPort(host, port) + path, nil
+}

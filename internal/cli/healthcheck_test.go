@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"orderclose/internal/config"
+	"orderclose/internal/obs"
+)
+
+func TestHealthcheck_SaysWhatTheProcessSays(t *testing.T) {
+	var ready obs.Readiness
+	server := httptest.NewServer(obs.Handler(prometheus.NewRegistry(), &ready, false))
+	defer server.Close()
+	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
+	for _, listen := range []string{"127.0.0.1:" + port, ":" + port, "0.0.0.0:" + port} {
+		env := map[string]string{config.EnvListen: listen}
+		if out, stderr, code := run(t, env, "healthcheck"); code != 0 || out != "ready\n" {
+			t.Errorf("%s: exit %d, %q, %q", listen, code, out, stderr)
+		}
+	}
+	env := map[string]string{config.EnvListen: ":" + port}
+	ready.Wait("database", "connection refused")
+	out, _, code := run(t, env, "healthcheck")
+	if code != 3 || out != "database: connection refused\n" {
+		t.Errorf("not ready: exit %d, %q", code, out)
+	}
+	if out, _, code := run(t, env, "healthcheck", "-o", "json"); code != 3 || !strings.Contains(out, `"waiting": [`) && !strings.Contains(out, `"waiting":[`) {
+		t.Errorf("not ready: exit %d, %q", code, out)
+	}
+	if out, _, code := run(t, env, "healthcheck", "--alive"); code != 0 || out != "healthy\n" {
+		t.Errorf("alive: exit %d, %q", code, out)
+	}
+}
+
+func TestHealthcheck_IsNotFooled(t *testing.T) {
+	stranger := httptest.NewServer(http.NotFoundHandler())
+	hangs := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	defer stranger.Close()
+	defer hangs.Close()
+	for name, c := range map[string]struct {
+		listen, timeout, want string
+		code                  int
+	}{
+		"nobody":     {gone.Listener.Addr().String(), "3s", "nobody answers", 1},
+		"a stranger": {stranger.Listener.Addr().String(), "3s", "is that orderclose?", 1},
+		"it hangs":   {hangs.Listener.Addr().String(), "100ms", "nobody answers", 7},
+		"no address": {"9464", "3s", config.EnvListen, 2},
+		"no time":    {"127.0.0.1:9464", "0s", "--timeout", 2},
+	} {
+		_, stderr, code := run(t, map[string]string{config.EnvListen: c.listen}, "healthcheck", "--timeout", c.timeout)
+		if code != c.code || !strings.Contains(stderr, c.want) {
+			t.Errorf("%s: exit %d, %q; want %d and %q", name, code, stderr, c.code, c.want)
+		}
+	}
+}
