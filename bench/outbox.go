@@ -117,7 +117,7 @@ func measureCheckoutCost(ctx context.Context, s *shop, workers, checkouts int) (
 	}
 	b := &buyers{pool: pool, box: box, workers: workers}
 	turns := max(checkouts/(workers*outboxSpell), 1)
-	var took [2][]float64 // seconds of each turn
+	var took [2][]float64                  // seconds of each turn
 	for turn := -1; turn < turns; turn++ { // the first does not count
 		for i := range 2 {
 			side := (i + turn&1) % 2 // who begins changes
