@@ -117,7 +117,7 @@ func measureCheckoutCost(ctx context.Context, s *shop, workers, checkouts int) (
 	}
 	b := &buyers{pool: pool, box: box, workers: workers}
 	turns := max(checkouts/(workers*outboxSpell), 1)
-	var took [2]time.Duration
+	var took [2][]float64                  // seconds of each turn
 	for turn := -1; turn < turns; turn++ { // the first does not count
 		for i := range 2 {
 			side := (i + turn&1) % 2 // who begins changes
@@ -126,7 +126,7 @@ func measureCheckoutCost(ctx context.Context, s *shop, workers, checkouts int) (
 				return c, err
 			}
 			if turn >= 0 {
-				took[side] += d
+				took[side] = append(took[side], d.Seconds())
 			}
 		}
 	}
@@ -134,10 +134,10 @@ func measureCheckoutCost(ctx context.Context, s *shop, workers, checkouts int) (
 	if err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM outbox_schedules").Scan(&rows); err != nil || rows != (turns+1)*workers*outboxSpell {
 		return c, errors.Join(err, fmt.Errorf("%d outbox rows, want %d", rows, (turns+1)*workers*outboxSpell))
 	}
-	each := float64(turns * workers * outboxSpell)
-	c.without, c.with = each/took[0].Seconds(), each/took[1].Seconds()
-	c.percent = 100 * (took[1].Seconds()/took[0].Seconds() - 1)
-	fmt.Fprintf(os.Stderr, "%d workers, %.0f checkouts each: %.0f/s without an outbox row, %.0f/s with: %.1f %% more time\n", workers, each, c.without, c.with, c.percent)
+	each := float64(workers * outboxSpell)
+	c.without, c.with = each/median(took[0]), each/median(took[1])
+	c.percent = 100 * (c.without/c.with - 1)
+	fmt.Fprintf(os.Stderr, "%d workers, %d checkouts each: %.0f/s without an outbox row, %.0f/s with: %.1f %% more time\n", workers, turns*int(each), c.without, c.with, c.percent)
 	return c, nil
 }
 
