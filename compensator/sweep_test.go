@@ -133,4 +133,3 @@ func TestSweep_ADryRunChangesNothing(t *testing.T) {
 		}
 	})
 }
-
