@@ -65,6 +65,7 @@ func TestBubble_AFortnightOfSweeps(t *testing.T) {
 	t.Parallel()
 	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.disturbed = true
+		r.kafka.Close() // it looks at the cluster each second
 		all := []*prometheus.Registry{r.sweeper("a", 0), r.sweeper("b", time.Hour), r.sweeper("c", 0)}
 		time.Sleep(10 * time.Minute)
 		before := r.sweeps(all...)
@@ -106,6 +107,7 @@ func TestBubble_AfterDaysOffTheFirstSweepHasEverything(t *testing.T) {
 	cfg.Compensator.PageSize = 7
 	inBubble(t, cfg, func(ctx context.Context, r *rig) {
 		r.disturbed = true
+		r.kafka.Close() // it looks at the cluster each second
 		for i := range 100 {
 			r.order(fmt.Sprint("o", i), "virtual", false)
 			time.Sleep(40 * time.Minute)
