@@ -83,6 +83,7 @@ type losses struct {
 	n     int
 	since time.Time
 	reach time.Duration
+	told  time.Time        // the last one, by the brokers' clock; zero: who knows
 	after orderclose.Order // up to which the orders were scheduled again by a try that failed
 	until time.Time        // and how far that was to go; zero: there was none
 }
@@ -130,6 +131,16 @@ func (c *Compensator) listen(ctx context.Context) {
 	}
 }
 
+// clocksApart is by how much the clock that wrote when an order was created and the
+// brokers' may differ; more is an alert.
+const clocksApart = time.Second
+
+// spared says whether the order's record cannot have been lost: it was created after
+// the last loss was told of. Pure.
+func (l losses) spared(o orderclose.Order) bool {
+	return !l.told.IsZero() && !o.CreatedAt.IsZero() && o.CreatedAt.After(l.told.Add(clocksApart))
+}
+
 // look reads what has come.
 func (l *listener) look(ctx context.Context) error {
 	position, err := l.k.Kafka.Position(ctx, l.k.Group, l.k.Topic, 0)
@@ -148,12 +159,12 @@ func (l *listener) look(ctx context.Context) error {
 		l.next = first
 	case position < 0: // it was noted, and is gone with its topic
 		l.next = first
-		l.note(orderclose.Lost{Topic: l.k.Topic, Reason: "the control topic was made anew"})
+		l.note(orderclose.Lost{Topic: l.k.Topic, Reason: "the control topic was made anew"}, time.Time{})
 	}
 	l.known = true
 	if l.next > end || l.next < first {
 		l.next = first
-		l.note(orderclose.Lost{Topic: l.k.Topic, Reason: "the control topic was made anew, or has lost records"})
+		l.note(orderclose.Lost{Topic: l.k.Topic, Reason: "the control topic was made anew, or has lost records"}, time.Time{})
 	}
 	if position < 0 { // so that it is noticed if it goes
 		if err := l.keep(ctx, l.next); err != nil {
@@ -187,13 +198,16 @@ func (l *listener) hear(record orderclose.RawRecord) {
 	if m, err := record.Message(); err == nil {
 		_ = json.Unmarshal(m.Value, &lost) // of what cannot be read anything is believed
 	}
-	l.note(lost)
+	l.note(lost, record.AppendedAt())
 }
 
-func (l *listener) note(lost orderclose.Lost) {
+func (l *listener) note(lost orderclose.Lost, told time.Time) {
 	l.o.Logger.Warn("records are lost: sweeping soon", "topic", lost.Topic, "partition", lost.Partition, "first", lost.First, "last", lost.Last, "reason", lost.Reason)
 	if l.lost.n == 0 {
-		l.lost.since = time.Now()
+		l.lost.since, l.lost.told = time.Now(), told
+	}
+	if told.IsZero() || !l.lost.told.IsZero() && told.After(l.lost.told) {
+		l.lost.told = told
 	}
 	l.lost.n++
 	if reach := l.k.reach(lost.Topic); reach > l.lost.reach {

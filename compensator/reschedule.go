@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -17,8 +18,9 @@ const (
 	// appendTimeout is how long one try may stay unanswered before the bucket is
 	// picked anew.
 	appendTimeout = 5 * time.Second
-	// appendPatience is how long one order is tried.
-	appendPatience = 30 * time.Second
+	// appendPatience is how long one order is tried, before all that is left is tried
+	// again later: three tries that get no answer.
+	appendPatience = 15 * time.Second
 )
 
 // DueStore is a Store that knows what is not due yet, too.
@@ -48,6 +50,8 @@ func (l *listener) scheduleAgain(ctx context.Context, r *Report) error {
 		if err != nil || len(page) == 0 {
 			return err
 		}
+		last := page[len(page)-1]
+		page = slices.DeleteFunc(page, l.lost.spared)
 		if err := l.limiter.WaitN(ctx, len(page)); err != nil {
 			return err
 		}
@@ -55,7 +59,7 @@ func (l *listener) scheduleAgain(ctx context.Context, r *Report) error {
 		if err != nil {
 			return err
 		}
-		l.lost.after = page[len(page)-1]
+		l.lost.after = last
 		r.ScheduledAgain += len(page) - refused
 		r.Unschedulable += refused
 		l.o.Metrics.ScheduledAgain(len(page) - refused)
