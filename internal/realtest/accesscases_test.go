@@ -230,8 +230,9 @@ func playCompensator(ctx context.Context, b *broker, admin *kafka.Cluster, c *ac
 	if err := makeTopics(ctx, admin, c); err != nil {
 		return err
 	}
-	lost := orderclose.Lost{Topic: c.cfg.Buckets[1].Topic, Reason: "to be heard of"}
-	if _, err := admin.Append(ctx, c.cfg.Topics.Control, 0, []orderclose.Message{lost.Encode()}); err != nil {
+	c.prepare = func(ctx context.Context, _ *store.Store) error { // told of when the orders are there
+		lost := orderclose.Lost{Topic: c.cfg.Buckets[1].Topic, Reason: "to be heard of"}
+		_, err := admin.Append(ctx, c.cfg.Topics.Control, 0, []orderclose.Message{lost.Encode()})
 		return err
 	}
 	return c.run(ctx, b, app.Compensator, func() error {
