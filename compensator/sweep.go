@@ -18,6 +18,9 @@ const maxFailures = 100
 // maxMisses bounds how many missed orders a report names; all are counted.
 const maxMisses = 100
 
+// notClosed stands in for the cause of what the sweep found and did not close either.
+const notClosed Cause = "not_closed"
+
 // progressEvery is how often a sweep under way says how far it is.
 const progressEvery = 10 * time.Second
 
@@ -43,12 +46,12 @@ type Report struct {
 	PaymentPending int       `json:"payment_pending"`
 	Failed         int       `json:"failed"`
 	Failures       []Failure `json:"failures,omitempty"` // the first hundred
+	// Causes counts what this sweep closed by why the pipeline had not; absent if
+	// nobody asked.
+	Causes map[string]int `json:"causes,omitempty"`
+	Misses []Miss         `json:"misses,omitempty"` // the first hundred
 	// OldestDue is the due time of the first order found; absent if none was.
 	OldestDue *time.Time `json:"oldest_due,omitempty"`
-	// Causes counts what was closed by why the pipeline had missed it, if somebody
-	// looked; Misses are the first hundred.
-	Causes map[string]int `json:"causes,omitempty"`
-	Misses []Miss         `json:"misses,omitempty"`
 	// Lost is how many records told of a loss, if that is why it was swept.
 	// ScheduledAgain is how many orders then were, those due up to ScheduledUntil;
 	// Unschedulable those that cannot be.
@@ -102,7 +105,8 @@ func (c *Compensator) sweep(ctx context.Context, r *Report) error {
 	s := &sweeping{Compensator: c, r: r, began: time.Now(), logged: time.Now()}
 	if c.o.Investigator != nil && !r.DryRun {
 		if s.why, err = c.o.Investigator.Begin(ctx); err != nil {
-			c.o.Logger.Warn("it cannot be told why orders were missed", "err", err)
+			s.why = nil
+			c.o.Logger.Warn("nobody finds out why orders were missed", "err", err)
 		}
 	}
 	if err := s.pages(ctx); err != nil || r.DryRun {
@@ -160,6 +164,7 @@ func (s *sweeping) closePage(ctx context.Context, page []orderclose.Order) error
 		}
 		s.r.count(o)
 	}
+	s.o.Metrics.Missed(notClosed, len(page)-len(closed))
 	s.explain(ctx, slices.DeleteFunc(page, func(o orderclose.Order) bool { return !closed[o.ID] }))
 	return nil
 }

@@ -12,6 +12,13 @@
 // between, or Kafka stays away, the order is not lost: the hourly sweep closes
 // it. A repeat is harmless. docs/wire.md describes the record for producers in
 // other languages.
+//
+// Where an order must not wait for a sweep because a process died at the wrong
+// moment, add it to an Outbox in its own transaction instead:
+//
+//	err = outbox.Add(ctx, tx, order)   // tx: *sql.Tx, or what gorm has underneath
+//
+// orderclose run outbox then schedules it, if and only if the transaction commits.
 package producer
 
 import (
@@ -209,7 +216,10 @@ func (p *Producer) Schedule(ctx context.Context, order orderclose.Order) error {
 		return struct{}{}, last
 	}, backoff.WithBackOff(pauses()), backoff.WithMaxElapsedTime(0))
 	if err != nil {
-		return fmt.Errorf("schedule order %q: %w", order.ID, errors.Join(last, context.Cause(ctx)))
+		if cause := context.Cause(ctx); cause != nil {
+			return fmt.Errorf("schedule order %q: %w; the last try: %w", order.ID, cause, last)
+		}
+		return fmt.Errorf("schedule order %q: %w", order.ID, last)
 	}
 	return nil
 }
@@ -223,11 +233,7 @@ func (p *Producer) try(ctx context.Context, due time.Time, m orderclose.Message)
 
 // Topic returns the topic to which a record that is due then belongs now.
 func (p *Producer) Topic(due time.Time) string {
-	remaining := due.Sub(p.o.Now())
-	if remaining <= 0 {
-		return p.o.CloseTopic
-	}
-	return p.o.Buckets.Pick(remaining).Topic
+	return p.o.Buckets.TopicAt(p.o.Now(), due, p.o.CloseTopic)
 }
 
 func pauses() backoff.BackOff {

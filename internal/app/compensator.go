@@ -64,15 +64,16 @@ func (a *App) sweeps() (compensator.Options, error) {
 	}
 	c := a.o.Config.Compensator
 	o := compensator.Options{
-		Store:    sweeping{a.o.Store, way.store},
-		Name:     a.o.Config.Topics.Close, // each pipeline has one of its own, also where they share a database
-		Log:      a.o.Store,
-		Period:   c.Period,
-		Grace:    c.Grace,
-		PageSize: way.batch(c.PageSize),
-		Rate:     c.Rate,
-		Logger:   a.o.Logger.With("stage", compensator.Stage),
-		Metrics:  a.metrics,
+		Store:        sweeping{a.o.Store, way.store},
+		Investigator: a.investigator(),
+		Name:         a.o.Config.Topics.Close, // each pipeline has one of its own, also where they share a database
+		Log:          a.o.Store,
+		Period:       c.Period,
+		Grace:        c.Grace,
+		PageSize:     way.batch(c.PageSize),
+		Rate:         c.Rate,
+		Logger:       a.o.Logger.With("stage", compensator.Stage),
+		Metrics:      a.metrics,
 	}
 	if a.o.Redis != nil {
 		if o.Lock, err = compensator.NewLock(compensator.LockOptions{Client: a.o.Redis, Key: c.Lock.Key, Expiry: c.Lock.Expiry, Extend: c.Lock.Extend}); err != nil {

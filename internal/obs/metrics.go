@@ -112,8 +112,10 @@ func (m *Metrics) registerCompensator(f factory) {
 	m.sweep = f.histogram("compensator_sweep_seconds", "How long a sweep took.", prometheus.ExponentialBuckets(.01, 2, 16))
 	m.lastSweep = f.gauge("compensator_last_success_timestamp_seconds", "When any process last finished a sweep, by the database's clock, asked each minute; 0 if none has.")
 	m.sweepingSince = f.gauge("compensator_sweep_running_since_timestamp_seconds", "Since when this process has been sweeping; 0 if it is not.")
-	m.found = f.counters("compensator_found_total", "Overdue orders that sweeps closed, by why the pipeline had missed them.", "cause")
-	m.found.WithLabelValues(string(compensator.Unknown)) // so that the first one is a rise
+	m.found = f.counters("compensator_found_total", "Overdue orders that sweeps found, by why the pipeline had missed them; not_closed: the sweep did not close them either.", "cause")
+	for _, c := range compensator.Causes() {
+		m.found.WithLabelValues(string(c)) // so that a first miss is seen to rise
+	}
 	m.again = f.counter("compensator_scheduled_again_total", "Orders scheduled again after records were lost.")
 	m.sweepsFailed = f.counter("compensator_failed_total", "Sweeps that could not be finished.")
 	m.sweepsSkipped = f.counters("compensator_skipped_total", "Sweeps due and not begun: held (another process sweeps) or running (this one still does).", "reason")
