@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -120,12 +117,6 @@ func printReport(w io.Writer, r compensator.Report) {
 	fmt.Fprintf(w, "failed\t%d\n", r.Failed)
 	for _, f := range r.Failures {
 		fmt.Fprintf(w, "  %s\t%s\n", f.OrderID, f.Error)
-	}
-	for _, cause := range slices.Sorted(maps.Keys(r.Causes)) {
-		fmt.Fprintf(w, "missed: %s\t%d\n", strings.ReplaceAll(cause, "_", " "), r.Causes[cause])
-	}
-	for _, m := range r.Misses {
-		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", m.Order.ID, m.Cause, m.Where, m.Mend)
 	}
 	fmt.Fprintf(w, "lock\t%s\n", r.Lock)
 	fmt.Fprintf(w, "took\t%v\n", r.Took())
