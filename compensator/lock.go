@@ -22,6 +22,9 @@ const (
 // while the lock is still to be trusted.
 const extendRetry = time.Second
 
+// availableTimeout is how long Redis may take to say that it is there.
+const availableTimeout = 2 * time.Second
+
 // LockOptions for a RedisLock. Client must be set.
 type LockOptions struct {
 	Client redis.UniversalClient
@@ -56,6 +59,13 @@ func NewLock(o LockOptions) (*RedisLock, error) {
 		return nil, fmt.Errorf("compensator: the lock expires after %v and is extended each %v: extend at least twice as often", o.Expiry, o.Extend)
 	}
 	return &RedisLock{o, redsync.New(goredis.NewPool(o.Client))}, nil
+}
+
+// Available reports whether Redis answers.
+func (l *RedisLock) Available(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, availableTimeout)
+	defer cancel()
+	return l.o.Client.Ping(ctx).Err()
 }
 
 // Hold implements Lock.

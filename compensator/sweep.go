@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"orderclose"
@@ -13,8 +15,14 @@ import (
 // maxFailures bounds how many failed orders a report names; all are counted.
 const maxFailures = 100
 
-// maxMisses does the same for the orders that were missed.
+// maxMisses bounds how many missed orders a report names; all are counted.
 const maxMisses = 100
+
+// notClosed stands in for the cause of what the sweep found and did not close either.
+const notClosed Cause = "not_closed"
+
+// progressEvery is how often a sweep under way says how far it is.
+const progressEvery = 10 * time.Second
 
 // Report tells what one sweep found and did. Its JSON is what
 // "orderclose compensate --once -o json" prints.
@@ -44,6 +52,13 @@ type Report struct {
 	Misses []Miss         `json:"misses,omitempty"` // the first hundred
 	// OldestDue is the due time of the first order found; absent if none was.
 	OldestDue *time.Time `json:"oldest_due,omitempty"`
+	// Lost is how many records told of a loss, if that is why it was swept.
+	// ScheduledAgain is how many orders then were, those due up to ScheduledUntil;
+	// Unschedulable those that cannot be.
+	Lost           int        `json:"lost,omitempty"`
+	ScheduledAgain int        `json:"scheduled_again,omitempty"`
+	ScheduledUntil *time.Time `json:"scheduled_until,omitempty"`
+	Unschedulable  int        `json:"unschedulable,omitempty"`
 }
 
 // Failure is an order that the sweep could not close.
@@ -57,30 +72,55 @@ func (r Report) Took() time.Duration { return time.Duration(r.TookMillis) * time
 
 // LogValue writes the report as a group of a few fields.
 func (r Report) LogValue() slog.Value {
-	return slog.GroupValue(
+	fields := []slog.Attr{
 		slog.Int("found", r.Found), slog.Int("closed", r.Closed), slog.Int("failed", r.Failed),
-		slog.Bool("dry_run", r.DryRun), slog.String("lock", r.Lock), slog.Duration("took", r.Took()))
+		slog.Bool("dry_run", r.DryRun), slog.String("lock", r.Lock), slog.Duration("took", r.Took()),
+	}
+	for _, cause := range slices.Sorted(maps.Keys(r.Causes)) {
+		fields = append(fields, slog.Int(cause, r.Causes[cause]))
+	}
+	if r.Lost > 0 {
+		fields = append(fields, slog.Int("lost", r.Lost), slog.Int("scheduled_again", r.ScheduledAgain))
+	}
+	return slog.GroupValue(fields...)
 }
 
-// sweep pages over what is overdue and closes it.
-func (c *Compensator) sweep(ctx context.Context, dryRun bool, lock string) (Report, error) {
-	began := time.Now()
-	r := Report{DryRun: dryRun, Lock: lock}
-	err := c.pages(ctx, &r)
-	r.TookMillis = time.Since(began).Milliseconds()
-	return r, err
+// sweeping is what one sweep works with.
+type sweeping struct {
+	*Compensator
+	r      *Report
+	why    Investigation // nil: nobody asks
+	began  time.Time
+	logged time.Time // when it last said how far it is
 }
 
-func (c *Compensator) pages(ctx context.Context, r *Report) error {
+// sweep pages over what is overdue and closes it, and then notes that it was
+// finished.
+func (c *Compensator) sweep(ctx context.Context, r *Report) error {
 	now, err := c.o.Store.Now(ctx)
 	if err != nil {
 		return fmt.Errorf("asking the database for its clock: %w", err)
 	}
 	r.StartedAt, r.Cutoff = now, now.Add(-c.o.Grace)
-	look := c.investigate(ctx, r.DryRun)
+	s := &sweeping{Compensator: c, r: r, began: time.Now(), logged: time.Now()}
+	if c.o.Investigator != nil && !r.DryRun {
+		if s.why, err = c.o.Investigator.Begin(ctx); err != nil {
+			s.why = nil
+			c.o.Logger.Warn("nobody finds out why orders were missed", "err", err)
+		}
+	}
+	if err := s.pages(ctx); err != nil || r.DryRun {
+		return err
+	}
+	return c.o.Log.SweepFinished(ctx, c.o.Name)
+}
+
+// pages goes on behind the last order of each page, whatever became of it: orders
+// that cannot be closed hold up no other, and are tried once.
+func (s *sweeping) pages(ctx context.Context) error {
 	var last orderclose.Order
-	for {
-		page, err := c.o.Store.Overdue(ctx, r.Cutoff, last, c.o.PageSize)
+	for r := s.r; ; {
+		page, err := s.o.Store.Overdue(ctx, r.Cutoff, last, s.o.PageSize)
 		if err != nil {
 			return fmt.Errorf("reading the page after %q: %w", last.ID, err)
 		}
@@ -88,77 +128,77 @@ func (c *Compensator) pages(ctx context.Context, r *Report) error {
 			return nil
 		}
 		if r.Found == 0 {
-			r.OldestDue = &page[0].Due
+			oldest := page[0].Due
+			r.OldestDue = &oldest
 		}
 		r.Pages++
 		r.Found += len(page)
 		last = page[len(page)-1]
 		if !r.DryRun {
-			if err := c.closePage(ctx, page, look, r); err != nil {
+			if err := s.closePage(ctx, page); err != nil {
 				return fmt.Errorf("closing the page up to %q: %w", last.ID, err)
 			}
 		}
+		s.progress(last)
 	}
 }
 
-func (c *Compensator) closePage(ctx context.Context, page []orderclose.Order, look Investigation, r *Report) error {
+func (s *sweeping) closePage(ctx context.Context, page []orderclose.Order) error {
+	if err := s.limiter.WaitN(ctx, len(page)); err != nil {
+		return err
+	}
 	requests := make([]orderclose.CloseRequest, len(page))
 	for i, o := range page {
 		requests[i] = orderclose.CloseRequest{OrderID: o.ID, CreatedAt: o.CreatedAt, Due: o.Due}
 	}
-	outcomes, err := closing.Bisect(ctx, c.o.Store, orderclose.PathSweep, requests)
+	outcomes, err := closing.Bisect(ctx, s.o.Store, orderclose.PathSweep, requests)
 	if err != nil {
 		return err
 	}
+	closed := map[string]bool{}
 	for _, o := range outcomes {
-		c.o.Metrics.Verdict(orderclose.PathSweep, o.Verdict)
+		s.o.Metrics.Verdict(orderclose.PathSweep, o.Verdict)
 		if o.Verdict == orderclose.Closed {
-			c.o.Metrics.Lateness(orderclose.PathSweep, -o.Remaining())
+			s.o.Metrics.Lateness(orderclose.PathSweep, -o.Remaining())
+			closed[o.OrderID] = true
 		}
-		r.count(o)
+		s.r.count(o)
 	}
-	r.explain(ctx, look, closed(page, outcomes))
+	s.o.Metrics.Missed(notClosed, len(page)-len(closed))
+	s.explain(ctx, slices.DeleteFunc(page, func(o orderclose.Order) bool { return !closed[o.ID] }))
 	return nil
 }
 
-// investigate begins to ask why, if anybody does. A sweep does not rest on it.
-func (c *Compensator) investigate(ctx context.Context, dryRun bool) Investigation {
-	if c.o.Investigator == nil || dryRun {
-		return nil
-	}
-	look, err := c.o.Investigator.Begin(ctx)
-	if err != nil {
-		c.o.Logger.Warn("nobody finds out why orders were missed", "err", err)
-		return nil
-	}
-	return look
-}
-
-// closed are the orders of the page that this sweep has closed. Outcomes are in
-// the order of the page.
-func closed(page []orderclose.Order, outcomes []orderclose.Outcome) []orderclose.Order {
-	var missed []orderclose.Order
-	for i, o := range outcomes {
-		if o.Verdict == orderclose.Closed {
-			missed = append(missed, page[i])
-		}
-	}
-	return missed
-}
-
-// explain adds why orders were missed to the report.
-func (r *Report) explain(ctx context.Context, look Investigation, missed []orderclose.Order) {
-	if look == nil || len(missed) == 0 {
+// explain has it found out why orders were missed that were closed just now.
+func (s *sweeping) explain(ctx context.Context, missed []orderclose.Order) {
+	if s.why == nil || len(missed) == 0 {
+		s.o.Metrics.Missed(Unknown, len(missed))
 		return
 	}
-	if r.Causes == nil {
-		r.Causes = map[string]int{}
+	for _, m := range s.why.Explain(ctx, missed) {
+		s.o.Metrics.Missed(m.Cause, 1)
+		if s.r.Causes == nil {
+			s.r.Causes = map[string]int{}
+		}
+		s.r.Causes[string(m.Cause)]++
+		if len(s.r.Misses) < maxMisses {
+			s.r.Misses = append(s.r.Misses, m)
+		}
 	}
-	misses := look.Explain(ctx, missed)
-	for _, m := range misses {
-		r.Causes[string(m.Cause)]++
+}
+
+// progress tells how far the sweep has come.
+func (s *sweeping) progress(last orderclose.Order) {
+	s.r.TookMillis = time.Since(s.began).Milliseconds()
+	if s.o.Progress != nil {
+		s.o.Progress(*s.r)
 	}
-	r.Misses = append(r.Misses, misses[:min(len(misses), maxMisses-len(r.Misses))]...)
+	if time.Since(s.logged) < progressEvery {
+		return
+	}
+	s.logged = time.Now()
+	s.o.Logger.Info("sweeping", "found", s.r.Found, "closed", s.r.Closed, "failed", s.r.Failed,
+		"orders a second", int(float64(s.r.Found)/max(time.Since(s.began).Seconds(), .001)), "due up to", last.Due.UTC())
 }
 
 // count adds one outcome to the report.

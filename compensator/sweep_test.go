@@ -133,35 +133,3 @@ func TestSweep_ADryRunChangesNothing(t *testing.T) {
 		}
 	})
 }
-
-func TestRun_SweepsAtOnceAndThenEachPeriod(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &fakeStore{}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- newCompensator(t, Options{Store: s, Period: time.Hour}).Run(ctx) }()
-		time.Sleep(2*time.Hour + time.Minute)
-		synctest.Wait()
-		if s.sweeps != 3 {
-			t.Errorf("%d sweeps in two hours, want 3", s.sweeps)
-		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func TestFollowing_AFailedSweepIsTriedAgainSoonAndALongOneSkipsItsTicks(t *testing.T) {
-	c := newCompensator(t, Options{Store: &fakeStore{}, Period: time.Hour})
-	begun := time.UnixMilli(1_700_000_000_000)
-	if got := c.following(begun, begun.Add(time.Second), errors.New("away")).Sub(begun); got != 61*time.Second {
-		t.Errorf("after a failure: %v", got)
-	}
-	if got := c.following(begun, begun.Add(time.Second), ErrHeld).Sub(begun); got != 61*time.Second {
-		t.Errorf("when another sweeps, and may have died: %v", got)
-	}
-	if got := c.following(begun, begun.Add(150*time.Minute), nil).Sub(begun); got != 3*time.Hour {
-		t.Errorf("after a sweep of 2.5 h: %v", got)
-	}
-}

@@ -18,7 +18,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"orderclose/closer"
-	"orderclose/compensator"
 	"orderclose/delayrelay"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
@@ -266,42 +265,4 @@ func (a *App) buildCloser() (part, error) {
 		return part{}, err
 	}
 	return part{Closer, append([]need{a.needKafka()}, way.needs...), cl.Run}, nil
-}
-
-func (a *App) buildCompensator() (part, error) {
-	c, err := a.Compensator()
-	if err != nil {
-		return part{}, err
-	}
-	a.metrics.SweepPeriod(a.o.Config.Compensator.Period)
-	return part{Compensator, []need{a.needDatabase()}, c.Run}, nil
-}
-
-// Compensator returns a compensator as it is configured, for a sweep on demand.
-func (a *App) Compensator() (*compensator.Compensator, error) {
-	if a.o.Store == nil {
-		return nil, fmt.Errorf("set %s: a sweep looks for overdue orders there, whatever closes them", config.EnvDSN)
-	}
-	way, err := a.closingOnce()
-	if err != nil {
-		return nil, err
-	}
-	c := a.o.Config.Compensator
-	o := compensator.Options{
-		Store:        sweeping{a.o.Store, way.store},
-		Period:       c.Period,
-		Grace:        c.Grace,
-		PageSize:     way.batch(c.PageSize),
-		Investigator: a.investigator(),
-		Logger:       a.o.Logger.With("stage", "compensator"),
-		Metrics:      a.metrics,
-	}
-	if a.o.Redis != nil {
-		lock, err := compensator.NewLock(compensator.LockOptions{Client: a.o.Redis, Key: c.Lock.Key, Expiry: c.Lock.Expiry, Extend: c.Lock.Extend})
-		if err != nil {
-			return nil, err
-		}
-		o.Lock = lock
-	}
-	return compensator.New(o)
 }

@@ -40,5 +40,5 @@ func Groups(c *config.Config) []string {
 	for _, b := range c.Buckets {
 		groups = append(groups, c.RelayGroup(b))
 	}
-	return append(groups, c.CloserGroup(), c.ReplayGroup(), c.ReleaseGroup())
+	return append(groups, c.CloserGroup(), c.ReplayGroup(), c.ReleaseGroup(), c.CompensatorGroup())
 }

@@ -108,8 +108,8 @@ func TestBubble_ReplayingTheWholeCloseTopicChangesNothing(t *testing.T) {
 	})
 }
 
-// sweeper returns a function that sweeps once, as a process of its own without a lock.
-func (r *rig) sweeper(name string) (sweep func(ctx context.Context) (found, closed int), stop func()) {
+// sweepOnce returns a function that sweeps once, as a process of its own without a lock.
+func (r *rig) sweepOnce(name string) (sweep func(ctx context.Context) (found, closed int), stop func()) {
 	r.t.Helper()
 	c, err := r.world.Connect(name)
 	if err != nil {
@@ -119,7 +119,7 @@ func (r *rig) sweeper(name string) (sweep func(ctx context.Context) (found, clos
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	comp, err := a.Compensator()
+	comp, err := a.Compensator(nil)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -143,8 +143,8 @@ func TestBubble_TwoSweepsAtOnceChangeNothing(t *testing.T) {
 			r.order(fmt.Sprintf("o%02d", i), "virtual", false)
 		}
 		time.Sleep(10 * time.Minute)
-		sweepA, stopA := r.sweeper("a")
-		sweepB, stopB := r.sweeper("b")
+		sweepA, stopA := r.sweepOnce("a")
+		sweepB, stopB := r.sweepOnce("b")
 		defer stopA()
 		defer stopB()
 		both := func() (found, closed int) {

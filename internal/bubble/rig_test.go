@@ -209,13 +209,14 @@ func (r *rig) judge(openAfter time.Time) *checker.Verdict {
 
 // maxAppends is how many appends to delay topics one order may take: the longest
 // walk of any delay up to the longest that is listed (a relay that was stopped
-// makes another delay of it), and two; twice that for one that is published twice.
+// makes another delay of it), and two; twice that for one that is published twice, and once
+// more for one that is scheduled again after the first start.
 func (r *rig) maxAppends() int {
 	longest := r.cfg.Delays.Default
 	for _, d := range r.cfg.Delays.ByCategory {
 		longest = max(longest, d)
 	}
-	return 2 * (r.cfg.Buckets.MostHops(longest) + 2)
+	return 3 * (r.cfg.Buckets.MostHops(longest) + 2)
 }
 
 // appends counts the records of all topics that orders travel through.

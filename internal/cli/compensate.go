@@ -19,7 +19,8 @@ func newCompensate(c *common) *cobra.Command {
 		Use:   "compensate --once",
 		Short: "Sweep the database for overdue unpaid orders now",
 		Long: `Sweep the database for overdue unpaid orders now, under the same lock as the
-hourly sweeps, and print a report. With --dry-run it only counts.
+hourly sweeps, and print a report. With --dry-run it only counts. Exit 5: another
+process is sweeping; 6: some orders could not be closed.
 
 If Kafka is set, it says for each order why the pipeline had missed it:
 
@@ -55,11 +56,13 @@ func (c *common) compensate(ctx context.Context, dryRun bool) error {
 	if err != nil {
 		return err
 	}
-	comp, err := a.Compensator()
+	bar, progress := c.sweepProgress(ctx, s)
+	comp, err := a.Compensator(progress)
 	if err != nil {
 		return err
 	}
 	r, err := comp.Sweep(ctx, dryRun)
+	bar.End()
 	if errors.Is(err, compensator.ErrHeld) {
 		return Exit(Refused, fmt.Errorf("%w; wait for it, or see which process it is in the logs", err))
 	}
@@ -73,6 +76,26 @@ func (c *common) compensate(ctx context.Context, dryRun bool) error {
 		return Exit(Partly, fmt.Errorf("%d orders could not be closed", r.Failed))
 	}
 	return nil
+}
+
+// sweepProgress is a bar on a terminal, whose length is what is overdue when it
+// begins; elsewhere nothing, as the log says every 10 s how far a sweep is.
+func (c *common) sweepProgress(ctx context.Context, s *session) (*Progress, func(compensator.Report)) {
+	if c.quiet || !isTerminal(c.env.Stderr) {
+		return nil, nil
+	}
+	now, err := s.Store.Now(ctx)
+	if err != nil {
+		return nil, nil // the sweep will say so
+	}
+	total, err := s.Store.CountOverdue(ctx, now.Add(-s.cfg.Compensator.Grace))
+	if err != nil {
+		return nil, nil
+	}
+	bar := c.progress("swept")
+	return bar, func(r compensator.Report) {
+		bar.Show(int64(r.Found), max(total, int64(r.Found)), fmt.Sprintf("%d closed, %d failed", r.Closed, r.Failed))
+	}
 }
 
 func printReport(w io.Writer, r compensator.Report) {

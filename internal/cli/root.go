@@ -174,7 +174,7 @@ func (c *common) openSome(names ...string) (*session, error) {
 }
 
 // kafkaToo connects to Kafka if it is set, also where the parts that are to run need
-// none: a compensator tells of its dead letters, and sweeps without it. It returns
+// none: a compensator hears of losses and tells of dead letters, and sweeps without it. It returns
 // what closes the connections.
 func (c *common) kafkaToo(s *session) (close func()) {
 	servers, err := config.FromEnviron(c.env.LookupEnv)
@@ -183,7 +183,7 @@ func (c *common) kafkaToo(s *session) (close func()) {
 	}
 	connections, err := app.Connect(config.Servers{Brokers: servers.Brokers, Kafka: servers.Kafka}, s.cfg, s.logger)
 	if err != nil {
-		s.logger.Warn("going on without Kafka, which nothing here needs but to count dead letters", "err", err)
+		s.logger.Warn("going on without Kafka, which is needed here but to hear of lost records and to count dead letters", "err", err)
 		return func() {}
 	}
 	s.Kafka = connections.Kafka

@@ -49,6 +49,7 @@ type Compensator struct {
 	Period   time.Duration // from the start of one sweep to the next
 	Grace    time.Duration // how long past due an order is left to the pipeline
 	PageSize int           // orders per transaction, 1 to MaxBatch
+	Rate     int           // orders per second, 1 to MaxRate
 	Lock     Lock
 	Causes   Causes
 }
@@ -86,6 +87,10 @@ type Outbox struct {
 // MaxBatch is the largest batch and page that is accepted: one statement names
 // every order of a transaction, and some databases take no more parameters.
 const MaxBatch = 999
+
+// MaxRate is the largest rate of a sweep that is accepted: more than any database
+// closes, and so none at all.
+const MaxRate = 1_000_000
 
 // Load reads and checks the file at path.
 func Load(path string) (*Config, error) {
@@ -140,6 +145,10 @@ func (c *Config) CloserGroup() string { return c.group("closer", c.Topics.Close)
 
 // ReplayGroup is the name of the consumer group that reads the replay topic.
 func (c *Config) ReplayGroup() string { return c.group("closer", c.Topics.Replay) }
+
+// CompensatorGroup is the name in which it is kept how far compensators have read
+// the control topic. It has no members.
+func (c *Config) CompensatorGroup() string { return c.group("compensator", c.Topics.Control) }
 
 // ReleaseGroup is the name of the consumer group that reads the events to release
 // stock.
@@ -220,6 +229,7 @@ func defaults() *settings {
 			Period:   time.Hour,
 			Grace:    time.Minute,
 			PageSize: 500,
+			Rate:     5000,
 			Lock:     Lock{Key: "lock:scan_unpaid_orders", Expiry: time.Minute, Extend: 20 * time.Second},
 			Causes:   Causes{Records: 500_000, Time: 10 * time.Second},
 		},

@@ -46,7 +46,7 @@ func TestDefault_IsWhatIsDocumented(t *testing.T) {
 		Partitions:  12,
 		Replication: 1,
 		Compensator: config.Compensator{
-			Period: time.Hour, Grace: time.Minute, PageSize: 500,
+			Period: time.Hour, Grace: time.Minute, PageSize: 500, Rate: 5000,
 			Lock:   config.Lock{Key: "lock:scan_unpaid_orders", Expiry: time.Minute, Extend: 20 * time.Second},
 			Causes: config.Causes{Records: 500_000, Time: 10 * time.Second},
 		},
@@ -84,7 +84,7 @@ partitions: 3
 replication: 2
 buckets: [1d, 1.5s]
 delays: {default: 2m, max: 2d, mixed: longest, categories: {a b: 1d12h, 42: 90s, c.d: 1s}}
-compensator: {period: 5m, grace: 1s, page_size: 999, lock: {key: k, expiry: 4s, extend: 2s}, causes: {records: 0, time: 3s}}
+compensator: {period: 5m, grace: 1s, page_size: 999, rate: 77, lock: {key: k, expiry: 4s, extend: 2s}, causes: {records: 0, time: 3s}}
 closer: {batch: 1, latency: 1s, kind: http, http: {url: "https://shop/close", batch: 7}, payment: {batch: 8}}
 outbox: {batch: 2, in_flight: 16}
 `)
@@ -103,7 +103,7 @@ outbox: {batch: 2, in_flight: 16}
 		Partitions:  3,
 		Replication: 2,
 		Compensator: config.Compensator{
-			Period: 5 * time.Minute, Grace: time.Second, PageSize: 999,
+			Period: 5 * time.Minute, Grace: time.Second, PageSize: 999, Rate: 77,
 			Lock:   config.Lock{Key: "k", Expiry: 4 * time.Second, Extend: 2 * time.Second},
 			Causes: config.Causes{Records: 0, Time: 3 * time.Second},
 		},

@@ -36,6 +36,7 @@ func (s *settings) grammar() value {
 			"period":    duration(&s.compensator.Period),
 			"grace":     duration(&s.compensator.Grace),
 			"page_size": integer(&s.compensator.PageSize, 1, MaxBatch),
+			"rate":      integer(&s.compensator.Rate, 1, MaxRate),
 			"lock": section(fields{
 				"key":    text(&s.compensator.Lock.Key),
 				"expiry": duration(&s.compensator.Lock.Expiry),

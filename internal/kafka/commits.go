@@ -103,3 +103,34 @@ func (c *Cluster) Commits(ctx context.Context, group, topic string, n int) ([]Co
 	}
 	return commits, nil
 }
+
+// Position returns what the group has committed of one partition, negative if
+// nothing.
+func (c *Cluster) Position(ctx context.Context, group, topic string, partition int) (int64, error) {
+	commit, err := c.commitOf(ctx, group, topic, partition)
+	return commit.Offset, err
+}
+
+// SetPosition commits for a group that has no members: for who follows a partition
+// without sharing it.
+func (c *Cluster) SetPosition(ctx context.Context, group, topic string, partition int, offset int64) error {
+	err := askCoordinator(ctx, func() error {
+		res, err := c.client.OffsetCommit(ctx, &kafka.OffsetCommitRequest{
+			GroupID: group, GenerationID: -1, // of no generation
+			Topics: map[string][]kafka.OffsetCommit{topic: {{Partition: partition, Offset: offset}}},
+		})
+		if err != nil {
+			return err
+		}
+		for _, p := range res.Topics[topic] {
+			if p.Error != nil {
+				return p.Error
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("commit of group %s for %s/%d: %w", group, topic, partition, err)
+	}
+	return nil
+}

@@ -49,7 +49,9 @@ type Metrics struct {
 
 	sweep         prometheus.Histogram
 	lastSweep     prometheus.Gauge
+	sweepingSince prometheus.Gauge
 	found         *prometheus.CounterVec
+	again         prometheus.Counter
 	sweepsFailed  prometheus.Counter
 	sweepsSkipped *prometheus.CounterVec
 	lockAvailable prometheus.Gauge
@@ -109,14 +111,16 @@ func (m *Metrics) registerCloser(f factory) {
 
 func (m *Metrics) registerCompensator(f factory) {
 	m.sweep = f.histogram("compensator_sweep_seconds", "How long a sweep took.", prometheus.ExponentialBuckets(.01, 2, 16))
-	m.lastSweep = f.gauge("compensator_last_success_timestamp_seconds", "When this process last finished a sweep; 0 if it has not.")
+	m.lastSweep = f.gauge("compensator_last_success_timestamp_seconds", "When any process last finished a sweep, by the database's clock, asked each minute; 0 if none has.")
+	m.sweepingSince = f.gauge("compensator_sweep_running_since_timestamp_seconds", "Since when this process has been sweeping; 0 if it is not.")
 	m.found = f.counters("compensator_found_total", "Overdue orders that sweeps found, by why the pipeline had missed them; not_closed: the sweep did not close them either.", "cause")
 	for _, c := range compensator.Causes() {
 		m.found.WithLabelValues(string(c)) // so that a first miss is seen to rise
 	}
+	m.again = f.counter("compensator_scheduled_again_total", "Orders scheduled again after records were lost.")
 	m.sweepsFailed = f.counter("compensator_failed_total", "Sweeps that could not be finished.")
-	m.sweepsSkipped = f.counters("compensator_skipped_total", "Sweeps not begun: held (another process sweeps) or running (the one before).", "reason")
-	m.lockAvailable = f.gauge("compensator_lock_available", "1 if Redis could be asked for the lock at the last sweep, else 0.")
+	m.sweepsSkipped = f.counters("compensator_skipped_total", "Sweeps due and not begun: held (another process sweeps) or running (this one still does).", "reason")
+	m.lockAvailable = f.gauge("compensator_lock_available", "1 if Redis can be asked for the lock, else 0; looked at each minute.")
 	m.lockAvailable.Set(1)
 	m.sweepPeriod = f.gauge("compensator_period_seconds", "From the start of one sweep to the next, as configured; 0 in a process without a compensator.")
 }
@@ -234,15 +238,29 @@ func (m *Metrics) PaymentPending(waits bool) {
 // Swept implements compensator.Metrics.
 func (m *Metrics) Swept(r compensator.Report) {
 	m.sweep.Observe(r.Took().Seconds())
-	unexplained := r.Closed
-	for cause, n := range r.Causes {
-		m.found.WithLabelValues(cause).Add(float64(n))
-		unexplained -= n
-	}
-	m.found.WithLabelValues(string(compensator.Unknown)).Add(float64(max(unexplained, 0)))
-	m.found.WithLabelValues("not_closed").Add(float64(max(r.Found-r.Closed, 0)))
-	m.lastSweep.Set(float64(r.StartedAt.Add(r.Took()).UnixMilli()) / 1000)
 }
+
+// LastSweep implements compensator.Metrics.
+func (m *Metrics) LastSweep(finished time.Time) { m.lastSweep.Set(timestamp(finished)) }
+
+// Sweeping implements compensator.Metrics.
+func (m *Metrics) Sweeping(since time.Time) { m.sweepingSince.Set(timestamp(since)) }
+
+// timestamp is a time in unix seconds; 0 if it is zero.
+func timestamp(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMilli()) / 1000
+}
+
+// Missed implements compensator.Metrics.
+func (m *Metrics) Missed(cause compensator.Cause, orders int) {
+	m.found.WithLabelValues(string(cause)).Add(float64(orders))
+}
+
+// ScheduledAgain implements compensator.Metrics.
+func (m *Metrics) ScheduledAgain(orders int) { m.again.Add(float64(orders)) }
 
 // SweepFailed implements compensator.Metrics.
 func (m *Metrics) SweepFailed() { m.sweepsFailed.Inc() }

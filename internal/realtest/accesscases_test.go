@@ -97,7 +97,7 @@ func playCases(t *testing.T, b *broker, cases []*accessCase) {
 	_, security := b.mutual("admin")
 	admin := b.connect(t, access{brokers: []string{b.mtls}, security: security})
 	play := map[string]func(context.Context, *broker, *kafka.Cluster, *accessCase) error{
-		"producer": playProducer, "relay": playRelay, "closer": playCloser, "outbox": playOutbox, "release": playRelease, "inspector": playInspector, "viewer": playViewer, "operator": playOperator,
+		"producer": playProducer, "relay": playRelay, "closer": playCloser, "compensator": playCompensator, "outbox": playOutbox, "release": playRelease, "inspector": playInspector, "viewer": playViewer, "operator": playOperator,
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), caseTimeout)
 	defer cancel()
@@ -220,6 +220,25 @@ func playCloser(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessC
 		return errors.Join(
 			arrived(ctx, admin, c.cfg.Buckets[1].Topic), arrived(ctx, admin, c.cfg.Topics.DeadLetter),
 			committed(ctx, admin, c.cfg.CloserGroup(), c.cfg.Topics.Close), committed(ctx, admin, c.cfg.ReplayGroup(), c.cfg.Topics.Replay),
+		)
+	})
+}
+
+// playCompensator has a compensator hear of a loss, and schedule again an order that
+// is due and one that is not.
+func playCompensator(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
+	if err := makeTopics(ctx, admin, c); err != nil {
+		return err
+	}
+	c.prepare = func(ctx context.Context, _ *store.Store) error { // told of when the orders are there
+		lost := orderclose.Lost{Topic: c.cfg.Buckets[1].Topic, Reason: "to be heard of"}
+		_, err := admin.Append(ctx, c.cfg.Topics.Control, 0, []orderclose.Message{lost.Encode()})
+		return err
+	}
+	return c.run(ctx, b, app.Compensator, func() error {
+		return errors.Join(
+			arrived(ctx, admin, c.cfg.Topics.Close), arrived(ctx, admin, c.cfg.Buckets[1].Topic),
+			committed(ctx, admin, c.cfg.CompensatorGroup(), c.cfg.Topics.Control),
 		)
 	})
 }

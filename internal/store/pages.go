@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -19,6 +20,40 @@ func (s *Store) Overdue(ctx context.Context, cutoff time.Time, after orderclose.
 		return nil, fmt.Errorf("read overdue orders after %q: %w", after.ID, s.explain(ctx, err))
 	}
 	return orders, nil
+}
+
+// DueBetween returns up to limit orders that are unpaid and due from one moment to
+// another, both included, in the order and with the fields of Overdue. It goes on
+// behind after; the zero Order begins at from.
+func (s *Store) DueBetween(ctx context.Context, from, to time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {
+	if after.Due.Before(from) {
+		after = orderclose.Order{Due: from}
+	}
+	orders, err := s.overdue(ctx, to, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read orders due from %s to %s after %q: %w", from.Format(time.RFC3339), to.Format(time.RFC3339), after.ID, s.explain(ctx, err))
+	}
+	return orders, nil
+}
+
+// CountOverdue is how many orders Overdue has in all. It reads as many rows of the
+// index.
+func (s *Store) CountOverdue(ctx context.Context, cutoff time.Time) (n int64, err error) {
+	in := []*table{s.q.whole}
+	if s.q.months != nil {
+		if in, err = s.monthTables(ctx); err != nil || len(in) == 0 {
+			return 0, err
+		}
+	}
+	for _, t := range in {
+		var part int64
+		query := "SELECT COUNT(*) FROM (" + t.page + ") AS oc_all"
+		if err := s.gorm.WithContext(ctx).Raw(query, s.q.pageArgs(cutoff, orderclose.Order{}, math.MaxInt32)...).Scan(&part).Error; err != nil {
+			return 0, fmt.Errorf("count overdue orders: %w", s.explain(ctx, err))
+		}
+		n += part
+	}
+	return n, nil
 }
 
 func (s *Store) overdue(ctx context.Context, cutoff time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {

@@ -1,0 +1,81 @@
+package compensator
+
+import (
+	"testing"
+	"time"
+)
+
+func at(clock string) time.Time {
+	t, err := time.Parse("2006-01-02 15:04:05", "2026-11-20 "+clock)
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+func TestSchedule_ASweepIsDueOncePerPeriod(t *testing.T) {
+	s := schedule{time.Hour, 17 * time.Second}
+	for _, c := range []struct {
+		finished, now string
+		due           bool
+	}{
+		{"09:00:18", "09:59:59", false},
+		{"09:00:18", "10:00:16", false}, // not before the jitter
+		{"09:00:18", "10:00:17", true},
+		{"10:00:17", "10:00:17", false}, // it took no time
+		{"10:00:17", "11:00:16", false},
+		{"10:59:59", "11:00:17", true},  // by hand, just before
+		{"11:30:00", "11:31:00", false}, // it took longer than a period: that tick is skipped
+		{"09:00:18", "23:00:00", true},  // after an outage
+		{"12:30:00", "12:29:30", false}, // a clock that was set back a little
+		{"14:00:00", "12:29:00", true},  // noted by a clock that was hours ahead
+	} {
+		if got := s.due(at(c.finished), at(c.now)); got != c.due {
+			t.Errorf("finished at %s, now %s: due %v, want %v", c.finished, c.now, got, c.due)
+		}
+	}
+	if !s.due(time.Time{}, at("12:00:00")) {
+		t.Error("one that never was is not due")
+	}
+}
+
+func TestSchedule_IsAskedEachMinuteAndWhenASweepIsDue(t *testing.T) {
+	s := schedule{time.Hour, 17 * time.Second}
+	for now, want := range map[string]time.Duration{
+		"09:30:00": time.Minute, "09:59:57": 20 * time.Second, "10:00:16": time.Second, "10:00:17": time.Minute,
+	} {
+		if got := s.wait(at(now)); got != want {
+			t.Errorf("at %s: asks in %v, want %v", now, got, want)
+		}
+	}
+	if got := (schedule{period: 5 * time.Second}).ask(); got != time.Second {
+		t.Errorf("with a period of 5 s it is asked each %v", got)
+	}
+}
+
+func TestSchedule_CountsTheTicksThatALongSweepTookUp(t *testing.T) {
+	s := schedule{time.Hour, 17 * time.Second}
+	for _, c := range []struct {
+		began, ended string
+		want         int
+	}{
+		{"10:00:17", "10:10:00", 0}, {"10:00:17", "11:00:17", 1}, {"10:30:00", "11:00:16", 0}, {"10:30:00", "13:01:00", 3},
+	} {
+		if got := s.passed(at(c.began), at(c.ended)); got != c.want {
+			t.Errorf("from %s to %s: %d, want %d", c.began, c.ended, got, c.want)
+		}
+	}
+}
+
+func TestSchedule_TheJitterIsThePipelinesOwnAndSmall(t *testing.T) {
+	a, b := newSchedule(time.Hour, "order-close"), newSchedule(time.Hour, "staging-order-close")
+	if a.jitter == b.jitter || a.jitter > time.Minute || b.jitter > time.Minute {
+		t.Errorf("%v and %v", a.jitter, b.jitter)
+	}
+	if again := newSchedule(time.Hour, "order-close"); again != a {
+		t.Errorf("two processes disagree: %v and %v", a, again)
+	}
+	if short := newSchedule(5*time.Second, "order-close"); short.jitter > 500*time.Millisecond {
+		t.Errorf("%v of jitter in a period of 5 s", short.jitter)
+	}
+}

@@ -1,0 +1,117 @@
+package compensator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"golang.org/x/sync/errgroup"
+
+	"orderclose"
+)
+
+const (
+	// appendTimeout is how long one try may stay unanswered before the bucket is
+	// picked anew.
+	appendTimeout = 5 * time.Second
+	// appendPatience is how long one order is tried, before all that is left is tried
+	// again later: three tries that get no answer.
+	appendPatience = 15 * time.Second
+)
+
+// DueStore is a Store that knows what is not due yet, too.
+type DueStore interface {
+	// DueBetween returns up to limit unpaid orders due from one moment to another, in
+	// the order of Store.Overdue, after the given one; the zero Order begins.
+	DueBetween(ctx context.Context, from, to time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error)
+}
+
+// scheduleAgain appends a record for each order that is unpaid and due from the
+// sweep's cutoff on, as far ahead as the losses reach. Orders whose record was not
+// lost get another one, which is harmless.
+func (l *listener) scheduleAgain(ctx context.Context, r *Report) error {
+	at, err := l.o.Store.Now(ctx)
+	if err != nil {
+		return err
+	}
+	asked := time.Now()
+	now := func() time.Time { return at.Add(time.Since(asked)) } // the database's clock: ours may be wrong
+	if l.lost.until.IsZero() {
+		l.lost.after, l.lost.until = orderclose.Order{}, at.Add(l.lost.reach)
+	}
+	until := l.lost.until
+	r.ScheduledUntil = &until
+	for {
+		page, err := l.k.Store.DueBetween(ctx, r.Cutoff, until, l.lost.after, l.o.PageSize)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		last := page[len(page)-1]
+		page = slices.DeleteFunc(page, l.lost.spared)
+		if err := l.limiter.WaitN(ctx, len(page)); err != nil {
+			return err
+		}
+		refused, err := l.appendAll(ctx, page, now)
+		if err != nil {
+			return err
+		}
+		l.lost.after = last
+		r.ScheduledAgain += len(page) - refused
+		r.Unschedulable += refused
+		l.o.Metrics.ScheduledAgain(len(page) - refused)
+	}
+}
+
+// appendAll appends the records of a page at once, and returns how many orders
+// cannot be scheduled.
+func (l *listener) appendAll(ctx context.Context, page []orderclose.Order, now func() time.Time) (int, error) {
+	var refused atomic.Int64
+	all, ctx := errgroup.WithContext(ctx)
+	for _, o := range page {
+		all.Go(func() error {
+			err := l.append(ctx, o, now)
+			final := (*orderclose.OrderError)(nil)
+			if errors.As(err, &final) || errors.Is(err, orderclose.ErrTooLarge) || errors.Is(err, orderclose.ErrRefused) {
+				l.o.Logger.Error("an order cannot be scheduled again; the next sweep after its due time closes it", "order", o.ID, "err", err)
+				refused.Add(1)
+				return nil
+			}
+			return err
+		})
+	}
+	err := all.Wait()
+	return int(refused.Load()), err
+}
+
+// append schedules one order as a producer does: the bucket is picked at each try.
+func (l *listener) append(ctx context.Context, o orderclose.Order, now func() time.Time) error {
+	if err := o.Validate(now(), l.k.MaxDelay); err != nil {
+		return err
+	}
+	m, err := orderclose.Record{Order: o, Release: o.Due}.Encode()
+	if err != nil {
+		return err
+	}
+	var last error
+	_, err = backoff.Retry(ctx, func() (struct{}, error) {
+		trying, cancel := context.WithTimeout(ctx, appendTimeout)
+		defer cancel()
+		topic := l.k.CloseTopic
+		if remaining := o.Due.Sub(now()); remaining > 0 {
+			topic = l.k.Buckets.Pick(remaining).Topic
+		}
+		last = l.k.Appender.Append(trying, topic, m)
+		if errors.Is(last, orderclose.ErrTooLarge) || errors.Is(last, orderclose.ErrRefused) {
+			return struct{}{}, backoff.Permanent(last)
+		}
+		return struct{}{}, last
+	}, backoff.WithMaxElapsedTime(appendPatience))
+	if err != nil {
+		return fmt.Errorf("order %q: %w", o.ID, errors.Join(last, context.Cause(ctx)))
+	}
+	return nil
+}

@@ -1,0 +1,310 @@
+package compensator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"orderclose"
+)
+
+// counts is a Metrics of a test.
+type counts struct {
+	noMetrics
+	mu             sync.Mutex
+	swept, failed  int
+	skipped        map[string]int
+	missed         map[Cause]int
+	scheduledAgain int
+	lock, sweeping bool
+}
+
+func (c *counts) Swept(Report) { c.mu.Lock(); defer c.mu.Unlock(); c.swept++ }
+func (c *counts) SweepFailed() { c.mu.Lock(); defer c.mu.Unlock(); c.failed++ }
+func (c *counts) SweepSkipped(reason string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.skipped == nil {
+		c.skipped = map[string]int{}
+	}
+	c.skipped[reason]++
+}
+func (c *counts) LockAvailable(ok bool) { c.mu.Lock(); defer c.mu.Unlock(); c.lock = ok }
+func (c *counts) Sweeping(since time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sweeping = !since.IsZero()
+}
+func (c *counts) ScheduledAgain(orders int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.scheduledAgain += orders
+}
+func (c *counts) Missed(cause Cause, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.missed == nil {
+		c.missed = map[Cause]int{}
+	}
+	c.missed[cause] += n
+}
+
+func (c *counts) done() int { c.mu.Lock(); defer c.mu.Unlock(); return c.swept }
+
+// fleet is compensators on one database and one Redis, as processes of their own.
+type fleet struct {
+	t      *testing.T
+	redis  *miniredis.Miniredis
+	store  *fakeStore
+	log    Log
+	counts []*counts
+	stops  []func()
+}
+
+func inFleet(t *testing.T, store *fakeStore, test func(f *fleet)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fleet{t: t, redis: miniredis.NewMiniRedis(), store: store, log: &ownLog{clock: store}}
+		f.redis.ClockTTL(true)
+		defer f.redis.Close()
+		defer func() {
+			for i := range f.stops {
+				f.stop(i)
+			}
+		}()
+		test(f)
+	})
+}
+
+func (f *fleet) start(o Options) (stop func()) {
+	f.t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", MaxRetries: -1, ContextTimeoutEnabled: true,
+		Dialer: func(context.Context, string, string) (net.Conn, error) { return f.redis.Dial() }})
+	lock, err := NewLock(LockOptions{Client: client})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	c := &counts{}
+	o.Store, o.Log, o.Lock, o.Metrics, o.Name = f.store, f.log, lock, c, "order-close"
+	comp := newCompensator(f.t, o)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := comp.Run(ctx); err != nil {
+			f.t.Error(err)
+		}
+	}()
+	stop = sync.OnceFunc(func() { cancel(); <-done; client.Close() })
+	f.counts, f.stops = append(f.counts, c), append(f.stops, stop)
+	return stop
+}
+
+func (f *fleet) stop(i int) { f.stops[i]() }
+
+func (f *fleet) swept() (n int) {
+	synctest.Wait()
+	for _, c := range f.counts {
+		n += c.done()
+	}
+	return n
+}
+
+func TestRun_OneOfManySweepsInEachPeriod(t *testing.T) {
+	inFleet(t, &fakeStore{}, func(f *fleet) {
+		for range 3 {
+			f.start(Options{})
+			time.Sleep(7 * time.Second)
+		}
+		time.Sleep(3 * time.Minute)
+		before := f.swept()
+		time.Sleep(7 * 24 * time.Hour)
+		if n := f.swept() - before; before != 1 && before != 2 || n != 7*24 {
+			t.Errorf("%d sweeps at the start and %d in the week after it; want one, or two if the hour began meanwhile, and 168", before, n)
+		}
+	})
+}
+
+func TestRun_ASweepThatSomebodyDiedInIsTakenOverWithinTwoMinutes(t *testing.T) {
+	inFleet(t, &fakeStore{}, func(f *fleet) {
+		f.start(Options{})
+		time.Sleep(30 * time.Minute)
+		before := f.swept()
+		next := f.next()
+		time.Sleep(time.Until(next) - time.Millisecond)
+		// Another process was first, and is dead.
+		if err := f.redis.Set(DefaultLockKey, "dead"); err != nil {
+			t.Fatal(err)
+		}
+		f.redis.SetTTL(DefaultLockKey, DefaultLockExpiry)
+		time.Sleep(2 * time.Minute)
+		if n := f.swept() - before; n != 1 || f.counts[0].skipped["held"] == 0 {
+			t.Errorf("%d sweeps two minutes later, skipped %v", n, f.counts[0].skipped)
+		}
+	})
+}
+
+// next is when the next sweep is due.
+func (f *fleet) next() time.Time {
+	s := newSchedule(DefaultPeriod, "order-close")
+	return s.slot(time.Now()).Add(s.period)
+}
+
+func TestRun_WithoutRedisItSweepsAndSaysSo(t *testing.T) {
+	inFleet(t, &fakeStore{}, func(f *fleet) {
+		for range 3 {
+			f.start(Options{})
+		}
+		time.Sleep(30 * time.Minute)
+		before := f.swept()
+		f.redis.SetError("LOADING")
+		time.Sleep(2 * time.Minute)
+		if f.counts[0].lock {
+			t.Error("two minutes later it believes that there is a lock")
+		}
+		time.Sleep(24 * time.Hour)
+		if n := f.swept() - before; n < 24 || n > 3*24 {
+			t.Errorf("%d sweeps in a day without Redis, want 24 at least", n)
+		} else {
+			t.Logf("%d sweeps in 24 periods of three processes without a lock", n)
+		}
+		f.redis.SetError("")
+		f.redis.FlushAll()
+		time.Sleep(2 * time.Minute)
+		if !f.counts[0].lock {
+			t.Error("two minutes after Redis is back it says that there is no lock")
+		}
+	})
+}
+
+func TestRun_ALockThatIsLostInTheMiddleIsNoEnd(t *testing.T) {
+	store := &fakeStore{}
+	inFleet(t, store, func(f *fleet) {
+		f.store.orders = newStore(50).orders
+		f.store.slow = 10 * time.Second // a page
+		f.start(Options{PageSize: 1, Grace: -1})
+		f.start(Options{PageSize: 1, Grace: -1})
+		time.Sleep(65 * time.Second)
+		f.redis.FlushAll() // restarted, empty
+		time.Sleep(30 * time.Minute)
+		if left := store.open(); left != 0 || f.counts[0].failed+f.counts[1].failed == 0 {
+			t.Errorf("%d orders are open, and %d sweeps failed", left, f.counts[0].failed+f.counts[1].failed)
+		}
+	})
+}
+
+func TestRun_TicksDuringASweepAreSkippedAndCounted(t *testing.T) {
+	inFleet(t, &fakeStore{}, func(f *fleet) {
+		f.store.orders = newStore(30).orders
+		f.store.slow = 10 * time.Minute // 31 pages take over five hours
+		f.start(Options{PageSize: 1, Grace: -1})
+		time.Sleep(4 * time.Hour)
+		synctest.Wait()
+		if !f.counts[0].sweeping || f.counts[0].swept != 0 {
+			t.Error("it does not say that it is sweeping")
+		}
+		time.Sleep(2 * time.Hour)
+		if n := f.swept(); n != 1 || f.counts[0].skipped["running"] != 6 || f.counts[0].sweeping {
+			t.Errorf("%d sweeps, skipped %v, want one, and the six ticks meanwhile", n, f.counts[0].skipped)
+		}
+	})
+}
+
+func TestSweep_ItsRateIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(1000)
+		began := time.Now()
+		r, err := newCompensator(t, Options{Store: s, PageSize: 50, Grace: -1, Rate: 100}).Sweep(t.Context(), false)
+		if took := time.Since(began); err != nil || r.Closed != 1000 || took < 9*time.Second || took > 11*time.Second {
+			t.Errorf("%d closed in %v, %v; want 1000 in ten seconds", r.Closed, took, err)
+		}
+	})
+}
+
+func TestSweep_WhatCannotBeClosedIsTriedOnceAndHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(40)
+		s.bad = map[string]bool{}
+		for i := range 20 {
+			s.bad[fmt.Sprintf("o%04d", i)] = true // all of the first pages
+		}
+		r, err := newCompensator(t, Options{Store: s, PageSize: 5, Grace: -1}).Sweep(t.Context(), false)
+		if err != nil || r.Failed != 20 || r.Closed != 20 || r.Pages != 8 {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+}
+
+func TestSweep_GoesOnWhereItWasCutShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(100)
+		s.slow = time.Second
+		c := newCompensator(t, Options{Store: s, PageSize: 10, Grace: -1})
+		ctx, cancel := context.WithTimeout(t.Context(), 5500*time.Millisecond)
+		defer cancel()
+		first, err := c.Sweep(ctx, false)
+		if !errors.Is(err, context.DeadlineExceeded) || first.Closed != 50 {
+			t.Errorf("%+v, %v", first, err)
+		}
+		second, err := c.Sweep(t.Context(), false)
+		if err != nil || second.Found != 50 || second.Closed != 50 || s.open() != 0 {
+			t.Errorf("%+v, %v", second, err)
+		}
+	})
+}
+
+// looker explains everything alike, and notes what it was asked.
+type looker struct {
+	began int
+	asked []string
+}
+
+func (l *looker) Begin(context.Context) (Investigation, error) { l.began++; return l, nil }
+func (l *looker) Explain(_ context.Context, missed []orderclose.Order) []Miss {
+	var all []Miss
+	for _, o := range missed {
+		l.asked = append(l.asked, o.ID)
+		all = append(all, Miss{Order: o, Cause: "absent"})
+	}
+	return all
+}
+
+func TestSweep_AsksWhyOrdersWereMissedThatItClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(205)
+		s.bad, s.paid = map[string]bool{"o0007": true}, map[string]bool{"o0008": true}
+		why, told := &looker{}, &counts{}
+		r, err := newCompensator(t, Options{Store: s, PageSize: 10, Grace: -1, Investigator: why, Metrics: told}).Sweep(t.Context(), false)
+		if err != nil || why.began != 1 || len(why.asked) != 203 || r.Causes["absent"] != 203 || len(r.Misses) != maxMisses || told.missed["absent"] != 203 {
+			t.Errorf("began %d times, asked about %d; %v, %d misses, %v counted, %v", why.began, len(why.asked), r.Causes, len(r.Misses), told.missed, err)
+		}
+		if r.OldestDue == nil || r.Misses[0].Order.ID != "o0000" || !r.OldestDue.Equal(r.Misses[0].Order.Due) {
+			t.Errorf("the oldest due is %v, of the first %v", r.OldestDue, r.Misses[0])
+		}
+	})
+}
+
+func TestSweep_TwoAtOnceInOneProcessAreOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(3)
+		s.slow = time.Minute
+		c := newCompensator(t, Options{Store: s, Grace: -1})
+		done := make(chan error)
+		go func() { _, err := c.Sweep(t.Context(), false); done <- err }()
+		time.Sleep(time.Second)
+		if _, err := c.Sweep(t.Context(), false); !errors.Is(err, ErrHeld) {
+			t.Errorf("the second got %v", err)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}

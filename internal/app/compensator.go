@@ -1,0 +1,85 @@
+package app
+
+import (
+	"context"
+	"fmt"
+
+	"orderclose/compensator"
+	"orderclose/internal/config"
+	"orderclose/internal/kafka"
+)
+
+// buildCompensator needs no Kafka: a sweep goes on without. Where there is one it
+// hears of losses.
+func (a *App) buildCompensator() (part, error) {
+	o, err := a.sweeps()
+	if err != nil {
+		return part{}, err
+	}
+	after := func() {}
+	if c := a.o.Config; a.o.Kafka != nil {
+		again := kafka.NewCoalescer(a.o.Kafka)
+		after = again.Close
+		o.Control = &compensator.Control{
+			Kafka:       a.o.Kafka,
+			Store:       a.o.Store,
+			Appender:    again,
+			Group:       c.CompensatorGroup(),
+			Topic:       c.Topics.Control,
+			Buckets:     c.Buckets,
+			CloseTopic:  c.Topics.Close,
+			ReplayTopic: c.Topics.Replay,
+			MaxDelay:    c.MaxDelay,
+		}
+	}
+	c, err := compensator.New(o)
+	if err != nil {
+		return part{}, err
+	}
+	a.metrics.SweepPeriod(o.Period)
+	return part{Compensator, []need{a.needDatabase()}, func(ctx context.Context) error {
+		defer after()
+		return c.Run(ctx)
+	}}, nil
+}
+
+// Compensator returns a compensator as it is configured, for a sweep on demand,
+// which tells progress, if not nil, how far it has come.
+func (a *App) Compensator(progress func(compensator.Report)) (*compensator.Compensator, error) {
+	o, err := a.sweeps()
+	if err != nil {
+		return nil, err
+	}
+	o.Progress = progress
+	return compensator.New(o)
+}
+
+// sweeps is how it is configured to be swept.
+func (a *App) sweeps() (compensator.Options, error) {
+	if a.o.Store == nil {
+		return compensator.Options{}, fmt.Errorf("set %s: a sweep looks for overdue orders there, whatever closes them", config.EnvDSN)
+	}
+	way, err := a.closingOnce()
+	if err != nil {
+		return compensator.Options{}, err
+	}
+	c := a.o.Config.Compensator
+	o := compensator.Options{
+		Store:        sweeping{a.o.Store, way.store},
+		Investigator: a.investigator(),
+		Name:         a.o.Config.Topics.Close, // each pipeline has one of its own, also where they share a database
+		Log:          a.o.Store,
+		Period:       c.Period,
+		Grace:        c.Grace,
+		PageSize:     way.batch(c.PageSize),
+		Rate:         c.Rate,
+		Logger:       a.o.Logger.With("stage", compensator.Stage),
+		Metrics:      a.metrics,
+	}
+	if a.o.Redis != nil {
+		if o.Lock, err = compensator.NewLock(compensator.LockOptions{Client: a.o.Redis, Key: c.Lock.Key, Expiry: c.Lock.Expiry, Extend: c.Lock.Extend}); err != nil {
+			return compensator.Options{}, err
+		}
+	}
+	return o, nil
+}

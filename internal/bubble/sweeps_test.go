@@ -1,0 +1,225 @@
+package bubble
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"orderclose/internal/app"
+	"orderclose/internal/config"
+)
+
+// sweeper starts a compensator as a process of its own that has no Kafka, whose
+// clock is ahead, and returns its metrics.
+func (r *rig) sweeper(name string, ahead time.Duration) *prometheus.Registry {
+	r.t.Helper()
+	c, err := r.world.Connect(name)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	registry := prometheus.NewRegistry()
+	a, err := app.New(app.Options{
+		Config: r.cfg, Store: c.Store, Redis: c.Redis, Logger: r.logger, Registry: registry,
+		Now: func() time.Time { return time.Now().Add(ahead) },
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx, app.Compensator) }()
+	r.stops[app.Role(name)] = func() {
+		cancel()
+		if err := <-done; err != nil {
+			r.t.Errorf("%s: %v", name, err)
+		}
+		Disconnect(c)
+	}
+	return registry
+}
+
+// sweeps is how many were finished, by the metrics.
+func (r *rig) sweeps(of ...*prometheus.Registry) (n int) {
+	r.t.Helper()
+	for _, registry := range of {
+		families, err := registry.Gather()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() == "orderclose_compensator_sweep_seconds" {
+				n += int(f.GetMetric()[0].GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return n
+}
+
+// TestBubble_AFortnightOfSweeps: no relay, three compensators, one of them with a
+// clock that is an hour off. Redis dies, and comes back empty. Each hour is swept
+// once, and every order is closed within the bound of a miss.
+func TestBubble_AFortnightOfSweeps(t *testing.T) {
+	t.Parallel()
+	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
+		r.disturbed = true
+		r.kafka.Close() // it looks at the cluster each second
+		all := []*prometheus.Registry{r.sweeper("a", 0), r.sweeper("b", time.Hour), r.sweeper("c", 0)}
+		time.Sleep(10 * time.Minute)
+		before := r.sweeps(all...)
+		for day := range 7 {
+			for i := range 5 {
+				r.order(fmt.Sprintf("o%d-%d", day, i), "virtual", false)
+				time.Sleep(3 * time.Hour)
+			}
+			time.Sleep(9 * time.Hour)
+		}
+		if n := r.sweeps(all...) - before; n != 7*24 {
+			t.Errorf("%d sweeps in the first week, want 168", n)
+		}
+		r.world.Redis.SetError("LOADING")
+		time.Sleep(6 * time.Hour)
+		r.world.Redis.FlushAll()
+		r.world.Redis.SetError("")
+		before = r.sweeps(all...)
+		r.stop("a") // two are enough
+		for day := range 6 {
+			r.order(fmt.Sprint("later", day), "physical", false)
+			time.Sleep(24 * time.Hour)
+		}
+		if n := r.sweeps(all...) - before; n != 6*24 {
+			t.Errorf("%d sweeps in six days after Redis came back, want 144", n)
+		}
+		bound := r.cfg.Compensator.Period + r.cfg.Compensator.Grace + 2*time.Minute
+		v := r.check(time.Now())
+		if v.ByPath["sweep"] != 41 || v.Quantile(1) > bound {
+			t.Errorf("closed %v, up to %v late; want 41 by the sweep, within %v", v.ByPath, v.Quantile(1), bound)
+		}
+	})
+}
+
+// TestBubble_AfterDaysOffTheFirstSweepHasEverything: and two at once change nothing.
+func TestBubble_AfterDaysOffTheFirstSweepHasEverything(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig()
+	cfg.Compensator.PageSize = 7
+	inBubble(t, cfg, func(ctx context.Context, r *rig) {
+		r.disturbed = true
+		r.kafka.Close() // it looks at the cluster each second
+		for i := range 100 {
+			r.order(fmt.Sprint("o", i), "virtual", false)
+			time.Sleep(40 * time.Minute)
+		}
+		r.world.Redis.SetError("LOADING") // both sweep, at the same time
+		a, b := r.sweeper("a", 0), r.sweeper("b", 0)
+		time.Sleep(2 * time.Minute)
+		if v := r.check(time.Now()); v.ByPath["sweep"] != 100 || r.sweeps(a, b) == 0 {
+			t.Errorf("closed %v by %d sweeps", v.ByPath, r.sweeps(a, b))
+		}
+	})
+}
+
+// wipe makes every topic anew, as if Kafka had lost its disks: commits are gone too.
+func (r *rig) wipe(ctx context.Context, topics ...string) {
+	r.t.Helper()
+	r.disturbed = true
+	if err := r.kafka.DeleteTopics(ctx, topics...); err != nil {
+		r.t.Fatal(err)
+	}
+	time.Sleep(5 * time.Second)
+	for _, group := range groupsOf(r.cfg, topics) { // as a real broker does
+		_ = r.kafka.DeleteGroups(ctx, group) // one with members stays, with its commits
+	}
+	if _, _, err := r.kafka.Apply(ctx, app.TopicSpecs(r.cfg)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func groupsOf(c *config.Config, topics []string) (groups []string) {
+	of := map[string]string{c.Topics.Close: c.CloserGroup(), c.Topics.Replay: c.ReplayGroup(), c.Topics.Control: c.CompensatorGroup()}
+	for _, b := range c.Buckets {
+		of[b.Topic] = c.RelayGroup(b)
+	}
+	for _, topic := range topics {
+		if group := of[topic]; group != "" {
+			groups = append(groups, group)
+		}
+	}
+	return groups
+}
+
+// TestBubble_WhatALostTopicHeldIsScheduledAgain: a delay topic is deleted, or all of
+// Kafka; what was due soon closes on time all the same, by the pipeline.
+func TestBubble_WhatALostTopicHeldIsScheduledAgain(t *testing.T) {
+	t.Parallel()
+	for name, topics := range map[string]func(c *config.Config) []string{
+		"a delay topic": func(c *config.Config) []string { return []string{c.Buckets[3].Topic} },
+		"all of Kafka": func(c *config.Config) (all []string) {
+			for _, spec := range app.TopicSpecs(c) {
+				all = append(all, spec.Name)
+			}
+			return all
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
+				r.startAll()
+				time.Sleep(90 * time.Second) // past what the first start costs
+				for i := range 20 {
+					r.order(fmt.Sprint("o", i), "physical", true)
+				}
+				time.Sleep(10 * time.Minute)
+				if name == "all of Kafka" { // who has the records in memory is gone too
+					r.stop(app.Relay)
+					r.stop(app.Closer)
+					r.wipe(ctx, topics(r.cfg)...)
+					r.start(app.Relay)
+					r.start(app.Closer)
+				} else {
+					r.stop(app.Relay)
+					r.wipe(ctx, topics(r.cfg)...)
+					r.start(app.Relay)
+				}
+				time.Sleep(25 * time.Minute)
+				v := r.judge(time.Now())
+				if v.ByPath["pipeline"] != 20 || v.Quantile(1) > time.Second {
+					t.Errorf("closed %v, up to %v late; want all 20 by the pipeline, on time", v.ByPath, v.Quantile(1))
+				}
+			})
+		})
+	}
+}
+
+// TestBubble_ALossIsToldOfWhileNobodySweeps: the next compensator hears of it.
+func TestBubble_ALossThatNobodyHeardOfIsActedOnLater(t *testing.T) {
+	t.Parallel()
+	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
+		r.startAll()
+		time.Sleep(90 * time.Second)
+		r.stop(app.Compensator)
+		r.order("o", "physical", true)
+		r.stop(app.Relay)
+		r.wipe(ctx, r.cfg.Buckets[3].Topic)
+		r.start(app.Relay)
+		time.Sleep(15 * time.Minute)
+		r.start(app.Compensator)
+		time.Sleep(16 * time.Minute)
+		if v := r.judge(time.Now()); v.ByPath["pipeline"] != 1 || v.Quantile(1) > time.Second {
+			t.Errorf("closed %v, %v late", v.ByPath, v.Quantile(1))
+		}
+		before, err := r.kafka.Position(ctx, r.cfg.CompensatorGroup(), r.cfg.Topics.Control, 0)
+		if err != nil || before < 1 {
+			t.Error(before, err)
+		}
+		// It is done: nobody acts on it again.
+		r.stop(app.Compensator)
+		r.start(app.Compensator)
+		time.Sleep(time.Minute)
+		if n := r.sweeps(r.registry); n != 0 {
+			t.Errorf("%d sweeps by one that was started anew", n)
+		}
+	})
+}

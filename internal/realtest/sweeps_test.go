@@ -1,0 +1,143 @@
+package realtest
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/app"
+)
+
+// slowly has sweeps close a hundred orders a second, ten at a time.
+func (r *rig) slowly() {
+	r.t.Helper()
+	text, err := os.ReadFile(r.file)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	slow := strings.Replace(string(text), "  grace: 10s\n", "  grace: 10s\n  rate: 100\n  page_size: 10\n", 1)
+	if err := os.WriteFile(r.file, []byte(slow), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// missed makes orders that are overdue and were never published.
+func (r *rig) missed(n int) {
+	r.t.Helper()
+	for i := range n {
+		if err := r.store.CreateOrder(r.t.Context(), r.shop.Producer.Order(fmt.Sprint("missed-", i), time.Now().Add(-time.Hour)), nil); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// untilClosed waits until so many orders are closed.
+func (r *rig) untilClosed(n int, within time.Duration) {
+	r.t.Helper()
+	var closed int
+	for until := time.Now().Add(within); ; <-time.After(50 * time.Millisecond) {
+		if err := r.store.DB().QueryRowContext(r.t.Context(), "SELECT COUNT(*) FROM receipts").Scan(&closed); err != nil {
+			r.t.Fatal(err)
+		}
+		if closed >= n {
+			return
+		}
+		if time.Now().After(until) {
+			r.t.Fatalf("%d of %d orders are closed", closed, n)
+		}
+	}
+}
+
+// TestReal_ASweepOutlivesItsProcess: one is killed, or stopped for longer than its
+// lock lasts and then goes on; another takes over, and every order is closed once.
+func TestReal_ASweepOutlivesItsProcess(t *testing.T) {
+	t.Parallel()
+	for name, stop := range map[string]func(r *rig){
+		"killed": func(r *rig) { r.signal("compensator-1", syscall.SIGKILL) },
+		"frozen": func(r *rig) { r.freeze("compensator-1", 6*time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, servers(t))
+			r.disturbed = true
+			r.slowly()
+			r.missed(400)
+			r.start("compensator-1")
+			r.untilClosed(30, time.Minute)
+			r.start("compensator-2")
+			began := time.Now()
+			stop(r)
+			r.untilClosed(400, 2*time.Minute)
+			t.Logf("all closed %v after it was %s", time.Since(began).Round(time.Millisecond), name)
+			if v := r.check(); v.ByPath["sweep"] != 400 {
+				t.Errorf("closed %v", v.ByPath)
+			}
+			if name == "frozen" && !strings.Contains(r.logs.tail(1<<20), "the lock was lost") {
+				t.Error("it did not notice that its lock was lost")
+			}
+		})
+	}
+}
+
+// TestReal_TwoSweepsAtOnceChangeNothing, as when there is no Redis.
+func TestReal_TwoSweepsAtOnceChangeNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, servers(t))
+	r.disturbed = true
+	r.servers.RedisURL = "redis://127.0.0.1:" + freePort(t) + "/0" // nobody there
+	r.slowly()
+	r.missed(200)
+	r.start("compensator-1", "compensator-2")
+	r.untilClosed(20, time.Minute)
+	r.must("compensate", "--once", "-o", "json")
+	r.untilClosed(200, time.Minute)
+	if v := r.check(); v.ByPath["sweep"] != 200 {
+		t.Errorf("closed %v", v.ByPath)
+	}
+}
+
+// TestReal_KafkaIsWiped: every topic is deleted with all that waited there, and made
+// anew; what was not due yet is scheduled again, and closes on time.
+func TestReal_KafkaIsWiped(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, servers(t))
+	r.disturbed = true
+	r.start("relay", "closer", "compensator")
+	<-time.After(20 * time.Second) // what the first start costs
+	const n = 50
+	due := time.Now().Add(75 * time.Second).Truncate(time.Millisecond)
+	for i := range n {
+		o := orderclose.Order{ID: fmt.Sprint("waiting-", i), Category: "physical", CreatedAt: time.Now(), Due: due.Add(time.Duration(i) * 10 * time.Millisecond)}
+		if err := r.store.CreateOrder(t.Context(), o, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.shop.Publish(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.signal("relay", syscall.SIGTERM)
+	r.signal("closer", syscall.SIGTERM)
+	r.clean(r.dropTopics)
+	for until := time.Now().Add(20 * time.Second); ; <-time.After(time.Second) {
+		if _, left, err := r.kafka.Apply(t.Context(), app.TopicSpecs(r.cfg)); err == nil && len(left) == 0 {
+			break
+		} else if time.Now().After(until) {
+			t.Fatal(left, err)
+		}
+	}
+	r.start("relay", "closer")
+	r.untilClosed(n, time.Until(due)+20*time.Second)
+	var pipeline int
+	var latest int64
+	if err := r.store.DB().QueryRowContext(t.Context(), "SELECT COUNT(*), MAX(lateness_ms) FROM receipts WHERE path = 'pipeline'").Scan(&pipeline, &latest); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d closed by the pipeline, the latest %d ms late", pipeline, latest)
+	if pipeline != n {
+		t.Errorf("%d of %d were closed by the pipeline, the others by the sweep", pipeline, n)
+	}
+}

@@ -1,0 +1,31 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"gorm.io/gorm"
+)
+
+// LastSweep returns when the sweep of a name was last finished, zero if never, and
+// the present, both by the database's clock.
+func (s *Store) LastSweep(ctx context.Context, name string) (finished, now time.Time, err error) {
+	err = s.gorm.WithContext(ctx).Raw("SELECT (SELECT finished_at FROM sweeps WHERE name = ?), ?", name, s.dialect.now()).
+		Row().Scan(timeInto(&finished), timeInto(&now))
+	if err != nil {
+		return time.Time{}, time.Time{}, fmt.Errorf("read when %s was last swept: %w", name, s.explain(ctx, err))
+	}
+	return finished, now, nil
+}
+
+// SweepFinished notes that the sweep of a name was finished now.
+func (s *Store) SweepFinished(ctx context.Context, name string) error {
+	err := s.transact(ctx, func(tx *gorm.DB) error {
+		return tx.Exec("REPLACE INTO sweeps (name, finished_at) VALUES (?, ?)", name, s.dialect.now()).Error
+	})
+	if err != nil {
+		return fmt.Errorf("note that %s was swept: %w", name, err)
+	}
+	return nil
+}
