@@ -49,7 +49,7 @@ var refusals = []struct {
 	}},
 	{"buckets that drain", "buckets:\n- {length: 10s, draining: yep}\n- {draining: true, length: 10s}\n- {length: 1m, draning: true}\n", []string{
 		`t:2:27: buckets[0].draining: "yep" is neither true nor false; write true or false`,
-		"t:3:27: buckets[1].length: 10s and 10s are the same length; remove one",
+		"t:3:28: buckets[1].length: 10s and 10s are the same length; remove one",
 		`t:4:16: buckets[2]: unknown key "draning"; did you mean draining?`,
 	}},
 	{"only buckets that drain", "buckets: [{length: 10s, draining: true}]", []string{
