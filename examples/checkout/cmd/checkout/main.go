@@ -81,9 +81,7 @@ func run(ctx context.Context, args []string) (err error) {
 	}
 	coalescer := kafka.NewCoalescer(c.Kafka)
 	defer coalescer.Close()
-	p, err := producer.New(producer.Options{
-		Appender: coalescer, Buckets: cfg.Buckets, CloseTopic: cfg.Topics.Close, Delays: cfg.Delays, MaxDelay: cfg.MaxDelay, Logger: logger,
-	})
+	p, err := producer.New(producer.Options{Appender: coalescer, TopicsFile: *file, Watch: true, Logger: logger})
 	if err != nil {
 		return err
 	}
