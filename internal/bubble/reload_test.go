@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -351,4 +352,43 @@ func TestBubble_ADelayTopicThatNobodyListsIsServedWhileItHoldsRecords(t *testing
 			})
 		})
 	}
+}
+
+func TestBubble_PostReloadSaysWhatHasChangedOrWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	f := newTopicsFile(t)
+	inBubbleWithFile(t, f, func(ctx context.Context, r *rig) {
+		r.start(app.Closer)
+		post := func(method string) (int, string) {
+			w := httptest.NewRecorder()
+			r.apps[app.Closer].Handler(false).ServeHTTP(w, httptest.NewRequest(method, "/-/reload", nil))
+			return w.Code, w.Body.String()
+		}
+		want := func(code int, body string) {
+			t.Helper()
+			if gotCode, got := post("POST"); gotCode != code || !strings.Contains(got, body) {
+				t.Errorf("answers %d %s, want %d %s", gotCode, got, code, body)
+			}
+		}
+		want(200, "nothing has changed\n")
+		f.write(t, f.content()+"closer: {batch: 7}\n")
+		want(200, "closer.batch: 7, was 500; from the next start on\n")
+		f.delays["virtual"] = 2 * time.Minute
+		f.write(t, f.content())
+		want(200, "delays.categories.virtual: 2m, was 1m; from now on\n")
+		f.write(t, f.content()+"closer: {batch: 0}\nnonsense: 1\n")
+		want(400, "closer.batch: 0 is out of range")
+		want(400, `unknown key "nonsense"`)
+		if got := r.gauge("orderclose_config_last_reload_successful"); got != 0 {
+			t.Errorf("config_last_reload_successful is %v", got)
+		}
+		if code, _ := post("GET"); code == 200 {
+			t.Error("a GET reloads")
+		}
+		f.write(t, f.content())
+		want(200, "")
+		if got := r.gauge("orderclose_config_last_reload_successful"); got != 1 {
+			t.Errorf("config_last_reload_successful is %v", got)
+		}
+	})
 }

@@ -3,7 +3,6 @@ package reload
 import (
 	"fmt"
 	"maps"
-	"net/url"
 	"reflect"
 	"slices"
 	"strings"
@@ -123,8 +122,6 @@ func walk(flat map[string]string, key string, v reflect.Value) {
 		for i := range v.NumField() {
 			walk(flat, key+"."+snake(v.Type().Field(i).Name), v.Field(i))
 		}
-	case strings.HasSuffix(key, "url"):
-		flat[key] = withoutPassword(v.String())
 	default:
 		flat[key] = fmt.Sprint(v.Interface())
 	}
@@ -139,14 +136,6 @@ func exported(t reflect.Type) bool {
 		}
 	}
 	return true
-}
-
-func withoutPassword(s string) string {
-	u, err := url.Parse(s)
-	if err != nil {
-		return "?"
-	}
-	return u.Redacted()
 }
 
 // snake is a field's name as the file writes it: PageSize is page_size, URL is url.
