@@ -2,7 +2,7 @@
 #   make demo ARGS='--orders 500'      make test ARGS='-run Relay -v'
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test unit bench-relay bench-growth bench-waiting bench-close lint gofmt vet staticcheck up down build clean
+.PHONY: help demo serve test unit bench-relay bench-growth bench-waiting bench-close bench-outbox lint gofmt vet staticcheck up down build clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ bench-waiting: ## what a million parked records cost a relay; JSON on stdout (QU
 
 bench-close: ## how fast orders are closed, one by one and in batches, and end to end; JSON on stdout (QUICK=1: a minute)
 	@bench/run.sh close
+
+bench-outbox: ## what an outbox row costs a checkout, and how fast such rows are dispatched; JSON on stdout (QUICK=1: a minute)
+	@bench/run.sh outbox
 
 lint: gofmt vet staticcheck ## gofmt, go vet and staticcheck
 

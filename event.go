@@ -62,27 +62,25 @@ func (e OrderClosed) ID() string { return e.eventType() + "/" + e.OrderID }
 
 func (e OrderClosed) eventType() string { return cmp.Or(e.Type, EventOrderClosed) }
 
-// cloudEvent is the JSON form of an event, CloudEvents 1.0.
-type cloudEvent struct {
-	SpecVersion string          `json:"specversion"`
-	ID          string          `json:"id"`
-	Source      string          `json:"source"`
-	Type        string          `json:"type"`
-	Subject     string          `json:"subject,omitempty"`
-	Time        time.Time       `json:"time"`
-	ContentType string          `json:"datacontenttype"`
-	Data        json.RawMessage `json:"data"`
+// cloudEvent is the JSON form of an event, CloudEvents 1.0. Its data are typed when
+// it is written, so that they are written once: each close writes one.
+type cloudEvent[Data any] struct {
+	SpecVersion string    `json:"specversion"`
+	ID          string    `json:"id"`
+	Source      string    `json:"source"`
+	Type        string    `json:"type"`
+	Subject     string    `json:"subject,omitempty"`
+	Time        time.Time `json:"time"`
+	ContentType string    `json:"datacontenttype"`
+	Data        Data      `json:"data"`
 }
 
 // Encode returns the event as a CloudEvents 1.0 JSON object.
 func (e OrderClosed) Encode() ([]byte, error) {
-	data, err := json.Marshal(e)
-	if err == nil {
-		data, err = json.Marshal(cloudEvent{
-			SpecVersion: "1.0", ID: e.ID(), Source: EventSource, Type: e.eventType(), Subject: e.OrderID,
-			Time: e.ClosedAt, ContentType: "application/json", Data: data,
-		})
-	}
+	data, err := json.Marshal(cloudEvent[*OrderClosed]{
+		SpecVersion: "1.0", ID: e.ID(), Source: EventSource, Type: e.eventType(), Subject: e.OrderID,
+		Time: e.ClosedAt, ContentType: "application/json", Data: &e,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("event of order %s: %w", strconv.Quote(e.OrderID), err)
 	}
@@ -100,7 +98,7 @@ func DecodeOrderClosed(value []byte) (id string, e OrderClosed, err error) {
 
 // DecodeClosed is DecodeOrderClosed for events of another type.
 func DecodeClosed(value []byte, eventType string) (id string, e OrderClosed, err error) {
-	var c cloudEvent
+	var c cloudEvent[json.RawMessage]
 	if err := json.Unmarshal(value, &c); err != nil {
 		return "", e, fmt.Errorf("no CloudEvent in JSON: %w", err)
 	}

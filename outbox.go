@@ -9,6 +9,10 @@ type Outbox string
 // EventOutbox holds the events that tell of closes, as CloudEvents in JSON.
 const EventOutbox Outbox = "events"
 
+// ScheduleOutbox holds orders whose close is to be scheduled: what producer.Outbox
+// adds. docs/wire.md describes the payload.
+const ScheduleOutbox Outbox = "schedules"
+
 // OutboxRow is a row of an outbox.
 type OutboxRow struct {
 	ID      int64  // rises as rows are written; they may become visible in another order

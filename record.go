@@ -86,24 +86,39 @@ func rfc3339(t time.Time) (string, error) {
 	return t.Format("2006-01-02T15:04:05.000Z07:00"), nil
 }
 
+// payloadOf is what a record's value says of an order.
+func payloadOf(o Order) (payload, error) {
+	created, err1 := rfc3339(o.CreatedAt)
+	due, err2 := rfc3339(CeilMilli(o.Due))
+	if err := errors.Join(err1, err2); err != nil {
+		return payload{}, fmt.Errorf("order %q: %w", o.ID, err)
+	}
+	return payload{OrderID: o.ID, Category: o.Category, CreatedAt: created, DueAt: due, Attributes: o.Attributes}, nil
+}
+
+// inJSON writes a value, or what there is in its place.
+func inJSON(o Order, value any) ([]byte, error) {
+	b, err := json.Marshal(value)
+	if err != nil {
+		return nil, fmt.Errorf("order %q: its attributes cannot be written as JSON: %w", o.ID, err)
+	}
+	return b, nil
+}
+
 // Encode returns the key, value and headers of r. It fails if the attributes
 // cannot be written as JSON, or a time not as RFC 3339.
 func (r Record) Encode() (Message, error) {
 	o := r.Order
-	created, err1 := rfc3339(o.CreatedAt)
-	due, err2 := rfc3339(CeilMilli(o.Due))
-	if err := errors.Join(err1, err2); err != nil {
-		return Message{}, fmt.Errorf("order %q: %w", o.ID, err)
-	}
-	value, err := json.Marshal(payload{
-		OrderID: o.ID, Category: o.Category, CreatedAt: created, DueAt: due, Attributes: o.Attributes,
-	})
+	p, err := payloadOf(o)
 	if err != nil {
-		return Message{}, fmt.Errorf("order %q: its attributes cannot be written as JSON: %w", o.ID, err)
+		return Message{}, err
+	}
+	value, err := inJSON(o, p)
+	if err != nil {
+		return Message{}, err
 	}
 	m := Message{Key: []byte(o.ID), Value: value}
-	m.add(HeaderDue, strconv.FormatInt(CeilMilli(r.Release).UnixMilli(), 10))
-	m.add(HeaderVersion, WireVersion)
+	m.addDue(r.Release)
 	m.add(HeaderTraceparent, r.Traceparent)
 	if r.Attempt > 0 {
 		m.add(HeaderAttempt, strconv.Itoa(r.Attempt))
@@ -122,6 +137,12 @@ func (r Record) Encode() (Message, error) {
 		m.add(HeaderOriginOffset, strconv.FormatInt(r.Origin.Offset, 10))
 	}
 	return m, nil
+}
+
+// addDue adds the headers that every record has.
+func (m *Message) addDue(release time.Time) {
+	m.add(HeaderDue, strconv.FormatInt(CeilMilli(release).UnixMilli(), 10))
+	m.add(HeaderVersion, WireVersion)
 }
 
 func (m *Message) add(key, value string) {
@@ -189,18 +210,9 @@ func (m *Message) Decode() (Record, error) {
 	if err := json.Unmarshal(m.Value, &p); err != nil {
 		return Record{}, &RecordError{ErrBadValue, err.Error()}
 	}
-	r := Record{Release: release, Order: Order{ID: p.OrderID, Category: p.Category, Attributes: p.Attributes}}
-	if r.Order.CreatedAt, err = time.Parse(time.RFC3339, p.CreatedAt); err != nil {
-		return Record{}, &RecordError{ErrBadValue, fmt.Sprintf("created_at is %q, want RFC 3339", cut(p.CreatedAt, 40))}
-	}
-	if r.Order.Due, err = time.Parse(time.RFC3339, p.DueAt); err != nil {
-		return Record{}, &RecordError{ErrBadValue, fmt.Sprintf("due_at is %q, want RFC 3339", cut(p.DueAt, 40))}
-	}
-	if p.OrderID != string(m.Key) {
-		return Record{}, &RecordError{ErrKeyMismatch, fmt.Sprintf("the key is %q and order_id %q", cut(string(m.Key), MaxIDBytes), cut(p.OrderID, MaxIDBytes))}
-	}
-	if err := ValidateID(p.OrderID); err != nil {
-		return Record{}, &RecordError{ErrBadValue, err.Error()}
+	r := Record{Release: release}
+	if r.Order, err = p.order(string(m.Key)); err != nil {
+		return Record{}, err
 	}
 	if r.Attempt, err = m.count(HeaderAttempt); err != nil {
 		return Record{}, err
@@ -218,6 +230,25 @@ func (m *Message) Decode() (Record, error) {
 	}
 	r.Origin, err = m.origin()
 	return r, err
+}
+
+// order is the order that a value tells of, under the key that it came with. The
+// error is a *RecordError.
+func (p payload) order(key string) (o Order, err error) {
+	o = Order{ID: p.OrderID, Category: p.Category, Attributes: p.Attributes}
+	if o.CreatedAt, err = time.Parse(time.RFC3339, p.CreatedAt); err != nil {
+		return Order{}, &RecordError{ErrBadValue, fmt.Sprintf("created_at is %q, want RFC 3339", cut(p.CreatedAt, 40))}
+	}
+	if o.Due, err = time.Parse(time.RFC3339, p.DueAt); err != nil {
+		return Order{}, &RecordError{ErrBadValue, fmt.Sprintf("due_at is %q, want RFC 3339", cut(p.DueAt, 40))}
+	}
+	if p.OrderID != key {
+		return Order{}, &RecordError{ErrKeyMismatch, fmt.Sprintf("the key is %q and order_id %q", cut(key, MaxIDBytes), cut(p.OrderID, MaxIDBytes))}
+	}
+	if err := ValidateID(p.OrderID); err != nil {
+		return Order{}, &RecordError{ErrBadValue, err.Error()}
+	}
+	return o, nil
 }
 
 // origin reads where the record that failed first lay.

@@ -8,6 +8,8 @@
 //	                table on stderr
 //	bench close     closing, on a real database, and end to end: JSON on stdout, tables
 //	                on stderr
+//	bench outbox    what an outbox row costs a checkout, and how fast such rows are
+//	                dispatched: JSON on stdout, a table on stderr
 //	bench side JOB  one loop in a process of its own; the others start these
 //
 // The files: plan.go how much of everything; order.go, batch.go and fill.go the
@@ -19,6 +21,7 @@
 // Of closing: shop.go the database; closers.go who closes; checkouts.go who buys
 // beside it; pipelineside.go relay and closer in one process; close.go and
 // endtoend.go what is measured; closereport.go its numbers.
+// Of the outbox: outbox.go.
 package main
 
 import (
@@ -45,13 +48,13 @@ func run(args []string) error {
 	if len(args) == 2 && args[0] == "side" {
 		return runSide(args[1])
 	}
-	modes := map[string]func(context.Context, *place, plan) error{"relay": benchRelay, "growth": benchGrowth, "close": benchClose}
+	modes := map[string]func(context.Context, *place, plan) error{"relay": benchRelay, "growth": benchGrowth, "close": benchClose, "outbox": benchOutbox}
 	if len(args) == 2 && args[0] == "waiting" {
 		program := args[1]
 		args, modes["waiting"] = args[:1], func(ctx context.Context, p *place, pl plan) error { return benchWaiting(ctx, p, pl, program) }
 	}
 	if len(args) != 1 || modes[args[0]] == nil {
-		return errors.New("usage: bench relay | bench growth | bench waiting PROGRAM | bench close")
+		return errors.New("usage: bench relay | bench growth | bench waiting PROGRAM | bench close | bench outbox")
 	}
 	brokers, err := localBrokers()
 	if err != nil {

@@ -33,6 +33,9 @@ type plan struct {
 	closeRates  []int // orders a second, end to end
 	closers     []int // rows of the table of closers and pools
 	pools       []int
+
+	outboxCheckouts int // that each side makes
+	outboxRows      int // that are dispatched
 }
 
 func planFor(quick bool) plan {
@@ -43,6 +46,7 @@ func planFor(quick bool) plan {
 		parked: 1_000_000, watch: time.Minute,
 		closeOrders: 100_000, closeSlow: 10_000, closeRates: []int{1000, 5000},
 		closers: []int{1, 2, 4}, pools: []int{1, 2, 4, 8, 16},
+		outboxCheckouts: 20_000, outboxRows: 500_000,
 	}
 	if quick {
 		p.rounds, p.records, p.slow = 1, 200_000, 20_000
@@ -51,6 +55,7 @@ func planFor(quick bool) plan {
 		p.parked, p.watch = 200_000, 15*time.Second
 		p.closeOrders, p.closeSlow, p.closeRates = 20_000, 2000, []int{1000}
 		p.closers, p.pools = []int{1, 2}, []int{1, 2}
+		p.outboxCheckouts, p.outboxRows = 3000, 150_000
 	}
 	return p
 }

@@ -17,6 +17,7 @@ const (
 	sideReaderWriter = "reader_writer"
 	sideFranz        = "franz"
 	sidePipeline     = "pipeline"
+	sideDispatch     = "dispatch"
 )
 
 // job is what a side is to do: move records from source to target until it is
@@ -29,7 +30,7 @@ type job struct {
 	Partitions int
 	Group      string // for sides that read as a group
 	DeadLetter string // for the relay
-	DSN        string // for the pipeline: the database
+	DSN        string // for the pipeline and the dispatcher: the database
 	Marks      string // for the pipeline: a file to write down when orders were closed
 	Profile    string // a file for a CPU profile, "" for none
 }
@@ -42,6 +43,7 @@ var sides = map[string]func(context.Context, job) error{
 	sideReaderWriter: runReaderWriter,
 	sideFranz:        runFranz,
 	sidePipeline:     runPipeline,
+	sideDispatch:     runDispatch,
 }
 
 // outcome is what a side's process says of itself at its end.

@@ -211,6 +211,11 @@ func runCloser(t *testing.T, log *fakeLog, store *fakeStore, batch int) (stop fu
 
 func runCloserWith(t *testing.T, log *fakeLog, store *fakeStore, batch int, metrics Metrics) (stop func()) {
 	t.Helper()
+	return runCloserOn(t, log, store, batch, metrics)
+}
+
+func runCloserOn(t *testing.T, log *fakeLog, store Store, batch int, metrics Metrics) (stop func()) {
+	t.Helper()
 	c, err := New(Options{
 		Metrics: metrics,
 		Log:     log, Store: store, Group: "g", CloseTopic: "order-close", ReplayGroup: "r", ReplayTopic: "order-close-replay",
@@ -481,6 +486,40 @@ func TestCloser_NothingIsDoneWhileTheDatabaseIsAway(t *testing.T) {
 		synctest.Wait()
 		if log.doneBelow() != 1 || len(store.ids()) != 1 {
 			t.Errorf("done below %d, closed %v", log.doneBelow(), store.ids())
+		}
+	})
+}
+
+// probedStore is a store whose probe fails for a while.
+type probedStore struct {
+	*fakeStore
+	well func() bool
+}
+
+func (s probedStore) Probe(context.Context) error {
+	if !s.well() {
+		return fmt.Errorf("%w: nothing can be written", orderclose.ErrUnavailable)
+	}
+	return nil
+}
+
+// TestCloser_AnOrderIsNotBlamedForADatabaseThatTakesNothing: by an error that
+// nobody knows, every order fails; the probe tells whose fault it is.
+func TestCloser_AnOrderIsNotBlamedForADatabaseThatTakesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, store := &fakeLog{}, &fakeStore{bad: map[string]bool{"a": true, "b": true}}
+		log.add(t, "a")
+		log.add(t, "b")
+		end := time.Now().Add(30 * time.Minute)
+		defer runCloserOn(t, log, probedStore{store, func() bool { return !time.Now().Before(end) }}, 10, nil)()
+		time.Sleep(29 * time.Minute)
+		if len(log.appended) != 0 || log.doneBelow() != 0 {
+			t.Errorf("while the probe fails: done below %d, appended %v", log.doneBelow(), log.appended)
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if got := log.appended["delay_1m"]; len(got) != 2 || len(log.appended) != 1 || log.doneBelow() != 2 {
+			t.Errorf("when it works: done below %d, appended %v; want both to be tried again", log.doneBelow(), log.appended)
 		}
 	})
 }

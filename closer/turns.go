@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/internal/closing"
 )
 
 // replayTurn is after how many fresh batches in a row one of the replay lane has
@@ -217,6 +218,14 @@ func (s timed) CloseOrders(ctx context.Context, path orderclose.Path, requests [
 		s.turns.change(func(p *pace, _ int) { p.failed(time.Now()) })
 	}
 	return outcomes, err
+}
+
+// Probe implements closing.Prober, for a Store that does.
+func (s timed) Probe(ctx context.Context) error {
+	if p, ok := s.Store.(closing.Prober); ok {
+		return p.Probe(ctx)
+	}
+	return nil
 }
 
 // change changes the pace, and lets in who may by the new one.

@@ -81,12 +81,14 @@ type Options struct {
 	Store Store
 	// Lock keeps other processes from sweeping at the same time. Without one every
 	// process sweeps, which changes nothing but costs.
-	Lock     Lock
-	Period   time.Duration // from the start of one sweep to the next; default DefaultPeriod
-	Grace    time.Duration // how far overdue an order must be; default DefaultGrace; negative is none
-	PageSize int           // orders per transaction; default DefaultPageSize
-	Logger   *slog.Logger  // default: discard
-	Metrics  Metrics       // default: none
+	Lock   Lock
+	Period time.Duration // from the start of one sweep to the next; default DefaultPeriod
+	// Investigator finds out why the pipeline missed what is found; nil: nobody asks.
+	Investigator Investigator
+	Grace        time.Duration // how far overdue an order must be; default DefaultGrace; negative is none
+	PageSize     int           // orders per transaction; default DefaultPageSize
+	Logger       *slog.Logger  // default: discard
+	Metrics      Metrics       // default: none
 }
 
 // Compensator sweeps. Make it with New.

@@ -13,6 +13,9 @@ import (
 // maxFailures bounds how many failed orders a report names; all are counted.
 const maxFailures = 100
 
+// maxMisses does the same for the orders that were missed.
+const maxMisses = 100
+
 // Report tells what one sweep found and did. Its JSON is what
 // "orderclose compensate --once -o json" prints.
 type Report struct {
@@ -35,6 +38,10 @@ type Report struct {
 	PaymentPending int       `json:"payment_pending"`
 	Failed         int       `json:"failed"`
 	Failures       []Failure `json:"failures,omitempty"` // the first hundred
+	// Causes counts what this sweep closed by why the pipeline had not; absent if
+	// nobody asked.
+	Causes map[string]int `json:"causes,omitempty"`
+	Misses []Miss        `json:"misses,omitempty"` // the first hundred
 	// OldestDue is the due time of the first order found; absent if none was.
 	OldestDue *time.Time `json:"oldest_due,omitempty"`
 }
@@ -70,6 +77,7 @@ func (c *Compensator) pages(ctx context.Context, r *Report) error {
 		return fmt.Errorf("asking the database for its clock: %w", err)
 	}
 	r.StartedAt, r.Cutoff = now, now.Add(-c.o.Grace)
+	look := c.investigate(ctx, r.DryRun)
 	var last orderclose.Order
 	for {
 		page, err := c.o.Store.Overdue(ctx, r.Cutoff, last, c.o.PageSize)
@@ -86,14 +94,14 @@ func (c *Compensator) pages(ctx context.Context, r *Report) error {
 		r.Found += len(page)
 		last = page[len(page)-1]
 		if !r.DryRun {
-			if err := c.closePage(ctx, page, r); err != nil {
+			if err := c.closePage(ctx, page, look, r); err != nil {
 				return fmt.Errorf("closing the page up to %q: %w", last.ID, err)
 			}
 		}
 	}
 }
 
-func (c *Compensator) closePage(ctx context.Context, page []orderclose.Order, r *Report) error {
+func (c *Compensator) closePage(ctx context.Context, page []orderclose.Order, look Investigation, r *Report) error {
 	requests := make([]orderclose.CloseRequest, len(page))
 	for i, o := range page {
 		requests[i] = orderclose.CloseRequest{OrderID: o.ID, CreatedAt: o.CreatedAt, Due: o.Due}
@@ -109,7 +117,48 @@ func (c *Compensator) closePage(ctx context.Context, page []orderclose.Order, r 
 		}
 		r.count(o)
 	}
+	r.explain(ctx, look, closed(page, outcomes))
 	return nil
+}
+
+// investigate begins to ask why, if anybody does. A sweep does not rest on it.
+func (c *Compensator) investigate(ctx context.Context, dryRun bool) Investigation {
+	if c.o.Investigator == nil || dryRun {
+		return nil
+	}
+	look, err := c.o.Investigator.Begin(ctx)
+	if err != nil {
+		c.o.Logger.Warn("nobody finds out why orders were missed", "err", err)
+		return nil
+	}
+	return look
+}
+
+// closed are the orders of the page that this sweep has closed. Outcomes are in
+// the order of the page.
+func closed(page []orderclose.Order, outcomes []orderclose.Outcome) []orderclose.Order {
+	var missed []orderclose.Order
+	for i, o := range outcomes {
+		if o.Verdict == orderclose.Closed {
+			missed = append(missed, page[i])
+		}
+	}
+	return missed
+}
+
+// explain adds why orders were missed to the report.
+func (r *Report) explain(ctx context.Context, look Investigation, missed []orderclose.Order) {
+	if look == nil || len(missed) == 0 {
+		return
+	}
+	if r.Causes == nil {
+		r.Causes = map[string]int{}
+	}
+	misses := look.Explain(ctx, missed)
+	for _, m := range misses {
+		r.Causes[string(m.Cause)]++
+	}
+	r.Misses = append(r.Misses, misses[:min(len(misses), maxMisses-len(r.Misses))]...)
 }
 
 // count adds one outcome to the report.

@@ -71,6 +71,43 @@ func Events(topic string) Kind {
 	}}
 }
 
+// Scheduling is what the records of orders are made and sent by.
+type Scheduling struct {
+	Buckets    orderclose.Buckets // shortest first
+	CloseTopic string             // for what is due already
+	MaxDelay   time.Duration      // how far ahead an order may be due
+	// Now is the clock that picks the bucket. Default time.Now. A wrong one costs what
+	// a producer's costs: hops, or lateness, and never an early close.
+	Now func() time.Time
+}
+
+// errDueTooFar is the relays' word for it.
+var errDueTooFar = errors.New("due_too_far")
+
+// Schedules is the kind of rows that producer.Outbox adds: each becomes the record
+// that the producer would have sent, in the bucket that suits what remains until
+// the order is due. The bucket is picked whenever the record is produced, so that
+// it suits also after an hour without Kafka; current is asked each time, and may
+// answer something else from one time to the next.
+func Schedules(current func() Scheduling) Kind {
+	return Kind{Outbox: orderclose.ScheduleOutbox, Route: func(row orderclose.OutboxRow) (string, orderclose.Message, error) {
+		m, due, err := row.Schedule()
+		if err != nil {
+			return "", m, err
+		}
+		s := current()
+		now := time.Now()
+		if s.Now != nil {
+			now = s.Now()
+		}
+		if ahead := due.Sub(now); ahead > s.MaxDelay {
+			return "", m, &orderclose.RecordError{Reason: errDueTooFar, Detail: fmt.Sprintf(
+				"it is due in %v, and at most %v is allowed", ahead.Round(time.Second), s.MaxDelay)}
+		}
+		return s.Buckets.TopicAt(now, due, s.CloseTopic), m, nil
+	}}
+}
+
 // Store has the rows; internal/store's Store is one.
 type Store interface {
 	// Dispatch hands up to limit rows, lowest ids first, to publish, and deletes those

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -367,6 +368,63 @@ func TestDispatcher_TakesAnyKind(t *testing.T) {
 		got := []string{strings.Join(l.keys("delay_short"), ","), strings.Join(l.keys("delay_long"), ","), strings.Join(l.keys("dead"), ",")}
 		if diff := cmp.Diff([]string{"short", "long", "odd"}, got); diff != "" || len(s.left()) > 0 || m.dead["outbox unreadable"] != 1 {
 			t.Errorf("left %v, %v, (-want +got):\n%s", s.left(), m.dead, diff)
+		}
+	})
+}
+
+// TestSchedules_PickTheBucketWhenTheyAreProduced: what waited for an hour goes
+// where it belongs after that hour.
+func TestSchedules_PickTheBucketWhenTheyAreProduced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newStore("later", "soon", "due", "far", "odd"), &counts{}
+		for i, delay := range []time.Duration{90 * time.Minute, 61 * time.Minute, 30 * time.Minute, 48 * time.Hour} {
+			row := s.rows[int64(i)]
+			var err error
+			if row.Payload, err = (orderclose.Record{Order: orderclose.Order{ID: row.OrderID, CreatedAt: time.Now(), Due: time.Now().Add(delay)}}).SchedulePayload(); err != nil {
+				t.Fatal(err)
+			}
+			s.rows[int64(i)] = row
+		}
+		var away atomic.Bool
+		away.Store(true)
+		l := &fakeLog{answer: func(ctx context.Context, topic string, ids []string) error {
+			if away.Load() {
+				return silence(ctx, topic, ids)
+			}
+			return nil
+		}}
+		d, err := New(Options{Store: s, Log: l, DeadLetterTopic: "dead", Metrics: m, Kinds: []Kind{Schedules(func() Scheduling {
+			return Scheduling{Buckets: orderclose.Buckets{{Topic: "1m", Length: time.Minute}, {Topic: "30m", Length: 30 * time.Minute}, {Topic: "2h", Length: 2 * time.Hour}},
+				CloseTopic: "close", MaxDelay: 24 * time.Hour}
+		})}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ran := make(chan error)
+		go func() { ran <- d.Run(ctx) }()
+		time.Sleep(time.Hour)
+		if left := s.left(); len(left) != 5 {
+			t.Errorf("without Kafka %v are left", left)
+		}
+		away.Store(false)
+		time.Sleep(10 * time.Second)
+		cancel()
+		if err := <-ran; err != nil {
+			t.Error(err)
+		}
+		got := map[string]string{}
+		for _, topic := range []string{"1m", "30m", "2h", "close", "dead"} {
+			got[topic] = strings.Join(l.keys(topic), " ")
+		}
+		want := map[string]string{"1m": "soon", "30m": "later", "2h": "", "close": "due", "dead": "far odd"}
+		if diff := cmp.Diff(want, got); diff != "" || len(s.left()) > 0 || m.dead["outbox due_too_far"] != 1 || m.dead["outbox bad_value"] != 1 {
+			t.Errorf("left %v, dead %v, (-want +got):\n%s", s.left(), m.dead, diff)
+		}
+		if first := l.appended["30m"][0]; first.Key == nil || len(l.appended["30m"]) != 1 {
+			t.Errorf("%+v", l.appended["30m"])
+		} else if r, err := first.Decode(); err != nil || r.Order.ID != "later" {
+			t.Errorf("%+v, %v", r, err)
 		}
 	})
 }

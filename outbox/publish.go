@@ -33,6 +33,15 @@ const (
 	causeRefused    = "refused"    // Kafka will not take the record: too large, or invalid
 )
 
+// causeOf is why a row was given up of which no record can be made: as a relay or
+// a closer would call it, if that is known.
+func causeOf(err error) string {
+	if why := (*orderclose.RecordError)(nil); errors.As(err, &why) {
+		return why.Reason.Error()
+	}
+	return causeUnreadable
+}
+
 // worker has one batch in hand at a time. It belongs to one goroutine.
 type worker struct {
 	*Dispatcher
@@ -103,7 +112,7 @@ func (b *batch) publish(ctx context.Context, rows []orderclose.OutboxRow) []int6
 		m.Offset = row.ID // which is how the row is known from here on
 		if err != nil {
 			m.Key, m.Value = []byte(row.OrderID), row.Payload
-			b.refused = append(b.refused, dead{m, causeUnreadable, err.Error()})
+			b.refused = append(b.refused, dead{m, causeOf(err), err.Error()})
 			continue
 		}
 		topics[topic] = append(topics[topic], m.Raw())

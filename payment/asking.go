@@ -127,6 +127,15 @@ func (a *Asking) CloseOrders(ctx context.Context, path orderclose.Path, requests
 	return outcomes, nil
 }
 
+// Probe implements the closer's question whether the store works at all, for a Store
+// that can tell.
+func (a *Asking) Probe(ctx context.Context) error {
+	if p, ok := a.o.Store.(interface{ Probe(context.Context) error }); ok {
+		return p.Probe(ctx)
+	}
+	return nil
+}
+
 // openIDs are the orders that would be closed, each once.
 func openIDs(outcomes []orderclose.Outcome) []string {
 	var ids []string

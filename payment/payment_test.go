@@ -26,6 +26,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// Whose fault a failure is, is asked through an Asking too.
+var _ closing.Prober = (*payment.Asking)(nil)
+
 // shop is a database with a provider in front of its closes.
 type shop struct {
 	*store.Store

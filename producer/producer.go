@@ -12,6 +12,13 @@
 // between, or Kafka stays away, the order is not lost: the hourly sweep closes
 // it. A repeat is harmless. docs/wire.md describes the record for producers in
 // other languages.
+//
+// Where an order must not wait for a sweep because a process died at the wrong
+// moment, add it to an Outbox in its own transaction instead:
+//
+//	err = outbox.Add(ctx, tx, order)   // tx: *sql.Tx, or what gorm has underneath
+//
+// orderclose run outbox then schedules it, if and only if the transaction commits.
 package producer
 
 import (
@@ -205,6 +212,9 @@ func (p *Producer) Order(id string, createdAt time.Time, categories ...string) o
 	}
 }
 
+// MaxDelay is how far ahead an order may be due now. It is an OutboxOptions.Limit.
+func (p *Producer) MaxDelay() time.Duration { return p.live.Load().maxDelay }
+
 // UnknownCategories is how many categories Order has found in no list so far. It
 // should stay 0: orders of such a category get the default delay.
 func (p *Producer) UnknownCategories() uint64 { return p.unknown.Load() }
@@ -241,7 +251,10 @@ func (p *Producer) Schedule(ctx context.Context, order orderclose.Order) error {
 		return struct{}{}, last
 	}, backoff.WithBackOff(pauses()), backoff.WithMaxElapsedTime(0))
 	if err != nil {
-		return fmt.Errorf("schedule order %q: %w", order.ID, errors.Join(last, context.Cause(ctx)))
+		if cause := context.Cause(ctx); cause != nil {
+			return fmt.Errorf("schedule order %q: %w; the last try: %w", order.ID, cause, last)
+		}
+		return fmt.Errorf("schedule order %q: %w", order.ID, last)
 	}
 	return nil
 }
@@ -258,11 +271,7 @@ func (p *Producer) Topic(due time.Time) string { return p.live.Load().topic(due,
 
 // topic picks by the clock of o.
 func (r *rules) topic(due time.Time, o Options) string {
-	remaining := due.Sub(o.Now())
-	if remaining <= 0 {
-		return o.CloseTopic
-	}
-	return r.buckets.Pick(remaining).Topic
+	return r.buckets.TopicAt(o.Now(), due, o.CloseTopic)
 }
 
 func pauses() backoff.BackOff {

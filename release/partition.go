@@ -137,7 +137,7 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 		m, err := r.Message()
 		if err == nil {
 			e.message = m
-			e.id, e.event, err = orderclose.DecodeOrderClosed(m.Value)
+			e.id, e.event, err = orderclose.DecodeClosed(m.Value, l.o.Event)
 		}
 		switch {
 		case errors.Is(err, orderclose.ErrOtherEvent), err == nil && len(e.event.Release) == 0:

@@ -124,6 +124,7 @@ type Options struct {
 	Group           string
 	EventsTopic     string
 	DeadLetterTopic string
+	Event           string           // the type of the events that tell of closes; default orderclose.EventOrderClosed
 	Parallel        int              // calls at once at most; default DefaultParallel
 	Timeout         time.Duration    // of one call; default DefaultTimeout
 	Now             func() time.Time // when a retry's time has come; default time.Now
@@ -145,6 +146,9 @@ func New(o Options) (*Worker, error) {
 		return nil, errors.New("release: Options need Log, Releaser, Group, EventsTopic and DeadLetterTopic")
 	case o.Parallel < 0, o.Timeout < 0:
 		return nil, fmt.Errorf("release: Parallel is %d and Timeout %v, both must be positive", o.Parallel, o.Timeout)
+	}
+	if o.Event == "" {
+		o.Event = orderclose.EventOrderClosed
 	}
 	if o.Parallel == 0 {
 		o.Parallel = DefaultParallel

@@ -108,6 +108,31 @@ func (f *fakeLog) put(key, value string) {
 	f.records = append(f.records, orderclose.Message{Key: []byte(key), Value: []byte(value), Offset: int64(len(f.records))})
 }
 
+// TestWorker_ReadsTheEventsThatTheConfiguredCloseWrites, whatever it calls them.
+func TestWorker_ReadsTheEventsThatTheConfiguredCloseWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, s := &fakeLog{}, &service{}
+		value, err := orderclose.OrderClosed{Type: "order.expired", OrderID: "a", Release: []orderclose.Release{{SKU: "ink", Quantity: 2, Key: "a/ink"}}}.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.put("a", string(value))
+		log.add(t, "b", "ink") // of another type
+		w, err := New(Options{Log: log, Releaser: s, Group: "g", EventsTopic: "events", DeadLetterTopic: "dead", Event: "order.expired"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := w.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(map[string]int{"a/ink": 1}, s.back); diff != "" || log.doneBelow() != 2 {
+			t.Errorf("done below %d, released (-want +got):\n%s", log.doneBelow(), diff)
+		}
+	})
+}
+
 // service is a stock service.
 type service struct {
 	answer func(r Request) error // nil: it is back

@@ -123,6 +123,9 @@ func (s *Shop) takeEvents(ctx context.Context, events []event) error {
 	}
 	for _, n := range told {
 		s.o.Metrics.Event("done")
+		if n.text == "" {
+			continue
+		}
 		s.o.Logger.Info("told the customer", "customer", n.customer, "order", n.order, "text", n.text)
 	}
 	for range len(events) - len(told) {

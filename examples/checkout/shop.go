@@ -16,6 +16,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/store"
+	"orderclose/producer"
 )
 
 // Defaults of Options.
@@ -37,6 +38,12 @@ type Producer interface {
 	Order(id string, createdAt time.Time, categories ...string) orderclose.Order
 	// Schedule appends the order's record.
 	Schedule(ctx context.Context, order orderclose.Order) error
+}
+
+// Outbox schedules the close of an order in the transaction that writes it;
+// *producer.Outbox is one.
+type Outbox interface {
+	Add(ctx context.Context, tx producer.Execer, order orderclose.Order) error
 }
 
 // Closer closes orders that are unpaid and due, by the same transaction as the
@@ -61,8 +68,14 @@ type Metrics interface {
 type Options struct {
 	Store    *store.Store // migrated; CreateTables makes the rest
 	Producer Producer
-	Closer   Closer                // default: Store
-	Redis    redis.UniversalClient // nil: every read asks the database
+	// Outbox schedules orders with their own transaction. Without one they are
+	// published after it, and what Kafka does not take then, or a crash right after the
+	// commit prevents, is left to the next sweep.
+	Outbox Outbox
+	// Closer closes what is touched past due. Default Store; with AskFirst none: what
+	// is past due is left to the pipeline, which asks.
+	Closer Closer
+	Redis  redis.UniversalClient // nil: every read asks the database
 
 	// ViewPrefix is put before the id of an order to make its key in Redis.
 	ViewPrefix string
@@ -77,7 +90,8 @@ type Options struct {
 	CallbackSecret string
 	// Welcome is how many points a new customer begins with. Default DefaultWelcome.
 	Welcome int64
-	// PublishWithin bounds how long a checkout waits for Kafka. Default DefaultPublishWithin.
+	// PublishWithin bounds how long a checkout without an Outbox waits for Kafka.
+	// Default DefaultPublishWithin.
 	PublishWithin time.Duration
 
 	Logger  *slog.Logger // default: discard
@@ -99,7 +113,7 @@ func New(o Options) (*Shop, error) {
 	if o.Store == nil || o.Producer == nil {
 		return nil, errors.New("checkout: Options need Store and Producer")
 	}
-	if o.Closer == nil {
+	if o.Closer == nil && !o.AskFirst {
 		o.Closer = o.Store
 	}
 	if o.ViewPrefix == "" {
@@ -183,10 +197,10 @@ type Line struct {
 // ErrFewPoints says that a customer has fewer points than are to be spent.
 var ErrFewPoints = errors.New("too few points")
 
-// Create makes an order: it is written with its due time, its stock and its
-// points in one transaction, and then scheduled. If Kafka does not take the
-// record the order stands all the same: the sweep closes it if it is not paid.
-// The errors are those of Store.CreateOrder, ErrFewPoints and ErrOtherRequest.
+// Create makes an order: it is written with its due time, its stock, its points,
+// and what schedules its close in one transaction. Without an Outbox it is
+// scheduled after that; if Kafka does not take the record the order stands all the
+// same, and the sweep closes it if it is not paid. The errors are those of Store.CreateOrder, ErrFewPoints and ErrOtherRequest.
 func (s *Shop) Create(ctx context.Context, r Request, b Basket) (Reply, error) {
 	if b.ID == "" {
 		b.ID = "o-" + newID()
@@ -204,15 +218,23 @@ func (s *Shop) Create(ctx context.Context, r Request, b Basket) (Reply, error) {
 		if err := s.takePoints(ctx, t.SQL(), b); err != nil {
 			return 0, nil, err
 		}
-		if err := t.CreateOrder(s.o.Producer.Order(b.ID, now, b.Category), items); err != nil {
+		order := s.o.Producer.Order(b.ID, now, b.Category)
+		if err := t.CreateOrder(order, items); err != nil {
 			return 0, nil, err
+		}
+		if s.o.Outbox != nil {
+			if err := s.o.Outbox.Add(ctx, t.SQL(), order); err != nil {
+				return 0, nil, err
+			}
 		}
 		v, err = t.ViewOrder(b.ID)
 		return http.StatusCreated, show(v, v.At), err
 	})
 	if err == nil && !reply.Repeated {
 		s.seen(ctx, v)
-		s.publish(ctx, v.Order)
+		if s.o.Outbox == nil {
+			s.publish(ctx, v.Order)
+		}
 	}
 	return reply, err
 }
@@ -305,6 +327,9 @@ func (s *Shop) now() (now time.Time, ok bool) {
 // a payment may be pending, or somebody else hold its row for long. The pipeline
 // sees to it then.
 func (s *Shop) touch(ctx context.Context, v store.OrderView) (store.OrderView, error) {
+	if s.o.Closer == nil {
+		return v, nil
+	}
 	outcomes, err := s.o.Closer.CloseOrders(ctx, orderclose.PathTouch, []orderclose.CloseRequest{{OrderID: v.ID}})
 	switch {
 	case errors.Is(err, orderclose.ErrUnavailable):

@@ -11,6 +11,7 @@ import (
 	"orderclose"
 	"orderclose/examples/checkout"
 	"orderclose/internal/app"
+	"orderclose/producer"
 )
 
 // ways is how an order gets to each state.
@@ -375,6 +376,20 @@ func TestShop_WhereTheProviderIsAskedAReadOnlyShowsClosing(t *testing.T) {
 	})
 }
 
+// Whoever asks the provider first closes nothing that it was not asked of.
+func TestShop_WithNobodyToAskNothingIsClosedOnTheSpot(t *testing.T) {
+	inBubble(t, func(o *checkout.Options) { o.AskFirst = true }, func(r *rig) {
+		o := r.create("a")
+		time.Sleep(time.Until(o.DueAt.Add(time.Second)))
+		for _, path := range []string{"/orders/a/payments", "/orders/a/cancel"} {
+			if p := problem(t, r.want(409, "POST", path, "")); p.Order == nil || p.Order.Status != checkout.Closing {
+				t.Errorf("%s: %+v", path, p)
+			}
+		}
+		r.same("receipts", len(r.rows("SELECT * FROM receipts")), 0)
+	})
+}
+
 func TestShop_WithKafkaAwayCheckoutGoesOnAndTheSweepCloses(t *testing.T) {
 	inBubble(t, func(o *checkout.Options) { o.Producer = awayProducer{o.Producer} }, func(r *rig) {
 		o := r.create("a")
@@ -386,6 +401,29 @@ func TestShop_WithKafkaAwayCheckoutGoesOnAndTheSweepCloses(t *testing.T) {
 			t.Errorf("closed %v, want two by the sweep", v.ByPath)
 		}
 		r.same("status", r.get("a").Status, checkout.Closed)
+	})
+}
+
+// TestShop_WithAnOutboxKafkaMayBeAway: checkouts do not ask it, and the pipeline
+// closes their orders when it is back.
+func TestShop_WithAnOutboxKafkaMayBeAway(t *testing.T) {
+	outbox := func(o *checkout.Options) {
+		var err error
+		if o.Outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: producer.SQLite}); err != nil {
+			t.Fatal(err)
+		}
+		o.Producer = awayProducer{o.Producer}
+	}
+	inBubble(t, outbox, func(r *rig) {
+		o := r.create("a")
+		r.want(409, "POST", "/orders", strings.Replace(basket("b", 0), `"quantity":2`, `"quantity":1000000`, 1))
+		r.same("orders to be scheduled", r.rows("SELECT order_id FROM outbox_schedules"), []string{"a"})
+		time.Sleep(time.Minute)
+		r.start(app.Relay, app.Closer, app.Outbox)
+		time.Sleep(time.Until(o.DueAt) + time.Second)
+		r.same("receipts", r.rows("SELECT order_id, path, lateness_ms FROM receipts"), []string{"a pipeline 0"})
+		r.same("orders to be scheduled", len(r.rows("SELECT * FROM outbox_schedules")), 0)
+		r.same("checkout_unscheduled_total", r.metric("checkout_unscheduled_total"), 0.0)
 	})
 }
 

@@ -313,12 +313,13 @@ func (a *App) Compensator() (*compensator.Compensator, error) {
 	}
 	c := a.o.Config.Compensator
 	o := compensator.Options{
-		Store:    sweeping{a.o.Store, way.store},
-		Period:   c.Period,
-		Grace:    c.Grace,
-		PageSize: way.batch(c.PageSize),
-		Logger:   a.o.Logger.With("stage", "compensator"),
-		Metrics:  a.metrics,
+		Store:        sweeping{a.o.Store, way.store},
+		Period:       c.Period,
+		Grace:        c.Grace,
+		PageSize:     way.batch(c.PageSize),
+		Investigator: a.investigator(),
+		Logger:       a.o.Logger.With("stage", "compensator"),
+		Metrics:      a.metrics,
 	}
 	if a.o.Redis != nil {
 		lock, err := compensator.NewLock(compensator.LockOptions{Client: a.o.Redis, Key: c.Lock.Key, Expiry: c.Lock.Expiry, Extend: c.Lock.Extend})

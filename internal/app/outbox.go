@@ -20,7 +20,7 @@ func (a *App) buildOutbox() (part, error) {
 	d, err := outbox.New(outbox.Options{
 		Store:           a.o.Store,
 		Log:             a.o.Kafka,
-		Kinds:           []outbox.Kind{outbox.Events(c.Topics.Events)},
+		Kinds:           []outbox.Kind{outbox.Schedules(a.scheduling), outbox.Events(c.Topics.Events)},
 		DeadLetterTopic: c.Topics.DeadLetter,
 		Batch:           c.Outbox.Batch,
 		InFlight:        c.Outbox.InFlight,
@@ -33,17 +33,29 @@ func (a *App) buildOutbox() (part, error) {
 	return part{Outbox, []need{a.needKafka(), a.needDatabase()}, d.Run}, nil
 }
 
+// scheduling is how orders are scheduled now. A maximum that became smaller is not for
+// what was accepted before.
+func (a *App) scheduling() outbox.Scheduling {
+	c := a.o.Config
+	return outbox.Scheduling{Buckets: a.Picked(), CloseTopic: c.Topics.Close, MaxDelay: max(c.MaxDelay, a.config().MaxDelay), Now: a.o.Now}
+}
+
 func (a *App) buildRelease() (part, error) {
 	if a.o.Kafka == nil || a.o.Releaser == nil {
 		return part{}, fmt.Errorf("set %s and %s", config.EnvBrokers, config.EnvReleaseURL)
 	}
 	c := a.o.Config
+	event := ""
+	if c.Orders != nil {
+		event = c.Orders.Event
+	}
 	w, err := release.New(release.Options{
 		Log:             a.o.Kafka,
 		Releaser:        a.o.Releaser,
 		Group:           c.ReleaseGroup(),
 		EventsTopic:     c.Topics.Events,
 		DeadLetterTopic: c.Topics.DeadLetter,
+		Event:           event,
 		Now:             a.o.Now,
 		Logger:          a.o.Logger.With("stage", release.Stage),
 		Metrics:         a.metrics,

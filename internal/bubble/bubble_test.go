@@ -185,6 +185,7 @@ func randomScenario(t *testing.T, seed uint64) {
 	cfg.Compensator.Grace = 20 * time.Second
 	inBubble(t, cfg, func(ctx context.Context, r *rig) {
 		random := rand.New(rand.NewPCG(seed, 1))
+		r.useOutbox()
 		r.startAll()
 		stop, restarts := make(chan struct{}), make(chan struct{})
 		go func() {

@@ -35,6 +35,9 @@ var brokerFaults = []struct {
 	{kmsg.SyncGroup, []*kerr.Error{kerr.RebalanceInProgress, kerr.NotCoordinator}},
 	{kmsg.FindCoordinator, []*kerr.Error{kerr.CoordinatorNotAvailable}},
 	{kmsg.InitProducerID, []*kerr.Error{kerr.CoordinatorLoadInProgress, kerr.CoordinatorNotAvailable}},
+	{kmsg.LeaveGroup, []*kerr.Error{kerr.UnknownMemberID, kerr.NotCoordinator}},
+	{kmsg.DescribeConfigs, []*kerr.Error{kerr.UnknownServerError, kerr.TopicAuthorizationFailed}},
+	{kmsg.ApiVersions, []*kerr.Error{kerr.UnknownServerError, kerr.UnsupportedVersion}},
 	{kmsg.Metadata, []*kerr.Error{kerr.LeaderNotAvailable}},
 }
 

@@ -164,7 +164,9 @@ func (r *rig) judge(openAfter time.Time) *checker.Verdict {
 	r.t.Helper()
 	_, dispatching := r.stops[app.Outbox]
 	for range 50 { // what was closed just now has its event published
-		if left, err := r.world.Store.Backlog(r.t.Context(), orderclose.EventOutbox); !dispatching || err == nil && left.Rows == 0 {
+		events, err := r.world.Store.Backlog(r.t.Context(), orderclose.EventOutbox)
+		schedules, err2 := r.world.Store.Backlog(r.t.Context(), orderclose.ScheduleOutbox)
+		if !dispatching || err == nil && err2 == nil && events.Rows+schedules.Rows == 0 {
 			break
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -179,7 +181,7 @@ func (r *rig) judge(openAfter time.Time) *checker.Verdict {
 			Delays: delays, CloseTopic: r.cfg.Topics.Close, DeadLetterTopic: r.cfg.Topics.DeadLetter,
 			CloserGroup: r.cfg.CloserGroup(), ReplayTopic: r.cfg.Topics.Replay, ReplayGroup: r.cfg.ReplayGroup(), DeadLetters: r.deadCauses,
 			EventsTopic: r.cfg.Topics.Events, OutboxEmpty: dispatching,
-			Published: r.shop.Published(), Calm: !r.disturbed, MaxAppends: r.maxAppends(),
+			Published: r.shop.Published(), Added: r.shop.Added(), RolledBack: r.shop.RolledBack(), Calm: !r.disturbed, MaxAppends: r.maxAppends(),
 		})
 	if err != nil {
 		r.t.Fatal(err)
@@ -296,6 +298,15 @@ func (r *rig) orderOf(id string, created time.Time, category string) orderclose.
 		r.t.Fatal(err)
 	}
 	return o
+}
+
+// useOutbox has the shop schedule half of its orders with their own transactions.
+func (r *rig) useOutbox() {
+	r.t.Helper()
+	var err error
+	if r.shop.Outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: producer.SQLite, MaxDelay: r.cfg.MaxDelay}); err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 // deadLetters counts the dead letters by cause, and requires coordinates.

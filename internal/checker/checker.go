@@ -13,6 +13,7 @@ import (
 	"crypto/tls"
 	"database/sql"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"time"
@@ -49,8 +50,13 @@ type Expect struct {
 	// ReplayTopic is where records go that were sent again by hand, and ReplayGroup
 	// empties it; "" if there is none.
 	ReplayTopic, ReplayGroup string
-	// EventsTopic is where the events of closes go. OutboxEmpty says that their
-	// dispatcher ran until all was quiet, so that nothing may be left for it.
+	// Added are the orders that a committed transaction put into the outbox of
+	// schedules, and RolledBack those of which only others did, that came to nothing.
+	// What was Added counts as Published, once a dispatcher has seen to it.
+	Added, RolledBack []string
+	// EventsTopic is where the events of closes go. OutboxEmpty says that the
+	// dispatcher of both outboxes ran until all was quiet, so that nothing may be left
+	// for it.
 	EventsTopic string
 	OutboxEmpty bool
 	// DeadLetters are the causes for which there may be dead letters.
@@ -134,6 +140,7 @@ func judge(db *tables, l *logs, e Expect) *Verdict {
 	v.judgeLogs(l, e)
 	v.judgeCloser(db, l, e)
 	v.judgeDeadLetters(l, e)
+	v.judgeAdded(db, l, e)
 	v.judgePublished(db, e)
 	v.judgeEvents(db, l, e)
 	v.countRepeated(l, e)
@@ -326,13 +333,38 @@ func (v *Verdict) judgeDeadLetters(l *logs, e Expect) {
 	}
 }
 
+// judgeAdded: what a committed transaction added is published at least once, or
+// waits in the outbox; what was rolled back is nowhere.
+func (v *Verdict) judgeAdded(db *tables, l *logs, e Expect) {
+	var lost, ghosts []string
+	for _, id := range e.Added {
+		if l.appends[id] == 0 && !l.arrived[id] && db.added[id] == 0 {
+			lost = append(lost, id)
+		}
+	}
+	if len(lost) > 0 {
+		v.blame("%d orders were added to the outbox and are neither there nor in any topic, such as %v", len(lost), some(lost))
+	}
+	for _, id := range e.RolledBack {
+		if l.appends[id] > 0 || l.arrived[id] || db.added[id] > 0 {
+			ghosts = append(ghosts, id)
+		}
+	}
+	if len(ghosts) > 0 {
+		v.blame("%d orders were rolled back and scheduled all the same, such as %v", len(ghosts), some(ghosts))
+	}
+	if e.OutboxEmpty && len(db.added) > 0 {
+		v.blame("%d orders are still in the outbox of schedules, such as %v", len(db.added), some(slices.Collect(maps.Keys(db.added))))
+	}
+}
+
 // judgePublished: in a calm run the sweep closes nothing that was published.
 func (v *Verdict) judgePublished(db *tables, e Expect) {
 	if !e.Calm {
 		return
 	}
 	var missed []string
-	for _, id := range e.Published {
+	for _, id := range slices.Concat(e.Published, e.Added) {
 		if r, ok := db.receipts[id]; ok && r.path != "pipeline" {
 			missed = append(missed, id+" by "+r.path)
 		}
@@ -346,7 +378,7 @@ func (v *Verdict) judgePublished(db *tables, e Expect) {
 // planned rebalance there should be none all the same.
 func (v *Verdict) countRepeated(l *logs, e Expect) {
 	left := map[string]int{}
-	for _, id := range e.Published {
+	for _, id := range slices.Concat(e.Published, e.Added) {
 		left[id]++
 	}
 	for _, r := range l.records[e.CloseTopic] {

@@ -52,7 +52,7 @@ func evidence() (*tables, *logs, Expect) {
 		},
 		arrived:   map[string]bool{"piped": true, "paid": true},
 		dead:      map[string]bool{},
-		appends:   map[string]int{"piped": 1, "paid": 1},
+		appends:   map[string]int{"piped": 1, "paid": 1, "added": 1},
 		newest:    map[string]time.Time{"piped": epoch, "paid": epoch},
 		ends:      map[string]map[int32]int64{"delay": {0: 2}, "close": {0: 2}},
 		committed: map[string]map[int32]int64{"relay": {0: 2}, "closer": {0: 2}},
@@ -60,6 +60,7 @@ func evidence() (*tables, *logs, Expect) {
 	return db, l, Expect{
 		Stock: map[string]int64{"sku": 100}, Paid: []string{"paid", "shipped"}, OpenAfter: epoch.Add(24 * time.Hour),
 		Delays: map[string]string{"delay": "relay"}, CloseTopic: "close", DeadLetterTopic: "dead", CloserGroup: "closer", EventsTopic: "events",
+		Added: []string{"added"}, RolledBack: []string{"undone"},
 		Published: []string{"piped", "paid"}, Calm: true, MaxAppends: 3, DeadLetters: []string{"not_found"},
 	}
 }
@@ -132,9 +133,12 @@ func TestJudge_SeesEveryBrokenPromise(t *testing.T) {
 			r.path = "sweep"
 			db.receipts["piped"] = r
 		}, "the pipeline missed 1"},
-		"running in circles":     {func(_ *tables, l *logs) { l.appends["piped"] = 4 }, "took 4 appends"},
-		"stamps of the producer": {func(_ *tables, l *logs) { l.records["close"][0].brokerTime = false }, "did not stamp"},
-		"no event":               {func(_ *tables, l *logs) { l.records["events"] = nil }, "1 closed orders have no event"},
+		"running in circles":        {func(_ *tables, l *logs) { l.appends["piped"] = 4 }, "took 4 appends"},
+		"stamps of the producer":    {func(_ *tables, l *logs) { l.records["close"][0].brokerTime = false }, "did not stamp"},
+		"added and lost":            {func(_ *tables, l *logs) { delete(l.appends, "added") }, "neither there nor in any topic"},
+		"rolled back and published": {func(_ *tables, l *logs) { l.appends["undone"] = 1 }, "rolled back and scheduled"},
+		"rolled back and added":     {func(db *tables, _ *logs) { db.added = map[string]int{"undone": 1} }, "rolled back and scheduled"},
+		"no event":                  {func(_ *tables, l *logs) { l.records["events"] = nil }, "1 closed orders have no event"},
 		"an event with another id on repeat": {func(_ *tables, l *logs) {
 			r := &l.records["events"][1]
 			r.value = []byte(strings.Replace(string(r.value), "e-piped", "e-other", 1))

@@ -25,6 +25,7 @@ type tables struct {
 	ledger   map[string]map[entry]int64 // by order
 	stock    map[string]stock
 	outbox   map[string][]string // by order: the events that wait, as JSON
+	added    map[string]int      // by order: its rows in the outbox of schedules
 }
 
 type order struct {
@@ -47,7 +48,7 @@ type stock struct{ available, reserved int64 }
 func readDatabase(ctx context.Context, db *sql.DB) (*tables, error) {
 	t := &tables{
 		orders: map[string]order{}, items: map[string]map[string]int64{}, receipts: map[string]receipt{},
-		ledger: map[string]map[entry]int64{}, stock: map[string]stock{}, outbox: map[string][]string{},
+		ledger: map[string]map[entry]int64{}, stock: map[string]stock{}, outbox: map[string][]string{}, added: map[string]int{},
 	}
 	read := func(query string, row func(scan func(...any) error) error) error {
 		rows, err := db.QueryContext(ctx, query)
@@ -63,7 +64,7 @@ func readDatabase(ctx context.Context, db *sql.DB) (*tables, error) {
 		return rows.Err()
 	}
 	for _, step := range []func(func(string, func(func(...any) error) error) error) error{
-		t.readOrders, t.readItems, t.readReceipts, t.readLedger, t.readStock, t.readOutbox,
+		t.readOrders, t.readItems, t.readReceipts, t.readLedger, t.readStock, t.readOutbox, t.readAdded,
 	} {
 		if err := step(read); err != nil {
 			return nil, err
@@ -141,6 +142,15 @@ func (t *tables) readOutbox(read reader) error {
 		var id, payload string
 		err := scan(&id, &payload)
 		t.outbox[id] = append(t.outbox[id], payload)
+		return err
+	})
+}
+
+func (t *tables) readAdded(read reader) error {
+	return read("SELECT order_id FROM outbox_schedules", func(scan func(...any) error) error {
+		var id string
+		err := scan(&id)
+		t.added[id]++
 		return err
 	})
 }

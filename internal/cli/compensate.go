@@ -8,7 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"orderclose"
 	"orderclose/compensator"
+	"orderclose/internal/cause"
 )
 
 func newCompensate(c *common) *cobra.Command {
@@ -17,7 +19,18 @@ func newCompensate(c *common) *cobra.Command {
 		Use:   "compensate --once",
 		Short: "Sweep the database for overdue unpaid orders now",
 		Long: `Sweep the database for overdue unpaid orders now, under the same lock as the
-hourly sweeps, and print a report. With --dry-run it only counts.`,
+hourly sweeps, and print a report. With --dry-run it only counts.
+
+If Kafka is set, it says for each order why the pipeline had missed it:
+
+  unpublished    its row was still in the schedule outbox: no dispatcher runs, or Kafka is away
+  relay_behind   its record should have left a delay topic, and has not
+  closer_behind  its record is in the close topic, and nobody has closed it
+  later_release  its record leaves later: its due time was moved earlier without another record
+  retrying       closing it had failed, and its record waits for the next try
+  dead_lettered  its record was given up
+  absent         no record is on its way: never published, or lost
+  unknown        it was not looked for far enough (compensator.causes in topics.yaml)`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !once {
@@ -37,6 +50,7 @@ func (c *common) compensate(ctx context.Context, dryRun bool) error {
 		return err
 	}
 	defer s.Close()
+	defer c.kafkaToo(s)()
 	a, err := s.app()
 	if err != nil {
 		return err
@@ -71,6 +85,7 @@ func printReport(w io.Writer, r compensator.Report) {
 		return
 	}
 	fmt.Fprintf(w, "closed\t%d\n", r.Closed)
+	printCauses(w, r)
 	fmt.Fprintf(w, "paid meanwhile\t%d\n", r.AlreadyPaid)
 	fmt.Fprintf(w, "closed meanwhile\t%d\n", r.AlreadyClosed)
 	if r.PaymentPending > 0 {
@@ -82,4 +97,24 @@ func printReport(w io.Writer, r compensator.Report) {
 	}
 	fmt.Fprintf(w, "lock\t%s\n", r.Lock)
 	fmt.Fprintf(w, "took\t%v\n", r.Took())
+}
+
+// printCauses says why the pipeline had missed what was closed, each cause with what
+// mends it and one order that has it.
+func printCauses(w io.Writer, r compensator.Report) {
+	for _, why := range compensator.Causes() {
+		n := r.Causes[string(why)]
+		if n == 0 {
+			continue
+		}
+		mend, example := cause.Mend(why), ""
+		for _, m := range r.Misses {
+			if m.Cause == why {
+				mend = m.Mend
+				example = fmt.Sprintf("such as %s %s", oneLine(m.Order.ID, orderclose.MaxIDBytes), oneLine(m.Where, 200))
+				break
+			}
+		}
+		fmt.Fprintf(w, "  %s\t%d\t%s\t%s\n", why, n, mend, example)
+	}
 }

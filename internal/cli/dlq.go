@@ -238,10 +238,11 @@ func from(s deadletters.Source) string {
 // move the cursor as what it is.
 func oneLine(s string, n int) string {
 	quoted := fmt.Sprintf("%q", s)
-	if runes := []rune(quoted[1 : len(quoted)-1]); len(runes) > n {
+	shown := strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+	if runes := []rune(shown); len(runes) > n {
 		return string(runes[:n-1]) + "…"
 	}
-	return quoted[1 : len(quoted)-1]
+	return shown
 }
 
 func newDLQShow(c *common) *cobra.Command {
@@ -249,7 +250,7 @@ func newDLQShow(c *common) *cobra.Command {
 		Use:     "show PARTITION/OFFSET",
 		Short:   "Show all there is of one dead letter; exits 4 if it is not there",
 		Example: "  orderclose dlq show 0/17",
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    oneArg("PARTITION/OFFSET as dlq ls shows it"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			at, err := deadletters.ParsePlace(args[0])
 			if err != nil {

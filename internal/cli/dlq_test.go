@@ -140,7 +140,7 @@ func TestDLQ_WrongUse(t *testing.T) {
 		{[]string{"dlq", "discard", "17", "--yes"}, "PARTITION/OFFSET"},
 		{[]string{"dlq", "redrive", "--through", "x"}, "--through"},
 		{[]string{"dlq", "show", "0"}, "0/17"},
-		{[]string{"dlq", "show"}, "1 arg"},
+		{[]string{"dlq", "show"}, "one argument"},
 		{[]string{"dlq", "ls", "--since", "soon"}, "--since"},
 		{[]string{"dlq", "ls", "--limit", "-1"}, "--limit"},
 	} {

@@ -38,7 +38,8 @@ and paid orders hold, and each closed, cancelled or shipped order must have move
 its stock just once, with a receipt if it was closed. It reads every order of the
 reference schema once, page by page, as they are at one moment, and locks nothing.
 
-Nothing is mended: each finding says what a person can do. Exits 3 with findings.`,
+Nothing is mended: each finding says what a person can do. Exits 3 with findings, and 5
+if the stock of tables of your own is asked for.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if stock {
@@ -188,7 +189,7 @@ func (s *session) checkDeadLetters(ctx context.Context) checkup {
 		index, err = topic.Index(ctx, spans, deadletters.Filter{})
 	}
 	if err != nil {
-		return finding(check, "they could not be counted: "+err.Error(), "orderclose dlq ls")
+		return finding(check, "they could not be counted: "+err.Error(), "mend the topic, or the access to it; then orderclose dlq ls")
 	}
 	for _, n := range index.Pending() {
 		if n > 0 {
@@ -295,6 +296,9 @@ func (c *common) doctorStock(ctx context.Context) error {
 			fmt.Fprintf(c.env.Stderr, "checked %d orders\n", orders)
 		}
 	})
+	if errors.Is(err, store.ErrOwnTables) {
+		return Exit(Refused, fmt.Errorf("%w; docs/mapping.md says how to look at yours", err))
+	}
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,8 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -49,6 +51,16 @@ func codeOf(err error) int {
 		return int(TimedOut)
 	}
 	return int(Failed)
+}
+
+// oneArg wants just one argument, and says what it is.
+func oneArg(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return Exit(Usage, fmt.Errorf("%s wants one argument, %s, and got %d: see orderclose %[1]s --help", strings.TrimPrefix(cmd.CommandPath(), "orderclose "), what, len(args)))
+		}
+		return nil
+	}
 }
 
 // usageArgs makes wrong arguments exit with Usage.

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"orderclose"
+	"orderclose/internal/app"
 	"orderclose/internal/config"
 	"orderclose/internal/store"
 	"orderclose/internal/story"
@@ -33,7 +34,7 @@ from the first that waits; it says what was left out.
 It works without the database, or without Kafka, and says what it did not look at.
 Exits 4 if nobody knows the order, 6 if something could not be looked at.`,
 		Example: "  orderclose order order-17\n  orderclose order order-17 --budget 1000000 --within 2m -o json",
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    oneArg("the order's id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			patience, err := config.ParseDuration(within)
 			if err != nil {
@@ -85,27 +86,12 @@ func (s *session) story(ctx context.Context, id string, budget int64) story.Stor
 		if err := s.Kafka.Ping(ctx); err != nil {
 			unseen = append(unseen, err.Error())
 		} else {
-			places = story.Look(ctx, s.Kafka, orderPlaces(s.cfg), id, b)
+			places = story.Look(ctx, s.Kafka, app.OrderPlaces(s.cfg), id, b)
 		}
 	}
 	told := story.Tell(id, time.Now(), database, places)
 	told.Unseen = append(unseen, told.Unseen...)
 	return told
-}
-
-// orderPlaces are the topics that an order's records go through, in the order of
-// their way.
-func orderPlaces(cfg *config.Config) []story.Place {
-	var all []story.Place
-	for _, b := range cfg.Buckets {
-		all = append(all, story.Place{Topic: b.Topic, Kind: story.Bucket, Group: cfg.RelayGroup(b), Length: b.Length})
-	}
-	return append(all,
-		story.Place{Topic: cfg.Topics.Close, Kind: story.Close, Group: cfg.CloserGroup()},
-		story.Place{Topic: cfg.Topics.Replay, Kind: story.Replay, Group: cfg.ReplayGroup()},
-		story.Place{Topic: cfg.Topics.DeadLetter, Kind: story.Dead},
-		story.Place{Topic: cfg.Topics.Events, Kind: story.Events},
-	)
 }
 
 func judgeStory(s story.Story, all bool) error {
@@ -126,7 +112,11 @@ func printStory(w io.Writer, s story.Story) {
 	fmt.Fprintf(w, "order %s: %s\n", oneLine(s.ID, orderclose.MaxIDBytes), oneLine(s.Now, 400))
 	if s.Database != nil && s.Database.Order != nil {
 		o := s.Database.Order
-		fmt.Fprintf(w, "%s, version %d, %d lines\n", o.State, o.Version, len(s.Database.Items))
+		fmt.Fprint(w, o.State)
+		if o.Version > 0 { // 0: the table has no such column
+			fmt.Fprintf(w, ", version %d", o.Version)
+		}
+		fmt.Fprintf(w, ", %d lines\n", len(s.Database.Items))
 		for _, i := range s.Database.Items {
 			fmt.Fprintf(w, "  %d\tof %s\n", i.Quantity, oneLine(i.SKU, orderclose.MaxIDBytes))
 		}

@@ -119,7 +119,7 @@ func TestOrder_WrongUse(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"order"}, "1 arg"},
+		{[]string{"order"}, "one argument"},
 		{[]string{"order", "a", "--budget", "1"}, "--budget"},
 		{[]string{"order", "a", "--within", "ever"}, "--within"},
 		{[]string{"order", " a"}, "space"},

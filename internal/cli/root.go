@@ -76,7 +76,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 	}
 	c.flags(root)
 	root.AddCommand(
-		newRun(c), newTopics(c), newSend(c), newStatus(c), newForecast(c), newCompensate(c), newReplay(c), newDLQ(c), newOrder(c), newDoctor(c), newMigrate(c), newVersion(c),
+		newRun(c), newTopics(c), newSend(c), newStatus(c), newForecast(c), newCompensate(c), newReplay(c), newDLQ(c), newOrder(c), newAudit(c), newDoctor(c), newMigrate(c), newVersion(c),
 	)
 	return root
 }
@@ -84,10 +84,13 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 drift or findings, 4 not found,
 func (c *common) flags(root *cobra.Command) {
 	f := root.PersistentFlags()
 	f.StringVar(&c.config, "config", "topics.yaml", "the topics.yaml to use")
-	f.StringVarP(&c.output, "output", "o", "table", "how to print results: table or json")
+	f.StringVarP(&c.output, "output", "o", "table", "how to print results: table or json, and for audit jsonl")
 	f.BoolVarP(&c.quiet, "quiet", "q", false, "log errors only, and show no progress")
 	f.BoolVar(&c.debug, "debug", false, "log more")
-	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if c.output == "jsonl" && cmd.Annotations["jsonl"] != "" {
+			return nil
+		}
 		if c.output != "table" && c.output != "json" {
 			return Exit(Usage, fmt.Errorf("-o is %q, want table or json", c.output))
 		}

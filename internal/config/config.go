@@ -51,6 +51,13 @@ type Compensator struct {
 	Grace    time.Duration // how long past due an order is left to the pipeline
 	PageSize int           // orders per transaction, 1 to MaxBatch
 	Lock     Lock
+	Causes   Causes
+}
+
+// Causes bound finding out why the pipeline missed what a sweep found.
+type Causes struct {
+	Records int           // of all topics that one sweep may look at; 0: none
+	Time    time.Duration // for how long one sweep may look
 }
 
 // Lock is the lock in Redis under which one process sweeps at a time.
@@ -234,6 +241,7 @@ func defaults() *settings {
 			Grace:    time.Minute,
 			PageSize: 500,
 			Lock:     Lock{Key: "lock:scan_unpaid_orders", Expiry: time.Minute, Extend: 20 * time.Second},
+			Causes:   Causes{Records: 500_000, Time: 10 * time.Second},
 		},
 		closer: Closer{Batch: 500, Latency: 250 * time.Millisecond, Kind: KindSQL, HTTP: HTTPClosing{Batch: 200}, Payment: Payment{Batch: 100}},
 		outbox: Outbox{Batch: 500, InFlight: 2},

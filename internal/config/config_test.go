@@ -47,7 +47,8 @@ func TestDefault_IsWhatIsDocumented(t *testing.T) {
 		Replication: 1,
 		Compensator: config.Compensator{
 			Period: time.Hour, Grace: time.Minute, PageSize: 500,
-			Lock: config.Lock{Key: "lock:scan_unpaid_orders", Expiry: time.Minute, Extend: 20 * time.Second},
+			Lock:   config.Lock{Key: "lock:scan_unpaid_orders", Expiry: time.Minute, Extend: 20 * time.Second},
+			Causes: config.Causes{Records: 500_000, Time: 10 * time.Second},
 		},
 		Closer: config.Closer{Batch: 500, Latency: 250 * time.Millisecond, Kind: config.KindSQL, HTTP: config.HTTPClosing{Batch: 200}, Payment: config.Payment{Batch: 100}},
 		Outbox: config.Outbox{Batch: 500, InFlight: 2},
@@ -83,7 +84,7 @@ partitions: 3
 replication: 2
 buckets: [1d, 1.5s]
 delays: {default: 2m, max: 2d, mixed: longest, categories: {a b: 1d12h, 42: 90s, c.d: 1s}}
-compensator: {period: 5m, grace: 1s, page_size: 999, lock: {key: k, expiry: 4s, extend: 2s}}
+compensator: {period: 5m, grace: 1s, page_size: 999, lock: {key: k, expiry: 4s, extend: 2s}, causes: {records: 0, time: 3s}}
 closer: {batch: 1, latency: 1s, kind: http, http: {url: "https://shop/close", batch: 7}, payment: {batch: 8}}
 outbox: {batch: 2, in_flight: 16}
 `)
@@ -103,7 +104,8 @@ outbox: {batch: 2, in_flight: 16}
 		Replication: 2,
 		Compensator: config.Compensator{
 			Period: 5 * time.Minute, Grace: time.Second, PageSize: 999,
-			Lock: config.Lock{Key: "k", Expiry: 4 * time.Second, Extend: 2 * time.Second},
+			Lock:   config.Lock{Key: "k", Expiry: 4 * time.Second, Extend: 2 * time.Second},
+			Causes: config.Causes{Records: 0, Time: 3 * time.Second},
 		},
 		Closer: config.Closer{
 			Batch: 1, Latency: time.Second, Kind: config.KindHTTP, HTTP: config.HTTPClosing{URL: "https://shop/close", Batch: 7}, Payment: config.Payment{Batch: 8},

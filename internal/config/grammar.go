@@ -41,6 +41,10 @@ func (s *settings) grammar() value {
 				"expiry": duration(&s.compensator.Lock.Expiry),
 				"extend": duration(&s.compensator.Lock.Extend),
 			}),
+			"causes": section(fields{
+				"records": integer(&s.compensator.Causes.Records, 0, 1_000_000_000),
+				"time":    duration(&s.compensator.Causes.Time),
+			}),
 		}),
 		"orders": s.mapping,
 		"closer": section(fields{

@@ -64,7 +64,7 @@ func TestMetrics_TellThePromises(t *testing.T) {
 	m.Forwarded("delay_5m", []time.Duration{2 * time.Millisecond})
 	m.Verdict(orderclose.PathSweep, orderclose.Closed)
 	m.Lateness(orderclose.PathPipeline, -time.Millisecond)
-	m.Swept(compensator.Report{Found: 7, StartedAt: now, TookMillis: 500})
+	m.Swept(compensator.Report{Found: 7, Closed: 6, Causes: map[string]int{"absent": 4}, StartedAt: now, TookMillis: 500})
 	m.DeadLettered("relay", "bad_due")
 	m.Breaker("close", "closed")
 	m.Breaker("close", "open")
@@ -87,7 +87,10 @@ func TestMetrics_TellThePromises(t *testing.T) {
 		`orderclose_relay_lateness_seconds_count 1`,
 		`orderclose_close_total{path="sweep",result="closed"} 1`,
 		`orderclose_close_early_total 1`,
-		`orderclose_compensator_found_total 7`,
+		`orderclose_compensator_found_total{cause="absent"} 4`,
+		`orderclose_compensator_found_total{cause="unknown"} 2`,
+		`orderclose_compensator_found_total{cause="not_closed"} 1`,
+		`orderclose_compensator_found_total{cause="relay_behind"} 0`,
 		`orderclose_compensator_last_success_timestamp_seconds 1.7000000005e+09`,
 		`orderclose_dead_letters_total{cause="bad_due",stage="relay"} 1`,
 		`orderclose_breaker_state{endpoint="close"} 2`,

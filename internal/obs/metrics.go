@@ -49,7 +49,7 @@ type Metrics struct {
 
 	sweep         prometheus.Histogram
 	lastSweep     prometheus.Gauge
-	found         prometheus.Counter
+	found         *prometheus.CounterVec
 	sweepsFailed  prometheus.Counter
 	sweepsSkipped *prometheus.CounterVec
 	lockAvailable prometheus.Gauge
@@ -111,7 +111,10 @@ func (m *Metrics) registerCloser(f factory) {
 func (m *Metrics) registerCompensator(f factory) {
 	m.sweep = f.histogram("compensator_sweep_seconds", "How long a sweep took.", prometheus.ExponentialBuckets(.01, 2, 16))
 	m.lastSweep = f.gauge("compensator_last_success_timestamp_seconds", "When this process last finished a sweep; 0 if it has not.")
-	m.found = f.counter("compensator_found_total", "Overdue orders that sweeps found: what the pipeline missed.")
+	m.found = f.counters("compensator_found_total", "Overdue orders that sweeps found, by why the pipeline had missed them; not_closed: the sweep did not close them either.", "cause")
+	for _, c := range compensator.Causes() {
+		m.found.WithLabelValues(string(c)) // so that a first miss is seen to rise
+	}
 	m.sweepsFailed = f.counter("compensator_failed_total", "Sweeps that could not be finished.")
 	m.sweepsSkipped = f.counters("compensator_skipped_total", "Sweeps not begun: held (another process sweeps) or running (the one before).", "reason")
 	m.lockAvailable = f.gauge("compensator_lock_available", "1 if Redis could be asked for the lock at the last sweep, else 0.")
@@ -231,7 +234,13 @@ func (m *Metrics) PaymentPending(waits bool) {
 // Swept implements compensator.Metrics.
 func (m *Metrics) Swept(r compensator.Report) {
 	m.sweep.Observe(r.Took().Seconds())
-	m.found.Add(float64(r.Found))
+	unexplained := r.Closed
+	for cause, n := range r.Causes {
+		m.found.WithLabelValues(cause).Add(float64(n))
+		unexplained -= n
+	}
+	m.found.WithLabelValues(string(compensator.Unknown)).Add(float64(max(unexplained, 0)))
+	m.found.WithLabelValues("not_closed").Add(float64(max(r.Found-r.Closed, 0)))
 	m.lastSweep.Set(float64(r.StartedAt.Add(r.Took()).UnixMilli()) / 1000)
 }
 

@@ -42,7 +42,7 @@ func (c *Committer) Tell(now time.Time, atOnce bool) {
 	}
 	acked, left := EncodeRuns(c.Low(), c.Runs())
 	c.left(left)
-	c.low, c.done, c.told = c.Low(), c.doneAbove, now
+	c.low, c.done, c.told = c.Low(), c.changes, now
 	c.claim.Done(c.low, acked)
 }
 
@@ -59,4 +59,4 @@ func (c *Committer) TellNow(now time.Time) {
 	c.Tell(now, true)
 }
 
-func (c *Committer) dirty() bool { return c.Low() != c.low || c.doneAbove != c.done }
+func (c *Committer) dirty() bool { return c.Low() != c.low || c.changes != c.done }

@@ -7,16 +7,22 @@ import "sort"
 // order; the low watermark is the first one that is not done. It belongs to one
 // goroutine.
 type Watermark struct {
-	open      []openOffset // read and not below the watermark, in order
-	next      int64        // everything below was read
-	doneAbove int          // of open, how many are done
-	before    []Run        // done by a former owner, above where reading began
+	open    []openOffset // read and not below the watermark, in order
+	next    int64        // everything below was read
+	changes int          // how often something became done
+	before  []Run        // done by a former owner, above where reading began
+	roomy   int          // with more in open it is made smaller
 }
 
+// openOffset is one offset; or, of those that are done, a run of them.
 type openOffset struct {
-	offset int64
-	state  state
+	offset, last int64
+	state        state
 }
+
+// minRoom is with how many open offsets it begins to be worth while to make runs of
+// those that are done.
+const minRoom = 4096
 
 // state is how far an offset above the watermark has come.
 type state int8
@@ -49,10 +55,13 @@ func (w *Watermark) Add(offset int64) (fresh bool) {
 	w.next = offset + 1
 	switch {
 	case fresh:
-		w.open = append(w.open, openOffset{offset, pending})
+		w.open = append(w.open, openOffset{offset, offset, pending})
 	case len(w.open) > 0:
-		w.open = append(w.open, openOffset{offset, done})
-		w.doneAbove++
+		w.open = append(w.open, openOffset{offset, offset, done})
+		w.changes++
+	}
+	if len(w.open) > max(w.roomy, minRoom) {
+		w.compact()
 	}
 	return fresh
 }
@@ -77,7 +86,7 @@ func (w *Watermark) Lose(below int64) {
 	for i := range w.open {
 		if o := &w.open[i]; o.offset < below && o.state == dropped {
 			o.state = done
-			w.doneAbove++
+			w.changes++
 		}
 	}
 	w.advance()
@@ -91,8 +100,23 @@ func (w *Watermark) Done(offset int64) {
 		return
 	}
 	o.state = done
-	w.doneAbove++
+	w.changes++
 	w.advance()
+}
+
+// compact makes runs of what is done, so that one record which stays open for hours
+// costs no memory for all that are done meanwhile. It is done again when there is
+// twice as much.
+func (w *Watermark) compact() {
+	var all []openOffset
+	for _, o := range w.open {
+		if last := len(all) - 1; last >= 0 && o.state == done && all[last].state == done {
+			all[last].last = o.last
+			continue
+		}
+		all = append(all, o)
+	}
+	w.open, w.roomy = all, 2*len(all)
 }
 
 // advance lets go of what is done at the watermark.
@@ -102,13 +126,12 @@ func (w *Watermark) advance() {
 		n++
 	}
 	w.open = w.open[n:]
-	w.doneAbove -= n
 }
 
 // find returns the entry of an offset, or nil if it is not open.
 func (w *Watermark) find(offset int64) *openOffset {
-	i := sort.Search(len(w.open), func(i int) bool { return w.open[i].offset >= offset })
-	if i == len(w.open) || w.open[i].offset != offset {
+	i := sort.Search(len(w.open), func(i int) bool { return w.open[i].last >= offset })
+	if i == len(w.open) || w.open[i].offset > offset {
 		return nil
 	}
 	return &w.open[i]
@@ -132,17 +155,15 @@ func (w *Watermark) Low() int64 {
 // and was not read again yet included.
 func (w *Watermark) Runs() []Run {
 	var runs []Run
-	if w.doneAbove > 0 {
-		for i := 0; i < len(w.open); i++ {
-			if w.open[i].state != done {
-				continue
-			}
-			first := w.open[i].offset
-			for i+1 < len(w.open) && w.open[i+1].state == done {
-				i++
-			}
-			runs = append(runs, Run{first, w.open[i].offset + 1})
+	for i := 0; i < len(w.open); i++ {
+		if w.open[i].state != done {
+			continue
 		}
+		first := w.open[i].offset
+		for i+1 < len(w.open) && w.open[i+1].state == done {
+			i++
+		}
+		runs = append(runs, Run{first, w.open[i].last + 1})
 	}
 	low := w.Low()
 	for _, r := range w.before {

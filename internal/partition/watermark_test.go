@@ -28,6 +28,9 @@ func TestWatermark_NeverPassesWhatIsNotDone(t *testing.T) {
 				w.Done(offset)
 				delete(open, offset)
 			}
+			if rapid.Bool().Draw(t, "compact") {
+				w.compact()
+			}
 			want := next
 			for offset := range open {
 				want = min(want, offset)
@@ -37,6 +40,35 @@ func TestWatermark_NeverPassesWhatIsNotDone(t *testing.T) {
 			}
 		}
 	})
+}
+
+// One record may stay open for hours: its row is held, or its dead letter is not
+// taken.
+func TestWatermark_OneThatStaysOpenCostsNoMemoryForTheRest(t *testing.T) {
+	w := NewWatermark(0)
+	w.Add(0)
+	for first := int64(1); first < 1_000_000; first += 100 {
+		for offset := first; offset < first+100; offset++ {
+			w.Add(offset)
+		}
+		for offset := first; offset < first+100; offset++ {
+			w.Done(offset)
+		}
+	}
+	w.Add(1_000_001)
+	if len(w.open) > 2*minRoom || w.Low() != 0 {
+		t.Errorf("%d entries, low %d", len(w.open), w.Low())
+	}
+	if diff := cmp.Diff([]Run{{1, 1_000_001}}, w.Runs()); diff != "" {
+		t.Errorf("runs (-want +got):\n%s", diff)
+	}
+	if w.Add(500_000) {
+		t.Error("one that is done is to be done again")
+	}
+	w.Done(0)
+	if w.Low() != 1_000_001 {
+		t.Errorf("low %d", w.Low())
+	}
 }
 
 func TestWatermark_ForgetsWhatWasOpenWhenTheLogIsMadeAnew(t *testing.T) {

@@ -224,7 +224,8 @@ func playCloser(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessC
 	})
 }
 
-// playOutbox has a dispatcher publish an event, and give up one that is too large.
+// playOutbox has a dispatcher publish an event, give up one that is too large, and
+// schedule an order for later and one that is due.
 func playOutbox(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
 	if err := makeTopics(ctx, admin, c); err != nil {
 		return err
@@ -234,10 +235,18 @@ func playOutbox(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessC
 		if err == nil {
 			_, err = db.DB().ExecContext(ctx, "INSERT INTO outbox_events (order_id, payload, created_at) VALUES ('large', ?, 0)", strings.Repeat("x", 2<<20))
 		}
-		return err
+		box, err2 := producer.NewOutbox(producer.OutboxOptions{Dialect: producer.SQLite})
+		if err = errors.Join(err, err2); err != nil {
+			return err
+		}
+		now := time.Now()
+		return errors.Join(
+			box.Add(ctx, db.DB(), orderclose.Order{ID: "later", CreatedAt: now, Due: now.Add(time.Minute)}),
+			box.Add(ctx, db.DB(), orderclose.Order{ID: "due", CreatedAt: now, Due: now.Add(-time.Second)}))
 	}
 	return c.run(ctx, b, app.Outbox, func() error {
-		return errors.Join(arrived(ctx, admin, c.cfg.Topics.Events), arrived(ctx, admin, c.cfg.Topics.DeadLetter))
+		return errors.Join(arrived(ctx, admin, c.cfg.Topics.Events), arrived(ctx, admin, c.cfg.Topics.DeadLetter),
+			arrived(ctx, admin, c.cfg.Buckets[1].Topic), arrived(ctx, admin, c.cfg.Topics.Close))
 	})
 }
 

@@ -212,10 +212,31 @@ func TestReal_AFrozenRelayDoesNotRepeatWhatOthersDid(t *testing.T) {
 		r.freeze("relay-1", frozenFor)
 	})
 	r.settle(20 * time.Second)
-	v := r.check()
-	// In flight: what one turn of a loop had taken; a commit interval of all is generous.
-	if most := int(orders * 200 * time.Millisecond / over); v.Repeated > most {
-		t.Errorf("%d are in the close topic twice, and at most %d were in flight", v.Repeated, most)
+	r.crashed(r.check().Repeated, orders, over)
+}
+
+// TestReal_TheOtherRelayTakesOverFromAKilledOne: within the session's 6 seconds, and
+// what it takes two members to share the partitions anew.
+func TestReal_TheOtherRelayTakesOverFromAKilledOne(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, servers(t))
+	r.start("relay-1", "relay-2", "closer")
+	r.eventually(r.owned)
+	const orders, over = 400, 15 * time.Second
+	r.load(17, orders, over, func() {
+		<-time.After(6 * time.Second)
+		r.signal("relay-1", syscall.SIGKILL)
+	})
+	r.settle(30 * time.Second)
+	r.crashed(r.check().Repeated, orders, over)
+}
+
+// crashed: twice is at most what was in flight, which is what one turn of a loop had
+// taken; a commit interval of all is generous.
+func (r *rig) crashed(repeated, orders int, over time.Duration) {
+	r.t.Helper()
+	if most := int(time.Duration(orders) * 200 * time.Millisecond / over); repeated > most {
+		r.t.Errorf("%d are in the close topic twice, and at most %d were in flight", repeated, most)
 	}
 }
 

@@ -339,13 +339,22 @@ func (r *rig) settleBy(deadline time.Time) {
 	}
 }
 
-// drain waits until no event is left for the dispatchers.
+// useOutbox has the shop schedule half of its orders with their own transactions.
+func (r *rig) useOutbox() {
+	r.t.Helper()
+	var err error
+	if r.shop.Outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: producer.MySQL, TopicsFile: r.file}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// drain waits until nothing is left for the dispatchers.
 func (r *rig) drain(within time.Duration) {
 	r.t.Helper()
 	r.dispatching = true
 	for deadline := time.Now().Add(within); time.Now().Before(deadline); <-time.After(50 * time.Millisecond) {
 		left := 1
-		if err := r.store.DB().QueryRowContext(r.t.Context(), "SELECT COUNT(*) FROM outbox_events").Scan(&left); err != nil {
+		if err := r.store.DB().QueryRowContext(r.t.Context(), "SELECT (SELECT COUNT(*) FROM outbox_events) + (SELECT COUNT(*) FROM outbox_schedules)").Scan(&left); err != nil {
 			r.t.Fatal(err)
 		}
 		if left == 0 {
@@ -364,7 +373,7 @@ func (r *rig) check() *checker.Verdict {
 	v, err := checker.Check(r.t.Context(), checker.Servers{DB: r.store.DB(), Brokers: r.servers.Brokers, TLS: r.servers.Kafka.TLS}, checker.Expect{
 		Stock: r.shop.StartStock(), Paid: r.shop.Paid(), OpenAfter: time.Now().Add(24 * time.Hour),
 		Delays: delays, CloseTopic: r.cfg.Topics.Close, DeadLetterTopic: r.cfg.Topics.DeadLetter,
-		CloserGroup: r.cfg.CloserGroup(), ReplayTopic: r.cfg.Topics.Replay, ReplayGroup: r.cfg.ReplayGroup(), Published: r.shop.Published(), Calm: !r.disturbed,
+		CloserGroup: r.cfg.CloserGroup(), ReplayTopic: r.cfg.Topics.Replay, ReplayGroup: r.cfg.ReplayGroup(), Published: r.shop.Published(), Added: r.shop.Added(), RolledBack: r.shop.RolledBack(), Calm: !r.disturbed,
 		EventsTopic: r.cfg.Topics.Events, OutboxEmpty: r.dispatching,
 	})
 	if err != nil {

@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -20,8 +22,10 @@ import (
 	"orderclose"
 	"orderclose/examples/checkout"
 	"orderclose/internal/app"
+	"orderclose/internal/config"
 	"orderclose/internal/kafka"
 	"orderclose/internal/scenario"
+	"orderclose/payment"
 )
 
 // shopProcess is examples/checkout as a process.
@@ -244,4 +248,49 @@ func (r *rig) texts(query string, args ...any) []string {
 		r.t.Fatal(err)
 	}
 	return texts
+}
+
+// TestReal_TheShopAsksTheProviderBeforeItClosesOnTheSpot: what the pipeline asks
+// about, the shop does too; the provider's word decides.
+func TestReal_TheShopAsksTheProviderBeforeItClosesOnTheSpot(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, servers(t))
+	handler, err := payment.Handler([]string{serviceSecret}, payment.ProviderFunc(func(_ context.Context, ids []string) ([]payment.Answer, error) {
+		answers := make([]payment.Answer, len(ids))
+		for i, id := range ids {
+			answers[i] = payment.Answer(id)
+		}
+		return answers, nil
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	provider := httptest.NewServer(handler)
+	t.Cleanup(provider.Close)
+	topics, err := os.ReadFile(r.file)
+	if err == nil {
+		err = os.WriteFile(r.file, fmt.Appendf(topics, "closer: {payment: {url: %q}}\n", provider.URL+"/payments"), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.env = append(r.env, config.EnvPaymentSecret+"="+serviceSecret)
+	s := r.openCheckout()
+	var stock, order checkout.Order
+	s.ask("PUT", "/stock/ink", `{"available":10}`, "stock", &stock)
+	for id, want := range map[string]checkout.State{"paid": checkout.Paid, "unpaid": checkout.Closed, "unknown": checkout.Closing} {
+		if code := s.ask("POST", "/orders", fmt.Sprintf(`{"id":%q,"customer":"ann","category":"flash-sale","items":[{"sku":"ink","quantity":1}]}`, id), "make "+id, &order); code != 201 {
+			t.Fatalf("%s: %d", id, code)
+		}
+		<-time.After(time.Until(order.DueAt.Add(100 * time.Millisecond)))
+		if s.ask("GET", "/orders/"+id, "", "", &order); order.Status != checkout.Closing {
+			t.Errorf("%s: a read past due shows %s", id, order.Status)
+		}
+		if code := s.ask("POST", "/orders/"+id+"/payments", "", "pay "+id, &struct{}{}); code != 409 {
+			t.Errorf("%s: a payment past due: %d", id, code)
+		}
+		if s.ask("GET", "/orders/"+id, "", "", &order); order.Status != want {
+			t.Errorf("the provider says %s, and the order is %s", id, order.Status)
+		}
+	}
 }

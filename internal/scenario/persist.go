@@ -26,6 +26,16 @@ func (p Persistent) CreateOrder(ctx context.Context, o orderclose.Order, items [
 	return err
 }
 
+// Checkout is Store's. fn is run again after an answer that was lost, and what it
+// creates may be there then.
+func (p Persistent) Checkout(ctx context.Context, fn func(*store.Tx) error) error {
+	tries, err := persist(ctx, func() error { return p.Store.Checkout(ctx, fn) })
+	if tries > 1 && errors.Is(err, store.ErrDuplicateOrder) {
+		return nil
+	}
+	return err
+}
+
 // Pay is Store's.
 func (p Persistent) Pay(ctx context.Context, id, payment string) (a store.Answer, err error) {
 	tries, err := persist(ctx, func() error { a, err = p.Store.Pay(ctx, id, payment); return err })

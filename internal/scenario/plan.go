@@ -43,6 +43,12 @@ type Step struct {
 	Categories []string
 	Items      []store.Item
 	Fate       Fate
+	// ByOutbox: it is scheduled in the transaction that creates it, if the shop has an
+	// outbox, rather than after it; one that is published Twice is both.
+	ByOutbox bool
+	// Undone: before that, the same is done for another order in a transaction that is
+	// rolled back.
+	Undone bool
 	// PayAfter is the share of its delay after which it is paid or cancelled.
 	PayAfter float64
 }
@@ -61,6 +67,8 @@ func Plan(s Spec) []Step {
 			Items:      s.items(r),
 			Fate:       fate(i, r),
 			PayAfter:   0.1 + 0.8*r.Float64(),
+			ByOutbox:   i%2 == 1,
+			Undone:     i%10 == 5,
 		}
 	}
 	slices.SortStableFunc(steps, func(a, b Step) int { return int(a.At - b.At) })

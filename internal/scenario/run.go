@@ -18,6 +18,7 @@ const startStock = 1_000_000
 // Store is the database of a shop; store.Store is one, and Persistent.
 type Store interface {
 	CreateOrder(ctx context.Context, o orderclose.Order, items []store.Item) error
+	Checkout(ctx context.Context, fn func(*store.Tx) error) error
 	Pay(ctx context.Context, id, payment string) (store.Answer, error)
 	Cancel(ctx context.Context, id string) (store.Answer, error)
 	PutStock(ctx context.Context, sku string, available int64) error
@@ -27,12 +28,15 @@ type Store interface {
 type Shop struct {
 	Store    Store
 	Producer *producer.Producer
+	Outbox   *producer.Outbox // nil: all orders are published directly
 	// OnOrder, if set, is called when an order was created.
 	OnOrder func(o orderclose.Order, f Fate)
 
 	mu        sync.Mutex
 	paid      []string
 	published []string
+	added     []string
+	undone    []string
 	stock     map[string]int64
 	last      time.Time // the latest due time
 }
@@ -69,15 +73,19 @@ func (s *Shop) Run(ctx context.Context, begin time.Time, steps []Step) error {
 func (s *Shop) play(ctx context.Context, step Step) error {
 	created := time.Now().Truncate(time.Millisecond)
 	order := s.Producer.Order(step.ID, created, step.Categories...)
-	if err := s.Store.CreateOrder(ctx, order, step.Items); err != nil {
-		return err
-	}
-	s.created(order, step.Fate)
 	publications := map[Fate]int{Unpublished: 0, Twice: 2}
 	n, ok := publications[step.Fate]
 	if !ok {
 		n = 1
 	}
+	create := s.create
+	if s.Outbox != nil && step.ByOutbox && n > 0 {
+		create, n = s.createAndAdd, n-1
+	}
+	if err := create(ctx, order, step); err != nil {
+		return err
+	}
+	s.created(order, step.Fate)
 	for range n {
 		if err := s.Publish(ctx, order); err != nil {
 			return err
@@ -91,6 +99,43 @@ func (s *Shop) play(ctx context.Context, step Step) error {
 		return ctx.Err()
 	}
 	return s.leave(ctx, order, step.Fate)
+}
+
+func (s *Shop) create(ctx context.Context, order orderclose.Order, step Step) error {
+	return s.Store.CreateOrder(ctx, order, step.Items)
+}
+
+// errUndone ends a transaction that is to come to nothing.
+var errUndone = errors.New("rolled back on purpose")
+
+// createAndAdd creates an order and schedules it in the same transaction.
+func (s *Shop) createAndAdd(ctx context.Context, order orderclose.Order, step Step) error {
+	write := func(t *store.Tx, o orderclose.Order) error {
+		if err := t.CreateOrder(o, step.Items); err != nil {
+			return err
+		}
+		return s.Outbox.Add(ctx, t.SQL(), o)
+	}
+	if step.Undone {
+		other := order
+		other.ID += "-undone"
+		err := s.Store.Checkout(ctx, func(t *store.Tx) error { return errors.Join(write(t, other), errUndone) })
+		if err == nil {
+			return fmt.Errorf("order %s is there, which was rolled back", other.ID)
+		}
+		s.remember(&s.undone, other.ID)
+	}
+	err := s.Store.Checkout(ctx, func(t *store.Tx) error { return write(t, order) })
+	if err == nil {
+		s.remember(&s.added, order.ID)
+	}
+	return err
+}
+
+func (s *Shop) remember(in *[]string, id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*in = append(*in, id)
 }
 
 // leave pays or cancels an order. Being too late is no error: on a slow machine
@@ -132,6 +177,21 @@ func (s *Shop) Publish(ctx context.Context, order orderclose.Order) error {
 	defer s.mu.Unlock()
 	s.published = append(s.published, order.ID)
 	return nil
+}
+
+// Added are the orders that a committed transaction put into the outbox.
+func (s *Shop) Added() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.added...)
+}
+
+// RolledBack are the orders of transactions that put them into the outbox and came
+// to nothing.
+func (s *Shop) RolledBack() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.undone...)
 }
 
 // Published are the orders whose record Kafka has acked.

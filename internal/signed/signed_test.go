@@ -95,6 +95,20 @@ func TestVerify(t *testing.T) {
 	}
 }
 
+// A stranger who sends a quarter of a million signatures with 4 MB would otherwise
+// have a terabyte hashed.
+func TestVerify_HashesTheBodyOnceForEachSecret(t *testing.T) {
+	hashing := func(signatures int) float64 {
+		h := http.Header{}
+		h.Set(HeaderTimestamp, "1772366700")
+		h.Set(HeaderSignature, strings.Repeat("v1=,", signatures))
+		return testing.AllocsPerRun(10, func() { _ = Verify([]string{"secret-number-one"}, h, []byte("{}"), time.Now()) })
+	}
+	if one, many := hashing(1), hashing(1000); many > one {
+		t.Errorf("%v allocations for one signature, %v for a thousand", one, many)
+	}
+}
+
 func TestReceive_AnswersWhatIsWrong(t *testing.T) {
 	const secret = "secret-number-one"
 	send := func(method, body string, sign bool) int {

@@ -56,10 +56,14 @@ var errNoPaidStatus = errors.New("the mapping of the orders' tables does not say
 func (s *Store) PayOrders(ctx context.Context, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	out := make([]orderclose.Outcome, len(reqs))
 	for i, r := range reqs {
-		err := s.transact(ctx, func(tx *gorm.DB) (err error) {
-			out[i], err = s.payAsked(tx, r)
-			return err
-		})
+		// Before the transaction, which has one connection and would want another.
+		where, err := s.places(ctx, reqs[i:i+1])
+		if err == nil {
+			err = s.transact(ctx, func(tx *gorm.DB) (err error) {
+				out[i], err = s.payAsked(tx, r, where)
+				return err
+			})
+		}
 		if err != nil {
 			return nil, fmt.Errorf("pay order %q: %w", r.OrderID, err)
 		}
@@ -69,9 +73,9 @@ func (s *Store) PayOrders(ctx context.Context, reqs []orderclose.CloseRequest) (
 
 // payAsked is the payment's compare-and-set of one order, and what is true after
 // it.
-func (s *Store) payAsked(tx *gorm.DB, r orderclose.CloseRequest) (orderclose.Outcome, error) {
+func (s *Store) payAsked(tx *gorm.DB, r orderclose.CloseRequest, where places) (orderclose.Outcome, error) {
 	if s.mapped {
-		return s.payMapped(tx, r)
+		return s.payMapped(tx, r, where)
 	}
 	t := &Tx{s, tx}
 	won, err := t.move(r.OrderID, Unpaid, Paid, ", paid_at = ?", s.dialect.now()) // the payment's id comes with its callback, if it does
@@ -88,14 +92,9 @@ func (s *Store) payAsked(tx *gorm.DB, r orderclose.CloseRequest) (orderclose.Out
 
 // payMapped locks the row in the user's table, wherever it is, and marks it paid
 // if it is open.
-func (s *Store) payMapped(tx *gorm.DB, r orderclose.CloseRequest) (orderclose.Outcome, error) {
-	ctx := tx.Statement.Context
-	places, err := s.places(ctx, []orderclose.CloseRequest{r})
-	if err != nil {
-		return orderclose.Outcome{}, err
-	}
+func (s *Store) payMapped(tx *gorm.DB, r orderclose.CloseRequest, where places) (orderclose.Outcome, error) {
 	ids, attempts := s.distinct([]orderclose.CloseRequest{r})
-	c := &closing{s: s, tx: tx, attempts: attempts, places: places, orders: map[string]lockedRow{}, won: map[*table][]string{}, open: map[string]*table{}}
+	c := &closing{s: s, tx: tx, attempts: attempts, places: where, orders: map[string]lockedRow{}, won: map[*table][]string{}, open: map[string]*table{}}
 	if err := c.find(ids); err != nil {
 		return orderclose.Outcome{}, err
 	}

@@ -208,10 +208,26 @@ func (t *Tx) pay(id, payment string) (Answer, error) {
 	case Cancelled:
 		return t.refund(id, payment, "cancelled", PaidAfterCancel)
 	}
-	if by == payment || by == "" { // "": it was paid before payments had ids
+	if by == "" { // the provider was asked, or payments had no ids then: the first to come is the one that paid
+		if by, err = t.claim(id, payment); err != nil {
+			return "", err
+		}
+	}
+	if by == payment {
 		return AlreadyPaid, nil
 	}
 	return t.refund(id, payment, "paid_twice", PaidTwice)
+}
+
+// claim writes down which payment has paid an order that is paid by none that is
+// known, and returns the one that has.
+func (t *Tx) claim(id, payment string) (by string, err error) {
+	res := t.tx.Exec("UPDATE orders SET payment_id = ? WHERE id = ? AND payment_id IS NULL", payment, id)
+	if res.Error != nil || res.RowsAffected == 1 {
+		return payment, res.Error
+	}
+	_, by, err = t.status(id) // another was faster
+	return by, err
 }
 
 // refund leaves a refund intent, or finds that there is one. An order that has

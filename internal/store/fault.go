@@ -67,6 +67,7 @@ var mysqlFaults = map[uint16]Fault{
 	1159: FaultUnavailable, // network read timed out
 	1160: FaultUnavailable, // network write error
 	1161: FaultUnavailable, // network write timed out
+	1176: FaultUnavailable, // no such index: it was dropped or has another name now
 	1180: FaultUnavailable, // error during COMMIT
 	1184: FaultUnavailable, // connection aborted
 	1194: FaultUnavailable, // table crashed
@@ -76,6 +77,8 @@ var mysqlFaults = map[uint16]Fault{
 	1227: FaultUnavailable, // access denied, privilege missing
 	1290: FaultUnavailable, // --read-only
 	1317: FaultUnavailable, // query interrupted
+	1356: FaultUnavailable, // a view whose tables or rights are gone
+	1449: FaultUnavailable, // a view or trigger whose definer is gone
 	1698: FaultUnavailable, // user refused
 	1792: FaultUnavailable, // read-only transaction
 	1820: FaultUnavailable, // password expired

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strconv"
@@ -84,6 +85,19 @@ func TestMySQL_WithoutTheMappingTheRestIsMade(t *testing.T) {
 	must(t, s.Migrate(t.Context()))
 	must(t, s.Migrated(t.Context()))
 	must(t, own.Migrated(t.Context()))
+}
+
+// A pool that is used up must not be waited for by who holds its connections.
+func TestMySQL_PaymentsInShardsNeedOneConnection(t *testing.T) {
+	shop := examples(t)[1]
+	s := open(t, store.Options{DSN: ownDatabase(t), Orders: shop.Mapping, MaxOpenConns: 1})
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	out, err := s.PayOrders(ctx, []orderclose.CloseRequest{{OrderID: "NO1", CreatedAt: time.Now()}})
+	must(t, err)
+	if out[0].Verdict != orderclose.NotFound {
+		t.Errorf("%+v", out)
+	}
 }
 
 // The first example's due column is a DATETIME in +08:00 with whole seconds, which is

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,7 +16,8 @@ import (
 // outboxTables are the tables of the outboxes. All have the columns id, order_id,
 // payload and created_at.
 var outboxTables = map[orderclose.Outbox]string{
-	orderclose.EventOutbox: "outbox_events",
+	orderclose.EventOutbox:    "outbox_events",
+	orderclose.ScheduleOutbox: "outbox_schedules",
 }
 
 // Dispatch hands up to limit rows of an outbox, lowest ids first, to publish, and
@@ -164,6 +166,26 @@ func (s *Store) Backlog(ctx context.Context, box orderclose.Outbox) (orderclose.
 		return b, fmt.Errorf("look at %s: %w", table, s.explain(ctx, err))
 	}
 	return b, nil
+}
+
+// Unpublished reads a page of the rows of orders that are not scheduled yet: up to
+// limit rows whose ids are above afterID, lowest first, without their payloads. It
+// takes no lock, and rows that a dispatcher has in hand are among them. Begin with
+// 0; a page with fewer rows is the last. Rows that are added meanwhile may be
+// missed: this is for those that were there when it began.
+func (s *Store) Unpublished(ctx context.Context, afterID int64, limit int) ([]orderclose.OutboxRow, error) {
+	table := outboxTables[orderclose.ScheduleOutbox]
+	var page []orderclose.OutboxRow
+	err := eachRow(s.gorm.WithContext(ctx), "SELECT id, order_id FROM "+table+" WHERE id > ? ORDER BY id LIMIT ?", []any{afterID, limit}, func(rows *sql.Rows) error {
+		var r orderclose.OutboxRow
+		err := rows.Scan(&r.ID, &r.OrderID)
+		page = append(page, r)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", table, s.explain(ctx, err))
+	}
+	return page, nil
 }
 
 func tableOf(box orderclose.Outbox) (string, error) {

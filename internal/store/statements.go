@@ -115,9 +115,13 @@ func (q *statements) look(orders string) string {
 		listed, rest = statePaid, stateClosed
 	}
 	id, status := tables.Quote(q.m.ID.Column), tables.Quote(q.m.Status.Column)
+	version := "-1"
+	if q.m.Version != "" {
+		version = "COALESCE(" + tables.Quote(q.m.Version) + ", 0)"
+	}
 	read := fmt.Sprintf("CASE WHEN %s = ? THEN %d WHEN %s IN ? THEN %d ELSE %d END", status, stateOpen, status, listed, rest)
 	return fmt.Sprintf("SELECT %s, %s, %s, %s, %s, ? FROM %s%s WHERE %s IN ? ORDER BY %s",
-		id, orElse(q.m.Category, "''"), read, tables.Quote(q.m.Due.Column), orElse(q.m.Version, "-1"),
+		id, orElse(q.m.Category, "''"), read, tables.Quote(q.m.Due.Column), version,
 		tables.Quote(orders), q.d.hint(q.m.ID.Index), id, id)
 }
 
@@ -146,7 +150,7 @@ func (q *statements) pay(orders string) string {
 	status := tables.Quote(q.m.Status.Column)
 	set := status + " = ?"
 	if v := tables.Quote(q.m.Version); q.m.Version != "" {
-		set += ", " + v + " = " + v + " + 1"
+		set += ", " + v + " = COALESCE(" + v + ", 0) + 1"
 	}
 	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ?", tables.Quote(orders), q.d.hint(q.m.ID.Index), set,
 		tables.Quote(q.m.ID.Column), q.d.unindexed, status)
@@ -165,7 +169,7 @@ func (q *statements) mark(orders string) string {
 		set += ", " + tables.Quote(q.m.ClosedAt.Column) + " = ?"
 	}
 	if v := tables.Quote(q.m.Version); q.m.Version != "" {
-		set += ", " + v + " = " + v + " + 1"
+		set += ", " + v + " = COALESCE(" + v + ", 0) + 1"
 	}
 	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ? AND %s <= ?", tables.Quote(orders), q.d.hint(q.m.ID.Index), set,
 		tables.Quote(q.m.ID.Column), q.d.unindexed, tables.Quote(q.m.Status.Column), tables.Quote(q.m.Due.Column))

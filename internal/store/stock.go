@@ -1,6 +1,7 @@
 package store
 
 import (
+	"database/sql"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"gorm.io/gorm"
 
 	"orderclose"
+	"orderclose/internal/tables"
 )
 
 // kind is why stock came back, or left for good, the last part of the ledger's
@@ -40,12 +42,21 @@ func (s *Store) recordLinesOf(tx *gorm.DB, t *table, orders []string, k kind, no
 	}
 	for part := range slices.Chunk(orders, maxIn) {
 		lines, err := readLines(tx, t.lines, s.q.args(part))
+		if err == nil {
+			lines, err = s.theirs(tx, t, part, lines)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("read lines: %w", err)
 		}
 		in := insert{into: "stock_ledger (order_id, sku_id, kind, quantity, created_at)"}
 		at := s.dialect.time(now)
 		for _, l := range slices.SortedFunc(maps.Keys(lines), compareOrderSKU) {
+			switch {
+			case lines[l] == 0: // a gift, or a line that was taken back: nothing is held
+				continue
+			case lines[l] < 0:
+				return nil, fmt.Errorf("order %q holds %d of SKU %q: mend its lines", l.order, lines[l], l.sku)
+			}
 			in.row(l.order, l.sku, k, lines[l], at)
 			released[l.order] = append(released[l.order], orderclose.Release{
 				SKU: l.sku, Quantity: lines[l], Key: orderclose.ReleaseKey(l.order, l.sku, string(k)),
@@ -65,6 +76,80 @@ func compareOrderSKU(a, b orderSKU) int {
 	return strings.Compare(a.sku, b.sku)
 }
 
+// theirs returns the lines that are of the orders. By the collation of a shop's own
+// tables the database may find more, such as those of the order aB for Ab. Of an order
+// that there is they are none of ours; of one that there is not they are of the one
+// that is spelt alike.
+func (s *Store) theirs(tx *gorm.DB, t *table, orders []string, lines map[orderSKU]int64) (map[orderSKU]int64, error) {
+	asked := make(map[string]bool, len(orders))
+	for _, id := range orders {
+		asked[id] = true
+	}
+	strays := map[string]string{} // by id as the lines have it: whose they are
+	for l := range lines {
+		if !asked[l.order] {
+			strays[l.order] = ""
+		}
+	}
+	if len(strays) == 0 {
+		return lines, nil
+	}
+	others, err := s.present(tx, t, slices.Sorted(maps.Keys(strays)))
+	if err != nil {
+		return nil, err
+	}
+	for stray := range strays {
+		for _, id := range orders {
+			if others[stray] || !strings.EqualFold(strings.TrimRight(stray, " "), strings.TrimRight(id, " ")) {
+				continue
+			}
+			if strays[stray] != "" {
+				return nil, fmt.Errorf("the lines of %q may be of %q or of %q: write their ids alike in both tables", stray, strays[stray], id)
+			}
+			strays[stray] = id
+		}
+		if strays[stray] == "" && !others[stray] {
+			return nil, fmt.Errorf("lines of %q were found, and there is no such order: write ids alike in both tables", stray)
+		}
+	}
+	sums := make(map[orderSKU]int64, len(lines))
+	for l, quantity := range lines {
+		if !asked[l.order] {
+			if l.order = strays[l.order]; l.order == "" {
+				continue
+			}
+		}
+		sums[l] += quantity
+	}
+	return sums, nil
+}
+
+// present returns which of the ids are those of orders, letter for letter, as far as
+// their lines are in the table's.
+func (s *Store) present(tx *gorm.DB, t *table, ids []string) (map[string]bool, error) {
+	present := make(map[string]bool, len(ids))
+	in := []*table{t}
+	if s.q.months != nil && !tables.IsPattern(s.q.m.Items.Table) { // lines of all months
+		known, _ := s.q.months.now(time.Now())
+		in = slices.Collect(maps.Values(known))
+	}
+	id := tables.Quote(s.q.m.ID.Column)
+	for _, t := range in {
+		for part := range slices.Chunk(ids, maxIn) {
+			err := eachRow(tx, "SELECT "+id+" FROM "+tables.Quote(t.name)+" WHERE "+id+" IN ?", []any{s.q.args(part)}, func(rows *sql.Rows) error {
+				var found string
+				err := rows.Scan(&found)
+				present[found] = true
+				return err
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	return present, nil
+}
+
 // readLines returns the quantities of the orders, by order and SKU.
 func readLines(tx *gorm.DB, query string, orders []any) (map[orderSKU]int64, error) {
 	rows, err := tx.Raw(query, orders).Rows()
@@ -75,11 +160,19 @@ func readLines(tx *gorm.DB, query string, orders []any) (map[orderSKU]int64, err
 	lines := make(map[orderSKU]int64, 2*len(orders))
 	for rows.Next() {
 		var l orderSKU
-		var quantity int64
-		if err := rows.Scan(&l.order, &l.sku, &quantity); err != nil {
+		var sku sql.NullString
+		var quantity sql.NullInt64
+		if err := rows.Scan(&l.order, &sku, &quantity); err != nil {
 			return nil, err
 		}
-		lines[l] += quantity
+		if !sku.Valid { // a fee, or a line of text: nothing that is in stock
+			continue
+		}
+		if !quantity.Valid {
+			return nil, fmt.Errorf("order %q has a line of SKU %q whose quantity is NULL: mend its lines", l.order, sku.String)
+		}
+		l.sku = sku.String
+		lines[l] += quantity.Int64
 	}
 	return lines, rows.Err()
 }

@@ -21,11 +21,13 @@ type Story struct {
 	Receipt  *ReceiptRow   `json:"receipt"` // nil: it was not closed
 	Ledger   []LedgerRow   `json:"ledger"`
 	Outgoing []OutgoingRow `json:"outgoing"` // events that are not published yet
+	// Unscheduled are its rows in the outbox of schedules: no relay has it yet.
+	Unscheduled []OutgoingRow `json:"unscheduled,omitempty"`
 }
 
 // Known says whether the database has anything of the order.
 func (s Story) Known() bool {
-	return s.Order != nil || len(s.Items)+len(s.Ledger)+len(s.Outgoing) > 0 || s.Receipt != nil
+	return s.Order != nil || len(s.Items)+len(s.Ledger)+len(s.Outgoing)+len(s.Unscheduled) > 0 || s.Receipt != nil
 }
 
 // OrderRow is a row of the table orders.
@@ -66,7 +68,7 @@ type LedgerRow struct {
 	At       time.Time `json:"at"`
 }
 
-// OutgoingRow is an event in the outbox.
+// OutgoingRow is a row of an outbox.
 type OutgoingRow struct {
 	ID int64     `json:"id"`
 	At time.Time `json:"at"`
@@ -134,6 +136,12 @@ func (s *Store) story(tx *gorm.DB, id string, story *Story) (err error) {
 			var o OutgoingRow
 			err := rows.Scan(&o.ID, timeInto(&o.At))
 			story.Outgoing = append(story.Outgoing, o)
+			return err
+		}},
+		{"SELECT id, created_at FROM outbox_schedules WHERE order_id = ? ORDER BY id", func(rows *sql.Rows) error {
+			var o OutgoingRow
+			err := rows.Scan(&o.ID, timeInto(&o.At))
+			story.Unscheduled = append(story.Unscheduled, o)
 			return err
 		}},
 	}...) {

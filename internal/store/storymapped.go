@@ -46,7 +46,7 @@ func (q *statements) story(t *table) string {
 	}
 	return fmt.Sprintf("SELECT %s, %s, %s, %s, %s, %s FROM %s WHERE %s = ?",
 		orElse(q.m.Category, "''"), tables.Quote(q.m.Status.Column), at(q.m.Created), tables.Quote(q.m.Due.Column), at(q.m.ClosedAt),
-		orElse(q.m.Version, "0"), tables.Quote(t.name), tables.Quote(q.m.ID.Column))
+		"COALESCE("+orElse(q.m.Version, "0")+", 0)", tables.Quote(t.name), tables.Quote(q.m.ID.Column))
 }
 
 // scanStory reads an order's row. Its state is the shop's own value of the status,
@@ -84,7 +84,9 @@ func (s *Store) mappedLines(tx *gorm.DB, t *table, id any, story *Story) error {
 	return eachRow(tx, t.lines, []any{[]any{id}}, func(rows *sql.Rows) error {
 		var order string
 		i := ItemRow{Line: len(story.Items) + 1}
-		err := rows.Scan(&order, &i.SKU, &i.Quantity)
+		var quantity sql.NullInt64
+		err := rows.Scan(&order, nullable(&i.SKU), &quantity)
+		i.Quantity = quantity.Int64
 		story.Items = append(story.Items, i)
 		return err
 	})

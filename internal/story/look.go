@@ -169,26 +169,38 @@ func within(from, waiting, end, budget int64) []kafka.Span {
 	return []kafka.Span{{First: from, End: min(from+budget-tail.Len(), waiting)}, tail}
 }
 
-// read reads a span. Offsets that are gone, or cannot be read, are passed over.
+// read reads a span and keeps the order's records.
 func (p *Place) read(ctx context.Context, log Log, s kafka.Span, id string, commit kafka.Commit, end int64) error {
+	read, err := Scan(ctx, log, p.Topic, s, func(r orderclose.RawRecord) {
+		if string(r.Key()) == id {
+			p.Records = append(p.Records, p.record(r, commit, end))
+		}
+	})
+	p.Looked += read - s.First
+	p.Skipped += s.End - read
+	return err
+}
+
+// Scan reads a span and calls each with its records; read is where it came to, the
+// span's end unless it fails. Offsets that are gone, or cannot be read, are passed
+// over.
+func Scan(ctx context.Context, log Log, topic string, s kafka.Span, each func(orderclose.RawRecord)) (read int64, err error) {
 	for at := s.First; at < s.End; {
-		f, err := log.Fetch(ctx, p.Topic, s.Partition, at)
+		f, err := log.Fetch(ctx, topic, s.Partition, at)
 		if err != nil {
-			p.Skipped += s.End - at
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return fmt.Errorf("there was no more time at offset %d of %d", at, s.End)
+				err = fmt.Errorf("there was no more time at offset %d of %d", at, s.End)
 			}
-			return err
+			return at, err
 		}
 		for _, r := range f.Records {
-			if r.Offset < s.End && string(r.Key()) == id {
-				p.Records = append(p.Records, p.record(r, commit, end))
+			if r.Offset < s.End {
+				each(r)
 			}
 		}
-		p.Looked += min(f.Next, s.End) - at
 		at = f.Next
 	}
-	return nil
+	return s.End, nil
 }
 
 // record says what a record of the order is.

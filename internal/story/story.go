@@ -5,6 +5,7 @@
 //	story.go     the story, and in a sentence where the order is (pure)
 //	timeline.go  what happened, in the order of time (pure)
 //	look.go      looking for its records, within a budget
+//	index.go     looking for what waits of many orders, in one pass
 package story
 
 import (

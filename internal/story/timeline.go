@@ -76,6 +76,9 @@ func tellDatabase(db *store.Story, add func(at time.Time, where, format string, 
 	for _, l := range db.Ledger {
 		add(l.At, database, "%s", ledger(l))
 	}
+	for _, o := range db.Unscheduled {
+		add(o.At, database, "schedule %d written, and still in the outbox", o.ID)
+	}
 	for _, o := range db.Outgoing {
 		add(o.At, database, "event %d written, and still in the outbox", o.ID)
 	}

@@ -126,6 +126,7 @@ func TestJudge_SaysWhatDoesNotFit(t *testing.T) {
 		{change(orders, func(t *Table) { t.Indexes = t.Indexes[:1] }), "due.index: would read all of it"},
 		{func(m *Mapping, _ Facts) { m.DueIndex = "gone" }, "due.index: no index gone"},
 		{change("shop_lines_202611", func(t *Table) { t.Indexes = nil }), "items.order: no index that begins with order_id"},
+		{change("shop_lines_202611", func(t *Table) { t.Columns["num"] = Column{Type: "decimal", Definition: "decimal(10,2)"} }), "items.quantity: decimal(10,2), which may hold other than whole numbers"},
 		{change("shop_stock", func(t *Table) { t.Indexes = nil }), "stock.sku.index: no unique index PRIMARY on sku"},
 		{change("shop_stock", func(t *Table) { delete(t.Columns, "held") }), "stock.reserved: there is no column shop_stock.held"},
 	} {

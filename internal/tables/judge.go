@@ -48,7 +48,7 @@ func (m *Mapping) Judge(facts Facts, orders, items []string) []Problem {
 			if j.enter("items.table", name, facts) {
 				j.key("items.order", m.Items.Order, m.ID.Type)
 				j.column("items.sku", m.Items.SKU)
-				j.column("items.quantity", m.Items.Quantity)
+				j.quantity("items.quantity", m.Items.Quantity)
 				j.led("items.order", m.Items.Order, "items_by_order")
 			}
 		}
@@ -106,6 +106,15 @@ func (j *judge) column(path, name string) (Column, bool) {
 		j.say(path, "there is no "+j.where(name), "mend the name, or add the column")
 	}
 	return c, ok
+}
+
+// quantity wants whole numbers: of a text or a fraction no order could be closed.
+func (j *judge) quantity(path, name string) {
+	c, ok := j.column(path, name)
+	if ok && !slices.Contains(integerTypes, c.Type) && !(c.Type == "decimal" && strings.Contains(c.Definition, ",0)")) {
+		j.say(path, fmt.Sprintf("%s is %s, which may hold other than whole numbers", j.where(name), c.Definition),
+			"map a column of whole numbers; one can be added as a generated column: CAST("+name+" AS SIGNED)")
+	}
 }
 
 func (j *judge) optional(path, name string) {

@@ -167,10 +167,14 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, logger *slog.Logg
 	if err != nil {
 		return err
 	}
+	outbox, err := producer.NewOutbox(producer.OutboxOptions{Dialect: producer.Dialect(c.Store.Dialect()), Limit: p.MaxDelay})
+	if err != nil {
+		return err
+	}
 	defer p.Close()
 	registry := prometheus.NewRegistry()
 	shop, err := checkout.New(checkout.Options{
-		Store: c.Store, Producer: p, Redis: c.Redis, Logger: logger, Metrics: checkout.NewCounters(registry),
+		Store: c.Store, Producer: p, Outbox: outbox, Redis: c.Redis, Logger: logger, Metrics: checkout.NewCounters(registry),
 	})
 	if err != nil {
 		return err

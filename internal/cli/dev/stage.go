@@ -216,7 +216,11 @@ func (st *stage) build(ctx context.Context, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	st.shop = &scenario.Shop{Store: st.Store, Producer: p}
+	o, err := producer.NewOutbox(producer.OutboxOptions{Dialect: producer.Dialect(st.Store.Dialect()), MaxDelay: st.cfg.MaxDelay})
+	if err != nil {
+		return err
+	}
+	st.shop = &scenario.Shop{Store: st.Store, Producer: p, Outbox: o}
 	st.app, err = app.New(app.Options{
 		Config: st.cfg, Kafka: st.Kafka, Store: st.Store, Redis: st.Redis, Registry: st.registry, Logger: logger,
 	})
@@ -265,7 +269,7 @@ func (st *stage) served() (int, error) {
 	return 0, err
 }
 
-// settle waits until no order is unpaid and no event waits, for at most the bound
+// settle waits until no order is unpaid and nothing waits in an outbox, for at most the bound
 // of a miss.
 func (st *stage) settle(ctx context.Context) error {
 	c := st.cfg.Compensator
@@ -275,7 +279,7 @@ func (st *stage) settle(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if n.unpaid == 0 && n.events == 0 {
+		if n.unpaid == 0 && n.outgoing == 0 {
 			return nil
 		}
 		select {
@@ -287,13 +291,13 @@ func (st *stage) settle(ctx context.Context) error {
 	return nil // the checker says what is open
 }
 
-// counts are orders by status.
-type counts struct{ orders, unpaid, paid, closed, events int64 }
+// counts are orders by status, and what waits in the outboxes.
+type counts struct{ orders, unpaid, paid, closed, outgoing int64 }
 
 func (st *stage) count(ctx context.Context) (counts, error) {
 	var n counts
 	err := st.Store.DB().QueryRowContext(ctx, `SELECT COUNT(*), COALESCE(SUM(status = 0), 0),
-		COALESCE(SUM(status = 1), 0), COALESCE(SUM(status = 2), 0), (SELECT COUNT(*) FROM outbox_events) FROM orders`).Scan(&n.orders, &n.unpaid, &n.paid, &n.closed, &n.events)
+		COALESCE(SUM(status = 1), 0), COALESCE(SUM(status = 2), 0), (SELECT COUNT(*) FROM outbox_events) + (SELECT COUNT(*) FROM outbox_schedules) FROM orders`).Scan(&n.orders, &n.unpaid, &n.paid, &n.closed, &n.outgoing)
 	return n, err
 }
 
@@ -308,7 +312,7 @@ func (st *stage) check(ctx context.Context) (*checker.Verdict, error) {
 		Stock: st.shop.StartStock(), Paid: st.shop.Paid(), OpenAfter: time.Now().Add(24 * time.Hour),
 		Delays: delays, CloseTopic: st.cfg.Topics.Close, DeadLetterTopic: st.cfg.Topics.DeadLetter,
 		EventsTopic: st.cfg.Topics.Events, OutboxEmpty: true,
-		CloserGroup: st.cfg.CloserGroup(), ReplayTopic: st.cfg.Topics.Replay, ReplayGroup: st.cfg.ReplayGroup(), Published: st.shop.Published(), ProducerTime: st.backend == "embedded",
+		CloserGroup: st.cfg.CloserGroup(), ReplayTopic: st.cfg.Topics.Replay, ReplayGroup: st.cfg.ReplayGroup(), Published: st.shop.Published(), Added: st.shop.Added(), RolledBack: st.shop.RolledBack(), ProducerTime: st.backend == "embedded",
 	})
 }
 

@@ -1,15 +1,19 @@
 package storetest
 
 import (
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
 	"orderclose"
+	"orderclose/internal/store"
 )
 
 var askedClaims = []claim{
 	{"PreviewSaysWhatACloseWouldSayAndChangesNothing", previewSays},
 	{"PayOrdersIsTheCompareAndSetOfPay", payOrders},
+	{"OfPaymentsAfterTheProvidersWordTheFirstHasPaid", payAfterAsking},
 }
 
 func previewSays(t *testing.T, s *shop) {
@@ -56,6 +60,39 @@ func payOrders(t *testing.T, s *shop) {
 			"cancelled already_closed", "nobody's not_found", "a already_paid"})
 	}
 	want(t, "paid orders", s.count("SELECT COUNT(*) FROM orders WHERE status = 1 AND paid_at IS NOT NULL AND version = 2"), 2)
+}
+
+// The provider said that it was paid; which payment it was comes later, and whatever
+// comes beside it goes back.
+func payAfterAsking(t *testing.T, s *shop) {
+	s.migrated()
+	s.order("a", -time.Minute)
+	_, err := s.PayOrders(t.Context(), requests("a"))
+	s.must(err)
+	for _, row := range []struct {
+		payment string
+		want    store.Answer
+	}{
+		{"p1", store.AlreadyPaid}, {"p1", store.AlreadyPaid}, {"p2", store.PaidTwice}, {"p2", store.RefundNoted}, {"p1", store.AlreadyPaid},
+	} {
+		want(t, "payment "+row.payment, s.answer(s.Pay(t.Context(), "a", row.payment)), row.want)
+	}
+	want(t, "refund intents", s.refunds(), []string{"a p2 paid_twice"})
+	want(t, "order", s.texts("SELECT CONCAT_WS(' ', id, status, version, payment_id) FROM orders"), []string{"a 1 2 p1"})
+
+	s.order("b", -time.Minute)
+	_, err = s.PayOrders(t.Context(), requests("b"))
+	s.must(err)
+	var wg sync.WaitGroup
+	for n := range 8 {
+		wg.Go(func() {
+			if _, err := s.Pay(t.Context(), "b", fmt.Sprintf("p%d", n)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	want(t, "payments of eight that go back", s.count("SELECT COUNT(*) FROM refund_intents WHERE order_id = 'b'"), 7)
 }
 
 // askedMapped: the same in a shop's own tables, whose paid orders look as the

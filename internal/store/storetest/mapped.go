@@ -48,6 +48,7 @@ func RunMapped(t *testing.T, own Shop, open func(t *testing.T, m *tables.Mapping
 		{"FoundNextDoor", mappedNextDoor},
 		{"TheTablesFit", theTablesFit},
 		{"PreviewsAndPays", askedMapped},
+		{"AnAuditGoesThroughAllOfThem", auditMapped},
 	} {
 		t.Run(own.Title+"/"+c.name, func(t *testing.T) {
 			s := &mapped{shop: &shop{T: t, Store: open(t, own.Mapping)}, Shop: own}

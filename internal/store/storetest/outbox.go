@@ -9,8 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"gorm.io/driver/mysql"
+	"gorm.io/gorm"
+
 	"orderclose"
 	"orderclose/internal/store"
+	"orderclose/producer"
 )
 
 var outboxClaims = []claim{
@@ -22,6 +26,9 @@ var outboxClaims = []claim{
 	{"OthersGoOnWhileADispatcherPublishes", othersGoOnMeanwhile},
 	{"BacklogTellsTheOldest", backlogTellsTheOldest},
 	{"NobodyKnowsTheOutbox", nobodyKnowsTheOutbox},
+	{"AnOrderIsAddedIfAndOnlyIfItsTransactionCommits", addedWithItsTransaction},
+	{"GormLendsItsTransaction", gormLendsItsTransaction},
+	{"UnpublishedVisitsEveryRowOnce", unpublishedVisitsEveryRow},
 }
 
 // event puts a row into the outbox as if it had been written a while ago.
@@ -177,4 +184,101 @@ func nobodyKnowsTheOutbox(t *testing.T, s *shop) {
 			t.Errorf("outbox %q has a backlog", box)
 		}
 	}
+}
+
+// schedules is an outbox of orders for the shop's database.
+func (s *shop) schedules() *producer.Outbox {
+	s.Helper()
+	now := s.now() // once: a transaction may have the only connection
+	x, err := producer.NewOutbox(producer.OutboxOptions{Dialect: producer.Dialect(s.Dialect()), Now: func() time.Time { return now }})
+	s.must(err)
+	return x
+}
+
+func addedWithItsTransaction(t *testing.T, s *shop) {
+	s.migrated("ink")
+	x, undone := s.schedules(), errors.New("undone")
+	for _, c := range []struct {
+		id  string
+		end error
+	}{{"kept", nil}, {"undone", undone}} {
+		now := s.now()
+		o := orderclose.Order{ID: c.id, Category: "书", CreatedAt: now, Due: now.Add(time.Hour), Attributes: map[string]any{"note": `it's "4" \ 😀`}}
+		err := s.Checkout(t.Context(), func(tx *store.Tx) error {
+			return errors.Join(tx.CreateOrder(o, []store.Item{{SKU: "ink", Quantity: 1}}), x.Add(t.Context(), tx.SQL(), o), c.end)
+		})
+		if !errors.Is(err, c.end) {
+			t.Errorf("%s: %v", c.id, err)
+		}
+		if c.end != nil {
+			continue
+		}
+		direct, err := orderclose.Record{Order: o, Release: o.Due}.Encode()
+		s.must(err)
+		n, err := s.Dispatch(t.Context(), orderclose.ScheduleOutbox, 9, func(_ context.Context, rows []orderclose.OutboxRow) []int64 {
+			m, _, err := rows[0].Schedule()
+			s.must(err)
+			want(t, "record", m, direct)
+			return nil
+		})
+		s.must(err)
+		want(t, "rows", n, 1)
+	}
+	want(t, "orders", s.texts("SELECT id FROM orders"), []string{"kept"})
+	want(t, "orders to be scheduled", s.texts("SELECT order_id FROM outbox_schedules"), []string{"kept"})
+	b, err := s.Backlog(t.Context(), orderclose.ScheduleOutbox)
+	s.must(err)
+	if b.Rows != 1 || b.Oldest > time.Minute {
+		t.Errorf("backlog is %+v", b)
+	}
+	story, err := s.Story(t.Context(), "kept")
+	s.must(err)
+	if len(story.Unscheduled) != 1 || story.Unscheduled[0].At.Before(story.At.Add(-time.Minute)) || story.Unscheduled[0].At.After(story.At) {
+		t.Errorf("its story tells of %+v, at %v", story.Unscheduled, story.At)
+	}
+}
+
+// gormLendsItsTransaction as docs/wire.md shows it.
+func gormLendsItsTransaction(t *testing.T, s *shop) {
+	s.migrated()
+	x, now := s.schedules(), s.now()
+	// No statement is gorm's own, so that one dialect will do for all.
+	db, err := gorm.Open(mysql.New(mysql.Config{Conn: s.DB(), SkipInitializeWithVersion: true}), store.GormConfig())
+	s.must(err)
+	add := func(id string, end error) error {
+		return db.Transaction(func(tx *gorm.DB) error {
+			return errors.Join(x.Add(t.Context(), tx.Statement.ConnPool, orderclose.Order{ID: id, CreatedAt: now, Due: now}), end)
+		})
+	}
+	s.must(add("kept", nil))
+	if err := add("undone", errors.New("undone")); err == nil {
+		t.Error("it was not rolled back")
+	}
+	want(t, "orders to be scheduled", s.texts("SELECT order_id FROM outbox_schedules"), []string{"kept"})
+}
+
+func unpublishedVisitsEveryRow(t *testing.T, s *shop) {
+	s.migrated()
+	x := s.schedules()
+	for i := range 7 {
+		s.must(x.Add(t.Context(), s.DB(), orderclose.Order{ID: fmt.Sprint("o", i), CreatedAt: s.now(), Due: s.now()}))
+	}
+	visit := func() (ids []string) {
+		for after, full := int64(0), true; full; {
+			page, err := s.Unpublished(t.Context(), after, 3)
+			s.must(err)
+			for _, r := range page {
+				ids, after = append(ids, r.OrderID), r.ID
+			}
+			full = len(page) == 3
+		}
+		return ids
+	}
+	want(t, "rows", visit(), []string{"o0", "o1", "o2", "o3", "o4", "o5", "o6"})
+	_, err := s.Dispatch(t.Context(), orderclose.ScheduleOutbox, 5, func(_ context.Context, rows []orderclose.OutboxRow) []int64 {
+		want(t, "rows while some are in hand", len(visit()), 7)
+		return []int64{rows[1].ID, rows[4].ID}
+	})
+	s.must(err)
+	want(t, "rows that are left", visit(), []string{"o0", "o2", "o3", "o5", "o6"})
 }

@@ -18,7 +18,7 @@ import (
 // without the schema, and sees to its end with t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) *store.Store) {
 	for _, claims := range [][]claim{
-		closeClaims, faultClaims, raceClaims, crowdClaims, pageClaims, checkoutClaims, schemaClaims, stockClaims, storyClaims, outboxClaims, askedClaims,
+		closeClaims, faultClaims, raceClaims, crowdClaims, pageClaims, checkoutClaims, schemaClaims, stockClaims, storyClaims, outboxClaims, askedClaims, auditClaims,
 	} {
 		for _, c := range claims {
 			t.Run(c.name, func(t *testing.T) { c.test(t, &shop{T: t, Store: open(t)}) })

@@ -20,6 +20,7 @@ import (
 	"orderclose/internal/app"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
+	"orderclose/payment"
 	"orderclose/producer"
 )
 
@@ -52,7 +53,7 @@ func run(ctx context.Context, args []string) (err error) {
 	listen := flags.String("listen", "127.0.0.1:8080", "host:port of the shop and its /metrics")
 	file := flags.String("config", "topics.yaml", "the topics.yaml that relays and closers use too")
 	maxStale := flags.Duration("max-stale", checkout.DefaultMaxStale, "for how long a read may miss a change that Redis has missed")
-	askFirst := flags.Bool("ask-first", false, "closing asks the payment provider first: a read past due only shows \"closing\"")
+	direct := flags.Bool("direct", false, "publish orders after their commit, without the outbox: what Kafka does not take then is left to the sweep")
 	if err := flags.Parse(args); err != nil {
 		return usageError{err}
 	}
@@ -62,7 +63,11 @@ func run(ctx context.Context, args []string) (err error) {
 	}
 	servers, err := config.FromEnviron(os.LookupEnv)
 	if err == nil {
-		err = servers.Require(config.EnvBrokers, config.EnvDSN)
+		need := []string{config.EnvBrokers, config.EnvDSN}
+		if cfg.Closer.Payment.URL != "" {
+			need = append(need, config.EnvPaymentSecret)
+		}
+		err = servers.Require(need...)
 	}
 	if err != nil {
 		return usageError{err}
@@ -86,14 +91,36 @@ func run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer p.Close()
+
 	secret := os.Getenv(envSecret)
 	if secret == "" {
 		logger.Warn("payment callbacks are believed unsigned: set " + envSecret)
 	}
+	// A close on the spot is the pipeline's close, the provider's question included.
+	var closer checkout.Closer = c.Store
+	askFirst := cfg.Closer.Payment.URL != ""
+	if askFirst {
+		provider, err := payment.NewHTTP(payment.HTTPOptions{URL: cfg.Closer.Payment.URL, Secrets: servers.Secrets.Payment})
+		if err != nil {
+			return usageError{fmt.Errorf("%w: see closer.payment.url and %s", err, config.EnvPaymentSecret)}
+		}
+		defer provider.Close()
+		closer, err = payment.New(payment.Options{Store: c.Store, Provider: provider, Batch: cfg.Closer.Payment.Batch, Logger: logger})
+		if err != nil {
+			return err
+		}
+	}
 	registry := prometheus.NewRegistry()
+	var outbox checkout.Outbox
+	if !*direct {
+		outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: producer.Dialect(c.Store.Dialect()), Limit: p.MaxDelay})
+		if err != nil {
+			return err
+		}
+	}
 	shop, err := checkout.New(checkout.Options{
-		Store: c.Store, Producer: p, Redis: c.Redis, ViewPrefix: cfg.Topics.Prefix + checkout.DefaultViewPrefix,
-		MaxStale: *maxStale, AskFirst: *askFirst, CallbackSecret: secret,
+		Store: c.Store, Producer: p, Outbox: outbox, Closer: closer, Redis: c.Redis, ViewPrefix: cfg.Topics.Prefix + checkout.DefaultViewPrefix,
+		MaxStale: *maxStale, AskFirst: askFirst, CallbackSecret: secret,
 		Logger: logger, Metrics: checkout.NewCounters(registry),
 	})
 	if err != nil {

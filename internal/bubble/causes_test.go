@@ -1,0 +1,192 @@
+package bubble
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"orderclose"
+	"orderclose/compensator"
+	"orderclose/internal/app"
+	"orderclose/internal/cause"
+	"orderclose/internal/deadletters"
+)
+
+// sweep sweeps once, as orderclose compensate --once does.
+func (r *rig) sweep(withKafka bool) compensator.Report {
+	r.t.Helper()
+	c, err := r.world.Connect("sweep")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer Disconnect(c)
+	o := app.Options{Config: r.cfg, Store: c.Store, Redis: c.Redis, Logger: r.logger}
+	if withKafka {
+		o.Kafka = c.Kafka
+	}
+	a, err := app.New(o)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	comp, err := a.Compensator()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	report, err := comp.Sweep(r.t.Context(), false)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return report
+}
+
+// TestBubble_EachCauseOfAMiss is produced as it comes about, and named.
+func TestBubble_EachCauseOfAMiss(t *testing.T) {
+	t.Parallel()
+	untilMissed := func(o orderclose.Order) { time.Sleep(time.Until(o.Due.Add(70 * time.Second))) }
+	for name, c := range map[string]struct {
+		scene       func(ctx context.Context, r *rig) // makes one order that the next sweep finds
+		want        compensator.Cause
+		where, mend string
+		noKafka     bool
+	}{
+		"the relay is stopped": {
+			scene: func(_ context.Context, r *rig) {
+				r.startAll()
+				o := r.order("o", "virtual", true)
+				time.Sleep(time.Minute)
+				r.stop(app.Relay)
+				untilMissed(o)
+			},
+			want: compensator.RelayBehind, where: "delay_5m/", mend: "orderclose run relay",
+		},
+		"the closer is stopped": {
+			scene: func(_ context.Context, r *rig) {
+				r.startAll()
+				o := r.order("o", "virtual", true)
+				time.Sleep(time.Minute)
+				r.stop(app.Closer)
+				untilMissed(o)
+			},
+			want: compensator.CloserBehind, where: "order-close/", mend: "orderclose run closer",
+		},
+		"its replay waits for a closer": {
+			scene: func(ctx context.Context, r *rig) {
+				o := r.order("o", "virtual", false)
+				untilMissed(o)
+				m, err := orderclose.Record{Order: o, Release: o.Due, Lane: orderclose.LaneReplay}.Encode()
+				if err != nil {
+					r.t.Fatal(err)
+				}
+				if err := r.coal.Append(ctx, r.cfg.Topics.Replay, m); err != nil {
+					r.t.Fatal(err)
+				}
+			},
+			want: compensator.CloserBehind, where: "order-close-replay/", mend: "orderclose run closer",
+		},
+		"its due time was moved earlier": {
+			scene: func(_ context.Context, r *rig) {
+				r.startAll()
+				o := r.order("o", "virtual", true)
+				o.Due = time.Now().Add(time.Minute)
+				r.exec("UPDATE orders SET expire_at = ?", o.Due.UnixMilli())
+				untilMissed(o)
+			},
+			want: compensator.LaterRelease, where: "delay_5m/", mend: "orderclose send --id o --due ",
+		},
+		"it is retried": {
+			scene: func(_ context.Context, r *rig) {
+				r.startAll()
+				o := r.order("o", "virtual", true)
+				mend := r.lose()
+				time.Sleep(time.Until(o.Due.Add(80 * time.Second))) // between the second try and the third
+				mend()
+			},
+			want: compensator.Retrying, where: "delay_1m/", mend: "orderclose order o",
+		},
+		"it was given up": {
+			scene: func(_ context.Context, r *rig) {
+				r.startAll()
+				o := r.order("o", "virtual", true)
+				mend := r.lose()
+				time.Sleep(time.Until(o.Due.Add(9 * time.Minute)))
+				mend()
+			},
+			want: compensator.DeadLettered, where: "order-close-dead-letter/0@0", mend: "orderclose dlq redrive --order o",
+		},
+		"it was given up, and put aside": {
+			scene: func(ctx context.Context, r *rig) {
+				r.startAll()
+				o := r.order("o", "virtual", true)
+				mend := r.lose()
+				time.Sleep(time.Until(o.Due.Add(9 * time.Minute)))
+				mend()
+				mark := orderclose.Mark{How: orderclose.Discarded}.Encode([]byte("o"))
+				if _, err := r.kafka.Append(ctx, r.cfg.Topics.DeadLetter, 0, []orderclose.Message{mark}); err != nil {
+					r.t.Fatal(err)
+				}
+			},
+			want: compensator.Absent,
+		},
+		"it was never published": {
+			scene: func(_ context.Context, r *rig) {
+				r.startAll()
+				untilMissed(r.order("o", "virtual", false))
+			},
+			want: compensator.Absent, mend: "orderclose doctor",
+		},
+		"its row is in the schedule outbox": {
+			scene: func(_ context.Context, r *rig) {
+				if _, ok := any(r.world.Store).(cause.Schedules); !ok {
+					r.t.Skip("there is no schedule outbox")
+				}
+				o := r.order("o", "virtual", false)
+				r.exec("INSERT INTO outbox_schedules (order_id, payload, created_at) VALUES ('o', '{}', ?)", o.CreatedAt.UnixMilli())
+				untilMissed(o)
+			},
+			want: compensator.Unpublished, where: "outbox_schedules row ", mend: "orderclose run outbox",
+		},
+		"there is no budget": {
+			scene: func(_ context.Context, r *rig) {
+				r.cfg.Compensator.Causes.Records = 0
+				untilMissed(r.order("o", "virtual", true))
+			},
+			want: compensator.Unknown, where: "the budget was spent", mend: "orderclose order o",
+		},
+		"there is no time": {
+			scene: func(_ context.Context, r *rig) {
+				r.cfg.Compensator.Causes.Time = 0
+				untilMissed(r.order("o", "virtual", true))
+			},
+			want: compensator.Unknown, where: "the time was spent",
+		},
+		"there is no Kafka": {
+			scene: func(_ context.Context, r *rig) { untilMissed(r.order("o", "virtual", true)) },
+			want:  compensator.Unknown, where: "no Kafka to ask", noKafka: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := testConfig()
+			cfg.Compensator.Period = 24 * time.Hour // but for the one that is asked for
+			inBubble(t, cfg, func(ctx context.Context, r *rig) {
+				r.disturbed = true
+				c.scene(ctx, r)
+				report := r.sweep(!c.noKafka)
+				if report.Closed != 1 || report.Causes[string(c.want)] != 1 || len(report.Misses) != 1 {
+					t.Fatalf("%+v; want the one order closed, and %s", report, c.want)
+				}
+				m := report.Misses[0]
+				if m.Order.ID != "o" || m.Cause != c.want || !strings.Contains(m.Where, c.where) || !strings.HasPrefix(m.Mend, c.mend) {
+					t.Errorf("%+v; want it in %q, and %q to mend it", m, c.where, c.mend)
+				}
+				if c.want == compensator.DeadLettered {
+					topic := deadletters.Topic{Log: r.kafka, Name: cfg.Topics.DeadLetter}
+					if l, err := topic.Find(ctx, deadletters.Place{}); err != nil || l == nil || l.Key != "o" {
+						t.Errorf("the dead letter that is named: %+v, %v", l, err)
+					}
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,199 @@
+package cause
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"orderclose"
+	"orderclose/compensator"
+	"orderclose/internal/kafka"
+	"orderclose/internal/story"
+)
+
+// fakeLog is topics of two partitions in memory; nothing is committed.
+type fakeLog struct {
+	records map[string]map[int][]orderclose.RawRecord
+	read    int // records, again and again
+	err     error
+}
+
+func (l *fakeLog) put(topic, id string, appended, release time.Time) {
+	m, err := orderclose.Record{Order: orderclose.Order{ID: id, CreatedAt: appended, Due: release}, Release: release}.Encode()
+	if err != nil {
+		panic(err)
+	}
+	if l.records[topic] == nil {
+		l.records[topic] = map[int][]orderclose.RawRecord{}
+	}
+	p := kafka.PartitionOf([]byte(id), 2)
+	m.Offset, m.Appended = int64(len(l.records[topic][p])), appended
+	l.records[topic][p] = append(l.records[topic][p], m.Raw())
+}
+
+func (l *fakeLog) Partitions(ctx context.Context, _ string) (int, error) {
+	return 2, errors.Join(l.err, ctx.Err())
+}
+
+func (l *fakeLog) Commits(_ context.Context, _, _ string, n int) ([]kafka.Commit, error) {
+	commits := make([]kafka.Commit, n)
+	for i := range commits {
+		commits[i].Offset = -1
+	}
+	return commits, nil
+}
+
+func (l *fakeLog) Bounds(_ context.Context, topic string, p int) (first, end int64, err error) {
+	return 0, int64(len(l.records[topic][p])), nil
+}
+
+func (l *fakeLog) OffsetAt(_ context.Context, topic string, p int, t time.Time) (int64, error) {
+	for i, r := range l.records[topic][p] {
+		if !r.AppendedAt().Before(t) {
+			return int64(i), nil
+		}
+	}
+	return int64(len(l.records[topic][p])), nil
+}
+
+func (l *fakeLog) Fetch(ctx context.Context, topic string, p int, offset int64) (orderclose.Fetched, error) {
+	if ctx.Err() != nil {
+		return orderclose.Fetched{}, ctx.Err()
+	}
+	records := l.records[topic][p][offset:]
+	records = records[:min(len(records), 10)]
+	l.read += len(records)
+	return orderclose.Fetched{Records: records, Next: offset + int64(len(records))}, nil
+}
+
+// outbox is a schedule outbox in memory.
+type outbox []orderclose.OutboxRow
+
+func (o outbox) Unpublished(_ context.Context, after int64, limit int) (rows []orderclose.OutboxRow, err error) {
+	for _, r := range o {
+		if r.ID > after && len(rows) < limit {
+			rows = append(rows, r)
+		}
+	}
+	return rows, nil
+}
+
+var places = []story.Place{
+	{Topic: "close", Kind: story.Close, Group: "c"}, {Topic: "dead", Kind: story.Dead},
+	{Topic: "delay_5m", Kind: story.Bucket, Group: "r", Length: 5 * time.Minute},
+}
+
+// backlog is a delay topic with n overdue records, in the order in which their orders
+// were made.
+func backlog(n int) (*fakeLog, []orderclose.Order) {
+	l := &fakeLog{records: map[string]map[int][]orderclose.RawRecord{}}
+	var orders []orderclose.Order
+	for i := range n {
+		o := orderclose.Order{ID: fmt.Sprint("o", i), CreatedAt: now.Add(time.Duration(i) * time.Second), Due: now.Add(5*time.Minute + time.Duration(i)*time.Second)}
+		l.put("delay_5m", o.ID, o.CreatedAt, o.Due)
+		orders = append(orders, o)
+	}
+	return l, orders
+}
+
+func begin(t *testing.T, o Options) compensator.Investigation {
+	t.Helper()
+	o.Places = places
+	o.Clock = func(context.Context) (time.Time, error) { return now.Add(24 * time.Hour), nil }
+	look, err := New(o).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return look
+}
+
+func count(misses []compensator.Miss) map[compensator.Cause]int {
+	n := map[compensator.Cause]int{}
+	for _, m := range misses {
+		n[m.Cause]++
+	}
+	return n
+}
+
+// TestExplain_ReadsEachPartitionOnce for all pages of a sweep, oldest orders first or
+// last.
+func TestExplain_ReadsEachPartitionOnce(t *testing.T) {
+	for _, backwards := range []bool{false, true} {
+		log, orders := backlog(1000)
+		look := begin(t, Options{Log: log, Records: 1000, Time: time.Minute})
+		for page := range 10 {
+			if backwards {
+				page = 9 - page
+			}
+			if n := count(look.Explain(t.Context(), orders[page*100:][:100])); n[compensator.RelayBehind] != 100 {
+				t.Fatalf("page %d: %v", page, n)
+			}
+		}
+		if log.read > 1100 { // where two reads meet, a fetch brings some again
+			t.Errorf("%d records were read, of 1000 that there are; backwards %v", log.read, backwards)
+		}
+	}
+}
+
+func TestExplain_KeepsToTheBudget(t *testing.T) {
+	log, orders := backlog(1000)
+	look := begin(t, Options{Log: log, Records: 300, Time: time.Minute})
+	n := count(look.Explain(t.Context(), orders))
+	if n[compensator.RelayBehind] < 280 || n[compensator.RelayBehind] > 300 || n[compensator.Absent] != 0 || n[compensator.RelayBehind]+n[compensator.Unknown] != 1000 {
+		t.Errorf("%v of a budget of 300", n)
+	}
+	if log.read > 320 { // what a fetch brings beyond it
+		t.Errorf("%d records were read", log.read)
+	}
+}
+
+func TestExplain_WhatFailsIsUnknownAndSaysWhy(t *testing.T) {
+	orders := []orderclose.Order{{ID: "a"}, {ID: "b"}}
+	for what, c := range map[string]struct {
+		o    Options
+		want string
+	}{
+		"no Kafka":    {Options{Time: time.Minute}, "no Kafka"},
+		"Kafka fails": {Options{Log: &fakeLog{err: errors.New("away")}, Records: 10, Time: time.Minute}, "close: away"},
+		"no time":     {Options{Log: &fakeLog{}, Records: 10}, "time was spent"},
+		"the outbox":  {Options{Log: &fakeLog{}, Records: 10, Time: time.Minute, Schedules: badOutbox{}}, "schedule outbox: no such table"},
+	} {
+		for _, m := range begin(t, c.o).Explain(t.Context(), orders) {
+			if m.Cause != compensator.Unknown || !strings.Contains(m.Where, c.want) {
+				t.Errorf("%s: %+v", what, m)
+			}
+		}
+	}
+}
+
+type badOutbox struct{}
+
+func (badOutbox) Unpublished(context.Context, int64, int) ([]orderclose.OutboxRow, error) {
+	return nil, errors.New("no such table")
+}
+
+func TestExplain_TheOutboxIsReadWhenTheSweepBegins(t *testing.T) {
+	rows := make(outbox, 12_000)
+	for i := range rows {
+		rows[i] = orderclose.OutboxRow{ID: int64(i + 1), OrderID: fmt.Sprint("o", i)}
+	}
+	look := begin(t, Options{Time: time.Minute, Schedules: rows})
+	misses := look.Explain(t.Context(), []orderclose.Order{{ID: "o11999"}, {ID: "o0"}, {ID: "other"}})
+	if misses[0].Where != "outbox_schedules row 12000" || misses[1].Cause != compensator.Unpublished || misses[2].Cause != compensator.Unknown {
+		t.Errorf("%+v", misses)
+	}
+}
+
+// TestExplain_WithoutTimeLeftTellsWhatIsKnown of the pages that follow.
+func TestExplain_WithoutTimeLeftTellsWhatIsKnown(t *testing.T) {
+	log, orders := backlog(200)
+	look := begin(t, Options{Log: log, Records: 1000, Time: time.Minute})
+	look.Explain(t.Context(), orders[:100])
+	look.(*investigation).left = 0
+	if n := count(look.Explain(t.Context(), orders[100:])); n[compensator.RelayBehind] != 100 {
+		t.Errorf("%v", n)
+	}
+}

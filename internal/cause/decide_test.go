@@ -1,0 +1,93 @@
+package cause
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"orderclose"
+	"orderclose/compensator"
+	"orderclose/internal/story"
+)
+
+var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+func in(kind story.Kind, leaves time.Duration, again bool) story.Sight {
+	return story.Sight{Topic: string(kind), Kind: kind, Partition: 3, Offset: 17, Leaves: now.Add(leaves), Again: again}
+}
+
+func TestDecide(t *testing.T) {
+	overdue, later, retry := in(story.Bucket, -time.Minute, false), in(story.Bucket, time.Minute, false), in(story.Bucket, time.Minute, true)
+	unreadable := story.Sight{Topic: "bucket", Kind: story.Bucket, Partition: 3, Offset: 17}
+	dead, due, replayed := in(story.Dead, 0, true), in(story.Close, 0, false), in(story.Replay, 0, false)
+	for what, c := range map[string]struct {
+		e     evidence
+		want  compensator.Cause
+		where string
+	}{
+		"nothing":                      {evidence{}, compensator.Absent, ""},
+		"nothing, and not all seen":    {evidence{unseen: "spent"}, compensator.Unknown, "spent"},
+		"a row":                        {evidence{row: 9}, compensator.Unpublished, "outbox_schedules row 9"},
+		"a row, and its record":        {evidence{row: 9, sights: []story.Sight{due}}, compensator.Unpublished, "outbox_schedules row 9"},
+		"overdue in a bucket":          {evidence{sights: []story.Sight{overdue}}, compensator.RelayBehind, "bucket/3@17"},
+		"about to leave":               {evidence{sights: []story.Sight{in(story.Bucket, -time.Second, false)}}, compensator.LaterRelease, "bucket/3@17"},
+		"an overdue retry":             {evidence{sights: []story.Sight{in(story.Bucket, -time.Minute, true)}}, compensator.RelayBehind, "bucket/3@17"},
+		"unreadable":                   {evidence{sights: []story.Sight{unreadable}}, compensator.RelayBehind, "bucket/3@17"},
+		"later":                        {evidence{sights: []story.Sight{later}}, compensator.LaterRelease, "bucket/3@17"},
+		"a retry":                      {evidence{sights: []story.Sight{retry}}, compensator.Retrying, "bucket/3@17"},
+		"in the close topic":           {evidence{sights: []story.Sight{due}}, compensator.CloserBehind, "close/3@17"},
+		"in the replay topic":          {evidence{sights: []story.Sight{replayed}}, compensator.CloserBehind, "replay/3@17"},
+		"dead":                         {evidence{sights: []story.Sight{dead}}, compensator.DeadLettered, "dead_letter/3@17"},
+		"dead, and a record for later": {evidence{sights: []story.Sight{later, dead}}, compensator.DeadLettered, "dead_letter/3@17"},
+		"dead, and tried again":        {evidence{sights: []story.Sight{dead, retry}}, compensator.Retrying, "bucket/3@17"},
+		"found, and not all seen":      {evidence{sights: []story.Sight{overdue}, unseen: "spent"}, compensator.RelayBehind, "bucket/3@17"},
+	} {
+		if why, where := decide(c.e, now); why != c.want || where != c.where {
+			t.Errorf("%s: %s, %q; want %s, %q", what, why, where, c.want, c.where)
+		}
+	}
+}
+
+// TestDecide_HoldsForAnyEvidence: the order of the records says nothing, one more
+// record never makes an order absent, and unknown is only what was not found.
+func TestDecide_HoldsForAnyEvidence(t *testing.T) {
+	sight := rapid.Custom(func(t *rapid.T) story.Sight {
+		kind := rapid.SampledFrom([]story.Kind{story.Bucket, story.Close, story.Replay, story.Dead}).Draw(t, "kind")
+		return in(kind, time.Duration(rapid.Int64Range(-int64(time.Hour), int64(time.Hour)).Draw(t, "leaves")), rapid.Bool().Draw(t, "again"))
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		e := evidence{
+			row: rapid.Int64Range(0, 2).Draw(t, "row"), sights: rapid.SliceOfN(sight, 0, 6).Draw(t, "sights"),
+			unseen: rapid.SampledFrom([]string{"", "spent"}).Draw(t, "unseen"),
+		}
+		why, _ := decide(e, now)
+		if !slices.Contains(compensator.Causes(), why) {
+			t.Fatalf("%q is no cause", why)
+		}
+		if found := e.row > 0 || len(e.sights) > 0; found == (why == compensator.Absent || why == compensator.Unknown) {
+			t.Fatalf("%+v: %s", e, why)
+		}
+		other := e
+		other.sights = slices.Clone(e.sights)
+		slices.Reverse(other.sights)
+		if again, _ := decide(other, now); again != why {
+			t.Fatalf("%+v: %s, and in another order %s", e, why, again)
+		}
+		if mend := mendOne(compensator.Miss{Cause: why}); mend == "" || Mend(why) == "" {
+			t.Fatalf("nothing mends %s", why)
+		}
+	})
+}
+
+func TestMendOne_CanBePastedIntoAShell(t *testing.T) {
+	for id, want := range map[string]string{
+		"order-17": "orderclose order order-17", "a b": "orderclose order 'a b'",
+		"it's; rm": `orderclose order 'it'\''s; rm'`, "-x": "orderclose order '-x'",
+	} {
+		if got := mendOne(compensator.Miss{Order: orderclose.Order{ID: id}, Cause: compensator.Retrying}); got != want {
+			t.Errorf("%q: %s, want %s", id, got, want)
+		}
+	}
+}

@@ -1,0 +1,236 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"orderclose"
+	"orderclose/internal/audit"
+	"orderclose/internal/config"
+)
+
+// missSlack is what the bound of a miss has beyond the sweep's period and grace: a
+// killed sweep is taken over within two minutes, and a sweep takes a while itself.
+const missSlack = 3 * time.Minute
+
+// auditFlags are what an audit is told.
+type auditFlags struct {
+	from, to, bound string
+	limit           int
+}
+
+func newAudit(c *common) *cobra.Command {
+	var f auditFlags
+	cmd := &cobra.Command{
+		Use:   "audit --from TIME [--to TIME]",
+		Short: "Prove that what was due was closed, once, with its stock and its event",
+		Long: `Compare, for the orders that were due in a window of time, what the database says
+of each with its receipt, the stock ledger, its event and Kafka. Nothing is changed
+and nothing is locked; it reads page by page, in a memory that does not grow with
+the table (8 bytes for each event, and each record of the close topic, since the
+window began).
+
+  still_open       due, unpaid, and open beyond the bound that holds for a miss
+  no_receipt       closed, without what a close writes
+  stray_receipt    the receipt of a close, and the order is not closed
+  paid_but_closed  both paid and closed
+  closed_early     closed before it was due
+  ledger_missing   closed, and what it held never came back
+  ledger_double    it came back more than once
+  ledger_wrong     it came back in another quantity, or without a close
+  no_event         closed, and no event tells of it, in the outbox or in Kafka
+
+It also counts what is no fault of an order's: closed by the sweep, closed without a
+record in the close topic, with a pending dead letter.
+
+Kafka keeps a week: for closes from before what is left of its topics no event is
+asked for; it says for how many. Without Kafka no event is. In tables of the shop's own, a
+closed order without a receipt is counted and no fault, since the shop may have closed
+it, and the ledger is compared where there are lines. Orders whose rows were deleted
+are not seen: doctor --stock finds what they left behind.
+
+A time is RFC 3339, or how long ago: 90m, or now. Exits 3 with differences, 6
+without any if something could not be looked at.`,
+		Example:     "  orderclose audit --from 24h\n  orderclose audit --from 2026-11-20T00:00:00Z --to 2026-11-21T00:00:00Z -o jsonl --limit 0",
+		Args:        usageArgs(cobra.NoArgs),
+		Annotations: map[string]string{"jsonl": "yes"}, // see flags
+		RunE:        func(cmd *cobra.Command, _ []string) error { return c.audit(cmd.Context(), f) },
+	}
+	cmd.Flags().StringVar(&f.from, "from", "", "the beginning of the window of due times")
+	cmd.Flags().StringVar(&f.to, "to", "now", "its end")
+	cmd.Flags().StringVar(&f.bound, "bound", "", "how long an order that is due may be open; default: compensator.period and grace, and 3m")
+	cmd.Flags().IntVar(&f.limit, "limit", 1000, "how many findings to show, 0 for all; all are counted")
+	return cmd
+}
+
+// window reads the flags; of the options it sets From, To and Bound.
+func (f auditFlags) window(now time.Time, output string) (o audit.Options, err error) {
+	var err1, err2, err3 error
+	o.From, err1 = moment("--from", f.from, now)
+	o.To, err2 = moment("--to", f.to, now)
+	if f.bound != "" {
+		if o.Bound, err3 = config.ParseDuration(f.bound); err3 != nil {
+			err3 = fmt.Errorf("--bound: %w: write a number and a unit, such as 90m", err3)
+		}
+	}
+	err = errors.Join(err1, err2, err3)
+	switch {
+	case err != nil:
+	case !o.From.Before(o.To):
+		err = fmt.Errorf("--from %s is not before --to %s", stamp(o.From), stamp(o.To))
+	case f.limit < 0:
+		err = fmt.Errorf("--limit is %d, want 0 or more", f.limit)
+	case f.limit == 0 && output == "json":
+		err = errors.New("-o json keeps all findings in memory: give a --limit, or -o jsonl")
+	}
+	return o, err
+}
+
+func (c *common) audit(ctx context.Context, f auditFlags) error {
+	o, err := f.window(time.Now(), c.output)
+	if err != nil {
+		return Exit(Usage, err)
+	}
+	s, err := c.open(config.EnvDSN)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	defer c.kafkaToo(s)()
+	return c.auditIn(ctx, s, f, o)
+}
+
+// auditIn audits what the session has.
+func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o audit.Options) error {
+	o.Store, o.Receipts = s.Store, s.cfg.Closer.Kind != config.KindHTTP
+	o.EventsTopic, o.CloseTopic, o.ReplayTopic, o.DeadLetterTopic = s.cfg.Topics.Events, s.cfg.Topics.Close, s.cfg.Topics.Replay, s.cfg.Topics.DeadLetter
+	if o.Bound == 0 {
+		o.Bound = s.cfg.Compensator.Period + s.cfg.Compensator.Grace + missSlack
+	}
+	if s.Kafka != nil {
+		o.Log = s.Kafka
+	}
+	bar := c.bar("audited")
+	if bar != nil {
+		o.Progress = bar.Show
+	}
+	out := &auditOutput{c: c, bar: bar, limit: f.limit, Findings: []audit.Finding{}}
+	o.Found = out.found
+	sum, err := audit.Run(ctx, o)
+	bar.End()
+	if err != nil {
+		return err
+	}
+	if s.Kafka == nil {
+		sum.Unseen = append(sum.Unseen, "Kafka was not asked: set "+config.EnvBrokers)
+	}
+	if err := out.end(sum); err != nil {
+		return err
+	}
+	return judgeAudit(sum, s.Kafka != nil)
+}
+
+// bar is a Progress on stderr if a person looks at it, else nil.
+func (c *common) bar(what string) *Progress {
+	if !isTerminal(c.env.Stderr) {
+		return nil
+	}
+	return c.progress(what)
+}
+
+func judgeAudit(sum audit.Summary, asked bool) error {
+	switch {
+	case sum.Found > 0:
+		return Exit(Findings, fmt.Errorf("%d differences in %d orders", sum.Found, sum.Orders))
+	case asked && len(sum.Unseen) > 0:
+		return Exit(Partly, errors.New("not everything could be looked at; it says what"))
+	}
+	return nil
+}
+
+// auditOutput prints findings as they come, but for -o json, which is one object.
+type auditOutput struct {
+	c     *common
+	bar   *Progress
+	limit int
+	shown int
+
+	Findings []audit.Finding `json:"findings"`
+	Summary  audit.Summary   `json:"summary"`
+}
+
+// found prints, or keeps, one finding; those beyond the limit are counted only.
+func (o *auditOutput) found(f audit.Finding) error {
+	if o.limit > 0 && o.shown == o.limit {
+		return nil
+	}
+	o.shown++
+	w := o.c.env.Stdout
+	switch o.c.output {
+	case "json":
+		o.Findings = append(o.Findings, f)
+		return nil
+	case "jsonl":
+		return json.NewEncoder(w).Encode(map[string]audit.Finding{"finding": f})
+	}
+	if o.bar != nil {
+		fmt.Fprint(o.c.env.Stderr, "\r\x1b[K") // its line is drawn again
+	}
+	_, err := fmt.Fprintf(w, "%s: order %s, due %s: %s\n    -> %s\n", f.Kind, oneLine(f.Order, orderclose.MaxIDBytes), stamp(f.Due), oneLine(f.What, 300), oneLine(f.Mend, 300))
+	return err
+}
+
+func (o *auditOutput) end(sum audit.Summary) error {
+	o.Summary = sum
+	if o.c.output == "jsonl" {
+		return json.NewEncoder(o.c.env.Stdout).Encode(map[string]audit.Summary{"summary": sum})
+	}
+	return o.c.print(o, func(w io.Writer) { printAudit(w, sum, o.shown) })
+}
+
+func printAudit(w io.Writer, s audit.Summary, shown int) {
+	if more := s.Found - shown; more > 0 {
+		fmt.Fprintf(w, "and %d more: --limit 0 shows all\n", more)
+	}
+	fmt.Fprintf(w, "due from %s to %s\t%d orders\n", stamp(s.From), stamp(s.To), s.Orders)
+	for _, status := range slices.Sorted(maps.Keys(s.Statuses)) {
+		fmt.Fprintf(w, "  %s\t%d\n", oneLine(status, 40), s.Statuses[status])
+	}
+	for _, path := range slices.Sorted(maps.Keys(s.ClosedBy)) {
+		fmt.Fprintf(w, "closed by %s\t%d\n", path, s.ClosedBy[path])
+	}
+	for _, line := range []struct {
+		n    int
+		what string
+	}{
+		{s.ClosedByOthers, "closed without a receipt"},
+		{s.OpenWithinBound, "open, and within the bound of " + s.Bound},
+		{s.NoRecord, "closed without a record in the close topic"},
+		{s.DeadLetters, "with a pending dead letter"},
+		{s.EventsUnjudged, "closed when events are not known of any more, or yet"},
+	} {
+		if line.n > 0 {
+			fmt.Fprintf(w, "%s\t%d\n", line.what, line.n)
+		}
+	}
+	fmt.Fprintf(w, "read from Kafka\t%d events, %d records of the close topic, %d dead letters pending\n", s.EventsRead, s.RecordsRead, s.DeadLettersAll)
+	for _, what := range s.Unseen {
+		fmt.Fprintf(w, "not looked at\t%s\n", oneLine(what, 300))
+	}
+	if s.Found == 0 {
+		fmt.Fprintln(w, "differences\tnone")
+		return
+	}
+	fmt.Fprintf(w, "differences\t%d\n", s.Found)
+	for _, k := range slices.Sorted(maps.Keys(s.Findings)) {
+		fmt.Fprintf(w, "  %s\t%d\n", k, s.Findings[k])
+	}
+}

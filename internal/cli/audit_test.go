@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/app"
+	"orderclose/internal/audit"
+	"orderclose/internal/config"
+	"orderclose/internal/store"
+)
+
+// audits runs the command on a database that the environment cannot name.
+func (r *rig) audits(s *store.Store, output string, limit int, o audit.Options) (stdout string, code int) {
+	r.t.Helper()
+	var out, errs bytes.Buffer
+	c := &common{env: Env{Stdout: &out, Stderr: &errs}, output: output}
+	session := &session{Connections: app.Connections{Kafka: r.kafka, Store: s}, cfg: r.cfg}
+	err := c.auditIn(r.t.Context(), session, auditFlags{limit: limit}, o)
+	return out.String(), codeOf(err)
+}
+
+// TestBroker_AnAuditFindsWhatIsPlanted, and nothing where all is well.
+func TestBroker_AnAuditFindsWhatIsPlanted(t *testing.T) {
+	r := newRig(t)
+	r.cli("topics", "apply")
+	s := r.shop()
+	window := audit.Options{From: time.Now().Add(-24 * time.Hour), To: time.Now()}
+	out, code := r.audits(s, "table", 10, window)
+	if code != 0 || !strings.Contains(out, "differences") || !strings.Contains(out, "closed by pipeline") || !strings.Contains(out, "none") {
+		t.Fatalf("exit %d\n%s", code, out)
+	}
+
+	ctx, now := t.Context(), time.Now()
+	exec := func(query string, args ...any) {
+		t.Helper()
+		if _, err := s.DB().ExecContext(ctx, query, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	long := now.Add(-3 * time.Hour)
+	for _, id := range []string{"forgotten", "receiptless", "unledgered", "quiet", "told"} {
+		if err := s.CreateOrder(ctx, orderclose.Order{ID: id, CreatedAt: long.Add(-time.Hour), Due: long}, []store.Item{{SKU: "ink", Quantity: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		if id == "forgotten" {
+			continue
+		}
+		if _, err := s.CloseOrders(ctx, orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: id}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec("DELETE FROM receipts WHERE order_id = 'receiptless'")
+	exec("DELETE FROM stock_ledger WHERE order_id = 'unledgered'")
+	exec("UPDATE receipts SET closed_at = due + 1000 WHERE order_id IN ('quiet', 'told')") // long enough ago for their events to be asked for
+	var payload string
+	if err := s.DB().QueryRowContext(ctx, "SELECT payload FROM outbox_events WHERE order_id = 'told'").Scan(&payload); err != nil {
+		t.Fatal(err)
+	}
+	exec("DELETE FROM outbox_events WHERE order_id IN ('quiet', 'told')")
+	if _, err := r.kafka.Append(ctx, r.cfg.Topics.Events, 1, []orderclose.Message{{Key: []byte("told"), Value: []byte(payload)}}); err != nil {
+		t.Fatal(err)
+	}
+	r.send(r.cfg.Topics.Close, "told", long)
+	r.bury("forgotten", "failed", long)
+
+	want := map[audit.Kind]string{audit.StillOpen: "forgotten", audit.NoReceipt: "receiptless", audit.LedgerMissing: "unledgered", audit.NoEvent: "quiet"}
+	out, code = r.audits(s, "jsonl", 0, window)
+	got := map[audit.Kind]string{}
+	var sum audit.Summary
+	for line := range strings.Lines(out) {
+		var l struct {
+			Finding *audit.Finding
+			Summary *audit.Summary
+		}
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			t.Fatal(err)
+		}
+		if l.Finding != nil {
+			got[l.Finding.Kind] = l.Finding.Order
+			if l.Finding.Kind == audit.StillOpen && !strings.Contains(l.Finding.What, "dead letter 0/0") {
+				t.Errorf("%+v", l.Finding)
+			}
+		} else {
+			sum = *l.Summary
+		}
+	}
+	if code != 3 || fmt.Sprint(got) != fmt.Sprint(want) || sum.Found != 4 || sum.Orders != 6 {
+		t.Errorf("exit %d, %v; want exit 3 and %v; %+v", code, got, want, sum)
+	}
+	// closed and unledgered were closed a moment ago, and of receiptless nobody knows when.
+	if sum.ClosedBy["sweep"] != 3 || sum.NoRecord != 4 || sum.EventsUnjudged != 2 || sum.DeadLetters != 1 || sum.EventsRead != 1 || len(sum.Unseen) != 0 {
+		t.Errorf("%+v", sum)
+	}
+
+	out, code = r.audits(s, "table", 1, window)
+	if code != 3 || strings.Count(out, "-> ") != 1 || !strings.Contains(out, "and 3 more: --limit 0") {
+		t.Errorf("exit %d\n%s", code, out)
+	}
+	var whole struct {
+		Findings []audit.Finding
+		Summary  audit.Summary
+	}
+	out, code = r.audits(s, "json", 2, window)
+	if err := json.Unmarshal([]byte(out), &whole); err != nil || code != 3 || len(whole.Findings) != 2 || whole.Summary.Found != 4 {
+		t.Errorf("exit %d, %v\n%s", code, err, out)
+	}
+}
+
+func TestBroker_AnAuditSaysWhatItCouldNotLookAt(t *testing.T) {
+	r := newRig(t) // no topics
+	window := audit.Options{From: time.Now().Add(-time.Hour), To: time.Now()}
+	out, code := r.audits(r.shop(), "table", 10, window)
+	if code != 6 || !strings.Contains(out, "not looked at") || !strings.Contains(out, r.cfg.Topics.Events) {
+		t.Errorf("exit %d\n%s", code, out)
+	}
+	r.kafka = nil
+	out, code = r.audits(r.shop(), "table", 10, window)
+	if code != 0 || !strings.Contains(out, config.EnvBrokers) {
+		t.Errorf("without Kafka: exit %d\n%s", code, out)
+	}
+}
+
+func TestAudit_WrongUse(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"audit"}, "--from is missing"},
+		{[]string{"audit", "--from", "1h", "--to", "2h"}, "is not before"},
+		{[]string{"audit", "--from", "1h", "--bound", "long"}, "--bound"},
+		{[]string{"audit", "--from", "1h", "--limit", "-1"}, "--limit"},
+		{[]string{"audit", "--from", "1h", "--limit", "0", "-o", "json"}, "jsonl"},
+		{[]string{"audit", "--from", "1h"}, config.EnvDSN},
+		{[]string{"status", "-o", "jsonl"}, "want table or json"},
+	} {
+		if _, stderr, code := run(t, nil, append(c.args, "--config", topicsYAML(t, "buckets: [10s]\n"))...); code != 2 || !strings.Contains(stderr, c.want) {
+			t.Errorf("%v: exit %d, %q; want exit 2 and %q", c.args, code, stderr, c.want)
+		}
+	}
+}
+
+func TestAudit_Table(t *testing.T) {
+	sum := audit.Summary{
+		From: at, To: at.Add(24 * time.Hour), Bound: "1h4m0s", Orders: 120_000, Statuses: map[string]int{"closed": 80_001, "paid": 39_997, "unpaid": 2},
+		ClosedBy: map[orderclose.Path]int{"pipeline": 79_990, "sweep": 10}, OpenWithinBound: 1, NoRecord: 4, EventsUnjudged: 2,
+		EventsRead: 79_998, RecordsRead: 119_000, DeadLettersAll: 1, Findings: map[audit.Kind]int{audit.StillOpen: 1, audit.NoReceipt: 1}, Found: 2,
+		Unseen: []string{"order-close-replay: not authorized"},
+	}
+	golden(t, "audit", func(w io.Writer) { printAudit(w, sum, 1) })
+}

@@ -1,0 +1,203 @@
+package realtest
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"orderclose"
+	"orderclose/internal/app"
+	"orderclose/internal/kafka"
+	"orderclose/internal/scenario"
+	"orderclose/internal/store"
+)
+
+// TestReal_EveryKindOfLossIsToldAndTheSweepMendsIt: while the relay is away,
+// retention deletes what waits for it, or the topic is deleted with its commits, or
+// made anew below commits that are still there.
+func TestReal_EveryKindOfLossIsToldAndTheSweepMendsIt(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(r *rig, topic, group string, ends []int64) (partitions []int){
+		"retention": func(r *rig, topic, _ string, ends []int64) (partitions []int) {
+			r.deleteRecords(topic, ends)
+			for p, end := range ends {
+				if end > 0 {
+					partitions = append(partitions, p)
+				}
+			}
+			return partitions
+		},
+		"deleted with its commits": func(r *rig, topic, _ string, _ []int64) []int {
+			r.remake(topic)
+			return []int{0, 1, 2, 3}
+		},
+		"made anew": func(r *rig, topic, group string, _ []int64) []int {
+			r.remake(topic)
+			r.commit(group, topic, 1000)
+			return []int{0, 1, 2, 3}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, servers(t))
+			r.disturbed = true
+			bucket := r.cfg.Buckets[2]
+			r.start("relay", "closer", "compensator")
+			r.eventually(func() error { // the first start: nothing was committed
+				return differs([]int{0, 1, 2, 3}, r.losses(bucket.Topic))
+			})
+			r.signal("relay", syscall.SIGTERM)
+			for i := range 12 {
+				o := r.shop.Producer.Order(fmt.Sprint("lost", i), time.Now(), "virtual") // 5 seconds
+				if err := r.store.CreateOrder(t.Context(), o, []store.Item{{SKU: scenario.SKU(0), Quantity: 1}}); err != nil {
+					t.Fatal(err)
+				}
+				if err := r.shop.Publish(t.Context(), o); err != nil {
+					t.Fatal(err)
+				}
+			}
+			partitions := lose(r, bucket.Topic, r.cfg.RelayGroup(bucket), r.ends(bucket.Topic))
+			r.start("relay")
+			r.eventually(func() error {
+				return differs(slices.Concat([]int{0, 1, 2, 3}, partitions), r.losses(bucket.Topic))
+			})
+			r.settleBy(time.Now().Add(60 * time.Second))
+			if v := r.check(); v.ByPath["sweep"] != 12 {
+				t.Errorf("closed %v, want all 12 by the sweep", v.ByPath)
+			}
+		})
+	}
+}
+
+// differs is an error if the partitions of losses are others than want.
+func differs(want []int, losses []orderclose.Lost) error {
+	got := []int{}
+	for _, l := range losses {
+		got = append(got, l.Partition)
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		return fmt.Errorf("partitions whose loss was told (-want +got):\n%s%+v", diff, losses)
+	}
+	return nil
+}
+
+// losses are those of a topic that were told in the control topic.
+func (r *rig) losses(topic string) (all []orderclose.Lost) {
+	r.t.Helper()
+	control := r.cfg.Topics.Control
+	_, end, err := r.kafka.Bounds(r.t.Context(), control, 0)
+	if err == nil {
+		err = r.kafka.ReadSpan(r.t.Context(), control, kafka.Span{End: end}, func(records []orderclose.RawRecord) error {
+			for _, record := range records {
+				m, err := record.Message()
+				if err != nil || string(m.Key) != orderclose.KeyLost {
+					continue
+				}
+				var l orderclose.Lost
+				if err := json.Unmarshal(m.Value, &l); err != nil {
+					return err
+				}
+				if l.Topic == topic {
+					all = append(all, l)
+				}
+			}
+			return nil
+		})
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return all
+}
+
+// ends are where the partitions of a topic end.
+func (r *rig) ends(topic string) []int64 {
+	r.t.Helper()
+	ends := make([]int64, r.cfg.Partitions)
+	for p := range ends {
+		_, end, err := r.kafka.Bounds(r.t.Context(), topic, p)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		ends[p] = end
+	}
+	return ends
+}
+
+// deleteRecords does what retention does: the log begins anew at the offsets.
+func (r *rig) deleteRecords(topic string, offsets []int64) {
+	r.t.Helper()
+	rt := kmsg.NewDeleteRecordsRequestTopic()
+	rt.Topic = topic
+	for p, offset := range offsets {
+		rp := kmsg.NewDeleteRecordsRequestTopicPartition()
+		rp.Partition, rp.Offset = int32(p), offset
+		rt.Partitions = append(rt.Partitions, rp)
+	}
+	req := kmsg.NewPtrDeleteRecordsRequest()
+	req.Topics, req.TimeoutMillis = append(req.Topics, rt), 10_000
+	res, err := req.RequestWith(r.t.Context(), r.client())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, t := range res.Topics {
+		for _, p := range t.Partitions {
+			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+				r.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// remake deletes a topic, and with it the broker its commits, and makes it again.
+func (r *rig) remake(topic string) {
+	r.t.Helper()
+	if err := r.kafka.DeleteTopics(r.t.Context(), topic); err != nil {
+		r.t.Fatal(err)
+	}
+	r.eventually(func() error {
+		states, err := r.kafka.Topics(r.t.Context(), topic)
+		if err == nil && len(states) > 0 {
+			err = fmt.Errorf("still there: %v", states)
+		}
+		return err
+	})
+	r.eventually(func() error {
+		_, _, err := r.kafka.Apply(r.t.Context(), app.TopicSpecs(r.cfg))
+		return err
+	})
+}
+
+// commit commits an offset in each partition for a group that has no members.
+func (r *rig) commit(group, topic string, offset int64) {
+	r.t.Helper()
+	rt := kmsg.NewOffsetCommitRequestTopic()
+	rt.Topic = topic
+	for p := range r.cfg.Partitions {
+		rp := kmsg.NewOffsetCommitRequestTopicPartition()
+		rp.Partition, rp.Offset = int32(p), offset
+		rt.Partitions = append(rt.Partitions, rp)
+	}
+	req := kmsg.NewPtrOffsetCommitRequest()
+	req.Group, req.Generation, req.Topics = group, -1, append(req.Topics, rt)
+	res, err := req.RequestWith(r.t.Context(), r.client())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, t := range res.Topics {
+		for _, p := range t.Partitions {
+			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+				r.t.Fatal(err)
+			}
+		}
+	}
+}

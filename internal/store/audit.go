@@ -1,0 +1,230 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"gorm.io/gorm"
+
+	"orderclose"
+	"orderclose/internal/tables"
+)
+
+// AuditState is what an order's status means for its close.
+type AuditState string
+
+// The states.
+const (
+	AuditOpen   AuditState = "open"   // to be closed once it is due
+	AuditPaid   AuditState = "paid"   // paid, and never to be closed
+	AuditClosed AuditState = "closed" // closed, and by nobody else where Exclusive is set
+	AuditOther  AuditState = "other"  // at its end in another way, such as cancelled
+)
+
+// AuditPart is a table of orders and a status: what one audit goes through at a
+// time, by the index on status and due time.
+type AuditPart struct {
+	Table  string
+	Status string // in the database's words
+	State  AuditState
+	table  *table
+	value  tables.Value
+}
+
+// AuditRow is an order and what belongs to it.
+type AuditRow struct {
+	orderclose.Order
+	Part    AuditPart
+	PaidAt  bool             // it was paid at some time; of the reference schema only
+	Receipt *ReceiptRow      // nil: there is none
+	Held    map[string]int64 // by SKU, what its lines hold
+	Ledger  []LedgerRow
+}
+
+// AuditRules say what an audit of this database can know.
+type AuditRules struct {
+	// Exclusive: nobody but orderclose sets the closed status, so that each closed
+	// order has a receipt, and who has one is closed. In tables of the shop's own that
+	// is not known.
+	Exclusive bool
+	Lines     bool // orders have lines, so that each close has written the ledger
+	// Event is the type of the event of a close.
+	Event string
+}
+
+// AuditRules returns what an audit can know.
+func (s *Store) AuditRules() AuditRules {
+	return AuditRules{Exclusive: !s.mapped, Lines: s.q.m.Items != nil, Event: s.q.m.Event}
+}
+
+// AuditParts returns all there is to go through. Of mapped tables these are the
+// status values that the mapping names.
+func (s *Store) AuditParts(ctx context.Context) ([]AuditPart, error) {
+	in := []*table{s.q.whole}
+	if s.q.months != nil {
+		var err error
+		if in, err = s.monthTables(ctx); err != nil {
+			return nil, err
+		}
+	}
+	var parts []AuditPart
+	for _, t := range in {
+		add := func(state AuditState, values ...tables.Value) {
+			for _, v := range values {
+				p := AuditPart{Table: t.name, Status: v.Text, State: state, table: t, value: v}
+				if !s.mapped {
+					p.Status = statusOf(v).String()
+				}
+				parts = append(parts, p)
+			}
+		}
+		status := s.q.m.Status
+		add(AuditOpen, status.From)
+		add(AuditClosed, status.To)
+		if !s.mapped {
+			add(AuditPaid, tables.Int(int64(Paid)), tables.Int(int64(Shipped)), tables.Int(int64(Confirmed)))
+			add(AuditOther, tables.Int(int64(Cancelled)))
+			continue
+		}
+		add(AuditPaid, status.Paid...)
+		for _, v := range status.Closed {
+			if v != status.To {
+				add(AuditOther, v)
+			}
+		}
+	}
+	return parts, nil
+}
+
+// statusOf is a status of the reference schema.
+func statusOf(v tables.Value) Status {
+	n, _ := v.Arg().(int64)
+	return Status(n)
+}
+
+// AuditPage returns up to limit orders of a part, at most 999, that are due in [from, to),
+// with what belongs to them, all as it is at one moment. They come in the order of
+// due time and id, after the given one; the zero Order begins. The error wraps
+// orderclose.ErrUnavailable if it is the database's.
+func (s *Store) AuditPage(ctx context.Context, part AuditPart, from, to time.Time, after orderclose.Order, limit int) ([]AuditRow, error) {
+	var rows []AuditRow
+	err := s.gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
+		rows, err = s.auditPage(tx, part, from, to, after, min(limit, maxIn))
+		return err
+	}, s.dialect.snapshot())
+	if err != nil {
+		return nil, fmt.Errorf("read orders of %s that are %s, after %q: %w", part.Table, part.Status, after.ID, s.explain(ctx, err))
+	}
+	return rows, nil
+}
+
+func (s *Store) auditPage(tx *gorm.DB, part AuditPart, from, to time.Time, after orderclose.Order, limit int) ([]AuditRow, error) {
+	q := s.q
+	at := q.due.Oldest()
+	if begin := later(from, after.Due); !begin.IsZero() {
+		at = q.due.Arg(begin)
+	}
+	var found []AuditRow
+	byID := map[string]int{}
+	args := []any{part.value.Arg(), q.due.Arg(to), at, at, q.m.ID.After(after.ID), limit}
+	err := eachRow(tx, part.table.page, args, func(rows *sql.Rows) error {
+		r := AuditRow{Part: part, Held: map[string]int64{}}
+		var created, due any
+		if err := rows.Scan(&r.ID, nullable(&r.Category), &created, &due); err != nil {
+			return err
+		}
+		var err error
+		if r.Due, _, err = q.due.Decode(due); err == nil && q.m.Created != nil {
+			r.CreatedAt, _, err = q.created.Decode(created)
+		}
+		byID[r.ID] = len(found)
+		found = append(found, r)
+		return err
+	})
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	ids := make([]string, len(found))
+	for i, r := range found {
+		ids[i] = r.ID
+	}
+	return found, s.auditBelongings(tx, part, ids, func(id string) *AuditRow {
+		i, ok := byID[id]
+		if !ok {
+			return &AuditRow{Held: map[string]int64{}} // what a collation finds alike
+		}
+		return &found[i]
+	})
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// auditBelongings reads what belongs to orders.
+func (s *Store) auditBelongings(tx *gorm.DB, part AuditPart, ids []string, of func(id string) *AuditRow) error {
+	var id string
+	err := eachRow(tx, "SELECT order_id, verdict, due, closed_at, path, attempts, lateness_ms FROM receipts WHERE order_id IN ?", []any{ids}, func(rows *sql.Rows) error {
+		var r ReceiptRow
+		err := rows.Scan(&id, &r.Verdict, timeInto(&r.Due), timeInto(&r.ClosedAt), &r.Path, &r.Attempts, &r.LatenessMS)
+		of(id).Receipt = &r
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("receipts: %w", err)
+	}
+	err = eachRow(tx, "SELECT order_id, sku_id, kind, quantity, created_at FROM stock_ledger WHERE order_id IN ?", []any{ids}, func(rows *sql.Rows) error {
+		var l LedgerRow
+		err := rows.Scan(&id, &l.SKU, &l.Kind, &l.Quantity, timeInto(&l.At))
+		of(id).Ledger = append(of(id).Ledger, l)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("ledger: %w", err)
+	}
+	if part.table.lines != "" && part.State == AuditClosed {
+		lines, err := readLines(tx, part.table.lines, s.q.args(ids))
+		if err != nil {
+			return fmt.Errorf("lines: %w", err)
+		}
+		for l, quantity := range lines {
+			of(l.order).Held[l.sku] = quantity
+		}
+	}
+	if s.mapped || part.State != AuditClosed {
+		return nil
+	}
+	return eachRow(tx, "SELECT id FROM orders"+s.dialect.hint("PRIMARY")+" WHERE id IN ? AND paid_at IS NOT NULL", []any{ids}, func(rows *sql.Rows) error {
+		err := rows.Scan(&id)
+		of(id).PaidAt = true
+		return err
+	})
+}
+
+// outgoingPage is how many rows of the outbox are read at a time.
+const outgoingPage = 5000
+
+// Outgoing calls each with the order of every event in the outbox.
+func (s *Store) Outgoing(ctx context.Context, each func(orderID string)) error {
+	for after := int64(-1); ; {
+		n := 0
+		err := eachRow(s.gorm.WithContext(ctx), "SELECT id, order_id FROM outbox_events WHERE id > ? ORDER BY id LIMIT ?", []any{after, outgoingPage}, func(rows *sql.Rows) error {
+			var id string
+			err := rows.Scan(&after, &id)
+			each(id)
+			n++
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("read the outbox of events: %w", s.explain(ctx, err))
+		}
+		if n < outgoingPage {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"orderclose"
+	"orderclose/internal/closing"
+	"orderclose/internal/store"
+	"orderclose/internal/tables"
+)
+
+// In a shop's own tables a line may be of nothing, or of less.
+func TestMySQL_LinesOfNothingHoldNothing(t *testing.T) { eachServer(t, linesOfNothing) }
+
+func linesOfNothing(t *testing.T) {
+	s := open(t, store.Options{DSN: ownDatabase(t), Orders: spelling})
+	begin(t, s, "INSERT INTO o VALUES ('gift', 0, 1), ('back', 0, 1), ('minus', 0, 1)",
+		"INSERT INTO l VALUES ('gift', 'ink', 0), ('gift', 'nib', 2), ('back', 'ink', 3), ('back', 'ink', -3), ('minus', 'ink', -1)")
+	out, err := closing.Bisect(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "gift"}, {OrderID: "back"}, {OrderID: "minus"}})
+	must(t, err)
+	if out[0].Verdict != orderclose.Closed || out[1].Verdict != orderclose.Closed || out[2].Verdict != orderclose.Failed ||
+		out[2].Err == nil || !strings.Contains(out[2].Err.Error(), "holds -1 of SKU") {
+		t.Errorf("%+v", out)
+	}
+	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku, free, held) FROM g"); got != "ink 0 100, nib 2 98" {
+		t.Errorf("the stock is %s", got)
+	}
+	if got := texts(t, s, "SELECT CONCAT_WS(' ', order_id, sku_id, quantity) FROM stock_ledger"); got != "gift nib 2" {
+		t.Errorf("the ledger has %s", got)
+	}
+}
+
+// Columns of a shop's own tables may hold NULL.
+func TestMySQL_NullsStopNoOrderThatIsClear(t *testing.T) { eachServer(t, nulls) }
+
+func nulls(t *testing.T) {
+	mapping := *spelling
+	mapping.Version = "v"
+	s := open(t, store.Options{DSN: ownDatabase(t), Orders: &mapping})
+	begin(t, s, "ALTER TABLE o ADD COLUMN v INT NULL", "ALTER TABLE l MODIFY COLUMN n INT NULL",
+		"INSERT INTO o (no, status, due) VALUES ('fee', 0, 1), ('unclear', 0, 1)",
+		"INSERT INTO l VALUES ('fee', 'ink', 1), ('fee', NULL, 1), ('fee', NULL, NULL), ('unclear', 'ink', NULL)")
+	out, err := closing.Bisect(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "fee"}, {OrderID: "unclear"}})
+	must(t, err)
+	if out[0].Verdict != orderclose.Closed || out[1].Verdict != orderclose.Failed || !strings.Contains(fmt.Sprint(out[1].Err), `SKU "ink" whose quantity is NULL`) {
+		t.Errorf("%+v", out)
+	}
+	if got := texts(t, s, "SELECT CONCAT_WS(' ', no, status, COALESCE(v, '-')) FROM o"); got != "fee 2 1, unclear 0 -" {
+		t.Errorf("the orders are %s", got)
+	}
+	for _, id := range []string{"fee", "unclear"} {
+		if _, err := s.Story(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Whoever drops what all orders need stops the closer, and costs no order a try.
+func TestMySQL_AnIndexThatIsGoneIsNoOrdersFault(t *testing.T) { eachServer(t, indexGone) }
+
+func indexGone(t *testing.T) {
+	mapping := *spelling
+	mapping.Stock = &tables.Stock{Table: "g", SKU: tables.Key{Column: "sku", Index: "by_sku"}, Available: "free"}
+	s := open(t, store.Options{DSN: ownDatabase(t), Orders: &mapping})
+	begin(t, s, "INSERT INTO o VALUES ('a', 0, 1)", "INSERT INTO l VALUES ('a', 'ink', 1)", "ALTER TABLE g ADD UNIQUE KEY by_other_name (sku)")
+	_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
+	if !errors.Is(err, orderclose.ErrUnavailable) {
+		t.Errorf("%v; want the store to be unavailable", err)
+	}
+}
+
+// spelling maps tables of which the lines' ids compare otherwise than the orders'.
+var spelling = &tables.Mapping{
+	Orders: "o", ID: tables.Key{Column: "no"},
+	Status: tables.Status{Column: "status", From: tables.Int(0), To: tables.Int(2)},
+	Due:    tables.Moment{Column: "due", Type: tables.UnixSeconds},
+	Items:  &tables.Items{Table: "l", Order: "no", SKU: "sku", Quantity: "n"},
+	Stock:  &tables.Stock{Table: "g", SKU: tables.Key{Column: "sku"}, Available: "free", Reserved: "held"},
+}
+
+// begin makes the tables, and what else there is to do.
+func begin(t *testing.T, s *store.Store, queries ...string) {
+	t.Helper()
+	for _, q := range append([]string{
+		"CREATE TABLE o (no VARCHAR(20) COLLATE utf8mb4_bin PRIMARY KEY, status INT NOT NULL, due INT NOT NULL, KEY (status, due, no)) DEFAULT CHARSET utf8mb4",
+		"CREATE TABLE l (no VARCHAR(20) COLLATE utf8mb4_general_ci NOT NULL, sku VARCHAR(20), n INT NOT NULL, KEY (no)) DEFAULT CHARSET utf8mb4",
+		"CREATE TABLE g (sku VARCHAR(20) PRIMARY KEY, free INT NOT NULL, held INT NOT NULL) DEFAULT CHARSET utf8mb4",
+		"INSERT INTO g VALUES ('ink', 0, 100), ('nib', 0, 100)",
+	}, queries...) {
+		exec(t, s.DB(), q)
+	}
+	must(t, s.Migrate(t.Context()))
+}
+
+// texts are the rows of a query, sorted.
+func texts(t *testing.T, s *store.Store, query string) string {
+	t.Helper()
+	rows, err := s.DB().QueryContext(t.Context(), query)
+	must(t, err)
+	defer rows.Close()
+	var all []string
+	for rows.Next() {
+		var text string
+		must(t, rows.Scan(&text))
+		all = append(all, text)
+	}
+	must(t, rows.Err())
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}
+
+// The ids of the orders compare exactly and those of their lines do not, as where
+// somebody changed the collation of one table only.
+func TestMySQL_LinesThatAreSpeltAlikeAreNotMixedUp(t *testing.T) { eachServer(t, speltAlike) }
+
+func speltAlike(t *testing.T) {
+	s := open(t, store.Options{DSN: ownDatabase(t), Orders: spelling})
+	begin(t, s, "INSERT INTO o VALUES ('aB', 0, 1), ('Ab', 1, 1), ('ord-1', 0, 1), ('x-1', 0, 1), ('X-1', 0, 1)", // Ab is paid
+		"INSERT INTO l VALUES ('aB', 'ink', 1), ('Ab', 'ink', 10), ('ORD-1', 'ink', 5), ('ord-1', 'ink', 2), ('x-1', 'ink', 3), ('X-1', 'ink', 4)")
+	var reqs []orderclose.CloseRequest
+	for _, id := range []string{"aB", "Ab", "ord-1", "x-1", "X-1"} {
+		reqs = append(reqs, orderclose.CloseRequest{OrderID: id})
+	}
+	for range 2 {
+		_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, reqs)
+		must(t, err)
+	}
+	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku, free, held) FROM g"); got != "ink 15 85, nib 0 100" {
+		t.Errorf("the stock is %s; want 15 of ink back, of aB, ord-1, x-1 and X-1", got)
+	}
+	if got := texts(t, s, "SELECT CONCAT_WS(' ', order_id, quantity) FROM stock_ledger"); got != "X-1 4, aB 1, ord-1 7, x-1 3" {
+		t.Errorf("the ledger has %s", got)
+	}
+}

@@ -1,0 +1,8 @@
+-- +goose Up
+-- AUTOINCREMENT: an id that was deleted is never given again.
+CREATE TABLE outbox_schedules (
+  id         INTEGER PRIMARY KEY AUTOINCREMENT,
+  order_id   TEXT    NOT NULL,
+  payload    TEXT    NOT NULL,
+  created_at INTEGER NOT NULL
+);

@@ -1,0 +1,134 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/store"
+)
+
+var auditClaims = []claim{
+	{"AuditPagesHaveEachOrderOfTheWindowOnce", auditPages},
+	{"AuditRowsHaveWhatBelongsToAnOrder", auditRows},
+	{"OutgoingHasEveryEventOfTheOutbox", outgoing},
+}
+
+// audited goes through all parts, in pages of two, and returns the orders by status.
+func (s *shop) audited(from, to time.Time) map[string][]store.AuditRow {
+	s.Helper()
+	parts, err := s.AuditParts(s.Context())
+	s.must(err)
+	all := map[string][]store.AuditRow{}
+	for _, part := range parts {
+		for last := (orderclose.Order{}); ; {
+			page, err := s.AuditPage(s.Context(), part, from, to, last, 2)
+			s.must(err)
+			all[part.Status] = append(all[part.Status], page...)
+			if len(page) < 2 {
+				break
+			}
+			last = page[1].Order
+		}
+	}
+	return all
+}
+
+func auditPages(t *testing.T, s *shop) {
+	s.migrated("ink")
+	now := s.now()
+	from := now.Add(-time.Hour)
+	var want []string
+	for i := range 7 { // three are due at once
+		o := orderclose.Order{ID: fmt.Sprint("o", i), CreatedAt: from.Add(-time.Hour), Due: from.Add(time.Duration(max(i-2, 0)) * time.Minute)}
+		s.must(s.CreateOrder(t.Context(), o, nil))
+		want = append(want, o.ID)
+	}
+	for id, due := range map[string]time.Time{"before": from.Add(-time.Second), "after": now.Add(time.Hour)} {
+		s.must(s.CreateOrder(t.Context(), orderclose.Order{ID: id, CreatedAt: from, Due: due}, nil))
+	}
+	var got []string
+	for _, r := range s.audited(from, now)["unpaid"] {
+		got = append(got, r.ID)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func auditRows(t *testing.T, s *shop) {
+	s.migrated("ink", "nib")
+	for _, id := range []string{"closed", "paid", "cancelled", "open"} {
+		s.order(id, -time.Minute, store.Item{SKU: "ink", Quantity: 2}, store.Item{SKU: "nib", Quantity: 1}, store.Item{SKU: "ink", Quantity: 1})
+	}
+	_, err1 := s.Pay(t.Context(), "paid", "p")
+	_, err2 := s.Cancel(t.Context(), "cancelled")
+	s.must(err1)
+	s.must(err2)
+	at := s.close("closed")[0].At
+	all := s.audited(s.now().Add(-time.Hour), s.now().Add(time.Hour))
+	for status, id := range map[string]string{"unpaid": "open", "paid": "paid", "closed": "closed", "cancelled": "cancelled"} {
+		if len(all[status]) != 1 || all[status][0].ID != id {
+			t.Fatalf("%s: %+v", status, all[status])
+		}
+	}
+	r := all["closed"][0]
+	if r.Receipt == nil || !r.Receipt.ClosedAt.Equal(at) || r.Held["ink"] != 3 || r.Held["nib"] != 1 || len(r.Ledger) != 2 || r.PaidAt || r.Part.State != store.AuditClosed {
+		t.Errorf("%+v", r)
+	}
+	if r := all["cancelled"][0]; r.Receipt != nil || len(r.Ledger) != 2 || r.Ledger[0].Kind != "cancel" || r.Part.State != store.AuditOther {
+		t.Errorf("%+v", r)
+	}
+	if rules := s.AuditRules(); !rules.Exclusive || !rules.Lines || rules.Event != orderclose.EventOrderClosed {
+		t.Errorf("%+v", rules)
+	}
+}
+
+func outgoing(t *testing.T, s *shop) {
+	s.migrated("ink")
+	for i := range 12 {
+		s.order(fmt.Sprint("o", i), -time.Minute)
+		s.close(fmt.Sprint("o", i))
+	}
+	seen := map[string]bool{}
+	s.must(s.Outgoing(t.Context(), func(id string) { seen[id] = true }))
+	if len(seen) != 12 {
+		t.Errorf("%v", seen)
+	}
+}
+
+// auditMapped goes through a shop's own tables, those of months too, whose rows have
+// what is mapped.
+func auditMapped(t *testing.T, s *mapped) {
+	s.begin()
+	closed, open, paid := s.an(1, -time.Minute), s.an(2, -time.Minute), s.an(3, -time.Minute)
+	old := s.an(4, 0)
+	old.CreatedAt = s.monthsAgo(2)
+	old.Due = old.CreatedAt.Add(time.Hour)
+	s.put(s.Mapping.Status.From, closed, open, old)
+	s.put(s.Paid, paid)
+	s.closing(closed)
+	all := map[string]store.AuditRow{}
+	for _, rows := range s.audited(old.Due.Add(-time.Hour), s.now().Add(time.Hour)) {
+		for _, r := range rows {
+			all[r.ID] = r
+		}
+	}
+	if r := all[closed.ID]; r.Part.State != store.AuditClosed || r.Receipt == nil || !r.Due.Equal(closed.Due) ||
+		s.Mapping.Items != nil && (r.Held[s.SKUs[0]] != 2 || len(r.Ledger) != 2) {
+		t.Errorf("closed: %+v", r)
+	}
+	for _, o := range []orderclose.Order{open, old} {
+		if r := all[o.ID]; r.ID != o.ID || r.Part.State != store.AuditOpen || r.Receipt != nil || !r.Due.Equal(o.Due) {
+			t.Errorf("open: %+v", r)
+		}
+	}
+	if r, named := all[paid.ID], slices.Contains(s.Mapping.Status.Paid, s.Paid); named && r.Part.State != store.AuditPaid {
+		t.Errorf("paid: %+v", r)
+	}
+	if rules := s.AuditRules(); rules.Exclusive || rules.Lines != (s.Mapping.Items != nil) {
+		t.Errorf("%+v", rules)
+	}
+}

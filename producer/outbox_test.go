@@ -1,0 +1,118 @@
+package producer
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"orderclose"
+)
+
+// fakeTx keeps the statements that it was given.
+type fakeTx struct {
+	query string
+	args  []any
+	err   error
+}
+
+func (f *fakeTx) ExecContext(_ context.Context, query string, args ...any) (sql.Result, error) {
+	f.query, f.args = query, args
+	return nil, f.err
+}
+
+func newOutbox(t *testing.T, o OutboxOptions) *Outbox {
+	t.Helper()
+	x, err := NewOutbox(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// What is added becomes the record that Schedule would have sent, byte by byte.
+func TestOutbox_AddsTheRecordThatScheduleSends(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		order := orderclose.Order{
+			ID: "订单-17", Category: "virtual", CreatedAt: time.Now(), Due: time.Now().Add(77*time.Second + 1),
+			Attributes: map[string]any{"user": 9007199254740993, "name": "'; DROP TABLE"},
+		}
+		a, tx := &fakeAppender{}, &fakeTx{}
+		if err := errors.Join(newProducer(t, a).Schedule(t.Context(), order), newOutbox(t, OutboxOptions{Dialect: MySQL}).Add(t.Context(), tx, order)); err != nil {
+			t.Fatal(err)
+		}
+		if want := "INSERT INTO outbox_schedules (order_id, payload, created_at) VALUES (?, ?, UTC_TIMESTAMP(3))"; tx.query != want {
+			t.Errorf("ran %s", tx.query)
+		}
+		row := orderclose.OutboxRow{OrderID: tx.args[0].(string), Payload: []byte(tx.args[1].(string))}
+		m, due, err := row.Schedule()
+		if diff := cmp.Diff(a.last, m); diff != "" || err != nil || !due.Equal(orderclose.CeilMilli(order.Due)) {
+			t.Errorf("due %v, %v (-direct +outbox):\n%s", due, err, diff)
+		}
+	})
+}
+
+func TestOutbox_CarriesTheTraceOfTheCaller(t *testing.T) {
+	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	tx := &fakeTx{}
+	order := orderclose.Order{ID: "o", CreatedAt: time.Now(), Due: time.Now()}
+	x := newOutbox(t, OutboxOptions{Dialect: SQLite, Traceparent: func(context.Context) string { return trace }})
+	if err := x.Add(t.Context(), tx, order); err != nil {
+		t.Fatal(err)
+	}
+	m, _, err := orderclose.OutboxRow{OrderID: "o", Payload: []byte(tx.args[1].(string))}.Schedule()
+	want, err2 := orderclose.Record{Order: order, Release: order.Due, Traceparent: trace}.Encode()
+	if diff := cmp.Diff(want, m); diff != "" || err != nil || err2 != nil {
+		t.Errorf("%v, %v (-want +got):\n%s", err, err2, diff)
+	}
+}
+
+func TestOutbox_RefusesWhatCannotBeScheduledAndWritesNothing(t *testing.T) {
+	due := time.Now().Add(time.Minute)
+	for name, c := range map[string]struct {
+		order orderclose.Order
+		want  error
+	}{
+		"no id":           {orderclose.Order{Due: due}, orderclose.ErrEmptyID},
+		"bad id":          {orderclose.Order{ID: " o", Due: due}, orderclose.ErrInvalidID},
+		"no due":          {orderclose.Order{ID: "o"}, orderclose.ErrNoDue},
+		"due in 2 hours":  {orderclose.Order{ID: "o", Due: due.Add(2 * time.Hour)}, orderclose.ErrDueTooFar},
+		"no JSON":         {orderclose.Order{ID: "o", Due: due, Attributes: map[string]any{"x": math.Inf(1)}}, nil},
+		"a year too late": {orderclose.Order{ID: "o", Due: due, CreatedAt: time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC)}, nil},
+	} {
+		tx := &fakeTx{}
+		err := newOutbox(t, OutboxOptions{Dialect: MySQL, MaxDelay: time.Hour}).Add(t.Context(), tx, c.order)
+		if err == nil || c.want != nil && !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+		if tx.query != "" {
+			t.Errorf("%s was written: %s", name, tx.query)
+		}
+	}
+}
+
+func TestOutbox_PassesTheDatabasesErrorOn(t *testing.T) {
+	gone := errors.New("the server has gone away")
+	err := newOutbox(t, OutboxOptions{Dialect: MySQL}).Add(t.Context(), &fakeTx{err: gone}, orderclose.Order{ID: "o-1", Due: time.Now()})
+	if !errors.Is(err, gone) || !strings.Contains(err.Error(), "o-1") {
+		t.Error(err)
+	}
+}
+
+func TestNewOutbox_SaysWhatIsWrong(t *testing.T) {
+	for _, o := range []OutboxOptions{{}, {Dialect: "postgres"}, {Dialect: SQLite, Database: "close"}, {Dialect: MySQL, TopicsFile: "no-such.yaml"}} {
+		if _, err := NewOutbox(o); err == nil {
+			t.Errorf("accepted %+v", o)
+		}
+	}
+	x := newOutbox(t, OutboxOptions{Dialect: MySQL, Database: "close", TopicsFile: "../topics.yaml"})
+	if !strings.HasPrefix(x.insert, "INSERT INTO `close`.outbox_schedules ") || x.o.MaxDelay != orderclose.DefaultMaxDelay {
+		t.Errorf("%+v", x)
+	}
+}
