@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -19,10 +20,19 @@ import (
 // clusterOf is an Appender that knows which topics there are.
 type clusterOf struct {
 	fakeAppender
+	mu     sync.Mutex
 	topics []string
 }
 
+func (c *clusterOf) add(topic string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.topics = append(c.topics, topic)
+}
+
 func (c *clusterOf) Exists(_ context.Context, topic string) (bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return slices.Contains(c.topics, topic), nil
 }
 
@@ -138,7 +148,7 @@ func TestReload_ANewBucketIsPickedWhenItsTopicIsThereAndTheRelaysHadTime(t *test
 		file.reload(p)
 		time.Sleep(time.Hour)
 		want("without the topic", "delay_1m")
-		a.topics = append(a.topics, "delay_5m")
+		a.add("delay_5m")
 		time.Sleep(5 * time.Second)
 		want("with it", "delay_5m")
 
