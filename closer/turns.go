@@ -212,6 +212,7 @@ func (s timed) CloseOrders(ctx context.Context, path orderclose.Path, requests [
 	began := time.Now()
 	outcomes, err := s.Store.CloseOrders(ctx, path, requests)
 	switch {
+	case err == nil && slices.ContainsFunc(outcomes, func(o orderclose.Outcome) bool { return o.Verdict == orderclose.Contended }):
 	case err == nil:
 		s.turns.change(func(p *pace, inFlight int) { p.took(done{len(requests), inFlight, began, time.Since(began)}) })
 	case errors.Is(err, orderclose.ErrUnavailable) && ctx.Err() == nil:

@@ -41,7 +41,7 @@ type Report struct {
 	// Causes counts what this sweep closed by why the pipeline had not; absent if
 	// nobody asked.
 	Causes map[string]int `json:"causes,omitempty"`
-	Misses []Miss        `json:"misses,omitempty"` // the first hundred
+	Misses []Miss         `json:"misses,omitempty"` // the first hundred
 	// OldestDue is the due time of the first order found; absent if none was.
 	OldestDue *time.Time `json:"oldest_due,omitempty"`
 }

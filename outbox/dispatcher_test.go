@@ -408,7 +408,7 @@ func TestSchedules_PickTheBucketWhenTheyAreProduced(t *testing.T) {
 			t.Errorf("without Kafka %v are left", left)
 		}
 		away.Store(false)
-		time.Sleep(10 * time.Second)
+		time.Sleep(asideTime + 10*time.Second) // dead letters could not be buried meanwhile
 		cancel()
 		if err := <-ran; err != nil {
 			t.Error(err)

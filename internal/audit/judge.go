@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"orderclose/internal/store"
+	"orderclose/internal/story"
 )
 
 // Kind is a difference between what should be and what is, in a word.
@@ -57,13 +58,13 @@ func judge(r store.AuditRow, f facts) (found []Finding) {
 		if f.letter != "" {
 			what += "; its record is the dead letter " + f.letter
 		}
-		add(StillOpen, "orderclose order "+r.ID+" tells why; orderclose compensate --once closes it", "%s", what)
+		add(StillOpen, "orderclose order "+story.Word(r.ID)+" tells why; orderclose compensate --once closes it", "%s", what)
 	}
 	if !f.receipts {
 		return found
 	}
 	if k, what := judgeReceipt(r, f.rules.Exclusive); k != "" {
-		add(k, "find out who writes to the orders past the shop's transactions; orderclose order "+r.ID, "%s", what)
+		add(k, "find out who writes to the orders past the shop's transactions; orderclose order "+story.Word(r.ID), "%s", what)
 	}
 	receipt := r.Receipt
 	if receipt != nil && (receipt.ClosedAt.Before(receipt.Due) || f.rules.Exclusive && r.Part.State == store.AuditClosed && receipt.ClosedAt.Before(r.Due)) {

@@ -119,7 +119,7 @@ func (a *audit) read(ctx context.Context, topic string, each func(orderclose.Raw
 		}
 		read, err := story.Scan(ctx, a.o.Log, topic, kafka.Span{Partition: p, First: from, End: end}, func(r orderclose.RawRecord) {
 			if cut {
-				since, cut = later(since, r.AppendedAt()), false
+				since, cut = later(since, r.AppendedAt().Add(slack)), false
 			}
 			each(r)
 			if n++; n%10_000 == 0 {

@@ -2,7 +2,6 @@ package cause
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"orderclose/compensator"
@@ -90,7 +89,7 @@ func Mend(c compensator.Cause) string {
 
 // mendOne is the command for one order.
 func mendOne(m compensator.Miss) string {
-	id := quote(m.Order.ID)
+	id := story.Word(m.Order.ID)
 	switch m.Cause {
 	case compensator.LaterRelease: // what moves a due time earlier has to send one more record
 		return "orderclose send --id " + id + " --due " + m.Order.Due.UTC().Format(time.RFC3339Nano)
@@ -102,15 +101,4 @@ func mendOne(m compensator.Miss) string {
 		return "orderclose order " + id + " --budget 1000000"
 	}
 	return Mend(m.Cause)
-}
-
-// quote writes an id as a shell takes it.
-func quote(id string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:@/", r)
-	}
-	if id != "" && id[0] != '-' && strings.IndexFunc(id, func(r rune) bool { return !plain(r) }) < 0 {
-		return id
-	}
-	return "'" + strings.ReplaceAll(id, "'", `'\''`) + "'"
 }

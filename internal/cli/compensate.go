@@ -110,11 +110,13 @@ func printCauses(w io.Writer, r compensator.Report) {
 		mend, example := cause.Mend(why), ""
 		for _, m := range r.Misses {
 			if m.Cause == why {
-				mend = m.Mend
-				example = fmt.Sprintf("such as %s %s", oneLine(m.Order.ID, orderclose.MaxIDBytes), oneLine(m.Where, 200))
+				if n == 1 {
+					mend = m.Mend
+				}
+				example = fmt.Sprintf("\tsuch as %s %s", oneLine(m.Order.ID, orderclose.MaxIDBytes), oneLine(m.Where, 200))
 				break
 			}
 		}
-		fmt.Fprintf(w, "  %s\t%d\t%s\t%s\n", why, n, mend, example)
+		fmt.Fprintf(w, "  %s\t%d\t%s%s\n", why, n, mend, example)
 	}
 }

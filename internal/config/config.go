@@ -244,7 +244,7 @@ func defaults() *settings {
 			Causes:   Causes{Records: 500_000, Time: 10 * time.Second},
 		},
 		closer: Closer{Batch: 500, Latency: 250 * time.Millisecond, Kind: KindSQL, HTTP: HTTPClosing{Batch: 200}, Payment: Payment{Batch: 100}},
-		outbox: Outbox{Batch: 500, InFlight: 2},
+		outbox: Outbox{Batch: 999, InFlight: 2},
 	}
 }
 

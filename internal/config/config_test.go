@@ -51,7 +51,7 @@ func TestDefault_IsWhatIsDocumented(t *testing.T) {
 			Causes: config.Causes{Records: 500_000, Time: 10 * time.Second},
 		},
 		Closer: config.Closer{Batch: 500, Latency: 250 * time.Millisecond, Kind: config.KindSQL, HTTP: config.HTTPClosing{Batch: 200}, Payment: config.Payment{Batch: 100}},
-		Outbox: config.Outbox{Batch: 500, InFlight: 2},
+		Outbox: config.Outbox{Batch: 999, InFlight: 2},
 	}
 	if diff := cmp.Diff(want, config.Default()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -35,15 +35,13 @@ var errNoDue = errors.New("the order has no due time in the database: write one,
 // fault, nor is the context's, which it wraps as well. One that wraps
 // orderclose.ErrContended means that some order's row was held by somebody else for
 // too long. With that and with any other, the
-// batch without the order at fault can succeed.
+// batch without the order at fault can succeed. Of several orders those that are
+// held are Contended, and the others closed, where the database can tell.
 func (s *Store) CloseOrders(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	if len(reqs) == 0 {
 		return nil, nil
 	}
-	c, err := s.tryClose(ctx, path, reqs)
-	if errors.Is(err, errCommitLost) && ctx.Err() == nil {
-		c, err = s.tryClose(ctx, path, reqs)
-	}
+	c, err := s.closeUnheld(ctx, path, reqs)
 	if err != nil {
 		if s.q.months != nil {
 			s.q.months.forget() // a table may be gone
@@ -53,14 +51,45 @@ func (s *Store) CloseOrders(ctx context.Context, path orderclose.Path, reqs []or
 	return c.outcomes(reqs), nil
 }
 
-func (s *Store) tryClose(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) (*closing, error) {
+// closeUnheld closes the orders that nobody holds, and finds out who is held if a row
+// was waited for in vain.
+func (s *Store) closeUnheld(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) (*closing, error) {
 	ids, attempts := s.distinct(reqs)
 	places, err := s.places(ctx, reqs)
 	if err != nil {
 		return nil, err
 	}
+	without := s.stillHeld(ctx, ids, places)
+	try := func() (*closing, error) {
+		left := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return without[id] })
+		c, err := s.tryClose(ctx, path, left, attempts, places)
+		if errors.Is(err, errCommitLost) && ctx.Err() == nil {
+			c, err = s.tryClose(ctx, path, left, attempts, places)
+		}
+		if err == nil {
+			c.without = without
+		}
+		return c, err
+	}
+	c, err := try()
+	for _, heldIn := range []func(*gorm.DB, *table, []string, map[string]bool) error{s.heldRows, s.heldSKUs} {
+		if !errors.Is(err, orderclose.ErrContended) || ctx.Err() != nil {
+			break
+		}
+		found := s.findHeld(ctx, ids, places, heldIn)
+		if len(found) == 0 || len(found)+len(without) >= len(ids) {
+			continue
+		}
+		maps.Copy(found, without)
+		without = found
+		c, err = try()
+	}
+	return c, err
+}
+
+func (s *Store) tryClose(ctx context.Context, path orderclose.Path, ids []string, attempts map[string]int, places places) (*closing, error) {
 	var c *closing
-	err = s.transact(ctx, func(tx *gorm.DB) error {
+	err := s.transact(ctx, func(tx *gorm.DB) error {
 		c = &closing{
 			s: s, tx: tx, path: path, attempts: attempts, places: places, try: rand.Int64N(1<<62) + 1,
 			orders: map[string]lockedRow{}, won: map[*table][]string{},
@@ -103,8 +132,9 @@ type closing struct {
 	path     orderclose.Path
 	attempts map[string]int // by order id: how often closing it failed before
 	places   places
-	preview  bool  // only look, lock nothing
-	try      int64 // names this transaction in its receipts
+	without  map[string]bool // asked for and left out: somebody holds them
+	preview  bool            // only look, lock nothing
+	try      int64           // names this transaction in its receipts
 
 	now    time.Time            // the database's clock, read once
 	orders map[string]lockedRow // what is there, by id
@@ -305,7 +335,10 @@ func (c *closing) outcomes(reqs []orderclose.CloseRequest) []orderclose.Outcome 
 // outcome is what was found of one order.
 func (c *closing) outcome(id string) orderclose.Outcome {
 	row, ok := c.orders[id]
-	if !ok {
+	switch {
+	case c.without[id]:
+		return orderclose.Outcome{OrderID: id, Verdict: orderclose.Contended, At: c.now, Err: errHeld}
+	case !ok:
 		return orderclose.Outcome{OrderID: id, Verdict: orderclose.NotFound, At: c.now}
 	}
 	o := orderclose.Outcome{OrderID: id, Verdict: row.verdict, Due: row.due, At: c.now}

@@ -1,11 +1,15 @@
 package store_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
 
 	"orderclose"
 	"orderclose/internal/closing"
@@ -31,6 +35,73 @@ func linesOfNothing(t *testing.T) {
 	}
 	if got := texts(t, s, "SELECT CONCAT_WS(' ', order_id, sku_id, quantity) FROM stock_ledger"); got != "gift nib 2" {
 		t.Errorf("the ledger has %s", got)
+	}
+}
+
+// A transaction that hangs with one order's row costs the others one lock wait, and
+// those after them none; one with a SKU's row another wait each time.
+func TestMySQL_WhatIsHeldIsLeftOut(t *testing.T) { eachServer(t, heldIsLeftOut) }
+
+func heldIsLeftOut(t *testing.T) {
+	cfg, err := mysql.ParseDSN(ownDatabase(t))
+	must(t, err)
+	cfg.Params = map[string]string{"innodb_lock_wait_timeout": "4"}
+	s := open(t, store.Options{DSN: cfg.FormatDSN(), Orders: spelling})
+	begin(t, s)
+	ids := func(from, to int) (reqs []orderclose.CloseRequest) {
+		for i := from; i < to; i++ {
+			reqs = append(reqs, orderclose.CloseRequest{OrderID: fmt.Sprintf("o%03d", i)})
+		}
+		return reqs
+	}
+	for _, r := range ids(0, 20) {
+		exec(t, s.DB(), "INSERT INTO o VALUES ('"+r.OrderID+"', 0, 1)")
+		exec(t, s.DB(), "INSERT INTO l VALUES ('"+r.OrderID+"', 'ink', 1)")
+	}
+	exec(t, s.DB(), "INSERT INTO l VALUES ('o005', 'nib', 1)")
+	tx, err := s.DB().BeginTx(t.Context(), nil)
+	must(t, err)
+	defer func() { _ = tx.Rollback() }()
+	for _, q := range []string{"SELECT no FROM o WHERE no = 'o003' FOR UPDATE", "SELECT sku FROM g WHERE sku = 'nib' FOR UPDATE"} {
+		_, err := tx.ExecContext(t.Context(), q)
+		must(t, err)
+	}
+	held := func(out []orderclose.Outcome) (ids []string) {
+		for _, o := range out {
+			switch o.Verdict {
+			case orderclose.Contended:
+				ids = append(ids, o.OrderID)
+			case orderclose.Closed, orderclose.AlreadyClosed:
+			default:
+				t.Errorf("%+v", o)
+			}
+		}
+		return ids
+	}
+	for _, round := range []struct{ from, to int }{{0, 10}, {0, 5}, {3, 4}} {
+		ctx, cancel := t.Context(), func() {}
+		if round != (struct{ from, to int }{0, 10}) { // less than a lock wait
+			ctx, cancel = context.WithTimeout(ctx, 3500*time.Millisecond)
+		}
+		out, err := s.CloseOrders(ctx, orderclose.PathPipeline, ids(round.from, round.to))
+		cancel()
+		must(t, err)
+		want := []string{"o003", "o005"}
+		if round.to < 10 {
+			want = want[:1]
+		}
+		if got := held(out); !slices.Equal(got, want) {
+			t.Errorf("%d to %d: %q are held, want %q", round.from, round.to, got, want)
+		}
+	}
+	must(t, tx.Rollback())
+	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, ids(0, 20))
+	must(t, err)
+	if got := held(out); len(got) != 0 || out[3].Verdict != orderclose.Closed || out[5].Verdict != orderclose.Closed {
+		t.Errorf("when they are let go: %q are held; %+v", got, out)
+	}
+	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku, free, held) FROM g"); got != "ink 20 80, nib 1 99" {
+		t.Errorf("the stock is %s", got)
 	}
 }
 

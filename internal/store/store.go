@@ -47,6 +47,7 @@ type Store struct {
 	mapped    bool
 	q         *statements
 	undecided undecided
+	held      held
 	// migrator opens a connection on which a statement may take as long as it
 	// needs; nil: the store's own will do.
 	migrator func() (*sql.DB, error)

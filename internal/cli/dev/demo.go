@@ -36,8 +36,9 @@ func newDemo(env cli.Env) *cobra.Command {
 		Use:   "demo",
 		Short: "Run the whole pipeline for half a minute and check every promise",
 		Long: `Run the whole pipeline for half a minute: orders of several categories with
-delays of seconds; some are paid in time, some never published so that the sweep
-must find them, some published twice. Then check every promise, and exit with 1
+delays of seconds; half of them are scheduled by the outbox, half directly; some are
+paid in time, some never published so that the sweep must find them, some
+published twice. Then check every promise, and exit with 1
 if one was broken.
 
 It runs on embedded servers in this process, or with --real on those that
@@ -64,7 +65,9 @@ type summary struct {
 	ClosedBySweep    int      `json:"closed_by_sweep"`
 	Open             int      `json:"open"`
 	Early            int      `json:"early"`
-	Events           int      `json:"events"` // that tell of closes
+	Published        int      `json:"published"` // directly, after their commit
+	ByOutbox         int      `json:"by_outbox"` // scheduled with their own transaction
+	Events           int      `json:"events"`    // that tell of closes
 	StockOK          bool     `json:"stock_ok"`
 	Lateness         lateness `json:"lateness_ms"` // of those closed by the pipeline
 }
@@ -98,7 +101,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := d.print(st.backend, v); err != nil {
+	if err := d.print(st, v); err != nil {
 		return err
 	}
 	if !v.OK() {
@@ -164,12 +167,12 @@ func (d *demo) watch(ctx context.Context, st *stage, p *cli.Progress) func() {
 	}
 }
 
-func (d *demo) print(backend string, v *checker.Verdict) error {
+func (d *demo) print(st *stage, v *checker.Verdict) error {
 	ms := func(t time.Duration) float64 { return float64(t.Microseconds()) / 1000 }
 	s := summary{
-		Backend: backend, Orders: v.Orders, Paid: v.Paid,
+		Backend: st.backend, Orders: v.Orders, Paid: v.Paid,
 		ClosedByPipeline: v.ByPath["pipeline"], ClosedBySweep: v.ByPath["sweep"],
-		Open: v.Open + v.Waiting, Early: v.Early, Events: v.Events, StockOK: v.StockOK,
+		Open: v.Open + v.Waiting, Early: v.Early, Published: len(st.shop.Published()), ByOutbox: len(st.shop.Added()), Events: v.Events, StockOK: v.StockOK,
 		Lateness: lateness{ms(v.Quantile(.5)), ms(v.Quantile(.99)), ms(v.Quantile(1))},
 	}
 	if d.output == "json" {
@@ -183,6 +186,7 @@ func printSummary(w io.Writer, s summary, cancelled int) {
 	stock := map[bool]string{true: "every unit accounted for", false: "OFF"}[s.StockOK]
 	fmt.Fprintf(w, `
   orders                 %6d
+  scheduled by outbox    %6d   with their own transaction; %d times directly, after it
   paid in time           %6d
   cancelled              %6d
   closed by the pipeline %6d   late by p50 %.0f ms, p99 %.0f ms, at most %.0f ms
@@ -192,6 +196,6 @@ func printSummary(w io.Writer, s summary, cancelled int) {
   events published       %6d   one for each close
   stock                  %s
 
-`, s.Orders, s.Paid, cancelled, s.ClosedByPipeline, s.Lateness.P50, s.Lateness.P99, s.Lateness.Max,
+`, s.Orders, s.ByOutbox, s.Published, s.Paid, cancelled, s.ClosedByPipeline, s.Lateness.P50, s.Lateness.P99, s.Lateness.Max,
 		s.ClosedBySweep, s.Open, s.Early, s.Events, stock)
 }

@@ -1,0 +1,27 @@
+package cli
+
+import (
+	"io"
+	"testing"
+	"time"
+
+	"orderclose"
+	"orderclose/compensator"
+)
+
+func TestCompensate_Table(t *testing.T) {
+	due := at
+	miss := func(id string, why compensator.Cause, where, mend string) compensator.Miss {
+		return compensator.Miss{Order: orderclose.Order{ID: id, Due: due}, Cause: why, Where: where, Mend: mend}
+	}
+	r := compensator.Report{
+		StartedAt: at.Add(time.Hour), Found: 1234, Closed: 1231, AlreadyPaid: 2, Failed: 1, OldestDue: &due, Lock: "held", TookMillis: 420,
+		Failures: []compensator.Failure{{OrderID: "order-9", Error: "failed: no stock row"}},
+		Causes:   map[string]int{"relay_behind": 1200, "dead_lettered": 1, "absent": 28, "unknown": 2},
+		Misses: []compensator.Miss{
+			miss("order-17", compensator.RelayBehind, "delay_5m/3@17", "orderclose run relay"), miss("order-18", compensator.RelayBehind, "delay_5m/3@18", "orderclose run relay"),
+			miss("order-2", compensator.DeadLettered, "order-close-dead-letter/0@4", "orderclose dlq redrive --order order-2"),
+		},
+	}
+	golden(t, "compensate", func(w io.Writer) { printReport(w, r) })
+}

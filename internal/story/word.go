@@ -1,0 +1,16 @@
+package story
+
+import "strings"
+
+// Word writes an order's id as a shell takes it, for commands that people paste.
+func Word(id string) string {
+	if id != "" && id[0] != '-' && strings.IndexFunc(id, func(r rune) bool { return !plain(r) }) < 0 {
+		return id
+	}
+	return "'" + strings.ReplaceAll(id, "'", `'\''`) + "'"
+}
+
+// plain says whether a letter means nothing to a shell.
+func plain(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:@/", r)
+}
