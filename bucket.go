@@ -24,6 +24,8 @@ const (
 type Bucket struct {
 	Topic  string
 	Length time.Duration
+	// Draining: nothing is put here any more, what is here is still relayed.
+	Draining bool
 }
 
 // Tolerance is by how much a remaining delay may fall short of the bucket's
@@ -56,15 +58,26 @@ func (b Bucket) Unread() time.Duration {
 type Buckets []Bucket
 
 // Pick returns the bucket for a record that is due in remaining: the largest
-// that is not longer than it by more than its tolerance, else the smallest. It
-// is decided anew whenever a record is produced. There must be a bucket.
+// that is not longer than it by more than its tolerance, else the smallest. Those
+// that are draining are left out. It is decided anew whenever a record is
+// produced. There must be a bucket that is not draining.
 func (bs Buckets) Pick(remaining time.Duration) Bucket {
+	smallest := bs[0]
 	for _, b := range slices.Backward(bs) {
+		if b.Draining {
+			continue
+		}
 		if remaining >= b.Length-b.Tolerance() {
 			return b
 		}
+		smallest = b
 	}
-	return bs[0]
+	return smallest
+}
+
+// Open returns those that are not draining: the ones that Pick picks.
+func (bs Buckets) Open() Buckets {
+	return slices.DeleteFunc(slices.Clone(bs), func(b Bucket) bool { return b.Draining })
 }
 
 // Walk returns the buckets that a record of the given delay passes through
@@ -82,7 +95,10 @@ func (bs Buckets) Walk(delay time.Duration) []Bucket {
 
 // MostHops returns the greatest number of buckets that any delay up to the given
 // one passes through, if nothing is late: the length of the longest Walk.
-func (bs Buckets) MostHops(longest time.Duration) int {
+func (bs Buckets) MostHops(longest time.Duration) int { return bs.Open().mostHops(longest) }
+
+// mostHops is MostHops where none is draining.
+func (bs Buckets) mostHops(longest time.Duration) int {
 	if longest <= 0 {
 		return 0
 	}
@@ -95,10 +111,10 @@ func (bs Buckets) MostHops(longest time.Duration) int {
 	// again until what remains is below; the most often, remaining at most what the
 	// longest leaves, or once less often, remaining anything below.
 	from := b.Length - b.Tolerance()
-	most := bs[:last].MostHops(min(longest, from-1))
+	most := bs[:last].mostHops(min(longest, from-1))
 	if longest >= from {
 		times := (longest-from)/b.Length + 1
-		most = max(most+int(times)-1, int(times)+bs[:last].MostHops(longest-times*b.Length))
+		most = max(most+int(times)-1, int(times)+bs[:last].mostHops(longest-times*b.Length))
 	}
 	return most
 }

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -110,9 +111,14 @@ type Options struct {
 
 // Closer closes due orders. Make it with New.
 type Closer struct {
-	o     Options
-	turns *turns
+	o       Options
+	turns   *turns
+	buckets atomic.Pointer[orderclose.Buckets]
 }
+
+// Pick changes the buckets that orders go to which are not due yet, or tried
+// again, while the closer runs.
+func (c *Closer) Pick(bs orderclose.Buckets) { c.buckets.Store(&bs) }
 
 // New returns a Closer, or says what is missing in the options.
 func New(o Options) (*Closer, error) {
@@ -145,6 +151,7 @@ func New(o Options) (*Closer, error) {
 		o.Metrics = noMetrics{}
 	}
 	c := &Closer{o: o}
+	c.Pick(o.Buckets)
 	c.turns = newTurns(newPace(o.Latency, o.Batch, o.Workers), o.Workers, o.Batch, c.close, o.Metrics.Pace)
 	c.o.Store = timed{o.Store, c.turns}
 	return c, nil

@@ -226,7 +226,7 @@ func (l *loop) follow(e *entry, o orderclose.Outcome, later map[string][]ordercl
 			return
 		}
 		m.Offset = e.message.Offset
-		topic := l.o.Buckets.Pick(d.wait).Topic
+		topic := l.buckets.Load().Pick(d.wait).Topic
 		later[topic] = append(later[topic], m.Raw())
 	}
 }

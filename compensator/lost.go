@@ -28,9 +28,9 @@ type Control struct {
 	Kafka    Kafka
 	Store    DueStore
 	Appender Appender
-	Group    string // in whose name it is kept how far the topic was read
-	Topic    string // of one partition
-	Buckets  orderclose.Buckets
+	Group    string                    // in whose name it is kept how far the topic was read
+	Topic    string                    // of one partition
+	Buckets  func() orderclose.Buckets // those that records are put into at present
 	// CloseTopic and ReplayTopic hold what is due already.
 	CloseTopic, ReplayTopic string
 	MaxDelay                time.Duration // how far ahead an order may be due
@@ -56,7 +56,7 @@ type Appender interface {
 }
 
 func (k *Control) check() error {
-	if k.Kafka == nil || k.Store == nil || k.Appender == nil || k.Group == "" || k.Topic == "" || len(k.Buckets) == 0 || k.CloseTopic == "" || k.MaxDelay <= 0 {
+	if k.Kafka == nil || k.Store == nil || k.Appender == nil || k.Group == "" || k.Topic == "" || k.Buckets == nil || k.CloseTopic == "" || k.MaxDelay <= 0 {
 		return errors.New("compensator: Control needs Kafka, Store, Appender, Group, Topic, Buckets, CloseTopic and MaxDelay")
 	}
 	return nil
@@ -70,9 +70,10 @@ func (k *Control) reach(topic string) time.Duration {
 	if topic == k.CloseTopic || topic == k.ReplayTopic {
 		return 0
 	}
-	for i, b := range k.Buckets[:len(k.Buckets)-1] {
+	buckets := k.Buckets()
+	for i, b := range buckets[:len(buckets)-1] {
 		if b.Topic == topic {
-			return k.Buckets[i+1].Length
+			return buckets[i+1].Length
 		}
 	}
 	return k.MaxDelay

@@ -102,7 +102,7 @@ func (l *listener) append(ctx context.Context, o orderclose.Order, now func() ti
 		defer cancel()
 		topic := l.k.CloseTopic
 		if remaining := o.Due.Sub(now()); remaining > 0 {
-			topic = l.k.Buckets.Pick(remaining).Topic
+			topic = l.k.Buckets().Pick(remaining).Topic
 		}
 		last = l.k.Appender.Append(trying, topic, m)
 		if errors.Is(last, orderclose.ErrTooLarge) || errors.Is(last, orderclose.ErrRefused) {

@@ -23,13 +23,12 @@ const (
 // goroutine of run.
 type loop struct {
 	*Options
-	ctx      context.Context
-	bucket   orderclose.Bucket
-	smallest bool
-	budget   *budget
-	claim    orderclose.Claim
-	logger   *slog.Logger
-	pulse    pulse
+	ctx    context.Context
+	relay  *Relay
+	bucket orderclose.Bucket
+	claim  orderclose.Claim
+	logger *slog.Logger
+	pulse  pulse
 
 	reader *partition.Reader
 	out    *partition.Out
@@ -48,7 +47,7 @@ func newLoop(ctx context.Context, r *Relay, b orderclose.Bucket, claim orderclos
 	o := &r.o
 	logger := o.Logger.With("topic", claim.Topic, "partition", claim.Partition)
 	l := &loop{
-		Options: o, ctx: ctx, bucket: b, smallest: b == o.Buckets[0], budget: &r.budget, claim: claim, logger: logger,
+		Options: o, ctx: ctx, relay: r, bucket: b, claim: claim, logger: logger,
 		reader: partition.NewReader(ctx, o.Log, claim, o.Logger),
 		mark:   partition.NewCommitter(claim, o.Metrics.Unrecorded),
 		rewind: noRewind,
@@ -66,8 +65,8 @@ func newLoop(ctx context.Context, r *Relay, b orderclose.Bucket, claim orderclos
 func (l *loop) run() {
 	l.logger.Debug("serving", "offset", l.claim.Offset)
 	l.out.Begin(l.mark)
-	l.budget.loops.Add(1)
-	defer l.budget.loops.Add(-1)
+	l.relay.budget.loops.Add(1)
+	defer l.relay.budget.loops.Add(-1)
 	defer l.Metrics.Revoked(l.claim.Topic, l.claim.Partition)
 	defer l.finish()
 	timer := time.NewTimer(0)
@@ -127,7 +126,7 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 			continue
 		}
 		r.DueAt, r.Replay = due, replay
-		if mispicked(l.bucket, l.smallest, due, r.Appended) {
+		if mispicked(l.bucket, l.whole(), due, r.Appended) {
 			l.Metrics.Mispicked(l.claim.Topic)
 		}
 		w := waiting{record: r, release: release(l.bucket, due, r.Appended)}
@@ -139,7 +138,7 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 		l.window.push(w)
 	}
 	if n := len(f.Records); n > 0 {
-		l.readOn = readOn(l.bucket, l.smallest, f.Records[n-1].AppendedAt(), l.Now())
+		l.readOn = readOn(l.bucket, l.whole(), f.Records[n-1].AppendedAt(), l.Now())
 	}
 	if f.Corrupt != nil {
 		l.mark.Add(f.Corrupt.First)
@@ -199,8 +198,9 @@ func (l *loop) sort(leaving []waiting, now int64) []*lot {
 	toClose := &lot{topic: l.CloseTopic, acked: l.forwarded}
 	toReplay := &lot{topic: l.ReplayTopic, acked: l.forwarded}
 	lots := []*lot{toClose, toReplay}
+	live := l.relay.live.Load()
 	for _, w := range leaving {
-		switch to := l.decide(w.record.DueAt, w.record.Appended, now); {
+		switch to := live.decide(w.record.DueAt, w.record.Appended, now); {
 		case to.cause != "":
 			l.out.BuryRaw(w.record, to.cause, to.why)
 		case to.close && w.record.Replay:
@@ -258,11 +258,14 @@ func (l *loop) readAhead() {
 	if l.rewind != noRewind {
 		// What was dropped is read again when there is room for a good part of it, which
 		// is before it has to leave: what stayed leaves first.
-		if l.window.bytes > l.budget.share()/4 {
+		if l.window.bytes > l.relay.budget.share()/4 {
 			return
 		}
 		l.reader.Rewind(l.rewind)
 		l.rewind, l.readOn, l.full = noRewind, time.Time{}, false
+	}
+	if l.whole() { // since a while ago, or since the buckets have changed
+		l.readOn = time.Time{}
 	}
 	if !l.Now().Before(l.readOn) {
 		l.reader.Start()
@@ -272,7 +275,7 @@ func (l *loop) readAhead() {
 // shed drops the latest releases from a window that is over its share of the
 // memory, to be read again later.
 func (l *loop) shed() {
-	share := l.budget.share()
+	share := l.relay.budget.share()
 	if l.window.bytes <= share {
 		return
 	}

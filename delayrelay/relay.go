@@ -2,7 +2,8 @@
 // come: to the close topic if they are due, to another delay topic if they are
 // not yet.
 //
-// A Relay is a member of one consumer group per bucket. For each partition that
+// A Relay is a member of one consumer group per bucket, of those too that are
+// draining; buckets.go changes them while it runs. For each partition that
 // it is given, one loop (partition.go) reads as far ahead as records may be due
 // soon, keeps what it read in a heap by release time (window.go), pauses until
 // the head is due, appends it to where it goes (decide.go), waits for the ack,
@@ -18,7 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"orderclose"
@@ -88,7 +89,7 @@ type Metrics interface {
 // and ControlTopic must be set.
 type Options struct {
 	Log             Log
-	Buckets         orderclose.Buckets // all of them: hops go from any to any
+	Buckets         orderclose.Buckets // all of them, to begin with: hops go from any to any
 	Group           func(orderclose.Bucket) string
 	CloseTopic      string
 	ReplayTopic     string // for what is due on the replay lane; default CloseTopic
@@ -114,6 +115,10 @@ type Options struct {
 type Relay struct {
 	o      Options
 	budget budget
+
+	live    atomic.Pointer[Options] // o with the buckets that are picked now, and the maximum
+	whole   atomic.Int64            // up to this length of a bucket its topic is read whole
+	serving chan orderclose.Buckets // the latest that Run has not taken up yet
 }
 
 // New returns a Relay, or says what is missing in the options.
@@ -150,7 +155,10 @@ func New(o Options) (*Relay, error) {
 	if o.Metrics == nil {
 		o.Metrics = noMetrics{}
 	}
-	return &Relay{o: o, budget: budget{bytes: o.WindowBytes}}, nil
+	r := &Relay{o: o, budget: budget{bytes: o.WindowBytes}, serving: make(chan orderclose.Buckets, 1)}
+	r.live.Store(&o)
+	r.Change(o.Buckets, o.Buckets, o.MaxDelay)
+	return r, nil
 }
 
 // Run relays until ctx ends. Before it returns, what it had begun to append is
@@ -159,20 +167,26 @@ func New(o Options) (*Relay, error) {
 func (r *Relay) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var groups sync.WaitGroup
-	errs := make([]error, len(r.o.Buckets))
-	for i, b := range r.o.Buckets {
-		groups.Go(func() {
-			errs[i] = r.o.Log.Consume(ctx, r.o.Group(b), b.Topic, func(ctx context.Context, claim orderclose.Claim) {
-				r.serve(ctx, b, claim)
-			})
-			if errs[i] != nil {
-				cancel()
+	consumers := map[string]*consumer{} // by topic
+	failed := make(chan error, 1)
+	var err error
+	for err == nil {
+		select {
+		case <-ctx.Done():
+			for _, c := range consumers {
+				<-c.ended
 			}
-		})
+			return nil
+		case serve := <-r.serving:
+			r.consume(ctx, consumers, serve, failed)
+		case err = <-failed:
+		}
 	}
-	groups.Wait()
-	return errors.Join(errs...)
+	cancel()
+	for _, c := range consumers {
+		<-c.ended
+	}
+	return err
 }
 
 // noMetrics counts nothing.

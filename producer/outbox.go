@@ -45,6 +45,9 @@ type OutboxOptions struct {
 	// MaxDelay is how far ahead an order may be due. Default
 	// orderclose.DefaultMaxDelay.
 	MaxDelay time.Duration
+	// Limit, if set, is asked for it at each Add instead: Producer.MaxDelay, of one that
+	// takes up changes of its file.
+	Limit func() time.Duration
 	// Traceparent, if set, returns the W3C trace context of whoever adds an order,
 	// which its record then carries; "" is none.
 	Traceparent func(ctx context.Context) string
@@ -76,6 +79,9 @@ func NewOutbox(o OutboxOptions) (*Outbox, error) {
 	if o.MaxDelay == 0 {
 		o.MaxDelay = orderclose.DefaultMaxDelay
 	}
+	if o.Limit == nil {
+		o.Limit = func() time.Duration { return o.MaxDelay }
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -104,7 +110,7 @@ func NewOutbox(o OutboxOptions) (*Outbox, error) {
 // *orderclose.OrderError, before anything is written. Any other error is the
 // database's, wrapped: roll the transaction back.
 func (x *Outbox) Add(ctx context.Context, tx Execer, order orderclose.Order) error {
-	if err := order.Validate(x.o.Now(), x.o.MaxDelay); err != nil {
+	if err := order.Validate(x.o.Now(), x.o.Limit()); err != nil {
 		return err
 	}
 	r := orderclose.Record{Order: order}

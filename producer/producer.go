@@ -70,6 +70,13 @@ type Options struct {
 	// TopicsFile is the path of the topics.yaml that relays and closers use too. It
 	// sets what is not set below.
 	TopicsFile string
+	// Watch takes up what changes in TopicsFile, until Close: new delays for the orders
+	// that Order makes from then on, new buckets as Reload says. A file with a mistake
+	// is logged with its lines, and what was before stays.
+	Watch bool
+	// Settle is how long after it was read a changed list of buckets is picked from:
+	// by then the relays must have read it too. Default 2 minutes.
+	Settle time.Duration
 
 	Buckets    orderclose.Buckets // shortest first
 	CloseTopic string             // for what is due already
@@ -98,20 +105,34 @@ type Producer struct {
 	o       Options
 	close   func()
 	unknown atomic.Uint64
+	live    atomic.Pointer[rules]
+	watcher *watcher // nil: the rules never change
+}
+
+// rules are what a call goes by: one set from its beginning to its end.
+type rules struct {
+	delays   orderclose.Delays
+	maxDelay time.Duration
+	buckets  orderclose.Buckets
 }
 
 // New returns a Producer, or says what is wrong with the options or the topics
 // file. It connects when it first has something to send.
 func New(o Options) (*Producer, error) {
+	given := o
+	var file *config.Config
 	if o.TopicsFile != "" {
-		c, err := config.Load(o.TopicsFile)
-		if err != nil {
+		var err error
+		if file, err = config.Load(o.TopicsFile); err != nil {
 			return nil, err
 		}
-		o.setFrom(c)
+		o.setFrom(file)
 	}
 	if len(o.Buckets) == 0 || o.CloseTopic == "" {
 		return nil, errors.New("producer: Options need TopicsFile, or Buckets and CloseTopic")
+	}
+	if o.Watch && o.TopicsFile == "" {
+		return nil, errors.New("producer: Options have nothing to Watch: they need TopicsFile")
 	}
 	if o.Delays.Default == 0 {
 		o.Delays.Default = DefaultDelay
@@ -129,6 +150,7 @@ func New(o Options) (*Producer, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	p := &Producer{o: o, close: func() {}}
+	p.live.Store(&rules{delays: o.Delays, maxDelay: o.MaxDelay, buckets: o.Buckets})
 	if o.Appender == nil {
 		cluster, err := kafka.New(kafka.Options{
 			Brokers: o.Brokers, ClientID: "orderclose-producer", Logger: o.Logger,
@@ -140,6 +162,12 @@ func New(o Options) (*Producer, error) {
 		coalescer := kafka.NewCoalescer(cluster)
 		p.o.Appender = coalescer
 		p.close = func() { coalescer.Close(); cluster.Close() }
+	}
+	if file != nil {
+		if err := p.watch(given, file); err != nil {
+			p.Close()
+			return nil, err
+		}
 	}
 	return p, nil
 }
@@ -162,13 +190,16 @@ func (o *Options) setFrom(c *config.Config) {
 
 // Close waits for what is under way and closes the connections. Schedule must
 // not be called after it.
-func (p *Producer) Close() { p.close() }
+func (p *Producer) Close() {
+	p.watcher.close()
+	p.close()
+}
 
 // Order returns an order whose Due is its creation time plus the delay of its
 // categories, in whole milliseconds: write that Due with the order. A category
 // that is not listed gets the default delay and is counted.
 func (p *Producer) Order(id string, createdAt time.Time, categories ...string) orderclose.Order {
-	category, delay, unknown := p.o.Delays.Of(categories...)
+	category, delay, unknown := p.live.Load().delays.Of(categories...)
 	p.unknown.Add(uint64(len(unknown)))
 	if p.o.OnUnknownCategory != nil {
 		for _, c := range unknown {
@@ -180,6 +211,9 @@ func (p *Producer) Order(id string, createdAt time.Time, categories ...string) o
 		Due: orderclose.CeilMilli(createdAt.Add(delay)),
 	}
 }
+
+// MaxDelay is how far ahead an order may be due now. It is an OutboxOptions.Limit.
+func (p *Producer) MaxDelay() time.Duration { return p.live.Load().maxDelay }
 
 // UnknownCategories is how many categories Order has found in no list so far. It
 // should stay 0: orders of such a category get the default delay.
@@ -195,7 +229,8 @@ func (p *Producer) UnknownCategories() uint64 { return p.unknown.Load() }
 // again until ctx ends, and the error then says what failed last; the record may
 // have been written all the same, and scheduling again is harmless.
 func (p *Producer) Schedule(ctx context.Context, order orderclose.Order) error {
-	if err := order.Validate(p.o.Now(), p.o.MaxDelay); err != nil {
+	rules := p.live.Load()
+	if err := order.Validate(p.o.Now(), rules.maxDelay); err != nil {
 		return err
 	}
 	m, err := orderclose.Record{Order: order, Release: order.Due}.Encode()
@@ -209,7 +244,7 @@ func (p *Producer) Schedule(ctx context.Context, order orderclose.Order) error {
 	}
 	var last error
 	_, err = backoff.Retry(ctx, func() (struct{}, error) {
-		last = p.try(ctx, order.Due, m)
+		last = p.try(ctx, rules.topic(order.Due, p.o), m)
 		if errors.Is(last, orderclose.ErrTooLarge) || errors.Is(last, orderclose.ErrRefused) {
 			return struct{}{}, backoff.Permanent(last)
 		}
@@ -224,16 +259,19 @@ func (p *Producer) Schedule(ctx context.Context, order orderclose.Order) error {
 	return nil
 }
 
-// try appends the record once, to the topic that suits now.
-func (p *Producer) try(ctx context.Context, due time.Time, m orderclose.Message) error {
+// try appends the record once.
+func (p *Producer) try(ctx context.Context, topic string, m orderclose.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
-	return p.o.Appender.Append(ctx, p.Topic(due), m)
+	return p.o.Appender.Append(ctx, topic, m)
 }
 
 // Topic returns the topic to which a record that is due then belongs now.
-func (p *Producer) Topic(due time.Time) string {
-	return p.o.Buckets.TopicAt(p.o.Now(), due, p.o.CloseTopic)
+func (p *Producer) Topic(due time.Time) string { return p.live.Load().topic(due, p.o) }
+
+// topic picks by the clock of o.
+func (r *rules) topic(due time.Time, o Options) string {
+	return r.buckets.TopicAt(o.Now(), due, o.CloseTopic)
 }
 
 func pauses() backoff.BackOff {

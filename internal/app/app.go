@@ -12,16 +12,19 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"orderclose"
 	"orderclose/closer"
 	"orderclose/delayrelay"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
 	"orderclose/internal/obs"
+	"orderclose/internal/reload"
 	"orderclose/internal/store"
 	"orderclose/release"
 )
@@ -51,9 +54,15 @@ type Options struct {
 	Releaser release.Releaser      // of stock that is kept in a service
 	Secrets  config.Secrets        // of the user's services
 	Services http.RoundTripper     // how they are reached; default: over the network
-	Registry *prometheus.Registry  // default: a new one
-	Now      func() time.Time      // the clock of this machine; default time.Now
-	Logger   *slog.Logger          // default: discard
+	// TopicsFile is where Config was read from, to be read again by Reload; "" if it
+	// never is. With Watch it is also read when it changes, and on Hangup.
+	TopicsFile string
+	Watch      bool
+	Hangup     <-chan os.Signal
+	Settle     time.Duration        // before changed buckets are picked from; default reload.DefaultSettle
+	Registry   *prometheus.Registry // default: a new one
+	Now        func() time.Time     // the clock of this machine; default time.Now
+	Logger     *slog.Logger         // default: discard
 }
 
 // App runs roles. Make it with New.
@@ -62,6 +71,12 @@ type App struct {
 	clock   *kafka.BrokerClock // of the relays
 	metrics *obs.Metrics
 	ready   obs.Readiness
+
+	reloader *reload.Reloader              // nil: there is nothing to reload
+	live     atomic.Pointer[config.Config] // what holds now
+	picked   atomic.Pointer[orderclose.Buckets]
+	changed  chan struct{} // there is another configuration in live
+	pickers  []func(serve, pick orderclose.Buckets, maxDelay time.Duration)
 
 	closingOnce func() (closing, error)
 	closers     []io.Closer // of what closing has kept
@@ -78,15 +93,22 @@ func New(o Options) (*App, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.Settle == 0 {
+		o.Settle = reload.DefaultSettle
+	}
 	clock := kafka.NewBrokerClock(o.Now)
 	a := &App{o: o, clock: clock, metrics: obs.NewMetrics(o.Registry, clock.Now)}
 	a.closingOnce = sync.OnceValues(a.buildClosing)
+	a.changed = make(chan struct{}, 1)
+	a.live.Store(o.Config)
+	a.picked.Store(&o.Config.Buckets)
+	if o.TopicsFile != "" {
+		var err error
+		if a.reloader, err = a.newReloader(); err != nil {
+			return nil, err
+		}
+	}
 	return a, nil
-}
-
-// Handler serves metrics, health and, if profiles is set, profiles.
-func (a *App) Handler(profiles bool) http.Handler {
-	return obs.Handler(a.o.Registry, &a.ready, profiles)
 }
 
 // Ready lists what the app still waits for; it is ready when that is nothing.
@@ -126,6 +148,8 @@ func (a *App) Run(ctx context.Context, roles ...Role) error {
 		defer stop()
 	}
 	defer a.watchDeadLetters(ctx, roles)()
+	defer a.keepBuckets(ctx, roles)()
+	defer a.watch(ctx)()
 	running.Wait()
 	for _, c := range a.closers {
 		errs = append(errs, c.Close())
@@ -202,6 +226,7 @@ func (a *App) buildRelay() (part, error) {
 	if err != nil {
 		return part{}, err
 	}
+	a.pickers = append(a.pickers, r.Change)
 	return part{Relay, []need{a.needKafka()}, func(ctx context.Context) error {
 		return a.withClock(ctx, r.Run)
 	}}, nil
@@ -264,5 +289,6 @@ func (a *App) buildCloser() (part, error) {
 	if err != nil {
 		return part{}, err
 	}
+	a.pickers = append(a.pickers, func(_, pick orderclose.Buckets, _ time.Duration) { cl.Pick(pick) })
 	return part{Closer, append([]need{a.needKafka()}, way.needs...), cl.Run}, nil
 }

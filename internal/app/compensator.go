@@ -26,7 +26,7 @@ func (a *App) buildCompensator() (part, error) {
 			Appender:    again,
 			Group:       c.CompensatorGroup(),
 			Topic:       c.Topics.Control,
-			Buckets:     c.Buckets,
+			Buckets:     a.Picked,
 			CloseTopic:  c.Topics.Close,
 			ReplayTopic: c.Topics.Replay,
 			MaxDelay:    c.MaxDelay,

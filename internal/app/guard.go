@@ -45,6 +45,6 @@ func (a *App) findings(ctx context.Context) ([]kafka.Finding, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	// What this user may not look at was said when it started.
-	findings, _, err := a.o.Kafka.CheckSeen(ctx, TopicSpecs(a.o.Config))
+	findings, _, err := a.o.Kafka.CheckSeen(ctx, TopicSpecs(a.config()))
 	return findings, err
 }

@@ -33,10 +33,11 @@ func (a *App) buildOutbox() (part, error) {
 	return part{Outbox, []need{a.needKafka(), a.needDatabase()}, d.Run}, nil
 }
 
-// scheduling is how orders are scheduled now.
+// scheduling is how orders are scheduled now. A maximum that became smaller is not for
+// what was accepted before.
 func (a *App) scheduling() outbox.Scheduling {
 	c := a.o.Config
-	return outbox.Scheduling{Buckets: c.Buckets, CloseTopic: c.Topics.Close, MaxDelay: c.MaxDelay, Now: a.o.Now}
+	return outbox.Scheduling{Buckets: a.Picked(), CloseTopic: c.Topics.Close, MaxDelay: max(c.MaxDelay, a.config().MaxDelay), Now: a.o.Now}
 }
 
 func (a *App) buildRelease() (part, error) {

@@ -47,6 +47,9 @@ type rig struct {
 	oneClock      bool                 // the database's clock is right
 	orderly       bool                 // all parts were stopped, on a broker that answered
 	witness       *witness             // of commits
+	file          string               // the topics.yaml that cfg was read from; "" for none
+	apps          map[app.Role]*app.App
+	mostAppends   int // replaces maxAppends
 }
 
 const (
@@ -80,7 +83,9 @@ func newRig(t *testing.T, cfg *config.Config, behind time.Duration) *rig {
 
 // newRigOn makes the rig's World as o says, whose other fields it sets.
 func newRigOn(t *testing.T, cfg *config.Config, o Options) *rig {
-	r := &rig{t: t, cfg: cfg, stops: map[app.Role]func(){}, logger: slog.New(slog.DiscardHandler), oneClock: o.Now == nil}
+	r := &rig{
+		t: t, cfg: cfg, stops: map[app.Role]func(){}, apps: map[app.Role]*app.App{}, logger: slog.New(slog.DiscardHandler), oneClock: o.Now == nil,
+	}
 	var err error
 	o.InBubble, o.Logger = true, r.logger
 	if r.world, err = New(o); err != nil {
@@ -130,11 +135,12 @@ func (r *rig) startAs(name, role app.Role) {
 	a, err := app.New(app.Options{
 		Config: r.cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis, Releaser: r.releaser, Logger: r.logger, Registry: r.registry,
 		Services: r.services, Secrets: config.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
-		Now: func() time.Time { return time.Now().Add(r.relayAhead) },
+		Now: func() time.Time { return time.Now().Add(r.relayAhead) }, TopicsFile: r.file,
 	})
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	r.apps[name] = a
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx, role) }()
@@ -212,6 +218,9 @@ func (r *rig) judge(openAfter time.Time) *checker.Verdict {
 // makes another delay of it), and two; twice that for one that is published twice, and once
 // more for one that is scheduled again after the first start.
 func (r *rig) maxAppends() int {
+	if r.mostAppends > 0 {
+		return r.mostAppends
+	}
 	longest := r.cfg.Delays.Default
 	for _, d := range r.cfg.Delays.ByCategory {
 		longest = max(longest, d)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -70,7 +71,24 @@ func (c *common) planTopics(ctx context.Context) error {
 		return err
 	}
 	p := planFor(cfg, topics, findings)
-	return c.print(p, func(w io.Writer) { printTopicsPlan(w, p) })
+	if err := c.print(p, func(w io.Writer) { printTopicsPlan(w, p) }); err != nil {
+		return err
+	}
+	if n := p.unlisted(cfg); n > 0 {
+		return Exit(Findings, fmt.Errorf("%d delay topics are in use and no bucket's", n))
+	}
+	return nil
+}
+
+// unlisted counts the delay topics that are left to somebody to list again.
+func (p topicsPlan) unlisted(cfg *config.Config) (n int) {
+	for _, f := range p.Left {
+		_, delay := cfg.Topics.BucketOf(f.Topic)
+		if delay && !slices.ContainsFunc(cfg.Buckets, func(b orderclose.Bucket) bool { return b.Topic == f.Topic }) {
+			n++
+		}
+	}
+	return n
 }
 
 func printTopicsPlan(w io.Writer, p topicsPlan) {

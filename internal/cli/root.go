@@ -116,6 +116,7 @@ type session struct {
 	cfg     *config.Config
 	servers config.Servers
 	logger  *slog.Logger
+	file    string // the topics.yaml
 }
 
 // open reads the configuration and makes clients of the servers that are needed,
@@ -151,7 +152,7 @@ func (c *common) openFor(needs func(*config.Config) []string) (*session, error) 
 	if err != nil {
 		return nil, Exit(Usage, err)
 	}
-	return &session{connections, cfg, servers, logger}, nil
+	return &session{connections, cfg, servers, logger, c.config}, nil
 }
 
 // openSome is open for commands that make do with what is set, of the variables of
@@ -190,9 +191,14 @@ func (c *common) kafkaToo(s *session) (close func()) {
 	return connections.Close
 }
 
-func (s *session) app() (*app.App, error) {
-	return app.New(app.Options{
+func (s *session) app() (*app.App, error) { return s.appThat(func(*app.Options) {}) }
+
+// appThat is app with more options.
+func (s *session) appThat(more func(*app.Options)) (*app.App, error) {
+	o := app.Options{
 		Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis,
 		Releaser: app.Releaser(s.servers), Secrets: s.servers.Secrets, Logger: s.logger,
-	})
+	}
+	more(&o)
+	return app.New(o)
 }

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,7 +31,12 @@ release is for a shop that keeps its stock in a service: it calls ` + config.Env
 for what each closed order held. It is part of all where that is set.
 
 Metrics, /-/healthy and /-/ready are served on ` + config.EnvListen + `
-(default ` + config.DefaultListen + `).`,
+(default ` + config.DefaultListen + `).
+
+A changed topics.yaml is taken up while it runs: when it is written, on SIGHUP, and
+on POST /-/reload at the same address, which answers 200 with what has changed, or
+400 with what is wrong; then what was before stays. Delays and buckets take effect
+at once, the rest at the next start; the log says which.`,
 		Args: usageArgs(cobra.ArbitraryArgs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			set := func(name string) bool { v, _ := c.env.LookupEnv(name); return v != "" }
@@ -104,7 +112,10 @@ func sweepNeeds(cfg *config.Config) []string {
 
 // run plays the roles and serves their metrics until ctx ends.
 func (s *session) run(ctx context.Context, roles []app.Role) error {
-	a, err := s.app()
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	a, err := s.appThat(func(o *app.Options) { o.TopicsFile, o.Watch, o.Hangup = s.file, true, hangup })
 	if err != nil {
 		return err
 	}

@@ -48,8 +48,11 @@ func (c *common) compareTopics(ctx context.Context) (cfg *config.Config, topics 
 	ctx, cancel := context.WithTimeout(ctx, topicsTimeout)
 	defer cancel()
 	specs := app.TopicSpecs(s.cfg)
-	findings, err = s.Kafka.Check(ctx, specs)
-	return s.cfg, len(specs), findings, err
+	if findings, err = s.Kafka.Check(ctx, specs); err != nil {
+		return nil, 0, nil, err
+	}
+	unlisted, err := app.Unlisted(ctx, s.Kafka, s.cfg, time.Now())
+	return s.cfg, len(specs), append(findings, unlisted...), err
 }
 
 func (c *common) topicsCheck(ctx context.Context) error {
@@ -83,7 +86,12 @@ func (c *common) topicsApply(ctx context.Context) error {
 	defer s.Close()
 	ctx, cancel := context.WithTimeout(ctx, topicsTimeout)
 	defer cancel()
+	unlisted, err := app.Unlisted(ctx, s.Kafka, s.cfg, time.Now())
+	if err != nil {
+		return err
+	}
 	mended, left, err := s.Kafka.Apply(ctx, app.TopicSpecs(s.cfg))
+	left = append(left, unlisted...)
 	result := struct {
 		Mended []kafka.Finding `json:"mended"`
 		Left   []kafka.Finding `json:"left"`
@@ -99,6 +107,9 @@ func (c *common) topicsApply(ctx context.Context) error {
 	}
 	if err != nil {
 		return err
+	}
+	if len(unlisted) > 0 {
+		return Exit(Findings, fmt.Errorf("%d delay topics are in use and no bucket's; running relays serve them", len(unlisted)))
 	}
 	if len(left) > 0 {
 		return Exit(Partly, fmt.Errorf("%d differences need a person", len(left)))

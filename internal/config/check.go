@@ -28,6 +28,9 @@ func (r *reader) checkBuckets(s *settings) {
 	if len(s.buckets) == 0 && !r.anyBad("buckets") && !r.bad[""] {
 		r.add(r.node("buckets"), "", "no bucket", "list the lengths of the delay topics, such as buckets: [10s, 1m, 5m, 30m, 2h, 12h]")
 	}
+	if len(s.buckets) > 0 && !r.anyBad("buckets") && !slices.ContainsFunc(s.buckets, func(b bucket) bool { return !b.draining }) {
+		r.refuse("buckets", r.at["buckets"], "every bucket is draining", "leave one that records can be put into")
+	}
 	first := map[time.Duration]bucket{}
 	for _, b := range s.buckets {
 		if b.length < minBucket {
@@ -39,9 +42,9 @@ func (r *reader) checkBuckets(s *settings) {
 			continue
 		}
 		first[b.length] = b
-		if b.length > s.maxDelay && !r.bad["delays.max"] {
+		if b.length > s.maxDelay && !b.draining && !r.bad["delays.max"] {
 			r.refuse(b.path, r.at[b.path], fmt.Sprintf("%s is longer than delays.max, %s: nothing would wait there", r.written(b.path), FormatDuration(s.maxDelay)),
-				"raise delays.max, or remove the bucket once its topic is empty")
+				"raise delays.max, or let the bucket drain: {length: "+r.written(b.path)+", draining: true}")
 		}
 	}
 }

@@ -42,6 +42,7 @@ type Topics struct {
 	DeadLetter string // records that cannot be handled
 	Events     string // what happened to orders, for whoever wants to know
 	Control    string // what the parts tell one another
+	Delay      string // of a bucket; {bucket} stands for its length
 }
 
 // Compensator is how the hourly sweep works.
@@ -176,15 +177,33 @@ type settings struct {
 
 // bucket is an entry of the list of buckets and where it stands in the file.
 type bucket struct {
-	path   string
-	length time.Duration
+	path     string // of its length
+	length   time.Duration
+	draining bool
 }
 
 // placeholder is what stands for the bucket's length in the name of its topic.
 const placeholder = "{bucket}"
 
-func (s *settings) topicOf(length time.Duration) string {
-	return s.prefix + strings.ReplaceAll(s.delay, placeholder, orderclose.ShortDuration(length))
+func (s *settings) topicOf(length time.Duration) string { return s.topics().OfBucket(length) }
+
+// OfBucket is the topic of the bucket of a length.
+func (t Topics) OfBucket(length time.Duration) string {
+	return strings.ReplaceAll(t.Delay, placeholder, orderclose.ShortDuration(length))
+}
+
+// BucketOf is the bucket whose topic has this name, whether it is in use or not;
+// false if the name is no delay topic's.
+func (t Topics) BucketOf(topic string) (orderclose.Bucket, bool) {
+	before, after, ok := strings.Cut(t.Delay, placeholder)
+	if !ok || !strings.HasPrefix(topic, before) || !strings.HasSuffix(topic, after) || len(topic) < len(before)+len(after) {
+		return orderclose.Bucket{}, false
+	}
+	length, err := ParseDuration(topic[len(before) : len(topic)-len(after)])
+	if err != nil || length < minBucket || t.OfBucket(length) != topic {
+		return orderclose.Bucket{}, false
+	}
+	return orderclose.Bucket{Topic: topic, Length: length}, true
 }
 
 func (s *settings) topics() Topics {
@@ -195,6 +214,7 @@ func (s *settings) topics() Topics {
 		DeadLetter: s.prefix + s.deadLetter,
 		Events:     s.prefix + s.events,
 		Control:    s.prefix + s.control,
+		Delay:      s.prefix + s.delay,
 	}
 }
 
@@ -202,7 +222,7 @@ func (s *settings) topics() Topics {
 func (t Topics) WithPrefix(prefix string) Topics {
 	renamed := t
 	renamed.Prefix = prefix
-	for _, name := range []*string{&renamed.Close, &renamed.Replay, &renamed.DeadLetter, &renamed.Events, &renamed.Control} {
+	for _, name := range []*string{&renamed.Close, &renamed.Replay, &renamed.DeadLetter, &renamed.Events, &renamed.Control, &renamed.Delay} {
 		*name = prefix + strings.TrimPrefix(*name, t.Prefix)
 	}
 	return renamed
@@ -253,7 +273,7 @@ func (s *settings) config() *Config {
 	}
 	c.Delays.ByCategory = maps.Clone(s.delays.ByCategory)
 	for _, b := range s.buckets {
-		c.Buckets = append(c.Buckets, orderclose.Bucket{Topic: s.topicOf(b.length), Length: b.length})
+		c.Buckets = append(c.Buckets, orderclose.Bucket{Topic: s.topicOf(b.length), Length: b.length, Draining: b.draining})
 	}
 	slices.SortFunc(c.Buckets, func(a, b orderclose.Bucket) int { return cmp.Compare(a.Length, b.Length) })
 	return c

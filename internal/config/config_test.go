@@ -42,7 +42,7 @@ func TestDefault_IsWhatIsDocumented(t *testing.T) {
 			{Topic: "delay_2h", Length: 2 * time.Hour},
 			{Topic: "delay_12h", Length: 12 * time.Hour},
 		},
-		Topics:      config.Topics{Close: "order-close", Replay: "order-close-replay", DeadLetter: "order-close-dead-letter", Events: "order-events", Control: "order-close-control"},
+		Topics:      config.Topics{Close: "order-close", Replay: "order-close-replay", DeadLetter: "order-close-dead-letter", Events: "order-events", Control: "order-close-control", Delay: "delay_{bucket}"},
 		Partitions:  12,
 		Replication: 1,
 		Compensator: config.Compensator{
@@ -99,7 +99,7 @@ outbox: {batch: 2, in_flight: 16}
 			{Topic: "eu.wait-1.5s-x", Length: 1500 * time.Millisecond},
 			{Topic: "eu.wait-24h-x", Length: 24 * time.Hour},
 		},
-		Topics:      config.Topics{Prefix: "eu.", Close: "eu.due", Replay: "eu.again", DeadLetter: "eu.dead", Events: "eu.events", Control: "eu.talk"},
+		Topics:      config.Topics{Prefix: "eu.", Close: "eu.due", Replay: "eu.again", DeadLetter: "eu.dead", Events: "eu.events", Control: "eu.talk", Delay: "eu.wait-{bucket}-x"},
 		Partitions:  3,
 		Replication: 2,
 		Compensator: config.Compensator{
@@ -165,4 +165,30 @@ func parse(t *testing.T, text string) *config.Config {
 		t.Fatalf("refused:\n%v", err)
 	}
 	return c
+}
+
+func TestBucketOf_KnowsTheTopicsOfAnyBucketAndNoOthers(t *testing.T) {
+	topics := config.Topics{Delay: "eu.wait-{bucket}-x"}
+	for name, want := range map[string]time.Duration{
+		"eu.wait-1m30s-x": 90 * time.Second, "eu.wait-720h-x": 720 * time.Hour,
+		"eu.wait-90s-x": 0, "eu.wait-30d-x": 0, "eu.wait-x": 0, "wait-1m-x": 0, "eu.wait-1m": 0, "eu.wait-10ms-x": 0,
+	} {
+		b, ok := topics.BucketOf(name)
+		if ok != (want > 0) || b.Length != want || ok && (b.Topic != name || topics.OfBucket(b.Length) != name) {
+			t.Errorf("%s: %+v, %v, want %v", name, b, ok, want)
+		}
+	}
+}
+
+func TestParse_ABucketMayBeDraining(t *testing.T) {
+	c, err := config.Parse("t", []byte("buckets: [10s, {length: 1m, draining: true}, {length: 5m}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := orderclose.Buckets{
+		{Topic: "delay_10s", Length: 10 * time.Second}, {Topic: "delay_1m", Length: time.Minute, Draining: true}, {Topic: "delay_5m", Length: 5 * time.Minute},
+	}
+	if diff := cmp.Diff(want, c.Buckets); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
 }

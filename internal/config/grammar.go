@@ -62,11 +62,34 @@ func (s *settings) grammar() value {
 	})
 }
 
-// bucket reads one entry of the list of buckets.
+// bucket reads one entry of the list of buckets: a length, or a length and whether
+// it is draining.
 func (s *settings) bucket(r *reader, path string, n *yaml.Node) {
 	b := bucket{path: path}
-	if duration(&b.length)(r, path, n); !r.bad[path] {
+	if follow(n).Kind != yaml.MappingNode {
+		duration(&b.length)(r, path, n)
+	} else {
+		b.path = join(path, "length")
+		section(fields{"length": duration(&b.length), "draining": yesOrNo(&b.draining)})(r, path, n)
+		if r.at[b.path] == nil {
+			r.refuse(b.path, n, "is missing", "write {length: 10s, draining: true}")
+		}
+	}
+	if !r.bad[b.path] {
 		s.buckets = append(s.buckets, b)
+	}
+}
+
+func yesOrNo(to *bool) value {
+	const hint = "write true or false"
+	return func(r *reader, path string, n *yaml.Node) {
+		raw, ok := r.scalar(path, n, "true or false", hint)
+		if !ok {
+			return
+		}
+		if raw.ShortTag() != "!!bool" || raw.Decode(to) != nil {
+			r.refuse(path, n, quote(raw.Value)+" is neither true nor false", hint)
+		}
 	}
 }
 

@@ -43,12 +43,21 @@ var refusals = []struct {
 		`t:1:35: buckets[5]: "" is not a duration; ` + hintDuration,
 		"t:1:39: buckets[6]: has no value; " + hintDuration + ", or remove the key",
 		"t:1:42: buckets[7]: want a duration, found a list; " + hintDuration,
-		"t:1:48: buckets[8]: want a duration, found keys with values; " + hintDuration,
+		"t:1:48: buckets[8].length: is missing; write {length: 10s, draining: true}",
+		`t:1:49: buckets[8]: unknown key "a"; known here: draining, length`,
 		`t:1:57: buckets[9]: "1500us" is not a whole number of milliseconds; ` + hintDuration,
+	}},
+	{"buckets that drain", "buckets:\n- {length: 10s, draining: yep}\n- {draining: true, length: 10s}\n- {length: 1m, draning: true}\n", []string{
+		`t:2:27: buckets[0].draining: "yep" is neither true nor false; write true or false`,
+		"t:3:28: buckets[1].length: 10s and 10s are the same length; remove one",
+		`t:4:16: buckets[2]: unknown key "draning"; did you mean draining?`,
+	}},
+	{"only buckets that drain", "buckets: [{length: 10s, draining: true}]", []string{
+		"t:1:10: buckets: every bucket is draining; leave one that records can be put into",
 	}},
 	{"buckets that are no list", "buckets: 1m", []string{`t:1:10: buckets: want a list, found "1m"; write it as [10s, 1m, 5m]`}},
 	{"a bucket above the maximum", "buckets: [10s, 12h]\ndelays: {max: 6h}", []string{
-		"t:1:16: buckets[1]: 12h is longer than delays.max, 6h: nothing would wait there; raise delays.max, or remove the bucket once its topic is empty",
+		"t:1:16: buckets[1]: 12h is longer than delays.max, 6h: nothing would wait there; raise delays.max, or let the bucket drain: {length: 12h, draining: true}",
 	}},
 
 	{"a list for a file", "- 1m\n", []string{"t:1:1: want keys with values, found a list; write each as key: value, on a line of its own"}},

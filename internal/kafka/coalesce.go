@@ -128,3 +128,8 @@ func (c *Coalescer) send(tp topicPartition, batch queue) {
 		c.done <- err
 	}
 }
+
+// Exists says whether there is such a topic.
+func (c *Coalescer) Exists(ctx context.Context, topic string) (bool, error) {
+	return c.cluster.Exists(ctx, topic)
+}

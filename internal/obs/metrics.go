@@ -59,6 +59,7 @@ type Metrics struct {
 
 	outboxMetrics
 	releaseMetrics
+	reloadMetrics
 }
 
 // NewMetrics returns Metrics that are registered with r. now is the clock by
@@ -75,6 +76,7 @@ func NewMetrics(r prometheus.Registerer, now func() time.Time) *Metrics {
 	m.registerCompensator(f)
 	m.outboxMetrics = newOutboxMetrics(f)
 	m.releaseMetrics = newReleaseMetrics(f)
+	m.reloadMetrics = newReloadMetrics(f)
 	m.calls.register(f)
 	return m
 }

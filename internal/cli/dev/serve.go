@@ -61,7 +61,7 @@ It is for a desk: the embedded servers have no users, no replicas, and no limits
 	}
 	f := cmd.Flags()
 	f.StringVar(&s.dir, "dir", "orderclose-data", "the folder that keeps the data; it is made if need be")
-	f.StringVar(&s.config, "config", "", "a topics.yaml (default: one with delays to wait for: flash-sale 10s, virtual 1m, physical 5m, any other 30m)")
+	f.StringVar(&s.config, "config", "", "a topics.yaml, taken up when it changes (default: one with delays to wait for: flash-sale 10s, virtual 1m, physical 5m, any other 30m)")
 	f.IntVar(&s.shopPort, "shop-port", 8080, "port of the shop, its /metrics and /-/ready; 0: any free one")
 	f.IntVar(&s.kafkaPort, "kafka-port", 19092, "port of Kafka; 0: any free one")
 	f.IntVar(&s.redisPort, "redis-port", 16379, "port of Redis; 0: any free one")
@@ -157,16 +157,21 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, logger *slog.Logg
 	}
 	coalescer := kafka.NewCoalescer(c.Kafka)
 	defer coalescer.Close()
-	p, err := producer.New(producer.Options{
-		Appender: coalescer, Buckets: cfg.Buckets, CloseTopic: cfg.Topics.Close, Delays: cfg.Delays, MaxDelay: cfg.MaxDelay, Logger: logger,
-	})
+	rules := producer.Options{Appender: coalescer, Logger: logger}
+	if s.config != "" {
+		rules.TopicsFile, rules.Watch = s.config, true
+	} else {
+		rules.Buckets, rules.CloseTopic, rules.Delays, rules.MaxDelay = cfg.Buckets, cfg.Topics.Close, cfg.Delays, cfg.MaxDelay
+	}
+	p, err := producer.New(rules)
 	if err != nil {
 		return err
 	}
-	outbox, err := producer.NewOutbox(producer.OutboxOptions{Dialect: producer.Dialect(c.Store.Dialect()), MaxDelay: cfg.MaxDelay})
+	outbox, err := producer.NewOutbox(producer.OutboxOptions{Dialect: producer.Dialect(c.Store.Dialect()), Limit: p.MaxDelay})
 	if err != nil {
 		return err
 	}
+	defer p.Close()
 	registry := prometheus.NewRegistry()
 	shop, err := checkout.New(checkout.Options{
 		Store: c.Store, Producer: p, Outbox: outbox, Redis: c.Redis, Logger: logger, Metrics: checkout.NewCounters(registry),
@@ -174,7 +179,7 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, logger *slog.Logg
 	if err != nil {
 		return err
 	}
-	a, err := app.New(app.Options{Config: cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis, Registry: registry, Logger: logger})
+	a, err := app.New(app.Options{Config: cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis, Registry: registry, Logger: logger, TopicsFile: s.config, Watch: true})
 	if err != nil {
 		return err
 	}

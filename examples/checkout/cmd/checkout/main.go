@@ -86,9 +86,7 @@ func run(ctx context.Context, args []string) (err error) {
 	}
 	coalescer := kafka.NewCoalescer(c.Kafka)
 	defer coalescer.Close()
-	p, err := producer.New(producer.Options{
-		Appender: coalescer, Buckets: cfg.Buckets, CloseTopic: cfg.Topics.Close, Delays: cfg.Delays, MaxDelay: cfg.MaxDelay, Logger: logger,
-	})
+	p, err := producer.New(producer.Options{Appender: coalescer, TopicsFile: *file, Watch: true, Logger: logger})
 	if err != nil {
 		return err
 	}
@@ -115,7 +113,7 @@ func run(ctx context.Context, args []string) (err error) {
 	registry := prometheus.NewRegistry()
 	var outbox checkout.Outbox
 	if !*direct {
-		outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: producer.Dialect(c.Store.Dialect()), MaxDelay: cfg.MaxDelay})
+		outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: producer.Dialect(c.Store.Dialect()), Limit: p.MaxDelay})
 		if err != nil {
 			return err
 		}

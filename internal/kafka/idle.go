@@ -1,0 +1,80 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Exists says whether there is such a topic. One that we may not look at is taken
+// to be there: whoever appends to it will hear.
+func (c *Cluster) Exists(ctx context.Context, topic string) (bool, error) {
+	meta, err := c.metadata(ctx, topic)
+	if hiddenTopic(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("topic %s: %w", topic, err)
+	}
+	for _, t := range meta.Topics {
+		if t.Name == topic && t.Error == nil && len(t.Partitions) > 0 {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// TopicNames lists the topics that we may see.
+func (c *Cluster) TopicNames(ctx context.Context) ([]string, error) {
+	meta, err := c.metadata(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list topics: %w", err)
+	}
+	var names []string
+	for _, t := range meta.Topics {
+		if t.Error == nil && len(t.Partitions) > 0 {
+			names = append(names, t.Name)
+		}
+	}
+	return names, nil
+}
+
+// Holds counts the offsets of a topic that the group has not dealt with.
+func (c *Cluster) Holds(ctx context.Context, group, topic string) (int64, error) {
+	n, err := c.Partitions(ctx, topic)
+	if err != nil {
+		return 0, err
+	}
+	commits, err := c.Commits(ctx, group, topic, n)
+	if err != nil {
+		return 0, err
+	}
+	var holds int64
+	for p, commit := range commits {
+		first, end, err := c.Bounds(ctx, topic, p)
+		if err != nil {
+			return 0, err
+		}
+		holds += Waiting(commit, first, end)
+	}
+	return holds, nil
+}
+
+// UsedSince says whether anything was appended to a topic at t or later, by the
+// brokers' clock, which its records are stamped by.
+func (c *Cluster) UsedSince(ctx context.Context, topic string, t time.Time) (bool, error) {
+	n, err := c.Partitions(ctx, topic)
+	if err != nil {
+		return false, err
+	}
+	for p := range n {
+		at, err := c.OffsetAt(ctx, topic, p, t)
+		if err != nil {
+			return false, err
+		}
+		if _, end, err := c.Bounds(ctx, topic, p); err != nil || at < end {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}

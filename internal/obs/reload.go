@@ -1,0 +1,29 @@
+package obs
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// reloadMetrics are those of the configuration.
+type reloadMetrics struct{ reloaded, reloadedAt prometheus.Gauge }
+
+func newReloadMetrics(f factory) reloadMetrics {
+	m := reloadMetrics{
+		reloaded:   f.gauge("config_last_reload_successful", "1 if topics.yaml, as it was last read, holds; 0 if it was refused, and the one before holds."),
+		reloadedAt: f.gauge("config_last_reload_success_timestamp_seconds", "When topics.yaml was last read and found right."),
+	}
+	m.ConfigReloaded(true) // or the process would not have begun
+	return m
+}
+
+// ConfigReloaded implements reload.Metrics.
+func (m reloadMetrics) ConfigReloaded(ok bool) {
+	if !ok {
+		m.reloaded.Set(0)
+		return
+	}
+	m.reloaded.Set(1)
+	m.reloadedAt.Set(float64(time.Now().UnixMilli()) / 1000)
+}

@@ -1,0 +1,155 @@
+package reload
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"orderclose"
+	"orderclose/internal/config"
+)
+
+// Change is a setting that two configurations have different.
+type Change struct {
+	Key  string `json:"key"`  // as in the file, such as delays.categories.virtual or buckets.10s
+	From string `json:"from"` // "" if it was not there
+	To   string `json:"to"`   // "" if it is not there
+	// Live: it takes effect at once; else when the process starts next.
+	Live bool `json:"live"`
+}
+
+// String is the change in words.
+func (c Change) String() string {
+	when := "from now on"
+	if !c.Live {
+		when = "from the next start on"
+	}
+	return fmt.Sprintf("%s: %s, was %s; %s", c.Key, orNone(c.To), orNone(c.From), when)
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+// Changes compares two configurations, by key. Pure.
+func Changes(from, to *config.Config) []Change {
+	before, after := flatten(from), flatten(to)
+	keys := maps.Clone(before)
+	maps.Copy(keys, after)
+	var all []Change
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		if before[key] != after[key] {
+			all = append(all, Change{Key: key, From: before[key], To: after[key], Live: live(key)})
+		}
+	}
+	return all
+}
+
+// live says whether a setting is taken up by what runs: delays and buckets are, and
+// what the topics are compared with.
+func live(key string) bool {
+	section, _, _ := strings.Cut(key, ".")
+	return slices.Contains([]string{"delays", "buckets", "partitions", "replication"}, section)
+}
+
+// Effective is what holds in a process that runs on one configuration and is given
+// another: of what is not live it keeps its own. Buckets are then in topics of the
+// names that it has. Pure.
+func Effective(running, given *config.Config) *config.Config {
+	e := *running
+	e.Delays, e.MaxDelay = given.Delays, given.MaxDelay
+	e.Partitions, e.Replication = given.Partitions, given.Replication
+	e.Buckets = slices.Clone(given.Buckets)
+	if e.Topics.Delay != given.Topics.Delay {
+		for i, b := range e.Buckets {
+			e.Buckets[i].Topic = e.Topics.OfBucket(b.Length)
+		}
+	}
+	return &e
+}
+
+// Removed returns the buckets of one list that the other has no more. Pure.
+func Removed(from, to orderclose.Buckets) orderclose.Buckets {
+	return slices.DeleteFunc(slices.Clone(from), func(b orderclose.Bucket) bool {
+		return slices.ContainsFunc(to, func(o orderclose.Bucket) bool { return o.Length == b.Length })
+	})
+}
+
+// flatten lists the settings of a configuration by key.
+func flatten(c *config.Config) map[string]string {
+	flat := map[string]string{
+		"delays.default": config.FormatDuration(c.Delays.Default),
+		"delays.mixed":   string(c.Delays.Mixed),
+		"delays.max":     config.FormatDuration(c.MaxDelay),
+	}
+	for category, d := range c.Delays.ByCategory {
+		flat["delays.categories."+category] = config.FormatDuration(d)
+	}
+	for _, b := range c.Buckets {
+		state := "open"
+		if b.Draining {
+			state = "draining"
+		}
+		flat["buckets."+config.FormatDuration(b.Length)] = state
+	}
+	all := reflect.ValueOf(*c)
+	for i := range all.NumField() {
+		switch name := all.Type().Field(i).Name; name {
+		case "Delays", "MaxDelay", "Buckets":
+		default:
+			walk(flat, snake(name), all.Field(i))
+		}
+	}
+	return flat
+}
+
+// walk lists what is under a value, by the names of its fields.
+func walk(flat map[string]string, key string, v reflect.Value) {
+	switch {
+	case v.Kind() == reflect.Pointer && v.IsNil():
+	case v.Kind() == reflect.Pointer:
+		walk(flat, key, v.Elem())
+	case v.Type() == reflect.TypeFor[time.Duration]():
+		flat[key] = config.FormatDuration(time.Duration(v.Int()))
+	case v.Kind() == reflect.Struct && exported(v.Type()):
+		for i := range v.NumField() {
+			walk(flat, key+"."+snake(v.Type().Field(i).Name), v.Field(i))
+		}
+	default:
+		flat[key] = fmt.Sprint(v.Interface())
+	}
+}
+
+// exported says whether all fields of a struct are; one that hides something is
+// compared as it prints.
+func exported(t reflect.Type) bool {
+	for i := range t.NumField() {
+		if !t.Field(i).IsExported() {
+			return false
+		}
+	}
+	return true
+}
+
+// snake is a field's name as the file writes it: PageSize is page_size, URL is url.
+func snake(name string) string {
+	var b strings.Builder
+	letters := []rune(name)
+	for i, c := range letters {
+		if unicode.IsUpper(c) {
+			if i > 0 && (unicode.IsLower(letters[i-1]) || i+1 < len(letters) && unicode.IsLower(letters[i+1])) {
+				b.WriteByte('_')
+			}
+			c = unicode.ToLower(c)
+		}
+		b.WriteRune(c)
+	}
+	return b.String()
+}

@@ -1,0 +1,247 @@
+package producer
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"orderclose"
+)
+
+// clusterOf is an Appender that knows which topics there are.
+type clusterOf struct {
+	fakeAppender
+	mu     sync.Mutex
+	topics []string
+}
+
+func (c *clusterOf) add(topic string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.topics = append(c.topics, topic)
+}
+
+func (c *clusterOf) Exists(_ context.Context, topic string) (bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Contains(c.topics, topic), nil
+}
+
+// fileOf is a topics.yaml that is replaced whole, as an editor does.
+type fileOf struct {
+	t    *testing.T
+	path string
+}
+
+func (f fileOf) write(content string) {
+	f.t.Helper()
+	if err := os.WriteFile(f.path+".new", []byte(content), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+	if err := os.Rename(f.path+".new", f.path); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func newFile(t *testing.T, content string) fileOf {
+	f := fileOf{t, filepath.Join(t.TempDir(), "topics.yaml")}
+	f.write(content)
+	return f
+}
+
+func (f fileOf) reload(p *Producer) {
+	f.t.Helper()
+	if err := p.Reload(f.t.Context()); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func TestReload_ANewDelayHoldsForNewOrdersOnly(t *testing.T) {
+	file := newFile(t, "buckets: [10s, 1m]\ndelays: {categories: {virtual: 5m}}\n")
+	p, err := New(Options{Appender: &fakeAppender{}, TopicsFile: file.path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	before := p.Order("o", time.UnixMilli(0), "virtual")
+	file.write("buckets: [10s, 1m]\ndelays: {categories: {virtual: 7m, new: 1m}, max: 10m, default: 9m}\n")
+	file.reload(p)
+	if d := p.Order("o", time.UnixMilli(0), "virtual").Due.Sub(before.Due); d != 2*time.Minute {
+		t.Errorf("due %v later, want 2m", d)
+	}
+	if d := p.Order("o", time.UnixMilli(0), "new").Due.UnixMilli(); d != 60_000 {
+		t.Errorf("the new category has %d ms", d)
+	}
+	if err := p.Schedule(t.Context(), orderclose.Order{ID: "o", Due: time.Now().Add(time.Hour)}); !errors.Is(err, orderclose.ErrDueTooFar) {
+		t.Errorf("past the new maximum: %v", err)
+	}
+}
+
+func TestReload_AFileWithAMistakeChangesNothingAndIsToldLineByLine(t *testing.T) {
+	good := "buckets: [10s, 1m]\ndelays: {categories: {virtual: 5m}}\n"
+	file := newFile(t, good)
+	var logs strings.Builder
+	p, err := New(Options{Appender: &fakeAppender{}, TopicsFile: file.path, Logger: slog.New(slog.NewTextHandler(&logs, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	before := p.live.Load()
+	file.write("buckets: [1m]\ndelays: {categories: {virtual: 6m}}\nclosr: {}\npartitions: x\n")
+	err = p.Reload(t.Context())
+	for _, at := range []string{":3:1: unknown key \"closr\"", ":4:13: partitions"} {
+		if err == nil || !strings.Contains(err.Error(), at) || !strings.Contains(strings.ReplaceAll(logs.String(), `\`, ""), at) {
+			t.Errorf("no %s in %v, or in the log\n%s", at, err, logs.String())
+		}
+	}
+	if p.live.Load() != before {
+		t.Error("something has changed")
+	}
+	file.write(good)
+	file.reload(p)
+	if p.live.Load() != before {
+		t.Error("the same content has changed something")
+	}
+}
+
+func TestReload_OptionsThatAreSetStay(t *testing.T) {
+	file := newFile(t, "buckets: [10s, 1m]\n")
+	p, err := New(Options{Appender: &fakeAppender{}, TopicsFile: file.path, MaxDelay: time.Hour, Delays: orderclose.Delays{Default: time.Minute}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	file.write("buckets: [10s, 1m]\ndelays: {max: 2h, default: 2m}\n")
+	file.reload(p)
+	if r := p.live.Load(); r.maxDelay != time.Hour || r.delays.Default != time.Minute {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestReload_ANewBucketIsPickedWhenItsTopicIsThereAndTheRelaysHadTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := newFile(t, "buckets: [10s, 1m]\n")
+		a := &clusterOf{topics: []string{"delay_10s", "delay_1m"}}
+		p, err := New(Options{Appender: a, TopicsFile: file.path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		topic := func() string { return p.Topic(time.Now().Add(5 * time.Minute)) }
+		want := func(when, want string) {
+			t.Helper()
+			synctest.Wait()
+			if got := topic(); got != want {
+				t.Errorf("%s: %s, want %s", when, got, want)
+			}
+		}
+		file.write("buckets: [10s, 1m, 5m]\n")
+		file.reload(p)
+		time.Sleep(time.Hour)
+		want("without the topic", "delay_1m")
+		a.add("delay_5m")
+		time.Sleep(5 * time.Second)
+		want("with it", "delay_5m")
+
+		file.write("buckets: [10s, {length: 1m, draining: true}, {length: 5m, draining: true}]\n")
+		file.reload(p)
+		time.Sleep(2*time.Minute - time.Second)
+		want("before everybody has read it", "delay_5m")
+		time.Sleep(time.Second)
+		want("drained", "delay_10s")
+
+		file.write("buckets: [10s, 1m, 5m]\n")
+		file.reload(p)
+		time.Sleep(time.Minute)
+		file.write("buckets: [10s, {length: 1m, draining: true}, {length: 5m, draining: true}]\n")
+		file.reload(p)
+		time.Sleep(time.Hour)
+		want("changed and changed back", "delay_10s")
+	})
+}
+
+func TestWatch_SeesTheFileBeingReplacedHoweverThatIsDone(t *testing.T) {
+	content := func(category string) string {
+		return "buckets: [10s, 1m]\ndelays: {categories: {" + category + ": 5m}}\n"
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "topics.yaml")
+	// As a ConfigMap is mounted: topics.yaml -> ..data/topics.yaml, ..data -> ..1.
+	mount := func(name, category string) {
+		t.Helper()
+		for _, err := range []error{
+			os.Mkdir(filepath.Join(dir, name), 0o700),
+			os.WriteFile(filepath.Join(dir, name, "topics.yaml"), []byte(content(category)), 0o600),
+			os.Symlink(name, filepath.Join(dir, "..tmp")),
+			os.Rename(filepath.Join(dir, "..tmp"), filepath.Join(dir, "..data")),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	mount("..1", "first")
+	if err := os.Symlink("..data/topics.yaml", path); err != nil {
+		t.Fatal(err)
+	}
+	p, err := New(Options{Appender: &fakeAppender{}, TopicsFile: path, Watch: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	until := func(category string) {
+		t.Helper()
+		for t.Context().Err() == nil && p.live.Load().delays.ByCategory[category] == 0 {
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+	mount("..2", "configmap")
+	until("configmap")
+	fileOf{t, path}.write(content("renamed"))
+	until("renamed")
+	if err := os.WriteFile(path, []byte(content("written")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	until("written")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	fileOf{t, path}.write(content("again"))
+	until("again")
+}
+
+// TestReload_ACallSeesOneSetOfRules: whatever changes meanwhile, under -race.
+func TestReload_ACallSeesOneSetOfRules(t *testing.T) {
+	contents := []string{"buckets: [10s]\ndelays: {default: 1m, max: 1m}\n", "buckets: [10s]\ndelays: {default: 1h, max: 1h}\n"}
+	file := newFile(t, contents[0])
+	p, err := New(Options{Appender: &fakeAppender{}, TopicsFile: file.path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	var stop atomic.Bool
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for !stop.Load() {
+			if d := p.Order("o", time.UnixMilli(0), "x").Due.Sub(time.UnixMilli(0)); d != time.Minute && d != time.Hour {
+				t.Errorf("a delay of %v", d)
+			}
+		}
+	}()
+	for i := range 100 {
+		file.write(contents[i%2])
+		file.reload(p)
+	}
+	stop.Store(true)
+	<-done
+}
