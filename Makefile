@@ -2,7 +2,7 @@
 #   make demo ARGS='--orders 500'      make test ARGS='-run Relay -v'
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test unit mutants bench-relay bench-growth bench-waiting bench-close bench-outbox lint gofmt vet staticcheck up down build clean
+.PHONY: help demo serve test unit mutants bench-relay bench-growth bench-waiting bench-close bench-outbox bench-sweep lint gofmt vet staticcheck up down build clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ bench-close: ## how fast orders are closed, one by one and in batches, and end t
 
 bench-outbox: ## what an outbox row costs a checkout, and how fast such rows are dispatched; JSON on stdout (QUICK=1: a minute)
 	@bench/run.sh outbox
+
+bench-sweep: ## finding and closing what is overdue in large tables, and the outbox; JSON on stdout (QUICK=1: a minute)
+	@bench/run.sh sweep
 
 lint: gofmt vet staticcheck ## gofmt, go vet and staticcheck
 

@@ -10,6 +10,8 @@
 //	                on stderr
 //	bench outbox    what an outbox row costs a checkout, and how fast such rows are
 //	                dispatched: JSON on stdout, a table on stderr
+//	bench sweep     finding and closing what is overdue in large tables, and bench
+//	                outbox: JSON on stdout, tables on stderr
 //	bench side JOB  one loop in a process of its own; the others start these
 //
 // The files: plan.go how much of everything; order.go, batch.go and fill.go the
@@ -21,7 +23,7 @@
 // Of closing: shop.go the database; closers.go who closes; checkouts.go who buys
 // beside it; pipelineside.go relay and closer in one process; close.go and
 // endtoend.go what is measured; closereport.go its numbers.
-// Of the outbox: outbox.go.
+// Of the outbox: outbox.go. Of sweeps: sweep.go.
 package main
 
 import (
@@ -48,13 +50,13 @@ func run(args []string) error {
 	if len(args) == 2 && args[0] == "side" {
 		return runSide(args[1])
 	}
-	modes := map[string]func(context.Context, *place, plan) error{"relay": benchRelay, "growth": benchGrowth, "close": benchClose, "outbox": benchOutbox}
+	modes := map[string]func(context.Context, *place, plan) error{"relay": benchRelay, "growth": benchGrowth, "close": benchClose, "outbox": benchOutbox, "sweep": benchSweep}
 	if len(args) == 2 && args[0] == "waiting" {
 		program := args[1]
 		args, modes["waiting"] = args[:1], func(ctx context.Context, p *place, pl plan) error { return benchWaiting(ctx, p, pl, program) }
 	}
 	if len(args) != 1 || modes[args[0]] == nil {
-		return errors.New("usage: bench relay | bench growth | bench waiting PROGRAM | bench close | bench outbox")
+		return errors.New("usage: bench relay | bench growth | bench waiting PROGRAM | bench close | bench outbox | bench sweep")
 	}
 	brokers, err := localBrokers()
 	if err != nil {

@@ -36,6 +36,8 @@ type plan struct {
 
 	outboxCheckouts int // that each side makes
 	outboxRows      int // that are dispatched
+
+	sweepTables []int // orders in each table
 }
 
 func planFor(quick bool) plan {
@@ -47,6 +49,7 @@ func planFor(quick bool) plan {
 		closeOrders: 100_000, closeSlow: 10_000, closeRates: []int{1000, 5000},
 		closers: []int{1, 2, 4}, pools: []int{1, 2, 4, 8, 16},
 		outboxCheckouts: 20_000, outboxRows: 500_000,
+		sweepTables: []int{1_000_000, 5_000_000},
 	}
 	if quick {
 		p.rounds, p.records, p.slow = 1, 200_000, 20_000
@@ -56,6 +59,7 @@ func planFor(quick bool) plan {
 		p.closeOrders, p.closeSlow, p.closeRates = 20_000, 2000, []int{1000}
 		p.closers, p.pools = []int{1, 2}, []int{1, 2}
 		p.outboxCheckouts, p.outboxRows = 3000, 150_000
+		p.sweepTables = []int{100_000, 500_000}
 	}
 	return p
 }

@@ -3,7 +3,7 @@
 # or else on one that it starts in a temporary folder and stops again, whatever
 # happens. README.md, beside it, says what is measured.
 #
-# usage: run.sh relay|growth|waiting|close|outbox
+# usage: run.sh relay|growth|waiting|close|outbox|sweep
 #   QUICK=1       less of everything, within a minute
 #   PROFILE=DIR   a CPU profile of each process that moves records, in DIR
 . "$(dirname -- "${BASH_SOURCE[0]}")/../deploy/native/lib.sh"
@@ -30,7 +30,7 @@ trap 'exit 143' TERM HUP
 # Naming a server keeps up.sh from starting it.
 needed=(ORDERCLOSE_KAFKA_BROKERS)
 unneeded=(ORDERCLOSE_MYSQL_DSN=unused ORDERCLOSE_REDIS_URL=unused)
-if [[ $1 == close || $1 == outbox ]]; then needed+=(ORDERCLOSE_DB_DSN); else unneeded+=(ORDERCLOSE_DB_DSN=unused); fi
+if [[ $1 == close || $1 == outbox || $1 == sweep ]]; then needed+=(ORDERCLOSE_DB_DSN); else unneeded+=(ORDERCLOSE_DB_DSN=unused); fi
 lines=$(env "${unneeded[@]}" "$native/up.sh" "$dir/servers")
 for name in "${needed[@]}"; do eval "$(grep "^export $name=" <<<"$lines")"; done
 go build -o "$dir/bench" .

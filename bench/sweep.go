@@ -1,0 +1,309 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"orderclose"
+	"orderclose/compensator"
+	"orderclose/internal/store"
+)
+
+const (
+	// overdueShare: one order of so many is overdue and unpaid.
+	overdueShare = 100
+	// sweepPage is how many orders a page has, as topics.yaml has it by default.
+	sweepPage = 500
+	// makeAtOnce is how many orders one statement makes.
+	makeAtOnce = 100_000
+)
+
+// found is what it took to find the overdue orders of a table in one way.
+type found struct {
+	orders int
+	reads  float64 // rows of the index or the table that were read for each
+	took   time.Duration
+}
+
+// swept is a table of one size.
+type swept struct {
+	orders int
+	found  found
+	rps    float64 // found and closed
+}
+
+// sweepReport is all that make bench-sweep prints.
+type sweepReport struct {
+	tables []swept
+	others []otherWay // of finding, in the largest table
+	outbox outboxReport
+}
+
+// otherWay is a way in which sweeps are written elsewhere.
+type otherWay struct {
+	name string
+	found
+}
+
+// benchSweep measures all that make bench-sweep prints.
+func benchSweep(ctx context.Context, p *place, pl plan) error {
+	server, err := localDatabase()
+	if err != nil {
+		return err
+	}
+	s, err := openShop(ctx, server)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	var r sweepReport
+	for i, orders := range pl.sweepTables {
+		if err := s.growTo(ctx, orders); err != nil {
+			return fmt.Errorf("a table of %d orders: %w", orders, err)
+		}
+		row := swept{orders: orders}
+		if row.found, err = s.find(ctx, byKeyset); err != nil {
+			return err
+		}
+		if i == len(pl.sweepTables)-1 {
+			if r.others, err = s.findOtherwise(ctx); err != nil {
+				return err
+			}
+		}
+		if row.rps, err = s.sweep(ctx, row.found.orders); err != nil {
+			return err
+		}
+		r.tables = append(r.tables, row)
+		fmt.Fprintf(os.Stderr, "%d orders: %d found in %v, swept at %.0f orders/s\n", orders, row.found.orders, row.found.took.Round(time.Millisecond), row.rps)
+	}
+	if r.outbox, err = measureOutbox(ctx, p, s, pl); err != nil {
+		return err
+	}
+	return r.print(os.Stdout, os.Stderr)
+}
+
+// growTo fills the tables with orders, made by the server itself: one of a hundred
+// is overdue, unpaid and has two lines; four are unpaid and due tomorrow; the
+// others are paid or closed.
+func (s *shop) growTo(ctx context.Context, orders int) error {
+	fmt.Fprintf(os.Stderr, "making a table of %d orders\n", orders)
+	statements := []string{
+		"CREATE TABLE IF NOT EXISTS digits (d INT NOT NULL PRIMARY KEY)",
+		"INSERT IGNORE INTO digits VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)",
+	}
+	for _, table := range []string{"orders", "order_items", "stock", "stock_ledger", "receipts", "outbox_events"} {
+		statements = append(statements, "TRUNCATE TABLE "+table)
+	}
+	for _, statement := range statements {
+		if _, err := s.db.ExecContext(ctx, statement); err != nil {
+			return err
+		}
+	}
+	const numbers = "(SELECT ? + a.d + 10 * b.d + 100 * c.d + 1000 * d.d + 10000 * e.d AS n FROM digits a, digits b, digits c, digits d, digits e) AS numbers"
+	for from := 0; from < orders; from += makeAtOnce {
+		// Due times rise with the numbers, a millisecond an order, and end a minute ago.
+		if _, err := s.db.ExecContext(ctx, "INSERT INTO orders (id, category, status, created_at, expire_at, version)"+
+			" SELECT CONCAT('"+idPrefix+"', LPAD(n, 9, '0')), 'virtual', CASE WHEN n % 100 < 5 THEN 0 WHEN n % 3 = 0 THEN 2 ELSE 1 END,"+
+			" UTC_TIMESTAMP(3) - INTERVAL 1 DAY,"+
+			" UTC_TIMESTAMP(3) - INTERVAL 1 MINUTE - INTERVAL (? - n) * 1000 MICROSECOND + INTERVAL (n % 100 BETWEEN 1 AND 4) DAY, 1"+
+			" FROM "+numbers+" WHERE n < ? ORDER BY n", orders, from, orders); err != nil {
+			return err
+		}
+	}
+	// Overdue are those whose number ends in 00.
+	for _, statement := range []string{
+		"INSERT INTO order_items (order_id, line_no, sku_id, quantity) SELECT o.id, l.d, CONCAT('SKU-', LPAD((CAST(RIGHT(o.id, 9) AS UNSIGNED) DIV 100 * 7919 + l.d) % 10000, 6, '0')), 1" +
+			" FROM orders o JOIN digits l ON l.d IN (1, 2) WHERE o.status = 0 AND o.id LIKE '%00'",
+		"INSERT INTO stock (sku_id, available, reserved) SELECT sku_id, 1000000, SUM(quantity) FROM order_items GROUP BY sku_id",
+	} {
+		if _, err := s.db.ExecContext(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return s.analyze(ctx)
+}
+
+// page reads the page behind an order, or, by offset, behind so many.
+type page func(ctx context.Context, st *store.Store, cutoff time.Time, last orderclose.Order, offset int) ([]orderclose.Order, error)
+
+// byKeyset is how the compensator does it.
+func byKeyset(ctx context.Context, st *store.Store, cutoff time.Time, last orderclose.Order, _ int) ([]orderclose.Order, error) {
+	return st.Overdue(ctx, cutoff, last, sweepPage)
+}
+
+// bySQL is a page by a statement of its own.
+func bySQL(where string, args func(last orderclose.Order, offset int) []any, rest string) page {
+	return func(ctx context.Context, st *store.Store, cutoff time.Time, last orderclose.Order, offset int) ([]orderclose.Order, error) {
+		rows, err := st.DB().QueryContext(ctx, "SELECT id, expire_at FROM orders "+where+" ORDER BY expire_at, id "+rest, append([]any{cutoff}, args(last, offset)...)...)
+		if err != nil {
+			return nil, err
+		}
+		defer rows.Close()
+		var all []orderclose.Order
+		for rows.Next() {
+			var o orderclose.Order
+			if err := rows.Scan(&o.ID, &o.Due); err != nil {
+				return nil, err
+			}
+			all = append(all, o)
+		}
+		return all, rows.Err()
+	}
+}
+
+// findOtherwise finds the same orders as others do.
+func (s *shop) findOtherwise(ctx context.Context) ([]otherWay, error) {
+	var all []otherWay
+	for _, way := range []struct {
+		name string
+		page page
+	}{
+		{"OFFSET", bySQL("FORCE INDEX (orders_overdue) WHERE status = 0 AND expire_at <= ?",
+			func(_ orderclose.Order, offset int) []any { return []any{sweepPage, offset} }, "LIMIT ? OFFSET ?")},
+		{"tuple comparison", bySQL("WHERE status = 0 AND expire_at <= ? AND (expire_at, id) > (?, ?)",
+			func(last orderclose.Order, _ int) []any { return []any{last.Due, last.ID, sweepPage} }, "LIMIT ?")},
+		{"no index, all at once", bySQL("IGNORE INDEX (orders_overdue) WHERE status = 0 AND expire_at <= ?",
+			func(_ orderclose.Order, offset int) []any { return []any{1_000_000_000, offset} }, "LIMIT ? OFFSET ?")},
+	} {
+		f, err := s.find(ctx, way.page)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", way.name, err)
+		}
+		all = append(all, otherWay{way.name, f})
+	}
+	return all, nil
+}
+
+// find reads the overdue orders page by page and counts what the server read for
+// it.
+func (s *shop) find(ctx context.Context, read page) (f found, err error) {
+	// The counters belong to a session: one connection.
+	st, err := store.Open(store.Options{DSN: s.dsn, MaxOpenConns: 1})
+	if err != nil {
+		return f, err
+	}
+	defer st.Close()
+	cutoff, err := st.Now(ctx)
+	if err != nil {
+		return f, err
+	}
+	before, err := readsOf(ctx, st)
+	if err != nil {
+		return f, err
+	}
+	began := time.Now()
+	last := orderclose.Order{Due: time.Unix(1, 0).UTC()}
+	for {
+		orders, err := read(ctx, st, cutoff, last, f.orders)
+		if err != nil {
+			return f, err
+		}
+		if len(orders) == 0 {
+			break
+		}
+		f.orders += len(orders)
+		last = orders[len(orders)-1]
+		if len(orders) < sweepPage || len(orders) > sweepPage {
+			break
+		}
+	}
+	f.took = time.Since(began)
+	after, err := readsOf(ctx, st)
+	if f.orders == 0 {
+		err = errors.Join(err, errors.New("no order is overdue"))
+	}
+	f.reads = float64(after-before) / float64(max(f.orders, 1))
+	return f, err
+}
+
+// readsOf is how many rows this session has read, of indexes and tables.
+func readsOf(ctx context.Context, st *store.Store) (n int, err error) {
+	rows, err := st.DB().QueryContext(ctx, "SHOW SESSION STATUS WHERE Variable_name IN"+
+		" ('Handler_read_key', 'Handler_read_next', 'Handler_read_prev', 'Handler_read_first', 'Handler_read_rnd_next')")
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name string
+		var value int
+		if err := rows.Scan(&name, &value); err != nil {
+			return 0, err
+		}
+		n += value
+	}
+	return n, rows.Err()
+}
+
+// sweep has a compensator close them all, as fast as it can, and checks that it
+// did.
+func (s *shop) sweep(ctx context.Context, want int) (rps float64, err error) {
+	c, err := compensator.New(compensator.Options{Store: s.store, Grace: -1, Rate: -1, PageSize: sweepPage})
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	report, err := c.Sweep(ctx, false)
+	took := time.Since(began)
+	if err == nil && report.Closed != want {
+		err = fmt.Errorf("the sweep closed %d of %d orders: %+v", report.Closed, want, report)
+	}
+	var reserved int
+	if err == nil {
+		err = s.db.QueryRowContext(ctx, "SELECT CAST(SUM(reserved) AS SIGNED) FROM stock").Scan(&reserved)
+	}
+	if err == nil && reserved != 0 {
+		err = fmt.Errorf("%d pieces are still reserved", reserved)
+	}
+	return float64(want) / took.Seconds(), err
+}
+
+// The JSON object of make bench-sweep, for programs.
+type (
+	sweepJSON struct {
+		Tables      []sweptJSON `json:"tables"`
+		OffsetReads float64     `json:"offset_reads_per_found"`
+		CostPercent float64     `json:"outbox_cost_percent"`
+		DispatchRPS float64     `json:"dispatch_rps"`
+	}
+	sweptJSON struct {
+		Orders int     `json:"orders"`
+		Reads  float64 `json:"reads_per_found"`
+		FindS  float64 `json:"find_s"`
+		RPS    float64 `json:"sweep_rps"`
+	}
+)
+
+func (r sweepReport) json() sweepJSON {
+	o := r.outbox.json()
+	j := sweepJSON{OffsetReads: round(r.others[0].reads, 2), CostPercent: o.CostPercent, DispatchRPS: o.DispatchRPS}
+	for _, t := range r.tables {
+		j.Tables = append(j.Tables, sweptJSON{t.orders, round(t.found.reads, 3), round(t.found.took.Seconds(), 3), round(t.rps, 0)})
+	}
+	return j
+}
+
+// print writes the object to out and the tables to tables.
+func (r sweepReport) print(out, tables io.Writer) error {
+	w := tabwriter.NewWriter(tables, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(w, "\norders\tfound by\toverdue\trows read for each\ts\tfound and closed/s\t\n")
+	for _, t := range r.tables {
+		fmt.Fprintf(w, "%d\tkeyset\t%d\t%.2f\t%.3f\t%.0f\t\n", t.orders, t.found.orders, t.found.reads, t.found.took.Seconds(), t.rps)
+	}
+	for _, o := range r.others {
+		fmt.Fprintf(w, "%d\t%s\t%d\t%.2f\t%.3f\t\t\n", r.tables[len(r.tables)-1].orders, o.name, o.orders, o.reads, o.took.Seconds())
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if err := r.outbox.table(tables); err != nil {
+		return err
+	}
+	return json.NewEncoder(out).Encode(r.json())
+}
