@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"orderclose"
 	"orderclose/internal/closing"
 )
@@ -20,6 +22,10 @@ const maxMisses = 100
 
 // notClosed stands in for the cause of what the sweep found and did not close either.
 const notClosed Cause = "not_closed"
+
+// pagesAtOnce is how many pages are closed at the same time: two transactions keep
+// one database server busy (make bench-close).
+const pagesAtOnce = 2
 
 // progressEvery is how often a sweep under way says how far it is.
 const progressEvery = 10 * time.Second
@@ -119,42 +125,81 @@ func (c *Compensator) sweep(ctx context.Context, r *Report) error {
 // that cannot be closed hold up no other, and are tried once.
 func (s *sweeping) pages(ctx context.Context) error {
 	var last orderclose.Order
-	for r := s.r; ; {
-		page, err := s.o.Store.Overdue(ctx, r.Cutoff, last, s.o.PageSize)
+	for {
+		pages, err := s.read(ctx, last)
 		if err != nil {
 			return fmt.Errorf("reading the page after %q: %w", last.ID, err)
 		}
-		if len(page) == 0 {
+		if len(pages) == 0 {
 			return nil
 		}
-		if r.Found == 0 {
-			oldest := page[0].Due
-			r.OldestDue = &oldest
-		}
-		r.Pages++
-		r.Found += len(page)
+		page := pages[len(pages)-1]
 		last = page[len(page)-1]
-		if !r.DryRun {
-			if err := s.closePage(ctx, page); err != nil {
-				return fmt.Errorf("closing the page up to %q: %w", last.ID, err)
+		if !s.r.DryRun {
+			if err := s.close(ctx, pages); err != nil {
+				return fmt.Errorf("closing the pages up to %q: %w", last.ID, err)
 			}
 		}
 		s.progress(last)
 	}
 }
 
-func (s *sweeping) closePage(ctx context.Context, page []orderclose.Order) error {
+// read reads the next pages, as many as are closed at once, and adds them to the
+// report.
+func (s *sweeping) read(ctx context.Context, last orderclose.Order) (pages [][]orderclose.Order, err error) {
+	for range pagesAtOnce {
+		page, err := s.o.Store.Overdue(ctx, s.r.Cutoff, last, s.o.PageSize)
+		if err != nil {
+			return nil, err
+		}
+		if len(page) == 0 {
+			break
+		}
+		if s.r.Found == 0 {
+			oldest := page[0].Due
+			s.r.OldestDue = &oldest
+		}
+		s.r.Pages++
+		s.r.Found += len(page)
+		last = page[len(page)-1]
+		pages = append(pages, page)
+	}
+	return pages, nil
+}
+
+// close closes pages, at once, and adds what became of them to the report, in their
+// order; of those that were closed also if another could not be.
+func (s *sweeping) close(ctx context.Context, pages [][]orderclose.Order) error {
+	outcomes := make([][]orderclose.Outcome, len(pages))
+	var transactions errgroup.Group
+	for i, page := range pages {
+		transactions.Go(func() (err error) {
+			outcomes[i], err = s.closePage(ctx, page)
+			return err
+		})
+	}
+	err := transactions.Wait()
+	for i, page := range pages {
+		if outcomes[i] != nil {
+			s.count(ctx, page, outcomes[i])
+		}
+	}
+	return err
+}
+
+func (s *sweeping) closePage(ctx context.Context, page []orderclose.Order) ([]orderclose.Outcome, error) {
 	if err := s.limiter.WaitN(ctx, len(page)); err != nil {
-		return err
+		return nil, err
 	}
 	requests := make([]orderclose.CloseRequest, len(page))
 	for i, o := range page {
 		requests[i] = orderclose.CloseRequest{OrderID: o.ID, CreatedAt: o.CreatedAt, Due: o.Due}
 	}
-	outcomes, err := closing.Bisect(ctx, s.o.Store, orderclose.PathSweep, requests)
-	if err != nil {
-		return err
-	}
+	return closing.Bisect(ctx, s.o.Store, orderclose.PathSweep, requests)
+}
+
+// count counts what became of a page, and has it found out why it was missed.
+func (s *sweeping) count(ctx context.Context, page []orderclose.Order, outcomes []orderclose.Outcome) {
 	closed := map[string]bool{}
 	for _, o := range outcomes {
 		s.o.Metrics.Verdict(orderclose.PathSweep, o.Verdict)
@@ -166,7 +211,6 @@ func (s *sweeping) closePage(ctx context.Context, page []orderclose.Order) error
 	}
 	s.o.Metrics.Missed(notClosed, len(page)-len(closed))
 	s.explain(ctx, slices.DeleteFunc(page, func(o orderclose.Order) bool { return !closed[o.ID] }))
-	return nil
 }
 
 // explain has it found out why orders were missed that were closed just now.
