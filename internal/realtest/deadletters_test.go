@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/internal/config"
 	"orderclose/internal/deadletters"
 	"orderclose/internal/kafka"
 	"orderclose/internal/scenario"
@@ -17,8 +18,11 @@ import (
 // TestReal_ADeadLetterIsRedrivenToSuccess: an order that is published before it is
 // in the database, and given up for that, closes when it is redriven.
 func TestReal_ADeadLetterIsRedrivenToSuccess(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, servers(t))
+	eachDatabase(t, aDeadLetterIsRedrivenToSuccess)
+}
+
+func aDeadLetterIsRedrivenToSuccess(t *testing.T, servers config.Servers) {
+	r := newRig(t, servers)
 	due := time.Now().Truncate(time.Millisecond)
 	o := orderclose.Order{ID: "late", Category: "virtual", CreatedAt: due.Add(-time.Minute), Due: due}
 	m, err := orderclose.Record{Order: o, Release: due, Attempt: 3, Cause: "not_found"}.Encode() // its last try
@@ -100,8 +104,11 @@ func (r *rig) tell(id string) (told story.Story) {
 }
 
 func TestReal_DoctorChecksEverythingAndTheStock(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, servers(t))
+	eachDatabase(t, doctorChecksEverythingAndTheStock)
+}
+
+func doctorChecksEverythingAndTheStock(t *testing.T, servers config.Servers) {
+	r := newRig(t, servers)
 	r.start("relay", "closer", "compensator")
 	r.play(9, 60, time.Second)
 	r.settle(30 * time.Second)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/internal/config"
 	"orderclose/internal/scenario"
 	"orderclose/internal/store"
 )
@@ -83,9 +84,10 @@ func TestReal_AHundredThousandReplaysDelayNoOrderThatIsDue(t *testing.T) {
 
 // TestReal_DeadlinesMoveByAnUpdate: later, earlier with one more record, earlier
 // without, and never.
-func TestReal_DeadlinesMoveByAnUpdate(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, servers(t))
+func TestReal_DeadlinesMoveByAnUpdate(t *testing.T) { eachDatabase(t, deadlinesMoveByAnUpdate) }
+
+func deadlinesMoveByAnUpdate(t *testing.T, servers config.Servers) {
+	r := newRig(t, servers)
 	r.disturbed = true // the sweep closes one that was published
 	r.start("relay", "closer", "compensator")
 	order := func(id, category string) orderclose.Order {
@@ -135,8 +137,11 @@ func TestReal_DeadlinesMoveByAnUpdate(t *testing.T) {
 // TestReal_AnOrderThatFailsIsTriedAgainInAMinute: its stock row is missing, and
 // mended before the next try.
 func TestReal_AnOrderThatFailsIsTriedAgainInAMinute(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, servers(t))
+	eachDatabase(t, anOrderThatFailsIsTriedAgainInAMinute)
+}
+
+func anOrderThatFailsIsTriedAgainInAMinute(t *testing.T, servers config.Servers) {
+	r := newRig(t, servers)
 	r.start("relay", "closer")
 	o := r.shop.Producer.Order("failing", time.Now(), "flash-sale")
 	if err := r.store.CreateOrder(t.Context(), o, []store.Item{{SKU: scenario.SKU(0), Quantity: 1}}); err != nil {

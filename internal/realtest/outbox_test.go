@@ -73,8 +73,11 @@ func (r *rig) published(more int) {
 // TestReal_KillingADispatcherLosesNoEvent kills two of them at random moments while
 // they have thousands of events to publish in small batches, and more come.
 func TestReal_KillingADispatcherLosesNoEvent(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, servers(t))
+	eachDatabase(t, killingADispatcherLosesNoEvent)
+}
+
+func killingADispatcherLosesNoEvent(t *testing.T, servers config.Servers) {
+	r := newRig(t, servers)
 	r.disturbed = true
 	r.configure("outbox: {batch: 2, in_flight: 3}\n")
 	r.closeMany(3000, 100)

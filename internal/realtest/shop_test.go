@@ -113,10 +113,11 @@ func (s *shopProcess) askOnce(method, path, body, key string) (int, []byte, erro
 
 // TestReal_TheShop drives the shop over HTTP while payments race closes, and kills
 // it in the middle. Clients repeat what was not answered, by the same name.
-func TestReal_TheShop(t *testing.T) {
-	t.Parallel()
+func TestReal_TheShop(t *testing.T) { eachDatabase(t, theShop) }
+
+func theShop(t *testing.T, servers config.Servers) {
 	const orders = 200
-	r := newRig(t, servers(t))
+	r := newRig(t, servers)
 	r.disturbed = true // reads past due close orders before the pipeline
 	s := r.openCheckout()
 	for _, role := range app.AllRoles() {
