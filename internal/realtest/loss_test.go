@@ -69,8 +69,10 @@ func TestReal_EveryKindOfLossIsToldAndTheSweepMendsIt(t *testing.T) {
 				return differs(slices.Concat([]int{0, 1, 2, 3}, partitions), r.losses(bucket.Topic))
 			})
 			r.settleBy(time.Now().Add(60 * time.Second))
-			if v := r.check(); v.ByPath["sweep"] != 12 {
-				t.Errorf("closed %v, want all 12 by the sweep", v.ByPath)
+			// By the sweep that the loss brings about, or by the records that it schedules
+			// again.
+			if v := r.check(); v.ByPath["sweep"]+v.ByPath["pipeline"] != 12 {
+				t.Errorf("closed %v, want all 12", v.ByPath)
 			}
 		})
 	}
