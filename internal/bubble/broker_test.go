@@ -76,7 +76,6 @@ func TestBubble_PartitionsThatAreAddedAreRead(t *testing.T) {
 // TestBubble_ADatabaseClockBehindCostsARoundOrTwo: never early by its clock, not
 // late by it, and no running in circles.
 func TestBubble_ADatabaseClockBehindCostsARoundOrTwo(t *testing.T) {
-	long(t)
 	t.Parallel()
 	for _, behind := range []time.Duration{5 * time.Second, 15 * time.Second, 5 * time.Minute, 40 * time.Minute} {
 		inBubbleBehind(t, testConfig(), behind, func(ctx context.Context, r *rig) {
@@ -98,7 +97,6 @@ func TestBubble_ADatabaseClockBehindCostsARoundOrTwo(t *testing.T) {
 // TestBubble_ARelaysClockDecidesNothing: the relay goes by the broker's, however
 // far apart they are; with two clocks in play a record would run in circles.
 func TestBubble_ARelaysClockDecidesNothing(t *testing.T) {
-	long(t)
 	t.Parallel()
 	for _, ahead := range []time.Duration{11 * time.Second, -11 * time.Second, time.Hour, -24 * time.Hour} {
 		inBubble(t, testConfig(), func(ctx context.Context, r *rig) {

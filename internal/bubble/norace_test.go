@@ -2,8 +2,6 @@
 
 package bubble
 
-import "testing"
-
 // How many random scenarios an ordinary run plays.
 const (
 	seeds         = 50
@@ -12,5 +10,5 @@ const (
 	clockSeeds    = 10
 )
 
-// long is a test of many hours, which is left out under the race detector.
-func long(*testing.T) {}
+// ordinary is what an ordinary run plays: everything.
+const ordinary = ""

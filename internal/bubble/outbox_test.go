@@ -95,7 +95,6 @@ func TestBubble_ADispatcherKilledBeforeItDeletesRepeatsTheEvent(t *testing.T) {
 // TestBubble_WithKafkaDownForAnHourEventsWait: closing goes on by the sweep, and
 // nothing is lost, nor tried all the time.
 func TestBubble_WithKafkaDownForAnHourEventsWait(t *testing.T) {
-	long(t)
 	t.Parallel()
 	cfg := testConfig()
 	cfg.Compensator.Period = 10 * time.Minute

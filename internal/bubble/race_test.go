@@ -2,8 +2,6 @@
 
 package bubble
 
-import "testing"
-
 // Under the race detector each step costs many times as much, and the detector
 // itself has a limit of events that half an hour of pipeline with all its
 // heartbeats comes near: fewer seeds, which are the first of the same.
@@ -14,8 +12,7 @@ const (
 	clockSeeds    = 1
 )
 
-// long is a test of many hours, whose code others run under the detector.
-func long(t *testing.T) {
-	t.Helper()
-	t.Skip("too long under the race detector: it runs without it")
-}
+// ordinary is what an ordinary run plays: these have every part at work, and none
+// takes hours. All the others run without the detector, or if -run names them.
+const ordinary = "RandomScenarios|WhateverTheBroker|WhateverTheDatabase|TakeOver|Poison|AReplayTravels|" +
+	"WithThePipelineOff|ADispatcherKilled|TwoSweeps|PostReload|AShutdown"

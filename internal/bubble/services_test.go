@@ -85,7 +85,6 @@ func httpConfig() *config.Config {
 // TestBubble_AServiceThatIsDownForAnHourCostsNoAttempt: whatever "down" looks
 // like, orders wait for it, none is given up, and all close when it is back.
 func TestBubble_AServiceThatIsDownForAnHourCostsNoAttempt(t *testing.T) {
-	long(t)
 	t.Parallel()
 	for name, how := range map[string]http.HandlerFunc{"hangs": hang, "500": status(500), "reset": reset} {
 		t.Run(name, func(t *testing.T) {
