@@ -125,33 +125,37 @@ func (g *generation) run(ctx, ended context.Context, serve func(context.Context,
 	}
 	changed := false // the serves' to write until they have ended
 	serves.Go(func() { changed = g.watch(ctx, revoke) })
-	g.commitUntil(ctx, revoke)
+	gone := g.commitUntil(ctx, revoke)
 	serves.Wait()
 	g.commitLast()
-	if changed {
-		return // which makes every member join anew
+	if changed || gone {
+		// Which makes every member join anew. A broker that refuses a commit so, and goes
+		// on to take heartbeats, would else leave the partitions to nobody.
+		return
 	}
 	// Returning early would end the generation, and another would begin at once:
 	// wait for its end, which ctx or the coordinator brings.
 	<-ended.Done()
 }
 
-// commitUntil commits at every interval until ctx ends, or ends it when the
-// group says that the partitions are no longer ours.
-func (g *generation) commitUntil(ctx context.Context, revoke func()) {
+// commitUntil commits at every interval until ctx ends, or ends it, and reports
+// true, when the group says that the partitions are no longer ours.
+func (g *generation) commitUntil(ctx context.Context, revoke func()) (gone bool) {
 	tick := time.NewTicker(commitEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return gone
 		case <-tick.C:
 			if err := g.commit(context.Background()); evicted(err) {
+				gone = true
 				revoke()
 			}
 		case answer := <-g.asked:
 			err := g.commit(context.Background())
 			if evicted(err) {
+				gone = true
 				revoke()
 			}
 			answer <- err
