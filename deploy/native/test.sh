@@ -44,8 +44,9 @@ export TMPDIR=$dir/tmp
 # random scenarios of internal/bubble) once more without it, whole.
 run_tests() {
   local code=0
-  go test "${race[@]}" -count=1 -timeout 14m ./... "$@" || code=$?
-  if [[ ${race[*]} ]]; then go test -count=1 -timeout 14m ./internal/bubble "$@" || code=$?; fi
+  # More at once than there are cores: tests on real servers mostly wait.
+  go test "${race[@]}" -count=1 -parallel 6 -timeout 20m ./... "$@" || code=$?
+  if [[ ${race[*]} ]]; then go test -count=1 -timeout 20m ./internal/bubble "$@" || code=$?; fi
   return "$code"
 }
 
