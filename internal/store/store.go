@@ -15,7 +15,9 @@ import (
 )
 
 // DefaultMaxOpenConns is the size of the connection pool unless Options say
-// otherwise. Closing is bound by the database: two to four workers keep it busy.
+// otherwise. Two transactions at once keep a database busy (make bench-close); the
+// others are for closer, sweep, dispatcher and what looks at the database beside
+// them in one process.
 const DefaultMaxOpenConns = 16
 
 // connMaxLifetime bounds how long a failed-over server that is read-only now can
