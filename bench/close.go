@@ -26,11 +26,7 @@ type crewRow struct {
 
 // benchClose measures all that make bench-close prints.
 func benchClose(ctx context.Context, p *place, pl plan) error {
-	server, err := localDatabase()
-	if err != nil {
-		return err
-	}
-	s, err := openShop(ctx, server)
+	s, err := localShop(ctx)
 	if err != nil {
 		return err
 	}

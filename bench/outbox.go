@@ -58,11 +58,7 @@ func (r outboxReport) worst() float64 {
 
 // benchOutbox measures all that make bench-outbox prints.
 func benchOutbox(ctx context.Context, p *place, pl plan) error {
-	server, err := localDatabase()
-	if err != nil {
-		return err
-	}
-	s, err := openShop(ctx, server)
+	s, err := localShop(ctx)
 	if err != nil {
 		return err
 	}

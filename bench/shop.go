@@ -30,6 +30,15 @@ type shop struct {
 	drop  func(context.Context) error
 }
 
+// localShop opens a shop on the server that the environment names.
+func localShop(ctx context.Context) (*shop, error) {
+	server, err := localDatabase()
+	if err != nil {
+		return nil, err
+	}
+	return openShop(ctx, server)
+}
+
 // openShop makes a database and its tables, on a server that keeps what it has
 // committed.
 func openShop(ctx context.Context, server string) (*shop, error) {

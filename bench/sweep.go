@@ -53,11 +53,7 @@ type otherWay struct {
 
 // benchSweep measures all that make bench-sweep prints.
 func benchSweep(ctx context.Context, p *place, pl plan) error {
-	server, err := localDatabase()
-	if err != nil {
-		return err
-	}
-	s, err := openShop(ctx, server)
+	s, err := localShop(ctx)
 	if err != nil {
 		return err
 	}

@@ -181,6 +181,12 @@ func (c *Cluster) DeleteGroups(ctx context.Context, groups ...string) error {
 // Lag returns how many records of the topic the group has not committed yet, over
 // all partitions. On a delay topic that means nothing: records wait there.
 func (c *Cluster) Lag(ctx context.Context, group, topic string) (int64, error) {
+	return c.sum(ctx, group, topic, func(commit Commit, first, end int64) int64 { return end - FirstWaiting(commit, first, end) })
+}
+
+// sum adds up, over all partitions of a topic, what of gives for a group's commit and
+// the log's bounds.
+func (c *Cluster) sum(ctx context.Context, group, topic string, of func(commit Commit, first, end int64) int64) (all int64, err error) {
 	n, err := c.Partitions(ctx, topic)
 	if err != nil {
 		return 0, err
@@ -189,13 +195,12 @@ func (c *Cluster) Lag(ctx context.Context, group, topic string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	var lag int64
 	for p, commit := range commits {
 		first, end, err := c.Bounds(ctx, topic, p)
 		if err != nil {
 			return 0, err
 		}
-		lag += end - FirstWaiting(commit, first, end)
+		all += of(commit, first, end)
 	}
-	return lag, nil
+	return all, nil
 }

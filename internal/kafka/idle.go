@@ -41,23 +41,7 @@ func (c *Cluster) TopicNames(ctx context.Context) ([]string, error) {
 
 // Holds counts the offsets of a topic that the group has not dealt with.
 func (c *Cluster) Holds(ctx context.Context, group, topic string) (int64, error) {
-	n, err := c.Partitions(ctx, topic)
-	if err != nil {
-		return 0, err
-	}
-	commits, err := c.Commits(ctx, group, topic, n)
-	if err != nil {
-		return 0, err
-	}
-	var holds int64
-	for p, commit := range commits {
-		first, end, err := c.Bounds(ctx, topic, p)
-		if err != nil {
-			return 0, err
-		}
-		holds += Waiting(commit, first, end)
-	}
-	return holds, nil
+	return c.sum(ctx, group, topic, Waiting)
 }
 
 // UsedSince says whether anything was appended to a topic at t or later, by the
