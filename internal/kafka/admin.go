@@ -130,7 +130,8 @@ func (c *Cluster) createTopic(ctx context.Context, spec TopicSpec) error {
 }
 
 // awaitTopics waits until every partition of the topics has a leader that
-// answers: creating a topic is answered before that.
+// answers: creating a topic is answered before that. One that was still being deleted
+// when it was looked at is made once it is gone.
 func (c *Cluster) awaitTopics(ctx context.Context, specs []TopicSpec) error {
 	for _, spec := range specs {
 		for {
@@ -140,6 +141,9 @@ func (c *Cluster) awaitTopics(ctx context.Context, specs []TopicSpec) error {
 			}
 			if err == nil {
 				break
+			}
+			if errors.Is(err, kafka.UnknownTopicOrPartition) {
+				err = errors.Join(err, c.createTopic(ctx, spec))
 			}
 			if !partition.Sleep(ctx, 50*time.Millisecond) {
 				return fmt.Errorf("topic %s is not ready: %w", spec.Name, errors.Join(err, ctx.Err()))
