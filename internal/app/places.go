@@ -1,16 +1,27 @@
 package app
 
 import (
+	"context"
+	"fmt"
+	"slices"
+
 	"orderclose/internal/cause"
 	"orderclose/internal/config"
+	"orderclose/internal/kafka"
 	"orderclose/internal/story"
 )
 
 // OrderPlaces are the topics that an order's records go through, in the order of
-// their way.
-func OrderPlaces(cfg *config.Config) []story.Place {
+// their way, those of buckets that the configuration does not list included. If Kafka
+// does not tell which those are, it returns the others with the error.
+func OrderPlaces(ctx context.Context, k *kafka.Cluster, cfg *config.Config) ([]story.Place, error) {
+	names, err := k.TopicNames(ctx)
+	if err != nil {
+		err = fmt.Errorf("topics of buckets that are not listed: %w", err)
+	}
+	slices.Sort(names)
 	var all []story.Place
-	for _, b := range cfg.Buckets {
+	for _, b := range slices.Concat(cfg.Buckets, unlisted(cfg, names)) {
 		all = append(all, story.Place{Topic: b.Topic, Kind: story.Bucket, Group: cfg.RelayGroup(b), Length: b.Length})
 	}
 	return append(all,
@@ -18,7 +29,7 @@ func OrderPlaces(cfg *config.Config) []story.Place {
 		story.Place{Topic: cfg.Topics.Replay, Kind: story.Replay, Group: cfg.ReplayGroup()},
 		story.Place{Topic: cfg.Topics.DeadLetter, Kind: story.Dead},
 		story.Place{Topic: cfg.Topics.Events, Kind: story.Events},
-	)
+	), err
 }
 
 // investigator finds out why orders were missed. What has few records that wait is
@@ -33,15 +44,18 @@ func (a *App) investigator() *cause.Investigator {
 		return cause.New(o)
 	}
 	o.Log = a.o.Kafka
-	var buckets []story.Place
-	for _, p := range OrderPlaces(a.o.Config) {
-		switch p.Kind {
-		case story.Bucket:
-			buckets = append(buckets, p)
-		case story.Close, story.Replay, story.Dead:
-			o.Places = append(o.Places, p)
+	o.Places = func(ctx context.Context) ([]story.Place, error) {
+		all, err := OrderPlaces(ctx, a.o.Kafka, a.config())
+		var first, buckets []story.Place
+		for _, p := range all {
+			switch p.Kind {
+			case story.Bucket:
+				buckets = append(buckets, p)
+			case story.Close, story.Replay, story.Dead:
+				first = append(first, p)
+			}
 		}
+		return append(first, buckets...), err
 	}
-	o.Places = append(o.Places, buckets...)
 	return cause.New(o)
 }

@@ -11,6 +11,7 @@ import (
 	"orderclose/internal/app"
 	"orderclose/internal/cause"
 	"orderclose/internal/deadletters"
+	"orderclose/internal/kafka"
 )
 
 // sweep sweeps once, as orderclose compensate --once does.
@@ -69,6 +70,23 @@ func TestBubble_EachCauseOfAMiss(t *testing.T) {
 				untilMissed(o)
 			},
 			want: compensator.CloserBehind, where: "order-close/", mend: "orderclose run closer",
+		},
+		"it waits in a bucket that is not listed any more": {
+			scene: func(ctx context.Context, r *rig) {
+				o := r.order("o", "virtual", false)
+				if _, _, err := r.kafka.Apply(ctx, []kafka.TopicSpec{{Name: "delay_7m", Partitions: 1, Replication: 1}}); err != nil {
+					r.t.Fatal(err)
+				}
+				m, err := orderclose.Record{Order: o, Release: o.Due}.Encode()
+				if err != nil {
+					r.t.Fatal(err)
+				}
+				if err := r.coal.Append(ctx, "delay_7m", m); err != nil {
+					r.t.Fatal(err)
+				}
+				untilMissed(o)
+			},
+			want: compensator.RelayBehind, where: "delay_7m/", mend: "orderclose run relay",
 		},
 		"its replay waits for a closer": {
 			scene: func(ctx context.Context, r *rig) {

@@ -10,6 +10,7 @@
 package cause
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,8 +39,10 @@ type Schedules interface {
 
 // Options for an Investigator. What is nil is not asked.
 type Options struct {
-	Log       story.Log
-	Places    []story.Place // that records of orders wait in, and the dead letters
+	Log story.Log
+	// Places are those that records of orders wait in, and the dead letters; with an
+	// error, those that are known. Each sweep asks, since buckets come and go.
+	Places    func(ctx context.Context) ([]story.Place, error)
 	Schedules Schedules
 	// Clock tells which release times have passed; default time.Now.
 	Clock func(ctx context.Context) (time.Time, error)
@@ -64,17 +67,25 @@ func New(o Options) *Investigator {
 	return &Investigator{o}
 }
 
-// Begin implements compensator.Investigator: it reads the schedule outbox. That it
-// could not is no error: then what has no record is unknown, rather than absent.
+// Begin implements compensator.Investigator: it reads the schedule outbox and asks
+// which topics there are. That it could not is no error: then what has no record is unknown, rather than absent.
 func (i *Investigator) Begin(ctx context.Context) (compensator.Investigation, error) {
 	n := &investigation{o: i.o, left: i.o.Time, rows: map[uint64]int64{}, seed: maphash.MakeSeed()}
 	n.timed(ctx, func(ctx context.Context) { n.unread = n.readRows(ctx) })
 	if n.unread != "" {
 		i.o.Logger.Warn("not all orders that wait in the schedule outbox will be known as unpublished", "why", n.unread)
 	}
-	if i.o.Log != nil {
-		n.index = story.NewIndex(i.o.Log, i.o.Places, i.o.Records)
+	if i.o.Log == nil {
+		return n, nil
 	}
+	n.timed(ctx, func(ctx context.Context) {
+		places, err := i.o.Places(ctx)
+		if err != nil {
+			i.o.Logger.Warn("not every topic will be looked at for records", "err", err)
+			n.unread = cmp.Or(n.unread, err.Error())
+		}
+		n.index = story.NewIndex(i.o.Log, places, i.o.Records)
+	})
 	return n, nil
 }
 
@@ -85,7 +96,7 @@ type investigation struct {
 	left   time.Duration
 	seed   maphash.Seed
 	rows   map[uint64]int64 // of the schedule outbox, by hash of the order's id
-	unread string           // why some rows are not known; empty: all are
+	unread string           // why some rows or topics are not known; empty: all are
 }
 
 // timed does something for as long as there is time left.

@@ -101,7 +101,9 @@ func backlog(n int) (*fakeLog, []orderclose.Order) {
 
 func begin(t *testing.T, o Options) compensator.Investigation {
 	t.Helper()
-	o.Places = places
+	if o.Places == nil {
+		o.Places = func(context.Context) ([]story.Place, error) { return places, nil }
+	}
 	o.Clock = func(context.Context) (time.Time, error) { return now.Add(24 * time.Hour), nil }
 	look, err := New(o).Begin(t.Context())
 	if err != nil {
@@ -159,7 +161,10 @@ func TestExplain_WhatFailsIsUnknownAndSaysWhy(t *testing.T) {
 		"no Kafka":    {Options{Time: time.Minute}, "no Kafka"},
 		"Kafka fails": {Options{Log: &fakeLog{err: errors.New("away")}, Records: 10, Time: time.Minute}, "close: away"},
 		"no time":     {Options{Log: &fakeLog{}, Records: 10}, "time was spent"},
-		"the outbox":  {Options{Log: &fakeLog{}, Records: 10, Time: time.Minute, Schedules: badOutbox{}}, "schedule outbox: no such table"},
+		"the topics": {Options{Log: &fakeLog{}, Records: 10, Time: time.Minute, Places: func(context.Context) ([]story.Place, error) {
+			return places, errors.New("nobody tells")
+		}}, "nobody tells"},
+		"the outbox": {Options{Log: &fakeLog{}, Records: 10, Time: time.Minute, Schedules: badOutbox{}}, "schedule outbox: no such table"},
 	} {
 		for _, m := range begin(t, c.o).Explain(t.Context(), orders) {
 			if m.Cause != compensator.Unknown || !strings.Contains(m.Where, c.want) {

@@ -86,7 +86,11 @@ func (s *session) story(ctx context.Context, id string, budget int64) story.Stor
 		if err := s.Kafka.Ping(ctx); err != nil {
 			unseen = append(unseen, err.Error())
 		} else {
-			places = story.Look(ctx, s.Kafka, app.OrderPlaces(s.cfg), id, b)
+			all, err := app.OrderPlaces(ctx, s.Kafka, s.cfg)
+			if err != nil {
+				unseen = append(unseen, err.Error())
+			}
+			places = story.Look(ctx, s.Kafka, all, id, b)
 		}
 	}
 	told := story.Tell(id, time.Now(), database, places)
