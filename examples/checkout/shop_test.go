@@ -11,6 +11,7 @@ import (
 	"orderclose"
 	"orderclose/examples/checkout"
 	"orderclose/internal/app"
+	"orderclose/internal/store"
 	"orderclose/producer"
 )
 
@@ -107,7 +108,9 @@ func TestShop_TheLifeOfAnOrderThatNobodyPays(t *testing.T) {
 func (r *rig) dispatch() {
 	r.t.Helper()
 	for _, id := range r.rows("SELECT order_id FROM outbox_events ORDER BY id") {
-		r.publish(2, id, r.rows("SELECT payload FROM outbox_events WHERE order_id = ?", id)...)
+		for _, payload := range r.rows("SELECT payload FROM outbox_events WHERE order_id = ?", id) {
+			r.publish(2, id, string(store.WholeEvent(id, []byte(payload))))
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package checker
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -38,7 +39,7 @@ func evidence() (*tables, *logs, Expect) {
 		},
 		stock: map[string]stock{"sku": {available: 96, reserved: 2}},
 		// Of the two events one is repeated, and one waits.
-		outbox: map[string][]string{"swept": {event("swept", due, due.Add(time.Hour), "sweep")}},
+		outbox: map[string][][]byte{"swept": {[]byte(event("swept", due, due.Add(time.Hour), "sweep"))}},
 	}
 	for id := range db.orders {
 		db.items[id] = map[string]int64{"sku": 2}
@@ -144,7 +145,7 @@ func TestJudge_SeesEveryBrokenPromise(t *testing.T) {
 			r.value = []byte(strings.Replace(string(r.value), "e-piped", "e-other", 1))
 		}, "came under the ids"},
 		"two orders, one id": {func(db *tables, _ *logs) {
-			db.outbox["swept"][0] = strings.Replace(db.outbox["swept"][0], "e-swept", "e-piped", 1)
+			db.outbox["swept"][0] = bytes.Replace(db.outbox["swept"][0], []byte("e-swept"), []byte("e-piped"), 1)
 		}, "have one event id"},
 		"an event of a paid order": {func(_ *tables, l *logs) {
 			l.records["events"] = append(l.records["events"], record{key: "paid", value: []byte(event("paid", epoch, epoch, "pipeline")), mediaType: cloudEventType})

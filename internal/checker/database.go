@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"fmt"
 	"time"
+
+	"orderclose/internal/store"
 )
 
 // Values of orders.status.
@@ -24,7 +26,7 @@ type tables struct {
 	receipts map[string]receipt
 	ledger   map[string]map[entry]int64 // by order
 	stock    map[string]stock
-	outbox   map[string][]string // by order: the events that wait, as JSON
+	outbox   map[string][][]byte // by order: the events that wait, as CloudEvents
 	added    map[string]int      // by order: its rows in the outbox of schedules
 }
 
@@ -48,7 +50,7 @@ type stock struct{ available, reserved int64 }
 func readDatabase(ctx context.Context, db *sql.DB) (*tables, error) {
 	t := &tables{
 		orders: map[string]order{}, items: map[string]map[string]int64{}, receipts: map[string]receipt{},
-		ledger: map[string]map[entry]int64{}, stock: map[string]stock{}, outbox: map[string][]string{}, added: map[string]int{},
+		ledger: map[string]map[entry]int64{}, stock: map[string]stock{}, outbox: map[string][][]byte{}, added: map[string]int{},
 	}
 	read := func(query string, row func(scan func(...any) error) error) error {
 		rows, err := db.QueryContext(ctx, query)
@@ -139,9 +141,10 @@ func (t *tables) readStock(read reader) error {
 
 func (t *tables) readOutbox(read reader) error {
 	return read("SELECT order_id, payload FROM outbox_events", func(scan func(...any) error) error {
-		var id, payload string
+		var id string
+		var payload []byte
 		err := scan(&id, &payload)
-		t.outbox[id] = append(t.outbox[id], payload)
+		t.outbox[id] = append(t.outbox[id], store.WholeEvent(id, payload))
 		return err
 	})
 }

@@ -66,7 +66,7 @@ func (v *Verdict) judgeEvents(db *tables, l *logs, e Expect) {
 	v.Events = len(ids)
 	for id, payloads := range db.outbox {
 		for _, payload := range payloads {
-			take("in the outbox", id, []byte(payload))
+			take("in the outbox", id, payload)
 		}
 	}
 	v.judgeEventIDs(ids)

@@ -64,7 +64,7 @@ func TestBroker_AnAuditFindsWhatIsPlanted(t *testing.T) {
 		t.Fatal(err)
 	}
 	exec("DELETE FROM outbox_events WHERE order_id IN ('quiet', 'told')")
-	if _, err := r.kafka.Append(ctx, r.cfg.Topics.Events, 1, []orderclose.Message{{Key: []byte("told"), Value: []byte(payload)}}); err != nil {
+	if _, err := r.kafka.Append(ctx, r.cfg.Topics.Events, 1, []orderclose.Message{{Key: []byte("told"), Value: store.WholeEvent("told", []byte(payload))}}); err != nil {
 		t.Fatal(err)
 	}
 	r.send(r.cfg.Topics.Close, "told", long)

@@ -25,6 +25,7 @@ import (
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
 	"orderclose/internal/scenario"
+	"orderclose/internal/store"
 	"orderclose/payment"
 )
 
@@ -222,7 +223,7 @@ func (r *rig) dispatch() {
 		payload := r.texts("SELECT payload FROM outbox_events WHERE order_id = ?", id)
 		for range 2 * len(payload) {
 			_, err := r.kafka.Append(context.Background(), r.cfg.Topics.Events, kafka.PartitionOf([]byte(id), r.cfg.Partitions),
-				[]orderclose.Message{{Key: []byte(id), Value: []byte(payload[0])}})
+				[]orderclose.Message{{Key: []byte(id), Value: store.WholeEvent(id, []byte(payload[0]))}})
 			if err != nil {
 				r.t.Fatal(err)
 			}

@@ -305,14 +305,14 @@ func (c *closing) events(released map[string][]orderclose.Release) error {
 	in := insert{into: "outbox_events (order_id, payload, created_at)"}
 	for _, id := range c.all {
 		row := c.orders[id]
-		payload, err := orderclose.OrderClosed{
+		payload, err := keep(orderclose.OrderClosed{
 			Type: c.s.q.m.Event, OrderID: id, Category: row.category, Due: row.due, ClosedAt: c.now, Path: c.path,
 			Attempts: c.attempts[id], Version: row.version + 1, Release: released[id],
-		}.Encode()
+		})
 		if err != nil {
 			return err
 		}
-		in.row(id, string(payload), now)
+		in.row(id, payload, now)
 	}
 	return in.exec(c.tx)
 }

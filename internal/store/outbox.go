@@ -36,7 +36,7 @@ func (s *Store) Dispatch(ctx context.Context, box orderclose.Outbox, limit int, 
 	if err != nil {
 		return 0, err
 	}
-	d := &dispatch{s: s, table: table, limit: limit, publish: publish}
+	d := &dispatch{s: s, box: box, table: table, limit: limit, publish: publish}
 	run := d.locked
 	if s.inHand != nil {
 		run = d.inHand
@@ -50,6 +50,7 @@ func (s *Store) Dispatch(ctx context.Context, box orderclose.Outbox, limit int, 
 // dispatch is one call of Dispatch.
 type dispatch struct {
 	s       *Store
+	box     orderclose.Outbox
 	table   string
 	limit   int
 	publish func(ctx context.Context, rows []orderclose.OutboxRow) (done []int64)
@@ -125,6 +126,9 @@ func (d *dispatch) read(db *gorm.DB, limit int, lock string) ([]orderclose.Outbo
 		var r orderclose.OutboxRow
 		if err := rows.Scan(&r.ID, &r.OrderID, &r.Payload); err != nil {
 			return nil, err
+		}
+		if d.box == orderclose.EventOutbox {
+			r.Payload = WholeEvent(r.OrderID, r.Payload)
 		}
 		all = append(all, r)
 	}

@@ -144,7 +144,7 @@ func eventTellsOfTheClose(t *testing.T, s *shop) {
 	payloads := s.texts("SELECT payload FROM outbox_events WHERE order_id = 'a'")
 	want(t, "events of the order", len(payloads), 1)
 	want(t, "events", s.count("SELECT COUNT(*) FROM outbox_events"), 1)
-	_, got, err := orderclose.DecodeOrderClosed([]byte(payloads[0]))
+	_, got, err := orderclose.DecodeOrderClosed(store.WholeEvent("a", []byte(payloads[0])))
 	s.must(err)
 	want(t, "event", got, orderclose.OrderClosed{
 		OrderID: "a", Category: o.Category, Due: o.Due, ClosedAt: out[1].At, Path: orderclose.PathTouch, Attempts: 1, Version: 2,

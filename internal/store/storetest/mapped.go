@@ -266,7 +266,7 @@ func (s *mapped) checkEvent(o orderclose.Order, at time.Time) {
 	payloads := s.texts("SELECT payload FROM outbox_events")
 	want(s, "events", len(payloads), 1)
 	kind := s.Mapping.WithDefaults().Event
-	id, got, err := orderclose.DecodeClosed([]byte(payloads[0]), kind)
+	id, got, err := orderclose.DecodeClosed(store.WholeEvent(o.ID, []byte(payloads[0])), kind)
 	s.must(err)
 	expected := orderclose.OrderClosed{OrderID: o.ID, Due: o.Due, ClosedAt: at, Path: orderclose.PathPipeline}
 	if kind != orderclose.EventOrderClosed {
