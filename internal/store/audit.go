@@ -192,8 +192,8 @@ func (s *Store) auditBelongings(tx *gorm.DB, part AuditPart, ids []string, of fu
 		if err != nil {
 			return fmt.Errorf("lines: %w", err)
 		}
-		for l, quantity := range lines {
-			of(l.order).Held[l.sku] = quantity
+		for _, l := range lines {
+			of(l.order).Held[l.sku] = l.quantity
 		}
 	}
 	if s.mapped || part.State != AuditClosed {

@@ -290,7 +290,7 @@ func (c *closing) mark(t *table) error {
 func (c *closing) receipts() error {
 	d := c.s.dialect
 	now := d.time(c.now)
-	in := insert{into: "receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms, try)"}
+	in := insert{into: "receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms, try)", rows: len(c.all)}
 	for _, id := range c.all {
 		due := orderclose.CeilMilli(c.orders[id].due)
 		in.row(id, orderclose.Closed, d.time(due), now, c.path, c.attempts[id], c.now.Sub(due).Milliseconds(), c.try)
@@ -302,7 +302,7 @@ func (c *closing) receipts() error {
 // whoever wants to know.
 func (c *closing) events(released map[string][]orderclose.Release) error {
 	now := c.s.dialect.time(c.now)
-	in := insert{into: "outbox_events (order_id, payload, created_at)"}
+	in := insert{into: "outbox_events (order_id, payload, created_at)", rows: len(c.all)}
 	for _, id := range c.all {
 		row := c.orders[id]
 		payload, err := keep(orderclose.OrderClosed{

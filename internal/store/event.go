@@ -1,9 +1,10 @@
 package store
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"orderclose"
@@ -13,27 +14,25 @@ import (
 // what the row's order_id and the rest of it tell. That is a third of the CloudEvent.
 // Each close writes one, and the database writes its bytes three times.
 type keptEvent struct {
-	Type     string          `json:"event"` // says that it is one
-	Category string          `json:"category,omitempty"`
-	Due      time.Time       `json:"due_at"`
-	ClosedAt time.Time       `json:"closed_at"`
-	Path     orderclose.Path `json:"path"`
-	Attempts int             `json:"attempts,omitempty"`
-	Version  int64           `json:"version,omitempty"`
-	Release  []keptRelease   `json:"release,omitempty"`
+	Type     string           `json:"event,omitempty"`
+	Category string           `json:"category,omitempty"`
+	Due      *time.Time       `json:"due_at"` // says that it is one
+	ClosedAt time.Time        `json:"closed_at"`
+	Path     orderclose.Path  `json:"path"`
+	Attempts int              `json:"attempts,omitempty"`
+	Version  int64            `json:"version,omitempty"`
+	Release  map[string]int64 `json:"release,omitempty"` // by SKU
 }
 
-// keptRelease is a release without its key.
-type keptRelease struct {
-	SKU      string `json:"sku"`
-	Quantity int64  `json:"quantity"`
-}
-
-// keep returns the event in the form of the outbox. Its releases are a close's.
+// keep returns the event in the form of the outbox. Its releases are a close's, and
+// need no keys.
 func keep(e orderclose.OrderClosed) (string, error) {
-	k := keptEvent{cmp.Or(e.Type, orderclose.EventOrderClosed), e.Category, e.Due, e.ClosedAt, e.Path, e.Attempts, e.Version, nil}
+	k := keptEvent{e.Type, e.Category, &e.Due, e.ClosedAt, e.Path, e.Attempts, e.Version, nil}
+	if len(e.Release) > 0 {
+		k.Release = make(map[string]int64, len(e.Release))
+	}
 	for _, r := range e.Release {
-		k.Release = append(k.Release, keptRelease{r.SKU, r.Quantity})
+		k.Release[r.SKU] = r.Quantity
 	}
 	payload, err := json.Marshal(k)
 	if err != nil {
@@ -46,15 +45,15 @@ func keep(e orderclose.OrderClosed) (string, error) {
 // but what this package keeps there is returned as it is.
 func WholeEvent(orderID string, payload []byte) []byte {
 	var k keptEvent
-	if err := json.Unmarshal(payload, &k); err != nil || k.Type == "" {
+	if err := json.Unmarshal(payload, &k); err != nil || k.Due == nil {
 		return payload
 	}
 	e := orderclose.OrderClosed{
-		Type: k.Type, OrderID: orderID, Category: k.Category, Due: k.Due, ClosedAt: k.ClosedAt,
+		Type: k.Type, OrderID: orderID, Category: k.Category, Due: *k.Due, ClosedAt: k.ClosedAt,
 		Path: k.Path, Attempts: k.Attempts, Version: k.Version,
 	}
-	for _, r := range k.Release {
-		e.Release = append(e.Release, orderclose.Release{SKU: r.SKU, Quantity: r.Quantity, Key: orderclose.ReleaseKey(orderID, r.SKU, string(kindClose))})
+	for _, sku := range slices.Sorted(maps.Keys(k.Release)) {
+		e.Release = append(e.Release, orderclose.Release{SKU: sku, Quantity: k.Release[sku], Key: orderclose.ReleaseKey(orderID, sku, string(kindClose))})
 	}
 	whole, err := e.Encode()
 	if err != nil {

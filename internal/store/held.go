@@ -130,7 +130,7 @@ func (s *Store) heldSKUs(tx *gorm.DB, t *table, ids []string, found map[string]b
 		return err
 	}
 	of := map[string][]string{} // orders by SKU
-	for l := range lines {
+	for _, l := range lines {
 		of[l.sku] = append(of[l.sku], l.order)
 	}
 	stock := s.q.m.Stock

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"database/sql"
 	"fmt"
 	"maps"
@@ -24,8 +25,11 @@ const (
 	kindShip   kind = "ship"
 )
 
-// orderSKU is the key under which stock comes back, once.
-type orderSKU struct{ order, sku string }
+// line is a quantity of one SKU that an order holds.
+type line struct {
+	order, sku string
+	quantity   int64
+}
 
 // recordLines is recordLinesOf of the one table that a mapping without shards has.
 func (s *Store) recordLines(tx *gorm.DB, orders []string, k kind, now time.Time) (map[string][]orderclose.Release, error) {
@@ -33,8 +37,8 @@ func (s *Store) recordLines(tx *gorm.DB, orders []string, k kind, now time.Time)
 }
 
 // recordLinesOf writes the ledger rows of the orders' lines, those of one SKU
-// summed, and returns what each order gives back, in SKU order. The ledger's key
-// makes sure that it is given back once.
+// summed, and returns what each order gives back, in SKU order and without the
+// releases' keys. The ledger's key makes sure that it is given back once.
 func (s *Store) recordLinesOf(tx *gorm.DB, t *table, orders []string, k kind, now time.Time) (map[string][]orderclose.Release, error) {
 	released := make(map[string][]orderclose.Release, len(orders))
 	if t.lines == "" {
@@ -48,19 +52,17 @@ func (s *Store) recordLinesOf(tx *gorm.DB, t *table, orders []string, k kind, no
 		if err != nil {
 			return nil, fmt.Errorf("read lines: %w", err)
 		}
-		in := insert{into: "stock_ledger (order_id, sku_id, kind, quantity, created_at)"}
+		in := insert{into: "stock_ledger (order_id, sku_id, kind, quantity, created_at)", rows: len(lines)}
 		at := s.dialect.time(now)
-		for _, l := range slices.SortedFunc(maps.Keys(lines), compareOrderSKU) {
+		for _, l := range lines {
 			switch {
-			case lines[l] == 0: // a gift, or a line that was taken back: nothing is held
+			case l.quantity == 0: // a gift, or a line that was taken back: nothing is held
 				continue
-			case lines[l] < 0:
-				return nil, fmt.Errorf("order %q holds %d of SKU %q: mend its lines", l.order, lines[l], l.sku)
+			case l.quantity < 0:
+				return nil, fmt.Errorf("order %q holds %d of SKU %q: mend its lines", l.order, l.quantity, l.sku)
 			}
-			in.row(l.order, l.sku, k, lines[l], at)
-			released[l.order] = append(released[l.order], orderclose.Release{
-				SKU: l.sku, Quantity: lines[l], Key: orderclose.ReleaseKey(l.order, l.sku, string(k)),
-			})
+			in.row(l.order, l.sku, k, l.quantity, at)
+			released[l.order] = append(released[l.order], orderclose.Release{SKU: l.sku, Quantity: l.quantity})
 		}
 		if err := in.exec(tx); err != nil {
 			return nil, fmt.Errorf("write the ledger: %w", err)
@@ -69,24 +71,34 @@ func (s *Store) recordLinesOf(tx *gorm.DB, t *table, orders []string, k kind, no
 	return released, nil
 }
 
-func compareOrderSKU(a, b orderSKU) int {
-	if c := strings.Compare(a.order, b.order); c != 0 {
-		return c
+// sumLines adds up those of one order and SKU, in place, and sorts them by both.
+func sumLines(lines []line) []line {
+	slices.SortFunc(lines, func(a, b line) int {
+		return cmp.Or(strings.Compare(a.order, b.order), strings.Compare(a.sku, b.sku))
+	})
+	n := 0
+	for _, l := range lines {
+		if n > 0 && lines[n-1].order == l.order && lines[n-1].sku == l.sku {
+			lines[n-1].quantity += l.quantity
+			continue
+		}
+		lines[n] = l
+		n++
 	}
-	return strings.Compare(a.sku, b.sku)
+	return lines[:n]
 }
 
 // theirs returns the lines that are of the orders. By the collation of a shop's own
 // tables the database may find more, such as those of the order aB for Ab. Of an order
 // that there is they are none of ours; of one that there is not they are of the one
 // that is spelt alike.
-func (s *Store) theirs(tx *gorm.DB, t *table, orders []string, lines map[orderSKU]int64) (map[orderSKU]int64, error) {
+func (s *Store) theirs(tx *gorm.DB, t *table, orders []string, lines []line) ([]line, error) {
 	asked := make(map[string]bool, len(orders))
 	for _, id := range orders {
 		asked[id] = true
 	}
 	strays := map[string]string{} // by id as the lines have it: whose they are
-	for l := range lines {
+	for _, l := range lines {
 		if !asked[l.order] {
 			strays[l.order] = ""
 		}
@@ -112,16 +124,16 @@ func (s *Store) theirs(tx *gorm.DB, t *table, orders []string, lines map[orderSK
 			return nil, fmt.Errorf("lines of %q were found, and there is no such order: write ids alike in both tables", stray)
 		}
 	}
-	sums := make(map[orderSKU]int64, len(lines))
-	for l, quantity := range lines {
+	var ours []line
+	for _, l := range lines {
 		if !asked[l.order] {
 			if l.order = strays[l.order]; l.order == "" {
 				continue
 			}
 		}
-		sums[l] += quantity
+		ours = append(ours, l)
 	}
-	return sums, nil
+	return sumLines(ours), nil
 }
 
 // present returns which of the ids are those of orders, letter for letter, as far as
@@ -150,16 +162,16 @@ func (s *Store) present(tx *gorm.DB, t *table, ids []string) (map[string]bool, e
 	return present, nil
 }
 
-// readLines returns the quantities of the orders, by order and SKU.
-func readLines(tx *gorm.DB, query string, orders []any) (map[orderSKU]int64, error) {
+// readLines returns what the orders hold, each SKU of an order once, sorted by both.
+func readLines(tx *gorm.DB, query string, orders []any) ([]line, error) {
 	rows, err := tx.Raw(query, orders).Rows()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = rows.Close() }()
-	lines := make(map[orderSKU]int64, 2*len(orders))
+	lines := make([]line, 0, 2*len(orders))
 	for rows.Next() {
-		var l orderSKU
+		var l line
 		var sku sql.NullString
 		var quantity sql.NullInt64
 		if err := rows.Scan(&l.order, &sku, &quantity); err != nil {
@@ -171,10 +183,10 @@ func readLines(tx *gorm.DB, query string, orders []any) (map[orderSKU]int64, err
 		if !quantity.Valid {
 			return nil, fmt.Errorf("order %q has a line of SKU %q whose quantity is NULL: mend its lines", l.order, sku.String)
 		}
-		l.sku = sku.String
-		lines[l] += quantity.Int64
+		l.sku, l.quantity = sku.String, quantity.Int64
+		lines = append(lines, l)
 	}
-	return lines, rows.Err()
+	return sumLines(lines), rows.Err()
 }
 
 // moveStock moves what orders release from reserved to available, summed by SKU,
@@ -197,8 +209,7 @@ func (s *Store) moveStock(tx *gorm.DB, released map[string][]orderclose.Release)
 		for _, sku := range part {
 			args = append(args, s.q.skuArg(sku), sums[sku])
 		}
-		res := tx.Exec(s.dialect.giveBack(s.q.m.Stock, len(part)), args...)
-		if err := wantRows(res, len(part)); err != nil {
+		if err := execRows(tx, len(part), s.dialect.giveBack(s.q.m.Stock, len(part)), args); err != nil {
 			return fmt.Errorf("give back the stock of %q to %q: is a SKU missing from the stock, or less reserved than ordered? %w",
 				part[0], part[len(part)-1], err)
 		}
