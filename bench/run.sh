@@ -31,6 +31,8 @@ trap 'exit 143' TERM HUP
 needed=(ORDERCLOSE_KAFKA_BROKERS)
 unneeded=(ORDERCLOSE_MYSQL_DSN=unused ORDERCLOSE_REDIS_URL=unused)
 if [[ $1 == close || $1 == outbox || $1 == sweep ]]; then needed+=(ORDERCLOSE_DB_DSN); else unneeded+=(ORDERCLOSE_DB_DSN=unused); fi
+# A shop of millions of orders has a server that keeps them in memory.
+if [[ $1 == sweep ]]; then export MARIADB_BUFFER_POOL=${MARIADB_BUFFER_POOL:-2G}; fi
 lines=$(env "${unneeded[@]}" "$native/up.sh" "$dir/servers")
 for name in "${needed[@]}"; do eval "$(grep "^export $name=" <<<"$lines")"; done
 go build -o "$dir/bench" .

@@ -54,9 +54,10 @@ func (r *rig) closingService(down *atomic.Bool) *httptest.Server {
 
 // TestReal_OrdersCloseThroughAService: the closer has no database at all, the
 // service fails in every way, and is away for a while.
-func TestReal_OrdersCloseThroughAService(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, servers(t))
+func TestReal_OrdersCloseThroughAService(t *testing.T) { eachDatabase(t, closeThroughAService) }
+
+func closeThroughAService(t *testing.T, servers config.Servers) {
+	r := newRig(t, servers)
 	r.disturbed = true
 	var down atomic.Bool
 	service := r.closingService(&down)

@@ -107,7 +107,7 @@ func TestReal_KafkaIsWiped(t *testing.T) {
 	r := newRig(t, servers(t))
 	r.disturbed = true
 	r.start("relay", "closer", "compensator")
-	<-time.After(20 * time.Second) // what the first start costs
+	r.firstStart()
 	const n = 50
 	due := time.Now().Add(75 * time.Second).Truncate(time.Millisecond)
 	for i := range n {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"database/sql"
 	"fmt"
 	"slices"
 	"strings"
@@ -42,11 +43,9 @@ func (in *insert) exec(tx *gorm.DB) error {
 	return nil
 }
 
-// execRows runs a statement that must change n rows. It passes gorm by, which looks
-// for the placeholders of a statement letter by letter and builds it anew: with
-// thousands of them that was a fifth of this program's part of a batch.
+// execRows runs a long statement that must change n rows.
 func execRows(tx *gorm.DB, n int, query string, args []any) error {
-	res, err := tx.Statement.ConnPool.ExecContext(tx.Statement.Context, query, args...)
+	res, err := execLong(tx, query, args)
 	if err != nil {
 		return err
 	}
@@ -55,6 +54,13 @@ func execRows(tx *gorm.DB, n int, query string, args []any) error {
 		err = &rowsError{Want: n, Got: changed}
 	}
 	return err
+}
+
+// execLong runs a statement with up to thousands of placeholders. It passes gorm by,
+// which looks for them letter by letter and builds the statement anew: that was a
+// fifth of this program's part of a batch.
+func execLong(tx *gorm.DB, query string, args []any) (sql.Result, error) {
+	return tx.Statement.ConnPool.ExecContext(tx.Statement.Context, query, args...)
 }
 
 // wantRows returns the error of a statement, or one of its own if the statement

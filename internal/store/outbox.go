@@ -141,7 +141,7 @@ func (d *dispatch) delete(tx *gorm.DB, ids []int64) error {
 		for i, id := range part {
 			args[i] = id
 		}
-		if err := tx.Exec(d.s.dialect.deleteByID(d.table, len(part)), args...).Error; err != nil {
+		if _, err := execLong(tx, d.s.dialect.deleteByID(d.table, len(part)), args); err != nil {
 			return err
 		}
 	}
