@@ -183,8 +183,8 @@ func shopsOwnTables(o *ownTables) {
 		"closed early, by the receipt":            "SELECT COUNT(*) FROM receipts WHERE closed_at < due OR lateness_ms < 0",
 		"receipts of the pipeline":                "SELECT COUNT(*) - 20 FROM receipts WHERE path = 'pipeline' AND CAST(order_id AS UNSIGNED) BETWEEN 11 AND 30",
 		"receipts of the sweep":                   "SELECT COUNT(*) - 10 FROM receipts WHERE path = 'sweep' AND CAST(order_id AS UNSIGNED) > 30",
-		"stock that is not back":          "SELECT ABS(free - 980) + ABS(held - 20) FROM t_goods_stock",
-		"orders with a receipt":           "SELECT COUNT(*) - 30 FROM receipts",
+		"stock that is not back":                  "SELECT ABS(free - 980) + ABS(held - 20) FROM t_goods_stock",
+		"orders with a receipt":                   "SELECT COUNT(*) - 30 FROM receipts",
 	} {
 		if n := o.count(query); n != 0 {
 			t.Errorf("%s: off by %d", what, n)
