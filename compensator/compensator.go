@@ -140,8 +140,11 @@ type Options struct {
 	Control *Control
 	// Progress is told after each page how far a sweep has come; may be nil.
 	Progress func(Report)
-	Logger   *slog.Logger // default: discard
-	Metrics  Metrics      // default: none
+	// Missed is told of the orders of each page that were closed, all of them, where a
+	// report names a hundred; may be nil.
+	Missed  func([]Miss)
+	Logger  *slog.Logger // default: discard
+	Metrics Metrics      // default: none
 }
 
 // Compensator sweeps. Make it with New.

@@ -219,7 +219,11 @@ func (s *sweeping) explain(ctx context.Context, missed []orderclose.Order) {
 		s.o.Metrics.Missed(Unknown, len(missed))
 		return
 	}
-	for _, m := range s.why.Explain(ctx, missed) {
+	misses := s.why.Explain(ctx, missed)
+	if s.o.Missed != nil {
+		s.o.Missed(misses)
+	}
+	for _, m := range misses {
 		s.o.Metrics.Missed(m.Cause, 1)
 		if s.r.Causes == nil {
 			s.r.Causes = map[string]int{}

@@ -20,6 +20,7 @@ import (
 
 	"orderclose"
 	"orderclose/closer"
+	"orderclose/compensator"
 	"orderclose/delayrelay"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
@@ -50,10 +51,11 @@ type Options struct {
 	Config   *config.Config
 	Kafka    *kafka.Cluster
 	Store    *store.Store
-	Redis    redis.UniversalClient // nil: sweeps without a lock
-	Releaser release.Releaser      // of stock that is kept in a service
-	Secrets  config.Secrets        // of the user's services
-	Services http.RoundTripper     // how they are reached; default: over the network
+	Redis    redis.UniversalClient    // nil: sweeps without a lock
+	Releaser release.Releaser         // of stock that is kept in a service
+	Missed   func([]compensator.Miss) // what sweeps have closed, page by page; may be nil
+	Secrets  config.Secrets           // of the user's services
+	Services http.RoundTripper        // how they are reached; default: over the network
 	// TopicsFile is where Config was read from, to be read again by Reload; "" if it
 	// never is. With Watch it is also read when it changes, and on Hangup.
 	TopicsFile string

@@ -67,6 +67,7 @@ func (a *App) sweeps() (compensator.Options, error) {
 	o := compensator.Options{
 		Store:        sweeping{a.o.Store, way.store},
 		Investigator: a.investigator(),
+		Missed:       a.o.Missed,
 		Name:         a.o.Config.Topics.Close, // each pipeline has one of its own, also where they share a database
 		Log:          a.o.Store,
 		Period:       c.Period,

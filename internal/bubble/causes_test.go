@@ -22,7 +22,7 @@ func (r *rig) sweep(withKafka bool) compensator.Report {
 		r.t.Fatal(err)
 	}
 	defer Disconnect(c)
-	o := app.Options{Config: r.cfg, Store: c.Store, Redis: c.Redis, Logger: r.logger}
+	o := app.Options{Config: r.cfg, Store: c.Store, Redis: c.Redis, Logger: r.logger, Missed: r.misses.add}
 	if withKafka {
 		o.Kafka = c.Kafka
 	}
@@ -74,6 +74,7 @@ func TestBubble_EachCauseOfAMiss(t *testing.T) {
 		"it waits in a bucket that is not listed any more": {
 			scene: func(ctx context.Context, r *rig) {
 				o := r.order("o", "virtual", false)
+				r.unlisted = orderclose.Buckets{{Topic: "delay_7m", Length: 7 * time.Minute}}
 				if _, _, err := r.kafka.Apply(ctx, []kafka.TopicSpec{{Name: "delay_7m", Partitions: 1, Replication: 1}}); err != nil {
 					r.t.Fatal(err)
 				}
@@ -198,6 +199,9 @@ func TestBubble_EachCauseOfAMiss(t *testing.T) {
 				if m.Order.ID != "o" || m.Cause != c.want || !strings.Contains(m.Where, c.where) || !strings.HasPrefix(m.Mend, c.mend) {
 					t.Errorf("%+v; want it in %q, and %q to mend it", m, c.where, c.mend)
 				}
+				r.deadCauses = []string{"failed"}
+				r.disturbed, r.causes = true, map[string]string{"o": string(c.want)}
+				r.check(time.Now())
 				if c.want == compensator.DeadLettered {
 					topic := deadletters.Topic{Log: r.kafka, Name: cfg.Topics.DeadLetter}
 					if l, err := topic.Find(ctx, deadletters.Place{}); err != nil || l == nil || l.Key != "o" {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/internal/app"
 )
 
 // apart returns how far a clock is ahead (or behind, if negative) by chance: from
@@ -113,5 +114,19 @@ func TestBubble_AProducerADayAheadIsHeldBack(t *testing.T) {
 		if n := r.appends(); n > 10*(1+2+2) {
 			t.Errorf("%d appends of 10 orders", n)
 		}
+	})
+}
+
+// TestBubble_ARelayWhoseClockIsAheadForwardsNothingEarly, also where no closer sends
+// back what is not due.
+func TestBubble_ARelayWhoseClockIsAheadForwardsNothingEarly(t *testing.T) {
+	t.Parallel()
+	inBubble(t, testConfig(), func(_ context.Context, r *rig) {
+		r.disturbed, r.relayAhead = true, time.Hour
+		r.start(app.Relay)
+		time.Sleep(10 * time.Second)
+		r.order("o", "virtual", true)
+		time.Sleep(time.Minute)
+		r.check(time.Time{})
 	})
 }

@@ -51,7 +51,7 @@ func TestBubble_WhateverTheDatabaseAnswersThePromisesAreKept(t *testing.T) {
 			faults := faultdb.New(uint64(seed))
 			cfg := quickConfig()
 			inBubbleOn(t, cfg, faults, func(ctx context.Context, r *rig) {
-				r.disturbed = true
+				r.disturbed, r.unanswered = true, true
 				r.useOutbox() // whose rows stay where they are
 				for _, role := range []app.Role{app.Relay, app.Closer, app.Compensator} {
 					r.start(role)

@@ -115,7 +115,7 @@ func (r *rig) sweepOnce(name string) (sweep func(ctx context.Context) (found, cl
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	a, err := app.New(app.Options{Config: r.cfg, Kafka: c.Kafka, Store: c.Store, Logger: r.logger})
+	a, err := app.New(app.Options{Config: r.cfg, Kafka: c.Kafka, Store: c.Store, Logger: r.logger, Missed: r.misses.add})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"orderclose"
+	"orderclose/compensator"
 	"orderclose/internal/app"
 	"orderclose/internal/checker"
 	"orderclose/internal/config"
@@ -49,7 +52,31 @@ type rig struct {
 	witness       *witness             // of commits
 	file          string               // the topics.yaml that cfg was read from; "" for none
 	apps          map[app.Role]*app.App
-	mostAppends   int // replaces maxAppends
+	mostAppends   int                // replaces maxAppends
+	unlisted      orderclose.Buckets // whose topics hold records, and which are none of cfg's
+	unanswered    bool               // the database may keep the answer to a commit to itself
+	misses        misses
+	causes        map[string]string // the right ones, of orders that sweeps close, where that is known
+}
+
+// misses are what sweeps say that they have closed, and why the pipeline had not.
+type misses struct {
+	mu  sync.Mutex
+	all []checker.Miss
+}
+
+func (m *misses) add(told []compensator.Miss) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, t := range told {
+		m.all = append(m.all, checker.Miss{OrderID: t.Order.ID, Cause: string(t.Cause)})
+	}
+}
+
+func (m *misses) told() []checker.Miss {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return append([]checker.Miss{}, m.all...)
 }
 
 const (
@@ -134,7 +161,7 @@ func (r *rig) startAs(name, role app.Role) {
 	r.registry = prometheus.NewRegistry()
 	a, err := app.New(app.Options{
 		Config: r.cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis, Releaser: r.releaser, Logger: r.logger, Registry: r.registry,
-		Services: r.services, Secrets: config.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
+		Services: r.services, Missed: r.misses.add, Secrets: config.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
 		Now: func() time.Time { return time.Now().Add(r.relayAhead) }, TopicsFile: r.file,
 	})
 	if err != nil {
@@ -195,7 +222,7 @@ func (r *rig) judge(openAfter time.Time) *checker.Verdict {
 		relayed = time.Now().Add(-relayTime)
 	}
 	delays := map[string]string{}
-	for _, b := range r.cfg.Buckets {
+	for _, b := range slices.Concat(r.cfg.Buckets, r.unlisted) {
 		delays[b.Topic] = r.cfg.RelayGroup(b)
 	}
 	v, err := checker.Check(r.t.Context(), checker.Servers{DB: r.world.Store.DB(), Brokers: r.world.Brokers(), Dial: r.world.Dial},
@@ -206,6 +233,7 @@ func (r *rig) judge(openAfter time.Time) *checker.Verdict {
 			EventsTopic: r.cfg.Topics.Events, OutboxEmpty: dispatching,
 			Published: r.shop.Published(), Added: r.shop.Added(), RolledBack: r.shop.RolledBack(), Calm: !r.disturbed, MaxAppends: r.maxAppends(),
 			Commits: r.witness.all(), OneClock: r.oneClock, RelayedUntil: relayed, Stopped: r.orderly,
+			Misses: r.misses.told(), Causes: r.causes, Unanswered: r.unanswered,
 		})
 	if err != nil {
 		r.t.Fatal(err)

@@ -22,7 +22,7 @@ func (r *rig) sweeper(name string, ahead time.Duration) *prometheus.Registry {
 	}
 	registry := prometheus.NewRegistry()
 	a, err := app.New(app.Options{
-		Config: r.cfg, Store: c.Store, Redis: c.Redis, Logger: r.logger, Registry: registry,
+		Config: r.cfg, Store: c.Store, Redis: c.Redis, Logger: r.logger, Registry: registry, Missed: r.misses.add,
 		Now: func() time.Time { return time.Now().Add(ahead) },
 	})
 	if err != nil {

@@ -89,6 +89,9 @@ type Expect struct {
 	// Causes are the right ones, by order, as far as they are known.
 	Misses []Miss
 	Causes map[string]string
+	// Unanswered says that the database may have kept answers to commits to itself: a
+	// sweep cannot report what it does not know it has closed.
+	Unanswered bool
 	// ProducerTime says that the brokers leave timestamps to producers, as an embedded
 	// one does in real time. Else that is drift, and blinds this checker.
 	ProducerTime bool

@@ -61,7 +61,7 @@ var mutants = []mutant{
 	{
 		name:  "the relay goes by its own clock",
 		edits: []edit{{"internal/app/app.go", "		Now:             a.clock.Now,", "		Now:             a.o.Now,"}},
-		pkg:   "internal/bubble", run: "ClocksThatAreApart", says: "in the close topic before they were due",
+		pkg:   "internal/bubble", run: "ARelayWhoseClockIsAhead", says: "in the close topic before they were due",
 	},
 	{
 		name:  "hops go to the smallest bucket",
@@ -119,6 +119,11 @@ var mutants = []mutant{
 		name:  "an order is tried again without end",
 		edits: []edit{{"closer/decide.go", "if r.Attempt < maxRetries {", "if r.Attempt >= 0 {"}},
 		pkg:   "internal/bubble", run: "AnOrderThatFailsIsTriedAgain",
+	},
+	{
+		name:  "a sweep says that a closer is behind, whatever it sees",
+		edits: []edit{{"internal/cause/decide.go", "	case s.Kind == story.Dead:\n		return compensator.DeadLettered\n", "	case s.Topic != \"\":\n		return compensator.CloserBehind\n"}},
+		pkg:   "internal/bubble", run: "AKafkaThatWasAway|PipelineOff|EachCause", says: "a sweep says of",
 	},
 	{
 		name:  "a lock is not extended",
