@@ -44,8 +44,8 @@ const (
 	DefaultPeriod   = time.Hour
 	DefaultGrace    = time.Minute
 	DefaultPageSize = 500
-	// DefaultRate is a tenth of what a database of two cores closes (47 k orders/s in
-	// batches of 500, measured): a sweep after days off leaves the closers, and the
+	// DefaultRate is a fifth of what a database of two cores closes (25 k orders/s,
+	// make bench-sweep): a sweep after days off leaves the closers, and the
 	// checkout, the rest. It lets out 18 million orders an hour.
 	DefaultRate = 5000
 )
