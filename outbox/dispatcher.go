@@ -8,6 +8,7 @@
 //
 //	dispatcher.go  lifecycle: who looks when, and what waits
 //	publish.go     one batch: to Kafka, or to the dead letters
+//	shunned.go     partitions that take no records
 //	decide.go      how long to wait (pure)
 //
 // Any number of processes may dispatch: what one has in hand the others skip.
@@ -147,7 +148,7 @@ type Options struct {
 	Log             Log
 	Kinds           []Kind // each outbox once
 	DeadLetterTopic string
-	Batch           int          // rows per transaction at most; default DefaultBatch
+	Batch           int          // rows per transaction at most, beside those that are looked past; default DefaultBatch
 	InFlight        int          // batches at once of each kind at most; default DefaultInFlight
 	Logger          *slog.Logger // default: discard
 	Metrics         Metrics      // default: none
@@ -185,10 +186,10 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	for _, k := range d.o.Kinds {
 		more := make(chan struct{}, d.o.InFlight)
-		set := newAside()
-		running.Go(func() { d.newWorker(ctx, k, set).lead(more) })
+		set, places := newAside(), newShunned()
+		running.Go(func() { d.newWorker(ctx, k, set, places).lead(more) })
 		for range d.o.InFlight - 1 {
-			running.Go(func() { d.newWorker(ctx, k, set).help(more) })
+			running.Go(func() { d.newWorker(ctx, k, set, places).help(more) })
 		}
 		running.Go(func() { d.look(ctx, k.Outbox) })
 	}
@@ -229,6 +230,9 @@ func (w *worker) lead(more chan<- struct{}) {
 		} else {
 			failures.Reset()
 			pause = nextPause(pause, found, w.o.Batch)
+			if found == 0 && w.past > 0 {
+				pause = shunnedPause
+			}
 		}
 		if err == nil && pause == 0 {
 			select {

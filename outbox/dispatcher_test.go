@@ -35,6 +35,14 @@ func newStore(ids ...string) *fakeStore {
 	return s
 }
 
+// add adds a row.
+func (s *fakeStore) add(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := int64(1000 + len(s.rows))
+	s.rows[n] = orderclose.OutboxRow{ID: n, OrderID: id, Payload: []byte("about " + id)}
+}
+
 func (s *fakeStore) take(limit int) (rows []orderclose.OutboxRow, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -324,6 +332,59 @@ func TestDispatcher_KafkaOrTheDatabaseAwayLosesNothingAndSpinsNot(t *testing.T) 
 			t.Errorf("%d left, %d counted", len(s.left()), m.dispatched)
 		}
 	})
+}
+
+// TestDispatcher_APartitionWithoutALeaderHoldsUpNoOther: a third of the rows, several
+// batches of them at the head, belong where nothing is taken.
+func TestDispatcher_APartitionWithoutALeaderHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var stuck, others []string
+		for i := range 60 {
+			stuck = append(stuck, fmt.Sprintf("stuck-%03d", i)) // of partition 0, by their length
+			others = append(others, fmt.Sprintf("other-a%03d", i), fmt.Sprintf("other-bb%03d", i))
+		}
+		s, m := newStore(slices.Concat(stuck, others)...), &counts{}
+		back := make(chan struct{})
+		l := &fakeLog{answer: func(ctx context.Context, topic string, ids []string) error {
+			if len(ids[0])%3 != 0 {
+				return nil
+			}
+			select {
+			case <-back:
+				return nil
+			default:
+				return silence(ctx, topic, ids)
+			}
+		}}
+		defer run(t, s, l, m, 10)()
+		time.Sleep(10 * time.Second)
+		if diff := cmp.Diff(stuck, s.left()); diff != "" {
+			t.Errorf("left (-want +got):\n%s", diff)
+		}
+		s.looked()
+		time.Sleep(time.Minute)
+		if n := s.looked(); n > 60 {
+			t.Errorf("%d looks in a minute while nothing can be published", n)
+		}
+		s.add("other-fresh")
+		time.Sleep(shunnedPause + trialTime + time.Second)
+		if diff := cmp.Diff(stuck, s.left()); diff != "" {
+			t.Errorf("with a fresh row, left (-want +got):\n%s", diff)
+		}
+		close(back)
+		time.Sleep(lastShun + shunnedPause + time.Second)
+		if left := s.left(); len(left) > 0 || m.dispatched != 181 {
+			t.Errorf("%d counted, left %v", m.dispatched, left)
+		}
+	})
+}
+
+func TestNextShun(t *testing.T) {
+	for last, want := range map[time.Duration]time.Duration{0: firstShun, firstShun: 2 * firstShun, 3 * time.Second: lastShun, lastShun: lastShun} {
+		if got := nextShun(last); got != want {
+			t.Errorf("after %v: %v, want %v", last, got, want)
+		}
+	}
 }
 
 func TestDispatcher_WhatWasBegunIsEnded(t *testing.T) {

@@ -47,13 +47,15 @@ type worker struct {
 	*Dispatcher
 	ctx     context.Context
 	kind    Kind
-	aside   *aside // shared by the workers of a kind
+	aside   *aside   // shared by the workers of a kind
+	shunned *shunned // and this
+	past    int      // rows that the last batch left to shunned partitions: looked past
 	logger  *slog.Logger
 	appends [lanes]orderclose.AppendFunc
 }
 
-func (d *Dispatcher) newWorker(ctx context.Context, k Kind, set *aside) *worker {
-	w := &worker{Dispatcher: d, ctx: ctx, kind: k, aside: set, logger: d.o.Logger.With("outbox", k.Outbox)}
+func (d *Dispatcher) newWorker(ctx context.Context, k Kind, set *aside, places *shunned) *worker {
+	w := &worker{Dispatcher: d, ctx: ctx, kind: k, aside: set, shunned: places, logger: d.o.Logger.With("outbox", k.Outbox)}
 	for i := range w.appends {
 		w.appends[i] = d.o.Log.Idempotent(nil, d.o.Metrics.Repeated)
 	}
@@ -61,36 +63,46 @@ func (d *Dispatcher) newWorker(ctx context.Context, k Kind, set *aside) *worker 
 }
 
 // turn dispatches one batch and returns how many rows were there to be tried. The
-// error is the database's or Kafka's; what was published by then is deleted all
-// the same, if the database can.
+// error is the database's or Kafka's, if Kafka took nothing; what was published by then
+// is deleted all the same, if the database can.
 func (w *worker) turn() (found int, err error) {
 	ctx, cancel := partition.Linger(w.ctx, lingerTime)
 	defer cancel()
 	var b *batch
-	n, err := w.o.Store.Dispatch(ctx, w.kind.Outbox, w.o.Batch+w.aside.len(), func(ctx context.Context, rows []orderclose.OutboxRow) []int64 {
+	n, err := w.o.Store.Dispatch(ctx, w.kind.Outbox, w.o.Batch+w.aside.len()+w.past, func(ctx context.Context, rows []orderclose.OutboxRow) []int64 {
 		b = &batch{worker: w}
 		ctx, cancel := context.WithTimeout(ctx, holdTime)
 		defer cancel()
 		return b.publish(ctx, w.aside.leave(rows))
 	})
 	if b == nil {
+		w.past = 0
 		return n, err
 	}
+	before := w.past
+	w.past = min(b.left, pastBatches*w.o.Batch)
 	if err == nil {
 		w.o.Metrics.Dispatched(w.kind.Outbox, len(b.done)-len(b.buried))
 		for _, cause := range b.buried {
 			w.o.Metrics.DeadLettered(Stage, cause)
 		}
 	}
-	return b.tried, errors.Join(err, b.err)
+	if len(b.done) == 0 {
+		err = errors.Join(err, b.err)
+	}
+	if b.tried == 0 && w.past > before {
+		return w.o.Batch, err // others may be right behind them
+	}
+	return b.tried, err
 }
 
 // batch is rows on their way to Kafka.
 type batch struct {
 	*worker
-	tried int // rows that are not aside
 
 	mu      sync.Mutex // of what follows, while lanes run
+	tried   int        // rows that are neither aside nor left
+	left    int        // rows for partitions that take no records
 	done    []int64    // ids of rows that Kafka has, published or as dead letters
 	err     error      // the last that another try may mend
 	refused []dead     // to become dead letters
@@ -125,7 +137,15 @@ func (b *batch) publish(ctx context.Context, rows []orderclose.OutboxRow) []int6
 			continue
 		}
 		for p, part := range spread {
-			work[p%lanes] = append(work[p%lanes], request{topic, p, part})
+			r := request{place: place{topic, p}, records: part}
+			try, trial := b.shunned.may(r.place)
+			if !try {
+				b.left += len(part)
+				b.tried -= len(part)
+				continue
+			}
+			r.trial = trial
+			work[p%lanes] = append(work[p%lanes], r)
 		}
 	}
 	var running sync.WaitGroup
@@ -141,26 +161,48 @@ func (b *batch) publish(ctx context.Context, rows []orderclose.OutboxRow) []int6
 
 // request is what goes to one partition.
 type request struct {
-	topic     string
-	partition int
-	records   []orderclose.RawRecord
+	place
+	records []orderclose.RawRecord
+	trial   bool // the partition is shunned, and may be back
 }
 
 // lane appends what goes to some of the partitions, one after the other.
 func (b *batch) lane(ctx context.Context, appendTo orderclose.AppendFunc, requests []request) {
 	for _, r := range requests {
-		for rest := r.records; len(rest) > 0; {
-			n := orderclose.Fitting(rest)
-			part := request{r.topic, r.partition, rest[:n:n]}
-			if err := b.append(ctx, appendTo, part); err != nil {
-				b.mu.Lock()
-				defer b.mu.Unlock()
-				b.err = err
-				return
+		late := ctx.Err() // not this partition's doing
+		err := b.all(ctx, appendTo, r)
+		if err == nil {
+			if b.shunned.took(r.place) {
+				b.logger.Info("a partition takes records again", "topic", r.topic, "partition", r.partition)
 			}
-			rest = rest[n:]
+			continue
 		}
+		if late == nil && b.shunned.failed(r.place) {
+			b.logger.Warn("a partition takes no records: its rows wait, others go on", "topic", r.topic, "partition", r.partition, "err", err)
+		}
+		b.mu.Lock()
+		b.err = err
+		b.tried, b.left = b.tried-len(r.records), b.left+len(r.records)
+		b.mu.Unlock()
 	}
+}
+
+// all appends a request in as many parts as it takes.
+func (b *batch) all(ctx context.Context, appendTo orderclose.AppendFunc, r request) error {
+	may := tryTime
+	if r.trial {
+		may = trialTime
+	}
+	ctx, cancel := context.WithTimeout(ctx, may)
+	defer cancel()
+	for rest := r.records; len(rest) > 0; {
+		n := orderclose.Fitting(rest)
+		if err := b.append(ctx, appendTo, request{place: r.place, records: rest[:n:n]}); err != nil {
+			return err
+		}
+		rest = rest[n:]
+	}
+	return nil
 }
 
 // append writes one request. Records that Kafka refuses together are tried in
@@ -172,10 +214,10 @@ func (b *batch) append(ctx context.Context, appendTo orderclose.AppendFunc, r re
 	case err != nil && !definite:
 		return err
 	case err != nil && half > 0:
-		if err := b.append(ctx, appendTo, request{r.topic, r.partition, r.records[:half:half]}); err != nil {
+		if err := b.append(ctx, appendTo, request{place: r.place, records: r.records[:half:half]}); err != nil {
 			return err
 		}
-		return b.append(ctx, appendTo, request{r.topic, r.partition, r.records[half:]})
+		return b.append(ctx, appendTo, request{place: r.place, records: r.records[half:]})
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
