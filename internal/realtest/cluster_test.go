@@ -133,7 +133,7 @@ func TestReal_OneBrokerOfThree(t *testing.T) {
 		if out, code := r.cli("topics", "check"); code != 0 {
 			t.Errorf("topics check exits with %d:\n%s", code, out)
 		}
-		r.start("relay-1", "relay-2", "closer-1", "closer-2")
+		r.start("relay-1", "relay-2", "closer-1", "closer-2", "outbox")
 		r.eventually(r.owned)
 		r.load(11, 300, 14*time.Second, func() {
 			<-time.After(3 * time.Second)
@@ -143,6 +143,7 @@ func TestReal_OneBrokerOfThree(t *testing.T) {
 			c.run("start", broker)
 		})
 		r.settle(40 * time.Second)
+		r.drain(20 * time.Second)
 		r.check()
 	})
 	t.Run("leaders and coordinator move", func(t *testing.T) {
