@@ -39,7 +39,8 @@ func evidence() (*tables, *logs, Expect) {
 		},
 		stock: map[string]stock{"sku": {available: 96, reserved: 2}},
 		// Of the two events one is repeated, and one waits.
-		outbox: map[string][][]byte{"swept": {[]byte(event("swept", due, due.Add(time.Hour), "sweep"))}},
+		outbox: map[string][][]byte{"swept": {fmt.Appendf(nil, `{"due_at":%q,"closed_at":%q,"path":"sweep","release":{"sku":2}}`,
+			due.UTC().Format(time.RFC3339Nano), due.Add(time.Hour).UTC().Format(time.RFC3339Nano))}},
 	}
 	for id := range db.orders {
 		db.items[id] = map[string]int64{"sku": 2}
@@ -144,9 +145,16 @@ func TestJudge_SeesEveryBrokenPromise(t *testing.T) {
 			r := &l.records["events"][1]
 			r.value = []byte(strings.Replace(string(r.value), "e-piped", "e-other", 1))
 		}, "came under the ids"},
-		"two orders, one id": {func(db *tables, _ *logs) {
-			db.outbox["swept"][0] = bytes.Replace(db.outbox["swept"][0], []byte("e-swept"), []byte("e-piped"), 1)
+		"two orders, one id": {func(_ *tables, l *logs) {
+			for i := range l.records["events"] {
+				r := &l.records["events"][i]
+				r.value = []byte(strings.Replace(string(r.value), "e-piped", "order.closed/swept", 1))
+			}
 		}, "have one event id"},
+		"a row of the outbox that nobody can read": {func(db *tables, _ *logs) { db.outbox["swept"][0] = []byte("{") }, "in the outbox cannot be read"},
+		"a row of the outbox that lies": {func(db *tables, _ *logs) {
+			db.outbox["swept"][0] = bytes.Replace(db.outbox["swept"][0], []byte(`"sku":2`), []byte(`"sku":3`), 1)
+		}, "does not agree with its order"},
 		"an event of a paid order": {func(_ *tables, l *logs) {
 			l.records["events"] = append(l.records["events"], record{key: "paid", value: []byte(event("paid", epoch, epoch, "pipeline")), mediaType: cloudEventType})
 		}, "tells that paid was closed"},

@@ -5,8 +5,6 @@ import (
 	"database/sql"
 	"fmt"
 	"time"
-
-	"orderclose/internal/store"
 )
 
 // Values of orders.status.
@@ -26,7 +24,7 @@ type tables struct {
 	receipts map[string]receipt
 	ledger   map[string]map[entry]int64 // by order
 	stock    map[string]stock
-	outbox   map[string][][]byte // by order: the events that wait, as CloudEvents
+	outbox   map[string][][]byte // by order: the events that wait, as their rows keep them
 	added    map[string]int      // by order: its rows in the outbox of schedules
 }
 
@@ -144,7 +142,7 @@ func (t *tables) readOutbox(read reader) error {
 		var id string
 		var payload []byte
 		err := scan(&id, &payload)
-		t.outbox[id] = append(t.outbox[id], store.WholeEvent(id, payload))
+		t.outbox[id] = append(t.outbox[id], payload)
 		return err
 	})
 }

@@ -1,6 +1,7 @@
 package checker
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -20,16 +21,39 @@ type cloudEvent struct {
 	Subject string    `json:"subject"`
 	Time    time.Time `json:"time"`
 	Data    struct {
-		OrderID  string    `json:"order_id"`
-		Due      time.Time `json:"due_at"`
-		ClosedAt time.Time `json:"closed_at"`
-		Path     string    `json:"path"`
-		Release  []struct {
-			SKU      string `json:"sku"`
-			Quantity int64  `json:"quantity"`
-			Key      string `json:"key"`
-		} `json:"release"`
+		OrderID  string     `json:"order_id"`
+		Due      time.Time  `json:"due_at"`
+		ClosedAt time.Time  `json:"closed_at"`
+		Path     string     `json:"path"`
+		Release  []released `json:"release"`
 	} `json:"data"`
+}
+
+type released struct {
+	SKU      string `json:"sku"`
+	Quantity int64  `json:"quantity"`
+	Key      string `json:"key"`
+}
+
+// keptEvent is how a row of outbox_events keeps an event until it is published; the
+// rest of it is worked out.
+type keptEvent struct {
+	Type     string           `json:"event"`
+	Due      time.Time        `json:"due_at"`
+	ClosedAt time.Time        `json:"closed_at"`
+	Path     string           `json:"path"`
+	Release  map[string]int64 `json:"release"` // by SKU
+}
+
+// whole is the event that a row stands for, with keys of releases that nobody else has.
+func (k keptEvent) whole(order string) cloudEvent {
+	kind := cmp.Or(k.Type, "order.closed")
+	c := cloudEvent{Version: "1.0", ID: kind + "/" + order, Source: "/", Type: kind, Subject: order, Time: k.ClosedAt}
+	c.Data.OrderID, c.Data.Due, c.Data.ClosedAt, c.Data.Path = order, k.Due, k.ClosedAt, k.Path
+	for sku, quantity := range k.Release {
+		c.Data.Release = append(c.Data.Release, released{sku, quantity, fmt.Sprintf("%q %q", order, sku)})
+	}
+	return c
 }
 
 // judgeEvents: of each close, and of nothing else, there is an event, in its topic
@@ -40,9 +64,8 @@ func (v *Verdict) judgeEvents(db *tables, l *logs, e Expect) {
 	}
 	ids := map[string]map[string]bool{} // of events, by order
 	keys := map[string]string{}         // of releases: whose
-	take := func(where, key string, value []byte) {
-		var c cloudEvent
-		if err := json.Unmarshal(value, &c); err != nil || c.Version != "1.0" || c.ID == "" || c.Source == "" || c.Type != "order.closed" {
+	take := func(where, key string, c cloudEvent, err error) {
+		if err != nil || c.Version != "1.0" || c.ID == "" || c.Source == "" || c.Type != "order.closed" {
 			v.blame("the event %s cannot be read: %v", where, err)
 			return
 		}
@@ -61,12 +84,16 @@ func (v *Verdict) judgeEvents(db *tables, l *logs, e Expect) {
 		if r.mediaType != cloudEventType {
 			v.blame("the event %s has the content-type %q", where, r.mediaType)
 		}
-		take(where, r.key, r.value)
+		var c cloudEvent
+		err := json.Unmarshal(r.value, &c)
+		take(where, r.key, c, err)
 	}
 	v.Events = len(ids)
 	for id, payloads := range db.outbox {
 		for _, payload := range payloads {
-			take("in the outbox", id, payload)
+			var k keptEvent
+			err := json.Unmarshal(payload, &k)
+			take("in the outbox", id, k.whole(id), err)
 		}
 	}
 	v.judgeEventIDs(ids)
