@@ -55,6 +55,9 @@ func (m Message) Size() int {
 // Fetched is what one fetch of a partition brought.
 type Fetched struct {
 	Records []RawRecord // their bodies share one buffer; copy what is to be kept
+	// Free, if it is set, gives the memory of Records and of their bodies back, to be
+	// written over. Call it once, when nobody will look at either again, or never.
+	Free func()
 	// Next is the offset to fetch from the next time. It moves on even if there is
 	// no record, past markers and compacted offsets.
 	Next int64

@@ -35,6 +35,9 @@ type loop struct {
 	mark   *partition.Committer
 	window window
 	arena  arena
+	lots   []*lot          // empty, with the room of the turns before
+	late   []time.Duration // the same
+	free   func()          // gives back what the last fetch was read into
 	readOn time.Time // when to fetch again
 	full   bool      // the window was at its bound, and is not yet read on
 	rewind int64     // the first offset that was dropped from the window, or noRewind
@@ -79,6 +82,7 @@ func (l *loop) run() {
 		case f := <-l.reader.C:
 			l.reader.Took(f)
 			l.takeIn(f)
+			l.free = f.Free
 		case dead := <-l.out.Buried:
 			l.out.TookBuried()
 			l.done(dead)
@@ -89,12 +93,23 @@ func (l *loop) run() {
 		if l.ctx.Err() != nil {
 			return
 		}
+		l.freeFetched()
 		l.out.StartBurying()
 		l.readAhead()
 		l.mark.Tell(time.Now(), false)
 		l.report()
 		timer.Reset(l.out.Sleeping(l.sleep()))
 	}
+}
+
+// freeFetched gives the memory of a fetch back: what was due in it has left, what was
+// not was copied, and so was what became a dead letter.
+func (l *loop) freeFetched() {
+	if l.free == nil || len(l.window.ready) > 0 {
+		return
+	}
+	l.free()
+	l.free = nil
 }
 
 // finish waits for what is under way, and commits what was acked, also in the
@@ -137,7 +152,10 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 		w.record.Body = l.arena.copy(r.Body)
 		l.window.push(w)
 	}
-	if n := len(f.Records); n > 0 {
+	if n := len(f.Records); n == 0 {
+		l.window.trim() // a quiet partition keeps no room
+		l.lots, l.late = nil, nil
+	} else {
 		l.readOn = readOn(l.bucket, l.whole(), f.Records[n-1].AppendedAt(), l.Now())
 	}
 	if f.Corrupt != nil {
@@ -178,7 +196,10 @@ func (l *loop) release() {
 			if !l.out.Append(lot.topic, lot.records, lot.acked) {
 				return // revoked: what was not acked is read again by the next owner
 			}
+			clear(lot.records) // let go of their bytes
+			lot.records = lot.records[:0]
 		}
+		l.window.reuse(leaving)
 		l.mark.Tell(time.Now(), false)
 		l.report()
 	}
@@ -195,9 +216,10 @@ type lot struct {
 // what is due has waited long enough. What was sent again by hand has a topic of
 // its own there.
 func (l *loop) sort(leaving []waiting, now int64) []*lot {
-	toClose := &lot{topic: l.CloseTopic, acked: l.forwarded}
-	toReplay := &lot{topic: l.ReplayTopic, acked: l.forwarded}
-	lots := []*lot{toClose, toReplay}
+	if l.lots == nil {
+		l.lots = []*lot{{topic: l.CloseTopic, acked: l.forwarded}, {topic: l.ReplayTopic, acked: l.forwarded}}
+	}
+	toClose, toReplay := l.lots[0], l.lots[1]
 	live := l.relay.live.Load()
 	for _, w := range leaving {
 		switch to := live.decide(w.record.DueAt, w.record.Appended, now); {
@@ -208,21 +230,21 @@ func (l *loop) sort(leaving []waiting, now int64) []*lot {
 		case to.close:
 			toClose.records = append(toClose.records, w.record)
 		default:
-			lots = l.add(lots, to.topic, w.record)
+			l.add(to.topic, w.record)
 		}
 	}
-	return lots
+	return l.lots
 }
 
 // add puts a record into the lot of a delay topic, making it if there is none.
-func (l *loop) add(lots []*lot, topic string, r orderclose.RawRecord) []*lot {
-	for _, lot := range lots {
+func (l *loop) add(topic string, r orderclose.RawRecord) {
+	for _, lot := range l.lots {
 		if lot.topic == topic {
 			lot.records = append(lot.records, r)
-			return lots
+			return
 		}
 	}
-	return append(lots, &lot{topic: topic, records: []orderclose.RawRecord{r}, acked: func(records []orderclose.RawRecord, _ time.Time) {
+	l.lots = append(l.lots, &lot{topic: topic, records: []orderclose.RawRecord{r}, acked: func(records []orderclose.RawRecord, _ time.Time) {
 		l.done(records)
 		l.Metrics.Hopped(l.claim.Topic, topic, len(records))
 	}})
@@ -240,14 +262,14 @@ func (l *loop) done(records []orderclose.RawRecord) {
 func (l *loop) forwarded(records []orderclose.RawRecord, at time.Time) {
 	l.done(records)
 	now := l.Now().UnixMilli()
-	late := make([]time.Duration, len(records))
-	for i, r := range records {
-		late[i] = time.Duration(now-r.DueAt) * time.Millisecond
+	l.late = l.late[:0]
+	for _, r := range records {
+		l.late = append(l.late, time.Duration(now-r.DueAt)*time.Millisecond)
 		if !at.IsZero() && at.UnixMilli() < r.DueAt {
 			l.Metrics.Early(l.claim.Topic)
 		}
 	}
-	l.Metrics.Forwarded(l.claim.Topic, late)
+	l.Metrics.Forwarded(l.claim.Topic, l.late)
 }
 
 // readAhead begins a fetch if it is time to, and none is under way.

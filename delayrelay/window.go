@@ -31,6 +31,22 @@ type window struct {
 // grow makes room for n more that are ready.
 func (w *window) grow(n int) { w.ready = slices.Grow(w.ready, n) }
 
+// reuse takes what takeReleased returned back, for what will be ready next. Nobody may
+// look at it again.
+func (w *window) reuse(taken []waiting) {
+	if w.ready == nil {
+		clear(taken) // let go of their bytes
+		w.ready = taken[:0]
+	}
+}
+
+// trim gives up the room for what is ready, if there is nothing in it.
+func (w *window) trim() {
+	if len(w.ready) == 0 {
+		w.ready = nil
+	}
+}
+
 // pushReady adds a record that is to leave at once.
 func (w *window) pushReady(r waiting) {
 	w.bytes += r.record.Size()
@@ -81,6 +97,9 @@ func (w *window) takeReleased(now int64, bytes int) []waiting {
 		r := w.pop()
 		bytes -= r.record.Size()
 		out = append(out, r)
+	}
+	if len(out) == 0 {
+		w.ready = out // room that reuse has given
 	}
 	return out
 }

@@ -42,11 +42,11 @@ const maxLastDelta = 1 << 20
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // splitBatches walks the record batches that a fetch returned and finds their
-// records from the offset on, without decoding or copying them. It ends with the first batch that cannot be read,
-// which it reports rather than skips; a batch that was cut off at the end is left
-// for the next fetch.
-func splitBatches(b []byte, offset int64) orderclose.Fetched {
-	f := orderclose.Fetched{Next: offset}
+// records from the offset on, without decoding or copying them; it appends them to
+// records. It ends with the first batch that cannot be read, which it reports rather
+// than skips; a batch that was cut off at the end is left for the next fetch.
+func splitBatches(b []byte, offset int64, records []orderclose.RawRecord) orderclose.Fetched {
+	f := orderclose.Fetched{Next: offset, Records: records}
 	for len(b) >= headerSize && f.Corrupt == nil {
 		base := int64(binary.BigEndian.Uint64(b))
 		size := atLength + 4 + int(int32(binary.BigEndian.Uint32(b[atLength:])))

@@ -56,7 +56,7 @@ func keysOf(f orderclose.Fetched) (keys []string) {
 
 func TestSplit_AppendTimeIsTheBatchHeaders(t *testing.T) {
 	at := time.UnixMilli(1_700_000_000_123)
-	f := splitBatches(stamp(batch(t, 100, 0, "a", "b"), at), 100)
+	f := splitBatches(stamp(batch(t, 100, 0, "a", "b"), at), 100, nil)
 	want := orderclose.Message{
 		Offset: 101, Key: []byte("b"), Value: []byte("value of b"), Appended: at,
 		Headers: []orderclose.Header{{Key: "due", Value: []byte("42")}, {Key: "x-b"}},
@@ -71,13 +71,13 @@ func TestSplit_AppendTimeIsTheBatchHeaders(t *testing.T) {
 }
 
 func TestSplit_ABatchStampedByItsProducerIsCounted(t *testing.T) {
-	if f := splitBatches(batch(t, 0, 0, "a"), 0); f.DriftedAppend != 1 || len(f.Records) != 1 {
+	if f := splitBatches(batch(t, 0, 0, "a"), 0, nil); f.DriftedAppend != 1 || len(f.Records) != 1 {
 		t.Errorf("drifted %d, %d records; want 1 and 1", f.DriftedAppend, len(f.Records))
 	}
 }
 
 func TestSplit_StartsAtTheOffsetAskedFor(t *testing.T) {
-	f := splitBatches(batch(t, 10, 0, "a", "b", "c"), 11)
+	f := splitBatches(batch(t, 10, 0, "a", "b", "c"), 11, nil)
 	if diff := cmp.Diff([]string{"b", "c"}, keysOf(f)); diff != "" {
 		t.Error(diff)
 	}
@@ -85,7 +85,7 @@ func TestSplit_StartsAtTheOffsetAskedFor(t *testing.T) {
 
 func TestSplit_InflatesEveryCompression(t *testing.T) {
 	for _, c := range []protocol.Attributes{protocol.Gzip, protocol.Snappy, protocol.Lz4, protocol.Zstd} {
-		f := splitBatches(batch(t, 0, c, "a", "b"), 0)
+		f := splitBatches(batch(t, 0, c, "a", "b"), 0, nil)
 		if diff := cmp.Diff([]string{"a", "b"}, keysOf(f)); diff != "" || f.Corrupt != nil {
 			t.Errorf("compression %d: %s %v", c, diff, f.Corrupt)
 		}
@@ -95,7 +95,7 @@ func TestSplit_InflatesEveryCompression(t *testing.T) {
 func TestSplit_AControlBatchMovesTheOffsetOn(t *testing.T) {
 	marker := batch(t, 5, 0, "marker")
 	marker[atAttributes+1] |= controlBit
-	f := splitBatches(append(reseal(marker), batch(t, 6, 0, "a")...), 5)
+	f := splitBatches(append(reseal(marker), batch(t, 6, 0, "a")...), 5, nil)
 	if diff := cmp.Diff([]string{"a"}, keysOf(f)); diff != "" || f.Next != 7 {
 		t.Errorf("%s next %d, want 7", diff, f.Next)
 	}
@@ -105,7 +105,7 @@ func TestSplit_ACutOffBatchIsLeftForTheNextFetch(t *testing.T) {
 	whole := batch(t, 0, 0, "a")
 	second := batch(t, 1, 0, "b")
 	for cut := range len(second) {
-		f := splitBatches(append(bytes.Clone(whole), second[:cut]...), 0)
+		f := splitBatches(append(bytes.Clone(whole), second[:cut]...), 0, nil)
 		if f.Next != 1 || len(f.Records) != 1 || f.Corrupt != nil {
 			t.Fatalf("cut at %d: next %d, %d records, corrupt %v", cut, f.Next, len(f.Records), f.Corrupt)
 		}
@@ -116,14 +116,14 @@ func TestSplit_ADamagedBatchIsReportedAfterWhatCameBefore(t *testing.T) {
 	damaged := batch(t, 1, 0, "b", "c")
 	damaged[len(damaged)-1] ^= 1
 	all := append(append(batch(t, 0, 0, "a"), damaged...), batch(t, 3, 0, "d")...)
-	f := splitBatches(all, 0)
+	f := splitBatches(all, 0, nil)
 	if diff := cmp.Diff([]string{"a"}, keysOf(f)); diff != "" {
 		t.Error(diff)
 	}
 	if f.Corrupt == nil || f.Corrupt.First != 1 || f.Corrupt.Last != 2 || f.Next != 3 {
 		t.Errorf("corrupt %+v, next %d; want 1 to 2, and 3", f.Corrupt, f.Next)
 	}
-	if f = splitBatches(all[len(batch(t, 0, 0, "a"))+len(damaged):], 3); f.Next != 4 {
+	if f = splitBatches(all[len(batch(t, 0, 0, "a"))+len(damaged):], 3, nil); f.Next != 4 {
 		t.Errorf("after it: next %d, want 4", f.Next)
 	}
 }
@@ -142,7 +142,7 @@ func FuzzSplit(f *testing.F) {
 		if len(raw) >= headerSize {
 			reseal(raw) // let it past the checksum
 		}
-		got := splitBatches(raw, offset)
+		got := splitBatches(raw, offset, nil)
 		if got.Next < offset {
 			t.Fatalf("next %d is before %d", got.Next, offset)
 		}

@@ -32,7 +32,10 @@ type Options struct {
 	ClientID string   // what brokers log; default "orderclose"
 	// Dial opens connections; default a net.Dialer. Tests give an in-memory one.
 	Dial     func(ctx context.Context, network, address string) (net.Conn, error)
-	Security Security     // of every connection; default: none
+	Security Security // of every connection; default: none
+	// Scribble is for tests: what was freed is written over at once, so that whoever
+	// reads it still is seen.
+	Scribble bool
 	Logger   *slog.Logger // default: discard
 }
 
@@ -41,6 +44,8 @@ type Cluster struct {
 	opts      Options
 	transport *transport
 	client    *kafka.Client
+
+	memories memories
 
 	mu     sync.Mutex
 	counts map[string]partitionCount // by topic
@@ -84,7 +89,7 @@ func New(o Options) (*Cluster, error) {
 		SASL:        mechanism,
 	}}
 	client := &kafka.Client{Addr: kafka.TCP(o.Brokers...), Timeout: requestTimeout, Transport: t}
-	return &Cluster{opts: o, transport: t, client: client, counts: map[string]partitionCount{}}, nil
+	return &Cluster{opts: o, transport: t, client: client, memories: memories{scribble: o.Scribble}, counts: map[string]partitionCount{}}, nil
 }
 
 // Close closes the connections. What is still under way fails.

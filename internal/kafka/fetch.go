@@ -37,10 +37,13 @@ func (c *Cluster) Fetch(ctx context.Context, topic string, partition int, offset
 	if err != nil {
 		return orderclose.Fetched{}, fmt.Errorf("fetch %s/%d at %d: %w", topic, partition, offset, err)
 	}
-	f := splitBatches(raw, offset)
-	if len(raw) > 0 && f.Next == offset {
-		return f, fmt.Errorf("fetch %s/%d at %d: the broker sent %d bytes and no whole batch", topic, partition, offset, len(raw))
+	m := raw.memory
+	f := splitBatches(raw.records, offset, m.records[:0])
+	if n := len(raw.records); n > 0 && f.Next == offset {
+		return f, fmt.Errorf("fetch %s/%d at %d: the broker sent %d bytes and no whole batch", topic, partition, offset, n)
 	}
+	m.records = f.Records
+	f.Free = func() { c.memories.put(m) }
 	return f, nil
 }
 
@@ -52,10 +55,10 @@ type fetchLimits struct {
 
 // fetchRaw returns the record batches of a partition from the offset on as the
 // broker sent them.
-func (c *Cluster) fetchRaw(ctx context.Context, topic string, partition int, offset int64, limits fetchLimits) ([]byte, error) {
+func (c *Cluster) fetchRaw(ctx context.Context, topic string, partition int, offset int64, limits fetchLimits) (*rawAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	answer, err := c.transport.RoundTrip(ctx, c.client.Addr, &rawFetch{Request: fetchAPI.Request{
+	answer, err := c.transport.RoundTrip(ctx, c.client.Addr, &rawFetch{memories: &c.memories, Request: fetchAPI.Request{
 		ReplicaID:    -1,
 		MaxWaitTime:  int32(limits.wait.Milliseconds()),
 		MinBytes:     1,
@@ -77,7 +80,7 @@ func (c *Cluster) fetchRaw(ctx context.Context, topic string, partition int, off
 		return nil, err
 	}
 	raw := answer.(*rawAnswer)
-	return raw.records, raw.err()
+	return raw, raw.err()
 }
 
 // outOfRange finds where reading can go on after the log has lost the offset:
@@ -124,7 +127,8 @@ func (c *Cluster) Bounds(ctx context.Context, topic string, partition int) (firs
 // the library's decoder drops the batch header, and with it the append time.
 type rawFetch struct {
 	fetchAPI.Request
-	version int16
+	version  int16
+	memories *memories
 }
 
 // Required is asked with the versions that the connection agreed on.
@@ -147,17 +151,23 @@ func (r *rawFetch) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
 	if id := binary.BigEndian.Uint32(head[4:]); id != correlationID || size < 0 || size > maxAnswerBytes {
 		return nil, fmt.Errorf("fetch: unexpected answer of %d bytes with correlation id %d", size, id)
 	}
-	body := make([]byte, size)
-	if _, err := io.ReadFull(rw, body); err != nil {
+	m := r.memories.get(int(size))
+	if _, err := io.ReadFull(rw, m.body); err != nil {
 		return nil, err
 	}
-	return parseAnswer(body, r.version)
+	a, err := parseAnswer(m.body, r.version)
+	if err != nil {
+		return nil, err
+	}
+	a.memory = m
+	return a, nil
 }
 
 // rawAnswer is the answer to a rawFetch.
 type rawAnswer struct {
 	code    int16
 	records []byte // record batches, the last one perhaps cut off
+	memory  *memory
 }
 
 // ApiKey makes it a protocol message.

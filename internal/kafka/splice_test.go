@@ -95,7 +95,7 @@ func TestSplice_UndoesSplit(t *testing.T) {
 			records[i] = messages[i].Raw()
 		}
 		batch := splice(nil, records, time.UnixMilli(5), noProducer)
-		f := splitBatches(batch[4:], 0)
+		f := splitBatches(batch[4:], 0, nil)
 		if f.Corrupt != nil || len(f.Records) != len(records) || f.Next != int64(len(records)) {
 			rt.Fatalf("corrupt %v, %d of %d records, next %d", f.Corrupt, len(f.Records), len(records), f.Next)
 		}
