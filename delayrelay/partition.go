@@ -10,14 +10,9 @@ import (
 	"orderclose/internal/partition"
 )
 
-const (
-	// maxSleep is the longest that a loop sleeps without looking at the clock
-	// again: a wall clock that was set forward makes nothing later than this.
-	maxSleep = 5 * time.Second
-	// turnBytes bounds what leaves in one turn, so that commits and reading go on
-	// during a burst.
-	turnBytes = 4 << 20
-)
+// turnBytes bounds what leaves in one turn, so that commits and reading go on during
+// a burst.
+const turnBytes = 4 << 20
 
 // loop serves one partition of one bucket. Everything in it belongs to the
 // goroutine of run.
@@ -81,7 +76,7 @@ func (l *loop) run() {
 			l.takeIn(f)
 		case dead := <-l.out.Buried:
 			l.out.TookBuried()
-			l.done(dead)
+			l.mark.Arrived(dead)
 		case <-timer.C:
 		}
 		l.readAhead() // while what is due is appended
@@ -101,7 +96,7 @@ func (l *loop) run() {
 // middle of a turn.
 func (l *loop) finish() {
 	l.reader.Wait()
-	l.out.WaitBuried(l.done)
+	l.out.WaitBuried(l.mark.Arrived)
 	l.mark.Tell(time.Now(), true)
 }
 
@@ -223,22 +218,15 @@ func (l *loop) add(lots []*lot, topic string, r orderclose.RawRecord) []*lot {
 		}
 	}
 	return append(lots, &lot{topic: topic, records: []orderclose.RawRecord{r}, acked: func(records []orderclose.RawRecord, _ time.Time) {
-		l.done(records)
+		l.mark.Arrived(records)
 		l.Metrics.Hopped(l.claim.Topic, topic, len(records))
 	}})
-}
-
-// done notes that records have arrived where they go.
-func (l *loop) done(records []orderclose.RawRecord) {
-	for _, r := range records {
-		l.mark.Done(r.Offset)
-	}
 }
 
 // forwarded counts records that reached the close topic; at is when the broker
 // took them, if that is known.
 func (l *loop) forwarded(records []orderclose.RawRecord, at time.Time) {
-	l.done(records)
+	l.mark.Arrived(records)
 	now := l.Now().UnixMilli()
 	late := make([]time.Duration, len(records))
 	for i, r := range records {
@@ -294,10 +282,7 @@ func (l *loop) shed() {
 
 // sleep returns how long nothing is to be done, unless a fetch brings something.
 func (l *loop) sleep() time.Duration {
-	d, now := maxSleep, l.Now()
-	if wait, ok := l.mark.Wait(time.Now()); ok {
-		d = min(d, wait)
-	}
+	d, now := l.mark.Wait(time.Now()), l.Now()
 	if head, ok := l.window.head(); ok {
 		d = min(d, time.UnixMilli(head.release).Sub(now))
 	}
