@@ -68,7 +68,7 @@ func betweenVisitsOnce(t *testing.T, s *shop) {
 	for _, limit := range []int{1, 6, 7, 100, 5000} {
 		want(t, fmt.Sprintf("orders in pages of %d", limit), s.between(from, to, limit, noted), within)
 	}
-	page, err := s.DueBetween(t.Context(), from, to, orderclose.Order{ID: "z", Due: from.Add(-time.Millisecond)}, 2)
+	page, err := s.DueBetween(t.Context(), from, to, orderclose.Order{ID: "z", Due: from.Add(-5 * time.Millisecond)}, 2)
 	s.must(err)
 	want(t, "behind an order that was due before", []string{page[0].ID, page[1].ID}, within[:2])
 	page, err = s.DueBetween(t.Context(), from, to, orderclose.Order{ID: "z", Due: to}, 2)
