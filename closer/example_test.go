@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/internal/partition/partitiontest"
 )
 
 // bookings is a Store of somebody's own: what it closes is a table booking that
@@ -90,17 +91,15 @@ func ExampleStore() {
 }
 
 // dueNow is a log with records of orders that are due.
-func dueNow(ids ...string) *fakeLog {
-	at := place{topic: "order-close"}
-	log := &fakeLog{records: map[place][]orderclose.Message{}}
-	for i, id := range ids {
+func dueNow(ids ...string) *partitiontest.Log {
+	log := &partitiontest.Log{}
+	for _, id := range ids {
 		o := orderclose.Order{ID: id, CreatedAt: time.Now(), Due: time.Now()}
 		m, err := orderclose.Record{Order: o, Release: o.Due}.Encode()
 		if err != nil {
 			panic(err)
 		}
-		m.Offset, m.Appended = int64(i), time.Now()
-		log.records[at] = append(log.records[at], m)
+		log.Put(toClose, m)
 	}
 	return log
 }

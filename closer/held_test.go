@@ -2,42 +2,25 @@ package closer
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"orderclose"
+	"orderclose/internal/partition/partitiontest"
 )
 
-// askedLog is a fakeLog whose claim can be asked for; if it is lost, asking ends it.
-type askedLog struct {
-	fakeLog
-	lost  bool
-	asked atomic.Int32
-	stop  atomic.Bool // the process is about to be stopped
+// stoppedLog is a log whose reader's process is about to be stopped, once it sleeps.
+type stoppedLog struct {
+	orderLog
+	stop atomic.Bool
 }
 
-func (f *askedLog) Fetch(ctx context.Context, topic string, partition int, offset int64) (orderclose.Fetched, error) {
+func (l *stoppedLog) Fetch(ctx context.Context, topic string, partition int, offset int64) (orderclose.Fetched, error) {
 	time.Sleep(100 * time.Millisecond) // the loop sleeps by then
-	f.stop.Store(offset == 0)
-	return f.fakeLog.Fetch(ctx, topic, partition, offset)
-}
-
-func (f *askedLog) Consume(ctx context.Context, _, topic string, serve func(context.Context, orderclose.Claim)) error {
-	claimed, revoke := context.WithCancel(ctx)
-	defer revoke()
-	serve(claimed, orderclose.Claim{Topic: topic, Done: func(int64, string) {}, Confirm: func(context.Context) error {
-		f.asked.Add(1)
-		if !f.lost {
-			return nil
-		}
-		revoke()
-		return errors.New("unknown member")
-	}})
-	<-ctx.Done()
-	return nil
+	l.stop.Store(offset == 0)
+	return l.orderLog.Fetch(ctx, topic, partition, offset)
 }
 
 // TestCloser_AfterAStopItClosesNothingThatIsNotItsOwn: whoever has the partition now
@@ -45,7 +28,8 @@ func (f *askedLog) Consume(ctx context.Context, _, topic string, serve func(cont
 func TestCloser_AfterAStopItClosesNothingThatIsNotItsOwn(t *testing.T) {
 	for _, lost := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			log, store := &askedLog{lost: lost}, &fakeStore{}
+			log, store := &stoppedLog{}, &fakeStore{}
+			log.Lost = lost
 			log.add(t, "a")
 			c, err := New(Options{
 				Log: log, Store: store, Group: "g", CloseTopic: "order-close", DeadLetterTopic: "dead", ControlTopic: "control",
@@ -60,16 +44,10 @@ func TestCloser_AfterAStopItClosesNothingThatIsNotItsOwn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithCancel(t.Context())
-			done := make(chan error)
-			go func() { done <- c.Run(ctx) }()
+			defer partitiontest.Start(t, c.Run)()
 			time.Sleep(30 * time.Second) // and it wakes in time from then on
-			if closed := len(store.ids()) > 0; closed == lost || log.asked.Load() != 1 {
-				t.Errorf("the claim is lost: %v; the order was closed: %v, after asking %d times", lost, closed, log.asked.Load())
-			}
-			cancel()
-			if err := <-done; err != nil {
-				t.Error(err)
+			if closed := len(store.ids()) > 0; closed == lost || log.Confirms() != 1 {
+				t.Errorf("the claim is lost: %v; the order was closed: %v, after asking %d times", lost, closed, log.Confirms())
 			}
 		})
 	}

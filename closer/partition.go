@@ -10,9 +10,6 @@ import (
 	"orderclose/internal/partition"
 )
 
-// maxSleep is the longest that a loop sleeps without a turn.
-const maxSleep = 5 * time.Second
-
 // loop serves one partition of the close topic, or of the replay topic. Everything
 // in it belongs to the goroutine of run.
 type loop struct {
@@ -68,7 +65,7 @@ func (l *loop) run() {
 			l.takeIn(f)
 		case dead := <-l.out.Buried:
 			l.out.TookBuried()
-			l.done(dead, time.Time{})
+			l.mark.Arrived(dead)
 		case <-timer.C:
 		}
 		if !l.out.Held() {
@@ -98,7 +95,7 @@ func (l *loop) run() {
 // middle of a turn.
 func (l *loop) finish() {
 	l.reader.Wait()
-	l.out.WaitBuried(func(dead []orderclose.RawRecord) { l.done(dead, time.Time{}) })
+	l.out.WaitBuried(l.mark.Arrived)
 	l.mark.Tell(time.Now(), true)
 }
 
@@ -186,7 +183,7 @@ func (l *loop) work(batch []*entry) {
 		requests, batch = requests[len(outcomes):], batch[len(outcomes):]
 	}
 	for topic, messages := range later {
-		l.out.Append(topic, messages, l.done)
+		l.out.Append(topic, messages, func(acked []orderclose.RawRecord, _ time.Time) { l.mark.Arrived(acked) })
 	}
 }
 
@@ -244,20 +241,9 @@ func (l *loop) countPending(before orderclose.Record, d decision) {
 	}
 }
 
-// done notes that records have arrived where they go.
-func (l *loop) done(records []orderclose.RawRecord, _ time.Time) {
-	for _, r := range records {
-		l.mark.Done(r.Offset)
-	}
-}
-
 // sleep returns how long nothing is to be done, unless a fetch brings something.
 func (l *loop) sleep() time.Duration {
-	d := maxSleep
-	now := l.o.Now()
-	if wait, ok := l.mark.Wait(time.Now()); ok {
-		d = min(d, wait)
-	}
+	d, now := l.mark.Wait(time.Now()), l.o.Now()
 	for _, e := range l.parked {
 		d = min(d, e.until.Sub(now))
 	}

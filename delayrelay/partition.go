@@ -10,14 +10,9 @@ import (
 	"orderclose/internal/partition"
 )
 
-const (
-	// maxSleep is the longest that a loop sleeps without looking at the clock
-	// again: a wall clock that was set forward makes nothing later than this.
-	maxSleep = 5 * time.Second
-	// turnBytes bounds what leaves in one turn, so that commits and reading go on
-	// during a burst.
-	turnBytes = 4 << 20
-)
+// turnBytes bounds what leaves in one turn, so that commits and reading go on during
+// a burst.
+const turnBytes = 4 << 20
 
 // loop serves one partition of one bucket. Everything in it belongs to the
 // goroutine of run.
@@ -38,9 +33,9 @@ type loop struct {
 	lots   []*lot          // empty, with the room of the turns before
 	late   []time.Duration // the same
 	free   func()          // gives back what the last fetch was read into
-	readOn time.Time // when to fetch again
-	full   bool      // the window was at its bound, and is not yet read on
-	rewind int64     // the first offset that was dropped from the window, or noRewind
+	readOn time.Time       // when to fetch again
+	full   bool            // the window was at its bound, and is not yet read on
+	rewind int64           // the first offset that was dropped from the window, or noRewind
 }
 
 // noRewind says that nothing was dropped.
@@ -85,7 +80,7 @@ func (l *loop) run() {
 			l.free = f.Free
 		case dead := <-l.out.Buried:
 			l.out.TookBuried()
-			l.done(dead)
+			l.mark.Arrived(dead)
 		case <-timer.C:
 		}
 		l.readAhead() // while what is due is appended
@@ -116,7 +111,7 @@ func (l *loop) freeFetched() {
 // middle of a turn.
 func (l *loop) finish() {
 	l.reader.Wait()
-	l.out.WaitBuried(l.done)
+	l.out.WaitBuried(l.mark.Arrived)
 	l.mark.Tell(time.Now(), true)
 }
 
@@ -245,22 +240,15 @@ func (l *loop) add(topic string, r orderclose.RawRecord) {
 		}
 	}
 	l.lots = append(l.lots, &lot{topic: topic, records: []orderclose.RawRecord{r}, acked: func(records []orderclose.RawRecord, _ time.Time) {
-		l.done(records)
+		l.mark.Arrived(records)
 		l.Metrics.Hopped(l.claim.Topic, topic, len(records))
 	}})
-}
-
-// done notes that records have arrived where they go.
-func (l *loop) done(records []orderclose.RawRecord) {
-	for _, r := range records {
-		l.mark.Done(r.Offset)
-	}
 }
 
 // forwarded counts records that reached the close topic; at is when the broker
 // took them, if that is known.
 func (l *loop) forwarded(records []orderclose.RawRecord, at time.Time) {
-	l.done(records)
+	l.mark.Arrived(records)
 	now := l.Now().UnixMilli()
 	l.late = l.late[:0]
 	for _, r := range records {
@@ -316,10 +304,7 @@ func (l *loop) shed() {
 
 // sleep returns how long nothing is to be done, unless a fetch brings something.
 func (l *loop) sleep() time.Duration {
-	d, now := maxSleep, l.Now()
-	if wait, ok := l.mark.Wait(time.Now()); ok {
-		d = min(d, wait)
-	}
+	d, now := l.mark.Wait(time.Now()), l.Now()
 	if head, ok := l.window.head(); ok {
 		d = min(d, time.UnixMilli(head.release).Sub(now))
 	}

@@ -13,8 +13,6 @@ import (
 )
 
 const (
-	// maxSleep is the longest that a loop sleeps without a turn.
-	maxSleep = 5 * time.Second
 	// lingerTime is how long calls under way are awaited after a revocation.
 	lingerTime = 2 * time.Second
 	// maxOpen and maxOpenBytes bound the events that a partition keeps in memory
@@ -95,7 +93,7 @@ func (l *loop) run() {
 			l.follow(e)
 		case dead := <-l.out.Buried:
 			l.out.TookBuried()
-			l.done(dead)
+			l.mark.Arrived(dead)
 		case <-timer.C:
 		}
 		if l.ctx.Err() != nil {
@@ -119,7 +117,7 @@ func (l *loop) finish() {
 	for ; l.under > 0; l.under-- {
 		l.follow(<-l.tries)
 	}
-	l.out.WaitBuried(l.done)
+	l.out.WaitBuried(l.mark.Arrived)
 	l.mark.Tell(time.Now(), true)
 	l.o.Metrics.StockWaiting(-l.open)
 }
@@ -279,20 +277,9 @@ func (l *loop) follow(e *entry) {
 	}
 }
 
-// done notes that dead letters have arrived.
-func (l *loop) done(records []orderclose.RawRecord) {
-	for _, r := range records {
-		l.mark.Done(r.Offset)
-	}
-}
-
 // sleep returns how long nothing is to be done, unless something comes.
 func (l *loop) sleep() time.Duration {
-	d := maxSleep
-	now := l.o.Now()
-	if wait, ok := l.mark.Wait(time.Now()); ok {
-		d = min(d, wait)
-	}
+	d, now := l.mark.Wait(time.Now()), l.o.Now()
 	if len(l.parked) > 0 {
 		d = min(d, l.wake.Sub(now))
 	}

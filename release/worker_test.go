@@ -13,76 +13,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"orderclose"
+	"orderclose/internal/partition/partitiontest"
 )
 
-// fakeLog hands out its records, from where it was committed, and keeps what is
-// appended.
-type fakeLog struct {
-	records []orderclose.Message
+// events is the partition that the workers under test serve.
+var events = partitiontest.Place{Topic: "events"}
 
-	mu       sync.Mutex
-	appended map[string][]orderclose.Message
-	done     int64
-	acked    string
-}
+// eventLog is a log of events.
+type eventLog struct{ partitiontest.Log }
 
-func (f *fakeLog) Consume(ctx context.Context, _, topic string, serve func(context.Context, orderclose.Claim)) error {
-	serve(ctx, orderclose.Claim{Topic: topic, Offset: f.done, Acked: f.acked, Done: func(offset int64, acked string) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.done, f.acked = offset, acked
-	}})
-	return nil
-}
-
-func (f *fakeLog) Fetch(ctx context.Context, _ string, _ int, offset int64) (orderclose.Fetched, error) {
-	if offset < int64(len(f.records)) {
-		fetched := orderclose.Fetched{Next: int64(len(f.records))}
-		for _, m := range f.records[offset:] {
-			fetched.Records = append(fetched.Records, m.Raw())
-		}
-		return fetched, nil
-	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(time.Second):
-	}
-	return orderclose.Fetched{Next: offset}, ctx.Err()
-}
-
-func (f *fakeLog) Spread(_ context.Context, _ orderclose.Claim, _ string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
-	return map[int][]orderclose.RawRecord{0: records}, nil
-}
-
-func (f *fakeLog) Idempotent(func(), func(int)) orderclose.AppendFunc {
-	return func(_ context.Context, topic string, _ int, records []orderclose.RawRecord) (time.Time, error) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if f.appended == nil {
-			f.appended = map[string][]orderclose.Message{}
-		}
-		for _, r := range records {
-			m, err := r.Message()
-			if err != nil {
-				return time.Time{}, err
-			}
-			f.appended[topic] = append(f.appended[topic], m)
-		}
-		return time.Now(), nil
-	}
-}
-
-func (f *fakeLog) doneBelow() int64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.done
-}
+func (l *eventLog) doneBelow() int64 { return l.DoneBelow(events) }
 
 // causes are those of the dead letters.
-func (f *fakeLog) causes() (all []string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, m := range f.appended["dead"] {
+func (l *eventLog) causes() (all []string) {
+	for _, m := range l.Appended()["dead"] {
 		cause, _ := m.Header(orderclose.HeaderCause)
 		all = append(all, string(m.Key)+" "+cause)
 	}
@@ -91,7 +35,7 @@ func (f *fakeLog) causes() (all []string) {
 }
 
 // add puts the event of a closed order into the log.
-func (f *fakeLog) add(t *testing.T, id string, skus ...string) {
+func (l *eventLog) add(t *testing.T, id string, skus ...string) {
 	t.Helper()
 	e := orderclose.OrderClosed{OrderID: id}
 	for _, sku := range skus {
@@ -101,17 +45,17 @@ func (f *fakeLog) add(t *testing.T, id string, skus ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.put(id, string(value))
+	l.put(id, string(value))
 }
 
-func (f *fakeLog) put(key, value string) {
-	f.records = append(f.records, orderclose.Message{Key: []byte(key), Value: []byte(value), Offset: int64(len(f.records))})
+func (l *eventLog) put(key, value string) {
+	l.Put(events, orderclose.Message{Key: []byte(key), Value: []byte(value)})
 }
 
 // TestWorker_ReadsTheEventsThatTheConfiguredCloseWrites, whatever it calls them.
 func TestWorker_ReadsTheEventsThatTheConfiguredCloseWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, s := &fakeLog{}, &service{}
+		log, s := &eventLog{}, &service{}
 		value, err := orderclose.OrderClosed{Type: "order.expired", OrderID: "a", Release: []orderclose.Release{{SKU: "ink", Quantity: 2, Key: "a/ink"}}}.Encode()
 		if err != nil {
 			t.Fatal(err)
@@ -170,26 +114,18 @@ func (s *service) count() (calls, back int) {
 	return len(s.calls), len(s.back)
 }
 
-func runWorker(t *testing.T, log *fakeLog, s Releaser) (stop func()) {
+func runWorker(t *testing.T, log *eventLog, s Releaser) (stop func()) {
 	t.Helper()
 	w, err := New(Options{Log: log, Releaser: s, Group: "g", EventsTopic: "events", DeadLetterTopic: "dead"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() { done <- w.Run(ctx) }()
-	return func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	}
+	return partitiontest.Start(t, w.Run)
 }
 
 func TestWorker_ReleasesEachSKUAndSkipsWhatTellsOfNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, s := &fakeLog{}, &service{}
+		log, s := &eventLog{}, &service{}
 		log.add(t, "a", "ink", "pen")
 		log.add(t, "nothing held")
 		log.put("b", `{"specversion":"1.0","id":"x","type":"order.paid","data":{}}`)
@@ -212,7 +148,7 @@ func TestWorker_ReleasesEachSKUAndSkipsWhatTellsOfNone(t *testing.T) {
 // then it is a dead letter.
 func TestWorker_AFailureIsTriedAgainWhileOthersGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &fakeLog{}
+		log := &eventLog{}
 		s := &service{answer: func(r Request) error {
 			switch r.SKU {
 			case "broken":
@@ -255,7 +191,7 @@ func TestWorker_AFailureIsTriedAgainWhileOthersGoOn(t *testing.T) {
 // time.
 func TestWorker_AServiceThatIsAwayCostsNobodyATry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &fakeLog{}
+		log := &eventLog{}
 		back := time.Now().Add(time.Hour)
 		s := &service{answer: func(Request) error {
 			if time.Now().Before(back) {
@@ -281,7 +217,7 @@ func TestWorker_AServiceThatIsAwayCostsNobodyATry(t *testing.T) {
 // TestWorker_AfterAStopOnlyWhatWasOpenIsRepeated, under the same key.
 func TestWorker_AfterAStopOnlyWhatWasOpenIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &fakeLog{}
+		log := &eventLog{}
 		var mu sync.Mutex
 		failing := true
 		s := &service{answer: func(r Request) error {

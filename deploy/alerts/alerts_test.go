@@ -5,7 +5,6 @@ package alerts
 import (
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -16,23 +15,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.yaml.in/yaml/v3"
 
+	"orderclose/deploy/deploytest"
 	"orderclose/internal/obs"
 )
-
-// tool runs one of Prometheus' own checkers, which a package of Debian brings.
-func tool(t *testing.T, name string, args ...string) {
-	t.Helper()
-	path, err := exec.LookPath(name)
-	if err != nil {
-		if os.Getenv("REQUIRE_REAL") == "1" {
-			t.Fatalf("%s is not there: run deploy/native/install.sh %[1]s", name)
-		}
-		t.Skip(name, "is not there")
-	}
-	if out, err := exec.Command(path, args...).CombinedOutput(); err != nil {
-		t.Errorf("%s %v: %v\n%s", name, args, err, out)
-	}
-}
 
 func files(t *testing.T, pattern string) []string {
 	t.Helper()
@@ -61,7 +46,7 @@ func rules(t *testing.T) map[string]rule {
 				Rules []rule
 			}
 		}
-		decode(t, name, &f)
+		deploytest.Decode(t, name, &f)
 		for _, g := range f.Groups {
 			for _, r := range g.Rules {
 				if _, twice := all[r.Alert]; twice {
@@ -75,24 +60,9 @@ func rules(t *testing.T) map[string]rule {
 	return all
 }
 
-// decode reads a file strictly.
-func decode(t *testing.T, name string, into any) {
-	t.Helper()
-	f, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	d := yaml.NewDecoder(f)
-	d.KnownFields(true)
-	if err := d.Decode(into); err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-}
-
 func TestAlerts_FireWhenTheyShould(t *testing.T) {
-	tool(t, "promtool", append([]string{"check", "rules"}, files(t, "*.rules.yml")...)...)
-	tool(t, "promtool", append([]string{"test", "rules"}, files(t, "*.test.yml")...)...)
+	deploytest.Tool(t, "promtool", append([]string{"check", "rules"}, files(t, "*.rules.yml")...)...)
+	deploytest.Tool(t, "promtool", append([]string{"test", "rules"}, files(t, "*.test.yml")...)...)
 }
 
 // Each alert has a test in which it does not fire, one in which it does, and then no
@@ -254,7 +224,7 @@ func TestAlertmanager_RoutesEverySeverity(t *testing.T) {
 		} `yaml:"inhibit_rules"`
 		Templates []string
 	}
-	decode(t, "alertmanager.yml", &c)
+	deploytest.Decode(t, "alertmanager.yml", &c)
 	used, severities := map[string]bool{c.Route.Receiver: true}, map[string]bool{}
 	for _, r := range c.Route.Routes {
 		used[r.Receiver] = true
@@ -300,9 +270,9 @@ func TestAlertmanager_RoutesEverySeverity(t *testing.T) {
 }
 
 func TestAlertmanager_IsTakenByItsOwnChecker(t *testing.T) {
-	tool(t, "amtool", "check-config", "alertmanager.yml")
+	deploytest.Tool(t, "amtool", "check-config", "alertmanager.yml")
 	for severity, receiver := range map[string]string{"page": "phone,team", "ticket": "mail,team"} {
-		tool(t, "amtool", "config", "routes", "test", "--config.file=alertmanager.yml", "--verify.receivers="+receiver,
+		deploytest.Tool(t, "amtool", "config", "routes", "test", "--config.file=alertmanager.yml", "--verify.receivers="+receiver,
 			"severity="+severity, "alertname=OrdercloseNoRelay")
 	}
 }

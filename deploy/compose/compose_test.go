@@ -13,8 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"go.yaml.in/yaml/v3"
-
+	"orderclose/deploy/deploytest"
 	"orderclose/internal/config"
 )
 
@@ -72,22 +71,8 @@ func (f *file) parts() map[string]service {
 func read(t *testing.T) *file {
 	t.Helper()
 	var f file
-	decode(t, "compose.yaml", &f)
+	deploytest.Decode(t, "compose.yaml", &f)
 	return &f
-}
-
-func decode(t *testing.T, name string, into any) {
-	t.Helper()
-	r, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	d := yaml.NewDecoder(r)
-	d.KnownFields(true)
-	if err := d.Decode(into); err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
 }
 
 // listens are the ports on which each service listens, by its own settings.
@@ -367,7 +352,7 @@ func TestPrometheus_ScrapesEveryPartAndReadsTheRules(t *testing.T) {
 			Relabel []map[string]any             `yaml:"relabel_configs"`
 		} `yaml:"scrape_configs"`
 	}
-	decode(t, "prometheus.yml", &p)
+	deploytest.Decode(t, "prometheus.yml", &p)
 	scraped := map[string]bool{}
 	for _, s := range p.Scrape {
 		for _, d := range s.DNS {
@@ -392,14 +377,5 @@ func TestPrometheus_ScrapesEveryPartAndReadsTheRules(t *testing.T) {
 	if mounted := "../alerts:" + filepath.Dir(p.Rules[0]) + ":ro"; !slices.Contains(f.Services["prometheus"].Volumes, mounted) {
 		t.Errorf("rules are read from %v, and not mounted there", p.Rules)
 	}
-	path, err := exec.LookPath("promtool")
-	if err != nil {
-		if os.Getenv("REQUIRE_REAL") == "1" {
-			t.Fatal("promtool is not there: run deploy/native/install.sh promtool")
-		}
-		t.Skip("promtool is not there")
-	}
-	if out, err := exec.Command(path, "check", "config", "prometheus.yml").CombinedOutput(); err != nil {
-		t.Errorf("promtool check config: %v\n%s", err, out)
-	}
+	deploytest.Tool(t, "promtool", "check", "config", "prometheus.yml")
 }

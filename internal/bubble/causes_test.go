@@ -41,35 +41,64 @@ func (r *rig) sweep(withKafka bool) compensator.Report {
 	return report
 }
 
+// scene makes one order, o, that the next sweep finds.
+type scene func(ctx context.Context, r *rig)
+
+// without has a part stopped while the order's record waits for it.
+func without(role app.Role) scene {
+	return func(_ context.Context, r *rig) {
+		r.startPipeline()
+		o := r.order("o", "virtual", true)
+		time.Sleep(time.Minute)
+		r.stop(role)
+		untilMissed(o)
+	}
+}
+
+// failing has the database lose the order, until so long after it was due.
+func failing(late time.Duration) scene {
+	return func(_ context.Context, r *rig) {
+		r.startPipeline()
+		o := r.order("o", "virtual", true)
+		mend := r.lose()
+		time.Sleep(time.Until(o.Due.Add(late)))
+		mend()
+	}
+}
+
+// givenUp is when an order that fails has had all its tries.
+const givenUp = 9 * time.Minute
+
+func untilMissed(o orderclose.Order) { time.Sleep(time.Until(o.Due.Add(70 * time.Second))) }
+
+// publish appends a record by hand.
+func (r *rig) publish(ctx context.Context, topic string, record orderclose.Record) {
+	r.t.Helper()
+	m, err := record.Encode()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := r.coal.Append(ctx, topic, m); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
 // TestBubble_EachCauseOfAMiss is produced as it comes about, and named.
 func TestBubble_EachCauseOfAMiss(t *testing.T) {
 	t.Parallel()
-	untilMissed := func(o orderclose.Order) { time.Sleep(time.Until(o.Due.Add(70 * time.Second))) }
 	for name, c := range map[string]struct {
-		scene       func(ctx context.Context, r *rig) // makes one order that the next sweep finds
+		scene       scene
 		want        compensator.Cause
 		where, mend string
 		noKafka     bool
 	}{
 		"the relay is stopped": {
-			scene: func(_ context.Context, r *rig) {
-				r.startPipeline()
-				o := r.order("o", "virtual", true)
-				time.Sleep(time.Minute)
-				r.stop(app.Relay)
-				untilMissed(o)
-			},
-			want: compensator.RelayBehind, where: "delay_5m/", mend: "orderclose run relay",
+			scene: without(app.Relay),
+			want:  compensator.RelayBehind, where: "delay_5m/", mend: "orderclose run relay",
 		},
 		"the closer is stopped": {
-			scene: func(_ context.Context, r *rig) {
-				r.startPipeline()
-				o := r.order("o", "virtual", true)
-				time.Sleep(time.Minute)
-				r.stop(app.Closer)
-				untilMissed(o)
-			},
-			want: compensator.CloserBehind, where: "order-close/", mend: "orderclose run closer",
+			scene: without(app.Closer),
+			want:  compensator.CloserBehind, where: "order-close/", mend: "orderclose run closer",
 		},
 		"it waits in a bucket that is not listed any more": {
 			scene: func(ctx context.Context, r *rig) {
@@ -78,13 +107,7 @@ func TestBubble_EachCauseOfAMiss(t *testing.T) {
 				if _, _, err := r.kafka.Apply(ctx, []kafka.TopicSpec{{Name: "delay_7m", Partitions: 1, Replication: 1}}); err != nil {
 					r.t.Fatal(err)
 				}
-				m, err := orderclose.Record{Order: o, Release: o.Due}.Encode()
-				if err != nil {
-					r.t.Fatal(err)
-				}
-				if err := r.coal.Append(ctx, "delay_7m", m); err != nil {
-					r.t.Fatal(err)
-				}
+				r.publish(ctx, "delay_7m", orderclose.Record{Order: o, Release: o.Due})
 				untilMissed(o)
 			},
 			want: compensator.RelayBehind, where: "delay_7m/", mend: "orderclose run relay",
@@ -93,13 +116,7 @@ func TestBubble_EachCauseOfAMiss(t *testing.T) {
 			scene: func(ctx context.Context, r *rig) {
 				o := r.order("o", "virtual", false)
 				untilMissed(o)
-				m, err := orderclose.Record{Order: o, Release: o.Due, Lane: orderclose.LaneReplay}.Encode()
-				if err != nil {
-					r.t.Fatal(err)
-				}
-				if err := r.coal.Append(ctx, r.cfg.Topics.Replay, m); err != nil {
-					r.t.Fatal(err)
-				}
+				r.publish(ctx, r.cfg.Topics.Replay, orderclose.Record{Order: o, Release: o.Due, Lane: orderclose.LaneReplay})
 			},
 			want: compensator.CloserBehind, where: "order-close-replay/", mend: "orderclose run closer",
 		},
@@ -114,32 +131,16 @@ func TestBubble_EachCauseOfAMiss(t *testing.T) {
 			want: compensator.LaterRelease, where: "delay_5m/", mend: "orderclose send --id o --due ",
 		},
 		"it is retried": {
-			scene: func(_ context.Context, r *rig) {
-				r.startPipeline()
-				o := r.order("o", "virtual", true)
-				mend := r.lose()
-				time.Sleep(time.Until(o.Due.Add(80 * time.Second))) // between the second try and the third
-				mend()
-			},
-			want: compensator.Retrying, where: "delay_1m/", mend: "orderclose order o",
+			scene: failing(80 * time.Second), // between the second try and the third
+			want:  compensator.Retrying, where: "delay_1m/", mend: "orderclose order o",
 		},
 		"it was given up": {
-			scene: func(_ context.Context, r *rig) {
-				r.startPipeline()
-				o := r.order("o", "virtual", true)
-				mend := r.lose()
-				time.Sleep(time.Until(o.Due.Add(9 * time.Minute)))
-				mend()
-			},
-			want: compensator.DeadLettered, where: "order-close-dead-letter/0@0", mend: "orderclose dlq redrive --order o",
+			scene: failing(givenUp),
+			want:  compensator.DeadLettered, where: "order-close-dead-letter/0@0", mend: "orderclose dlq redrive --order o",
 		},
 		"it was given up, and put aside": {
 			scene: func(ctx context.Context, r *rig) {
-				r.startPipeline()
-				o := r.order("o", "virtual", true)
-				mend := r.lose()
-				time.Sleep(time.Until(o.Due.Add(9 * time.Minute)))
-				mend()
+				failing(givenUp)(ctx, r)
 				mark := orderclose.Mark{How: orderclose.Discarded}.Encode([]byte("o"))
 				if _, err := r.kafka.Append(ctx, r.cfg.Topics.DeadLetter, 0, []orderclose.Message{mark}); err != nil {
 					r.t.Fatal(err)

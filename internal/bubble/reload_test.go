@@ -334,13 +334,7 @@ func TestBubble_ADelayTopicThatNobodyListsIsServedWhileItHoldsRecords(t *testing
 					t.Fatal(err)
 				}
 				o := r.orderOf("left-behind", time.Now().Add(10*time.Minute), "physical")
-				m, err := orderclose.Record{Order: o, Release: o.Due}.Encode()
-				if err == nil {
-					err = r.coal.Append(ctx, "delay_4m", m)
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				r.publish(ctx, "delay_4m", orderclose.Record{Order: o, Release: o.Due})
 				if !running {
 					r.startAll()
 				}

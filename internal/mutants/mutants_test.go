@@ -35,7 +35,7 @@ type mutant struct {
 var mutants = []mutant{
 	{
 		name:  "the relay commits before the ack",
-		edits: []edit{{"delayrelay/partition.go", "			if !l.out.Append(lot.topic, lot.records, lot.acked) {", "			l.done(lot.records)\n			l.mark.Tell(time.Now(), true)\n			if !l.out.Append(lot.topic, lot.records, lot.acked) {"}},
+		edits: []edit{{"delayrelay/partition.go", "			if !l.out.Append(lot.topic, lot.records, lot.acked) {", "			l.mark.Arrived(lot.records)\n			l.mark.Tell(time.Now(), true)\n			if !l.out.Append(lot.topic, lot.records, lot.acked) {"}},
 		pkg:   "internal/bubble", run: "WhileKafkaTakesNothing", says: "committed before they were done",
 	},
 	{
@@ -50,7 +50,7 @@ var mutants = []mutant{
 	},
 	{
 		name:  "the last commit of a shutdown is left out",
-		edits: []edit{{"delayrelay/partition.go", "	l.out.WaitBuried(l.done)\n	l.mark.Tell(time.Now(), true)\n", "	l.out.WaitBuried(l.done)\n"}},
+		edits: []edit{{"delayrelay/partition.go", "	l.out.WaitBuried(l.mark.Arrived)\n	l.mark.Tell(time.Now(), true)\n", "	l.out.WaitBuried(l.mark.Arrived)\n"}},
 		pkg:   "internal/bubble", run: "AShutdownLeavesNothing", says: "after an orderly stop",
 	},
 	{

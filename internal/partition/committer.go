@@ -10,6 +10,10 @@ import (
 // it is committed.
 const tellEvery = 200 * time.Millisecond
 
+// maxSleep is the longest that a loop sleeps without looking at the clock again: a
+// wall clock that was set forward makes nothing later than this.
+const maxSleep = 5 * time.Second
+
 // Committer tells how far a claim is done: the low watermark, and what is done
 // above it, so that whoever takes over repeats only what was in flight. It
 // belongs to the claim's loop.
@@ -34,6 +38,13 @@ func NewCommitter(claim orderclose.Claim, left func(runs int)) *Committer {
 	return &Committer{Watermark: w, claim: claim, left: left, low: claim.Offset}
 }
 
+// Arrived notes that records are where they go, which is to be done with them.
+func (c *Committer) Arrived(records []orderclose.RawRecord) {
+	for _, r := range records {
+		c.Done(r.Offset)
+	}
+}
+
 // Tell tells how far the claim is done if there is something new, at most each
 // 200 ms, or at once.
 func (c *Committer) Tell(now time.Time, atOnce bool) {
@@ -46,10 +57,13 @@ func (c *Committer) Tell(now time.Time, atOnce bool) {
 	c.claim.Done(c.low, acked)
 }
 
-// Wait returns how long until there is something to tell; ok is false if there is
-// nothing.
-func (c *Committer) Wait(now time.Time) (d time.Duration, ok bool) {
-	return max(tellEvery-now.Sub(c.told), 0), c.dirty()
+// Wait returns how long the claim's loop may sleep: until there is something to tell,
+// and 5 s at most.
+func (c *Committer) Wait(now time.Time) time.Duration {
+	if !c.dirty() {
+		return maxSleep
+	}
+	return max(tellEvery-now.Sub(c.told), 0)
 }
 
 // TellNow tells how far the claim is done whether that is new or not: a position

@@ -44,6 +44,8 @@ func RunMapped(t *testing.T, own Shop, open func(t *testing.T, m *tables.Mapping
 		{"NeverBeforeDue", mappedNeverBeforeDue},
 		{"EachInOneTransaction", mappedInOneTransaction},
 		{"PagesVisitEveryOverdueOrderOnce", mappedPages},
+		{"DueBetweenVisitsEveryOrderOfTheSpanOnce", mappedBetween},
+		{"CountsWhatIsOverdue", mappedCount},
 		{"NoDueTimeIsNeverClosed", mappedNoDue},
 		{"FoundNextDoor", mappedNextDoor},
 		{"TheTablesFit", theTablesFit},
@@ -335,17 +337,24 @@ func mappedInOneTransaction(t *testing.T, s *mapped) {
 	want(t, "receipts", s.count("SELECT COUNT(*) FROM receipts"), 12)
 }
 
-func mappedPages(t *testing.T, s *mapped) {
-	s.begin()
-	var ids []string
+// putThroughMonths puts unpaid orders into every month there is, ten into each, some of
+// them due alike, and returns those that are overdue in page order.
+func (s *mapped) putThroughMonths() (orders []orderclose.Order) {
+	s.Helper()
 	for n := range 60 {
 		o := orderclose.Order{ID: s.ID(1000 + n), CreatedAt: s.monthsAgo(5 - n/10)}
 		o.Due = o.CreatedAt.Add(time.Duration(n/7) * time.Second)
 		if o.Due.Before(s.today) { // this month's middle may lie ahead
-			s.put(s.Mapping.Status.From, o)
-			ids = append(ids, o.ID)
+			orders = append(orders, o)
 		}
 	}
+	s.put(s.Mapping.Status.From, orders...)
+	return orders
+}
+
+func mappedPages(t *testing.T, s *mapped) {
+	s.begin()
+	ids := idsDue(s.putThroughMonths(), time.Time{}, s.today)
 	paid := orderclose.Order{ID: s.ID(2000), CreatedAt: s.monthsAgo(1), Due: s.monthsAgo(1)}
 	s.put(s.Paid, paid)
 	for _, limit := range []int{1, 7, 100} {

@@ -30,12 +30,20 @@ func (s *shop) overdue(n int) (ids []string, cutoff time.Time) {
 	return ids, cutoff
 }
 
-// pages walks all pages and calls each with what it has.
+// pages walks all pages of Overdue and calls each with what it has.
 func (s *shop) pages(cutoff time.Time, limit int, each func([]orderclose.Order)) (ids []string) {
+	s.Helper()
+	return s.walk(limit, each, func(after orderclose.Order) ([]orderclose.Order, error) {
+		return s.Overdue(s.Context(), cutoff, after, limit)
+	})
+}
+
+// walk reads page behind page until one is not full, and calls each with what it has.
+func (s *shop) walk(limit int, each func([]orderclose.Order), read func(after orderclose.Order) ([]orderclose.Order, error)) (ids []string) {
 	s.Helper()
 	var after orderclose.Order
 	for {
-		page, err := s.Overdue(s.Context(), cutoff, after, limit)
+		page, err := read(after)
 		s.must(err)
 		for _, o := range page {
 			ids = append(ids, o.ID)

@@ -18,7 +18,8 @@ import (
 // without the schema, and sees to its end with t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) *store.Store) {
 	for _, claims := range [][]claim{
-		closeClaims, faultClaims, raceClaims, crowdClaims, pageClaims, checkoutClaims, schemaClaims, stockClaims, storyClaims, outboxClaims, askedClaims, auditClaims,
+		closeClaims, faultClaims, raceClaims, crowdClaims, pageClaims, betweenClaims, countClaims, sweepClaims, checkoutClaims, schemaClaims, stockClaims,
+		storyClaims, outboxClaims, askedClaims, auditClaims,
 	} {
 		for _, c := range claims {
 			t.Run(c.name, func(t *testing.T) { c.test(t, &shop{T: t, Store: open(t)}) })
@@ -72,6 +73,25 @@ func (s *shop) order(id string, in time.Duration, items ...store.Item) orderclos
 	o := orderclose.Order{ID: id, Category: "book", CreatedAt: now.Add(min(in, 0) - time.Second), Due: now.Add(in)}
 	s.must(s.CreateOrder(s.Context(), o, items))
 	return o
+}
+
+// orderOfEachStatus makes an order for each way that one can go on to, all overdue,
+// beside one that is unpaid and overdue and one that is unpaid and due in an hour.
+func (s *shop) orderOfEachStatus() {
+	s.Helper()
+	for _, id := range []string{"overdue", "paid", "closed", "cancelled", "shipped", "confirmed"} {
+		s.order(id, -time.Minute)
+	}
+	s.order("unpaid", time.Hour)
+	for _, id := range []string{"paid", "shipped", "confirmed"} {
+		s.answer(s.Pay(s.Context(), id, "p"))
+	}
+	for _, id := range []string{"shipped", "confirmed"} {
+		s.answer(s.Ship(s.Context(), id))
+	}
+	s.answer(s.Confirm(s.Context(), "confirmed"))
+	s.answer(s.Cancel(s.Context(), "cancelled"))
+	s.close("closed")
 }
 
 // bulk inserts unpaid orders without lines, quickly.

@@ -1,0 +1,97 @@
+package closer
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/partition/partitiontest"
+)
+
+// TestCloser_AHundredThousandReplaysDelayNoOrderThatIsDue: each order that is due
+// meanwhile is closed within two seconds, and the replays go on beside.
+func TestCloser_AHundredThousandReplaysDelayNoOrderThatIsDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const replays, partitions = 100_000, 12
+		begin := time.Now()
+		log := &orderLog{}
+		// Some 8,000 orders a second when it is busy, a fifth of what MariaDB did.
+		store := &fakeStore{slow: func(underWay int) time.Duration {
+			return 5*time.Millisecond + time.Duration(underWay)*125*time.Microsecond
+		}}
+		for i := range replays {
+			o := orderclose.Order{ID: fmt.Sprint("replayed-", i), CreatedAt: begin, Due: begin}
+			log.put(t, partitiontest.Place{Topic: "order-close-replay", Partition: i % partitions}, orderclose.Record{Order: o, Release: begin, Lane: orderclose.LaneReplay})
+		}
+		due := map[string]time.Time{} // one each 10 ms
+		for i := range 800 {
+			o := orderclose.Order{ID: fmt.Sprint("fresh-", i), CreatedAt: begin, Due: begin.Add(time.Duration(i) * 10 * time.Millisecond)}
+			due[o.ID] = o.Due
+			log.putAt(t, partitiontest.Place{Topic: toClose.Topic, Partition: i % partitions}, orderclose.Record{Order: o, Release: o.Due}, o.Due)
+		}
+		defer runCloser(t, log, store, 500)()
+		time.Sleep(9 * time.Second)
+		synctest.Wait()
+		store.mu.Lock()
+		defer store.mu.Unlock()
+		var latest time.Duration
+		for id, at := range due {
+			closed, ok := store.closedAt[id]
+			if latest = max(latest, closed.Sub(at)); !ok || closed.Before(at) {
+				t.Errorf("%s, due %v, was closed %v", id, at, closed)
+			}
+		}
+		left := replays - (len(store.closedAt) - len(due))
+		t.Logf("fresh orders up to %v late beside %d replays, of which %d are left", latest, replays, left)
+		if latest > 2*time.Second {
+			t.Errorf("an order that was due waited %v, want 2 s at most", latest)
+		}
+		if left == 0 || left > replays/2 {
+			t.Errorf("%d of %d replays are left: want them to go on, and not to be done before the last fresh order was due", left, replays)
+		}
+	})
+}
+
+// TestCloser_ABacklogIsLetOutNoFasterThanTheDatabaseStaysQuick: it was away for ten
+// minutes, and is slow when it comes back.
+func TestCloser_ABacklogIsLetOutNoFasterThanTheDatabaseStaysQuick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const orders, partitions = 12_000, 12
+		begin := time.Now()
+		back := begin.Add(10 * time.Minute)
+		log := &orderLog{}
+		for i := range orders {
+			o := orderclose.Order{ID: fmt.Sprint(i), CreatedAt: begin, Due: begin}
+			log.put(t, partitiontest.Place{Topic: "order-close", Partition: i % partitions}, orderclose.Record{Order: o, Release: begin})
+		}
+		store := &fakeStore{
+			away: func() bool { return time.Now().Before(back) },
+			slow: func(underWay int) time.Duration {
+				return 20*time.Millisecond + time.Duration(underWay)*time.Millisecond
+			},
+		}
+		defer runCloser(t, log, store, 500)()
+		time.Sleep(11 * time.Minute)
+		synctest.Wait()
+		store.mu.Lock()
+		defer store.mu.Unlock()
+		var sum, most time.Duration
+		over := 0
+		for _, took := range store.took {
+			sum, most = sum+took, max(most, took)
+			if took > DefaultLatency {
+				over++
+			}
+		}
+		n := len(store.took)
+		t.Logf("%d transactions, mean %v, at most %v, %d over the target; all at once would be 2 s each", n, sum/time.Duration(n), most, over)
+		if len(store.closed) != orders || len(log.Appended()) != 0 {
+			t.Errorf("%d of %d closed, appended %v", len(store.closed), orders, log.Appended())
+		}
+		if most > 2*DefaultLatency || over > n/2 {
+			t.Errorf("transactions took up to %v, %d of %d over %v", most, over, n, DefaultLatency)
+		}
+	})
+}

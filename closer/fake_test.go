@@ -1,0 +1,134 @@
+package closer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/partition/partitiontest"
+)
+
+// toClose is a partition of the close topic.
+var toClose = partitiontest.Place{Topic: "order-close"}
+
+// orderLog is a log of orders' records.
+type orderLog struct{ partitiontest.Log }
+
+// doneBelow is how far the first partition of the close topic is done.
+func (l *orderLog) doneBelow() int64 { return l.DoneBelow(toClose) }
+
+// add puts the record of an order that is due into the close topic.
+func (l *orderLog) add(t *testing.T, id string) {
+	t.Helper()
+	o := orderclose.Order{ID: id, CreatedAt: time.Now(), Due: time.Now()}
+	l.put(t, toClose, orderclose.Record{Order: o, Release: o.Due})
+}
+
+func (l *orderLog) put(t *testing.T, at partitiontest.Place, r orderclose.Record) {
+	t.Helper()
+	l.putAt(t, at, r, time.Now())
+}
+
+// putAt puts a record that is there from then on.
+func (l *orderLog) putAt(t *testing.T, at partitiontest.Place, r orderclose.Record, appended time.Time) {
+	t.Helper()
+	m, err := r.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Appended = appended
+	l.Put(at, m)
+}
+
+// fakeStore closes what is due by its own clock.
+type fakeStore struct {
+	due  map[string]time.Time // absent: due long ago
+	bad  map[string]bool      // cannot be closed
+	held map[string]time.Time // its row is held until then
+	asks map[string]bool      // the payment provider cannot say
+	away func() bool
+	slow func(underWay int) time.Duration // how long a transaction takes when so many orders are in some
+
+	mu       sync.Mutex
+	closed   []string
+	closedAt map[string]time.Time
+	batches  []int
+	underWay int
+	took     []time.Duration // transactions, in the order of their end
+}
+
+func (s *fakeStore) CloseOrders(_ context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	if s.away != nil && s.away() {
+		return nil, fmt.Errorf("%w: no connection", orderclose.ErrUnavailable)
+	}
+	if s.slow != nil {
+		s.mu.Lock()
+		s.underWay += len(requests)
+		took := s.slow(s.underWay)
+		s.mu.Unlock()
+		time.Sleep(took)
+		s.mu.Lock()
+		s.underWay -= len(requests)
+		s.took = append(s.took, took)
+		s.mu.Unlock()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.batches = append(s.batches, len(requests))
+	for _, r := range requests {
+		if s.bad[r.OrderID] {
+			return nil, errors.New("no stock row")
+		}
+		if time.Now().Before(s.held[r.OrderID]) {
+			return nil, fmt.Errorf("%w: lock wait", orderclose.ErrContended)
+		}
+	}
+	now := time.Now()
+	outcomes := make([]orderclose.Outcome, len(requests))
+	for i, r := range requests {
+		outcomes[i] = orderclose.Outcome{OrderID: r.OrderID, Verdict: orderclose.Closed, Due: s.due[r.OrderID], At: now}
+		if now.Before(s.due[r.OrderID]) {
+			outcomes[i].Verdict = orderclose.NotDue
+			continue
+		}
+		if s.asks[r.OrderID] {
+			outcomes[i].Verdict = orderclose.PaymentPending
+			continue
+		}
+		s.closed = append(s.closed, r.OrderID)
+		if s.closedAt == nil {
+			s.closedAt = map[string]time.Time{}
+		}
+		s.closedAt[r.OrderID] = now
+	}
+	return outcomes, nil
+}
+
+func (s *fakeStore) ids() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.closed...)
+}
+
+func runCloser(t *testing.T, log *orderLog, store Store, batch int) (stop func()) {
+	t.Helper()
+	return runCloserWith(t, log, store, batch, nil)
+}
+
+func runCloserWith(t *testing.T, log *orderLog, store Store, batch int, metrics Metrics) (stop func()) {
+	t.Helper()
+	c, err := New(Options{
+		Metrics: metrics,
+		Log:     log, Store: store, Group: "g", CloseTopic: "order-close", ReplayGroup: "r", ReplayTopic: "order-close-replay",
+		DeadLetterTopic: "dead", ControlTopic: "control", Batch: batch,
+		Buckets: orderclose.Buckets{{Topic: "delay_10s", Length: 10 * time.Second}, {Topic: "delay_1m", Length: time.Minute}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return partitiontest.Start(t, c.Run)
+}

@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"orderclose/internal/deadletters"
+)
+
+// selection are the flags that say which dead letters are meant.
+type selection struct {
+	cause, stage, order, since string
+	through                    []string
+}
+
+func (s *selection) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&s.cause, "cause", "", "only those of this cause")
+	f.StringVar(&s.stage, "stage", "", "only those that this stage gave up")
+	f.StringVar(&s.order, "order", "", "only those of this order")
+	f.StringVar(&s.since, "since", "", "only those that came then or later: a time, or how long ago, such as 2h")
+}
+
+// some says whether anything restricts what is meant.
+func (s *selection) some(args []string) bool {
+	return len(args) > 0 || s.cause != "" || s.stage != "" || s.order != "" || s.since != ""
+}
+
+// filter reads flags and places.
+func (s *selection) filter(args []string) (deadletters.Filter, error) {
+	f := deadletters.Filter{Cause: s.cause, Stage: s.stage, Order: s.order}
+	var errs []error
+	if s.since != "" {
+		var err error
+		f.Since, err = moment("--since", s.since, time.Now())
+		errs = append(errs, err)
+	}
+	for _, arg := range args {
+		at, err := deadletters.ParsePlace(arg)
+		f.Places = append(f.Places, at)
+		errs = append(errs, err)
+	}
+	for _, through := range s.through {
+		at, err := deadletters.ParsePlace(through)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--through: %w", err))
+			continue
+		}
+		if f.Through == nil {
+			f.Through = map[int]int64{}
+		}
+		f.Through[at.Partition] = at.Offset
+	}
+	if err := errors.Join(errs...); err != nil {
+		return f, Exit(Usage, err)
+	}
+	return f, nil
+}
+
+// again writes the flags and places, for a command that a person is to copy.
+func (s *selection) again(args []string, f deadletters.Filter, through []deadletters.Place) string {
+	var b strings.Builder
+	for _, flag := range []struct{ name, value string }{{"cause", s.cause}, {"stage", s.stage}, {"order", s.order}} {
+		if flag.value != "" {
+			fmt.Fprintf(&b, " --%s %s", flag.name, quoted(flag.value))
+		}
+	}
+	if s.since != "" {
+		fmt.Fprintf(&b, " --since %s", stamp(f.Since))
+	}
+	for _, at := range through {
+		fmt.Fprintf(&b, " --through %v", at)
+	}
+	for _, arg := range args {
+		fmt.Fprintf(&b, " %s", arg)
+	}
+	return b.String()
+}
+
+// quoted writes a value so that a shell reads it back.
+func quoted(s string) string {
+	if !strings.ContainsFunc(s, func(r rune) bool {
+		return !strings.ContainsRune("-_./:@+", r) && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+	}) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

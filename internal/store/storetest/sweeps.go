@@ -1,0 +1,81 @@
+package storetest
+
+import (
+	"testing"
+	"time"
+)
+
+var sweepClaims = []claim{
+	{"NoSweepIsLastUntilOneWasFinished", noSweepYet},
+	{"LastSweepIsWhenItWasFinished", lastSweep},
+	{"SweepFinishedAgainIsOneSweep", sweepFinishedAgain},
+	{"EachNameHasSweepsOfItsOwn", sweepsOfEachName},
+}
+
+// swept returns when the sweep of a name was last finished. The present that comes
+// with it must be the database's.
+func (s *shop) swept(name string) time.Time {
+	s.Helper()
+	begin := s.now()
+	finished, now, err := s.LastSweep(s.Context(), name)
+	s.must(err)
+	s.within("the present", now, begin)
+	return finished
+}
+
+// within wants a moment to be between begin and now, by the database's clock.
+func (s *shop) within(what string, at, begin time.Time) {
+	s.Helper()
+	if end := s.now(); at.Before(begin) || at.After(end) {
+		s.Errorf("%s is %v, want it between %v and %v", what, at, begin, end)
+	}
+}
+
+func (s *shop) sweep(name string) {
+	s.Helper()
+	s.must(s.SweepFinished(s.Context(), name))
+}
+
+func noSweepYet(t *testing.T, s *shop) {
+	s.migrated()
+	want(t, "last sweep of none", s.swept("order-close"), time.Time{})
+}
+
+func lastSweep(t *testing.T, s *shop) {
+	s.migrated()
+	begin := s.now()
+	s.sweep("order-close")
+	finished := s.swept("order-close")
+	s.within("the last sweep", finished, begin)
+	want(t, "last sweep, asked again", s.swept("order-close"), finished)
+}
+
+func sweepFinishedAgain(t *testing.T, s *shop) {
+	s.migrated()
+	s.sweep("order-close")
+	before := s.now().Add(-time.Hour)
+	s.exec("UPDATE sweeps SET finished_at = ?", s.time(before))
+	want(t, "last sweep", s.swept("order-close"), before)
+	begin := s.now()
+	s.sweep("order-close")
+	s.within("the last sweep", s.swept("order-close"), begin)
+	want(t, "sweeps in the table", s.count("SELECT COUNT(*) FROM sweeps"), 1)
+}
+
+// Two pipelines share a database; each has its close topic, by which its sweeps go.
+// Names compare exactly.
+func sweepsOfEachName(t *testing.T, s *shop) {
+	s.migrated()
+	s.sweep("order-close")
+	before := s.now().Add(-time.Hour)
+	s.exec("UPDATE sweeps SET finished_at = ?", s.time(before))
+	for _, name := range []string{"booking-close", "Order-Close", "order-close-2", ""} {
+		want(t, "last sweep of "+name, s.swept(name), time.Time{})
+	}
+	begin := s.now()
+	s.sweep("booking-close")
+	s.sweep("Order-Close")
+	s.within("the last sweep of the second", s.swept("booking-close"), begin)
+	want(t, "last sweep of the first", s.swept("order-close"), before)
+	want(t, "sweeps in the table", s.count("SELECT COUNT(*) FROM sweeps"), 3)
+}
