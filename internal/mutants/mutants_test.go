@@ -44,6 +44,11 @@ var mutants = []mutant{
 		pkg:   "internal/bubble", run: "EachFaultOfTheDatabase", says: "committed before they were done",
 	},
 	{
+		name:  "the relay gives the memory of a fetch back before its records have left",
+		edits: []edit{{"delayrelay/partition.go", "		l.readAhead() // while what is due is appended\n", "		if l.free != nil {\n			l.free()\n			l.free = nil\n		}\n		l.readAhead()\n"}},
+		pkg:   "delayrelay", run: "TestRelay",
+	},
+	{
 		name:  "the watermark passes what is not done",
 		edits: []edit{{"internal/partition/watermark.go", "n < len(w.open) && w.open[n].state == done", "n < len(w.open)"}},
 		pkg:   "internal/bubble", run: "MixedDelays", says: "committed before they were done",

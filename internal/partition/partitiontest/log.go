@@ -166,6 +166,7 @@ func (l *Log) Fetch(ctx context.Context, topic string, p int, offset int64) (ord
 	for end := time.Now().Add(fetchWait); time.Now().Before(end); {
 		f, wait := l.read(Place{topic, p}, offset)
 		if len(f.Records) > 0 || f.Lost != nil {
+			f.Free = func() { scribble(f.Records) }
 			return f, nil
 		}
 		if !partition.Sleep(ctx, wait) {
@@ -198,6 +199,17 @@ func (l *Log) read(at Place, offset int64) (f orderclose.Fetched, wait time.Dura
 		f.Records, f.Next = append(f.Records, m.Raw()), f.Next+1
 	}
 	return f, pause
+}
+
+// scribble writes over records that were given back, so that it shows who reads them
+// still.
+func scribble(records []orderclose.RawRecord) {
+	for i, r := range records {
+		for b := range r.Body {
+			r.Body[b] = 0xdb
+		}
+		records[i] = orderclose.RawRecord{}
+	}
 }
 
 // Spread has everything go to the first partition.
