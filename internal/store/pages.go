@@ -23,8 +23,9 @@ func (s *Store) Overdue(ctx context.Context, cutoff time.Time, after orderclose.
 }
 
 // DueBetween returns up to limit orders that are unpaid and due from one moment to
-// another, both included, in the order and with the fields of Overdue. It goes on
-// behind after; the zero Order begins at from.
+// another, both included, in the order and with the fields of Overdue. From is rounded
+// down to what the column tells apart. It goes on behind after; the zero Order begins
+// at from.
 func (s *Store) DueBetween(ctx context.Context, from, to time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {
 	if after.Due.Before(from) {
 		after = orderclose.Order{Due: from}
