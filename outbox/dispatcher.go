@@ -112,10 +112,10 @@ func Schedules(current func() Scheduling) Kind {
 
 // Store has the rows; internal/store's Store is one.
 type Store interface {
-	// Dispatch hands up to limit rows, lowest ids first, to publish, and deletes those
-	// whose ids it returns. Rows that another dispatcher has in hand are left out. It
+	// Dispatch hands up to limit rows with ids above after, lowest first, to publish, and
+	// deletes those whose ids it returns. Rows that another dispatcher has in hand are left out. It
 	// returns how many there were.
-	Dispatch(ctx context.Context, box orderclose.Outbox, limit int, publish func(ctx context.Context, rows []orderclose.OutboxRow) (done []int64)) (int, error)
+	Dispatch(ctx context.Context, box orderclose.Outbox, after int64, limit int, publish func(ctx context.Context, rows []orderclose.OutboxRow) (done []int64)) (int, error)
 	// Backlog tells what waits.
 	Backlog(ctx context.Context, box orderclose.Outbox) (orderclose.OutboxBacklog, error)
 }
@@ -148,7 +148,7 @@ type Options struct {
 	Log             Log
 	Kinds           []Kind // each outbox once
 	DeadLetterTopic string
-	Batch           int          // rows per transaction at most, beside those that are looked past; default DefaultBatch
+	Batch           int          // rows per transaction at most; default DefaultBatch
 	InFlight        int          // batches at once of each kind at most; default DefaultInFlight
 	Logger          *slog.Logger // default: discard
 	Metrics         Metrics      // default: none
@@ -230,7 +230,7 @@ func (w *worker) lead(more chan<- struct{}) {
 		} else {
 			failures.Reset()
 			pause = nextPause(pause, found, w.o.Batch)
-			if found == 0 && w.past > 0 {
+			if found == 0 && w.waits {
 				pause = shunnedPause
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"orderclose"
+	"orderclose/internal/partition"
 )
 
 // fakeStore has rows, and hands each to one dispatcher at a time.
@@ -30,7 +31,7 @@ type fakeStore struct {
 func newStore(ids ...string) *fakeStore {
 	s := &fakeStore{rows: map[int64]orderclose.OutboxRow{}, held: map[int64]bool{}}
 	for i, id := range ids {
-		s.rows[int64(i)] = orderclose.OutboxRow{ID: int64(i), OrderID: id, Payload: []byte("about " + id)}
+		s.rows[int64(i+1)] = orderclose.OutboxRow{ID: int64(i + 1), OrderID: id, Payload: []byte("about " + id)}
 	}
 	return s
 }
@@ -43,7 +44,7 @@ func (s *fakeStore) add(id string) {
 	s.rows[n] = orderclose.OutboxRow{ID: n, OrderID: id, Payload: []byte("about " + id)}
 }
 
-func (s *fakeStore) take(limit int) (rows []orderclose.OutboxRow, err error) {
+func (s *fakeStore) take(after int64, limit int) (rows []orderclose.OutboxRow, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.looks++
@@ -51,7 +52,7 @@ func (s *fakeStore) take(limit int) (rows []orderclose.OutboxRow, err error) {
 		return nil, orderclose.ErrUnavailable
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.rows)) {
-		if !s.held[id] && len(rows) < limit {
+		if id > after && !s.held[id] && len(rows) < limit {
 			s.held[id] = true
 			rows = append(rows, s.rows[id])
 		}
@@ -59,8 +60,8 @@ func (s *fakeStore) take(limit int) (rows []orderclose.OutboxRow, err error) {
 	return rows, nil
 }
 
-func (s *fakeStore) Dispatch(ctx context.Context, _ orderclose.Outbox, limit int, publish func(context.Context, []orderclose.OutboxRow) []int64) (int, error) {
-	rows, err := s.take(limit)
+func (s *fakeStore) Dispatch(ctx context.Context, _ orderclose.Outbox, after int64, limit int, publish func(context.Context, []orderclose.OutboxRow) []int64) (int, error) {
+	rows, err := s.take(after, limit)
 	if err != nil || len(rows) == 0 {
 		return 0, err
 	}
@@ -257,7 +258,7 @@ func TestDispatcher_OneRefusedRowStopsNobody(t *testing.T) {
 			t.Fatalf("dead letters %v, counted %v and %d", dead, m.dead, m.dispatched)
 		}
 		for header, want := range map[string]string{
-			orderclose.HeaderCause: "refused", orderclose.HeaderStage: Stage, orderclose.HeaderSourceTopic: "outbox_events", orderclose.HeaderSourceOffset: "7",
+			orderclose.HeaderCause: "refused", orderclose.HeaderStage: Stage, orderclose.HeaderSourceTopic: "outbox_events", orderclose.HeaderSourceOffset: "8",
 		} {
 			if v, _ := dead[0].Header(header); v != want {
 				t.Errorf("header %s is %q, want %q", header, v, want)
@@ -339,7 +340,7 @@ func TestDispatcher_KafkaOrTheDatabaseAwayLosesNothingAndSpinsNot(t *testing.T) 
 func TestDispatcher_APartitionWithoutALeaderHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stuck, others []string
-		for i := range 60 {
+		for i := range 500 { // many times what is looked past at once
 			stuck = append(stuck, fmt.Sprintf("stuck-%03d", i)) // of partition 0, by their length
 			others = append(others, fmt.Sprintf("other-a%03d", i), fmt.Sprintf("other-bb%03d", i))
 		}
@@ -357,24 +358,73 @@ func TestDispatcher_APartitionWithoutALeaderHoldsUpNoOther(t *testing.T) {
 			}
 		}}
 		defer run(t, s, l, m, 10)()
-		time.Sleep(10 * time.Second)
+		time.Sleep(time.Minute)
 		if diff := cmp.Diff(stuck, s.left()); diff != "" {
 			t.Errorf("left (-want +got):\n%s", diff)
 		}
 		s.looked()
 		time.Sleep(time.Minute)
-		if n := s.looked(); n > 60 {
+		if n := s.looked(); n > 2*60*pastBatches {
 			t.Errorf("%d looks in a minute while nothing can be published", n)
 		}
 		s.add("other-fresh")
-		time.Sleep(shunnedPause + trialTime + time.Second)
+		time.Sleep(2 * (shunnedPause + holdTime))
 		if diff := cmp.Diff(stuck, s.left()); diff != "" {
 			t.Errorf("with a fresh row, left (-want +got):\n%s", diff)
 		}
 		close(back)
-		time.Sleep(lastShun + shunnedPause + time.Second)
-		if left := s.left(); len(left) > 0 || m.dispatched != 181 {
+		time.Sleep(time.Minute)
+		if left := s.left(); len(left) > 0 || m.dispatched != 1501 {
 			t.Errorf("%d counted, left %v", m.dispatched, left)
+		}
+	})
+}
+
+// TestDispatcher_APartitionThatIsSlowComesBack: what it was tried with while it had no
+// leader is not all that it is ever given.
+func TestDispatcher_APartitionThatIsSlowComesBack(t *testing.T) {
+	for _, answer := range []time.Duration{700 * time.Millisecond, 2500 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			var ids []string
+			for i := range 1000 {
+				ids = append(ids, fmt.Sprintf("slow-%04d", i)) // of one partition
+			}
+			s, m := newStore(ids...), &counts{}
+			began := time.Now()
+			l := &fakeLog{answer: func(ctx context.Context, topic string, ids []string) error {
+				if time.Since(began) < 10*time.Second {
+					return silence(ctx, topic, ids)
+				}
+				if !partition.Sleep(ctx, answer) {
+					return ctx.Err()
+				}
+				return nil
+			}}
+			defer run(t, s, l, m, 400)()
+			time.Sleep(time.Minute)
+			if left := len(s.left()); left > 0 || len(l.keys("events")) != 1000 {
+				t.Errorf("answers after %v: %d are left, %d were written", answer, left, len(l.keys("events")))
+			}
+		})
+	}
+}
+
+// TestDispatcher_ManyRefusedRowsAreBuriedTogether, and one line of the log tells if that
+// does not work.
+func TestDispatcher_ManyRefusedRowsAreBuriedTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := newStore(orders(600)...), &counts{}
+		l := &fakeLog{answer: func(_ context.Context, topic string, _ []string) error {
+			time.Sleep(5 * time.Millisecond)
+			if topic == "events" {
+				return orderclose.ErrRefused
+			}
+			return nil
+		}}
+		defer run(t, s, l, m, 999)()
+		time.Sleep(30 * time.Second)
+		if left := s.left(); len(left) > 0 || m.dead["outbox refused"] != 600 {
+			t.Errorf("%d are left, dead letters %v", len(left), m.dead)
 		}
 	})
 }
@@ -439,12 +489,12 @@ func TestSchedules_PickTheBucketWhenTheyAreProduced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newStore("later", "soon", "due", "far", "odd"), &counts{}
 		for i, delay := range []time.Duration{90 * time.Minute, 61 * time.Minute, 30 * time.Minute, 48 * time.Hour} {
-			row := s.rows[int64(i)]
+			row := s.rows[int64(i+1)]
 			var err error
 			if row.Payload, err = (orderclose.Record{Order: orderclose.Order{ID: row.OrderID, CreatedAt: time.Now(), Due: time.Now().Add(delay)}}).SchedulePayload(); err != nil {
 				t.Fatal(err)
 			}
-			s.rows[int64(i)] = row
+			s.rows[int64(i+1)] = row
 		}
 		var away atomic.Bool
 		away.Store(true)

@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -15,8 +16,11 @@ import (
 // request of its own.
 const lanes = 4
 
+// trialLane is one more, for a partition that is shunned: it holds up no other.
+const trialLane = lanes
+
 const (
-	// buryTime bounds an append to the dead-letter topic, so that a topic that is
+	// buryTime bounds the appends to the dead-letter topic, so that a topic that is
 	// missing or full does not keep the other rows of a batch locked.
 	buryTime = time.Second
 	// asideTime is how long a row is left alone that could neither be published nor
@@ -49,9 +53,11 @@ type worker struct {
 	kind    Kind
 	aside   *aside   // shared by the workers of a kind
 	shunned *shunned // and this
-	past    int      // rows that the last batch left to shunned partitions: looked past
+	after   int64    // where to look on, past rows that were left to shunned partitions; 0: at the beginning
+	idle    int      // batches since any row was there to be tried
+	waits   bool     // all rows that were seen last wait for shunned partitions
 	logger  *slog.Logger
-	appends [lanes]orderclose.AppendFunc
+	appends [lanes + 1]orderclose.AppendFunc
 }
 
 func (d *Dispatcher) newWorker(ctx context.Context, k Kind, set *aside, places *shunned) *worker {
@@ -69,18 +75,15 @@ func (w *worker) turn() (found int, err error) {
 	ctx, cancel := partition.Linger(w.ctx, lingerTime)
 	defer cancel()
 	var b *batch
-	n, err := w.o.Store.Dispatch(ctx, w.kind.Outbox, w.o.Batch+w.aside.len()+w.past, func(ctx context.Context, rows []orderclose.OutboxRow) []int64 {
-		b = &batch{worker: w}
-		ctx, cancel := context.WithTimeout(ctx, holdTime)
-		defer cancel()
+	limit := w.o.Batch + w.aside.len()
+	n, err := w.o.Store.Dispatch(ctx, w.kind.Outbox, w.after, limit, func(ctx context.Context, rows []orderclose.OutboxRow) []int64 {
+		b = &batch{worker: w, last: rows[len(rows)-1].ID}
 		return b.publish(ctx, w.aside.leave(rows))
 	})
 	if b == nil {
-		w.past = 0
+		w.after = 0
 		return n, err
 	}
-	before := w.past
-	w.past = min(b.left, pastBatches*w.o.Batch)
 	if err == nil {
 		w.o.Metrics.Dispatched(w.kind.Outbox, len(b.done)-len(b.buried))
 		for _, cause := range b.buried {
@@ -90,15 +93,36 @@ func (w *worker) turn() (found int, err error) {
 	if len(b.done) == 0 {
 		err = errors.Join(err, b.err)
 	}
-	if b.tried == 0 && w.past > before {
-		return w.o.Batch, err // others may be right behind them
+	return w.lookOn(b, n < limit), err
+}
+
+// lookOn decides where to look next, after a batch that may have been the end of the
+// outbox. Rows that were left are looked past, a few batches of them without a pause,
+// until the end, and then it begins anew. It returns how many rows there were to be
+// tried, or as many as a batch has if others may be right behind those that were left.
+func (w *worker) lookOn(b *batch, end bool) (found int) {
+	switch {
+	case end:
+		w.after = 0
+	case b.left > 0 || w.after > 0:
+		w.after = b.last
 	}
-	return b.tried, err
+	w.waits = b.tried == 0 && b.left > 0
+	if !w.waits {
+		w.idle = 0
+		return b.tried
+	}
+	if w.idle++; w.idle < pastBatches && !end {
+		return w.o.Batch
+	}
+	w.idle = 0
+	return 0
 }
 
 // batch is rows on their way to Kafka.
 type batch struct {
 	*worker
+	last int64 // the highest id
 
 	mu      sync.Mutex // of what follows, while lanes run
 	tried   int        // rows that are neither aside nor left
@@ -117,6 +141,23 @@ type dead struct {
 
 // publish brings rows to Kafka and returns the ids of those that are there.
 func (b *batch) publish(ctx context.Context, rows []orderclose.OutboxRow) []int64 {
+	holding, cancel := context.WithTimeout(ctx, holdTime)
+	defer cancel()
+	work := b.route(holding, rows)
+	var running sync.WaitGroup
+	for i, requests := range work {
+		if len(requests) > 0 {
+			running.Go(func() { b.lane(holding, b.appends[i], requests) })
+		}
+	}
+	running.Wait()
+	b.bury(ctx)
+	return b.done
+}
+
+// route makes the rows' records and says what each lane has to append. What is for
+// shunned partitions is left.
+func (b *batch) route(ctx context.Context, rows []orderclose.OutboxRow) (work [lanes + 1][]request) {
 	b.tried = len(rows)
 	topics := map[string][]orderclose.RawRecord{}
 	for _, row := range rows {
@@ -129,7 +170,6 @@ func (b *batch) publish(ctx context.Context, rows []orderclose.OutboxRow) []int6
 		}
 		topics[topic] = append(topics[topic], m.Raw())
 	}
-	var work [lanes][]request
 	for topic, records := range topics {
 		spread, err := b.o.Log.ByKey(ctx, topic, records)
 		if err != nil {
@@ -137,33 +177,32 @@ func (b *batch) publish(ctx context.Context, rows []orderclose.OutboxRow) []int6
 			continue
 		}
 		for p, part := range spread {
-			r := request{place: place{topic, p}, records: part}
-			try, trial := b.shunned.may(r.place)
-			if !try {
-				b.left += len(part)
-				b.tried -= len(part)
-				continue
+			r := request{place{topic, p}, part}
+			switch try, trial := b.shunned.may(r.place, len(work[trialLane]) == 0); {
+			case !try:
+				b.leave(len(part))
+			case trial:
+				r.records = part[:min(len(part), trialRecords)]
+				b.leave(len(part) - len(r.records))
+				work[trialLane] = []request{r}
+			default:
+				work[p%lanes] = append(work[p%lanes], r)
 			}
-			r.trial = trial
-			work[p%lanes] = append(work[p%lanes], r)
 		}
 	}
-	var running sync.WaitGroup
-	for i, requests := range work {
-		if len(requests) > 0 {
-			running.Go(func() { b.lane(ctx, b.appends[i], requests) })
-		}
-	}
-	running.Wait()
-	b.bury(ctx)
-	return b.done
+	return work
+}
+
+// leave counts rows that wait for a partition that takes no records.
+func (b *batch) leave(rows int) {
+	b.left += rows
+	b.tried -= rows
 }
 
 // request is what goes to one partition.
 type request struct {
 	place
 	records []orderclose.RawRecord
-	trial   bool // the partition is shunned, and may be back
 }
 
 // lane appends what goes to some of the partitions, one after the other.
@@ -182,22 +221,16 @@ func (b *batch) lane(ctx context.Context, appendTo orderclose.AppendFunc, reques
 		}
 		b.mu.Lock()
 		b.err = err
-		b.tried, b.left = b.tried-len(r.records), b.left+len(r.records)
+		b.leave(len(r.records))
 		b.mu.Unlock()
 	}
 }
 
 // all appends a request in as many parts as it takes.
 func (b *batch) all(ctx context.Context, appendTo orderclose.AppendFunc, r request) error {
-	may := tryTime
-	if r.trial {
-		may = trialTime
-	}
-	ctx, cancel := context.WithTimeout(ctx, may)
-	defer cancel()
 	for rest := r.records; len(rest) > 0; {
 		n := orderclose.Fitting(rest)
-		if err := b.append(ctx, appendTo, request{place: r.place, records: rest[:n:n]}); err != nil {
+		if err := b.append(ctx, appendTo, request{r.place, rest[:n:n]}); err != nil {
 			return err
 		}
 		rest = rest[n:]
@@ -214,10 +247,10 @@ func (b *batch) append(ctx context.Context, appendTo orderclose.AppendFunc, r re
 	case err != nil && !definite:
 		return err
 	case err != nil && half > 0:
-		if err := b.append(ctx, appendTo, request{place: r.place, records: r.records[:half:half]}); err != nil {
+		if err := b.append(ctx, appendTo, request{r.place, r.records[:half:half]}); err != nil {
 			return err
 		}
-		return b.append(ctx, appendTo, request{place: r.place, records: r.records[half:]})
+		return b.append(ctx, appendTo, request{r.place, r.records[half:]})
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -232,36 +265,55 @@ func (b *batch) append(ctx context.Context, appendTo orderclose.AppendFunc, r re
 	return nil
 }
 
-// bury makes dead letters of what was refused. What cannot be buried stays where
-// it is, and is looked past for a while.
+// bury makes dead letters of what was refused. What cannot be buried stays where it is:
+// what the dead-letter topic refuses is looked past for a while, what there was no time
+// for is tried again.
 func (b *batch) bury(ctx context.Context) {
 	if len(b.refused) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, buryTime)
 	defer cancel()
-	for _, d := range b.refused {
+	letters := make([]orderclose.RawRecord, len(b.refused))
+	by := make(map[int64]dead, len(b.refused))
+	for i, d := range b.refused {
 		id := d.message.Offset
-		log := b.logger.With("id", id, "order", string(d.message.Key), "cause", d.cause, "detail", d.detail)
 		d.message.Topic = "outbox_" + string(b.kind.Outbox)
 		letter := orderclose.DeadLetter(d.message, Stage, d.cause, d.detail)
-		if err := b.appendDead(ctx, letter.Raw()); err != nil {
-			log.Error("a row can neither be published nor made a dead letter of: check the dead-letter topic", "err", err)
-			b.aside.put(id)
-			continue
+		letter.Offset = id
+		letters[i], by[id] = letter.Raw(), d
+	}
+	spread, err := b.o.Log.ByKey(ctx, b.o.DeadLetterTopic, letters)
+	if err != nil {
+		b.unburied(letters, err)
+		return
+	}
+	for p, part := range spread {
+		for len(part) > 0 {
+			n := orderclose.Fitting(part)
+			_, err := b.appends[0](ctx, b.o.DeadLetterTopic, p, part[:n:n])
+			if err != nil {
+				b.unburied(part, err)
+				break
+			}
+			for _, letter := range part[:n] {
+				d := by[letter.Offset]
+				b.logger.Error("dead letter", "id", letter.Offset, "order", string(d.message.Key), "cause", d.cause, "detail", d.detail)
+				b.done = append(b.done, letter.Offset)
+				b.buried = append(b.buried, d.cause)
+			}
+			part = part[n:]
 		}
-		log.Error("dead letter")
-		b.done = append(b.done, id)
-		b.buried = append(b.buried, d.cause)
 	}
 }
 
-func (b *batch) appendDead(ctx context.Context, record orderclose.RawRecord) error {
-	spread, err := b.o.Log.ByKey(ctx, b.o.DeadLetterTopic, []orderclose.RawRecord{record})
-	for p, part := range spread {
-		_, err = b.appends[0](ctx, b.o.DeadLetterTopic, p, part)
+// unburied notes that rows can neither be published nor made dead letters of.
+func (b *batch) unburied(letters []orderclose.RawRecord, err error) {
+	b.err = fmt.Errorf("%s takes no dead letters: %w", b.o.DeadLetterTopic, err)
+	b.logger.Error("rows can neither be published nor made dead letters of: check the dead-letter topic", "rows", len(letters), "first", letters[0].Offset, "err", err)
+	for _, letter := range letters {
+		b.aside.put(letter.Offset)
 	}
-	return err
 }
 
 // aside are rows that are left alone for a while. Safe for concurrent use.

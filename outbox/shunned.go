@@ -11,17 +11,12 @@ import (
 const (
 	firstShun = time.Second
 	lastShun  = 5 * time.Second
-	// tryTime is how long a partition may take, so that the others of its lane have their
-	// turn within holdTime.
-	tryTime = holdTime / 2
-	// trialTime is how long a shunned partition may take to show that it is back: the
-	// rows of a batch are locked meanwhile, and a lane waits.
-	trialTime = 500 * time.Millisecond
-	// pastBatches is how many batches of rows for shunned partitions are looked past.
-	// With more of them at the head of the outbox it stands still, and its age tells.
-	pastBatches = 10
-	// shunnedPause is the pause of an outbox whose rows all wait for such partitions:
-	// each look reads them.
+	// trialRecords is how many records a shunned partition is tried with. If they are
+	// written and the answer is too late, so many are written again.
+	trialRecords = 100
+	// pastBatches is how many batches of rows for shunned partitions are looked past at
+	// once, and shunnedPause the pause after that: somebody has to read them.
+	pastBatches  = 5
 	shunnedPause = 2 * time.Second
 )
 
@@ -47,15 +42,15 @@ type shunned struct {
 func newShunned() *shunned { return &shunned{places: map[place]shun{}} }
 
 // may says whether to try a place now, and whether that is a trial of one that is
-// shunned. Of several who ask at once, one gets the trial.
-func (s *shunned) may(p place) (try, trial bool) {
+// shunned, for who has time for one. Of several who ask at once, one gets the trial.
+func (s *shunned) may(p place, hasTime bool) (try, trial bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	is, known := s.places[p]
 	switch {
 	case !known:
 		return true, false
-	case time.Now().Before(is.until):
+	case !hasTime, time.Now().Before(is.until):
 		return false, false
 	}
 	is.until = time.Now().Add(is.pause)

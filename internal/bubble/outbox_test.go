@@ -42,8 +42,8 @@ func (r *rig) inTopic(topic string) (n int64) {
 // before it deletes.
 type killed struct{ *store.Store }
 
-func (k killed) Dispatch(ctx context.Context, box orderclose.Outbox, limit int, publish func(context.Context, []orderclose.OutboxRow) []int64) (int, error) {
-	n, err := k.Store.Dispatch(ctx, box, limit, func(ctx context.Context, rows []orderclose.OutboxRow) []int64 {
+func (k killed) Dispatch(ctx context.Context, box orderclose.Outbox, after int64, limit int, publish func(context.Context, []orderclose.OutboxRow) []int64) (int, error) {
+	n, err := k.Store.Dispatch(ctx, box, after, limit, func(ctx context.Context, rows []orderclose.OutboxRow) []int64 {
 		publish(ctx, rows)
 		return nil
 	})

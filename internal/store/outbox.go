@@ -20,8 +20,9 @@ var outboxTables = map[orderclose.Outbox]string{
 	orderclose.ScheduleOutbox: "outbox_schedules",
 }
 
-// Dispatch hands up to limit rows of an outbox, lowest ids first, to publish, and
-// deletes those whose ids it returns. It returns how many rows there were to hand
+// Dispatch hands up to limit rows of an outbox whose ids are above after, lowest first,
+// to publish, and deletes those whose ids it returns. Begin with 0: more than that is for
+// looking past rows that cannot be published. It returns how many rows there were to hand
 // over; publish is not called for none. Rows that another dispatcher has in hand,
 // in whatever process, are left out, so that several share the work.
 //
@@ -31,12 +32,12 @@ var outboxTables = map[orderclose.Outbox]string{
 //
 // The rows are locked while publish runs, and a connection is used; publish should
 // take seconds at most.
-func (s *Store) Dispatch(ctx context.Context, box orderclose.Outbox, limit int, publish func(ctx context.Context, rows []orderclose.OutboxRow) (done []int64)) (int, error) {
+func (s *Store) Dispatch(ctx context.Context, box orderclose.Outbox, after int64, limit int, publish func(ctx context.Context, rows []orderclose.OutboxRow) (done []int64)) (int, error) {
 	table, err := tableOf(box)
 	if err != nil {
 		return 0, err
 	}
-	d := &dispatch{s: s, box: box, table: table, limit: limit, publish: publish}
+	d := &dispatch{s: s, box: box, table: table, after: after, limit: limit, publish: publish}
 	run := d.locked
 	if s.inHand != nil {
 		run = d.inHand
@@ -52,6 +53,7 @@ type dispatch struct {
 	s       *Store
 	box     orderclose.Outbox
 	table   string
+	after   int64
 	limit   int
 	publish func(ctx context.Context, rows []orderclose.OutboxRow) (done []int64)
 	rows    int // that there were
@@ -116,7 +118,7 @@ func (d *dispatch) any(db *gorm.DB) (bool, error) {
 }
 
 func (d *dispatch) read(db *gorm.DB, limit int, lock string) ([]orderclose.OutboxRow, error) {
-	rows, err := db.Raw("SELECT id, order_id, payload FROM "+d.table+" ORDER BY id LIMIT ?"+lock, limit).Rows()
+	rows, err := db.Raw("SELECT id, order_id, payload FROM "+d.table+" WHERE id > ? ORDER BY id LIMIT ?"+lock, d.after, limit).Rows()
 	if err != nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ import (
 
 var outboxClaims = []claim{
 	{"DispatchDeletesWhatIsDoneAndKeepsTheRest", dispatchDeletesWhatIsDone},
+	{"DispatchLooksPastRows", dispatchLooksPastRows},
 	{"DispatchersShareTheRows", dispatchersShareTheRows},
 	{"NoRowIsDispatchedTwiceUnderLoad", noRowIsDispatchedTwice},
 	{"RowsComeBackWhenADispatcherFails", rowsComeBack},
@@ -41,8 +42,14 @@ func (s *shop) event(id int, ago time.Duration) {
 // dispatch takes up to limit rows and has those deleted whose ids publish returns.
 func (s *shop) dispatch(limit int, publish func(ids []int64) []int64) []int64 {
 	s.Helper()
+	return s.dispatchAfter(0, limit, publish)
+}
+
+// dispatchAfter does the same with rows behind an id.
+func (s *shop) dispatchAfter(after int64, limit int, publish func(ids []int64) []int64) []int64 {
+	s.Helper()
 	var ids []int64
-	n, err := s.Dispatch(s.Context(), orderclose.EventOutbox, limit, func(_ context.Context, rows []orderclose.OutboxRow) []int64 {
+	n, err := s.Dispatch(s.Context(), orderclose.EventOutbox, after, limit, func(_ context.Context, rows []orderclose.OutboxRow) []int64 {
 		for _, r := range rows {
 			ids = append(ids, r.ID)
 		}
@@ -56,6 +63,17 @@ func (s *shop) dispatch(limit int, publish func(ids []int64) []int64) []int64 {
 func all(ids []int64) []int64  { return ids }
 func none(ids []int64) []int64 { return nil }
 
+func dispatchLooksPastRows(t *testing.T, s *shop) {
+	s.migrated()
+	for id := range 5 {
+		s.event(id+1, 0)
+	}
+	want(t, "behind the second", s.dispatchAfter(2, 2, all), []int64{3, 4})
+	want(t, "behind the fourth", s.dispatchAfter(4, 9, none), []int64{5})
+	want(t, "behind the last", s.dispatchAfter(5, 9, all), nil)
+	want(t, "from the beginning", s.dispatch(9, all), []int64{1, 2, 5})
+}
+
 func dispatchDeletesWhatIsDone(t *testing.T, s *shop) {
 	s.migrated()
 	for id := range 5 {
@@ -63,7 +81,7 @@ func dispatchDeletesWhatIsDone(t *testing.T, s *shop) {
 	}
 	want(t, "the first", s.dispatch(3, func([]int64) []int64 { return []int64{1, 3} }), []int64{1, 2, 3})
 	want(t, "what is left", s.dispatch(9, none), []int64{2, 4, 5})
-	_, err := s.Dispatch(t.Context(), orderclose.EventOutbox, 1, func(_ context.Context, rows []orderclose.OutboxRow) []int64 {
+	_, err := s.Dispatch(t.Context(), orderclose.EventOutbox, 0, 1, func(_ context.Context, rows []orderclose.OutboxRow) []int64 {
 		want(t, "row", rows, []orderclose.OutboxRow{{ID: 2, OrderID: "o2", Payload: []byte(`{"n":2}`)}})
 		return nil
 	})
@@ -98,7 +116,7 @@ func noRowIsDispatchedTwice(t *testing.T, s *shop) {
 	for range 4 {
 		dispatchers.Go(func() {
 			for {
-				rows, err := s.Dispatch(t.Context(), orderclose.EventOutbox, 13, func(_ context.Context, rows []orderclose.OutboxRow) (done []int64) {
+				rows, err := s.Dispatch(t.Context(), orderclose.EventOutbox, 0, 13, func(_ context.Context, rows []orderclose.OutboxRow) (done []int64) {
 					for _, r := range rows {
 						done = append(done, r.ID)
 					}
@@ -127,7 +145,7 @@ func rowsComeBack(t *testing.T, s *shop) {
 	s.migrated()
 	s.event(1, 0)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := s.Dispatch(ctx, orderclose.EventOutbox, 9, func(context.Context, []orderclose.OutboxRow) []int64 {
+	_, err := s.Dispatch(ctx, orderclose.EventOutbox, 0, 9, func(context.Context, []orderclose.OutboxRow) []int64 {
 		cancel() // as a process that dies after publishing
 		return []int64{1}
 	})
@@ -177,7 +195,7 @@ func backlogTellsTheOldest(t *testing.T, s *shop) {
 func nobodyKnowsTheOutbox(t *testing.T, s *shop) {
 	s.migrated()
 	for _, box := range []orderclose.Outbox{"", "orders", "events;"} {
-		if _, err := s.Dispatch(t.Context(), box, 1, nil); err == nil {
+		if _, err := s.Dispatch(t.Context(), box, 0, 1, nil); err == nil {
 			t.Errorf("outbox %q is dispatched", box)
 		}
 		if _, err := s.Backlog(t.Context(), box); err == nil {
@@ -215,7 +233,7 @@ func addedWithItsTransaction(t *testing.T, s *shop) {
 		}
 		direct, err := orderclose.Record{Order: o, Release: o.Due}.Encode()
 		s.must(err)
-		n, err := s.Dispatch(t.Context(), orderclose.ScheduleOutbox, 9, func(_ context.Context, rows []orderclose.OutboxRow) []int64 {
+		n, err := s.Dispatch(t.Context(), orderclose.ScheduleOutbox, 0, 9, func(_ context.Context, rows []orderclose.OutboxRow) []int64 {
 			m, _, err := rows[0].Schedule()
 			s.must(err)
 			want(t, "record", m, direct)
@@ -275,7 +293,7 @@ func unpublishedVisitsEveryRow(t *testing.T, s *shop) {
 		return ids
 	}
 	want(t, "rows", visit(), []string{"o0", "o1", "o2", "o3", "o4", "o5", "o6"})
-	_, err := s.Dispatch(t.Context(), orderclose.ScheduleOutbox, 5, func(_ context.Context, rows []orderclose.OutboxRow) []int64 {
+	_, err := s.Dispatch(t.Context(), orderclose.ScheduleOutbox, 0, 5, func(_ context.Context, rows []orderclose.OutboxRow) []int64 {
 		want(t, "rows while some are in hand", len(visit()), 7)
 		return []int64{rows[1].ID, rows[4].ID}
 	})
