@@ -1,7 +1,9 @@
 package kafka
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -23,6 +25,66 @@ func TestOffsetOf_IsNeverAheadOfTheBroker(t *testing.T) {
 			t.Fatalf("%v, and it is %v", got, truth)
 		case got < truth-there-back-time.Millisecond:
 			t.Fatalf("%v, and it is %v, with a round trip of %v", got, truth, there+back)
+		}
+	})
+}
+
+// TestBrokerClock_IsNotMovedWhenTheLocalClockIsSet, neither forward nor back.
+func TestBrokerClock_IsNotMovedWhenTheLocalClockIsSet(t *testing.T) {
+	now := reading{time.Unix(1_700_000_000, 0), time.Hour}
+	c := &BrokerClock{local: func() reading { return now }}
+	if !c.Now().Equal(now.wall) || c.Offset() != 0 {
+		t.Errorf("before it was asked it is %v, %v ahead", c.Now(), c.Offset())
+	}
+	broker := now.wall.Add(-time.Minute)
+	c.asked.Store(&sample{now, broker})
+	for _, step := range []time.Duration{0, time.Hour, -time.Hour, 24 * time.Hour} {
+		now.mono += time.Second
+		now.wall = now.wall.Add(time.Second + step)
+		broker = broker.Add(time.Second)
+		if got := c.Now(); !got.Equal(broker) {
+			t.Errorf("set by %v it says %v, want %v", step, got, broker)
+		}
+	}
+	if c.Offset() != -time.Minute {
+		t.Errorf("it was %v ahead", c.Offset())
+	}
+}
+
+func TestStepped(t *testing.T) {
+	from := reading{time.Unix(1_700_000_000, 0), time.Hour}
+	for by, want := range map[time.Duration]bool{0: false, stepSize: false, stepSize + 1: true, -stepSize - 1: true, time.Hour: true} {
+		to := reading{from.wall.Add(5*time.Second + by), from.mono + 5*time.Second}
+		if stepped(from, to) != want {
+			t.Errorf("set by %v: want %v", by, want)
+		}
+	}
+}
+
+// TestBrokerClock_RestsAndNoticesThatTheClockWasSet within five seconds.
+func TestBrokerClock_RestsAndNoticesThatTheClockWasSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var set time.Duration
+		c := &BrokerClock{local: func() reading {
+			passed := time.Since(began)
+			return reading{began.Round(0).Add(passed + set), passed}
+		}}
+		for _, step := range []time.Duration{0, 5 * time.Minute} {
+			from := time.Now()
+			time.AfterFunc(11*time.Second, func() { set = step })
+			want := probeEvery
+			if step != 0 {
+				want = 15 * time.Second
+			}
+			if ok := c.rest(t.Context(), probeEvery); !ok || time.Since(from) != want {
+				t.Errorf("set by %v it rests for %v, %v; want %v", step, time.Since(from), ok, want)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if c.rest(ctx, probeEvery) {
+			t.Error("it goes on after its context has ended")
 		}
 	})
 }
