@@ -123,8 +123,7 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 		}
 		l.queue = append(l.queue, &entry{message: m, record: record, readAt: now})
 	}
-	if f.Corrupt != nil {
-		l.mark.Add(f.Corrupt.First)
+	if f.Corrupt != nil && l.mark.Add(f.Corrupt.First) {
 		l.out.BuryCorrupt(*f.Corrupt)
 	}
 	l.mark.Read(f.Next)

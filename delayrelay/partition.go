@@ -153,8 +153,7 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 	} else {
 		l.readOn = readOn(l.bucket, l.whole(), f.Records[n-1].AppendedAt(), l.Now())
 	}
-	if f.Corrupt != nil {
-		l.mark.Add(f.Corrupt.First)
+	if f.Corrupt != nil && l.mark.Add(f.Corrupt.First) {
 		l.out.BuryCorrupt(*f.Corrupt)
 	}
 	l.mark.Read(f.Next)

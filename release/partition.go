@@ -148,8 +148,7 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 			l.opened(e, 1)
 		}
 	}
-	if f.Corrupt != nil {
-		l.mark.Add(f.Corrupt.First)
+	if f.Corrupt != nil && l.mark.Add(f.Corrupt.First) {
 		l.out.BuryCorrupt(*f.Corrupt)
 	}
 	l.mark.Read(f.Next)

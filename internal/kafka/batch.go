@@ -32,9 +32,14 @@ const (
 	controlBit       = 0x20
 )
 
-// maxInflated bounds what a compressed batch may grow to. Brokers take batches
-// of a megabyte by default; a thousandfold of that is somebody's mischief.
-const maxInflated = 64 << 20
+const (
+	// maxInflated bounds what a compressed batch may grow to. Brokers take batches of a
+	// megabyte by default; much more than thirty times that is somebody's mischief.
+	maxInflated = 32 << 20
+	// answerInflated bounds what the batches of one answer may grow to together, but for
+	// the first: the others are fetched again.
+	answerInflated = 8 << 20
+)
 
 // maxLastDelta bounds what is believed of a damaged header.
 const maxLastDelta = 1 << 20
@@ -44,35 +49,55 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // splitBatches walks the record batches that a fetch returned and finds their
 // records from the offset on, without decoding or copying them; it appends them to
 // records. It ends with the first batch that cannot be read, which it reports rather
-// than skips; a batch that was cut off at the end is left for the next fetch.
-func splitBatches(b []byte, offset int64, records []orderclose.RawRecord) orderclose.Fetched {
+// than skips; a batch that was cut off at the end is left for the next fetch. The log
+// ends at end: nothing beyond it is believed.
+func splitBatches(b []byte, offset, end int64, records []orderclose.RawRecord) orderclose.Fetched {
 	f := orderclose.Fetched{Next: offset, Records: records}
-	for len(b) >= headerSize && f.Corrupt == nil {
+	room := maxInflated
+	for first := true; len(b) >= headerSize && f.Corrupt == nil; first = false {
 		base := int64(binary.BigEndian.Uint64(b))
 		size := atLength + 4 + int(int32(binary.BigEndian.Uint32(b[atLength:])))
-		if size < headerSize {
-			f.Corrupt = &orderclose.Range{First: f.Next, Last: f.Next, Err: fmt.Errorf("a batch of %d bytes", size)}
+		if size > len(b) && !first {
+			return f
+		}
+		if size < headerSize || size > len(b) { // a broker sends the first one whole
+			f.Corrupt = &orderclose.Range{First: f.Next, Last: f.Next, Err: fmt.Errorf("a batch that says it has %d bytes, of %d", size, len(b))}
 			f.Next++
 			return f
 		}
-		if size > len(b) {
+		inflated, ok := splitBatch(b[:size], b[size:], base, end, room, &f)
+		if !ok {
 			return f
 		}
-		splitBatch(b[:size], base, &f)
+		if first {
+			room = answerInflated
+		} else {
+			room -= inflated
+		}
 		b = b[size:]
 	}
 	return f
 }
 
-// splitBatch adds one whole batch to f.
-func splitBatch(b []byte, base int64, f *orderclose.Fetched) {
+// splitBatch adds one whole batch to f, which is followed by rest. It returns how much
+// it was inflated to, and false if that is more than there is room for after others.
+func splitBatch(b, rest []byte, base, end int64, room int, f *orderclose.Fetched) (inflated int, ok bool) {
 	delta := int64(int32(binary.BigEndian.Uint32(b[atLastDelta:])))
 	if delta < 0 || delta > maxLastDelta {
 		delta = 0
 	}
 	last, asked := base+delta, f.Next
 	attributes := binary.BigEndian.Uint16(b[atAttributes:])
-	records, err := recordsOf(b, attributes)
+	records, err := recordsOf(b, attributes, room)
+	if errors.Is(err, errNoRoom) && room < maxInflated {
+		return 0, false
+	}
+	if attributes&compressionBits != 0 {
+		inflated = len(records)
+	}
+	if err == nil && base >= end { // the base offset is under no checksum
+		err = fmt.Errorf("a batch of the offsets %d to %d in a log that ends at %d", base, last, end)
+	}
 	if err == nil && attributes&controlBit == 0 {
 		if attributes&logAppendTimeBit == 0 {
 			f.DriftedAppend++
@@ -89,14 +114,31 @@ func splitBatch(b []byte, base int64, f *orderclose.Fetched) {
 		if n := len(f.Records); n > 0 && f.Records[n-1].Offset >= first {
 			first = f.Records[n-1].Offset + 1
 		}
-		last = max(first, last)
+		last = corruptUpTo(first, last, end, rest)
 		f.Corrupt = &orderclose.Range{First: first, Last: last, Err: err}
 	}
 	f.Next = last + 1
+	return inflated, true
 }
 
-// recordsOf checks a batch and returns its records, inflated.
-func recordsOf(b []byte, attributes uint16) ([]byte, error) {
+// corruptUpTo is the last offset of a batch that cannot be read, whose header says that
+// it ends with last. What it says may be damaged itself: the batch behind it knows
+// better, and beyond the end of the log there is nothing. At worst it is the first
+// offset alone, and the rest is read again.
+func corruptUpTo(first, last, end int64, rest []byte) int64 {
+	if len(rest) >= atLength {
+		if next := int64(binary.BigEndian.Uint64(rest)); next > first && next <= end {
+			return next - 1
+		}
+	}
+	if last >= first && last < end {
+		return last
+	}
+	return first
+}
+
+// recordsOf checks a batch and returns its records, inflated to room bytes at most.
+func recordsOf(b []byte, attributes uint16, room int) ([]byte, error) {
 	if magic := b[atMagic]; magic != 2 {
 		return nil, fmt.Errorf("a batch of format %d, want 2", magic)
 	}
@@ -113,17 +155,18 @@ func recordsOf(b []byte, attributes uint16) ([]byte, error) {
 	}
 	r := codec.NewReader(bytes.NewReader(records))
 	defer r.Close()
-	inflated, err := io.ReadAll(io.LimitReader(r, maxInflated+1))
+	inflated, err := io.ReadAll(io.LimitReader(r, int64(room)+1))
 	if err != nil {
 		return nil, fmt.Errorf("a batch that %s cannot inflate: %w", codec.Name(), err)
 	}
-	if len(inflated) > maxInflated {
-		return nil, fmt.Errorf("a batch that inflates to more than %d bytes", maxInflated)
+	if len(inflated) > room {
+		return nil, fmt.Errorf("%w: more than %d bytes", errNoRoom, room)
 	}
 	return inflated, nil
 }
 
 var (
+	errNoRoom     = errors.New("a batch that inflates to too much")
 	errTruncated  = errors.New("a record that ends early")
 	errOutOfOrder = errors.New("a record whose offset is not after the one before it, or not in its batch")
 )
@@ -173,6 +216,13 @@ func (c *cursor) skip(n int) { c.take(n) }
 func (c *cursor) uint16() uint16 {
 	if b := c.take(2); b != nil {
 		return binary.BigEndian.Uint16(b)
+	}
+	return 0
+}
+
+func (c *cursor) uint64() uint64 {
+	if b := c.take(8); b != nil {
+		return binary.BigEndian.Uint64(b)
 	}
 	return 0
 }

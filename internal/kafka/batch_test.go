@@ -3,7 +3,10 @@ package kafka
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"hash/crc32"
+	"io"
+	"math"
 	"testing"
 	"time"
 
@@ -56,7 +59,7 @@ func keysOf(f orderclose.Fetched) (keys []string) {
 
 func TestSplit_AppendTimeIsTheBatchHeaders(t *testing.T) {
 	at := time.UnixMilli(1_700_000_000_123)
-	f := splitBatches(stamp(batch(t, 100, 0, "a", "b"), at), 100, nil)
+	f := splitBatches(stamp(batch(t, 100, 0, "a", "b"), at), 100, math.MaxInt64, nil)
 	want := orderclose.Message{
 		Offset: 101, Key: []byte("b"), Value: []byte("value of b"), Appended: at,
 		Headers: []orderclose.Header{{Key: "due", Value: []byte("42")}, {Key: "x-b"}},
@@ -71,13 +74,13 @@ func TestSplit_AppendTimeIsTheBatchHeaders(t *testing.T) {
 }
 
 func TestSplit_ABatchStampedByItsProducerIsCounted(t *testing.T) {
-	if f := splitBatches(batch(t, 0, 0, "a"), 0, nil); f.DriftedAppend != 1 || len(f.Records) != 1 {
+	if f := splitBatches(batch(t, 0, 0, "a"), 0, math.MaxInt64, nil); f.DriftedAppend != 1 || len(f.Records) != 1 {
 		t.Errorf("drifted %d, %d records; want 1 and 1", f.DriftedAppend, len(f.Records))
 	}
 }
 
 func TestSplit_StartsAtTheOffsetAskedFor(t *testing.T) {
-	f := splitBatches(batch(t, 10, 0, "a", "b", "c"), 11, nil)
+	f := splitBatches(batch(t, 10, 0, "a", "b", "c"), 11, math.MaxInt64, nil)
 	if diff := cmp.Diff([]string{"b", "c"}, keysOf(f)); diff != "" {
 		t.Error(diff)
 	}
@@ -85,7 +88,7 @@ func TestSplit_StartsAtTheOffsetAskedFor(t *testing.T) {
 
 func TestSplit_InflatesEveryCompression(t *testing.T) {
 	for _, c := range []protocol.Attributes{protocol.Gzip, protocol.Snappy, protocol.Lz4, protocol.Zstd} {
-		f := splitBatches(batch(t, 0, c, "a", "b"), 0, nil)
+		f := splitBatches(batch(t, 0, c, "a", "b"), 0, math.MaxInt64, nil)
 		if diff := cmp.Diff([]string{"a", "b"}, keysOf(f)); diff != "" || f.Corrupt != nil {
 			t.Errorf("compression %d: %s %v", c, diff, f.Corrupt)
 		}
@@ -95,7 +98,7 @@ func TestSplit_InflatesEveryCompression(t *testing.T) {
 func TestSplit_AControlBatchMovesTheOffsetOn(t *testing.T) {
 	marker := batch(t, 5, 0, "marker")
 	marker[atAttributes+1] |= controlBit
-	f := splitBatches(append(reseal(marker), batch(t, 6, 0, "a")...), 5, nil)
+	f := splitBatches(append(reseal(marker), batch(t, 6, 0, "a")...), 5, math.MaxInt64, nil)
 	if diff := cmp.Diff([]string{"a"}, keysOf(f)); diff != "" || f.Next != 7 {
 		t.Errorf("%s next %d, want 7", diff, f.Next)
 	}
@@ -105,7 +108,7 @@ func TestSplit_ACutOffBatchIsLeftForTheNextFetch(t *testing.T) {
 	whole := batch(t, 0, 0, "a")
 	second := batch(t, 1, 0, "b")
 	for cut := range len(second) {
-		f := splitBatches(append(bytes.Clone(whole), second[:cut]...), 0, nil)
+		f := splitBatches(append(bytes.Clone(whole), second[:cut]...), 0, math.MaxInt64, nil)
 		if f.Next != 1 || len(f.Records) != 1 || f.Corrupt != nil {
 			t.Fatalf("cut at %d: next %d, %d records, corrupt %v", cut, f.Next, len(f.Records), f.Corrupt)
 		}
@@ -116,20 +119,87 @@ func TestSplit_ADamagedBatchIsReportedAfterWhatCameBefore(t *testing.T) {
 	damaged := batch(t, 1, 0, "b", "c")
 	damaged[len(damaged)-1] ^= 1
 	all := append(append(batch(t, 0, 0, "a"), damaged...), batch(t, 3, 0, "d")...)
-	f := splitBatches(all, 0, nil)
+	f := splitBatches(all, 0, math.MaxInt64, nil)
 	if diff := cmp.Diff([]string{"a"}, keysOf(f)); diff != "" {
 		t.Error(diff)
 	}
 	if f.Corrupt == nil || f.Corrupt.First != 1 || f.Corrupt.Last != 2 || f.Next != 3 {
 		t.Errorf("corrupt %+v, next %d; want 1 to 2, and 3", f.Corrupt, f.Next)
 	}
-	if f = splitBatches(all[len(batch(t, 0, 0, "a"))+len(damaged):], 3, nil); f.Next != 4 {
+	if f = splitBatches(all[len(batch(t, 0, 0, "a"))+len(damaged):], 3, math.MaxInt64, nil); f.Next != 4 {
 		t.Errorf("after it: next %d, want 4", f.Next)
 	}
 }
 
-// FuzzSplit holds that nothing a broker sends makes the decoder panic, stand
-// still, or go back.
+// TestSplit_WhatADamagedHeaderSaysIsNotBelieved where the next batch or the end of the
+// log say better, so that no good record is jumped over.
+func TestSplit_WhatADamagedHeaderSaysIsNotBelieved(t *testing.T) {
+	at := time.UnixMilli(1000)
+	good := stamp(batch(t, 6, 0, "g", "h"), at)
+	damaged := func(how func(b []byte)) []byte {
+		b := stamp(batch(t, 5, 0, "a"), at)
+		how(b)
+		return b
+	}
+	delta := damaged(func(b []byte) { binary.BigEndian.PutUint32(b[atLastDelta:], 900_000) })
+	length := damaged(func(b []byte) { binary.BigEndian.PutUint32(b[atLength:], 1<<20) })
+	base := damaged(func(b []byte) { binary.BigEndian.PutUint64(b, 5+1<<40) })
+	for name, c := range map[string]struct {
+		raw              []byte
+		first, last, end int64
+	}{
+		"delta":                       {bytes.Join([][]byte{delta, good}, nil), 5, 5, 8},
+		"delta, at the end":           {delta, 5, 5, 6},
+		"delta, the next one cut off": {append(bytes.Clone(delta), good[:20]...), 5, 5, 8},
+		"length":                      {bytes.Join([][]byte{length, good}, nil), 5, 5, 8},
+		"base":                        {bytes.Join([][]byte{base, good}, nil), 5, 5, 8},
+		"base, at the end":            {base, 5, 5, 6},
+	} {
+		f := splitBatches(c.raw, 5, c.end, nil)
+		if f.Corrupt == nil || f.Corrupt.First != c.first || f.Corrupt.Last != c.last || f.Next != c.last+1 || len(f.Records) > 0 {
+			t.Errorf("%s: corrupt %+v, next %d, %d records; want %d to %d", name, f.Corrupt, f.Next, len(f.Records), c.first, c.last)
+		}
+	}
+	if f := splitBatches(good, 6, 8, nil); f.Corrupt != nil || f.Next != 8 || len(f.Records) != 2 {
+		t.Errorf("after it: %+v", f)
+	}
+}
+
+// TestSplit_OneAnswerInflatesToNoMoreThanItMay: what there is no room for is left for
+// the next fetch, and a batch that is too large by itself is corrupt.
+func TestSplit_OneAnswerInflatesToNoMoreThanItMay(t *testing.T) {
+	large := func(base int64, size int) []byte {
+		var b bytes.Buffer
+		set := protocol.RecordSet{Version: 2, Attributes: protocol.Zstd, Records: protocol.NewRecordReader(protocol.Record{
+			Key: protocol.NewBytes([]byte("k")), Value: protocol.NewBytes(make([]byte, size)),
+		})}
+		if _, err := set.WriteTo(&b); err != nil {
+			t.Fatal(err)
+		}
+		raw := b.Bytes()[4:]
+		binary.BigEndian.PutUint64(raw, uint64(base))
+		return stamp(raw, time.UnixMilli(1000))
+	}
+	var answer []byte
+	for n := range 10 {
+		answer = append(answer, large(int64(n), 3<<20)...)
+	}
+	for offset := int64(0); offset < 10; {
+		f := splitBatches(answer, offset, 10, nil)
+		if f.Corrupt != nil || f.Next <= offset || f.Next > offset+4 {
+			t.Fatalf("from %d: next %d, corrupt %v; want up to 4 batches of 3 MB", offset, f.Next, f.Corrupt)
+		}
+		for ; offset < f.Next; offset++ { // an answer begins with what was asked for
+			answer = answer[atLength+4+binary.BigEndian.Uint32(answer[atLength:]):]
+		}
+	}
+	if f := splitBatches(large(0, maxInflated), 0, 1, nil); f.Corrupt == nil || f.Next != 1 {
+		t.Errorf("one of more than it may: %+v", f)
+	}
+}
+
+// FuzzSplit holds that nothing a broker sends makes the decoder panic, stand still, or go
+// back, and that it finds in a batch what the client library finds there.
 func FuzzSplit(f *testing.F) {
 	f.Add(batch(f, 0, 0, "a", "b"), int64(0))
 	f.Add(batch(f, 7, protocol.Zstd, "a"), int64(7))
@@ -142,7 +212,8 @@ func FuzzSplit(f *testing.F) {
 		if len(raw) >= headerSize {
 			reseal(raw) // let it past the checksum
 		}
-		got := splitBatches(raw, offset, nil)
+		got := splitBatches(raw, offset, math.MaxInt64, nil)
+		compareWithLibrary(t, raw, offset, got)
 		if got.Next < offset {
 			t.Fatalf("next %d is before %d", got.Next, offset)
 		}
@@ -152,4 +223,58 @@ func FuzzSplit(f *testing.F) {
 			}
 		}
 	})
+}
+
+// compareWithLibrary holds the records of a batch that begins at the offset and can be
+// read against what the client library makes of it.
+func compareWithLibrary(t *testing.T, raw []byte, offset int64, got orderclose.Fetched) {
+	if len(raw) < headerSize || got.Corrupt != nil || int64(binary.BigEndian.Uint64(raw)) != offset ||
+		atLength+4+int(int32(binary.BigEndian.Uint32(raw[atLength:]))) != len(raw) {
+		return
+	}
+	want, err := byLibrary(raw)
+	if err != nil {
+		return // it is less patient with what nobody needs
+	}
+	for i, r := range got.Records {
+		m, err := r.Message()
+		if err != nil || i >= len(want) {
+			return
+		}
+		if !bytes.Equal(m.Key, want[i].Key) || !bytes.Equal(m.Value, want[i].Value) {
+			t.Fatalf("record %d is %q %q, the library has %q %q", i, m.Key, m.Value, want[i].Key, want[i].Value)
+		}
+	}
+}
+
+// byLibrary is what the client library makes of a batch; it may panic on what is none.
+func byLibrary(raw []byte) (all []orderclose.Message, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the library panics: %v", p)
+		}
+	}()
+	var set protocol.RecordSet
+	if _, err := set.ReadFrom(io.MultiReader(bytes.NewReader(binary.BigEndian.AppendUint32(nil, uint32(len(raw)))), bytes.NewReader(raw))); err != nil {
+		return nil, err
+	}
+	for set.Records != nil {
+		r, err := set.Records.ReadRecord()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		m := orderclose.Message{Offset: r.Offset}
+		for to, from := range map[*[]byte]protocol.Bytes{&m.Key: r.Key, &m.Value: r.Value} {
+			if from != nil {
+				if *to, err = io.ReadAll(from); err != nil {
+					return nil, err
+				}
+			}
+		}
+		all = append(all, m)
+	}
+	return all, nil
 }

@@ -38,7 +38,7 @@ func (c *Cluster) Fetch(ctx context.Context, topic string, partition int, offset
 		return orderclose.Fetched{}, fmt.Errorf("fetch %s/%d at %d: %w", topic, partition, offset, err)
 	}
 	m := raw.memory
-	f := splitBatches(raw.records, offset, m.records[:0])
+	f := splitBatches(raw.records, offset, raw.end, m.records[:0])
 	if n := len(raw.records); n > 0 && f.Next == offset {
 		return f, fmt.Errorf("fetch %s/%d at %d: the broker sent %d bytes and no whole batch", topic, partition, offset, n)
 	}
@@ -167,6 +167,7 @@ func (r *rawFetch) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
 type rawAnswer struct {
 	code    int16
 	records []byte // record batches, the last one perhaps cut off
+	end     int64  // of what may be read: the high watermark
 	memory  *memory
 }
 
@@ -197,7 +198,8 @@ func parseAnswer(body []byte, version int16) (*rawAnswer, error) {
 	if code := int16(d.uint16()); code != 0 {
 		a.code = code
 	}
-	d.skip(8 + 8) // high watermark, last stable offset
+	a.end = int64(d.uint64())
+	d.skip(8) // last stable offset
 	if version >= 5 {
 		d.skip(8) // log start offset
 	}

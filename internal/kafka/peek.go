@@ -59,5 +59,5 @@ func (c *Cluster) fetchLittle(ctx context.Context, topic string, partition int, 
 	if err != nil {
 		return orderclose.Fetched{}, err
 	}
-	return splitBatches(raw.records, offset, nil), nil
+	return splitBatches(raw.records, offset, raw.end, nil), nil
 }

@@ -3,6 +3,7 @@ package kafka
 import (
 	"bytes"
 	"io"
+	"math"
 	"testing"
 	"time"
 
@@ -95,7 +96,7 @@ func TestSplice_UndoesSplit(t *testing.T) {
 			records[i] = messages[i].Raw()
 		}
 		batch := splice(nil, records, time.UnixMilli(5), noProducer)
-		f := splitBatches(batch[4:], 0, nil)
+		f := splitBatches(batch[4:], 0, math.MaxInt64, nil)
 		if f.Corrupt != nil || len(f.Records) != len(records) || f.Next != int64(len(records)) {
 			rt.Fatalf("corrupt %v, %d of %d records, next %d", f.Corrupt, len(f.Records), len(records), f.Next)
 		}
