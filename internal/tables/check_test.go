@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // shop is a mapping that nothing is wrong with.
@@ -48,11 +49,29 @@ func TestCheck_SaysWhatIsWrong(t *testing.T) {
 		{func(m *Mapping) { m.Shards.By = "day" }, `shards.by: "day"`},
 		{func(m *Mapping) { m.Shards.On = "paid" }, `shards.on: "paid"`},
 		{func(m *Mapping) { m.Shards.Zone = "Mars" }, `shards.zone: "Mars"`},
+		{func(m *Mapping) { m.Shards.Back = 2 }, "shards.back: looking at 2 months"},
+		{func(m *Mapping) { m.Shards.Back, m.Shards.On = 1, OnDue }, "shards.back: looking at 1 months"},
+		{func(m *Mapping) { m.Shards.Back = 61 }, "shards.back: 61 is out of range"},
 		{func(m *Mapping) { m.Event = "Order Closed" }, "event: cannot be the type"},
 	} {
 		m := shop()
 		c.change(m)
 		wantOne(t, m.Check(), c.want)
+	}
+}
+
+// Whatever the day and the delay, an order's month is looked at when it is due and in
+// all of the month after.
+func TestLeastBack_MissesNoOrder(t *testing.T) {
+	for _, longest := range []time.Duration{time.Hour, 28 * 24 * time.Hour, 28*24*time.Hour + 1, 30 * 24 * time.Hour} {
+		least := (&Shards{On: OnCreated}).LeastBack(longest)
+		for day := range 4 * 366 {
+			created := time.Date(2026, 1, 1+day, 23, 59, 59, 0, time.UTC)
+			last := MonthOf(created.Add(longest), time.UTC) + 1
+			if MonthOf(created, time.UTC) <= last-Month(least) {
+				t.Fatalf("%v after %v, the last %d months leave out its table", longest, created, least)
+			}
+		}
 	}
 }
 

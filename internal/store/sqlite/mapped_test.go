@@ -3,9 +3,11 @@ package sqlite_test
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"orderclose"
 	"orderclose/internal/store"
 	"orderclose/internal/store/sqlite"
 	"orderclose/internal/store/storetest"
@@ -85,5 +87,50 @@ func TestSuite_OwnTables(t *testing.T) {
 			t.Cleanup(func() { _ = s.Close() })
 			return s
 		})
+	}
+}
+
+// An order of the last day of a month is due in another one, the longest delay later
+// in the one after the next: too few months are refused, and the fewest that are taken
+// find it.
+func TestShards_TheTurnOfAMonthLosesNoOrder(t *testing.T) {
+	zone := time.FixedZone("", 8*3600)
+	created := time.Date(2026, 1, 31, 23, 50, 0, 0, zone)
+	for _, delay := range []time.Duration{30 * time.Minute, orderclose.DefaultMaxDelay} {
+		m, shards := *shops[1].Mapping, *shops[1].Mapping.Shards
+		m.Shards = &shards
+		due := created.Add(delay)
+		o := sqlite.Options{Orders: &m, Now: func() time.Time { return due.Add(time.Hour) }}
+		for shards.Back = 1; shards.Back <= 2; shards.Back++ {
+			if s, err := sqlite.OpenWith(sqlite.Memory, o); err == nil || !strings.Contains(err.Error(), "shards.back") {
+				t.Errorf("back %d: %v, %v", shards.Back, s, err)
+			}
+		}
+		shards.Back = shards.LeastBack(delay)
+		s, err := sqlite.OpenWith(sqlite.Memory, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if err := s.Migrate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, ddl := range shops[1].DDL {
+			if _, err := s.DB().ExecContext(t.Context(), strings.ReplaceAll(ddl, shops[1].Month, "202601")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := s.DB().ExecContext(t.Context(), "INSERT INTO orders_202601 (order_no, status, created_ms, expire_ms) VALUES ('o', 10, ?, ?)",
+			created.UnixMilli(), due.UnixMilli()); err != nil {
+			t.Fatal(err)
+		}
+		page, err := s.Overdue(t.Context(), o.Now(), orderclose.Order{}, 10)
+		if err != nil || len(page) != 1 {
+			t.Errorf("after %v a sweep finds %+v, %v", delay, page, err)
+		}
+		out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "o", CreatedAt: created, Due: due}})
+		if err != nil || out[0].Verdict != orderclose.Closed {
+			t.Errorf("after %v: %+v, %v", delay, out, err)
+		}
 	}
 }
