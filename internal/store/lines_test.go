@@ -144,6 +144,48 @@ func indexGone(t *testing.T) {
 	}
 }
 
+// Ids and SKUs that are binary are refused, and what is said to do about them helps.
+func TestMySQL_BinaryIDsAreMappedAsText(t *testing.T) { eachServer(t, binaryIDs) }
+
+func binaryIDs(t *testing.T) {
+	dsn := ownDatabase(t)
+	s := open(t, store.Options{DSN: dsn, Orders: spelling})
+	for _, q := range []string{
+		"CREATE TABLE o (no BINARY(16) PRIMARY KEY, status INT NOT NULL, due INT NOT NULL, KEY (status, due, no))",
+		"CREATE TABLE l (no BINARY(16) NOT NULL, sku BINARY(4), n INT NOT NULL, KEY (no))",
+		"CREATE TABLE g (sku VARBINARY(4) PRIMARY KEY, free INT NOT NULL, held INT NOT NULL)",
+		"INSERT INTO o VALUES (x'00112233445566778899aabbccddeeff', 0, 1)",
+		"INSERT INTO l VALUES (x'00112233445566778899aabbccddeeff', x'00ff1234', 1)",
+		"INSERT INTO g VALUES (x'00ff1234', 0, 100)",
+	} {
+		exec(t, s.DB(), q)
+	}
+	must(t, s.Migrate(t.Context()))
+	err := s.CheckMapping(t.Context())
+	for _, path := range []string{"orders.id.column", "orders.items.order", "orders.items.sku", "orders.stock.sku.column"} {
+		if err == nil || !strings.Contains(err.Error(), path+": column") {
+			t.Errorf("nothing is said of %s: %v", path, err)
+		}
+	}
+	for _, table := range []string{"o", "l"} {
+		exec(t, s.DB(), "ALTER TABLE "+table+" ADD COLUMN no_text VARCHAR(64) AS (HEX(no)) STORED, ADD KEY by_no_text (no_text)")
+	}
+	exec(t, s.DB(), "ALTER TABLE o ADD UNIQUE KEY uk (no_text), ADD KEY by_due (status, due, no_text)")
+	exec(t, s.DB(), "ALTER TABLE l ADD COLUMN sku_text VARCHAR(64) AS (HEX(sku)) STORED")
+	exec(t, s.DB(), "ALTER TABLE g ADD COLUMN sku_text VARCHAR(64) AS (HEX(sku)) STORED, ADD UNIQUE KEY uk (sku_text)")
+	text := *spelling
+	text.ID = tables.Key{Column: "no_text", Index: "uk"}
+	text.Items = &tables.Items{Table: "l", Order: "no_text", SKU: "sku_text", Quantity: "n"}
+	text.Stock = &tables.Stock{Table: "g", SKU: tables.Key{Column: "sku_text", Index: "uk"}, Available: "free", Reserved: "held"}
+	s = open(t, store.Options{DSN: dsn, Orders: &text})
+	must(t, s.CheckMapping(t.Context()))
+	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "00112233445566778899AABBCCDDEEFF"}})
+	must(t, err)
+	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku_text, free, held) FROM g"); out[0].Verdict != orderclose.Closed || got != "00FF1234 1 99" {
+		t.Errorf("%+v; the stock is %s", out, got)
+	}
+}
+
 // spelling maps tables of which the lines' ids compare otherwise than the orders'.
 var spelling = &tables.Mapping{
 	Orders: "o", ID: tables.Key{Column: "no"},

@@ -146,6 +146,11 @@ func TestJudge_SaysWhatDoesNotFit(t *testing.T) {
 		{func(m *Mapping, _ Facts) { m.DueIndex = "gone" }, "due.index: no index gone"},
 		{change("shop_lines_202611", func(t *Table) { t.Indexes = nil }), "items.order: no index that begins with order_id"},
 		{change("shop_lines_202611", func(t *Table) { t.Columns["num"] = Column{Type: "decimal", Definition: "decimal(10,2)"} }), "items.quantity: decimal(10,2), which may hold other than whole numbers"},
+		{column("id", Column{Type: "binary", Definition: "binary(16)"}), "id.column: binary(16), and an id or SKU has to be text"},
+		{change("shop_lines_202611", func(t *Table) { t.Columns["order_id"] = Column{Type: "varbinary", Definition: "varbinary(16)"} }), "items.order: varbinary(16), and an id"},
+		{change("shop_lines_202611", func(t *Table) { t.Columns["sku"] = Column{Type: "blob", Definition: "blob"} }), "items.sku: blob, and an id or SKU"},
+		{change("shop_lines_202611", func(t *Table) { delete(t.Columns, "sku") }), "items.sku: there is no column"},
+		{change("shop_stock", func(t *Table) { t.Columns["sku"] = Column{Type: "binary", Definition: "binary(4)"} }), "stock.sku.column: binary(4), and an id or SKU"},
 		{change("shop_stock", func(t *Table) { t.Indexes = nil }), "stock.sku.index: no unique index PRIMARY on sku"},
 		{change("shop_stock", func(t *Table) { delete(t.Columns, "held") }), "stock.reserved: there is no column shop_stock.held"},
 	} {
