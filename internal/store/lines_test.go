@@ -144,6 +144,98 @@ func indexGone(t *testing.T) {
 	}
 }
 
+// counted counts transactions of closing.
+type counted struct {
+	closing.Store
+	closes int
+}
+
+func (c *counted) CloseOrders(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	c.closes++
+	return c.Store.CloseOrders(ctx, path, reqs)
+}
+
+// Lines may spell a SKU in several ways that the stock takes for one. The whole batch
+// closes at once, stock comes back right, and the ledger and events have the stock's
+// spelling.
+func TestMySQL_SKUsAreSpeltAsInTheStock(t *testing.T) { eachServer(t, spelledSKUs) }
+
+func spelledSKUs(t *testing.T) {
+	s := open(t, store.Options{DSN: ownDatabase(t), Orders: spelling})
+	begin(t, s)
+	var reqs []orderclose.CloseRequest
+	put := func(id string, lines ...string) {
+		t.Helper()
+		exec(t, s.DB(), "INSERT INTO o VALUES (?, 0, 1)", id)
+		for _, sku := range lines {
+			exec(t, s.DB(), "INSERT INTO l VALUES (?, ?, 1)", id, sku)
+		}
+		reqs = append(reqs, orderclose.CloseRequest{OrderID: id})
+	}
+	put("before", "INK") // the only one of its transaction: nothing has to be looked up
+	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, reqs)
+	must(t, err)
+	if out[0].Verdict != orderclose.Closed {
+		t.Errorf("%+v", out)
+	}
+	reqs = nil
+	put("both", "ink", "Ink", "INK", "nib")
+	for i := range 30 {
+		put(fmt.Sprintf("o%02d", i), []string{"ink", "INK", "Nib"}[i%3])
+	}
+	for round := range 2 {
+		n := &counted{Store: s}
+		out, err = closing.Bisect(t.Context(), n, orderclose.PathSweep, reqs)
+		must(t, err)
+		if n.closes != 1 {
+			t.Errorf("round %d: %d orders took %d closes", round, len(reqs), n.closes)
+		}
+		for _, o := range out {
+			if o.Verdict != orderclose.Closed {
+				t.Errorf("%+v", o)
+			}
+		}
+		if round == 0 { // known by now, and found out at once
+			reqs = nil
+			put("c", "ink", "INK")
+		}
+	}
+	put("gone", "INK", "ink", "Pen") // of pen there is no row
+	out, err = closing.Bisect(t.Context(), s, orderclose.PathSweep, reqs[1:])
+	must(t, err)
+	if out[0].Verdict != orderclose.Failed || !strings.Contains(fmt.Sprint(out[0].Err), "is a SKU missing from the stock") {
+		t.Errorf("%+v", out)
+	}
+	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku, free, held) FROM g"); got != "ink 26 74, nib 11 89" {
+		t.Errorf("the stock is %s", got)
+	}
+	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku_id, SUM(quantity)) FROM stock_ledger GROUP BY sku_id"); got != "INK 1, ink 25, nib 11" {
+		t.Errorf("the ledger has %s", got)
+	}
+	if got := texts(t, s, "SELECT COUNT(*) FROM outbox_events WHERE order_id <> 'before' AND BINARY payload REGEXP 'INK|Ink|Nib'"); got != "0" {
+		t.Errorf("%s events have another spelling", got)
+	}
+	parts, err := s.AuditParts(t.Context())
+	must(t, err)
+	for _, p := range parts {
+		if p.State != store.AuditClosed {
+			continue
+		}
+		rows, err := s.AuditPage(t.Context(), p, time.Time{}, time.Now(), orderclose.Order{}, 100)
+		must(t, err)
+		if len(rows) != 33 {
+			t.Errorf("the audit sees %d closed orders", len(rows))
+		}
+		for _, r := range rows {
+			for _, l := range r.Ledger {
+				if r.Held[l.SKU] != l.Quantity || len(r.Held) != len(r.Ledger) {
+					t.Errorf("the audit takes %s to have held %v and given back %+v", r.ID, r.Held, r.Ledger)
+				}
+			}
+		}
+	}
+}
+
 // Ids and SKUs that are binary are refused, and what is said to do about them helps.
 func TestMySQL_BinaryIDsAreMappedAsText(t *testing.T) { eachServer(t, binaryIDs) }
 

@@ -134,3 +134,41 @@ func TestShards_TheTurnOfAMonthLosesNoOrder(t *testing.T) {
 		}
 	}
 }
+
+// Lines may spell a SKU in several ways that the stock takes for one.
+func TestClose_SKUsAreSpeltAsInTheStock(t *testing.T) {
+	m := *shops[1].Mapping
+	m.Orders, m.Items, m.Shards = "o", &tables.Items{Table: "l", Order: "order_no", SKU: "sku", Quantity: "quantity"}, nil
+	s, err := sqlite.OpenWith(sqlite.Memory, sqlite.Options{Orders: &m})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []string{
+		"CREATE TABLE o (order_no TEXT PRIMARY KEY, status INTEGER, created_ms INTEGER, expire_ms INTEGER, revision INTEGER NOT NULL DEFAULT 1)",
+		"CREATE TABLE l (order_no TEXT, sku TEXT, quantity INTEGER)",
+		"CREATE TABLE sku_stock (sku TEXT COLLATE NOCASE PRIMARY KEY, available INTEGER)",
+		"INSERT INTO sku_stock VALUES ('ink', 0), ('nib', 0)",
+		"INSERT INTO o (order_no, status, created_ms, expire_ms) VALUES ('a', 10, 1, 1), ('b', 10, 1, 1)",
+		"INSERT INTO l VALUES ('a', 'ink', 1), ('a', 'INK', 2), ('b', 'Ink', 3), ('b', 'nib', 4)",
+	} {
+		if _, err := s.DB().ExecContext(t.Context(), q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "b"}})
+	if err != nil || out[0].Verdict != orderclose.Closed || out[1].Verdict != orderclose.Closed {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	var stock, ledger string
+	if err := s.DB().QueryRowContext(t.Context(), "SELECT (SELECT group_concat(sku || available) FROM (SELECT * FROM sku_stock ORDER BY sku)),"+
+		" (SELECT group_concat(order_id || sku_id || quantity) FROM (SELECT * FROM stock_ledger ORDER BY 1, 2))").Scan(&stock, &ledger); err != nil {
+		t.Fatal(err)
+	}
+	if stock != "ink6,nib4" || ledger != "aink3,bink3,bnib4" {
+		t.Errorf("the stock is %s, the ledger %s", stock, ledger)
+	}
+}
