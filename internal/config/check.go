@@ -20,7 +20,7 @@ func (r *reader) check(s *settings) {
 	r.checkDelays(s)
 	r.checkNames(s)
 	r.checkLock(s.compensator.Lock)
-	r.checkMapping(s.orders)
+	r.checkMapping(s.orders, s.maxDelay)
 	r.checkClosing(s.closer, s.orders)
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -53,7 +54,7 @@ func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
 }
 
 // checkMapping says what makes no sense about the mapping, each where it stands.
-func (r *reader) checkMapping(m *tables.Mapping) {
+func (r *reader) checkMapping(m *tables.Mapping, maxDelay time.Duration) {
 	const path = "orders"
 	if m == nil || r.bad[path] {
 		return
@@ -63,7 +64,11 @@ func (r *reader) checkMapping(m *tables.Mapping) {
 			r.add(r.at[path], path, must+" is missing", fmt.Sprintf("describe it, or write %s: none", must))
 		}
 	}
-	for _, p := range m.Check() {
+	problems := m.Check()
+	if m.Shards != nil && m.Shards.Back != 0 && !r.bad["delays.max"] {
+		problems = append(m.Shards.CheckBack(maxDelay), problems...) // the stricter one is said
+	}
+	for _, p := range problems {
 		at, found := r.nearest(path + "." + p.Path)
 		if !r.anyBad(found) {
 			r.refuse(at, r.at[found], strings.TrimSpace(p.What), p.Do)

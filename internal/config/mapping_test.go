@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -77,6 +78,8 @@ func TestOrders_MistakesAreToldWhereTheyStand(t *testing.T) {
 		{"  stock: {table: goods, sku: {column: id, type: integer, index: uk}, available: free, reserved: held}\n", "", `3:3: orders: stock is missing; describe it, or write stock: none`},
 		{"stock: {table: goods, sku: {column: id, type: integer, index: uk}, available: free, reserved: held}", "stock:", `12:9: orders.stock: has no value; describe it, or write none`},
 		{"items: {table: \"lines_{yyyyMM}\", order: no, sku: sku, quantity: n}", "items: none", `12:10: orders.stock: there is stock to give back and no items that say how much; describe items, or write stock: none`},
+		{"back: 24", "back: 1", `13:59: orders.shards.back: looking at 1 months, this one included, passes by orders that are due after the turn of a month; write 2 or more, at most 60, or remove it: then it is 13`},
+		{"on: due, zone: Asia/Shanghai, back: 24", "on: created, zone: Asia/Shanghai, back: 3", `13:63: orders.shards.back: looking at 3 months, this one included, passes by orders that are due after the turn of a month; write 4 or more, at most 60, or remove it: then it is 13`},
 		{"back: 24", "back: 0", `13:59: orders.shards.back: 0 is out of range; write one from 1 to 60`},
 	} {
 		file := strings.Replace(mapped, c.from, c.to, 1)
@@ -87,6 +90,26 @@ func TestOrders_MistakesAreToldWhereTheyStand(t *testing.T) {
 		}
 		if lines := strings.Split(err.Error(), "\n"); !slices.Contains(lines, "t:"+c.want) {
 			t.Errorf("%q for %q:\n got %s\nwant t:%s", c.to, c.from, err, c.want)
+		}
+	}
+}
+
+// The longest delay decides how many months have to be looked at.
+func TestOrders_BackGoesByTheLongestDelay(t *testing.T) {
+	for _, c := range []struct {
+		on, max string
+		least   int
+	}{{"due", "720h", 2}, {"created", "720h", 4}, {"created", "672h", 3}, {"created", "1h", 3}} {
+		for back := 1; back <= 5; back++ {
+			file := strings.Replace(mapped, "on: due, zone: Asia/Shanghai, back: 24", fmt.Sprintf("on: %s, zone: Asia/Shanghai, back: %d", c.on, back), 1)
+			file += "delays: {default: 30m, max: " + c.max + "}\n"
+			_, err := config.Parse("t", []byte(file))
+			if want := fmt.Sprintf("write %d or more", c.least); back >= c.least && err != nil || back < c.least && (err == nil || !strings.Contains(err.Error(), want)) {
+				t.Errorf("on %s, max %s, back %d: %v; want %d or more", c.on, c.max, back, err, c.least)
+			}
+			if err != nil && strings.Contains(err.Error(), "\n") {
+				t.Errorf("it is said more than once: %v", err)
+			}
 		}
 	}
 }

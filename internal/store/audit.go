@@ -1,9 +1,12 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"gorm.io/gorm"
@@ -195,6 +198,9 @@ func (s *Store) auditBelongings(tx *gorm.DB, part AuditPart, ids []string, of fu
 		for _, l := range lines {
 			of(l.order).Held[l.sku] = l.quantity
 		}
+		if err := s.auditSpelling(tx, ids, of); err != nil {
+			return fmt.Errorf("stock: %w", err)
+		}
 	}
 	if s.mapped || part.State != AuditClosed {
 		return nil
@@ -204,6 +210,48 @@ func (s *Store) auditBelongings(tx *gorm.DB, part AuditPart, ids []string, of fu
 		of(id).PaidAt = true
 		return err
 	})
+}
+
+// auditSpelling has lines and ledger spell SKUs as the stock does where they are not
+// alike: a close may have written either's spelling.
+func (s *Store) auditSpelling(tx *gorm.DB, ids []string, of func(id string) *AuditRow) error {
+	if s.q.m.Stock == nil {
+		return nil
+	}
+	var unlike []*AuditRow
+	skus := map[string]bool{}
+	for _, id := range ids {
+		r, of := of(id), map[string]bool{}
+		for _, l := range r.Ledger {
+			of[l.SKU] = true
+		}
+		written := len(of)
+		for sku := range r.Held {
+			of[sku] = true
+		}
+		if written > 0 && len(of) != written {
+			unlike = append(unlike, r)
+			maps.Copy(skus, of)
+		}
+	}
+	if len(unlike) == 0 {
+		return nil
+	}
+	spelt, err := s.spellings(tx, slices.Sorted(maps.Keys(skus)))
+	if err != nil {
+		return err
+	}
+	for _, r := range unlike {
+		for i, l := range r.Ledger {
+			r.Ledger[i].SKU = cmp.Or(spelt[l.SKU], l.SKU)
+		}
+		held := make(map[string]int64, len(r.Held))
+		for sku, quantity := range r.Held {
+			held[cmp.Or(spelt[sku], sku)] += quantity
+		}
+		r.Held = held
+	}
+	return nil
 }
 
 // outgoingPage is how many rows of the outbox are read at a time.

@@ -32,6 +32,7 @@ type Dialect struct {
 	unindexed string                                                         // before a column, so that no index is chosen for its sake
 	lock      string                                                         // appended to a SELECT that locks what it reads
 	giveBack  func(s *tables.Stock, n int) string                            // moves stock back for a list of n SKUs and quantities
+	spellings func(s *tables.Stock, n int) string                            // of n SKUs, each as it is given and as the stock has it
 	hasTable  string                                                         // a query that counts the tables of one name
 	tables    string                                                         // a query for the names of tables in a database, LIKE a pattern
 	describe  func(context.Context, *sql.DB, []string) (tables.Facts, error) // nil: it is not looked at
@@ -59,6 +60,7 @@ var mysqlDialect = Dialect{
 	hint:      func(index string) string { return " FORCE INDEX (" + tables.Quote(index) + ")" },
 	lock:      " FOR UPDATE",
 	giveBack:  mysqlGiveBack,
+	spellings: mysqlSpellings,
 	hasTable:  "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?",
 	tables:    "SELECT table_name FROM information_schema.tables WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name LIKE ?",
 	describe:  describe,
@@ -79,6 +81,7 @@ func SQLiteDialect(clock func() time.Time, fault func(error) Fault) Dialect {
 		hint:      func(string) string { return "" },
 		unindexed: "+",
 		giveBack:  sqliteGiveBack,
+		spellings: sqliteSpellings,
 		hasTable:  "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = ?",
 		tables:    "SELECT name FROM sqlite_master WHERE type = 'table' AND ? = '' AND name LIKE ?",
 
@@ -112,6 +115,19 @@ func giveBack(s *tables.Stock) (set, where string) {
 		return set, " WHERE v.quantity > 0"
 	}
 	return set + ", SET:" + reserved + " = s." + reserved + " - v.quantity", " WHERE s." + reserved + " >= v.quantity"
+}
+
+// mysqlSpellings compares as mysqlGiveBack does.
+func mysqlSpellings(s *tables.Stock, n int) string {
+	sku := "s." + tables.Quote(s.SKU.Column)
+	return "SELECT v.sku, " + sku + " FROM (SELECT ? AS sku" + strings.Repeat(" UNION ALL SELECT ?", n-1) + ") AS v" +
+		" STRAIGHT_JOIN " + tables.Quote(s.Table) + " AS s FORCE INDEX (" + tables.Quote(s.SKU.Index) + ") ON " + sku + " = v.sku"
+}
+
+func sqliteSpellings(s *tables.Stock, n int) string {
+	sku := "s." + tables.Quote(s.SKU.Column)
+	return "WITH v (sku) AS (VALUES (?)" + strings.Repeat(", (?)", n-1) + ")" +
+		" SELECT v.sku, " + sku + " FROM v JOIN " + tables.Quote(s.Table) + " AS s ON " + sku + " = v.sku"
 }
 
 // now is the database's clock as a value in a statement. MySQL fixes it when the

@@ -133,6 +133,9 @@ func (s *Store) fault(ctx context.Context, err error) Fault {
 	if ctx.Err() != nil || errors.Is(err, orderclose.ErrUnavailable) {
 		return FaultUnavailable // what a cancelled transaction says is of no order
 	}
+	if errors.Is(err, errSpelling) {
+		return FaultRetry
+	}
 	return s.dialect.Fault(err)
 }
 

@@ -144,6 +144,140 @@ func indexGone(t *testing.T) {
 	}
 }
 
+// counted counts transactions of closing.
+type counted struct {
+	closing.Store
+	closes int
+}
+
+func (c *counted) CloseOrders(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	c.closes++
+	return c.Store.CloseOrders(ctx, path, reqs)
+}
+
+// Lines may spell a SKU in several ways that the stock takes for one. The whole batch
+// closes at once, stock comes back right, and the ledger and events have the stock's
+// spelling.
+func TestMySQL_SKUsAreSpeltAsInTheStock(t *testing.T) { eachServer(t, spelledSKUs) }
+
+func spelledSKUs(t *testing.T) {
+	s := open(t, store.Options{DSN: ownDatabase(t), Orders: spelling})
+	begin(t, s)
+	var reqs []orderclose.CloseRequest
+	put := func(id string, lines ...string) {
+		t.Helper()
+		exec(t, s.DB(), "INSERT INTO o VALUES (?, 0, 1)", id)
+		for _, sku := range lines {
+			exec(t, s.DB(), "INSERT INTO l VALUES (?, ?, 1)", id, sku)
+		}
+		reqs = append(reqs, orderclose.CloseRequest{OrderID: id})
+	}
+	put("before", "INK") // the only one of its transaction: nothing has to be looked up
+	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, reqs)
+	must(t, err)
+	if out[0].Verdict != orderclose.Closed {
+		t.Errorf("%+v", out)
+	}
+	reqs = nil
+	put("both", "ink", "Ink", "INK", "nib")
+	for i := range 30 {
+		put(fmt.Sprintf("o%02d", i), []string{"ink", "INK", "Nib"}[i%3])
+	}
+	for round := range 2 {
+		n := &counted{Store: s}
+		out, err = closing.Bisect(t.Context(), n, orderclose.PathSweep, reqs)
+		must(t, err)
+		if n.closes != 1 {
+			t.Errorf("round %d: %d orders took %d closes", round, len(reqs), n.closes)
+		}
+		for _, o := range out {
+			if o.Verdict != orderclose.Closed {
+				t.Errorf("%+v", o)
+			}
+		}
+		if round == 0 { // known by now, and found out at once
+			reqs = nil
+			put("c", "ink", "INK")
+		}
+	}
+	put("gone", "INK", "ink", "Pen") // of pen there is no row
+	out, err = closing.Bisect(t.Context(), s, orderclose.PathSweep, reqs[1:])
+	must(t, err)
+	if out[0].Verdict != orderclose.Failed || !strings.Contains(fmt.Sprint(out[0].Err), "is a SKU missing from the stock") {
+		t.Errorf("%+v", out)
+	}
+	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku, free, held) FROM g"); got != "ink 26 74, nib 11 89" {
+		t.Errorf("the stock is %s", got)
+	}
+	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku_id, SUM(quantity)) FROM stock_ledger GROUP BY sku_id"); got != "INK 1, ink 25, nib 11" {
+		t.Errorf("the ledger has %s", got)
+	}
+	if got := texts(t, s, "SELECT COUNT(*) FROM outbox_events WHERE order_id <> 'before' AND BINARY payload REGEXP 'INK|Ink|Nib'"); got != "0" {
+		t.Errorf("%s events have another spelling", got)
+	}
+	parts, err := s.AuditParts(t.Context())
+	must(t, err)
+	for _, p := range parts {
+		if p.State != store.AuditClosed {
+			continue
+		}
+		rows, err := s.AuditPage(t.Context(), p, time.Time{}, time.Now(), orderclose.Order{}, 100)
+		must(t, err)
+		if len(rows) != 33 {
+			t.Errorf("the audit sees %d closed orders", len(rows))
+		}
+		for _, r := range rows {
+			for _, l := range r.Ledger {
+				if r.Held[l.SKU] != l.Quantity || len(r.Held) != len(r.Ledger) {
+					t.Errorf("the audit takes %s to have held %v and given back %+v", r.ID, r.Held, r.Ledger)
+				}
+			}
+		}
+	}
+}
+
+// Ids and SKUs that are binary are refused, and what is said to do about them helps.
+func TestMySQL_BinaryIDsAreMappedAsText(t *testing.T) { eachServer(t, binaryIDs) }
+
+func binaryIDs(t *testing.T) {
+	dsn := ownDatabase(t)
+	s := open(t, store.Options{DSN: dsn, Orders: spelling})
+	for _, q := range []string{
+		"CREATE TABLE o (no BINARY(16) PRIMARY KEY, status INT NOT NULL, due INT NOT NULL, KEY (status, due, no))",
+		"CREATE TABLE l (no BINARY(16) NOT NULL, sku BINARY(4), n INT NOT NULL, KEY (no))",
+		"CREATE TABLE g (sku VARBINARY(4) PRIMARY KEY, free INT NOT NULL, held INT NOT NULL)",
+		"INSERT INTO o VALUES (x'00112233445566778899aabbccddeeff', 0, 1)",
+		"INSERT INTO l VALUES (x'00112233445566778899aabbccddeeff', x'00ff1234', 1)",
+		"INSERT INTO g VALUES (x'00ff1234', 0, 100)",
+	} {
+		exec(t, s.DB(), q)
+	}
+	must(t, s.Migrate(t.Context()))
+	err := s.CheckMapping(t.Context())
+	for _, path := range []string{"orders.id.column", "orders.items.order", "orders.items.sku", "orders.stock.sku.column"} {
+		if err == nil || !strings.Contains(err.Error(), path+": column") {
+			t.Errorf("nothing is said of %s: %v", path, err)
+		}
+	}
+	for _, table := range []string{"o", "l"} {
+		exec(t, s.DB(), "ALTER TABLE "+table+" ADD COLUMN no_text VARCHAR(64) AS (HEX(no)) STORED, ADD KEY by_no_text (no_text)")
+	}
+	exec(t, s.DB(), "ALTER TABLE o ADD UNIQUE KEY uk (no_text), ADD KEY by_due (status, due, no_text)")
+	exec(t, s.DB(), "ALTER TABLE l ADD COLUMN sku_text VARCHAR(64) AS (HEX(sku)) STORED")
+	exec(t, s.DB(), "ALTER TABLE g ADD COLUMN sku_text VARCHAR(64) AS (HEX(sku)) STORED, ADD UNIQUE KEY uk (sku_text)")
+	text := *spelling
+	text.ID = tables.Key{Column: "no_text", Index: "uk"}
+	text.Items = &tables.Items{Table: "l", Order: "no_text", SKU: "sku_text", Quantity: "n"}
+	text.Stock = &tables.Stock{Table: "g", SKU: tables.Key{Column: "sku_text", Index: "uk"}, Available: "free", Reserved: "held"}
+	s = open(t, store.Options{DSN: dsn, Orders: &text})
+	must(t, s.CheckMapping(t.Context()))
+	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "00112233445566778899AABBCCDDEEFF"}})
+	must(t, err)
+	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku_text, free, held) FROM g"); out[0].Verdict != orderclose.Closed || got != "00FF1234 1 99" {
+		t.Errorf("%+v; the stock is %s", out, got)
+	}
+}
+
 // spelling maps tables of which the lines' ids compare otherwise than the orders'.
 var spelling = &tables.Mapping{
 	Orders: "o", ID: tables.Key{Column: "no"},

@@ -58,8 +58,9 @@ func block(t *testing.T, text, language string) string {
 	return code
 }
 
-func TestMySQL_OwnTables(t *testing.T) {
-	realDSN(t)
+func TestMySQL_OwnTables(t *testing.T) { eachServer(t, ownTables) }
+
+func ownTables(t *testing.T) {
 	for _, shop := range examples(t) {
 		storetest.RunMapped(t, shop, func(t *testing.T, m *tables.Mapping) *store.Store {
 			return open(t, store.Options{DSN: ownDatabase(t), Orders: m})
@@ -67,14 +68,18 @@ func TestMySQL_OwnTables(t *testing.T) {
 	}
 }
 
-func TestMySQL_TheReferenceSchemaFitsItsMapping(t *testing.T) {
+func TestMySQL_TheReferenceSchemaFitsItsMapping(t *testing.T) { eachServer(t, referenceSchemaFits) }
+
+func referenceSchemaFits(t *testing.T) {
 	s := openMigrated(t, store.Options{})
 	must(t, s.CheckMapping(t.Context()))
 }
 
 // Who has begun with tables of their own and drops the mapping gets the reference
 // schema all the same.
-func TestMySQL_WithoutTheMappingTheRestIsMade(t *testing.T) {
+func TestMySQL_WithoutTheMappingTheRestIsMade(t *testing.T) { eachServer(t, withoutTheMapping) }
+
+func withoutTheMapping(t *testing.T) {
 	dsn := ownDatabase(t)
 	own := open(t, store.Options{DSN: dsn, Orders: examples(t)[0].Mapping})
 	must(t, own.Migrate(t.Context()))
@@ -88,7 +93,9 @@ func TestMySQL_WithoutTheMappingTheRestIsMade(t *testing.T) {
 }
 
 // A pool that is used up must not be waited for by who holds its connections.
-func TestMySQL_PaymentsInShardsNeedOneConnection(t *testing.T) {
+func TestMySQL_PaymentsInShardsNeedOneConnection(t *testing.T) { eachServer(t, paymentsInShards) }
+
+func paymentsInShards(t *testing.T) {
 	shop := examples(t)[1]
 	s := open(t, store.Options{DSN: ownDatabase(t), Orders: shop.Mapping, MaxOpenConns: 1})
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -102,7 +109,9 @@ func TestMySQL_PaymentsInShardsNeedOneConnection(t *testing.T) {
 
 // The first example's due column is a DATETIME in +08:00 with whole seconds, which is
 // compared with a constant; the second's pages are merged from three months.
-func TestMySQL_APageOfOwnTablesReadsWhatItFinds(t *testing.T) {
+func TestMySQL_APageOfOwnTablesReadsWhatItFinds(t *testing.T) { eachServer(t, pageOfOwnTables) }
+
+func pageOfOwnTables(t *testing.T) {
 	const limit = 100
 	const digit = "(SELECT 0 AS d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5)"
 	const numbers = " FROM (SELECT 1 + a.d + 6 * b.d + 36 * c.d + 216 * e.d + 1296 * f.d AS seq FROM " +

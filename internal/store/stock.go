@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"database/sql"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -38,7 +39,8 @@ func (s *Store) recordLines(tx *gorm.DB, orders []string, k kind, now time.Time)
 
 // recordLinesOf writes the ledger rows of the orders' lines, those of one SKU
 // summed, and returns what each order gives back, in SKU order and without the
-// releases' keys. The ledger's key makes sure that it is given back once.
+// releases' keys. The ledger's key makes sure that it is given back once. SKUs are
+// spelt as in the lines, or as in the stock where that was seen to differ.
 func (s *Store) recordLinesOf(tx *gorm.DB, t *table, orders []string, k kind, now time.Time) (map[string][]orderclose.Release, error) {
 	released := make(map[string][]orderclose.Release, len(orders))
 	if t.lines == "" {
@@ -48,6 +50,9 @@ func (s *Store) recordLinesOf(tx *gorm.DB, t *table, orders []string, k kind, no
 		lines, err := readLines(tx, t.lines, s.q.args(part))
 		if err == nil {
 			lines, err = s.theirs(tx, t, part, lines)
+		}
+		if err == nil {
+			lines, err = s.asInStock(tx, lines)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read lines: %w", err)
@@ -209,10 +214,77 @@ func (s *Store) moveStock(tx *gorm.DB, released map[string][]orderclose.Release)
 		for _, sku := range part {
 			args = append(args, s.q.skuArg(sku), sums[sku])
 		}
-		if err := execRows(tx, len(part), s.dialect.giveBack(s.q.m.Stock, len(part)), args); err != nil {
+		err := execRows(tx, len(part), s.dialect.giveBack(s.q.m.Stock, len(part)), args)
+		if _, fewer := errors.AsType[*rowsError](err); fewer && !s.respell.Load() {
+			if spelt, lookErr := s.spellings(tx, part); lookErr != nil {
+				return fmt.Errorf("look at how the stock spells SKUs: %w", lookErr)
+			} else if oneRowTwice(part, spelt) {
+				s.respell.Store(true)
+				return fmt.Errorf("%w: %w", errSpelling, err)
+			}
+		}
+		if err != nil {
 			return fmt.Errorf("give back the stock of %q to %q: is a SKU missing from the stock, or less reserved than ordered? %w",
 				part[0], part[len(part)-1], err)
 		}
 	}
 	return nil
+}
+
+// errSpelling says that lines spell a SKU in several ways that the stock takes for
+// one. The transaction is done again, and spells them as the stock does.
+var errSpelling = errors.New("SKUs are not spelt as in the stock")
+
+// spellings returns how the stock spells the SKUs that it finds by its collation and
+// that are written otherwise, such as ink for INK.
+func (s *Store) spellings(tx *gorm.DB, skus []string) (map[string]string, error) {
+	spelt := map[string]string{}
+	for part := range slices.Chunk(skus, maxIn) {
+		args := make([]any, len(part))
+		for i, sku := range part {
+			args[i] = s.q.skuArg(sku)
+		}
+		err := eachRow(tx, s.dialect.spellings(s.q.m.Stock, len(part)), args, func(rows *sql.Rows) error {
+			var written, is string
+			err := rows.Scan(&written, &is)
+			if written != is {
+				spelt[written] = is
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return spelt, nil
+}
+
+// oneRowTwice tells whether two of the SKUs are of one row of the stock.
+func oneRowTwice(skus []string, spelt map[string]string) bool {
+	rows := make(map[string]bool, len(skus))
+	for _, sku := range skus {
+		rows[cmp.Or(spelt[sku], sku)] = true
+	}
+	return len(rows) < len(skus)
+}
+
+// asInStock spells the lines' SKUs as the stock does, once it is known that they may
+// differ: most shops shall not pay for the look.
+func (s *Store) asInStock(tx *gorm.DB, lines []line) ([]line, error) {
+	if !s.respell.Load() {
+		return lines, nil
+	}
+	skus := make([]string, len(lines))
+	for i, l := range lines {
+		skus[i] = l.sku
+	}
+	slices.Sort(skus)
+	spelt, err := s.spellings(tx, slices.Compact(skus))
+	if err != nil || len(spelt) == 0 {
+		return lines, err
+	}
+	for i, l := range lines {
+		lines[i].sku = cmp.Or(spelt[l.sku], l.sku)
+	}
+	return sumLines(lines), nil
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"gorm.io/driver/mysql"
@@ -50,6 +51,7 @@ type Store struct {
 	q         *statements
 	undecided undecided
 	held      held
+	respell   atomic.Bool // lines were seen whose SKUs the stock spells otherwise
 	// migrator opens a connection on which a statement may take as long as it
 	// needs; nil: the store's own will do.
 	migrator func() (*sql.DB, error)

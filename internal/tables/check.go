@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Problem is one thing that is wrong with a mapping, or with the tables that it
@@ -171,10 +172,39 @@ func (c *checker) shards(s *Shards) {
 	if _, err := ParseZone(s.Zone); err != nil {
 		c.say("shards.zone", err.Error(), "say where a month begins: UTC, an offset such as \"+08:00\", or a name such as Asia/Shanghai")
 	}
-	if s.Back < 0 || s.Back > MaxBack {
-		c.say("shards.back", fmt.Sprintf("%d is out of range", s.Back), fmt.Sprintf("write how many months to look at, 1 to %d", MaxBack))
+	if s.Back != 0 {
+		c.problems = append(c.problems, s.CheckBack(0)...)
 	}
 }
 
 // MaxBack bounds the tables that one page is read from.
 const MaxBack = 60
+
+// shortestMonth is how long the shortest month is: a delay that is longer may leave
+// a whole month between the one of an order and that of its due time.
+const shortestMonth = 28 * 24 * time.Hour
+
+// LeastBack is how many months have to be looked at for an order whose delay is
+// maxDelay to be seen in the month in which it is due, and in all of the next.
+func (s *Shards) LeastBack(maxDelay time.Duration) int {
+	if s.On == OnDue {
+		return 2
+	}
+	return 2 + max(1, int((maxDelay+shortestMonth-1)/shortestMonth))
+}
+
+// CheckBack is what is wrong with Back where orders are delayed by up to maxDelay; 0
+// is any delay. What is not looked at is lost: the sweep and the closer pass by it.
+func (s *Shards) CheckBack(maxDelay time.Duration) []Problem {
+	least := s.LeastBack(maxDelay)
+	switch {
+	case s.Back > MaxBack || s.Back < 0:
+		return []Problem{{"shards.back", fmt.Sprintf("%d is out of range", s.Back), fmt.Sprintf("write how many months to look at, %d to %d", least, MaxBack)}}
+	case s.Back < least:
+		return []Problem{{
+			"shards.back", fmt.Sprintf("looking at %d months, this one included, passes by orders that are due after the turn of a month", s.Back),
+			fmt.Sprintf("write %d or more, at most %d, or remove it: then it is %d", least, MaxBack, DefaultBack),
+		}}
+	}
+	return nil
+}

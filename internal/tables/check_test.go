@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // shop is a mapping that nothing is wrong with.
@@ -48,11 +49,29 @@ func TestCheck_SaysWhatIsWrong(t *testing.T) {
 		{func(m *Mapping) { m.Shards.By = "day" }, `shards.by: "day"`},
 		{func(m *Mapping) { m.Shards.On = "paid" }, `shards.on: "paid"`},
 		{func(m *Mapping) { m.Shards.Zone = "Mars" }, `shards.zone: "Mars"`},
+		{func(m *Mapping) { m.Shards.Back = 2 }, "shards.back: looking at 2 months"},
+		{func(m *Mapping) { m.Shards.Back, m.Shards.On = 1, OnDue }, "shards.back: looking at 1 months"},
+		{func(m *Mapping) { m.Shards.Back = 61 }, "shards.back: 61 is out of range"},
 		{func(m *Mapping) { m.Event = "Order Closed" }, "event: cannot be the type"},
 	} {
 		m := shop()
 		c.change(m)
 		wantOne(t, m.Check(), c.want)
+	}
+}
+
+// Whatever the day and the delay, an order's month is looked at when it is due and in
+// all of the month after.
+func TestLeastBack_MissesNoOrder(t *testing.T) {
+	for _, longest := range []time.Duration{time.Hour, 28 * 24 * time.Hour, 28*24*time.Hour + 1, 30 * 24 * time.Hour} {
+		least := (&Shards{On: OnCreated}).LeastBack(longest)
+		for day := range 4 * 366 {
+			created := time.Date(2026, 1, 1+day, 23, 59, 59, 0, time.UTC)
+			last := MonthOf(created.Add(longest), time.UTC) + 1
+			if MonthOf(created, time.UTC) <= last-Month(least) {
+				t.Fatalf("%v after %v, the last %d months leave out its table", longest, created, least)
+			}
+		}
 	}
 }
 
@@ -127,6 +146,11 @@ func TestJudge_SaysWhatDoesNotFit(t *testing.T) {
 		{func(m *Mapping, _ Facts) { m.DueIndex = "gone" }, "due.index: no index gone"},
 		{change("shop_lines_202611", func(t *Table) { t.Indexes = nil }), "items.order: no index that begins with order_id"},
 		{change("shop_lines_202611", func(t *Table) { t.Columns["num"] = Column{Type: "decimal", Definition: "decimal(10,2)"} }), "items.quantity: decimal(10,2), which may hold other than whole numbers"},
+		{column("id", Column{Type: "binary", Definition: "binary(16)"}), "id.column: binary(16), and an id or SKU has to be text"},
+		{change("shop_lines_202611", func(t *Table) { t.Columns["order_id"] = Column{Type: "varbinary", Definition: "varbinary(16)"} }), "items.order: varbinary(16), and an id"},
+		{change("shop_lines_202611", func(t *Table) { t.Columns["sku"] = Column{Type: "blob", Definition: "blob"} }), "items.sku: blob, and an id or SKU"},
+		{change("shop_lines_202611", func(t *Table) { delete(t.Columns, "sku") }), "items.sku: there is no column"},
+		{change("shop_stock", func(t *Table) { t.Columns["sku"] = Column{Type: "binary", Definition: "binary(4)"} }), "stock.sku.column: binary(4), and an id or SKU"},
 		{change("shop_stock", func(t *Table) { t.Indexes = nil }), "stock.sku.index: no unique index PRIMARY on sku"},
 		{change("shop_stock", func(t *Table) { delete(t.Columns, "held") }), "stock.reserved: there is no column shop_stock.held"},
 	} {

@@ -34,6 +34,7 @@ type Index struct {
 var (
 	integerTypes = []string{"tinyint", "smallint", "mediumint", "int", "bigint"}
 	textTypes    = []string{"varchar", "char", "enum", "tinytext", "text", "binary", "varbinary"}
+	binaryTypes  = []string{"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "bit"}
 )
 
 // Judge is what keeps a mapping from working on these tables. The names are those
@@ -47,7 +48,9 @@ func (m *Mapping) Judge(facts Facts, orders, items []string) []Problem {
 		for _, name := range items {
 			if j.enter("items.table", name, facts) {
 				j.key("items.order", m.Items.Order, m.ID.Type)
-				j.column("items.sku", m.Items.SKU)
+				if c, ok := j.column("items.sku", m.Items.SKU); ok {
+					j.readable("items.sku", m.Items.SKU, c)
+				}
 				j.quantity("items.quantity", m.Items.Quantity)
 				j.led("items.order", m.Items.Order, "items_by_order")
 			}
@@ -125,7 +128,7 @@ func (j *judge) optional(path, name string) {
 
 func (j *judge) key(path, name string, t KeyType) {
 	c, ok := j.column(path, name)
-	if !ok {
+	if !ok || !j.readable(path, name, c) {
 		return
 	}
 	if wants, is := t == Integer, slices.Contains(integerTypes, c.Type); wants != is {
@@ -135,6 +138,17 @@ func (j *judge) key(path, name string, t KeyType) {
 		}
 		j.say(path, fmt.Sprintf("%s is %s, and is mapped as %s", j.where(name), c.Definition, t), do)
 	}
+}
+
+// readable wants what can be written as text: records, receipts and the ledger have
+// ids and SKUs as such.
+func (j *judge) readable(path, name string, c Column) bool {
+	if !slices.Contains(binaryTypes, c.Type) {
+		return true
+	}
+	j.say(path, fmt.Sprintf("%s is %s, and an id or SKU has to be text or a whole number", j.where(name), c.Definition),
+		"map a stored generated column with its text, and an index like this one's: "+name+"_text VARCHAR(64) AS (HEX("+name+")) STORED, or on MySQL CHAR(36) AS (BIN_TO_UUID("+name+")) STORED")
+	return false
 }
 
 func (j *judge) status(s Status) {

@@ -93,7 +93,8 @@ type Shards struct {
 	By   string // "month"
 	On   string // what the month is of: "created" or "due"
 	Zone string // where a month begins: UTC, +08:00, Asia/Shanghai
-	// Back is how many months are looked at, this one included; 0: DefaultBack.
+	// Back is how many months are looked at, this one included; 0: DefaultBack. See
+	// LeastBack.
 	Back int
 }
 

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,6 +25,7 @@ import (
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
 	"orderclose/internal/store"
+	"orderclose/payment"
 	"orderclose/producer"
 )
 
@@ -54,6 +56,11 @@ kill -9 of this process; a power failure may take the last moments of both, whic
 the sweep makes good for every order that the database has. Redis keeps nothing: it
 holds only a view of orders, and a lock. Orders that came due while nothing ran are
 closed at the start.
+
+Where --config has closer.payment.url or closer.kind http, the secret that requests
+to the service are signed with is ORDERCLOSE_PAYMENT_SECRET or ORDERCLOSE_HTTP_SECRET,
+as with orderclose run. With the second the service closes the orders in the database
+file.
 
 It is for a desk: the embedded servers have no users, no replicas, and no limits.`,
 		Args: cobra.NoArgs,
@@ -105,6 +112,10 @@ func (s *serve) run(ctx context.Context) error {
 			return cli.Exit(cli.Usage, err)
 		}
 	}
+	secrets, err := s.secrets(cfg.Closer)
+	if err != nil {
+		return cli.Exit(cli.Usage, err)
+	}
 	level := slog.LevelWarn
 	if s.debug {
 		level = slog.LevelDebug
@@ -112,7 +123,7 @@ func (s *serve) run(ctx context.Context) error {
 	logger := slog.New(slog.NewTextHandler(s.env.Stderr, &slog.HandlerOptions{Level: level}))
 
 	ran := make(chan error, 1)
-	go func() { ran <- s.serve(ctx, cfg, logger) }()
+	go func() { ran <- s.serve(ctx, cfg, secrets, logger) }()
 	select {
 	case err := <-ran:
 		return err
@@ -128,9 +139,44 @@ func (s *serve) run(ctx context.Context) error {
 	}
 }
 
+// secrets are those that closing takes, and no more: which servers the environment
+// names is of no interest here.
+func (s *serve) secrets(c config.Closer) (config.Secrets, error) {
+	needs := slices.DeleteFunc(c.Needs(), func(name string) bool { return name == config.EnvDSN })
+	named, err := config.FromEnviron(func(name string) (string, bool) {
+		if slices.Contains(needs, strings.TrimSuffix(name, "_FILE")) {
+			return s.env.LookupEnv(name)
+		}
+		return "", false
+	})
+	if err == nil {
+		err = named.Require(needs...)
+	}
+	return named.Secrets, err
+}
+
+// closeAsPipeline has the shop close on the spot as the pipeline does, with the
+// provider's question first, or not at all if it is a service that closes. The
+// function that it returns lets go of what that has opened.
+func closeAsPipeline(o *checkout.Options, c config.Closer, secrets config.Secrets) (stop func(), err error) {
+	switch {
+	case c.Kind == config.KindHTTP:
+		o.AskFirst = true
+	case c.Payment.URL != "":
+		o.AskFirst = true
+		provider, err := payment.NewHTTP(payment.HTTPOptions{URL: c.Payment.URL, Secrets: secrets.Payment})
+		if err != nil {
+			return nil, err
+		}
+		o.Closer, err = payment.New(payment.Options{Store: o.Store, Provider: provider, Batch: c.Payment.Batch, Logger: o.Logger})
+		return func() { _ = provider.Close() }, err
+	}
+	return func() {}, nil
+}
+
 // serve opens the servers, runs shop and pipeline on them until ctx ends, and
 // closes them.
-func (s *serve) serve(ctx context.Context, cfg *config.Config, logger *slog.Logger) error {
+func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Secrets, logger *slog.Logger) error {
 	desk, err := bubble.OpenDesk(ctx, bubble.DeskOptions{Dir: s.dir, KafkaPort: s.kafkaPort, RedisPort: s.redisPort, Logger: logger})
 	if errors.Is(err, bubble.ErrDeskInUse) {
 		return cli.Exit(cli.Refused, fmt.Errorf("%w: stop it, or give this one another --dir", err))
@@ -173,13 +219,19 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, logger *slog.Logg
 	}
 	defer p.Close()
 	registry := prometheus.NewRegistry()
-	shop, err := checkout.New(checkout.Options{
+	options := checkout.Options{
 		Store: c.Store, Producer: p, Outbox: outbox, Redis: c.Redis, Logger: logger, Metrics: checkout.NewCounters(registry),
-	})
+	}
+	stop, err := closeAsPipeline(&options, cfg.Closer, secrets)
 	if err != nil {
 		return err
 	}
-	a, err := app.New(app.Options{Config: cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis, Registry: registry, Logger: logger, TopicsFile: s.config, Watch: true})
+	defer stop()
+	shop, err := checkout.New(options)
+	if err != nil {
+		return err
+	}
+	a, err := app.New(app.Options{Config: cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis, Secrets: secrets, Registry: registry, Logger: logger, TopicsFile: s.config, Watch: true})
 	if err != nil {
 		return err
 	}

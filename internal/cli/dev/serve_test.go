@@ -8,14 +8,19 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"orderclose"
 	"orderclose/examples/checkout"
+	"orderclose/httpclose"
 	"orderclose/internal/cli"
+	"orderclose/internal/config"
+	"orderclose/payment"
 )
 
 // delays of the test's shop: one to wait for, one that outlives a stop.
@@ -39,7 +44,10 @@ type running struct {
 	stderr *bytes.Buffer
 }
 
-func startServe(t *testing.T, args ...string) *running {
+func startServe(t *testing.T, args ...string) *running { return startServeIn(t, nil, args...) }
+
+// startServeIn starts one with an environment.
+func startServeIn(t *testing.T, environ map[string]string, args ...string) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{t: t, cancel: cancel, code: make(chan int, 1), stderr: &bytes.Buffer{}}
@@ -47,7 +55,7 @@ func startServe(t *testing.T, args ...string) *running {
 	go func() {
 		code := Main(ctx, cli.Env{
 			Stdin: strings.NewReader(""), Stdout: writing, Stderr: r.stderr,
-			LookupEnv: func(string) (string, bool) { return "", false },
+			LookupEnv: func(name string) (string, bool) { v, ok := environ[name]; return v, ok },
 		}, append([]string{"serve", "--shop-port", "0", "--kafka-port", "0", "--redis-port", "0", "-o", "json"}, args...))
 		_ = writing.Close()
 		r.code <- code
@@ -93,16 +101,19 @@ func (r *running) call(code int, method, path, body string, into any) {
 }
 
 // await asks for an order until it is closed.
-func (r *running) await(id string) {
+func (r *running) await(id string) { r.t.Helper(); r.awaits(id, checkout.Closed) }
+
+// awaits asks for an order until it has that status.
+func (r *running) awaits(id string, want checkout.State) {
 	r.t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; {
 		var o checkout.Order
 		r.call(200, "GET", "/orders/"+id, "", &o)
-		if o.Status == checkout.Closed {
+		if o.Status == want {
 			return
 		}
 		if time.Now().After(end) {
-			r.t.Fatalf("not closed: %+v\n%s", o, r.stderr)
+			r.t.Fatalf("not %s: %+v\n%s", want, o, r.stderr)
 		}
 		<-time.After(50 * time.Millisecond)
 	}
@@ -147,6 +158,98 @@ func TestServe_RefusesWhatItCannotDo(t *testing.T) {
 	for _, args := range [][]string{{"--kafka-port", "-1"}, {"--shop-port", "65536"}, {"-o", "xml"}, {"--config", "none.yaml"}} {
 		if out, stderr, code := runDev(t, append([]string{"serve", "--dir", t.TempDir()}, args...)...); code != 2 || out != "" || stderr == "" {
 			t.Errorf("%v: exit %d, %q, %q", args, code, out, stderr)
+		}
+	}
+}
+
+const serveSecret = "orderclose-test-secret-one"
+
+// writeTopics writes the test's topics.yaml with a closer.
+func writeTopics(t *testing.T, closer string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "topics.yaml")
+	if err := os.WriteFile(file, []byte(serveTopics+"closer:\n  "+closer+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// What the provider says decides, whether the pipeline closes or a touch does.
+func TestServe_AsksThePaymentProvider(t *testing.T) {
+	handler, err := payment.Handler([]string{serveSecret}, payment.ProviderFunc(func(_ context.Context, ids []string) ([]payment.Answer, error) {
+		answers := make([]payment.Answer, len(ids))
+		for i, id := range ids {
+			answers[i] = map[string]payment.Answer{"paid": payment.Paid, "unpaid": payment.Unpaid}[id]
+		}
+		return answers, nil
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	provider := httptest.NewServer(handler)
+	defer provider.Close()
+	file := writeTopics(t, "payment: {url: "+provider.URL+"}")
+	r := startServeIn(t, map[string]string{config.EnvPaymentSecret: serveSecret, config.EnvRedis: "none of serve's"}, "--dir", t.TempDir(), "--config", file)
+	var o checkout.Order
+	for _, id := range []string{"paid", "unpaid", "unknown"} {
+		r.call(201, "POST", "/orders", fmt.Sprintf(`{"id":%q,"customer":"ann","category":"soon","items":[{"sku":"ink","quantity":1}]}`, id), &o)
+	}
+	r.awaits("unpaid", checkout.Closed)
+	r.awaits("paid", checkout.Paid)
+	<-time.After(time.Second) // it is past due, and what happens to it has the shop close it first
+	var refused map[string]any
+	r.call(409, "POST", "/orders/unknown/payments", "", &refused)
+	if r.call(200, "GET", "/orders/unknown", "", &o); o.Status == checkout.Closed {
+		t.Errorf("nobody knows whether it was paid, and it is closed: %+v", o)
+	}
+	r.stop()
+}
+
+// A service that closes is asked, and the shop closes nothing by itself.
+func TestServe_HasAServiceClose(t *testing.T) {
+	asked := make(chan string, 100)
+	handler, err := httpclose.Handler([]string{serveSecret}, func(_ context.Context, _ orderclose.Path, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+		out := make([]orderclose.Outcome, len(reqs))
+		for i, q := range reqs {
+			out[i] = orderclose.Outcome{OrderID: q.OrderID, Verdict: orderclose.AlreadyPaid}
+			select {
+			case asked <- q.OrderID:
+			default:
+			}
+		}
+		return out, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := httptest.NewServer(handler)
+	defer service.Close()
+	file := writeTopics(t, "{kind: http, http: {url: "+service.URL+"}}")
+	r := startServeIn(t, map[string]string{config.EnvHTTPSecret: serveSecret}, "--dir", t.TempDir(), "--config", file)
+	var o checkout.Order
+	r.call(201, "POST", "/orders", `{"id":"soon","customer":"ann","category":"soon","items":[{"sku":"ink","quantity":1}]}`, &o)
+	select {
+	case id := <-asked:
+		if id != "soon" {
+			t.Errorf("asked to close %q", id)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("the service was not asked to close")
+	}
+	if r.call(200, "GET", "/orders/soon", "", &o); o.Status == checkout.Closed {
+		t.Errorf("the shop has closed it by itself: %+v", o)
+	}
+	r.stop()
+}
+
+func TestServe_WantsTheSecretOfAService(t *testing.T) {
+	for variable, closer := range map[string]string{
+		config.EnvPaymentSecret: "payment: {url: http://127.0.0.1:1/}", config.EnvHTTPSecret: "{kind: http, http: {url: http://127.0.0.1:1/}}",
+	} {
+		dir := filepath.Join(t.TempDir(), "data")
+		out, stderr, code := runDev(t, "serve", "--dir", dir, "--config", writeTopics(t, closer))
+		if _, err := os.Stat(dir); code != 2 || out != "" || !strings.Contains(stderr, variable+" is not set") || !os.IsNotExist(err) {
+			t.Errorf("%s: exit %d, %q, %q; the folder: %v", closer, code, out, stderr, err)
 		}
 	}
 }

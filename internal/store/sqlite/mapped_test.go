@@ -3,9 +3,11 @@ package sqlite_test
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"orderclose"
 	"orderclose/internal/store"
 	"orderclose/internal/store/sqlite"
 	"orderclose/internal/store/storetest"
@@ -85,5 +87,88 @@ func TestSuite_OwnTables(t *testing.T) {
 			t.Cleanup(func() { _ = s.Close() })
 			return s
 		})
+	}
+}
+
+// An order of the last day of a month is due in another one, the longest delay later
+// in the one after the next: too few months are refused, and the fewest that are taken
+// find it.
+func TestShards_TheTurnOfAMonthLosesNoOrder(t *testing.T) {
+	zone := time.FixedZone("", 8*3600)
+	created := time.Date(2026, 1, 31, 23, 50, 0, 0, zone)
+	for _, delay := range []time.Duration{30 * time.Minute, orderclose.DefaultMaxDelay} {
+		m, shards := *shops[1].Mapping, *shops[1].Mapping.Shards
+		m.Shards = &shards
+		due := created.Add(delay)
+		o := sqlite.Options{Orders: &m, Now: func() time.Time { return due.Add(time.Hour) }}
+		for shards.Back = 1; shards.Back <= 2; shards.Back++ {
+			if s, err := sqlite.OpenWith(sqlite.Memory, o); err == nil || !strings.Contains(err.Error(), "shards.back") {
+				t.Errorf("back %d: %v, %v", shards.Back, s, err)
+			}
+		}
+		shards.Back = shards.LeastBack(delay)
+		s, err := sqlite.OpenWith(sqlite.Memory, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if err := s.Migrate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, ddl := range shops[1].DDL {
+			if _, err := s.DB().ExecContext(t.Context(), strings.ReplaceAll(ddl, shops[1].Month, "202601")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := s.DB().ExecContext(t.Context(), "INSERT INTO orders_202601 (order_no, status, created_ms, expire_ms) VALUES ('o', 10, ?, ?)",
+			created.UnixMilli(), due.UnixMilli()); err != nil {
+			t.Fatal(err)
+		}
+		page, err := s.Overdue(t.Context(), o.Now(), orderclose.Order{}, 10)
+		if err != nil || len(page) != 1 {
+			t.Errorf("after %v a sweep finds %+v, %v", delay, page, err)
+		}
+		out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "o", CreatedAt: created, Due: due}})
+		if err != nil || out[0].Verdict != orderclose.Closed {
+			t.Errorf("after %v: %+v, %v", delay, out, err)
+		}
+	}
+}
+
+// Lines may spell a SKU in several ways that the stock takes for one.
+func TestClose_SKUsAreSpeltAsInTheStock(t *testing.T) {
+	m := *shops[1].Mapping
+	m.Orders, m.Items, m.Shards = "o", &tables.Items{Table: "l", Order: "order_no", SKU: "sku", Quantity: "quantity"}, nil
+	s, err := sqlite.OpenWith(sqlite.Memory, sqlite.Options{Orders: &m})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []string{
+		"CREATE TABLE o (order_no TEXT PRIMARY KEY, status INTEGER, created_ms INTEGER, expire_ms INTEGER, revision INTEGER NOT NULL DEFAULT 1)",
+		"CREATE TABLE l (order_no TEXT, sku TEXT, quantity INTEGER)",
+		"CREATE TABLE sku_stock (sku TEXT COLLATE NOCASE PRIMARY KEY, available INTEGER)",
+		"INSERT INTO sku_stock VALUES ('ink', 0), ('nib', 0)",
+		"INSERT INTO o (order_no, status, created_ms, expire_ms) VALUES ('a', 10, 1, 1), ('b', 10, 1, 1)",
+		"INSERT INTO l VALUES ('a', 'ink', 1), ('a', 'INK', 2), ('b', 'Ink', 3), ('b', 'nib', 4)",
+	} {
+		if _, err := s.DB().ExecContext(t.Context(), q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "b"}})
+	if err != nil || out[0].Verdict != orderclose.Closed || out[1].Verdict != orderclose.Closed {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	var stock, ledger string
+	if err := s.DB().QueryRowContext(t.Context(), "SELECT (SELECT group_concat(sku || available) FROM (SELECT * FROM sku_stock ORDER BY sku)),"+
+		" (SELECT group_concat(order_id || sku_id || quantity) FROM (SELECT * FROM stock_ledger ORDER BY 1, 2))").Scan(&stock, &ledger); err != nil {
+		t.Fatal(err)
+	}
+	if stock != "ink6,nib4" || ledger != "aink3,bink3,bnib4" {
+		t.Errorf("the stock is %s, the ledger %s", stock, ledger)
 	}
 }
