@@ -52,7 +52,7 @@ nothing is sent.`,
 }
 
 func (c *common) replay(ctx context.Context, from, to time.Time, yes bool) error {
-	s, err := c.open(config.EnvBrokers)
+	s, err := c.openKafka(ctx)
 	if err != nil {
 		return err
 	}
