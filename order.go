@@ -71,9 +71,12 @@ func (o Order) Validate(now time.Time, max time.Duration) error {
 		return &OrderError{o.ID, ErrNoDue, "set Due to the time written with the order"}
 	}
 	if ahead := o.Due.Sub(now); ahead > max {
+		due := "in " + ahead.Round(time.Second).String()
+		if ahead > 365*24*time.Hour { // a slip in the date, which hours do not show
+			due = "on " + o.Due.UTC().Format(time.DateOnly)
+		}
 		return &OrderError{o.ID, ErrDueTooFar, fmt.Sprintf(
-			"it is due in %v and at most %v is allowed (delays.max in topics.yaml)",
-			ahead.Round(time.Second), max)}
+			"it is due %s and at most %v is allowed (delays.max in topics.yaml)", due, max)}
 	}
 	return nil
 }

@@ -81,10 +81,16 @@ func TestValidate_LooksAtTheDueTime(t *testing.T) {
 
 func TestValidate_TellsHowFarIsTooFar(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	err := orderclose.Order{ID: "17", Due: now.Add(2*time.Hour + 1)}.Validate(now, time.Hour)
-	const want = `order "17" refused: order is due too far ahead: it is due in 2h0m0s and at most 1h0m0s is allowed (delays.max in topics.yaml)`
-	if err == nil || err.Error() != want {
-		t.Errorf("got  %v\nwant %s", err, want)
+	for due, far := range map[time.Time]string{
+		now.Add(2*time.Hour + 1): "in 2h0m0s",
+		now.AddDate(1, 0, 1):     "on 2027-01-03",
+		time.Date(9999, 12, 31, 23, 59, 59, 0, time.FixedZone("", 3600)): "on 9999-12-31",
+	} {
+		err := orderclose.Order{ID: "17", Due: due}.Validate(now, time.Hour)
+		want := `order "17" refused: order is due too far ahead: it is due ` + far + ` and at most 1h0m0s is allowed (delays.max in topics.yaml)`
+		if err == nil || err.Error() != want {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
 	}
 }
 

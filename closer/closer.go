@@ -87,6 +87,11 @@ type Metrics interface {
 	Repeated(records int)
 	// Lost counts offsets that the log no longer had when they were asked for.
 	Lost(topic string, partition int, records int64)
+	// FetchFailing says since when no fetch of a partition has succeeded. The zero
+	// time: they do.
+	FetchFailing(stage, topic string, partition int, since time.Time)
+	// FetchEnded says that a partition is fetched no longer.
+	FetchEnded(stage, topic string, partition int)
 }
 
 // Options for a Closer. Log, Store, Buckets, Group, CloseTopic,
@@ -205,3 +210,5 @@ func (noMetrics) PaymentPending(bool)                         {}
 func (noMetrics) DeadLettered(string, string)                 {}
 func (noMetrics) Repeated(int)                                {}
 func (noMetrics) Lost(string, int, int64)                     {}
+func (noMetrics) FetchFailing(string, string, int, time.Time) {}
+func (noMetrics) FetchEnded(string, string, int)              {}

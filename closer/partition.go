@@ -38,7 +38,7 @@ func newLoop(ctx context.Context, c *Closer, claim orderclose.Claim) *loop {
 	logger := c.o.Logger.With("topic", claim.Topic, "partition", claim.Partition)
 	return &loop{
 		Closer: c, ctx: ctx, claim: claim, replay: claim.Topic == c.o.ReplayTopic, logger: logger,
-		reader: partition.NewReader(ctx, c.o.Log, claim, c.o.Logger),
+		reader: partition.NewReader(ctx, c.o.Log, claim, Stage, c.o.Metrics, c.o.Logger),
 		out: partition.NewOut(ctx, partition.OutOptions{
 			Log: c.o.Log, Claim: claim, Stage: Stage, DeadLetterTopic: c.o.DeadLetterTopic, ControlTopic: c.o.ControlTopic,
 			DeadLettered: c.o.Metrics.DeadLettered, Repeated: c.o.Metrics.Repeated, Logger: logger,

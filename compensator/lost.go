@@ -82,6 +82,7 @@ func (k *Control) reach(topic string) time.Duration {
 // losses are those that were told of and not yet acted on.
 type losses struct {
 	n     int
+	empty int // of logs in which nothing was ever seen, not yet logged
 	since time.Time
 	reach time.Duration
 	told  time.Time        // the last one, by the brokers' clock; zero: who knows
@@ -203,7 +204,11 @@ func (l *listener) hear(record orderclose.RawRecord) {
 }
 
 func (l *listener) note(lost orderclose.Lost, told time.Time) {
-	l.o.Logger.Warn("records are lost: sweeping soon", "topic", lost.Topic, "partition", lost.Partition, "first", lost.First, "last", lost.Last, "reason", lost.Reason)
+	if lost.Last < lost.First { // as many as there are partitions, at each first start
+		l.lost.empty++
+	} else {
+		l.o.Logger.Warn("records are lost: sweeping soon", "topic", lost.Topic, "partition", lost.Partition, "first", lost.First, "last", lost.Last, "reason", lost.Reason)
+	}
 	if l.lost.n == 0 {
 		l.lost.since, l.lost.told = time.Now(), told
 	}
@@ -225,6 +230,10 @@ func (l *listener) keep(ctx context.Context, offset int64) error {
 // notes that it was done. If that fails, or somebody else is at it, it is tried
 // again.
 func (l *listener) act(ctx context.Context) {
+	if l.lost.empty > 0 {
+		l.o.Logger.Info("partitions begin without a commit and without records, as at a first start: sweeping, to be sure", "partitions", l.lost.empty)
+		l.lost.empty = 0
+	}
 	_, err := l.hold(ctx, false, l.notDone, func(ctx context.Context, r *Report) error {
 		r.Lost = l.lost.n
 		if err := l.sweep(ctx, r); err != nil {

@@ -46,7 +46,7 @@ func newLoop(ctx context.Context, r *Relay, b orderclose.Bucket, claim orderclos
 	logger := o.Logger.With("topic", claim.Topic, "partition", claim.Partition)
 	l := &loop{
 		Options: o, ctx: ctx, relay: r, bucket: b, claim: claim, logger: logger,
-		reader: partition.NewReader(ctx, o.Log, claim, o.Logger),
+		reader: partition.NewReader(ctx, o.Log, claim, Stage, o.Metrics, o.Logger),
 		mark:   partition.NewCommitter(claim, o.Metrics.Unrecorded),
 		rewind: noRewind,
 	}

@@ -83,6 +83,11 @@ type Metrics interface {
 	Lost(topic string, partition int, records int64)
 	// Drifted counts batches that their producer stamped, not the broker.
 	Drifted(topic string, batches int)
+	// FetchFailing says since when no fetch of a partition has succeeded. The zero
+	// time: they do.
+	FetchFailing(stage, topic string, partition int, since time.Time)
+	// FetchEnded says that a partition is fetched no longer.
+	FetchEnded(stage, topic string, partition int)
 }
 
 // Options for a Relay. Log, Buckets, Group, CloseTopic, DeadLetterTopic
@@ -192,17 +197,19 @@ func (r *Relay) Run(ctx context.Context) error {
 // noMetrics counts nothing.
 type noMetrics struct{}
 
-func (noMetrics) Head(string, int, time.Time)       {}
-func (noMetrics) Revoked(string, int)               {}
-func (noMetrics) Window(string, int, int, int)      {}
-func (noMetrics) WindowDropped(string, int)         {}
-func (noMetrics) Forwarded(string, []time.Duration) {}
-func (noMetrics) Early(string)                      {}
-func (noMetrics) Hopped(string, string, int)        {}
-func (noMetrics) Mispicked(string)                  {}
-func (noMetrics) Stuck(string, int)                 {}
-func (noMetrics) Unrecorded(int)                    {}
-func (noMetrics) Repeated(int)                      {}
-func (noMetrics) DeadLettered(string, string)       {}
-func (noMetrics) Lost(string, int, int64)           {}
-func (noMetrics) Drifted(string, int)               {}
+func (noMetrics) Head(string, int, time.Time)                 {}
+func (noMetrics) Revoked(string, int)                         {}
+func (noMetrics) Window(string, int, int, int)                {}
+func (noMetrics) WindowDropped(string, int)                   {}
+func (noMetrics) Forwarded(string, []time.Duration)           {}
+func (noMetrics) Early(string)                                {}
+func (noMetrics) Hopped(string, string, int)                  {}
+func (noMetrics) Mispicked(string)                            {}
+func (noMetrics) Stuck(string, int)                           {}
+func (noMetrics) Unrecorded(int)                              {}
+func (noMetrics) Repeated(int)                                {}
+func (noMetrics) DeadLettered(string, string)                 {}
+func (noMetrics) Lost(string, int, int64)                     {}
+func (noMetrics) Drifted(string, int)                         {}
+func (noMetrics) FetchFailing(string, string, int, time.Time) {}
+func (noMetrics) FetchEnded(string, string, int)              {}

@@ -65,7 +65,7 @@ func newLoop(ctx context.Context, w *Worker, claim orderclose.Claim) *loop {
 	logger := w.o.Logger.With("topic", claim.Topic, "partition", claim.Partition)
 	return &loop{
 		Worker: w, ctx: ctx, claim: claim, logger: logger,
-		reader: partition.NewReader(ctx, w.o.Log, claim, w.o.Logger),
+		reader: partition.NewReader(ctx, w.o.Log, claim, Stage, w.o.Metrics, w.o.Logger),
 		out: partition.NewOut(ctx, partition.OutOptions{
 			Log: w.o.Log, Claim: claim, Stage: Stage, DeadLetterTopic: w.o.DeadLetterTopic,
 			DeadLettered: w.o.Metrics.DeadLettered, Repeated: w.o.Metrics.Repeated, Logger: logger,

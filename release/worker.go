@@ -114,6 +114,11 @@ type Metrics interface {
 	Repeated(records int)
 	// Lost counts offsets that the log no longer had when they were asked for.
 	Lost(topic string, partition int, records int64)
+	// FetchFailing says since when no fetch of a partition has succeeded. The zero
+	// time: they do.
+	FetchFailing(stage, topic string, partition int, since time.Time)
+	// FetchEnded says that a partition is fetched no longer.
+	FetchEnded(stage, topic string, partition int)
 }
 
 // Options for a Worker. Log, Releaser, Group, EventsTopic and DeadLetterTopic must
@@ -217,8 +222,10 @@ func (w *Worker) call(ctx context.Context, r Request) (spared bool, err error) {
 // noMetrics counts nothing.
 type noMetrics struct{}
 
-func (noMetrics) StockRelease(string, time.Duration) {}
-func (noMetrics) StockWaiting(int)                   {}
-func (noMetrics) DeadLettered(string, string)        {}
-func (noMetrics) Repeated(int)                       {}
-func (noMetrics) Lost(string, int, int64)            {}
+func (noMetrics) StockRelease(string, time.Duration)          {}
+func (noMetrics) StockWaiting(int)                            {}
+func (noMetrics) DeadLettered(string, string)                 {}
+func (noMetrics) Repeated(int)                                {}
+func (noMetrics) Lost(string, int, int64)                     {}
+func (noMetrics) FetchFailing(string, string, int, time.Time) {}
+func (noMetrics) FetchEnded(string, string, int)              {}

@@ -19,9 +19,15 @@ import (
 // run runs a command line without any server and returns what it wrote.
 func run(t *testing.T, env map[string]string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
+	return runOn(t, "", env, args...)
+}
+
+// runOn is run with something on stdin.
+func runOn(t *testing.T, stdin string, env map[string]string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
 	var out, err bytes.Buffer
 	code = Main(t.Context(), Env{
-		Stdin: strings.NewReader(""), Stdout: &out, Stderr: &err,
+		Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &err,
 		LookupEnv: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
 	}, args)
 	return out.String(), err.String(), code

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -8,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"orderclose/internal/config"
 	"orderclose/internal/deadletters"
 )
 
@@ -29,8 +29,8 @@ after 90 days.`,
 }
 
 // deadLetters opens the topic. Close the session.
-func (c *common) deadLetters() (*session, *deadletters.Topic, error) {
-	s, err := c.open(config.EnvBrokers)
+func (c *common) deadLetters(ctx context.Context) (*session, *deadletters.Topic, error) {
+	s, err := c.openKafka(ctx)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/internal/config"
 	"orderclose/internal/deadletters"
 )
 
@@ -128,6 +129,20 @@ func TestBroker_DeadLettersAreListedShownRedrivenAndDiscarded(t *testing.T) {
 	}
 	if r.json(&result, 4, "dlq", "discard", "0/77", "--yes"); result.Done != 0 {
 		t.Errorf("%+v", result)
+	}
+}
+
+// Each says who does not answer, not what it was about to ask.
+func TestKafka_ThatDoesNotAnswerIsSaidSo(t *testing.T) {
+	file := topicsYAML(t, "buckets: [10s]\n")
+	for _, args := range [][]string{
+		{"dlq", "redrive"}, {"dlq", "discard", "0/1", "--yes"}, {"dlq", "ls"}, {"dlq", "show", "0/1"},
+		{"replay", "--from", "2h", "--to", "1h"}, {"topics", "check"}, {"topics", "apply"}, {"status"}, {"forecast"},
+	} {
+		out, stderr, code := run(t, map[string]string{config.EnvBrokers: "127.0.0.1:1"}, append(args, "--config", file)...)
+		if code != 1 || out != "" || !strings.HasPrefix(stderr, "orderclose: kafka at [127.0.0.1:1] does not answer: ") {
+			t.Errorf("%v: exit %d, %q, %q", args, code, out, stderr)
+		}
 	}
 }
 

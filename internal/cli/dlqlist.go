@@ -45,7 +45,7 @@ type listed struct {
 }
 
 func (c *common) dlqList(ctx context.Context, f deadletters.Filter, all bool, limit int) error {
-	s, topic, err := c.deadLetters()
+	s, topic, err := c.deadLetters(ctx)
 	if err != nil {
 		return err
 	}

@@ -82,7 +82,7 @@ func (c *common) settle(ctx context.Context, how orderclose.Settlement, sel *sel
 	if err != nil {
 		return err
 	}
-	s, topic, err := c.deadLetters()
+	s, topic, err := c.deadLetters(ctx)
 	if err != nil {
 		return err
 	}

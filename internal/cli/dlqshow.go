@@ -46,7 +46,7 @@ type shownHeader struct {
 }
 
 func (c *common) dlqShow(ctx context.Context, at deadletters.Place) error {
-	s, topic, err := c.deadLetters()
+	s, topic, err := c.deadLetters(ctx)
 	if err != nil {
 		return err
 	}

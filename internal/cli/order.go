@@ -62,7 +62,7 @@ func (c *common) order(ctx context.Context, id string, budget int64, within time
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	told := s.story(ctx, id, budget)
-	if err := c.print(told, func(w io.Writer) { printStory(w, told) }); err != nil {
+	if err := c.print(told, func(w io.Writer) { printStory(w, told, s.unset()) }); err != nil {
 		return err
 	}
 	return judgeStory(told, s.Kafka != nil && s.Store != nil)
@@ -98,12 +98,24 @@ func (s *session) story(ctx context.Context, id string, budget int64) story.Stor
 	return told
 }
 
+// unset are the variables of the servers that cannot be asked because nobody said
+// where they are.
+func (s *session) unset() (names []string) {
+	if s.Store == nil {
+		names = append(names, config.EnvDSN)
+	}
+	if s.Kafka == nil {
+		names = append(names, config.EnvBrokers)
+	}
+	return names
+}
+
 func judgeStory(s story.Story, all bool) error {
 	switch {
 	case len(s.Unseen) > 0:
 		return Exit(Partly, errors.New("not everything could be looked at; it says what"))
 	case !s.Known() && s.Skipped() > 0:
-		return Exit(NotFound, fmt.Errorf("order %q was not found, and %d records were not looked at: look further with --budget", s.ID, s.Skipped()))
+		return Exit(NotFound, fmt.Errorf("order %q was not found; not looked at: %s; look further with --budget", s.ID, several(s.Skipped(), "record")))
 	case !s.Known() && !all:
 		return Exit(NotFound, fmt.Errorf("order %q was not found where it was looked for: set %s and %s to look everywhere", s.ID, config.EnvBrokers, config.EnvDSN))
 	case !s.Known():
@@ -112,7 +124,9 @@ func judgeStory(s story.Story, all bool) error {
 	return nil
 }
 
-func printStory(w io.Writer, s story.Story) {
+// printStory prints what is known; unset are the variables that are not set of those
+// that more would be known by.
+func printStory(w io.Writer, s story.Story, unset []string) {
 	fmt.Fprintf(w, "order %s: %s\n", oneLine(s.ID, orderclose.MaxIDBytes), oneLine(s.Now, 400))
 	if s.Database != nil && s.Database.Order != nil {
 		o := s.Database.Order
@@ -120,7 +134,7 @@ func printStory(w io.Writer, s story.Story) {
 		if o.Version > 0 { // 0: the table has no such column
 			fmt.Fprintf(w, ", version %d", o.Version)
 		}
-		fmt.Fprintf(w, ", %d lines\n", len(s.Database.Items))
+		fmt.Fprintf(w, ", %s\n", several(len(s.Database.Items), "line"))
 		for _, i := range s.Database.Items {
 			fmt.Fprintf(w, "  %d\tof %s\n", i.Quantity, oneLine(i.SKU, orderclose.MaxIDBytes))
 		}
@@ -135,18 +149,16 @@ func printStory(w io.Writer, s story.Story) {
 	for _, p := range s.Places {
 		looked += p.Looked
 		if p.Skipped > 0 {
-			fmt.Fprintf(w, "not looked at\t%s/%d\t%d records\n", p.Topic, p.Partition, p.Skipped)
+			fmt.Fprintf(w, "not looked at\t%s/%d\t%s\n", p.Topic, p.Partition, several(p.Skipped, "record"))
 		}
 	}
 	for _, what := range s.Unseen {
 		fmt.Fprintf(w, "not looked at\t%s\n", oneLine(what, 400))
 	}
-	if s.Database == nil {
-		fmt.Fprintln(w, "the database was not asked")
+	for _, name := range unset {
+		fmt.Fprintf(w, "%s was not asked: %s is not set\n", map[string]string{config.EnvDSN: "the database", config.EnvBrokers: "Kafka"}[name], name)
 	}
-	if len(s.Places) == 0 {
-		fmt.Fprintln(w, "Kafka was not asked")
-	} else {
-		fmt.Fprintf(w, "%d records of %d topics were looked at\n", looked, len(s.Places))
+	if len(s.Places) > 0 {
+		fmt.Fprintf(w, "looked at %s of %s\n", several(looked, "record"), several(len(s.Places), "topic"))
 	}
 }

@@ -95,7 +95,7 @@ func TestBroker_AnOrdersStoryWithoutADatabaseSaysSo(t *testing.T) {
 	r.cli("topics", "apply")
 	r.send("delay_1m", "a", time.Now())
 	out, _, code := r.cli("order", "a")
-	if code != 0 || !strings.Contains(out, "the database was not asked") || !strings.Contains(out, "its record waits in delay_1m/") {
+	if code != 0 || !strings.Contains(out, "the database was not asked: "+config.EnvDSN+" is not set\nlooked at 1 record of ") || strings.Contains(out, "Kafka was not") || !strings.Contains(out, "its record waits in delay_1m/") {
 		t.Errorf("exit %d\n%s", code, out)
 	}
 	var told story.Story
@@ -109,7 +109,7 @@ func TestBroker_AnOrdersStoryWithoutADatabaseSaysSo(t *testing.T) {
 	for kafka.PartitionOf([]byte(neighbour), 2) != kafka.PartitionOf([]byte("a"), 2) {
 		neighbour += "b"
 	}
-	if stderr := r.json(&told, 4, "order", neighbour, "--budget", "4"); !strings.Contains(stderr, "6 records were not looked at") {
+	if stderr := r.json(&told, 4, "order", neighbour, "--budget", "4"); !strings.Contains(stderr, "not looked at: 6 records") {
 		t.Errorf("the budget was spent: %s", stderr)
 	}
 }
@@ -133,6 +133,27 @@ func TestOrder_WrongUse(t *testing.T) {
 	}
 }
 
+// What could not be asked is said with the variable that would name it; what could and
+// did not answer is said with its error alone.
+func TestOrder_SaysWhyAServerWasNotAsked(t *testing.T) {
+	file, broken := topicsYAML(t, "buckets: [10s]\n"), "127.0.0.1:1"
+	out, _, code := run(t, map[string]string{config.EnvBrokers: broken}, "order", "a", "--within", "1s", "--config", file)
+	if code != 6 || !strings.Contains(out, "the database was not asked: "+config.EnvDSN+" is not set\n") ||
+		!strings.Contains(out, "does not answer") || strings.Contains(out, "Kafka was not asked") {
+		t.Errorf("without a database: exit %d\n%s", code, out)
+	}
+	out, _, code = run(t, map[string]string{config.EnvDSN: "u:p@tcp(" + broken + ")/d"}, "order", "a", "--within", "1s", "--config", file)
+	if code != 6 || !strings.Contains(out, "Kafka was not asked: "+config.EnvBrokers+" is not set\n") || strings.Contains(out, "the database was not asked") {
+		t.Errorf("without Kafka: exit %d\n%s", code, out)
+	}
+}
+
+func TestSeveral_OneIsNone(t *testing.T) {
+	if got := several(0, "line") + several(1, "line") + several(int64(2), "line"); got != "0 lines1 line2 lines" {
+		t.Error(got)
+	}
+}
+
 func TestOrder_Table(t *testing.T) {
 	due := at.Add(5 * time.Minute)
 	db := &store.Story{
@@ -145,5 +166,5 @@ func TestOrder_Table(t *testing.T) {
 		{Topic: "order-close-dead-letter", Kind: story.Dead, Looked: 2, Records: []story.Record{{Offset: 4, Appended: due.Add(time.Second), Dead: letter}}},
 		{Topic: "order-events", Kind: story.Events, Problem: "topic order-events does not exist"},
 	}
-	golden(t, "order", func(w io.Writer) { printStory(w, story.Tell("order-17", at, db, places)) })
+	golden(t, "order", func(w io.Writer) { printStory(w, story.Tell("order-17", at, db, places), nil) })
 }

@@ -21,6 +21,14 @@ func (c *common) print(v any, table func(w io.Writer)) error {
 	return w.Flush()
 }
 
+// several is a number of things, with an s unless it is one.
+func several[N int | int64](n N, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
 // Progress shows how far something has come: a bar on a terminal, a plain line
 // every few seconds otherwise, nothing if it is nil.
 type Progress struct {

@@ -52,7 +52,7 @@ nothing is sent.`,
 }
 
 func (c *common) replay(ctx context.Context, from, to time.Time, yes bool) error {
-	s, err := c.open(config.EnvBrokers)
+	s, err := c.openKafka(ctx)
 	if err != nil {
 		return err
 	}
@@ -82,13 +82,13 @@ func (c *common) replay(ctx context.Context, from, to time.Time, yes bool) error
 func printPlan(w io.Writer, p replay.Plan) {
 	fmt.Fprintf(w, "%s, from %s to %s\n", p.Topic, stamp(p.From), stamp(p.To))
 	for _, span := range p.Spans {
-		fmt.Fprintf(w, "  partition %d\toffsets %d to %d\t%d records\n", span.Partition, span.First, span.End-1, span.Len())
+		fmt.Fprintf(w, "  partition %d\toffsets %d to %d\t%s\n", span.Partition, span.First, span.End-1, several(span.Len(), "record"))
 	}
 	if p.Records == 0 {
 		fmt.Fprintln(w, "there is nothing to send again")
 		return
 	}
-	fmt.Fprintf(w, "would send %d records again, to %s. To do it:\n", p.Records, p.Into)
+	fmt.Fprintf(w, "would send %s again, to %s. To do it:\n", several(p.Records, "record"), p.Into)
 	fmt.Fprintf(w, "  orderclose replay --from %s --to %s --yes\n", stamp(p.From), stamp(p.To))
 }
 

@@ -155,6 +155,20 @@ func (c *common) openFor(needs func(*config.Config) []string) (*session, error) 
 	return &session{connections, cfg, servers, logger, c.config}, nil
 }
 
+// openKafka is open for commands that do nothing without Kafka: it asks whether it is
+// there, since what fails later says only what it was about to do.
+func (c *common) openKafka(ctx context.Context) (*session, error) {
+	s, err := c.open(config.EnvBrokers)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Kafka.Ping(ctx); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
 // openSome is open for commands that make do with what is set, of the variables of
 // these names; one of them must be.
 func (c *common) openSome(names ...string) (*session, error) {

@@ -2,11 +2,9 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,15 +14,6 @@ import (
 	"orderclose/internal/kafka"
 	"orderclose/producer"
 )
-
-// line is an order as send reads it from stdin.
-type line struct {
-	ID         string         `json:"order_id"`
-	Category   string         `json:"category"`
-	CreatedAt  time.Time      `json:"created_at"`
-	DueAt      time.Time      `json:"due_at"`
-	Attributes map[string]any `json:"attributes"`
-}
 
 // sent is what send prints per order.
 type sent struct {
@@ -43,13 +32,14 @@ database already, with the same due time: otherwise it is not found at the close
 
 Without --due the order is due after the delay of its category, from now on. With
 - it reads one JSON object per line from stdin: order_id, category, created_at,
-due_at, attributes; created_at defaults to now.`,
+due_at, attributes; created_at defaults to now. Any other key is refused. Times are
+RFC 3339.`,
 		Example: "  orderclose send --id order-17 --category virtual\n  orderclose send - < orders.jsonl",
 		Args:    usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 1 && args[0] == "-" && id == "":
-				return c.send(cmd.Context(), json.NewDecoder(c.env.Stdin))
+				return c.send(cmd.Context(), newOrders(c.env.Stdin).next)
 			case len(args) == 0 && id != "":
 				l := line{ID: id, Category: category}
 				var err error
@@ -58,8 +48,7 @@ due_at, attributes; created_at defaults to now.`,
 						return Exit(Usage, fmt.Errorf("--due is %q: want a time such as %s", due, stamp(time.Now())))
 					}
 				}
-				b, _ := json.Marshal(l)
-				return c.send(cmd.Context(), json.NewDecoder(strings.NewReader(string(b))))
+				return c.send(cmd.Context(), once(l))
 			}
 			return Exit(Usage, errors.New("give --id, or - to read orders from stdin"))
 		},
@@ -70,7 +59,19 @@ due_at, attributes; created_at defaults to now.`,
 	return cmd
 }
 
-func (c *common) send(ctx context.Context, lines *json.Decoder) error {
+// once gives one order, and then io.EOF.
+func once(l line) func() (line, error) {
+	given := false
+	return func() (line, error) {
+		if given {
+			return line{}, io.EOF
+		}
+		given = true
+		return l, nil
+	}
+}
+
+func (c *common) send(ctx context.Context, next func() (line, error)) error {
 	s, err := c.open(config.EnvBrokers)
 	if err != nil {
 		return err
@@ -87,16 +88,16 @@ func (c *common) send(ctx context.Context, lines *json.Decoder) error {
 	if err != nil {
 		return err
 	}
-	for n := 1; ; n++ {
-		var l line
-		switch err := lines.Decode(&l); {
+	for n := 0; ; n++ {
+		l, err := next()
+		switch {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			return partly(n-1, Exit(Usage, fmt.Errorf("order %d: it is no JSON object of an order: %w", n, err)))
+			return partly(n, Exit(Usage, err))
 		}
 		if err := c.sendOne(ctx, p, l); err != nil {
-			return partly(n-1, fmt.Errorf("order %d: %w", n, err))
+			return partly(n, fmt.Errorf("order %d: %w", n+1, err))
 		}
 	}
 }
@@ -132,7 +133,11 @@ func categories(category string) []string {
 // partly makes an error exit with Partly if something was sent before it.
 func partly(sent int, err error) error {
 	if sent > 0 {
-		return Exit(Partly, fmt.Errorf("%w; %d orders before it were sent, sending them again is harmless", err, sent))
+		before := fmt.Sprintf("%d orders before it were", sent)
+		if sent == 1 {
+			before = "1 order before it was"
+		}
+		return Exit(Partly, fmt.Errorf("%w; %s sent, sending again is harmless", err, before))
 	}
 	return err
 }

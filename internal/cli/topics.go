@@ -40,13 +40,13 @@ func newTopics(c *common) *cobra.Command {
 // compareTopics compares the topics of the configuration with those of the
 // cluster, and says of how many topics the findings are.
 func (c *common) compareTopics(ctx context.Context) (cfg *config.Config, topics int, findings []kafka.Finding, err error) {
-	s, err := c.open(config.EnvBrokers)
+	ctx, cancel := context.WithTimeout(ctx, topicsTimeout)
+	defer cancel()
+	s, err := c.openKafka(ctx)
 	if err != nil {
 		return nil, 0, nil, err
 	}
 	defer s.Close()
-	ctx, cancel := context.WithTimeout(ctx, topicsTimeout)
-	defer cancel()
 	specs := app.TopicSpecs(s.cfg)
 	if findings, err = s.Kafka.Check(ctx, specs); err != nil {
 		return nil, 0, nil, err
@@ -79,13 +79,13 @@ func (c *common) topicsCheck(ctx context.Context) error {
 }
 
 func (c *common) topicsApply(ctx context.Context) error {
-	s, err := c.open(config.EnvBrokers)
+	ctx, cancel := context.WithTimeout(ctx, topicsTimeout)
+	defer cancel()
+	s, err := c.openKafka(ctx)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	ctx, cancel := context.WithTimeout(ctx, topicsTimeout)
-	defer cancel()
 	unlisted, err := app.Unlisted(ctx, s.Kafka, s.cfg, time.Now())
 	if err != nil {
 		return err

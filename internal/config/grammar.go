@@ -71,7 +71,7 @@ func (s *settings) bucket(r *reader, path string, n *yaml.Node) {
 	} else {
 		b.path = join(path, "length")
 		section(fields{"length": duration(&b.length), "draining": yesOrNo(&b.draining)})(r, path, n)
-		if r.at[b.path] == nil {
+		if r.at[b.path] == nil && !r.bad[b.path] {
 			r.refuse(b.path, n, "is missing", "write {length: 10s, draining: true}")
 		}
 	}

@@ -60,7 +60,7 @@ func (r *reader) checkMapping(m *tables.Mapping, maxDelay time.Duration) {
 		return
 	}
 	for _, must := range []string{"items", "stock"} {
-		if r.at[path+"."+must] == nil {
+		if r.at[path+"."+must] == nil && !r.bad[path+"."+must] {
 			r.add(r.at[path], path, must+" is missing", fmt.Sprintf("describe it, or write %s: none", must))
 		}
 	}

@@ -114,6 +114,16 @@ func TestOrders_BackGoesByTheLongestDelay(t *testing.T) {
 	}
 }
 
+// A key that is misspelt is not missing too.
+func TestOrders_AMisspeltKeyIsOneMistake(t *testing.T) {
+	for from, to := range map[string]string{"  stock: {": "  stok: {", "  due: {": "  deu: {", "column: no": "colum: no"} {
+		file := strings.Replace(mapped, from, to, 1)
+		if _, err := config.Parse("t", []byte(file)); file == mapped || err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "did you mean") {
+			t.Errorf("%q for %q: %v", to, from, err)
+		}
+	}
+}
+
 // What the shipped file shows of a mapping, with its marks of a comment taken off.
 func TestOrders_TheShippedExampleIsAMapping(t *testing.T) {
 	data, err := os.ReadFile(shipped)

@@ -19,7 +19,7 @@ type reader struct {
 	root     *yaml.Node // nil: the document is empty
 	problems Problems
 	at       map[string]*yaml.Node // the values that stand in the file, by path
-	bad      map[string]bool       // those of them that were refused
+	bad      map[string]bool       // those that were refused, or whose key is misspelt
 }
 
 // value reads what stands at a path.
@@ -41,8 +41,11 @@ func section(known fields) value {
 				read(r, join(path, name), v)
 				return
 			}
-			r.add(key, path, fmt.Sprintf("unknown key %s", quote(name)),
-				suggest(name, slices.Sorted(maps.Keys(known))))
+			keys := slices.Sorted(maps.Keys(known))
+			r.add(key, path, fmt.Sprintf("unknown key %s", quote(name)), suggest(name, keys))
+			if meant := closest(name, keys); meant != "" {
+				r.bad[join(path, meant)] = true // that it is missing would be a riddle
+			}
 		})
 	}
 }

@@ -5,16 +5,21 @@ import "strings"
 // suggest says which of the known keys somebody may have meant; if none is
 // close, it lists them.
 func suggest(name string, known []string) string {
+	if best := closest(name, known); best != "" {
+		return "did you mean " + best + "?"
+	}
+	return "known here: " + strings.Join(known, ", ")
+}
+
+// closest is the known key that is a slip or two away, or "".
+func closest(name string, known []string) string {
 	best, least := "", 3 // further away than two slips is a guess
 	for _, k := range known {
 		if d := distance(strings.ToLower(name), k); d < least && d < len(k) {
 			best, least = k, d
 		}
 	}
-	if best != "" {
-		return "did you mean " + best + "?"
-	}
-	return "known here: " + strings.Join(known, ", ")
+	return best
 }
 
 // distance counts the letters to insert, remove or replace to make b of a. Words

@@ -19,8 +19,9 @@ var latenessBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 
 // names begin with orderclose_ and all units are seconds, bytes or counts.
 type Metrics struct {
 	calls
-	heads *heads
-	dead  *deadLetters
+	heads   *heads
+	fetches *fetches
+	dead    *deadLetters
 
 	window, windowBytes *prometheus.GaugeVec
 	windowDropped       *prometheus.CounterVec
@@ -69,8 +70,8 @@ func NewMetrics(r prometheus.Registerer, now func() time.Time) *Metrics {
 		now = time.Now
 	}
 	f := factory{r}
-	m := &Metrics{heads: newHeads(now), dead: newDeadLetters()}
-	r.MustRegister(m.heads, m.dead)
+	m := &Metrics{heads: newHeads(now), fetches: newFetches(), dead: newDeadLetters()}
+	r.MustRegister(m.heads, m.fetches, m.dead)
 	m.registerRelay(f)
 	m.registerCloser(f)
 	m.registerCompensator(f)

@@ -22,6 +22,15 @@ type Log interface {
 	Fetch(ctx context.Context, topic string, partition int, offset int64) (orderclose.Fetched, error)
 }
 
+// ReaderMetrics is told how the fetches of a partition go.
+type ReaderMetrics interface {
+	// FetchFailing says since when no fetch of a partition has succeeded. The zero
+	// time: they do.
+	FetchFailing(stage, topic string, partition int, since time.Time)
+	// FetchEnded says that a partition is fetched no longer.
+	FetchEnded(stage, topic string, partition int)
+}
+
 // Reader reads a claim forward, with at most one fetch under way. It belongs to
 // one goroutine, the claim's loop; the fetch runs in another and hands its
 // result over by C.
@@ -35,17 +44,22 @@ type Reader struct {
 	ctx    context.Context
 	log    Log
 	claim  orderclose.Claim
+	stage  string
+	m      ReaderMetrics
 	logger *slog.Logger
 	next   int64
 	busy   bool
 	under  sync.WaitGroup
 }
 
-// NewReader returns a Reader of the claim that ends with ctx.
-func NewReader(ctx context.Context, log Log, claim orderclose.Claim, logger *slog.Logger) *Reader {
+// NewReader returns a Reader of the claim that ends with ctx, for a stage. Whoever
+// makes one must Wait for it.
+func NewReader(ctx context.Context, log Log, claim orderclose.Claim, stage string, m ReaderMetrics, logger *slog.Logger) *Reader {
+	m.FetchFailing(stage, claim.Topic, claim.Partition, time.Time{})
 	return &Reader{
 		C:   make(chan orderclose.Fetched, 1),
 		ctx: ctx, log: log, claim: claim, next: claim.Offset,
+		stage: stage, m: m,
 		logger: logger.With("topic", claim.Topic, "partition", claim.Partition),
 	}
 }
@@ -78,16 +92,25 @@ func (r *Reader) Busy() bool { return r.busy }
 // Next is the offset after the last one that was read.
 func (r *Reader) Next() int64 { return r.next }
 
-// Wait waits for the fetch under way. Its result stays in C, unread.
-func (r *Reader) Wait() { r.under.Wait() }
+// Wait waits for the fetch under way, which is the last one. Its result stays in C,
+// unread.
+func (r *Reader) Wait() {
+	r.under.Wait()
+	r.m.FetchEnded(r.stage, r.claim.Topic, r.claim.Partition)
+}
 
 // fetch retries until it has something to show, or reports false when ctx ends.
 func (r *Reader) fetch(offset int64) (orderclose.Fetched, bool) {
 	retry := NewBackOff()
+	failing := false
 	for try := 1; ; try++ {
 		f, err := r.log.Fetch(r.ctx, r.claim.Topic, r.claim.Partition, offset)
 		if r.ctx.Err() != nil {
 			return f, false
+		}
+		if failed := err != nil; failed != failing {
+			failing = failed
+			r.failing(failed)
 		}
 		switch {
 		case err != nil:
@@ -103,6 +126,15 @@ func (r *Reader) fetch(offset int64) (orderclose.Fetched, bool) {
 			return orderclose.Fetched{}, false
 		}
 	}
+}
+
+// failing tells that fetches begin to fail now, or that they no longer do.
+func (r *Reader) failing(failing bool) {
+	var since time.Time
+	if failing {
+		since = time.Now()
+	}
+	r.m.FetchFailing(r.stage, r.claim.Topic, r.claim.Partition, since)
 }
 
 // BackOff is the pauses between tries that every loop uses: from 50 ms up to half a

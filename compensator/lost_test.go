@@ -1,0 +1,106 @@
+package compensator
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"orderclose"
+)
+
+// fakeControl is a control topic that tells of losses, and takes what is scheduled
+// again.
+type fakeControl struct {
+	told     []orderclose.Lost
+	position int64
+}
+
+func (k *fakeControl) Bounds(context.Context, string, int) (first, end int64, err error) {
+	return 0, int64(len(k.told)), nil
+}
+
+func (k *fakeControl) Fetch(_ context.Context, _ string, _ int, offset int64) (orderclose.Fetched, error) {
+	f := orderclose.Fetched{Next: int64(len(k.told))}
+	for _, lost := range k.told[offset:] {
+		m := lost.Encode()
+		f.Records = append(f.Records, m.Raw())
+	}
+	return f, nil
+}
+
+func (k *fakeControl) Position(context.Context, string, string, int) (int64, error) {
+	return k.position, nil
+}
+
+func (k *fakeControl) SetPosition(_ context.Context, _, _ string, _ int, offset int64) error {
+	k.position = offset
+	return nil
+}
+
+func (k *fakeControl) DueBetween(context.Context, time.Time, time.Time, orderclose.Order, int) ([]orderclose.Order, error) {
+	return nil, nil
+}
+
+func (k *fakeControl) Append(context.Context, string, orderclose.Message) error { return nil }
+
+// A first start is no alarm: it is told in one line, however many partitions there
+// are. What was there and is gone is.
+func TestListen_EmptyLogsAreOneLineAndNoWarning(t *testing.T) {
+	const reason = "nothing was committed"
+	for _, c := range []struct {
+		first, last int64
+		want        []string
+	}{
+		{0, -1, []string{"level=INFO", "without a commit", "partitions=20"}},
+		{0, 0, []string{"level=WARN", "records are lost", "partition=19", "last=0"}},
+	} {
+		t.Run(fmt.Sprintf("%d to %d", c.first, c.last), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := &fakeControl{position: -1}
+				for p := range 20 {
+					k.told = append(k.told, orderclose.Lost{Topic: "delay_5m", Partition: p, First: c.first, Last: c.last, Reason: reason})
+				}
+				var log strings.Builder
+				comp := newCompensator(t, Options{
+					Store: newStore(0), Logger: slog.New(slog.NewTextHandler(&log, nil)),
+					Control: &Control{
+						Kafka: k, Store: k, Appender: k, Group: "g", Topic: "control", CloseTopic: "close", MaxDelay: time.Hour,
+						Buckets: func() orderclose.Buckets {
+							return orderclose.Buckets{{Topic: "delay_5m", Length: 5 * time.Minute}}
+						},
+					},
+				})
+				l := &listener{Compensator: comp, k: comp.o.Control}
+				if err := l.look(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				l.act(t.Context())
+				if l.lost.n != 0 || k.position != 20 {
+					t.Errorf("%d losses were not acted on, position %d", l.lost.n, k.position)
+				}
+				var told []string
+				for line := range strings.Lines(log.String()) {
+					if !strings.Contains(line, "swept") {
+						told = append(told, line)
+					}
+				}
+				lines := 1
+				if c.last >= c.first {
+					lines = 20
+				}
+				if len(told) != lines {
+					t.Fatalf("%d lines, want %d: %q", len(told), lines, told)
+				}
+				for _, want := range c.want {
+					if !strings.Contains(told[lines-1], want) {
+						t.Errorf("%q does not say %q", told[lines-1], want)
+					}
+				}
+			})
+		})
+	}
+}
