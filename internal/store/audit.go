@@ -196,7 +196,9 @@ func (s *Store) auditBelongings(tx *gorm.DB, part AuditPart, ids []string, of fu
 			return fmt.Errorf("lines: %w", err)
 		}
 		for _, l := range lines {
-			of(l.order).Held[l.sku] = l.quantity
+			if l.quantity != 0 { // a gift holds nothing
+				of(l.order).Held[l.sku] = l.quantity
+			}
 		}
 		if err := s.auditSpelling(tx, ids, of); err != nil {
 			return fmt.Errorf("stock: %w", err)
