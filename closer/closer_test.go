@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"orderclose"
 )
 
 func TestCloser_ClosesInBatches(t *testing.T) {
@@ -41,6 +43,33 @@ func TestCloser_OneHeldRowStopsNobodyElseAndIsTriedAgain(t *testing.T) {
 		synctest.Wait()
 		if n := len(store.ids()); n != 5 || log.doneBelow() != 5 || len(log.Appended()) != 0 {
 			t.Errorf("%d closed, done below %d, appended %v", n, log.doneBelow(), log.Appended())
+		}
+	})
+}
+
+// TestCloser_HeldRowsKeepOutNothingThatIsDue, although there are more of them than can
+// be tried until they are tried again.
+func TestCloser_HeldRowsKeepOutNothingThatIsDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, begin := &orderLog{}, time.Now()
+		store := &fakeStore{locked: map[string]bool{}, slow: func(int) time.Duration { return time.Second }}
+		for i := range 100 {
+			id := fmt.Sprint("held-", i)
+			store.locked[id] = true
+			log.add(t, id)
+		}
+		for i := range 10 {
+			due := begin.Add(time.Minute + time.Duration(i)*10*time.Second)
+			o := orderclose.Order{ID: fmt.Sprint("due-", i), CreatedAt: begin, Due: due}
+			log.putAt(t, toClose, orderclose.Record{Order: o, Release: due}, due)
+		}
+		defer runCloser(t, log, store, 10)()
+		time.Sleep(5 * time.Minute)
+		for i := range 10 {
+			due := begin.Add(time.Minute + time.Duration(i)*10*time.Second)
+			if late := store.at(fmt.Sprint("due-", i)).Sub(due); late < 0 || late > 3*time.Second {
+				t.Errorf("order %d closed %v after it was due", i, late)
+			}
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"orderclose"
@@ -47,9 +48,9 @@ func newLoop(ctx context.Context, c *Closer, claim orderclose.Claim) *loop {
 	}
 }
 
-// run turns until the claim is revoked: take in what came, close what is there,
-// read on once it is settled. Fetching only then lets a busy moment gather into
-// one batch.
+// run turns until the claim is revoked: take in what came, close a batch, read on
+// once all that was read was tried. Fetching only then lets a busy moment gather into
+// one batch. What is parked does not keep it from reading on.
 func (l *loop) run() {
 	l.logger.Debug("serving", "offset", l.claim.Offset)
 	l.out.Begin(l.mark)
@@ -61,33 +62,38 @@ func (l *loop) run() {
 		case <-l.ctx.Done():
 			return
 		case f := <-l.reader.C:
-			l.reader.Took(f)
 			l.takeIn(f)
 		case dead := <-l.out.Buried:
 			l.out.TookBuried()
 			l.mark.Arrived(dead)
 		case <-timer.C:
+			select {
+			case f := <-l.reader.C: // what was read goes before what is parked
+				l.takeIn(f)
+			default:
+			}
 		}
 		if !l.out.Held() {
 			return
 		}
-		for l.ctx.Err() == nil {
-			batch := l.nextBatch()
-			if len(batch) == 0 {
-				break
-			}
+		l.readOn() // beside what is parked
+		if batch := l.nextBatch(); len(batch) > 0 {
 			l.work(batch)
-			l.mark.Tell(time.Now(), false)
 		}
 		if l.ctx.Err() != nil {
 			return
 		}
 		l.out.StartBurying()
-		if !l.out.Full() {
-			l.reader.Start()
-		}
+		l.readOn()
 		l.mark.Tell(time.Now(), false)
 		timer.Reset(l.out.Sleeping(l.sleep()))
+	}
+}
+
+// readOn begins a fetch once all that was read was tried.
+func (l *loop) readOn() {
+	if len(l.queue) == 0 && !l.out.Full() {
+		l.reader.Start()
 	}
 }
 
@@ -101,6 +107,7 @@ func (l *loop) finish() {
 
 // takeIn queues what a fetch brought.
 func (l *loop) takeIn(f orderclose.Fetched) {
+	l.reader.Took(f)
 	if f.Lost != nil {
 		l.lost(*f.Lost, f.Next, f.Anew)
 	}
@@ -146,11 +153,22 @@ func (l *loop) lost(r orderclose.Range, next int64, anew bool) {
 	l.out.TellLost(r, r.Err.Error(), l.mark)
 }
 
-// nextBatch removes and returns what can be tried now: parked entries whose time
-// has come, then queued ones, as many as the pace allows.
+// nextBatch removes and returns what can be tried now, as many as the pace allows:
+// queued entries and parked ones whose time has come, half of each if there are more.
+// Rows that somebody holds bring the same orders back every few seconds; they must
+// not keep out what is due now, nor the other way round.
 func (l *loop) nextBatch() []*entry {
 	now, most := l.o.Now(), l.turns.allowed(l.replay)
-	var batch, parked []*entry
+	ready := 0
+	for _, e := range l.parked {
+		if !now.Before(e.until) {
+			ready++
+		}
+	}
+	n := min(len(l.queue), max(most-ready, (most+1)/2))
+	batch := slices.Clone(l.queue[:n])
+	l.queue = l.queue[n:]
+	var parked []*entry
 	for _, e := range l.parked {
 		if len(batch) < most && !now.Before(e.until) {
 			batch = append(batch, e)
@@ -159,9 +177,6 @@ func (l *loop) nextBatch() []*entry {
 		}
 	}
 	l.parked = parked
-	n := min(most-len(batch), len(l.queue))
-	batch = append(batch, l.queue[:n]...)
-	l.queue = l.queue[n:]
 	return batch
 }
 
@@ -243,6 +258,9 @@ func (l *loop) countPending(before orderclose.Record, d decision) {
 
 // sleep returns how long nothing is to be done, unless a fetch brings something.
 func (l *loop) sleep() time.Duration {
+	if len(l.queue) > 0 {
+		return 0
+	}
 	d, now := l.mark.Wait(time.Now()), l.o.Now()
 	for _, e := range l.parked {
 		d = min(d, e.until.Sub(now))

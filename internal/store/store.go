@@ -49,7 +49,8 @@ type Store struct {
 	mapped    bool
 	q         *statements
 	undecided undecided
-	held      held
+	held      held // orders
+	heldStock held // SKUs
 	// migrator opens a connection on which a statement may take as long as it
 	// needs; nil: the store's own will do.
 	migrator func() (*sql.DB, error)
