@@ -223,7 +223,7 @@ func (l *loop) follow(e *entry, o orderclose.Outcome, later map[string][]ordercl
 	case settle:
 		l.mark.Done(e.message.Offset)
 	case park:
-		e.until = now.Add(d.wait)
+		e.record, e.until = d.record, now.Add(d.wait) // its due may have moved, and a service goes by it
 		l.parked = append(l.parked, e)
 	case give:
 		l.out.Bury(e.message, d.cause, d.detail)
@@ -248,7 +248,6 @@ func (l *loop) follow(e *entry, o orderclose.Outcome, later map[string][]ordercl
 func (l *loop) countPending(before orderclose.Record, d decision) {
 	was, is := !before.PendingSince.IsZero(), !d.record.PendingSince.IsZero()
 	switch {
-	case d.action == park:
 	case is && !was:
 		l.o.Metrics.PaymentPending(true)
 	case was && !is:
