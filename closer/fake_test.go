@@ -127,12 +127,12 @@ func (s *fakeStore) at(id string) time.Time {
 	return s.closedAt[id]
 }
 
-func runCloser(t *testing.T, log *orderLog, store Store, batch int) (stop func()) {
+func runCloser(t *testing.T, log Log, store Store, batch int) (stop func()) {
 	t.Helper()
 	return runCloserWith(t, log, store, batch, nil)
 }
 
-func runCloserWith(t *testing.T, log *orderLog, store Store, batch int, metrics Metrics) (stop func()) {
+func runCloserWith(t *testing.T, log Log, store Store, batch int, metrics Metrics) (stop func()) {
 	t.Helper()
 	c, err := New(Options{
 		Metrics: metrics,

@@ -23,9 +23,18 @@ type loop struct {
 	reader *partition.Reader
 	out    *partition.Out
 	mark   *partition.Committer
-	queue  []*entry // read, in the order of the log
-	parked []*entry // not due yet, by less than parkLimit
+	queue  []*entry           // read, in the order of the log; what was put off comes last
+	parked []*entry           // not due yet, by less than parkLimit, or held
+	pauses *partition.BackOff // while the store is unavailable, else nil
+	resume time.Time          // with pauses: when to try again
 }
+
+// lingerTime is how long a transaction under way is awaited after a revocation.
+const lingerTime = 2 * time.Second
+
+// readAhead is how many records wait here, and one fetch, while the store is
+// unavailable.
+const readAhead = 500
 
 // entry is a record on its way through the loop.
 type entry struct {
@@ -90,9 +99,15 @@ func (l *loop) run() {
 	}
 }
 
-// readOn begins a fetch once all that was read was tried.
+// readOn begins a fetch once all that was read was tried. While the store is
+// unavailable it reads a little ahead: another order's close may tell whether it is the
+// store, or one of those that were put off.
 func (l *loop) readOn() {
-	if len(l.queue) == 0 && !l.out.Full() {
+	enough := 1
+	if l.pauses != nil {
+		enough = readAhead
+	}
+	if len(l.queue) < enough && !l.out.Full() {
 		l.reader.Start()
 	}
 }
@@ -159,6 +174,9 @@ func (l *loop) lost(r orderclose.Range, next int64, anew bool) {
 // not keep out what is due now, nor the other way round.
 func (l *loop) nextBatch() []*entry {
 	now, most := l.o.Now(), l.turns.allowed(l.replay)
+	if l.pauses != nil && now.Before(l.resume) {
+		return nil
+	}
 	ready := 0
 	for _, e := range l.parked {
 		if !now.Before(e.until) {
@@ -187,11 +205,13 @@ func (l *loop) work(batch []*entry) {
 		requests[i] = orderclose.CloseRequest{OrderID: e.record.Order.ID, Attempt: e.record.Attempt, CreatedAt: e.record.Order.CreatedAt, Due: e.record.Order.Due}
 	}
 	later := map[string][]orderclose.RawRecord{} // by topic
-	for len(requests) > 0 {
-		outcomes, ok := l.closeSome(requests)
-		if !ok {
-			break // revoked: what was not committed is read again by the next owner
+	for len(requests) > 0 && l.ctx.Err() == nil {
+		outcomes, err := l.closeSome(requests)
+		if err != nil {
+			l.putOff(batch, err)
+			break
 		}
+		l.pauses = nil
 		for i, o := range outcomes {
 			l.follow(batch[i], o, later)
 		}
@@ -203,14 +223,30 @@ func (l *loop) work(batch []*entry) {
 }
 
 // closeSome closes the first of the requests, as many as the pace allows by now,
-// which may have become fewer since the batch was made. It tries until it succeeds
-// or the claim ends.
-func (l *loop) closeSome(requests []orderclose.CloseRequest) (outcomes []orderclose.Outcome, ok bool) {
-	ok = l.out.Retry("closing a batch", func(ctx context.Context) (err error) {
-		outcomes, err = l.turns.close(ctx, requests, l.replay)
-		return err
-	})
-	return outcomes, ok
+// which may have become fewer since the batch was made. What was begun before a
+// revocation may finish.
+func (l *loop) closeSome(requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	ctx, cancel := partition.Linger(l.ctx, lingerTime)
+	defer cancel()
+	return l.turns.close(ctx, requests, l.replay)
+}
+
+// putOff has a batch tried again after a pause that could not be closed, by no
+// order's fault as far as the store can tell. It goes behind what else there is: one
+// order that the store always fails with would keep that from ever being asked for, and
+// the store from ever telling. After a revocation the next owner reads it again.
+func (l *loop) putOff(batch []*entry, err error) {
+	if l.ctx.Err() != nil {
+		return
+	}
+	if l.pauses == nil {
+		l.pauses = partition.NewBackOff()
+	}
+	if l.pauses.Say() {
+		l.logger.Warn("closing a batch failed, trying again", "err", err)
+	}
+	l.resume = l.o.Now().Add(l.pauses.NextBackOff())
+	l.queue = append(l.queue, batch...)
 }
 
 // follow does what one outcome asks for; what is to be appended goes into later.
@@ -257,10 +293,13 @@ func (l *loop) countPending(before orderclose.Record, d decision) {
 
 // sleep returns how long nothing is to be done, unless a fetch brings something.
 func (l *loop) sleep() time.Duration {
-	if len(l.queue) > 0 {
+	d, now := l.mark.Wait(time.Now()), l.o.Now()
+	switch {
+	case l.pauses != nil && len(l.queue) > 0:
+		return max(min(d, l.resume.Sub(now)), 0)
+	case len(l.queue) > 0:
 		return 0
 	}
-	d, now := l.mark.Wait(time.Now()), l.o.Now()
 	for _, e := range l.parked {
 		d = min(d, e.until.Sub(now))
 	}
