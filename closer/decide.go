@@ -146,7 +146,7 @@ func politeness(n int) time.Duration {
 }
 
 // again returns the record for a further round: it is released after the wait
-// from at on, which is the present by the broker's clock. Of one that failed it
+// from at on, by the broker's clock. Of one that failed it
 // says where it lay when it first did.
 func (d decision) again(at time.Time, here orderclose.Origin) orderclose.Record {
 	r := d.record

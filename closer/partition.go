@@ -27,6 +27,7 @@ type loop struct {
 	parked []*entry           // not due yet, by less than parkLimit, or held
 	pauses *partition.BackOff // while the store is unavailable, else nil
 	resume time.Time          // with pauses: when to try again
+	ahead  time.Duration      // of the broker's clock; 0 until an append has told
 }
 
 // lingerTime is how long a transaction under way is awaited after a revocation.
@@ -218,8 +219,22 @@ func (l *loop) work(batch []*entry) {
 		requests, batch = requests[len(outcomes):], batch[len(outcomes):]
 	}
 	for topic, messages := range later {
-		l.out.Append(topic, messages, func(acked []orderclose.RawRecord, _ time.Time) { l.mark.Arrived(acked) })
+		l.out.Append(topic, messages, func(acked []orderclose.RawRecord, at time.Time) {
+			if !at.IsZero() {
+				l.ahead = at.Sub(l.o.Now())
+			}
+			l.mark.Arrived(acked)
+		})
 	}
+}
+
+// present is now by the broker's clock, as far as it can be told from here: at the
+// least what a record that was read here says.
+func (l *loop) present(at, now time.Time) time.Time {
+	if p := now.Add(l.ahead); p.After(at) {
+		return p
+	}
+	return at
 }
 
 // closeSome closes the first of the requests, as many as the pace allows by now,
@@ -252,8 +267,9 @@ func (l *loop) putOff(batch []*entry, err error) {
 // follow does what one outcome asks for; what is to be appended goes into later.
 func (l *loop) follow(e *entry, o orderclose.Outcome, later map[string][]orderclose.RawRecord) {
 	now := l.o.Now()
-	at := e.message.Appended.Add(now.Sub(e.readAt)) // by the broker's clock, as far as it can be told from here
-	d := decide(e.record, o, at, rand.Float64())
+	at := e.message.Appended.Add(now.Sub(e.readAt)) // by the broker's clock, but for how long it lay there unread
+	present := l.present(at, now)
+	d := decide(e.record, o, present, rand.Float64())
 	l.countPending(e.record, d)
 	switch d.action {
 	case settle:
@@ -265,6 +281,7 @@ func (l *loop) follow(e *entry, o orderclose.Outcome, later map[string][]ordercl
 		l.out.Bury(e.message, d.cause, d.detail)
 	case schedule:
 		if d.retry {
+			at = present // so long from now, however late this is
 			l.logger.Warn("trying an order again", "order", e.record.Order.ID, "offset", e.message.Offset, "in", d.wait, "cause", d.cause, "detail", d.detail)
 			l.o.Metrics.Retried(d.cause)
 		}
