@@ -2,12 +2,19 @@ package closer
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"orderclose"
+	"orderclose/httpclose"
 )
 
 func TestCloser_NothingIsDoneWhileTheDatabaseIsAway(t *testing.T) {
@@ -61,4 +68,109 @@ func TestCloser_AnOrderIsNotBlamedForADatabaseThatTakesNothing(t *testing.T) {
 			t.Errorf("when it works: done below %d, appended %v; want both to be tried again", log.doneBelow(), log.Appended())
 		}
 	})
+}
+
+// fetchedLog is a log that knows up to where it was read.
+type fetchedLog struct {
+	orderLog
+	upTo atomic.Int64
+}
+
+func (l *fetchedLog) Fetch(ctx context.Context, topic string, partition int, offset int64) (orderclose.Fetched, error) {
+	f, err := l.orderLog.Fetch(ctx, topic, partition, offset)
+	l.upTo.Store(max(l.upTo.Load(), f.Next))
+	return f, err
+}
+
+// TestCloser_WhileTheDatabaseIsAwayItReadsALittleAhead, however long that takes.
+func TestCloser_WhileTheDatabaseIsAwayItReadsALittleAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, end := &fetchedLog{}, time.Now().Add(time.Hour)
+		store := &fakeStore{away: func() bool { return time.Now().Before(end) }}
+		for i := range 2000 {
+			id := fmt.Sprint(i)
+			o := orderclose.Order{ID: id, CreatedAt: time.Now(), Due: time.Now()}
+			log.putAt(t, toClose, orderclose.Record{Order: o, Release: o.Due}, time.Now().Add(time.Duration(i)*time.Second))
+		}
+		defer runCloser(t, log, store, 100)()
+		time.Sleep(59 * time.Minute)
+		if n := log.upTo.Load(); n != readAhead {
+			t.Errorf("%d records were read, want %d", n, readAhead)
+		}
+		time.Sleep(time.Minute + 5*time.Second)
+		if n := len(store.ids()); n < 2000 {
+			t.Errorf("when it is back: %d were closed", n)
+		}
+	})
+}
+
+// service is one that answers 500 if it is broken, or asked for an order that breaks it.
+type service struct{ broken func() bool }
+
+func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	w := httptest.NewRecorder()
+	if s.broken() || strings.Contains(string(body), `"poison`) {
+		w.WriteHeader(http.StatusInternalServerError)
+		return w.Result(), nil
+	}
+	var q struct {
+		Orders []struct {
+			ID string `json:"order_id"`
+		} `json:"orders"`
+	}
+	if err := json.Unmarshal(body, &q); err != nil {
+		return nil, err
+	}
+	var verdicts []string
+	for _, o := range q.Orders {
+		verdicts = append(verdicts, fmt.Sprintf(`{"order_id":%q,"verdict":"closed"}`, o.ID))
+	}
+	fmt.Fprintf(w, `{"verdicts":[%s]}`, strings.Join(verdicts, ","))
+	return w.Result(), nil
+}
+
+// TestCloser_AnOrderThatBreaksAServiceStopsNobodyElse, if it was there before anybody
+// else. While the service is broken for all, nobody is to blame.
+func TestCloser_AnOrderThatBreaksAServiceStopsNobodyElse(t *testing.T) {
+	for _, batch := range []int{1, 500} {
+		for _, down := range []time.Duration{0, 10 * time.Minute} {
+			synctest.Test(t, func(t *testing.T) {
+				begin := time.Now()
+				s, err := httpclose.New(httpclose.Options{
+					URL: "http://service", Secrets: []string{"0123456789abcdef"},
+					Transport: &service{broken: func() bool { return time.Since(begin) < down }},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = s.Close() }()
+				log := &orderLog{}
+				log.add(t, "poison-1")
+				log.add(t, "poison-2")
+				o := orderclose.Order{ID: "good", CreatedAt: begin, Due: begin.Add(5 * time.Second)}
+				log.putAt(t, toClose, orderclose.Record{Order: o, Release: o.Due}, o.Due)
+				defer runCloser(t, log, s, batch)()
+				if down > 0 {
+					time.Sleep(down - time.Second)
+					if log.doneBelow() != 0 || len(log.Appended()) != 0 {
+						t.Errorf("batches of %d: while the service is broken: done below %d, appended %v", batch, log.doneBelow(), log.Appended())
+					}
+				}
+				time.Sleep(12 * time.Second)
+				again := log.Appended()["delay_1m"]
+				if log.doneBelow() != 3 || len(again) != 2 || len(log.Appended()) != 1 {
+					t.Errorf("batches of %d, broken for %v: done below %d, appended %v; want both that break it to be tried again", batch, down, log.doneBelow(), log.Appended())
+				}
+				for _, m := range again {
+					if r, err := m.Decode(); err != nil || r.Attempt != 1 || !strings.HasPrefix(r.Order.ID, "poison") {
+						t.Errorf("%+v, %v", r, err)
+					}
+				}
+			})
+		}
+	}
 }

@@ -95,3 +95,54 @@ func TestCloser_ABacklogIsLetOutNoFasterThanTheDatabaseStaysQuick(t *testing.T) 
 		}
 	})
 }
+
+// TestCloser_ABacklogUsesUpNoWait: what lay unread for a day is tried again in a
+// minute, and its payment has been pending since now, whatever the clock here says once
+// the broker has told its own.
+func TestCloser_ABacklogUsesUpNoWait(t *testing.T) {
+	for _, ahead := range []time.Duration{0, 25 * time.Hour, -25 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			log, store := &orderLog{}, &fakeStore{asks: map[string]bool{"asks": true}, bad: map[string]bool{"bad": true, "first": true}}
+			if ahead != 0 {
+				log.add(t, "first") // its append tells
+			}
+			old := time.Now().Add(time.Second)
+			for _, id := range []string{"asks", "bad"} {
+				o := orderclose.Order{ID: id, CreatedAt: old, Due: old}
+				log.putAt(t, toClose, orderclose.Record{Order: o, Release: o.Due}, old)
+			}
+			if ahead == 0 {
+				time.Sleep(25 * time.Hour) // no closer ran
+			}
+			c, err := New(Options{
+				Log: log, Store: store, Group: "g", CloseTopic: "order-close", DeadLetterTopic: "dead", ControlTopic: "control",
+				Buckets: orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}},
+				Now:     func() time.Time { return time.Now().Add(ahead) },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			begin := time.Now()
+			defer partitiontest.Start(t, c.Run)()
+			time.Sleep(5 * time.Second)
+			again := 0
+			for _, m := range log.Appended()["delay_1m"] {
+				r, err := m.Decode()
+				if r.Order.ID == "first" {
+					continue
+				}
+				again++
+				wait := r.Release.Sub(begin)
+				if err != nil || wait < time.Minute || wait > 68*time.Second {
+					t.Errorf("the clock here is %v ahead: %s is tried again after %v, %v", ahead, r.Order.ID, wait, err)
+				}
+				if since := r.PendingSince.Sub(begin); r.Order.ID == "asks" && (since < 0 || since > 2*time.Second) {
+					t.Errorf("the clock here is %v ahead: pending since %v after the question", ahead, since)
+				}
+			}
+			if again != 2 || len(log.Appended()) != 1 {
+				t.Errorf("appended %v", log.Appended())
+			}
+		})
+	}
+}

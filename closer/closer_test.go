@@ -1,12 +1,16 @@
 package closer
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"orderclose"
+	"orderclose/httpclose"
 )
 
 func TestCloser_ClosesInBatches(t *testing.T) {
@@ -45,6 +49,33 @@ func TestCloser_OneHeldRowStopsNobodyElseAndIsTriedAgain(t *testing.T) {
 	})
 }
 
+// TestCloser_HeldRowsKeepOutNothingThatIsDue, although there are more of them than can
+// be tried until they are tried again.
+func TestCloser_HeldRowsKeepOutNothingThatIsDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, begin := &orderLog{}, time.Now()
+		store := &fakeStore{locked: map[string]bool{}, slow: func(int) time.Duration { return time.Second }}
+		for i := range 100 {
+			id := fmt.Sprint("held-", i)
+			store.locked[id] = true
+			log.add(t, id)
+		}
+		for i := range 10 {
+			due := begin.Add(time.Minute + time.Duration(i)*10*time.Second)
+			o := orderclose.Order{ID: fmt.Sprint("due-", i), CreatedAt: begin, Due: due}
+			log.putAt(t, toClose, orderclose.Record{Order: o, Release: due}, due)
+		}
+		defer runCloser(t, log, store, 10)()
+		time.Sleep(5 * time.Minute)
+		for i := range 10 {
+			due := begin.Add(time.Minute + time.Duration(i)*10*time.Second)
+			if late := store.at(fmt.Sprint("due-", i)).Sub(due); late < 0 || late > 3*time.Second {
+				t.Errorf("order %d closed %v after it was due", i, late)
+			}
+		}
+	})
+}
+
 func TestCloser_AnOrderNearlyDueIsParkedWhileOthersGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &orderLog{}
@@ -79,6 +110,43 @@ func TestCloser_AnOrderWhoseDueMovedIsScheduledAgain(t *testing.T) {
 		r, err := again[0].Decode()
 		if err != nil || !r.Release.Equal(due) || !r.Order.Due.Equal(due) || r.NotDue != 1 {
 			t.Errorf("%+v, %v; want it released when it is due, %v", r, err, due)
+		}
+	})
+}
+
+// keptAnswers is a service that answers an idempotency key the second time as it did
+// the first.
+type keptAnswers struct {
+	fakeStore
+	kept map[string]orderclose.Outcome
+}
+
+func (s *keptAnswers) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) (out []orderclose.Outcome, err error) {
+	for _, r := range requests {
+		key := httpclose.IdempotencyKey(r)
+		if _, kept := s.kept[key]; !kept {
+			o, err := s.fakeStore.CloseOrders(ctx, path, []orderclose.CloseRequest{r})
+			if err != nil {
+				return nil, err
+			}
+			s.kept[key] = o[0]
+		}
+		out = append(out, s.kept[key])
+	}
+	return out, nil
+}
+
+// TestCloser_AnOrderWhoseDueMovedALittleIsAskedForByTheNewOne, or the service repeats
+// its first answer for ever.
+func TestCloser_AnOrderWhoseDueMovedALittleIsAskedForByTheNewOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		due := time.Now().Add(8 * time.Second)
+		log, store := &orderLog{}, &keptAnswers{fakeStore{due: map[string]time.Time{"moved": due}}, map[string]orderclose.Outcome{}}
+		log.add(t, "moved")
+		defer runCloser(t, log, store, 10)()
+		time.Sleep(time.Minute)
+		if at := store.at("moved"); !at.Equal(due) || log.doneBelow() != 1 || len(store.kept) != 2 {
+			t.Errorf("closed at %v, want it at %v; done below %d", at, due, log.doneBelow())
 		}
 	})
 }

@@ -58,7 +58,7 @@ const (
 type decision struct {
 	action action
 	wait   time.Duration     // park, schedule: how long from now
-	record orderclose.Record // schedule: as it is to be, but for its release and origin
+	record orderclose.Record // park, schedule: as it is to be, but for its release and origin
 	retry  bool              // schedule: because closing it failed, or the provider could not say
 	cause  string            // retry, give: why, in a word
 	detail string            // retry, give: the same in words
@@ -73,7 +73,7 @@ func decide(r orderclose.Record, o orderclose.Outcome, at time.Time, luck float6
 	case orderclose.NotDue:
 		return notDue(r, o)
 	case orderclose.Contended:
-		return decision{action: park, wait: contendedWait}
+		return decision{action: park, wait: contendedWait, record: r}
 	case orderclose.PaymentPending:
 		return pending(r, at, luck)
 	case orderclose.NotFound:
@@ -125,13 +125,13 @@ func spread(d time.Duration, luck float64) time.Duration {
 // notDue waits for what remains by the database's clock, which is the one that
 // decides. All counts begin anew when the due time has changed.
 func notDue(r orderclose.Record, o orderclose.Outcome) decision {
-	remaining := o.Remaining()
-	if remaining <= parkLimit {
-		return decision{action: park, wait: remaining}
-	}
-	if !o.Due.Equal(r.Order.Due) {
+	if !orderclose.CeilMilli(o.Due).Equal(orderclose.CeilMilli(r.Order.Due)) { // records have whole milliseconds
 		r.Order.Due = o.Due
 		r.NotDue, r.Attempt, r.Cause, r.PendingSince, r.Origin = 0, 0, "", time.Time{}, orderclose.Origin{}
+	}
+	remaining := o.Remaining()
+	if remaining <= parkLimit {
+		return decision{action: park, wait: remaining, record: r}
 	}
 	r.NotDue++
 	return decision{action: schedule, wait: max(remaining, politeness(r.NotDue)), record: r}
@@ -146,7 +146,7 @@ func politeness(n int) time.Duration {
 }
 
 // again returns the record for a further round: it is released after the wait
-// from at on, which is the present by the broker's clock. Of one that failed it
+// from at on, by the broker's clock. Of one that failed it
 // says where it lay when it first did.
 func (d decision) again(at time.Time, here orderclose.Origin) orderclose.Record {
 	r := d.record

@@ -162,6 +162,23 @@ func TestNotDue_CountsAnewWhenTheDueTimeMoved(t *testing.T) {
 	}
 }
 
+// TestNotDue_WhatIsParkedHasTheDueTimeThatItMovedTo, and nothing of its former life.
+func TestNotDue_WhatIsParkedHasTheDueTimeThatItMovedTo(t *testing.T) {
+	r := orderclose.Record{Order: orderclose.Order{ID: "o", Due: epoch}, NotDue: 2, Attempt: 1, Cause: "failed", Lane: orderclose.LaneReplay}
+	d := decide(r, orderclose.Outcome{Verdict: orderclose.NotDue, Due: epoch.Add(8 * time.Second), At: epoch}, epoch, 0)
+	want := orderclose.Record{Order: orderclose.Order{ID: "o", Due: epoch.Add(8 * time.Second)}, Lane: orderclose.LaneReplay}
+	if diff := cmp.Diff(want, d.record); d.action != park || d.wait != 8*time.Second || diff != "" {
+		t.Errorf("%+v (-want +got):\n%s", d, diff)
+	}
+	micro := orderclose.Outcome{Verdict: orderclose.NotDue, Due: epoch.Add(-time.Microsecond), At: epoch.Add(-time.Second)}
+	if d := decide(r, micro, epoch, 0); d.action != park || d.record.Attempt != 1 {
+		t.Errorf("%+v; a record's due time is the database's rounded up, and has not moved", d)
+	}
+	if d := decide(r, orderclose.Outcome{Verdict: orderclose.Contended}, epoch, 0); d.action != park || !cmp.Equal(d.record, r) {
+		t.Errorf("%+v; want it parked as it is", d)
+	}
+}
+
 func TestPoliteness_GrowsFromTheThirdRoundToAMinute(t *testing.T) {
 	for round, want := range map[int]time.Duration{1: 0, 2: 0, 3: 10 * time.Second, 4: 20 * time.Second, 5: 40 * time.Second, 6: time.Minute, 1000: time.Minute} {
 		if got := politeness(round); got != want {

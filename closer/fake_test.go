@@ -50,8 +50,10 @@ type fakeStore struct {
 	bad  map[string]bool      // cannot be closed
 	held map[string]time.Time // its row is held until then
 	asks map[string]bool      // the payment provider cannot say
-	away func() bool
-	slow func(underWay int) time.Duration // how long a transaction takes when so many orders are in some
+	// locked are held too, and the store knows without a wait.
+	locked map[string]bool
+	away   func() bool
+	slow   func(underWay int) time.Duration // how long a transaction takes when so many orders are in some
 
 	mu       sync.Mutex
 	closed   []string
@@ -95,6 +97,10 @@ func (s *fakeStore) CloseOrders(_ context.Context, _ orderclose.Path, requests [
 			outcomes[i].Verdict = orderclose.NotDue
 			continue
 		}
+		if s.locked[r.OrderID] {
+			outcomes[i].Verdict = orderclose.Contended
+			continue
+		}
 		if s.asks[r.OrderID] {
 			outcomes[i].Verdict = orderclose.PaymentPending
 			continue
@@ -114,12 +120,19 @@ func (s *fakeStore) ids() []string {
 	return append([]string(nil), s.closed...)
 }
 
-func runCloser(t *testing.T, log *orderLog, store Store, batch int) (stop func()) {
+// at is when an order was closed.
+func (s *fakeStore) at(id string) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closedAt[id]
+}
+
+func runCloser(t *testing.T, log Log, store Store, batch int) (stop func()) {
 	t.Helper()
 	return runCloserWith(t, log, store, batch, nil)
 }
 
-func runCloserWith(t *testing.T, log *orderLog, store Store, batch int, metrics Metrics) (stop func()) {
+func runCloserWith(t *testing.T, log Log, store Store, batch int, metrics Metrics) (stop func()) {
 	t.Helper()
 	c, err := New(Options{
 		Metrics: metrics,

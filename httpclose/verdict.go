@@ -13,6 +13,9 @@ const (
 	// sloppiness is how far behind its own clock a service may say that an order's
 	// due time, which has not come, lies: it may read its clock again to say so.
 	sloppiness = time.Minute
+	// stale is how long ago, by the clock here, a due time may be that a service says
+	// has not come. Its clock is no further behind, or it would refuse signatures.
+	stale = signed.MaxAge
 	// nextLook is how soon an order is asked for again of which it says so.
 	nextLook = time.Second
 	// maxDetail is how many bytes of a detail are kept.
@@ -36,7 +39,7 @@ func outcome(r orderclose.CloseRequest, v wireVerdict, here time.Time) orderclos
 	case orderclose.Closed:
 		return closed(o, told)
 	case orderclose.NotDue:
-		return notDue(o, due, errors.Join(dueErr, nowErr))
+		return notDue(o, due, here, errors.Join(dueErr, nowErr))
 	case orderclose.NotFound:
 		o.Due = time.Time{}
 		return o
@@ -69,8 +72,10 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// notDue wants to know when the order is due, and that this has not passed.
-func notDue(o orderclose.Outcome, due time.Time, err error) orderclose.Outcome {
+// notDue wants to know when the order is due, and that this has not passed: by the
+// service's clock, and by the one here not for long, or an answer that a service keeps
+// and repeats would be asked for without end.
+func notDue(o orderclose.Outcome, due, here time.Time, err error) orderclose.Outcome {
 	switch {
 	case err != nil:
 		return failed(o, fmt.Errorf("the service says not_due with a time that is not RFC 3339: %w", err))
@@ -78,6 +83,9 @@ func notDue(o orderclose.Outcome, due time.Time, err error) orderclose.Outcome {
 		return failed(o, errors.New("the service says not_due and not when it is due: send due_at"))
 	case o.At.Sub(due) > sloppiness:
 		return failed(o, fmt.Errorf("the service says not_due at %s, and that it was due at %s", writeTime(o.At), writeTime(due)))
+	case here.Sub(due) > stale:
+		return failed(o, fmt.Errorf("the service says not_due at %s, and that it is due at %s, which is %v ago: does it repeat an answer that was not final?",
+			writeTime(o.At), writeTime(due), here.Sub(due).Round(time.Second)))
 	case due.Sub(o.At) < nextLook:
 		o.At = due.Add(-nextLook)
 	}

@@ -35,6 +35,8 @@ func TestOutcome(t *testing.T) {
 		{"hardly not due", 0, wireVerdict{Verdict: "not_due", DueAt: at(time.Millisecond), Now: at(0)}, orderclose.NotDue, time.Second, ""},
 		{"not due a moment ago", 0, wireVerdict{Verdict: "not_due", DueAt: at(-time.Millisecond), Now: at(0)}, orderclose.NotDue, time.Second, ""},
 		{"not due an hour ago", 0, wireVerdict{Verdict: "not_due", DueAt: at(-time.Hour), Now: at(0)}, orderclose.Failed, -time.Hour, "that it was due at"},
+		{"not due, by a clock that is behind", -4 * time.Minute, wireVerdict{Verdict: "not_due", DueAt: at(-4 * time.Minute), Now: at(-4*time.Minute - 8*time.Second)}, orderclose.NotDue, 8 * time.Second, ""},
+		{"not due, as it said before", -6 * time.Minute, wireVerdict{Verdict: "not_due", DueAt: at(-6 * time.Minute), Now: at(-6*time.Minute - 8*time.Second)}, orderclose.Failed, 8 * time.Second, "which is 6m0s ago"},
 		{"not due some time", 0, wireVerdict{Verdict: "not_due"}, orderclose.Failed, 0, "send due_at"},
 		{"not due at teatime", 0, wireVerdict{Verdict: "not_due", DueAt: "teatime"}, orderclose.Failed, 0, "not RFC 3339"},
 		{"pending", 0, wireVerdict{Verdict: "payment_pending"}, orderclose.PaymentPending, 0, ""},

@@ -35,8 +35,8 @@ var errNoDue = errors.New("the order has no due time in the database: write one,
 // fault, nor is the context's, which it wraps as well. One that wraps
 // orderclose.ErrContended means that some order's row was held by somebody else for
 // too long. With that and with any other, the
-// batch without the order at fault can succeed. Of several orders those that are
-// held are Contended, and the others closed, where the database can tell.
+// batch without the order at fault can succeed. Where the database can tell, those
+// that are held are Contended instead, and the others closed.
 func (s *Store) CloseOrders(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	if len(reqs) == 0 {
 		return nil, nil
@@ -77,7 +77,7 @@ func (s *Store) closeUnheld(ctx context.Context, path orderclose.Path, reqs []or
 			break
 		}
 		found := s.findHeld(ctx, ids, places, heldIn)
-		if len(found) == 0 || len(found)+len(without) >= len(ids) {
+		if len(found) == 0 {
 			continue
 		}
 		maps.Copy(found, without)

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -26,7 +27,7 @@ func closeA(t *testing.T, s *store.Store) <-chan error {
 	go func() {
 		out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
 		if err == nil && out[0].Verdict != orderclose.Closed {
-			err = errors.New(string(out[0].Verdict))
+			err = cmp.Or(out[0].Err, errors.New(string(out[0].Verdict)))
 		}
 		done <- err
 	}()

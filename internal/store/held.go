@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// heldFor is how long it is remembered that an order was held: as long, it is asked
-	// whether it still is before its row is waited for.
+	// heldFor is how long it is remembered that an order or a SKU was held: as long, it
+	// is asked whether it still is before its row is waited for.
 	heldFor = time.Minute
 	// maxHeld bounds how many are remembered.
 	maxHeld = 10_000
@@ -26,12 +26,23 @@ const (
 // errHeld is why an order is Contended that was left out.
 var errHeld = fmt.Errorf("%w: somebody holds its row, or that of a SKU of it", orderclose.ErrContended)
 
-// held are orders whose rows somebody held of late. One
+// held are orders, or SKUs, whose rows somebody held of late. One
 // transaction that hangs would otherwise cost each batch with such an order a lock
 // wait, and another for each half of it.
 type held struct {
 	mu    sync.Mutex
 	until map[string]time.Time
+	last  time.Time // of until
+}
+
+// any reports whether anything was held of late.
+func (h *held) any() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !time.Now().Before(h.last) {
+		clear(h.until)
+	}
+	return len(h.until) > 0
 }
 
 // of returns those of the ids that were held of late.
@@ -63,27 +74,31 @@ func (h *held) note(ids []string, are map[string]bool) {
 	}
 	for _, id := range ids {
 		if delete(h.until, id); are[id] {
-			h.until[id] = time.Now().Add(heldFor)
+			h.last = time.Now().Add(heldFor)
+			h.until[id] = h.last
 		}
 	}
 }
 
-// stillHeld returns which of the orders that were held of late still are. It waits
-// for nobody. If it cannot tell, none is.
+// stillHeld returns which of the orders that were held of late, or that have a SKU
+// which was, still are. It waits for nobody. If it cannot tell, none is.
 func (s *Store) stillHeld(ctx context.Context, ids []string, where places) map[string]bool {
-	known := s.held.of(ids)
-	if len(known) == 0 {
-		return nil
+	still := map[string]bool{}
+	if known := s.held.of(ids); len(known) > 0 {
+		maps.Copy(still, s.findHeld(ctx, known, where, s.heldRows))
 	}
-	return s.findHeld(ctx, known, where, s.heldRows)
+	if s.heldStock.any() {
+		maps.Copy(still, s.findHeld(ctx, ids, where, s.stillHeldSKUs))
+	}
+	return still
 }
 
 // findHeld returns which of the orders cannot be closed without a wait: somebody has
 // locked their rows, or those of their SKUs, as is asked by heldIn. It waits for
 // nobody, and if it cannot tell it says that none is.
 //
-// A SKU that many sell is often locked for a moment. So this is asked only when
-// something was waited for in vain, and who is held by a SKU is not remembered.
+// A SKU that many sell is often locked for a moment. So all SKUs are asked about only
+// when something was waited for in vain, and from then on those that were held.
 func (s *Store) findHeld(ctx context.Context, ids []string, where places, heldIn func(*gorm.DB, *table, []string, map[string]bool) error) map[string]bool {
 	if s.dialect.oneWriter {
 		return nil // no rows are locked there
@@ -122,6 +137,17 @@ func (s *Store) heldRows(tx *gorm.DB, t *table, ids []string, found map[string]b
 
 // heldSKUs adds the orders of a table that have a SKU whose row is held.
 func (s *Store) heldSKUs(tx *gorm.DB, t *table, ids []string, found map[string]bool) error {
+	return s.heldBySKU(tx, t, ids, found, func(skus []string) []string { return skus })
+}
+
+// stillHeldSKUs does the same for those SKUs that were held of late.
+func (s *Store) stillHeldSKUs(tx *gorm.DB, t *table, ids []string, found map[string]bool) error {
+	return s.heldBySKU(tx, t, ids, found, s.heldStock.of)
+}
+
+// heldBySKU adds the orders of a table that have a SKU, of those that are asked about,
+// whose row is held, and remembers these SKUs.
+func (s *Store) heldBySKU(tx *gorm.DB, t *table, ids []string, found map[string]bool, asked func(skus []string) []string) error {
 	if t.lines == "" || s.q.m.Stock == nil {
 		return nil
 	}
@@ -134,7 +160,7 @@ func (s *Store) heldSKUs(tx *gorm.DB, t *table, ids []string, found map[string]b
 		of[l.sku] = append(of[l.sku], l.order)
 	}
 	stock := s.q.m.Stock
-	for part := range slices.Chunk(slices.SortedFunc(maps.Keys(of), stock.SKU.Compare), maxIn) {
+	for part := range slices.Chunk(asked(slices.SortedFunc(maps.Keys(of), stock.SKU.Compare)), maxIn) {
 		args := make([]any, len(part))
 		for i, sku := range part {
 			args[i] = s.q.skuArg(sku)
@@ -143,6 +169,7 @@ func (s *Store) heldSKUs(tx *gorm.DB, t *table, ids []string, found map[string]b
 		if err != nil {
 			return err
 		}
+		s.heldStock.note(part, rows)
 		for _, sku := range part {
 			for _, id := range of[sku] {
 				if rows[sku] && slices.Contains(ids, id) {

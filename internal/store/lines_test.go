@@ -39,7 +39,7 @@ func linesOfNothing(t *testing.T) {
 }
 
 // A transaction that hangs with one order's row costs the others one lock wait, and
-// those after them none; one with a SKU's row another wait each time.
+// one with a SKU's row another; those after them none.
 func TestMySQL_WhatIsHeldIsLeftOut(t *testing.T) { eachServer(t, heldIsLeftOut) }
 
 func heldIsLeftOut(t *testing.T) {
@@ -78,17 +78,19 @@ func heldIsLeftOut(t *testing.T) {
 		}
 		return ids
 	}
-	for _, round := range []struct{ from, to int }{{0, 10}, {0, 5}, {3, 4}} {
+	for i, round := range []struct{ from, to int }{{0, 10}, {0, 10}, {0, 5}, {3, 4}, {5, 6}} {
 		ctx, cancel := t.Context(), func() {}
-		if round != (struct{ from, to int }{0, 10}) { // less than a lock wait
+		if i > 0 { // less than a lock wait
 			ctx, cancel = context.WithTimeout(ctx, 3500*time.Millisecond)
 		}
 		out, err := s.CloseOrders(ctx, orderclose.PathPipeline, ids(round.from, round.to))
 		cancel()
 		must(t, err)
-		want := []string{"o003", "o005"}
-		if round.to < 10 {
-			want = want[:1]
+		var want []string
+		for _, id := range []int{3, 5} {
+			if round.from <= id && id < round.to {
+				want = append(want, fmt.Sprintf("o%03d", id))
+			}
 		}
 		if got := held(out); !slices.Equal(got, want) {
 			t.Errorf("%d to %d: %q are held, want %q", round.from, round.to, got, want)
@@ -102,6 +104,60 @@ func heldIsLeftOut(t *testing.T) {
 	}
 	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku, free, held) FROM g"); got != "ink 20 80, nib 1 99" {
 		t.Errorf("the stock is %s", got)
+	}
+}
+
+// A transaction that hangs with the row of a SKU which every order of a batch has
+// costs that batch one lock wait, however many they are, and those after it none.
+func TestMySQL_ABatchOfWhichAllAreHeldWaitsOnce(t *testing.T) { eachServer(t, allAreHeld) }
+
+func allAreHeld(t *testing.T) {
+	s := open(t, store.Options{DSN: ownDatabase(t), Orders: spelling})
+	begin(t, s, "INSERT INTO o VALUES ('p', 0, 1), ('q', 0, 1)", "INSERT INTO l VALUES ('p', 'nib', 1), ('q', 'ink', 1)")
+	var reqs []orderclose.CloseRequest
+	for i := range 6 {
+		id := fmt.Sprintf("o%03d", i)
+		exec(t, s.DB(), "INSERT INTO o VALUES ('"+id+"', 0, 1)")
+		exec(t, s.DB(), "INSERT INTO l VALUES ('"+id+"', 'ink', 1)")
+		reqs = append(reqs, orderclose.CloseRequest{OrderID: id})
+	}
+	tx, err := s.DB().BeginTx(t.Context(), nil)
+	must(t, err)
+	defer func() { _ = tx.Rollback() }()
+	_, err = tx.ExecContext(t.Context(), "SELECT sku FROM g WHERE sku = 'ink' FOR UPDATE")
+	must(t, err)
+	for _, round := range []struct {
+		path orderclose.Path
+		most time.Duration
+		also []orderclose.CloseRequest // the first is of another SKU
+	}{
+		{orderclose.PathPipeline, 3800 * time.Millisecond, nil}, // less than two lock waits
+		{orderclose.PathSweep, 1800 * time.Millisecond, nil},    // less than one
+		{orderclose.PathPipeline, 1800 * time.Millisecond, []orderclose.CloseRequest{{OrderID: "p"}, {OrderID: "q"}}},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), round.most)
+		out, err := closing.Bisect(ctx, s, round.path, append(slices.Clone(round.also), reqs...))
+		cancel()
+		must(t, err)
+		if round.also != nil {
+			if out[0].Verdict != orderclose.Closed {
+				t.Errorf("one of another SKU: %+v", out[0])
+			}
+			out = out[1:]
+		}
+		for _, o := range out {
+			if o.Verdict != orderclose.Contended || !errors.Is(o.Err, orderclose.ErrContended) || o.At.IsZero() {
+				t.Errorf("%+v; want it to be contended", o)
+			}
+		}
+	}
+	must(t, tx.Rollback())
+	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, reqs)
+	must(t, err)
+	for _, o := range out {
+		if o.Verdict != orderclose.Closed {
+			t.Errorf("when it is let go: %+v", o)
+		}
 	}
 }
 

@@ -50,7 +50,8 @@ type Store struct {
 	mapped    bool
 	q         *statements
 	undecided undecided
-	held      held
+	held      held        // orders
+	heldStock held        // SKUs
 	respell   atomic.Bool // lines were seen whose SKUs the stock spells otherwise
 	// migrator opens a connection on which a statement may take as long as it
 	// needs; nil: the store's own will do.
