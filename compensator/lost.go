@@ -33,7 +33,7 @@ type Control struct {
 	Buckets  func() orderclose.Buckets // those that records are put into at present
 	// CloseTopic and ReplayTopic hold what is due already.
 	CloseTopic, ReplayTopic string
-	MaxDelay                time.Duration // how far ahead an order may be due
+	MaxDelay                func() time.Duration // how far ahead an order may be due, at present
 }
 
 // Kafka is what a Compensator needs to hear of losses; kafka.Cluster has it. It is
@@ -56,7 +56,7 @@ type Appender interface {
 }
 
 func (k *Control) check() error {
-	if k.Kafka == nil || k.Store == nil || k.Appender == nil || k.Group == "" || k.Topic == "" || k.Buckets == nil || k.CloseTopic == "" || k.MaxDelay <= 0 {
+	if k.Kafka == nil || k.Store == nil || k.Appender == nil || k.Group == "" || k.Topic == "" || k.Buckets == nil || k.CloseTopic == "" || k.MaxDelay == nil {
 		return errors.New("compensator: Control needs Kafka, Store, Appender, Group, Topic, Buckets, CloseTopic and MaxDelay")
 	}
 	return nil
@@ -76,7 +76,7 @@ func (k *Control) reach(topic string) time.Duration {
 			return buckets[i+1].Length
 		}
 	}
-	return k.MaxDelay
+	return k.MaxDelay()
 }
 
 // losses are those that were told of and not yet acted on.

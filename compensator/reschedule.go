@@ -89,7 +89,7 @@ func (l *listener) appendAll(ctx context.Context, page []orderclose.Order, now f
 
 // append schedules one order as a producer does: the bucket is picked at each try.
 func (l *listener) append(ctx context.Context, o orderclose.Order, now func() time.Time) error {
-	if err := o.Validate(now(), l.k.MaxDelay); err != nil {
+	if err := o.Validate(now(), l.k.MaxDelay()); err != nil {
 		return err
 	}
 	m, err := orderclose.Record{Order: o, Release: o.Due}.Encode()

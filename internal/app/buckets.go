@@ -23,7 +23,7 @@ func (a *App) Picked() orderclose.Buckets { return *a.picked.Load() }
 // and each delay topic beside that still holds records. What is picked changes
 // later, and as a whole; see reload.Adoption.
 func (a *App) keepBuckets(ctx context.Context, roles []Role) (stop func()) {
-	if a.o.Kafka == nil || !slices.ContainsFunc(roles, func(r Role) bool { return r == Relay || r == Closer || r == Outbox }) {
+	if a.o.Kafka == nil || !slices.ContainsFunc(roles, picks) {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -32,6 +32,9 @@ func (a *App) keepBuckets(ctx context.Context, roles []Role) (stop func()) {
 	keeping.Go(func() { k.run(ctx) })
 	return func() { cancel(); keeping.Wait() }
 }
+
+// picks says whether a part puts records into buckets: a compensator does after a loss.
+func picks(r Role) bool { return r == Relay || r == Closer || r == Outbox || r == Compensator }
 
 // keeper is the state of keepBuckets; it belongs to one goroutine.
 type keeper struct {

@@ -243,6 +243,14 @@ func TestBubble_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
 			}
 			return n
 		}
+		picked := func(length time.Duration, want bool) { // by each of the parts
+			t.Helper()
+			for role, a := range r.apps {
+				if slices.ContainsFunc(a.Picked().Open(), func(b orderclose.Bucket) bool { return b.Length == length }) != want {
+					t.Errorf("%s picks from %v; want %v among them: %v", role, a.Picked().Open(), length, want)
+				}
+			}
+		}
 		pipeline := 0
 		closeAll := func(n int, category string) {
 			for i := range n {
@@ -262,6 +270,7 @@ func TestBubble_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
 		if n := appended("delay_1m30s"); n != 0 {
 			t.Errorf("%d records in a topic that did not exist", n)
 		}
+		picked(90*time.Second, true)
 		closeAll(4, "physical")
 		if n := appended("delay_1m30s"); n != 4 {
 			t.Errorf("%d records in the new bucket, want 4", n)
@@ -281,6 +290,7 @@ func TestBubble_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
 		f.write(t, f.content())
 		r.mustReload()
 		time.Sleep(2*time.Minute + time.Second)
+		picked(90*time.Second, false)
 		closeAll(4, "physical")
 		if n := appended("delay_1m30s"); n != 4 {
 			t.Errorf("%d records in the draining bucket, want still 4", n)
@@ -300,6 +310,11 @@ func TestBubble_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
 			t.Errorf("topics check finds %v, %v", findings, err)
 		}
 		closeAll(2, "virtual")
+		for role, a := range r.apps {
+			if got := a.Picked(); !slices.Equal(got, mustLoad(t, f.path).Buckets) {
+				t.Errorf("%s knows %v after the bucket was taken out", role, got)
+			}
+		}
 		r.disturbed = true
 		if v := r.check(time.Now()); v.ByPath["pipeline"] != pipeline || v.Quantile(1) != 0 {
 			t.Errorf("closed %v, the latest %v late; want all %d by the pipeline, none late", v.ByPath, v.Quantile(1), pipeline)
