@@ -51,7 +51,7 @@ func (l *listener) scheduleAgain(ctx context.Context, r *Report) error {
 			return err
 		}
 		last := page[len(page)-1]
-		page = slices.DeleteFunc(page, l.lost.spared)
+		page = slices.DeleteFunc(page, func(o orderclose.Order) bool { return l.lost.spared(o, now()) })
 		if err := l.limiter.WaitN(ctx, len(page)); err != nil {
 			return err
 		}

@@ -193,6 +193,33 @@ func TestBubble_WhatALostTopicHeldIsScheduledAgain(t *testing.T) {
 	}
 }
 
+// TestBubble_ALossUnderACheckoutWhoseClockIsAhead: its orders claim to be created after
+// the loss was told of, and are scheduled again all the same.
+func TestBubble_ALossUnderACheckoutWhoseClockIsAhead(t *testing.T) {
+	t.Parallel()
+	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
+		r.startAll()
+		time.Sleep(90 * time.Second)
+		r.producerAhead = 20 * time.Minute
+		o := r.orderOf("o", time.Now().Add(r.producerAhead), "physical")
+		if err := r.shop.Publish(ctx, o); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		r.stop(app.Relay)
+		var all []string
+		for _, b := range r.cfg.Buckets {
+			all = append(all, b.Topic)
+		}
+		r.wipe(ctx, all...)
+		r.start(app.Relay)
+		time.Sleep(time.Until(o.Due.Add(time.Minute)))
+		if v := r.judge(time.Now()); v.ByPath["pipeline"] != 1 || v.Quantile(1) > time.Second {
+			t.Errorf("closed %v, up to %v late; want it by the pipeline, on time", v.ByPath, v.Quantile(1))
+		}
+	})
+}
+
 // TestBubble_ALossIsToldOfWhileNobodySweeps: the next compensator hears of it.
 func TestBubble_ALossThatNobodyHeardOfIsActedOnLater(t *testing.T) {
 	t.Parallel()
