@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"orderclose"
 	"orderclose/internal/app"
 	"orderclose/internal/config"
@@ -361,6 +363,45 @@ func TestBubble_ADelayTopicThatNobodyListsIsServedWhileItHoldsRecords(t *testing
 			})
 		})
 	}
+}
+
+// TestBubble_ATopicThatCannotBeLookedAtHoldsUpNoNewBucket: what a group has committed of
+// a delay topic that nobody lists is not to be had.
+func TestBubble_ATopicThatCannotBeLookedAtHoldsUpNoNewBucket(t *testing.T) {
+	t.Parallel()
+	f := newTopicsFile(t)
+	inBubbleWithFile(t, f, func(ctx context.Context, r *rig) {
+		r.startAll()
+		time.Sleep(10 * time.Second)
+		unlisted := orderclose.Bucket{Topic: "delay_4m", Length: 4 * time.Minute}
+		r.world.Broker.ControlKey(int16(kmsg.OffsetFetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			r.world.Broker.KeepControl()
+			asked := req.(*kmsg.OffsetFetchRequest)
+			if group := r.cfg.RelayGroup(unlisted); asked.Group != group && !slices.ContainsFunc(asked.Groups, func(g kmsg.OffsetFetchRequestGroup) bool { return g.Group == group }) {
+				return nil, nil, false
+			}
+			return nil, errors.New("the connection breaks"), true
+		})
+		spec := app.TopicSpecs(r.cfg)[0]
+		spec.Name = unlisted.Topic
+		if _, _, err := r.kafka.Apply(ctx, []kafka.TopicSpec{spec}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		f.buckets[90*time.Second] = false
+		f.write(t, f.content())
+		r.apply()
+		r.mustReload()
+		time.Sleep(3 * time.Minute)
+		for i := range 4 {
+			r.order(fmt.Sprint("o", i), "physical", true)
+		}
+		time.Sleep(3 * time.Minute)
+		r.cfg = mustLoad(t, f.path)
+		if v := r.check(time.Now()); v.ByPath["pipeline"] != 4 || v.Quantile(1) != 0 {
+			t.Errorf("closed %v, the latest %v late; want all 4 by the pipeline, none late", v.ByPath, v.Quantile(1))
+		}
+	})
 }
 
 func TestBubble_PostReloadSaysWhatHasChangedOrWhatIsWrong(t *testing.T) {
