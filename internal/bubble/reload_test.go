@@ -343,7 +343,7 @@ func TestBubble_ADelayTopicThatNobodyListsIsServedWhileItHoldsRecords(t *testing
 			f := newTopicsFile(t)
 			inBubbleWithFile(t, f, func(ctx context.Context, r *rig) {
 				if running {
-					r.startAll()
+					r.startPipeline()
 				}
 				spec := app.TopicSpecs(r.cfg)[0]
 				spec.Name = "delay_4m"
@@ -353,7 +353,7 @@ func TestBubble_ADelayTopicThatNobodyListsIsServedWhileItHoldsRecords(t *testing
 				o := r.orderOf("left-behind", time.Now().Add(10*time.Minute), "physical")
 				r.publish(ctx, "delay_4m", orderclose.Record{Order: o, Release: o.Due})
 				if !running {
-					r.startAll()
+					r.startPipeline()
 				}
 				time.Sleep(15 * time.Minute)
 				r.mostAppends = 15 // a minute each, and what it takes to get there
