@@ -33,7 +33,7 @@ type Control struct {
 	Buckets  func() orderclose.Buckets // those that records are put into at present
 	// CloseTopic and ReplayTopic hold what is due already.
 	CloseTopic, ReplayTopic string
-	MaxDelay                time.Duration // how far ahead an order may be due
+	MaxDelay                func() time.Duration // how far ahead an order may be due, at present
 }
 
 // Kafka is what a Compensator needs to hear of losses; kafka.Cluster has it. It is
@@ -56,7 +56,7 @@ type Appender interface {
 }
 
 func (k *Control) check() error {
-	if k.Kafka == nil || k.Store == nil || k.Appender == nil || k.Group == "" || k.Topic == "" || k.Buckets == nil || k.CloseTopic == "" || k.MaxDelay <= 0 {
+	if k.Kafka == nil || k.Store == nil || k.Appender == nil || k.Group == "" || k.Topic == "" || k.Buckets == nil || k.CloseTopic == "" || k.MaxDelay == nil {
 		return errors.New("compensator: Control needs Kafka, Store, Appender, Group, Topic, Buckets, CloseTopic and MaxDelay")
 	}
 	return nil
@@ -76,7 +76,7 @@ func (k *Control) reach(topic string) time.Duration {
 			return buckets[i+1].Length
 		}
 	}
-	return k.MaxDelay
+	return k.MaxDelay()
 }
 
 // losses are those that were told of and not yet acted on.
@@ -88,6 +88,9 @@ type losses struct {
 	told  time.Time        // the last one, by the brokers' clock; zero: who knows
 	after orderclose.Order // up to which the orders were scheduled again by a try that failed
 	until time.Time        // and how far that was to go; zero: there was none
+	past  int64            // the offset behind the last record that told of one
+	topic bool             // one of them is of the control topic itself
+	was   int64            // and what its position was when that was noticed
 }
 
 // listener follows the control topic. It belongs to the goroutine of listen.
@@ -96,7 +99,6 @@ type listener struct {
 	k     *Control
 	known bool      // it has been read before
 	next  int64     // where to read on
-	end   int64     // of the topic, when it was looked at
 	kept  time.Time // when it was last noted how far it was read
 	lost  losses
 	retry time.Time // not to act again before
@@ -138,9 +140,10 @@ func (c *Compensator) listen(ctx context.Context) {
 const clocksApart = time.Second
 
 // spared says whether the order's record cannot have been lost: it was created after
-// the last loss was told of. Pure.
-func (l losses) spared(o orderclose.Order) bool {
-	return !l.told.IsZero() && !o.CreatedAt.IsZero() && o.CreatedAt.After(l.told.Add(clocksApart))
+// the last loss was told of. A time after now, by the database's clock, is of a clock
+// that is ahead: it may have been created long before. Pure.
+func (l losses) spared(o orderclose.Order, now time.Time) bool {
+	return !l.told.IsZero() && !o.CreatedAt.IsZero() && o.CreatedAt.After(l.told.Add(clocksApart)) && !o.CreatedAt.After(now.Add(clocksApart))
 }
 
 // look reads what has come.
@@ -153,22 +156,21 @@ func (l *listener) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.end = end
 	switch {
 	case !l.known && position >= 0:
 		l.next = position
 	case !l.known:
 		l.next = first
-	case position < 0: // it was noted, and is gone with its topic
+	case position < 0 && !(l.lost.topic && l.lost.was < 0): // it was noted, and is gone with its topic
 		l.next = first
-		l.note(orderclose.Lost{Topic: l.k.Topic, Reason: "the control topic was made anew"}, time.Time{})
+		l.noteTopic("the control topic was made anew", position)
 	}
 	l.known = true
 	if l.next > end || l.next < first {
 		l.next = first
-		l.note(orderclose.Lost{Topic: l.k.Topic, Reason: "the control topic was made anew, or has lost records"}, time.Time{})
+		l.noteTopic("the control topic was made anew, or has lost records", position)
 	}
-	if position < 0 { // so that it is noticed if it goes
+	if position < 0 && !l.lost.topic { // so that it is noticed if it goes; act does it where that was
 		if err := l.keep(ctx, l.next); err != nil {
 			return err
 		}
@@ -201,6 +203,7 @@ func (l *listener) hear(record orderclose.RawRecord) {
 		_ = json.Unmarshal(m.Value, &lost) // of what cannot be read anything is believed
 	}
 	l.note(lost, record.AppendedAt())
+	l.lost.past = record.Offset + 1
 }
 
 func (l *listener) note(lost orderclose.Lost, told time.Time) {
@@ -219,6 +222,13 @@ func (l *listener) note(lost orderclose.Lost, told time.Time) {
 	if reach := l.k.reach(lost.Topic); reach > l.lost.reach {
 		l.lost.reach, l.lost.until = reach, time.Time{} // a try that failed did not go so far
 	}
+}
+
+// noteTopic notes that the control topic itself lost records, where the position was
+// that. Until somebody has acted on it the position stays.
+func (l *listener) noteTopic(reason string, position int64) {
+	l.note(orderclose.Lost{Topic: l.k.Topic, Reason: reason}, time.Time{})
+	l.lost.topic, l.lost.was, l.lost.past = true, position, 0
 }
 
 func (l *listener) keep(ctx context.Context, offset int64) error {
@@ -251,8 +261,15 @@ func (l *listener) act(ctx context.Context) {
 	l.retry = time.Now().Add(l.schedule.ask())
 }
 
-// notDone asks, under the lock, whether another process has acted meanwhile.
+// notDone asks, under the lock, whether another process has acted meanwhile: it has
+// noted that it read past what told of the losses. Of a topic that is a new one, and
+// maybe empty, the position must have moved.
 func (l *listener) notDone(ctx context.Context) (bool, error) {
 	position, err := l.k.Kafka.Position(ctx, l.k.Group, l.k.Topic, 0)
-	return err == nil && (position < l.next || position > l.end), err
+	if err != nil {
+		return false, err
+	}
+	_, end, err := l.k.Kafka.Bounds(ctx, l.k.Topic, 0) // by now: who has acted may have read further than we have
+	unmoved := l.lost.topic && position == l.lost.was
+	return err == nil && (position < l.lost.past || position > end || unmoved), err
 }

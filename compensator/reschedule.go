@@ -51,7 +51,7 @@ func (l *listener) scheduleAgain(ctx context.Context, r *Report) error {
 			return err
 		}
 		last := page[len(page)-1]
-		page = slices.DeleteFunc(page, l.lost.spared)
+		page = slices.DeleteFunc(page, func(o orderclose.Order) bool { return l.lost.spared(o, now()) })
 		if err := l.limiter.WaitN(ctx, len(page)); err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ func (l *listener) appendAll(ctx context.Context, page []orderclose.Order, now f
 
 // append schedules one order as a producer does: the bucket is picked at each try.
 func (l *listener) append(ctx context.Context, o orderclose.Order, now func() time.Time) error {
-	if err := o.Validate(now(), l.k.MaxDelay); err != nil {
+	if err := o.Validate(now(), l.k.MaxDelay()); err != nil {
 		return err
 	}
 	m, err := orderclose.Record{Order: o, Release: o.Due}.Encode()

@@ -3,6 +3,7 @@ package app
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -23,15 +24,18 @@ func (a *App) Picked() orderclose.Buckets { return *a.picked.Load() }
 // and each delay topic beside that still holds records. What is picked changes
 // later, and as a whole; see reload.Adoption.
 func (a *App) keepBuckets(ctx context.Context, roles []Role) (stop func()) {
-	if a.o.Kafka == nil || !slices.ContainsFunc(roles, func(r Role) bool { return r == Relay || r == Closer || r == Outbox }) {
+	if a.o.Kafka == nil || !slices.ContainsFunc(roles, picks) {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	k := &keeper{App: a, relaying: slices.Contains(roles, Relay), served: a.config().Buckets, adopted: make(chan orderclose.Buckets), stopAdopting: func() {}}
+	k := &keeper{App: a, relaying: slices.Contains(roles, Relay), served: a.config().Buckets, adopted: make(chan adopted), stopAdopting: func() {}}
 	var keeping sync.WaitGroup
 	keeping.Go(func() { k.run(ctx) })
 	return func() { cancel(); keeping.Wait() }
 }
+
+// picks says whether a part puts records into buckets: a compensator does after a loss.
+func picks(r Role) bool { return r == Relay || r == Closer || r == Outbox || r == Compensator }
 
 // keeper is the state of keepBuckets; it belongs to one goroutine.
 type keeper struct {
@@ -41,8 +45,15 @@ type keeper struct {
 	told     time.Time          // when the log was last told of trouble
 
 	adopting     sync.WaitGroup
-	adopted      chan orderclose.Buckets
+	adopted      chan adopted
+	turn         int // of the list that is waited for
 	stopAdopting context.CancelFunc
+}
+
+// adopted is a list that may be picked from by now.
+type adopted struct {
+	buckets orderclose.Buckets
+	turn    int
 }
 
 func (k *keeper) run(ctx context.Context) {
@@ -57,7 +68,11 @@ func (k *keeper) run(ctx context.Context) {
 		case <-timer.C:
 		case <-k.changed:
 			k.adopt(ctx)
-		case bs := <-k.adopted:
+		case a := <-k.adopted:
+			if a.turn != k.turn { // it came as it was forgotten
+				continue
+			}
+			bs := a.buckets
 			if !slices.Equal(bs, k.Picked()) {
 				k.o.Logger.Info("the buckets are picked from", "buckets", len(bs.Open()), "draining", len(bs)-len(bs.Open()))
 			}
@@ -79,7 +94,8 @@ func (k *keeper) run(ctx context.Context) {
 func (k *keeper) adopt(ctx context.Context) {
 	k.stopAdopting()
 	ctx, k.stopAdopting = context.WithCancel(ctx)
-	wanted := k.config().Buckets
+	k.turn++
+	wanted, turn := k.config().Buckets, k.turn
 	settle := k.o.Settle
 	if slices.Equal(wanted, k.Picked()) {
 		settle = 0
@@ -87,7 +103,7 @@ func (k *keeper) adopt(ctx context.Context) {
 	k.adopting.Go(func() {
 		if (reload.Adoption{Buckets: wanted, Settle: settle, Exists: k.o.Kafka.Exists, Logger: k.o.Logger}).Await(ctx) {
 			select {
-			case k.adopted <- wanted:
+			case k.adopted <- adopted{wanted, turn}:
 			case <-ctx.Done():
 			}
 		}
@@ -102,13 +118,13 @@ func (k *keeper) serve(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	serve, missing, err := k.toServe(ctx)
-	if err == nil {
+	if serve != nil {
 		k.served = serve
 	}
 	if (err != nil || len(missing) > 0) && ctx.Err() == nil && time.Since(k.told) >= complainEvery {
 		k.told = time.Now()
 		if err != nil {
-			k.o.Logger.Warn("the delay topics cannot be listed", "err", err)
+			k.o.Logger.Warn("not every delay topic can be looked at", "err", err)
 		} else {
 			k.o.Logger.Warn("waiting for the topics of new buckets: run orderclose topics apply", "missing", missing)
 		}
@@ -116,6 +132,8 @@ func (k *keeper) serve(ctx context.Context) bool {
 	return err == nil && len(missing) == 0
 }
 
+// toServe returns what is to be served as far as it is known, nil if nothing is. One
+// topic that cannot be looked at keeps none of the others from being served.
 func (k *keeper) toServe(ctx context.Context) (serve orderclose.Buckets, missing []string, err error) {
 	names, err := k.o.Kafka.TopicNames(ctx)
 	if err != nil {
@@ -128,8 +146,10 @@ func (k *keeper) toServe(ctx context.Context) (serve orderclose.Buckets, missing
 	for _, b := range c.Buckets {
 		there := before(b.Topic) || slices.Contains(names, b.Topic)
 		if !there { // or we may not see it in the list
-			if there, err = k.o.Kafka.Exists(ctx, b.Topic); err != nil {
-				return nil, nil, err
+			var unknown error
+			if there, unknown = k.o.Kafka.Exists(ctx, b.Topic); unknown != nil {
+				err = errors.Join(err, unknown)
+				continue
 			}
 		}
 		if there {
@@ -140,11 +160,11 @@ func (k *keeper) toServe(ctx context.Context) (serve orderclose.Buckets, missing
 	}
 	for _, b := range unlisted(c, names) {
 		if !before(b.Topic) {
-			holds, err := k.o.Kafka.Holds(ctx, c.RelayGroup(b), b.Topic)
-			if err != nil && !mayNotLook(err) {
-				return nil, nil, err
+			holds, unknown := k.o.Kafka.Holds(ctx, c.RelayGroup(b), b.Topic)
+			if unknown != nil && !mayNotLook(unknown) {
+				err = errors.Join(err, unknown)
 			}
-			if err != nil || holds == 0 {
+			if unknown != nil || holds == 0 {
 				continue
 			}
 			k.o.Logger.Warn("serving a delay topic that topics.yaml does not list: it still holds records", "topic", b.Topic, "records", holds)
@@ -152,5 +172,5 @@ func (k *keeper) toServe(ctx context.Context) (serve orderclose.Buckets, missing
 		serve = append(serve, b)
 	}
 	slices.SortFunc(serve, func(a, b orderclose.Bucket) int { return cmp.Compare(a.Length, b.Length) })
-	return serve, missing, nil
+	return serve, missing, err
 }

@@ -29,7 +29,7 @@ func (a *App) buildCompensator() (part, error) {
 			Buckets:     a.Picked,
 			CloseTopic:  c.Topics.Close,
 			ReplayTopic: c.Topics.Replay,
-			MaxDelay:    c.MaxDelay,
+			MaxDelay:    a.maxDelay,
 		}
 	}
 	c, err := compensator.New(o)

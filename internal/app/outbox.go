@@ -2,6 +2,7 @@ package app
 
 import (
 	"fmt"
+	"time"
 
 	"orderclose/internal/config"
 	"orderclose/outbox"
@@ -33,12 +34,15 @@ func (a *App) buildOutbox() (part, error) {
 	return part{Outbox, []need{a.needKafka(), a.needDatabase()}, d.Run}, nil
 }
 
-// scheduling is how orders are scheduled now. A maximum that became smaller is not for
-// what was accepted before.
+// scheduling is how orders are scheduled now.
 func (a *App) scheduling() outbox.Scheduling {
 	c := a.o.Config
-	return outbox.Scheduling{Buckets: a.Picked(), CloseTopic: c.Topics.Close, MaxDelay: max(c.MaxDelay, a.config().MaxDelay), Now: a.o.Now}
+	return outbox.Scheduling{Buckets: a.Picked(), CloseTopic: c.Topics.Close, MaxDelay: a.maxDelay(), Now: a.o.Now}
 }
+
+// maxDelay is how far ahead an order may be due. A maximum that became smaller is not
+// for what was accepted before.
+func (a *App) maxDelay() time.Duration { return max(a.o.Config.MaxDelay, a.config().MaxDelay) }
 
 func (a *App) buildRelease() (part, error) {
 	if a.o.Kafka == nil || a.o.Releaser == nil {

@@ -12,8 +12,9 @@ import (
 )
 
 // OrderPlaces are the topics that an order's records go through, in the order of
-// their way, those of buckets that the configuration does not list included. If Kafka
-// does not tell which those are, it returns the others with the error.
+// their way, those of buckets that the configuration does not list included, those of
+// buckets that are not made yet left out. If Kafka does not tell which those are, it
+// returns the others with the error.
 func OrderPlaces(ctx context.Context, k *kafka.Cluster, cfg *config.Config) ([]story.Place, error) {
 	names, err := k.TopicNames(ctx)
 	if err != nil {
@@ -22,6 +23,11 @@ func OrderPlaces(ctx context.Context, k *kafka.Cluster, cfg *config.Config) ([]s
 	slices.Sort(names)
 	var all []story.Place
 	for _, b := range slices.Concat(cfg.Buckets, unlisted(cfg, names)) {
+		if err == nil && !slices.Contains(names, b.Topic) { // or we may not see it in the list
+			if there, failed := k.Exists(ctx, b.Topic); failed == nil && !there {
+				continue
+			}
+		}
 		all = append(all, story.Place{Topic: b.Topic, Kind: story.Bucket, Group: cfg.RelayGroup(b), Length: b.Length})
 	}
 	return append(all,

@@ -17,7 +17,9 @@ const (
 	deadLetterRetention = 90 * 24 * time.Hour
 )
 
-// TopicSpecs says what the topics of a configuration must look like.
+// TopicSpecs says what the topics of a configuration must look like. What is entered by
+// time is stamped by the brokers, events too: an audit finds the window's among them,
+// whatever a dispatcher's clock says.
 func TopicSpecs(c *config.Config) []kafka.TopicSpec {
 	spec := func(name string, retention time.Duration, brokerTime bool) kafka.TopicSpec {
 		return kafka.TopicSpec{Name: name, Partitions: c.Partitions, Replication: c.Replication, Retention: retention, BrokerTime: brokerTime}
@@ -31,7 +33,7 @@ func TopicSpecs(c *config.Config) []kafka.TopicSpec {
 	control := spec(c.Topics.Control, week, true)
 	control.Partitions = 1 // a few records a minute
 	return append(specs, spec(c.Topics.Close, week, true), spec(c.Topics.Replay, week, true),
-		dead, spec(c.Topics.Events, week, false), control)
+		dead, spec(c.Topics.Events, week, true), control)
 }
 
 // Groups names the consumer groups of a configuration.

@@ -46,6 +46,7 @@ type facts struct {
 	eventsFrom, eventsTo time.Time
 	event                bool   // there is one, in the outbox or in Kafka
 	letter               string // its pending dead letter; empty: there is none, or nobody asked
+	eventLetter          string // the same of its event
 }
 
 // judge compares what there is of one order. Pure.
@@ -77,7 +78,11 @@ func judge(r store.AuditRow, f facts) (found []Finding) {
 			add(l.kind, "orderclose doctor --stock says what to change", "%s", l.what)
 		}
 	}
-	if closed && receipt != nil && f.told(receipt.ClosedAt) && !f.event {
+	switch none := closed && receipt != nil && f.told(receipt.ClosedAt) && !f.event; {
+	case none && f.eventLetter != "":
+		add(NoEvent, "orderclose dlq show "+f.eventLetter+" tells why; mend that, then orderclose dlq redrive --order "+story.Word(r.ID),
+			"it was closed at %s and nothing tells of it but the dead letter %s", stamp(receipt.ClosedAt), f.eventLetter)
+	case none:
 		add(NoEvent, "tell its readers by hand: the event is neither in the outbox nor in Kafka", "it was closed at %s and nothing tells of it", stamp(receipt.ClosedAt))
 	}
 	return found
@@ -192,7 +197,7 @@ func (s *Summary) count(r store.AuditRow, f facts, seen, seenKnown bool) {
 	if seenKnown && !seen && r.Part.State == store.AuditClosed {
 		s.NoRecord++
 	}
-	if f.letter != "" {
+	if f.letter != "" || f.eventLetter != "" {
 		s.DeadLetters++
 	}
 }

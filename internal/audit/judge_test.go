@@ -101,3 +101,10 @@ func TestJudge_AnOpenOrderNamesItsDeadLetter(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 }
+
+func TestJudge_AnEventThatIsADeadLetterIsRedriven(t *testing.T) {
+	f := judge(row(store.AuditClosed, nil), known(func(f *facts) { f.event, f.eventLetter = false, "0/17" }))
+	if len(f) != 1 || f[0].Kind != NoEvent || !strings.Contains(f[0].What, "dead letter 0/17") || !strings.Contains(f[0].Mend, "dlq redrive --order o") {
+		t.Errorf("%+v", f)
+	}
+}

@@ -22,6 +22,8 @@ const (
 	settling = time.Minute
 	// maxLetters bounds how many dead letters are known by their order.
 	maxLetters = 100_000
+	// outboxOfEvents is the source of dead letters that the dispatcher makes of events.
+	outboxOfEvents = "outbox_events"
 )
 
 // Log is what an audit reads of Kafka; internal/kafka's Cluster is one.
@@ -39,13 +41,14 @@ type told struct {
 	records     *hashes // ids of orders whose record reached the close topic; nil: not known
 	recordsFrom time.Time
 
-	letters map[string]string // pending ones, by order
+	letters      map[string]string // pending ones, by order
+	eventLetters map[string]string // those of events that were never published
 }
 
 // listen reads the outbox, and then the topics: what leaves the one in between is in
 // the other.
 func (a *audit) listen(ctx context.Context) error {
-	a.told.letters = map[string]string{}
+	a.told.letters, a.told.eventLetters = map[string]string{}, map[string]string{}
 	if a.o.Log == nil {
 		return nil
 	}
@@ -155,7 +158,11 @@ func (a *audit) readLetters(ctx context.Context) error {
 	}
 	return topic.Letters(ctx, spans, index, func(letters []deadletters.Letter) error {
 		for _, l := range letters {
-			if l.Settle == "" && l.Source.Topic != a.o.EventsTopic && len(a.told.letters) < maxLetters {
+			switch known := len(a.told.letters)+len(a.told.eventLetters) < maxLetters; {
+			case l.Settle != "" || l.Source.Topic == a.o.EventsTopic || !known:
+			case l.Source.Topic == outboxOfEvents:
+				a.told.eventLetters[l.Key] = l.At.String()
+			default:
 				a.told.letters[l.Key] = l.At.String()
 			}
 		}
@@ -167,7 +174,7 @@ func (a *audit) readLetters(ctx context.Context) error {
 func (a *audit) facts(r store.AuditRow) facts {
 	f := facts{
 		rules: a.rules, receipts: a.o.Receipts, now: a.sum.At, bound: a.o.Bound,
-		letter: a.told.letters[r.ID],
+		letter: a.told.letters[r.ID], eventLetter: a.told.eventLetters[r.ID],
 	}
 	if a.told.events != nil {
 		f.eventsFrom, f.eventsTo = a.told.eventsFrom, a.told.eventsTo

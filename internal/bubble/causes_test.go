@@ -155,6 +155,20 @@ func TestBubble_EachCauseOfAMiss(t *testing.T) {
 			},
 			want: compensator.Absent, mend: "orderclose doctor",
 		},
+		"the checkout's clock is an hour ahead": {
+			scene: func(ctx context.Context, r *rig) {
+				r.startPipeline()
+				r.producerAhead = time.Hour
+				o := r.orderOf("o", time.Now().Add(time.Hour), "virtual")
+				if err := r.shop.Publish(ctx, o); err != nil {
+					r.t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+				r.stop(app.Relay)
+				untilMissed(o)
+			},
+			want: compensator.RelayBehind, where: "delay_", mend: "orderclose run relay",
+		},
 		"its row is in the schedule outbox": {
 			scene: func(_ context.Context, r *rig) {
 				if _, ok := any(r.world.Store).(cause.Schedules); !ok {
@@ -212,6 +226,27 @@ func TestBubble_EachCauseOfAMiss(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestBubble_ABucketThatIsNotMadeYetHidesNoCause: nothing can be in it.
+func TestBubble_ABucketThatIsNotMadeYetHidesNoCause(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig()
+	cfg.Compensator.Period = 24 * time.Hour
+	inBubble(t, cfg, func(ctx context.Context, r *rig) {
+		r.disturbed = true
+		r.startPipeline()
+		made := r.cfg
+		listed := *made
+		listed.Buckets = append(append(orderclose.Buckets{}, made.Buckets...), orderclose.Bucket{Topic: "delay_4h", Length: 4 * time.Hour})
+		untilMissed(r.order("o", "virtual", false))
+		r.cfg = &listed
+		if report := r.sweep(true); report.Causes[string(compensator.Absent)] != 1 {
+			t.Errorf("%+v; want one that is absent", report)
+		}
+		r.cfg = made
+		r.check(time.Now())
+	})
 }
 
 // startPipeline starts all but the compensator, which hears of what a first start

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"orderclose"
 	"orderclose/internal/app"
 	"orderclose/internal/config"
@@ -243,6 +245,14 @@ func TestBubble_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
 			}
 			return n
 		}
+		picked := func(length time.Duration, want bool) { // by each of the parts
+			t.Helper()
+			for role, a := range r.apps {
+				if slices.ContainsFunc(a.Picked().Open(), func(b orderclose.Bucket) bool { return b.Length == length }) != want {
+					t.Errorf("%s picks from %v; want %v among them: %v", role, a.Picked().Open(), length, want)
+				}
+			}
+		}
 		pipeline := 0
 		closeAll := func(n int, category string) {
 			for i := range n {
@@ -262,6 +272,7 @@ func TestBubble_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
 		if n := appended("delay_1m30s"); n != 0 {
 			t.Errorf("%d records in a topic that did not exist", n)
 		}
+		picked(90*time.Second, true)
 		closeAll(4, "physical")
 		if n := appended("delay_1m30s"); n != 4 {
 			t.Errorf("%d records in the new bucket, want 4", n)
@@ -281,6 +292,7 @@ func TestBubble_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
 		f.write(t, f.content())
 		r.mustReload()
 		time.Sleep(2*time.Minute + time.Second)
+		picked(90*time.Second, false)
 		closeAll(4, "physical")
 		if n := appended("delay_1m30s"); n != 4 {
 			t.Errorf("%d records in the draining bucket, want still 4", n)
@@ -300,6 +312,11 @@ func TestBubble_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
 			t.Errorf("topics check finds %v, %v", findings, err)
 		}
 		closeAll(2, "virtual")
+		for role, a := range r.apps {
+			if got := a.Picked(); !slices.Equal(got, mustLoad(t, f.path).Buckets) {
+				t.Errorf("%s knows %v after the bucket was taken out", role, got)
+			}
+		}
 		r.disturbed = true
 		if v := r.check(time.Now()); v.ByPath["pipeline"] != pipeline || v.Quantile(1) != 0 {
 			t.Errorf("closed %v, the latest %v late; want all %d by the pipeline, none late", v.ByPath, v.Quantile(1), pipeline)
@@ -326,7 +343,7 @@ func TestBubble_ADelayTopicThatNobodyListsIsServedWhileItHoldsRecords(t *testing
 			f := newTopicsFile(t)
 			inBubbleWithFile(t, f, func(ctx context.Context, r *rig) {
 				if running {
-					r.startAll()
+					r.startPipeline()
 				}
 				spec := app.TopicSpecs(r.cfg)[0]
 				spec.Name = "delay_4m"
@@ -336,7 +353,7 @@ func TestBubble_ADelayTopicThatNobodyListsIsServedWhileItHoldsRecords(t *testing
 				o := r.orderOf("left-behind", time.Now().Add(10*time.Minute), "physical")
 				r.publish(ctx, "delay_4m", orderclose.Record{Order: o, Release: o.Due})
 				if !running {
-					r.startAll()
+					r.startPipeline()
 				}
 				time.Sleep(15 * time.Minute)
 				r.mostAppends = 15 // a minute each, and what it takes to get there
@@ -346,6 +363,45 @@ func TestBubble_ADelayTopicThatNobodyListsIsServedWhileItHoldsRecords(t *testing
 			})
 		})
 	}
+}
+
+// TestBubble_ATopicThatCannotBeLookedAtHoldsUpNoNewBucket: what a group has committed of
+// a delay topic that nobody lists is not to be had.
+func TestBubble_ATopicThatCannotBeLookedAtHoldsUpNoNewBucket(t *testing.T) {
+	t.Parallel()
+	f := newTopicsFile(t)
+	inBubbleWithFile(t, f, func(ctx context.Context, r *rig) {
+		r.startAll()
+		time.Sleep(10 * time.Second)
+		unlisted := orderclose.Bucket{Topic: "delay_4m", Length: 4 * time.Minute}
+		r.world.Broker.ControlKey(int16(kmsg.OffsetFetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			r.world.Broker.KeepControl()
+			asked := req.(*kmsg.OffsetFetchRequest)
+			if group := r.cfg.RelayGroup(unlisted); asked.Group != group && !slices.ContainsFunc(asked.Groups, func(g kmsg.OffsetFetchRequestGroup) bool { return g.Group == group }) {
+				return nil, nil, false
+			}
+			return nil, errors.New("the connection breaks"), true
+		})
+		spec := app.TopicSpecs(r.cfg)[0]
+		spec.Name = unlisted.Topic
+		if _, _, err := r.kafka.Apply(ctx, []kafka.TopicSpec{spec}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		f.buckets[90*time.Second] = false
+		f.write(t, f.content())
+		r.apply()
+		r.mustReload()
+		time.Sleep(3 * time.Minute)
+		for i := range 4 {
+			r.order(fmt.Sprint("o", i), "physical", true)
+		}
+		time.Sleep(3 * time.Minute)
+		r.cfg = mustLoad(t, f.path)
+		if v := r.check(time.Now()); v.ByPath["pipeline"] != 4 || v.Quantile(1) != 0 {
+			t.Errorf("closed %v, the latest %v late; want all 4 by the pipeline, none late", v.ByPath, v.Quantile(1))
+		}
+	})
 }
 
 func TestBubble_PostReloadSaysWhatHasChangedOrWhatIsWrong(t *testing.T) {

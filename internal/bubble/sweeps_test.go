@@ -193,6 +193,72 @@ func TestBubble_WhatALostTopicHeldIsScheduledAgain(t *testing.T) {
 	}
 }
 
+// TestBubble_ALossUnderACheckoutWhoseClockIsAhead: its orders claim to be created after
+// the loss was told of, and are scheduled again all the same.
+func TestBubble_ALossUnderACheckoutWhoseClockIsAhead(t *testing.T) {
+	t.Parallel()
+	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
+		r.startAll()
+		time.Sleep(90 * time.Second)
+		r.producerAhead = 20 * time.Minute
+		o := r.orderOf("o", time.Now().Add(r.producerAhead), "physical")
+		if err := r.shop.Publish(ctx, o); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		r.stop(app.Relay)
+		var all []string
+		for _, b := range r.cfg.Buckets {
+			all = append(all, b.Topic)
+		}
+		r.wipe(ctx, all...)
+		r.start(app.Relay)
+		time.Sleep(time.Until(o.Due.Add(time.Minute)))
+		if v := r.judge(time.Now()); v.ByPath["pipeline"] != 1 || v.Quantile(1) > time.Second {
+			t.Errorf("closed %v, up to %v late; want it by the pipeline, on time", v.ByPath, v.Quantile(1))
+		}
+	})
+}
+
+// TestBubble_AControlTopicThatIsMadeAnewIsALoss, also while nobody writes to it. One of
+// two compensators acts on it, once.
+func TestBubble_AControlTopicThatIsMadeAnewIsALoss(t *testing.T) {
+	t.Parallel()
+	for name, empty := range map[string]bool{"empty": true, "in use": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
+				r.startAll()
+				time.Sleep(90 * time.Second)
+				r.stop(app.Outbox)
+				r.stop(app.Compensator)
+				r.start(app.Compensator)
+				one := r.registry
+				r.startAs("another", app.Compensator)
+				time.Sleep(90 * time.Second)
+				if empty {
+					r.stop(app.Relay)
+				}
+				sweeps := func() int { return r.sweeps(one, r.registry) }
+				for range 6 {
+					before := sweeps()
+					r.wipe(ctx, r.cfg.Topics.Control)
+					time.Sleep(45 * time.Second)
+					if n := sweeps() - before; n != 1 {
+						t.Errorf("%d sweeps within 45 s, want one", n)
+					}
+					time.Sleep(7 * time.Second)
+				}
+				before := sweeps()
+				time.Sleep(2 * time.Minute)
+				if n := sweeps() - before; n != 0 {
+					t.Errorf("%d sweeps after that, want none", n)
+				}
+			})
+		})
+	}
+}
+
 // TestBubble_ALossIsToldOfWhileNobodySweeps: the next compensator hears of it.
 func TestBubble_ALossThatNobodyHeardOfIsActedOnLater(t *testing.T) {
 	t.Parallel()

@@ -202,3 +202,29 @@ func TestExplain_WithoutTimeLeftTellsWhatIsKnown(t *testing.T) {
 		t.Errorf("%v", n)
 	}
 }
+
+// TestExplain_ACheckoutWhoseClockIsAhead hides no record that waits, also where not all
+// that waits can be read.
+func TestExplain_ACheckoutWhoseClockIsAhead(t *testing.T) {
+	for _, ahead := range []time.Duration{0, 2 * time.Minute, time.Hour} {
+		for _, budget := range []int64{1_000_000, 5000} {
+			log, _ := backlog(10_000)
+			appended := now.Add(10_000 * time.Second)
+			o := orderclose.Order{ID: "o", CreatedAt: appended.Add(ahead), Due: appended.Add(ahead + 5*time.Minute)}
+			log.put("delay_5m", o.ID, appended, o.Due)
+			for i := range 200 { // it is not where the partition ends
+				log.put("delay_5m", fmt.Sprint("later", i), appended.Add(time.Duration(i)*time.Second), o.Due)
+			}
+			orders := []orderclose.Order{o, {ID: "other", CreatedAt: o.CreatedAt, Due: o.Due}}
+			misses := begin(t, Options{Log: log, Records: budget, Time: time.Minute}).Explain(t.Context(), orders)
+			if misses[0].Cause != compensator.RelayBehind || misses[1].Cause == compensator.RelayBehind {
+				t.Errorf("ahead by %v, of a budget of %d: %+v", ahead, budget, misses)
+			}
+		}
+	}
+	log, _ := backlog(1000)
+	o := orderclose.Order{ID: "o7", CreatedAt: now.Add(24 * time.Hour)} // of the right zone, and the wrong day
+	if m := begin(t, Options{Log: log, Records: 1000, Time: time.Minute}).Explain(t.Context(), []orderclose.Order{o}); m[0].Cause != compensator.RelayBehind {
+		t.Errorf("a day ahead: %+v", m)
+	}
+}

@@ -39,6 +39,9 @@ on POST /-/reload at the same address, which answers 200 with what has changed, 
 at once, the rest at the next start; the log says which.`,
 		Args: usageArgs(cobra.ArbitraryArgs),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			hangup := make(chan os.Signal, 1) // before anything else: unheard it would end the process
+			signal.Notify(hangup, syscall.SIGHUP)
+			defer signal.Stop(hangup)
 			set := func(name string) bool { v, _ := c.env.LookupEnv(name); return v != "" }
 			roles, err := rolesOf(args, set(config.EnvReleaseURL) || set(config.EnvReleaseURL+"_FILE"))
 			if err != nil {
@@ -50,7 +53,7 @@ at once, the rest at the next start; the log says which.`,
 			}
 			defer s.Close()
 			defer c.kafkaToo(s)()
-			return s.run(cmd.Context(), roles)
+			return s.run(cmd.Context(), roles, hangup)
 		},
 	}
 }
@@ -111,10 +114,7 @@ func sweepNeeds(cfg *config.Config) []string {
 }
 
 // run plays the roles and serves their metrics until ctx ends.
-func (s *session) run(ctx context.Context, roles []app.Role) error {
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
-	defer signal.Stop(hangup)
+func (s *session) run(ctx context.Context, roles []app.Role, hangup <-chan os.Signal) error {
 	a, err := s.appThat(func(o *app.Options) { o.TopicsFile, o.Watch, o.Hangup = s.file, true, hangup })
 	if err != nil {
 		return err

@@ -159,7 +159,7 @@ func (r *Reloader) look(ctx context.Context, asked bool) ([]Change, error) {
 	if err == nil {
 		changes, err = r.take(ctx, data)
 	}
-	if ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil { // whoever asks next hears of it
 		return nil, errors.Join(err, ctx.Err())
 	}
 	recovered := r.failed != nil && err == nil
@@ -184,6 +184,9 @@ func (r *Reloader) take(ctx context.Context, data []byte) ([]Change, error) {
 			r.world = true
 			return nil, err
 		}
+	}
+	if err := ctx.Err(); err != nil { // what is taken is told
+		return nil, err
 	}
 	r.running = next
 	r.o.Take(next)

@@ -96,3 +96,23 @@ func TestReloader_WhatTheWorldRefusesIsTriedAgain(t *testing.T) {
 	r.world = nil
 	r.look("empty by now", 1, true)
 }
+
+// TestReloader_ACallerWhoGoesAwayLeavesNothingUntold: a change is taken and told, or
+// neither.
+func TestReloader_ACallerWhoGoesAwayLeavesNothingUntold(t *testing.T) {
+	for _, when := range []string{"before it is taken", "then"} {
+		r := newRig(t, "buckets: [10s]\n")
+		ctx, cancel := context.WithCancel(t.Context())
+		if when == "then" {
+			r.o.Take = func(c *config.Config) { r.taken = append(r.taken, c); cancel() }
+		} else {
+			r.o.May = func(context.Context, *config.Config) error { cancel(); return nil }
+		}
+		r.write("buckets: [10s, 1m]\n")
+		changes, err := r.Reload(ctx)
+		if taken := when == "then"; (err == nil) != taken || len(changes) == 1 != taken || len(r.taken) == 1 != taken || len(r.told) == 1 != taken {
+			t.Errorf("gone %s: %v, %v; taken %d times, told %v", when, changes, err, len(r.taken), r.told)
+		}
+		r.look("the next one", 1, true)
+	}
+}

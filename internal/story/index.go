@@ -25,14 +25,15 @@ type Sight struct {
 // Sights are what an Index knows of one order.
 type Sights struct {
 	Found []Sight
-	// Unseen says what was not looked at, and why; empty: nothing, from the order's
-	// making on.
+	// Unseen says what was not looked at, and why; empty: nothing that may be the
+	// order's.
 	Unseen string
 }
 
 // Index looks for what waits of many orders. It reads each partition once, however
-// often it is asked, up to where that ended when it was first asked; and only from
-// where the oldest order was made that it was asked for. It keeps some 60 bytes of
+// often it is asked, up to where that ended when it was first asked: all that waits,
+// or where the budget is too small for that only from some time before the oldest order
+// was made that it was asked for. It keeps some 60 bytes of
 // each record that waits, under a hash of its key: that of 500 orders one is taken
 // for one of a million others happens once in 37 thousand million times.
 //
@@ -85,7 +86,7 @@ func NewIndex(log Log, places []Place, budget int64) *Index {
 // Find looks for what waits of each of the orders, in their order. One without
 // CreatedAt is looked for in all that waits.
 func (x *Index) Find(ctx context.Context, orders []orderclose.Order) []Sights {
-	var asked []partAt
+	var asked []ask
 	unseen := ""
 	for n, p := range x.places {
 		parts, err := x.aim(ctx, n, orders)
@@ -94,11 +95,12 @@ func (x *Index) Find(ctx context.Context, orders []orderclose.Order) []Sights {
 		}
 		asked = append(asked, parts...)
 	}
-	for i, at := range asked {
-		x.read(ctx, at, x.left/int64(len(asked)-i))
+	x.extendAll(ctx, asked)
+	for i, a := range asked {
+		x.read(ctx, a.at, x.left/int64(len(asked)-i))
 	}
-	for _, at := range asked { // what others have left over
-		x.read(ctx, at, x.left)
+	for _, a := range asked { // what others have left over
+		x.read(ctx, a.at, x.left)
 	}
 	all := make([]Sights, len(orders))
 	for i, o := range orders {
@@ -110,9 +112,14 @@ func (x *Index) Find(ctx context.Context, orders []orderclose.Order) []Sights {
 	return all
 }
 
-// aim finds out which partitions of a place to read for the orders, and from where
-// on.
-func (x *Index) aim(ctx context.Context, place int, orders []orderclose.Order) ([]partAt, error) {
+// ask is a partition that is asked for orders, the oldest of which was made then.
+type ask struct {
+	at     partAt
+	oldest time.Time
+}
+
+// aim finds out which partitions of a place to read for the orders.
+func (x *Index) aim(ctx context.Context, place int, orders []orderclose.Order) ([]ask, error) {
 	if x.counts[place] == 0 {
 		n, err := x.log.Partitions(ctx, x.places[place].Topic)
 		if err != nil {
@@ -127,47 +134,86 @@ func (x *Index) aim(ctx context.Context, place int, orders []orderclose.Order) (
 			oldest[p] = o.CreatedAt
 		}
 	}
-	var parts []partAt
+	var asked []ask
 	for _, partition := range slices.Sorted(maps.Keys(oldest)) {
 		at := partAt{place, partition}
-		parts = append(parts, at)
+		asked = append(asked, ask{at, oldest[partition]})
 		if x.parts[at] == nil {
 			x.parts[at] = &part{}
 		}
-		x.parts[at].problem = x.extend(ctx, at, x.parts[at], oldest[partition])
+		p := x.parts[at]
+		if p.problem = nil; !p.begun {
+			p.problem = x.begin(ctx, at, p)
+		}
 	}
-	return parts, nil
+	return asked, nil
 }
 
 func (x *Index) partition(place int, id string) int {
 	return kafka.PartitionOf([]byte(id), x.counts[place])
 }
 
-// extend has the partition read from where an order of that age may be.
-func (x *Index) extend(ctx context.Context, at partAt, p *part, created time.Time) error {
-	place := x.places[at.place]
-	if !p.begun {
-		if err := x.begin(ctx, at, p); err != nil {
-			return err
-		}
+// extendAll has the partitions read from where orders may be. The budget is for all
+// that waits, if it is enough, else each has its share.
+func (x *Index) extendAll(ctx context.Context, asked []ask) {
+	left, all := x.left, int64(0)
+	for _, a := range asked {
+		all += x.parts[a.at].unread()
 	}
-	if p.low == p.floor || !p.since.IsZero() && !created.Before(p.since) {
+	for i, a := range asked {
+		p, room := x.parts[a.at], left
+		if all > x.left {
+			room = left / int64(len(asked)-i)
+		}
+		if p.problem == nil {
+			p.problem = x.extend(ctx, a.at, p, a.oldest, room)
+		}
+		left -= min(room, p.pending())
+	}
+}
+
+// extend has the partition read from where an order of that age may be: if there is
+// room for all that waits, whatever the order's clock said.
+func (x *Index) extend(ctx context.Context, at partAt, p *part, created time.Time, room int64) error {
+	if p.low == p.floor {
 		return nil
 	}
-	from := p.floor
-	if !created.IsZero() {
-		offset, err := x.log.OffsetAt(ctx, place.Topic, at.partition, created.Add(-slack))
+	if created.IsZero() || p.unread() <= room {
+		p.reach(at.partition, p.floor)
+		return nil
+	}
+	if !p.since.IsZero() && !created.Before(p.since) {
+		return nil
+	}
+	for _, before := range []time.Duration{slack, slack + doubt} { // where it should be goes first
+		offset, err := x.log.OffsetAt(ctx, x.places[at.place].Topic, at.partition, created.Add(-before))
 		if err != nil {
 			return err
 		}
-		from, p.since = max(from, offset), created
+		p.reach(at.partition, max(p.floor, offset))
 	}
-	if from < p.low {
-		p.todo = append(p.todo, kafka.Span{Partition: at.partition, First: from, End: p.low})
-		p.low = from
-	}
+	p.since = created
 	return nil
 }
+
+// reach has the partition read from an offset on.
+func (p *part) reach(partition int, from int64) {
+	if from < p.low {
+		p.todo = append(p.todo, kafka.Span{Partition: partition, First: from, End: p.low})
+		p.low = from
+	}
+}
+
+// pending is how many offsets are to do.
+func (p *part) pending() (n int64) {
+	for _, s := range p.todo {
+		n += s.Len()
+	}
+	return n
+}
+
+// unread is how many offsets wait and were not read.
+func (p *part) unread() int64 { return p.pending() + p.low - p.floor }
 
 // begin asks how far the partition is done, and where it ends.
 func (x *Index) begin(ctx context.Context, at partAt, p *part) (err error) {

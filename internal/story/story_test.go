@@ -159,3 +159,53 @@ func TestLook_WhatFailsIsAProblemOfItsTopic(t *testing.T) {
 		t.Errorf("%+v", places)
 	}
 }
+
+// longLog is one partition with a record each second from when o was made, of which
+// the group has committed some.
+type longLog struct {
+	records   []orderclose.RawRecord
+	committed int64
+}
+
+func (l longLog) Partitions(context.Context, string) (int, error) { return 1, nil }
+
+func (l longLog) Commits(context.Context, string, string, int) ([]kafka.Commit, error) {
+	return []kafka.Commit{{Offset: l.committed}}, nil
+}
+
+func (l longLog) Bounds(context.Context, string, int) (first, end int64, err error) {
+	return 0, int64(len(l.records)), nil
+}
+
+func (l longLog) OffsetAt(_ context.Context, _ string, _ int, t time.Time) (int64, error) {
+	for i, r := range l.records {
+		if !r.AppendedAt().Before(t) {
+			return int64(i), nil
+		}
+	}
+	return int64(len(l.records)), nil
+}
+
+func (l longLog) Fetch(_ context.Context, _ string, _ int, offset int64) (orderclose.Fetched, error) {
+	return orderclose.Fetched{Records: l.records[offset:], Next: int64(len(l.records))}, nil
+}
+
+// TestLook_ACheckoutWhoseClockIsAhead hides no record that waits; and where too much
+// waits to be read, it is said that not all was.
+func TestLook_ACheckoutWhoseClockIsAhead(t *testing.T) {
+	log := longLog{committed: 900}
+	for i := range 1000 {
+		m, err := orderclose.Record{Order: orderclose.Order{ID: fmt.Sprint("o", i), Due: after(time.Hour)}, Release: after(time.Hour)}.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Offset, m.Appended = int64(i), after(time.Duration(i)*time.Second)
+		log.records = append(log.records, m.Raw())
+	}
+	for _, budget := range []int64{10_000, 500, 50} {
+		p := Look(t.Context(), log, []Place{{Topic: "delay_1h", Kind: Bucket, Group: "g", Length: time.Hour}}, "o950", Budget{Records: budget, Since: after(950*time.Second + 10*time.Minute)})[0]
+		if found := len(p.Records) == 1 && p.Records[0].Waits; found != (budget > 50) || !found && p.Skipped == 0 {
+			t.Errorf("of a budget of %d: %+v", budget, p)
+		}
+	}
+}
