@@ -90,6 +90,44 @@ func TestOut_OnlyWhatIsRefusedBecomesADeadLetter(t *testing.T) {
 	})
 }
 
+// TestOut_WhatGoesToAPartitionThatIsGoneIsSpreadAnew: a topic was made again with
+// fewer partitions between the spread and the append, the dead-letter topic too.
+func TestOut_WhatGoesToAPartitionThatIsGoneIsSpreadAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked int
+		log := &fakeLog{}
+		shrink := func() {
+			asked = 0
+			log.counts = func() int {
+				if asked++; asked == 1 {
+					return 4
+				}
+				return 2
+			}
+		}
+		out := newOut(t.Context(), log)
+		shrink()
+		var acked []string
+		ok := out.Append("target", records("a", "b", "c", "d", "e"), func(records []orderclose.RawRecord, _ time.Time) {
+			for _, r := range records {
+				acked = append(acked, string(r.Key()))
+			}
+		})
+		slices.Sort(acked)
+		if diff := cmp.Diff([]string{"a", "b", "c", "d", "e"}, acked); !ok || diff != "" {
+			t.Errorf("ok %v, acked (-want +got):\n%s", ok, diff)
+		}
+		shrink()
+		for _, key := range []string{"a", "b", "c", "d", "e"} {
+			out.Bury(orderclose.Message{Key: []byte(key)}, "bad_due", "")
+		}
+		out.StartBurying()
+		if dead := <-out.Buried; len(dead) != 5 || len(log.appended["dead"]) != 5 {
+			t.Errorf("buried %d as %v, want each once", len(dead), log.appended["dead"])
+		}
+	})
+}
+
 func TestGraveyard_ATopicThatRefusesStopsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
