@@ -106,13 +106,18 @@ func (o *Out) Begin(c *Committer) {
 
 // TellLost tells the control topic that records are gone, and once that is acked
 // has the position committed from which reading goes on. If the claim ends first
-// nobody was told and nothing is committed: the next owner finds the same.
+// nobody was told and nothing is committed: the next owner finds the same. A control
+// topic that refuses for good stops nobody: the log tells of the loss.
 func (o *Out) TellLost(r orderclose.Range, reason string, c *Committer) {
 	lost := orderclose.Lost{Topic: o.o.Claim.Topic, Partition: o.o.Claim.Partition, First: r.First, Last: r.Last, Reason: reason}
 	m := lost.Encode()
 	told := func([]orderclose.RawRecord, time.Time) { c.TellNow(time.Now()) }
 	for left := []orderclose.RawRecord{m.Raw()}; len(left) > 0 && o.ctx.Err() == nil; {
-		left = o.appendTo(o.ctx, o.o.ControlTopic, 0, left, told, o.bury)
+		left = o.appendTo(o.ctx, o.o.ControlTopic, 0, left, told, func(_ orderclose.RawRecord, err error) {
+			o.o.Logger.Error("the control topic refuses to be told of a loss: compare it with what it must look like, with orderclose topics check",
+				"control", o.o.ControlTopic, "first", r.First, "last", r.Last, "reason", reason, "err", err)
+			c.TellNow(time.Now())
+		})
 	}
 }
 

@@ -3,7 +3,9 @@ package partition
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,6 +126,35 @@ func TestOut_WhatGoesToAPartitionThatIsGoneIsSpreadAnew(t *testing.T) {
 		out.StartBurying()
 		if dead := <-out.Buried; len(dead) != 5 || len(log.appended["dead"]) != 5 {
 			t.Errorf("buried %d as %v, want each once", len(dead), log.appended["dead"])
+		}
+	})
+}
+
+// TestOut_ALossThatCannotBeToldIsNoDeadLetter: it stands for no record of the claim.
+func TestOut_ALossThatCannotBeToldIsNoDeadLetter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &fakeLog{append: func(topic string, _ []orderclose.RawRecord) error {
+			if topic == "control" {
+				return orderclose.ErrRefused
+			}
+			return nil
+		}}
+		var said strings.Builder
+		out := NewOut(t.Context(), OutOptions{
+			Log: log, Claim: orderclose.Claim{Topic: "source", Fresh: true}, Stage: "test", DeadLetterTopic: "dead", ControlTopic: "control",
+			DeadLettered: func(string, string) { t.Error("a dead letter") }, Repeated: func(int) {}, Logger: slog.New(slog.NewTextHandler(&said, nil)),
+		})
+		var told []int64
+		mark := NewCommitter(orderclose.Claim{Done: func(offset int64, _ string) { told = append(told, offset) }}, nil)
+		out.Begin(mark)
+		mark.Add(0)
+		out.StartBurying()
+		out.WaitBuried(mark.Arrived)
+		if diff := cmp.Diff([]int64{0}, told); diff != "" || mark.Low() != 0 || len(log.appended) != 0 {
+			t.Errorf("done below %d, appended %v, told (-want +got):\n%s", mark.Low(), log.appended, diff)
+		}
+		if !strings.Contains(said.String(), "orderclose topics check") {
+			t.Errorf("the log does not say what to do: %s", said.String())
 		}
 	})
 }
