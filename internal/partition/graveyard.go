@@ -81,6 +81,12 @@ func (g *Graveyard) BuryCorrupt(r orderclose.Range) {
 // Full reports whether so many dead letters wait that no more should be read.
 func (g *Graveyard) Full() bool { return len(g.waiting) >= maxUnburied }
 
+// TakeOver takes the dead letters that wait in another graveyard of the claim, where
+// nothing may be under way.
+func (g *Graveyard) TakeOver(other *Graveyard) {
+	g.waiting, other.waiting = append(g.waiting, other.waiting...), nil
+}
+
 // StartBurying begins to append what waits, unless that is under way.
 func (g *Graveyard) StartBurying() {
 	if g.busy || len(g.waiting) == 0 {

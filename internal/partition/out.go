@@ -63,6 +63,15 @@ func (o *Out) Append(topic string, records []orderclose.RawRecord, acked func(re
 	return len(o.spread(o.ctx, topic, records, acked)) == 0
 }
 
+// AppendWithin is Append that begins no try after the patience has run out, and
+// returns what was neither acked nor buried. Some of it may have been written all
+// the same, which is counted.
+func (o *Out) AppendWithin(patience time.Duration, topic string, records []orderclose.RawRecord, acked func(records []orderclose.RawRecord, at time.Time)) (left []orderclose.RawRecord) {
+	ctx, cancel := context.WithTimeout(o.ctx, patience)
+	defer cancel()
+	return o.spread(ctx, topic, records, acked)
+}
+
 // spread appends until everything is acked or buried, or ctx ends, and returns what
 // is left then. What goes to a partition that is no more is spread anew.
 func (o *Out) spread(ctx context.Context, topic string, records []orderclose.RawRecord, acked func(records []orderclose.RawRecord, at time.Time)) []orderclose.RawRecord {
