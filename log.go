@@ -91,8 +91,8 @@ type Range struct {
 // AppendFunc appends records to one partition in one batch and waits until all
 // in-sync replicas have them. It tries until that is so, and returns the broker's
 // append time, or zero if it is not known. It fails with a definite no, which is
-// ErrTooLarge or ErrRefused, or when ctx ends, which leaves open whether the
-// records were written.
+// ErrTooLarge or ErrRefused, when the partition has not existed for some seconds, or
+// when ctx ends; the last two leave open whether the records were written.
 type AppendFunc func(ctx context.Context, topic string, partition int, records []RawRecord) (time.Time, error)
 
 // Claim is a partition that this process may read until the context that came

@@ -25,17 +25,21 @@ type loop struct {
 	logger *slog.Logger
 	pulse  pulse
 
-	reader *partition.Reader
-	out    *partition.Out
-	mark   *partition.Committer
-	window window
-	arena  arena
-	lots   []*lot          // empty, with the room of the turns before
-	late   []time.Duration // the same
-	free   func()          // gives back what the last fetch was read into
-	readOn time.Time       // when to fetch again
-	full   bool            // the window was at its bound, and is not yet read on
-	rewind int64           // the first offset that was dropped from the window, or noRewind
+	reader  *partition.Reader
+	out     *partition.Out
+	mark    *partition.Committer
+	window  window
+	arena   arena
+	lots    []*lot          // empty, with the room of the turns before
+	late    []time.Duration // the same
+	free    func()          // gives back what the last fetch was read into
+	hops    map[string]*hops
+	hopped  chan hopped // lots of hops that are under way no more
+	hopping int         // how many are
+	log     int         // grows when the log is made anew: offsets mean others then
+	readOn  time.Time   // when to fetch again
+	full    bool        // the window was at its bound, and is not yet read on
+	rewind  int64       // the first offset that was dropped from the window, or noRewind
 }
 
 // noRewind says that nothing was dropped.
@@ -48,14 +52,20 @@ func newLoop(ctx context.Context, r *Relay, b orderclose.Bucket, claim orderclos
 		Options: o, ctx: ctx, relay: r, bucket: b, claim: claim, logger: logger,
 		reader: partition.NewReader(ctx, o.Log, claim, Stage, o.Metrics, o.Logger),
 		mark:   partition.NewCommitter(claim, o.Metrics.Unrecorded),
+		hops:   map[string]*hops{},
+		hopped: make(chan hopped),
 		rewind: noRewind,
 	}
 	l.pulse.beat()
-	l.out = partition.NewOut(ctx, partition.OutOptions{
-		Log: o.Log, Claim: claim, Stage: Stage, DeadLetterTopic: o.DeadLetterTopic, ControlTopic: o.ControlTopic,
-		DeadLettered: o.Metrics.DeadLettered, Trying: l.pulse.beat, Repeated: o.Metrics.Repeated, Logger: logger,
-	})
+	l.out = l.newOut(l.pulse.beat)
 	return l
+}
+
+func (l *loop) newOut(trying func()) *partition.Out {
+	return partition.NewOut(l.ctx, partition.OutOptions{
+		Log: l.Log, Claim: l.claim, Stage: Stage, DeadLetterTopic: l.DeadLetterTopic, ControlTopic: l.ControlTopic,
+		DeadLettered: l.Metrics.DeadLettered, Trying: trying, Repeated: l.Metrics.Repeated, Logger: l.logger,
+	})
 }
 
 // run turns until the claim is revoked: read on if it is time to, take in what
@@ -70,7 +80,9 @@ func (l *loop) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		l.pulse.beat()
+		if !l.hopsHang() {
+			l.pulse.beat()
+		}
 		select {
 		case <-l.ctx.Done():
 			return
@@ -81,6 +93,8 @@ func (l *loop) run() {
 		case dead := <-l.out.Buried:
 			l.out.TookBuried()
 			l.mark.Arrived(dead)
+		case h := <-l.hopped:
+			l.tookHopped(h)
 		case <-timer.C:
 		}
 		l.readAhead() // while what is due is appended
@@ -111,6 +125,7 @@ func (l *loop) freeFetched() {
 // middle of a turn.
 func (l *loop) finish() {
 	l.reader.Wait()
+	l.finishHops()
 	l.out.WaitBuried(l.mark.Arrived)
 	l.mark.Tell(time.Now(), true)
 }
@@ -141,6 +156,7 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 		}
 		w := waiting{record: r, release: release(l.bucket, due, r.Appended)}
 		if w.release <= now {
+			w.fetched = true
 			l.window.pushReady(w)
 			continue
 		}
@@ -168,6 +184,7 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 func (l *loop) lost(r orderclose.Range, next int64, anew bool) {
 	if anew {
 		l.mark.Reset(next)
+		l.log++
 		l.window, l.rewind = window{}, noRewind
 	}
 	l.mark.Lose(next)
@@ -187,12 +204,17 @@ func (l *loop) release() {
 			return
 		}
 		for _, lot := range l.sort(leaving, now.UnixMilli()) {
+			if lot.acked == nil {
+				l.hop(lot.topic, lot.records)
+				lot.empty()
+				continue
+			}
 			if !l.out.Append(lot.topic, lot.records, lot.acked) {
 				return // revoked: what was not acked is read again by the next owner
 			}
-			clear(lot.records) // let go of their bytes
-			lot.records = lot.records[:0]
+			lot.empty()
 		}
+		l.awaitHops()
 		l.window.reuse(leaving)
 		l.mark.Tell(time.Now(), false)
 		l.report()
@@ -203,7 +225,13 @@ func (l *loop) release() {
 type lot struct {
 	topic   string
 	records []orderclose.RawRecord
-	acked   func(records []orderclose.RawRecord, at time.Time)
+	acked   func(records []orderclose.RawRecord, at time.Time) // nil: these are hops
+}
+
+// empty lets go of the records and keeps their room.
+func (t *lot) empty() {
+	clear(t.records)
+	t.records = t.records[:0]
 }
 
 // sort decides for each record where it goes. The close topic comes first:
@@ -224,6 +252,9 @@ func (l *loop) sort(leaving []waiting, now int64) []*lot {
 		case to.close:
 			toClose.records = append(toClose.records, w.record)
 		default:
+			if w.fetched { // a hop may outlast its turn, and so the fetch's memory
+				w.record.Body = l.arena.copy(w.record.Body)
+			}
 			l.add(to.topic, w.record)
 		}
 	}
@@ -238,10 +269,7 @@ func (l *loop) add(topic string, r orderclose.RawRecord) {
 			return
 		}
 	}
-	l.lots = append(l.lots, &lot{topic: topic, records: []orderclose.RawRecord{r}, acked: func(records []orderclose.RawRecord, _ time.Time) {
-		l.mark.Arrived(records)
-		l.Metrics.Hopped(l.claim.Topic, topic, len(records))
-	}})
+	l.lots = append(l.lots, &lot{topic: topic, records: []orderclose.RawRecord{r}})
 }
 
 // forwarded counts records that reached the close topic; at is when the broker
@@ -318,6 +346,9 @@ func (l *loop) report() {
 	var release time.Time
 	if head, ok := l.window.head(); ok {
 		release = time.UnixMilli(head.release)
+	}
+	if since := l.overdueHops(); !since.IsZero() && (release.IsZero() || since.Before(release)) {
+		release = since
 	}
 	l.Metrics.Head(l.claim.Topic, l.claim.Partition, release)
 	l.Metrics.Window(l.claim.Topic, l.claim.Partition, l.window.len(), l.window.bytes)

@@ -7,7 +7,8 @@
 // it is given, one loop (partition.go) reads as far ahead as records may be due
 // soon, keeps what it read in a heap by release time (window.go), pauses until
 // the head is due, appends it to where it goes (decide.go), waits for the ack,
-// and only then lets its offset be committed. While it pauses it does not
+// and only then lets its offset be committed. Hops have goroutines of their own
+// (hops.go), so that they hold up nothing that is due. While a loop pauses it does not
 // fetch; heartbeats go on by themselves, so a wait of hours costs nothing.
 //
 // A record is forwarded at least once. It is never forwarded early, by the clock

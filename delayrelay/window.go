@@ -11,6 +11,7 @@ import (
 type waiting struct {
 	record  orderclose.RawRecord // with its DueAt
 	release int64
+	fetched bool // its body is in the memory of a fetch
 }
 
 // before says whether a leaves before b: by release, ties in the order of the

@@ -52,6 +52,50 @@ func TestBubble_ATopicThatIsMadeAgainIsRead(t *testing.T) {
 	})
 }
 
+// TestBubble_ACloseTopicThatIsMadeAgainWithFewerPartitionsIsUsed: what was on its way
+// to a partition that is no more goes where its key belongs now.
+func TestBubble_ACloseTopicThatIsMadeAgainWithFewerPartitionsIsUsed(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig()
+	cfg.Partitions = 4
+	inBubble(t, cfg, func(ctx context.Context, r *rig) {
+		r.startAll()
+		r.disturbed = true
+		time.Sleep(10 * time.Second)
+		for i := range 100 {
+			r.order(fmt.Sprint("o", i), "virtual", true)
+			time.Sleep(400 * time.Millisecond)
+		}
+		time.Sleep(4*time.Minute + 30*time.Second) // they are due one after the other
+		if err := r.kafka.DeleteTopics(ctx, cfg.Topics.Close); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		fewer := *cfg // the running parts read theirs
+		fewer.Partitions = 2
+		if _, _, err := r.kafka.Apply(ctx, app.TopicSpecs(&fewer)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		for _, b := range cfg.Buckets {
+			commits, err := r.kafka.Commits(ctx, cfg.RelayGroup(b), b.Topic, cfg.Partitions)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for p := range cfg.Partitions {
+				if _, end, err := r.kafka.Bounds(ctx, b.Topic, p); err != nil || commits[p].Offset != end {
+					t.Errorf("%s/%d stands at %d of %d: %v", b.Topic, p, commits[p].Offset, end, err)
+				}
+			}
+		}
+		time.Sleep(time.Until(r.shop.LastDue().Add(cfg.Compensator.Period + cfg.Compensator.Grace + 2*time.Minute)))
+		// What was in the old topic is gone, which is no fault of the relay's.
+		if v := r.judge(time.Now()); v.Closed() != 100 || v.ByPath["pipeline"] < 70 {
+			t.Errorf("closed %v, want all 100, most of them by the pipeline", v.ByPath)
+		}
+	})
+}
+
 func TestBubble_PartitionsThatAreAddedAreRead(t *testing.T) {
 	t.Parallel()
 	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {

@@ -7,15 +7,21 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
 
 	"orderclose"
 	"orderclose/internal/partition"
 )
 
+// goneAfter is for how long a partition may not exist before it is given up: one that
+// was just made, or moves, is unknown for a moment too.
+const goneAfter = 4 * time.Second
+
 // Idempotent returns a function that appends idempotently: a batch whose answer
 // was lost is sent again byte for byte under the same producer id and sequence,
 // and the broker drops the repeat. The function is for one goroutine and one
-// claim: whoever owns the partition next has a producer id of its own. trying, if
+// claim: whoever owns the partition next has a producer id of its own. It gives up
+// with partition.ErrNoPartition what goes to a partition that is gone. trying, if
 // not nil, is called before each try, of which none takes longer than 5 s. repeated,
 // if not nil, is called when records may have been written twice, because the
 // broker no longer knew the producer id under which they had been sent.
@@ -50,6 +56,7 @@ func (p *pipe) append(ctx context.Context, topic string, number int, records []o
 	pauses := partition.NewBackOff()
 	var batch []byte // made once for each producer id: a repeat must be identical
 	unanswered := false
+	var gone time.Time // since when the broker says that there is no such partition
 	for {
 		p.trying()
 		at, err := p.try(ctx, tp, records, &batch)
@@ -68,18 +75,37 @@ func (p *pipe) append(ctx context.Context, topic string, number int, records []o
 				p.repeated(len(records))
 			}
 		default:
-			unanswered = unanswered || batch != nil
+			unanswered = unanswered || batch != nil && !unsent(err)
+		}
+		switch {
+		case !unsent(err) && !errors.Is(err, kafka.UnknownTopicOrPartition):
+			gone = time.Time{}
+		case gone.IsZero():
+			gone = time.Now()
+		case time.Since(gone) >= goneAfter:
+			return time.Time{}, p.giveUp(unanswered, errors.Join(partition.ErrNoPartition, err))
 		}
 		if pauses.Say() {
 			p.cluster.opts.Logger.Warn("append failed, trying again", "topic", topic, "partition", number, "err", err)
 		}
 		if !partition.Sleep(ctx, pauses.NextBackOff()) {
-			if unanswered {
-				p.retire() // other content under a used sequence would be acked and dropped
-			}
-			return time.Time{}, fmt.Errorf("%w: %w", err, ctx.Err())
+			return time.Time{}, p.giveUp(unanswered, fmt.Errorf("%w: %w", err, ctx.Err()))
 		}
 	}
+}
+
+// giveUp returns why an append was given up.
+func (p *pipe) giveUp(unanswered bool, err error) error {
+	if !unanswered {
+		return err
+	}
+	p.retire() // other content under a used sequence would be acked and dropped
+	return errors.Join(partition.ErrUnanswered, err)
+}
+
+// unsent says whether the client knew nowhere to send the request to.
+func unsent(err error) bool {
+	return errors.Is(err, protocol.ErrNoTopic) || errors.Is(err, protocol.ErrNoPartition)
 }
 
 // try sends the batch once, after making it if there is none.

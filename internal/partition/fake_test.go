@@ -13,6 +13,7 @@ import (
 type fakeLog struct {
 	fetch  func(offset int64) (orderclose.Fetched, error)
 	append func(topic string, records []orderclose.RawRecord) error
+	counts func() int // partitions of every topic; one if it is nil
 
 	mu       sync.Mutex
 	appended map[string][]string // keys by topic
@@ -23,12 +24,22 @@ func (f *fakeLog) Fetch(_ context.Context, _ string, _ int, offset int64) (order
 }
 
 func (f *fakeLog) Spread(_ context.Context, _ orderclose.Claim, _ string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
-	return map[int][]orderclose.RawRecord{0: records}, nil
+	if f.counts == nil {
+		return map[int][]orderclose.RawRecord{0: records}, nil
+	}
+	spread, n := map[int][]orderclose.RawRecord{}, f.counts()
+	for i, r := range records {
+		spread[i%n] = append(spread[i%n], r)
+	}
+	return spread, nil
 }
 
 // Idempotent gives appends that try until they are acked, like the real ones.
 func (f *fakeLog) Idempotent(func(), func(int)) orderclose.AppendFunc {
-	return func(ctx context.Context, topic string, _ int, records []orderclose.RawRecord) (time.Time, error) {
+	return func(ctx context.Context, topic string, p int, records []orderclose.RawRecord) (time.Time, error) {
+		if f.counts != nil && p >= f.counts() {
+			return time.Time{}, ErrNoPartition
+		}
 		for f.append != nil {
 			err := f.append(topic, records)
 			if err == nil {

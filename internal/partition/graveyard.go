@@ -81,6 +81,12 @@ func (g *Graveyard) BuryCorrupt(r orderclose.Range) {
 // Full reports whether so many dead letters wait that no more should be read.
 func (g *Graveyard) Full() bool { return len(g.waiting) >= maxUnburied }
 
+// TakeOver takes the dead letters that wait in another graveyard of the claim, where
+// nothing may be under way.
+func (g *Graveyard) TakeOver(other *Graveyard) {
+	g.waiting, other.waiting = append(g.waiting, other.waiting...), nil
+}
+
 // StartBurying begins to append what waits, unless that is under way.
 func (g *Graveyard) StartBurying() {
 	if g.busy || len(g.waiting) == 0 {
@@ -90,7 +96,7 @@ func (g *Graveyard) StartBurying() {
 	batch := g.waiting[:orderclose.Fitting(g.waiting)]
 	g.waiting = g.waiting[len(batch):]
 	g.under.Go(func() {
-		if g.bury(batch) {
+		if g.appendDead(batch) {
 			g.Buried <- batch
 		}
 	})
@@ -109,23 +115,29 @@ func (g *Graveyard) WaitBuried(done func([]orderclose.RawRecord)) {
 	}
 }
 
-// bury appends a batch, or reports false if the claim has ended first.
-func (g *Graveyard) bury(batch []orderclose.RawRecord) bool {
+// appendDead appends a batch, or reports false if the claim has ended first.
+func (g *Graveyard) appendDead(batch []orderclose.RawRecord) bool {
+	left := batch
 	return retry(g.ctx, g.o.Logger, "appending dead letters", func(ctx context.Context) error {
-		spread, err := g.o.Log.Spread(ctx, g.o.Claim, g.o.DeadLetterTopic, batch)
+		spread, err := g.o.Log.Spread(ctx, g.o.Claim, g.o.DeadLetterTopic, left)
 		if err != nil {
 			return err
 		}
+		left = nil
 		for p, part := range spread {
-			// They were cut to fit: if they are refused the topic's limits are wrong,
-			// which a person has to mend.
-			if _, err := g.append(ctx, g.o.DeadLetterTopic, p, part); err != nil {
-				if definite(err) {
-					Sleep(g.ctx, buryPause)
-				}
-				return fmt.Errorf("%s refuses dead letters: check its max.message.bytes: %w", g.o.DeadLetterTopic, err)
+			if err == nil {
+				_, err = g.append(ctx, g.o.DeadLetterTopic, p, part)
+			}
+			if err != nil {
+				left = append(left, part...)
 			}
 		}
-		return nil
+		if definite(err) {
+			// They were cut to fit: if they are refused the topic's limits are wrong,
+			// which a person has to mend.
+			Sleep(g.ctx, buryPause)
+			return fmt.Errorf("%s refuses dead letters: check its max.message.bytes: %w", g.o.DeadLetterTopic, err)
+		}
+		return err
 	})
 }

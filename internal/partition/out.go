@@ -12,6 +12,14 @@ import (
 // lingerTime is how long an answer in flight is awaited after a revocation.
 const lingerTime = 2 * time.Second
 
+// An append that ends without an ack or a definite no may say more:
+var (
+	// ErrNoPartition: the topic does not have the partition any more, or does not exist.
+	ErrNoPartition = errors.New("there is no such partition")
+	// ErrUnanswered: the records may have been written.
+	ErrUnanswered = errors.New("an answer is missing")
+)
+
 // OutLog is where records go; see kafka.Cluster for the contract.
 type OutLog interface {
 	Spread(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
@@ -52,26 +60,49 @@ func NewOut(ctx context.Context, o OutOptions) *Out {
 // if it is known. It reports false if the claim ended first; some may have been
 // acked by then. A record that Kafka refuses for good is buried and not acked.
 func (o *Out) Append(topic string, records []orderclose.RawRecord, acked func(records []orderclose.RawRecord, at time.Time)) bool {
-	if len(records) == 0 {
-		return true
-	}
-	var spread map[int][]orderclose.RawRecord
-	ok := retry(o.ctx, o.o.Logger, "finding the partitions of "+topic, func(ctx context.Context) (err error) {
-		if o.o.Trying != nil {
-			o.o.Trying()
-		}
-		spread, err = o.o.Log.Spread(ctx, o.o.Claim, topic, records)
-		return err
-	})
-	for p, part := range spread {
-		for ok && len(part) > 0 {
-			n := orderclose.Fitting(part)
-			ok = o.appendTo(topic, p, part[:n:n], acked)
-			part = part[n:]
-		}
-	}
-	return ok
+	return len(o.spread(o.ctx, topic, records, acked)) == 0
 }
+
+// AppendWithin is Append that begins no try after the patience has run out, and
+// returns what was neither acked nor buried. Some of it may have been written all
+// the same, which is counted.
+func (o *Out) AppendWithin(patience time.Duration, topic string, records []orderclose.RawRecord, acked func(records []orderclose.RawRecord, at time.Time)) (left []orderclose.RawRecord) {
+	ctx, cancel := context.WithTimeout(o.ctx, patience)
+	defer cancel()
+	return o.spread(ctx, topic, records, acked)
+}
+
+// spread appends until everything is acked or buried, or ctx ends, and returns what
+// is left then. What goes to a partition that is no more is spread anew.
+func (o *Out) spread(ctx context.Context, topic string, records []orderclose.RawRecord, acked func(records []orderclose.RawRecord, at time.Time)) []orderclose.RawRecord {
+	for len(records) > 0 {
+		var spread map[int][]orderclose.RawRecord
+		ok := retry(ctx, o.o.Logger, "finding the partitions of "+topic, func(ctx context.Context) (err error) {
+			if o.o.Trying != nil {
+				o.o.Trying()
+			}
+			spread, err = o.o.Log.Spread(ctx, o.o.Claim, topic, records)
+			return err
+		})
+		if !ok {
+			return records
+		}
+		records = nil
+		for p, part := range spread {
+			for gone := false; len(part) > 0 && !gone; {
+				n := orderclose.Fitting(part)
+				left := o.appendTo(ctx, topic, p, part[:n:n], acked, o.bury)
+				gone = len(left) > 0
+				records, part = append(records, left...), part[n:]
+			}
+			records = append(records, part...)
+		}
+	}
+	return nil
+}
+
+// bury makes a dead letter of a record that Kafka refused for good.
+func (o *Out) bury(r orderclose.RawRecord, err error) { o.BuryRaw(r, "refused", err.Error()) }
 
 // Begin tells of a claim of which nothing was committed: what was in the topic
 // before, if anything, nobody can say.
@@ -84,35 +115,49 @@ func (o *Out) Begin(c *Committer) {
 
 // TellLost tells the control topic that records are gone, and once that is acked
 // has the position committed from which reading goes on. If the claim ends first
-// nobody was told and nothing is committed: the next owner finds the same.
+// nobody was told and nothing is committed: the next owner finds the same. A control
+// topic that refuses for good stops nobody: the log tells of the loss.
 func (o *Out) TellLost(r orderclose.Range, reason string, c *Committer) {
 	lost := orderclose.Lost{Topic: o.o.Claim.Topic, Partition: o.o.Claim.Partition, First: r.First, Last: r.Last, Reason: reason}
 	m := lost.Encode()
-	o.appendTo(o.o.ControlTopic, 0, []orderclose.RawRecord{m.Raw()}, func([]orderclose.RawRecord, time.Time) { c.TellNow(time.Now()) })
+	told := func([]orderclose.RawRecord, time.Time) { c.TellNow(time.Now()) }
+	for left := []orderclose.RawRecord{m.Raw()}; len(left) > 0 && o.ctx.Err() == nil; {
+		left = o.appendTo(o.ctx, o.o.ControlTopic, 0, left, told, func(_ orderclose.RawRecord, err error) {
+			o.o.Logger.Error("the control topic refuses to be told of a loss: compare it with what it must look like, with orderclose topics check",
+				"control", o.o.ControlTopic, "first", r.First, "last", r.Last, "reason", reason, "err", err)
+			c.TellNow(time.Now())
+		})
+	}
 }
 
-// appendTo writes one request. Records that the broker refuses together are tried
-// in halves, down to those that are to blame. After the claim has ended none is
-// begun, so that there is one answer to wait for at most.
-func (o *Out) appendTo(topic string, p int, records []orderclose.RawRecord, acked func(records []orderclose.RawRecord, at time.Time)) bool {
-	if o.ctx.Err() != nil {
-		return false
+// appendTo writes one request, and returns what is left of it because ctx has ended
+// or the partition is gone. Records that the broker refuses together are tried in
+// halves, down to those that are to blame. After ctx has ended none is begun, so that
+// there is one answer to wait for at most.
+func (o *Out) appendTo(ctx context.Context, topic string, p int, records []orderclose.RawRecord,
+	acked func(records []orderclose.RawRecord, at time.Time), refused func(r orderclose.RawRecord, err error)) (left []orderclose.RawRecord) {
+	if ctx.Err() != nil {
+		return records
 	}
-	ctx, cancel := Linger(o.ctx, lingerTime)
-	at, err := o.append(ctx, topic, p, records)
+	lingering, cancel := Linger(ctx, lingerTime)
+	at, err := o.append(lingering, topic, p, records)
 	cancel()
 	switch {
 	case err == nil:
 		acked(records, at)
-		return true
+		return nil
 	case !definite(err):
-		return false // the claim has ended
+		if errors.Is(err, ErrUnanswered) && o.ctx.Err() == nil && o.o.Repeated != nil {
+			o.o.Repeated(len(records)) // they are to be sent again, under another producer id
+		}
+		return records
 	case len(records) > 1:
 		half := len(records) / 2
-		return o.appendTo(topic, p, records[:half:half], acked) && o.appendTo(topic, p, records[half:], acked)
+		left = o.appendTo(ctx, topic, p, records[:half:half], acked, refused)
+		return append(left, o.appendTo(ctx, topic, p, records[half:], acked, refused)...)
 	}
-	o.BuryRaw(records[0], "refused", err.Error())
-	return true
+	refused(records[0], err)
+	return nil
 }
 
 // lateWake is how much later than planned a loop may wake before it asks whether

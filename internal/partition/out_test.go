@@ -3,7 +3,9 @@ package partition
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -86,6 +88,73 @@ func TestOut_OnlyWhatIsRefusedBecomesADeadLetter(t *testing.T) {
 		want := map[string][]string{"target": {"a", "b", "c"}, "dead": {"huge"}}
 		if diff := cmp.Diff(want, log.appended); diff != "" {
 			t.Errorf("appended (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestOut_WhatGoesToAPartitionThatIsGoneIsSpreadAnew: a topic was made again with
+// fewer partitions between the spread and the append, the dead-letter topic too.
+func TestOut_WhatGoesToAPartitionThatIsGoneIsSpreadAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked int
+		log := &fakeLog{}
+		shrink := func() {
+			asked = 0
+			log.counts = func() int {
+				if asked++; asked == 1 {
+					return 4
+				}
+				return 2
+			}
+		}
+		out := newOut(t.Context(), log)
+		shrink()
+		var acked []string
+		ok := out.Append("target", records("a", "b", "c", "d", "e"), func(records []orderclose.RawRecord, _ time.Time) {
+			for _, r := range records {
+				acked = append(acked, string(r.Key()))
+			}
+		})
+		slices.Sort(acked)
+		if diff := cmp.Diff([]string{"a", "b", "c", "d", "e"}, acked); !ok || diff != "" {
+			t.Errorf("ok %v, acked (-want +got):\n%s", ok, diff)
+		}
+		shrink()
+		for _, key := range []string{"a", "b", "c", "d", "e"} {
+			out.Bury(orderclose.Message{Key: []byte(key)}, "bad_due", "")
+		}
+		out.StartBurying()
+		if dead := <-out.Buried; len(dead) != 5 || len(log.appended["dead"]) != 5 {
+			t.Errorf("buried %d as %v, want each once", len(dead), log.appended["dead"])
+		}
+	})
+}
+
+// TestOut_ALossThatCannotBeToldIsNoDeadLetter: it stands for no record of the claim.
+func TestOut_ALossThatCannotBeToldIsNoDeadLetter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &fakeLog{append: func(topic string, _ []orderclose.RawRecord) error {
+			if topic == "control" {
+				return orderclose.ErrRefused
+			}
+			return nil
+		}}
+		var said strings.Builder
+		out := NewOut(t.Context(), OutOptions{
+			Log: log, Claim: orderclose.Claim{Topic: "source", Fresh: true}, Stage: "test", DeadLetterTopic: "dead", ControlTopic: "control",
+			DeadLettered: func(string, string) { t.Error("a dead letter") }, Repeated: func(int) {}, Logger: slog.New(slog.NewTextHandler(&said, nil)),
+		})
+		var told []int64
+		mark := NewCommitter(orderclose.Claim{Done: func(offset int64, _ string) { told = append(told, offset) }}, nil)
+		out.Begin(mark)
+		mark.Add(0)
+		out.StartBurying()
+		out.WaitBuried(mark.Arrived)
+		if diff := cmp.Diff([]int64{0}, told); diff != "" || mark.Low() != 0 || len(log.appended) != 0 {
+			t.Errorf("done below %d, appended %v, told (-want +got):\n%s", mark.Low(), log.appended, diff)
+		}
+		if !strings.Contains(said.String(), "orderclose topics check") {
+			t.Errorf("the log does not say what to do: %s", said.String())
 		}
 	})
 }
