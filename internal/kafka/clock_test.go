@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,14 +66,14 @@ func TestStepped(t *testing.T) {
 func TestBrokerClock_RestsAndNoticesThatTheClockWasSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		var set time.Duration
+		var set atomic.Int64
 		c := &BrokerClock{local: func() reading {
 			passed := time.Since(began)
-			return reading{began.Round(0).Add(passed + set), passed}
+			return reading{began.Round(0).Add(passed + time.Duration(set.Load())), passed}
 		}}
 		for _, step := range []time.Duration{0, 5 * time.Minute} {
 			from := time.Now()
-			time.AfterFunc(11*time.Second, func() { set = step })
+			time.AfterFunc(11*time.Second, func() { set.Store(int64(step)) })
 			want := probeEvery
 			if step != 0 {
 				want = 15 * time.Second

@@ -130,10 +130,21 @@ func playCases(t *testing.T, b *broker, cases []*accessCase) {
 
 func (b *broker) scram(user string) access { return b.by(kafka.ScramSHA512, user) }
 
-// makeTopics makes those of the case.
+// making bounds how many cases have their topics made at once: the broker takes seconds
+// for hundreds.
+var making = make(chan struct{}, 3)
+
+// makeTopics makes those of the case, however often it takes.
 func makeTopics(ctx context.Context, admin *kafka.Cluster, c *accessCase) error {
-	_, _, err := admin.Apply(ctx, app.TopicSpecs(c.cfg))
-	return err
+	making <- struct{}{}
+	defer func() { <-making }()
+	for {
+		_, _, err := admin.Apply(ctx, app.TopicSpecs(c.cfg))
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		<-time.After(time.Second)
+	}
 }
 
 // playProducer schedules an order for later and one that is due.
