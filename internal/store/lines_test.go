@@ -112,7 +112,10 @@ func heldIsLeftOut(t *testing.T) {
 func TestMySQL_ABatchOfWhichAllAreHeldWaitsOnce(t *testing.T) { eachServer(t, allAreHeld) }
 
 func allAreHeld(t *testing.T) {
-	s := open(t, store.Options{DSN: ownDatabase(t), Orders: spelling})
+	cfg, err := mysql.ParseDSN(ownDatabase(t))
+	must(t, err)
+	cfg.Params = map[string]string{"innodb_lock_wait_timeout": "8"} // MySQL ends them up to a second late
+	s := open(t, store.Options{DSN: cfg.FormatDSN(), Orders: spelling})
 	begin(t, s, "INSERT INTO o VALUES ('p', 0, 1), ('q', 0, 1)", "INSERT INTO l VALUES ('p', 'nib', 1), ('q', 'ink', 1)")
 	var reqs []orderclose.CloseRequest
 	for i := range 6 {
@@ -131,9 +134,9 @@ func allAreHeld(t *testing.T) {
 		most time.Duration
 		also []orderclose.CloseRequest // the first is of another SKU
 	}{
-		{orderclose.PathPipeline, 3800 * time.Millisecond, nil}, // less than two lock waits
-		{orderclose.PathSweep, 1800 * time.Millisecond, nil},    // less than one
-		{orderclose.PathPipeline, 1800 * time.Millisecond, []orderclose.CloseRequest{{OrderID: "p"}, {OrderID: "q"}}},
+		{orderclose.PathPipeline, 15 * time.Second, nil}, // less than two lock waits
+		{orderclose.PathSweep, 7 * time.Second, nil},     // less than one
+		{orderclose.PathPipeline, 7 * time.Second, []orderclose.CloseRequest{{OrderID: "p"}, {OrderID: "q"}}},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), round.most)
 		out, err := closing.Bisect(ctx, s, round.path, append(slices.Clone(round.also), reqs...))
