@@ -30,9 +30,6 @@ type loop struct {
 	ahead  time.Duration      // of the broker's clock; 0 until an append has told
 }
 
-// lingerTime is how long a transaction under way is awaited after a revocation.
-const lingerTime = 2 * time.Second
-
 // readAhead is how many records wait here, and one fetch, while the store is
 // unavailable.
 const readAhead = 500
@@ -240,7 +237,7 @@ func (l *loop) present(at, now time.Time) time.Time {
 // which may have become fewer since the batch was made. What was begun before a
 // revocation may finish.
 func (l *loop) closeSome(requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	ctx, cancel := partition.Linger(l.ctx, lingerTime)
+	ctx, cancel := partition.Linger(l.ctx, partition.LingerTime)
 	defer cancel()
 	return l.turns.close(ctx, requests, l.replay)
 }

@@ -13,8 +13,6 @@ import (
 )
 
 const (
-	// lingerTime is how long calls under way are awaited after a revocation.
-	lingerTime = 2 * time.Second
 	// maxOpen and maxOpenBytes bound the events that a partition keeps in memory
 	// because they are not settled: with more it is not read on.
 	maxOpen      = 1000
@@ -211,7 +209,7 @@ func (l *loop) try() {
 		}
 		l.under++
 		l.going.Go(func() {
-			ctx, cancel := partition.Linger(l.ctx, lingerTime)
+			ctx, cancel := partition.Linger(l.ctx, partition.LingerTime)
 			defer cancel()
 			l.attempt(ctx, e)
 			l.tries <- e // has room for all

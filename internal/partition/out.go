@@ -9,8 +9,9 @@ import (
 	"orderclose"
 )
 
-// lingerTime is how long an answer in flight is awaited after a revocation.
-const lingerTime = 2 * time.Second
+// LingerTime is how long what is under way is awaited after a revocation: an answer of
+// Kafka's, a transaction, a call.
+const LingerTime = 2 * time.Second
 
 // An append that ends without an ack or a definite no may say more:
 var (
@@ -139,7 +140,7 @@ func (o *Out) appendTo(ctx context.Context, topic string, p int, records []order
 	if ctx.Err() != nil {
 		return records
 	}
-	lingering, cancel := Linger(ctx, lingerTime)
+	lingering, cancel := Linger(ctx, LingerTime)
 	at, err := o.append(lingering, topic, p, records)
 	cancel()
 	switch {
@@ -194,7 +195,7 @@ func (o *Out) Retry(what string, do func(ctx context.Context) error) bool {
 }
 
 func retry(claim context.Context, logger *slog.Logger, what string, do func(ctx context.Context) error) bool {
-	ctx, cancel := Linger(claim, lingerTime)
+	ctx, cancel := Linger(claim, LingerTime)
 	defer cancel()
 	pauses := NewBackOff()
 	for claim.Err() == nil {

@@ -48,7 +48,7 @@ func TestOut_AcksNothingThatWasNotAckedAndLetsGoSoonAfterARevocation(t *testing.
 		if ok {
 			t.Error("reported success after the claim has ended")
 		}
-		if took := time.Since(begin); took > time.Minute+lingerTime+time.Second {
+		if took := time.Since(begin); took > time.Minute+LingerTime+time.Second {
 			t.Errorf("let go %v after the claim began", took)
 		}
 	})
