@@ -1,8 +1,9 @@
 # One target for each thing a person does. ARGS goes to the program:
 #   make demo ARGS='--orders 500'      make test ARGS='-run Relay -v'
 MAKEFLAGS += --no-print-directory
+export SEED SEEDS FIRST
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test unit mutants bench-relay bench-growth bench-waiting bench-close bench-outbox bench-sweep lint gofmt vet staticcheck up down build clean
+.PHONY: help demo serve test unit chaos mutants bench-relay bench-growth bench-waiting bench-idle bench-close bench-outbox bench-sweep lint gofmt vet staticcheck up down build clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,7 +21,11 @@ unit: ## the tests that need no server
 	go test ./... $(ARGS)
 	cd bench && go test ./... $(ARGS)
 
-mutants: ## break the code on purpose, one place at a time, and see that a test notices: some minutes
+chaos: ## random worlds with faults of every kind, by seed (SEEDS=500; SEED=17 plays one again); JSON on stdout
+	@go test -c -o bin/chaos.test ./internal/bubble
+	@cd internal/bubble && CHAOS=drive ../../bin/chaos.test
+
+mutants: ## break the code on purpose, one place at a time, and see that a test fails: some minutes; a table at the end
 	MUTANTS=1 go test -count=1 -v -timeout 60m ./internal/mutants $(ARGS)
 
 bench-relay: ## how fast the relay is, next to other loops; JSON on stdout (QUICK=1: a minute)
@@ -31,6 +36,9 @@ bench-growth: ## the relay with more partitions, processes, bytes; a table on st
 
 bench-waiting: ## what a million parked records cost a relay; JSON on stdout (QUICK=1: a minute)
 	@bench/run.sh waiting
+
+bench-idle: ## what an idle relay costs, also among a thousand topics of others; JSON on stdout (QUICK=1: a minute)
+	@bench/run.sh idle
 
 bench-close: ## how fast orders are closed, one by one and in batches, and end to end; JSON on stdout (QUICK=1: a minute)
 	@bench/run.sh close

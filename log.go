@@ -18,6 +18,9 @@ type Message struct {
 	// Appended is when the broker took the record: the timestamp of its batch's
 	// header. The record's own timestamp is the producer's and is not it.
 	Appended time.Time
+	// Generation says which log of its partition the record was read from; see
+	// Fetched.
+	Generation uint32
 }
 
 // MaxAppendBytes bounds what goes into one append, by the sizes of its messages.
@@ -65,11 +68,18 @@ type Fetched struct {
 	// the others, and Next follows them.
 	Corrupt *Range
 	// Lost is set if the log did not have the offset that was asked for: retention
-	// deleted it, or the topic was made anew. Next is where the log begins.
+	// deleted it, or the log was replaced. Next is where reading goes on.
 	Lost *Range
-	// Anew is set with Lost if the topic was made anew: offsets mean other records
-	// than before.
-	Anew bool
+	// Replaced is set with Lost if from Next on offsets mean other records than before:
+	// the topic was deleted and recreated, or the log lost its end and grew again.
+	Replaced bool
+	// Log identifies the log, for the Position of the next read.
+	Log LogID
+	// Generation grows by one each time that offsets come to mean other records than
+	// before. Whoever reads the partition sets it here and in the records, so that an
+	// answer about a record of the old log marks no offset of the new one. It is not
+	// stored anywhere.
+	Generation uint32
 	// DriftedAppend is how many of the batches were stamped by their producer
 	// rather than by the broker: the topic is not set to LogAppendTime.
 	DriftedAppend int
@@ -80,6 +90,29 @@ var (
 	ErrTooLarge = errors.New("the broker refuses these records as too large")
 	ErrRefused  = errors.New("the broker refuses these records as invalid")
 )
+
+// LogID identifies the log of a partition. It stands beside each commit, so that a commit
+// of a log is not believed in another one of the same name.
+type LogID struct {
+	// Topic is the topic's id. A topic that is deleted and recreated under its name has
+	// another. Zero: the brokers have none, or it was not asked for yet.
+	Topic [16]byte
+	// Epoch is the leader epoch of the last batch that was read, or a later one; -1 if
+	// none is known. With it a broker tells whether its log still has that batch. It
+	// means nothing without Topic.
+	Epoch int32
+}
+
+// Position is where a partition is read on.
+type Position struct {
+	Topic     string
+	Partition int
+	Offset    int64
+	Log       LogID // that the offset is of; zero: whatever log there is
+	// LookBack bounds what is read again of a log that lost its end, if nobody can say
+	// how much it lost: what was appended within this time. Zero: all of it.
+	LookBack time.Duration
+}
 
 // Range is a run of offsets of one partition, both ends included, that could not
 // be read, with the reason.

@@ -17,6 +17,21 @@ const MaxIDBytes = 64
 // says otherwise: the horizon that the default buckets were laid out for.
 const DefaultMaxDelay = 30 * 24 * time.Hour
 
+// MaxDelaySlack is by how much a due time may lie past a maximum delay and still be
+// accepted: due times are rounded up to the millisecond, and clocks of checkouts,
+// databases and brokers differ by less than a minute.
+const MaxDelaySlack = time.Minute
+
+// MaxDelayLimit is the largest maximum delay that the configuration can set, some ten
+// years. An order that was accepted once is given up only for a due time further ahead
+// than this, which is nonsense whatever the configuration says: a smaller maximum is for
+// new orders, not for those on their way.
+const MaxDelayLimit = 3660 * 24 * time.Hour
+
+// BeyondLimit reports whether a due time that is so far ahead is nonsense: more than
+// MaxDelayLimit and MaxDelaySlack.
+func BeyondLimit(ahead time.Duration) bool { return ahead > MaxDelayLimit+MaxDelaySlack }
+
 // Order is what checkout knows of an order when it schedules its close.
 type Order struct {
 	// ID names the order, and is the key of its records: 1 to MaxIDBytes bytes of
@@ -60,7 +75,8 @@ func (e *OrderError) Error() string {
 func (e *OrderError) Unwrap() error { return e.Reason }
 
 // Validate reports what makes o impossible to schedule at the given moment:
-// its id, a missing due time, or a due time further ahead than max. A due time
+// its id, a missing due time, or a due time further ahead than max and MaxDelaySlack. A
+// due time
 // in the past is fine: such an order is closed at once. The error is an
 // *OrderError.
 func (o Order) Validate(now time.Time, max time.Duration) error {
@@ -70,7 +86,7 @@ func (o Order) Validate(now time.Time, max time.Duration) error {
 	if o.Due.IsZero() {
 		return &OrderError{o.ID, ErrNoDue, "set Due to the time written with the order"}
 	}
-	if ahead := o.Due.Sub(now); ahead > max {
+	if ahead := o.Due.Sub(now); ahead > max+MaxDelaySlack {
 		due := "in " + ahead.Round(time.Second).String()
 		if ahead > 365*24*time.Hour { // a slip in the date, which hours do not show
 			due = "on " + o.Due.UTC().Format(time.DateOnly)

@@ -22,6 +22,9 @@ type RawRecord struct {
 	// DueAt and Replay are for whoever has called Route and will want them again.
 	DueAt  int64 // unix milliseconds
 	Replay bool  // it is on the replay lane
+	// Generation says which log of its partition the record was read from; see
+	// Fetched.
+	Generation uint32
 }
 
 // ErrMalformed is the reason why a record's bytes are no record.
@@ -79,7 +82,7 @@ func (r RawRecord) Route() (dueAt int64, replay bool, err error) {
 
 // Message decodes the record; its bytes are copied. The error is a *RecordError.
 func (r RawRecord) Message() (Message, error) {
-	m := Message{Offset: r.Offset, Appended: r.AppendedAt()}
+	m := Message{Offset: r.Offset, Generation: r.Generation, Appended: r.AppendedAt()}
 	// One piece of memory for key, value and headers.
 	b := body{rest: append(make([]byte, 0, len(r.Body)), r.Body...)}
 	m.Key = b.bytes()
@@ -93,7 +96,7 @@ func (r RawRecord) Message() (Message, error) {
 		m.Headers[i].Value = b.bytes()
 	}
 	if b.bad {
-		return Message{Offset: r.Offset, Appended: m.Appended}, &RecordError{ErrMalformed, "the record's bytes end early, or it has too many headers"}
+		return Message{Offset: r.Offset, Generation: r.Generation, Appended: m.Appended}, &RecordError{ErrMalformed, "the record's bytes end early, or it has too many headers"}
 	}
 	return m, nil
 }
@@ -113,7 +116,7 @@ func (m *Message) Raw() RawRecord {
 		b = appendBytes(b, []byte(h.Key), false)
 		b = appendBytes(b, h.Value, h.Value == nil)
 	}
-	return RawRecord{Offset: m.Offset, Appended: m.Appended.UnixMilli(), Body: b}
+	return RawRecord{Offset: m.Offset, Generation: m.Generation, Appended: m.Appended.UnixMilli(), Body: b}
 }
 
 func appendBytes(b, v []byte, null bool) []byte {

@@ -56,6 +56,11 @@ func (o Outcome) Remaining() time.Duration { return o.Due.Sub(o.At) }
 // overloaded. No order is to blame; try the same again later.
 var ErrUnavailable = errors.New("the store is unavailable")
 
+// ErrStoreDown comes with ErrUnavailable if the store is certain that no order is at
+// fault: its connection was refused or lost, or it takes no writes. Without it, an order
+// that alone gets ErrUnavailable again and again, while others are closed, has failed.
+var ErrStoreDown = errors.New("no order is at fault")
+
 // ErrContended marks a failure of a batch in which some order's row, or its
 // stock's, was held by another transaction for too long. The others can succeed
 // without it; it can later.

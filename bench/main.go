@@ -6,6 +6,9 @@
 //	bench waiting PROGRAM
 //	                what parked records cost PROGRAM run relay: JSON on stdout, a
 //	                table on stderr
+//	bench idle PROGRAM
+//	                what PROGRAM run relay costs that has nothing to do, without and
+//	                with a thousand topics of others: JSON on stdout, a table on stderr
 //	bench close     closing, on a real database, and end to end: JSON on stdout, tables
 //	                on stderr
 //	bench outbox    what an outbox row costs a checkout, and how fast such rows are
@@ -18,8 +21,9 @@
 // records; relay.go, copyloop.go, readerwriter.go and franz.go the four sides;
 // side.go and process.go their processes; place.go topics of our own; tally.go
 // what arrived; pipeline.go a relay between a producer and a consumer;
-// throughput.go, lateness.go, burst.go, growth.go and waiting.go what is
-// measured; proc.go, stats.go and report.go its numbers.
+// throughput.go, lateness.go, burst.go, growth.go, waiting.go and idle.go what
+// is measured; proc.go, stats.go and report.go its numbers; metadataproxy.go and
+// listener.go what an idle relay and its broker use.
 // Of closing: shop.go the database; closers.go who closes; checkouts.go who buys
 // beside it; pipelineside.go relay and closer in one process; close.go and
 // endtoend.go what is measured; closereport.go its numbers.
@@ -51,12 +55,13 @@ func run(args []string) error {
 		return runSide(args[1])
 	}
 	modes := map[string]func(context.Context, *place, plan) error{"relay": benchRelay, "growth": benchGrowth, "close": benchClose, "outbox": benchOutbox, "sweep": benchSweep}
-	if len(args) == 2 && args[0] == "waiting" {
-		program := args[1]
-		args, modes["waiting"] = args[:1], func(ctx context.Context, p *place, pl plan) error { return benchWaiting(ctx, p, pl, program) }
+	ofProgram := map[string]func(context.Context, *place, plan, string) error{"waiting": benchWaiting, "idle": benchIdle}
+	if len(args) == 2 && ofProgram[args[0]] != nil {
+		measure, program := ofProgram[args[0]], args[1]
+		args, modes[args[0]] = args[:1], func(ctx context.Context, p *place, pl plan) error { return measure(ctx, p, pl, program) }
 	}
 	if len(args) != 1 || modes[args[0]] == nil {
-		return errors.New("usage: bench relay | bench growth | bench waiting PROGRAM | bench close | bench outbox | bench sweep")
+		return errors.New("usage: bench relay | bench growth | bench waiting PROGRAM | bench idle PROGRAM | bench close | bench outbox | bench sweep")
 	}
 	brokers, err := localBrokers()
 	if err != nil {

@@ -280,7 +280,7 @@ func runDispatch(ctx context.Context, j job) error {
 	d, err := outbox.New(outbox.Options{
 		Store: st, Log: cluster, DeadLetterTopic: j.DeadLetter, Logger: logger,
 		Kinds: []outbox.Kind{outbox.Schedules(func() outbox.Scheduling {
-			return outbox.Scheduling{Buckets: orderclose.Buckets{{Topic: j.Target, Length: bucketLength}}, CloseTopic: j.DeadLetter, MaxDelay: orderclose.DefaultMaxDelay}
+			return outbox.Scheduling{Buckets: orderclose.Buckets{{Topic: j.Target, Length: bucketLength}}, CloseTopic: j.DeadLetter}
 		})},
 	})
 	if err != nil {

@@ -5,7 +5,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -155,10 +157,10 @@ func (p *place) awaitMembers(ctx context.Context, group string, want int) error 
 
 // clean removes all that is ours. It says what it could not remove.
 func (p *place) clean() {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	for name := range p.topics {
-		if err := p.drop(ctx, name); err != nil {
+	for names := range slices.Chunk(slices.Collect(maps.Keys(p.topics)), 100) {
+		if err := p.drop(ctx, names...); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 		}
 	}

@@ -26,7 +26,8 @@ type plan struct {
 	growth int // records drained in each row
 
 	parked int           // records that wait
-	watch  time.Duration // for how long a relay is watched while they do
+	watch  time.Duration // for how long a relay is watched while they do, or is idle
+	settle time.Duration // between the making of foreign topics and what is measured
 
 	closeOrders int   // orders that a side closes in batches
 	closeSlow   int   // orders that are closed one by one
@@ -45,7 +46,7 @@ func planFor(quick bool) plan {
 		rounds: 3, records: 1_000_000, slow: 200_000, batches: []int{6, 50, 3000},
 		rates: []int{1000, 10_000}, spell: 60 * time.Second, burst: 100_000,
 		growth: 200_000,
-		parked: 1_000_000, watch: time.Minute,
+		parked: 1_000_000, watch: time.Minute, settle: 20 * time.Second,
 		closeOrders: 100_000, closeSlow: 10_000, closeRates: []int{1000, 5000},
 		closers: []int{1, 2, 4}, pools: []int{1, 2, 4, 8, 16},
 		outboxCheckouts: 20_000, outboxRows: 500_000,
@@ -55,7 +56,7 @@ func planFor(quick bool) plan {
 		p.rounds, p.records, p.slow = 1, 200_000, 20_000
 		p.rates, p.spell, p.burst = []int{1000, 5000}, 8*time.Second, 20_000
 		p.growth = 50_000
-		p.parked, p.watch = 200_000, 15*time.Second
+		p.parked, p.watch, p.settle = 200_000, 15*time.Second, 5*time.Second
 		p.closeOrders, p.closeSlow, p.closeRates = 20_000, 2000, []int{1000}
 		p.closers, p.pools = []int{1, 2}, []int{1, 2}
 		p.outboxCheckouts, p.outboxRows = 3000, 150_000

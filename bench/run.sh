@@ -3,7 +3,7 @@
 # or else on one that it starts in a temporary folder and stops again, whatever
 # happens. README.md, beside it, says what is measured.
 #
-# usage: run.sh relay|growth|waiting|close|outbox|sweep
+# usage: run.sh relay|growth|waiting|idle|close|outbox|sweep
 #   QUICK=1       less of everything, within a minute
 #   PROFILE=DIR   a CPU profile of each process that moves records, in DIR
 . "$(dirname -- "${BASH_SOURCE[0]}")/../deploy/native/lib.sh"
@@ -36,9 +36,9 @@ if [[ $1 == sweep ]]; then export MARIADB_BUFFER_POOL=${MARIADB_BUFFER_POOL:-2G}
 lines=$(env "${unneeded[@]}" "$native/up.sh" "$dir/servers")
 for name in "${needed[@]}"; do eval "$(grep "^export $name=" <<<"$lines")"; done
 go build -o "$dir/bench" .
-if [[ ${1:-} == waiting ]]; then # it watches the program itself
+if [[ ${1:-} == waiting || ${1:-} == idle ]]; then # they watch the program itself
   go build -C .. -o "$dir/orderclose" ./cmd/orderclose
-  set -- waiting "$dir/orderclose"
+  set -- "$1" "$dir/orderclose"
 fi
 
 "$dir/bench" "$@" </dev/null &

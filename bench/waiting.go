@@ -42,12 +42,19 @@ type served struct {
 	program string
 	file    string // its topics.yaml
 	cfg     *config.Config
+	brokers []string // as the relay is told
+	// counters are how much metadata the relay has read, in bytes, and what
+	// the broker has used.
+	counters func() (metadata int64, broker usage, err error)
 }
 
 // watched is what a relay used while it was watched.
 type watched struct {
 	cpuPercent float64 // of one core
 	rssMB      float64 // the most that was resident since its start
+	// brokerPercent and metadata are zero unless counters are set.
+	brokerPercent float64 // of one core
+	metadata      float64 // bytes a minute
 }
 
 // benchWaiting parks records in the bucket of 30 minutes of one pipeline, none in
@@ -96,7 +103,8 @@ const parkedFor = 30 * time.Minute
 
 // serve makes a pipeline's topics by the program itself.
 func (p *place) serve(program, dir string) (*served, error) {
-	s := &served{place: p, program: program}
+	s := &served{place: p, program: program, brokers: p.brokers}
+	s.counters = func() (int64, usage, error) { return 0, usage{}, nil }
 	prefix := p.name("waiting") + "_"
 	s.file = filepath.Join(dir, prefix+"topics.yaml")
 	if err := os.WriteFile(s.file, fmt.Appendf(nil, pipelineFile, prefix, partitions), 0o600); err != nil {
@@ -132,7 +140,7 @@ func (p *place) serve(program, dir string) (*served, error) {
 // command is the program with its environment.
 func (s *served) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(s.program, append(args, "--config", s.file)...)
-	cmd.Env = append(os.Environ(), config.EnvBrokers+"="+strings.Join(s.place.brokers, ","), config.EnvListen+"=127.0.0.1:0")
+	cmd.Env = append(os.Environ(), config.EnvBrokers+"="+strings.Join(s.brokers, ","), config.EnvListen+"=127.0.0.1:0")
 	return cmd
 }
 
@@ -165,6 +173,10 @@ func (s *served) watch(ctx context.Context, during time.Duration) (w watched, er
 	if err != nil {
 		return w, err
 	}
+	metadata, broker, err := s.counters()
+	if err != nil {
+		return w, err
+	}
 	begin := time.Now()
 	if !sleep(ctx, during) {
 		return w, ctx.Err()
@@ -173,7 +185,16 @@ func (s *served) watch(ctx context.Context, during time.Duration) (w watched, er
 	if err != nil {
 		return w, err
 	}
-	return watched{100 * (after.cpu - before.cpu).Seconds() / time.Since(begin).Seconds(), float64(after.peak) / (1 << 20)}, nil
+	metadataAfter, brokerAfter, err := s.counters()
+	if err != nil {
+		return w, err
+	}
+	took := time.Since(begin)
+	return watched{
+		cpuPercent: 100 * (after.cpu - before.cpu).Seconds() / took.Seconds(), rssMB: float64(after.peak) / (1 << 20),
+		brokerPercent: 100 * (brokerAfter.cpu - broker.cpu).Seconds() / took.Seconds(),
+		metadata:      float64(metadataAfter-metadata) / took.Minutes(),
+	}, nil
 }
 
 // allWait is an error if a record has left the topic, or another has come.
@@ -203,7 +224,7 @@ func medianWatched(turns []watched) watched {
 	for _, t := range turns {
 		cpu, rss = append(cpu, t.cpuPercent), append(rss, t.rssMB)
 	}
-	return watched{median(cpu), median(rss)}
+	return watched{cpuPercent: median(cpu), rssMB: median(rss)}
 }
 
 // waitingReport is all that make bench-waiting prints.

@@ -8,7 +8,7 @@ import (
 )
 
 func TestWaitingReport_PrintsOneObject(t *testing.T) {
-	r := waitingReport{1_000_000, time.Minute, watched{0.511, 21.06}, watched{0.83, 48}}
+	r := waitingReport{1_000_000, time.Minute, watched{cpuPercent: 0.511, rssMB: 21.06}, watched{cpuPercent: 0.83, rssMB: 48}}
 	var out, tables strings.Builder
 	if err := r.print(&out, &tables); err != nil {
 		t.Fatal(err)

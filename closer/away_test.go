@@ -76,8 +76,8 @@ type fetchedLog struct {
 	upTo atomic.Int64
 }
 
-func (l *fetchedLog) Fetch(ctx context.Context, topic string, partition int, offset int64) (orderclose.Fetched, error) {
-	f, err := l.orderLog.Fetch(ctx, topic, partition, offset)
+func (l *fetchedLog) Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error) {
+	f, err := l.orderLog.Read(ctx, at)
 	l.upTo.Store(max(l.upTo.Load(), f.Next))
 	return f, err
 }
@@ -172,5 +172,59 @@ func TestCloser_AnOrderThatBreaksAServiceStopsNobodyElse(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// hanging is a store that hangs on some orders, or on all of them.
+type hanging struct {
+	*fakeStore
+	on   func(id string) bool
+	took time.Duration
+}
+
+func (s hanging) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	for _, r := range requests {
+		if s.on(r.OrderID) {
+			time.Sleep(s.took)
+			return nil, fmt.Errorf("%w: no answer in time", orderclose.ErrUnavailable)
+		}
+	}
+	return s.fakeStore.CloseOrders(ctx, path, requests)
+}
+
+// TestCloser_OrdersOnWhichTheStoreHangsUseUpTheirAttempts, and the others are closed
+// meanwhile. While the store hangs on all orders, nobody is to blame.
+func TestCloser_OrdersOnWhichTheStoreHangsUseUpTheirAttempts(t *testing.T) {
+	for _, outage := range []time.Duration{0, 20 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			begin, log := time.Now(), &orderLog{}
+			store := hanging{&fakeStore{}, func(id string) bool {
+				return strings.HasPrefix(id, "poison") || time.Since(begin) < outage
+			}, 3 * time.Second}
+			log.add(t, "poison-1")
+			log.add(t, "poison-2")
+			for i := range 200 { // one each two seconds, from the end of the outage on
+				due := begin.Add(outage + time.Duration(i)*2*time.Second)
+				o := orderclose.Order{ID: fmt.Sprint("good-", i), CreatedAt: begin, Due: due}
+				log.putAt(t, toClose, orderclose.Record{Order: o, Release: due}, due)
+			}
+			defer runCloser(t, log, store, 500)()
+			time.Sleep(outage - time.Second)
+			if n := len(log.Appended()); n > 0 {
+				t.Errorf("while it hangs on all orders: %d are appended", n)
+			}
+			time.Sleep(400*time.Second + 10*time.Second)
+			synctest.Wait()
+			again := log.Appended()["delay_1m"]
+			if len(store.ids()) != 200 || len(again) != 2 || len(log.Appended()) != 1 || log.doneBelow() != 202 {
+				t.Errorf("%d closed, %d tried again, done below %d; want 200, 2 and 202", len(store.ids()), len(again), log.doneBelow())
+			}
+			for i := range 200 {
+				due := begin.Add(outage + time.Duration(i)*2*time.Second)
+				if late := store.at(fmt.Sprint("good-", i)).Sub(due); late > 12*time.Second {
+					t.Errorf("order %d is closed %v late", i, late)
+				}
+			}
+		})
 	}
 }

@@ -14,6 +14,9 @@ const (
 	// contendedWait is how soon an order is tried again whose row somebody holds: a
 	// checkout's transaction takes milliseconds, one that hangs is ended by hand.
 	contendedWait = 3 * time.Second
+	// blockedWait is how soon an order is tried again that is contended or got no verdict,
+	// if there is no room for it in memory: as soon as one that failed.
+	blockedWait = retryBase
 	// politeRounds is how often the same due may come too soon before each further
 	// round waits longer than it must: two clocks that disagree should not keep a
 	// record running in circles.
@@ -41,6 +44,8 @@ const (
 	causeFailed     = string(orderclose.Failed)
 	causeNotFound   = string(orderclose.NotFound)
 	causePending    = string(orderclose.PaymentPending)
+	causeContended  = string(orderclose.Contended)
+	causeNoVerdict  = "no_verdict"         // the store gave none, and one to others
 	causeUnresolved = "payment_unresolved" // the provider did not know for pendingFor
 )
 
@@ -60,20 +65,23 @@ type decision struct {
 	wait   time.Duration     // park, schedule: how long from now
 	record orderclose.Record // park, schedule: as it is to be, but for its release and origin
 	retry  bool              // schedule: because closing it failed, or the provider could not say
-	cause  string            // retry, give: why, in a word
+	cause  string            // retry, give, park of an order that is blocked: why, in a word
 	detail string            // retry, give: the same in words
 }
 
 // decide says what to do with record r after the outcome o. at is the present by
 // the broker's clock. luck, from 0 to 1, is where in its spread a wait lies.
 func decide(r orderclose.Record, o orderclose.Outcome, at time.Time, luck float64) decision {
+	if o.Verdict == "" && o.Err != nil {
+		return decision{action: park, wait: contendedWait, record: r, cause: causeNoVerdict, detail: o.Err.Error()}
+	}
 	switch o.Verdict {
 	case orderclose.Closed, orderclose.AlreadyPaid, orderclose.AlreadyClosed:
 		return decision{}
 	case orderclose.NotDue:
 		return notDue(r, o)
 	case orderclose.Contended:
-		return decision{action: park, wait: contendedWait, record: r}
+		return decision{action: park, wait: contendedWait, record: r, cause: causeContended, detail: "another transaction holds a row"}
 	case orderclose.PaymentPending:
 		return pending(r, at, luck)
 	case orderclose.NotFound:
@@ -135,6 +143,17 @@ func notDue(r orderclose.Record, o orderclose.Outcome) decision {
 	}
 	r.NotDue++
 	return decision{action: schedule, wait: max(remaining, politeness(r.NotDue)), record: r}
+}
+
+// elsewhere turns a wait in memory, for which there is no room, into one in a bucket.
+// It uses up no try, and an order that is nearly due is not later for it.
+func (d decision) elsewhere(luck float64) decision {
+	d.action = schedule
+	if d.cause != "" {
+		d.retry, d.wait = true, spread(blockedWait, luck)
+		d.record.Cause = d.cause
+	}
+	return d
 }
 
 // politeness is the least wait of the n-th round for the same due.

@@ -55,6 +55,9 @@ func TestDecide_TheProviderIsAskedAfter1And2And4And8AndEach15MinutesForADay(t *t
 	at := epoch
 	var waits []time.Duration
 	for {
+		if len(waits) > 200 {
+			t.Fatalf("not given up after %d waits", len(waits))
+		}
 		d := decide(r, orderclose.Outcome{Verdict: orderclose.PaymentPending}, at, 0)
 		if d.action == give {
 			if d.cause != "payment_unresolved" || r.Attempt != 2 || len(waits) != 4+(24*60-15)/15 {
@@ -79,7 +82,11 @@ func TestDecide_RetriesEnd(t *testing.T) {
 		at := epoch.Add(time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "late")))
 		first := orderclose.Origin{Topic: "order-close", Partition: 1, Offset: 17}
 		begin, failures := at, 0
+		const most = 200 // a day of waits of 15 minutes, and the retries
 		for round := 0; ; round++ {
+			if round > most {
+				t.Fatalf("not given up after %d rounds", round)
+			}
 			v := verdicts.Draw(t, "verdict")
 			d := decide(r, orderclose.Outcome{Verdict: v, Due: epoch, At: epoch}, at, rapid.Float64Range(0, 1).Draw(t, "luck"))
 			if d.action == give {

@@ -17,10 +17,10 @@ type stoppedLog struct {
 	stop atomic.Bool
 }
 
-func (l *stoppedLog) Fetch(ctx context.Context, topic string, partition int, offset int64) (orderclose.Fetched, error) {
+func (l *stoppedLog) Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error) {
 	time.Sleep(100 * time.Millisecond) // the loop sleeps by then
-	l.stop.Store(offset == 0)
-	return l.orderLog.Fetch(ctx, topic, partition, offset)
+	l.stop.Store(at.Offset == 0)
+	return l.orderLog.Read(ctx, at)
 }
 
 // TestCloser_AfterAStopItClosesNothingThatIsNotItsOwn: whoever has the partition now

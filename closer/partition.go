@@ -23,36 +23,34 @@ type loop struct {
 	reader *partition.Reader
 	out    *partition.Out
 	mark   *partition.Committer
-	queue  []*entry           // read, in the order of the log; what was put off comes last
-	parked []*entry           // not due yet, by less than parkLimit, or held
+	buffer
 	pauses *partition.BackOff // while the store is unavailable, else nil
 	resume time.Time          // with pauses: when to try again
-	ahead  time.Duration      // of the broker's clock; 0 until an append has told
+	pulse  *partition.Pulse
+
+	retries retries
 }
 
-// readAhead is how many records wait here, and one fetch, while the store is
-// unavailable.
-const readAhead = 500
+// lookBack is how much of a log is read again that lost its end, if nobody can say where:
+// what was appended since then. A log loses its end when its leader fails, and what comes
+// after that is read within seconds if the closer runs. All that is older is due and
+// unpaid, and the sweep that follows a loss closes it sooner than reading a week again,
+// which would delay what is due now.
+const lookBack = 10 * time.Minute
 
-// entry is a record on its way through the loop.
-type entry struct {
-	message orderclose.Message
-	record  orderclose.Record
-	readAt  time.Time
-	until   time.Time // when parked: when to try again
-}
-
-func newLoop(ctx context.Context, c *Closer, claim orderclose.Claim) *loop {
+func newLoop(ctx context.Context, c *Closer, claim orderclose.Claim, pulse *partition.Pulse) *loop {
 	logger := c.o.Logger.With("topic", claim.Topic, "partition", claim.Partition)
-	return &loop{
-		Closer: c, ctx: ctx, claim: claim, replay: claim.Topic == c.o.ReplayTopic, logger: logger,
+	l := &loop{
+		Closer: c, ctx: ctx, claim: claim, replay: claim.Topic == c.o.ReplayTopic, logger: logger, pulse: pulse,
 		reader: partition.NewReader(ctx, c.o.Log, claim, Stage, c.o.Metrics, c.o.Logger),
 		out: partition.NewOut(ctx, partition.OutOptions{
 			Log: c.o.Log, Claim: claim, Stage: Stage, DeadLetterTopic: c.o.DeadLetterTopic, ControlTopic: c.o.ControlTopic,
-			DeadLettered: c.o.Metrics.DeadLettered, Repeated: c.o.Metrics.Repeated, Logger: logger,
+			DeadLettered: c.o.Metrics.DeadLettered, Trying: pulse.Beat, Repeated: c.o.Metrics.Repeated, Logger: logger,
 		}),
 		mark: partition.NewCommitter(claim, nil),
 	}
+	l.reader.LookBack = lookBack
+	return l
 }
 
 // run turns until the claim is revoked: take in what came, close a batch, read on
@@ -61,15 +59,21 @@ func newLoop(ctx context.Context, c *Closer, claim orderclose.Claim) *loop {
 func (l *loop) run() {
 	l.logger.Debug("serving", "offset", l.claim.Offset)
 	l.out.Begin(l.mark)
+	defer l.budget.Join()()
 	defer l.finish()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
+		if !l.out.Hang() {
+			l.pulse.Beat()
+		}
 		select {
 		case <-l.ctx.Done():
 			return
 		case f := <-l.reader.C:
 			l.takeIn(f)
+		case sent := <-l.out.Sent:
+			l.out.TookSent(sent)
 		case dead := <-l.out.Buried:
 			l.out.TookBuried()
 			l.mark.Arrived(dead)
@@ -90,22 +94,18 @@ func (l *loop) run() {
 		if l.ctx.Err() != nil {
 			return
 		}
-		l.out.StartBurying()
+		l.sendRetries()
+		l.out.StartWaiting()
 		l.readOn()
 		l.mark.Tell(time.Now(), false)
 		timer.Reset(l.out.Sleeping(l.sleep()))
 	}
 }
 
-// readOn begins a fetch once all that was read was tried. While the store is
-// unavailable it reads a little ahead: another order's close may tell whether it is the
-// store, or one of those that were put off.
+// readOn begins a fetch if there is room for what it brings. What is parked does not
+// keep it from that: it has room of its own.
 func (l *loop) readOn() {
-	enough := 1
-	if l.pauses != nil {
-		enough = readAhead
-	}
-	if len(l.queue) < enough && !l.out.Full() {
+	if l.wantsMore(l.pauses != nil, l.budget.Share()/2) && !l.out.Full() && !l.retries.full() {
 		l.reader.Start()
 	}
 }
@@ -114,7 +114,7 @@ func (l *loop) readOn() {
 // middle of a turn.
 func (l *loop) finish() {
 	l.reader.Wait()
-	l.out.WaitBuried(l.mark.Arrived)
+	l.out.Wait(l.mark.Arrived)
 	l.mark.Tell(time.Now(), true)
 }
 
@@ -122,77 +122,53 @@ func (l *loop) finish() {
 func (l *loop) takeIn(f orderclose.Fetched) {
 	l.reader.Took(f)
 	if f.Lost != nil {
-		l.lost(*f.Lost, f.Next, f.Anew)
+		l.lost(&f)
 	}
 	now := l.o.Now()
 	for _, r := range f.Records {
 		if !l.mark.Add(r.Offset) {
 			continue
 		}
-		m, err := r.Message()
-		var record orderclose.Record
-		if err == nil {
-			record, err = m.Decode()
-		}
+		e, err := newEntry(r, now)
 		if err != nil {
 			l.out.BuryUnreadable(r, err)
 			continue
 		}
 		if l.replay { // whatever its header says: its retries come back here
-			record.Lane = orderclose.LaneReplay
+			e.record.Lane = orderclose.LaneReplay
 		}
-		l.queue = append(l.queue, &entry{message: m, record: record, readAt: now})
+		l.add(e)
 	}
 	if f.Corrupt != nil && l.mark.Add(f.Corrupt.First) {
-		l.out.BuryCorrupt(*f.Corrupt)
+		l.out.BuryCorrupt(f)
 	}
-	l.mark.Read(f.Next)
+	l.mark.Read(f)
 }
 
 // lost notes that offsets which were to be read are gone. The database still has
-// their orders, the sweep will find them. A log that was made anew begins below
-// what was read of the old one: what is still here of that has offsets that now
-// mean others, and is left to the sweep too.
-func (l *loop) lost(r orderclose.Range, next int64, anew bool) {
-	if anew {
-		l.mark.Reset(next)
-		l.queue, l.parked = nil, nil
+// their orders, the sweep will find them. If the log was deleted and recreated, the
+// sweep also finds the orders that are still here: their records are of the old log.
+func (l *loop) lost(f *orderclose.Fetched) {
+	r := f.Lost
+	if f.Replaced {
+		l.mark.Restart(f)
+		l.reader.Rewind(f.Next)
+		l.buffer = buffer{}
 	}
-	l.mark.Read(next)
+	l.mark.Read(*f)
 	l.logger.Error("the log has lost records: the next sweep closes their orders",
 		"first", r.First, "last", r.Last, "err", r.Err)
 	l.o.Metrics.Lost(l.claim.Topic, l.claim.Partition, r.Last-r.First+1)
-	l.out.TellLost(r, r.Err.Error(), l.mark)
+	l.out.TellLost(*r, r.Err.Error(), l.mark)
 }
 
-// nextBatch removes and returns what can be tried now, as many as the pace allows:
-// queued entries and parked ones whose time has come, half of each if there are more.
-// Rows that somebody holds bring the same orders back every few seconds; they must
-// not keep out what is due now, nor the other way round.
+// nextBatch removes and returns what can be tried now, as many as the pace allows.
 func (l *loop) nextBatch() []*entry {
-	now, most := l.o.Now(), l.turns.allowed(l.replay)
+	now := l.o.Now()
 	if l.pauses != nil && now.Before(l.resume) {
 		return nil
 	}
-	ready := 0
-	for _, e := range l.parked {
-		if !now.Before(e.until) {
-			ready++
-		}
-	}
-	n := min(len(l.queue), max(most-ready, (most+1)/2))
-	batch := slices.Clone(l.queue[:n])
-	l.queue = l.queue[n:]
-	var parked []*entry
-	for _, e := range l.parked {
-		if len(batch) < most && !now.Before(e.until) {
-			batch = append(batch, e)
-		} else {
-			parked = append(parked, e)
-		}
-	}
-	l.parked = parked
-	return batch
+	return l.next(now, l.turns.allowed(l.replay))
 }
 
 // work closes a batch and does what the outcomes ask for.
@@ -201,36 +177,21 @@ func (l *loop) work(batch []*entry) {
 	for i, e := range batch {
 		requests[i] = orderclose.CloseRequest{OrderID: e.record.Order.ID, Attempt: e.record.Attempt, CreatedAt: e.record.Order.CreatedAt, Due: e.record.Order.Due}
 	}
-	later := map[string][]orderclose.RawRecord{} // by topic
 	for len(requests) > 0 && l.ctx.Err() == nil {
 		outcomes, err := l.closeSome(requests)
-		if err != nil {
+		if err != nil && !slices.ContainsFunc(outcomes, hasVerdict) {
 			l.putOff(batch, err)
 			break
 		}
 		l.pauses = nil
 		for i, o := range outcomes {
-			l.follow(batch[i], o, later)
+			if !hasVerdict(o) {
+				o.Err = err // the store may fail because of this order
+			}
+			l.follow(batch[i], o)
 		}
 		requests, batch = requests[len(outcomes):], batch[len(outcomes):]
 	}
-	for topic, messages := range later {
-		l.out.Append(topic, messages, func(acked []orderclose.RawRecord, at time.Time) {
-			if !at.IsZero() {
-				l.ahead = at.Sub(l.o.Now())
-			}
-			l.mark.Arrived(acked)
-		})
-	}
-}
-
-// present is now by the broker's clock, as far as it can be told from here: at the
-// least what a record that was read here says.
-func (l *loop) present(at, now time.Time) time.Time {
-	if p := now.Add(l.ahead); p.After(at) {
-		return p
-	}
-	return at
 }
 
 // closeSome closes the first of the requests, as many as the pace allows by now,
@@ -239,7 +200,7 @@ func (l *loop) present(at, now time.Time) time.Time {
 func (l *loop) closeSome(requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	ctx, cancel := partition.Linger(l.ctx, partition.LingerTime)
 	defer cancel()
-	return l.turns.close(ctx, requests, l.replay)
+	return l.turns.close(ctx, requests, l.replay, l.pulse.Beat)
 }
 
 // putOff has a batch tried again after a pause that could not be closed, by no
@@ -257,38 +218,47 @@ func (l *loop) putOff(batch []*entry, err error) {
 		l.logger.Warn("closing a batch failed, trying again", "err", err)
 	}
 	l.resume = l.o.Now().Add(l.pauses.NextBackOff())
-	l.queue = append(l.queue, batch...)
+	l.add(batch...)
 }
 
-// follow does what one outcome asks for; what is to be appended goes into later.
-func (l *loop) follow(e *entry, o orderclose.Outcome, later map[string][]orderclose.RawRecord) {
-	now := l.o.Now()
-	at := e.message.Appended.Add(now.Sub(e.readAt)) // by the broker's clock, but for how long it lay there unread
-	present := l.present(at, now)
-	d := decide(e.record, o, present, rand.Float64())
+// hasVerdict is false of an order that got none while others of its batch did.
+func hasVerdict(o orderclose.Outcome) bool { return o.Verdict != "" }
+
+// follow does what one outcome asks for.
+func (l *loop) follow(e *entry, o orderclose.Outcome) {
+	now, present := l.o.Now(), l.o.Clock()
+	// At least this late by the clock of the partition's leader, which may be ahead of the
+	// others.
+	if at := e.message.Appended.Add(now.Sub(e.readAt)); at.After(present) {
+		present = at
+	}
+	luck := rand.Float64()
+	d := decide(e.record, o, present, luck)
+	if d.action == park && !l.hasRoom(e, l.budget.Share()/2) {
+		d = d.elsewhere(luck)
+	}
 	l.countPending(e.record, d)
 	switch d.action {
 	case settle:
-		l.mark.Done(e.message.Offset)
+		l.mark.Done(e.message.Generation, e.message.Offset)
 	case park:
-		e.record, e.until = d.record, now.Add(d.wait) // its due may have moved, and a service goes by it
-		l.parked = append(l.parked, e)
+		e.record, e.blocked = d.record, d.cause != "" // its due may have moved, and a service goes by it
+		l.park(e, now.Add(d.wait))
 	case give:
 		l.out.Bury(e.message, d.cause, d.detail)
 	case schedule:
 		if d.retry {
-			at = present // so long from now, however late this is
 			l.logger.Warn("trying an order again", "order", e.record.Order.ID, "offset", e.message.Offset, "in", d.wait, "cause", d.cause, "detail", d.detail)
 			l.o.Metrics.Retried(d.cause)
 		}
-		m, err := d.again(at, orderclose.Origin{Topic: l.claim.Topic, Partition: l.claim.Partition, Offset: e.message.Offset}).Encode()
+		m, err := e.encode(d.again(present, orderclose.Origin{Topic: l.claim.Topic, Partition: l.claim.Partition, Offset: e.message.Offset}))
 		if err != nil { // what was decoded can be encoded, but nothing may be lost on that belief
 			l.out.Bury(e.message, "unreadable", err.Error())
 			return
 		}
-		m.Offset = e.message.Offset
+		m.Offset, m.Generation = e.message.Offset, e.message.Generation
 		topic := l.buckets.Load().Pick(d.wait).Topic
-		later[topic] = append(later[topic], m.Raw())
+		l.retries.add(topic, m.Raw())
 	}
 }
 
@@ -306,15 +276,12 @@ func (l *loop) countPending(before orderclose.Record, d decision) {
 
 // sleep returns how long nothing is to be done, unless a fetch brings something.
 func (l *loop) sleep() time.Duration {
-	d, now := l.mark.Wait(time.Now()), l.o.Now()
+	d, now := l.retries.sleep(time.Now(), l.mark.Wait(time.Now())), l.o.Now()
 	switch {
 	case l.pauses != nil && len(l.queue) > 0:
 		return max(min(d, l.resume.Sub(now)), 0)
 	case len(l.queue) > 0:
 		return 0
 	}
-	for _, e := range l.parked {
-		d = min(d, e.until.Sub(now))
-	}
-	return max(d, 0)
+	return max(l.wake(now, d), 0)
 }

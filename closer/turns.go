@@ -10,6 +10,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/closing"
+	"orderclose/internal/partition"
 )
 
 // replayTurn is after how many fresh batches in a row one of the replay lane has
@@ -17,12 +18,23 @@ import (
 // still.
 const replayTurn = 10
 
+const (
+	// storeTimeout is how long one call of the store may take before it counts as hanging:
+	// eight times what the database has to answer one statement.
+	storeTimeout = 2 * time.Minute
+	// aliveEvery is how often a loop that waits for the store shows a sign of life.
+	aliveEvery = 5 * time.Second
+)
+
+// pulseKey is the context's key for the pulse of a group of turns.
+type pulseKey struct{}
+
 // turns lets batches into transactions, at most so many at once, and not more
 // orders than the pace allows. What waits meanwhile goes together, whichever
 // partitions it is of: with a commit that takes milliseconds, a transaction for
-// each partition would be many small ones. Fresh orders go first, and replays never
-// take more than half the places, so that a fresh batch waits for one transaction at
-// most.
+// each partition would be many small ones. Fresh orders go first. Of several workers,
+// replays occupy at most half, so that a fresh batch finds one free or waits for one
+// transaction; a single worker serves both.
 type turns struct {
 	workers int
 	batch   int             // orders that go together at most
@@ -39,13 +51,15 @@ type turns struct {
 	inARow    int // fresh groups let in while a replay waited
 }
 
-// transaction closes orders; see Store. Its context ends when nobody waits for it
-// any more.
+// transaction closes orders. With an error some of them, or all, have no verdict; there
+// may be no outcomes at all then. Its context ends when nobody waits for it any more.
 type transaction func(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
 
 // turn is a batch that waits for its turn, or has it.
 type turn struct {
 	ctx      context.Context
+	alive    func() // is called now and then while it waits, unless its transaction hangs
+	group    *group // that it goes with; nil while it waits for its turn
 	requests []orderclose.CloseRequest
 	done     chan struct{} // closed when outcomes and err are set
 	outcomes []orderclose.Outcome
@@ -57,6 +71,7 @@ type group struct {
 	turns  []*turn
 	replay bool
 	orders int
+	pulse  *partition.Pulse // of its transactions
 }
 
 func newTurns(p pace, workers, batch int, run transaction, tell func(limit int)) *turns {
@@ -72,9 +87,11 @@ func (t *turns) allowed(replay bool) int {
 }
 
 // close closes the first of the requests when it is their turn, as many as the pace
-// allows by then. If ctx ends it returns at once, and they may have been closed.
-func (t *turns) close(ctx context.Context, requests []orderclose.CloseRequest, replay bool) ([]orderclose.Outcome, error) {
-	me := &turn{ctx: ctx, requests: requests, done: make(chan struct{})}
+// allows by then. If ctx ends it returns at once, and they may have been closed. alive is called
+// each few seconds meanwhile, but no more once a call of the store takes longer than
+// storeTimeout.
+func (t *turns) close(ctx context.Context, requests []orderclose.CloseRequest, replay bool, alive func()) ([]orderclose.Outcome, error) {
+	me := &turn{ctx: ctx, alive: alive, requests: requests, done: make(chan struct{})}
 	t.mu.Lock()
 	if replay {
 		t.replays = append(t.replays, me)
@@ -83,10 +100,22 @@ func (t *turns) close(ctx context.Context, requests []orderclose.CloseRequest, r
 	}
 	t.admit()
 	t.mu.Unlock()
-	select {
-	case <-me.done:
-		return me.outcomes, me.err
-	case <-ctx.Done():
+	tick := time.NewTicker(aliveEvery)
+	defer tick.Stop()
+	for waiting := true; waiting; {
+		select {
+		case <-me.done:
+			return me.outcomes, me.err
+		case <-ctx.Done():
+			waiting = false
+		case <-tick.C:
+			t.mu.Lock()
+			hangs := me.group != nil && me.group.pulse.Silent() > storeTimeout
+			t.mu.Unlock()
+			if !hangs {
+				alive()
+			}
+		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -144,12 +173,16 @@ func (t *turns) gather(queue *[]*turn, replay bool) *group {
 	first := (*queue)[0]
 	*queue = (*queue)[1:]
 	first.requests = first.requests[:t.pace.batch(len(first.requests), replay)]
-	g := &group{turns: []*turn{first}, replay: replay, orders: len(first.requests)}
+	g := &group{turns: []*turn{first}, replay: replay, orders: len(first.requests), pulse: &partition.Pulse{}}
+	g.pulse.Beat()
 	most := min(t.pace.batch(t.batch, replay), t.pace.limit-t.inFlight)
 	for len(*queue) > 0 && g.orders+len((*queue)[0].requests) <= most {
 		g.turns = append(g.turns, (*queue)[0])
 		g.orders += len((*queue)[0].requests)
 		*queue = (*queue)[1:]
+	}
+	for _, turn := range g.turns {
+		turn.group = g
 	}
 	return g
 }
@@ -158,13 +191,14 @@ func (t *turns) gather(queue *[]*turn, replay bool) *group {
 func (t *turns) serve(g *group) {
 	ctx, cancel := whileWanted(g.turns)
 	defer cancel()
+	ctx = context.WithValue(ctx, pulseKey{}, g.pulse)
 	requests := make([]orderclose.CloseRequest, 0, g.orders)
 	for _, turn := range g.turns {
 		requests = append(requests, turn.requests...)
 	}
 	outcomes, err := t.run(ctx, requests)
 	for _, turn := range g.turns {
-		if turn.err = err; err == nil {
+		if turn.err = err; outcomes != nil {
 			turn.outcomes, outcomes = outcomes[:len(turn.requests):len(turn.requests)], outcomes[len(turn.requests):]
 		}
 		close(turn.done)
@@ -211,22 +245,24 @@ type timed struct {
 func (s timed) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	began := time.Now()
 	outcomes, err := s.Store.CloseOrders(ctx, path, requests)
-	switch {
-	case err == nil && slices.ContainsFunc(outcomes, func(o orderclose.Outcome) bool { return o.Verdict == orderclose.Contended }):
-	case err == nil:
+	if pulse, ok := ctx.Value(pulseKey{}).(*partition.Pulse); ok {
+		pulse.Beat()
+	}
+	if err == nil && !slices.ContainsFunc(outcomes, func(o orderclose.Outcome) bool { return o.Verdict == orderclose.Contended }) {
 		s.turns.change(func(p *pace, inFlight int) { p.took(done{len(requests), inFlight, began, time.Since(began)}) })
-	case errors.Is(err, orderclose.ErrUnavailable) && ctx.Err() == nil:
-		s.turns.change(func(p *pace, _ int) { p.failed(time.Now()) })
 	}
 	return outcomes, err
 }
+
+// MaxBatch is how many orders the Store takes at once; 0: any number.
+func (s timed) MaxBatch() int { return closing.MaxBatch(s.Store) }
 
 // Probe implements closing.Prober, for a Store that does.
 func (s timed) Probe(ctx context.Context) error {
 	if p, ok := s.Store.(closing.Prober); ok {
 		return p.Probe(ctx)
 	}
-	return nil
+	return errors.ErrUnsupported
 }
 
 // change changes the pace, and lets in who may by the new one.

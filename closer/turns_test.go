@@ -65,7 +65,7 @@ type answer struct {
 func (d *desk) wait(ctx context.Context, name string, n int, replay bool) <-chan answer {
 	got := make(chan answer, 1)
 	go func() {
-		outcomes, err := d.close(ctx, orders(name, n), replay)
+		outcomes, err := d.close(ctx, orders(name, n), replay, func() {})
 		got <- answer{outcomes, err}
 	}()
 	synctest.Wait()

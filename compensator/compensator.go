@@ -33,6 +33,8 @@ import (
 	"golang.org/x/time/rate"
 
 	"orderclose"
+	"orderclose/internal/closing"
+	"orderclose/internal/loglimit"
 	"orderclose/internal/partition"
 )
 
@@ -74,8 +76,9 @@ type Log interface {
 // Lock keeps sweeps from doing the same work twice. Hold calls work while the
 // lock is held; the context it passes on ends when the lock may be lost. It
 // returns ErrHeld if another process has the lock, an error that is
-// ErrLockUnavailable if nobody can tell, both without having called work, and
-// ErrLockLost if the lock went while work was under way.
+// ErrLockUnavailable if nobody can tell, or ErrLockStuck if no process has it and it
+// cannot be had all the same, each without having called work; and ErrLockLost if the
+// lock went while work was under way.
 type Lock interface {
 	Hold(ctx context.Context, work func(ctx context.Context) error) error
 }
@@ -84,6 +87,7 @@ type Lock interface {
 var (
 	ErrHeld            = errors.New("another process is sweeping")
 	ErrLockUnavailable = errors.New("the lock's server is unavailable")
+	ErrLockStuck       = errors.New("the lock is held by no process")
 	ErrLockLost        = errors.New("the lock was lost during the sweep")
 )
 
@@ -106,6 +110,8 @@ type Metrics interface {
 	SweepSkipped(reason string)
 	// LockAvailable says whether the lock can be asked for.
 	LockAvailable(ok bool)
+	// LockStuck says whether the lock is held by no process, and cannot be had.
+	LockStuck(stuck bool)
 	// Missed counts orders that a sweep closed, by why the pipeline had not.
 	Missed(cause Cause, orders int)
 	// ScheduledAgain counts orders that were, after records were lost.
@@ -131,8 +137,8 @@ type Options struct {
 	Period   time.Duration // how often it is swept; default DefaultPeriod
 	Grace    time.Duration // how far overdue an order must be; default DefaultGrace; negative is none
 	PageSize int           // orders per transaction; default DefaultPageSize
-	// Rate is how many orders are closed, or scheduled again, in a second; default
-	// DefaultRate; negative is no bound.
+	// Rate is how many orders a sweep closes in a second, and how many are scheduled
+	// again in a second after a loss; default DefaultRate; negative is no bound.
 	Rate int
 	// Investigator finds out why orders were missed; nil: nobody does.
 	Investigator Investigator
@@ -151,8 +157,13 @@ type Options struct {
 type Compensator struct {
 	o        Options
 	schedule schedule
-	limiter  *rate.Limiter
-	busy     sync.Mutex // held while this process sweeps; only ever tried
+	limiter  *rate.Limiter // of sweeps
+	again    *rate.Limiter // of orders that are scheduled again
+	culprits *closing.Culprits
+
+	busy   sync.Mutex       // held while this process sweeps; only ever tried. It guards:
+	from   orderclose.Order // behind which the next sweep begins; zero: at the beginning
+	failed map[string]bool  // orders that failed in the last sweep
 }
 
 // New returns a Compensator, or says what is wrong with the options.
@@ -187,6 +198,7 @@ func New(o Options) (*Compensator, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	o.Logger = loglimit.New(o.Logger)
 	if o.Metrics == nil {
 		o.Metrics = noMetrics{}
 	}
@@ -194,7 +206,11 @@ func New(o Options) (*Compensator, error) {
 	if o.Rate < 0 {
 		bound = rate.Inf
 	}
-	return &Compensator{o: o, schedule: newSchedule(o.Period, o.Name), limiter: rate.NewLimiter(bound, o.PageSize)}, nil
+	return &Compensator{
+		o: o, schedule: newSchedule(o.Period, o.Name),
+		limiter: rate.NewLimiter(bound, o.PageSize), again: rate.NewLimiter(bound, o.PageSize),
+		culprits: closing.NewCulprits(o.Store, closing.ProofSweep),
+	}, nil
 }
 
 // Run sweeps whenever a sweep is due, until ctx ends. One that fails, or finds the
@@ -250,7 +266,9 @@ func (c *Compensator) stillDue(ctx context.Context) (bool, error) {
 func (c *Compensator) lookAtLock(ctx context.Context) {
 	if l, ok := c.o.Lock.(interface{ Available(context.Context) error }); ok {
 		if err := l.Available(ctx); ctx.Err() == nil {
-			c.o.Metrics.LockAvailable(err == nil)
+			stuck := errors.Is(err, ErrLockStuck)
+			c.o.Metrics.LockAvailable(err == nil || stuck)
+			c.o.Metrics.LockStuck(stuck)
 		}
 	}
 }
@@ -271,40 +289,59 @@ func (c *Compensator) hold(ctx context.Context, dryRun bool, wanted func(context
 	}
 	defer c.busy.Unlock()
 	r := Report{DryRun: dryRun}
-	do := func(lock string) func(context.Context) error {
-		return func(ctx context.Context) error {
-			if wanted != nil {
-				if ok, err := wanted(ctx); err != nil {
-					return err
-				} else if !ok {
-					return errNotWanted
-				}
+	do := func(ctx context.Context, lock string) error {
+		if wanted != nil {
+			if ok, err := wanted(ctx); err != nil {
+				return err
+			} else if !ok {
+				return errNotWanted
 			}
-			r.Lock = lock
-			began := time.Now()
-			c.o.Metrics.Sweeping(began)
-			defer c.o.Metrics.Sweeping(time.Time{})
-			err := work(ctx, &r)
-			r.TookMillis = time.Since(began).Milliseconds()
-			return err
 		}
+		r.Lock = lock
+		began := time.Now()
+		c.o.Metrics.Sweeping(began)
+		defer c.o.Metrics.Sweeping(time.Time{})
+		err := work(ctx, &r)
+		r.TookMillis = time.Since(began).Milliseconds()
+		return err
 	}
-	var err error
-	if c.o.Lock == nil || dryRun {
-		err = do("none")(ctx)
-	} else {
-		err = c.o.Lock.Hold(ctx, do("held"))
-		c.o.Metrics.LockAvailable(!errors.Is(err, ErrLockUnavailable) || ctx.Err() != nil)
-		if errors.Is(err, ErrLockUnavailable) && ctx.Err() == nil {
-			c.o.Logger.Warn("sweeping without the lock: repeats are harmless, but cost", "err", err)
-			if wanted != nil { // all find out at the same time: the first may have finished when the next one asks
-				partition.Sleep(ctx, rand.N(c.schedule.ask()/4))
-			}
-			err = do("unavailable")(ctx)
-		}
+	lock := c.o.Lock
+	if dryRun {
+		lock = nil
 	}
+	err := c.guarded(ctx, lock, wanted != nil, do)
 	c.tell(r, err)
 	return r, err
+}
+
+// guarded does work under the lock, and tells it what Report.Lock is: without a lock if
+// there is none, if its server is unavailable, or if it is stuck. The lock saves work, no
+// order depends on it. If patient, it waits a moment before it works without: all
+// processes find that out at the same time, and the first may have finished when the
+// next one asks.
+func (c *Compensator) guarded(ctx context.Context, lock Lock, patient bool, work func(ctx context.Context, lock string) error) error {
+	if lock == nil {
+		return work(ctx, "none")
+	}
+	err := lock.Hold(ctx, func(ctx context.Context) error { return work(ctx, "held") })
+	if ctx.Err() != nil {
+		return err
+	}
+	c.o.Metrics.LockAvailable(!errors.Is(err, ErrLockUnavailable))
+	instead := "unavailable"
+	switch {
+	case errors.Is(err, ErrLockUnavailable):
+		c.o.Logger.Warn("sweeping without the lock: repeats are harmless, but cost", "err", err)
+	case errors.Is(err, ErrLockStuck):
+		c.o.Logger.Error("sweeping without the lock, because it is stuck: repeats are harmless, but cost", "err", err)
+		instead = "stuck"
+	default:
+		return err
+	}
+	if patient {
+		partition.Sleep(ctx, rand.N(c.schedule.ask()/4))
+	}
+	return work(ctx, instead)
 }
 
 // tell logs and counts how a sweep went.
@@ -366,6 +403,7 @@ func (noMetrics) LastSweep(time.Time)                         {}
 func (noMetrics) SweepFailed()                                {}
 func (noMetrics) SweepSkipped(string)                         {}
 func (noMetrics) LockAvailable(bool)                          {}
+func (noMetrics) LockStuck(bool)                              {}
 func (noMetrics) Missed(Cause, int)                           {}
 func (noMetrics) ScheduledAgain(int)                          {}
 func (noMetrics) Verdict(orderclose.Path, orderclose.Verdict) {}

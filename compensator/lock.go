@@ -61,11 +61,37 @@ func NewLock(o LockOptions) (*RedisLock, error) {
 	return &RedisLock{o, redsync.New(goredis.NewPool(o.Client))}, nil
 }
 
-// Available reports whether Redis answers.
+// Available reports whether Redis answers, and whether the lock can be released: it
+// returns an error that is ErrLockUnavailable, or ErrLockStuck.
 func (l *RedisLock) Available(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, availableTimeout)
 	defer cancel()
-	return l.o.Client.Ping(ctx).Err()
+	if err := l.o.Client.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrLockUnavailable, err)
+	}
+	return l.stuck(ctx)
+}
+
+// maxLockExpiry is longer than any lock.expiry that makes sense: a dead holder keeps the
+// others out for as long. Processes whose lock.expiry differs, as while it is being
+// changed, respect each other's locks.
+const maxLockExpiry = time.Hour
+
+// stuck returns an error that is ErrLockStuck if the key never expires, or later than
+// any lock. No living process holds such a lock: each one sets the key together with its
+// expiry.
+func (l *RedisLock) stuck(ctx context.Context) error {
+	ttl, err := l.o.Client.PTTL(ctx, l.o.Key).Result()
+	const never = -1 // what Redis says of a key without expiry
+	switch {
+	case err != nil:
+		return nil // who may not ask cannot tell
+	case ttl == never:
+		return fmt.Errorf("%w: the key %s has no expiry, delete it: DEL %s", ErrLockStuck, l.o.Key, l.o.Key)
+	case ttl > max(maxLockExpiry, l.o.Expiry):
+		return fmt.Errorf("%w: the key %s expires in %v, and no lock lasts that long, delete it: DEL %s", ErrLockStuck, l.o.Key, ttl, l.o.Key)
+	}
+	return nil
 }
 
 // Hold implements Lock.
@@ -73,6 +99,9 @@ func (l *RedisLock) Hold(ctx context.Context, work func(ctx context.Context) err
 	mutex := l.sync.NewMutex(l.o.Key, redsync.WithExpiry(l.o.Expiry), redsync.WithTries(1))
 	if err := mutex.TryLockContext(ctx); err != nil {
 		if taken := (*redsync.ErrTaken)(nil); errors.As(err, &taken) {
+			if stuck := l.stuck(ctx); stuck != nil {
+				return stuck
+			}
 			return fmt.Errorf("%w: it holds %s", ErrHeld, l.o.Key)
 		}
 		return fmt.Errorf("%w: %w", ErrLockUnavailable, err)

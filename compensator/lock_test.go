@@ -63,7 +63,11 @@ func TestLock_TheWorkEndsWhenTheLockIsSomebodyElses(t *testing.T) {
 		begin := time.Now()
 		err := newLock(t, client).Hold(t.Context(), func(ctx context.Context) error {
 			server.FlushAll()
-			<-ctx.Done()
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Hour):
+				t.Error("the work goes on without the lock")
+			}
 			return ctx.Err()
 		})
 		if !errors.Is(err, compensator.ErrLockLost) {

@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"orderclose"
@@ -23,7 +26,7 @@ const (
 )
 
 // Control is where a Compensator hears of losses, and how it schedules again what
-// was lost. All but ReplayTopic must be set.
+// was lost. All but ReplayTopic and Lock must be set.
 type Control struct {
 	Kafka    Kafka
 	Store    DueStore
@@ -34,6 +37,10 @@ type Control struct {
 	// CloseTopic and ReplayTopic hold what is due already.
 	CloseTopic, ReplayTopic string
 	MaxDelay                func() time.Duration // how far ahead an order may be due, at present
+	// Lock keeps other processes from acting on the same losses. It must not be the lock
+	// of sweeps, which go on meanwhile. Without one every process acts, which changes
+	// nothing but costs.
+	Lock Lock
 }
 
 // Kafka is what a Compensator needs to hear of losses; kafka.Cluster has it. It is
@@ -41,7 +48,7 @@ type Control struct {
 // lock has one of them do it.
 type Kafka interface {
 	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
-	Fetch(ctx context.Context, topic string, partition int, offset int64) (orderclose.Fetched, error)
+	Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
 	// Position returns the group's commit, negative if there is none.
 	Position(ctx context.Context, group, topic string, partition int) (int64, error)
 	// SetPosition commits for a group without members.
@@ -79,35 +86,52 @@ func (k *Control) reach(topic string) time.Duration {
 	return k.MaxDelay()
 }
 
+// knows says whether records are put into the topic at present.
+func (k *Control) knows(topic string) bool {
+	return topic == k.CloseTopic || topic == k.ReplayTopic ||
+		slices.ContainsFunc(k.Buckets(), func(b orderclose.Bucket) bool { return b.Topic == topic })
+}
+
 // losses are those that were told of and not yet acted on.
 type losses struct {
 	n     int
 	empty int // of logs in which nothing was ever seen, not yet logged
 	since time.Time
 	reach time.Duration
-	told  time.Time        // the last one, by the brokers' clock; zero: who knows
-	after orderclose.Order // up to which the orders were scheduled again by a try that failed
-	until time.Time        // and how far that was to go; zero: there was none
-	past  int64            // the offset behind the last record that told of one
-	topic bool             // one of them is of the control topic itself
-	was   int64            // and what its position was when that was noticed
+	told  time.Time // the last one, by the brokers' clock; zero: who knows
+	// Orders were scheduled again up to after, of those due up to until; until is zero
+	// if that is to begin, or to begin again because of another loss.
+	after orderclose.Order
+	until time.Time
+	past  int64 // the offset behind the last record that told of one
+	topic bool  // one of them is of the control topic itself
+	was   int64 // and what its position was when that was noticed
 }
 
 // listener follows the control topic. It belongs to the goroutine of listen.
 type listener struct {
 	*Compensator
 	k     *Control
-	known bool      // it has been read before
-	next  int64     // where to read on
-	kept  time.Time // when it was last noted how far it was read
+	known bool             // it has been read before
+	next  int64            // where to read on
+	log   orderclose.LogID // that next is an offset of; zero: the present one
+	kept  time.Time        // when it was last noted how far it was read
 	lost  losses
-	retry time.Time // not to act again before
+	heard atomic.Int64 // losses ever heard of: a sweep is due after each
+	done  int64        // those of them that were made up for
+	// another has one element after a loss was heard of.
+	another chan struct{}
+	retry   time.Time // not to act again before
+}
+
+func newListener(c *Compensator) *listener {
+	return &listener{Compensator: c, k: c.o.Control, another: make(chan struct{}, 1)}
 }
 
 // listen goes on until ctx ends, whatever happens: Kafka may be away, and sweeps
 // go on.
 func (c *Compensator) listen(ctx context.Context) {
-	l := &listener{Compensator: c, k: c.o.Control}
+	l := newListener(c)
 	for failing := false; ctx.Err() == nil; {
 		err := l.look(ctx)
 		switch {
@@ -162,13 +186,13 @@ func (l *listener) look(ctx context.Context) error {
 	case !l.known:
 		l.next = first
 	case position < 0 && !(l.lost.topic && l.lost.was < 0): // it was noted, and is gone with its topic
-		l.next = first
-		l.noteTopic("the control topic was made anew", position)
+		l.next, l.log = first, orderclose.LogID{}
+		l.noteTopic("the control topic was deleted and recreated", position)
 	}
 	l.known = true
 	if l.next > end || l.next < first {
-		l.next = first
-		l.noteTopic("the control topic was made anew, or has lost records", position)
+		l.next, l.log = first, orderclose.LogID{}
+		l.noteTopic("the control topic was deleted and recreated, or has lost records", position)
 	}
 	if position < 0 && !l.lost.topic { // so that it is noticed if it goes; act does it where that was
 		if err := l.keep(ctx, l.next); err != nil {
@@ -176,12 +200,16 @@ func (l *listener) look(ctx context.Context) error {
 		}
 	}
 	for l.next < end {
-		f, err := l.k.Kafka.Fetch(ctx, l.k.Topic, 0, l.next)
+		f, err := l.k.Kafka.Read(ctx, orderclose.Position{Topic: l.k.Topic, Offset: l.next, Log: l.log})
 		if err != nil {
 			return err
 		}
-		if f.Next == l.next {
-			break // it is there, and not to be had yet
+		if f.Lost != nil {
+			l.noteTopic(f.Lost.Err.Error(), position)
+		}
+		l.log = f.Log
+		if f.Next == l.next && f.Lost == nil {
+			break // the records are there, and cannot be read yet
 		}
 		l.next = f.Next
 		for _, record := range f.Records {
@@ -219,9 +247,16 @@ func (l *listener) note(lost orderclose.Lost, told time.Time) {
 		l.lost.told = told
 	}
 	l.lost.n++
-	if reach := l.k.reach(lost.Topic); reach > l.lost.reach {
-		l.lost.reach, l.lost.until = reach, time.Time{} // a try that failed did not go so far
+	l.lost.until = time.Time{} // what was scheduled again may be lost now
+	l.heard.Add(1)
+	select {
+	case l.another <- struct{}{}:
+	default:
 	}
+	if lost.Last < lost.First && !l.k.knows(lost.Topic) {
+		return // relays serve a new bucket before anybody picks it: it has no records
+	}
+	l.lost.reach = max(l.lost.reach, l.k.reach(lost.Topic))
 }
 
 // noteTopic notes that the control topic itself lost records, where the position was
@@ -244,21 +279,95 @@ func (l *listener) act(ctx context.Context) {
 		l.o.Logger.Info("partitions begin without a commit and without records, as at a first start: sweeping, to be sure", "partitions", l.lost.empty)
 		l.lost.empty = 0
 	}
-	_, err := l.hold(ctx, false, l.notDone, func(ctx context.Context, r *Report) error {
-		r.Lost = l.lost.n
-		if err := l.sweep(ctx, r); err != nil {
+	err := l.guarded(ctx, l.k.Lock, true, func(ctx context.Context, _ string) error {
+		if wanted, err := l.notDone(ctx); err != nil || !wanted {
 			return err
 		}
-		if err := l.scheduleAgain(ctx, r); err != nil {
-			return fmt.Errorf("scheduling orders again: %w", err)
-		}
-		return l.keep(ctx, l.next)
+		return l.makeUp(ctx)
 	})
-	if err == nil || errors.Is(err, errNotWanted) {
-		l.lost = losses{}
+	switch {
+	case err == nil:
+		l.lost, l.done = losses{}, l.heard.Load()
 		return
+	case ctx.Err() != nil:
+	case errors.Is(err, ErrHeld):
+		l.o.Logger.Info("another process acts on the losses")
+	default:
+		l.o.Logger.Error("losses are not made up for yet, trying again", "in", l.schedule.ask(), "err", err)
 	}
 	l.retry = time.Now().Add(l.schedule.ask())
+}
+
+// makeUp sweeps and schedules orders again, both at once: neither waits for the other,
+// and regular sweeps go on beside what may take hours. It listens meanwhile, and does
+// both again if it hears of another loss.
+func (l *listener) makeUp(ctx context.Context) error {
+	at, err := l.o.Store.Now(ctx)
+	if err != nil {
+		return fmt.Errorf("asking the database for its clock: %w", err)
+	}
+	clock := databaseClock{at, time.Now()}
+	swept, scheduled := make(chan sweptFor, 1), make(chan struct{})
+	sweep := func() { go func() { swept <- l.sweepFor(ctx, scheduled) }() }
+	sweep()
+	once := sync.OnceFunc(func() { close(scheduled) })
+	for failed, again := error(nil), true; ; again = failed != nil || l.lost.until.IsZero() {
+		if again {
+			failed = l.scheduleAgain(ctx, clock)
+			once()
+		}
+		wait := listenEvery
+		if failed != nil {
+			failed, wait = fmt.Errorf("scheduling orders again: %w", failed), l.schedule.ask()
+		}
+		select {
+		case s := <-swept:
+			switch err := errors.Join(failed, s.err); {
+			case err != nil:
+				return err
+			case s.heard == l.heard.Load():
+				return l.keep(ctx, l.next)
+			}
+			sweep()
+		case <-time.After(wait):
+			_ = l.look(ctx) // listen tells if that fails for longer
+		}
+	}
+}
+
+// sweptFor is how a sweep went, and how many losses had been heard of when it began.
+type sweptFor struct {
+	heard int64
+	err   error
+}
+
+// sweepFor sweeps because of losses, and again for each that is heard of until orders
+// are scheduled. While somebody else is sweeping, who began before, it waits.
+func (l *listener) sweepFor(ctx context.Context, scheduled <-chan struct{}) sweptFor {
+	for {
+		select {
+		case <-l.another: // this sweep is for it
+		default:
+		}
+		heard := l.heard.Load()
+		_, err := l.hold(ctx, false, nil, func(ctx context.Context, r *Report) error {
+			r.Lost = int(heard - l.done)
+			return l.sweep(ctx, r)
+		})
+		switch {
+		case errors.Is(err, ErrHeld) && partition.Sleep(ctx, l.schedule.ask()):
+			continue
+		case err != nil:
+			return sweptFor{heard, err}
+		}
+		select {
+		case <-l.another:
+		case <-scheduled:
+			return sweptFor{heard, nil}
+		case <-ctx.Done():
+			return sweptFor{heard, ctx.Err()}
+		}
+	}
 }
 
 // notDone asks, under the lock, whether another process has acted meanwhile: it has

@@ -2,6 +2,7 @@ package compensator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -17,15 +18,20 @@ import (
 type fakeControl struct {
 	told     []orderclose.Lost
 	position int64
+	log      orderclose.LogID
 }
 
 func (k *fakeControl) Bounds(context.Context, string, int) (first, end int64, err error) {
 	return 0, int64(len(k.told)), nil
 }
 
-func (k *fakeControl) Fetch(_ context.Context, _ string, _ int, offset int64) (orderclose.Fetched, error) {
-	f := orderclose.Fetched{Next: int64(len(k.told))}
-	for _, lost := range k.told[offset:] {
+func (k *fakeControl) Read(_ context.Context, at orderclose.Position) (orderclose.Fetched, error) {
+	f := orderclose.Fetched{Next: int64(len(k.told)), Log: k.log}
+	if at.Log != k.log && at.Log != (orderclose.LogID{}) {
+		lost := orderclose.Range{Last: at.Offset - 1, Err: errors.New("the topic was deleted and recreated")}
+		return orderclose.Fetched{Lost: &lost, Replaced: true, Log: k.log}, nil
+	}
+	for _, lost := range k.told[at.Offset:] {
 		m := lost.Encode()
 		f.Records = append(f.Records, m.Raw())
 	}
@@ -74,7 +80,7 @@ func TestListen_EmptyLogsAreOneLineAndNoWarning(t *testing.T) {
 						},
 					},
 				})
-				l := &listener{Compensator: comp, k: comp.o.Control}
+				l := newListener(comp)
 				if err := l.look(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -124,4 +130,31 @@ func TestSpared_IsOnlyWhatWasCreatedAfterTheLoss(t *testing.T) {
 			t.Errorf("%s: spared %v, want %v", what, got, c.want)
 		}
 	}
+}
+
+// Another process may have noted its position in the recreated topic before this one
+// looks: then nothing but the log's identity tells.
+func TestListen_ARecreatedControlTopicIsALossWhateverItsLength(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &fakeControl{position: 1, log: orderclose.LogID{Topic: [16]byte{1}}, told: make([]orderclose.Lost, 2)}
+		l := newListener(newCompensator(t, Options{Store: newStore(0), Control: &Control{
+			Kafka: k, Store: k, Appender: k, Group: "g", Topic: "control", CloseTopic: "close", MaxDelay: func() time.Duration { return time.Hour },
+			Buckets: func() orderclose.Buckets { return orderclose.Buckets{{Topic: "delay_5m", Length: 5 * time.Minute}} },
+		}}))
+		look := func(want int) {
+			t.Helper()
+			if err := l.look(t.Context()); err != nil || l.lost.n != want {
+				t.Fatalf("%d losses, %v; want %d", l.lost.n, err, want)
+			}
+		}
+		look(1)
+		l.act(t.Context())
+		k.log.Topic, k.told, k.position = [16]byte{2}, make([]orderclose.Lost, 3), 2
+		look(1 + len(k.told)) // the topic's own, and what it tells
+		l.act(t.Context())
+		look(0)
+		if k.position != 3 || l.lost.n != 0 {
+			t.Errorf("position %d, %d losses are left", k.position, l.lost.n)
+		}
+	})
 }

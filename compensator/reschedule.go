@@ -30,39 +30,49 @@ type DueStore interface {
 	DueBetween(ctx context.Context, from, to time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error)
 }
 
-// scheduleAgain appends a record for each order that is unpaid and due from the
-// sweep's cutoff on, as far ahead as the losses reach. Orders whose record was not
-// lost get another one, which is harmless.
-func (l *listener) scheduleAgain(ctx context.Context, r *Report) error {
-	at, err := l.o.Store.Now(ctx)
-	if err != nil {
-		return err
-	}
-	asked := time.Now()
-	now := func() time.Time { return at.Add(time.Since(asked)) } // the database's clock: ours may be wrong
-	if l.lost.until.IsZero() {
-		l.lost.after, l.lost.until = orderclose.Order{}, at.Add(l.lost.reach)
-	}
-	until := l.lost.until
-	r.ScheduledUntil = &until
+// databaseClock is the database's clock, as it was read at a moment by ours: ours may
+// be wrong.
+type databaseClock struct{ at, read time.Time }
+
+func (c databaseClock) now() time.Time { return c.at.Add(time.Since(c.read)) }
+
+// scheduleAgain appends a record for each order that is unpaid and was due at the
+// earliest when a sweep that begins now ends, as far ahead as the losses reach. Orders
+// whose record was not lost get another one, which is harmless. It listens meanwhile,
+// and begins again if it hears of another loss.
+func (l *listener) scheduleAgain(ctx context.Context, clock databaseClock) error {
+	from, begin := clock.at.Add(-l.o.Grace), time.Now()
+	looked, appended, refused := begin, 0, 0
+	defer func() {
+		if appended+refused > 0 {
+			l.o.Logger.Info("scheduled orders again", "orders", appended, "refused", refused, "due up to", l.lost.after.Due.UTC(), "took", time.Since(begin))
+		}
+	}()
 	for {
-		page, err := l.k.Store.DueBetween(ctx, r.Cutoff, until, l.lost.after, l.o.PageSize)
+		if l.lost.until.IsZero() {
+			l.lost.after, l.lost.until = orderclose.Order{}, clock.now().Add(l.lost.reach)
+		}
+		page, err := l.k.Store.DueBetween(ctx, from, l.lost.until, l.lost.after, l.o.PageSize)
 		if err != nil || len(page) == 0 {
 			return err
 		}
 		last := page[len(page)-1]
-		page = slices.DeleteFunc(page, func(o orderclose.Order) bool { return l.lost.spared(o, now()) })
-		if err := l.limiter.WaitN(ctx, len(page)); err != nil {
+		page = slices.DeleteFunc(page, func(o orderclose.Order) bool { return l.lost.spared(o, clock.now()) })
+		if err := l.again.WaitN(ctx, len(page)); err != nil {
 			return err
 		}
-		refused, err := l.appendAll(ctx, page, now)
+		n, err := l.appendAll(ctx, page, clock.now)
 		if err != nil {
 			return err
 		}
 		l.lost.after = last
-		r.ScheduledAgain += len(page) - refused
-		r.Unschedulable += refused
-		l.o.Metrics.ScheduledAgain(len(page) - refused)
+		appended += len(page) - n
+		refused += n
+		l.o.Metrics.ScheduledAgain(len(page) - n)
+		if time.Since(looked) >= listenEvery {
+			_ = l.look(ctx) // listen tells if that fails for longer
+			looked = time.Now()
+		}
 	}
 }
 
@@ -89,7 +99,7 @@ func (l *listener) appendAll(ctx context.Context, page []orderclose.Order, now f
 
 // append schedules one order as a producer does: the bucket is picked at each try.
 func (l *listener) append(ctx context.Context, o orderclose.Order, now func() time.Time) error {
-	if err := o.Validate(now(), l.k.MaxDelay()); err != nil {
+	if err := o.Validate(now(), orderclose.MaxDelayLimit); err != nil {
 		return err
 	}
 	m, err := orderclose.Record{Order: o, Release: o.Due}.Encode()

@@ -25,6 +25,7 @@ type counts struct {
 	missed         map[Cause]int
 	scheduledAgain int
 	lock, sweeping bool
+	stuck          bool
 }
 
 func (c *counts) Swept(Report) { c.mu.Lock(); defer c.mu.Unlock(); c.swept++ }
@@ -38,6 +39,7 @@ func (c *counts) SweepSkipped(reason string) {
 	c.skipped[reason]++
 }
 func (c *counts) LockAvailable(ok bool) { c.mu.Lock(); defer c.mu.Unlock(); c.lock = ok }
+func (c *counts) LockStuck(stuck bool)  { c.mu.Lock(); defer c.mu.Unlock(); c.stuck = stuck }
 func (c *counts) Sweeping(since time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -184,6 +186,33 @@ func TestRun_WithoutRedisItSweepsAndSaysSo(t *testing.T) {
 			t.Error("two minutes after Redis is back it says that there is no lock")
 		}
 	})
+}
+
+// TestRun_ALockThatNoProcessHoldsStopsNoSweep: its key has no expiry, or too long a one.
+func TestRun_ALockThatNoProcessHoldsStopsNoSweep(t *testing.T) {
+	for name, ttl := range map[string]time.Duration{"no expiry": 0, "a year": 365 * 24 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			inFleet(t, &fakeStore{}, func(f *fleet) {
+				if err := f.redis.Set(DefaultLockKey, "left behind"); err != nil {
+					t.Fatal(err)
+				}
+				if ttl > 0 {
+					f.redis.SetTTL(DefaultLockKey, ttl)
+				}
+				f.start(Options{})
+				f.start(Options{})
+				time.Sleep(24*time.Hour + time.Minute)
+				if n := f.swept(); n < 24 || !f.counts[0].stuck || !f.counts[0].lock {
+					t.Errorf("%d sweeps in a day, stuck %v, available %v", n, f.counts[0].stuck, f.counts[0].lock)
+				}
+				f.redis.Del(DefaultLockKey)
+				time.Sleep(2 * time.Minute)
+				if synctest.Wait(); f.counts[0].stuck {
+					t.Error("it is stuck when the key is deleted")
+				}
+			})
+		})
+	}
 }
 
 func TestRun_ALockThatIsLostInTheMiddleIsNoEnd(t *testing.T) {

@@ -2,23 +2,16 @@ package compensator
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"log/slog"
-	"maps"
 	"slices"
+	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"orderclose"
 	"orderclose/internal/closing"
+	"orderclose/internal/partition"
 )
-
-// maxFailures bounds how many failed orders a report names; all are counted.
-const maxFailures = 100
-
-// maxMisses bounds how many missed orders a report names; all are counted.
-const maxMisses = 100
 
 // notClosed stands in for the cause of what the sweep found and did not close either.
 const notClosed Cause = "not_closed"
@@ -27,69 +20,24 @@ const notClosed Cause = "not_closed"
 // one database server busy (make bench-close).
 const pagesAtOnce = 2
 
+const (
+	// maxSilent pages in a row on which nobody gets a verdict end a sweep: with that many
+	// the store is down, rather than one page at fault.
+	maxSilent = 3
+	// silentPause is how long a sweep waits after such a page: longer than a circuit
+	// breaker stays open (5 s).
+	silentPause = 6 * time.Second
+	// maxLeft is how many pages of orders without a verdict a sweep keeps in memory, to
+	// try them again at its end.
+	maxLeft = 10
+	// maxAgain is how often they are tried again with nothing gained.
+	maxAgain = 3
+	// maxRemembered bounds how many failed orders are remembered from a sweep to the next.
+	maxRemembered = 1000
+)
+
 // progressEvery is how often a sweep under way says how far it is.
 const progressEvery = 10 * time.Second
-
-// Report tells what one sweep found and did. Its JSON is what
-// "orderclose compensate --once -o json" prints.
-type Report struct {
-	StartedAt  time.Time `json:"started_at"` // database clock
-	Cutoff     time.Time `json:"cutoff"`     // what was due at or before it was swept
-	TookMillis int64     `json:"took_ms"`
-	DryRun     bool      `json:"dry_run"`
-	// Lock is "held"; "unavailable" if Redis could not be asked; "none" if none was
-	// wanted, as in a dry run.
-	Lock string `json:"lock"`
-	// Found orders were overdue and unpaid when their page was read. Each is counted
-	// in one of the verdicts, except in a dry run.
-	Found         int `json:"found"`
-	Pages         int `json:"pages"`
-	Closed        int `json:"closed"`
-	AlreadyPaid   int `json:"already_paid"`
-	AlreadyClosed int `json:"already_closed"`
-	NotDue        int `json:"not_due"`
-	// PaymentPending orders wait for the payment provider to say whether they are paid.
-	PaymentPending int       `json:"payment_pending"`
-	Failed         int       `json:"failed"`
-	Failures       []Failure `json:"failures,omitempty"` // the first hundred
-	// Causes counts what this sweep closed by why the pipeline had not; absent if
-	// nobody asked.
-	Causes map[string]int `json:"causes,omitempty"`
-	Misses []Miss         `json:"misses,omitempty"` // the first hundred
-	// OldestDue is the due time of the first order found; absent if none was.
-	OldestDue *time.Time `json:"oldest_due,omitempty"`
-	// Lost is how many records told of a loss, if that is why it was swept.
-	// ScheduledAgain is how many orders then were, those due up to ScheduledUntil;
-	// Unschedulable those that cannot be.
-	Lost           int        `json:"lost,omitempty"`
-	ScheduledAgain int        `json:"scheduled_again,omitempty"`
-	ScheduledUntil *time.Time `json:"scheduled_until,omitempty"`
-	Unschedulable  int        `json:"unschedulable,omitempty"`
-}
-
-// Failure is an order that the sweep could not close.
-type Failure struct {
-	OrderID string `json:"order_id"`
-	Error   string `json:"error"`
-}
-
-// Took is how long the sweep took.
-func (r Report) Took() time.Duration { return time.Duration(r.TookMillis) * time.Millisecond }
-
-// LogValue writes the report as a group of a few fields.
-func (r Report) LogValue() slog.Value {
-	fields := []slog.Attr{
-		slog.Int("found", r.Found), slog.Int("closed", r.Closed), slog.Int("failed", r.Failed),
-		slog.Bool("dry_run", r.DryRun), slog.String("lock", r.Lock), slog.Duration("took", r.Took()),
-	}
-	for _, cause := range slices.Sorted(maps.Keys(r.Causes)) {
-		fields = append(fields, slog.Int(cause, r.Causes[cause]))
-	}
-	if r.Lost > 0 {
-		fields = append(fields, slog.Int("lost", r.Lost), slog.Int("scheduled_again", r.ScheduledAgain))
-	}
-	return slog.GroupValue(fields...)
-}
 
 // sweeping is what one sweep works with.
 type sweeping struct {
@@ -98,6 +46,10 @@ type sweeping struct {
 	why    Investigation // nil: nobody asks
 	began  time.Time
 	logged time.Time // when it last said how far it is
+	silent int       // pages in a row on which nobody got a verdict
+	left   []orderclose.Order
+	last   error           // why the last of them got no verdict
+	failed map[string]bool // orders that failed in this sweep
 }
 
 // sweep pages over what is overdue and closes it, and then notes that it was
@@ -108,7 +60,7 @@ func (c *Compensator) sweep(ctx context.Context, r *Report) error {
 		return fmt.Errorf("asking the database for its clock: %w", err)
 	}
 	r.StartedAt, r.Cutoff = now, now.Add(-c.o.Grace)
-	s := &sweeping{Compensator: c, r: r, began: time.Now(), logged: time.Now()}
+	s := &sweeping{Compensator: c, r: r, began: time.Now(), logged: time.Now(), failed: map[string]bool{}}
 	if c.o.Investigator != nil && !r.DryRun {
 		if s.why, err = c.o.Investigator.Begin(ctx); err != nil {
 			s.why = nil
@@ -118,13 +70,32 @@ func (c *Compensator) sweep(ctx context.Context, r *Report) error {
 	if err := s.pages(ctx); err != nil || r.DryRun {
 		return err
 	}
+	c.failed = s.failed
 	return c.o.Log.SweepFinished(ctx, c.o.Name)
 }
 
-// pages goes on behind the last order of each page, whatever became of it: orders
-// that cannot be closed hold up no other, and are tried once.
+// pages goes over everything that is overdue, and begins where the sweep before gave
+// up: whatever that one could not close must not keep the rest from being tried.
 func (s *sweeping) pages(ctx context.Context) error {
-	var last orderclose.Order
+	from := s.from
+	if err := s.pass(ctx, from, time.Time{}); err != nil {
+		return err
+	}
+	if !from.Due.IsZero() {
+		if err := s.pass(ctx, orderclose.Order{}, from.Due); err != nil {
+			return err
+		}
+	}
+	if !s.r.DryRun {
+		s.from = orderclose.Order{}
+	}
+	return s.again(ctx)
+}
+
+// pass goes on behind the last order of each page, whatever became of it: orders
+// that cannot be closed hold up no other. It ends with the page that reaches until;
+// zero: with the last one.
+func (s *sweeping) pass(ctx context.Context, last orderclose.Order, until time.Time) error {
 	for {
 		pages, err := s.read(ctx, last)
 		if err != nil {
@@ -141,7 +112,46 @@ func (s *sweeping) pages(ctx context.Context) error {
 			}
 		}
 		s.progress(last)
+		if s.silent >= maxSilent || len(s.left) > maxLeft*s.o.PageSize {
+			s.from = last // the next sweep goes on here
+			return fmt.Errorf("%d orders up to %q have no verdict, the sweep is given up: %w", len(s.left), last.ID, s.last)
+		}
+		if s.silent > 0 {
+			partition.Sleep(ctx, silentPause)
+		}
+		if !until.IsZero() && last.Due.After(until) {
+			return nil
+		}
 	}
+}
+
+// again tries the orders that got no verdict again, now that the store has been asked
+// for others, until that gains nothing any more. Those that failed in the last sweep
+// too are counted as failed. Else the sweep is not finished.
+func (s *sweeping) again(ctx context.Context) error {
+	for tries := 0; len(s.left) > 0 && tries < maxAgain; {
+		if tries > 0 {
+			partition.Sleep(ctx, silentPause)
+		}
+		left := s.left
+		s.left = nil
+		for page := range slices.Chunk(left, s.o.PageSize) {
+			if err := s.close(ctx, [][]orderclose.Order{page}); err != nil {
+				return fmt.Errorf("closing orders that had no verdict: %w", err)
+			}
+		}
+		if tries++; len(s.left) < len(left) {
+			tries = 0
+		}
+	}
+	unknown := slices.IndexFunc(s.left, func(o orderclose.Order) bool { return !s.Compensator.failed[o.ID] })
+	if unknown >= 0 {
+		return fmt.Errorf("%d orders have no verdict, among them %q: %w", len(s.left), s.left[unknown].ID, s.last)
+	}
+	for _, o := range s.left {
+		s.tally(orderclose.Outcome{OrderID: o.ID, Verdict: orderclose.Failed, Err: s.last})
+	}
+	return nil
 }
 
 // read reads the next pages, as many as are closed at once, and adds them to the
@@ -168,49 +178,64 @@ func (s *sweeping) read(ctx context.Context, last orderclose.Order) (pages [][]o
 }
 
 // close closes pages, at once, and adds what became of them to the report, in their
-// order; of those that were closed also if another could not be.
+// order. Orders without a verdict are left for later. The error is ctx's.
 func (s *sweeping) close(ctx context.Context, pages [][]orderclose.Order) error {
 	outcomes := make([][]orderclose.Outcome, len(pages))
-	var transactions errgroup.Group
+	failures := make([]error, len(pages))
+	var transactions sync.WaitGroup
 	for i, page := range pages {
-		transactions.Go(func() (err error) {
-			outcomes[i], err = s.closePage(ctx, page)
-			return err
-		})
+		transactions.Go(func() { outcomes[i], failures[i] = s.closePage(ctx, page) })
 	}
-	err := transactions.Wait()
+	transactions.Wait()
 	for i, page := range pages {
-		if outcomes[i] != nil {
-			s.count(ctx, page, outcomes[i])
+		if failures[i] != nil {
+			s.last = failures[i]
 		}
+		if s.silent++; !errors.Is(failures[i], closing.ErrSilent) {
+			s.silent = 0
+		}
+		s.count(ctx, page, outcomes[i])
 	}
-	return err
+	return ctx.Err()
 }
 
 func (s *sweeping) closePage(ctx context.Context, page []orderclose.Order) ([]orderclose.Outcome, error) {
 	if err := s.limiter.WaitN(ctx, len(page)); err != nil {
-		return nil, err
+		return make([]orderclose.Outcome, len(page)), err
 	}
 	requests := make([]orderclose.CloseRequest, len(page))
 	for i, o := range page {
 		requests[i] = orderclose.CloseRequest{OrderID: o.ID, CreatedAt: o.CreatedAt, Due: o.Due}
 	}
-	return closing.Bisect(ctx, s.o.Store, orderclose.PathSweep, requests)
+	return s.culprits.CloseOrders(ctx, orderclose.PathSweep, requests)
 }
 
 // count counts what became of a page, and has it found out why it was missed.
 func (s *sweeping) count(ctx context.Context, page []orderclose.Order, outcomes []orderclose.Outcome) {
-	closed := map[string]bool{}
-	for _, o := range outcomes {
-		s.o.Metrics.Verdict(orderclose.PathSweep, o.Verdict)
+	decided, missed := 0, make([]orderclose.Order, 0, len(page))
+	for i, o := range outcomes {
+		if o.Verdict == "" {
+			s.left = append(s.left, page[i])
+			continue
+		}
+		decided++
+		s.tally(o)
 		if o.Verdict == orderclose.Closed {
 			s.o.Metrics.Lateness(orderclose.PathSweep, -o.Remaining())
-			closed[o.OrderID] = true
+			missed = append(missed, page[i])
 		}
-		s.r.count(o)
 	}
-	s.o.Metrics.Missed(notClosed, len(page)-len(closed))
-	s.explain(ctx, slices.DeleteFunc(page, func(o orderclose.Order) bool { return !closed[o.ID] }))
+	s.o.Metrics.Missed(notClosed, decided-len(missed))
+	s.explain(ctx, missed)
+}
+
+// tally counts one outcome.
+func (s *sweeping) tally(o orderclose.Outcome) {
+	s.o.Metrics.Verdict(orderclose.PathSweep, o.Verdict)
+	s.r.count(o)
+	if o.Verdict == orderclose.Failed && len(s.failed) < maxRemembered {
+		s.failed[o.OrderID] = true
+	}
 }
 
 // explain has it found out why orders were missed that were closed just now.
@@ -247,25 +272,4 @@ func (s *sweeping) progress(last orderclose.Order) {
 	s.logged = time.Now()
 	s.o.Logger.Info("sweeping", "found", s.r.Found, "closed", s.r.Closed, "failed", s.r.Failed,
 		"orders a second", int(float64(s.r.Found)/max(time.Since(s.began).Seconds(), .001)), "due up to", last.Due.UTC())
-}
-
-// count adds one outcome to the report.
-func (r *Report) count(o orderclose.Outcome) {
-	switch o.Verdict {
-	case orderclose.Closed:
-		r.Closed++
-	case orderclose.AlreadyPaid:
-		r.AlreadyPaid++
-	case orderclose.AlreadyClosed:
-		r.AlreadyClosed++
-	case orderclose.NotDue:
-		r.NotDue++
-	case orderclose.PaymentPending: // left to their next try
-		r.PaymentPending++
-	default:
-		r.Failed++
-		if len(r.Failures) < maxFailures {
-			r.Failures = append(r.Failures, Failure{o.OrderID, fmt.Sprintf("%s: %v", o.Verdict, o.Err)})
-		}
-	}
 }

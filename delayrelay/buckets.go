@@ -2,19 +2,17 @@ package delayrelay
 
 import (
 	"context"
-	"time"
 
 	"orderclose"
+	"orderclose/internal/partition"
 )
 
 // Change changes the buckets while the relay runs: it serves those of serve, and
 // hops go to those of pick, which may differ for a while, because others pick by
 // the old list until all relays serve the new one. A bucket that is served already
 // goes on undisturbed; one that is left out is left when its loops have committed.
-// Both must be sorted, shortest first. A record may be due up to maxDelay ahead; a
-// smaller one than before holds from the next start on, since records that were
-// right when they were made are still on their way.
-func (r *Relay) Change(serve, pick orderclose.Buckets, maxDelay time.Duration) {
+// Both must be sorted, shortest first.
+func (r *Relay) Change(serve, pick orderclose.Buckets) {
 	// Whatever is shorter than the smallest bucket is put there, by whoever knows it
 	// to be the smallest. So a topic that is the smallest by either list is read whole,
 	// and stays so: not everybody changes at once.
@@ -24,7 +22,7 @@ func (r *Relay) Change(serve, pick orderclose.Buckets, maxDelay time.Duration) {
 		}
 	}
 	live := *r.live.Load()
-	live.Buckets, live.MaxDelay = pick, max(live.MaxDelay, maxDelay)
+	live.Buckets = pick
 	r.live.Store(&live)
 	for { // the latest replaces one that nobody has taken yet
 		select {
@@ -70,7 +68,9 @@ func (r *Relay) consume(ctx context.Context, consumers map[string]*consumer, ser
 			defer close(c.ended)
 			defer stop()
 			err := r.o.Log.Consume(ctx, r.o.Group(b), b.Topic, func(ctx context.Context, claim orderclose.Claim) {
-				r.serve(ctx, b, claim)
+				r.watchdog.Serve(ctx, claim, func(ctx context.Context, claim orderclose.Claim, pulse *partition.Pulse) {
+					newLoop(ctx, r, b, claim, pulse).run()
+				})
 			})
 			if err != nil {
 				select {

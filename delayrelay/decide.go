@@ -8,9 +8,9 @@ import (
 	"orderclose"
 )
 
-// maxDelaySlack is by how much a due time may lie past the maximum delay and
-// still be believed: the maximum was checked by the producer's clock.
-const maxDelaySlack = 1 * time.Minute
+// minStay is how long a record that is not due stays in memory at least, unless half the
+// bucket's tolerance is less: so much later it still fits the bucket that was planned.
+const minStay = 1 * time.Second
 
 // readOn returns when a partition of bucket b has to be read on, if the last
 // record read from it was appended at the given moment. Later records were
@@ -34,10 +34,23 @@ func mispicked(b orderclose.Bucket, smallest bool, due, appended int64) bool {
 	return !smallest && due < appended+(b.Length-b.Tolerance()-orderclose.ReadSlack).Milliseconds()
 }
 
-// release is when a record leaves bucket b, in unix milliseconds: see
-// orderclose.Bucket.Release.
-func release(b orderclose.Bucket, due, appended int64) int64 {
-	return min(due, appended+b.Length.Milliseconds())
+// release is when a record that is read now leaves bucket b: when it is due, and at the
+// latest after the bucket's length. All times are unix milliseconds by the clock that
+// the relay goes by.
+//
+// The append time is by the clock of the partition's leader, which may differ from that
+// clock or be set. An append time in the future counts as now. A record that is not due
+// stays for a while after it was read, whatever its append time says: without that, a
+// record whose append time lies too far in the past would hop into its own bucket again
+// and again. In the smallest bucket, which is read while records are appended, it stays
+// for the bucket's length.
+func release(b orderclose.Bucket, smallest bool, due, appended, now int64) int64 {
+	stay := min(minStay, b.Tolerance()/2)
+	if smallest {
+		stay = b.Length
+	}
+	end := min(appended, now) + b.Length.Milliseconds()
+	return min(due, max(end, now+stay.Milliseconds()))
 }
 
 // route is where a record goes when it leaves its bucket.
@@ -50,16 +63,16 @@ type route struct {
 
 // decide says where a record goes that leaves its bucket now: to the close topic
 // if it is due, else to the bucket picked anew for what remains. A due time
-// beyond the maximum, both from its append and from now, is nobody's order. Times
-// are unix milliseconds.
+// beyond any maximum delay, both from its append and from now, is nobody's order.
+// Times are unix milliseconds.
 func (o *Options) decide(due, appended, now int64) route {
 	if now >= due {
 		return route{topic: o.CloseTopic, close: true}
 	}
 	// Neither difference can overflow into the past: due lies after now, and the
 	// clocks are of this age.
-	if ahead := milliseconds(due - max(appended, now)); ahead > o.MaxDelay+maxDelaySlack {
-		return route{cause: "due_too_far", why: fmt.Sprintf("due %d ms, which is %v ahead; at most %v is allowed", due, ahead, o.MaxDelay)}
+	if ahead := milliseconds(due - max(appended, now)); orderclose.BeyondLimit(ahead) {
+		return route{cause: "due_too_far", why: fmt.Sprintf("due %d ms, which is %v ahead; at most %v is possible", due, ahead, orderclose.MaxDelayLimit)}
 	}
 	return route{topic: o.Buckets.Pick(milliseconds(due - now)).Topic}
 }

@@ -17,7 +17,7 @@ var testBuckets = orderclose.Buckets{
 }
 
 func testOptions() *Options {
-	return &Options{Buckets: testBuckets, CloseTopic: "order-close", MaxDelay: orderclose.DefaultMaxDelay}
+	return &Options{Buckets: testBuckets, CloseTopic: "order-close"}
 }
 
 var epoch = time.UnixMilli(1_700_000_000_000)
@@ -26,7 +26,7 @@ var epoch = time.UnixMilli(1_700_000_000_000)
 // to the close topic, and what is due does.
 func TestDecide_NeverForwardsEarly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		const hours = 40 * 24
+		const hours = 3700 * 24
 		ms := func(least, most time.Duration, name string) time.Duration {
 			return time.Duration(rapid.Int64Range(least.Milliseconds(), most.Milliseconds()).Draw(t, name)) * time.Millisecond
 		}
@@ -34,7 +34,7 @@ func TestDecide_NeverForwardsEarly(t *testing.T) {
 		due := appended.Add(ms(-time.Hour, hours*time.Hour, "delay"))
 		now := appended.Add(ms(0, hours*time.Hour, "waited"))
 		to := testOptions().decide(due.UnixMilli(), appended.UnixMilli(), now.UnixMilli())
-		tooFar := due.Sub(appended) > orderclose.DefaultMaxDelay+maxDelaySlack && due.Sub(now) > orderclose.DefaultMaxDelay+maxDelaySlack
+		tooFar := orderclose.BeyondLimit(due.Sub(appended)) && orderclose.BeyondLimit(due.Sub(now))
 		switch {
 		case tooFar != (to.cause != ""):
 			t.Fatalf("due %v after it was appended: %+v", due.Sub(appended), to)
@@ -66,6 +66,32 @@ func TestReadOn_AnAppendTimeAheadOfTheClockCountsAsNow(t *testing.T) {
 	b := testBuckets[3]
 	if ahead, now := readOn(b, false, epoch.Add(time.Hour), epoch), readOn(b, false, epoch, epoch); !ahead.Equal(now) {
 		t.Errorf("reads on %v later", ahead.Sub(now))
+	}
+}
+
+// TestDecide_WhatWasAcceptedUnderALargerMaximumGoesOn: which maximum held when a record was
+// made, nobody knows.
+// TestRelease_ARecordThatIsNotDueStays, whatever its append time says: else it would hop
+// into its own bucket again and again.
+func TestRelease_ARecordThatIsNotDueStays(t *testing.T) {
+	now := time.Now().UnixMilli()
+	b := testBuckets[0]
+	for _, appended := range []int64{0, now - time.Hour.Milliseconds(), now, now + time.Hour.Milliseconds()} {
+		for smallest, least := range map[bool]time.Duration{true: b.Length, false: min(minStay, b.Tolerance()/2)} {
+			if stays := milliseconds(release(b, smallest, now+10*time.Hour.Milliseconds(), appended, now) - now); stays < least {
+				t.Errorf("appended at %d, now %d, it stays %v, want %v; smallest: %v", appended, now, stays, least, smallest)
+			}
+		}
+	}
+}
+
+func TestDecide_WhatWasAcceptedUnderALargerMaximumGoesOn(t *testing.T) {
+	now := epoch.UnixMilli()
+	largest := testBuckets[len(testBuckets)-1].Topic
+	for _, ahead := range []time.Duration{orderclose.DefaultMaxDelay + time.Hour, 365 * 24 * time.Hour, orderclose.MaxDelayLimit + orderclose.MaxDelaySlack} {
+		if to := testOptions().decide(now+ahead.Milliseconds(), now, now); to.topic != largest || to.cause != "" {
+			t.Errorf("due in %v: %+v", ahead, to)
+		}
 	}
 }
 

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"orderclose/internal/partition"
 	"orderclose/internal/partition/partitiontest"
 )
 
@@ -80,7 +82,7 @@ func TestRelay_HopsGoOnWhenTheirTargetIsBack(t *testing.T) {
 			log.Put(bucket10s, m)
 		}
 		defer runRelay(t, log, nil)()
-		time.Sleep(20*time.Second + hopPatience + maxHopPause + 3*time.Second)
+		time.Sleep(20*time.Second + partition.MaxSendTime + 4*time.Second + time.Second)
 		synctest.Wait()
 		if diff := cmp.Diff([]string{"0", "1", "2"}, log.Keys("delay_1m")); diff != "" || log.DoneBelow(bucket10s) != 3 {
 			t.Errorf("done %d (-want +got):\n%s", log.DoneBelow(bucket10s), diff)
@@ -120,12 +122,10 @@ func TestRelay_HopsOfALogThatWasMadeAnewMarkNothing(t *testing.T) {
 			}
 		}}
 		for i := range 3 {
-			m := record(fmt.Sprint(i), 100*time.Second)
-			m.Appended = time.Now().Add(-10 * time.Second)
-			log.Put(bucket10s, m)
+			log.Put(bucket10s, record(fmt.Sprint(i), 100*time.Second))
 		}
 		defer runRelay(t, log, nil)()
-		time.Sleep(time.Second)
+		time.Sleep(11 * time.Second)
 		log.Remake(bucket10s, record("new", 9*time.Second))
 		time.Sleep(7 * time.Second)
 		synctest.Wait()
@@ -149,6 +149,113 @@ func TestRelay_HopsThatDoNotLetGoAreForTheSupervisor(t *testing.T) {
 		case <-abandoned:
 		case <-time.After(2 * time.Minute):
 			t.Error("nobody was told")
+		}
+	})
+}
+
+// TestRelay_AReplayTopicThatTakesNothingHoldsUpNoFreshOrder, and what is due on it gets
+// there when it is back.
+func TestRelay_AReplayTopicThatTakesNothingHoldsUpNoFreshOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		log := &partitiontest.Log{Fail: func(to string) error {
+			if to == "order-close-replay" && time.Since(begin) < 30*time.Minute {
+				return errors.New("no leader")
+			}
+			return nil
+		}}
+		overdue := &headWatch{}
+		log.Put(bucket10s, record("replayed", 2*time.Second).SentAgain())
+		defer runRelay(t, log, func(o *Options) { o.ReplayTopic, o.Metrics = "order-close-replay", overdue })()
+		for i := range 5 {
+			log.Put(bucket10s, record(fmt.Sprint("fresh-", i), 5*time.Second))
+			time.Sleep(time.Minute)
+		}
+		fresh := log.Appended()["order-close"]
+		for _, m := range fresh {
+			if due, _ := m.Due(); m.Appended.Sub(due) > 100*time.Millisecond {
+				t.Errorf("%s left %v late", m.Key, m.Appended.Sub(due))
+			}
+		}
+		if head := overdue.head(); len(fresh) != 5 || head.Sub(begin) > 3*time.Second {
+			t.Errorf("%d fresh orders left; the head was to leave at %v, want the replay's due", len(fresh), head.Sub(begin))
+		}
+		if done := log.DoneBelow(bucket10s); done != 0 {
+			t.Errorf("%d was reported done and the replay was not acked", done)
+		}
+		time.Sleep(26 * time.Minute)
+		if diff := cmp.Diff([]string{"replayed"}, log.Keys("order-close-replay")); diff != "" || log.DoneBelow(bucket10s) != 6 {
+			t.Errorf("done %d, replayed (-want +got):\n%s", log.DoneBelow(bucket10s), diff)
+		}
+	})
+}
+
+// headWatch remembers the last head that it was told.
+type headWatch struct {
+	noMetrics
+	last atomic.Int64
+}
+
+func (h *headWatch) Head(_ string, _ int, release time.Time) { h.last.Store(release.UnixNano()) }
+
+func (h *headWatch) head() time.Time { return time.Unix(0, h.last.Load()) }
+
+// TestRelay_ACloseTopicThatTakesNothingHoldsUpNoHopAndNoReplay: what is due waits for it.
+func TestRelay_ACloseTopicThatTakesNothingHoldsUpNoHopAndNoReplay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		log := &partitiontest.Log{Loop: true, Fail: func(to string) error {
+			if to == "order-close" && time.Since(begin) < 5*time.Minute {
+				return errors.New("no leader")
+			}
+			return nil
+		}}
+		for i := range 20 {
+			log.Put(bucket10s, record(fmt.Sprint("due-", i), time.Second))
+		}
+		log.Put(bucket10s, record("hops", 20*time.Minute))
+		log.Put(bucket10s, record("replayed", 20*time.Second).SentAgain())
+		stuck := &stuckCounter{}
+		defer runRelay(t, log, func(o *Options) {
+			o.ReplayTopic, o.Metrics, o.Buckets = "order-close-replay", stuck, testBuckets[:1]
+		})()
+		time.Sleep(time.Minute)
+		if hops := log.Keys(bucket10s.Topic); len(hops) < 5 || len(log.Keys("order-close-replay")) != 1 {
+			t.Errorf("hops %v, replayed %v while the close topic takes nothing", hops, log.Keys("order-close-replay"))
+		}
+		time.Sleep(5 * time.Minute)
+		if n := len(log.Keys("order-close")); n != 20 || stuck.n.Load() != 0 {
+			t.Errorf("%d of 20 left when the close topic was back; %d times stuck", n, stuck.n.Load())
+		}
+	})
+}
+
+// TestRelay_AControlTopicThatTakesNothingHoldsUpNothing: a loss is told when it is back,
+// and nothing is committed before.
+func TestRelay_AControlTopicThatTakesNothingHoldsUpNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		log := &partitiontest.Log{Fail: func(to string) error {
+			if to == "control" && time.Since(begin) < 5*time.Minute {
+				return errors.New("no leader")
+			}
+			return nil
+		}}
+		log.Begin(bucket10s, 40)
+		log.Commit(bucket10s, 7, "")
+		log.Put(bucket10s, record("a", time.Second))
+		defer runRelay(t, log, nil)()
+		time.Sleep(2 * time.Second)
+		if diff := cmp.Diff([]string{"a"}, log.Keys("order-close")); diff != "" {
+			t.Errorf("after 2 s (-want +got):\n%s", diff)
+		}
+		time.Sleep(4 * time.Minute)
+		if done := log.DoneBelow(bucket10s); done != 7 {
+			t.Errorf("%d was committed and nobody was told of the loss", done)
+		}
+		time.Sleep(2 * time.Minute)
+		if told := len(log.Keys("control")); told != 1 || log.DoneBelow(bucket10s) != 41 {
+			t.Errorf("told %d times, done %d", told, log.DoneBelow(bucket10s))
 		}
 	})
 }

@@ -23,49 +23,45 @@ type loop struct {
 	bucket orderclose.Bucket
 	claim  orderclose.Claim
 	logger *slog.Logger
-	pulse  pulse
+	pulse  *partition.Pulse
 
-	reader  *partition.Reader
-	out     *partition.Out
-	mark    *partition.Committer
-	window  window
-	arena   arena
-	lots    []*lot          // empty, with the room of the turns before
-	late    []time.Duration // the same
-	free    func()          // gives back what the last fetch was read into
-	hops    map[string]*hops
-	hopped  chan hopped // lots of hops that are under way no more
-	hopping int         // how many are
-	log     int         // grows when the log is made anew: offsets mean others then
-	readOn  time.Time   // when to fetch again
-	full    bool        // the window was at its bound, and is not yet read on
-	rewind  int64       // the first offset that was dropped from the window, or noRewind
+	reader *partition.Reader
+	out    *partition.Out
+	mark   *partition.Committer
+	window window
+	arena  arena
+	lots   []*lot          // empty, with the room of the turns before
+	late   []time.Duration // the same
+	free   func()          // gives back what the last fetch was read into
+	clock  clock
+	readOn time.Time // when to fetch again
+	full   bool      // the window was at its bound, and is not yet read on
+	rewind int64     // the first offset that was dropped from the window, or noRewind
 }
+
+// lookBackSlack is how much longer than its bucket a record may have been there that has
+// not left: clocks differ, and it may be late. If a log lost its end, and nobody can say
+// where, what was appended longer ago has left or is found by the sweep.
+const lookBackSlack = time.Minute
 
 // noRewind says that nothing was dropped.
 const noRewind = math.MaxInt64
 
-func newLoop(ctx context.Context, r *Relay, b orderclose.Bucket, claim orderclose.Claim) *loop {
+func newLoop(ctx context.Context, r *Relay, b orderclose.Bucket, claim orderclose.Claim, pulse *partition.Pulse) *loop {
 	o := &r.o
 	logger := o.Logger.With("topic", claim.Topic, "partition", claim.Partition)
 	l := &loop{
-		Options: o, ctx: ctx, relay: r, bucket: b, claim: claim, logger: logger,
+		Options: o, ctx: ctx, relay: r, bucket: b, claim: claim, logger: logger, pulse: pulse,
 		reader: partition.NewReader(ctx, o.Log, claim, Stage, o.Metrics, o.Logger),
+		out: partition.NewOut(ctx, partition.OutOptions{
+			Log: o.Log, Claim: claim, Stage: Stage, DeadLetterTopic: o.DeadLetterTopic, ControlTopic: o.ControlTopic,
+			DeadLettered: o.Metrics.DeadLettered, Trying: pulse.Beat, Repeated: o.Metrics.Repeated, Logger: logger,
+		}),
 		mark:   partition.NewCommitter(claim, o.Metrics.Unrecorded),
-		hops:   map[string]*hops{},
-		hopped: make(chan hopped),
 		rewind: noRewind,
 	}
-	l.pulse.beat()
-	l.out = l.newOut(l.pulse.beat)
+	l.reader.LookBack = b.Length + lookBackSlack
 	return l
-}
-
-func (l *loop) newOut(trying func()) *partition.Out {
-	return partition.NewOut(l.ctx, partition.OutOptions{
-		Log: l.Log, Claim: l.claim, Stage: Stage, DeadLetterTopic: l.DeadLetterTopic, ControlTopic: l.ControlTopic,
-		DeadLettered: l.Metrics.DeadLettered, Trying: trying, Repeated: l.Metrics.Repeated, Logger: l.logger,
-	})
 }
 
 // run turns until the claim is revoked: read on if it is time to, take in what
@@ -73,15 +69,14 @@ func (l *loop) newOut(trying func()) *partition.Out {
 func (l *loop) run() {
 	l.logger.Debug("serving", "offset", l.claim.Offset)
 	l.out.Begin(l.mark)
-	l.relay.budget.loops.Add(1)
-	defer l.relay.budget.loops.Add(-1)
+	defer l.relay.budget.Join()()
 	defer l.Metrics.Revoked(l.claim.Topic, l.claim.Partition)
 	defer l.finish()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		if !l.hopsHang() {
-			l.pulse.beat()
+		if !l.out.Hang() {
+			l.pulse.Beat()
 		}
 		select {
 		case <-l.ctx.Done():
@@ -93,17 +88,18 @@ func (l *loop) run() {
 		case dead := <-l.out.Buried:
 			l.out.TookBuried()
 			l.mark.Arrived(dead)
-		case h := <-l.hopped:
-			l.tookHopped(h)
+		case sent := <-l.out.Sent:
+			l.out.TookSent(sent)
 		case <-timer.C:
 		}
+		l.followClock()
 		l.readAhead() // while what is due is appended
 		l.release()
 		if l.ctx.Err() != nil {
 			return
 		}
 		l.freeFetched()
-		l.out.StartBurying()
+		l.out.StartWaiting()
 		l.readAhead()
 		l.mark.Tell(time.Now(), false)
 		l.report()
@@ -125,8 +121,7 @@ func (l *loop) freeFetched() {
 // middle of a turn.
 func (l *loop) finish() {
 	l.reader.Wait()
-	l.finishHops()
-	l.out.WaitBuried(l.mark.Arrived)
+	l.out.Wait(l.mark.Arrived)
 	l.mark.Tell(time.Now(), true)
 }
 
@@ -134,7 +129,7 @@ func (l *loop) finish() {
 // right after; the rest is copied out of the fetch's buffer.
 func (l *loop) takeIn(f orderclose.Fetched) {
 	if f.Lost != nil {
-		l.lost(*f.Lost, f.Next, f.Anew)
+		l.lost(&f)
 	}
 	if f.DriftedAppend > 0 {
 		l.Metrics.Drifted(l.claim.Topic, f.DriftedAppend)
@@ -154,7 +149,7 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 		if mispicked(l.bucket, l.whole(), due, r.Appended) {
 			l.Metrics.Mispicked(l.claim.Topic)
 		}
-		w := waiting{record: r, release: release(l.bucket, due, r.Appended)}
+		w := waiting{record: r, release: release(l.bucket, l.whole(), due, l.clock.appended(r), now)}
 		if w.release <= now {
 			w.fetched = true
 			l.window.pushReady(w)
@@ -170,29 +165,30 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 		l.readOn = readOn(l.bucket, l.whole(), f.Records[n-1].AppendedAt(), l.Now())
 	}
 	if f.Corrupt != nil && l.mark.Add(f.Corrupt.First) {
-		l.out.BuryCorrupt(*f.Corrupt)
+		l.out.BuryCorrupt(f)
 	}
-	l.mark.Read(f.Next)
+	l.mark.Read(f)
 	l.shed()
 	l.report() // before anything is appended, which may take as long as it likes
 }
 
-// lost notes that offsets which were to be read are gone; reading goes on at
-// next. The database still has their orders, the sweep will find them. A log that
-// was made anew begins below what was read of the old one: what waits from there
-// has offsets that now mean others, and is left to the sweep too.
-func (l *loop) lost(r orderclose.Range, next int64, anew bool) {
-	if anew {
-		l.mark.Reset(next)
-		l.log++
-		l.window, l.rewind = window{}, noRewind
+// lost notes that offsets which were to be read are gone. The database still has
+// their orders, the sweep will find them. If the log was deleted and recreated, the
+// sweep also finds the orders that wait in the window: their records are of the old
+// log.
+func (l *loop) lost(f *orderclose.Fetched) {
+	r := f.Lost
+	if f.Replaced {
+		l.mark.Restart(f)
+		l.reader.Rewind(f.Next)
+		l.window, l.rewind, l.readOn = window{}, noRewind, time.Time{}
 	}
-	l.mark.Lose(next)
-	l.mark.Read(next)
+	l.mark.Lose(f.Next)
+	l.mark.Read(*f)
 	l.logger.Error("the log has lost records: the next sweep closes their orders",
 		"first", r.First, "last", r.Last, "err", r.Err)
 	l.Metrics.Lost(l.claim.Topic, l.claim.Partition, r.Last-r.First+1)
-	l.out.TellLost(r, r.Err.Error(), l.mark)
+	l.out.TellLost(*r, r.Err.Error(), l.mark)
 }
 
 // release appends what is to leave by now to where it goes.
@@ -204,17 +200,10 @@ func (l *loop) release() {
 			return
 		}
 		for _, lot := range l.sort(leaving, now.UnixMilli()) {
-			if lot.acked == nil {
-				l.hop(lot.topic, lot.records)
-				lot.empty()
-				continue
-			}
-			if !l.out.Append(lot.topic, lot.records, lot.acked) {
-				return // revoked: what was not acked is read again by the next owner
-			}
+			lot.send(lot.topic, lot.records)
 			lot.empty()
 		}
-		l.awaitHops()
+		l.out.Await()
 		l.window.reuse(leaving)
 		l.mark.Tell(time.Now(), false)
 		l.report()
@@ -225,7 +214,7 @@ func (l *loop) release() {
 type lot struct {
 	topic   string
 	records []orderclose.RawRecord
-	acked   func(records []orderclose.RawRecord, at time.Time) // nil: these are hops
+	send    func(topic string, records []orderclose.RawRecord)
 }
 
 // empty lets go of the records and keeps their room.
@@ -239,7 +228,7 @@ func (t *lot) empty() {
 // its own there.
 func (l *loop) sort(leaving []waiting, now int64) []*lot {
 	if l.lots == nil {
-		l.lots = []*lot{{topic: l.CloseTopic, acked: l.forwarded}, {topic: l.ReplayTopic, acked: l.forwarded}}
+		l.lots = []*lot{{topic: l.CloseTopic, send: l.forward}, {topic: l.ReplayTopic, send: l.replay}}
 	}
 	toClose, toReplay := l.lots[0], l.lots[1]
 	live := l.relay.live.Load()
@@ -247,18 +236,24 @@ func (l *loop) sort(leaving []waiting, now int64) []*lot {
 		switch to := live.decide(w.record.DueAt, w.record.Appended, now); {
 		case to.cause != "":
 			l.out.BuryRaw(w.record, to.cause, to.why)
-		case to.close && w.record.Replay:
-			toReplay.records = append(toReplay.records, w.record)
+		case to.close && w.record.Replay && l.ReplayTopic != l.CloseTopic:
+			toReplay.records = append(toReplay.records, l.own(w))
 		case to.close:
 			toClose.records = append(toClose.records, w.record)
 		default:
-			if w.fetched { // a hop may outlast its turn, and so the fetch's memory
-				w.record.Body = l.arena.copy(w.record.Body)
-			}
-			l.add(to.topic, w.record)
+			l.add(to.topic, l.own(w))
 		}
 	}
 	return l.lots
+}
+
+// own returns the record with bytes of its own: an append beside the loop may outlast the
+// turn, and so the memory of the fetch.
+func (l *loop) own(w waiting) orderclose.RawRecord {
+	if w.fetched {
+		w.record.Body = l.arena.copy(w.record.Body)
+	}
+	return w.record
 }
 
 // add puts a record into the lot of a delay topic, making it if there is none.
@@ -269,22 +264,38 @@ func (l *loop) add(topic string, r orderclose.RawRecord) {
 			return
 		}
 	}
-	l.lots = append(l.lots, &lot{topic: topic, records: []orderclose.RawRecord{r}})
+	l.lots = append(l.lots, &lot{topic: topic, records: []orderclose.RawRecord{r}, send: l.hop})
 }
 
-// forwarded counts records that reached the close topic; at is when the broker
-// took them, if that is known.
-func (l *loop) forwarded(records []orderclose.RawRecord, at time.Time) {
-	l.mark.Arrived(records)
-	now := l.Now().UnixMilli()
-	l.late = l.late[:0]
-	for _, r := range records {
-		l.late = append(l.late, time.Duration(now-r.DueAt)*time.Millisecond)
-		if !at.IsZero() && at.UnixMilli() < r.DueAt {
-			l.Metrics.Early(l.claim.Topic)
-		}
+// forward appends what is due to the close topic. The loop waits for the answer: nothing
+// is more urgent. What is not acked within a few seconds is put back, so that a close topic
+// that accepts nothing does not keep hops and replays from leaving.
+func (l *loop) forward(topic string, records []orderclose.RawRecord) {
+	if len(records) == 0 {
+		return
 	}
-	l.Metrics.Forwarded(l.claim.Topic, l.late)
+	sent := l.out.SendNow(topic, records)
+	l.forwarded(sent)
+	for i := range sent.Left { // which may be in the memory of the fetch
+		sent.Left[i].Body = l.arena.copy(sent.Left[i].Body)
+	}
+	l.putBack(sent.Left, sent.Pause)
+}
+
+// forwarded counts records that reached the close topic, or the replay topic.
+func (l *loop) forwarded(sent partition.SendResult) {
+	for _, acked := range sent.Acked {
+		l.mark.Arrived(acked.Records)
+		now := l.brokerTime(acked.Answered).UnixMilli()
+		l.late = l.late[:0]
+		for _, r := range acked.Records {
+			l.late = append(l.late, time.Duration(now-r.DueAt)*time.Millisecond)
+			if !acked.At.IsZero() && acked.At.UnixMilli() < r.DueAt {
+				l.Metrics.Early(l.claim.Topic)
+			}
+		}
+		l.Metrics.Forwarded(l.claim.Topic, l.late)
+	}
 }
 
 // readAhead begins a fetch if it is time to, and none is under way.
@@ -295,7 +306,8 @@ func (l *loop) readAhead() {
 	if l.rewind != noRewind {
 		// What was dropped is read again when there is room for a good part of it, which
 		// is before it has to leave: what stayed leaves first.
-		if l.window.bytes > l.relay.budget.share()/4 {
+		if l.window.bytes > l.relay.budget.Share()/4 {
+			l.reader.Verify()
 			return
 		}
 		l.reader.Rewind(l.rewind)
@@ -304,7 +316,9 @@ func (l *loop) readAhead() {
 	if l.whole() { // since a while ago, or since the buckets have changed
 		l.readOn = time.Time{}
 	}
-	if !l.Now().Before(l.readOn) {
+	if l.Now().Before(l.readOn) {
+		l.reader.Verify()
+	} else {
 		l.reader.Start()
 	}
 }
@@ -312,7 +326,7 @@ func (l *loop) readAhead() {
 // shed drops the latest releases from a window that is over its share of the
 // memory, to be read again later.
 func (l *loop) shed() {
-	share := l.relay.budget.share()
+	share := l.relay.budget.Share()
 	if l.window.bytes <= share {
 		return
 	}
@@ -347,7 +361,7 @@ func (l *loop) report() {
 	if head, ok := l.window.head(); ok {
 		release = time.UnixMilli(head.release)
 	}
-	if since := l.overdueHops(); !since.IsZero() && (release.IsZero() || since.Before(release)) {
+	if since := l.overdueSince(); !since.IsZero() && (release.IsZero() || since.Before(release)) {
 		release = since
 	}
 	l.Metrics.Head(l.claim.Topic, l.claim.Partition, release)

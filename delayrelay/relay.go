@@ -24,6 +24,8 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/internal/loglimit"
+	"orderclose/internal/partition"
 )
 
 // Stage is the name of this stage in dead letters.
@@ -38,8 +40,10 @@ type Log interface {
 	// Consume serves the partitions of a topic that the group gives to this
 	// process until ctx ends.
 	Consume(ctx context.Context, group, topic string, serve func(context.Context, orderclose.Claim)) error
-	// Fetch reads a partition from an offset on, waiting a little for a record.
-	Fetch(ctx context.Context, topic string, partition int, offset int64) (orderclose.Fetched, error)
+	// Read reads a partition on, waiting a little for a record.
+	Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
+	// Verify says whether the position's log is still there.
+	Verify(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
 	// Spread sorts records of a claim by the partition of another topic that each
 	// belongs to.
 	Spread(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
@@ -74,8 +78,8 @@ type Metrics interface {
 	// Mispicked counts records that were put into the wrong bucket, and may be read too
 	// late for it.
 	Mispicked(topic string)
-	// Stuck counts the times that a partition's loop hung and was begun anew.
-	Stuck(topic string, partition int)
+	// Stuck counts the times that a partition's loop hung and was started again.
+	Stuck(stage, topic string, partition int)
 	// Repeated counts records that may have been written twice.
 	Repeated(records int)
 	// DeadLettered counts one record given up.
@@ -101,9 +105,6 @@ type Options struct {
 	ReplayTopic     string // for what is due on the replay lane; default CloseTopic
 	DeadLetterTopic string
 	ControlTopic    string // where losses are told
-	// MaxDelay is how far ahead of its append a due time may lie before the record
-	// is given up as nonsense. Default orderclose.DefaultMaxDelay.
-	MaxDelay time.Duration
 	// WindowBytes bounds the look-ahead of all partitions together, in bytes of
 	// memory. Default DefaultWindowBytes. Beyond it the latest releases are dropped
 	// and read again.
@@ -119,10 +120,11 @@ type Options struct {
 
 // Relay moves records on. Make it with New.
 type Relay struct {
-	o      Options
-	budget budget
+	o        Options
+	watchdog partition.Watchdog
+	budget   *partition.Budget
 
-	live    atomic.Pointer[Options] // o with the buckets that are picked now, and the maximum
+	live    atomic.Pointer[Options] // o with the buckets that are picked now
 	whole   atomic.Int64            // up to this length of a bucket its topic is read whole
 	serving chan orderclose.Buckets // the latest that Run has not taken up yet
 }
@@ -143,9 +145,6 @@ func New(o Options) (*Relay, error) {
 	if o.ReplayTopic == "" {
 		o.ReplayTopic = o.CloseTopic
 	}
-	if o.MaxDelay == 0 {
-		o.MaxDelay = orderclose.DefaultMaxDelay
-	}
 	if o.WindowBytes == 0 {
 		o.WindowBytes = DefaultWindowBytes
 	}
@@ -155,15 +154,17 @@ func New(o Options) (*Relay, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	o.Logger = loglimit.New(o.Logger)
 	if o.Abandon == nil {
 		o.Abandon = func(why string) { panic("delayrelay: " + why) }
 	}
 	if o.Metrics == nil {
 		o.Metrics = noMetrics{}
 	}
-	r := &Relay{o: o, budget: budget{bytes: o.WindowBytes}, serving: make(chan orderclose.Buckets, 1)}
+	r := &Relay{o: o, budget: partition.NewBudget(o.WindowBytes), serving: make(chan orderclose.Buckets, 1)}
+	r.watchdog = partition.Watchdog{Stage: Stage, Stuck: o.Metrics.Stuck, Abandon: o.Abandon, Logger: o.Logger}
 	r.live.Store(&o)
-	r.Change(o.Buckets, o.Buckets, o.MaxDelay)
+	r.Change(o.Buckets, o.Buckets)
 	return r, nil
 }
 
@@ -206,7 +207,7 @@ func (noMetrics) Forwarded(string, []time.Duration)           {}
 func (noMetrics) Early(string)                                {}
 func (noMetrics) Hopped(string, string, int)                  {}
 func (noMetrics) Mispicked(string)                            {}
-func (noMetrics) Stuck(string, int)                           {}
+func (noMetrics) Stuck(string, string, int)                   {}
 func (noMetrics) Unrecorded(int)                              {}
 func (noMetrics) Repeated(int)                                {}
 func (noMetrics) DeadLettered(string, string)                 {}

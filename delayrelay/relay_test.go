@@ -145,31 +145,6 @@ func TestRelay_PoisonWithoutADeadLetterTopicStopsNobody(t *testing.T) {
 	})
 }
 
-// TestRelay_ALogThatWasMadeAnew: offsets of the old log mean other records now,
-// and none of them may be reported done for an old one's sake.
-func TestRelay_ALogThatWasMadeAnew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log := &partitiontest.Log{}
-		for i := range 5 {
-			log.Put(bucket10s, record(strconv.Itoa(i), 5*time.Second))
-		}
-		defer runRelay(t, log, nil)()
-		time.Sleep(time.Second)
-		synctest.Wait()
-		log.Remake(bucket10s, record("new", 9*time.Second))
-		time.Sleep(6 * time.Second)
-		synctest.Wait()
-		if done := log.DoneBelow(bucket10s); done > 0 {
-			t.Errorf("%d was reported done while the new log's first record waits", done)
-		}
-		time.Sleep(5 * time.Second)
-		synctest.Wait()
-		if keys := log.Keys("order-close"); len(keys) == 0 || keys[len(keys)-1] != "new" || log.DoneBelow(bucket10s) != 1 {
-			t.Errorf("forwarded %v, done %d", keys, log.DoneBelow(bucket10s))
-		}
-	})
-}
-
 func TestRelay_GoesOnWhereTheLogBeginsAfterALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &partitiontest.Log{}
@@ -197,7 +172,9 @@ func TestRelay_AFullWindowGoesOnEmittingByRelease(t *testing.T) {
 			due[key] = time.Duration((i*7919)%9000) * time.Millisecond
 			log.Put(bucket10s, record(key, due[key]))
 		}
-		defer runRelay(t, log, func(o *Options) { o.WindowBytes = 3000 })()
+		const bytes = 3000
+		window := &windowSize{}
+		defer runRelay(t, log, func(o *Options) { o.WindowBytes, o.Metrics = bytes, window })()
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		seen := map[string]bool{}
@@ -214,21 +191,37 @@ func TestRelay_AFullWindowGoesOnEmittingByRelease(t *testing.T) {
 		if len(seen) != records || log.DoneBelow(bucket10s) != records {
 			t.Errorf("%d of %d were forwarded, done %d", len(seen), records, log.DoneBelow(bucket10s))
 		}
+		if n := window.most.Load(); n == 0 || n > bytes {
+			t.Errorf("%d bytes were in the window, want %d at most", n, bytes)
+		}
 	})
+}
+
+// windowSize is the most bytes that a window had.
+type windowSize struct {
+	noMetrics
+	most atomic.Int64
+}
+
+func (w *windowSize) Window(_ string, _, _, bytes int) {
+	w.most.Store(max(w.most.Load(), int64(bytes)))
 }
 
 func TestRelay_ALoopThatHangsIsBegunAnewFromItsCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hangs atomic.Int64
-		log := &partitiontest.Log{Hang: func(ctx context.Context, topic string) {
+		noticed := &stuckSignal{c: make(chan struct{})}
+		log := &partitiontest.Log{Hang: func(_ context.Context, topic string) {
 			if topic == "order-close" && hangs.Add(1) == 2 {
-				<-ctx.Done() // an answer that never comes, and no deadline
+				<-noticed.c // no answer, and no deadline that holds
 			}
 		}}
 		log.Put(bucket10s, record("before", time.Second))
 		log.Put(bucket10s, record("hangs", 3*time.Second))
 		log.Put(bucket10s, record("after", 4*time.Second))
-		defer runRelay(t, log, func(o *Options) { o.Abandon = func(why string) { t.Error(why) } })()
+		defer runRelay(t, log, func(o *Options) {
+			o.Metrics, o.Abandon = noticed, func(why string) { t.Error(why) }
+		})()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if diff := cmp.Diff([]string{"before", "hangs", "after"}, log.Keys("order-close")); diff != "" || log.DoneBelow(bucket10s) != 3 {
@@ -236,6 +229,14 @@ func TestRelay_ALoopThatHangsIsBegunAnewFromItsCommit(t *testing.T) {
 		}
 	})
 }
+
+// stuckSignal is closed when a loop counts as stuck.
+type stuckSignal struct {
+	noMetrics
+	c chan struct{}
+}
+
+func (s *stuckSignal) Stuck(string, string, int) { close(s.c) }
 
 func TestRelay_ALoopThatDoesNotLetGoIsForTheSupervisor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -277,7 +278,7 @@ type stuckCounter struct {
 	n atomic.Int64
 }
 
-func (s *stuckCounter) Stuck(string, int) { s.n.Add(1) }
+func (s *stuckCounter) Stuck(string, string, int) { s.n.Add(1) }
 
 // stopped stops the loop, as SIGSTOP stops a process, once its window is filled.
 type stopped struct {

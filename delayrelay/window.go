@@ -108,12 +108,7 @@ func (w *window) takeReleased(now int64, bytes int) []waiting {
 // shed removes and returns the latest releases until the rest, the ready ones
 // aside, is within so many bytes; the earliest one stays in any case.
 func (w *window) shed(bytes int) []waiting {
-	slices.SortFunc(w.heap, func(a, b waiting) int { // sorted, it is a heap still
-		if a.before(&b) {
-			return -1
-		}
-		return 1
-	})
+	w.sort()
 	keep := 0
 	for size := 0; keep < len(w.heap); keep++ {
 		if size += w.heap[keep].record.Size(); size > bytes && keep > 0 {
@@ -127,6 +122,24 @@ func (w *window) shed(bytes int) []waiting {
 	clear(w.heap[keep:]) // let go of their bytes
 	w.heap = w.heap[:keep]
 	return shed
+}
+
+// limit has no record leave later than the given time.
+func (w *window) limit(latest int64) {
+	for i := range w.heap {
+		w.heap[i].release = min(w.heap[i].release, latest)
+	}
+	w.sort() // among equal releases the offset decides
+}
+
+// sort sorts the heap, which leaves it a heap.
+func (w *window) sort() {
+	slices.SortFunc(w.heap, func(a, b waiting) int {
+		if a.before(&b) {
+			return -1
+		}
+		return 1
+	})
 }
 
 func (w *window) pop() waiting {

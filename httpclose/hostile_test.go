@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -73,10 +72,11 @@ const (
 	garbles    = "no JSON whenever it is there"
 	floods     = "an endless reply whenever it is there"
 	refuses    = "422 whenever it is there"
+	hangs      = "no answer whenever it is there"
 	toleratesN = "413 beyond 3 orders"
 )
 
-var treatments = []string{answers, answers, answers, answers, unknown, omits, omitsOnce, repeats, disagrees, breaks, garbles, floods, refuses, toleratesN}
+var treatments = []string{answers, answers, answers, answers, unknown, omits, omitsOnce, repeats, disagrees, breaks, garbles, floods, refuses, hangs, toleratesN}
 
 // faults are what it does to a request whatever is in it.
 var faults = []string{"hang", "slow body", "reset", "cut", "503", "502", "429", "redirect", "401", "404"}
@@ -89,11 +89,12 @@ type hostile struct {
 	faults    []string // of the next requests; "" is none
 	strays    bool
 
-	mu    sync.Mutex
-	left  map[string]bool
-	given map[string][]orderclose.Verdict
-	due   map[string]string
-	bad   []string
+	mu         sync.Mutex
+	anyVerdict bool // the service gives one on some order
+	left       map[string]bool
+	given      map[string][]orderclose.Verdict
+	due        map[string]string
+	bad        []string
 }
 
 func (h *hostile) serve(w http.ResponseWriter, r *http.Request) {
@@ -114,6 +115,10 @@ func (h *hostile) serve(w http.ResponseWriter, r *http.Request) {
 			h.fail(w, r, fault)
 			return
 		}
+	}
+	if slices.ContainsFunc(q.Orders, func(o wireOrder) bool { return h.treatment[o.OrderID] == hangs }) {
+		<-r.Context().Done()
+		return
 	}
 	h.answer(w, q)
 }
@@ -223,6 +228,7 @@ func TestStore_WhateverTheServiceDoes(t *testing.T) {
 			}
 			requests = rapid.Permutation(requests).Draw(t, "requests")
 			h.faults = rapid.SliceOfN(rapid.SampledFrom(append(faults, "", "", "", "", "")), 0, 6).Draw(t, "faults")
+			h.knowOthers()
 			serve(h.serve)
 			h.check(t, requests, h.outcomes(t, s, requests))
 			if len(h.bad) > 0 {
@@ -232,22 +238,69 @@ func TestStore_WhateverTheServiceDoes(t *testing.T) {
 	})
 }
 
-// outcomes asks until the faults are over, as the closer does. nil: nobody got a
+// outcomes asks until all orders have a verdict, as the closer does. nil: nobody got a
 // verdict, so that no order can be blamed.
 func (h *hostile) outcomes(t *rapid.T, s *Store, requests []orderclose.CloseRequest) []orderclose.Outcome {
-	for range 20 {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
-		outcomes, err := closing.Bisect(ctx, s, orderclose.PathPipeline, requests)
-		cancel()
-		if err == nil {
-			return outcomes
+	culprits := closing.NewCulprits(s, closing.ProofPipeline)
+	all, open := make([]orderclose.Outcome, len(requests)), make([]int, len(requests))
+	for i := range open {
+		open[i] = i
+	}
+	for n := range maxRounds {
+		var part []orderclose.CloseRequest
+		if n >= 10 && h.anyVerdict {
+			part = h.another(n) // another order that is due shows that the service works
 		}
-		if !errors.Is(err, orderclose.ErrUnavailable) {
-			t.Fatalf("%v: want an error that blames the service", err)
+		extra := len(part)
+		for _, i := range open {
+			part = append(part, requests[i])
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+		outcomes, err := culprits.CloseOrders(ctx, orderclose.PathPipeline, part)
+		cancel()
+		var left []int
+		for j, i := range open {
+			if all[i] = outcomes[extra+j]; all[i].Verdict == "" {
+				left = append(left, i)
+			}
+		}
+		if err == nil && len(left) > 0 || err != nil && !errors.Is(err, orderclose.ErrUnavailable) {
+			t.Fatalf("%d orders have no verdict, and the error is %v", len(left), err)
+		}
+		if open = left; len(open) == 0 {
+			return all
 		}
 		time.Sleep(10 * time.Second)
 	}
 	return nil
+}
+
+// another is an order that the service knows and gives a verdict on.
+func (h *hostile) another(n int) []orderclose.CloseRequest {
+	return []orderclose.CloseRequest{{OrderID: fmt.Sprint("another-", n)}}
+}
+
+// knowOthers has the service know the orders of another. It is called before the service
+// is: a request that the store has given up may be answered at any time.
+func (h *hostile) knowOthers() {
+	h.anyVerdict = h.answersAny()
+	for n := range maxRounds {
+		id := fmt.Sprint("another-", n)
+		h.treatment[id], h.verdict[id] = answers, orderclose.AlreadyPaid
+	}
+}
+
+// maxRounds is how often the orders of a test are asked for.
+const maxRounds = 60
+
+// answersAny says whether the service gives a verdict on any order.
+func (h *hostile) answersAny() bool {
+	for _, what := range h.treatment {
+		if slices.Contains([]string{answers, unknown, repeats, disagrees, toleratesN}, what) {
+			return true
+		}
+	}
+	return false
 }
 
 func (h *hostile) check(t *rapid.T, requests []orderclose.CloseRequest, outcomes []orderclose.Outcome) {
@@ -265,10 +318,8 @@ func (h *hostile) check(t *rapid.T, requests []orderclose.CloseRequest, outcomes
 		}
 	}
 	if outcomes == nil {
-		for _, what := range h.treatment {
-			if what == answers || what == unknown || what == repeats || what == disagrees || what == toleratesN {
-				t.Fatalf("no end although some orders are %v", h.treatment)
-			}
+		if h.anyVerdict {
+			t.Fatalf("no end although some orders are %v", h.treatment)
 		}
 		return
 	}
@@ -302,73 +353,4 @@ func (h *hostile) checkOne(t *rapid.T, o orderclose.Outcome) {
 			t.Fatalf("%+v, though the service: %s", o, what)
 		}
 	}
-}
-
-func TestStore_NoVerdictOfAnybodyIsTheServicesFault(t *testing.T) {
-	for name, handler := range map[string]http.HandlerFunc{
-		"500":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) },
-		"html":    func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "<html>maintenance</html>") },
-		"nothing": func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "{}") },
-		"null":    func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "null") },
-		"204":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) },
-		"strays": func(w http.ResponseWriter, _ *http.Request) {
-			io.WriteString(w, `{"verdicts":[{"order_id":"x","verdict":"closed"}]}`)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, Options{}, func(t *testing.T, s *Store, serve func(http.HandlerFunc)) {
-				calls := 0
-				serve(func(w http.ResponseWriter, r *http.Request) { calls++; handler(w, r) })
-				for again, n := range []int{1, 2, 200, 200} {
-					calls = 0
-					_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, requestsOf(n))
-					if name == "422" && n < maxSuspects {
-						continue // it says so, and there are no others to compare with
-					}
-					if !errors.Is(err, orderclose.ErrUnavailable) || calls > 12 || again == 3 && calls > 1 {
-						t.Errorf("%d orders: %v after %d calls", n, err, calls)
-					}
-				}
-			})
-		})
-	}
-}
-
-func requestsOf(n int) []orderclose.CloseRequest {
-	requests := make([]orderclose.CloseRequest, n)
-	for i := range requests {
-		requests[i] = orderclose.CloseRequest{OrderID: fmt.Sprint("o-", i), Due: time.Now()}
-	}
-	return requests
-}
-
-// An order that breaks the service when it comes alone is blamed once another one
-// got its verdict meanwhile, and not before.
-func TestStore_AnOrderThatBreaksTheServiceAloneIsFoundByTheOthers(t *testing.T) {
-	inBubble(t, Options{}, func(t *testing.T, s *Store, serve func(http.HandlerFunc)) {
-		serve(func(w http.ResponseWriter, r *http.Request) {
-			body, _ := io.ReadAll(r.Body)
-			if strings.Contains(string(body), "poison") {
-				w.WriteHeader(500)
-				return
-			}
-			io.WriteString(w, `{"verdicts":[{"order_id":"good","verdict":"already_paid"}]}`)
-		})
-		poison := []orderclose.CloseRequest{{OrderID: "poison"}}
-		for range 20 {
-			if _, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, poison); !errors.Is(err, orderclose.ErrUnavailable) {
-				t.Fatalf("%v, while nobody knows better", err)
-			}
-		}
-		if _, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "good"}}); err != nil {
-			t.Fatal(err)
-		}
-		out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, poison)
-		if err != nil || out[0].Verdict != orderclose.Failed {
-			t.Fatalf("%v, %v; want it to have failed", out, err)
-		}
-		if _, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, poison); !errors.Is(err, orderclose.ErrUnavailable) {
-			t.Fatalf("%v: its next failure is another", err)
-		}
-	})
 }

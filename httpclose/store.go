@@ -2,15 +2,13 @@ package httpclose
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
-	"slices"
-	"sync"
 	"time"
 
 	"orderclose"
+	"orderclose/internal/loglimit"
 	"orderclose/internal/patience"
 	"orderclose/internal/signed"
 )
@@ -33,6 +31,9 @@ type Metrics interface {
 	Called(endpoint, result string, took time.Duration)
 	// CallLimit is when the next call will time out.
 	CallLimit(endpoint string, limit time.Duration)
+	// CallsFailing says since when no call has succeeded, whatever the answers were. The
+	// zero time: the last one did.
+	CallsFailing(endpoint string, since time.Time)
 }
 
 // Options for a Store. URL and Secrets must be set.
@@ -53,7 +54,6 @@ type Store struct {
 	o        Options
 	client   *signed.Client
 	endpoint *patience.Endpoint
-	blame    blame
 }
 
 // New returns a Store, or says what is wrong with the options. It does not
@@ -71,6 +71,7 @@ func New(o Options) (*Store, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	o.Logger = loglimit.New(o.Logger)
 	if o.Metrics == nil {
 		o.Metrics = patience.NoMetrics{}
 	}
@@ -78,12 +79,15 @@ func New(o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("httpclose: %w", err)
 	}
-	return &Store{o: o, client: client, endpoint: patience.New(Endpoint, o.Metrics), blame: blame{since: map[string]uint64{}}}, nil
+	return &Store{o: o, client: client, endpoint: patience.New(Endpoint, o.Metrics)}, nil
 }
 
-// Close closes idle connections.
+// Close closes idle connections. Of a nil Store, as New returns with an error, it does
+// nothing.
 func (s *Store) Close() error {
-	s.client.Close()
+	if s != nil {
+		s.client.Close()
+	}
 	return nil
 }
 
@@ -91,32 +95,27 @@ func (s *Store) Close() error {
 // their order; of several for one order the service sees the one that is due
 // last, and the others get AlreadyClosed if that closed it.
 //
-// The error is orderclose.ErrUnavailable, or ctx's: there was no answer, or none
-// that says anything about an order. Some may have been closed, and asking again
-// says AlreadyClosed.
+// An error says that some orders may have been closed; asking again says
+// AlreadyClosed. It is orderclose.ErrUnavailable or ctx's if there was no answer. Else
+// the service refused what was sent, or answered 500 or something that is no reply: one
+// of the orders may be at fault. The closer and the compensator find out which one.
 func (s *Store) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	if len(requests) == 0 {
 		return nil, nil
 	}
-	orders := distinct(requests)
-	r := &round{s: s, path: path, got: make(map[string]orderclose.Outcome, len(orders)), dark: s.blame.isDark()}
-	err := r.begin(ctx, orders)
-	if missing := r.missing(orders); err == nil && len(missing) > 0 {
-		s.o.Logger.Warn("the service left out orders, asking for them once more", "orders", len(missing), "first", missing[0].OrderID)
-		r.again = true
-		err = r.askAll(ctx, missing)
-	}
-	if err == nil {
-		err = r.judge()
-	}
-	if errors.Is(err, errNobody) {
-		s.blame.setDark()
-	}
+	got, err := s.askAll(ctx, path, distinct(requests))
 	if err != nil {
 		return nil, fmt.Errorf("close %d orders from %q: %w", len(requests), requests[0].OrderID, err)
 	}
-	return r.outcomes(requests), nil
+	return outcomes(requests, got), nil
 }
+
+// Failing says since when no call of the service has succeeded, and why the last one
+// failed. The zero time: the last one succeeded, or there was none.
+func (s *Store) Failing() (since time.Time, cause string) { return s.endpoint.Failing() }
+
+// MaxBatch is how many orders go into one request.
+func (s *Store) MaxBatch() int { return s.o.Batch }
 
 // distinct returns one request for each order, the one that is due last: of two
 // records of one order that is the one which can do no harm.
@@ -136,88 +135,16 @@ func distinct(requests []orderclose.CloseRequest) []orderclose.CloseRequest {
 	return orders
 }
 
-// outcomes answers requests.
-func (r *round) outcomes(requests []orderclose.CloseRequest) []orderclose.Outcome {
+// outcomes answers requests by what was said of their orders.
+func outcomes(requests []orderclose.CloseRequest, got map[string]orderclose.Outcome) []orderclose.Outcome {
 	out := make([]orderclose.Outcome, len(requests))
 	seen := make(map[string]bool, len(requests))
 	for i, q := range requests {
-		o, ok := r.got[q.OrderID]
-		if !ok {
-			o = failed(orderclose.Outcome{OrderID: q.OrderID, Due: q.Due, At: r.s.o.Now()}, errNoVerdict)
-		}
-		if seen[q.OrderID] && o.Verdict == orderclose.Closed {
-			o.Verdict = orderclose.AlreadyClosed
+		out[i] = got[q.OrderID]
+		if seen[q.OrderID] && out[i].Verdict == orderclose.Closed {
+			out[i].Verdict = orderclose.AlreadyClosed
 		}
 		seen[q.OrderID] = true
-		out[i] = o
 	}
 	return out
-}
-
-var errNoVerdict = errors.New("the service gave no verdict, asked twice")
-
-// missing are the orders without a verdict whose request did not fail.
-func (r *round) missing(orders []orderclose.CloseRequest) []orderclose.CloseRequest {
-	return slices.DeleteFunc(slices.Clone(orders), func(o orderclose.CloseRequest) bool {
-		_, ok := r.got[o.OrderID]
-		return ok || slices.ContainsFunc(r.suspects, func(s suspect) bool { return s.order.OrderID == o.OrderID })
-	})
-}
-
-// blame remembers which orders failed alone while nobody else was asked, and so
-// cannot be told from a service that fails for everybody.
-type blame struct {
-	mu       sync.Mutex
-	answered uint64            // requests that brought a verdict, ever
-	since    map[string]uint64 // by order that failed alone: how many had, then
-	dark     bool              // the last time nobody got a verdict
-}
-
-// maxSince bounds what is remembered. Beyond it all is forgotten: it only takes
-// an order another round.
-const maxSince = 1000
-
-// heard notes that the service gave verdicts of these orders.
-func (b *blame) heard(got map[string]orderclose.Outcome) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.answered++
-	b.dark = false
-	for id := range got {
-		delete(b.since, id)
-	}
-}
-
-func (b *blame) isDark() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.dark
-}
-
-func (b *blame) setDark() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.dark = true
-}
-
-// certain says whether the service gave a verdict of another order since this one
-// failed for the first time.
-func (b *blame) certain(id string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if since, ok := b.since[id]; ok {
-		return b.answered > since
-	}
-	if len(b.since) >= maxSince {
-		clear(b.since)
-	}
-	b.since[id] = b.answered
-	return false
-}
-
-// acquit forgets an order whose failure was counted: its next one is another.
-func (b *blame) acquit(id string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.since, id)
 }

@@ -8,7 +8,9 @@
 //
 //	dispatcher.go  lifecycle: who looks when, and what waits
 //	publish.go     one batch: to Kafka, or to the dead letters
-//	shunned.go     partitions that take no records
+//	shunned.go     partitions and topics that take no records
+//	aside.go       rows that can neither be published nor made dead letters of
+//	walk.go        how rows that were left are looked past
 //	decide.go      how long to wait (pure)
 //
 // Any number of processes may dispatch: what one has in hand the others skip.
@@ -25,6 +27,7 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/internal/loglimit"
 	"orderclose/internal/partition"
 )
 
@@ -77,7 +80,6 @@ func Events(topic string) Kind {
 type Scheduling struct {
 	Buckets    orderclose.Buckets // shortest first
 	CloseTopic string             // for what is due already
-	MaxDelay   time.Duration      // how far ahead an order may be due
 	// Now is the clock that picks the bucket. Default time.Now. A wrong one costs what
 	// a producer's costs: hops, or lateness, and never an early close.
 	Now func() time.Time
@@ -90,7 +92,9 @@ var errDueTooFar = errors.New("due_too_far")
 // that the producer would have sent, in the bucket that suits what remains until
 // the order is due. The bucket is picked whenever the record is produced, so that
 // it suits also after an hour without Kafka; current is asked each time, and may
-// answer something else from one time to the next.
+// answer something else from one time to the next. How far ahead an order may be due was
+// decided when its row was committed: a row is given up only for a due time that is
+// nonsense, see orderclose.MaxDelayLimit.
 func Schedules(current func() Scheduling) Kind {
 	return Kind{Outbox: orderclose.ScheduleOutbox, Route: func(row orderclose.OutboxRow) (string, orderclose.Message, error) {
 		m, due, err := row.Schedule()
@@ -102,9 +106,9 @@ func Schedules(current func() Scheduling) Kind {
 		if s.Now != nil {
 			now = s.Now()
 		}
-		if ahead := due.Sub(now); ahead > s.MaxDelay {
+		if ahead := due.Sub(now); orderclose.BeyondLimit(ahead) {
 			return "", m, &orderclose.RecordError{Reason: errDueTooFar, Detail: fmt.Sprintf(
-				"it is due in %v, and at most %v is allowed", ahead.Round(time.Second), s.MaxDelay)}
+				"it is due in %v, and at most %v is possible", ahead.Round(time.Second), orderclose.MaxDelayLimit)}
 		}
 		return s.Buckets.TopicAt(now, due, s.CloseTopic), m, nil
 	}}
@@ -174,6 +178,7 @@ func New(o Options) (*Dispatcher, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	o.Logger = loglimit.New(o.Logger)
 	if o.Metrics == nil {
 		o.Metrics = noMetrics{}
 	}
@@ -186,10 +191,10 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	for _, k := range d.o.Kinds {
 		more := make(chan struct{}, d.o.InFlight)
-		set, places := newAside(), newShunned()
-		running.Go(func() { d.newWorker(ctx, k, set, places).lead(more) })
+		set, places, s := newAside(), newShunned(), &seen{}
+		running.Go(func() { d.newWorker(ctx, k, set, places, s).lead(more) })
 		for range d.o.InFlight - 1 {
-			running.Go(func() { d.newWorker(ctx, k, set, places).help(more) })
+			running.Go(func() { d.newWorker(ctx, k, set, places, s).help(more) })
 		}
 		running.Go(func() { d.look(ctx, k.Outbox) })
 	}
@@ -221,18 +226,22 @@ func (w *worker) lead(more chan<- struct{}) {
 	var pause time.Duration
 	for w.ctx.Err() == nil {
 		found, err := w.turn()
+		if err == nil && w.ctx.Err() == nil {
+			var walked int
+			walked, err = w.walkOn()
+			found = max(found, walked)
+		}
 		if w.ctx.Err() != nil {
 			return
 		}
 		if err != nil {
-			w.logger.Warn("dispatching failed, trying again", "err", err)
+			if failures.Say() {
+				w.logger.Warn("dispatching failed, trying again", "err", err)
+			}
 			pause = failures.NextBackOff()
 		} else {
 			failures.Reset()
 			pause = nextPause(pause, found, w.o.Batch)
-			if found == 0 && w.waits {
-				pause = shunnedPause
-			}
 		}
 		if err == nil && pause == 0 {
 			select {

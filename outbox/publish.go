@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,12 +24,9 @@ const (
 	// buryTime bounds the appends to the dead-letter topic, so that a topic that is
 	// missing or full does not keep the other rows of a batch locked.
 	buryTime = time.Second
-	// asideTime is how long a row is left alone that could neither be published nor
-	// made a dead letter of.
-	asideTime = 30 * time.Second
-	// maxAside bounds how many such rows are looked past. With more the outbox stands
-	// still, and its age tells.
-	maxAside = 100
+	// routeTime bounds how long it may take to find out which partitions a topic has, so
+	// that the rows of another topic are published within holdTime.
+	routeTime = time.Second
 )
 
 // Causes of dead letters.
@@ -51,82 +49,118 @@ type worker struct {
 	*Dispatcher
 	ctx     context.Context
 	kind    Kind
-	aside   *aside   // shared by the workers of a kind
-	shunned *shunned // and this
-	after   int64    // where to look on, past rows that were left to shunned partitions; 0: at the beginning
-	idle    int      // batches since any row was there to be tried
-	waits   bool     // all rows that were seen last wait for shunned partitions
+	aside   *aside // shared by the workers of a kind, as what follows
+	shunned *shunned
+	seen    *seen
+	at      int64 // where to look on; 0: where seen says
+	walk    walk  // the leader's
 	logger  *slog.Logger
 	appends [lanes + 1]orderclose.AppendFunc
 }
 
-func (d *Dispatcher) newWorker(ctx context.Context, k Kind, set *aside, places *shunned) *worker {
-	w := &worker{Dispatcher: d, ctx: ctx, kind: k, aside: set, shunned: places, logger: d.o.Logger.With("outbox", k.Outbox)}
+func (d *Dispatcher) newWorker(ctx context.Context, k Kind, set *aside, places *shunned, s *seen) *worker {
+	w := &worker{Dispatcher: d, ctx: ctx, kind: k, aside: set, shunned: places, seen: s, logger: d.o.Logger.With("outbox", k.Outbox)}
 	for i := range w.appends {
 		w.appends[i] = d.o.Log.Idempotent(nil, d.o.Metrics.Repeated)
 	}
 	return w
 }
 
-// turn dispatches one batch and returns how many rows were there to be tried. The
-// error is the database's or Kafka's, if Kafka took nothing; what was published by then
-// is deleted all the same, if the database can.
+// turn dispatches one batch of the rows that are new, or of all if none were left. It
+// returns how many rows were there to be tried, or as many as a batch has if there may be
+// others behind rows that were left.
 func (w *worker) turn() (found int, err error) {
-	ctx, cancel := partition.Linger(w.ctx, lingerTime)
-	defer cancel()
-	var b *batch
-	limit := w.o.Batch + w.aside.len()
-	n, err := w.o.Store.Dispatch(ctx, w.kind.Outbox, w.after, limit, func(ctx context.Context, rows []orderclose.OutboxRow) []int64 {
-		b = &batch{worker: w, last: rows[len(rows)-1].ID}
-		return b.publish(ctx, w.aside.leave(rows))
-	})
-	if b == nil {
-		w.after = 0
+	if w.at == 0 {
+		w.at = w.seen.from()
+	}
+	from := w.at
+	b, n, err := w.dispatch(from)
+	w.at = 0
+	if b == nil || err != nil {
 		return n, err
 	}
-	if err == nil {
-		w.o.Metrics.Dispatched(w.kind.Outbox, len(b.done)-len(b.buried))
-		for _, cause := range b.buried {
-			w.o.Metrics.DeadLettered(Stage, cause)
-		}
+	w.seen.saw(b.highestLeft(), time.Now())
+	if n == w.o.Batch && (b.left > 0 || from > 0) {
+		w.at = b.last
+		return n, b.stuck()
 	}
-	if len(b.done) == 0 {
-		err = errors.Join(err, b.err)
-	}
-	return w.lookOn(b, n < limit), err
+	return b.tried, b.stuck()
 }
 
-// lookOn decides where to look next, after a batch that may have been the end of the
-// outbox. Rows that were left are looked past, a few batches of them without a pause,
-// until the end, and then it begins anew. It returns how many rows there were to be
-// tried, or as many as a batch has if others may be right behind those that were left.
-func (w *worker) lookOn(b *batch, end bool) (found int) {
-	switch {
-	case end:
-		w.after = 0
-	case b.left > 0 || w.after > 0:
-		w.after = b.last
+// walkOn dispatches one batch of the rows that were left, if there are any and it is
+// time to. It returns how many rows were there to be tried.
+func (w *worker) walkOn() (found int, err error) {
+	from, on := w.seen.begin(&w.walk, time.Now())
+	if !on {
+		return 0, nil
 	}
-	w.waits = b.tried == 0 && b.left > 0
-	if !w.waits {
-		w.idle = 0
-		return b.tried
+	b, n, err := w.dispatch(from)
+	if err != nil {
+		return 0, err
 	}
-	if w.idle++; w.idle < pastBatches && !end {
-		return w.o.Batch
+	if b == nil {
+		b = &batch{last: from}
 	}
-	w.idle = 0
+	w.seen.walked(&w.walk, b.last, b.highestLeft(), b.tried > 0, n < w.o.Batch, time.Now())
+	return b.tried, b.stuck()
+}
+
+// dispatch hands over the rows above an id, and returns what became of them, nil if
+// there are none, and how many there were. The error is the database's; what was
+// published by then is deleted all the same, if the database can.
+func (w *worker) dispatch(from int64) (b *batch, n int, err error) {
+	ctx, cancel := partition.Linger(w.ctx, lingerTime)
+	defer cancel()
+	n, err = w.o.Store.Dispatch(ctx, w.kind.Outbox, from, w.o.Batch, func(ctx context.Context, rows []orderclose.OutboxRow) []int64 {
+		b = &batch{worker: w, rows: rows, last: rows[len(rows)-1].ID}
+		try := w.aside.leave(rows)
+		b.tried, b.left = len(try), len(rows)-len(try)
+		return b.publish(ctx, try)
+	})
+	if b == nil || err != nil {
+		return b, n, err
+	}
+	w.o.Metrics.Dispatched(w.kind.Outbox, len(b.done)-len(b.buried))
+	for _, cause := range b.buried {
+		w.o.Metrics.DeadLettered(Stage, cause)
+	}
+	return b, n, nil
+}
+
+// highestLeft is the highest id of the rows that were left; 0: none were.
+func (b *batch) highestLeft() int64 {
+	if b.left == 0 {
+		return 0
+	}
+	done := make(map[int64]bool, len(b.done))
+	for _, id := range b.done {
+		done[id] = true
+	}
+	for _, row := range slices.Backward(b.rows) {
+		if !done[row.ID] {
+			return row.ID
+		}
+	}
 	return 0
+}
+
+// stuck is the error of a batch of which Kafka took nothing.
+func (b *batch) stuck() error {
+	if len(b.done) > 0 {
+		return nil
+	}
+	return b.err
 }
 
 // batch is rows on their way to Kafka.
 type batch struct {
 	*worker
-	last int64 // the highest id
+	rows []orderclose.OutboxRow // lowest id first
+	last int64                  // the highest id
 
 	mu      sync.Mutex // of what follows, while lanes run
-	tried   int        // rows that are neither aside nor left
-	left    int        // rows for partitions that take no records
+	tried   int        // rows that were not left
+	left    int        // rows that can neither be published nor made dead letters of for now
 	done    []int64    // ids of rows that Kafka has, published or as dead letters
 	err     error      // the last that another try may mend
 	refused []dead     // to become dead letters
@@ -158,7 +192,6 @@ func (b *batch) publish(ctx context.Context, rows []orderclose.OutboxRow) []int6
 // route makes the rows' records and says what each lane has to append. What is for
 // shunned partitions is left.
 func (b *batch) route(ctx context.Context, rows []orderclose.OutboxRow) (work [lanes + 1][]request) {
-	b.tried = len(rows)
 	topics := map[string][]orderclose.RawRecord{}
 	for _, row := range rows {
 		topic, m, err := b.kind.Route(row)
@@ -171,12 +204,7 @@ func (b *batch) route(ctx context.Context, rows []orderclose.OutboxRow) (work [l
 		topics[topic] = append(topics[topic], m.Raw())
 	}
 	for topic, records := range topics {
-		spread, err := b.o.Log.ByKey(ctx, topic, records)
-		if err != nil {
-			b.err = err
-			continue
-		}
-		for p, part := range spread {
+		for p, part := range b.spread(ctx, topic, records) {
 			r := request{place{topic, p}, part}
 			switch try, trial := b.shunned.may(r.place, len(work[trialLane]) == 0); {
 			case !try:
@@ -191,6 +219,31 @@ func (b *batch) route(ctx context.Context, rows []orderclose.OutboxRow) (work [l
 		}
 	}
 	return work
+}
+
+// spread sorts records by the partition of their topic that each belongs to. Of a topic
+// that is missing they are left, as of a partition that takes no records.
+func (b *batch) spread(ctx context.Context, topic string, records []orderclose.RawRecord) map[int][]orderclose.RawRecord {
+	whole := place{topic, wholeTopic}
+	if try, _ := b.shunned.may(whole, true); !try {
+		b.leave(len(records))
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, routeTime)
+	defer cancel()
+	spread, err := b.o.Log.ByKey(ctx, topic, records)
+	if err == nil {
+		if b.shunned.took(whole) {
+			b.logger.Info("the partitions of a topic are found again", "topic", topic)
+		}
+		return spread
+	}
+	if since, tell := b.shunned.failed(whole); tell {
+		b.logger.Warn("cannot find the partitions of a topic: its rows wait, others go on", "topic", topic, "since", since, "err", err)
+	}
+	b.err = err
+	b.leave(len(records))
+	return nil
 }
 
 // leave counts rows that wait for a partition that takes no records.
@@ -209,33 +262,36 @@ type request struct {
 func (b *batch) lane(ctx context.Context, appendTo orderclose.AppendFunc, requests []request) {
 	for _, r := range requests {
 		late := ctx.Err() // not this partition's doing
-		err := b.all(ctx, appendTo, r)
+		left, err := b.all(ctx, appendTo, r)
 		if err == nil {
 			if b.shunned.took(r.place) {
 				b.logger.Info("a partition takes records again", "topic", r.topic, "partition", r.partition)
 			}
 			continue
 		}
-		if late == nil && b.shunned.failed(r.place) {
-			b.logger.Warn("a partition takes no records: its rows wait, others go on", "topic", r.topic, "partition", r.partition, "err", err)
+		if late == nil {
+			if since, tell := b.shunned.failed(r.place); tell {
+				b.logger.Warn("a partition takes no records: its rows wait, others go on", "topic", r.topic, "partition", r.partition, "since", since, "err", err)
+			}
 		}
 		b.mu.Lock()
 		b.err = err
-		b.leave(len(r.records))
+		b.leave(left)
 		b.mu.Unlock()
 	}
 }
 
-// all appends a request in as many parts as it takes.
-func (b *batch) all(ctx context.Context, appendTo orderclose.AppendFunc, r request) error {
+// all appends a request in as many parts as it takes, and returns how many records are
+// left if one fails.
+func (b *batch) all(ctx context.Context, appendTo orderclose.AppendFunc, r request) (left int, err error) {
 	for rest := r.records; len(rest) > 0; {
 		n := orderclose.Fitting(rest)
 		if err := b.append(ctx, appendTo, request{r.place, rest[:n:n]}); err != nil {
-			return err
+			return len(rest), err
 		}
 		rest = rest[n:]
 	}
-	return nil
+	return 0, nil
 }
 
 // append writes one request. Records that Kafka refuses together are tried in
@@ -311,51 +367,8 @@ func (b *batch) bury(ctx context.Context) {
 func (b *batch) unburied(letters []orderclose.RawRecord, err error) {
 	b.err = fmt.Errorf("%s takes no dead letters: %w", b.o.DeadLetterTopic, err)
 	b.logger.Error("rows can neither be published nor made dead letters of: check the dead-letter topic", "rows", len(letters), "first", letters[0].Offset, "err", err)
+	b.leave(len(letters))
 	for _, letter := range letters {
 		b.aside.put(letter.Offset)
 	}
-}
-
-// aside are rows that are left alone for a while. Safe for concurrent use.
-type aside struct {
-	mu    sync.Mutex
-	until map[int64]time.Time
-}
-
-func newAside() *aside { return &aside{until: map[int64]time.Time{}} }
-
-func (a *aside) put(id int64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(a.until) < maxAside {
-		a.until[id] = time.Now().Add(asideTime)
-	}
-}
-
-// len is how many rows there are, those left out whose time has come.
-func (a *aside) len() int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for id, until := range a.until {
-		if !time.Now().Before(until) {
-			delete(a.until, id)
-		}
-	}
-	return len(a.until)
-}
-
-// leave returns rows without those that are aside.
-func (a *aside) leave(rows []orderclose.OutboxRow) []orderclose.OutboxRow {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(a.until) == 0 {
-		return rows
-	}
-	var left []orderclose.OutboxRow
-	for _, r := range rows {
-		if _, is := a.until[r.ID]; !is {
-			left = append(left, r)
-		}
-	}
-	return left
 }

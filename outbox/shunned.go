@@ -14,13 +14,13 @@ const (
 	// trialRecords is how many records a shunned partition is tried with. If they are
 	// written and the answer is too late, so many are written again.
 	trialRecords = 100
-	// pastBatches is how many batches of rows for shunned partitions are looked past at
-	// once, and shunnedPause the pause after that: somebody has to read them.
-	pastBatches  = 5
-	shunnedPause = 2 * time.Second
+	// wholeTopic is the partition of a topic of which it is not known which it has.
+	wholeTopic = -1
+	// remindEvery is how often it is told that a place still takes no records.
+	remindEvery = time.Minute
 )
 
-// place is a partition of a topic.
+// place is a partition of a topic, or wholeTopic.
 type place struct {
 	topic     string
 	partition int
@@ -30,6 +30,8 @@ type place struct {
 type shun struct {
 	until time.Time
 	pause time.Duration // the last one
+	since time.Time     // when it took none first
+	told  time.Time     // when that was told last
 }
 
 // shunned are the places that took no records when they were last tried. Safe for
@@ -58,15 +60,22 @@ func (s *shunned) may(p place, hasTime bool) (try, trial bool) {
 	return true, true
 }
 
-// failed notes that a place took no records, and says whether that is news.
-func (s *shunned) failed(p place) (news bool) {
+// failed notes that a place took no records, and says since when, and whether to tell.
+func (s *shunned) failed(p place) (since time.Time, tell bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := time.Now()
 	is, known := s.places[p]
+	if !known {
+		is.since = now
+	}
 	is.pause = nextShun(is.pause)
-	is.until = time.Now().Add(is.pause)
+	is.until = now.Add(is.pause)
+	if tell = now.Sub(is.told) >= remindEvery; tell {
+		is.told = now
+	}
 	s.places[p] = is
-	return !known
+	return is.since, tell
 }
 
 // took notes that a place took records, and says whether that is news.

@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"orderclose"
+	"orderclose/internal/closing"
+	"orderclose/internal/loglimit"
 	"orderclose/internal/patience"
 )
 
@@ -45,6 +47,9 @@ type Metrics interface {
 	Called(endpoint, result string, took time.Duration)
 	// CallLimit is when the next question will time out.
 	CallLimit(endpoint string, limit time.Duration)
+	// CallsFailing says since when no call has succeeded, whatever the answers were. The
+	// zero time: the last one did.
+	CallsFailing(endpoint string, since time.Time)
 	// PaymentAnswers counts orders by what the provider said of them.
 	PaymentAnswers(a Answer, orders int)
 }
@@ -64,7 +69,8 @@ type Options struct {
 type Asking struct {
 	o        Options
 	endpoint *patience.Endpoint
-	places   chan struct{} // one for each question under way
+	places   chan struct{}    // one for each question under way
+	suspects closing.Suspects // orders for which the provider gave no answer alone
 }
 
 // New returns an Asking, or says what is wrong with the options.
@@ -84,6 +90,7 @@ func New(o Options) (*Asking, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	o.Logger = loglimit.New(o.Logger)
 	if o.Metrics == nil {
 		o.Metrics = noMetrics{}
 	}
@@ -93,7 +100,8 @@ func New(o Options) (*Asking, error) {
 // CloseOrders closes what is unpaid and due, and not paid by the provider's word.
 // It answers every request, in their order; what the provider cannot say is
 // PaymentPending and unchanged. Nothing is closed that the provider was not asked
-// about in this very call.
+// about in this very call. If the provider gives no answer for many orders together,
+// they are asked for again in smaller questions (search.go).
 //
 // The error is the store's: orderclose.ErrUnavailable, or the fault of an order.
 // The provider's are none: they make orders PaymentPending.
@@ -105,25 +113,14 @@ func (a *Asking) CloseOrders(ctx context.Context, path orderclose.Path, requests
 	if err != nil {
 		return nil, err
 	}
-	answers := a.ask(ctx, openIDs(outcomes))
+	b := newBatch(a, path, requests, outcomes)
+	if err := b.askForAll(ctx); err != nil {
+		return nil, err
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("asking the payment provider: %w", err)
 	}
-	p := plan(outcomes, answers)
-	for _, i := range p.pending {
-		outcomes[i].Verdict = orderclose.PaymentPending
-	}
-	if err := follow(outcomes, requests, p.paid, func(part []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-		return a.o.Store.PayOrders(ctx, part)
-	}); err != nil {
-		return nil, err
-	}
-	err = follow(outcomes, requests, p.unpaid, func(part []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-		return a.o.Store.CloseOrders(ctx, path, part)
-	})
-	if err != nil {
-		return nil, err
-	}
+	b.tellUnanswered()
 	return outcomes, nil
 }
 
@@ -133,99 +130,54 @@ func (a *Asking) Probe(ctx context.Context) error {
 	if p, ok := a.o.Store.(interface{ Probe(context.Context) error }); ok {
 		return p.Probe(ctx)
 	}
-	return nil
+	return errors.ErrUnsupported
 }
 
-// openIDs are the orders that would be closed, each once.
-func openIDs(outcomes []orderclose.Outcome) []string {
-	var ids []string
-	for _, o := range outcomes {
-		if o.Verdict == orderclose.Closed {
-			ids = append(ids, o.OrderID)
-		}
-	}
-	slices.Sort(ids)
-	return slices.Compact(ids)
+// Failing says since when no question was answered, and why the last one was not. The
+// zero time: the last one was, or there was none.
+func (a *Asking) Failing() (since time.Time, cause string) { return a.endpoint.Failing() }
+
+// failedQuestion is some orders that are asked for together, and why there was no answer.
+type failedQuestion struct {
+	ids []string
+	err error
 }
 
-// planned are the places of outcomes by what is to be done with their orders.
-type planned struct{ paid, unpaid, pending []int }
-
-// plan says what to do with the orders that would be closed. One without an
-// answer is pending.
-func plan(outcomes []orderclose.Outcome, answers map[string]Answer) planned {
-	var p planned
-	for i, o := range outcomes {
-		if o.Verdict != orderclose.Closed {
-			continue
-		}
-		switch answers[o.OrderID] {
-		case Paid:
-			p.paid = append(p.paid, i)
-		case Unpaid:
-			p.unpaid = append(p.unpaid, i)
-		default:
-			p.pending = append(p.pending, i)
-		}
-	}
-	return p
-}
-
-// follow has something done with the requests at some places, and puts the
-// outcomes there.
-func follow(outcomes []orderclose.Outcome, requests []orderclose.CloseRequest, places []int, do func([]orderclose.CloseRequest) ([]orderclose.Outcome, error)) error {
-	if len(places) == 0 {
-		return nil
-	}
-	part := make([]orderclose.CloseRequest, len(places))
-	for i, at := range places {
-		part[i] = requests[at]
-	}
-	done, err := do(part)
-	if err == nil && len(done) != len(part) {
-		err = fmt.Errorf("the store gave %d outcomes for %d orders", len(done), len(part))
-	}
-	if err != nil {
-		return err
-	}
-	for i, at := range places {
-		outcomes[at] = done[i]
-	}
-	return nil
-}
-
-// ask asks for orders, a batch at a time, several batches at once. What was not
-// answered is not in the result.
-func (a *Asking) ask(ctx context.Context, ids []string) map[string]Answer {
+// ask asks for orders, a batch at a time, several batches at once. It returns the
+// answers, and the questions that were not answered.
+func (a *Asking) ask(ctx context.Context, ids []string) (answers map[string]Answer, unanswered []failedQuestion) {
 	parts := slices.Collect(slices.Chunk(ids, a.o.Batch))
 	said := make([][]Answer, len(parts))
+	failures := make([]error, len(parts))
 	var questions errgroup.Group
 	questions.SetLimit(a.o.Concurrency)
 	for i, part := range parts {
 		questions.Go(func() error {
-			said[i] = a.askOne(ctx, part)
+			said[i], failures[i] = a.askOne(ctx, part)
 			return nil
 		})
 	}
 	_ = questions.Wait() // never an error
-	answers := make(map[string]Answer, len(ids))
+	answers = make(map[string]Answer, len(ids))
 	for i, part := range parts {
+		if failures[i] != nil {
+			unanswered = append(unanswered, failedQuestion{part, failures[i]})
+			continue
+		}
 		for j, id := range part {
-			if said[i] != nil {
-				answers[id] = said[i][j]
-			}
+			answers[id] = said[i][j]
 		}
 	}
-	return answers
+	return answers, unanswered
 }
 
-// askOne asks one question; nil: there is no answer.
-func (a *Asking) askOne(ctx context.Context, ids []string) []Answer {
+// askOne asks one question.
+func (a *Asking) askOne(ctx context.Context, ids []string) ([]Answer, error) {
 	select {
 	case a.places <- struct{}{}:
 		defer func() { <-a.places }()
 	case <-ctx.Done():
-		return nil
+		return nil, ctx.Err()
 	}
 	var said []Answer
 	err := a.endpoint.Do(ctx, func(ctx context.Context) (err error) {
@@ -236,12 +188,9 @@ func (a *Asking) askOne(ctx context.Context, ids []string) []Answer {
 		err = fmt.Errorf("it gave %d answers for %d orders", len(said), len(ids))
 	}
 	if err != nil {
-		if ctx.Err() == nil {
-			a.o.Logger.Warn("the payment provider does not say whether orders are paid; they stay as they are", "orders", len(ids), "first", ids[0], "err", err)
-			a.o.Metrics.PaymentAnswers(Unknown, len(ids))
-		}
-		return nil
+		return nil, err
 	}
+	a.suspects.Heard(ids...)
 	counts := map[Answer]int{}
 	for i, answer := range said {
 		if answer != Paid && answer != Unpaid {
@@ -252,7 +201,7 @@ func (a *Asking) askOne(ctx context.Context, ids []string) []Answer {
 	for answer, n := range counts {
 		a.o.Metrics.PaymentAnswers(answer, n)
 	}
-	return said
+	return said, nil
 }
 
 // noMetrics counts nothing.

@@ -51,9 +51,12 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	return &HTTP{client}, nil
 }
 
-// Close closes idle connections.
+// Close closes idle connections. Of a nil HTTP, as NewHTTP returns with an error, it does
+// nothing.
 func (h *HTTP) Close() error {
-	h.client.Close()
+	if h != nil {
+		h.client.Close()
+	}
 	return nil
 }
 

@@ -185,29 +185,6 @@ func TestAsking_AProviderThatDoesNotAnswerChangesNothingAndIsNotAskedForAWhile(t
 	}
 }
 
-func TestAsking_OneBadQuestionKeepsNobodyElsePending(t *testing.T) {
-	var ids []string
-	s := newShop(t, func(_ context.Context, id string) (payment.Answer, error) {
-		if id == "o-05" {
-			return "", errors.New("bad id")
-		}
-		return payment.Unpaid, nil
-	}, payment.Options{Batch: 4, Concurrency: 2})
-	for i := range 20 {
-		ids = append(ids, fmt.Sprintf("o-%02d", i))
-		s.order(t, ids[i], -time.Minute)
-	}
-	pending := 0
-	for _, v := range s.close(t, ids...) {
-		if v == "payment_pending" {
-			pending++
-		}
-	}
-	if pending != 4 || len(s.asked) != 5 {
-		t.Errorf("%d orders are pending after %d questions", pending, len(s.asked))
-	}
-}
-
 // TestAsking_PaymentsRacingTheClose: whoever changes an order first has won, and
 // one that the provider calls paid is never closed.
 func TestAsking_PaymentsRacingTheClose(t *testing.T) {

@@ -35,6 +35,7 @@ import (
 	"orderclose"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
+	"orderclose/internal/loglimit"
 )
 
 // attemptTimeout is how long one try may stay unanswered before the bucket is
@@ -149,6 +150,7 @@ func New(o Options) (*Producer, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	o.Logger = loglimit.New(o.Logger)
 	p := &Producer{o: o, close: func() {}}
 	p.live.Store(&rules{delays: o.Delays, maxDelay: o.MaxDelay, buckets: o.Buckets})
 	if o.Appender == nil {
@@ -189,8 +191,12 @@ func (o *Options) setFrom(c *config.Config) {
 }
 
 // Close waits for what is under way and closes the connections. Schedule must
-// not be called after it.
+// not be called after it. Close of a nil Producer, as New returns with an error, does
+// nothing.
 func (p *Producer) Close() {
+	if p == nil {
+		return
+	}
 	p.watcher.close()
 	p.close()
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"orderclose"
 	"orderclose/internal/config"
 	"orderclose/internal/reload"
 )
@@ -43,10 +44,59 @@ func (p *Producer) watch(given Options, file *config.Config) error {
 		return err
 	}
 	p.watcher = w
+	w.running.Go(w.begin)
 	if given.Watch {
 		w.running.Go(func() { w.reloader.Run(w.ctx) })
 	}
 	return nil
+}
+
+// askEvery is how often Kafka is asked which topics there are, until it answers.
+const askEvery = 5 * time.Second
+
+// begin picks only those of the first buckets whose topics exist: a checkout that is
+// restarted between "bucket added to topics.yaml" and "topics apply" must not fail to
+// schedule. The missing bucket is picked as after a reload. If no topic exists, or nobody
+// can say, all buckets are picked.
+func (w *watcher) begin() {
+	topics, ok := w.p.o.Appender.(Topics)
+	if !ok {
+		return
+	}
+	wanted := w.p.live.Load().buckets
+	there, err := existing(w.ctx, topics, wanted)
+	for timer := time.NewTimer(askEvery); err != nil; timer.Reset(askEvery) {
+		select {
+		case <-w.ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		there, err = existing(w.ctx, topics, wanted)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := *w.p.live.Load()
+	if len(there) == len(wanted) || len(there.Open()) == 0 || !slices.Equal(now.buckets, wanted) {
+		return
+	}
+	now.buckets = there
+	w.p.live.Store(&now)
+	w.await(wanted)
+}
+
+// existing are the buckets whose topics exist.
+func existing(ctx context.Context, topics Topics, buckets orderclose.Buckets) (there orderclose.Buckets, err error) {
+	for _, b := range buckets {
+		ok, err := topics.Exists(ctx, b.Topic)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			there = append(there, b)
+		}
+	}
+	return there, nil
 }
 
 func (w *watcher) close() {
@@ -85,10 +135,14 @@ func (w *watcher) take(next *config.Config) {
 	w.stop()
 	picked := w.p.live.Load().buckets
 	w.p.live.Store(&rules{delays: o.Delays, maxDelay: o.MaxDelay, buckets: picked})
-	if slices.Equal(o.Buckets, picked) {
-		return
+	if !slices.Equal(o.Buckets, picked) {
+		w.await(o.Buckets)
 	}
-	a := reload.Adoption{Buckets: o.Buckets, Settle: w.settle(), Logger: w.p.o.Logger}
+}
+
+// await begins to wait until buckets may be picked. The caller holds mu.
+func (w *watcher) await(buckets orderclose.Buckets) {
+	a := reload.Adoption{Buckets: buckets, Settle: w.settle(), Logger: w.p.o.Logger}
 	if topics, ok := w.p.o.Appender.(Topics); ok {
 		a.Exists = topics.Exists
 	}

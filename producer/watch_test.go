@@ -245,3 +245,33 @@ func TestReload_ACallSeesOneSetOfRules(t *testing.T) {
 	stop.Store(true)
 	<-done
 }
+
+// TestNew_ABucketWithoutATopicIsNotPicked: a checkout is restarted between "bucket added
+// to topics.yaml" and "topics apply".
+func TestNew_ABucketWithoutATopicIsNotPicked(t *testing.T) {
+	file := newFile(t, "buckets: [10s, 1m, 5m]\n")
+	synctest.Test(t, func(t *testing.T) {
+		cluster := &clusterOf{topics: []string{"delay_10s", "delay_5m"}}
+		p, err := New(Options{Appender: cluster, TopicsFile: file.path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		topics := func() (all []string) {
+			synctest.Wait()
+			for _, b := range p.live.Load().buckets {
+				all = append(all, b.Topic)
+			}
+			return all
+		}
+		if got := topics(); !slices.Equal(got, []string{"delay_10s", "delay_5m"}) {
+			t.Errorf("picks %v, and delay_1m has no topic", got)
+		}
+		time.Sleep(time.Hour)
+		cluster.add("delay_1m")
+		time.Sleep(time.Minute)
+		if got := topics(); len(got) != 3 {
+			t.Errorf("picks %v, want delay_1m too", got)
+		}
+	})
+}

@@ -53,7 +53,7 @@ type tried struct {
 	left     int           // releases that are not settled
 	refused  int           // releases that never will be
 	failures int           // tries that were used up, this one included
-	spared   bool          // this one uses none up: the service is known to be away
+	spared   bool          // this one uses none up: the service was not called
 	since    time.Duration // the first try
 	last     error         // of the last release that was refused or failed
 }

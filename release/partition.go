@@ -1,6 +1,7 @@
 package release
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -36,11 +37,11 @@ type loop struct {
 	wake   time.Time // when the first of them is
 	paused time.Time // until when none is tried: the service is away
 	tries  chan *entry
+	pulse  *partition.Pulse
 	under  int // tries under way
 	going  sync.WaitGroup
 	open   int // events that are not settled, and their bytes
 	bytes  int
-	log    int // how often the log was made anew
 }
 
 // entry is an event on its way through the loop.
@@ -50,19 +51,20 @@ type entry struct {
 	event   orderclose.OrderClosed
 	left    []orderclose.Release // that are not settled
 	refused int
-	log     int       // that it was read of
 	first   time.Time // when it was tried first
 	until   time.Time // when parked: when to try again
 
-	failures int   // tries used up
-	spared   bool  // of the last try
-	err      error // of the last try
+	failures int // tries that failed by the release's own fault
+	// Of the last try:
+	spared bool  // no call that failed was made: the breaker was open
+	hung   int   // the service was unavailable: how often that was this event's fault, and 1; else 0
+	err    error // of the last release that was refused or failed
 }
 
-func newLoop(ctx context.Context, w *Worker, claim orderclose.Claim) *loop {
+func newLoop(ctx context.Context, w *Worker, claim orderclose.Claim, pulse *partition.Pulse) *loop {
 	logger := w.o.Logger.With("topic", claim.Topic, "partition", claim.Partition)
 	return &loop{
-		Worker: w, ctx: ctx, claim: claim, logger: logger,
+		Worker: w, ctx: ctx, claim: claim, logger: logger, pulse: pulse,
 		reader: partition.NewReader(ctx, w.o.Log, claim, Stage, w.o.Metrics, w.o.Logger),
 		out: partition.NewOut(ctx, partition.OutOptions{
 			Log: w.o.Log, Claim: claim, Stage: Stage, DeadLetterTopic: w.o.DeadLetterTopic,
@@ -80,6 +82,7 @@ func (l *loop) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
+		l.pulse.Beat()
 		select {
 		case <-l.ctx.Done():
 			return
@@ -123,13 +126,13 @@ func (l *loop) finish() {
 // takeIn queues what a fetch brought. What tells of no stock is settled.
 func (l *loop) takeIn(f orderclose.Fetched) {
 	if f.Lost != nil {
-		l.lost(*f.Lost, f.Next, f.Anew)
+		l.lost(&f)
 	}
 	for _, r := range f.Records {
 		if !l.mark.Add(r.Offset) {
 			continue
 		}
-		e := &entry{log: l.log}
+		e := &entry{}
 		m, err := r.Message()
 		if err == nil {
 			e.message = m
@@ -137,7 +140,7 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 		}
 		switch {
 		case errors.Is(err, orderclose.ErrOtherEvent), err == nil && len(e.event.Release) == 0:
-			l.mark.Done(r.Offset)
+			l.mark.Done(r.Generation, r.Offset)
 		case err != nil:
 			l.out.BuryUnreadable(r, err)
 		default:
@@ -147,9 +150,9 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 		}
 	}
 	if f.Corrupt != nil && l.mark.Add(f.Corrupt.First) {
-		l.out.BuryCorrupt(*f.Corrupt)
+		l.out.BuryCorrupt(f)
 	}
-	l.mark.Read(f.Next)
+	l.mark.Read(f)
 }
 
 // opened notes that an event is in memory from now on, or no more.
@@ -159,16 +162,19 @@ func (l *loop) opened(e *entry, n int) {
 	l.o.Metrics.StockWaiting(n)
 }
 
-// lost notes that events which were to be read are gone, and goes on behind them.
-func (l *loop) lost(r orderclose.Range, next int64, anew bool) {
-	if anew {
-		l.mark.Reset(next)
-		l.log++ // what is under way belongs to the old one
+// lost notes that events which were to be read are gone, and goes on behind them. No sweep
+// finds stock that is not released, so that nothing bounds what is read again of a log
+// that lost its end: a release has a key, by which a repeat is recognised.
+func (l *loop) lost(f *orderclose.Fetched) {
+	r := f.Lost
+	if f.Replaced {
+		l.mark.Restart(f)
+		l.reader.Rewind(f.Next)
 		l.queue, l.parked = nil, nil
 		l.o.Metrics.StockWaiting(-l.open)
 		l.open, l.bytes = 0, 0
 	}
-	l.mark.Read(next)
+	l.mark.Read(*f)
 	l.logger.Error("the log has lost events: the stock that they told of is not released",
 		"first", r.First, "last", r.Last, "err", r.Err)
 	l.o.Metrics.Lost(l.claim.Topic, l.claim.Partition, r.Last-r.First+1)
@@ -221,46 +227,57 @@ func (l *loop) try() {
 // to itself.
 func (l *loop) attempt(ctx context.Context, e *entry) {
 	var left []orderclose.Release
-	e.spared, e.err = true, nil
+	own := false
+	e.spared, e.hung, e.err = true, 0, nil
 	for i, r := range e.left {
-		if l.ctx.Err() != nil { // begin nothing new
+		made, err := false, error(nil)
+		if l.ctx.Err() == nil {
+			made, err = l.call(ctx, Request{OrderID: e.event.OrderID, SKU: r.SKU, Quantity: r.Quantity, Key: r.Key, EventID: e.id})
+		}
+		if !made { // the others would fare alike
 			left = append(left, e.left[i:]...)
+			e.err = cmp.Or(err, e.err)
 			break
 		}
-		spared, err := l.call(ctx, Request{OrderID: e.event.OrderID, SKU: r.SKU, Quantity: r.Quantity, Key: r.Key, EventID: e.id})
 		switch resultOf(err) {
 		case Refused:
 			e.refused, e.err = e.refused+1, err
 		case Failed:
 			left = append(left, r)
-			e.spared, e.err = e.spared && spared, err
-			if spared { // the others would fare alike
-				left = append(left, e.left[i+1:]...)
-				e.left = left
-				return
+			e.spared, e.err = false, err
+			if !unavailable(err) {
+				own = true
+			} else if failures, _ := l.suspects.Failed(e.id, true); e.hung == 0 {
+				e.hung = failures + 1
 			}
 		}
 	}
 	e.left = left
-}
-
-// follow does what a try asks for.
-func (l *loop) follow(e *entry) {
-	if e.log != l.log || l.ctx.Err() != nil && len(e.left) > 0 {
-		return // gone, or the next owner's
-	}
-	if len(e.left) > 0 && !e.spared {
+	if own && e.hung == 0 {
 		e.failures++
 	}
-	d := decide(tried{left: len(e.left), refused: e.refused, failures: e.failures, spared: e.spared, since: l.o.Now().Sub(e.first), last: e.err})
+	if len(left) == 0 {
+		l.suspects.Heard(e.id)
+	}
+}
+
+// follow does what a try asks for. An event for which the service was called in vain
+// waits for its retry behind the others, also while the breaker is open: else an event
+// on which the service hangs would be each call that tries whether it is better.
+func (l *loop) follow(e *entry) {
+	if !l.mark.Current(e.message.Generation) || l.ctx.Err() != nil && len(e.left) > 0 {
+		return // gone, or the next owner's
+	}
+	d := decide(tried{left: len(e.left), refused: e.refused, failures: e.failures + e.hung, spared: e.spared, since: l.o.Now().Sub(e.first), last: e.err})
 	switch {
 	case d.settled:
-		l.mark.Done(e.message.Offset)
+		l.mark.Done(e.message.Generation, e.message.Offset)
 		l.opened(e, -1)
 	case d.cause != "":
 		for range e.left {
 			l.o.Metrics.StockRelease(string(GivenUp), 0)
 		}
+		l.suspects.Blamed(e.id)
 		l.out.Bury(e.message, d.cause, d.detail)
 		l.opened(e, -1)
 	case d.all:

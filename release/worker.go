@@ -17,15 +17,22 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/sony/gobreaker/v2"
 
 	"orderclose"
+	"orderclose/internal/closing"
+	"orderclose/internal/loglimit"
+	"orderclose/internal/partition"
 )
 
 // Stage is the name of this stage in dead letters.
 const Stage = "release"
+
+// Endpoint is the name of the stock service in metrics.
+const Endpoint = "stock"
 
 // Defaults of Options.
 const (
@@ -63,8 +70,10 @@ var (
 	ErrAlready = errors.New("it was released before")
 	// ErrRefused: it will never be released, so that a person has to look at it.
 	ErrRefused = errors.New("the release is refused")
-	// ErrUnavailable: it is not this release's fault. After several in a row the
-	// worker waits for the service, and that uses up no try of any.
+	// ErrUnavailable: the service does not work now. A call that takes longer than
+	// Options.Timeout counts as such an answer. It uses up a try of its event only if the
+	// service answers other calls before and after. After several in a row the worker
+	// waits for the service.
 	ErrUnavailable = errors.New("the stock service is unavailable")
 )
 
@@ -79,8 +88,10 @@ type Log interface {
 	// Consume serves the partitions of a topic that the group gives to this
 	// process until ctx ends.
 	Consume(ctx context.Context, group, topic string, serve func(context.Context, orderclose.Claim)) error
-	// Fetch reads a partition from an offset on, waiting a little for a record.
-	Fetch(ctx context.Context, topic string, partition int, offset int64) (orderclose.Fetched, error)
+	// Read reads a partition on, waiting a little for a record.
+	Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
+	// Verify says whether the position's log is still there.
+	Verify(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
 	// Spread sorts records of a claim by the partition of another topic that each
 	// belongs to.
 	Spread(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
@@ -106,10 +117,15 @@ type Metrics interface {
 	// StockRelease counts one call and how long it took. GivenUp comes after the
 	// Failed of the last call, without a call of its own.
 	StockRelease(result string, took time.Duration)
+	// CallsFailing says since when no call of the stock service has succeeded. The zero
+	// time: the last one did, or was answered with a refusal.
+	CallsFailing(endpoint string, since time.Time)
 	// StockWaiting adds to how many events were read and are not settled.
 	StockWaiting(more int)
 	// DeadLettered counts one event given up.
 	DeadLettered(stage, cause string)
+	// Stuck counts the times that a partition's loop hung and was started again.
+	Stuck(stage, topic string, partition int)
 	// Repeated counts records that may have been written twice.
 	Repeated(records int)
 	// Lost counts offsets that the log no longer had when they were asked for.
@@ -133,15 +149,23 @@ type Options struct {
 	Parallel        int              // calls at once at most; default DefaultParallel
 	Timeout         time.Duration    // of one call; default DefaultTimeout
 	Now             func() time.Time // when a retry's time has come; default time.Now
-	Logger          *slog.Logger     // default: discard
-	Metrics         Metrics          // default: none
+	// Abandon is called, with the reason, when a loop hangs and cannot be stopped: the
+	// process should exit, and its supervisor start another. Default panics.
+	Abandon func(why string)
+	Logger  *slog.Logger // default: discard
+	Metrics Metrics      // default: none
 }
 
 // Worker calls the Releaser for what events tell. Make it with New.
 type Worker struct {
-	o       Options
-	calls   chan struct{} // a place for each call under way
-	breaker *gobreaker.CircuitBreaker[struct{}]
+	o        Options
+	calls    chan struct{} // a place for each call under way
+	breaker  *gobreaker.CircuitBreaker[struct{}]
+	watchdog partition.Watchdog
+	suspects closing.Suspects // events on which the service hangs
+
+	mu      sync.Mutex
+	failing time.Time // since when no call has succeeded; zero: the last one did
 }
 
 // New returns a Worker, or says what is missing in the options.
@@ -164,17 +188,23 @@ func New(o Options) (*Worker, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Abandon == nil {
+		o.Abandon = func(why string) { panic("release: " + why) }
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	o.Logger = loglimit.New(o.Logger)
 	if o.Metrics == nil {
 		o.Metrics = noMetrics{}
 	}
 	w := &Worker{o: o, calls: make(chan struct{}, o.Parallel)}
+	w.watchdog = partition.Watchdog{Stage: Stage, Stuck: o.Metrics.Stuck, Abandon: o.Abandon, Logger: o.Logger}
 	w.breaker = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
 		Name: Stage, MaxRequests: 1, Timeout: breakerPause,
 		ReadyToTrip:  func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= breakerAfter },
 		IsSuccessful: func(err error) bool { return !unavailable(err) },
+		IsExcluded:   func(err error) bool { return errors.Is(err, errGivenUp) },
 		OnStateChange: func(_ string, _, to gobreaker.State) {
 			o.Logger.Warn("the stock service: calls are "+map[gobreaker.State]string{
 				gobreaker.StateClosed: "made again", gobreaker.StateOpen: "not made for now", gobreaker.StateHalfOpen: "tried, one of them",
@@ -189,42 +219,71 @@ func New(o Options) (*Worker, error) {
 // error only if it could not begin.
 func (w *Worker) Run(ctx context.Context) error {
 	return w.o.Log.Consume(ctx, w.o.Group, w.o.EventsTopic, func(ctx context.Context, claim orderclose.Claim) {
-		newLoop(ctx, w, claim).run()
+		w.watchdog.Serve(ctx, claim, func(ctx context.Context, claim orderclose.Claim, pulse *partition.Pulse) {
+			newLoop(ctx, w, claim, pulse).run()
+		})
 	})
 }
 
-// call calls the Releaser once. If it failed, spared says that the service is away,
-// and that this was known.
-func (w *Worker) call(ctx context.Context, r Request) (spared bool, err error) {
+// call calls the Releaser once. made says whether it was: not while the breaker is open,
+// nor once ctx has ended.
+func (w *Worker) call(ctx context.Context, r Request) (made bool, err error) {
 	select {
 	case w.calls <- struct{}{}:
 	case <-ctx.Done():
-		return true, ctx.Err()
+		return false, ctx.Err()
 	}
 	defer func() { <-w.calls }()
-	known := w.breaker.State() != gobreaker.StateClosed
 	began := time.Now()
-	made := false
 	_, err = w.breaker.Execute(func() (struct{}, error) {
 		made = true
-		ctx, cancel := context.WithTimeout(ctx, w.o.Timeout)
+		limited, cancel := context.WithTimeout(ctx, w.o.Timeout)
 		defer cancel()
-		return struct{}{}, w.o.Releaser.Release(ctx, r)
+		err := w.o.Releaser.Release(limited, r)
+		if err != nil && ctx.Err() != nil { // which says nothing about the service
+			err = fmt.Errorf("%w: %w", errGivenUp, err)
+		}
+		return struct{}{}, err
 	})
-	if made {
-		w.o.Metrics.StockRelease(string(resultOf(err)), time.Since(began))
-	} else {
-		err = fmt.Errorf("%w: %w", ErrUnavailable, err) // the breaker's
+	if !made {
+		return false, fmt.Errorf("%w: %w", ErrUnavailable, err) // the breaker's
 	}
-	return !made || known && unavailable(err), err
+	result := resultOf(err)
+	w.o.Metrics.StockRelease(string(result), time.Since(began))
+	if !errors.Is(err, errGivenUp) {
+		w.noteCall(result == Failed)
+	}
+	if !unavailable(err) && !errors.Is(err, errGivenUp) {
+		w.suspects.Heard()
+	}
+	return true, err
 }
+
+// noteCall tells the metrics since when calls fail.
+func (w *Worker) noteCall(failed bool) {
+	w.mu.Lock()
+	switch {
+	case !failed:
+		w.failing = time.Time{}
+	case w.failing.IsZero():
+		w.failing = time.Now()
+	}
+	since := w.failing
+	w.mu.Unlock()
+	w.o.Metrics.CallsFailing(Endpoint, since)
+}
+
+// errGivenUp marks a call that ended because this process gives up the partition.
+var errGivenUp = errors.New("the call was given up")
 
 // noMetrics counts nothing.
 type noMetrics struct{}
 
 func (noMetrics) StockRelease(string, time.Duration)          {}
+func (noMetrics) CallsFailing(string, time.Time)              {}
 func (noMetrics) StockWaiting(int)                            {}
 func (noMetrics) DeadLettered(string, string)                 {}
+func (noMetrics) Stuck(string, string, int)                   {}
 func (noMetrics) Repeated(int)                                {}
 func (noMetrics) Lost(string, int, int64)                     {}
 func (noMetrics) FetchFailing(string, string, int, time.Time) {}

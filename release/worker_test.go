@@ -37,6 +37,12 @@ func (l *eventLog) causes() (all []string) {
 // add puts the event of a closed order into the log.
 func (l *eventLog) add(t *testing.T, id string, skus ...string) {
 	t.Helper()
+	l.Put(events, closed(t, id, skus...))
+}
+
+// closed is the event of a closed order.
+func closed(t *testing.T, id string, skus ...string) orderclose.Message {
+	t.Helper()
 	e := orderclose.OrderClosed{OrderID: id}
 	for _, sku := range skus {
 		e.Release = append(e.Release, orderclose.Release{SKU: sku, Quantity: 2, Key: id + "/" + sku})
@@ -45,7 +51,7 @@ func (l *eventLog) add(t *testing.T, id string, skus ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.put(id, string(value))
+	return orderclose.Message{Key: []byte(id), Value: value}
 }
 
 func (l *eventLog) put(key, value string) {
@@ -172,6 +178,8 @@ func TestWorker_AFailureIsTriedAgainWhileOthersGoOn(t *testing.T) {
 			t.Errorf("dead letters after a second (-want +got):\n%s", diff)
 		}
 		time.Sleep(10 * time.Minute)
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		tries := s.of["bad/broken"]
 		if len(tries) != 4 || len(s.of["bad/pen"]) != 1 {
 			t.Fatalf("tried at %v, its other SKU at %v; want 4 tries and 1", tries, s.of["bad/pen"])
@@ -242,6 +250,31 @@ func TestWorker_AfterAStopOnlyWhatWasOpenIsRepeated(t *testing.T) {
 		time.Sleep(time.Second)
 		if calls, back := s.count(); calls != 9 || back != 7 || s.back["first/pen"] != 2 || log.doneBelow() != 6 {
 			t.Errorf("%d calls, released %v, done below %d; want the first order's again and nobody else's", calls, s.back, log.doneBelow())
+		}
+	})
+}
+
+// TestWorker_ADeadLetterOfARecreatedLogMarksNothing: it is acked when its offset means
+// another event.
+func TestWorker_ADeadLetterOfARecreatedLogMarksNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, began := &eventLog{}, time.Now()
+		log.Fail = func(topic string) error {
+			if topic == "dead" && time.Since(began) < 10*time.Second {
+				return errors.New("away")
+			}
+			return nil
+		}
+		s := &service{answer: func(Request) error { return errors.New("no such SKU") }}
+		log.put("a", "no event")
+		log.add(t, "b")
+		defer runWorker(t, log, s)()
+		time.Sleep(5 * time.Second)
+		log.Remake(events, closed(t, "c", "ink"))
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if done, dead := log.doneBelow(), len(log.Appended()["dead"]); done != 0 || dead != 1 {
+			t.Errorf("done below %d with %d dead letters, while the event at offset 0 is not settled", done, dead)
 		}
 	})
 }

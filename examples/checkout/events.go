@@ -21,8 +21,8 @@ type Log interface {
 	// Consume serves the partitions of a topic that the group gives to this process
 	// until ctx ends.
 	Consume(ctx context.Context, group, topic string, serve func(context.Context, orderclose.Claim)) error
-	// Fetch reads a partition from an offset on, waiting a little for a record.
-	Fetch(ctx context.Context, topic string, partition int, offset int64) (orderclose.Fetched, error)
+	// Read reads a partition from a position on, waiting a little for a record.
+	Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
 }
 
 // ReadEvents reads the topic of events as a member of the group until ctx ends:
@@ -31,28 +31,29 @@ type Log interface {
 // after a stop it goes on where it was; the topic keeps events for a week.
 func (s *Shop) ReadEvents(ctx context.Context, log Log, group, topic string) error {
 	return log.Consume(ctx, group, topic, func(ctx context.Context, claim orderclose.Claim) {
-		offset := claim.Offset
+		at := orderclose.Position{Topic: claim.Topic, Partition: claim.Partition, Offset: claim.Offset}
 		for retry := partition.NewBackOff(); ctx.Err() == nil; {
-			next, err := s.readOn(ctx, log, claim, offset)
+			next, err := s.readOn(ctx, log, claim, at)
 			if err == nil {
-				offset = next
-				claim.Done(offset, "")
+				at = next
+				claim.Done(at.Offset, "")
 				retry.Reset()
 				continue
 			}
 			if ctx.Err() == nil {
-				s.o.Logger.Warn("events could not be read on, trying again", "topic", claim.Topic, "partition", claim.Partition, "offset", offset, "err", err)
+				s.o.Logger.Warn("events could not be read on, trying again", "topic", claim.Topic, "partition", claim.Partition, "offset", at.Offset, "err", err)
 			}
 			partition.Sleep(ctx, retry.NextBackOff())
 		}
 	})
 }
 
-// readOn reads what is there at the offset and returns where to go on.
-func (s *Shop) readOn(ctx context.Context, log Log, claim orderclose.Claim, offset int64) (int64, error) {
-	f, err := log.Fetch(ctx, claim.Topic, claim.Partition, offset)
+// readOn reads what is there at the position and returns where to go on. The position
+// identifies the log, so that a topic that was deleted and recreated is noticed.
+func (s *Shop) readOn(ctx context.Context, log Log, claim orderclose.Claim, at orderclose.Position) (orderclose.Position, error) {
+	f, err := log.Read(ctx, at)
 	if err != nil {
-		return offset, err
+		return at, err
 	}
 	for what, gone := range map[string]*orderclose.Range{"lost": f.Lost, "unreadable": f.Corrupt} {
 		if gone != nil {
@@ -63,10 +64,11 @@ func (s *Shop) readOn(ctx context.Context, log Log, claim orderclose.Claim, offs
 	}
 	for part := range slices.Chunk(f.Records, eventsAtOnce) {
 		if err := s.takeEvents(ctx, s.decodeEvents(claim, part)); err != nil {
-			return offset, err
+			return at, err
 		}
 	}
-	return f.Next, nil
+	at.Offset, at.Log = f.Next, f.Log
+	return at, nil
 }
 
 // event is one that was read.

@@ -24,6 +24,7 @@ import (
 	"orderclose/delayrelay"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
+	"orderclose/internal/loglimit"
 	"orderclose/internal/obs"
 	"orderclose/internal/reload"
 	"orderclose/internal/store"
@@ -62,7 +63,7 @@ type Options struct {
 	Watch      bool
 	Hangup     <-chan os.Signal
 	Settle     time.Duration        // before changed buckets are picked from; default reload.DefaultSettle
-	Registry   *prometheus.Registry // default: a new one
+	Registry   *prometheus.Registry // gets the metrics of the roles, the Go runtime and the process; default: a new one
 	Now        func() time.Time     // the clock of this machine; default time.Now
 	Logger     *slog.Logger         // default: discard
 }
@@ -70,7 +71,7 @@ type Options struct {
 // App runs roles. Make it with New.
 type App struct {
 	o       Options
-	clock   *kafka.BrokerClock // of the relays
+	clock   *kafka.BrokerClock // of relays and closers
 	metrics *obs.Metrics
 	ready   obs.Readiness
 
@@ -78,7 +79,8 @@ type App struct {
 	live     atomic.Pointer[config.Config] // what holds now
 	picked   atomic.Pointer[orderclose.Buckets]
 	changed  chan struct{} // there is another configuration in live
-	pickers  []func(serve, pick orderclose.Buckets, maxDelay time.Duration)
+	begun    chan struct{} // closed when picked has the buckets whose topics exist
+	pickers  []func(serve, pick orderclose.Buckets)
 
 	closingOnce func() (closing, error)
 	closers     []io.Closer // of what closing has kept
@@ -95,13 +97,17 @@ func New(o Options) (*App, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	o.Logger = loglimit.New(o.Logger)
 	if o.Settle == 0 {
 		o.Settle = reload.DefaultSettle
+	}
+	if err := obs.RegisterRuntime(o.Registry); err != nil {
+		return nil, fmt.Errorf("app: %w", err)
 	}
 	clock := kafka.NewBrokerClock(o.Now)
 	a := &App{o: o, clock: clock, metrics: obs.NewMetrics(o.Registry, clock.Now)}
 	a.closingOnce = sync.OnceValues(a.buildClosing)
-	a.changed = make(chan struct{}, 1)
+	a.changed, a.begun = make(chan struct{}, 1), make(chan struct{})
 	a.live.Store(o.Config)
 	a.picked.Store(&o.Config.Buckets)
 	if o.TopicsFile != "" {
@@ -115,6 +121,10 @@ func New(o Options) (*App, error) {
 
 // Ready lists what the app still waits for; it is ready when that is nothing.
 func (a *App) Ready() []string { return a.ready.Waiting() }
+
+// Hints lists what the app works without for now: topics that do not exist, and services
+// all of whose calls fail.
+func (a *App) Hints() []string { return a.ready.Hints() }
 
 // Run plays the roles until ctx ends, and returns when all they started has
 // stopped. Each role waits until its servers are there. An error of one stops
@@ -142,14 +152,19 @@ func (a *App) Run(ctx context.Context, roles ...Role) error {
 			}
 		})
 	}
-	if a.o.Kafka != nil && slices.ContainsFunc(roles, func(r Role) bool { return r == Relay || r == Closer }) {
+	if a.o.Kafka != nil && slices.ContainsFunc(roles, func(r Role) bool { return r != Compensator }) {
 		guarding, stop := context.WithCancel(ctx)
 		var guard sync.WaitGroup
 		guard.Go(func() { a.guard(guarding) })
+		if slices.Contains(roles, Relay) || slices.Contains(roles, Closer) {
+			guard.Go(func() { a.clock.Keep(guarding, a.o.Kafka, a.o.Config.Topics.Control, a.toldOffset) })
+		}
 		defer guard.Wait()
 		defer stop()
 	}
 	defer a.watchDeadLetters(ctx, roles)()
+	defer a.watchOverdue(ctx, roles)()
+	defer a.watchWrites(ctx, roles)()
 	defer a.keepBuckets(ctx, roles)()
 	defer a.watch(ctx)()
 	running.Wait()
@@ -169,6 +184,13 @@ type part struct {
 func (a *App) play(ctx context.Context, p part) error {
 	for _, n := range p.needs {
 		if !a.await(ctx, n) {
+			return nil
+		}
+	}
+	if a.o.Kafka != nil && picks(p.role) && p.role != Compensator { // which goes on without Kafka
+		select {
+		case <-a.begun:
+		case <-ctx.Done():
 			return nil
 		}
 	}
@@ -212,14 +234,13 @@ func (a *App) buildRelay() (part, error) {
 	}
 	c := a.o.Config
 	r, err := delayrelay.New(delayrelay.Options{
-		Log:             a.o.Kafka,
+		Log:             appearing{a.o.Kafka, a},
 		Buckets:         c.Buckets,
 		Group:           c.RelayGroup,
 		CloseTopic:      c.Topics.Close,
 		ReplayTopic:     c.Topics.Replay,
 		DeadLetterTopic: c.Topics.DeadLetter,
 		ControlTopic:    c.Topics.Control,
-		MaxDelay:        c.MaxDelay,
 		Abandon:         a.abandon,
 		Now:             a.clock.Now,
 		Logger:          a.o.Logger.With("stage", delayrelay.Stage),
@@ -229,9 +250,7 @@ func (a *App) buildRelay() (part, error) {
 		return part{}, err
 	}
 	a.pickers = append(a.pickers, r.Change)
-	return part{Relay, []need{a.needKafka()}, func(ctx context.Context) error {
-		return a.withClock(ctx, r.Run)
-	}}, nil
+	return part{Relay, []need{a.needKafka(), a.needTopic(c.Topics.Close)}, r.Run}, nil
 }
 
 // abandon ends the process: something in it hangs beyond repair, and what was not
@@ -239,17 +258,6 @@ func (a *App) buildRelay() (part, error) {
 func (a *App) abandon(why string) {
 	a.o.Logger.Error("exiting, to be started again", "why", why)
 	os.Exit(1)
-}
-
-// withClock runs something while the brokers' clock is kept.
-func (a *App) withClock(ctx context.Context, run func(context.Context) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var keeping sync.WaitGroup
-	keeping.Go(func() { a.clock.Keep(ctx, a.o.Kafka, a.o.Config.Topics.Control, a.toldOffset) })
-	err := run(ctx)
-	cancel()
-	keeping.Wait()
-	return err
 }
 
 // alarmingOffset is how far clocks may be apart before it is worth a line in the
@@ -273,7 +281,7 @@ func (a *App) buildCloser() (part, error) {
 	}
 	c := a.o.Config
 	cl, err := closer.New(closer.Options{
-		Log:             a.o.Kafka,
+		Log:             appearing{a.o.Kafka, a},
 		Store:           way.store,
 		Buckets:         c.Buckets,
 		Group:           c.CloserGroup(),
@@ -285,12 +293,14 @@ func (a *App) buildCloser() (part, error) {
 		Batch:           way.batch(c.Closer.Batch),
 		Latency:         c.Closer.Latency,
 		Now:             a.o.Now,
+		Clock:           a.clock.Now,
+		Abandon:         a.abandon,
 		Logger:          a.o.Logger.With("stage", closer.Stage),
 		Metrics:         a.metrics,
 	})
 	if err != nil {
 		return part{}, err
 	}
-	a.pickers = append(a.pickers, func(_, pick orderclose.Buckets, _ time.Duration) { cl.Pick(pick) })
-	return part{Closer, append([]need{a.needKafka()}, way.needs...), cl.Run}, nil
+	a.pickers = append(a.pickers, func(_, pick orderclose.Buckets) { cl.Pick(pick) })
+	return part{Closer, append([]need{a.needKafka(), a.needTopic(c.Topics.Close)}, way.needs...), cl.Run}, nil
 }

@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"orderclose/internal/partition"
@@ -22,45 +21,41 @@ type need struct {
 }
 
 func (a *App) needKafka() need {
-	return need{"kafka", func(ctx context.Context) error {
-		if err := a.o.Kafka.Ping(ctx); err != nil {
-			return err
-		}
-		findings, unseen, err := a.o.Kafka.CheckSeen(ctx, TopicSpecs(a.o.Config))
-		if err != nil {
-			return err
-		}
-		var missing []error
-		for _, f := range findings {
-			if f.By.Create {
-				missing = append(missing, fmt.Errorf("topic %s %s", f.Topic, f.What))
-			}
-		}
-		if len(missing) > 0 {
-			return fmt.Errorf("run orderclose topics apply: %w", errors.Join(missing...))
-		}
-		// No reason to wait: a part needs less to do its work than to look at topics,
-		// and what it does lack it says when it needs it.
-		for _, u := range unseen {
-			a.o.Logger.Warn("not everything about the topics can be checked", "err", u)
-		}
-		for _, f := range findings {
-			a.o.Logger.Warn("a topic is not as it should be: run orderclose topics check", "topic", f.Topic, "what", f.What)
-		}
-		return nil
-	}}
+	return need{"kafka", func(ctx context.Context) error { return a.o.Kafka.Ping(ctx) }}
+}
+
+// needTopic is for a topic that a part cannot begin without. All others are taken up as
+// they appear; see appearing.
+func (a *App) needTopic(topic string) need {
+	return need{"topic " + topic, func(ctx context.Context) error { return a.exists(ctx, topic) }}
+}
+
+// errNoTopic says what to do about a topic that does not exist.
+var errNoTopic = errors.New("does not exist: run orderclose topics apply")
+
+// exists returns nil if there is such a topic.
+func (a *App) exists(ctx context.Context, topic string) error {
+	there, err := a.o.Kafka.Exists(ctx, topic)
+	if err == nil && !there {
+		err = errNoTopic
+	}
+	return err
 }
 
 func (a *App) needDatabase() need {
-	return need{"database", func(ctx context.Context) error {
-		if err := a.o.Store.Ping(ctx); err != nil {
-			return err
-		}
-		if err := a.o.Store.Migrated(ctx); err != nil {
-			return err
-		}
-		return a.o.Store.CheckMapping(ctx)
-	}}
+	return need{"database", a.CheckDatabase}
+}
+
+// CheckDatabase reports why the database cannot be worked with: it is away, its schema
+// is another one, or the orders' tables are not as they are mapped. It only reads.
+func (a *App) CheckDatabase(ctx context.Context) error {
+	if err := a.o.Store.Ping(ctx); err != nil {
+		return err
+	}
+	if err := a.o.Store.Migrated(ctx); err != nil {
+		return err
+	}
+	return a.o.Store.CheckMapping(ctx)
 }
 
 // await asks for what is needed until it is there, or reports false when ctx

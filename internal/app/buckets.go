@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/internal/partition"
 	"orderclose/internal/reload"
 )
 
-// bucketsEvery is how often the topics of buckets are asked for that are not there
-// yet, or while Kafka is away.
+// bucketsEvery is how often the delay topics are asked for while not all of them can be
+// looked at.
 const bucketsEvery = 5 * time.Second
 
 // Picked are the buckets that records are put into now.
@@ -59,6 +60,9 @@ type adopted struct {
 func (k *keeper) run(ctx context.Context) {
 	defer k.adopting.Wait()
 	defer func() { k.stopAdopting() }()
+	if !k.begin(ctx) {
+		return
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -82,9 +86,7 @@ func (k *keeper) run(ctx context.Context) {
 		if !k.serve(ctx) {
 			every = bucketsEvery
 		}
-		for _, change := range k.pickers {
-			change(k.served, k.Picked(), k.config().MaxDelay)
-		}
+		k.change()
 		timer.Reset(every)
 	}
 }
@@ -110,56 +112,87 @@ func (k *keeper) adopt(ctx context.Context) {
 	})
 }
 
-// serve finds out what is to be served, and whether that is known and all there.
+// begin picks those of the configured buckets whose topics exist: a process that is
+// restarted between "bucket added to topics.yaml" and "topics apply" must not put records
+// into the new bucket. That one is picked as after a reload. With no topic at all every
+// bucket is picked. It asks until Kafka answers, and returns false when ctx ends.
+func (k *keeper) begin(ctx context.Context) bool {
+	pauses, answered := partition.NewBackOff(), time.Time{}
+	for {
+		there, unknown, err := k.existing(ctx)
+		if err == nil && answered.IsZero() {
+			answered = time.Now()
+		}
+		if err == nil && (unknown == nil || time.Since(answered) > bucketsEvery) {
+			if len(there.Open()) > 0 && len(there) < len(k.config().Buckets) {
+				k.picked.Store(&there)
+				k.adopt(ctx)
+			}
+			k.change()
+			close(k.begun)
+			return true
+		}
+		if !partition.Sleep(ctx, pauses.NextBackOff()) {
+			return false
+		}
+	}
+}
+
+// existing are the configured buckets whose topics exist. unknown says that Kafka does not
+// tell of some; err, that Kafka does not answer at all.
+func (k *keeper) existing(ctx context.Context) (there orderclose.Buckets, unknown, err error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	if err := k.o.Kafka.Ping(ctx); err != nil {
+		return nil, nil, err
+	}
+	for _, b := range k.config().Buckets {
+		switch err := k.exists(ctx, b.Topic); {
+		case err == nil:
+			there = append(there, b)
+		case !errors.Is(err, errNoTopic):
+			unknown = err
+		}
+	}
+	return there, unknown, nil
+}
+
+// change tells the parts what is to be served and picked.
+func (k *keeper) change() {
+	for _, change := range k.pickers {
+		change(k.served, k.Picked())
+	}
+}
+
+// serve finds out what is to be served, and whether that is known.
 func (k *keeper) serve(ctx context.Context) bool {
 	if !k.relaying {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	serve, missing, err := k.toServe(ctx)
-	if serve != nil {
-		k.served = serve
-	}
-	if (err != nil || len(missing) > 0) && ctx.Err() == nil && time.Since(k.told) >= complainEvery {
+	serve, err := k.toServe(ctx)
+	k.served = serve
+	if err != nil && ctx.Err() == nil && time.Since(k.told) >= complainEvery {
 		k.told = time.Now()
-		if err != nil {
-			k.o.Logger.Warn("not every delay topic can be looked at", "err", err)
-		} else {
-			k.o.Logger.Warn("waiting for the topics of new buckets: run orderclose topics apply", "missing", missing)
-		}
+		k.o.Logger.Warn("not every delay topic can be looked at", "err", err)
 	}
-	return err == nil && len(missing) == 0
+	return err == nil
 }
 
-// toServe returns what is to be served as far as it is known, nil if nothing is. One
-// topic that cannot be looked at keeps none of the others from being served.
-func (k *keeper) toServe(ctx context.Context) (serve orderclose.Buckets, missing []string, err error) {
-	names, err := k.o.Kafka.TopicNames(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	before := func(topic string) bool {
-		return slices.ContainsFunc(k.served, func(b orderclose.Bucket) bool { return b.Topic == topic })
-	}
+// toServe returns what is to be served as far as it is known: the buckets of the
+// configuration, whose topics relays take up as they appear, and each other delay topic
+// that holds records. One topic that cannot be looked at keeps none of the others from
+// being served.
+func (k *keeper) toServe(ctx context.Context) (serve orderclose.Buckets, err error) {
 	c := k.config()
-	for _, b := range c.Buckets {
-		there := before(b.Topic) || slices.Contains(names, b.Topic)
-		if !there { // or we may not see it in the list
-			var unknown error
-			if there, unknown = k.o.Kafka.Exists(ctx, b.Topic); unknown != nil {
-				err = errors.Join(err, unknown)
-				continue
-			}
-		}
-		if there {
-			serve = append(serve, b)
-		} else {
-			missing = append(missing, b.Topic)
-		}
+	serve = slices.Clone(c.Buckets)
+	names, err := k.o.Kafka.TopicNames(ctx, c.Topics.DelayPrefix())
+	if err != nil {
+		names = topicsOf(k.served) // nothing is known of others
 	}
 	for _, b := range unlisted(c, names) {
-		if !before(b.Topic) {
+		if !slices.Contains(topicsOf(k.served), b.Topic) {
 			holds, unknown := k.o.Kafka.Holds(ctx, c.RelayGroup(b), b.Topic)
 			if unknown != nil && !mayNotLook(unknown) {
 				err = errors.Join(err, unknown)
@@ -172,5 +205,12 @@ func (k *keeper) toServe(ctx context.Context) (serve orderclose.Buckets, missing
 		serve = append(serve, b)
 	}
 	slices.SortFunc(serve, func(a, b orderclose.Bucket) int { return cmp.Compare(a.Length, b.Length) })
-	return serve, missing, err
+	return serve, err
+}
+
+func topicsOf(bs orderclose.Buckets) (names []string) {
+	for _, b := range bs {
+		names = append(names, b.Topic)
+	}
+	return names
 }

@@ -2,11 +2,15 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"orderclose"
 	"orderclose/closer"
 	"orderclose/httpclose"
+	batches "orderclose/internal/closing"
 	"orderclose/internal/config"
 	"orderclose/internal/store"
 	"orderclose/payment"
@@ -53,6 +57,7 @@ func (a *App) closingByHTTP(c config.HTTPClosing) (closing, error) {
 		return closing{}, fmt.Errorf("%w: see closer.http.url and %s", err, config.EnvHTTPSecret)
 	}
 	a.closers = append(a.closers, s)
+	a.ready.HintBy("the service that closes", func() string { return whyFailing(s) })
 	return closing{store: s, most: c.Batch}, nil
 }
 
@@ -62,11 +67,32 @@ func (a *App) askingFirst(way closing, c config.Payment) (closing, error) {
 	if err != nil {
 		return closing{}, fmt.Errorf("%w: see closer.payment.url and %s", err, config.EnvPaymentSecret)
 	}
-	way.store, err = payment.New(payment.Options{
+	a.closers = append(a.closers, provider)
+	asking, err := payment.New(payment.Options{
 		Store: a.o.Store, Provider: provider, Batch: c.Batch, Logger: a.o.Logger.With("service", c.URL), Metrics: a.metrics,
 	})
-	a.closers = append(a.closers, provider)
-	return way, err
+	if err != nil {
+		return closing{}, err
+	}
+	a.ready.HintBy("the payment provider", func() string { return whyFailing(asking) })
+	way.store = asking
+	return way, nil
+}
+
+// failingFor is how long each call of a service must have failed before /-/ready says
+// so: one order for which a service answers 500 is found within less.
+const failingFor = 30 * time.Second
+
+// whyFailing says why all calls of a service fail, for /-/ready; "": they do not.
+func whyFailing(s interface {
+	Failing() (since time.Time, cause string)
+}) string {
+	since, cause := s.Failing()
+	if since.IsZero() || time.Since(since) < failingFor {
+		return ""
+	}
+	return fmt.Sprintf("no call has succeeded since %s, the last one failed with: %s",
+		since.UTC().Format(time.RFC3339), strings.Join(strings.Fields(cause), " "))
 }
 
 // sweeping finds orders in the database and closes them the way that is
@@ -80,3 +106,15 @@ type sweeping struct {
 func (s sweeping) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	return s.way.CloseOrders(ctx, path, requests)
 }
+
+// Probe implements the question whether the store that closes works: the database does
+// not know that of a service.
+func (s sweeping) Probe(ctx context.Context) error {
+	if p, ok := s.way.(batches.Prober); ok {
+		return p.Probe(ctx)
+	}
+	return errors.ErrUnsupported
+}
+
+// MaxBatch is how many orders the store that closes takes at once.
+func (s sweeping) MaxBatch() int { return batches.MaxBatch(s.way) }

@@ -31,6 +31,9 @@ func (a *App) buildCompensator() (part, error) {
 			ReplayTopic: c.Topics.Replay,
 			MaxDelay:    a.maxDelay,
 		}
+		if o.Control.Lock, err = a.sweepLock("-schedule-again"); err != nil {
+			return part{}, err
+		}
 	}
 	c, err := compensator.New(o)
 	if err != nil {
@@ -77,10 +80,15 @@ func (a *App) sweeps() (compensator.Options, error) {
 		Logger:       a.o.Logger.With("stage", compensator.Stage),
 		Metrics:      a.metrics,
 	}
-	if a.o.Redis != nil {
-		if o.Lock, err = compensator.NewLock(compensator.LockOptions{Client: a.o.Redis, Key: c.Lock.Key, Expiry: c.Lock.Expiry, Extend: c.Lock.Extend}); err != nil {
-			return compensator.Options{}, err
-		}
+	o.Lock, err = a.sweepLock("")
+	return o, err
+}
+
+// sweepLock is the lock in Redis whose key ends like that; nil without Redis.
+func (a *App) sweepLock(suffix string) (compensator.Lock, error) {
+	c := a.o.Config.Compensator.Lock
+	if a.o.Redis == nil {
+		return nil, nil
 	}
-	return o, nil
+	return compensator.NewLock(compensator.LockOptions{Client: a.o.Redis, Key: c.Key + suffix, Expiry: c.Expiry, Extend: c.Extend})
 }

@@ -34,7 +34,7 @@ func Connect(s config.Servers, cfg *config.Config, logger *slog.Logger) (Connect
 		}
 	}
 	if s.DSN != "" {
-		if c.Store, err = store.Open(store.Options{DSN: s.DSN, Orders: cfg.Orders}); err != nil {
+		if c.Store, err = store.Open(store.Options{DSN: s.DSN, Orders: cfg.Orders, OrdersAt: cfg.OrdersAt.At}); err != nil {
 			c.Close()
 			return c, err
 		}
@@ -66,6 +66,19 @@ func (c Connections) Close() {
 	}
 }
 
+// Limits of the listener of metrics and health. Whoever asks sends a few hundred bytes
+// and reads the answer at once. A client that does not must not keep a connection, and
+// with it a file descriptor.
+const (
+	maxHeaderBytes = 16 << 10
+	headersWithin  = 5 * time.Second
+	requestWithin  = 10 * time.Second // headers and body
+	// answerWithin is more than the 30 s that a CPU profile takes by default.
+	answerWithin = 2 * time.Minute
+	// idleWithin is more than the minute that usually lies between two scrapes.
+	idleWithin = 3 * time.Minute
+)
+
 // Serve serves HTTP on the address until ctx ends.
 func Serve(ctx context.Context, listen string, handler http.Handler, logger *slog.Logger) error {
 	listener, err := net.Listen("tcp", listen)
@@ -73,7 +86,14 @@ func Serve(ctx context.Context, listen string, handler http.Handler, logger *slo
 		return fmt.Errorf("%s: set %s to another host:port: %w", listen, config.EnvListen, err)
 	}
 	logger.Info("serving metrics and health", "address", "http://"+listener.Addr().String())
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
+	return serveOn(ctx, listener, handler)
+}
+
+func serveOn(ctx context.Context, listener net.Listener, handler http.Handler) error {
+	server := &http.Server{
+		Handler: handler, MaxHeaderBytes: maxHeaderBytes,
+		ReadHeaderTimeout: headersWithin, ReadTimeout: requestWithin, WriteTimeout: answerWithin, IdleTimeout: idleWithin,
+	}
 	stop := context.AfterFunc(ctx, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
@@ -81,7 +101,7 @@ func Serve(ctx context.Context, listen string, handler http.Handler, logger *slo
 	})
 	defer stop()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("%s: %w", listen, err)
+		return fmt.Errorf("%s: %w", listener.Addr(), err)
 	}
 	return nil
 }

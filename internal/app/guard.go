@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"orderclose/internal/kafka"
@@ -12,39 +13,73 @@ import (
 // a setting that somebody changed costs records only after hours.
 const guardEvery = time.Minute
 
-// guard compares the topics with the configuration each minute until ctx ends:
-// what differs is counted, and logged when it appears and when it is mended.
+// guard compares the topics with the configuration, at once and each minute, until ctx
+// ends. What differs is counted, and logged when it appears and when it is mended. Topics
+// that do not exist are named in /-/ready too.
 func (a *App) guard(ctx context.Context) {
-	known := map[string]kafka.Finding{}
-	for partition.Sleep(ctx, guardEvery) {
-		findings, err := a.findings(ctx)
-		if err != nil {
-			if ctx.Err() == nil {
-				a.o.Logger.Warn("the topics could not be checked", "err", err)
+	known, asked := map[string]kafka.Finding{}, false
+	for {
+		findings, unseen, err := a.findings(ctx)
+		switch {
+		case err == nil:
+			if !asked {
+				a.tellUnseen(unseen)
 			}
-			continue
+			asked = true
+			known = a.tellFindings(known, findings)
+		case asked && ctx.Err() == nil: // before that the roles say what they wait for
+			a.o.Logger.Warn("the topics could not be checked", "err", err)
 		}
-		a.metrics.TopicDrift(len(findings))
-		now := map[string]kafka.Finding{}
-		for _, f := range findings {
-			now[f.Topic+" "+f.What] = f
-			if _, old := known[f.Topic+" "+f.What]; !old {
-				a.o.Logger.Error("a topic is not as it must be: run orderclose topics check", "topic", f.Topic, "what", f.What, "mend", f.Mend)
-			}
+		every := guardEvery
+		if !asked || slices.ContainsFunc(findings, func(f kafka.Finding) bool { return f.By.Create }) {
+			every = bucketsEvery
 		}
-		for key, f := range known {
-			if _, still := now[key]; !still {
-				a.o.Logger.Info("a topic is mended", "topic", f.Topic, "what was", f.What)
-			}
+		if !partition.Sleep(ctx, every) {
+			return
 		}
-		known = now
 	}
 }
 
-func (a *App) findings(ctx context.Context) ([]kafka.Finding, error) {
+// tellUnseen says what this user may not look at: no part needs to, to do its work.
+func (a *App) tellUnseen(unseen []error) {
+	for _, u := range unseen {
+		a.o.Logger.Warn("not everything about the topics can be checked", "err", u)
+	}
+}
+
+// tellFindings tells what has changed since the findings that were known, and returns
+// those that are known now.
+func (a *App) tellFindings(known map[string]kafka.Finding, findings []kafka.Finding) map[string]kafka.Finding {
+	a.metrics.TopicDrift(len(findings))
+	now := map[string]kafka.Finding{}
+	var missing []string
+	for _, f := range findings {
+		now[f.Topic+" "+f.What] = f
+		_, old := known[f.Topic+" "+f.What]
+		switch {
+		case f.By.Create:
+			a.ready.Hint("topic "+f.Topic, errNoTopic.Error())
+			if !old {
+				missing = append(missing, f.Topic)
+			}
+		case !old:
+			a.o.Logger.Error("a topic is not as it must be: run orderclose topics check", "topic", f.Topic, "what", f.What, "mend", f.Mend)
+		}
+	}
+	if len(missing) > 0 {
+		a.o.Logger.Error("topics do not exist: run orderclose topics apply", "topics", missing)
+	}
+	for key, f := range known {
+		if _, still := now[key]; !still {
+			a.ready.Unhint("topic " + f.Topic)
+			a.o.Logger.Info("a topic is mended", "topic", f.Topic, "what was", f.What)
+		}
+	}
+	return now
+}
+
+func (a *App) findings(ctx context.Context) (findings []kafka.Finding, unseen []error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	// What this user may not look at was said when it started.
-	findings, _, err := a.o.Kafka.CheckSeen(ctx, TopicSpecs(a.config()))
-	return findings, err
+	return a.o.Kafka.CheckSeen(ctx, TopicSpecs(a.config()))
 }

@@ -37,7 +37,7 @@ func (a *App) buildOutbox() (part, error) {
 // scheduling is how orders are scheduled now.
 func (a *App) scheduling() outbox.Scheduling {
 	c := a.o.Config
-	return outbox.Scheduling{Buckets: a.Picked(), CloseTopic: c.Topics.Close, MaxDelay: a.maxDelay(), Now: a.o.Now}
+	return outbox.Scheduling{Buckets: a.Picked(), CloseTopic: c.Topics.Close, Now: a.o.Now}
 }
 
 // maxDelay is how far ahead an order may be due. A maximum that became smaller is not
@@ -54,20 +54,21 @@ func (a *App) buildRelease() (part, error) {
 		event = c.Orders.Event
 	}
 	w, err := release.New(release.Options{
-		Log:             a.o.Kafka,
+		Log:             appearing{a.o.Kafka, a},
 		Releaser:        a.o.Releaser,
 		Group:           c.ReleaseGroup(),
 		EventsTopic:     c.Topics.Events,
 		DeadLetterTopic: c.Topics.DeadLetter,
 		Event:           event,
 		Now:             a.o.Now,
+		Abandon:         a.abandon,
 		Logger:          a.o.Logger.With("stage", release.Stage),
 		Metrics:         a.metrics,
 	})
 	if err != nil {
 		return part{}, err
 	}
-	return part{Release, []need{a.needKafka()}, w.Run}, nil
+	return part{Release, []need{a.needKafka(), a.needTopic(c.Topics.Events)}, w.Run}, nil
 }
 
 // Releaser is the service that the environment names; nil if it names none.

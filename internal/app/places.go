@@ -16,7 +16,7 @@ import (
 // buckets that are not made yet left out. If Kafka does not tell which those are, it
 // returns the others with the error.
 func OrderPlaces(ctx context.Context, k *kafka.Cluster, cfg *config.Config) ([]story.Place, error) {
-	names, err := k.TopicNames(ctx)
+	names, err := k.TopicNames(ctx, cfg.Topics.DelayPrefix())
 	if err != nil {
 		err = fmt.Errorf("topics of buckets that are not listed: %w", err)
 	}

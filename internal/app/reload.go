@@ -155,7 +155,7 @@ func inUse(ctx context.Context, k *kafka.Cluster, group string, b orderclose.Buc
 // Unlisted are findings of the delay topics that are in use although the
 // configuration has no such bucket.
 func Unlisted(ctx context.Context, k *kafka.Cluster, c *config.Config, now time.Time) ([]kafka.Finding, error) {
-	names, err := k.TopicNames(ctx)
+	names, err := k.TopicNames(ctx, c.Topics.DelayPrefix())
 	if err != nil {
 		return nil, err
 	}

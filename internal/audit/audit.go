@@ -14,8 +14,9 @@
 //
 // It cannot know everything. Topics keep a week: of closes from before what is left
 // of them it is not asked whether an event tells of them, or a record had come; how
-// many that are is said. An order whose row was deleted is not seen, nor one of a
-// status that a mapping does not name.
+// many that are is said. An order whose row was deleted is not seen, nor one whose
+// status is NULL. Orders of a status that a mapping does not name are judged as what a
+// close takes them for, and the status is named.
 package audit
 
 import (
@@ -70,6 +71,9 @@ type Summary struct {
 
 	Orders   int            `json:"orders"` // due in the window
 	Statuses map[string]int `json:"statuses"`
+	// Unlisted are the statuses that orders have and the mapping does not name, each with
+	// what it counts as: paid or other.
+	Unlisted map[string]store.AuditState `json:"unlisted"`
 	// ClosedBy counts those that have a receipt by the way they came; sweep is what the
 	// pipeline missed.
 	ClosedBy map[orderclose.Path]int `json:"closed_by"`
@@ -111,7 +115,7 @@ func Run(ctx context.Context, o Options) (Summary, error) {
 	began := time.Now()
 	a := &audit{o: o, rules: o.Store.AuditRules(), sum: Summary{
 		From: o.From.UTC(), To: o.To.UTC(), Bound: o.Bound.String(),
-		Statuses: map[string]int{}, ClosedBy: map[orderclose.Path]int{}, Findings: map[Kind]int{}, Unseen: []string{},
+		Statuses: map[string]int{}, Unlisted: map[string]store.AuditState{}, ClosedBy: map[orderclose.Path]int{}, Findings: map[Kind]int{}, Unseen: []string{},
 	}}
 	err := a.run(ctx)
 	a.sum.TookMillis = time.Since(began).Milliseconds()
@@ -131,6 +135,9 @@ func (a *audit) run(ctx context.Context) (err error) {
 		return err
 	}
 	for i, part := range parts {
+		if part.Unlisted {
+			a.sum.Unlisted[part.Status] = part.State
+		}
 		a.done = int64(i+1) * percent
 		if err := a.part(ctx, part); err != nil {
 			return err

@@ -73,7 +73,9 @@ func judge(r store.AuditRow, f facts) (found []Finding) {
 			stamp(receipt.ClosedAt), receipt.Path, stamp(later(receipt.Due, r.Due)))
 	}
 	closed := r.Part.State == store.AuditClosed && (receipt != nil || f.rules.Exclusive)
-	if f.rules.Lines {
+	if r.LinesError != nil {
+		add(LedgerWrong, "mend the lines of the order", "what came back cannot be compared: %v", r.LinesError)
+	} else if f.rules.Lines {
 		for _, l := range judgeLedger(r, closed) {
 			add(l.kind, "orderclose doctor --stock says what to change", "%s", l.what)
 		}
@@ -106,6 +108,9 @@ func judgeReceipt(r store.AuditRow, exclusive bool) (k Kind, what string) {
 		}
 	case store.AuditPaid:
 		if has {
+			if r.Part.Unlisted {
+				return PaidButClosed, fmt.Sprintf("it is %s, which orders.status does not name and so counts as paid, and was closed at %s by %s", r.Part.Status, stamp(r.Receipt.ClosedAt), r.Receipt.Path)
+			}
 			return PaidButClosed, fmt.Sprintf("it is %s, and was closed at %s by %s", r.Part.Status, stamp(r.Receipt.ClosedAt), r.Receipt.Path)
 		}
 	case store.AuditOther:

@@ -95,6 +95,14 @@ func TestJudge_EachDifferenceIsFound(t *testing.T) {
 	}
 }
 
+func TestJudge_AStatusThatTheMappingDoesNotNameIsNamed(t *testing.T) {
+	r := row(store.AuditPaid, func(r *store.AuditRow) { r.Receipt = &store.ReceiptRow{Due: due, ClosedAt: due.Add(time.Second)} })
+	r.Part.Status, r.Part.Unlisted = "REFUNDED", true
+	if f := judge(r, known(nil)); len(f) == 0 || !strings.Contains(f[0].What, "REFUNDED, which orders.status does not name") {
+		t.Errorf("%+v", f)
+	}
+}
+
 func TestJudge_AnOpenOrderNamesItsDeadLetter(t *testing.T) {
 	f := judge(row(store.AuditOpen, nil), known(func(f *facts) { f.letter = "0/17" }))
 	if len(f) != 1 || !strings.Contains(f[0].What, "dead letter 0/17") {

@@ -34,8 +34,8 @@ func (l topics) OffsetAt(_ context.Context, topic string, _ int, t time.Time) (i
 	return int64(len(l[topic])), nil
 }
 
-func (l topics) Fetch(_ context.Context, topic string, _ int, offset int64) (orderclose.Fetched, error) {
-	return orderclose.Fetched{Records: l[topic][offset:], Next: int64(len(l[topic]))}, nil
+func (l topics) Read(_ context.Context, at orderclose.Position) (orderclose.Fetched, error) {
+	return orderclose.Fetched{Records: l[at.Topic][at.Offset:], Next: int64(len(l[at.Topic]))}, nil
 }
 
 func (l topics) Idempotent(func(), func(int)) orderclose.AppendFunc { return nil }

@@ -231,7 +231,7 @@ func TestBubble_APartWaitsForItsServersAndSaysWhichAreMissing(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- a.Run(ctx, app.AllRoles()...) }()
 		time.Sleep(time.Minute)
-		if missing := a.Ready(); len(missing) != 1 || !strings.Contains(missing[0], "kafka: run orderclose topics apply") {
+		if missing := a.Ready(); len(missing) != 1 || !strings.Contains(missing[0], "topic order-close: does not exist: run orderclose topics apply") {
 			t.Errorf("waits for %v", missing)
 		}
 		if _, _, err := c.Kafka.Apply(t.Context(), app.TopicSpecs(cfg)); err != nil {

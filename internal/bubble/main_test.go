@@ -2,6 +2,7 @@ package bubble
 
 import (
 	"flag"
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -9,6 +10,9 @@ import (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	if os.Getenv("CHAOS") == "drive" {
+		os.Exit(drive())
+	}
 	if run := flag.Lookup("test.run"); run.Value.String() == "" {
 		_ = run.Value.Set(ordinary)
 	}

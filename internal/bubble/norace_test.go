@@ -8,6 +8,7 @@ const (
 	faultSeeds    = 30
 	databaseSeeds = 200
 	clockSeeds    = 10
+	chaosSeeds    = 20
 )
 
 // ordinary is what an ordinary run plays: everything.

@@ -10,9 +10,10 @@ const (
 	faultSeeds    = 3
 	databaseSeeds = 4
 	clockSeeds    = 1
+	chaosSeeds    = 2
 )
 
 // ordinary is what an ordinary run plays: these have every part at work, and none
 // takes hours. All the others run without the detector, or if -run names them.
-const ordinary = "RandomScenarios|WhateverTheBroker|WhateverTheDatabase|TakeOver|Poison|AReplayTravels|" +
+const ordinary = "RandomScenarios|SomeWorlds|WhateverTheBroker|WhateverTheDatabase|TakeOver|Poison|AReplayTravels|" +
 	"WithThePipelineOff|ADispatcherKilled|TwoSweeps|PostReload|AShutdown"

@@ -374,10 +374,11 @@ func TestBubble_ATopicThatCannotBeLookedAtHoldsUpNoNewBucket(t *testing.T) {
 		r.startAll()
 		time.Sleep(10 * time.Second)
 		unlisted := orderclose.Bucket{Topic: "delay_4m", Length: 4 * time.Minute}
+		group := r.cfg.RelayGroup(unlisted)
 		r.world.Broker.ControlKey(int16(kmsg.OffsetFetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
 			r.world.Broker.KeepControl()
 			asked := req.(*kmsg.OffsetFetchRequest)
-			if group := r.cfg.RelayGroup(unlisted); asked.Group != group && !slices.ContainsFunc(asked.Groups, func(g kmsg.OffsetFetchRequestGroup) bool { return g.Group == group }) {
+			if asked.Group != group && !slices.ContainsFunc(asked.Groups, func(g kmsg.OffsetFetchRequestGroup) bool { return g.Group == group }) {
 				return nil, nil, false
 			}
 			return nil, errors.New("the connection breaks"), true

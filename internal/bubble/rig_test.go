@@ -365,7 +365,7 @@ func (r *rig) useOutbox() {
 // deadLetters counts the dead letters by cause, and requires coordinates.
 func (r *rig) deadLetters(ctx context.Context) map[string]int {
 	r.t.Helper()
-	f, err := r.kafka.Fetch(ctx, r.cfg.Topics.DeadLetter, 0, 0)
+	f, err := r.kafka.Read(ctx, orderclose.Position{Topic: r.cfg.Topics.DeadLetter})
 	if err != nil {
 		r.t.Fatal(err)
 	}

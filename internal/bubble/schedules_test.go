@@ -82,7 +82,7 @@ func TestBubble_ADispatcherKilledBeforeItDeletesRepeatsTheSchedule(t *testing.T)
 		dying, err := outbox.New(outbox.Options{
 			Store: killed{r.world.Store}, Log: r.kafka, DeadLetterTopic: r.cfg.Topics.DeadLetter,
 			Kinds: []outbox.Kind{outbox.Schedules(func() outbox.Scheduling {
-				return outbox.Scheduling{Buckets: r.cfg.Buckets, CloseTopic: r.cfg.Topics.Close, MaxDelay: r.cfg.MaxDelay}
+				return outbox.Scheduling{Buckets: r.cfg.Buckets, CloseTopic: r.cfg.Topics.Close}
 			})},
 		})
 		if err != nil {

@@ -7,9 +7,7 @@ package bubble
 import (
 	"context"
 	"database/sql/driver"
-	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"log/slog"
 	"net"
 	"time"
@@ -17,7 +15,6 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/twmb/franz-go/pkg/kfake"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"orderclose/internal/app"
 	"orderclose/internal/kafka"
@@ -25,7 +22,8 @@ import (
 	"orderclose/internal/store/sqlite"
 )
 
-// port is where the broker listens on the virtual network; any will do.
+// port is where the first broker listens on the virtual network; any will do. The
+// other brokers listen on the ports that follow.
 const port = 9092
 
 // World is a broker, a Redis and a database in this process. Nothing of it
@@ -43,7 +41,12 @@ type Options struct {
 	// InBubble must be set inside a synctest bubble, and only there: it makes the
 	// broker set append times itself.
 	InBubble bool
-	Now      func() time.Time // the clock of the database; default time.Now
+	// Brokers is how many brokers the cluster has; default 1.
+	Brokers int
+	// BrokerClock is the clock of a broker, by its node id, in a bubble; default
+	// time.Now. It may step, and differ from broker to broker.
+	BrokerClock func(node int32) time.Time
+	Now         func() time.Time // the clock of the database; default time.Now
 	// Through puts something between the pool of the database and its driver; nil is
 	// nothing.
 	Through func(driver.Connector) driver.Connector
@@ -55,17 +58,28 @@ func New(o Options) (*World, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	ports := []int{port}
+	for n := 1; n < o.Brokers; n++ {
+		ports = append(ports, port+n)
+	}
 	w := &World{net: &kfake.VirtualNetwork{}, logger: o.Logger}
+	stamping := &stamps{clock: o.BrokerClock, given: map[uint32]uint64{}}
+	listen := w.net.Listen
+	if o.BrokerClock != nil {
+		listen = stamping.listen(listen)
+	} else {
+		stamping.clock = func(int32) time.Time { return time.Now() } // kfake's, so that no answer needs a correction
+	}
 	var err error
 	w.Broker, err = kfake.NewCluster(
-		kfake.ListenFn(w.net.Listen), kfake.Ports(port),
+		kfake.ListenFn(listen), kfake.Ports(ports...),
 		kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("embedded Kafka: %w", err)
 	}
 	if o.InBubble {
-		stampByBroker(w.Broker)
+		stamping.write(w.Broker)
 	}
 	w.Redis = miniredis.NewMiniRedis()
 	w.Redis.ClockTTL(true)
@@ -126,36 +140,5 @@ func (w *World) redisClient() redis.UniversalClient {
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
 			return w.Redis.Dial()
 		},
-	})
-}
-
-// stampByBroker makes the broker set append times itself, as a real one does for
-// topics with message.timestamp.type=LogAppendTime. kfake does it only where the
-// client asks for it by the batch's attribute, which a real broker refuses, and
-// leaves the checksum as it was: so this works only where no time passes between
-// here and the append, which is in a bubble.
-func stampByBroker(c *kfake.Cluster) {
-	const (
-		atCRC            = 17
-		atAttributes     = 21
-		atFirstTimestamp = 27
-		atMaxTimestamp   = 35
-		headerSize       = 61
-		logAppendTimeBit = 0x08
-	)
-	c.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
-		c.KeepControl()
-		for _, t := range req.(*kmsg.ProduceRequest).Topics {
-			for _, p := range t.Partitions {
-				if b := p.Records; len(b) >= headerSize {
-					b[atAttributes+1] |= logAppendTimeBit
-					now := uint64(time.Now().UnixMilli())
-					binary.BigEndian.PutUint64(b[atFirstTimestamp:], now)
-					binary.BigEndian.PutUint64(b[atMaxTimestamp:], now)
-					binary.BigEndian.PutUint32(b[atCRC:], crc32.Checksum(b[atAttributes:], crc32.MakeTable(crc32.Castagnoli)))
-				}
-			}
-		}
-		return nil, nil, false
 	})
 }

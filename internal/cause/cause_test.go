@@ -59,14 +59,14 @@ func (l *fakeLog) OffsetAt(_ context.Context, topic string, p int, t time.Time) 
 	return int64(len(l.records[topic][p])), nil
 }
 
-func (l *fakeLog) Fetch(ctx context.Context, topic string, p int, offset int64) (orderclose.Fetched, error) {
+func (l *fakeLog) Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error) {
 	if ctx.Err() != nil {
 		return orderclose.Fetched{}, ctx.Err()
 	}
-	records := l.records[topic][p][offset:]
+	records := l.records[at.Topic][at.Partition][at.Offset:]
 	records = records[:min(len(records), 10)]
 	l.read += len(records)
-	return orderclose.Fetched{Records: records, Next: offset + int64(len(records))}, nil
+	return orderclose.Fetched{Records: records, Next: at.Offset + int64(len(records))}, nil
 }
 
 // outbox is a schedule outbox in memory.

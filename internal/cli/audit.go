@@ -54,7 +54,9 @@ record in the close topic, with a pending dead letter.
 Kafka keeps a week: for closes from before what is left of its topics no event is
 asked for; it says for how many. Without Kafka no event is. In tables of the shop's own, a
 closed order without a receipt is counted and no fault, since the shop may have closed
-it, and the ledger is compared where there are lines. Orders whose rows were deleted
+it, and the ledger is compared where there are lines. Orders of a status that
+orders.status does not name are judged as a close would take them, as paid unless only
+paid is listed there, and it says which statuses these are. Orders whose rows were deleted
 are not seen: doctor --stock finds what they left behind.
 
 A time is RFC 3339, or how long ago: 90m, or now. Exits 3 with differences, 6
@@ -99,7 +101,7 @@ func (c *common) audit(ctx context.Context, f auditFlags) error {
 	if err != nil {
 		return Exit(Usage, err)
 	}
-	s, err := c.open(config.EnvDSN)
+	s, err := c.openFor(func(*config.Config) []string { return []string{config.EnvDSN} }, config.EnvBrokers)
 	if err != nil {
 		return err
 	}
@@ -203,6 +205,9 @@ func printAudit(w io.Writer, s audit.Summary, shown int) {
 	fmt.Fprintf(w, "due from %s to %s\t%d orders\n", stamp(s.From), stamp(s.To), s.Orders)
 	for _, status := range slices.Sorted(maps.Keys(s.Statuses)) {
 		fmt.Fprintf(w, "  %s\t%d\n", oneLine(status, 40), s.Statuses[status])
+	}
+	for _, status := range slices.Sorted(maps.Keys(s.Unlisted)) {
+		fmt.Fprintf(w, "orders.status does not name %s\tit counts as %s\n", oneLine(status, 40), s.Unlisted[status])
 	}
 	for _, path := range slices.Sorted(maps.Keys(s.ClosedBy)) {
 		fmt.Fprintf(w, "closed by %s\t%d\n", path, s.ClosedBy[path])

@@ -150,6 +150,7 @@ func TestAudit_Table(t *testing.T) {
 	sum := audit.Summary{
 		From: at, To: at.Add(24 * time.Hour), Bound: "1h4m0s", Orders: 120_000, Statuses: map[string]int{"closed": 80_001, "paid": 39_997, "unpaid": 2},
 		ClosedBy: map[orderclose.Path]int{"pipeline": 79_990, "sweep": 10}, OpenWithinBound: 1, NoRecord: 4, EventsUnjudged: 2,
+		Unlisted:   map[string]store.AuditState{"REFUNDED": store.AuditPaid},
 		EventsRead: 79_998, RecordsRead: 119_000, DeadLettersAll: 1, Findings: map[audit.Kind]int{audit.StillOpen: 1, audit.NoReceipt: 1}, Found: 2,
 		Unseen: []string{"order-close-replay: not authorized"},
 	}

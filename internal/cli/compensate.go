@@ -11,6 +11,7 @@ import (
 	"orderclose"
 	"orderclose/compensator"
 	"orderclose/internal/cause"
+	"orderclose/internal/config"
 )
 
 func newCompensate(c *common) *cobra.Command {
@@ -19,8 +20,9 @@ func newCompensate(c *common) *cobra.Command {
 		Use:   "compensate --once",
 		Short: "Sweep the database for overdue unpaid orders now",
 		Long: `Sweep the database for overdue unpaid orders now, under the same lock as the
-hourly sweeps, and print a report. With --dry-run it only counts. Exit 5: another
-process is sweeping; 6: some orders could not be closed.
+hourly sweeps, and print a report. With --dry-run it only counts. Exit 3: the orders'
+tables are not as topics.yaml maps them; 5: another process is sweeping; 6: some orders
+could not be closed.
 
 If Kafka is set, it says for each order why the pipeline had missed it:
 
@@ -46,7 +48,7 @@ If Kafka is set, it says for each order why the pipeline had missed it:
 }
 
 func (c *common) compensate(ctx context.Context, dryRun bool) error {
-	s, err := c.openFor(sweepNeeds)
+	s, err := c.openFor(sweepNeeds, config.EnvRedis, config.EnvBrokers)
 	if err != nil {
 		return err
 	}
@@ -55,6 +57,9 @@ func (c *common) compensate(ctx context.Context, dryRun bool) error {
 	a, err := s.app()
 	if err != nil {
 		return err
+	}
+	if err := a.CheckDatabase(ctx); err != nil {
+		return findings(err)
 	}
 	bar, progress := c.sweepProgress(ctx, s)
 	comp, err := a.Compensator(progress)

@@ -88,7 +88,7 @@ func (c *common) settle(ctx context.Context, how orderclose.Settlement, sel *sel
 	}
 	defer s.Close()
 	o := deadletters.Options{Filter: f, How: how, Rules: deadletters.Rules{
-		Buckets: s.cfg.Buckets, Replay: s.cfg.Topics.Replay, MaxDelay: s.cfg.MaxDelay,
+		Buckets: s.cfg.Buckets, Replay: s.cfg.Topics.Replay,
 		AsTheyWere: map[string]string{s.cfg.Topics.Events: s.cfg.Topics.Events, outboxOfEvents: s.cfg.Topics.Events},
 	}}
 	if !yes {

@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -72,12 +75,14 @@ func skipped(check, why string) checkup { return checkup{Check: check, Skipped: 
 
 // doctor makes every check that it can.
 func (c *common) doctor(ctx context.Context) error {
-	s, err := c.openSome(config.EnvBrokers, config.EnvDSN)
+	s, err := c.openToLook([]string{config.EnvBrokers, config.EnvDSN}, config.EnvRedis)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	all, kafkaOffset, told := s.checkKafka(ctx)
+	all := s.checkSettings()
+	more, kafkaOffset, told := s.checkKafka(ctx)
+	all = append(all, more...)
 	more, databaseOffset, toldToo := s.checkDatabase(ctx)
 	all = append(all, more...)
 	if told && toldToo {
@@ -90,6 +95,19 @@ func (c *common) doctor(ctx context.Context) error {
 		return err
 	}
 	return judgeCheckups(all)
+}
+
+// checkSettings says what is wrong with topics.yaml and with the environment. With what
+// is right the other checks are made.
+func (s *session) checkSettings() (all []checkup) {
+	if len(s.broken) > 0 {
+		all = append(all, finding("topics.yaml", fmt.Sprintf("%s, such as: %v", several(len(s.broken), "problem"), s.broken[0]),
+			"fix the file; no process starts with it. The checks below use what is right in it, and the defaults for the rest"))
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.wrong)) {
+		all = append(all, finding(name, s.wrong[name].Error(), "set it right; it counts as not set below"))
+	}
+	return all
 }
 
 func printCheckups(w io.Writer, all []checkup) {
@@ -143,7 +161,7 @@ func (s *session) checkKafka(ctx context.Context) (all []checkup, offset time.Du
 	if !ping.OK {
 		return []checkup{ping}, 0, false
 	}
-	all = append(all, ping, within(ctx, s.checkTopics), within(ctx, s.checkDeadLetters))
+	all = append(all, ping, within(ctx, s.checkTopics), within(ctx, s.checkIdentity), within(ctx, s.checkDeadLetters))
 	return append(all, within(ctx, func(ctx context.Context) checkup {
 		const check = "clock of Kafka"
 		var err error
@@ -169,6 +187,11 @@ func (s *session) checkTopics(ctx context.Context) checkup {
 	const check = "topics"
 	specs := app.TopicSpecs(s.cfg)
 	found, unseen, err := s.Kafka.CheckSeen(ctx, specs)
+	if err == nil {
+		var unlisted []kafka.Finding
+		unlisted, err = app.Unlisted(ctx, s.Kafka, s.cfg, time.Now())
+		found = append(found, unlisted...)
+	}
 	switch {
 	case err != nil:
 		return finding(check, "they could not be looked at: "+err.Error(), "orderclose topics check")
@@ -178,6 +201,19 @@ func (s *session) checkTopics(ctx context.Context) checkup {
 		return skipped(check, "not all of them can be looked at: "+errors.Join(unseen...).Error())
 	}
 	return fine(check, "all %d are as they should be", len(specs))
+}
+
+// checkIdentity tells whether a topic that is deleted and recreated will be noticed.
+func (s *session) checkIdentity(ctx context.Context) checkup {
+	const check = "topic ids"
+	_, err := s.Kafka.TopicID(ctx, s.cfg.Topics.Close)
+	switch {
+	case errors.Is(err, kafka.ErrNoTopicIDs):
+		return skipped(check, "the brokers are older than Kafka 3.1: if a topic is deleted and recreated, its first records may wait for the next sweep")
+	case err != nil:
+		return skipped(check, "they could not be asked for: "+err.Error())
+	}
+	return fine(check, "the brokers compare them: a topic that is deleted and recreated is noticed")
 }
 
 func (s *session) checkDeadLetters(ctx context.Context) checkup {
@@ -202,6 +238,9 @@ func (s *session) checkDeadLetters(ctx context.Context) checkup {
 // checkDatabase checks the database, and measures its clock's offset.
 func (s *session) checkDatabase(ctx context.Context) (all []checkup, offset time.Duration, told bool) {
 	if s.Store == nil {
+		if s.ordersUnknown {
+			return []checkup{skipped("database", "topics.yaml does not say which tables have the orders")}, 0, false
+		}
 		return []checkup{skipped("database", config.EnvDSN+" is not set")}, 0, false
 	}
 	ping := within(ctx, func(ctx context.Context) checkup {
@@ -213,21 +252,22 @@ func (s *session) checkDatabase(ctx context.Context) (all []checkup, offset time
 	if !ping.OK {
 		return []checkup{ping}, 0, false
 	}
-	return append(all, ping, within(ctx, func(ctx context.Context) checkup {
+	all = append(all, ping, within(ctx, func(ctx context.Context) checkup {
 		err := s.Store.Migrated(ctx)
 		if wrong := (*store.SchemaError)(nil); errors.As(err, &wrong) {
 			return finding("schema", err.Error(), "orderclose migrate, with the newest version of this program")
 		} else if err != nil {
-			return finding("schema", err.Error(), "see that the user may read the table orderclose_schema")
+			return finding("schema", err.Error(), "grant the user SELECT on the table orderclose_schema; docs/mapping.md lists every grant")
 		}
 		return fine("schema", "it is the one that this program wants")
-	}), within(ctx, func(ctx context.Context) checkup {
-		const check = "tables of orders"
-		if err := s.Store.CheckMapping(ctx); err != nil {
-			return finding(check, err.Error(), "docs/mapping.md has every key; of the reference schema nothing may be changed by hand")
-		}
-		return fine(check, "they fit")
-	}), within(ctx, func(ctx context.Context) checkup {
+	}))
+	all = append(all, s.checkTables(ctx)...)
+	if judgeCheckups(all) == nil {
+		all = append(all, within(ctx, s.checkWritable))
+	} else {
+		all = append(all, skipped(checkOfWrites, "schema and tables come first"))
+	}
+	return append(all, within(ctx, func(ctx context.Context) checkup {
 		const check = "clock of the database"
 		var err error
 		if offset, err = databaseOffset(ctx, s.Store.Now); err != nil {
@@ -236,6 +276,43 @@ func (s *session) checkDatabase(ctx context.Context) (all []checkup, offset time
 		told = true
 		return judgeClock(check, offset)
 	})), offset, told
+}
+
+// checkTables compares the orders' tables with their mapping: a finding for each thing
+// that is wrong.
+func (s *session) checkTables(ctx context.Context) []checkup {
+	const check = "tables of orders"
+	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
+	defer cancel()
+	err := s.Store.CheckMapping(ctx)
+	if wrong, ok := errors.AsType[*store.MappingError](err); ok {
+		all := make([]checkup, len(wrong.Problems))
+		for i, p := range wrong.Problems {
+			fix := p.Do
+			p.Do = "docs/mapping.md has every key"
+			all[i] = finding(check, p.Error(), fix)
+		}
+		return all
+	}
+	notes, noteErr := s.Store.MappingNotes(ctx)
+	if err = cmp.Or(err, noteErr); err != nil {
+		return []checkup{finding(check, err.Error(), "see the runbook, The database is down or slow")}
+	}
+	return []checkup{fine(check, "%s", strings.Join(append([]string{"they fit"}, notes...), "; note: "))}
+}
+
+const checkOfWrites = "writes to the database"
+
+// checkWritable asks for what a close needs, by a transaction that is rolled back.
+func (s *session) checkWritable(ctx context.Context) checkup {
+	const check = checkOfWrites
+	if s.cfg != nil && s.cfg.Closer.Kind == config.KindHTTP {
+		return skipped(check, "orders are closed over HTTP")
+	}
+	if err := s.Store.Writable(ctx); err != nil {
+		return finding(check, err.Error(), "see the runbook, The database takes no writes")
+	}
+	return fine(check, "a close can write all that it has to")
 }
 
 // databaseOffset is how far a clock is ahead of this machine's, at least, as the
@@ -270,7 +347,7 @@ func apart(sent, answered, at time.Time) time.Duration {
 
 func (s *session) checkRedis(ctx context.Context) checkup {
 	if s.Redis == nil {
-		return skipped("redis", config.EnvRedis+" is not set, or "+config.EnvDSN+" is not")
+		return skipped("redis", config.EnvRedis+" is not set")
 	}
 	return within(ctx, func(ctx context.Context) checkup {
 		if err := s.Redis.Ping(ctx).Err(); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"orderclose/internal/app"
 	"orderclose/internal/config"
+	"orderclose/internal/kafka"
 	"orderclose/internal/store"
 )
 
@@ -39,9 +40,22 @@ func TestBroker_DoctorFindsWhatIsWrong(t *testing.T) {
 	if r.json(&result, 0, "doctor"); strings.Contains(state(), "found") {
 		t.Errorf("all is well: %s", state())
 	}
+	spec := app.TopicSpecs(r.cfg)[0]
+	spec.Name = "delay_4m"
+	if _, _, err := r.kafka.Apply(t.Context(), []kafka.TopicSpec{spec}); err != nil {
+		t.Fatal(err)
+	}
+	r.put("delay_4m", 0, time.Now(), time.Now().Add(time.Hour)) // of no bucket
+	result.Checks = nil
+	if r.json(&result, 3, "doctor"); !strings.Contains(state(), "topics found") || !strings.Contains(result.Checks[1].What, "delay_4m") {
+		t.Errorf("a delay topic that no bucket has: %s", state())
+	}
+	if err := r.kafka.DeleteTopics(t.Context(), "delay_4m"); err != nil {
+		t.Fatal(err)
+	}
 	r.bury("a", "failed", time.Now())
 	result.Checks = nil
-	if r.json(&result, 3, "doctor"); !strings.Contains(state(), "dead letters found") || !strings.Contains(result.Checks[2].What, "1 pending: 1 failed") {
+	if r.json(&result, 3, "doctor"); !strings.Contains(state(), "dead letters found") || !strings.Contains(result.Checks[3].What, "1 pending: 1 failed") {
 		t.Errorf("a dead letter: %s, %+v", state(), result.Checks)
 	}
 }
@@ -57,7 +71,7 @@ func TestDoctor_ADatabaseThatIsWell(t *testing.T) {
 	r := &rig{t: t}
 	s := &session{Connections: app.Connections{Store: r.shop()}}
 	all, offset, told := s.checkDatabase(t.Context())
-	if err := judgeCheckups(all); err != nil || !told || offset != 0 || len(all) != 4 {
+	if err := judgeCheckups(all); err != nil || !told || offset != 0 || len(all) != 5 {
 		t.Errorf("%+v, %v, %v; %v", all, offset, told, err)
 	}
 	if _, err := s.Store.DB().ExecContext(t.Context(), "DELETE FROM orderclose_schema WHERE version_id > 2"); err != nil {

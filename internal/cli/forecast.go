@@ -19,7 +19,8 @@ func newForecast(c *common) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "forecast [--within 24h]",
 		Short: "Show how many records leave each bucket when",
-		Long: `Show how many records leave each bucket when, in at most 24 steps. It asks for
+		Long: `Show how many records leave each bucket when, in at most 24 steps. Steps in which
+none leaves are folded: "to 18:00" stands for all of them up to then. It asks for
 offsets by time only and reads no record, so it costs the same however much
 waits.
 
@@ -45,11 +46,12 @@ also if it was done already.`,
 }
 
 func (c *common) forecast(ctx context.Context, within time.Duration) error {
-	s, err := c.open(config.EnvBrokers)
+	s, err := c.openToLook([]string{config.EnvBrokers})
 	if err != nil {
 		return err
 	}
 	defer s.Close()
+	c.sayBroken(s)
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	if err := s.Kafka.Ping(ctx); err != nil {
@@ -59,14 +61,17 @@ func (c *common) forecast(ctx context.Context, within time.Duration) error {
 		within = forecast.Within(s.cfg.Buckets)
 	}
 	now := time.Now().Truncate(time.Millisecond)
-	f, err := forecast.Make(ctx, s.Kafka, forecast.Options{Buckets: s.cfg.Buckets, Group: s.cfg.RelayGroup, Now: now, Within: within})
-	if err != nil {
-		return err
-	}
-	return c.print(f, func(w io.Writer) {
+	f := forecast.Make(ctx, s.Kafka, forecast.Options{Buckets: s.cfg.Buckets, Group: s.cfg.RelayGroup, Now: now, Within: within})
+	if err := c.print(f, func(w io.Writer) {
 		terminal := isTerminal(c.env.Stdout)
 		printForecast(w, f, canvas{width: width(c.env.Stdout), blocks: terminal})
-	})
+	}); err != nil {
+		return err
+	}
+	if n := f.Problems(); n > 0 {
+		return Exit(Partly, fmt.Errorf("%s could not be looked at, shown above", several(n, "bucket")))
+	}
+	return judgeBroken(s)
 }
 
 // canvas is what a chart is drawn on.
@@ -76,7 +81,7 @@ type canvas struct {
 }
 
 // printForecast prints a row per step with a column per bucket, and a bar for
-// all of them together.
+// all of them together. Steps without a record share a row.
 func printForecast(w io.Writer, f forecast.Forecast, on canvas) {
 	steps := f.Buckets[0].Steps
 	length := steps[0].To.Sub(steps[0].From)
@@ -96,12 +101,42 @@ func printForecast(w io.Writer, f forecast.Forecast, on canvas) {
 		return sum
 	}
 	waiting := add("overdue", func(b forecast.Bucket) int64 { return b.Overdue })
-	for i, s := range steps {
-		waiting += add(s.To.Format(clock(length, steps)), func(b forecast.Bucket) int64 { return b.Steps[i].Records })
+	layout := clock(length, steps)
+	for i := 0; i < len(steps); {
+		n := emptySteps(f, i)
+		if n > 1 { // a row for all of them
+			i += n
+			add("to "+steps[i-1].To.Format(layout), func(forecast.Bucket) int64 { return 0 })
+			continue
+		}
+		waiting += add(steps[i].To.Format(layout), func(b forecast.Bucket) int64 { return b.Steps[i].Records })
+		i++
 	}
 	waiting += add("later", func(b forecast.Bucket) int64 { return b.Later })
 	drawRows(w, rows, sums, on)
-	fmt.Fprintf(w, "\n%d records wait\n", waiting)
+	fmt.Fprintf(w, "\n%s\n", waitingLine(waiting))
+	for _, b := range f.Buckets {
+		if b.Problem != "" {
+			fmt.Fprintf(w, "%s not seen: %s\n", b.Topic, b.Problem)
+		}
+	}
+}
+
+func waitingLine(n int64) string {
+	if n == 1 {
+		return "1 record waits"
+	}
+	return fmt.Sprintf("%d records wait", n)
+}
+
+// emptySteps is how many steps from the i-th on have no record, in any bucket.
+func emptySteps(f forecast.Forecast, i int) (n int) {
+	for steps := len(f.Buckets[0].Steps); i+n < steps; n++ {
+		if slices.ContainsFunc(f.Buckets, func(b forecast.Bucket) bool { return b.Steps[i+n].Records > 0 }) {
+			break
+		}
+	}
+	return n
 }
 
 // clock is how the moments of a forecast are written: no finer than its steps,

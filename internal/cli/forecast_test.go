@@ -31,7 +31,23 @@ func sampleForecast() forecast.Forecast {
 	return f
 }
 
+// sparseForecast has two records, a bucket without a topic, and nothing else.
+func sparseForecast() forecast.Forecast {
+	f := sampleForecast()
+	for i := range f.Buckets {
+		b := &f.Buckets[i]
+		b.Overdue, b.Later = 0, 0
+		for j := range b.Steps {
+			b.Steps[j].Records = 0
+		}
+	}
+	f.Buckets[1].Steps[0].Records, f.Buckets[1].Steps[12].Records = 1, 1
+	f.Buckets[0].Problem = "topic delay_1m does not exist: run orderclose topics apply"
+	return f
+}
+
 func TestForecast_Tables(t *testing.T) {
+	golden(t, "forecast_sparse", func(w io.Writer) { printForecast(w, sparseForecast(), canvas{width: 80}) })
 	golden(t, "forecast_plain", func(w io.Writer) { printForecast(w, sampleForecast(), canvas{width: 80}) })
 	golden(t, "forecast_terminal", func(w io.Writer) { printForecast(w, sampleForecast(), canvas{width: 50, blocks: true}) })
 }

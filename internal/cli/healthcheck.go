@@ -69,8 +69,14 @@ func (c *common) healthcheck(ctx context.Context, path string) error {
 	answer := struct {
 		Ready   bool     `json:"ready"`
 		Waiting []string `json:"waiting"` // for what, and why
-	}{res.StatusCode == http.StatusOK, []string{}}
+		Without []string `json:"without"` // what it works without, and why
+	}{res.StatusCode == http.StatusOK, []string{}, []string{}}
 	said := strings.TrimSpace(string(body))
+	for line := range strings.Lines(said) {
+		if without, ok := strings.CutPrefix(strings.TrimSpace(line), "without "); ok && answer.Ready {
+			answer.Without = append(answer.Without, without)
+		}
+	}
 	switch {
 	case res.StatusCode == http.StatusServiceUnavailable && said != "":
 		answer.Waiting = strings.Split(said, "\n")

@@ -25,6 +25,11 @@ func TestHealthcheck_SaysWhatTheProcessSays(t *testing.T) {
 		}
 	}
 	env := map[string]string{config.EnvListen: ":" + port}
+	ready.Hint("topic delay_1m", "does not exist")
+	if out, _, code := run(t, env, "healthcheck", "-o", "json"); code != 0 || !strings.Contains(out, `"without":["topic delay_1m: does not exist"]`) {
+		t.Errorf("without a topic: exit %d, %q", code, out)
+	}
+	ready.Unhint("topic delay_1m")
 	ready.Wait("database", "connection refused")
 	out, _, code := run(t, env, "healthcheck")
 	if code != 3 || out != "database: connection refused\n" {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 
 	"orderclose/internal/config"
 	"orderclose/internal/store"
+	"orderclose/internal/tables"
 )
 
 func newMigrate(c *common) *cobra.Command {
@@ -20,7 +22,8 @@ func newMigrate(c *common) *cobra.Command {
 
 Where topics.yaml maps orders to tables of your own (section orders), only what is
 kept beside them is made: receipts, stock_ledger, outbox_events and the like. Your
-tables are looked at and never changed; exit code 3 if they do not fit the mapping.`,
+tables are looked at first and never changed. If they do not fit the mapping, or a close
+would do harm to them, nothing is made and the exit code is 3.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if print != "" {
@@ -31,22 +34,44 @@ tables are looked at and never changed; exit code 3 if they do not fit the mappi
 				return err
 			}
 			defer s.Close()
-			if err := s.Store.Migrate(cmd.Context()); err != nil {
-				return err
-			}
-			fmt.Fprintln(c.env.Stderr, "the schema is up to date")
-			if err := s.Store.CheckMapping(cmd.Context()); err != nil {
-				if _, ok := errors.AsType[*store.MappingError](err); ok {
-					return Exit(Findings, err)
-				}
-				return err
-			}
-			return nil
+			return c.migrate(cmd.Context(), s)
 		},
 	}
 	cmd.Flags().StringVar(&print, "print", "", "print the SQL for mysql or sqlite instead, for those who run their own")
 	cmd.Flags().Lookup("print").NoOptDefVal = "mysql"
 	return cmd
+}
+
+// migrate makes the schema. The shop's own tables are looked at before anything is
+// made, and those of the reference schema afterwards.
+func (c *common) migrate(ctx context.Context, s *session) error {
+	if s.cfg.Orders != nil {
+		if err := s.Store.CheckMapping(ctx); err != nil {
+			return findings(err)
+		}
+	}
+	if err := s.Store.Migrate(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintln(c.env.Stderr, "the schema is up to date")
+	if err := s.Store.CheckMapping(ctx); err != nil {
+		return findings(err)
+	}
+	notes, err := s.Store.MappingNotes(ctx)
+	for _, note := range notes {
+		fmt.Fprintln(c.env.Stderr, "note:", note)
+	}
+	return err
+}
+
+// findings gives what is wrong with the orders' tables its exit code, and a line for
+// each problem.
+func findings(err error) error {
+	wrong, ok := errors.AsType[*store.MappingError](err)
+	if !ok {
+		return err
+	}
+	return Exit(Findings, fmt.Errorf("the database's tables are not as topics.yaml maps them:\n%w", tables.Err(wrong.Problems)))
 }
 
 // printMigrations prints the schema for the configuration, or without one, which

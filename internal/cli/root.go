@@ -4,9 +4,11 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 
@@ -117,24 +119,30 @@ type session struct {
 	servers config.Servers
 	logger  *slog.Logger
 	file    string // the topics.yaml
+	// broken is what is wrong with it, for commands that look nevertheless;
+	// ordersUnknown, that it does not tell in which tables the orders are.
+	broken        config.Problems
+	ordersUnknown bool
+	// wrong are the variables that are set to something that cannot be used, by name.
+	wrong map[string]error
 }
 
 // open reads the configuration and makes clients of the servers that are needed,
-// by the names of their variables; of Redis also if it is set and the database is
-// needed, for the lock. What else is set, rightly or wrongly, is left alone. Close
-// the session.
+// by the names of their variables. What else is set, rightly or wrongly, is left alone.
+// Close the session.
 func (c *common) open(needed ...string) (*session, error) {
 	return c.openFor(func(*config.Config) []string { return needed })
 }
 
-// openFor is open where the configuration decides what is needed.
-func (c *common) openFor(needs func(*config.Config) []string) (*session, error) {
+// openFor is open where the configuration decides what is needed. The variables of also
+// are used too if they are set. Kafka is connected only if it is needed; see kafkaToo.
+func (c *common) openFor(needs func(*config.Config) []string, also ...string) (*session, error) {
 	cfg, err := config.Load(c.config)
 	if err != nil {
 		return nil, Exit(Usage, err)
 	}
 	needed := needs(cfg)
-	servers, err := config.FromEnviron(c.env.LookupEnv)
+	servers, err := config.FromEnviron(c.env.LookupEnv, slices.Concat(needed, also)...)
 	if err == nil {
 		err = servers.Require(needed...)
 	}
@@ -144,15 +152,17 @@ func (c *common) openFor(needs func(*config.Config) []string) (*session, error) 
 	if !slices.Contains(needed, config.EnvBrokers) {
 		servers.Brokers = nil
 	}
-	if !slices.Contains(needed, config.EnvDSN) {
-		servers.DSN, servers.RedisURL = "", ""
-	}
+	return c.connect(cfg, servers)
+}
+
+// connect makes clients of the servers.
+func (c *common) connect(cfg *config.Config, servers config.Servers) (*session, error) {
 	logger := c.logger()
 	connections, err := app.Connect(servers, cfg, logger)
 	if err != nil {
 		return nil, Exit(Usage, err)
 	}
-	return &session{connections, cfg, servers, logger, c.config}, nil
+	return &session{Connections: connections, cfg: cfg, servers: servers, logger: logger, file: c.config}, nil
 }
 
 // openKafka is open for commands that do nothing without Kafka: it asks whether it is
@@ -172,7 +182,7 @@ func (c *common) openKafka(ctx context.Context) (*session, error) {
 // openSome is open for commands that make do with what is set, of the variables of
 // these names; one of them must be.
 func (c *common) openSome(names ...string) (*session, error) {
-	servers, err := config.FromEnviron(c.env.LookupEnv)
+	servers, err := config.FromEnviron(c.env.LookupEnv, names...)
 	if err != nil {
 		return nil, Exit(Usage, err)
 	}
@@ -188,15 +198,91 @@ func (c *common) openSome(names ...string) (*session, error) {
 	return c.open(set...)
 }
 
+// openToLook is for commands that only look, and are needed most when something is
+// broken. It takes from a broken topics.yaml what is right in it, and the defaults for
+// the rest; session.broken has the problems. A variable whose value is wrong counts as
+// not set; session.wrong has it. One of the variables of oneOf must be set; those of also
+// are used if they are.
+func (c *common) openToLook(oneOf []string, also ...string) (*session, error) {
+	found, err := config.Salvage(c.config)
+	if err != nil {
+		return nil, Exit(Usage, err)
+	}
+	s := &session{cfg: found.Config, logger: c.logger(), file: c.config,
+		broken: found.Problems, ordersUnknown: found.OrdersUnknown, wrong: map[string]error{}}
+	usable := false
+	for _, name := range slices.Concat(oneOf, also) {
+		if name == config.EnvDSN && s.ordersUnknown {
+			continue
+		}
+		set, err := s.connectTo(c.env.LookupEnv, name)
+		if err != nil {
+			s.wrong[name] = err
+		}
+		usable = usable || set && err == nil && slices.Contains(oneOf, name)
+	}
+	if usable {
+		return s, nil
+	}
+	s.Close()
+	if len(s.wrong) > 0 {
+		return nil, Exit(Usage, errors.Join(slices.Collect(maps.Values(s.wrong))...))
+	}
+	return nil, Exit(Usage, config.Servers{}.Require(oneOf...))
+}
+
+// connectTo makes a client of the server that one variable names, and says whether the
+// variable is set.
+func (s *session) connectTo(lookup func(string) (string, bool), name string) (set bool, err error) {
+	servers, err := config.FromEnviron(lookup, name)
+	if err != nil {
+		return true, err
+	}
+	if servers.Require(name) != nil {
+		return false, nil
+	}
+	connections, err := app.Connect(servers, s.cfg, s.logger)
+	if err != nil {
+		return true, err
+	}
+	switch name {
+	case config.EnvBrokers:
+		s.Kafka, s.servers.Brokers = connections.Kafka, servers.Brokers
+	case config.EnvDSN:
+		s.Store = connections.Store
+	case config.EnvRedis:
+		s.Redis = connections.Redis
+	}
+	return true, nil
+}
+
+// sayBroken says on stderr what is wrong with topics.yaml, if anything is.
+func (c *common) sayBroken(s *session) {
+	if len(s.broken) > 0 {
+		fmt.Fprintf(c.env.Stderr, "topics.yaml is broken; what is right in it is used, and the defaults for the rest:\n%v\n", s.broken)
+	}
+}
+
+// judgeBroken is the error of a command that has looked with a broken topics.yaml.
+func judgeBroken(s *session) error {
+	if len(s.broken) == 0 {
+		return nil
+	}
+	return Exit(Partly, errors.New("topics.yaml is broken: topics that it means to list may be missing above"))
+}
+
 // kafkaToo connects to Kafka if it is set, also where the parts that are to run need
 // none: a compensator hears of losses and tells of dead letters, and sweeps without it. It returns
 // what closes the connections.
 func (c *common) kafkaToo(s *session) (close func()) {
-	servers, err := config.FromEnviron(c.env.LookupEnv)
-	if err != nil || len(servers.Brokers) == 0 || s.Kafka != nil {
+	servers, err := config.FromEnviron(c.env.LookupEnv, config.EnvBrokers)
+	if err == nil && (len(servers.Brokers) == 0 || s.Kafka != nil) {
 		return func() {}
 	}
-	connections, err := app.Connect(config.Servers{Brokers: servers.Brokers, Kafka: servers.Kafka}, s.cfg, s.logger)
+	var connections app.Connections
+	if err == nil {
+		connections, err = app.Connect(config.Servers{Brokers: servers.Brokers, Kafka: servers.Kafka}, s.cfg, s.logger)
+	}
 	if err != nil {
 		s.logger.Warn("going on without Kafka, which is needed here but to hear of lost records and to count dead letters", "err", err)
 		return func() {}

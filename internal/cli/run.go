@@ -47,7 +47,7 @@ at once, the rest at the next start; the log says which.`,
 			if err != nil {
 				return Exit(Usage, err)
 			}
-			s, err := c.openFor(func(cfg *config.Config) []string { return variables(cfg, roles) })
+			s, err := c.openFor(func(cfg *config.Config) []string { return variables(cfg, roles) }, config.EnvBrokers, config.EnvListen)
 			if err != nil {
 				return err
 			}

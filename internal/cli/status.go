@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"orderclose/internal/app"
 	"orderclose/internal/config"
 	"orderclose/internal/status"
 )
@@ -17,62 +18,65 @@ import (
 const statusTimeout = time.Minute
 
 func newStatus(c *common) *cobra.Command {
-	return &cobra.Command{
-		Use:   "status",
-		Short: "Show what waits in each partition, how long overdue it is, and whose it is",
-		Long: `Show, for each partition of the delay topics and of the close topic: how many
-records wait (from the commit to the end), how many of them the relay holds in its
-window, when the first of them is to leave, how long overdue it is, the commit, and
-which process owns the partition. Only Kafka is asked, and nothing is changed; no
+	var partitions bool
+	cmd := &cobra.Command{
+		Use:   "status [--partitions]",
+		Short: "Show what waits in each topic, how long overdue it is, and whose it is",
+		Long: `Show, for each delay topic, the close topic and the replay topic: how many records
+wait (from the commit to the end), how many of them the relay holds in its window,
+when the first of them is to leave, and how long overdue they are. A partition has a
+line of its own if something in it is overdue, if it has a problem, or if nobody owns
+it while the group has members; with --partitions all have one, with the commit and
+the process that owns the partition. Only Kafka is asked, and nothing is changed; no
 part needs to be running.
 
 The window is what the relay has read ahead into its memory because it may leave
 soon. It is told from outside, by append times: a relay that is over its memory
 holds less, and a fetch may have brought it some more.
 
-Overdue is by this machine's clock. Commits follow within 200 ms, so a busy
-partition is always a little overdue. Records above the commit may be done
-already; they count as waiting until the commit passes them.
+Overdue is the record that is overdue the most, by this machine's clock. Behind a
+first record that is not due, some of the others are looked at: those after each gap
+in what was acked, and samples of the rest. Commits follow within 200 ms, so a busy
+partition is always a little overdue. Records above the commit may be done already;
+they count as waiting until the commit passes them.
 
-Exits 3 if a head is overdue by more than 30 s, and 6 if something could not be
-looked at.`,
+With a broken topics.yaml it uses what is right in it, and the defaults for the rest.
+
+Exits 3 if a record is overdue by more than 30 s, and 6 if something could not be
+looked at, or topics.yaml is broken.`,
 		Args: usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.status(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.status(cmd.Context(), partitions) },
 	}
+	cmd.Flags().BoolVar(&partitions, "partitions", false, "show every partition")
+	return cmd
 }
 
-func (c *common) status(ctx context.Context) error {
-	s, err := c.open(config.EnvBrokers)
+func (c *common) status(ctx context.Context, partitions bool) error {
+	s, err := c.openToLook([]string{config.EnvBrokers})
 	if err != nil {
 		return err
 	}
 	defer s.Close()
+	c.sayBroken(s)
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	if err := s.Kafka.Ping(ctx); err != nil {
+		return Exit(Partly, err)
+	}
+	r := status.Look(ctx, s.Kafka, app.WaitingPlaces(ctx, s.Kafka, s.cfg), time.Now)
+	if err := c.print(r, func(w io.Writer) { printStatus(w, r, partitions) }); err != nil {
 		return err
 	}
-	r := status.Look(ctx, s.Kafka, places(s.cfg), time.Now)
-	if err := c.print(r, func(w io.Writer) { printStatus(w, r) }); err != nil {
+	if err := judgeStatus(r); err != nil {
 		return err
 	}
-	return judgeStatus(r)
-}
-
-// places are the topics that records wait in, in the order of their way.
-func places(cfg *config.Config) []status.Place {
-	var all []status.Place
-	for i, b := range cfg.Buckets {
-		all = append(all, status.Place{Topic: b.Topic, Group: cfg.RelayGroup(b), Length: b.Length, Whole: i == 0})
-	}
-	return append(all, status.Place{Topic: cfg.Topics.Close, Group: cfg.CloserGroup()},
-		status.Place{Topic: cfg.Topics.Replay, Group: cfg.ReplayGroup()})
+	return judgeBroken(s)
 }
 
 func judgeStatus(r status.Report) error {
 	if worst, found := r.Worst(status.OverdueLimit); found {
 		return Exit(Findings, fmt.Errorf("%s overdue by more than %v; the worst, %s/%d at offset %d, by %s: %s",
-			heads(worst.Count), status.OverdueLimit, worst.Topic.Topic, worst.Partition.Partition, worst.Partition.Head.Offset,
+			heads(worst.Count), status.OverdueLimit, worst.Topic.Topic, worst.Partition.Partition, worst.Record().Offset,
 			overdue(worst.Partition.Overdue), worst.Next()))
 	}
 	if n := r.Problems(); n > 0 {
@@ -88,27 +92,54 @@ func heads(n int) string {
 	return fmt.Sprintf("%d partitions are", n)
 }
 
-func printStatus(w io.Writer, r status.Report) {
+// printStatus prints a line for each topic, and one for each partition that stands out,
+// or for each at all.
+func printStatus(w io.Writer, r status.Report, all bool) {
 	fmt.Fprintf(w, "at %s; waiting is from the commit to the end, window is how much of it the relay holds in memory, overdue is by this machine's clock\n\n", stamp(r.At))
 	fmt.Fprintln(w, "topic\tpartition\twaiting\twindow\thead due\toverdue\tcommitted\towner")
+	hidden := 0
+	var notes []string // below the table, whose columns they would break
 	for _, t := range r.Topics {
 		printStatusTopic(w, t)
+		if t.Problem != "" {
+			notes = append(notes, fmt.Sprintf("%s not seen: %s", t.Topic, t.Problem))
+		}
 		for _, p := range t.Partitions {
+			if !all && !standsOut(t, p) {
+				hidden++
+				continue
+			}
 			printStatusPartition(w, p)
+			notes = append(notes, notesOf(t, p)...)
 		}
 	}
+	if len(notes) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, note := range notes {
+		fmt.Fprintln(w, note)
+	}
+	if hidden > 0 {
+		fmt.Fprintf(w, "\n%s not shown, in which nothing is overdue: --partitions shows all\n", several(hidden, "partition"))
+	}
+}
+
+// littleOverdue is what a busy partition is overdue by while all is well.
+const littleOverdue = time.Second
+
+// standsOut says whether a partition is worth a line of its own.
+func standsOut(t status.Topic, p status.Partition) bool {
+	return p.Problem != "" || p.Overdue > littleOverdue.Seconds() || p.Owner == nil && t.Members > 0
 }
 
 // printStatusTopic prints the line that sums a topic up.
 func printStatusTopic(w io.Writer, t status.Topic) {
 	if t.Problem != "" {
-		fmt.Fprintf(w, "%s\tnot seen: %s\n", t.Topic, t.Problem)
+		fmt.Fprintf(w, "%s\tnot seen\t-\t-\t-\t-\t\t-\n", t.Topic)
 		return
 	}
-	var most float64
 	var first time.Time
 	for _, p := range t.Partitions {
-		most = max(most, p.Overdue)
 		if p.Head != nil && (first.IsZero() || p.Head.Leaves.Before(first)) {
 			first = p.Head.Leaves
 		}
@@ -117,7 +148,7 @@ func printStatusTopic(w io.Writer, t status.Topic) {
 	if t.Members > 0 {
 		owners = fmt.Sprintf("%d in the group, %s", t.Members, t.State)
 	}
-	fmt.Fprintf(w, "%s\tall\t%d\t%d\t%s\t%s\t\t%s\n", t.Topic, t.Waiting, t.Window, leaving(first), overdue(most), owners)
+	fmt.Fprintf(w, "%s\tall %d\t%d\t%d\t%s\t%s\t\t%s\n", t.Topic, len(t.Partitions), t.Waiting, t.Window, leaving(first), overdue(t.Overdue()), owners)
 }
 
 func printStatusPartition(w io.Writer, p status.Partition) {
@@ -133,9 +164,17 @@ func printStatusPartition(w io.Writer, p status.Partition) {
 		owner = status.Name(p.Owner)
 	}
 	fmt.Fprintf(w, "\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n", p.Partition, p.Waiting, p.Window, leaving(head), overdue(p.Overdue), committed, owner)
-	if p.Problem != "" {
-		fmt.Fprintf(w, "\t%d\tproblem: %s\n", p.Partition, p.Problem)
+}
+
+// notesOf are what there is to say of a partition beside its numbers.
+func notesOf(t status.Topic, p status.Partition) (notes []string) {
+	if p.Late != nil {
+		notes = append(notes, fmt.Sprintf("%s/%d behind its head: offset %d was to leave at %s", t.Topic, p.Partition, p.Late.Offset, leaving(p.Late.Leaves)))
 	}
+	if p.Problem != "" {
+		notes = append(notes, fmt.Sprintf("%s/%d problem: %s", t.Topic, p.Partition, p.Problem))
+	}
+	return notes
 }
 
 func leaving(t time.Time) string {

@@ -23,6 +23,8 @@ func sample() status.Report {
 		{Topic: "delay_1m", Group: "orderclose-relay-delay_1m", State: "Stable", Members: 1, Waiting: 131, Window: 17, Partitions: []status.Partition{
 			{Partition: 0, Committed: &committed, End: 1031, Waiting: 131, Window: 17, Head: head(at.Add(-95 * time.Second)), Overdue: 95, Owner: relay},
 			{Partition: 1, Committed: &committed, End: 900, Owner: relay},
+			{Partition: 2, Committed: &committed, End: 911, Waiting: 11, Head: head(at.Add(time.Hour)), Late: head(at.Add(-5 * time.Second)), Overdue: 5, Owner: relay},
+			{Partition: 3, Committed: &committed, End: 900},
 		}},
 		{Topic: "delay_30m", Group: "orderclose-relay-delay_30m", State: "Empty", Waiting: 41, Partitions: []status.Partition{
 			{Partition: 0, End: 41, Waiting: 41, Head: head(at.Add(25 * time.Minute))},
@@ -33,7 +35,8 @@ func sample() status.Report {
 }
 
 func TestStatus_Table(t *testing.T) {
-	golden(t, "status", func(w io.Writer) { printStatus(w, sample()) })
+	golden(t, "status", func(w io.Writer) { printStatus(w, sample(), false) })
+	golden(t, "status_partitions", func(w io.Writer) { printStatus(w, sample(), true) })
 }
 
 func TestStatus_ExitsWith3IfAHeadIsOverdueAndSaysWhatToDo(t *testing.T) {

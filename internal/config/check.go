@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"orderclose"
 )
 
 // minBucket is the shortest bucket: what a hop costs is of this order.
@@ -51,6 +53,10 @@ func (r *reader) checkBuckets(s *settings) {
 
 func (r *reader) checkDelays(s *settings) {
 	if r.bad["delays.max"] {
+		return
+	}
+	if s.maxDelay > orderclose.MaxDelayLimit {
+		r.refuse("delays.max", r.at["delays.max"], fmt.Sprintf("%s is longer than any order may wait, %s", FormatDuration(s.maxDelay), FormatDuration(orderclose.MaxDelayLimit)), "shorten it")
 		return
 	}
 	longest := FormatDuration(s.maxDelay)

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -97,12 +96,6 @@ func (Secrets) String() string { return "secrets" }
 
 // GoString hides them.
 func (Secrets) GoString() string { return "secrets" }
-
-func secretsFrom(lookup func(string) (string, bool)) (Secrets, error) {
-	h, err1 := secretsOf(lookup, EnvHTTPSecret)
-	p, err2 := secretsOf(lookup, EnvPaymentSecret)
-	return Secrets{HTTP: h, Payment: p}, errors.Join(err1, err2)
-}
 
 func secretsOf(lookup func(string) (string, bool), name string) ([]string, error) {
 	raw, err := variable(lookup, name)

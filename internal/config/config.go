@@ -31,6 +31,7 @@ type Config struct {
 	Compensator Compensator
 	Closer      Closer
 	Orders      *tables.Mapping // the user's own tables; nil: the reference schema
+	OrdersAt    *Source         // where Orders stands in the file; nil as Orders is
 	Outbox      Outbox
 }
 
@@ -172,6 +173,7 @@ type settings struct {
 	compensator Compensator
 	closer      Closer
 	orders      *tables.Mapping
+	ordersAt    *Source
 	outbox      Outbox
 }
 
@@ -190,6 +192,12 @@ func (s *settings) topicOf(length time.Duration) string { return s.topics().OfBu
 // OfBucket is the topic of the bucket of a length.
 func (t Topics) OfBucket(length time.Duration) string {
 	return strings.ReplaceAll(t.Delay, placeholder, orderclose.ShortDuration(length))
+}
+
+// DelayPrefix is what the name of every delay topic begins with.
+func (t Topics) DelayPrefix() string {
+	prefix, _, _ := strings.Cut(t.Delay, placeholder)
+	return prefix
 }
 
 // BucketOf is the bucket whose topic has this name, whether it is in use or not;
@@ -269,6 +277,7 @@ func (s *settings) config() *Config {
 		Compensator: s.compensator,
 		Closer:      s.closer,
 		Orders:      s.orders,
+		OrdersAt:    s.ordersAt,
 		Outbox:      s.outbox,
 	}
 	c.Delays.ByCategory = maps.Clone(s.delays.ByCategory)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -70,27 +71,65 @@ var examples = map[string]string{
 }
 
 // FromEnviron reads the servers through lookup, which is os.LookupEnv but for
-// tests. A variable that is set to nothing counts as not set. The error names
-// every variable that is wrong, and never a value: values are secrets.
-func FromEnviron(lookup func(string) (string, bool)) (Servers, error) {
-	var s Servers
-	brokers, err1 := variable(lookup, EnvBrokers)
-	dsn, err2 := variable(lookup, EnvDSN)
-	redis, err3 := variable(lookup, EnvRedis)
-	s.DSN, s.RedisURL, s.Listen = dsn, redis, DefaultListen
-	if listen, _ := lookup(EnvListen); listen != "" {
-		s.Listen = listen
+// tests. A variable that is set to nothing counts as not set. With names it reads only
+// those variables, and what belongs to them: a wrong value of a variable that a command
+// does not use is no reason to refuse the command. Without names it reads all. The error
+// names every variable that is wrong, and never a value: values are secrets.
+func FromEnviron(lookup func(string) (string, bool), names ...string) (Servers, error) {
+	s := Servers{Listen: DefaultListen}
+	var errs []error
+	for _, v := range []struct {
+		name string
+		read func() error
+	}{
+		{EnvBrokers, func() error { return s.readBrokers(lookup) }},
+		{EnvDSN, func() error { return s.readDSN(lookup) }},
+		{EnvReleaseURL, func() error { return s.readRelease(lookup) }},
+		{EnvHTTPSecret, func() (err error) { s.Secrets.HTTP, err = secretsOf(lookup, EnvHTTPSecret); return err }},
+		{EnvPaymentSecret, func() (err error) { s.Secrets.Payment, err = secretsOf(lookup, EnvPaymentSecret); return err }},
+		{EnvRedis, func() error { return s.readRedis(lookup) }},
+		{EnvListen, func() error { return s.readListen(lookup) }},
+	} {
+		if len(names) == 0 || slices.Contains(names, v.name) {
+			errs = append(errs, v.read())
+		}
 	}
-	var err4, err5, err6, err7, err8 error
-	s.Release.URL, err6 = variable(lookup, EnvReleaseURL)
-	s.Release.Token, err7 = variable(lookup, EnvReleaseToken)
-	s.Brokers, err4 = splitBrokers(brokers)
-	s.Kafka, err5 = kafkaSecurity(lookup)
-	s.Secrets, err8 = secretsFrom(lookup)
-	if err := errors.Join(err1, err2, err3, err4, err5, err6, err7, err8, checkRedis(redis), checkListen(s.Listen), checkRelease(s.Release.URL)); err != nil {
+	if err := errors.Join(errs...); err != nil {
 		return Servers{}, err
 	}
 	return s, nil
+}
+
+func (s *Servers) readBrokers(lookup func(string) (string, bool)) error {
+	brokers, err1 := variable(lookup, EnvBrokers)
+	var err2, err3 error
+	s.Brokers, err2 = splitBrokers(brokers)
+	s.Kafka, err3 = kafkaSecurity(lookup)
+	return errors.Join(err1, err2, err3)
+}
+
+func (s *Servers) readDSN(lookup func(string) (string, bool)) (err error) {
+	s.DSN, err = variable(lookup, EnvDSN)
+	return err
+}
+
+func (s *Servers) readRelease(lookup func(string) (string, bool)) error {
+	var err1, err2 error
+	s.Release.URL, err1 = variable(lookup, EnvReleaseURL)
+	s.Release.Token, err2 = variable(lookup, EnvReleaseToken)
+	return errors.Join(err1, err2, checkRelease(s.Release.URL))
+}
+
+func (s *Servers) readRedis(lookup func(string) (string, bool)) (err error) {
+	s.RedisURL, err = variable(lookup, EnvRedis)
+	return errors.Join(err, checkRedis(s.RedisURL))
+}
+
+func (s *Servers) readListen(lookup func(string) (string, bool)) error {
+	if listen, _ := lookup(EnvListen); listen != "" {
+		s.Listen = listen
+	}
+	return checkListen(s.Listen)
 }
 
 // Require reports which of the named variables are not set, and what to do.

@@ -50,7 +50,7 @@ func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
 		}),
 		"event": text(&m.Event),
 	})(r, path, n)
-	s.orders = m
+	s.orders, s.ordersAt = m, r.source()
 }
 
 // checkMapping says what makes no sense about the mapping, each where it stands.
@@ -71,7 +71,7 @@ func (r *reader) checkMapping(m *tables.Mapping, maxDelay time.Duration) {
 	for _, p := range problems {
 		at, found := r.nearest(path + "." + p.Path)
 		if !r.anyBad(found) {
-			r.refuse(at, r.at[found], strings.TrimSpace(p.What), p.Do)
+			r.refuse(at, r.at[found], strings.TrimSpace(p.Reason()), p.Do)
 		}
 	}
 }

@@ -95,6 +95,9 @@ var refusals = []struct {
 		"t:3:12: delays.default: 40d is longer than delays.max, 30d; shorten it or raise delays.max",
 		"t:4:22: delays.categories.gold: 31d is longer than delays.max, 30d; shorten it or raise delays.max",
 	}},
+	{"a maximum above the limit", "buckets: [1m]\ndelays: {max: 3661d, default: 9999d}\n", []string{
+		"t:2:15: delays.max: 3661d is longer than any order may wait, 3660d; shorten it",
+	}},
 	{"a maximum below the default", "buckets: [1m]\ndelays: {max: 10m}\n", []string{
 		"t:2:15: delays.max: 10m is shorter than delays.default, 30m; raise it or set delays.default",
 	}},

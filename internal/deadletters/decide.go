@@ -16,7 +16,6 @@ type Rules struct {
 	// AsTheyWere are the sources whose records are no orders on their way, and the
 	// topic in which those are read.
 	AsTheyWere map[string]string
-	MaxDelay   time.Duration
 }
 
 // decide says where a dead letter is to be sent at the given moment, and as what;
@@ -32,9 +31,9 @@ func (r Rules) decide(l Letter, now time.Time) (topic string, m orderclose.Messa
 	if err != nil {
 		return "", m, unreadable(l, err)
 	}
-	if ahead := record.Order.Due.Sub(now); ahead > r.MaxDelay {
-		return "", m, fmt.Sprintf("it is due on %s, further ahead than delays.max (%s) allows",
-			record.Order.Due.UTC().Format(time.RFC3339), orderclose.ShortDuration(r.MaxDelay))
+	if ahead := record.Order.Due.Sub(now); orderclose.BeyondLimit(ahead) {
+		return "", m, fmt.Sprintf("it is due on %s, further ahead than any relay believes (%s)",
+			record.Order.Due.UTC().Format(time.RFC3339), orderclose.ShortDuration(orderclose.MaxDelayLimit))
 	}
 	// A new life: due when the order is, and nothing tried yet.
 	record = orderclose.Record{Order: record.Order, Release: record.Order.Due, Traceparent: record.Traceparent, Lane: orderclose.LaneReplay}

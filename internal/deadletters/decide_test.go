@@ -23,7 +23,7 @@ func TestDecide_SaysWhereARecordGoes(t *testing.T) {
 		"due now":      {now, replayTopic},
 		"due soon":     {now.Add(time.Second), "delay_1m"},
 		"due later":    {now.Add(3 * time.Hour), "delay_1h"},
-		"due too late": {now.Add(31 * 24 * time.Hour), ""},
+		"due too late": {now.Add(orderclose.MaxDelayLimit + time.Hour), ""},
 	} {
 		topic, m, refusal := rules.decide(letterOf(dead(t, "a", "failed", c.due)), now)
 		if topic != c.want || (refusal == "") == (c.want == "") {

@@ -18,7 +18,7 @@ const (
 var (
 	now     = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	buckets = orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}, {Topic: "delay_1h", Length: time.Hour}}
-	rules   = Rules{Buckets: buckets, Replay: replayTopic, AsTheyWere: map[string]string{"events": "events", "outbox_events": "events"}, MaxDelay: 30 * 24 * time.Hour}
+	rules   = Rules{Buckets: buckets, Replay: replayTopic, AsTheyWere: map[string]string{"events": "events", "outbox_events": "events"}}
 )
 
 // fakeLog holds topics of two partitions.
@@ -30,6 +30,7 @@ type fakeLog struct {
 	appends int
 	waits   int
 	most    int // records that one fetch brings
+	id      [16]byte
 }
 
 func (f *fakeLog) Partitions(context.Context, string) (int, error) { return 2, nil }
@@ -54,15 +55,22 @@ func (f *fakeLog) OffsetAt(_ context.Context, topic string, p int, t time.Time) 
 	return int64(len(f.records[topic][p])), nil
 }
 
-func (f *fakeLog) Fetch(_ context.Context, topic string, p int, offset int64) (orderclose.Fetched, error) {
+func (f *fakeLog) Read(_ context.Context, at orderclose.Position) (orderclose.Fetched, error) {
+	topic, p, offset := at.Topic, at.Partition, at.Offset
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	answer := orderclose.Fetched{Log: orderclose.LogID{Topic: f.id}}
+	if at.Log.Topic != f.id && at.Log != (orderclose.LogID{}) {
+		answer.Lost, answer.Replaced = &orderclose.Range{}, true
+		return answer, nil
+	}
 	all := f.records[topic][p][offset:]
 	f.waits += 1 - min(len(all), 1) // a fetch of nothing waits
 	if f.most > 0 {
 		all = all[:min(len(all), f.most)]
 	}
-	return orderclose.Fetched{Records: all, Next: offset + int64(len(all))}, nil
+	answer.Records, answer.Next = all, offset+int64(len(all))
+	return answer, nil
 }
 
 func (f *fakeLog) Idempotent(func(), func(int)) orderclose.AppendFunc {

@@ -3,7 +3,6 @@ package deadletters
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"orderclose"
@@ -16,7 +15,7 @@ type Log interface {
 	Partitions(ctx context.Context, topic string) (int, error)
 	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
 	OffsetAt(ctx context.Context, topic string, partition int, t time.Time) (int64, error)
-	Fetch(ctx context.Context, topic string, partition int, offset int64) (orderclose.Fetched, error)
+	Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
 	Idempotent(trying func(), repeated func(records int)) orderclose.AppendFunc
 }
 
@@ -210,26 +209,13 @@ func (t *Topic) List(ctx context.Context, f Filter, settled bool, limit int) (le
 // read reads a span. What retention deletes meanwhile, and what nobody can read,
 // is passed over: it can be neither shown nor sent.
 func (t *Topic) read(ctx context.Context, s kafka.Span, each func([]orderclose.RawRecord) error) error {
-	for at := s.First; at < s.End; {
-		f, err := t.Log.Fetch(ctx, t.Name, s.Partition, at)
-		if err != nil {
-			return err
+	_, err := kafka.Scan(ctx, t.Log, t.Name, s, func(f orderclose.Fetched) error {
+		if len(f.Records) == 0 {
+			return nil
 		}
-		if f.Anew {
-			return fmt.Errorf("%s/%d was made anew while it was read: begin again", t.Name, s.Partition)
-		}
-		within := f.Records
-		for len(within) > 0 && within[len(within)-1].Offset >= s.End {
-			within = within[:len(within)-1]
-		}
-		if len(within) > 0 {
-			if err := each(within); err != nil {
-				return err
-			}
-		}
-		at = f.Next
-	}
-	return nil
+		return each(f.Records)
+	})
+	return err
 }
 
 // messages decodes records; their bytes are copied. Of one that cannot be decoded

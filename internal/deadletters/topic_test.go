@@ -192,7 +192,7 @@ func TestRedrive_MarksWhatWasSentBeforeItFailed(t *testing.T) {
 
 func TestWatch_TellsWhatIsPending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &fakeLog{}
+		log := &fakeLog{id: [16]byte{9}}
 		log.bury(t, 0, "a", "failed", now)
 		log.bury(t, 0, "b", "not_found", now)
 		var seen Seen
@@ -226,10 +226,17 @@ func TestWatch_TellsWhatIsPending(t *testing.T) {
 		log.start[1] = 0
 		log.mu.Unlock()
 		log.bury(t, 0, "anew", "failed", now)
-		expect("made anew", "map[failed:1 not_found:0]", now.Add(-time.Hour))
+		expect("recreated, shorter", "map[failed:1 not_found:0]", now.Add(-time.Hour))
+		log.mu.Lock()
+		log.records[deadTopic], log.id = [2][]orderclose.RawRecord{}, [16]byte{1}
+		log.mu.Unlock()
+		for _, id := range []string{"d", "e", "f"} {
+			log.bury(t, 0, id, "not_found", now)
+		}
+		expect("recreated, longer", "map[failed:0 not_found:3]", now.Add(-time.Hour))
 		cancel()
 		<-done
-		if told != 5 || log.waits != 1 {
+		if told != 6 || log.waits != 1 {
 			t.Errorf("told %d times, want once each %v; %d fetches waited", told, watchEvery, log.waits)
 		}
 	})

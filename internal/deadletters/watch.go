@@ -38,7 +38,7 @@ func Watch(ctx context.Context, o WatchOptions) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	w := &watch{o: o, topic: Topic{Log: o.Log, Name: o.Topic}, index: NewIndex(), next: map[int]int64{}, buried: map[Place]time.Time{}}
+	w := &watch{o: o, topic: Topic{Log: o.Log, Name: o.Topic}, index: NewIndex(), next: map[int]orderclose.Position{}, buried: map[Place]time.Time{}}
 	for failing := false; ; {
 		err := w.turn(ctx)
 		switch {
@@ -61,9 +61,9 @@ type watch struct {
 	o      WatchOptions
 	topic  Topic
 	index  *Index
-	next   map[int]int64       // by partition: where to read on
-	buried map[Place]time.Time // of the oldest pending one of each partition
-	reads  bool                // it was let read
+	next   map[int]orderclose.Position // by partition: where to read on
+	buried map[Place]time.Time         // of the oldest pending one of each partition
+	reads  bool                        // it was let read
 }
 
 // turn reads what came and tells.
@@ -91,32 +91,39 @@ func (w *watch) catchUp(ctx context.Context, p int) error {
 	if err != nil {
 		return err
 	}
-	if end < w.next[p] { // the topic was made anew
-		w.index.Forget(p, w.next[p])
-		w.next[p] = 0
-		clear(w.buried)
+	if end < w.next[p].Offset {
+		w.begin(p)
 	}
 	if gone := w.index.Forget(p, first); gone > 0 {
 		w.o.Logger.Error("retention has deleted dead letters that nobody had looked after", "topic", w.o.Topic, "partition", p, "letters", gone)
 	}
 	if !w.reads { // whoever may not is to hear of it now, and not with the first dead letter
-		if _, err := w.o.Log.Fetch(ctx, w.o.Topic, p, end); err != nil {
+		if _, err := w.o.Log.Read(ctx, orderclose.Position{Topic: w.o.Topic, Partition: p, Offset: end}); err != nil {
 			return err
 		}
 		w.reads = true
 	}
-	span := kafka.Span{Partition: p, First: max(w.next[p], first), End: end}
-	err = w.topic.read(ctx, span, func(batch []orderclose.RawRecord) error {
-		for _, m := range messages(batch) {
+	span := kafka.Span{Partition: p, First: max(w.next[p].Offset, first), End: end, Log: w.next[p].Log}
+	_, err = kafka.Scan(ctx, w.o.Log, w.o.Topic, span, func(f orderclose.Fetched) error {
+		for _, m := range messages(f.Records) {
 			w.index.feed(p, m)
 		}
-		w.next[p] = batch[len(batch)-1].Offset + 1
+		w.next[p] = orderclose.Position{Offset: min(f.Next, end), Log: f.Log}
 		return nil
 	})
-	if err == nil {
-		w.next[p] = max(w.next[p], end)
+	if errors.Is(err, kafka.ErrRecreated) {
+		w.begin(p)
+		return w.catchUp(ctx, p)
 	}
 	return err
+}
+
+// begin forgets a partition and has it read from its start: the topic was deleted and
+// recreated.
+func (w *watch) begin(p int) {
+	w.index.Forget(p, w.next[p].Offset)
+	w.next[p] = orderclose.Position{}
+	clear(w.buried)
 }
 
 // oldest returns when the oldest pending dead letter was buried. It is read again,

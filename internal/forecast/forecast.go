@@ -50,6 +50,8 @@ type Bucket struct {
 	Overdue int64  `json:"overdue"` // should have left before the first step
 	Steps   []Step `json:"steps"`
 	Later   int64  `json:"later"` // leave after the last step
+	// Problem says why nothing is known of the bucket; then all counts are 0.
+	Problem string `json:"problem,omitempty"`
 }
 
 // Step is how many records leave in [From, To).
@@ -59,17 +61,29 @@ type Step struct {
 	Records int64     `json:"records"`
 }
 
-// Make asks for offsets and puts a Forecast together.
-func Make(ctx context.Context, log Log, o Options) (Forecast, error) {
+// Make asks for offsets and puts a Forecast together. What cannot be asked is a Problem
+// of its bucket, and does not hide the others.
+func Make(ctx context.Context, log Log, o Options) Forecast {
 	edges := Edges(o.Now.UTC(), o.Within)
 	f := Forecast{At: edges[0], Buckets: make([]Bucket, len(o.Buckets))}
 	for i, b := range o.Buckets {
 		var err error
 		if f.Buckets[i], err = makeBucket(ctx, log, b, o.Group(b), edges); err != nil {
-			return f, err
+			f.Buckets[i] = sum(b, edges, nil)
+			f.Buckets[i].Problem = err.Error()
 		}
 	}
-	return f, nil
+	return f
+}
+
+// Problems counts the buckets with a problem.
+func (f Forecast) Problems() (n int) {
+	for _, b := range f.Buckets {
+		if b.Problem != "" {
+			n++
+		}
+	}
+	return n
 }
 
 func makeBucket(ctx context.Context, log Log, b orderclose.Bucket, group string, edges []time.Time) (Bucket, error) {

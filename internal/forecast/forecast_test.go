@@ -76,10 +76,9 @@ type fakeLog struct {
 	appended []time.Time
 	commit   int64
 	asked    []time.Time
-	broken   error
 }
 
-func (l *fakeLog) Partitions(context.Context, string) (int, error) { return 1, l.broken }
+func (l *fakeLog) Partitions(context.Context, string) (int, error) { return 1, nil }
 
 func (l *fakeLog) Commits(context.Context, string, string, int) ([]kafka.Commit, error) {
 	return []kafka.Commit{{Offset: l.commit}}, nil
@@ -105,13 +104,10 @@ func TestMake_CountsARecordWhereItLeavesAtTheLatest(t *testing.T) {
 		}
 		slices.SortFunc(log.appended, time.Time.Compare)
 		log.commit = rapid.Int64Range(-1, int64(len(log.appended))).Draw(t, "commit")
-		f, err := Make(context.Background(), log, Options{
+		f := Make(context.Background(), log, Options{
 			Buckets: orderclose.Buckets{{Topic: "b", Length: length}}, Group: func(orderclose.Bucket) string { return "g" },
 			Now: now, Within: time.Duration(rapid.Int64Range(1, 50*3600).Draw(t, "within")) * time.Second,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		b := f.Buckets[0]
 		within := func(from, to time.Time) (n int64) {
 			for i, a := range log.appended {
@@ -143,12 +139,23 @@ func TestMake_CountsARecordWhereItLeavesAtTheLatest(t *testing.T) {
 	})
 }
 
-func TestMake_FailsAsAWhole(t *testing.T) {
-	broken := errors.New("broken")
-	_, err := Make(t.Context(), &fakeLog{broken: broken}, Options{
-		Buckets: orderclose.Buckets{{Topic: "b", Length: time.Hour}}, Group: func(orderclose.Bucket) string { return "g" }, Now: now, Within: time.Hour,
+// oneMissing is a fakeLog without one of the topics.
+type oneMissing struct{ *fakeLog }
+
+func (l oneMissing) Partitions(_ context.Context, topic string) (int, error) {
+	if topic == "missing" {
+		return 0, errors.New("does not exist")
+	}
+	return 1, nil
+}
+
+func TestMake_ABucketThatCannotBeAskedHidesNoOther(t *testing.T) {
+	log := &fakeLog{appended: []time.Time{now.Add(-time.Minute)}, commit: -1}
+	f := Make(t.Context(), oneMissing{log}, Options{
+		Buckets: orderclose.Buckets{{Topic: "missing", Length: time.Minute}, {Topic: "b", Length: time.Hour}},
+		Group:   func(orderclose.Bucket) string { return "g" }, Now: now, Within: time.Hour,
 	})
-	if !errors.Is(err, broken) {
-		t.Errorf("%v, want it to be said", err)
+	if f.Problems() != 1 || f.Buckets[0].Problem != "does not exist" || len(f.Buckets[0].Steps) != len(f.Buckets[1].Steps) || f.Buckets[1].Steps[11].Records != 1 {
+		t.Errorf("%+v", f)
 	}
 }

@@ -109,10 +109,15 @@ func explainConnection(err error, s Security, fresh bool) error {
 		hostname x509.HostnameError
 		invalid  x509.CertificateInvalidError
 		noTLS    tls.RecordHeaderError
+		failed   *connectError
 	)
-	switch {
-	case err == nil || errors.As(err, &access):
+	if err == nil || errors.As(err, &access) {
 		return err
+	}
+	if errors.As(err, &failed) {
+		err = failed // without the client library's words, which name anyBroker
+	}
+	switch {
 	case errors.Is(err, kafka.SASLAuthenticationFailed):
 		return explained(fmt.Sprintf("the broker does not let %s in by %s", s.who(), mechanismOf(s)),
 			"check the password, and that the user has one for this mechanism")

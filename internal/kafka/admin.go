@@ -11,9 +11,23 @@ import (
 	"orderclose/internal/partition"
 )
 
+// topicsPatience is for how long brokers may disagree about whether a topic exists, as
+// right after it was deleted.
+const topicsPatience = 5 * time.Second
+
 // Topics looks at the named topics and returns their states by name. A topic
 // that does not exist has a state that says so.
 func (c *Cluster) Topics(ctx context.Context, names ...string) (map[string]TopicState, error) {
+	began := time.Now()
+	for {
+		states, err := c.describeTopics(ctx, names)
+		if !errors.Is(err, kafka.UnknownTopicOrPartition) || time.Since(began) > topicsPatience || !partition.Sleep(ctx, suspectFor) {
+			return states, err
+		}
+	}
+}
+
+func (c *Cluster) describeTopics(ctx context.Context, names []string) (map[string]TopicState, error) {
 	meta, err := c.metadata(ctx, names...)
 	if err != nil {
 		return nil, fmt.Errorf("list topics: %w", err)
@@ -36,6 +50,7 @@ func (c *Cluster) Topics(ctx context.Context, names ...string) (map[string]Topic
 	}
 	for _, r := range res.Resources {
 		if r.Error != nil {
+			c.transport.topology.suspect(r.ResourceName)
 			return nil, fmt.Errorf("describe topic %s: %w", r.ResourceName, r.Error)
 		}
 		for _, e := range r.ConfigEntries {

@@ -28,8 +28,13 @@ func (c *Cluster) Append(ctx context.Context, topic string, partition int, messa
 	return c.produce(ctx, topic, partition, len(records), splice(nil, records, time.Now(), noProducer))
 }
 
-// produce sends a batch of n records that splice has made, once.
+// produce sends a batch of n records that splice has made, once. The append time of the
+// answer is compared with the estimate of the brokers' clock, if one is kept.
 func (c *Cluster) produce(ctx context.Context, topic string, partition, n int, batch []byte) (time.Time, error) {
+	clock, sent := c.clock.Load(), reading{}
+	if clock != nil {
+		sent = clock.local()
+	}
 	res, err := c.client.RawProduce(ctx, &kafka.RawProduceRequest{
 		Topic:        topic,
 		Partition:    partition,
@@ -42,7 +47,11 @@ func (c *Cluster) produce(ctx context.Context, topic string, partition, n int, b
 	if err != nil {
 		return time.Time{}, fmt.Errorf("append %d records to %s/%d: %w", n, topic, partition, refusal(err))
 	}
-	return appendTime(res.LogAppendTime), nil
+	at := appendTime(res.LogAppendTime)
+	if clock != nil && !at.IsZero() {
+		clock.compare(appendedTo{topic, partition}, sent, at)
+	}
+	return at, nil
 }
 
 // appendTime is zero where the broker gave none: the library makes -1 ms of it.

@@ -16,6 +16,7 @@ import (
 // Where things stand in the header of a record batch, magic 2.
 const (
 	atLength       = 8
+	atLeaderEpoch  = 12
 	atMagic        = 16
 	atCRC          = 17
 	atAttributes   = 21
@@ -52,7 +53,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // than skips; a batch that was cut off at the end is left for the next fetch. The log
 // ends at end: nothing beyond it is believed.
 func splitBatches(b []byte, offset, end int64, records []orderclose.RawRecord) orderclose.Fetched {
-	f := orderclose.Fetched{Next: offset, Records: records}
+	f := orderclose.Fetched{Next: offset, Records: records, Log: orderclose.LogID{Epoch: -1}}
 	room := maxInflated
 	for first := true; len(b) >= headerSize && f.Corrupt == nil; first = false {
 		base := int64(binary.BigEndian.Uint64(b))
@@ -116,6 +117,9 @@ func splitBatch(b, rest []byte, base, end int64, room int, f *orderclose.Fetched
 		}
 		last = corruptUpTo(first, last, end, rest)
 		f.Corrupt = &orderclose.Range{First: first, Last: last, Err: err}
+	}
+	if err == nil {
+		f.Log.Epoch = max(f.Log.Epoch, int32(binary.BigEndian.Uint32(b[atLeaderEpoch:])))
 	}
 	f.Next = last + 1
 	return inflated, true

@@ -3,11 +3,11 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"orderclose"
-	"orderclose/internal/partition"
 )
 
 const (
@@ -21,7 +21,9 @@ const (
 	// probesPerRound: the one with the shortest round trip counts.
 	probesPerRound = 3
 	// stepEvery is how often it is looked whether the local clock was set, and stepSize
-	// by how much that shows.
+	// by how much that shows. The same size shows that the answer to an append does not
+	// fit the estimate; where brokers' clocks differ for good, the broker is asked each
+	// stepEvery for that reason.
 	stepEvery = 5 * time.Second
 	stepSize  = 100 * time.Millisecond
 )
@@ -30,9 +32,32 @@ const (
 // when Keep asked last, and the time that has passed since by the local monotonic clock,
 // so that nothing is early while somebody sets the local clock. Until it was asked it is
 // the local one.
+//
+// There is one estimate, of the clock of the broker that leads the topic that Keep
+// appends to. The clocks of other brokers may differ from it.
 type BrokerClock struct {
-	local func() reading
-	asked atomic.Pointer[sample]
+	local   func() reading
+	asked   atomic.Pointer[sample]
+	far     chan struct{} // an append time did not fit the estimate
+	stepped chan struct{} // it did not, because a broker's clock was set
+
+	mu      sync.Mutex
+	leaders map[appendedTo]span // as the last append to each partition told
+}
+
+// appendedTo is a partition that was appended to.
+type appendedTo struct {
+	topic     string
+	partition int
+}
+
+// span is by how much a leader's clock is ahead of the estimate, as far as the answer to
+// one append tells: at least and at most.
+type span struct{ least, most time.Duration }
+
+// apart says whether two spans differ by more than measuring explains.
+func (s span) apart(other span) bool {
+	return s.least-other.most > stepSize || other.least-s.most > stepSize
 }
 
 // reading is one moment by this machine's clocks: one that may be set, and the time that
@@ -57,15 +82,21 @@ func NewBrokerClock(local func() time.Time) *BrokerClock {
 		local = time.Now
 	}
 	began := local()
-	return &BrokerClock{local: func() reading {
-		now := local()
-		return reading{now.Round(0), now.Sub(began)}
-	}}
+	return &BrokerClock{
+		far: make(chan struct{}, 1), stepped: make(chan struct{}, 1), leaders: map[appendedTo]span{},
+		local: func() reading {
+			now := local()
+			return reading{now.Round(0), now.Sub(began)}
+		},
+	}
 }
 
 // Now is the brokers' time.
-func (c *BrokerClock) Now() time.Time {
-	now, asked := c.local(), c.asked.Load()
+func (c *BrokerClock) Now() time.Time { return c.at(c.local()) }
+
+// at is the brokers' time at a local moment.
+func (c *BrokerClock) at(now reading) time.Time {
+	asked := c.asked.Load()
 	if asked == nil {
 		return now.wall
 	}
@@ -81,14 +112,23 @@ func (c *BrokerClock) Offset() time.Duration {
 	return 0
 }
 
-// Keep asks at once and then each 30 s until ctx ends, sooner if the local clock was
-// set, by records that it appends to the topic, which must have LogAppendTime. told, if not nil,
-// hears of each sample.
+// Keep asks at once and then each 30 s until ctx ends, by records that it appends to the
+// topic, which must have LogAppendTime. It asks sooner if the local clock was set, or if
+// the append time of any append of the cluster does not fit the estimate: a broker's clock
+// was set. Keep calls told, if it is not nil, with each offset that it has measured.
 func (c *BrokerClock) Keep(ctx context.Context, cluster *Cluster, topic string, told func(offset time.Duration)) {
-	var complained time.Time
+	cluster.clock.Store(c)
+	defer cluster.clock.CompareAndSwap(c, nil)
+	complained := time.Now() // while Kafka starts, nothing is wrong yet
 	for {
 		pause := probeRetry
 		asked, err := c.ask(ctx, cluster, topic)
+		for _, before := range []chan struct{}{c.far, c.stepped} { // did not fit the old estimate
+			select {
+			case <-before:
+			default:
+			}
+		}
 		if err != nil && ctx.Err() == nil && time.Since(complained) >= probeEvery {
 			complained = time.Now()
 			cluster.opts.Logger.Warn("the brokers' time cannot be told, trying again", "topic", topic, "err", err)
@@ -107,23 +147,61 @@ func (c *BrokerClock) Keep(ctx context.Context, cluster *Cluster, topic string, 
 }
 
 // rest waits for d, or until the local clock was set: a machine that was suspended is
-// behind by as long. It reports false as soon as ctx ends.
+// behind by as long. An append time that does not fit the estimate makes it 5 s at most,
+// and ends it if a broker's clock was set. It reports false as soon as ctx ends.
 func (c *BrokerClock) rest(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for began := c.local(); ; {
 		now := c.local()
 		passed := now.mono - began.mono
-		if passed >= d || stepped(began, now) {
+		if passed >= d || wasSet(began, now) {
 			return ctx.Err() == nil
 		}
-		if !partition.Sleep(ctx, min(stepEvery, d-passed)) {
+		timer.Reset(min(stepEvery, d-passed))
+		select {
+		case <-ctx.Done():
 			return false
+		case <-c.stepped:
+			return true
+		case <-c.far:
+			d = min(d, stepEvery)
+		case <-timer.C:
 		}
 	}
 }
 
-// stepped says whether the wall clock went another way than the monotonic one between
+// compare looks whether the append time of a partition fits the estimate. The append was
+// sent at a local moment, and has been answered just now.
+//
+// If it does not fit, the brokers are asked again: at once if it differs from what the
+// last append to the partition told, so that a clock was set since then, or if nothing
+// is known of the leader and it is behind. While the estimate is ahead, records that are
+// not due are forwarded, and come back, over and over.
+func (c *BrokerClock) compare(to appendedTo, sent reading, at time.Time) {
+	leader := span{at.Sub(c.at(c.local())), at.Add(time.Millisecond).Sub(c.at(sent))}
+	c.mu.Lock()
+	before, known := c.leaders[to]
+	c.leaders[to] = leader
+	c.mu.Unlock()
+
+	behind, ahead := leader.most < -stepSize, leader.least > stepSize
+	ask := c.far
+	switch {
+	case !behind && !ahead:
+		return
+	case known && leader.apart(before), !known && behind:
+		ask = c.stepped
+	}
+	select {
+	case ask <- struct{}{}:
+	default:
+	}
+}
+
+// wasSet says whether the wall clock went another way than the monotonic one between
 // two readings of both. Pure.
-func stepped(from, to reading) bool {
+func wasSet(from, to reading) bool {
 	return (to.wall.Sub(from.wall) - (to.mono - from.mono)).Abs() > stepSize
 }
 

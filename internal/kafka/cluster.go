@@ -2,22 +2,26 @@ package kafka
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/segmentio/kafka-go"
 
 	"orderclose"
+	"orderclose/internal/loglimit"
 )
 
 const (
-	// metadataTTL bounds how long a moved leader goes unnoticed: the transport
-	// keeps sending to the old one until then.
+	// metadataTTL is how often the topics in use are asked for. A leader that refuses a
+	// request, or does not answer, has its topic asked for at once.
 	metadataTTL = 1 * time.Second
+	// brokersTTL is the most between two looks of the client library at the brokers. It is
+	// also the deadline of that request. A broker that is missing is asked for at once.
+	brokersTTL = requestTimeout
 	// requestTimeout bounds every request, so that a loop always turns. The
 	// client library tells the broker half of it.
 	requestTimeout = 5 * time.Second
@@ -25,6 +29,10 @@ const (
 	// not begin with dialling. The library's default is 30 s.
 	idleTimeout = 9 * time.Minute
 )
+
+// keepAlive has the kernel close a connection 8 s after the broker's machine was last
+// heard of. Otherwise each of the idle connections costs a request its deadline.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 3 * time.Second, Interval: time.Second, Count: 5}
 
 // Options say how to reach a cluster.
 type Options struct {
@@ -42,13 +50,19 @@ type Options struct {
 // Cluster is a connection to a Kafka cluster, safe for concurrent use.
 type Cluster struct {
 	opts      Options
+	connect   *connector
 	transport *transport
 	client    *kafka.Client
 
 	memories memories
+	buffers  buffers
+	clock    atomic.Pointer[BrokerClock] // that Keep keeps; nil: none
+	listed   listed
+	brokers  brokers
 
 	mu     sync.Mutex
 	counts map[string]partitionCount // by topic
+	noIDs  time.Time                 // when the brokers were last found to have no topic ids
 }
 
 // partitionCount is a number of partitions and when it was asked for.
@@ -66,11 +80,12 @@ func New(o Options) (*Cluster, error) {
 		o.ClientID = "orderclose"
 	}
 	if o.Dial == nil {
-		o.Dial = (&net.Dialer{Timeout: 3 * time.Second}).DialContext
+		o.Dial = (&net.Dialer{Timeout: 3 * time.Second, KeepAliveConfig: keepAlive}).DialContext
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	o.Logger = loglimit.New(o.Logger)
 	mechanism, err := o.Security.mechanism()
 	if err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
@@ -79,21 +94,29 @@ func New(o Options) (*Cluster, error) {
 		o.Logger.Warn(warning, "user", o.Security.SASL.User)
 	}
 	o.Security = o.Security.withoutPassword() // which the mechanism alone has from here on
-	t := &transport{security: o.Security, Transport: &kafka.Transport{
-		Dial:        o.Dial,
-		DialTimeout: requestTimeout,
+	connect := newConnector(o, mechanism)
+	t := &transport{connect: connect, security: o.Security, addr: kafka.TCP(anyBroker), Transport: &kafka.Transport{
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return connect.open(ctx, o.Dial, network, address)
+		},
+		DialTimeout: connect.timeout(),
 		IdleTimeout: idleTimeout,
-		MetadataTTL: metadataTTL,
-		ClientID:    o.ClientID,
-		TLS:         o.Security.TLS,
-		SASL:        mechanism,
+		MetadataTTL: brokersTTL,
+		// No topic, rather than all of them: only the brokers.
+		MetadataTopics: []string{},
+		ClientID:       o.ClientID,
 	}}
-	client := &kafka.Client{Addr: kafka.TCP(o.Brokers...), Timeout: requestTimeout, Transport: t}
-	return &Cluster{opts: o, transport: t, client: client, memories: memories{scribble: o.Scribble}, counts: map[string]partitionCount{}}, nil
+	t.topology = newTopology(t.askTopics)
+	t.lifetime, t.end = context.WithCancel(context.Background())
+	client := &kafka.Client{Addr: t.addr, Timeout: requestTimeout, Transport: t}
+	return &Cluster{opts: o, connect: connect, transport: t, client: client, memories: memories{scribble: o.Scribble}, counts: map[string]partitionCount{}}, nil
 }
 
 // Close closes the connections. What is still under way fails.
-func (c *Cluster) Close() { c.transport.CloseIdleConnections() }
+func (c *Cluster) Close() {
+	c.transport.close()
+	c.transport.CloseIdleConnections()
+}
 
 // Ping reports whether the cluster answers. The error names the brokers.
 func (c *Cluster) Ping(ctx context.Context) error {
@@ -104,7 +127,7 @@ func (c *Cluster) Ping(ctx context.Context) error {
 }
 
 // Partitions returns how many partitions the topic has, or had within the last
-// two seconds.
+// three seconds.
 func (c *Cluster) Partitions(ctx context.Context, topic string) (int, error) {
 	// The library keeps metadata too, but each look at it builds an answer anew.
 	c.mu.Lock()
@@ -167,25 +190,10 @@ func byKey(records []orderclose.RawRecord, n int) map[int][]orderclose.RawRecord
 	return spread
 }
 
-// metadata describes the topics, all of them if none is named. A topic that we
-// may not see is an AccessError.
+// metadata describes the topics; without names, the brokers alone. A topic that we may
+// not see is an AccessError.
 func (c *Cluster) metadata(ctx context.Context, topics ...string) (*kafka.MetadataResponse, error) {
-	res, err := c.client.Metadata(ctx, &kafka.MetadataRequest{Topics: topics})
-	if err != nil {
-		return nil, err
-	}
-	var unknown []string
-	for _, t := range res.Topics {
-		if errors.Is(t.Error, kafka.UnknownTopicOrPartition) {
-			unknown = append(unknown, t.Name)
-		}
-	}
-	if len(unknown) > 0 {
-		if err := c.transport.hidden(ctx, c.client.Addr, unknown...); err != nil {
-			return nil, err
-		}
-	}
-	return res, nil
+	return c.client.Metadata(ctx, &kafka.MetadataRequest{Topics: topics})
 }
 
 // PartitionOf returns where a record with this key belongs among n partitions:

@@ -15,13 +15,16 @@ import (
 type Commit struct {
 	Offset   int64  // everything below is done; negative if nothing was committed
 	Metadata string // what the committer said beside it
+	// OldLog is set if the commit is of a log that is gone: the topic was deleted and
+	// recreated since. Its offset means nothing in the present log.
+	OldLog bool
 }
 
 // FirstWaiting returns the offset of the first record of a partition that is not
-// known to be done, in a log that goes from logStart to end. A commit past the
-// end is of a topic that was made anew: all of it waits. Pure.
+// known to be done, in a log that goes from logStart to end. If the commit is of an old
+// log, or past the end, all of the log waits. Pure.
 func FirstWaiting(c Commit, logStart, end int64) int64 {
-	if c.Offset > end {
+	if c.OldLog || c.Offset > end {
 		return logStart
 	}
 	return max(c.Offset, logStart)
@@ -38,7 +41,7 @@ func WaitingBelow(c Commit, logStart, end, below int64) int64 {
 	below = min(below, end)
 	first := FirstWaiting(c, logStart, end)
 	waiting := below - first
-	if first == c.Offset {
+	if first == c.Offset && !c.OldLog {
 		for _, r := range partition.DecodeRuns(c.Offset, c.Metadata) {
 			waiting -= max(min(r.End, below)-r.First, 0)
 		}
@@ -65,7 +68,7 @@ func askCoordinator(ctx context.Context, ask func() error) error {
 
 // commitOf returns what the group has committed of one partition.
 func (c *Cluster) commitOf(ctx context.Context, group, topic string, partition int) (Commit, error) {
-	commits, err := c.Commits(ctx, group, topic, partition+1)
+	commits, err := c.commits(ctx, group, topic, partition+1)
 	if err != nil {
 		return Commit{}, err
 	}
@@ -73,8 +76,28 @@ func (c *Cluster) commitOf(ctx context.Context, group, topic string, partition i
 }
 
 // Commits returns what the group has committed of each of the n partitions of
-// the topic. A group that nobody has heard of has committed nothing.
+// the topic, and which of that is of an old log. A group that nobody has heard of has
+// committed nothing.
 func (c *Cluster) Commits(ctx context.Context, group, topic string, n int) ([]Commit, error) {
+	commits, err := c.commits(ctx, group, topic, n)
+	var id [16]byte // of the topic; it is asked for if a commit names one
+	for i := 0; err == nil && i < n; i++ {
+		of := partition.DecodeLog(commits[i].Metadata).Topic
+		if of == noTopicID {
+			continue
+		}
+		if id == noTopicID {
+			if id, err = c.idOf(ctx, topic); err != nil || id == noTopicID {
+				break
+			}
+		}
+		commits[i].OldLog = of != id
+	}
+	return commits, err
+}
+
+// commits is Commits that does not compare logs: who reads on from a commit finds out.
+func (c *Cluster) commits(ctx context.Context, group, topic string, n int) ([]Commit, error) {
 	var res *kafka.OffsetFetchResponse
 	err := askCoordinator(ctx, func() (err error) {
 		res, err = c.client.OffsetFetch(ctx, &kafka.OffsetFetchRequest{GroupID: group, Topics: map[string][]int{topic: sequence(n)}})
@@ -98,7 +121,7 @@ func (c *Cluster) Commits(ctx context.Context, group, topic string, n int) ([]Co
 			return nil, fmt.Errorf("commit of group %s for %s/%d: %w", group, topic, p.Partition, p.Error)
 		}
 		if p.Partition >= 0 && p.Partition < n {
-			commits[p.Partition] = Commit{p.CommittedOffset, p.Metadata}
+			commits[p.Partition] = Commit{Offset: p.CommittedOffset, Metadata: p.Metadata}
 		}
 	}
 	return commits, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,6 +28,9 @@ const (
 	watchPartitions  = 5 * time.Second
 	leaveTimeout     = 4 * time.Second // for what is under way when a member stops
 	lastCommit       = 2 * time.Second // for the last commit of a generation, tries and all
+	// memberTimeout is for all of it: what is under way, the last commit, and leaving the
+	// group. A process has 10 s to stop.
+	memberTimeout = 8 * time.Second
 )
 
 // Consume reads a topic as a member of a group until ctx ends. For each
@@ -42,10 +46,12 @@ const (
 // serves have returned and the group has been left.
 func (c *Cluster) Consume(ctx context.Context, group, topic string, serve func(context.Context, orderclose.Claim)) error {
 	balancer := &countingBalancer{}
+	connections, closeAll := partition.Linger(ctx, memberTimeout)
+	defer closeAll()
 	cg, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
 		ID:                group,
-		Brokers:           c.opts.Brokers,
-		Dialer:            c.dialer(c.dialUntil(ctx)),
+		Brokers:           []string{anyBroker},
+		Dialer:            c.dialer(ctx, connections),
 		Topics:            []string{topic},
 		HeartbeatInterval: heartbeatEvery,
 		SessionTimeout:    sessionTimeout,
@@ -236,16 +242,16 @@ func (g *generation) note(partition int, c Commit) {
 func (g *generation) claim(ctx context.Context, number int) (orderclose.Claim, bool) {
 	claim := orderclose.Claim{
 		Topic: g.topic, Partition: number,
-		Done:    func(offset int64, acked string) { g.note(number, Commit{offset, acked}) },
+		Done:    func(offset int64, acked string) { g.note(number, Commit{Offset: offset, Metadata: acked}) },
 		Confirm: func(asking context.Context) error { return g.confirm(asking, ctx, number) },
 	}
 	for pauses := partition.NewBackOff(); ; {
-		commit, err := g.cluster.commitOf(ctx, g.gen.GroupID, g.topic, number)
-		claim.Fresh = commit.Offset < 0
-		if err == nil && claim.Fresh {
-			commit.Offset, _, err = g.cluster.Bounds(ctx, g.topic, number)
-		}
+		commit, found, err := g.begin(ctx, number)
 		if err == nil {
+			claim.Fresh = found == nothing
+			if found == added { // so that it is noticed if the partition goes
+				g.note(number, commit)
+			}
 			claim.Offset, claim.Acked = commit.Offset, commit.Metadata
 			g.mu.Lock()
 			g.last[number] = commit
@@ -259,6 +265,52 @@ func (g *generation) claim(ctx context.Context, number int) (orderclose.Claim, b
 			return claim, false
 		}
 	}
+}
+
+// found is what there is of a partition when it is claimed.
+type found int
+
+const (
+	committed found = iota
+	// nothing is committed: this is the first start, or the topic was deleted.
+	nothing
+	// added: nothing is committed, and nothing is lost. The partition is a new one of a
+	// topic that existed.
+	added
+)
+
+// begin returns where to begin with a partition. Partitions are added behind those
+// that a topic has. So one without a commit is new if one before it has a commit, and
+// its log still begins at 0: the commits of a topic are deleted with the topic. A commit
+// that names another topic id was written after that and shows nothing.
+func (g *generation) begin(ctx context.Context, number int) (Commit, found, error) {
+	commits, err := g.cluster.commits(ctx, g.gen.GroupID, g.topic, number+1)
+	if err != nil {
+		return Commit{}, committed, err
+	}
+	if commits[number].Offset >= 0 {
+		return commits[number], committed, nil
+	}
+	first, _, err := g.cluster.Bounds(ctx, g.topic, number)
+	if err != nil {
+		return Commit{}, committed, err
+	}
+	id, err := g.cluster.idOf(ctx, g.topic)
+	if err != nil {
+		return Commit{}, committed, err
+	}
+	is := nothing
+	if first == 0 && slices.ContainsFunc(commits, func(c Commit) bool { return c.Offset >= 0 && mayBeOf(id, c) }) {
+		is = added
+	}
+	return Commit{Offset: first}, is, nil
+}
+
+// mayBeOf says whether a commit may be of the topic with an id: it is not if both are
+// known and differ.
+func mayBeOf(id [16]byte, c Commit) bool {
+	of := partition.DecodeLog(c.Metadata).Topic
+	return of == noTopicID || id == noTopicID || of == id
 }
 
 // watch ends the generation, and reports true, when the topic has another number
@@ -295,27 +347,39 @@ func (b *countingBalancer) AssignGroups(members []kafka.GroupMember, partitions 
 // took returns the number of the last assignment, once; -1 if there was none.
 func (b *countingBalancer) took() int { return int(b.n.Swap(0)) - 1 }
 
-// dialUntil dials connections whose reads end soon after ctx does: the library
-// does not interrupt a join, which may wait for slow members for many seconds.
-func (c *Cluster) dialUntil(ctx context.Context) func(context.Context, string, string) (net.Conn, error) {
-	return func(dialing context.Context, network, address string) (net.Conn, error) {
+// dialer returns what a membership connects with. Reads that wait when ctx ends do so
+// for leaveTimeout at most: the library does not interrupt a join, which may wait for
+// slow members for many seconds. When connections ends, all of them are closed.
+func (c *Cluster) dialer(ctx, connections context.Context) *kafka.Dialer {
+	dial := func(dialing context.Context, network, address string) (net.Conn, error) {
 		conn, err := c.opts.Dial(dialing, network, address)
 		if err != nil {
 			return nil, err
 		}
-		stop := context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Now().Add(leaveTimeout)) })
-		return &boundConn{conn, stop}, nil
+		slow := context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Now().Add(leaveTimeout)) })
+		over := context.AfterFunc(connections, func() { conn.Close() })
+		return &boundConn{conn, func() { slow(); over() }}, nil
+	}
+	return &kafka.Dialer{
+		ClientID: c.opts.ClientID,
+		Timeout:  c.connect.timeout(),
+		DialFunc: func(dialing context.Context, network, address string) (net.Conn, error) {
+			dialing, cancel := context.WithCancel(dialing)
+			defer cancel()
+			defer context.AfterFunc(connections, cancel)()
+			return c.connect.open(dialing, dial, network, address)
+		},
 	}
 }
 
-// boundConn forgets the context when it is closed.
+// boundConn forgets the contexts when it is closed.
 type boundConn struct {
 	net.Conn
-	stop func() bool
+	forget func()
 }
 
 // Close implements net.Conn.
 func (b *boundConn) Close() error {
-	b.stop()
+	b.forget()
 	return b.Conn.Close()
 }

@@ -2,16 +2,19 @@ package kafka
 
 import (
 	"context"
-	"net"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"orderclose"
+	"orderclose/internal/partition"
 )
 
 // TestConsume_TheLastCommitIsTriedAgain: what a claim had done when it ended is not
@@ -41,18 +44,14 @@ func TestConsume_TheLastCommitIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestDialUntil_AReadEndsSoonAfterItsContext: a join may wait for slow members for
+// TestDialer_AReadEndsSoonAfterItsContext: a join may wait for slow members for
 // longer than a process that was told to stop may take.
-func TestDialUntil_AReadEndsSoonAfterItsContext(t *testing.T) {
+func TestDialer_AReadEndsSoonAfterItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, client := net.Pipe()
-		defer server.Close()
-		c, err := New(Options{Brokers: []string{"127.0.0.1:1"}, Dial: func(context.Context, string, string) (net.Conn, error) { return client, nil }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		broker := newBroker(t)
+		c := broker.cluster(Options{})
 		ctx, cancel := context.WithCancel(t.Context())
-		conn, err := c.dialUntil(ctx)(t.Context(), "tcp", "127.0.0.1:1")
+		conn, err := c.dialer(ctx, t.Context()).DialFunc(t.Context(), "tcp", anyBroker)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,4 +66,76 @@ func TestDialUntil_AReadEndsSoonAfterItsContext(t *testing.T) {
 			t.Errorf("the read ended after %v", took)
 		}
 	})
+}
+
+// TestConsume_AnAddedPartitionHasLostNothing, and its position is committed. Those of a
+// topic that is new, or was deleted and recreated, may have.
+func TestConsume_AnAddedPartitionHasLostNothing(t *testing.T) {
+	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "t"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(broker.Close)
+	c, err := New(Options{Brokers: broker.ListenAddrs()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	acked := ""
+	fresh := func(partitions int, done ...int) map[int]bool {
+		t.Helper()
+		var mu sync.Mutex
+		claims := map[int]bool{}
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := c.Consume(ctx, "g", "t", func(ctx context.Context, claim orderclose.Claim) {
+			mu.Lock()
+			claims[claim.Partition] = claim.Fresh
+			if len(claims) == partitions {
+				cancel()
+			}
+			mu.Unlock()
+			<-ctx.Done()
+			if slices.Contains(done, claim.Partition) {
+				claim.Done(0, acked)
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return claims
+	}
+	if got := fresh(2, 0); !got[0] || !got[1] {
+		t.Errorf("at the first start: %v, want both", got)
+	}
+	res, err := c.client.CreatePartitions(t.Context(), &kafka.CreatePartitionsRequest{Topics: []kafka.TopicPartitionsConfig{{Name: "t", Count: 4}}})
+	if err != nil || res.Errors["t"] != nil {
+		t.Fatal(err, res.Errors)
+	}
+	if got := fresh(4); got[0] || got[1] || got[2] || got[3] {
+		t.Errorf("partitions were added: %v, want none", got)
+	}
+	commits, err := c.Commits(t.Context(), "g", "t", 4)
+	if err != nil || commits[3].Offset != 0 {
+		t.Errorf("%v, %v; want that of an added partition too", commits, err)
+	}
+	// A member that was slow commits of the old topic to the group, after the topic was
+	// recreated with more partitions.
+	old, err := c.TopicID(t.Context(), "t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	acked, _ = partition.EncodeDone(orderclose.LogID{Topic: old}, 0, nil)
+	fresh(4, 0, 1, 2, 3)
+	if err := c.DeleteTopics(t.Context(), "t"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.createTopic(t.Context(), TopicSpec{Name: "t", Partitions: 5, Replication: 1}); err != nil {
+		t.Fatal(err)
+	}
+	offsets := map[string][]kafka.OffsetCommit{"t": {{Partition: 0, Offset: 7, Metadata: acked}}}
+	if _, err := c.client.OffsetCommit(t.Context(), &kafka.OffsetCommitRequest{GroupID: "g", GenerationID: -1, Topics: offsets}); err != nil {
+		t.Fatal(err)
+	}
+	if got := fresh(5); !got[4] {
+		t.Errorf("the topic was recreated: %v, want a first start of partition 4", got)
+	}
 }

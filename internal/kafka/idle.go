@@ -24,21 +24,6 @@ func (c *Cluster) Exists(ctx context.Context, topic string) (bool, error) {
 	return false, nil
 }
 
-// TopicNames lists the topics that we may see.
-func (c *Cluster) TopicNames(ctx context.Context) ([]string, error) {
-	meta, err := c.metadata(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("list topics: %w", err)
-	}
-	var names []string
-	for _, t := range meta.Topics {
-		if t.Error == nil && len(t.Partitions) > 0 {
-			names = append(names, t.Name)
-		}
-	}
-	return names, nil
-}
-
 // Holds counts the offsets of a topic that the group has not dealt with.
 func (c *Cluster) Holds(ctx context.Context, group, topic string) (int64, error) {
 	return c.sum(ctx, group, topic, Waiting)

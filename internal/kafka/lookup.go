@@ -3,15 +3,13 @@ package kafka
 import (
 	"context"
 	"io"
-	"net"
 
 	"github.com/segmentio/kafka-go/protocol"
 	metadataAPI "github.com/segmentio/kafka-go/protocol/metadata"
 )
 
-// lookup asks a broker for topics by their names. The client library asks for
-// all topics and answers from what it got; in that list a topic that is missing
-// and one that we may not see look alike. It never creates a topic.
+// lookup asks a broker for topics by their names. The client library answers such a
+// request from what it knows, which is nothing; see topology. It never creates a topic.
 type lookup struct {
 	metadataAPI.Request
 	version int16
@@ -25,8 +23,7 @@ func (l *lookup) Required(versions map[protocol.ApiKey]int16) bool {
 
 // RawExchange sends the request and reads the answer.
 func (l *lookup) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
-	const correlationID = 1 // one request at a time on a connection
-	if err := protocol.WriteRequest(rw, l.version, correlationID, "orderclose", &l.Request); err != nil {
+	if err := protocol.WriteRequest(rw, l.version, oneRequest, clientName, &l.Request); err != nil {
 		return nil, err
 	}
 	_, res, err := protocol.ReadResponse(rw, protocol.Metadata, l.version)
@@ -40,17 +37,13 @@ func (l *lookup) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
 // take for the answer to a request of its own.
 type lookedUp struct{ *metadataAPI.Response }
 
-// hidden returns an AccessError if one of the topics is not to be seen by us,
-// and nil if they are or do not exist, or if it cannot tell.
-func (t *transport) hidden(ctx context.Context, addr net.Addr, topics ...string) error {
-	req := &lookup{Request: metadataAPI.Request{TopicNames: topics}}
-	res, err := t.Transport.RoundTrip(ctx, addr, req)
+// askTopics asks any broker for topics by their names; nil is all of them.
+func (t *transport) askTopics(ctx context.Context, names []string) (*metadataAPI.Response, error) {
+	res, err := t.send(ctx, t.addr, &lookup{Request: metadataAPI.Request{TopicNames: names}})
 	if err != nil {
-		return nil
+		return nil, err
 	}
-	var refused refusals
-	for _, topic := range res.(*lookedUp).Topics {
-		refused.see(topic.ErrorCode, topic.Name)
-	}
-	return refused.explain(protocol.Metadata, t.security.who)
+	answer := res.(*lookedUp).Response
+	t.connect.learn(answer.Brokers)
+	return answer, nil
 }

@@ -56,3 +56,19 @@ func (m *memories) put(used *memory) {
 		m.pool.Put(used)
 	}
 }
+
+// buffers keeps the memory of batches that were acked, to be written over by the next
+// batch of any append. A relay appends by hundreds of producer ids: one buffer for each
+// would be hundreds of megabytes after a burst.
+type buffers struct{ pool sync.Pool }
+
+// get returns an empty buffer, or nil.
+func (b *buffers) get() []byte {
+	if kept, ok := b.pool.Get().(*[]byte); ok {
+		return (*kept)[:0]
+	}
+	return nil
+}
+
+// put takes a buffer back that nobody reads any more.
+func (b *buffers) put(used []byte) { b.pool.Put(&used) }

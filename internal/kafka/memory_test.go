@@ -2,7 +2,10 @@ package kafka
 
 import (
 	"bytes"
+	"runtime"
 	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"orderclose"
 )
@@ -56,4 +59,40 @@ func TestMemories_Scribble(t *testing.T) {
 			t.Errorf("%d bytes can be read after they were given back", size)
 		}
 	}
+}
+
+// TestIdempotent_KeepsNoMemoryOnceItIsAcked: a relay has a producer id for each target of
+// each partition, and each may have appended a large batch once.
+func TestIdempotent_KeepsNoMemoryOnceItIsAcked(t *testing.T) {
+	broker, c := newFake(t, 1)
+	broker.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		broker.KeepControl()
+		res := req.ResponseKind().(*kmsg.ProduceResponse)
+		topic := kmsg.NewProduceResponseTopic()
+		topic.Topic, topic.Partitions = "t", append(topic.Partitions, kmsg.NewProduceResponseTopicPartition())
+		res.Topics = append(res.Topics, topic)
+		return res, nil, true // and keep nothing
+	})
+	const pipes, size = 50, 500 << 10
+	m := orderclose.Message{Key: []byte("k"), Value: make([]byte, size)}
+	records := []orderclose.RawRecord{m.Raw()}
+	inUse := func() uint64 {
+		runtime.GC()
+		runtime.GC() // a pool forgets what it has after two
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := inUse()
+	var all []orderclose.AppendFunc
+	for range pipes {
+		all = append(all, c.Idempotent(nil, nil))
+		if _, err := all[len(all)-1](t.Context(), "t", 0, records); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if kept := int64(inUse() - before); kept > pipes*size/5 {
+		t.Errorf("%d producers keep %d KB", pipes, kept>>10)
+	}
+	runtime.KeepAlive(all)
 }

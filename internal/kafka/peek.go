@@ -28,7 +28,7 @@ func (c *Cluster) Peek(ctx context.Context, topic string, partition int, offset,
 		if offset >= end {
 			return nil, nil
 		}
-		f, err := c.fetchLittle(ctx, topic, partition, offset)
+		f, err := c.fetchLittle(ctx, topic, partition, offset, peekMaxBytes)
 		if err != nil {
 			return nil, fmt.Errorf("look at %s/%d at %d: %w", topic, partition, offset, err)
 		}
@@ -54,10 +54,10 @@ func decoded(r orderclose.RawRecord) *orderclose.Message {
 	return &m
 }
 
-func (c *Cluster) fetchLittle(ctx context.Context, topic string, partition int, offset int64) (orderclose.Fetched, error) {
-	raw, err := c.fetchRaw(ctx, topic, partition, offset, fetchLimits{peekMaxWait, peekMaxBytes})
+func (c *Cluster) fetchLittle(ctx context.Context, topic string, partition int, offset int64, bytes int32) (orderclose.Fetched, error) {
+	raw, err := c.fetchRaw(ctx, orderclose.Position{Topic: topic, Partition: partition, Offset: offset}, fetchLimits{peekMaxWait, bytes})
 	if err != nil {
 		return orderclose.Fetched{}, err
 	}
-	return splitBatches(raw.records, offset, raw.end, nil), nil
+	return c.split(ctx, topic, partition, raw, offset)
 }

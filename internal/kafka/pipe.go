@@ -43,7 +43,6 @@ type pipe struct {
 	id       int64 // -1: ask for one
 	epoch    int16
 	next     map[topicPartition]int32 // sequences, under this id
-	buf      []byte                   // of the last batch that was acked, to be written over
 }
 
 type topicPartition struct {
@@ -115,8 +114,7 @@ func (p *pipe) try(ctx context.Context, tp topicPartition, records []orderclose.
 		if err := p.init(ctx); err != nil {
 			return time.Time{}, err
 		}
-		*batch = splice(p.buf, records, time.Now(), sequenced{p.id, p.epoch, p.next[tp]})
-		p.buf = nil
+		*batch = splice(p.cluster.buffers.get(), records, time.Now(), sequenced{p.id, p.epoch, p.next[tp]})
 	}
 	at, err := p.cluster.produce(ctx, tp.topic, tp.partition, len(records), *batch)
 	if errors.Is(err, kafka.DuplicateSequenceNumber) {
@@ -124,7 +122,7 @@ func (p *pipe) try(ctx context.Context, tp topicPartition, records []orderclose.
 	}
 	if err == nil {
 		if first { // a try that went unanswered may still be reading it
-			p.buf = *batch
+			p.cluster.buffers.put(*batch)
 		}
 		p.next[tp] += int32(len(records)) // wraps where the broker's does: after 2^31 - 1 comes 0
 		if p.next[tp] < 0 {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/segmentio/kafka-go"
@@ -21,6 +22,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol/incrementalalterconfigs"
 	"github.com/segmentio/kafka-go/protocol/initproducerid"
 	"github.com/segmentio/kafka-go/protocol/listoffsets"
+	metadataAPI "github.com/segmentio/kafka-go/protocol/metadata"
 	"github.com/segmentio/kafka-go/protocol/offsetcommit"
 	"github.com/segmentio/kafka-go/protocol/offsetfetch"
 	"github.com/segmentio/kafka-go/protocol/produce"
@@ -31,27 +33,61 @@ import (
 // answer that refuses access to any of what was asked for becomes an error.
 type transport struct {
 	*kafka.Transport
+	addr     net.Addr // any broker's
+	topology *topology
+	connect  *connector
 	security Security
 	reached  atomic.Bool // a request was answered at some time
+
+	lifetime context.Context // of what runs in the background
+	end      context.CancelFunc
+	mu       sync.Mutex // guards closed, and running against being waited for too early
+	closed   bool
+	running  sync.WaitGroup
+}
+
+// background runs what nobody waits for, until the transport is closed. It reports false
+// if it is closed.
+func (t *transport) background(run func(context.Context)) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.closed {
+		t.running.Go(func() { run(t.lifetime) })
+	}
+	return !t.closed
+}
+
+// close ends what runs in the background.
+func (t *transport) close() {
+	t.end()
+	t.mu.Lock()
+	t.closed = true
+	t.mu.Unlock()
+	t.running.Wait()
 }
 
 // RoundTrip sends a request and returns its answer.
-func (t *transport) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Request) (kafka.Response, error) {
-	res, err := t.Transport.RoundTrip(ctx, addr, req)
+func (t *transport) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Request) (res kafka.Response, err error) {
+	if about, ok := req.(*metadataAPI.Request); ok {
+		res, err = t.topology.describe(ctx, about.TopicNames)
+	} else {
+		res, err = t.route(ctx, addr, req)
+	}
 	if err != nil {
-		var topic *protocol.TopicError
-		if errors.As(err, &topic) && errors.Is(topic.Err, protocol.ErrNoTopic) {
-			if hidden := t.hidden(ctx, addr, topic.Topic); hidden != nil {
-				return nil, hidden
-			}
-		}
 		return nil, explainConnection(err, t.security, !t.reached.Load())
 	}
 	if !t.reached.Load() {
 		t.reached.Store(true)
 	}
 	var refused refusals
-	codes(req, res, refused.see)
+	codes(req, res, func(code int16, name string) {
+		t.topology.see(code, name)
+		refused.see(code, name)
+	})
+	switch req.(type) {
+	case *createtopics.Request, *createpartitions.Request, *deletetopics.Request:
+		t.topology.forget()
+	}
 	if err := refused.explain(req.ApiKey(), t.security.who); err != nil {
 		return nil, err
 	}
@@ -96,6 +132,8 @@ func codes(req kafka.Request, res kafka.Response, see func(code int16, name stri
 				see(r.Topics[i].Partitions[j].ErrorCode, r.Topics[i].Topic)
 			}
 		}
+	case *idAnswer:
+		see(r.code, r.topic)
 	case *rawAnswer:
 		see(r.code, fetchTopic(req))
 	case *listoffsets.Response:
@@ -116,6 +154,10 @@ func codes(req kafka.Request, res kafka.Response, see func(code int16, name stri
 			for _, p := range t.Partitions {
 				see(p.ErrorCode, resourceOf(p.ErrorCode, t.Name, req))
 			}
+		}
+	case *metadataAPI.Response:
+		for _, t := range r.Topics {
+			see(t.ErrorCode, t.Name)
 		}
 	default:
 		adminCodes(req, res, see)

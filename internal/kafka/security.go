@@ -9,11 +9,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"slices"
 	"strings"
 
-	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/sasl"
 	"github.com/segmentio/kafka-go/sasl/plain"
 	"github.com/segmentio/kafka-go/sasl/scram"
@@ -178,15 +176,4 @@ func (s Security) warning() string {
 		return "SASL PLAIN without TLS sends the password readable to everybody on the way"
 	}
 	return "SASL without TLS: nobody reads the password on the way, but everything else, and nothing proves that nobody changes it"
-}
-
-// dialer returns what group memberships connect with, over what dial opens.
-func (c *Cluster) dialer(dial func(ctx context.Context, network, address string) (net.Conn, error)) *kafka.Dialer {
-	return &kafka.Dialer{
-		ClientID:      c.opts.ClientID,
-		DialFunc:      dial,
-		Timeout:       requestTimeout,
-		TLS:           c.opts.Security.TLS,
-		SASLMechanism: c.transport.SASL,
-	}
 }

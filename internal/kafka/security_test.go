@@ -46,19 +46,19 @@ func TestNew_WarnsOfSASLWithoutTLS(t *testing.T) {
 	}
 }
 
-// TestSecurity_EveryConnectionHasIt: requests go by the transport, memberships by
-// the dialer, and one without would be found out only in production.
+// TestSecurity_EveryConnectionHasIt: requests and group memberships open their
+// connections in one place, and that place has the security.
 func TestSecurity_EveryConnectionHasIt(t *testing.T) {
 	c, err := New(Options{Brokers: []string{"a:1"}, Security: Security{TLS: &tls.Config{}, SASL: &SASL{ScramSHA512, "u", "hunter2"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := c.dialer(c.opts.Dial)
-	if d.TLS == nil || d.SASLMechanism == nil || d.SASLMechanism.Name() != ScramSHA512 {
-		t.Error("group memberships are not secured")
+	if c.connect.tls == nil || c.connect.mechanism == nil || c.connect.mechanism.Name() != ScramSHA512 {
+		t.Error("connections are not secured")
 	}
-	if c.transport.TLS == nil || c.transport.SASL == nil || c.client.Transport != c.transport {
-		t.Error("requests are not secured")
+	d := c.dialer(t.Context(), t.Context())
+	if d.DialFunc == nil || c.transport.Dial == nil || c.client.Transport != c.transport {
+		t.Error("the client library dials on its own")
 	}
 }
 
@@ -69,7 +69,7 @@ func TestSecurity_NoVerbShowsThePassword(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, v := range []any{o, &o, o.Security, &o.Security, o.Security.SASL, *o.Security.SASL, c, *c.dialer(c.opts.Dial), c.transport.Transport} {
+		for _, v := range []any{o, &o, o.Security, &o.Security, o.Security.SASL, *o.Security.SASL, c, *c.dialer(t.Context(), t.Context()), c.transport.Transport, c.connect} {
 			for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"} {
 				text := fmt.Sprintf(verb, v)
 				if strings.Contains(text, "hunter2") || strings.Contains(text, fmt.Sprintf("%x", "hunter2")) {

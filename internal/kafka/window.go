@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,6 +16,8 @@ type Span struct {
 	Partition int   `json:"partition"`
 	First     int64 `json:"first"`
 	End       int64 `json:"end"`
+	// Log is the log that the offsets are of; zero: the present one.
+	Log orderclose.LogID `json:"-"`
 }
 
 // Len is how many offsets the span has.
@@ -39,7 +42,7 @@ func (c *Cluster) Window(ctx context.Context, topic string, from, to time.Time) 
 			return nil, err
 		}
 		if first < end {
-			spans = append(spans, Span{p, first, end})
+			spans = append(spans, Span{Partition: p, First: first, End: end})
 		}
 	}
 	return spans, nil
@@ -68,30 +71,69 @@ func (c *Cluster) OffsetAt(ctx context.Context, topic string, p int, t time.Time
 	return end, err
 }
 
-// ReadSpan reads the span and calls each with what every fetch brought of it,
-// until each returns an error.
-func (c *Cluster) ReadSpan(ctx context.Context, topic string, s Span, each func([]orderclose.RawRecord) error) error {
-	for at := s.First; at < s.End; {
-		f, err := c.Fetch(ctx, topic, s.Partition, at)
+// LogReader reads from a partition; see Cluster.Read for the contract.
+type LogReader interface {
+	Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
+}
+
+// maxIdleFetches is how many fetches in a row may bring nothing before Scan gives up.
+// Each waits two seconds, which is longer than a new leader needs to catch up.
+const maxIdleFetches = 3
+
+// Errors of Scan; compare with errors.Is.
+var (
+	// ErrRecreated: the offsets of the span mean other records now.
+	ErrRecreated = errors.New("the topic was deleted and recreated while it was read: begin again")
+	// ErrShorter: the log no longer reaches the end of the span.
+	ErrShorter = errors.New("the log has become shorter while it was read: begin again")
+)
+
+// Scan reads the span and calls each with what every fetch brought of it, until each
+// returns an error. It returns the offset it has read to, which is the end of the span
+// unless it fails. Offsets that are lost or corrupt are for each to judge.
+func Scan(ctx context.Context, log LogReader, topic string, s Span, each func(orderclose.Fetched) error) (read int64, err error) {
+	idle, at := 0, s.First
+	for at < s.End {
+		f, err := log.Read(ctx, orderclose.Position{Topic: topic, Partition: s.Partition, Offset: at, Log: s.Log})
 		if err != nil {
-			return err
+			return at, err
 		}
+		if f.Replaced {
+			return at, fmt.Errorf("%s/%d at offset %d of %d: %w", topic, s.Partition, at, s.End, ErrRecreated)
+		}
+		if idle++; f.Next != at {
+			idle = 0
+		}
+		if idle == maxIdleFetches {
+			return at, fmt.Errorf("%s/%d at offset %d of %d: %w", topic, s.Partition, at, s.End, ErrShorter)
+		}
+		for n := len(f.Records); n > 0 && f.Records[n-1].Offset >= s.End; n-- {
+			f.Records = f.Records[:n-1]
+		}
+		if err := each(f); err != nil {
+			return at, err
+		}
+		at, s.Log = f.Next, f.Log
+	}
+	return s.End, nil
+}
+
+// ReadSpan reads the span and calls each with the records of every fetch, until each
+// returns an error. Offsets of the span that are lost or corrupt are an error.
+func (c *Cluster) ReadSpan(ctx context.Context, topic string, s Span, each func([]orderclose.RawRecord) error) error {
+	at := s.First
+	_, err := Scan(ctx, c, topic, s, func(f orderclose.Fetched) error {
 		if f.Lost != nil {
 			return fmt.Errorf("%s/%d: offset %d is gone: %w", topic, s.Partition, at, f.Lost.Err)
 		}
 		if f.Corrupt != nil && f.Corrupt.First < s.End {
 			return fmt.Errorf("%s/%d: offsets %d to %d cannot be read: %w", topic, s.Partition, f.Corrupt.First, f.Corrupt.Last, f.Corrupt.Err)
 		}
-		within := f.Records
-		for len(within) > 0 && within[len(within)-1].Offset >= s.End {
-			within = within[:len(within)-1]
-		}
-		if len(within) > 0 {
-			if err := each(within); err != nil {
-				return err
-			}
-		}
 		at = f.Next
-	}
-	return nil
+		if len(f.Records) == 0 {
+			return nil
+		}
+		return each(f.Records)
+	})
+	return err
 }

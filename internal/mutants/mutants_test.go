@@ -1,8 +1,11 @@
 // Package mutants is the test of the tests: it breaks the code on purpose, in a copy
 // that only the compiler sees, and requires that a test fails.
 //
-//	make mutants                  every one of them, some minutes
+//	make mutants                  all mutants; a table at the end says which test caught each
 //	make mutants ARGS='-run Mutants/commit'
+//
+// The mutants stand in the other files, by area. Each is a mistake that a review could
+// overlook.
 package mutants
 
 import (
@@ -12,142 +15,71 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 )
 
-// killTime is how long a test may take to notice. Bubbles take seconds, and a mutant
-// may make one spin for ever.
-const killTime = 3 * time.Minute
+// killTime bounds the test that has to fail, its build apart. It allows for a machine
+// that is ten times slower than most: on an idle one the slowest test takes 3 s.
+const killTime = 30 * time.Second
 
-// edit replaces a piece of a file that stands there once.
+// edit replaces a piece of a file. The piece must occur once in the file.
 type edit struct{ file, old, new string }
 
-// mutant is code that is wrong in one way, and the test that has to notice.
+// mutant is code that is wrong in one way, and the test that has to fail.
 type mutant struct {
 	name     string
 	edits    []edit
 	pkg, run string
-	says     string // among what the test prints, so that it fails for the right reason
+	says     string // part of what the failing test prints, so that it fails for the right reason
 }
 
-var mutants = []mutant{
-	{
-		name:  "the relay commits before the ack",
-		edits: []edit{{"delayrelay/partition.go", "			if !l.out.Append(lot.topic, lot.records, lot.acked) {", "			l.mark.Arrived(lot.records)\n			l.mark.Tell(time.Now(), true)\n			if !l.out.Append(lot.topic, lot.records, lot.acked) {"}},
-		pkg:   "internal/bubble", run: "WhileKafkaTakesNothing", says: "committed before they were done",
-	},
-	{
-		name:  "the closer commits before the close",
-		edits: []edit{{"closer/partition.go", "	later := map[string][]orderclose.RawRecord{} // by topic\n", "	for _, e := range batch {\n		l.mark.Done(e.message.Offset)\n	}\n	l.mark.Tell(time.Now(), true)\n	later := map[string][]orderclose.RawRecord{} // by topic\n"}},
-		pkg:   "internal/bubble", run: "EachFaultOfTheDatabase", says: "committed before they were done",
-	},
-	{
-		name:  "the relay gives the memory of a fetch back before its records have left",
-		edits: []edit{{"delayrelay/partition.go", "		l.readAhead() // while what is due is appended\n", "		if l.free != nil {\n			l.free()\n			l.free = nil\n		}\n		l.readAhead()\n"}},
-		pkg:   "delayrelay", run: "TestRelay",
-	},
-	{
-		name:  "the watermark passes what is not done",
-		edits: []edit{{"internal/partition/watermark.go", "n < len(w.open) && w.open[n].state == done", "n < len(w.open)"}},
-		pkg:   "internal/bubble", run: "MixedDelays", says: "committed before they were done",
-	},
-	{
-		name:  "the last commit of a shutdown is left out",
-		edits: []edit{{"delayrelay/partition.go", "	l.out.WaitBuried(l.mark.Arrived)\n	l.mark.Tell(time.Now(), true)\n", "	l.out.WaitBuried(l.mark.Arrived)\n"}},
-		pkg:   "internal/bubble", run: "AShutdownLeavesNothing", says: "after an orderly stop",
-	},
-	{
-		name:  "the relay forwards without looking at due",
-		edits: []edit{{"delayrelay/decide.go", "if now >= due {", "if now >= 0 {"}},
-		pkg:   "internal/bubble", run: "MixedDelays", says: "in the close topic before they were due",
-	},
-	{
-		name:  "the relay goes by its own clock",
-		edits: []edit{{"internal/app/app.go", "		Now:             a.clock.Now,", "		Now:             a.o.Now,"}},
-		pkg:   "internal/bubble", run: "ARelayWhoseClockIsAhead", says: "in the close topic before they were due",
-	},
-	{
-		name:  "hops go to the smallest bucket",
-		edits: []edit{{"delayrelay/decide.go", "o.Buckets.Pick(milliseconds(due - now)).Topic", "o.Buckets[0].Topic"}},
-		pkg:   "internal/bubble", run: "MixedDelays", says: "appends to delay topics",
-	},
-	{
-		name:  "what cannot be read is dropped",
-		edits: []edit{{"delayrelay/partition.go", "			l.out.BuryUnreadable(r, err)", "			l.mark.Done(r.Offset)"}},
-		pkg:   "internal/bubble", run: "PoisonGoesToTheDeadLetters", says: "went nowhere",
-	},
-	{
-		name:  "a dead letter does not say where its record lay",
-		edits: []edit{{"deadletter.go", "	dead.add(HeaderSourceOffset, strconv.FormatInt(m.Offset, 10))\n", ""}},
-		pkg:   "internal/bubble", run: "PoisonGoesToTheDeadLetters", says: "has no source-offset",
-	},
-	{
-		name: "closing without compare-and-set",
-		edits: []edit{
-			{"internal/store/decide.go", "case st != stateOpen:", "case st > statePaid:"},
-			{"internal/store/statements.go", "WHERE %s IN ? AND %s%s = ? AND %s <= ?", "WHERE %s IN ? AND (%s%s = ? OR 1 = 1) AND %s <= ?"},
-		},
-		pkg: "internal/bubble", run: "APaidOrderIsNeverClosed", says: "was paid and is closed",
-	},
-	{
-		name: "closing before due",
-		edits: []edit{
-			{"internal/store/decide.go", "case due.After(now):", "case due.After(now.Add(time.Hour)):"},
-			{"internal/store/statements.go", "AND %s%s = ? AND %s <= ?", "AND %s%s = ? AND (%s <= ? OR 1 = 1)"},
-		},
-		pkg: "internal/bubble", run: "DeadlinesMove", says: "closed before they were due",
-	},
-	{
-		name:  "a release without its ledger row",
-		edits: []edit{{"internal/store/stock.go", "		if err := in.exec(tx); err != nil {\n			return nil, fmt.Errorf(\"write the ledger", "		if err := error(nil); err != nil {\n			return nil, fmt.Errorf(\"write the ledger"}},
-		pkg:   "internal/bubble", run: "ACleanRunLeaves", says: "gave back 0",
-	},
-	{
-		name:  "stock comes back twice",
-		edits: []edit{{"internal/store/stock.go", "			sums[r.SKU] += r.Quantity", "			sums[r.SKU] += r.Quantity\n			if r.SKU != \"\" && len(released) > 1 {\n				sums[r.SKU] += r.Quantity\n			}"}},
-		pkg:   "internal/bubble", run: "TwoSweepsAtOnce", says: "and orders hold",
-	},
-	{
-		name:  "a close without its event",
-		edits: []edit{{"internal/store/close.go", "	if err := c.events(released); err != nil {", "	if err := error(nil); err != nil {"}},
-		pkg:   "internal/bubble", run: "ACleanRunLeaves", says: "have no event",
-	},
-	{
-		name: "the outbox deletes before it publishes",
-		edits: []edit{{"internal/store/outbox.go", "	done := d.publish(ctx, rows)\n	if len(done) == 0 {\n		return nil\n	}\n",
-			"	var done []int64\n	for _, r := range rows {\n		done = append(done, r.ID)\n	}\n	defer d.publish(ctx, rows)\n"}},
-		pkg: "internal/bubble", run: "WithKafkaDownForAnHour", says: "have no event",
-	},
-	{
-		name:  "an order is tried again without end",
-		edits: []edit{{"closer/decide.go", "if r.Attempt < maxRetries {", "if r.Attempt >= 0 {"}},
-		pkg:   "internal/bubble", run: "AnOrderThatFailsIsTriedAgain",
-	},
-	{
-		name:  "a sweep says that a closer is behind, whatever it sees",
-		edits: []edit{{"internal/cause/decide.go", "	case s.Kind == story.Dead:\n		return compensator.DeadLettered\n", "	case s.Topic != \"\":\n		return compensator.CloserBehind\n"}},
-		pkg:   "internal/bubble", run: "AKafkaThatWasAway|PipelineOff|EachCause", says: "a sweep says of",
-	},
-	{
-		name:  "a lock is not extended",
-		edits: []edit{{"compensator/lock.go", "timer := time.NewTimer(l.o.Extend)", "timer := time.NewTimer(1000 * l.o.Expiry)"}},
-		pkg:   "compensator", run: "TestLock",
-	},
-	{
-		name:  "a sweep goes on when its lock is lost",
-		edits: []edit{{"compensator/lock.go", "	err := work(held)\n", "	err := work(ctx)\n"}},
-		pkg:   "compensator", run: "TestLock",
-	},
-	{
-		name:  "a sweep does not leave the grace to the pipeline",
-		edits: []edit{{"compensator/sweep.go", "now.Add(-c.o.Grace)", "now"}},
-		pkg:   "compensator", run: "TestSweep",
-	},
+// all returns the mutants of every area.
+func all() []mutant {
+	return slices.Concat(relayMutants, partitionMutants, closerMutants, kafkaMutants, storeMutants,
+		outboxMutants, compensatorMutants, operationMutants)
 }
 
-// apply writes the mutated files and what tells the compiler of them.
+// TestMutants_AreCaught requires that each mutant fits the code as it is. With MUTANTS=1
+// each must also be caught.
+func TestMutants_AreCaught(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var caught table
+	for _, m := range all() {
+		t.Run(m.name, func(t *testing.T) {
+			overlay := m.apply(t, root)
+			if !m.hasTest(t, root) {
+				t.Fatalf("no test of %s matches %s: name the test that catches this mutant", m.pkg, m.run)
+			}
+			if os.Getenv("MUTANTS") != "1" {
+				return
+			}
+			t.Parallel() // as many at once as there are cores
+			caught.add(m, m.mustDie(t, root, overlay))
+		})
+	}
+	t.Cleanup(func() { caught.print(os.Stdout) })
+}
+
+// TestMutants_HaveNamesOfTheirOwn requires that a name in the table stands for one
+// mutant.
+func TestMutants_HaveNamesOfTheirOwn(t *testing.T) {
+	seen := map[string]bool{}
+	for _, m := range all() {
+		if seen[m.name] || m.says == "" || m.run == "" {
+			t.Errorf("%q occurs twice, or does not say which test catches it and what that test prints", m.name)
+		}
+		seen[m.name] = true
+	}
+}
+
+// apply writes the mutated files and the overlay that tells the compiler of them.
 func (m mutant) apply(t *testing.T, root string) (overlay string) {
 	t.Helper()
 	dir, replace := t.TempDir(), map[string]string{}
@@ -163,7 +95,7 @@ func (m mutant) apply(t *testing.T, root string) (overlay string) {
 			text = string(data)
 		}
 		if n := strings.Count(text, e.old); n != 1 {
-			t.Fatalf("%s has %d times what this mutant replaces: write it anew for what stands there now\n%s", e.file, n, e.old)
+			t.Fatalf("%s has %d times the code that this mutant replaces: change the mutant so that it fits the present code\n%s", e.file, n, e.old)
 		}
 		changed[path] = strings.Replace(text, e.old, e.new, 1)
 	}
@@ -185,55 +117,95 @@ func (m mutant) apply(t *testing.T, root string) (overlay string) {
 	return overlay
 }
 
-// Each fits the code as it is; with MUTANTS=1 each is also caught.
-func TestMutants_AreCaught(t *testing.T) {
-	root, err := filepath.Abs("../..")
+// testName is the name of a test, where it is declared.
+var testName = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+
+// hasTest reports whether there is a test for run: one that was renamed catches nothing.
+func (m mutant) hasTest(t *testing.T, root string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, m.pkg, "*_test.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range mutants {
-		t.Run(m.name, func(t *testing.T) {
-			overlay := m.apply(t, root)
-			if os.Getenv("MUTANTS") == "1" {
-				m.mustDie(t, root, overlay)
-			}
-		})
-	}
+	test, _, _ := strings.Cut(m.run, "/") // without its subtest
+	wanted := regexp.MustCompile(test)
+	return slices.ContainsFunc(files, func(file string) bool {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(testName.FindAllSubmatch(data, -1), func(name [][]byte) bool { return wanted.Match(name[1]) })
+	})
 }
 
-func (m mutant) mustDie(t *testing.T, root, overlay string) {
+// mustDie builds the test program of the mutant, runs it, and requires that a test fails
+// in time and for the right reason.
+func (m mutant) mustDie(t *testing.T, root, overlay string) verdict {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "mutant.test")
-	build := exec.Command("go", "test", "-c", "-overlay", overlay, "-o", program, "./"+m.pkg)
+	// Without debug information the linker takes half the time.
+	build := exec.Command("go", "test", "-c", "-ldflags=-s -w", "-overlay", overlay, "-o", program, "./"+m.pkg)
 	build.Dir = root
+	began := time.Now()
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("it does not compile, which catches nothing: %v\n%s", err, out)
+		t.Errorf("it does not compile, which catches nothing: %v\n%s", err, out)
+		return verdict{test: "none: does not compile"}
 	}
+	built := time.Since(began)
 	ctx, cancel := context.WithTimeout(t.Context(), killTime)
 	defer cancel()
-	test := exec.CommandContext(ctx, program, "-test.run", m.run)
+	test := exec.CommandContext(ctx, program, append(flags(t, program), "-test.run", m.run, "-test.failfast")...)
 	test.Dir = filepath.Join(root, m.pkg)
 	var out bytes.Buffer
 	test.Stdout, test.Stderr = &out, &out
-	began := time.Now()
+	began = time.Now()
 	err := test.Run()
-	text := out.String()
+	v := verdict{test: failed(out.String()), after: time.Since(began), built: built, says: lineOf(out.String(), m.says)}
 	switch {
 	case ctx.Err() != nil:
 		t.Errorf("%s did not end within %v", m.run, killTime)
+		v.test = "none: it did not end in time"
 	case err == nil:
-		t.Errorf("nobody noticed: %s passes", m.run)
-	case !strings.Contains(text, "--- FAIL") || !strings.Contains(text, m.says):
-		t.Errorf("it failed for another reason than %q:\n%s", m.says, text[:min(len(text), 4000)])
-	default:
-		t.Logf("caught by %s after %v: %s", m.run, time.Since(began).Round(time.Millisecond), firstWord(text, m.says))
+		t.Errorf("no test failed: %s passes", m.run)
+		v.test = "none: it passes"
+	case v.test == "" || v.says == "":
+		t.Errorf("it failed for another reason than %q:\n%s", m.says, out.String()[:min(out.Len(), 4000)])
 	}
+	return v
 }
 
-// firstWord is the first line that says why.
-func firstWord(text, says string) string {
-	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); says != "" && strings.Contains(line, says) || says == "" && strings.Contains(line, "_test.go:") {
+// flags returns those of the test program: if rapid is linked into it, rapid shall write no
+// file beside the tests, and not search for long for the shortest failure.
+func flags(t *testing.T, program string) []string {
+	t.Helper()
+	data, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(data, []byte("rapid.nofailfile")) {
+		return nil
+	}
+	return []string{"-rapid.nofailfile", "-rapid.shrinktime=2s"}
+}
+
+// failure is the line of a test that failed.
+var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+
+// failed returns the name of the first test that failed, and of its subtest if it has
+// one.
+func failed(output string) (name string) {
+	for _, match := range failure.FindAllStringSubmatch(output, -1) {
+		if strings.HasPrefix(match[1], name) {
+			name = match[1]
+		}
+	}
+	return name
+}
+
+// lineOf returns the first line of the output that has the text, shortened.
+func lineOf(output, text string) string {
+	for line := range strings.Lines(output) {
+		if line = strings.TrimSpace(line); strings.Contains(line, text) {
 			return line[:min(len(line), 160)]
 		}
 	}

@@ -17,6 +17,7 @@ type calls struct {
 	refused  *prometheus.CounterVec
 	limit    *prometheus.GaugeVec
 	payments *prometheus.CounterVec
+	failing  *prometheus.GaugeVec
 }
 
 // breakerValues are the states of a breaker as a gauge has them.
@@ -27,6 +28,7 @@ func (c *calls) register(f factory) {
 	c.seconds = f.histograms("call_seconds", "How long a call of a service took: ok, failed or timeout.", prometheus.ExponentialBuckets(.001, 2, 13), "endpoint", "result")
 	c.refused = f.counters("calls_refused_total", "Calls of a service that were not made: it did not answer lately, or wants to be left alone.", "endpoint")
 	c.limit = f.gauges("call_timeout_seconds", "How long the next call of a service may take.", "endpoint")
+	c.failing = f.gauges("calls_failing_since_timestamp_seconds", "Since when no call of a service has succeeded, whatever it answers; 0 if the last one did.", "endpoint")
 	c.payments = f.counters("payment_answers_total", "Orders that the payment provider was asked about before their close, by its answer.", "answer")
 }
 
@@ -47,6 +49,11 @@ func (c *calls) Called(endpoint, result string, took time.Duration) {
 // CallLimit implements the Metrics of packages httpclose and payment.
 func (c *calls) CallLimit(endpoint string, limit time.Duration) {
 	c.limit.WithLabelValues(endpoint).Set(limit.Seconds())
+}
+
+// CallsFailing implements the Metrics of packages httpclose and payment.
+func (c *calls) CallsFailing(endpoint string, since time.Time) {
+	c.failing.WithLabelValues(endpoint).Set(timestamp(since))
 }
 
 // PaymentAnswers implements payment.Metrics.

@@ -75,6 +75,7 @@ func TestMetrics_TellThePromises(t *testing.T) {
 	m.Called("close", "timeout", 3*time.Second)
 	m.Called("close", "refused", 0)
 	m.CallLimit("close", 500*time.Millisecond)
+	m.CallsFailing("close", now)
 	m.PaymentAnswers("unknown", 3)
 
 	_, body := get(t, h, "/metrics")
@@ -102,6 +103,7 @@ func TestMetrics_TellThePromises(t *testing.T) {
 		`orderclose_call_seconds_count{endpoint="close",result="timeout"} 1`,
 		`orderclose_calls_refused_total{endpoint="close"} 1`,
 		`orderclose_call_timeout_seconds{endpoint="close"} 0.5`,
+		`orderclose_calls_failing_since_timestamp_seconds{endpoint="close"} 1.7e+09`,
 		`orderclose_payment_answers_total{answer="unknown"} 3`,
 	} {
 		if !strings.Contains(body, want+"\n") {

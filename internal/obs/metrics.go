@@ -35,6 +35,7 @@ type Metrics struct {
 	repeated            prometheus.Counter
 	unrecorded          prometheus.Counter
 	drift               prometheus.Gauge
+	writesFailing       prometheus.Gauge
 	stuck               *prometheus.CounterVec
 	mispicked           *prometheus.CounterVec
 	clockOffset         *prometheus.GaugeVec
@@ -56,11 +57,13 @@ type Metrics struct {
 	sweepsFailed  prometheus.Counter
 	sweepsSkipped *prometheus.CounterVec
 	lockAvailable prometheus.Gauge
+	lockStuck     prometheus.Gauge
 	sweepPeriod   prometheus.Gauge
 
 	outboxMetrics
 	releaseMetrics
 	reloadMetrics
+	waitingMetrics
 }
 
 // NewMetrics returns Metrics that are registered with r. now is the clock by
@@ -78,6 +81,7 @@ func NewMetrics(r prometheus.Registerer, now func() time.Time) *Metrics {
 	m.outboxMetrics = newOutboxMetrics(f)
 	m.releaseMetrics = newReleaseMetrics(f)
 	m.reloadMetrics = newReloadMetrics(f)
+	m.waitingMetrics = newWaitingMetrics(f)
 	m.calls.register(f)
 	return m
 }
@@ -93,7 +97,8 @@ func (m *Metrics) registerRelay(f factory) {
 	m.deadLetters = f.counters("dead_letters_total", "Records given up.", "stage", "cause")
 	m.lost = f.counters("retention_lost_records_total", "Offsets that were gone when they were to be read.", "topic", "partition")
 	m.mispicked = f.counters("mispicked_total", "Records that a producer put into the wrong bucket; they may be late.", "topic")
-	m.stuck = f.counters("partition_stuck_total", "Times that a partition's loop hung and was begun anew.", "topic", "partition")
+	m.stuck = f.counters("partition_stuck_total", "Times that a partition's loop hung and was started again.", "stage", "topic", "partition")
+	m.writesFailing = f.gauge("database_write_failing_seconds", "For how long the database has refused the writes of a close, tried each 15 s and rolled back; 0 if it takes them.")
 	m.drift = f.gauge("topic_drift", "In how many ways topics differ from what topics.yaml wants; looked at each minute.")
 	m.unrecorded = f.counter("relay_unrecorded_runs_total", "Runs of acked records that did not fit beside a commit, and may be repeated after a take-over.")
 	m.repeated = f.counter("possible_duplicates_total", "Records that may have been written twice, because the broker forgot their producer id. Repeats are harmless.")
@@ -125,6 +130,7 @@ func (m *Metrics) registerCompensator(f factory) {
 	m.sweepsSkipped = f.counters("compensator_skipped_total", "Sweeps due and not begun: held (another process sweeps) or running (this one still does).", "reason")
 	m.lockAvailable = f.gauge("compensator_lock_available", "1 if Redis can be asked for the lock, else 0; looked at each minute.")
 	m.lockAvailable.Set(1)
+	m.lockStuck = f.gauge("compensator_lock_stuck", "1 if the key of the lock is in Redis with no expiry, or too long a one, so that no process holds it; looked at each minute.")
 	m.sweepPeriod = f.gauge("compensator_period_seconds", "From the start of one sweep to the next, as configured; 0 in a process without a compensator.")
 }
 
@@ -184,10 +190,13 @@ func (m *Metrics) Lost(topic string, partition int, records int64) {
 // Mispicked implements delayrelay.Metrics.
 func (m *Metrics) Mispicked(topic string) { m.mispicked.WithLabelValues(topic).Inc() }
 
-// Stuck implements delayrelay.Metrics.
-func (m *Metrics) Stuck(topic string, partition int) {
-	m.stuck.WithLabelValues(topic, itoa(partition)).Inc()
+// Stuck implements the Metrics of the stages that serve partitions.
+func (m *Metrics) Stuck(stage, topic string, partition int) {
+	m.stuck.WithLabelValues(stage, topic, itoa(partition)).Inc()
 }
+
+// DatabaseWriteFailing says for how long the writes of a close have failed; 0: they work.
+func (m *Metrics) DatabaseWriteFailing(d time.Duration) { m.writesFailing.Set(d.Seconds()) }
 
 // TopicDrift says in how many ways topics differ from what they must look like.
 func (m *Metrics) TopicDrift(findings int) { m.drift.Set(float64(findings)) }
@@ -274,6 +283,11 @@ func (m *Metrics) SweepSkipped(reason string) { m.sweepsSkipped.WithLabelValues(
 // LockAvailable implements compensator.Metrics.
 func (m *Metrics) LockAvailable(ok bool) {
 	m.lockAvailable.Set(map[bool]float64{true: 1}[ok])
+}
+
+// LockStuck implements compensator.Metrics.
+func (m *Metrics) LockStuck(stuck bool) {
+	m.lockStuck.Set(map[bool]float64{true: 1}[stuck])
 }
 
 // SweepPeriod says how often this process sweeps.

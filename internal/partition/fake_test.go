@@ -12,6 +12,7 @@ import (
 // fakeLog answers fetches and appends as its functions say.
 type fakeLog struct {
 	fetch  func(offset int64) (orderclose.Fetched, error)
+	verify func(at orderclose.Position) (orderclose.Fetched, error)
 	append func(topic string, records []orderclose.RawRecord) error
 	counts func() int // partitions of every topic; one if it is nil
 
@@ -19,8 +20,12 @@ type fakeLog struct {
 	appended map[string][]string // keys by topic
 }
 
-func (f *fakeLog) Fetch(_ context.Context, _ string, _ int, offset int64) (orderclose.Fetched, error) {
-	return f.fetch(offset)
+func (f *fakeLog) Read(_ context.Context, at orderclose.Position) (orderclose.Fetched, error) {
+	return f.fetch(at.Offset)
+}
+
+func (f *fakeLog) Verify(_ context.Context, at orderclose.Position) (orderclose.Fetched, error) {
+	return f.verify(at)
 }
 
 func (f *fakeLog) Spread(_ context.Context, _ orderclose.Claim, _ string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {

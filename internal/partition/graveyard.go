@@ -14,9 +14,12 @@ const (
 	// buryPause is how soon dead letters are tried again that the dead-letter topic
 	// refused.
 	buryPause = 5 * time.Second
-	// maxUnburied bounds the dead letters that wait in memory: with more the claim is
-	// not read on.
-	maxUnburied = 1000
+	// maxUnburied and maxUnburiedBytes bound the dead letters of a claim that are in
+	// memory, waiting or under way: with more it is not read on. What one fetch brings may
+	// come on top. A thousand small dead letters are 300 KB; one of the largest records is
+	// 130 KB.
+	maxUnburied      = 1000
+	maxUnburiedBytes = 4 << 20
 )
 
 // Graveyard brings the dead letters of a claim to the dead-letter topic, in a
@@ -31,12 +34,14 @@ const (
 type Graveyard struct {
 	Buried chan []orderclose.RawRecord // dead letters that were acked, with the offsets of their records
 
-	o       OutOptions
-	ctx     context.Context
-	append  orderclose.AppendFunc
-	waiting []orderclose.RawRecord
-	busy    bool
-	under   sync.WaitGroup
+	o        OutOptions
+	ctx      context.Context
+	append   orderclose.AppendFunc
+	waiting  []orderclose.RawRecord
+	bytes    int // that those take, and those under way
+	underway []orderclose.RawRecord
+	busy     bool
+	under    sync.WaitGroup
 }
 
 func newGraveyard(ctx context.Context, o OutOptions) *Graveyard {
@@ -49,8 +54,10 @@ func (g *Graveyard) Bury(m orderclose.Message, cause, detail string) {
 	g.o.DeadLettered(g.o.Stage, cause)
 	m.Topic, m.Partition = g.o.Claim.Topic, g.o.Claim.Partition
 	dead := orderclose.DeadLetter(m, g.o.Stage, cause, detail)
-	dead.Offset = m.Offset
-	g.waiting = append(g.waiting, dead.Raw())
+	dead.Offset, dead.Generation = m.Offset, m.Generation
+	raw := dead.Raw()
+	g.waiting = append(g.waiting, raw)
+	g.bytes += raw.Size()
 }
 
 // BuryRaw makes a dead letter of a record that was not decoded yet. Of one that
@@ -72,19 +79,16 @@ func (g *Graveyard) BuryUnreadable(r orderclose.RawRecord, err error) {
 	g.BuryRaw(r, cause, err.Error())
 }
 
-// BuryCorrupt makes a dead letter that stands for a range of which nothing but
-// the offsets is known; its own offset is the first.
-func (g *Graveyard) BuryCorrupt(r orderclose.Range) {
-	g.Bury(orderclose.Message{Offset: r.First}, "corrupt", fmt.Sprintf("offsets %d to %d: %v", r.First, r.Last, r.Err))
+// BuryCorrupt makes a dead letter that stands for the corrupt range of a fetch, of
+// which nothing but the offsets is known; its own offset is the first.
+func (g *Graveyard) BuryCorrupt(f orderclose.Fetched) {
+	r := f.Corrupt
+	g.Bury(orderclose.Message{Offset: r.First, Generation: f.Generation}, "corrupt", fmt.Sprintf("offsets %d to %d: %v", r.First, r.Last, r.Err))
 }
 
 // Full reports whether so many dead letters wait that no more should be read.
-func (g *Graveyard) Full() bool { return len(g.waiting) >= maxUnburied }
-
-// TakeOver takes the dead letters that wait in another graveyard of the claim, where
-// nothing may be under way.
-func (g *Graveyard) TakeOver(other *Graveyard) {
-	g.waiting, other.waiting = append(g.waiting, other.waiting...), nil
+func (g *Graveyard) Full() bool {
+	return len(g.waiting)+len(g.underway) >= maxUnburied || g.bytes >= maxUnburiedBytes
 }
 
 // StartBurying begins to append what waits, unless that is under way.
@@ -95,6 +99,7 @@ func (g *Graveyard) StartBurying() {
 	g.busy = true
 	batch := g.waiting[:orderclose.Fitting(g.waiting)]
 	g.waiting = g.waiting[len(batch):]
+	g.underway = batch
 	g.under.Go(func() {
 		if g.appendDead(batch) {
 			g.Buried <- batch
@@ -103,7 +108,12 @@ func (g *Graveyard) StartBurying() {
 }
 
 // TookBuried notes that a batch was received from Buried.
-func (g *Graveyard) TookBuried() { g.busy = false }
+func (g *Graveyard) TookBuried() {
+	for _, r := range g.underway {
+		g.bytes -= r.Size()
+	}
+	g.busy, g.underway = false, nil
+}
 
 // WaitBuried waits for the append under way and passes on what was acked by it.
 func (g *Graveyard) WaitBuried(done func([]orderclose.RawRecord)) {

@@ -2,7 +2,6 @@ package partition
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 
@@ -12,14 +11,6 @@ import (
 // LingerTime is how long what is under way is awaited after a revocation: an answer of
 // Kafka's, a transaction, a call.
 const LingerTime = 2 * time.Second
-
-// An append that ends without an ack or a definite no may say more:
-var (
-	// ErrNoPartition: the topic does not have the partition any more, or does not exist.
-	ErrNoPartition = errors.New("there is no such partition")
-	// ErrUnanswered: the records may have been written.
-	ErrUnanswered = errors.New("an answer is missing")
-)
 
 // OutLog is where records go; see kafka.Cluster for the contract.
 type OutLog interface {
@@ -35,130 +26,50 @@ type OutOptions struct {
 	DeadLetterTopic string
 	ControlTopic    string
 	DeadLettered    func(stage, cause string) // counts one
-	Trying          func()                    // is told before each try; may be nil
+	Trying          func()                    // is called before each try that the loop waits for; may be nil
 	Repeated        func(records int)         // counts records that may have been written twice
 	Logger          *slog.Logger
 }
 
-// Out is where the records of a claim go. It appends until the records are
-// acked or the claim's context ends; those that Kafka refuses for good it buries.
-// It belongs to the claim's loop.
+// Out is where the records of a claim go: to other topics (Senders), to the dead letters
+// (Graveyard), and losses to the control topic. It belongs to the claim's loop.
 type Out struct {
 	*Graveyard
-	o      OutOptions
-	ctx    context.Context // of the claim
-	append orderclose.AppendFunc
-	wake   time.Time // when the loop wakes at the latest; see Held
+	*Senders
+	o       OutOptions
+	ctx     context.Context // of the claim
+	wake    time.Time       // when the loop wakes at the latest; see Held
+	control *sending
+	losses  []orderclose.RawRecord // that are to be told
+	mark    *Committer             // is held until they were
 }
 
 // NewOut returns an Out that ends with ctx.
 func NewOut(ctx context.Context, o OutOptions) *Out {
-	return &Out{newGraveyard(ctx, o), o, ctx, o.Log.Idempotent(o.Trying, o.Repeated), time.Now()}
-}
-
-// Append writes records to a topic, each to the partition of its key, and calls
-// acked with those of each request that was acked, and the broker's append time
-// if it is known. It reports false if the claim ended first; some may have been
-// acked by then. A record that Kafka refuses for good is buried and not acked.
-func (o *Out) Append(topic string, records []orderclose.RawRecord, acked func(records []orderclose.RawRecord, at time.Time)) bool {
-	return len(o.spread(o.ctx, topic, records, acked)) == 0
-}
-
-// AppendWithin is Append that begins no try after the patience has run out, and
-// returns what was neither acked nor buried. Some of it may have been written all
-// the same, which is counted.
-func (o *Out) AppendWithin(patience time.Duration, topic string, records []orderclose.RawRecord, acked func(records []orderclose.RawRecord, at time.Time)) (left []orderclose.RawRecord) {
-	ctx, cancel := context.WithTimeout(o.ctx, patience)
-	defer cancel()
-	return o.spread(ctx, topic, records, acked)
-}
-
-// spread appends until everything is acked or buried, or ctx ends, and returns what
-// is left then. What goes to a partition that is no more is spread anew.
-func (o *Out) spread(ctx context.Context, topic string, records []orderclose.RawRecord, acked func(records []orderclose.RawRecord, at time.Time)) []orderclose.RawRecord {
-	for len(records) > 0 {
-		var spread map[int][]orderclose.RawRecord
-		ok := retry(ctx, o.o.Logger, "finding the partitions of "+topic, func(ctx context.Context) (err error) {
-			if o.o.Trying != nil {
-				o.o.Trying()
-			}
-			spread, err = o.o.Log.Spread(ctx, o.o.Claim, topic, records)
-			return err
-		})
-		if !ok {
-			return records
-		}
-		records = nil
-		for p, part := range spread {
-			for gone := false; len(part) > 0 && !gone; {
-				n := orderclose.Fitting(part)
-				left := o.appendTo(ctx, topic, p, part[:n:n], acked, o.bury)
-				gone = len(left) > 0
-				records, part = append(records, left...), part[n:]
-			}
-			records = append(records, part...)
-		}
+	out := &Out{Graveyard: newGraveyard(ctx, o), o: o, ctx: ctx, wake: time.Now()}
+	out.Senders = newSenders(ctx, &out.o, func(r refused) { out.BuryRaw(r.record, "refused", r.err.Error()) })
+	out.control = newSending(ctx, &out.o, o.ControlTopic)
+	out.control.spread = func(_ context.Context, _ string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
+		return map[int][]orderclose.RawRecord{0: records}, nil
 	}
-	return nil
+	out.control.refused = out.lossRefused
+	return out
 }
 
-// bury makes a dead letter of a record that Kafka refused for good.
-func (o *Out) bury(r orderclose.RawRecord, err error) { o.BuryRaw(r, "refused", err.Error()) }
-
-// Begin tells of a claim of which nothing was committed: what was in the topic
-// before, if anything, nobody can say.
-func (o *Out) Begin(c *Committer) {
-	if o.o.Claim.Fresh {
-		o.TellLost(orderclose.Range{First: 0, Last: o.o.Claim.Offset - 1},
-			"nothing was committed: this is the first start, or the topic was deleted", c)
-	}
+// StartWaiting begins to append the dead letters and to tell the losses that wait.
+func (o *Out) StartWaiting() {
+	o.StartBurying()
+	o.startTelling()
 }
 
-// TellLost tells the control topic that records are gone, and once that is acked
-// has the position committed from which reading goes on. If the claim ends first
-// nobody was told and nothing is committed: the next owner finds the same. A control
-// topic that refuses for good stops nobody: the log tells of the loss.
-func (o *Out) TellLost(r orderclose.Range, reason string, c *Committer) {
-	lost := orderclose.Lost{Topic: o.o.Claim.Topic, Partition: o.o.Claim.Partition, First: r.First, Last: r.Last, Reason: reason}
-	m := lost.Encode()
-	told := func([]orderclose.RawRecord, time.Time) { c.TellNow(time.Now()) }
-	for left := []orderclose.RawRecord{m.Raw()}; len(left) > 0 && o.ctx.Err() == nil; {
-		left = o.appendTo(o.ctx, o.o.ControlTopic, 0, left, told, func(_ orderclose.RawRecord, err error) {
-			o.o.Logger.Error("the control topic refuses to be told of a loss: compare it with what it must look like, with orderclose topics check",
-				"control", o.o.ControlTopic, "first", r.First, "last", r.Last, "reason", reason, "err", err)
-			c.TellNow(time.Now())
-		})
-	}
-}
+// Hang reports whether something is under way that shows no sign of life.
+func (o *Out) Hang() bool { return o.Senders.Hang() || o.control.hangs() }
 
-// appendTo writes one request, and returns what is left of it because ctx has ended
-// or the partition is gone. Records that the broker refuses together are tried in
-// halves, down to those that are to blame. After ctx has ended none is begun, so that
-// there is one answer to wait for at most.
-func (o *Out) appendTo(ctx context.Context, topic string, p int, records []orderclose.RawRecord,
-	acked func(records []orderclose.RawRecord, at time.Time), refused func(r orderclose.RawRecord, err error)) (left []orderclose.RawRecord) {
-	if ctx.Err() != nil {
-		return records
-	}
-	lingering, cancel := Linger(ctx, LingerTime)
-	at, err := o.append(lingering, topic, p, records)
-	cancel()
-	switch {
-	case err == nil:
-		acked(records, at)
-		return nil
-	case !definite(err):
-		if errors.Is(err, ErrUnanswered) && o.ctx.Err() == nil && o.o.Repeated != nil {
-			o.o.Repeated(len(records)) // they are to be sent again, under another producer id
-		}
-		return records
-	case len(records) > 1:
-		half := len(records) / 2
-		left = o.appendTo(ctx, topic, p, records[:half:half], acked, refused)
-		return append(left, o.appendTo(ctx, topic, p, records[half:], acked, refused)...)
-	}
-	refused(records[0], err)
-	return nil
+// Wait waits for what is under way, after the claim has ended, and passes on the dead
+// letters that were acked by it.
+func (o *Out) Wait(buried func([]orderclose.RawRecord)) {
+	o.WaitSent()
+	o.WaitBuried(buried)
 }
 
 // lateWake is how much later than planned a loop may wake before it asks whether
@@ -184,12 +95,17 @@ func (o *Out) Held() bool {
 	late := time.Since(o.wake) > lateWake
 	o.wake = time.Now()
 	return !late || o.o.Claim.Confirm == nil ||
-		o.Retry("asking whether the partition is still ours", o.o.Claim.Confirm)
+		o.Retry("asking whether the partition is still ours", func(ctx context.Context) error {
+			if o.o.Trying != nil {
+				o.o.Trying()
+			}
+			return o.o.Claim.Confirm(ctx)
+		})
 }
 
-// Retry does something until it succeeds, or reports false when the claim has
-// ended. What was begun before that may finish within 2 s; nothing is begun
-// after.
+// Retry does something until it succeeds, or reports false when the claim has ended.
+// A call of do that was begun before that may take LingerTime more; no other call is
+// begun.
 func (o *Out) Retry(what string, do func(ctx context.Context) error) bool {
 	return retry(o.ctx, o.o.Logger, what, do)
 }
@@ -214,9 +130,4 @@ func retry(claim context.Context, logger *slog.Logger, what string, do func(ctx 
 		}
 	}
 	return false
-}
-
-// definite says whether the broker will never take these very records.
-func definite(err error) bool {
-	return errors.Is(err, orderclose.ErrTooLarge) || errors.Is(err, orderclose.ErrRefused)
 }

@@ -17,6 +17,23 @@ import (
 
 var errAway = errors.New("the broker is away")
 
+// sendAll sends records until everything is acked or refused, and reports false if the
+// claim ends first.
+func sendAll(out *Out, topic string, records []orderclose.RawRecord, acked func(records []orderclose.RawRecord)) bool {
+	for {
+		sent := out.SendNow(topic, records)
+		for _, a := range sent.Acked {
+			acked(a.Records)
+		}
+		if records = sent.Left; len(records) == 0 {
+			return true
+		}
+		if !Sleep(out.ctx, sent.Pause) {
+			return false
+		}
+	}
+}
+
 func TestOut_TriesUntilItIsAcked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
@@ -27,7 +44,7 @@ func TestOut_TriesUntilItIsAcked(t *testing.T) {
 			return nil
 		}}
 		var acked []string
-		ok := newOut(t.Context(), log).Append("target", records("a", "b"), func(records []orderclose.RawRecord, _ time.Time) {
+		ok := sendAll(newOut(t.Context(), log), "target", records("a", "b"), func(records []orderclose.RawRecord) {
 			for _, r := range records {
 				acked = append(acked, string(r.Key()))
 			}
@@ -44,7 +61,7 @@ func TestOut_AcksNothingThatWasNotAckedAndLetsGoSoonAfterARevocation(t *testing.
 		defer cancel()
 		log := &fakeLog{append: func(string, []orderclose.RawRecord) error { return errAway }}
 		begin := time.Now()
-		ok := newOut(ctx, log).Append("target", records("a"), func([]orderclose.RawRecord, time.Time) { t.Error("acked") })
+		ok := sendAll(newOut(ctx, log), "target", records("a"), func([]orderclose.RawRecord) { t.Error("acked") })
 		if ok {
 			t.Error("reported success after the claim has ended")
 		}
@@ -59,11 +76,26 @@ func TestOut_BeginsNothingAfterTheClaimHasEnded(t *testing.T) {
 	cancel()
 	log := &fakeLog{append: func(string, []orderclose.RawRecord) error { t.Error("appended"); return nil }}
 	out := newOut(ctx, log)
-	if out.Append("target", records("a"), nil) {
+	if sendAll(out, "target", records("a"), nil) {
 		t.Error("reported success")
 	}
 	if out.Retry("something", func(context.Context) error { t.Error("began"); return nil }) {
 		t.Error("reported success")
+	}
+}
+
+// TestOut_BeginsNoHalfAfterTheClaimHasEnded: a request that is refused meanwhile is not
+// tried in halves.
+func TestOut_BeginsNoHalfAfterTheClaimHasEnded(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	requests := 0
+	log := &fakeLog{append: func(string, []orderclose.RawRecord) error {
+		cancel()
+		requests++
+		return orderclose.ErrTooLarge
+	}}
+	if sendAll(newOut(ctx, log), "target", records("a", "b"), nil) || requests != 1 {
+		t.Errorf("%d requests, want the one that was under way", requests)
 	}
 }
 
@@ -77,7 +109,7 @@ func TestOut_OnlyWhatIsRefusedBecomesADeadLetter(t *testing.T) {
 		}}
 		out := newOut(t.Context(), log)
 		acked := 0
-		ok := out.Append("target", records("a", "b", "huge", "c"), func(records []orderclose.RawRecord, _ time.Time) { acked += len(records) })
+		ok := sendAll(out, "target", records("a", "b", "huge", "c"), func(records []orderclose.RawRecord) { acked += len(records) })
 		if !ok || acked != 3 {
 			t.Errorf("ok %v, %d acked; want true and 3", ok, acked)
 		}
@@ -110,7 +142,7 @@ func TestOut_WhatGoesToAPartitionThatIsGoneIsSpreadAnew(t *testing.T) {
 		out := newOut(t.Context(), log)
 		shrink()
 		var acked []string
-		ok := out.Append("target", records("a", "b", "c", "d", "e"), func(records []orderclose.RawRecord, _ time.Time) {
+		ok := sendAll(out, "target", records("a", "b", "c", "d", "e"), func(records []orderclose.RawRecord) {
 			for _, r := range records {
 				acked = append(acked, string(r.Key()))
 			}
@@ -148,8 +180,8 @@ func TestOut_ALossThatCannotBeToldIsNoDeadLetter(t *testing.T) {
 		mark := NewCommitter(orderclose.Claim{Done: func(offset int64, _ string) { told = append(told, offset) }}, nil)
 		out.Begin(mark)
 		mark.Add(0)
-		out.StartBurying()
-		out.WaitBuried(mark.Arrived)
+		out.StartWaiting()
+		out.Wait(mark.Arrived)
 		if diff := cmp.Diff([]int64{0}, told); diff != "" || mark.Low() != 0 || len(log.appended) != 0 {
 			t.Errorf("done below %d, appended %v, told (-want +got):\n%s", mark.Low(), log.appended, diff)
 		}
@@ -171,7 +203,7 @@ func TestGraveyard_ATopicThatRefusesStopsNobody(t *testing.T) {
 		out := newOut(t.Context(), log)
 		out.Bury(orderclose.Message{Key: []byte("poison")}, "bad_due", "")
 		out.StartBurying()
-		if !out.Append("target", records("well"), func([]orderclose.RawRecord, time.Time) {}) {
+		if !sendAll(out, "target", records("well"), func([]orderclose.RawRecord) {}) {
 			t.Error("could not append")
 		}
 		if dead := <-out.Buried; len(dead) != 1 || time.Since(begin) < time.Hour {
@@ -194,6 +226,66 @@ func TestLinger_OutlivesItsParentByJustSoMuch(t *testing.T) {
 		synctest.Wait()
 		if ctx.Err() == nil {
 			t.Error("did not end")
+		}
+	})
+}
+
+// TestSenders_APartitionThatTakesNothingHoldsUpNoOther of the same topic: what is left
+// comes back.
+func TestSenders_APartitionThatTakesNothingHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		log := &fakeLog{counts: func() int { return 3 }, append: func(_ string, records []orderclose.RawRecord) error {
+			if string(records[0].Key()) == "b" && time.Since(begin) < time.Hour {
+				return errAway
+			}
+			return nil
+		}}
+		out := newOut(t.Context(), log)
+		sent := out.SendNow("target", records("a", "b", "c"))
+		acked := 0
+		for _, a := range sent.Acked {
+			acked += len(a.Records)
+		}
+		if len(sent.Left) != 1 || string(sent.Left[0].Key()) != "b" || acked != 2 || time.Since(begin) > MaxSendTime {
+			t.Errorf("after %v %d acked, left %v", time.Since(begin), acked, sent.Left)
+		}
+	})
+}
+
+// TestSenders_ATopicThatTakesNothingRests longer each time, and comes back by itself.
+func TestSenders_ATopicThatTakesNothingRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		log := &fakeLog{append: func(string, []orderclose.RawRecord) error {
+			if time.Since(begin) < time.Hour {
+				return errAway
+			}
+			return nil
+		}}
+		out, left, acked := newOut(t.Context(), log), records("a"), 0
+		tries := 0
+		for acked == 0 {
+			wait, ok := out.Send("target", left, func(sent SendResult) {
+				left = slices.Clone(sent.Left)
+				for _, a := range sent.Acked {
+					acked += len(a.Records)
+				}
+			})
+			if !ok {
+				time.Sleep(wait)
+				continue
+			}
+			if tries++; out.Hang() {
+				t.Fatal("it counts as hanging")
+			}
+			out.TookSent(<-out.Sent)
+		}
+		if most := int(time.Hour/(MaxSendTime+maxSendPause)) + 10; tries > most || time.Since(begin) > time.Hour+10*time.Second {
+			t.Errorf("%d tries, want %d at most; acked after %v", tries, most, time.Since(begin))
+		}
+		if out.Failing("target") || !out.FailingSince().IsZero() {
+			t.Error("the topic still counts as failing")
 		}
 	})
 }

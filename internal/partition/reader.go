@@ -13,14 +13,18 @@ import (
 	"orderclose"
 )
 
-// corruptTries is how often a batch that cannot be read is fetched again before
-// it counts as damaged: the damage may be on the way.
+// corruptTries is after how many answers with a batch that cannot be read the batch
+// counts as damaged: the damage may happen on the way. Fetches that fail do not count.
 const corruptTries = 3
 
-// Log fetches from a partition; see kafka.Cluster.Fetch for the contract.
+// Log reads from a partition; see kafka.Cluster for the contract.
 type Log interface {
-	Fetch(ctx context.Context, topic string, partition int, offset int64) (orderclose.Fetched, error)
+	Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
+	Verify(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
 }
+
+// verifyEvery is how often the log of a partition is verified that is not read meanwhile.
+const verifyEvery = time.Minute
 
 // ReaderMetrics is told how the fetches of a partition go.
 type ReaderMetrics interface {
@@ -40,14 +44,20 @@ type ReaderMetrics interface {
 //	r.Wait()                      // after ctx has ended, before returning
 type Reader struct {
 	C chan orderclose.Fetched // what a fetch brought
+	// LookBack is that of every Position; set it before the first Start.
+	LookBack time.Duration
 
 	ctx    context.Context
-	log    Log
+	source Log
 	claim  orderclose.Claim
 	stage  string
 	m      ReaderMetrics
 	logger *slog.Logger
 	next   int64
+	done   int64            // the end of what a former owner did ahead of next; 0 once it was verified
+	log    orderclose.LogID // that next is an offset of
+	gen    uint32           // of the log
+	known  time.Time        // when the log was last known to be the same
 	busy   bool
 	under  sync.WaitGroup
 }
@@ -56,30 +66,78 @@ type Reader struct {
 // makes one must Wait for it.
 func NewReader(ctx context.Context, log Log, claim orderclose.Claim, stage string, m ReaderMetrics, logger *slog.Logger) *Reader {
 	m.FetchFailing(stage, claim.Topic, claim.Partition, time.Time{})
+	var done int64
+	if runs := DecodeRuns(claim.Offset, claim.Acked); len(runs) > 0 {
+		done = runs[len(runs)-1].End
+	}
 	return &Reader{
 		C:   make(chan orderclose.Fetched, 1),
-		ctx: ctx, log: log, claim: claim, next: claim.Offset,
+		ctx: ctx, source: log, claim: claim, next: claim.Offset, done: done, log: DecodeLog(claim.Acked),
 		stage: stage, m: m,
 		logger: logger.With("topic", claim.Topic, "partition", claim.Partition),
 	}
 }
 
 // Start begins a fetch, unless one is under way.
-func (r *Reader) Start() {
+func (r *Reader) Start() { r.begin(r.source.Read) }
+
+// Verify begins to ask whether the log is still the one that was read, unless it was
+// asked within a minute, or a fetch is under way. It is for a loop that does not want
+// more for long: what a fetch finds out would come too late. If the log is the same, C
+// brings an empty Fetched.
+func (r *Reader) Verify() {
+	if time.Since(r.known) >= verifyEvery {
+		r.begin(r.source.Verify)
+	}
+}
+
+type read = func(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
+
+func (r *Reader) begin(read read) {
 	if r.busy {
 		return
 	}
 	r.busy = true
 	r.under.Go(func() {
-		if f, ok := r.fetch(r.next); ok {
-			r.C <- f
+		if f, ok := r.fetch(read); ok {
+			r.C <- r.stamped(f)
 		}
 	})
 }
 
+// first is a read that verifies first that what a former owner did ahead of the position
+// is of the log still: else other records, at the same offsets, would count as done.
+func (r *Reader) first(read read) read {
+	if r.done == 0 {
+		return read
+	}
+	return func(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error) {
+		ahead := at
+		ahead.Offset = r.done
+		f, err := r.source.Verify(ctx, ahead)
+		if err != nil || f.Replaced {
+			return f, err
+		}
+		return read(ctx, at)
+	}
+}
+
 // Took notes that the result of the fetch was received from C.
 func (r *Reader) Took(f orderclose.Fetched) {
-	r.busy, r.next = false, f.Next
+	r.busy, r.next, r.log, r.gen = false, f.Next, f.Log, f.Generation
+	r.known, r.done = time.Now(), 0
+}
+
+// stamped sets the generation of what was fetched.
+func (r *Reader) stamped(f orderclose.Fetched) orderclose.Fetched {
+	f.Generation = r.gen
+	if f.Replaced {
+		f.Generation++
+	}
+	for i := range f.Records {
+		f.Records[i].Generation = f.Generation
+	}
+	return f
 }
 
 // Rewind makes the next fetch begin at an offset that was read before. None may
@@ -100,11 +158,13 @@ func (r *Reader) Wait() {
 }
 
 // fetch retries until it has something to show, or reports false when ctx ends.
-func (r *Reader) fetch(offset int64) (orderclose.Fetched, bool) {
+func (r *Reader) fetch(read read) (orderclose.Fetched, bool) {
+	read, offset := r.first(read), r.next
+	at := orderclose.Position{Topic: r.claim.Topic, Partition: r.claim.Partition, Offset: offset, Log: r.log, LookBack: r.LookBack}
 	retry := NewBackOff()
-	failing := false
-	for try := 1; ; try++ {
-		f, err := r.log.Fetch(r.ctx, r.claim.Topic, r.claim.Partition, offset)
+	failing, corrupt := false, 0
+	for {
+		f, err := read(r.ctx, at)
 		if r.ctx.Err() != nil {
 			return f, false
 		}
@@ -117,7 +177,8 @@ func (r *Reader) fetch(offset int64) (orderclose.Fetched, bool) {
 			if retry.Say() {
 				r.logger.Warn("fetch failed, trying again", "offset", offset, "err", err)
 			}
-		case f.Corrupt != nil && try < corruptTries:
+		case f.Corrupt != nil && corrupt < corruptTries-1:
+			corrupt++
 			r.logger.Warn("fetched records that cannot be read, trying again", "offset", offset, "err", f.Corrupt.Err)
 		default:
 			return f, true

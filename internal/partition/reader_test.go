@@ -114,6 +114,27 @@ func TestReader_BelievesInDamageOnlyAfterFetchingAgain(t *testing.T) {
 	})
 }
 
+// TestReader_FailedFetchesAreNoEvidenceOfDamage: one answer that cannot be read is no
+// more believed after failed fetches than before.
+func TestReader_FailedFetchesAreNoEvidenceOfDamage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		r := newReader(t.Context(), &fakeLog{fetch: func(offset int64) (orderclose.Fetched, error) {
+			switch tries++; tries {
+			case 1, 2, 3:
+				return orderclose.Fetched{}, errAway
+			case 4, 5:
+				return orderclose.Fetched{Next: offset + 1, Corrupt: &orderclose.Range{First: offset, Last: offset, Err: errAway}}, nil
+			}
+			return orderclose.Fetched{Next: offset + 3}, nil
+		}})
+		r.Start()
+		if f := <-r.C; f.Corrupt != nil || f.Next != 10 {
+			t.Errorf("corrupt %v, next %d after %d tries; want no damage, next 10", f.Corrupt, f.Next, tries)
+		}
+	})
+}
+
 func TestReader_EndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -125,6 +146,73 @@ func TestReader_EndsWithItsContext(t *testing.T) {
 		case f := <-r.C:
 			t.Errorf("handed over %+v", f)
 		default:
+		}
+	})
+}
+
+// TestReader_ALoopThatReadsNothingHearsThatItsLogWasReplaced within a minute, and costs one
+// question a minute.
+func TestReader_ALoopThatReadsNothingHearsThatItsLogWasReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, began, asked := orderclose.LogID{Topic: [16]byte{1}}, time.Now(), 0
+		r := newReader(t.Context(), &fakeLog{
+			fetch: func(int64) (orderclose.Fetched, error) { return orderclose.Fetched{Next: 9, Log: log}, nil },
+			verify: func(at orderclose.Position) (orderclose.Fetched, error) {
+				if asked++; at.Log != log || at.Offset != 9 {
+					t.Errorf("asked at %+v", at)
+				}
+				if time.Since(began) < 10*time.Minute {
+					return orderclose.Fetched{Next: at.Offset, Log: at.Log}, nil
+				}
+				return orderclose.Fetched{Lost: &orderclose.Range{Err: errAway}, Replaced: true}, nil
+			},
+		})
+		r.Start()
+		r.Took(<-r.C)
+		for time.Since(began) < 20*time.Minute {
+			r.Verify()
+			synctest.Wait()
+			select {
+			case f := <-r.C:
+				r.Took(f)
+				if f.Replaced {
+					if late := time.Since(began); late > 11*time.Minute || asked > 12 {
+						t.Errorf("heard of it after %v, asked %d times", late, asked)
+					}
+					return
+				}
+			default:
+			}
+			time.Sleep(maxSleep)
+		}
+		t.Error("never heard of it")
+	})
+}
+
+// TestReader_WhatAFormerOwnerDidAheadIsVerifiedFirst: in a log that lost its end since,
+// other records would count as done.
+func TestReader_WhatAFormerOwnerDidAheadIsVerifiedFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := orderclose.LogID{Topic: [16]byte{1}, Epoch: 5}
+		acked, _ := EncodeDone(log, 10, []Run{{First: 15, End: 20}})
+		replaced := false
+		source := &fakeLog{
+			fetch: func(offset int64) (orderclose.Fetched, error) {
+				return orderclose.Fetched{Next: offset + 1, Log: log}, nil
+			},
+			verify: func(at orderclose.Position) (orderclose.Fetched, error) {
+				if at.Offset != 20 || at.Log != log {
+					t.Errorf("verified at %+v, want 20", at)
+				}
+				return orderclose.Fetched{Next: 12, Log: log, Lost: &orderclose.Range{Err: errAway}, Replaced: replaced}, nil
+			},
+		}
+		for _, replaced = range []bool{false, true} {
+			r := NewReader(t.Context(), source, orderclose.Claim{Topic: "t", Offset: 10, Acked: acked}, "test", &told{}, slog.New(slog.DiscardHandler))
+			r.Start()
+			if f := <-r.C; f.Replaced != replaced || !replaced && f.Next != 11 {
+				t.Errorf("%+v, want replaced: %v", f, replaced)
+			}
 		}
 	})
 }

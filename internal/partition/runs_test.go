@@ -1,6 +1,8 @@
 package partition
 
 import (
+	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -42,6 +44,37 @@ func TestRuns_FitBesideACommit(t *testing.T) {
 	}
 }
 
+// TestDone_SaysWhichLogItIsOf, beside as many runs as there may be, and older metadata says
+// nothing of it.
+func TestDone_SaysWhichLogItIsOf(t *testing.T) {
+	var many []Run
+	for i := range int64(10_000) {
+		many = append(many, Run{1000*i + 500, 1000*i + 900})
+	}
+	some := []Run{{First: 12, End: 14}}
+	for _, runs := range [][]Run{nil, some, many} {
+		for _, epoch := range []int32{-1, 0, 7, math.MaxInt32} {
+			log := orderclose.LogID{Topic: [16]byte{1, 15: 2}, Epoch: epoch}
+			encoded, left := EncodeDone(log, 10, runs)
+			if got := DecodeLog(encoded); got != log || len(encoded) > 4096 {
+				t.Errorf("%d bytes, epoch %d: %+v, want %+v", len(encoded), epoch, got, log)
+			}
+			if kept := DecodeRuns(10, encoded); len(kept)+left != len(runs) || !slices.Equal(kept, runs[:len(kept)]) {
+				t.Errorf("%d of %d runs, %d left out", len(kept), len(runs), left)
+			}
+		}
+	}
+	unknown, _ := EncodeDone(orderclose.LogID{}, 10, some)
+	for _, older := range []string{"", "r1:AQI", "somebody else's", "t1:", "t1:AQI", "t1:!", unknown} {
+		if got := DecodeLog(older); got != (orderclose.LogID{}) {
+			t.Errorf("%q: %+v", older, got)
+		}
+	}
+	if runs := DecodeRuns(10, unknown); !slices.Equal(runs, some) {
+		t.Errorf("%v", runs)
+	}
+}
+
 func FuzzDecodeRuns(f *testing.F) {
 	f.Add("r1:AQI", int64(3))
 	f.Add("somebody else's", int64(0))
@@ -80,7 +113,7 @@ func TestCommitter_ATakeOverRepeatsNothingThatWasDone(t *testing.T) {
 			}
 			for range rapid.IntRange(0, 30).Draw(t, "does") {
 				if offset := rapid.Int64Range(0, records).Draw(t, "offset"); offset >= low && offset < end {
-					c.Done(offset)
+					c.Done(0, offset)
 					done[offset] = true
 				}
 			}

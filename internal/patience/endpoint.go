@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -52,6 +53,9 @@ type Metrics interface {
 	Called(endpoint, result string, took time.Duration)
 	// CallLimit is when the next call will time out.
 	CallLimit(endpoint string, limit time.Duration)
+	// CallsFailing says since when no call has succeeded, whatever the answers were. The
+	// zero time: the last one did.
+	CallsFailing(endpoint string, since time.Time)
 }
 
 // Results of Metrics.Called.
@@ -72,6 +76,8 @@ type Endpoint struct {
 	mu     sync.Mutex
 	window Window
 	held   time.Time // until then it asked to be left alone
+	since  time.Time // of the first of the calls that failed in a row; zero: the last one succeeded
+	cause  string    // why the last of them failed
 }
 
 // New returns an Endpoint of a name, for metrics and errors. m may be nil.
@@ -118,12 +124,12 @@ func (e *Endpoint) Do(ctx context.Context, f func(ctx context.Context) error) er
 	}
 	if wait := e.holding(); wait > 0 {
 		e.metrics.Called(e.name, ResultRefused, 0)
-		return fmt.Errorf("%s: %w: %w: it wants no call for another %v", e.name, orderclose.ErrUnavailable, ErrOpen, wait.Round(time.Second))
+		return fmt.Errorf("%s: %w: %w: it wants no call for another %v: the last call failed with: %s", e.name, orderclose.ErrUnavailable, ErrOpen, wait.Round(time.Second), e.lastCause())
 	}
 	_, err := e.breaker.Execute(func() (struct{}, error) { return struct{}{}, e.call(ctx, f) })
 	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
 		e.metrics.Called(e.name, ResultRefused, 0)
-		err = fmt.Errorf("%w: %w", orderclose.ErrUnavailable, ErrOpen)
+		err = fmt.Errorf("%w: %w: the last call failed with: %s", orderclose.ErrUnavailable, ErrOpen, e.lastCause())
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", e.name, err)
@@ -131,10 +137,19 @@ func (e *Endpoint) Do(ctx context.Context, f func(ctx context.Context) error) er
 	return nil
 }
 
+// heardOut is the key of HearOut's contexts.
+type heardOut struct{}
+
+// HearOut returns a context whose calls may take as long as a call ever may. What
+// they take says nothing about other calls: it is for a request that timed out before.
+func HearOut(ctx context.Context) context.Context {
+	return context.WithValue(ctx, heardOut{}, true)
+}
+
 // call is one call and what is learned from it.
 func (e *Endpoint) call(ctx context.Context, f func(ctx context.Context) error) error {
-	limit := e.Limit()
-	if e.breaker.State() == gobreaker.StateHalfOpen {
+	limit, alone := e.Limit(), ctx.Value(heardOut{}) != nil
+	if alone || e.breaker.State() == gobreaker.StateHalfOpen {
 		limit = maxLimit // it is asked once: hear it out
 	}
 	limited, cancel := context.WithTimeout(ctx, limit)
@@ -144,13 +159,18 @@ func (e *Endpoint) call(ctx context.Context, f func(ctx context.Context) error) 
 	took := time.Since(began)
 	switch {
 	case err == nil:
-		e.learn(ResultOK, took, func(w *Window) { w.Add(took) })
+		e.learn(ResultOK, took, nil, func(w *Window) { w.Add(took) })
 		return nil
 	case ctx.Err() != nil:
 		return fmt.Errorf("%w: %w: %w", errGivenUp, ctx.Err(), err)
 	case limited.Err() != nil:
-		e.learn(ResultTimeout, took, func(w *Window) { w.AddTimeout(limit) })
-		return fmt.Errorf("%w: %w: %v passed: %w", orderclose.ErrUnavailable, ErrTimeout, limit, err)
+		err = fmt.Errorf("%w: %w: %v passed: %w", orderclose.ErrUnavailable, ErrTimeout, limit, err)
+		e.learn(ResultTimeout, took, err, func(w *Window) {
+			if !alone {
+				w.AddTimeout(limit)
+			}
+		})
+		return err
 	}
 	if asked, ok := errors.AsType[interface {
 		error
@@ -158,18 +178,48 @@ func (e *Endpoint) call(ctx context.Context, f func(ctx context.Context) error) 
 	}](err); ok {
 		e.hold(asked.RetryAfter())
 	}
-	e.learn(ResultFailed, took, func(*Window) {}) // how fast somebody says no tells nothing
+	e.learn(ResultFailed, took, err, func(*Window) {}) // how fast somebody says no tells nothing
 	return err
 }
 
-// learn tells the metrics of a call and the window what to remember of it.
-func (e *Endpoint) learn(result string, took time.Duration, what func(w *Window)) {
+// maxCause is how many bytes of the last failure are kept.
+const maxCause = 500
+
+// learn tells the metrics of a call, and remembers its failure, if it failed, and what
+// the window is to remember of it.
+func (e *Endpoint) learn(result string, took time.Duration, failure error, what func(w *Window)) {
 	e.mu.Lock()
 	what(&e.window)
 	limit := e.window.Limit()
+	switch {
+	case failure == nil:
+		e.since, e.cause = time.Time{}, ""
+	case e.since.IsZero():
+		e.since = time.Now()
+		fallthrough
+	default:
+		e.cause = failure.Error()
+		e.cause = strings.ToValidUTF8(e.cause[:min(len(e.cause), maxCause)], "")
+	}
+	since := e.since
 	e.mu.Unlock()
 	e.metrics.Called(e.name, result, took)
 	e.metrics.CallLimit(e.name, limit)
+	e.metrics.CallsFailing(e.name, since)
+}
+
+// Failing says since when no call has succeeded, and why the last one failed. The zero
+// time: the last one succeeded, or there was none.
+func (e *Endpoint) Failing() (since time.Time, cause string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.since, e.cause
+}
+
+func (e *Endpoint) lastCause() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.cause
 }
 
 // holding is how long the service still wants to be left alone.
@@ -210,3 +260,6 @@ func (NoMetrics) Called(string, string, time.Duration) {}
 
 // CallLimit implements Metrics.
 func (NoMetrics) CallLimit(string, time.Duration) {}
+
+// CallsFailing implements Metrics.
+func (NoMetrics) CallsFailing(string, time.Time) {}

@@ -3,7 +3,9 @@ package patience
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -118,6 +120,7 @@ type recorder struct {
 
 func (r *recorder) Breaker(_ string, s string)               { r.states = append(r.states, s) }
 func (r *recorder) CallLimit(string, time.Duration)          {}
+func (r *recorder) CallsFailing(string, time.Time)           {}
 func (r *recorder) Called(_, result string, _ time.Duration) { r.results[result]++ }
 
 func hang(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
@@ -215,6 +218,46 @@ func TestEndpoint_IsLeftAloneForAsLongAsItAsks(t *testing.T) {
 			if err := e.Do(t.Context(), fine); err != nil {
 				t.Error(err)
 			}
+		}
+	})
+}
+
+// failing is when calls began to fail, as a Metrics is told.
+type failing struct {
+	NoMetrics
+	since time.Time
+}
+
+func (f *failing) CallsFailing(_ string, since time.Time) { f.since = since }
+
+// TestEndpoint_SaysWhyItIsNotAsked: an open breaker hides no cause, and calls that fail
+// are told also while it is closed.
+func TestEndpoint_SaysWhyItIsNotAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := &failing{}
+		e, begin := New("close", told), time.Now()
+		answer := errors.New("it answered 500")
+		call := func() error { return e.Do(t.Context(), func(context.Context) error { return answer }) }
+		for range 2 * failuresToOpen {
+			if err := call(); errors.Is(err, ErrOpen) {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		if !told.since.Equal(begin) {
+			t.Errorf("it fails since %v, want %v", told.since, begin)
+		}
+		answer = fmt.Errorf("%w: it answered 404", orderclose.ErrUnavailable)
+		for range failuresToOpen {
+			_ = call()
+		}
+		if err := call(); !errors.Is(err, ErrOpen) || !strings.Contains(err.Error(), "it answered 404") {
+			t.Errorf("%v does not say why", err)
+		}
+		time.Sleep(openFor + time.Second)
+		answer = nil
+		if err := call(); err != nil || !told.since.IsZero() {
+			t.Errorf("%v, it fails since %v", err, told.since)
 		}
 	})
 }

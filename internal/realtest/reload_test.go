@@ -153,7 +153,7 @@ func TestReal_AChangedTopicsFileIsTakenUpWhileAllRuns(t *testing.T) {
 	r.rewrite("[1s, 2s, 5s]", "[1s, 2s, 5s, 10s]", "fresh: 9s", "fresh: 10s")
 	bucket := r.prefix + "delay_10s"
 	r.until("the relay waits for the topic", func() bool {
-		return strings.Contains(r.logs.tail(1<<20), "waiting for the topics of new buckets")
+		return strings.Contains(r.logs.tail(1<<20), "not serving a topic yet")
 	})
 	topic := func() string { return p.Topic(time.Now().Add(10 * time.Second)) }
 	if got := topic(); got == bucket {

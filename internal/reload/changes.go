@@ -102,7 +102,7 @@ func flatten(c *config.Config) map[string]string {
 	all := reflect.ValueOf(*c)
 	for i := range all.NumField() {
 		switch name := all.Type().Field(i).Name; name {
-		case "Delays", "MaxDelay", "Buckets":
+		case "Delays", "MaxDelay", "Buckets", "OrdersAt":
 		default:
 			walk(flat, snake(name), all.Field(i))
 		}

@@ -14,7 +14,11 @@ import (
 // what the largest batch has.
 const MaxRequest = 4 << 20
 
-// Receive reads a signed request into in. If there is something wrong with it,
+// readWithin is how long a request may take to arrive. Until it has, nobody knows who
+// sends it, and the shop's own server may have no limit.
+const readWithin = 10 * time.Second
+
+// Receive reads a signed request into in, within 10 s. If there is something wrong with it,
 // it has been answered, and the result is false.
 func Receive(w http.ResponseWriter, r *http.Request, secrets []string, now time.Time, in any) bool {
 	if r.Method != http.MethodPost {
@@ -22,6 +26,8 @@ func Receive(w http.ResponseWriter, r *http.Request, secrets []string, now time.
 		http.Error(w, "send a POST", http.StatusMethodNotAllowed)
 		return false
 	}
+	// A ResponseWriter that cannot, as in a test, has no connection to keep.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(readWithin))
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxRequest))
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
 		http.Error(w, "the request is too large", http.StatusRequestEntityTooLarge)

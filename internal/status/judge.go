@@ -8,7 +8,7 @@ import (
 	"orderclose/internal/kafka"
 )
 
-// OverdueLimit is how long overdue a head may be before somebody has to look: a
+// OverdueLimit is how long overdue a record may be before somebody has to look: a
 // crash of its owner costs less.
 const OverdueLimit = 30 * time.Second
 
@@ -50,19 +50,29 @@ func sane(t time.Time) time.Time {
 // gap says that the log does not have the offset where reading goes on, or "".
 func gap(c kafka.Commit, logStart, end int64) string {
 	switch {
+	case c.OldLog:
+		return "the commit is of a topic that was deleted and recreated since: no relay or closer has read the new one"
 	case c.Offset > end:
-		return fmt.Sprintf("the log ends at %d, before the commit: the topic was made anew", end)
+		return fmt.Sprintf("the log ends at %d, before the commit: the topic was deleted and recreated", end)
 	case c.Offset >= 0 && c.Offset < logStart:
 		return fmt.Sprintf("the log begins at %d, after the commit: %d offsets are gone", logStart, logStart-c.Offset)
 	}
 	return ""
 }
 
-// Overdue is a partition whose head should have left by now.
+// Overdue is a partition with a record that should have left by now.
 type Overdue struct {
 	Topic     Topic
 	Partition Partition
 	Count     int // of all partitions that are overdue by more than the limit
+}
+
+// Overdue is by how much the record that is overdue the most is overdue, in seconds.
+func (t Topic) Overdue() (most float64) {
+	for _, p := range t.Partitions {
+		most = max(most, p.Overdue)
+	}
+	return most
 }
 
 // Worst returns the partition that is overdue the most, and whether any is by
@@ -97,6 +107,14 @@ func (r Report) Problems() int {
 		}
 	}
 	return n
+}
+
+// Record is the record that is overdue the most.
+func (o Overdue) Record() *Head {
+	if o.Partition.Late != nil {
+		return o.Partition.Late
+	}
+	return o.Partition.Head
 }
 
 // Next says what to do about it, most likely cause first.

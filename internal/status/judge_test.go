@@ -67,12 +67,18 @@ func TestGap_IsALogThatDoesNotHaveTheCommit(t *testing.T) {
 		want               string
 	}{
 		{-1, 5, 9, ""}, {5, 5, 9, ""}, {9, 5, 9, ""}, {0, 0, 0, ""},
-		{4, 5, 9, "1 offsets are gone"}, {10, 5, 9, "made anew"},
+		{4, 5, 9, "1 offsets are gone"}, {10, 5, 9, "deleted and recreated"},
 	} {
 		got := gap(kafka.Commit{Offset: c.commit}, c.start, c.end)
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%+v: %q", c, got)
 		}
+	}
+}
+
+func TestGap_IsACommitOfAnOldLog(t *testing.T) {
+	if got := gap(kafka.Commit{Offset: 7, OldLog: true}, 5, 9); !strings.Contains(got, "recreated") {
+		t.Errorf("%q", got)
 	}
 }
 

@@ -1,8 +1,9 @@
 // Package status looks at the pipeline from outside: what waits in each
-// partition, how long overdue its head is, and whose it is. It asks Kafka only,
+// partition, how long overdue it is, and whose it is. It asks Kafka only,
 // changes nothing, and needs no part of the pipeline to be running.
 //
 //	status.go  looking: bounded requests, a few at once
+//	scan.go    looking behind a head that is not due
 //	judge.go   what is overdue, and what to do about it (pure)
 package status
 
@@ -28,6 +29,7 @@ type Log interface {
 	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
 	OffsetAt(ctx context.Context, topic string, partition int, t time.Time) (int64, error)
 	Peek(ctx context.Context, topic string, partition int, offset, end int64) (*orderclose.Message, error)
+	Glance(ctx context.Context, topic string, partition int, offset, end int64) (records []orderclose.Message, next int64, err error)
 }
 
 // Place is a topic that records wait in, and the group that takes them out.
@@ -73,10 +75,13 @@ type Partition struct {
 	// because they may leave soon: those that were appended long enough ago. A fetch
 	// brings a few more; an owner over its share of the memory holds less. Nobody
 	// holds any of a partition that nobody owns, nor of the close topic.
-	Window  int64         `json:"window"`
-	Head    *Head         `json:"head,omitempty"`
-	Overdue float64       `json:"overdue_seconds"` // how long ago the head was to leave
-	Owner   *kafka.Member `json:"owner,omitempty"`
+	Window  int64   `json:"window"`
+	Head    *Head   `json:"head,omitempty"`
+	Overdue float64 `json:"overdue_seconds"` // how long ago the head was to leave, or Late
+	// Late is the record behind the head that is overdue the most, if it is more overdue
+	// than the head. Of many that wait only some are looked at; see scan.go.
+	Late  *Head         `json:"late,omitempty"`
+	Owner *kafka.Member `json:"owner,omitempty"`
 	// Problem says what is wrong with the partition, or why little is known of it.
 	Problem string `json:"problem,omitempty"`
 }
@@ -170,8 +175,20 @@ func lookAtPartition(ctx context.Context, log Log, place Place, partition int, c
 		p.Waiting = 0
 		return p
 	}
-	p.Head = &Head{Offset: m.Offset, Key: string(m.Key), Appended: sane(m.Appended), Leaves: sane(leaves(place.Length, m))}
-	p.Overdue = max(0, now().Sub(p.Head.Leaves)).Seconds()
+	p.Head = headOf(place, m)
+	at := now()
+	p.Overdue = max(0, at.Sub(p.Head.Leaves)).Seconds()
+	if p.Overdue <= OverdueLimit.Seconds() && p.Waiting > 1 {
+		if p.Late, err = scan(ctx, log, place, partition, kafka.Gaps(commit, p.LogStart, p.End), at); err != nil {
+			p.Problem = err.Error()
+		}
+		if p.Late != nil && !p.Late.Leaves.Before(p.Head.Leaves) {
+			p.Late = nil
+		}
+		if p.Late != nil {
+			p.Overdue = at.Sub(p.Late.Leaves).Seconds()
+		}
+	}
 	if owner == nil || place.Length == 0 {
 		return p
 	}

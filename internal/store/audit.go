@@ -32,8 +32,11 @@ type AuditPart struct {
 	Table  string
 	Status string // in the database's words
 	State  AuditState
-	table  *table
-	value  tables.Value
+	// Unlisted: the mapping does not name the status. State is what a close takes an order
+	// of such a status for.
+	Unlisted bool
+	table    *table
+	value    tables.Value
 }
 
 // AuditRow is an order and what belongs to it.
@@ -43,7 +46,9 @@ type AuditRow struct {
 	PaidAt  bool             // it was paid at some time; of the reference schema only
 	Receipt *ReceiptRow      // nil: there is none
 	Held    map[string]int64 // by SKU, what its lines hold
-	Ledger  []LedgerRow
+	// LinesError says what is wrong with its lines, so that Held is not known.
+	LinesError error
+	Ledger     []LedgerRow
 }
 
 // AuditRules say what an audit of this database can know.
@@ -62,15 +67,12 @@ func (s *Store) AuditRules() AuditRules {
 	return AuditRules{Exclusive: !s.mapped, Lines: s.q.m.Items != nil, Event: s.q.m.Event}
 }
 
-// AuditParts returns all there is to go through. Of mapped tables these are the
-// status values that the mapping names.
+// AuditParts returns all there is to go through: the statuses that the mapping names,
+// and those that orders have beside them. An order whose status is NULL is in none.
 func (s *Store) AuditParts(ctx context.Context) ([]AuditPart, error) {
-	in := []*table{s.q.whole}
-	if s.q.months != nil {
-		var err error
-		if in, err = s.monthTables(ctx); err != nil {
-			return nil, err
-		}
+	in, err := s.allTables(ctx)
+	if err != nil {
+		return nil, err
 	}
 	var parts []AuditPart
 	for _, t := range in {
@@ -89,13 +91,18 @@ func (s *Store) AuditParts(ctx context.Context) ([]AuditPart, error) {
 		if !s.mapped {
 			add(AuditPaid, tables.Int(int64(Paid)), tables.Int(int64(Shipped)), tables.Int(int64(Confirmed)))
 			add(AuditOther, tables.Int(int64(Cancelled)))
-			continue
+		} else {
+			add(AuditPaid, status.Paid...)
+			add(AuditOther, slices.DeleteFunc(slices.Clone(status.Closed), func(v tables.Value) bool { return v == status.To })...)
 		}
-		add(AuditPaid, status.Paid...)
-		for _, v := range status.Closed {
-			if v != status.To {
-				add(AuditOther, v)
-			}
+		unlisted, err := s.unlisted(ctx, t)
+		if err != nil {
+			return nil, fmt.Errorf("look for the statuses of %s: %w", t.name, s.explain(ctx, err))
+		}
+		named := len(parts)
+		add(s.unlistedState(), unlisted...)
+		for i := range parts[named:] {
+			parts[named+i].Unlisted = true
 		}
 	}
 	return parts, nil
@@ -139,9 +146,8 @@ func (s *Store) auditPage(tx *gorm.DB, part AuditPart, from, to time.Time, after
 			return err
 		}
 		var err error
-		if r.Due, _, err = q.due.Decode(due); err == nil && q.m.Created != nil {
-			r.CreatedAt, _, err = q.created.Decode(created)
-		}
+		r.Due, _, err = q.due.Decode(due)
+		r.CreatedAt = q.createdAt(created)
 		byID[r.ID] = len(found)
 		found = append(found, r)
 		return err
@@ -191,9 +197,12 @@ func (s *Store) auditBelongings(tx *gorm.DB, part AuditPart, ids []string, of fu
 		return fmt.Errorf("ledger: %w", err)
 	}
 	if part.table.lines != "" && part.State == AuditClosed {
-		lines, err := readLines(tx, part.table.lines, s.q.args(ids))
+		lines, unreadable, err := readLines(tx, part.table.lines, s.q.args(ids))
 		if err != nil {
 			return fmt.Errorf("lines: %w", err)
+		}
+		for id, err := range unreadable {
+			of(id).LinesError = err
 		}
 		for _, l := range lines {
 			if l.quantity != 0 { // a gift holds nothing

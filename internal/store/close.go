@@ -31,8 +31,10 @@ var errNoDue = errors.New("the order has no due time in the database: write one,
 // On an error nothing was closed, with one exception: if the connection broke
 // during the commit and the database cannot be asked at once what became of it.
 // Closing the same orders again, by the same Store, finds out: what that commit
-// closed is Closed, once. An error that wraps orderclose.ErrUnavailable is no order's
-// fault, nor is the context's, which it wraps as well. One that wraps
+// closed is Closed, once. An error that wraps orderclose.ErrUnavailable, or the context's
+// error with it, is the database's. It wraps orderclose.ErrStoreDown as well, unless the
+// call took as long as the database may take for an answer: then an order may have made
+// the database hang. One that wraps
 // orderclose.ErrContended means that some order's row was held by somebody else for
 // too long. With that and with any other, the
 // batch without the order at fault can succeed. Where the database can tell, those
@@ -41,10 +43,14 @@ func (s *Store) CloseOrders(ctx context.Context, path orderclose.Path, reqs []or
 	if len(reqs) == 0 {
 		return nil, nil
 	}
+	began := time.Now()
 	c, err := s.closeUnheld(ctx, path, reqs)
 	if err != nil {
 		if s.q.months != nil {
 			s.q.months.forget() // a table may be gone
+		}
+		if errors.Is(err, orderclose.ErrUnavailable) && (s.hang == 0 || time.Since(began) < s.hang) {
+			err = fmt.Errorf("%w: %w", err, orderclose.ErrStoreDown)
 		}
 		return nil, fmt.Errorf("close %d orders from %q: %w", len(reqs), reqs[0].OrderID, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -21,6 +22,11 @@ func (s *Store) CheckMapping(ctx context.Context) error {
 	problems, err := s.judge(ctx)
 	if err != nil {
 		return fmt.Errorf("look at the orders' tables: %w", s.explain(ctx, err))
+	}
+	for i := range problems {
+		if s.ordersAt != nil {
+			problems[i].At = s.ordersAt(problems[i].Path)
+		}
 	}
 	if len(problems) > 0 {
 		return &MappingError{Problems: problems}
@@ -88,41 +94,103 @@ func describe(ctx context.Context, db *sql.DB, names []string) (tables.Facts, er
 const inSchema = " WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name = ?"
 
 func describeTable(ctx context.Context, db *sql.DB, name string) (t tables.Table, ok bool, err error) {
-	database, name := tables.Split(name)
-	t.Columns = map[string]tables.Column{}
-	err = each(ctx, db, "SELECT COALESCE(engine, '') FROM information_schema.tables"+inSchema, []any{database, name}, func(scan func(...any) error) error {
-		ok = true
-		return scan(&t.Engine)
-	})
-	if err != nil || !ok {
+	database, table := tables.Split(name)
+	args := []any{database, table}
+	err = each(ctx, db, "SELECT table_schema, table_name, table_schema = DATABASE(), table_type LIKE '%VIEW', COALESCE(engine, '') FROM information_schema.tables"+inSchema,
+		args, func(scan func(...any) error) error {
+			ok = true
+			return scan(&t.Schema, &t.Name, &t.Home, &t.View, &t.Engine)
+		})
+	if err != nil || !ok || t.View {
+		return t, ok && err == nil, err
+	}
+	if t.Columns, err = describeColumns(ctx, db, args); err != nil {
 		return t, false, err
 	}
-	err = each(ctx, db, "SELECT LOWER(column_name), LOWER(data_type), column_type, COALESCE(datetime_precision, 0) FROM information_schema.columns"+inSchema,
-		[]any{database, name}, func(scan func(...any) error) error {
-			var column string
+	if t.Indexes, err = describeIndexes(ctx, db, args); err != nil {
+		return t, false, err
+	}
+	err = each(ctx, db, "SELECT trigger_name FROM information_schema.triggers"+
+		" WHERE event_object_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND event_object_table = ? AND event_manipulation = 'UPDATE' ORDER BY trigger_name",
+		args, func(scan func(...any) error) error {
+			var trigger string
+			err := scan(&trigger)
+			t.Triggers = append(t.Triggers, trigger)
+			return err
+		})
+	return t, err == nil, err
+}
+
+// presentMoment is a default that is the moment of the INSERT, as MySQL and MariaDB
+// write it.
+var presentMoment = regexp.MustCompile(`^\(?(current_timestamp|now|localtime|localtimestamp|utc_timestamp|unix_timestamp)(\(\d*\))?\)?$`)
+
+func describeColumns(ctx context.Context, db *sql.DB, args []any) (map[string]tables.Column, error) {
+	columns := map[string]tables.Column{}
+	err := each(ctx, db, "SELECT LOWER(column_name), LOWER(data_type), column_type, COALESCE(datetime_precision, 0), COALESCE(character_maximum_length, 0),"+
+		" COALESCE(collation_name, ''), is_nullable = 'YES', LOWER(column_default), LOWER(extra), LOWER(COALESCE(generation_expression, '')) FROM information_schema.columns"+inSchema,
+		args, func(scan func(...any) error) error {
+			var column, extra string
+			var def sql.NullString
 			var c tables.Column
-			err := scan(&column, &c.Type, &c.Definition, &c.Digits)
-			t.Columns[column] = c
+			err := scan(&column, &c.Type, &c.Definition, &c.Digits, &c.Length, &c.Collation, &c.Nullable, &def, &extra, &c.Expression)
+			c.Default, c.DefaultNow = c.Nullable || def.Valid, presentMoment.MatchString(def.String)
+			c.OnUpdate = strings.Contains(extra, "on update")
+			c.Numbered = strings.Contains(extra, "auto_increment")
+			for _, kind := range []string{"virtual generated", "stored generated", "persistent"} {
+				c.Generated = c.Generated || strings.Contains(extra, kind)
+			}
+			columns[column] = c
 			return err
 		})
 	if err != nil {
-		return t, false, err
+		return nil, err
 	}
-	err = each(ctx, db, "SELECT index_name, non_unique, LOWER(COALESCE(column_name, '')) FROM information_schema.statistics"+inSchema+" ORDER BY index_name, seq_in_index",
-		[]any{database, name}, func(scan func(...any) error) error {
+	return columns, each(ctx, db, "SELECT LOWER(column_name), referenced_table_name FROM information_schema.key_column_usage"+inSchema+" AND referenced_table_name IS NOT NULL",
+		args, func(scan func(...any) error) error {
+			var column, other string
+			err := scan(&column, &other)
+			c := columns[column]
+			c.RefersTo = other
+			columns[column] = c
+			return err
+		})
+}
+
+// usedIndexes are conditions on information_schema.statistics, by the column that they
+// need: MySQL calls an index that it does not use invisible, MariaDB ignored.
+var usedIndexes = map[string]string{"IS_VISIBLE": " AND is_visible = 'YES'", "IGNORED": " AND ignored = 'NO'"}
+
+// describeIndexes leaves out the indexes that the database does not use.
+func describeIndexes(ctx context.Context, db *sql.DB, args []any) ([]tables.Index, error) {
+	used := ""
+	err := each(ctx, db, "SELECT UPPER(column_name) FROM information_schema.columns WHERE table_schema = 'information_schema' AND table_name = 'STATISTICS'",
+		nil, func(scan func(...any) error) error {
+			var column string
+			err := scan(&column)
+			used += usedIndexes[column]
+			return err
+		})
+	if err != nil {
+		return nil, err
+	}
+	var indexes []tables.Index
+	err = each(ctx, db, "SELECT index_name, non_unique, CONCAT(LOWER(COALESCE(column_name, '')), COALESCE(CONCAT('(', sub_part, ')'), ''), IF(collation = 'D', ' DESC', ''))"+
+		" FROM information_schema.statistics"+inSchema+used+" ORDER BY index_name, seq_in_index",
+		args, func(scan func(...any) error) error {
 			var index, column string
 			var nonUnique bool
 			if err := scan(&index, &nonUnique, &column); err != nil {
 				return err
 			}
-			if n := len(t.Indexes); n == 0 || t.Indexes[n-1].Name != index {
-				t.Indexes = append(t.Indexes, tables.Index{Name: index, Unique: !nonUnique})
+			if n := len(indexes); n == 0 || indexes[n-1].Name != index {
+				indexes = append(indexes, tables.Index{Name: index, Unique: !nonUnique})
 			}
-			last := &t.Indexes[len(t.Indexes)-1]
+			last := &indexes[len(indexes)-1]
 			last.Columns = append(last.Columns, column)
 			return nil
 		})
-	return t, true, err
+	return indexes, err
 }
 
 // each calls row for every row of a query.

@@ -40,6 +40,9 @@ type Dialect struct {
 
 	// deleteByID deletes the rows of n ids from a table, and locks no other.
 	deleteByID func(table string, n int) string
+	// lockWait names the setting of a session that bounds, in seconds, how long a
+	// statement waits for the lock of a table; empty: there is none.
+	lockWait string
 	// oneWriter: a transaction keeps every other one from writing.
 	oneWriter bool
 }
@@ -65,6 +68,7 @@ var mysqlDialect = Dialect{
 	tables:    "SELECT table_name FROM information_schema.tables WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name LIKE ?",
 	describe:  describe,
 	checkZone: checkZone,
+	lockWait:  "lock_wait_timeout",
 
 	deleteByID: mysqlDeleteByID,
 }
@@ -114,7 +118,8 @@ func giveBack(s *tables.Stock) (set, where string) {
 	if s.Reserved == "" {
 		return set, " WHERE v.quantity > 0"
 	}
-	return set + ", SET:" + reserved + " = s." + reserved + " - v.quantity", " WHERE s." + reserved + " >= v.quantity"
+	// NULL and a quantity is NULL: the stock would leave reserved and never come back.
+	return set + ", SET:" + reserved + " = s." + reserved + " - v.quantity", " WHERE s." + reserved + " >= v.quantity AND s." + available + " IS NOT NULL"
 }
 
 // mysqlSpellings compares as mysqlGiveBack does.

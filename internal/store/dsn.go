@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,6 +18,14 @@ const (
 	readTimeout  = 15 * time.Second
 	writeTimeout = 10 * time.Second
 	lockTimeout  = "2" // seconds
+
+	// tableLockMargin is for how much longer than a connection's reader the server waits
+	// for the lock of a table. The reader gives up first, which is the database's fault and
+	// no order's. The server, which does not notice, waits no longer than this: its own
+	// default is up to a year, and each try would leave a session behind.
+	tableLockMargin = 5 * time.Second
+	// migrateLockWait is how long a migration waits for the lock of a table, in seconds.
+	migrateLockWait = "300"
 )
 
 // parseDSN reads a DSN and forces on it what correctness rests on.
@@ -62,6 +71,9 @@ func force(cfg *mysql.Config) error {
 	if _, ok := cfg.Params["innodb_lock_wait_timeout"]; !ok {
 		cfg.Params["innodb_lock_wait_timeout"] = lockTimeout
 	}
+	if _, ok := cfg.Params["lock_wait_timeout"]; !ok {
+		cfg.Params["lock_wait_timeout"] = strconv.Itoa(int((cfg.ReadTimeout + tableLockMargin) / time.Second))
+	}
 	// Isolation is set per transaction; not every server knows these names.
 	delete(cfg.Params, "transaction_isolation")
 	delete(cfg.Params, "tx_isolation")
@@ -84,6 +96,7 @@ func orDefault(d, def time.Duration) time.Duration {
 func withoutReadTimeout(cfg *mysql.Config) *mysql.Config {
 	cfg = cfg.Clone()
 	cfg.ReadTimeout = 0
+	cfg.Params["lock_wait_timeout"] = migrateLockWait
 	return cfg
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -44,6 +45,7 @@ var mysqlFaults = map[uint16]Fault{
 	1021: FaultUnavailable, // disk full
 	1026: FaultUnavailable, // error on write
 	1030: FaultUnavailable, // error from the storage engine, disk full among them
+	1036: FaultUnavailable, // table is read-only, such as with --innodb-read-only
 	1037: FaultUnavailable, // out of memory
 	1040: FaultUnavailable, // too many connections
 	1041: FaultUnavailable, // out of memory
@@ -83,14 +85,24 @@ var mysqlFaults = map[uint16]Fault{
 	1792: FaultUnavailable, // read-only transaction
 	1820: FaultUnavailable, // password expired
 	1836: FaultUnavailable, // read-only mode
+	1874: FaultUnavailable, // InnoDB is in read-only mode
 	1862: FaultUnavailable, // password expired
 	1927: FaultUnavailable, // MariaDB: connection killed
 	1932: FaultUnavailable, // MariaDB: table is missing in the engine
 	1969: FaultUnavailable, // MariaDB: statement took longer than allowed
 	3024: FaultUnavailable, // statement took longer than allowed
+	3032: FaultUnavailable, // the server is in offline mode
 	3169: FaultUnavailable, // session killed
 	3675: FaultUnavailable, // tablespace cannot be created or extended, disk full
 	4031: FaultUnavailable, // disconnected for inactivity
+}
+
+// readOnlyFaults say that the server takes no writes, and may not be the primary any more.
+var readOnlyFaults = []uint16{1036, 1290, 1792, 1836, 1874, 3032}
+
+func isReadOnly(err error) bool {
+	my, ok := errors.AsType[*mysql.MySQLError](err)
+	return ok && slices.Contains(readOnlyFaults, my.Number)
 }
 
 // connectionErrors are those of the drivers and of database/sql that speak of
@@ -140,8 +152,14 @@ func (s *Store) fault(ctx context.Context, err error) Fault {
 }
 
 // explain marks err with orderclose.ErrUnavailable unless an order may be to
-// blame for it.
+// blame for it. After an error of a server that takes no writes it closes the idle
+// connections: a primary that was demoted keeps them, and new ones find the new primary.
 func (s *Store) explain(ctx context.Context, err error) error {
+	if s.maxIdle > 0 && isReadOnly(err) {
+		pool := s.DB()
+		pool.SetMaxIdleConns(0)
+		pool.SetMaxIdleConns(s.maxIdle)
+	}
 	switch s.fault(ctx, err) {
 	case FaultRetry, FaultUnavailable:
 		return unavailable(ctx, err)

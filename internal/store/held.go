@@ -151,7 +151,7 @@ func (s *Store) heldBySKU(tx *gorm.DB, t *table, ids []string, found map[string]
 	if t.lines == "" || s.q.m.Stock == nil {
 		return nil
 	}
-	lines, err := readLines(tx, t.lines, s.q.args(ids))
+	lines, _, err := readLines(tx, t.lines, s.q.args(ids)) // an order that cannot be read fails alone
 	if err != nil {
 		return err
 	}

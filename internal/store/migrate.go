@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/pressly/goose/v3"
 )
 
@@ -113,6 +114,9 @@ func (s *Store) Migrated(ctx context.Context) error {
 		return err
 	}
 	has, err := s.applied(ctx)
+	if denied(err) {
+		return fmt.Errorf("read the schema's version: grant SELECT on the table %s, or run orderclose migrate if there is none: %w", versionTable, s.explain(ctx, err))
+	}
 	if err != nil {
 		return fmt.Errorf("read the schema's version: %w", s.explain(ctx, err))
 	}
@@ -166,11 +170,21 @@ func (d Dialect) files() ([]string, error) {
 func (s *Store) applied(ctx context.Context) (versions []int64, err error) {
 	db := s.gorm.WithContext(ctx)
 	var has int64
-	if err := db.Raw(s.dialect.hasTable, versionTable).Scan(&has).Error; err != nil || has == 0 {
+	if err := db.Raw(s.dialect.hasTable, versionTable).Scan(&has).Error; err != nil {
 		return nil, err
 	}
 	err = db.Raw("SELECT version_id FROM " + versionTable + " WHERE is_applied").Scan(&versions).Error
-	return versions, err
+	if has == 0 && !denied(err) && ConnectionFault(err) == FaultOrder {
+		return versions, nil // there is no such table
+	}
+	return versions, err // a table that the user has no right on is not listed either
+}
+
+// denied says whether the user has no right to read a table. MySQL says so also of a
+// table that does not exist, to a user who has no right on the whole database.
+func denied(err error) bool {
+	my, ok := errors.AsType[*mysql.MySQLError](err)
+	return ok && (my.Number == 1142 || my.Number == 1143)
 }
 
 // WriteMigrations writes the whole schema as SQL for people who run their own

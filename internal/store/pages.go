@@ -13,7 +13,7 @@ import (
 // Overdue returns up to limit orders that are unpaid and were due at cutoff or
 // before, oldest first, and by id where they are due alike. It goes on behind
 // after, the last order of the page before; the zero Order begins at the oldest.
-// The orders have ID, Category, CreatedAt and Due.
+// The orders have ID, Category, CreatedAt and Due. Rows without an id are left out.
 func (s *Store) Overdue(ctx context.Context, cutoff time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {
 	orders, err := s.overdue(ctx, cutoff, after, limit)
 	if err != nil {
@@ -78,15 +78,26 @@ func (s *Store) overdue(ctx context.Context, cutoff time.Time, after orderclose.
 		if err := rows.Scan(&o.ID, nullable(&o.Category), &created, &due); err != nil {
 			return nil, err
 		}
-		if o.Due, _, err = s.q.due.Decode(due); err == nil && s.q.m.Created != nil {
-			o.CreatedAt, _, err = s.q.created.Decode(created)
-		}
-		if err != nil {
+		o.CreatedAt = s.q.createdAt(created)
+		if o.Due, _, err = s.q.due.Decode(due); err != nil {
 			return nil, unavailable(ctx, err) // the mapping's fault
 		}
 		orders = append(orders, o)
 	}
 	return orders, rows.Err()
+}
+
+// createdAt is when an order was made. The zero time stands for every value that is no
+// moment, so that it ends no page: nothing is decided by when an order was made.
+func (q *statements) createdAt(src any) time.Time {
+	if q.m.Created == nil {
+		return time.Time{}
+	}
+	t, _, err := q.created.Decode(src)
+	if err != nil {
+		return time.Time{}
+	}
+	return t
 }
 
 // pages is one statement for a page out of all the tables. Several are merged by

@@ -185,7 +185,8 @@ func (q *statements) markArgs(ids []any, now time.Time) []any {
 }
 
 // page is spelt so that the index is entered at the right place and each row read
-// is a row found: a comparison of tuples reads the whole range.
+// is a row found: a comparison of tuples reads the whole range. A row without an id is no
+// order that anybody can name.
 func (q *statements) page(orders string) string {
 	created := "NULL"
 	if q.m.Created != nil {
@@ -196,7 +197,7 @@ func (q *statements) page(orders string) string {
 		hint = q.d.hint(q.m.DueIndex)
 	}
 	return fmt.Sprintf("SELECT %s AS oc_id, %s AS oc_category, %s AS oc_created, %s AS oc_due FROM %s%s"+
-		" WHERE %s = ? AND %[4]s <= ? AND %[4]s >= ? AND (%[4]s > ? OR %[1]s > ?) ORDER BY %[4]s, %[1]s LIMIT ?",
+		" WHERE %s = ? AND %[4]s <= ? AND %[4]s >= ? AND (%[4]s > ? OR %[1]s > ?) AND %[1]s IS NOT NULL ORDER BY %[4]s, %[1]s LIMIT ?",
 		tables.Quote(q.m.ID.Column), orElse(q.m.Category, "''"), created, tables.Quote(q.m.Due.Column), tables.Quote(orders), hint,
 		tables.Quote(q.m.Status.Column))
 }

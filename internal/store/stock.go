@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -47,7 +48,10 @@ func (s *Store) recordLinesOf(tx *gorm.DB, t *table, orders []string, k kind, no
 		return released, nil
 	}
 	for part := range slices.Chunk(orders, maxIn) {
-		lines, err := readLines(tx, t.lines, s.q.args(part))
+		lines, unreadable, err := readLines(tx, t.lines, s.q.args(part))
+		for _, bad := range unreadable {
+			err = cmp.Or(err, bad)
+		}
 		if err == nil {
 			lines, err = s.theirs(tx, t, part, lines)
 		}
@@ -167,31 +171,31 @@ func (s *Store) present(tx *gorm.DB, t *table, ids []string) (map[string]bool, e
 	return present, nil
 }
 
-// readLines returns what the orders hold, each SKU of an order once, sorted by both.
-func readLines(tx *gorm.DB, query string, orders []any) ([]line, error) {
-	rows, err := tx.Raw(query, orders).Rows()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	lines := make([]line, 0, 2*len(orders))
-	for rows.Next() {
-		var l line
-		var sku sql.NullString
-		var quantity sql.NullInt64
-		if err := rows.Scan(&l.order, &sku, &quantity); err != nil {
-			return nil, err
+// readLines returns what the orders hold, each SKU of an order once, sorted by both. For
+// an order with a line whose quantity is no number, unreadable has an error by its id.
+func readLines(tx *gorm.DB, query string, orders []any) (lines []line, unreadable map[string]error, err error) {
+	lines = make([]line, 0, 2*len(orders))
+	err = eachRow(tx, query, []any{orders}, func(rows *sql.Rows) error {
+		var order string
+		var sku, text sql.NullString
+		if err := rows.Scan(&order, &sku, &text); err != nil || !sku.Valid { // a fee, or a line of text: nothing that is in stock
+			return err
 		}
-		if !sku.Valid { // a fee, or a line of text: nothing that is in stock
-			continue
+		quantity, err := strconv.ParseInt(text.String, 10, 64)
+		if err != nil {
+			if !text.Valid {
+				text.String = "NULL"
+			}
+			if unreadable == nil {
+				unreadable = map[string]error{}
+			}
+			unreadable[order] = fmt.Errorf("order %q has a line of SKU %q whose quantity is %s: mend its lines", order, sku.String, text.String)
+			return nil
 		}
-		if !quantity.Valid {
-			return nil, fmt.Errorf("order %q has a line of SKU %q whose quantity is NULL: mend its lines", l.order, sku.String)
-		}
-		l.sku, l.quantity = sku.String, quantity.Int64
-		lines = append(lines, l)
-	}
-	return sumLines(lines), rows.Err()
+		lines = append(lines, line{order: order, sku: sku.String, quantity: quantity})
+		return nil
+	})
+	return sumLines(lines), unreadable, err
 }
 
 // moveStock moves what orders release from reserved to available, summed by SKU,
@@ -224,7 +228,7 @@ func (s *Store) moveStock(tx *gorm.DB, released map[string][]orderclose.Release)
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("give back the stock of %q to %q: is a SKU missing from the stock, or less reserved than ordered? %w",
+			return fmt.Errorf("give back the stock of %q to %q: is a SKU missing from the stock, or less reserved than ordered, or what is available NULL? %w",
 				part[0], part[len(part)-1], err)
 		}
 	}

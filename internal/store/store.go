@@ -21,8 +21,8 @@ import (
 // them in one process.
 const DefaultMaxOpenConns = 16
 
-// connMaxLifetime bounds how long a failed-over server that is read-only now can
-// keep a pooled connection.
+// connMaxLifetime bounds how long a server that another one replaced can keep a pooled
+// connection, if it says nothing that makes explain close it.
 const connMaxLifetime = 3 * time.Minute
 
 // Options say where the database is.
@@ -34,6 +34,9 @@ type Options struct {
 	DSN string
 	// Orders says in which tables orders are; nil: those that Migrate makes.
 	Orders *tables.Mapping
+	// OrdersAt says where a key of Orders stands, as file:line:column, for what
+	// CheckMapping finds; nil: it is not known.
+	OrdersAt func(path string) string
 	// MaxOpenConns bounds the connection pool; 0 is DefaultMaxOpenConns.
 	MaxOpenConns int
 }
@@ -48,6 +51,9 @@ type Store struct {
 	dialect Dialect
 	// mapped: the orders are in the user's own tables, which Migrate does not make.
 	mapped    bool
+	ordersAt  func(path string) string // of Options; may be nil
+	maxIdle   int                      // of the pool; 0: Open did not make it
+	hang      time.Duration            // the longest wait for one answer; 0: the database is in this process
 	q         *statements
 	undecided undecided
 	held      held        // orders
@@ -93,6 +99,7 @@ func Open(o Options) (*Store, error) {
 		_ = pool.Close()
 		return nil, err
 	}
+	s.ordersAt, s.maxIdle, s.hang = o.OrdersAt, o.MaxOpenConns, cfg.ReadTimeout
 	s.migrator = func() (*sql.DB, error) { return openPool(withoutReadTimeout(cfg)) }
 	return s, nil
 }

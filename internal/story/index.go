@@ -274,9 +274,12 @@ func (x *Index) see(at partAt, p *part, r orderclose.RawRecord) {
 			s.leaves = orderclose.Bucket{Length: place.Length}.Release(due, r.AppendedAt()).UnixMilli()
 		}
 	}
-	attempt, _ := m.Header(orderclose.HeaderAttempt)
-	_, pending := m.Header(orderclose.HeaderPendingSince)
-	s.again = attempt != "" || pending
+	// What the closer tries again says why, or for how often or how long it has done so.
+	for _, key := range []string{orderclose.HeaderCause, orderclose.HeaderAttempt, orderclose.HeaderPendingSince} {
+		if _, there := m.Header(key); there {
+			s.again = true
+		}
+	}
 	key := maphash.Bytes(x.seed, r.Key())
 	if before, ok := x.last[key]; ok {
 		s.before = before

@@ -34,7 +34,7 @@ type Log interface {
 	Commits(ctx context.Context, group, topic string, n int) ([]kafka.Commit, error)
 	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
 	OffsetAt(ctx context.Context, topic string, partition int, t time.Time) (int64, error)
-	Fetch(ctx context.Context, topic string, partition int, offset int64) (orderclose.Fetched, error)
+	Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
 }
 
 // Kind is what a topic is for.
@@ -202,24 +202,18 @@ func (p *Place) read(ctx context.Context, log Log, s kafka.Span, id string, comm
 
 // Scan reads a span and calls each with its records; read is where it came to, the
 // span's end unless it fails. Offsets that are gone, or cannot be read, are passed
-// over.
-func Scan(ctx context.Context, log Log, topic string, s kafka.Span, each func(orderclose.RawRecord)) (read int64, err error) {
-	for at := s.First; at < s.End; {
-		f, err := log.Fetch(ctx, topic, s.Partition, at)
-		if err != nil {
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				err = fmt.Errorf("there was no more time at offset %d of %d", at, s.End)
-			}
-			return at, err
-		}
+// over; a topic that was recreated meanwhile is an error.
+func Scan(ctx context.Context, log kafka.LogReader, topic string, s kafka.Span, each func(orderclose.RawRecord)) (read int64, err error) {
+	read, err = kafka.Scan(ctx, log, topic, s, func(f orderclose.Fetched) error {
 		for _, r := range f.Records {
-			if r.Offset < s.End {
-				each(r)
-			}
+			each(r)
 		}
-		at = f.Next
+		return nil
+	})
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = fmt.Errorf("there was no more time at offset %d of %d", read, s.End)
 	}
-	return s.End, nil
+	return read, err
 }
 
 // record says what a record of the order is.
@@ -261,10 +255,10 @@ func (p *Place) travels(r *Record, m orderclose.Message) {
 	}
 }
 
-// done says whether the group is done with an offset. A commit past the end is of
-// a topic that was made anew.
+// done reports whether the group is done with an offset. A commit past the end is of
+// an old log.
 func done(c kafka.Commit, offset, end int64) bool {
-	if c.Offset > end {
+	if c.OldLog || c.Offset > end {
 		return false
 	}
 	if offset < c.Offset {

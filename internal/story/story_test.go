@@ -186,8 +186,8 @@ func (l longLog) OffsetAt(_ context.Context, _ string, _ int, t time.Time) (int6
 	return int64(len(l.records)), nil
 }
 
-func (l longLog) Fetch(_ context.Context, _ string, _ int, offset int64) (orderclose.Fetched, error) {
-	return orderclose.Fetched{Records: l.records[offset:], Next: int64(len(l.records))}, nil
+func (l longLog) Read(_ context.Context, at orderclose.Position) (orderclose.Fetched, error) {
+	return orderclose.Fetched{Records: l.records[at.Offset:], Next: int64(len(l.records))}, nil
 }
 
 // TestLook_ACheckoutWhoseClockIsAhead hides no record that waits; and where too much

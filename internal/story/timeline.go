@@ -123,6 +123,8 @@ func (r Record) what(kind Kind) string {
 	}
 	if r.Attempt > 0 {
 		parts = append(parts, fmt.Sprintf("after %d failed tries (%s)", r.Attempt, r.Cause))
+	} else if r.Cause != "" {
+		parts = append(parts, "put off ("+r.Cause+")")
 	}
 	if r.NotDue > 0 {
 		parts = append(parts, fmt.Sprintf("came %d times too soon", r.NotDue))

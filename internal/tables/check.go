@@ -11,12 +11,28 @@ import (
 // Problem is one thing that is wrong with a mapping, or with the tables that it
 // speaks of.
 type Problem struct {
+	At   string // where the key stands, as file:line:column; empty: it is not known
 	Path string // the key under orders in topics.yaml, such as due.zone
-	What string // what is wrong, and where
-	Do   string // what to do about it
+	What string // what is wrong, and in which table and column
+	Why  string // what harm it would do; empty: What says it
+	Do   string // how to fix it
 }
 
-func (p Problem) Error() string { return "orders." + p.Path + ": " + p.What + "; " + p.Do }
+func (p Problem) Error() string {
+	at := ""
+	if p.At != "" {
+		at = p.At + ": "
+	}
+	return at + "orders." + p.Path + ": " + p.Reason() + "; " + p.Do
+}
+
+// Reason is what is wrong, and what harm it would do.
+func (p Problem) Reason() string {
+	if p.Why == "" {
+		return p.What
+	}
+	return p.What + ": " + p.Why
+}
 
 // Err is nil without problems, and else an error with a line for each.
 func Err(problems []Problem) error {
@@ -40,6 +56,7 @@ func (m *Mapping) Check() []Problem {
 	c.optional("category", m.Category)
 	c.optional("version", m.Version)
 	c.goods(m)
+	c.distinct(m)
 	if m.Shards != nil {
 		c.shards(m.Shards)
 	}
@@ -56,7 +73,12 @@ func notInType(r rune) bool {
 type checker struct{ problems []Problem }
 
 func (c *checker) say(path, what, do string) {
-	c.problems = append(c.problems, Problem{path, what, do})
+	c.harm(path, what, "", do)
+}
+
+// harm is say with what harm the mistake would do.
+func (c *checker) harm(path, what, why, do string) {
+	c.problems = append(c.problems, Problem{Path: path, What: what, Why: why, Do: do})
 }
 
 func (c *checker) name(path, name string) {
@@ -162,6 +184,25 @@ func (c *checker) goods(m *Mapping) {
 	}
 }
 
+// distinct wants each table and each column to have one purpose, as far as their names
+// tell.
+func (c *checker) distinct(m *Mapping) {
+	items, stock := "", ""
+	c.notOurs("table", m.Orders)
+	if m.Items != nil {
+		items = m.Items.Table
+		c.notOurs("items.table", items)
+	}
+	if m.Stock != nil {
+		stock = m.Stock.Table
+		c.notOurs("stock.table", stock)
+		c.apart(m.Orders, items, stock)
+	}
+	if !slices.ContainsFunc(c.problems, func(p Problem) bool { return p.Path == "stock.table" }) {
+		c.purposesOnce(m.purposes(m.Orders, items, stock))
+	}
+}
+
 func (c *checker) shards(s *Shards) {
 	if s.By != ByMonth {
 		c.say("shards.by", fmt.Sprintf("%q is no way that is known", s.By), "write month")
@@ -199,11 +240,11 @@ func (s *Shards) CheckBack(maxDelay time.Duration) []Problem {
 	least := s.LeastBack(maxDelay)
 	switch {
 	case s.Back > MaxBack || s.Back < 0:
-		return []Problem{{"shards.back", fmt.Sprintf("%d is out of range", s.Back), fmt.Sprintf("write how many months to look at, %d to %d", least, MaxBack)}}
+		return []Problem{{Path: "shards.back", What: fmt.Sprintf("%d is out of range", s.Back), Do: fmt.Sprintf("write how many months to look at, %d to %d", least, MaxBack)}}
 	case s.Back < least:
 		return []Problem{{
-			"shards.back", fmt.Sprintf("looking at %d months, this one included, passes by orders that are due after the turn of a month", s.Back),
-			fmt.Sprintf("write %d or more, at most %d, or remove it: then it is %d", least, MaxBack, DefaultBack),
+			Path: "shards.back", What: fmt.Sprintf("looking at %d months, this one included, passes by orders that are due after the turn of a month", s.Back),
+			Do: fmt.Sprintf("write %d or more, at most %d, or remove it: then it is %d", least, MaxBack, DefaultBack),
 		}}
 	}
 	return nil

@@ -53,6 +53,22 @@ func TestCheck_SaysWhatIsWrong(t *testing.T) {
 		{func(m *Mapping) { m.Shards.Back, m.Shards.On = 1, OnDue }, "shards.back: looking at 1 months"},
 		{func(m *Mapping) { m.Shards.Back = 61 }, "shards.back: 61 is out of range"},
 		{func(m *Mapping) { m.Event = "Order Closed" }, "event: cannot be the type"},
+		{func(m *Mapping) { m.Version = "state" }, "version: mapped as the order's status and as the order's version"},
+		{func(m *Mapping) { m.Version = "ID" }, "version: mapped as the order's id"},
+		{func(m *Mapping) { m.Status.Column = "id" }, "status.column: mapped as the order's id"},
+		{func(m *Mapping) { m.ClosedAt = &m.Due }, "closed_at.column: mapped as when the order is due"},
+		{func(m *Mapping) { m.Created = &m.Due }, "due.column: mapped as when the order was made and as when the order is due"},
+		{func(m *Mapping) { m.Created = &Moment{Column: "made", Type: UnixMillis}; m.ClosedAt = m.Created }, "closed_at.column: mapped as when the order was made"},
+		{func(m *Mapping) { m.Category = "state" }, "category: mapped as the order's status"},
+		{func(m *Mapping) { m.Items.Quantity = "order_id" }, "items.quantity: mapped as the order of a line"},
+		{func(m *Mapping) { m.Items.Quantity = "sku" }, "items.quantity: mapped as the SKU of a line"},
+		{func(m *Mapping) { m.Stock.Available = "sku" }, "stock.available: mapped as the SKU"},
+		{func(m *Mapping) { m.Stock.Reserved = "FREE" }, "stock.reserved: mapped as what can be sold"},
+		{func(m *Mapping) { m.Shards, m.Orders, m.Items.Table = nil, "o", "o"; m.Items.Quantity = "state" }, "items.quantity: mapped as the order's status"},
+		{func(m *Mapping) { m.Shards, m.Orders, m.Items.Table, m.Stock.Table = nil, "o", "l", "o" }, "stock.table: mapped as the stock and as orders"},
+		{func(m *Mapping) { m.Shards, m.Orders, m.Items.Table, m.Stock.Table = nil, "o", "l", "l" }, "stock.table: mapped as the stock and as lines"},
+		{func(m *Mapping) { m.Stock.Table = "stock_ledger" }, "stock.table: orderclose makes for itself"},
+		{func(m *Mapping) { m.Shards, m.Orders, m.Items.Table = nil, "receipts", "l" }, "table: orderclose makes for itself"},
 	} {
 		m := shop()
 		c.change(m)
@@ -72,6 +88,27 @@ func TestLeastBack_MissesNoOrder(t *testing.T) {
 				t.Fatalf("%v after %v, the last %d months leave out its table", longest, created, least)
 			}
 		}
+	}
+}
+
+// A line may stand in the row of its order, and a category be what is read anyway.
+func TestCheck_AColumnMayBeReadTwiceWhereNothingIsLost(t *testing.T) {
+	m := shop()
+	m.Shards, m.Orders, m.Items.Table = nil, "tickets", "tickets"
+	m.Items.Order, m.Category = "id", "sku"
+	if err := Err(m.Check()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Each harmful mapping says what harm it would do.
+func TestCheck_AWrittenColumnSaysWhatACloseWouldDestroy(t *testing.T) {
+	m := shop()
+	m.Version = "state"
+	want := "orders.version: column shop_orders_{yyyyMM}.state is mapped as the order's status and as the order's version: " +
+		"a close adds one to it, and so destroys the order's status; map the column that holds the order's version, or remove version"
+	if got := Err(m.Check()); got == nil || got.Error() != want {
+		t.Errorf("got  %v\nwant %s", got, want)
 	}
 }
 
@@ -128,6 +165,13 @@ func TestJudge_SaysWhatDoesNotFit(t *testing.T) {
 	column := func(name string, c Column) func(*Mapping, Facts) {
 		return change(orders, func(t *Table) { t.Columns[name] = c })
 	}
+	mapped := func(also func(*Mapping), name string, c Column) func(*Mapping, Facts) {
+		return func(m *Mapping, f Facts) { also(m); column(name, c)(m, f) }
+	}
+	version := func(m *Mapping) { m.Version = "rev" }
+	closedAt := func(m *Mapping) {
+		m.ClosedAt = &Moment{Column: "shut", Type: DateTime, Zone: "UTC", Precision: Seconds}
+	}
 	for _, c := range []struct {
 		change func(m *Mapping, f Facts)
 		want   string
@@ -142,7 +186,7 @@ func TestJudge_SaysWhatDoesNotFit(t *testing.T) {
 		{column("pay_deadline", Column{Type: "timestamp", Definition: "timestamp"}), "due.type: timestamp, and is mapped as datetime"},
 		{column("pay_deadline", Column{Type: "datetime", Definition: "datetime(3)", Digits: 3}), "due.precision: datetime(3)"},
 		{change(orders, func(t *Table) { t.Indexes = t.Indexes[1:] }), "id.index: no unique index PRIMARY on id"},
-		{change(orders, func(t *Table) { t.Indexes = t.Indexes[:1] }), "due.index: would read all of it"},
+		{change(orders, func(t *Table) { t.Indexes = t.Indexes[:1] }), "due.index: no index on state, pay_deadline and id"},
 		{func(m *Mapping, _ Facts) { m.DueIndex = "gone" }, "due.index: no index gone"},
 		{change("shop_lines_202611", func(t *Table) { t.Indexes = nil }), "items.order: no index that begins with order_id"},
 		{change("shop_lines_202611", func(t *Table) { t.Columns["num"] = Column{Type: "decimal", Definition: "decimal(10,2)"} }), "items.quantity: decimal(10,2), which may hold other than whole numbers"},
@@ -153,6 +197,44 @@ func TestJudge_SaysWhatDoesNotFit(t *testing.T) {
 		{change("shop_stock", func(t *Table) { t.Columns["sku"] = Column{Type: "binary", Definition: "binary(4)"} }), "stock.sku.column: binary(4), and an id or SKU"},
 		{change("shop_stock", func(t *Table) { t.Indexes = nil }), "stock.sku.index: no unique index PRIMARY on sku"},
 		{change("shop_stock", func(t *Table) { delete(t.Columns, "held") }), "stock.reserved: there is no column shop_stock.held"},
+
+		{change(orders, func(t *Table) { t.View, t.Engine = true, "" }), "table: is a view"},
+		{column("state", Column{Type: "varchar", Definition: "varchar(7)", Length: 7}), "status.from: varchar(7), which has no"},
+		{column("state", Column{Type: "varchar", Definition: "varchar(9)", Length: 9, Generated: true}), "status.column: generated column"},
+		{column("id", Column{Type: "decimal", Definition: "decimal(20,0)"}), "id.column: has to be text or a whole number"},
+		{mapped(func(m *Mapping) { m.Status.Closed = []Value{Word("wait_pay")} }, "state", Column{Type: "varchar", Length: 20, Collation: "utf8mb4_general_ci"}), "status.closed[0]: are the same"},
+		{column("pay_deadline", Column{Type: "datetime", Definition: "datetime", OnUpdate: true}), "due.column: with each UPDATE"},
+		{column("pay_deadline", Column{Type: "datetime", Definition: "datetime", DefaultNow: true, Default: true}), "due.column: the present moment as its default"},
+		{mapped(closedAt, "shut", Column{Type: "datetime", Definition: "datetime"}), "closed_at.column: has a value from when the row is inserted"},
+		{mapped(closedAt, "shut", Column{Type: "datetime", Definition: "datetime", Nullable: true, Default: true, DefaultNow: true}), "closed_at.column: has a value from when"},
+		{mapped(closedAt, "shut", Column{Type: "datetime", Definition: "datetime", Nullable: true, Generated: true}), "closed_at.column: generated column"},
+		{mapped(closedAt, "shut", Column{Type: "datetime", Definition: "datetime", Nullable: true, OnUpdate: true}), "closed_at.column: with each UPDATE"},
+		{mapped(version, "rev", Column{Type: "varchar", Definition: "varchar(9)"}), "version: is varchar(9)"},
+		{mapped(version, "rev", Column{Type: "int", Definition: "int", RefersTo: "users"}), "version: refers to table users"},
+		{func(m *Mapping, f Facts) {
+			mapped(version, "rev", Column{Type: "int"})(m, f)
+			change(orders, func(t *Table) { t.Indexes = append(t.Indexes, Index{"by_user", false, []string{"rev"}}) })(m, f)
+		}, "version: leads the index by_user"},
+		{change("shop_lines_202611", func(t *Table) { t.Columns["num"] = Column{Type: "bigint", Numbered: true} }), "items.quantity: numbers its rows"},
+		{change("shop_lines_202611", func(t *Table) { t.Columns["num"] = Column{Type: "bigint", RefersTo: "goods"} }), "items.quantity: refers to table goods"},
+		{change("shop_lines_202611", func(t *Table) { t.Indexes = append(t.Indexes, Index{"PRIMARY", true, []string{"num"}}) }), "items.quantity: has a unique index"},
+		{change("shop_stock", func(t *Table) { t.Indexes = append(t.Indexes, Index{"uk", true, []string{"free", "x"}}) }), "stock.available: a part of the unique index uk"},
+		{change("shop_stock", func(t *Table) { t.Columns["free"] = Column{Type: "int", Generated: true} }), "stock.available: generated column"},
+		{change("shop_stock", func(t *Table) { t.Columns["free"] = Column{Type: "decimal", Definition: "decimal(10,2)"} }), "stock.available: other than whole numbers"},
+		{change("shop_stock", func(t *Table) { t.Columns["held"] = Column{Type: "int", Numbered: true} }), "stock.reserved: AUTO_INCREMENT"},
+		{change("shop_stock", func(t *Table) { t.Schema, t.Name, t.Home = "shop", "stock_ledger", true }), "stock.table: orderclose makes for itself"},
+		{func(m *Mapping, f Facts) {
+			for _, name := range []string{orders, "shop_stock"} {
+				change(name, func(t *Table) { t.Schema, t.Name = "shop", "o" })(m, f)
+			}
+		}, "stock.table: table shop.o is mapped as the stock and as orders"},
+		{func(m *Mapping, f Facts) {
+			m.Items.Quantity = "version"
+			change("shop_lines_202611", func(t *Table) { t.Columns["version"] = Column{Type: "int"}; t.Schema, t.Name = "shop", "o" })(m, f)
+			mapped(version, "version", Column{Type: "int"})(m, f)
+			m.Version = "version"
+			change(orders, func(t *Table) { t.Schema, t.Name = "shop", "o" })(m, f)
+		}, "version: mapped as the quantity of a line and as the order's version"},
 	} {
 		m, f := shop(), facts()
 		c.change(m, f)
@@ -161,9 +243,9 @@ func TestJudge_SaysWhatDoesNotFit(t *testing.T) {
 }
 
 func TestErr_HasALineForEach(t *testing.T) {
-	problems := []Problem{{"due.zone", "none is given", "write one"}, {"table", "it is gone", "look for it"}}
+	problems := []Problem{{Path: "due.zone", What: "none is given", Do: "write one"}, {Path: "table", What: "it is gone", Why: "no order is found", Do: "look for it"}}
 	lines := strings.Split(fmt.Sprint(Err(problems)), "\n")
-	if !slices.Equal(lines, []string{"orders.due.zone: none is given; write one", "orders.table: it is gone; look for it"}) || Err(nil) != nil {
+	if !slices.Equal(lines, []string{"orders.due.zone: none is given; write one", "orders.table: it is gone: no order is found; look for it"}) || Err(nil) != nil {
 		t.Errorf("%q", lines)
 	}
 }

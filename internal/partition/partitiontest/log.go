@@ -5,6 +5,7 @@ package partitiontest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -25,16 +26,25 @@ const (
 )
 
 // Log hands out what was put into it, from where it was committed, and keeps what is
-// appended apart. Who consumes a topic has all its partitions that have records.
+// appended apart. Who consumes a topic has all its partitions that have records or a
+// beginning.
 type Log struct {
 	Fail func(topic string) error                // an append's answer; nil is an ack
 	Hang func(ctx context.Context, topic string) // what an append does first
 	Lost bool                                    // every claim is somebody else's; Confirm finds out
+	// Clock is the clock of a topic's leader, which appends are stamped by; default
+	// time.Now.
+	Clock func(topic string) time.Time
+	// Silent has the answers to appends leave the append time out.
+	Silent bool
+	// Loop has what is appended to the first partition of a topic read from there again.
+	Loop bool
 
 	confirms  atomic.Int32
 	mu        sync.Mutex
-	records   map[Place][]orderclose.Message
+	records   map[Place][]entry
 	begins    map[Place]int64 // offset of the first record
+	remade    map[Place]byte  // how often it was remade
 	committed map[Place]position
 	appended  map[string][]orderclose.Message // by topic
 }
@@ -43,6 +53,12 @@ type Log struct {
 type Place struct {
 	Topic     string
 	Partition int
+}
+
+// entry is a record and when it can be read.
+type entry struct {
+	orderclose.Message
+	from time.Time
 }
 
 // position is how far a claim is done.
@@ -56,14 +72,27 @@ type position struct {
 func (l *Log) Put(at Place, m orderclose.Message) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.records == nil {
-		l.records = map[Place][]orderclose.Message{}
-	}
+	from := m.Appended
 	if m.Appended.IsZero() {
-		m.Appended = time.Now()
+		m.Appended = l.now(at.Topic)
+	}
+	l.put(at, m, from)
+}
+
+// now is the time by the clock of a topic's leader.
+func (l *Log) now(topic string) time.Time {
+	if l.Clock == nil {
+		return time.Now()
+	}
+	return l.Clock(topic)
+}
+
+func (l *Log) put(at Place, m orderclose.Message, from time.Time) {
+	if l.records == nil {
+		l.records = map[Place][]entry{}
 	}
 	m.Topic, m.Partition, m.Offset = at.Topic, at.Partition, l.begins[at]+int64(len(l.records[at]))
-	l.records[at] = append(l.records[at], m)
+	l.records[at] = append(l.records[at], entry{m, from})
 }
 
 // Begin has a partition without records begin at an offset, as after a loss.
@@ -76,12 +105,18 @@ func (l *Log) Begin(at Place, offset int64) {
 	l.begins[at] = offset
 }
 
-// Remake deletes the records of a partition and makes it again with one.
-func (l *Log) Remake(at Place, m orderclose.Message) {
+// Remake deletes the topic of a partition and makes it again with records.
+func (l *Log) Remake(at Place, all ...orderclose.Message) {
 	l.mu.Lock()
 	l.records[at] = nil
+	if l.remade == nil {
+		l.remade = map[Place]byte{}
+	}
+	l.remade[at]++
 	l.mu.Unlock()
-	l.Put(at, m)
+	for _, m := range all {
+		l.Put(at, m)
+	}
 }
 
 // Commit notes how far a partition is done, as a claim does.
@@ -138,6 +173,11 @@ func (l *Log) places(topic string) (all []Place) {
 			all = append(all, at)
 		}
 	}
+	for at := range l.begins {
+		if at.Topic == topic && l.records[at] == nil {
+			all = append(all, at)
+		}
+	}
 	return all
 }
 
@@ -161,10 +201,19 @@ func (l *Log) serve(ctx context.Context, at Place, serve func(context.Context, o
 	})
 }
 
-// Fetch brings what is there, or waits for it.
-func (l *Log) Fetch(ctx context.Context, topic string, p int, offset int64) (orderclose.Fetched, error) {
-	for end := time.Now().Add(fetchWait); time.Now().Before(end); {
-		f, wait := l.read(Place{topic, p}, offset)
+// Verify says whether the log is still the position's.
+func (l *Log) Verify(_ context.Context, at orderclose.Position) (orderclose.Fetched, error) {
+	f, _ := l.read(at)
+	if f.Lost == nil {
+		f.Records, f.Next = nil, at.Offset
+	}
+	return f, nil
+}
+
+// Read brings what is there, or waits for it.
+func (l *Log) Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error) {
+	f, wait := l.read(at)
+	for end := time.Now().Add(fetchWait); time.Now().Before(end); f, wait = l.read(at) {
 		if len(f.Records) > 0 || f.Lost != nil {
 			f.Free = func() { scribble(f.Records) }
 			return f, nil
@@ -173,24 +222,30 @@ func (l *Log) Fetch(ctx context.Context, topic string, p int, offset int64) (ord
 			return f, ctx.Err()
 		}
 	}
-	return orderclose.Fetched{Next: offset}, nil
+	return f, nil
 }
 
 // read is what there is now, and if there is nothing, when to look again.
-func (l *Log) read(at Place, offset int64) (f orderclose.Fetched, wait time.Duration) {
+func (l *Log) read(position orderclose.Position) (f orderclose.Fetched, wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	at, offset := Place{position.Topic, position.Partition}, position.Offset
+	f.Log.Topic[0] = l.remade[at] + 1
 	begin := l.begins[at]
 	end := begin + int64(len(l.records[at]))
+	recreated := position.Log.Topic[0] != 0 && position.Log != f.Log
 	switch {
-	case offset > end:
-		return orderclose.Fetched{Next: begin, Anew: true, Lost: &orderclose.Range{First: begin, Last: offset - 1, Err: errors.New("ends early")}}, 0
+	case recreated, offset > end:
+		f.Next, f.Replaced = begin, true
+		f.Lost = &orderclose.Range{First: begin, Last: offset - 1, Err: errors.New("recreated")}
+		return f, 0
 	case offset < begin:
-		return orderclose.Fetched{Next: begin, Lost: &orderclose.Range{First: offset, Last: begin - 1, Err: errors.New("gone")}}, 0
+		f.Next, f.Lost = begin, &orderclose.Range{First: offset, Last: begin - 1, Err: errors.New("gone")}
+		return f, 0
 	}
 	f.Next = offset
 	for _, m := range l.records[at][offset-begin:] {
-		if later := time.Until(m.Appended); later > 0 {
+		if later := time.Until(m.from); later > 0 {
 			return f, min(pause, later)
 		}
 		if len(f.Records) == fetchMost {
@@ -235,11 +290,16 @@ func (l *Log) Idempotent(trying func(), _ func(int)) orderclose.AppendFunc {
 				return time.Time{}, err
 			}
 		}
-		return time.Now(), l.keep(topic, records)
+		at := l.now(topic)
+		err := l.keep(topic, records, at)
+		if l.Silent {
+			at = time.Time{}
+		}
+		return at, err
 	}
 }
 
-func (l *Log) keep(topic string, records []orderclose.RawRecord) error {
+func (l *Log) keep(topic string, records []orderclose.RawRecord, at time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.appended == nil {
@@ -247,11 +307,14 @@ func (l *Log) keep(topic string, records []orderclose.RawRecord) error {
 	}
 	for _, r := range records {
 		m, err := r.Message()
-		if err != nil {
-			return err
+		if err != nil { // as when its memory was given back: to try again would be in vain
+			return fmt.Errorf("%w: %w", orderclose.ErrRefused, err)
 		}
-		m.Topic, m.Appended = topic, time.Now()
+		m.Topic, m.Appended = topic, at
 		l.appended[topic] = append(l.appended[topic], m)
+		if l.Loop {
+			l.put(Place{Topic: topic}, m, time.Time{})
+		}
 	}
 	return nil
 }

@@ -125,7 +125,7 @@ func auditMapped(t *testing.T, s *mapped) {
 			t.Errorf("open: %+v", r)
 		}
 	}
-	if r, named := all[paid.ID], slices.Contains(s.Mapping.Status.Paid, s.Paid); named && r.Part.State != store.AuditPaid {
+	if r, named := all[paid.ID], slices.Contains(s.Mapping.Status.Paid, s.Paid); r.Part.State != store.AuditPaid || r.Part.Unlisted == named {
 		t.Errorf("paid: %+v", r)
 	}
 	if rules := s.AuditRules(); rules.Exclusive || rules.Lines != (s.Mapping.Items != nil) {

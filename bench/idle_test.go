@@ -1,0 +1,71 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+func TestIdleReport_PrintsOneObject(t *testing.T) {
+	r := idleReport{watched{cpuPercent: 1.404, brokerPercent: 9.8, metadata: 125168.4}, watched{cpuPercent: 1.5, brokerPercent: 16, metadata: 125170}}
+	var out, tables strings.Builder
+	if err := r.print(&out, &tables); err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"relay_cpu_percent":1.4,"broker_cpu_percent":9.8,"metadata_bytes_per_minute":125168,"metadata_bytes_per_minute_foreign":125170}` + "\n"
+	if out.String() != want {
+		t.Errorf("printed\n%swant\n%s", out.String(), want)
+	}
+	if !strings.Contains(tables.String(), "1000 foreign") {
+		t.Errorf("the table:\n%s", tables.String())
+	}
+}
+
+// TestMetadataProxy_AnswersNameTheProxy: else a client would go past it.
+func TestMetadataProxy_AnswersNameTheProxy(t *testing.T) {
+	p, err := newMetadataProxy([]string{"127.0.0.1:9092"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	for _, version := range []int16{1, 8, 10} {
+		answer := kmsg.NewPtrMetadataResponse()
+		answer.SetVersion(version)
+		answer.Brokers = []kmsg.MetadataResponseBroker{{NodeID: 1, Host: "127.0.0.1", Port: 9092}}
+		head := make([]byte, 8)
+		if answer.IsFlexible() {
+			head = append(head, 0)
+		}
+		frame := answer.AppendTo(head)
+		moved, err := p.readdress(request{int16(kmsg.Metadata), version}, frame)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := kmsg.NewPtrMetadataResponse()
+		got.SetVersion(version)
+		if err := got.ReadFrom(moved[len(head):]); err != nil || int(binary.BigEndian.Uint32(moved)) != len(moved)-4 {
+			t.Fatalf("version %d: %v, %x", version, err, moved)
+		}
+		host, port := p.moved("127.0.0.1", 9092)
+		if b := got.Brokers[0]; b.Host != host || b.Port != port || port == 9092 {
+			t.Errorf("version %d: the broker is at %s:%d", version, b.Host, b.Port)
+		}
+		if again, _ := readFrame(bytes.NewReader(moved)); !bytes.Equal(again, moved) {
+			t.Errorf("version %d: the frame is read as %x", version, again)
+		}
+	}
+}
+
+func TestInodesOf_AreThoseThatListenOnThePort(t *testing.T) {
+	const table = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:2384 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1 0000000000000000 100 0 0 10 0
+   1: 0100007F:2384 0100007F:9C40 01 00000000:00000000 00:00000000 00000000     0        0 4712 1 0000000000000000 100 0 0 10 0
+   2: 0100007F:2385 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4713 1 0000000000000000 100 0 0 10 0
+`
+	if got := inodesOf(table, 9092); len(got) != 1 || got[0] != "4711" {
+		t.Errorf("found %v", got)
+	}
+}

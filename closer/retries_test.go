@@ -1,0 +1,162 @@
+package closer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"orderclose"
+	"orderclose/internal/partition/partitiontest"
+)
+
+// TestCloser_ABucketThatTakesNothingHoldsUpNoOrderThatIsDue: a failed order waits for it,
+// and its offset stays open.
+func TestCloser_ABucketThatTakesNothingHoldsUpNoOrderThatIsDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, begin := &orderLog{}, time.Now()
+		log.Fail = func(topic string) error {
+			if topic == "delay_1m" && time.Since(begin) < 30*time.Minute {
+				return errors.New("no leader")
+			}
+			return nil
+		}
+		store := &fakeStore{bad: map[string]bool{"bad": true}}
+		log.add(t, "bad")
+		due := map[string]time.Time{}
+		for i := range 5 {
+			id := fmt.Sprint("due-", i)
+			due[id] = begin.Add(time.Duration(i+1) * time.Minute)
+			o := orderclose.Order{ID: id, CreatedAt: begin, Due: due[id]}
+			log.putAt(t, toClose, orderclose.Record{Order: o, Release: due[id]}, due[id])
+		}
+		defer runCloser(t, log, store, 10)()
+		time.Sleep(29 * time.Minute)
+		for id, at := range due {
+			if late := store.at(id).Sub(at); late < 0 || late > 200*time.Millisecond {
+				t.Errorf("%s was closed %v after it was due", id, late)
+			}
+		}
+		if done := log.doneBelow(); done != 0 {
+			t.Errorf("%d was reported done and the retry was not acked", done)
+		}
+		time.Sleep(2 * time.Minute)
+		if diff := cmp.Diff([]string{"bad"}, log.Keys("delay_1m")); diff != "" || log.doneBelow() != 6 {
+			t.Errorf("done %d, in delay_1m (-want +got):\n%s", log.doneBelow(), diff)
+		}
+	})
+}
+
+// TestCloser_RetriesThatNoBucketTakesAreBoundedInMemory: with many of them the partition
+// is not read on.
+func TestCloser_RetriesThatNoBucketTakesAreBoundedInMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, begin := &orderLog{}, time.Now()
+		log.Fail = func(topic string) error {
+			if topic == "delay_1m" && time.Since(begin) < 10*time.Minute {
+				return errors.New("no leader")
+			}
+			return nil
+		}
+		const orders = 20_000
+		store := &fakeStore{asks: map[string]bool{}}
+		for i := range orders {
+			id := fmt.Sprint(i)
+			store.asks[id] = true
+			log.add(t, id)
+		}
+		defer runCloser(t, log, store, 500)()
+		time.Sleep(9 * time.Minute)
+		store.mu.Lock()
+		tried := 0
+		for _, n := range store.batches {
+			tried += n
+		}
+		store.mu.Unlock()
+		if tried < maxRetriesWaiting || tried > maxRetriesWaiting+3000 { // a fetch
+			t.Errorf("%d orders were tried", tried)
+		}
+		time.Sleep(5 * time.Minute)
+		if n := len(log.Keys("delay_1m")); n != orders || log.doneBelow() != orders {
+			t.Errorf("%d appended, done below %d", n, log.doneBelow())
+		}
+	})
+}
+
+// hangingStore does not answer the first call, and does not look at its context but to
+// let go.
+type hangingStore struct {
+	fakeStore
+	calls atomic.Int64
+}
+
+func (s *hangingStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	if s.calls.Add(1) == 1 {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return s.fakeStore.CloseOrders(ctx, path, requests)
+}
+
+// stuckCounter counts loops that hung.
+type stuckCounter struct {
+	noMetrics
+	mu  sync.Mutex
+	all []string
+}
+
+func (s *stuckCounter) Stuck(stage, topic string, partition int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, fmt.Sprint(stage, " ", topic, "/", partition))
+}
+
+func (s *stuckCounter) stuck() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.all)
+}
+
+// TestCloser_ALoopWhoseStoreNeverAnswersIsStartedAgain from its commit.
+func TestCloser_ALoopWhoseStoreNeverAnswersIsStartedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, store, stuck := &orderLog{}, &hangingStore{}, &stuckCounter{}
+		log.add(t, "a")
+		defer runCloserWith(t, log, store, 10, stuck)()
+		time.Sleep(storeTimeout)
+		if len(stuck.stuck()) != 0 {
+			t.Errorf("stuck after %v: %v", storeTimeout, stuck.stuck())
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"closer order-close/0"}, stuck.stuck()); diff != "" || len(store.ids()) != 1 || log.doneBelow() != 1 {
+			t.Errorf("closed %v, done %d, stuck (-want +got):\n%s", store.ids(), log.doneBelow(), diff)
+		}
+	})
+}
+
+// TestCloser_ASlowStoreIsNoHang: batches that wait for their turn show signs of life.
+func TestCloser_ASlowStoreIsNoHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, stuck := &orderLog{}, &stuckCounter{}
+		store := &fakeStore{slow: func(int) time.Duration { return 50 * time.Second }}
+		for p := range 8 {
+			at := partitiontest.Place{Topic: toClose.Topic, Partition: p}
+			o := orderclose.Order{ID: fmt.Sprint(p), CreatedAt: time.Now(), Due: time.Now()}
+			log.put(t, at, orderclose.Record{Order: o, Release: o.Due})
+		}
+		defer runCloserWith(t, log, store, 1, stuck)()
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if len(stuck.stuck()) != 0 || len(store.ids()) != 8 {
+			t.Errorf("closed %v, stuck %v", store.ids(), stuck.stuck())
+		}
+	})
+}

@@ -1,0 +1,170 @@
+package compensator
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"orderclose"
+)
+
+// manyOpen is a control topic, and a database with many orders that are due far ahead.
+type manyOpen struct {
+	mu sync.Mutex
+	fakeControl
+	n        int
+	begin    time.Time
+	appended map[string]int
+}
+
+func (k *manyOpen) Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.fakeControl.Bounds(ctx, topic, partition)
+}
+
+func (k *manyOpen) Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.fakeControl.Read(ctx, at)
+}
+
+func (k *manyOpen) Position(context.Context, string, string, int) (int64, error) { return k.at(), nil }
+
+func (k *manyOpen) SetPosition(_ context.Context, _, _ string, _ int, offset int64) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.position = offset
+	return nil
+}
+
+// at is up to where losses were made up for.
+func (k *manyOpen) at() int64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.position
+}
+
+// lose tells of another loss.
+func (k *manyOpen) lose(l orderclose.Lost) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.told = append(k.told, l)
+}
+
+func (k *manyOpen) order(i int) orderclose.Order {
+	return orderclose.Order{ID: fmt.Sprintf("x%09d", i), CreatedAt: k.begin.Add(-time.Hour), Due: k.begin.Add(240 * time.Hour)}
+}
+
+func (k *manyOpen) DueBetween(_ context.Context, _, to time.Time, after orderclose.Order, limit int) (page []orderclose.Order, _ error) {
+	next := 0
+	if after.ID != "" {
+		_, _ = fmt.Sscanf(after.ID, "x%d", &next)
+		next++
+	}
+	for ; len(page) < limit && next < k.n && !k.order(next).Due.After(to); next++ {
+		page = append(page, k.order(next))
+	}
+	return page, nil
+}
+
+func (k *manyOpen) Append(_ context.Context, _ string, m orderclose.Message) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.appended[string(m.Key)]++
+	return nil
+}
+
+// times is how many orders were scheduled again so often.
+func (k *manyOpen) times(n int) (orders int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, often := range k.appended {
+		if often == n {
+			orders++
+		}
+	}
+	return orders
+}
+
+// listening runs a compensator that hears of losses and schedules two orders again in
+// a second.
+func listening(t *testing.T, n int, told orderclose.Lost, test func(k *manyOpen, s *fakeStore)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		k := &manyOpen{n: n, begin: time.Now(), appended: map[string]int{}, fakeControl: fakeControl{told: []orderclose.Lost{told}}}
+		s := newStore(0)
+		c := newCompensator(t, Options{
+			Store: s, Rate: 2, PageSize: 20, Name: "order-close",
+			Control: &Control{
+				Kafka: k, Store: k, Appender: k, Group: "g", Topic: "control", CloseTopic: "close", MaxDelay: func() time.Duration { return 30 * 24 * time.Hour },
+				Buckets: func() orderclose.Buckets {
+					return orderclose.Buckets{{Topic: "delay_5m", Length: 5 * time.Minute}, {Topic: "delay_12h", Length: 12 * time.Hour}}
+				},
+			},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- c.Run(ctx) }()
+		test(k, s)
+		cancel()
+		<-done
+	})
+}
+
+// TestListen_SweepsGoOnWhileOrdersAreScheduledAgain, which takes three hours here, and
+// as long at 5,000 a second with 54 million orders open.
+func TestListen_SweepsGoOnWhileOrdersAreScheduledAgain(t *testing.T) {
+	listening(t, 21_600, orderclose.Lost{Topic: "delay_12h", Partition: 1, First: 0, Last: 5}, func(k *manyOpen, s *fakeStore) {
+		time.Sleep(30 * time.Minute)
+		due := time.Now()
+		s.mu.Lock()
+		s.orders = append(s.orders, orderclose.Order{ID: "missed", Due: due})
+		s.mu.Unlock()
+		time.Sleep(DefaultPeriod + DefaultGrace + 2*time.Minute)
+		if s.open() > 0 {
+			t.Error("an order that the pipeline missed is still open an hour after it was due")
+		}
+		if n := k.times(1); n == 0 || n == k.n {
+			t.Errorf("%d orders are scheduled again by then", n)
+		}
+		time.Sleep(3 * time.Hour)
+		if n := k.times(1); n != k.n || k.at() != 1 {
+			t.Errorf("%d of %d orders are scheduled again, once; position %d", n, k.n, k.at())
+		}
+	})
+}
+
+// TestListen_ALossWhileOrdersAreScheduledAgain is heard of, swept for at once, and
+// begins the scheduling again: what was appended before it may be lost.
+func TestListen_ALossWhileOrdersAreScheduledAgain(t *testing.T) {
+	listening(t, 7_200, orderclose.Lost{Topic: "delay_12h", Partition: 1, First: 0, Last: 5}, func(k *manyOpen, s *fakeStore) {
+		time.Sleep(30 * time.Minute)
+		before := k.times(1)
+		s.mu.Lock()
+		s.orders = append(s.orders, orderclose.Order{ID: "overdue", Due: time.Now().Add(-DefaultGrace)})
+		s.mu.Unlock()
+		k.lose(orderclose.Lost{Topic: "delay_5m", Partition: 1, First: 0, Last: 5})
+		time.Sleep(2 * time.Minute)
+		if s.open() > 0 {
+			t.Error("nobody sweeps for it")
+		}
+		time.Sleep(2 * time.Hour)
+		if n := k.times(1) + k.times(2); n != k.n || k.times(2) < before || k.at() != 2 {
+			t.Errorf("%d of %d orders are scheduled again, %d of them twice, want %d; position %d", n, k.n, k.times(2), before, k.at())
+		}
+	})
+}
+
+// TestListen_ABucketThatIsAddedHasLostNothing: relays serve it before anybody picks it.
+func TestListen_ABucketThatIsAddedHasLostNothing(t *testing.T) {
+	listening(t, 100, orderclose.Lost{Topic: "delay_1h", Partition: 1, First: 0, Last: -1}, func(k *manyOpen, s *fakeStore) {
+		time.Sleep(30 * time.Minute)
+		if n := k.times(1); n > 0 || k.at() != 1 {
+			t.Errorf("%d orders are scheduled again, position %d", n, k.at())
+		}
+	})
+}

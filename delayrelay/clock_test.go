@@ -1,0 +1,184 @@
+package delayrelay
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/partition/partitiontest"
+)
+
+// bucket1m is a partition of a bucket that is not read before its records may leave.
+var bucket1m = partitiontest.Place{Topic: testBuckets[1].Topic}
+
+// setClock is a clock that can be set.
+type setClock struct{ ahead atomic.Int64 }
+
+func (c *setClock) set(ahead time.Duration)   { c.ahead.Store(int64(ahead)) }
+func (c *setClock) Now() time.Time            { return time.Now().Add(time.Duration(c.ahead.Load())) }
+func (c *setClock) of(topic string) time.Time { return c.Now() }
+
+// TestRelay_ABrokerClockThatGoesBackDelaysNoRecord: the clock is an hour ahead for 40
+// seconds. What is appended afterwards leaves on time.
+func TestRelay_ABrokerClockThatGoesBackDelaysNoRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broker := &setClock{}
+		broker.set(time.Hour)
+		log := &partitiontest.Log{Clock: broker.of}
+		due := map[string]time.Time{}
+		put := func(n int) {
+			for range n {
+				key := fmt.Sprint(len(due))
+				due[key] = time.Now().Add(time.Minute)
+				log.Put(bucket1m, record(key, time.Minute))
+				time.Sleep(5 * time.Second)
+			}
+		}
+		log.Put(bucket1m, record("far", 10*time.Hour))
+		defer runRelay(t, log, func(o *Options) { o.Now = broker.Now })()
+		put(8)
+		broker.set(0)
+		back := time.Now()
+		put(30)
+		time.Sleep(2 * time.Minute)
+		left := map[string]int{}
+		for _, m := range log.Appended()["order-close"] {
+			key := string(m.Key)
+			left[key]++
+			if late := m.Appended.Sub(due[key]); due[key].After(back.Add(time.Minute)) && (late < 0 || late > 200*time.Millisecond) {
+				t.Errorf("record %s left %v late", key, late)
+			}
+		}
+		for key := range due {
+			if left[key] != 1 {
+				t.Errorf("record %s left %d times", key, left[key])
+			}
+		}
+		if far := log.Appended()["delay_30m"]; len(far) != 1 || far[0].Appended.After(back.Add(66*time.Second)) {
+			t.Errorf("the record that is due in 10 h hopped: %v; want once, within 66 s of the step at %v", far, back)
+		}
+	})
+}
+
+// TestRelay_AnAppendTimeInTheFutureKeepsNoRecordLonger than its bucket's length.
+func TestRelay_AnAppendTimeInTheFutureKeepsNoRecordLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ahead := func(string) time.Time { return time.Now().Add(time.Hour) }
+		log := &partitiontest.Log{Clock: ahead}
+		log.Put(bucket1m, record("far", 10*time.Hour))
+		defer runRelay(t, log, nil)()
+		time.Sleep(61 * time.Second)
+		synctest.Wait()
+		if hops := len(log.Keys("delay_30m")); hops != 1 {
+			t.Errorf("%d hops after the length of the bucket", hops)
+		}
+	})
+}
+
+// planned is the longest walk of the delay, or of one that differs by at most apart.
+func planned(buckets orderclose.Buckets, delay, apart time.Duration) (hops int) {
+	for d := delay - apart; d <= delay+apart; d += time.Second {
+		hops = max(hops, len(buckets.Walk(d)))
+	}
+	return hops
+}
+
+// hopCount plays orders of many delays through all buckets and returns the most hops by
+// which one of them exceeds its planned ones. It fails if an order is late by more than the
+// clocks are apart. Each of the three lengths of an order's way may err by that much.
+func hopCount(t *testing.T, log *partitiontest.Log, now func() time.Time, buckets orderclose.Buckets, play, apart time.Duration, disturb func(since time.Duration)) (most int) {
+	t.Helper()
+	log.Loop = true
+	for _, b := range buckets {
+		log.Begin(partitiontest.Place{Topic: b.Topic}, 0)
+	}
+	defer runRelay(t, log, func(o *Options) { o.Now, o.Buckets = now, buckets })()
+	plan, due := map[string]int{}, map[string]time.Time{}
+	begin := time.Now()
+	for i, last := 0, begin; time.Since(begin) < play || time.Now().Before(last.Add(30*time.Second)); i++ {
+		disturb(time.Since(begin))
+		if time.Since(begin) < play {
+			delay := time.Duration(i*7919%1020+5) * time.Second
+			key := fmt.Sprint(i, ": ", delay)
+			plan[key], due[key] = planned(buckets, delay, 3*apart), time.Now().Add(delay)
+			log.Put(partitiontest.Place{Topic: buckets.Pick(delay).Topic}, record(key, delay))
+			if due[key].After(last) {
+				last = due[key]
+			}
+		}
+		time.Sleep(1700 * time.Millisecond)
+	}
+	closed, hops := map[string]int{}, map[string]int{}
+	for topic, ms := range log.Appended() {
+		for _, m := range ms {
+			key := string(m.Key)
+			if topic != "order-close" {
+				hops[key]++
+				continue
+			}
+			closed[key]++
+			if late := m.Appended.Sub(due[key]); late > apart+time.Second {
+				t.Errorf("%s left %v late", key, late)
+			}
+		}
+	}
+	for key, n := range plan {
+		if closed[key] != 1 {
+			t.Errorf("%s reached the close topic %d times", key, closed[key])
+		}
+		most = max(most, 1+hops[key]-n) // the producer's append is the first
+	}
+	return most
+}
+
+// TestRelay_HopsStayFewAfterAClockStep: the brokers' clock goes back by five seconds, three
+// times, and the relay learns of it 20 seconds later.
+func TestRelay_HopsStayFewAfterAClockStep(t *testing.T) {
+	for _, buckets := range []orderclose.Buckets{testBuckets, {{Topic: "delay_2s", Length: 2 * time.Second}, {Topic: "delay_3s", Length: 3 * time.Second}, {Topic: "delay_1m", Length: time.Minute}}} {
+		synctest.Test(t, func(t *testing.T) {
+			broker, estimate := &setClock{}, &setClock{}
+			log := &partitiontest.Log{Clock: broker.of}
+			steps := 0
+			more := hopCount(t, log, estimate.Now, buckets, 4*time.Minute, 0, func(since time.Duration) {
+				if steps < 3 && since > time.Duration(steps+1)*time.Minute {
+					steps++
+					broker.set(-5 * time.Second * time.Duration(steps))
+				}
+				if since > time.Duration(steps)*time.Minute+20*time.Second {
+					estimate.set(-5 * time.Second * time.Duration(steps))
+				}
+			})
+			if more > 2+steps {
+				t.Errorf("with %v an order took %d hops more than planned, after %d clock steps", buckets, more, steps)
+			}
+		})
+	}
+}
+
+// TestRelay_HopsStayFewWhereBrokersClocksDiffer by 15 seconds for good, also where
+// appends do not tell their time.
+func TestRelay_HopsStayFewWhereBrokersClocksDiffer(t *testing.T) {
+	for _, silent := range []bool{false, true} {
+		for _, apart := range []time.Duration{-15 * time.Second, 15 * time.Second} {
+			hopsWhereClocksDiffer(t, apart, silent)
+		}
+	}
+}
+
+func hopsWhereClocksDiffer(t *testing.T, apart time.Duration, silent bool) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &partitiontest.Log{Silent: silent, Clock: func(topic string) time.Time {
+			if topic == "order-close" {
+				return time.Now()
+			}
+			return time.Now().Add(apart)
+		}}
+		more := hopCount(t, log, time.Now, testBuckets, 4*time.Minute, apart.Abs(), func(time.Duration) {})
+		if more > 2 {
+			t.Errorf("%v apart, silent %v, an order took %d hops more than planned", apart, silent, more)
+		}
+	})
+}

@@ -1,0 +1,95 @@
+package delayrelay
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"orderclose"
+	"orderclose/internal/partition/partitiontest"
+)
+
+// TestRelay_AStopCommitsAllThatWasAcked, also what was acked since the last commit.
+func TestRelay_AStopCommitsAllThatWasAcked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &partitiontest.Log{}
+		log.Put(bucket10s, record("first", time.Second))
+		log.Put(bucket10s, record("second", time.Second+50*time.Millisecond))
+		stop := runRelay(t, log, nil)
+		time.Sleep(1100 * time.Millisecond)
+		stop()
+		if done := log.DoneBelow(bucket10s); done != 2 {
+			t.Errorf("committed %d after the stop, want 2", done)
+		}
+	})
+}
+
+// TestRelay_WhatIsDueWhenItIsReadOutlastsItsFetch: the memory of the fetch is given back
+// after the append to the close topic. An append to the replay topic outlasts the turn.
+func TestRelay_WhatIsDueWhenItIsReadOutlastsItsFetch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &partitiontest.Log{Hang: func(_ context.Context, topic string) {
+			if topic == "order-close-replay" {
+				time.Sleep(2 * time.Second)
+			}
+		}}
+		m := record("replay", -time.Second)
+		m.Headers = append(m.Headers, orderclose.Header{Key: orderclose.HeaderLane, Value: []byte(orderclose.LaneReplay)})
+		log.Put(bucket10s, m)
+		log.Put(bucket10s, record("fresh", -time.Second))
+		defer runRelay(t, log, func(o *Options) { o.ReplayTopic = "order-close-replay" })()
+		time.Sleep(5 * time.Second)
+		if diff := cmp.Diff([]string{"replay"}, log.Keys("order-close-replay")); diff != "" {
+			t.Errorf("in the replay topic (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff([]string{"fresh"}, log.Keys("order-close")); diff != "" {
+			t.Errorf("in the close topic (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// readLog knows up to where it was read.
+type readLog struct {
+	partitiontest.Log
+	upTo atomic.Int64
+}
+
+func (l *readLog) Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error) {
+	f, err := l.Log.Read(ctx, at)
+	l.upTo.Store(max(l.upTo.Load(), f.Next))
+	return f, err
+}
+
+// TestRelay_GarbageIsNotReadOnWhileItCannotBeBuried: what waits in memory is bounded, and
+// all of it becomes dead letters in the end.
+func TestRelay_GarbageIsNotReadOnWhileItCannotBeBuried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const garbage, most = 10_000, 1000 + 3000 // a fetch of this log brings 3,000
+		log := &readLog{}
+		var fixed atomic.Bool
+		log.Fail = func(topic string) error {
+			if topic == "dead" && !fixed.Load() {
+				return errors.New("unknown topic or partition")
+			}
+			return nil
+		}
+		for range garbage {
+			log.Put(bucket10s, orderclose.Message{Key: []byte("k"), Value: []byte("garbage")})
+		}
+		defer runRelay(t, &log.Log, func(o *Options) { o.Log = log })()
+		time.Sleep(time.Minute)
+		if n := log.upTo.Load(); n > most {
+			t.Errorf("%d records of garbage were read, want %d at most", n, most)
+		}
+		fixed.Store(true)
+		time.Sleep(time.Minute)
+		if n := len(log.Keys("dead")); n != garbage || log.DoneBelow(bucket10s) != garbage {
+			t.Errorf("%d of %d are dead letters, done below %d", n, garbage, log.DoneBelow(bucket10s))
+		}
+	})
+}

@@ -1,0 +1,113 @@
+package delayrelay
+
+import (
+	"errors"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"orderclose"
+	"orderclose/internal/partition"
+	"orderclose/internal/partition/partitiontest"
+)
+
+// TestRelay_ARecreatedLog: offsets of the old log mean other records now,
+// and none of them may be reported done for an old one's sake.
+func TestRelay_ARecreatedLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &partitiontest.Log{}
+		for i := range 5 {
+			log.Put(bucket10s, record(strconv.Itoa(i), 5*time.Second))
+		}
+		defer runRelay(t, log, nil)()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		log.Remake(bucket10s, record("new", 9*time.Second))
+		time.Sleep(6 * time.Second)
+		synctest.Wait()
+		if done := log.DoneBelow(bucket10s); done > 0 {
+			t.Errorf("%d was reported done while the new log's first record waits", done)
+		}
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if keys := log.Keys("order-close"); len(keys) == 0 || keys[len(keys)-1] != "new" || log.DoneBelow(bucket10s) != 1 {
+			t.Errorf("forwarded %v, done %d", keys, log.DoneBelow(bucket10s))
+		}
+	})
+}
+
+// TestRelay_ADeadLetterOfARecreatedLogMarksNothing: it is acked when its offset means
+// another order.
+func TestRelay_ADeadLetterOfARecreatedLogMarksNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, began := &partitiontest.Log{}, time.Now()
+		log.Fail = func(topic string) error {
+			if topic == "dead" && time.Since(began) < 5*time.Second {
+				return errors.New("away")
+			}
+			return nil
+		}
+		log.Put(bucket10s, orderclose.Message{Value: []byte("no key")})
+		log.Put(bucket10s, record("old", 9*time.Second))
+		defer runRelay(t, log, nil)()
+		time.Sleep(3 * time.Second)
+		log.Remake(bucket10s, record("new", 9*time.Second))
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if done, dead := log.DoneBelow(bucket10s), len(log.Appended()["dead"]); done != 0 || dead != 1 {
+			t.Errorf("done below %d with %d dead letters, while the new log's first record waits", done, dead)
+		}
+	})
+}
+
+// TestRelay_ALogRecreatedWhileItSleepsIsReadFromItsStart, also if it is longer by then than
+// the old one was read; and the loss is told within about a minute.
+func TestRelay_ALogRecreatedWhileItSleepsIsReadFromItsStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, at, began := &partitiontest.Log{}, partitiontest.Place{Topic: "delay_1h"}, time.Now()
+		log.Put(at, record("old", time.Hour))
+		defer runRelay(t, log, func(o *Options) {
+			o.Buckets = append(o.Buckets, orderclose.Bucket{Topic: at.Topic, Length: time.Hour})
+		})()
+		time.Sleep(12 * time.Second)
+		var all []orderclose.Message
+		var want []string
+		for i := range 5 {
+			all, want = append(all, record(strconv.Itoa(i), time.Hour)), append(want, strconv.Itoa(i))
+		}
+		log.Remake(at, all...)
+		time.Sleep(70 * time.Second)
+		synctest.Wait()
+		if told := len(log.Appended()["control"]); told != 1 {
+			t.Errorf("told of %d losses after %v, want 1", told, time.Since(began))
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if diff := cmp.Diff(want, log.Keys("order-close")); diff != "" || log.DoneBelow(at) != 5 {
+			t.Errorf("done below %d, forwarded (-want +got):\n%s", log.DoneBelow(at), diff)
+		}
+	})
+}
+
+// TestRelay_ACommitOfAnotherLogIsNotBelieved, neither its offset nor what was done above.
+func TestRelay_ACommitOfAnotherLogIsNotBelieved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &partitiontest.Log{}
+		var want []string
+		for i := range 5 {
+			log.Put(bucket10s, record(strconv.Itoa(i), 5*time.Second))
+			want = append(want, strconv.Itoa(i))
+		}
+		acked, _ := partition.EncodeDone(orderclose.LogID{Topic: [16]byte{99}}, 2, []partition.Run{{First: 3, End: 4}})
+		log.Commit(bucket10s, 2, acked)
+		defer runRelay(t, log, nil)()
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if diff := cmp.Diff(want, log.Keys("order-close")); diff != "" || len(log.Appended()["control"]) != 1 {
+			t.Errorf("forwarded (-want +got), with %d losses told:\n%s", len(log.Appended()["control"]), diff)
+		}
+	})
+}

@@ -1,0 +1,51 @@
+package app
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/config"
+)
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
+
+// TestReady_SaysWhyEachCallOfAServiceFails, as long as that is so, and stays ready.
+func TestReady_SaysWhyEachCallOfAServiceFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := config.Default()
+		cfg.Closer.Kind = config.KindHTTP
+		cfg.Closer.HTTP.URL = "http://shop.test/close"
+		a, err := New(Options{
+			Config:   cfg,
+			Secrets:  config.Secrets{HTTP: []string{"a secret of the tests"}},
+			Services: transport(func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") }),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		way, err := a.closingOnce()
+		if err != nil {
+			t.Fatal(err)
+		}
+		call := func() {
+			_, _ = way.store.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
+		}
+		call()
+		if hints := a.Hints(); len(hints) > 0 {
+			t.Errorf("after one failure the hints are %q", hints)
+		}
+		time.Sleep(failingFor)
+		call()
+		hints := strings.Join(a.Hints(), "\n")
+		if !strings.HasPrefix(hints, "the service that closes: no call has succeeded since 2000-01-01T00:00:00Z") || !strings.Contains(hints, "connection refused") || len(a.Ready()) > 0 {
+			t.Errorf("hints %q, waiting %q", hints, a.Ready())
+		}
+	})
+}

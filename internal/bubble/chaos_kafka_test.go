@@ -1,0 +1,255 @@
+package bubble
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"orderclose"
+	"orderclose/internal/app"
+	"orderclose/internal/kafka"
+)
+
+func init() {
+	cfg := chaosConfig(&plan{})
+	delays := []string{cfg.Buckets[0].Topic, cfg.Buckets[1].Topic}
+	closing := append(delays, cfg.Topics.Close)
+	all := append(closing, cfg.Topics.Replay, cfg.Topics.DeadLetter, cfg.Topics.Control, cfg.Topics.Events)
+	during := func(most time.Duration, topics ...string) func(d *drawing, e *event) {
+		return func(d *drawing, e *event) {
+			e.For, e.N = d.span(100*time.Millisecond, most), d.IntN(d.plan.Partitions)
+			if len(topics) > 0 {
+				e.What = d.among(topics...)
+			}
+		}
+	}
+	kinds["answers"] = kind{weight: 8, draw: drawAnswer, play: (*chaosWorld).answer}
+	kinds["refuses"] = kind{weight: 5, draw: during(30*time.Second, all...), play: (*chaosWorld).refuse}
+	kinds["leaders"] = kind{weight: 2, draw: during(time.Second), play: (*chaosWorld).moveLeaders}
+	kinds["coordinators"] = kind{weight: 2, draw: during(time.Second), play: func(w *chaosWorld, _ event) { w.servers.Broker.RehashCoordinators() }}
+	kinds["broker-away"] = kind{weight: 3, draw: func(d *drawing, e *event) {
+		during(20*time.Second)(d, e)
+		e.N, e.How = d.IntN(d.plan.Brokers), d.among("with an election", "without")
+	}, play: (*chaosWorld).brokerAway}
+	kinds["delete-records"] = kind{weight: 2, loses: true, draw: during(time.Second, closing...), play: func(w *chaosWorld, e event) {
+		_ = w.servers.Broker.DeleteRecords(e.What, int32(e.N), -1) // it may be away at the moment
+	}}
+	kinds["recreate"] = kind{weight: 3, loses: true, draw: during(15*time.Second, append(closing, cfg.Topics.Replay, cfg.Topics.DeadLetter, cfg.Topics.Control)...), play: (*chaosWorld).recreate}
+	kinds["partitions"] = kind{weight: 2, draw: during(time.Second), play: (*chaosWorld).addPartitions}
+	kinds["offsets"] = kind{weight: 2, loses: true, draw: func(d *drawing, e *event) {
+		during(5*time.Second, closing...)(d, e)
+		e.How = d.among("deleted", "to the start", "to the end")
+	}, play: (*chaosWorld).resetOffsets}
+	kinds["poison"] = kind{weight: 2, draw: func(d *drawing, e *event) {
+		during(time.Second, delays...)(d, e)
+		e.How = d.among("no_key", "no_due", "bad_due", "due_too_far", "bad_value")
+		if e.How == "bad_value" {
+			e.What = cfg.Topics.Close
+		}
+	}, play: (*chaosWorld).poison}
+	kinds["again"] = kind{weight: 3, draw: func(d *drawing, e *event) { e.N = d.IntN(10) }, play: func(w *chaosWorld, e event) {
+		if o, err := w.servers.Store.ViewOrder(w.ctx, fmt.Sprintf("order-%02d", e.N)); err == nil {
+			w.errands.Go(func() { w.publish(o.Order) })
+		}
+	}}
+}
+
+// drawAnswer draws a wrong answer to some requests of a kind.
+func drawAnswer(d *drawing, e *event) {
+	e.N = d.IntN(len(brokerFaults))
+	f := brokerFaults[e.N]
+	e.What, e.How = f.key.Name(), f.errs[d.IntN(len(f.errs))].Message
+	if e.Then = d.among("", "top level"); d.IntN(3) == 0 {
+		e.For = d.span(100*time.Millisecond, 10*time.Second)
+	}
+}
+
+// answer has the brokers answer requests of a kind with an error: a few, or all for a
+// while.
+func (w *chaosWorld) answer(e event) {
+	for _, err := range brokerFaults[e.N].errs {
+		if err.Message != e.How {
+			continue
+		}
+		f := kfake.Fault{Keys: []kmsg.Key{brokerFaults[e.N].key}, Err: err, Count: 3, TopLevel: e.Then != ""}
+		if e.For > 0 {
+			f.Count = -1
+		} else {
+			e.For = 10 * time.Second
+		}
+		h := w.servers.Broker.Fault(f)
+		w.hold(e)
+		h.Remove()
+	}
+}
+
+// refuse has a topic accept nothing for a while.
+func (w *chaosWorld) refuse(e event) {
+	h := w.servers.Broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: e.What, Err: kerr.NotEnoughReplicas, Count: -1})
+	w.hold(e)
+	h.Remove()
+}
+
+// moveLeaders moves every partition to the next broker.
+func (w *chaosWorld) moveLeaders(event) {
+	for _, spec := range app.TopicSpecs(w.config()) {
+		for _, p := range w.servers.Broker.PartitionInfos(spec.Name) {
+			_ = w.servers.Broker.MoveTopicPartition(spec.Name, p.Partition, (p.Leader+1)%int32(w.plan.Brokers))
+		}
+	}
+}
+
+// brokerAway cuts everybody from a broker for a while. With an election the others
+// lead its partitions; of one broker there is none.
+func (w *chaosWorld) brokerAway(e event) {
+	address := w.servers.Brokers()[e.N]
+	w.mu.Lock()
+	w.away[address]++
+	ways := append([]*way(nil), w.ways...)
+	w.mu.Unlock()
+	for _, way := range ways {
+		way.resetTo(address)
+	}
+	if e.How == "with an election" {
+		w.moveLeaders(e)
+		w.servers.Broker.RehashCoordinators()
+	}
+	w.hold(e)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.away[address]--
+}
+
+// recreate deletes a topic, and makes it again after a while.
+func (w *chaosWorld) recreate(e event) {
+	if w.servers.Broker.DeleteTopic(e.What) != nil {
+		return // another event is at it
+	}
+	w.hold(e)
+	for _, spec := range app.TopicSpecs(w.config()) {
+		if spec.Name == e.What {
+			_ = w.createTopic(spec) // somebody who added partitions may have made it
+		}
+	}
+}
+
+// admin calls with a client that no fault of the network disturbs.
+func (w *chaosWorld) admin(do func(c *kafka.Cluster) error) {
+	c, err := kafka.New(kafka.Options{Brokers: w.servers.Brokers(), ClientID: "admin", Dial: w.servers.Dial, Logger: w.logger})
+	if err != nil {
+		w.blame("harness", "%v", err)
+		return
+	}
+	defer c.Close()
+	for do(c) != nil && wait(w.ctx, 500*time.Millisecond) {
+	}
+}
+
+// addPartitions gives every topic that is there one partition more.
+func (w *chaosWorld) addPartitions(event) {
+	w.mu.Lock()
+	more := *w.cfg
+	more.Partitions++
+	w.cfg = &more // of those that are started from now on, and of topics that are made again
+	w.mu.Unlock()
+	w.admin(func(c *kafka.Cluster) error {
+		_, _, err := c.Apply(w.faulty, app.TopicSpecs(&more))
+		if w.faulty.Err() != nil {
+			_, _, err = c.Apply(w.ctx, app.TopicSpecs(&more))
+		}
+		return err
+	})
+}
+
+// resetOffsets changes the commits of a group, which has to be without members for it.
+func (w *chaosWorld) resetOffsets(e event) {
+	role := app.Relay
+	if e.What == w.config().Topics.Close {
+		role = app.Closer
+	}
+	var stopped []*process
+	for _, p := range w.playing(role) {
+		if p = w.take(p.name); p != nil {
+			p.stop()
+			stopped = append(stopped, p)
+		}
+	}
+	w.hold(e)
+	group := w.groups()[e.What]
+	switch e.How {
+	case "deleted":
+		w.admin(func(c *kafka.Cluster) error {
+			err := c.DeleteGroups(w.faulty, group)
+			if w.faulty.Err() != nil {
+				return nil // one that was killed is a member for as long as its session
+			}
+			return err
+		})
+	default:
+		for _, p := range w.servers.Broker.PartitionInfos(e.What) {
+			offset := p.LogStartOffset
+			if e.How == "to the end" {
+				offset = p.HighWatermark
+			}
+			w.commit(group, e.What, p.Partition, offset)
+		}
+	}
+	for _, p := range stopped {
+		w.launch(p.name, p.roles...)
+	}
+}
+
+// commit commits an offset for a group that has no members.
+func (w *chaosWorld) commit(group, topic string, partition int32, offset int64) {
+	client, err := kgo.NewClient(kgo.SeedBrokers(w.servers.Brokers()...), kgo.Dialer(w.servers.Dial))
+	if err != nil {
+		w.blame("harness", "%v", err)
+		return
+	}
+	defer client.Close()
+	req := kmsg.NewPtrOffsetCommitRequest()
+	req.Group, req.Generation = group, -1
+	rt := kmsg.NewOffsetCommitRequestTopic()
+	rt.Topic = topic
+	rp := kmsg.NewOffsetCommitRequestTopicPartition()
+	rp.Partition, rp.Offset = partition, offset
+	rt.Partitions = append(rt.Partitions, rp)
+	req.Topics = append(req.Topics, rt)
+	_, _ = client.Request(w.faulty, req) // a broker that answers wrongly leaves the commit as it was
+}
+
+// poison appends a record that cannot be handled.
+func (w *chaosWorld) poison(e event) {
+	due := time.Now().Add(time.Second)
+	m, err := orderclose.Record{Order: orderclose.Order{ID: "poison", CreatedAt: time.Now(), Due: due}, Release: due}.Encode()
+	if err != nil {
+		w.blame("harness", "%v", err)
+		return
+	}
+	cause := strings.Replace(e.How, "no_due", "bad_due", 1)
+	switch e.How {
+	case "no_key":
+		m.Key = nil
+	case "no_due":
+		m.Headers = m.Headers[1:]
+	case "bad_due":
+		m.Headers[0].Value = []byte("tomorrow")
+	case "due_too_far":
+		m.Headers[0].Value = []byte("253402300799000") // the year 9999
+	case "bad_value":
+		m.Value = []byte(`{"order_id":`)
+	}
+	w.note(&w.deadCauses, cause)
+	w.admin(func(c *kafka.Cluster) error {
+		_, err := c.Append(w.faulty, e.What, 0, []orderclose.Message{m})
+		if w.faulty.Err() != nil {
+			return nil
+		}
+		return err
+	})
+}

@@ -1,0 +1,224 @@
+package bubble
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// way is how one process reaches the servers: connections that can be cut, stalled or
+// left half open, all of a process at once.
+type way struct {
+	dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+	mu      sync.Mutex
+	conns   map[*wayConn]bool
+	down    bool          // nobody can be dialled
+	stalled chan struct{} // closed when the stall ends; nil: there is none
+	latency atomic.Int64  // nanoseconds that each write takes
+}
+
+func newWay(dial func(ctx context.Context, network, address string) (net.Conn, error)) *way {
+	return &way{dial: dial, conns: map[*wayConn]bool{}}
+}
+
+// errWayDown is what a dial is told while the way is cut.
+var errWayDown = errors.New("chaos: connection refused")
+
+// Dial opens a connection, if the way is not cut.
+func (w *way) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	w.mu.Lock()
+	down := w.down
+	w.mu.Unlock()
+	if down {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: errWayDown}
+	}
+	conn, err := w.dial(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	dead, otherEnd := net.Pipe()
+	c := &wayConn{Conn: conn, way: w, address: address, dead: dead, otherEnd: otherEnd}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.down {
+		c.closeAll()
+		return nil, &net.OpError{Op: "dial", Net: network, Err: errWayDown}
+	}
+	w.conns[c] = true
+	return c, nil
+}
+
+// all are the open connections.
+func (w *way) all() []*wayConn {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	conns := make([]*wayConn, 0, len(w.conns))
+	for c := range w.conns {
+		conns = append(conns, c)
+	}
+	return conns
+}
+
+// reset closes every connection, whatever is under way on it.
+func (w *way) reset() {
+	for _, c := range w.all() {
+		c.closeAll()
+	}
+}
+
+// resetTo closes every connection to an address.
+func (w *way) resetTo(address string) {
+	for _, c := range w.all() {
+		if c.address == address {
+			c.closeAll()
+		}
+	}
+}
+
+// cut resets every connection and refuses new ones until restore.
+func (w *way) cut() {
+	w.mu.Lock()
+	w.down = true
+	w.mu.Unlock()
+	w.reset()
+}
+
+func (w *way) restore() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.down = false
+}
+
+// silence leaves every connection half open: what is written disappears, and nothing
+// is ever read. With answersOnly what is written still arrives.
+func (w *way) silence(answersOnly bool) {
+	for _, c := range w.all() {
+		c.silence(answersOnly)
+	}
+}
+
+// stall holds up what is written and read until the returned function is called.
+func (w *way) stall() (resume func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stalled != nil {
+		return func() {}
+	}
+	until := make(chan struct{})
+	w.stalled = until
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.stalled = nil
+		close(until)
+	}
+}
+
+// wait returns when no stall is on, or the connection was closed.
+func (w *way) wait(c *wayConn) {
+	w.mu.Lock()
+	stalled := w.stalled
+	w.mu.Unlock()
+	if stalled == nil {
+		return
+	}
+	gone := make(chan struct{})
+	go func() { // ends with the connection, or with the deadline of its read
+		defer close(gone)
+		_, _ = c.dead.Read(make([]byte, 1))
+	}()
+	select {
+	case <-stalled:
+	case <-gone:
+	}
+}
+
+// wayConn is a connection of a way.
+type wayConn struct {
+	net.Conn
+	way      *way
+	address  string      // of whom it leads to
+	deaf     atomic.Bool // what is read is thrown away
+	mute     atomic.Bool // what is written is thrown away
+	dead     net.Conn    // reads from it end with a deadline or with the connection
+	otherEnd net.Conn
+	once     sync.Once
+}
+
+func (c *wayConn) silence(answersOnly bool) {
+	c.mute.Store(!answersOnly)
+	if c.deaf.Swap(true) {
+		return
+	}
+	_ = c.Conn.SetReadDeadline(time.Now()) // ends the read under way
+	go func() {                            // so that the server is never held up by its answers
+		b := make([]byte, 4096)
+		for {
+			_ = c.Conn.SetReadDeadline(time.Time{})
+			if _, err := c.Conn.Read(b); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+				return
+			}
+		}
+	}()
+}
+
+// Read implements net.Conn.
+func (c *wayConn) Read(b []byte) (int, error) {
+	c.way.wait(c)
+	if !c.deaf.Load() {
+		n, err := c.Conn.Read(b)
+		if !c.deaf.Load() {
+			return n, err
+		}
+	}
+	return c.dead.Read(b)
+}
+
+// Write implements net.Conn.
+func (c *wayConn) Write(b []byte) (int, error) {
+	if d := c.way.latency.Load(); d > 0 {
+		time.Sleep(time.Duration(d))
+	}
+	c.way.wait(c)
+	if c.mute.Load() {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+// Close implements net.Conn.
+func (c *wayConn) Close() error {
+	c.closeAll()
+	return nil
+}
+
+func (c *wayConn) closeAll() {
+	c.once.Do(func() {
+		_ = c.Conn.Close()
+		_ = c.dead.Close()
+		_ = c.otherEnd.Close()
+		c.way.mu.Lock()
+		defer c.way.mu.Unlock()
+		delete(c.way.conns, c)
+	})
+}
+
+// SetDeadline implements net.Conn.
+func (c *wayConn) SetDeadline(t time.Time) error {
+	_ = c.SetReadDeadline(t)
+	return c.Conn.SetWriteDeadline(t)
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *wayConn) SetReadDeadline(t time.Time) error {
+	_ = c.dead.SetReadDeadline(t)
+	if c.deaf.Load() {
+		return nil
+	}
+	return c.Conn.SetReadDeadline(t)
+}

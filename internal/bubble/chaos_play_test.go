@@ -1,0 +1,214 @@
+package bubble
+
+import (
+	"context"
+	"database/sql/driver"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/app"
+	"orderclose/internal/config"
+	"orderclose/internal/faultdb"
+	"orderclose/internal/kafka"
+	"orderclose/internal/scenario"
+	"orderclose/producer"
+)
+
+const (
+	chaosSKUs = 3
+	// settleTime is how long after a reload changed buckets are picked from.
+	settleTime = 3 * time.Second
+	// standsAtMost is how long a partition may stand still after all faults are over.
+	standsAtMost = 2 * time.Minute
+)
+
+// chaosWorld plays a plan.
+type chaosWorld struct {
+	plan    *plan
+	began   time.Time
+	ctx     context.Context // of the shop and of healing: ends with the world
+	faulty  context.Context // ends when all faults must be over
+	logger  *slog.Logger
+	servers *World
+	dbfault *faultdb.Faults
+	witness *witness
+	misses  misses
+	file    string // topics.yaml, if it is ever reloaded
+
+	way      *way // of the checkout
+	kafka    *kafka.Cluster
+	producer *producer.Producer
+	outbox   *producer.Outbox
+	shop     scenario.Persistent
+
+	running sync.WaitGroup // processes
+	errands sync.WaitGroup // of the shop
+	events  sync.WaitGroup // that are under way
+
+	brokerAhead [3]atomic.Int64 // by node
+	dbAhead     atomic.Int64
+	shopAhead   atomic.Int64
+
+	mu         sync.Mutex
+	cfg        *config.Config
+	processes  map[string]*process
+	clocks     map[string]*atomic.Int64
+	launched   int
+	ways       []*way         // all there ever were
+	away       map[string]int // brokers that nobody reaches, by address
+	paid       []string
+	published  []string
+	added      []string
+	deadCauses []string // of dead letters that are to be expected
+	violations []violation
+	struck     []faultdb.Fault // faults of the database that strike now
+}
+
+// violation is a promise that was broken.
+type violation struct {
+	Kind string // early, lost, double, open, late, or harness: the simulation's own
+	Text string
+}
+
+func (w *chaosWorld) blame(kind, format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.violations = append(w.violations, violation{kind, fmt.Sprintf(format, args...)})
+}
+
+// config is what holds now. It is read-only.
+func (w *chaosWorld) config() *config.Config {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.cfg
+}
+
+// chaosConfig is a configuration with short delays.
+func chaosConfig(p *plan) *config.Config {
+	cfg := config.Default()
+	cfg.Partitions = p.Partitions
+	cfg.Buckets = orderclose.Buckets{{Topic: "delay_2s", Length: 2 * time.Second}, {Topic: "delay_10s", Length: 10 * time.Second}}
+	cfg.Delays = chaosDelays
+	cfg.Compensator.Period, cfg.Compensator.Grace = 40*time.Second, 3*time.Second
+	if !p.Sweeps {
+		cfg.Compensator.Period = 24 * time.Hour
+	}
+	return cfg
+}
+
+// playPlan plays a plan inside a bubble and says what was broken.
+func playPlan(t *testing.T, p *plan) *result {
+	w := &chaosWorld{
+		plan: p, began: time.Now(), logger: chaosLogger(), cfg: chaosConfig(p),
+		processes: map[string]*process{}, clocks: map[string]*atomic.Int64{}, away: map[string]int{}, dbfault: faultdb.New(p.Seed),
+	}
+	var end, over context.CancelFunc
+	w.ctx, end = context.WithCancel(t.Context())
+	w.faulty, over = context.WithTimeout(w.ctx, window)
+	defer end()
+	defer over()
+	if err := w.build(); err != nil {
+		t.Fatal(err)
+	}
+	defer w.servers.Close()
+	w.errands.Go(w.expireGhosts)
+	w.launchAll()
+	for _, e := range p.Events {
+		if !wait(w.ctx, time.Until(w.began.Add(e.At))) {
+			break
+		}
+		if e.Kind == "order" {
+			w.errands.Go(func() { w.order(e) })
+			continue
+		}
+		w.events.Go(func() { kinds[e.Kind].play(w, e) })
+	}
+	w.events.Wait()
+	r := &result{Seed: p.Seed}
+	w.settle(r)
+	end()
+	w.errands.Wait()
+	w.kafka.Close()
+	for _, way := range w.ways {
+		way.cut() // what is left of half-open connections
+	}
+	time.Sleep(5 * time.Second) // what is left of slow ones
+	return r
+}
+
+// build makes the servers, the topics and the checkout.
+func (w *chaosWorld) build() (err error) {
+	for node, apart := range w.plan.Apart {
+		w.brokerAhead[node].Store(int64(apart))
+	}
+	o := Options{
+		InBubble: true, Logger: w.logger, Brokers: w.plan.Brokers,
+		Now:     func() time.Time { return time.Now().Add(time.Duration(w.dbAhead.Load())) },
+		Through: func(c driver.Connector) driver.Connector { return w.dbfault.Wrap(c) },
+	}
+	if w.plan.has("broker-clock") || !w.plan.oneBrokerClock() {
+		o.BrokerClock = func(node int32) time.Time {
+			return time.Now().Add(time.Duration(w.brokerAhead[max(node, 0)].Load()))
+		}
+	}
+	w.servers, err = New(o)
+	if err != nil {
+		return err
+	}
+	w.witness = watchCommits(w.servers)
+	for _, spec := range app.TopicSpecs(w.cfg) {
+		if err := w.createTopic(spec); err != nil {
+			return err
+		}
+	}
+	w.way = w.newWay()
+	if w.kafka, err = kafka.New(kafka.Options{Brokers: w.servers.Brokers(), ClientID: "checkout", Dial: w.way.Dial, Logger: w.logger}); err != nil {
+		return err
+	}
+	w.producer, err = producer.New(producer.Options{
+		Appender: kafka.NewCoalescer(w.kafka), Buckets: w.cfg.Buckets, CloseTopic: w.cfg.Topics.Close, Delays: w.cfg.Delays, MaxDelay: w.cfg.MaxDelay,
+		Now: func() time.Time { return time.Now().Add(time.Duration(w.shopAhead.Load())) },
+	})
+	if err != nil {
+		return err
+	}
+	w.outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: producer.SQLite, MaxDelay: w.cfg.MaxDelay})
+	w.shop = scenario.Persistent{Store: w.servers.Store}
+	for n := range chaosSKUs {
+		if err == nil {
+			err = w.servers.Store.PutStock(w.ctx, scenario.SKU(n), chaosStock)
+		}
+	}
+	return err
+}
+
+// chaosStock is what each SKU has at the beginning.
+const chaosStock = 1_000_000
+
+// createTopic makes a topic as topics apply would.
+func (w *chaosWorld) createTopic(spec kafka.TopicSpec) error {
+	settings := map[string]string{"retention.ms": fmt.Sprint(spec.Retention.Milliseconds())}
+	if spec.BrokerTime {
+		settings["message.timestamp.type"] = "LogAppendTime"
+	}
+	return w.servers.Broker.CreateTopic(spec.Name, int32(spec.Partitions), settings)
+}
+
+// oneBrokerClock says whether the brokers' clocks are right.
+func (p *plan) oneBrokerClock() bool {
+	return !slices.ContainsFunc(p.Apart, func(d time.Duration) bool { return d != 0 })
+}
+
+// hold waits for as long as an event lasts, at most until all faults must be over.
+func (w *chaosWorld) hold(e event) { wait(w.faulty, e.For) }
+
+// has says whether the plan has an event of one of these kinds.
+func (p *plan) has(names ...string) bool {
+	return slices.ContainsFunc(p.Events, func(e event) bool { return slices.Contains(names, e.Kind) })
+}

@@ -1,0 +1,202 @@
+package bubble
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"orderclose/internal/app"
+	"orderclose/internal/kafka"
+)
+
+// process is a process of the pipeline in a world: it has its own way to the servers
+// and its own clock, and it can be stopped or killed.
+type process struct {
+	name  string
+	roles []app.Role
+	world *chaosWorld
+	way   *way
+	ahead *atomic.Int64 // by how many nanoseconds its clock is ahead
+
+	app    *app.App
+	kafka  *kafka.Cluster
+	redis  redis.UniversalClient
+	cancel context.CancelFunc
+	done   chan struct{} // closed when all of it has ended
+}
+
+// launch starts a process of some roles.
+func (w *chaosWorld) launch(name string, roles ...app.Role) *process {
+	p := &process{name: name, roles: roles, world: w, way: w.newWay(), ahead: w.clockOf(name), done: make(chan struct{})}
+	var err error
+	p.kafka, err = kafka.New(kafka.Options{Brokers: w.servers.Brokers(), ClientID: name, Dial: p.way.Dial, Scribble: true, Logger: w.logger})
+	if err != nil {
+		w.blame("harness", "%s: %v", name, err)
+		return p
+	}
+	redisWay := func(ctx context.Context, _, _ string) (net.Conn, error) { return p.way.dialRedis(w) }
+	p.redis = redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", MaxRetries: 1, ContextTimeoutEnabled: true, Dialer: redisWay})
+	p.app, err = app.New(app.Options{
+		Config: w.config(), Kafka: p.kafka, Store: w.servers.Store, Redis: p.redis, Logger: w.logger,
+		Registry: prometheus.NewRegistry(), Missed: w.misses.add, TopicsFile: w.file, Settle: settleTime,
+		Now: func() time.Time { return setNow(time.Duration(p.ahead.Load())) },
+	})
+	if err != nil {
+		w.blame("harness", "%s: %v", name, err)
+		return p
+	}
+	var ctx context.Context
+	ctx, p.cancel = context.WithCancel(context.Background())
+	w.running.Go(func() {
+		defer close(p.done)
+		if err := p.app.Run(ctx, roles...); err != nil {
+			w.blame("harness", "%s: %v", name, err)
+		}
+		p.kafka.Close()
+		_ = p.redis.Close()
+	})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.processes[name] = p
+	return p
+}
+
+// newWay is a way to the servers that is cut when the world ends.
+func (w *chaosWorld) newWay() *way {
+	way := newWay(func(ctx context.Context, network, address string) (net.Conn, error) {
+		w.mu.Lock()
+		away := w.away[address] > 0
+		w.mu.Unlock()
+		if away {
+			return nil, &net.OpError{Op: "dial", Net: network, Err: errWayDown}
+		}
+		return w.servers.Dial(ctx, network, address)
+	})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ways = append(w.ways, way)
+	return way
+}
+
+// dialRedis opens a connection to Redis, if the way is not cut.
+func (w *way) dialRedis(world *chaosWorld) (net.Conn, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.down {
+		return nil, errWayDown
+	}
+	return world.servers.Redis.Dial()
+}
+
+// stop ends a process in an orderly way.
+func (p *process) stop() {
+	began := time.Now()
+	p.cancel()
+	<-p.done
+	if took := time.Since(began); took > shutdownTime {
+		p.world.blame("late", "%s took %v to stop, at most %v is right", p.name, took, shutdownTime)
+	}
+}
+
+// kill ends a process as kill -9 does, as far as others can see it: none of its
+// requests arrives from now on. What is left of it ends by itself.
+func (p *process) kill() {
+	p.way.cut()
+	p.cancel()
+}
+
+// named are the processes that play a role now, in the order of their names.
+func (w *chaosWorld) playing(role app.Role) []*process {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var all []*process
+	for _, name := range sortedKeys(w.processes) {
+		for _, r := range w.processes[name].roles {
+			if r == role {
+				all = append(all, w.processes[name])
+			}
+		}
+	}
+	return all
+}
+
+// take removes a process from those that run; nil if it is not there any more.
+func (w *chaosWorld) take(name string) *process {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.processes[name]
+	delete(w.processes, name)
+	return p
+}
+
+// clockOf is the clock of a machine, which outlives its processes.
+func (w *chaosWorld) clockOf(name string) *atomic.Int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.clocks[name] == nil {
+		w.clocks[name] = &atomic.Int64{}
+	}
+	return w.clocks[name]
+}
+
+// launchAll starts the first processes.
+func (w *chaosWorld) launchAll() {
+	if w.plan.Together {
+		w.launch("all", app.AllRoles()...)
+		return
+	}
+	for _, role := range app.AllRoles() {
+		w.launch(string(role), role)
+	}
+}
+
+// stopAll stops everything that still runs, all at once.
+func (w *chaosWorld) stopAll() {
+	w.mu.Lock()
+	var all []*process
+	for _, name := range sortedKeys(w.processes) {
+		all = append(all, w.processes[name])
+	}
+	w.mu.Unlock()
+	var stops sync.WaitGroup
+	for _, p := range all {
+		stops.Go(p.stop)
+	}
+	stops.Wait()
+	w.running.Wait()
+}
+
+// next is a name for another process of a role.
+func (w *chaosWorld) next(role string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.launched++
+	return fmt.Sprintf("%s-%d", role, w.launched)
+}
+
+// setNow is the present by a machine's clock that somebody has set ahead: the wall clock
+// differs, and the monotonic one does not. Package time has no way to say so, and knows
+// no monotonic clock at all in a bubble; so both are written into the time.
+func setNow(ahead time.Duration) time.Time {
+	const hasMonotonic, secondsAt = 1 << 63, 30
+	now := time.Now()
+	sinceYear1885 := now.Add(ahead).Unix() - time.Date(1885, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
+	set := time.Unix(0, 0) // local, as time.Now is
+	fields := (*struct {
+		wall uint64
+		ext  int64
+	})(unsafe.Pointer(&set))
+	fields.wall = hasMonotonic | uint64(sinceYear1885)<<secondsAt | uint64(now.Add(ahead).Nanosecond())
+	fields.ext = int64(now.Sub(bubbleBegan)) + 1
+	return set
+}
+
+// bubbleBegan is when the clock of every bubble begins.
+var bubbleBegan = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)

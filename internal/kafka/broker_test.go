@@ -1,0 +1,117 @@
+package kafka
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+)
+
+// silent is the address of a broker that accepts connections and never answers.
+const silent = "silent:9092"
+
+// broker is an embedded Kafka on a virtual network, for tests in a bubble.
+type broker struct {
+	*kfake.Cluster
+	t       *testing.T
+	net     kfake.VirtualNetwork
+	log     *logBuffer
+	dialled atomic.Int64 // connections to the silent broker
+	cut     atomic.Int64 // connections dialled before this number lose what is sent
+	dials   atomic.Int64 // connections to real brokers
+	slow    atomic.Int64 // nanoseconds by which each answer is late
+	hung    atomic.Value // the address of a broker that answers nothing any more
+}
+
+func newBroker(t *testing.T, opts ...kfake.Opt) *broker {
+	b := &broker{t: t, log: &logBuffer{}}
+	var err error
+	b.Cluster, err = kfake.NewCluster(append([]kfake.Opt{kfake.ListenFn(b.net.Listen), kfake.Ports(9092),
+		kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"})}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	return b
+}
+
+// cluster returns a client. Its log is in b.log.
+func (b *broker) cluster(o Options) *Cluster {
+	if o.Brokers == nil {
+		o.Brokers = b.ListenAddrs()
+	}
+	o.Dial, o.Logger = b.dial, slog.New(slog.NewTextHandler(b.log, nil))
+	c, err := New(o)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(c.Close)
+	return c
+}
+
+func (b *broker) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if address == silent || address == b.hung.Load() {
+		b.dialled.Add(1)
+		server, client := net.Pipe()
+		go io.Copy(io.Discard, server)
+		return client, nil
+	}
+	conn, err := b.net.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &observedConn{conn, b, b.dials.Add(1), address}, nil
+}
+
+// halfOpen makes all present connections swallow what is sent, without an error.
+func (b *broker) halfOpen() { b.cut.Store(b.dials.Load() + 1) }
+
+// observedConn is a connection to a broker.
+type observedConn struct {
+	net.Conn
+	b      *broker
+	number int64
+	broker string
+}
+
+// Write implements net.Conn.
+func (c *observedConn) Write(p []byte) (int, error) {
+	if c.number < c.b.cut.Load() || c.broker == c.b.hung.Load() {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+// Read implements net.Conn.
+func (c *observedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	time.Sleep(time.Duration(c.b.slow.Load()))
+	return n, err
+}
+
+// logBuffer is a log that may be read while it is written.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+// String returns what was logged.
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}

@@ -1,0 +1,242 @@
+package kafka
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/apiversions"
+	metadataAPI "github.com/segmentio/kafka-go/protocol/metadata"
+	"github.com/segmentio/kafka-go/protocol/saslauthenticate"
+	"github.com/segmentio/kafka-go/protocol/saslhandshake"
+	"github.com/segmentio/kafka-go/sasl"
+)
+
+const (
+	// connectTimeout bounds the opening of one connection: TCP, TLS, the first request
+	// and SASL together.
+	connectTimeout = requestTimeout
+	// connectTries bounds how many brokers one attempt to reach any broker tries.
+	connectTries = 3
+	// anyBroker is the address by which the client library asks for a connection to any
+	// of the brokers. No name is resolved and nothing is dialled by this address.
+	anyBroker = "any-broker:9092"
+)
+
+// dialFunc opens a TCP connection.
+type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
+// connector opens every connection of a Cluster. The client library does the same on
+// its own, but its SASL handshake has no deadline, and it tries another broker only if
+// the first one refuses TCP. A connection from a connector has answered a request.
+type connector struct {
+	brokers   []string // host:port, those that the options name
+	clientID  string
+	tls       *tls.Config
+	mechanism sasl.Mechanism // nil: no SASL
+	log       *slog.Logger
+	next      atomic.Uint64            // all()[next % len] is tried first
+	told      atomic.Pointer[[]string] // the cluster's brokers as it named them last
+	peers     peers
+}
+
+func newConnector(o Options, mechanism sasl.Mechanism) *connector {
+	c := &connector{brokers: o.Brokers, clientID: o.ClientID, tls: o.Security.TLS, mechanism: mechanism, log: o.Logger}
+	c.next.Store(rand.Uint64N(uint64(len(o.Brokers))))
+	return c
+}
+
+// all lists the brokers to try: those of the options, and those that the cluster named.
+// A process may outlive every broker that was there when it began.
+func (c *connector) all() []string {
+	all := c.brokers[:len(c.brokers):len(c.brokers)]
+	if told := c.told.Load(); told != nil {
+		for _, broker := range *told {
+			if !slices.Contains(c.brokers, broker) {
+				all = append(all, broker)
+			}
+		}
+	}
+	return all
+}
+
+// learn takes the brokers that the cluster names.
+func (c *connector) learn(brokers []metadataAPI.ResponseBroker) {
+	named := make([]string, len(brokers))
+	for i, b := range brokers {
+		named[i] = net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
+	}
+	if len(named) > 0 {
+		c.told.Store(&named)
+	}
+}
+
+// timeout is the longest that open takes.
+func (c *connector) timeout() time.Duration {
+	return connectTimeout * time.Duration(min(len(c.brokers), connectTries))
+}
+
+// connectError says which broker could not be connected to, and at which step.
+type connectError struct {
+	broker string
+	step   string
+	err    error
+}
+
+// Error names the broker and the step.
+func (e *connectError) Error() string {
+	return fmt.Sprintf("connection to Kafka broker %s: %s: %v", e.broker, e.step, e.err)
+}
+
+// Unwrap returns the cause.
+func (e *connectError) Unwrap() error { return e.err }
+
+// open returns a connection that is encrypted and authenticated. dial opens the TCP
+// connection. A broker that did not answer in time is logged, because callers with a
+// shorter deadline report only that deadline.
+func (c *connector) open(ctx context.Context, dial dialFunc, network, address string) (net.Conn, error) {
+	if address != anyBroker {
+		return c.openOne(ctx, dial, network, address)
+	}
+	all := c.all()
+	for tries := min(len(all), connectTries); ; tries-- {
+		at := c.next.Load()
+		conn, err := c.openOne(ctx, dial, network, all[at%uint64(len(all))])
+		if err == nil {
+			return conn, nil
+		}
+		c.next.CompareAndSwap(at, at+1) // every later attempt begins at another broker
+		if tries <= 1 || ctx.Err() != nil {
+			return nil, err
+		}
+	}
+}
+
+// openOne opens a connection to one broker within connectTimeout.
+func (c *connector) openOne(ctx context.Context, dial dialFunc, network, address string) (net.Conn, error) {
+	limited, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	step := "TCP"
+	conn, err := dial(limited, network, address)
+	if err == nil {
+		conn = c.peers.join(conn, address, c.hangs)
+		stop := context.AfterFunc(limited, func() { conn.SetDeadline(time.Unix(1, 0)) }) // ends whatever waits
+		var secured net.Conn
+		secured, err = c.handshake(limited, conn, address, &step)
+		if !stop() && err == nil {
+			err = limited.Err()
+		}
+		if err == nil {
+			return secured, nil
+		}
+		conn.Close()
+	}
+	silent := limited.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded)
+	failed := &connectError{broker: address, step: step, err: err}
+	if silent && !errors.Is(ctx.Err(), context.Canceled) {
+		c.log.Warn("a Kafka broker does not answer a new connection", "broker", address, "step", step, "err", err)
+	}
+	return nil, failed
+}
+
+// handshake does what a new TCP connection needs. step is what it does at present.
+func (c *connector) handshake(ctx context.Context, conn net.Conn, address string, step *string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	if c.tls != nil {
+		*step = "TLS handshake"
+		config := c.tls
+		if config.ServerName == "" {
+			config = config.Clone()
+			config.ServerName = host
+		}
+		secured := tls.Client(conn, config)
+		if err := secured.HandshakeContext(ctx); err != nil {
+			return nil, err
+		}
+		conn = secured
+	}
+	*step = "first request"
+	requests := protocol.NewConn(conn, c.clientID)
+	if err := agreeOnVersions(requests); err != nil {
+		return nil, err
+	}
+	if c.mechanism == nil {
+		return conn, nil
+	}
+	*step = "SASL handshake"
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		return nil, err
+	}
+	return conn, authenticate(sasl.WithMetadata(ctx, &sasl.Metadata{Host: host, Port: number}), requests, c.mechanism)
+}
+
+// agreeOnVersions asks the broker which versions of each request it takes.
+func agreeOnVersions(conn *protocol.Conn) error {
+	answer, err := conn.RoundTrip(&apiversions.Request{})
+	if err != nil {
+		return err
+	}
+	offered := answer.(*apiversions.Response)
+	if offered.ErrorCode != 0 {
+		return kafka.Error(offered.ErrorCode)
+	}
+	versions := map[protocol.ApiKey]int16{}
+	for _, k := range offered.ApiKeys {
+		key := protocol.ApiKey(k.ApiKey)
+		versions[key] = key.SelectVersion(k.MinVersion, k.MaxVersion)
+	}
+	conn.SetVersions(versions)
+	return nil
+}
+
+// authenticate says who we are and waits until the broker has accepted it.
+func authenticate(ctx context.Context, conn *protocol.Conn, mechanism sasl.Mechanism) error {
+	answer, err := conn.RoundTrip(&saslhandshake.Request{Mechanism: mechanism.Name()})
+	if err != nil {
+		return err
+	}
+	if code := answer.(*saslhandshake.Response).ErrorCode; code != 0 {
+		return kafka.Error(code)
+	}
+	session, message, err := mechanism.Start(ctx)
+	for done := false; err == nil && !done; {
+		var challenge []byte
+		if challenge, err = exchange(conn, message); err == nil {
+			done, message, err = session.Next(ctx, challenge)
+		}
+	}
+	return err
+}
+
+// exchange sends one message of a SASL conversation and returns the broker's. Older
+// brokers refuse by closing the connection.
+func exchange(conn *protocol.Conn, message []byte) ([]byte, error) {
+	answer, err := conn.RoundTrip(&saslauthenticate.Request{AuthBytes: message})
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil, kafka.SASLAuthenticationFailed
+	case err != nil:
+		return nil, err
+	}
+	res := answer.(*saslauthenticate.Response)
+	if res.ErrorCode != 0 {
+		return nil, fmt.Errorf("%w: %s", kafka.Error(res.ErrorCode), res.ErrorMessage)
+	}
+	return res.AuthBytes, nil
+}

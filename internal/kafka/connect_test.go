@@ -1,0 +1,114 @@
+package kafka
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"orderclose"
+)
+
+// secured are the options of a broker that wants SASL, and of its clients.
+func secured(sasl bool) ([]kfake.Opt, Security) {
+	if !sasl {
+		return []kfake.Opt{kfake.SeedTopics(1, "t")}, Security{}
+	}
+	return []kfake.Opt{kfake.SeedTopics(1, "t"), kfake.EnableSASL(), kfake.Superuser("PLAIN", "relay", "secret")},
+		Security{SASL: &SASL{Mechanism: Plain, User: "relay", Password: "secret"}}
+}
+
+// TestConsume_ASilentBrokerIsNamedAndAnotherIsTried: a broker that accepts connections
+// and answers nothing used to hold up a membership for ever, without a line in the log.
+func TestConsume_ASilentBrokerIsNamedAndAnotherIsTried(t *testing.T) {
+	for _, sasl := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			opts, security := secured(sasl)
+			b := newBroker(t, opts...)
+			c := b.cluster(Options{Brokers: []string{silent, b.ListenAddrs()[0]}, Security: security})
+			c.connect.next.Store(0) // the silent one first
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			began := time.Now()
+			if err := c.Consume(ctx, "g", "t", func(context.Context, orderclose.Claim) { cancel() }); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took > 2*connectTimeout {
+				t.Errorf("SASL %v: the membership took %v", sasl, took)
+			}
+			if log := b.log.String(); !strings.Contains(log, "does not answer") || !strings.Contains(log, `broker=`+silent+` step="first request"`) {
+				t.Errorf("SASL %v: the log does not name the broker and the step:\n%s", sasl, log)
+			}
+		})
+	}
+}
+
+// TestConsume_ASilentClusterIsTriedAgainAndLeftInTime: with SASL, TLS or neither.
+func TestConsume_ASilentClusterIsTriedAgainAndLeftInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, security := secured(true)
+		b := newBroker(t)
+		c := b.cluster(Options{Brokers: []string{silent}, Security: security})
+		ctx, cancel := context.WithCancel(t.Context())
+		var told time.Time
+		time.AfterFunc(40*time.Second, func() { told = time.Now(); cancel() })
+		if err := c.Consume(ctx, "g", "t", func(context.Context, orderclose.Claim) {}); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(told); took > memberTimeout {
+			t.Errorf("Consume returned %v after its ctx had ended", took)
+		}
+		if n := b.dialled.Load(); n < 6 {
+			t.Errorf("%d connections were tried in 40 s", n)
+		}
+	})
+}
+
+// TestConsume_AHalfOpenCoordinatorIsNoticed: its connection takes what is sent and
+// brings nothing, as after a crash of a machine or of a router.
+func TestConsume_AHalfOpenCoordinatorIsNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opts, security := secured(true)
+		b := newBroker(t, opts...)
+		c := b.cluster(Options{Security: security})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var cut, ended, again time.Time
+		if err := c.Consume(ctx, "g", "t", func(ctx context.Context, _ orderclose.Claim) {
+			if !cut.IsZero() {
+				again = time.Now()
+				cancel()
+				return
+			}
+			time.Sleep(time.Second)
+			cut = time.Now()
+			b.halfOpen()
+			<-ctx.Done()
+			ended = time.Now()
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if ended.Sub(cut) > requestTimeout+heartbeatEvery || again.Sub(cut) > 4*requestTimeout {
+			t.Errorf("the claim ended after %v, the next one began after %v", ended.Sub(cut), again.Sub(cut))
+		}
+	})
+}
+
+// TestPing_ASilentBrokerIsNoObstacle: requests that belong to no group, with SASL,
+// while the broker that is tried first hangs, and after it was the only one for a while.
+func TestPing_ASilentBrokerIsNoObstacle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opts, security := secured(true)
+		b := newBroker(t, opts...)
+		c := b.cluster(Options{Brokers: []string{silent, b.ListenAddrs()[0]}, Security: security})
+		c.connect.next.Store(0)
+		for began := time.Now(); c.Ping(t.Context()) != nil; time.Sleep(time.Second) {
+			if time.Since(began) > 4*requestTimeout {
+				t.Fatalf("no answer after %v: %v", time.Since(began), c.Ping(t.Context()))
+			}
+		}
+	})
+}

@@ -1,0 +1,81 @@
+package kafka
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"orderclose"
+)
+
+// newFake starts a broker of one topic, t, of one partition with n records.
+func newFake(t *testing.T, n int) (*kfake.Cluster, *Cluster) {
+	t.Helper()
+	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(broker.Close)
+	c, err := New(Options{Brokers: broker.ListenAddrs()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	appendTo(t, c, n)
+	return broker, c
+}
+
+// appendTo appends n records to t, each in a batch of its own.
+func appendTo(t *testing.T, c *Cluster, n int) {
+	t.Helper()
+	for range n {
+		if _, err := c.Append(t.Context(), "t", 0, []orderclose.Message{{Key: []byte("k")}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// answers has the broker answer every fetch with this.
+func answers(broker *kfake.Cluster, with func(*kmsg.FetchResponseTopicPartition)) {
+	broker.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		broker.KeepControl()
+		asked := req.(*kmsg.FetchRequest)
+		res := asked.ResponseKind().(*kmsg.FetchResponse)
+		p := kmsg.NewFetchResponseTopicPartition()
+		with(&p)
+		topic := kmsg.NewFetchResponseTopic()
+		topic.Topic, topic.TopicID = asked.Topics[0].Topic, asked.Topics[0].TopicID
+		topic.Partitions = append(topic.Partitions, p)
+		res.Topics = append(res.Topics, topic)
+		return res, nil, true
+	})
+}
+
+// TestRead_AHealthyBatchIsNeverCalledCorrupt: Kafka reads the high watermark before
+// it reads the log, so an answer may hold records that were appended in between.
+func TestRead_AHealthyBatchIsNeverCalledCorrupt(t *testing.T) {
+	broker, c := newFake(t, 3)
+	healthy := append(batch(t, 1, 0, "a"), batch(t, 2, 0, "b")...)
+	answers(broker, func(p *kmsg.FetchResponseTopicPartition) { p.HighWatermark, p.RecordBatches = 1, healthy })
+	f, err := c.Read(t.Context(), orderclose.Position{Topic: "t", Offset: 1})
+	if err != nil || f.Corrupt != nil || len(f.Records) != 2 || f.Next != 3 {
+		t.Errorf("%d records, next %d, corrupt %+v, %v; want 2, 3", len(f.Records), f.Next, f.Corrupt, err)
+	}
+	if m, err := c.Peek(t.Context(), "t", 0, 1, 3); err != nil || m == nil || string(m.Key) != "a" {
+		t.Errorf("peek: %+v, %v; want a", m, err)
+	}
+}
+
+// TestRead_ABatchBeyondTheLogIsCorrupt also after the log was asked for its end.
+func TestRead_ABatchBeyondTheLogIsCorrupt(t *testing.T) {
+	broker, c := newFake(t, 3)
+	damaged := batch(t, 1, 0, "a")
+	binary.BigEndian.PutUint64(damaged, 1<<40)
+	answers(broker, func(p *kmsg.FetchResponseTopicPartition) { p.HighWatermark, p.RecordBatches = 1, damaged })
+	f, err := c.Read(t.Context(), orderclose.Position{Topic: "t", Offset: 1})
+	if err != nil || f.Corrupt == nil || len(f.Records) != 0 || f.Next != 2 {
+		t.Errorf("%d records, next %d, corrupt %+v, %v; want the offset 1 corrupt", len(f.Records), f.Next, f.Corrupt, err)
+	}
+}

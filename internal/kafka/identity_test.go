@@ -1,0 +1,196 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
+
+	"orderclose"
+	"orderclose/internal/partition"
+)
+
+// remake deletes t and creates it again with n records.
+func remake(t *testing.T, c *Cluster, n int) {
+	t.Helper()
+	if err := c.DeleteTopics(t.Context(), "t"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := c.createTopic(ctx, TopicSpec{Name: "t", Partitions: 1, Replication: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.awaitTopics(ctx, []TopicSpec{{Name: "t", Partitions: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	appendTo(t, c, n)
+}
+
+// mustRead reads at an offset of a log.
+func mustRead(t *testing.T, read func(context.Context, orderclose.Position) (orderclose.Fetched, error), offset int64, log orderclose.LogID, lookBack time.Duration) orderclose.Fetched {
+	t.Helper()
+	f, err := read(t.Context(), orderclose.Position{Topic: "t", Offset: offset, Log: log, LookBack: lookBack})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// TestRead_ARecreatedTopicIsNoticed also if it is longer than the old one was read.
+func TestRead_ARecreatedTopicIsNoticed(t *testing.T) {
+	_, c := newFake(t, 3)
+	old := mustRead(t, c.Read, 0, orderclose.LogID{}, 0)
+	if old.Log.Topic == noTopicID || old.Log.Epoch < 0 || len(old.Records) == 0 || old.Replaced {
+		t.Fatalf("%+v", old)
+	}
+	if f := mustRead(t, c.Verify, 3, old.Log, 0); f.Lost != nil || f.Next != 3 || f.Log != old.Log {
+		t.Errorf("the log is the same, and %+v", f)
+	}
+	remake(t, c, 5)
+	for name, read := range map[string]func(context.Context, orderclose.Position) (orderclose.Fetched, error){"read": c.Read, "verify": c.Verify} {
+		f := mustRead(t, read, 3, old.Log, 0)
+		if f.Lost == nil || !f.Replaced || f.Next != 0 || f.Lost.Last != 2 || len(f.Records) > 0 || f.Log.Topic == old.Log.Topic {
+			t.Errorf("%s: %+v, lost %+v; want all of the new log, from 0", name, f, f.Lost)
+		}
+		if f = mustRead(t, c.Read, f.Next, f.Log, 0); f.Lost != nil || len(f.Records) == 0 {
+			t.Errorf("%s, and on: %+v", name, f)
+		}
+	}
+}
+
+func TestRead_ADeletedTopicIsAnError(t *testing.T) {
+	_, c := newFake(t, 3)
+	log := mustRead(t, c.Read, 0, orderclose.LogID{}, 0).Log
+	if err := c.DeleteTopics(t.Context(), "t"); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := c.Read(t.Context(), orderclose.Position{Topic: "t", Offset: 3, Log: log}); err == nil {
+		t.Errorf("%+v", f)
+	}
+	if _, err := c.TopicID(t.Context(), "t"); !errors.Is(err, kafka.UnknownTopicOrPartition) {
+		t.Errorf("its id: %v", err)
+	}
+}
+
+// TestRead_ATruncatedLogIsReadOnWhereItDiffers, which the broker says, also if it has
+// grown past the position again.
+func TestRead_ATruncatedLogIsReadOnWhereItDiffers(t *testing.T) {
+	broker, c := newFake(t, 9)
+	log := mustRead(t, c.Read, 0, orderclose.LogID{}, 0).Log
+	log.Epoch = 4
+	asked := int32(-1)
+	broker.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		asked = req.(*kmsg.FetchRequest).Topics[0].Partitions[0].LastFetchedEpoch
+		return nil, nil, false
+	})
+	answers(broker, func(p *kmsg.FetchResponseTopicPartition) {
+		p.DivergingEpoch.Epoch, p.DivergingEpoch.EndOffset = 3, 5
+	})
+	f := mustRead(t, c.Read, 8, log, 0)
+	if f.Lost == nil || !f.Replaced || f.Next != 5 || f.Lost.First != 5 || f.Lost.Last != 7 || f.Log.Topic != log.Topic || f.Log.Epoch != 3 {
+		t.Errorf("%+v, lost %+v; want 5 to 7 lost", f, f.Lost)
+	}
+	if asked != 4 {
+		t.Errorf("the broker was told of epoch %d, want 4", asked)
+	}
+}
+
+// TestRead_ATruncatedLogIsNotReadFromItsStart if nobody can say where it lost its end.
+func TestRead_ATruncatedLogIsNotReadFromItsStart(t *testing.T) {
+	broker, c := newFake(t, 6)
+	log := mustRead(t, c.Read, 0, orderclose.LogID{}, 0).Log
+	unknown := orderclose.LogID{Topic: log.Topic, Epoch: -1}
+	if f := mustRead(t, c.Read, 9, unknown, time.Hour); !f.Replaced || f.Next != 0 || f.Lost.First != 6 || f.Lost.Last != 8 {
+		t.Errorf("all is of the last hour: %+v, lost %+v", f, f.Lost)
+	}
+	if f := mustRead(t, c.Read, 9, unknown, time.Nanosecond); f.Next != 6 {
+		t.Errorf("none is of this moment: %+v", f)
+	}
+	if f := mustRead(t, c.Read, 9, unknown, 0); f.Next != 0 {
+		t.Errorf("without a bound: %+v", f)
+	}
+	// The broker's data was restored from a copy: it knows no such epoch.
+	broker.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		broker.KeepControl()
+		if asked := req.(*kmsg.FetchRequest); asked.Topics[0].Partitions[0].LastFetchedEpoch >= 0 {
+			res := asked.ResponseKind().(*kmsg.FetchResponse)
+			topic, p := kmsg.NewFetchResponseTopic(), kmsg.NewFetchResponseTopicPartition()
+			p.ErrorCode = kerr.OffsetOutOfRange.Code
+			topic.TopicID, topic.Partitions = asked.Topics[0].TopicID, append(topic.Partitions, p)
+			res.Topics = append(res.Topics, topic)
+			return res, nil, true
+		}
+		return nil, nil, false
+	})
+	if f := mustRead(t, c.Read, 4, log, time.Hour); !f.Replaced || f.Next != 0 || f.Log.Epoch >= 0 {
+		t.Errorf("with an epoch that the broker does not know: %+v, lost %+v", f, f.Lost)
+	}
+	if f := mustRead(t, c.Read, 4, log, time.Nanosecond); f.Next != 4 {
+		t.Errorf("nothing unread is passed over: %+v, lost %+v", f, f.Lost)
+	}
+}
+
+// TestRead_OldBrokersAreReadByName: then only an offset past the end tells.
+func TestRead_OldBrokersAreReadByName(t *testing.T) {
+	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "t"), kfake.MaxVersions(kversion.V3_0_0()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(broker.Close)
+	c, err := New(Options{Brokers: broker.ListenAddrs()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	appendTo(t, c, 3)
+	if _, err := c.TopicID(t.Context(), "t"); !errors.Is(err, ErrNoTopicIDs) {
+		t.Errorf("its id: %v", err)
+	}
+	if f := mustRead(t, c.Read, 1, orderclose.LogID{}, 0); len(f.Records) != 2 || f.Log.Topic != noTopicID {
+		t.Errorf("%+v", f)
+	}
+	for _, log := range []orderclose.LogID{{}, {Topic: [16]byte{1}, Epoch: 2}} { // newer brokers may have given an id
+		if f := mustRead(t, c.Read, 7, log, time.Nanosecond); !f.Replaced || f.Next != 0 || f.Log.Topic != noTopicID {
+			t.Errorf("past the end of %+v: %+v", log, f)
+		}
+	}
+}
+
+// TestCommits_OfAnOldLogSayNothingOfTheNewOne also if it is longer than the commit.
+func TestCommits_OfAnOldLogSayNothingOfTheNewOne(t *testing.T) {
+	_, c := newFake(t, 3)
+	at := mustRead(t, c.Read, 0, orderclose.LogID{}, 0)
+	commit := func() {
+		t.Helper()
+		metadata, _ := partition.EncodeDone(at.Log, 2, []partition.Run{{First: 3, End: 4}})
+		_, err := c.client.OffsetCommit(t.Context(), &kafka.OffsetCommitRequest{GroupID: "g", GenerationID: -1,
+			Topics: map[string][]kafka.OffsetCommit{"t": {{Offset: 2, Metadata: metadata}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, recreated := range []bool{false, true} {
+		if recreated {
+			remake(t, c, 5)
+		}
+		commit() // one that was under way arrives late
+		commits, err := c.Commits(t.Context(), "g", "t", 1)
+		if err != nil || commits[0].OldLog != recreated {
+			t.Fatalf("recreated %v: %+v, %v", recreated, commits, err)
+		}
+		first, waiting := int64(2), int64(2)
+		if recreated {
+			first, waiting = 0, 5
+		}
+		if f, w, gaps := FirstWaiting(commits[0], 0, 5), Waiting(commits[0], 0, 5), Gaps(commits[0], 0, 5); f != first || w != waiting || gaps[0].First != first {
+			t.Errorf("recreated %v: the first is %d, %d wait, %v; want %d, %d", recreated, f, w, gaps, first, waiting)
+		}
+	}
+}

@@ -1,0 +1,201 @@
+package kafka
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+	fetchAPI "github.com/segmentio/kafka-go/protocol/fetch"
+
+	"orderclose"
+)
+
+// rawFetch is a fetch request of one partition whose answer is kept as bytes:
+// the library's decoder drops the batch header, and with it the append time.
+type rawFetch struct {
+	fetchAPI.Request
+	log      orderclose.LogID // with a topic id, the broker compares it if it can
+	version  int16
+	memories *memories
+	brokers  *brokers
+}
+
+// Required is asked with the versions that the connection agreed on.
+func (r *rawFetch) Required(versions map[protocol.ApiKey]int16) bool {
+	r.version = versions[protocol.Fetch]
+	return true
+}
+
+// RawExchange sends the request and reads the whole answer.
+func (r *rawFetch) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
+	if r.log.Topic != noTopicID {
+		newest, err := r.brokers.at(rw)
+		if err != nil {
+			return nil, err
+		}
+		if newest.fetch >= fetchByID {
+			r.version = fetchByID
+		}
+	}
+	var err error
+	if r.version == fetchByID {
+		_, err = rw.Write(r.byID())
+	} else {
+		err = protocol.WriteRequest(rw, r.version, oneRequest, clientName, &r.Request)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var m *memory
+	body, err := readAnswer(rw, func(size int) []byte {
+		m = r.memories.get(size)
+		return m.body
+	})
+	if err != nil {
+		return nil, fmt.Errorf("fetch: %w", err)
+	}
+	parse := parseAnswer
+	if r.version == fetchByID {
+		parse = parseAnswerByID
+	}
+	a, err := parse(body, r.version)
+	if err != nil {
+		return nil, err
+	}
+	a.memory = m
+	return a, nil
+}
+
+// byID writes the request for version 13, which names the topic by its id.
+func (r *rawFetch) byID() []byte {
+	p := r.Topics[0].Partitions[0]
+	w := newRequest(protocol.Fetch, fetchByID)
+	w.tags()
+	w.int32(r.ReplicaID)
+	w.int32(r.MaxWaitTime)
+	w.int32(r.MinBytes)
+	w.int32(r.MaxBytes)
+	w.int8(r.IsolationLevel)
+	w.int32(r.SessionID)
+	w.int32(r.SessionEpoch)
+	w.count(1)
+	w.bytes(r.log.Topic[:])
+	w.count(1)
+	w.int32(p.Partition)
+	w.int32(p.CurrentLeaderEpoch)
+	w.int64(p.FetchOffset)
+	w.int32(r.log.Epoch) // the broker says where its log ends with this epoch, if that is before the offset
+	w.int64(p.LogStartOffset)
+	w.int32(p.PartitionMaxBytes)
+	w.tags() // of the partition
+	w.tags() // of the topic
+	w.count(0)
+	w.string("") // rack
+	w.tags()
+	return w.done()
+}
+
+// rawAnswer is the answer to a rawFetch.
+type rawAnswer struct {
+	code    int16
+	records []byte // record batches, the last one perhaps cut off
+	end     int64  // the high watermark, which the broker reads before the records
+	// diverged is set, without records, if the log no longer has the last batch that
+	// the position is behind.
+	diverged *divergence
+	memory   *memory
+}
+
+// divergence is where a log differs from what was read of it: it has the epoch, up to
+// the end.
+type divergence struct {
+	epoch int32
+	end   int64
+}
+
+// ApiKey makes it a protocol message.
+func (*rawAnswer) ApiKey() protocol.ApiKey { return protocol.Fetch }
+
+func (a *rawAnswer) err() error {
+	if a.code != 0 {
+		return kafka.Error(a.code)
+	}
+	return nil
+}
+
+// parseAnswer reads a fetch response of one partition, versions 4 to 11.
+func parseAnswer(body []byte, version int16) (*rawAnswer, error) {
+	d := cursor{b: body}
+	d.skip(4) // throttle time
+	a := &rawAnswer{}
+	if version >= 7 {
+		a.code = int16(d.uint16())
+		d.skip(4) // session id
+	}
+	if topics := int32(d.uint32()); topics == 0 && a.code != 0 {
+		return a, nil
+	}
+	d.skip(int(d.uint16())) // topic
+	d.skip(4 + 4)           // how many partitions, which one
+	if code := int16(d.uint16()); code != 0 {
+		a.code = code
+	}
+	a.end = int64(d.uint64())
+	d.skip(8) // last stable offset
+	if version >= 5 {
+		d.skip(8) // log start offset
+	}
+	if aborted := int32(d.uint32()); aborted > 0 {
+		d.skip(int(aborted) * 16)
+	}
+	if version >= 11 {
+		d.skip(4) // preferred read replica
+	}
+	if n := int32(d.uint32()); n > 0 {
+		a.records = d.take(int(n))
+	}
+	if d.bad {
+		return nil, fmt.Errorf("fetch: the answer (version %d) ends early: %x", version, bytes.Clone(body[:min(len(body), 64)]))
+	}
+	return a, nil
+}
+
+// parseAnswerByID reads a fetch response of one partition, version 13.
+func parseAnswerByID(body []byte, version int16) (*rawAnswer, error) {
+	d := cursor{b: body}
+	d.tags()  // of the header
+	d.skip(4) // throttle time
+	a := &rawAnswer{code: int16(d.uint16())}
+	d.skip(4) // session id
+	if topics := d.length(); topics == 0 && a.code != 0 {
+		return a, nil
+	}
+	d.skip(16) // topic
+	d.length() // partitions
+	d.skip(4)  // which one
+	if code := int16(d.uint16()); code != 0 {
+		a.code = code
+	}
+	a.end = int64(d.uint64())
+	d.skip(8 + 8) // last stable offset, log start offset
+	for n := d.length(); n > 0 && !d.bad; n-- {
+		d.skip(8 + 8) // an aborted transaction
+		d.tags()
+	}
+	d.skip(4) // preferred read replica
+	a.records = d.take(d.length())
+	for n := d.uvarint(); n > 0 && !d.bad; n-- {
+		const divergingEpoch = 0
+		tag, field := d.uvarint(), cursor{b: d.take(int(d.uvarint()))}
+		if tag == divergingEpoch && len(field.b) > 0 {
+			a.diverged = &divergence{int32(field.uint32()), int64(field.uint64())}
+			d.bad = d.bad || field.bad
+		}
+	}
+	if d.bad {
+		return nil, fmt.Errorf("fetch: the answer (version %d) ends early: %x", version, bytes.Clone(body[:min(len(body), 64)]))
+	}
+	return a, nil
+}

@@ -1,0 +1,202 @@
+package kafka
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"orderclose"
+)
+
+// asked are the topics that a broker is asked about.
+type asked struct {
+	mu    sync.Mutex
+	names []string // "*" is all topics
+	times int
+}
+
+// watchMetadata notes what the broker is asked about from now on.
+func watchMetadata(b *broker) *asked {
+	a := &asked{}
+	b.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		b.KeepControl()
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.times++
+		topics := req.(*kmsg.MetadataRequest).Topics
+		if topics == nil {
+			a.names = append(a.names, "*")
+		}
+		for _, t := range topics {
+			if !slices.Contains(a.names, *t.Topic) {
+				a.names = append(a.names, *t.Topic)
+			}
+		}
+		return nil, nil, false
+	})
+	return a
+}
+
+func (a *asked) about() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Sorted(slices.Values(a.names))
+}
+
+// someRecords are what is appended.
+var someRecords = []orderclose.Message{{Key: []byte("1"), Value: []byte("{}")}}
+
+// TestCluster_AsksOnlyAboutItsOwnTopics: a cluster may have thousands of others, and
+// what they are used to be read twice a second.
+func TestCluster_AsksOnlyAboutItsOwnTopics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		foreign := []string{"a", "delay", "delay-x", "delay_", "zz"}
+		for i := range 300 {
+			foreign = append(foreign, fmt.Sprintf("some-other-teams-topic-%03d", i))
+		}
+		ours := []string{"delay_10s", "delay_10s-old", "delay_1m", "order-close"}
+		b := newBroker(t, kfake.SeedTopics(12, slices.Concat(foreign, ours)...))
+		a := watchMetadata(b)
+		c := b.cluster(Options{})
+		if err := c.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		logs := map[string]orderclose.LogID{}
+		for range 100 {
+			for _, topic := range []string{"delay_10s", "order-close"} {
+				if _, err := c.Append(t.Context(), topic, 3, someRecords); err != nil {
+					t.Fatal(err)
+				}
+				f, err := c.Read(t.Context(), orderclose.Position{Topic: topic, Partition: 3, Log: logs[topic]})
+				if err != nil || len(f.Records) == 0 {
+					t.Fatal(err)
+				}
+				logs[topic] = f.Log
+			}
+			time.Sleep(time.Second)
+		}
+		if err := c.DeleteTopics(t.Context(), "gone"); err != nil { // and what is known is forgotten
+			t.Fatal(err)
+		}
+		time.Sleep(2 * metadataTTL)
+		names, err := c.TopicNames(t.Context(), "delay_")
+		if want := []string{"delay_", "delay_10s", "delay_10s-old", "delay_1m"}; err != nil || !slices.Equal(names, want) {
+			t.Errorf("listed %v, %v; want %v", names, err, want)
+		}
+		if diff := cmp.Diff([]string{"delay_10s", "order-close"}, a.about()); diff != "" {
+			t.Errorf("asked about (-want +got):\n%s", diff)
+		}
+		if a.times > 200 {
+			t.Errorf("asked %d times in 100 s", a.times)
+		}
+	})
+}
+
+// TestTopicNames_OlderBrokersAreAskedForAllTopicsNowAndThen: brokers before Kafka 3.8
+// cannot list some topics only.
+func TestTopicNames_OlderBrokersAreAskedForAllTopicsNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, kfake.SeedTopics(1, "delay_10s", "delay_1m", "other"))
+		b.ControlKey(int16(kmsg.ApiVersions), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			b.KeepControl()
+			res := req.ResponseKind().(*kmsg.ApiVersionsResponse)
+			for key := range int16(68) {
+				if k := kmsg.RequestForKey(key); k != nil {
+					res.ApiKeys = append(res.ApiKeys, kmsg.ApiVersionsResponseApiKey{ApiKey: key, MaxVersion: min(k.MaxVersion(), 3)})
+				}
+			}
+			return res, nil, true
+		})
+		a := watchMetadata(b)
+		c := b.cluster(Options{})
+		for range 120 {
+			names, err := c.TopicNames(t.Context(), "delay_")
+			if err != nil || !slices.Equal(names, []string{"delay_10s", "delay_1m"}) {
+				t.Fatal(names, err)
+			}
+			time.Sleep(10 * time.Second)
+		}
+		if n := strings.Count(strings.Join(a.about(), " "), "*"); n != 2 {
+			t.Errorf("all topics were read %d times in 20 min", n)
+		}
+	})
+}
+
+// TestCluster_ALeaderMoveIsNoticedByTheFirstRefusal: not only when what is known is old.
+func TestCluster_ALeaderMoveIsNoticedByTheFirstRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(3), kfake.Ports(9092, 9093, 9094))
+		c := b.cluster(Options{})
+		for i := range 9 {
+			if err := b.MoveTopicPartition("t", 0, int32(i%3)); err != nil {
+				t.Fatal(err)
+			}
+			moved := time.Now()
+			for {
+				_, err := c.Append(t.Context(), "t", 0, someRecords)
+				if _, _, failed := c.Bounds(t.Context(), "t", 0); err == nil && failed == nil {
+					break
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+			if took := time.Since(moved); took > 2*suspectFor {
+				t.Errorf("noticed after %v", took)
+			}
+		}
+	})
+}
+
+// TestCluster_AnAnswerMayTakeLongerThanASecond: as over a slow line.
+func TestCluster_AnAnswerMayTakeLongerThanASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, kfake.SeedTopics(1, "t"))
+		b.slow.Store(int64(1200 * time.Millisecond))
+		c := b.cluster(Options{})
+		failed := 0
+		for range 20 {
+			if _, err := c.Append(t.Context(), "t", 0, someRecords); err != nil {
+				failed++
+			}
+		}
+		if failed > 3 { // connections are opened meanwhile
+			t.Errorf("%d of 20 requests failed", failed)
+		}
+		b.slow.Store(0)
+		time.Sleep(2 * time.Second) // until nothing is slow any more
+	})
+}
+
+// TestCluster_WhatWeCreateIsThereAtOnce: the client library would wait for ever until it
+// sees the topic among those that it knows.
+func TestCluster_WhatWeCreateIsThereAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t)
+		c := b.cluster(Options{})
+		began := time.Now()
+		spec := TopicSpec{Name: "new", Partitions: 2, Replication: 1, Retention: time.Hour}
+		if there, err := c.Exists(t.Context(), "new"); there || err != nil {
+			t.Fatal(there, err)
+		}
+		if _, _, err := c.Apply(t.Context(), []TopicSpec{spec}); err != nil {
+			t.Fatal(err)
+		}
+		spec.Partitions = 5
+		if _, _, err := c.Apply(t.Context(), []TopicSpec{spec}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Append(t.Context(), "new", 4, someRecords); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > 2*metadataTTL {
+			t.Errorf("took %v", took)
+		}
+	})
+}

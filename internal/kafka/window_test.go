@@ -1,0 +1,65 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"orderclose"
+)
+
+// fetcher answers reads one after the other, and then always the last.
+type fetcher struct {
+	answers []orderclose.Fetched
+	asked   []orderclose.Position
+}
+
+func (f *fetcher) Read(_ context.Context, at orderclose.Position) (orderclose.Fetched, error) {
+	f.asked = append(f.asked, at)
+	a := f.answers[0]
+	if len(f.answers) > 1 {
+		f.answers = f.answers[1:]
+	}
+	return a, nil
+}
+
+func records(offsets ...int64) orderclose.Fetched {
+	f := orderclose.Fetched{}
+	for _, o := range offsets {
+		f.Records, f.Next = append(f.Records, orderclose.RawRecord{Offset: o}), o+1
+	}
+	return f
+}
+
+func TestScan_EndsWithTheSpan(t *testing.T) {
+	first := records(5, 6)
+	first.Log.Topic = [16]byte{1}
+	log := &fetcher{answers: []orderclose.Fetched{first, {Next: 7}, {Next: 7}, records(7, 8, 9), {}}}
+	n := 0
+	read, err := Scan(t.Context(), log, "t", Span{First: 5, End: 9}, func(f orderclose.Fetched) error {
+		n += len(f.Records)
+		return nil
+	})
+	if read != 9 || n != 4 || err != nil {
+		t.Errorf("read to %d, %d records, %v; want 9, 4", read, n, err)
+	}
+	if was := log.asked; was[0].Log != (orderclose.LogID{}) || was[1].Log != first.Log || was[1].Offset != 7 {
+		t.Errorf("read at %+v: want each read to name the log of the one before", was)
+	}
+}
+
+// TestScan_NeverPollsForEver a log that was recreated, or has become shorter, while it
+// was read.
+func TestScan_NeverPollsForEver(t *testing.T) {
+	lost := &orderclose.Range{First: 0, Last: 6, Err: errors.New("the log ends at 3")}
+	for want, last := range map[error]orderclose.Fetched{
+		ErrRecreated: {Next: 0, Lost: lost, Replaced: true},
+		ErrShorter:   {Next: 7},
+	} {
+		log := &fetcher{answers: []orderclose.Fetched{records(5, 6), last}}
+		read, err := Scan(t.Context(), log, "t", Span{First: 5, End: 9}, func(orderclose.Fetched) error { return nil })
+		if read != 7 || !errors.Is(err, want) || len(log.asked) > 1+maxIdleFetches {
+			t.Errorf("read to %d after %d fetches: %v; want 7, %v", read, len(log.asked), err, want)
+		}
+	}
+}

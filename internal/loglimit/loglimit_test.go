@@ -1,0 +1,175 @@
+package loglimit
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// output is what was logged.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+// take returns the lines since it was asked last.
+func (o *output) take() (lines []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for line := range strings.Lines(o.b.String()) {
+		lines = append(lines, strings.TrimSpace(line))
+	}
+	o.b.Reset()
+	return lines
+}
+
+func logger(o *output) *slog.Logger {
+	return New(slog.New(slog.NewTextHandler(o, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}})))
+}
+
+func TestLogger_AFloodIsABoundedNumberOfLinesAndAllAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o output
+		l := logger(&o).With("stage", "closer")
+		first := time.Now()
+		sent := 0
+		for time.Since(first) < time.Minute {
+			for range 100 {
+				sent++
+				l.With("partition", sent%12).Error("dead letter", "offset", sent, "cause", []string{"bad_due", "no_key"}[sent%2])
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(2 * Period)
+		lines := o.take()
+		counted := 0
+		for i, line := range lines {
+			n := 1
+			if i >= Burst {
+				_, rest, _ := strings.Cut(line, LeftOut+"=")
+				if _, err := fmt.Sscanf(rest, "%d", &n); err != nil {
+					t.Fatalf("line %d stands for no others: %q: %v", i, line, err)
+				}
+			}
+			counted += n
+		}
+		if counted != sent || len(lines) != Burst+12 {
+			t.Errorf("%d lines for %d of %d; want %d and one each %v", len(lines), counted, sent, Burst, Period)
+		}
+		want := regexp.MustCompile(`^level=ERROR msg="dead letter" stage=closer partition=\d+ offset=\d+ cause=\w+ left_out=\d+ causes="map\[bad_due:\d+ no_key:\d+\]"$`)
+		if got := lines[Burst+1]; !want.MatchString(got) {
+			t.Errorf("a line that stands for others is\n%s, want\n%s", got, want)
+		}
+		l.Error("dead letter", "cause", "bad_due")
+		if lines := o.take(); len(lines) != 1 || strings.Contains(lines[0], LeftOut) {
+			t.Errorf("after a pause: %q", lines)
+		}
+	})
+}
+
+func TestLogger_OneFloodHidesNothingElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o output
+		l := logger(&o)
+		closer, relay := l.With("stage", "closer"), l.With("stage", "relay")
+		for range 1000 {
+			closer.Warn("fetch failed")
+		}
+		o.take()
+		closer.Warn("commit failed")
+		closer.Error("fetch failed")
+		relay.Warn("fetch failed")
+		for range 2 * Burst {
+			closer.Info("serving")
+		}
+		if n := len(o.take()); n != 3+2*Burst {
+			t.Errorf("%d lines of others, want %d", n, 3+2*Burst)
+		}
+	})
+}
+
+// TestLogger_MessagesWithoutEndAreBoundedToo, as from somebody who writes ids into them.
+func TestLogger_MessagesWithoutEndAreBoundedToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o output
+		l := logger(&o)
+		for i := range 100 * maxKinds {
+			l.Warn(fmt.Sprint("order ", i), "cause", fmt.Sprint(i))
+		}
+		if n := len(o.take()); n != maxKinds+Burst {
+			t.Errorf("%d lines, want %d", n, maxKinds+Burst)
+		}
+		time.Sleep(Period)
+		synctest.Wait()
+		lines := o.take()
+		if len(lines) != 1 || strings.Count(lines[0], ":1 ") != maxCauses || !strings.Contains(lines[0], "other:") {
+			t.Errorf("%q", lines)
+		}
+	})
+}
+
+func TestNew_PartsShareOneBound(t *testing.T) {
+	var o output
+	l := logger(&o)
+	if again := New(l.With("stage", "closer")); again.Handler().(*handler).kinds != l.Handler().(*handler).kinds {
+		t.Error("it was bounded twice")
+	}
+}
+
+// answer is one of Kafka's, as its client library has them.
+type answer string
+
+// Error implements error.
+func (a answer) Error() string { return "[n] " + string(a) }
+
+// Title is Kafka's name for it.
+func (a answer) Title() string { return string(a) }
+
+// TestLogger_WhatPassesWithinSecondsIsNoWarning: on a fresh cluster each partition hears
+// for a moment that its group has no coordinator yet.
+func TestLogger_WhatPassesWithinSecondsIsNoWarning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o output
+		l := logger(&o)
+		say := func(d time.Duration) {
+			for first := time.Now(); time.Since(first) < d; time.Sleep(time.Second) {
+				for p := range 12 {
+					l.Warn("append failed", "partition", p, "err", fmt.Errorf("asking for an id: %w", answer("Group Load In Progress")))
+				}
+			}
+		}
+		say(3 * time.Second)
+		time.Sleep(time.Minute)
+		want := `level=INFO msg="append failed" partition=11 err="asking for an id: [n] Group Load In Progress" left_out=36`
+		if lines := o.take(); len(lines) != 1 || lines[0] != want {
+			t.Errorf("got  %q\nwant %s", lines, want)
+		}
+		say(12 * time.Second)
+		time.Sleep(time.Minute)
+		if lines := o.take(); len(lines) != 3 || !strings.HasPrefix(lines[0], "level=INFO") || !strings.HasPrefix(lines[1], "level=WARN") || !strings.HasPrefix(lines[2], "level=WARN") {
+			t.Errorf("trouble that goes on: %q", lines)
+		}
+		l.Warn("append failed", "err", answer("Not Enough Replicas"))
+		if lines := o.take(); len(lines) != 1 {
+			t.Errorf("other trouble is told at once: %q", lines)
+		}
+		time.Sleep(time.Minute)
+	})
+}

@@ -1,0 +1,66 @@
+package mutants
+
+// operationMutants are mistakes in what operators look at and in what is exposed to
+// others: commands, logs, and HTTP.
+var operationMutants = []mutant{
+	{
+		name:  "status looks at the first record of a partition only",
+		edits: []edit{{"internal/status/status.go", "	if p.Overdue <= OverdueLimit.Seconds() && p.Waiting > 1 {\n", "	if p.Overdue < 0 && p.Waiting > 1 {\n"}},
+		pkg:   "internal/status", run: "TestLook_FindsWhatIsOverdue", says: "overdue by 0 s",
+	},
+	{
+		name:  "status looks at the first gap of a partition only",
+		edits: []edit{{"internal/status/scan.go", "	last := gaps[len(gaps)-1]\n	for", "	last := gaps[0]\n	for"}},
+		pkg:   "internal/status", run: "TestLook_FindsWhatIsOverdue", says: "overdue by 0 s",
+	},
+	{
+		name:  "a topic that does not answer hides the others from status",
+		edits: []edit{{"internal/status/status.go", "	for i, place := range places {\n		t := &r.Topics[i]\n", "	for _, t := range r.Topics {\n		if t.Problem != \"\" {\n			return r\n		}\n	}\n	for i, place := range places {\n		t := &r.Topics[i]\n"}},
+		pkg:   "internal/status", run: "TestLook_WhatDoesNotAnswer", says: "0 wait in 30 partitions",
+	},
+	{
+		name:  "a flood of warnings logs as many lines in each period as in the first",
+		edits: []edit{{"internal/loglimit/loglimit.go", "	*w = window{passed: Burst}\n", "	*w = window{}\n"}},
+		pkg:   "internal/loglimit", run: "TestLogger_AFlood", says: "stands for no others",
+	},
+	{
+		name:  "messages without end are remembered without end",
+		edits: []edit{{"internal/loglimit/loglimit.go", "	if w == nil && len(k.by) >= maxKinds {\n", "	if w == nil && len(k.by) < 0 {\n"}},
+		pkg:   "internal/loglimit", run: "TestLogger_MessagesWithoutEnd", says: "lines, want",
+	},
+	{
+		name:  "a signed request may arrive as slowly as it likes",
+		edits: []edit{{"internal/signed/receive.go", "	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(readWithin))\n", "	_ = readWithin\n"}},
+		pkg:   "internal/signed", run: "TestReceive_ASlowBody", says: "the connection ends after",
+	},
+	{
+		name:  "a client that is idle keeps its connection to the metrics",
+		edits: []edit{{"internal/app/connect.go", ", IdleTimeout: idleWithin,", ", IdleTimeout: 1000 * idleWithin,"}},
+		pkg:   "internal/app", run: "TestServe_", says: "the connection is still open",
+	},
+	{
+		name:  "of two verdicts of a service that contradict each other the first is believed",
+		edits: []edit{{"httpclose/verdict.go", "		case before.Verdict != v.Verdict:\n", "		case before.Verdict == \"\":\n"}},
+		pkg:   "httpclose", run: "TestStore_", says: "Verdict:",
+	},
+	{
+		name:  "a wrong value of the environment stops commands that do not use it",
+		edits: []edit{{"internal/config/environ.go", "		if len(names) == 0 ||", "		if len(names) >= 0 ||"}},
+		pkg:   "internal/config", run: "TestFromEnviron_", says: "error ORDERCLOSE_DB_DSN_FILE",
+	},
+	{
+		name:  "with a broken topics.yaml the reference schema is taken for the shop's",
+		edits: []edit{{"internal/config/salvage.go", "OrdersUnknown: unknown}", "OrdersUnknown: false}"}},
+		pkg:   "internal/config", run: "TestSalvage_", says: "the orders' tables are unknown: false",
+	},
+	{
+		name:  "audit passes over a status that the mapping does not name",
+		edits: []edit{{"internal/audit/judge.go", "			if r.Part.Unlisted {", "			if r.Part.Unlisted && !has {"}},
+		pkg:   "internal/audit", run: "TestJudge_AStatus", says: "it is REFUNDED",
+	},
+	{
+		name:  "answers that pass within seconds are warnings",
+		edits: []edit{{"internal/loglimit/loglimit.go", "	if w.passed < Burst && !of.passing {\n", "	if w.passed < Burst {\n"}},
+		pkg:   "internal/loglimit", run: "TestLogger_", says: "want level=INFO",
+	},
+}

@@ -1,0 +1,111 @@
+package mutants
+
+// partitionMutants are mistakes in what every loop over a partition is made of: the
+// watermark, the reader, the appends, and the dead letters.
+var partitionMutants = []mutant{
+	{
+		name:  "the watermark passes what is not done",
+		edits: []edit{{"internal/partition/watermark.go", "n < len(w.open) && w.open[n].state == done", "n < len(w.open)"}},
+		pkg:   "internal/partition", run: "TestWatermark_", says: "low is",
+	},
+	{
+		name:  "what a former owner did ahead of its commit is done again",
+		edits: []edit{{"internal/partition/committer.go", "	w.before = DecodeRuns(claim.Offset, claim.Acked)\n", ""}},
+		pkg:   "internal/partition", run: "ATakeOverRepeatsNothing", says: "to be done true, was done true",
+	},
+	{
+		name:  "the list of what is done does not fit beside a commit",
+		edits: []edit{{"internal/partition/runs.go", "const maxRuns = 4000", "const maxRuns = 5000"}},
+		pkg:   "internal/partition", run: "TestRuns_|TestDone_", says: "bytes, epoch",
+	},
+	{
+		name:  "dead letters that wait are bounded in bytes and not in records",
+		edits: []edit{{"internal/partition/graveyard.go", "len(g.waiting)+len(g.underway) >= maxUnburied || g.bytes >= maxUnburiedBytes", "g.bytes >= maxUnburiedBytes"}},
+		pkg:   "internal/partition", run: "TestGraveyard_IsFull", says: "small: full with",
+	},
+	{
+		name:  "dead letters that wait are bounded in records and not in bytes",
+		edits: []edit{{"internal/partition/graveyard.go", " || g.bytes >= maxUnburiedBytes", ""}},
+		pkg:   "internal/partition", run: "TestGraveyard_IsFull", says: "large: full with",
+	},
+	{
+		name:  "dead letters of one partition that fails are forgotten",
+		edits: []edit{{"internal/partition/graveyard.go", "				left = append(left, part...)\n", ""}},
+		pkg:   "internal/partition", run: "TestGraveyard_|TestOut_", says: "want each once",
+	},
+	{
+		name:  "an answer about a record of a recreated log marks an offset of the new one",
+		edits: []edit{{"internal/partition/committer.go", "return generation == c.gen", "return true"}},
+		pkg:   "internal/partition", run: "TestCommitter_ARecordOfTheOldLog", says: "by records of the old log",
+	},
+	{
+		name:  "a dead letter does not know the log of its record",
+		edits: []edit{{"internal/partition/graveyard.go", "	dead.Offset, dead.Generation = m.Offset, m.Generation\n", "	dead.Offset = m.Offset\n"}},
+		pkg:   "internal/partition", run: "TestGraveyard_ADeadLetterKeeps", says: "is of generation",
+	},
+	{
+		name:  "a log that is not read for long is not verified",
+		edits: []edit{{"internal/partition/reader.go", "const verifyEvery = time.Minute", "const verifyEvery = 24 * time.Hour"}},
+		pkg:   "internal/partition", run: "ALoopThatReadsNothingHears", says: "never heard of it",
+	},
+	{
+		name:  "a list of done records is believed whatever log it is of",
+		edits: []edit{{"internal/partition/reader.go", "	if r.done == 0 {\n		return read\n	}\n", "	if r.done >= 0 {\n		return read\n	}\n"}},
+		pkg:   "internal/partition", run: "WhatAFormerOwnerDidAhead", says: "Replaced:false",
+	},
+	{
+		name:  "a fetch that fails counts as evidence of damage",
+		edits: []edit{{"internal/partition/reader.go", "		case err != nil:\n			if retry.Say() {", "		case err != nil:\n			corrupt++\n			if retry.Say() {"}},
+		pkg:   "internal/partition", run: "TestReader_FailedFetches", says: "want no damage",
+	},
+	{
+		name:  "an append in a loop has no time limit",
+		edits: []edit{{"internal/partition/senders.go", "	ctx, cancel := context.WithTimeout(claim, SendTime)\n", "	ctx, cancel := context.WithCancel(claim)\n"}},
+		pkg:   "internal/partition", run: "TestSenders_APartition", says: "after 1h0m0s",
+	},
+	{
+		name:  "another append is begun after the partition was revoked",
+		edits: []edit{{"internal/partition/appender.go", "	if ctx.Err() != nil {\n		return records\n	}\n	lingering", "	lingering"}},
+		pkg:   "internal/partition", run: "TestOut_", says: "want the one that was under way",
+	},
+	{
+		name:  "all records of a refused request become dead letters",
+		edits: []edit{{"internal/partition/appender.go", "	case len(records) > 1:\n		half", "	case len(records) > 1000:\n		half"}},
+		pkg:   "internal/partition", run: "TestOut_OnlyWhatIsRefused", says: "0 acked",
+	},
+	{
+		name:  "a partition without a leader holds up the others of its topic",
+		edits: []edit{{"internal/partition/appender.go", "		parts.Go(func() {\n", "		func(do func()) { do() }(func() {\n"}},
+		pkg:   "internal/partition", run: "TestSenders_APartition", says: "acked, left",
+	},
+	{
+		name:  "a topic that accepts nothing is tried each turn",
+		edits: []edit{{"internal/partition/senders.go", "	t.resume = time.Now().Add(t.pause)\n", ""}},
+		pkg:   "internal/partition", run: "TestSenders_ATopic", says: "tries, want",
+	},
+	{
+		name:  "a position is committed although its loss was not told",
+		edits: []edit{{"internal/partition/losses.go", "	c.Hold()\n", ""}},
+		pkg:   "delayrelay", run: "TestRelay_GoesOnWhereTheLogBegins|TestRelay_AControlTopic", says: "nobody was told of the loss",
+	},
+	{
+		name:  "a loop that hangs is not noticed",
+		edits: []edit{{"internal/partition/watchdog.go", "			if p.Silent() <= StuckAfter {\n", "			if p.Silent() <= 1000*StuckAfter {\n"}},
+		pkg:   "internal/partition", run: "TestWatchdog_", says: "stuck 0 times",
+	},
+	{
+		name:  "a loop that was stopped with its process is taken to hang",
+		edits: []edit{{"internal/partition/watchdog.go", "	for silent := 0; silent < 2; {\n", "	for silent := 0; silent < 1; {\n"}},
+		pkg:   "internal/partition", run: "TestWatchdog_", says: "abandoned",
+	},
+	{
+		name:  "a loop that hangs is started again from where its claim began",
+		edits: []edit{{"internal/partition/watchdog.go", "		claim = next\n", "		claim.Done = done\n"}},
+		pkg:   "internal/partition", run: "TestWatchdog_", says: "want 2 and 1",
+	},
+	{
+		name:  "a partition whose owner was stopped for long is still taken to be its own",
+		edits: []edit{{"internal/partition/out.go", "	return !late || o.o.Claim.Confirm == nil ||", "	return late || !late || o.o.Claim.Confirm == nil ||"}},
+		pkg:   "delayrelay", run: "AfterAStop", says: "the record was moved: true",
+	},
+}

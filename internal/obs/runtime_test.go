@@ -1,0 +1,23 @@
+package obs
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+func TestRegisterRuntime_TellsOfTheProcessAlsoWhenCalledTwice(t *testing.T) {
+	r := prometheus.NewRegistry()
+	for range 2 {
+		if err := RegisterRuntime(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, body := get(t, Handler(r, &Readiness{}, false), "/metrics")
+	for _, want := range []string{"go_goroutines ", "go_memstats_heap_inuse_bytes ", "process_open_fds ", "process_cpu_seconds_total "} {
+		if !strings.Contains(body, "\n"+want) {
+			t.Errorf("no %s", want)
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package partition
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"orderclose"
+)
+
+// TestCommitter_ARecordOfTheOldLogMarksNothingOfTheNew, whatever becomes of it and
+// however late.
+func TestCommitter_ARecordOfTheOldLogMarksNothingOfTheNew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := []orderclose.Fetched{
+			{Records: []orderclose.RawRecord{{Offset: 7}, {Offset: 8}}, Next: 9},
+			{Next: 7, Lost: &orderclose.Range{First: 7, Last: 8, Err: errAway}, Replaced: true},
+			{Records: []orderclose.RawRecord{{Offset: 7}, {Offset: 8}}, Next: 9},
+		}
+		r := newReader(t.Context(), &fakeLog{fetch: func(int64) (orderclose.Fetched, error) {
+			f := answers[0]
+			answers = answers[1:]
+			return f, nil
+		}})
+		var told int64
+		c := NewCommitter(orderclose.Claim{Offset: 7, Done: func(low int64, _ string) { told = low }}, nil)
+		var of [][]orderclose.RawRecord
+		for len(answers) > 0 {
+			r.Start()
+			f := <-r.C
+			r.Took(f)
+			if f.Replaced {
+				c.Restart(&f)
+			}
+			for _, r := range f.Records {
+				c.Add(r.Offset)
+			}
+			of = append(of, f.Records)
+		}
+		c.Arrived(of[0])
+		c.TellNow(time.Now())
+		if told != 7 || !c.Current(of[2][0].Generation) || c.Current(of[0][0].Generation) {
+			t.Errorf("done below %d by records of the old log, want 7", told)
+		}
+		c.Arrived(of[2])
+		c.TellNow(time.Now())
+		if told != 9 {
+			t.Errorf("done below %d, want 9", told)
+		}
+	})
+}
+
+// TestGraveyard_ADeadLetterKeepsTheGenerationOfItsRecord.
+func TestGraveyard_ADeadLetterKeepsTheGenerationOfItsRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		out := newOut(ctx, &fakeLog{})
+		out.BuryRaw(orderclose.RawRecord{Offset: 1, Generation: 3}, "c", "d")
+		out.BuryCorrupt(orderclose.Fetched{Corrupt: &orderclose.Range{First: 2, Last: 4, Err: errAway}, Generation: 3})
+		out.StartBurying()
+		for _, r := range <-out.Buried {
+			if r.Generation != 3 {
+				t.Errorf("offset %d is of generation %d, want 3", r.Offset, r.Generation)
+			}
+		}
+	})
+}
+
+// TestCommitter_InALogThatLostItsEndNothingIsLostOrRepeated: what was done before the cut
+// stays done, what was not is read again, and so is all behind the cut.
+func TestCommitter_InALogThatLostItsEndNothingIsLostOrRepeated(t *testing.T) {
+	log := orderclose.LogID{Topic: [16]byte{1}, Epoch: 3}
+	for _, cut := range []int64{2, 5, 7, 8, 10} {
+		claim := orderclose.Claim{Offset: 0, Done: func(int64, string) {}}
+		c := NewCommitter(claim, nil)
+		done := map[int64]bool{}
+		for offset := range int64(10) {
+			c.Add(offset)
+		}
+		c.Read(orderclose.Fetched{Next: 10, Log: log})
+		for _, offset := range []int64{0, 1, 2, 3, 4, 6, 7, 9} {
+			c.Done(0, offset)
+			done[offset] = true
+		}
+		f := orderclose.Fetched{Next: cut, Replaced: true, Generation: 1, Log: log}
+		c.Restart(&f)
+		if f.Next != min(cut, 5) || c.Low() != f.Next {
+			t.Errorf("cut at %d: reads on at %d, done below %d; want %d", cut, f.Next, c.Low(), min(cut, 5))
+		}
+		c.Read(f)
+		for offset := f.Next; offset < 12; offset++ {
+			want := offset >= cut || !done[offset]
+			if fresh := c.Add(offset); fresh != want {
+				t.Errorf("cut at %d: offset %d is to be done: %v, want %v", cut, offset, fresh, want)
+			}
+		}
+	}
+}
+
+// TestCommitter_NothingOfTheOldLogIsDoneInARecreatedOne, whatever its offsets.
+func TestCommitter_NothingOfTheOldLogIsDoneInARecreatedOne(t *testing.T) {
+	acked, _ := EncodeDone(orderclose.LogID{Topic: [16]byte{1}}, 10, []Run{{First: 20, End: 30}})
+	var told string
+	c := NewCommitter(orderclose.Claim{Offset: 10, Acked: acked, Done: func(_ int64, acked string) { told = acked }}, nil)
+	f := orderclose.Fetched{Next: 0, Replaced: true, Generation: 1, Log: orderclose.LogID{Topic: [16]byte{2}}}
+	c.Restart(&f)
+	for offset := range int64(40) {
+		if !c.Add(offset) {
+			t.Errorf("offset %d is done", offset)
+		}
+	}
+	c.TellNow(time.Now())
+	if DecodeLog(told).Topic != f.Log.Topic || c.Low() != 0 {
+		t.Errorf("told %q, done below %d", told, c.Low())
+	}
+}

@@ -1,0 +1,52 @@
+package partition
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"orderclose"
+)
+
+// TestGraveyard_IsFullByRecordsAndByBytes, whichever comes first, until they are appended.
+func TestGraveyard_IsFullByRecordsAndByBytes(t *testing.T) {
+	for name, value := range map[string]int{"small": 10, "large": 1 << 20} {
+		synctest.Test(t, func(t *testing.T) {
+			away := atomic.Bool{}
+			away.Store(true)
+			ctx, cancel := context.WithCancel(t.Context())
+			out := newOut(ctx, &fakeLog{append: func(string, []orderclose.RawRecord) error {
+				if away.Load() {
+					return errAway
+				}
+				return nil
+			}})
+			buried, bytes := 0, 0
+			for !out.Full() {
+				m := orderclose.Message{Offset: int64(buried), Key: []byte("k"), Value: make([]byte, value)}
+				out.Bury(m, "unreadable", "garbage")
+				buried++
+				bytes += out.waiting[buried-1].Size()
+			}
+			if buried > maxUnburied || bytes > maxUnburiedBytes+orderclose.MaxDeadValue+1000 || (buried == maxUnburied) != (value == 10) {
+				t.Errorf("%s: full with %d dead letters of %d bytes", name, buried, bytes)
+			}
+			out.StartBurying()
+			time.Sleep(time.Minute)
+			away.Store(false)
+			acked := 0
+			for acked < buried {
+				acked += len(<-out.Buried)
+				out.TookBuried()
+				out.StartBurying()
+			}
+			if out.Full() || out.bytes != 0 || len(out.waiting) != 0 {
+				t.Errorf("%s: %d bytes of %d are left when all were appended", name, out.bytes, len(out.waiting))
+			}
+			cancel()
+			out.WaitBuried(func([]orderclose.RawRecord) {})
+		})
+	}
+}

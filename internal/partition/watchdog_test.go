@@ -1,0 +1,69 @@
+package partition
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"orderclose"
+)
+
+// watched serves a claim by run under a Watchdog, and returns the claims that run got and
+// how often a loop counted as stuck.
+func watched(t *testing.T, run func(ctx context.Context, claim orderclose.Claim, pulse *Pulse)) (claims []orderclose.Claim, stuck int) {
+	t.Helper()
+	w := Watchdog{
+		Stage: "test", Logger: slog.New(slog.DiscardHandler),
+		Stuck:   func(string, string, int) { stuck++ },
+		Abandon: func(why string) { t.Errorf("abandoned: %s", why) },
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	w.Serve(ctx, orderclose.Claim{Topic: "source", Fresh: true, Done: func(int64, string) {}}, func(ctx context.Context, claim orderclose.Claim, pulse *Pulse) {
+		claims = append(claims, claim)
+		run(ctx, claim, pulse)
+	})
+	return claims, stuck
+}
+
+func TestWatchdog_StartsALoopThatHangsAgainFromItsCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		claims, stuck := watched(t, func(ctx context.Context, claim orderclose.Claim, _ *Pulse) {
+			if claim.Fresh {
+				claim.Done(5, "runs")
+				<-ctx.Done() // and no beat
+			}
+		})
+		if len(claims) != 2 || stuck != 1 {
+			t.Fatalf("started %d times, stuck %d times; want 2 and 1", len(claims), stuck)
+		}
+		if c := claims[1]; c.Offset != 5 || c.Acked != "runs" || c.Fresh {
+			t.Errorf("started again from %d %q, fresh %v; want its commit", c.Offset, c.Acked, c.Fresh)
+		}
+		if took := time.Since(begin); took > StuckAfter+15*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// TestWatchdog_AProcessThatWasStoppedIsNoHang: when it goes on, every loop has been silent
+// for as long.
+func TestWatchdog_AProcessThatWasStoppedIsNoHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		claims, stuck := watched(t, func(_ context.Context, _ orderclose.Claim, pulse *Pulse) {
+			time.Sleep(StuckAfter/6 - time.Second)
+			pulse.Beat()
+			pulse.last.Add(-int64(time.Hour))
+			for range 60 {
+				time.Sleep(2 * time.Second)
+				pulse.Beat()
+			}
+		})
+		if len(claims) != 1 || stuck != 0 {
+			t.Errorf("started %d times, stuck %d times; want 1 and 0", len(claims), stuck)
+		}
+	})
+}

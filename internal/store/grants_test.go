@@ -1,0 +1,33 @@
+package store_test
+
+import (
+	"crypto/rand"
+	"strings"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+
+	"orderclose/internal/store"
+)
+
+// TestMigrated_AMissingGrantIsNotAMissingSchema: the server lists no table that the user
+// has no right on.
+func TestMigrated_AMissingGrantIsNotAMissingSchema(t *testing.T) {
+	eachServer(t, func(t *testing.T) {
+		root := openMigrated(t, store.Options{DSN: ownDatabase(t)})
+		cfg, err := mysql.ParseDSN(realDSN(t))
+		must(t, err)
+		var name string
+		must(t, root.DB().QueryRowContext(t.Context(), "SELECT DATABASE()").Scan(&name))
+		cfg.DBName, cfg.User, cfg.Passwd = name, "u"+strings.ToLower(rand.Text()[:12]), ""
+		exec(t, root.DB(), "CREATE USER "+cfg.User+"@'%' IDENTIFIED BY ''")
+		defer exec(t, root.DB(), "DROP USER "+cfg.User+"@'%'")
+		exec(t, root.DB(), "GRANT SELECT ON `"+name+"`.orders TO "+cfg.User+"@'%'")
+		err = open(t, store.Options{DSN: cfg.FormatDSN()}).Migrated(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "grant SELECT on the table orderclose_schema") {
+			t.Errorf("a missing grant is told as %v", err)
+		}
+		exec(t, root.DB(), "GRANT SELECT ON `"+name+"`.* TO "+cfg.User+"@'%'")
+		must(t, open(t, store.Options{DSN: cfg.FormatDSN()}).Migrated(t.Context()))
+	})
+}

@@ -1,0 +1,80 @@
+package store_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"orderclose/internal/store"
+	"orderclose/internal/tables"
+)
+
+// What each database tells of its columns is enough to refuse a mapping that does harm.
+func TestMySQL_AMappingThatDoesHarmIsRefused(t *testing.T) { eachServer(t, harmIsRefused) }
+
+func harmIsRefused(t *testing.T) {
+	dsn := ownDatabase(t)
+	shop := examples(t)[0].Mapping
+	admin := open(t, store.Options{DSN: dsn})
+	for _, ddl := range []string{
+		"CREATE TABLE users (id INT PRIMARY KEY) ENGINE = InnoDB",
+		`CREATE TABLE t_order (
+			id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, kind VARCHAR(20) NULL, state VARCHAR(16) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci NOT NULL,
+			create_time DATETIME NOT NULL, pay_deadline DATETIME NULL, finish_time DATETIME NULL,
+			placed DATETIME NULL DEFAULT CURRENT_TIMESTAMP, touched TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP,
+			shut DATETIME AS (finish_time) STORED, late DATETIME AS (pay_deadline + INTERVAL 1 HOUR) VIRTUAL,
+			zoned DATETIME AS (placed_utc + INTERVAL 1 HOUR) VIRTUAL, placed_utc TIMESTAMP NULL DEFAULT NULL,
+			user_id INT NOT NULL, note VARCHAR(9) NULL, revision INT NOT NULL DEFAULT 0, no_in_shop INT NULL UNIQUE,
+			KEY idx_state_deadline (state, pay_deadline), KEY part (state(4), pay_deadline), KEY z (state, zoned), CONSTRAINT bought FOREIGN KEY (user_id) REFERENCES users (id)) ENGINE = InnoDB`,
+		"CREATE TABLE t_order_line (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, order_id BIGINT UNSIGNED NOT NULL, goods_id INT NOT NULL, num INT NOT NULL, KEY idx_order (order_id)) ENGINE = InnoDB",
+		"CREATE TABLE t_goods_stock (goods_id INT NOT NULL PRIMARY KEY, id INT NOT NULL AUTO_INCREMENT UNIQUE, price DECIMAL(9,2) NOT NULL, total INT AS (free + held) STORED, free INT NOT NULL, held INT NOT NULL) ENGINE = InnoDB",
+		"CREATE VIEW v_order AS SELECT * FROM t_order",
+		"CREATE TRIGGER t_order_touch BEFORE UPDATE ON t_order FOR EACH ROW SET NEW.note = 'x'",
+	} {
+		exec(t, admin.DB(), ddl)
+	}
+	moment := func(column string) *tables.Moment {
+		return &tables.Moment{Column: column, Type: tables.DateTime, Zone: "UTC", Precision: tables.Seconds}
+	}
+	stamp := &tables.Moment{Column: "touched", Type: tables.Timestamp, Precision: tables.Seconds}
+	for _, c := range []struct {
+		change func(m *tables.Mapping)
+		want   string // path: a part of what is said; empty: nothing
+	}{
+		{func(*tables.Mapping) {}, ""},
+		{func(m *tables.Mapping) { m.Version = "revision" }, ""},
+		{func(m *tables.Mapping) { m.Due.Column, m.DueIndex = "late", "" }, "due.index: no index on state, late and id"},
+		{func(m *tables.Mapping) { m.Due.Column, m.DueIndex = "zoned", "z" }, "due.column: t_order.zoned is generated from the TIMESTAMP column placed_utc"},
+		{func(m *tables.Mapping) { m.DueIndex = "part" }, "due.index: no index part"},
+		{func(m *tables.Mapping) { m.Orders = "v_order" }, "table: v_order is a view"},
+		{func(m *tables.Mapping) { m.Version = "note" }, "version: t_order.note is varchar(9)"},
+		{func(m *tables.Mapping) { m.Version = "user_id" }, "version: t_order.user_id refers to table users"},
+		{func(m *tables.Mapping) { m.Version = "no_in_shop" }, "version: a part of the unique index no_in_shop"},
+		{func(m *tables.Mapping) { m.Created, m.ClosedAt = nil, moment("create_time") }, "closed_at.column: t_order.create_time has a value from when"},
+		{func(m *tables.Mapping) { m.ClosedAt = moment("placed") }, "closed_at.column: t_order.placed has a value from when"},
+		{func(m *tables.Mapping) { m.ClosedAt = moment("shut") }, "closed_at.column: t_order.shut is a generated column"},
+		{func(m *tables.Mapping) { m.ClosedAt = moment("late") }, "closed_at.column: t_order.late is a generated column"},
+		{func(m *tables.Mapping) { m.ClosedAt = stamp }, "closed_at.column: t_order.touched is set to the present moment"},
+		{func(m *tables.Mapping) { m.Status.Closed = []tables.Value{tables.Word("Wait_Pay")} }, `status.closed[0]: to which "WAIT_PAY" and "Wait_Pay" are the same`},
+		{func(m *tables.Mapping) { m.Status.To = tables.Word("CLOSED_BY_ORDERCLOSE") }, "status.to: varchar(16), which has no"},
+		{func(m *tables.Mapping) { m.Items.Quantity = "id" }, "items.quantity: t_order_line.id numbers its rows"},
+		{func(m *tables.Mapping) { m.Stock.Available = "id" }, "stock.available: t_goods_stock.id is numbered by the database"},
+		{func(m *tables.Mapping) { m.Stock.Available = "price" }, "stock.available: t_goods_stock.price is decimal(9,2)"},
+		{func(m *tables.Mapping) { m.Stock.Available = "total" }, "stock.available: t_goods_stock.total is a generated column"},
+	} {
+		m := *shop
+		items, stock := *shop.Items, *shop.Stock
+		m.Items, m.Stock = &items, &stock
+		c.change(&m)
+		err := open(t, store.Options{DSN: dsn, Orders: &m, MaxOpenConns: 1}).CheckMapping(t.Context())
+		if c.want == "" {
+			must(t, err)
+			continue
+		}
+		path, what, _ := strings.Cut(c.want, ": ")
+		wrong, ok := errors.AsType[*store.MappingError](err)
+		if !ok || len(wrong.Problems) != 1 || wrong.Problems[0].Path != path || !strings.Contains(wrong.Problems[0].What, what) || wrong.Problems[0].Do == "" {
+			t.Errorf("want %q, got %v", c.want, err)
+		}
+	}
+}

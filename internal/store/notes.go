@@ -1,0 +1,158 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+
+	"orderclose/internal/tables"
+)
+
+// MappingNotes says what a person should know of the shop's own tables that keeps
+// nothing from working: triggers that each close fires, statuses that the mapping does
+// not name, orders without an id, and that no order has the status that a close begins
+// with. It only reads.
+func (s *Store) MappingNotes(ctx context.Context) ([]string, error) {
+	if !s.mapped || s.dialect.describe == nil {
+		return nil, nil
+	}
+	notes, err := s.triggerNotes(ctx)
+	if err == nil {
+		var more []string
+		more, err = s.statusNotes(ctx)
+		notes = append(notes, more...)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look at the orders' tables: %w", s.explain(ctx, err))
+	}
+	return notes, nil
+}
+
+func (s *Store) triggerNotes(ctx context.Context) (notes []string, err error) {
+	in, err := s.allTables(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, t := range in {
+		names = append(names, t.name)
+	}
+	if s.q.m.Stock != nil {
+		names = append(names, s.q.m.Stock.Table)
+	}
+	facts, err := s.dialect.describe(ctx, s.DB(), names)
+	for _, name := range names {
+		if triggers := facts[name].Triggers; len(triggers) > 0 {
+			notes = append(notes, fmt.Sprintf("each close fires the triggers of table %s: %s; make sure that none of them gives stock back too", name, strings.Join(triggers, ", ")))
+		}
+	}
+	return notes, err
+}
+
+func (s *Store) statusNotes(ctx context.Context) (notes []string, err error) {
+	in, err := s.allTables(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var unlisted []string
+	open := false
+	for _, t := range in {
+		values, err := s.unlisted(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range values {
+			if !slices.Contains(unlisted, v.String()) {
+				unlisted = append(unlisted, v.String())
+			}
+		}
+		nameless, err := s.nameless(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		if nameless {
+			notes = append(notes, fmt.Sprintf("table %s has orders whose %s (orders.id) is NULL: they are never closed", t.name, s.q.m.ID.Column))
+		}
+		if !open {
+			if open, err = s.anyOpen(ctx, t); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if !open {
+		notes = append(notes, fmt.Sprintf("no order has the status %v (orders.status.from): see that it is spelt as the shop writes it", s.q.m.Status.From))
+	}
+	if len(unlisted) > 0 {
+		notes = append(notes, fmt.Sprintf("orders.status does not name the statuses %s: they count as %s", strings.Join(unlisted, ", "), s.unlistedState()))
+	}
+	return notes, nil
+}
+
+// nameless says whether a table has orders without an id.
+func (s *Store) nameless(ctx context.Context, t *table) (bool, error) {
+	var found []int
+	err := s.gorm.WithContext(ctx).Raw("SELECT 1 FROM " + tables.Quote(t.name) + " WHERE " + tables.Quote(s.q.m.ID.Column) + " IS NULL LIMIT 1").Scan(&found).Error
+	return len(found) > 0, err
+}
+
+// allTables are the tables of orders that there are.
+func (s *Store) allTables(ctx context.Context) ([]*table, error) {
+	if s.q.months == nil {
+		return []*table{s.q.whole}, nil
+	}
+	return s.monthTables(ctx)
+}
+
+// unlisted are the statuses of a table that the mapping does not name, as the database
+// compares them, but NULL. It reads one entry of the index on status and due time for
+// each status.
+func (s *Store) unlisted(ctx context.Context, t *table) (values []tables.Value, err error) {
+	column := tables.Quote(s.q.m.Status.Column)
+	var listed []any
+	for _, v := range s.listed() {
+		listed = append(listed, v.Arg())
+	}
+	query := "SELECT " + column + " FROM (SELECT " + column + " FROM " + tables.Quote(t.name) + s.dueHint() + " GROUP BY " + column + ") AS oc_all WHERE " + column + " NOT IN ?"
+	err = eachRow(s.gorm.WithContext(ctx), query, []any{listed}, func(rows *sql.Rows) error {
+		v := tables.Value{Number: s.q.m.Status.From.Number}
+		err := rows.Scan(&v.Text)
+		values = append(values, v)
+		return err
+	})
+	return values, err
+}
+
+// listed are the statuses that the mapping names, and all of the reference schema.
+func (s *Store) listed() []tables.Value {
+	st := s.q.m.Status
+	all := slices.Concat([]tables.Value{st.From, st.To}, st.Paid, st.Closed)
+	if !s.mapped {
+		for n := range statusNames {
+			all = append(all, tables.Int(int64(n)))
+		}
+	}
+	return all
+}
+
+func (s *Store) anyOpen(ctx context.Context, t *table) (open bool, err error) {
+	query := "SELECT 1 FROM " + tables.Quote(t.name) + s.dueHint() + " WHERE " + tables.Quote(s.q.m.Status.Column) + " = ? LIMIT 1"
+	err = eachRow(s.gorm.WithContext(ctx), query, []any{s.q.m.Status.From.Arg()}, func(*sql.Rows) error { open = true; return nil })
+	return open, err
+}
+
+func (s *Store) dueHint() string {
+	if s.q.m.DueIndex == "" {
+		return ""
+	}
+	return s.q.d.hint(s.q.m.DueIndex)
+}
+
+// unlistedState is what an order counts as whose status the mapping does not name.
+func (s *Store) unlistedState() AuditState {
+	if s.q.listsPaid() {
+		return AuditOther
+	}
+	return AuditPaid
+}

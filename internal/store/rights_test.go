@@ -1,0 +1,112 @@
+package store_test
+
+import (
+	"context"
+	"crypto/rand"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+
+	"orderclose"
+	"orderclose/internal/store"
+	"orderclose/internal/store/storetest"
+)
+
+// The rights that docs/mapping.md names are enough for a close, for publishing what it
+// left in the outbox, and for a sweep.
+func TestMySQL_TheRightsOfTheManualSuffice(t *testing.T) { eachServer(t, rightsSuffice) }
+
+func rightsSuffice(t *testing.T) {
+	dsn, shop := ownDatabase(t), examples(t)[0]
+	admin := open(t, store.Options{DSN: dsn, Orders: shop.Mapping})
+	for _, ddl := range shop.DDL {
+		exec(t, admin.DB(), ddl)
+	}
+	must(t, admin.Migrate(t.Context()))
+	exec(t, admin.DB(), "INSERT INTO t_order (id, state, create_time, pay_deadline) VALUES (1, 'WAIT_PAY', '2026-01-01', '2026-01-01')")
+	exec(t, admin.DB(), "INSERT INTO t_order_line (order_id, goods_id, num) VALUES (1, 10, 2)")
+	exec(t, admin.DB(), "INSERT INTO t_goods_stock VALUES (10, 5, 5)")
+	s := open(t, store.Options{DSN: asUserOf(t, admin, dsn, shop), Orders: shop.Mapping})
+
+	must(t, s.Migrated(t.Context()))
+	must(t, s.CheckMapping(t.Context()))
+	must(t, s.Writable(t.Context()))
+	must(t, s.Probe(t.Context()))
+	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "1"}})
+	must(t, err)
+	if out[0].Verdict != orderclose.Closed {
+		t.Errorf("%+v", out)
+	}
+	n, err := s.Dispatch(t.Context(), orderclose.EventOutbox, 0, 10, publishAll)
+	if must(t, err); n != 1 {
+		t.Errorf("%d events", n)
+	}
+	_, err = s.Dispatch(t.Context(), orderclose.ScheduleOutbox, 0, 10, publishAll)
+	must(t, err)
+	must(t, s.SweepFinished(t.Context(), "p"))
+	_, err = s.AuditParts(t.Context())
+	must(t, err)
+}
+
+var rightsRow = regexp.MustCompile("(?m)^ *\\| ([a-z_`, ]+) \\| ((?:`[A-Z]+`(?:, )?)+) \\|$")
+
+// asUserOf makes a user with the rights of docs/mapping.md, and returns its DSN.
+func asUserOf(t *testing.T, admin *store.Store, dsn string, shop storetest.Shop) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/mapping.md")
+	must(t, err)
+	cfg, err := mysql.ParseDSN(dsn)
+	must(t, err)
+	user := "oc_" + strings.ToLower(rand.Text()[:16])
+	exec(t, admin.DB(), "CREATE USER "+user+"@'%'")
+	t.Cleanup(func() { _, _ = admin.DB().Exec("DROP USER " + user + "@'%'") })
+	names := map[string]string{"orders": shop.Mapping.Orders, "lines": shop.Mapping.Items.Table, "stock": shop.Mapping.Stock.Table}
+	rows := rightsRow.FindAllStringSubmatch(string(text), -1)
+	if len(rows) != 7 {
+		t.Fatalf("docs/mapping.md has %d rows of rights", len(rows))
+	}
+	for _, row := range rows {
+		for name := range strings.SplitSeq(row[1], ", ") {
+			if names[name] != "" {
+				name = names[name]
+			}
+			exec(t, admin.DB(), "GRANT "+strings.ReplaceAll(row[2], "`", "")+" ON "+cfg.DBName+"."+strings.Trim(name, "`")+" TO "+user+"@'%'")
+		}
+	}
+	cfg.User, cfg.Passwd = user, ""
+	return cfg.FormatDSN()
+}
+
+func publishAll(_ context.Context, rows []orderclose.OutboxRow) (done []int64) {
+	for _, r := range rows {
+		done = append(done, r.ID)
+	}
+	return done
+}
+
+// Where what is available is NULL a close would take the stock out of reserved and add it
+// to nothing.
+func TestMySQL_StockIsNotAddedToNULL(t *testing.T) { eachServer(t, stockIsNotAddedToNULL) }
+
+func stockIsNotAddedToNULL(t *testing.T) {
+	shop := examples(t)[0]
+	s := open(t, store.Options{DSN: ownDatabase(t), Orders: shop.Mapping})
+	for _, ddl := range shop.DDL {
+		exec(t, s.DB(), ddl)
+	}
+	must(t, s.Migrate(t.Context()))
+	exec(t, s.DB(), "ALTER TABLE t_goods_stock MODIFY free INT NULL")
+	exec(t, s.DB(), "INSERT INTO t_order (id, state, create_time, pay_deadline) VALUES (1, 'WAIT_PAY', '2026-01-01', '2026-01-01')")
+	exec(t, s.DB(), "INSERT INTO t_order_line (order_id, goods_id, num) VALUES (1, 10, 2)")
+	exec(t, s.DB(), "INSERT INTO t_goods_stock VALUES (10, NULL, 5)")
+	if _, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "1"}}); err == nil || !strings.Contains(err.Error(), "NULL") {
+		t.Errorf("the order was closed, or nothing says why not: %v", err)
+	}
+	exec(t, s.DB(), "UPDATE t_goods_stock SET free = 1")
+	if _, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "1"}}); err != nil {
+		t.Error(err)
+	}
+}

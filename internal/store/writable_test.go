@@ -1,0 +1,95 @@
+package store_test
+
+import (
+	"crypto/rand"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+
+	"orderclose"
+	"orderclose/internal/store"
+)
+
+// A primary that was demoted answers each write with an error, and keeps its
+// connections. They are not used again.
+func TestMySQL_AfterAReadOnlyAnswerConnectionsAreNew(t *testing.T) { eachServer(t, readOnlyAnswer) }
+
+func readOnlyAnswer(t *testing.T) {
+	s := openMigrated(t, store.Options{MaxOpenConns: 1})
+	overdue(t, s, "o")
+	exec(t, s.DB(), "SET SESSION TRANSACTION READ ONLY") // of the one connection in the pool
+	_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "o"}})
+	if my, ok := errors.AsType[*mysql.MySQLError](err); !ok || my.Number != 1792 || !errors.Is(err, orderclose.ErrUnavailable) {
+		t.Fatalf("on a connection that is read-only: %v", err)
+	}
+	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "o"}})
+	if err != nil || out[0].Verdict != orderclose.Closed {
+		t.Errorf("afterwards: %+v, %v", out, err)
+	}
+}
+
+func TestMySQL_Writable(t *testing.T) { eachServer(t, writable) }
+
+func writable(t *testing.T) {
+	dsn := ownDatabase(t)
+	admin := openMigrated(t, store.Options{DSN: dsn})
+	t.Run("LeavesNothingBehind", func(t *testing.T) { writableLeavesNothing(t, dsn) })
+	t.Run("SeesALockedTable", func(t *testing.T) { writableSeesLocks(t, admin) })
+	t.Run("SeesAMissingRight", func(t *testing.T) { writableSeesRights(t, admin, dsn) })
+}
+
+func writableLeavesNothing(t *testing.T, dsn string) {
+	s := open(t, store.Options{DSN: dsn, MaxOpenConns: 1})
+	setting := func() (n int) {
+		must(t, s.DB().QueryRowContext(t.Context(), "SELECT @@lock_wait_timeout").Scan(&n))
+		return n
+	}
+	before := setting()
+	if before != 20 {
+		t.Errorf("the server waits %d s for the lock of a table, and the client 15", before)
+	}
+	must(t, s.Writable(t.Context()))
+	var rows int
+	must(t, s.DB().QueryRowContext(t.Context(), "SELECT (SELECT COUNT(*) FROM receipts) + (SELECT COUNT(*) FROM stock_ledger) + (SELECT COUNT(*) FROM outbox_events)").Scan(&rows))
+	if rows != 0 || setting() != before {
+		t.Errorf("%d rows; the wait for the lock of a table is %d s, was %d s", rows, setting(), before)
+	}
+	exec(t, s.DB(), "SET SESSION TRANSACTION READ ONLY")
+	if err := s.Writable(t.Context()); err == nil || !errors.Is(err, orderclose.ErrUnavailable) || !strings.Contains(err.Error(), "1792") {
+		t.Errorf("read-only: %v", err)
+	}
+}
+
+// The lock of a table is waited for a second, and no more.
+func writableSeesLocks(t *testing.T, s *store.Store) {
+	other, err := s.DB().Conn(t.Context())
+	must(t, err)
+	defer func() { _ = other.Close() }()
+	exec(t, other, "LOCK TABLES stock WRITE")
+	if err := s.Writable(t.Context()); !errors.Is(err, store.ErrLocked) || !strings.Contains(err.Error(), "`stock`") {
+		t.Errorf("stock is locked: %v", err)
+	}
+	exec(t, other, "UNLOCK TABLES")
+	must(t, s.Writable(t.Context()))
+}
+
+// A user that lacks a right to a column that a close writes is told which.
+func writableSeesRights(t *testing.T, admin *store.Store, dsn string) {
+	cfg, err := mysql.ParseDSN(dsn)
+	must(t, err)
+	name := "oc_" + strings.ToLower(rand.Text()[:16])
+	exec(t, admin.DB(), "CREATE USER "+name+"@'%'")
+	defer exec(t, admin.DB(), "DROP USER "+name+"@'%'")
+	exec(t, admin.DB(), "GRANT SELECT, INSERT ON "+cfg.DBName+".* TO "+name+"@'%'")
+	exec(t, admin.DB(), "GRANT UPDATE ON "+cfg.DBName+".orders TO "+name+"@'%'")
+	exec(t, admin.DB(), "GRANT UPDATE (available) ON "+cfg.DBName+".stock TO "+name+"@'%'")
+	cfg.User, cfg.Passwd = name, ""
+	s := open(t, store.Options{DSN: cfg.FormatDSN()})
+	if err := s.Writable(t.Context()); err == nil || !strings.Contains(err.Error(), "'reserved'") {
+		t.Errorf("without the right to update reserved: %v", err)
+	}
+	exec(t, admin.DB(), "GRANT UPDATE ON "+cfg.DBName+".stock TO "+name+"@'%'")
+	must(t, s.Writable(t.Context()))
+}

@@ -1,0 +1,36 @@
+package outbox
+
+import (
+	"testing"
+	"time"
+
+	"orderclose"
+)
+
+// TestSchedules_WhatWasCommittedIsScheduled, although the clock here lags, or the maximum
+// was larger when the row was written.
+func TestSchedules_WhatWasCommittedIsScheduled(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	k := Schedules(func() Scheduling {
+		return Scheduling{
+			Buckets:    orderclose.Buckets{{Topic: "1m", Length: time.Minute}, {Topic: "1h", Length: time.Hour}},
+			CloseTopic: "close", Now: func() time.Time { return now.Add(-time.Hour) },
+		}
+	})
+	for _, c := range []struct {
+		ahead time.Duration
+		topic string
+	}{
+		{-2 * time.Hour, "close"}, {orderclose.DefaultMaxDelay, "1h"}, {365 * 24 * time.Hour, "1h"}, {orderclose.MaxDelayLimit, ""},
+	} {
+		o := orderclose.Order{ID: "o", CreatedAt: now, Due: now.Add(c.ahead)}
+		payload, err := orderclose.Record{Order: o}.SchedulePayload()
+		if err != nil {
+			t.Fatal(err)
+		}
+		topic, _, err := k.Route(orderclose.OutboxRow{ID: 1, OrderID: "o", Payload: payload})
+		if topic != c.topic || (err == nil) == (c.topic == "") {
+			t.Errorf("due in %v: topic %q, %v; want %q", c.ahead, topic, err, c.topic)
+		}
+	}
+}

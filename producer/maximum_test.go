@@ -1,0 +1,55 @@
+package producer
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"orderclose"
+)
+
+// execs counts statements.
+type execs int
+
+func (n *execs) ExecContext(context.Context, string, ...any) (sql.Result, error) {
+	*n++
+	return nil, nil
+}
+
+// TestProducers_TakeACategoryWhoseDelayIsTheMaximum, at any moment: due times are rounded
+// up, and the clock of the checkout's database may be ahead.
+func TestProducers_TakeACategoryWhoseDelayIsTheMaximum(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 24 * time.Hour
+		a, rows := &fakeAppender{}, execs(0)
+		p, err := New(Options{
+			Appender: a, Buckets: orderclose.Buckets{{Topic: "delay_1h", Length: time.Hour}}, CloseTopic: "close",
+			Delays: orderclose.Delays{ByCategory: map[string]time.Duration{"patient": most}}, MaxDelay: most,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		x, err := NewOutbox(OutboxOptions{Dialect: MySQL, Limit: p.MaxDelay})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const orders = 1000
+		for i := range orders {
+			time.Sleep(1234567 * time.Nanosecond)
+			o := p.Order(fmt.Sprint(i), time.Now().Add(time.Duration(i)*time.Millisecond), "patient")
+			if err := p.Schedule(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+			if err := x.Add(t.Context(), &rows, o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(a.topics) != orders || rows != orders {
+			t.Errorf("%d sent and %d added of %d", len(a.topics), rows, orders)
+		}
+	})
+}

@@ -1,0 +1,127 @@
+package release
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"orderclose/internal/partition/partitiontest"
+)
+
+// hanging is a stock service that does not answer for some SKUs.
+type hanging struct {
+	service
+	on func(sku string) bool
+}
+
+func (h *hanging) Release(ctx context.Context, r Request) error {
+	if h.on(r.SKU) {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return h.service.Release(ctx, r)
+}
+
+// TestWorker_EventsOnWhichTheServiceHangsHoldUpNoOther: also when they are so many that
+// the breaker opens. A few of them are certain to be at fault and become dead letters; many
+// look like a service in trouble, and most of them wait for a day. Nobody else waits for more
+// than 15 minutes.
+func TestWorker_EventsOnWhichTheServiceHangsHoldUpNoOther(t *testing.T) {
+	for _, bad := range []int{1, 3, 10} {
+		t.Run(fmt.Sprint(bad), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log, s := &eventLog{}, &hanging{on: func(sku string) bool { return sku == "stuck" }}
+				var want []string
+				for i := range bad {
+					id := fmt.Sprintf("bad%02d", i)
+					log.add(t, id, "stuck")
+					want = append(want, id+" release_failed")
+				}
+				defer runWorker(t, log, s)()
+				for i := range 60 { // one event a minute
+					log.add(t, fmt.Sprintf("good%d", i), "ink")
+					time.Sleep(time.Minute)
+					if _, back := s.count(); back < i-15 { // which of them tries whether the service is back is random
+						t.Fatalf("after %d minutes %d of %d releases are made", i+1, back, i+1)
+					}
+				}
+				got := log.causes()
+				if bad > 3 { // how many of them prove to be at fault is random
+					want = slices.DeleteFunc(want, func(w string) bool { return !slices.Contains(got, w) })
+				}
+				if diff := cmp.Diff(want, got); diff != "" && len(want)+len(got) > 0 {
+					t.Errorf("dead letters (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// failing is since when calls fail.
+type failing struct {
+	noMetrics
+	since atomic.Value
+}
+
+func (f *failing) CallsFailing(_ string, since time.Time) { f.since.Store(since) }
+func (f *failing) failing() time.Time                     { return f.since.Load().(time.Time) }
+
+// TestWorker_AServiceThatIsAwayCostsALoneEventNoTry: an event that waits alone opens no
+// breaker, and is released when the service is back.
+func TestWorker_AServiceThatIsAwayCostsALoneEventNoTry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, back := &eventLog{}, time.Now().Add(3*time.Hour)
+		s := &hanging{on: func(string) bool { return time.Now().Before(back) }}
+		log.add(t, "a", "ink", "pen")
+		m, began := &failing{}, time.Now()
+		w, err := New(Options{Log: log, Releaser: s, Group: "g", EventsTopic: "events", DeadLetterTopic: "dead", Metrics: m})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer partitiontest.Start(t, w.Run)()
+		time.Sleep(2 * time.Hour)
+		if since := m.failing(); since.Before(began) || since.After(began.Add(10*time.Second)) {
+			t.Errorf("no call succeeds since %v, it says since %v", began, since)
+		}
+		time.Sleep(time.Hour + 2*time.Minute)
+		if since := m.failing(); !since.IsZero() {
+			t.Errorf("it says that calls fail since %v", since)
+		}
+		if _, released := s.count(); released != 2 || len(log.causes()) > 0 {
+			t.Errorf("%d released, dead letters %v", released, log.causes())
+		}
+	})
+}
+
+// TestWorker_ACallThatAStopEndsSaysNothingOfTheService: the breaker stays closed.
+func TestWorker_ACallThatAStopEndsSaysNothingOfTheService(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, err := New(Options{Log: &eventLog{}, Releaser: &hanging{on: func(string) bool { return true }}, Group: "g", EventsTopic: "e", DeadLetterTopic: "d"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var states []string
+		for calls := 0; calls < 2*breakerAfter; { // after the stop, not each call is made
+			made, err := w.call(ctx, Request{})
+			if made {
+				calls++
+			}
+			if ctx.Err() == nil || !made && !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal(made, err)
+			}
+			states = append(states, w.breaker.State().String())
+		}
+		if slices.Contains(states, "open") {
+			t.Errorf("the breaker was %v", states)
+		}
+	})
+}
