@@ -10,6 +10,7 @@
 //	publish.go     one batch: to Kafka, or to the dead letters
 //	shunned.go     partitions and topics that take no records
 //	aside.go       rows that can neither be published nor made dead letters of
+//	kept.go        rows that are published and not deleted
 //	walk.go        how rows that were left are looked past
 //	decide.go      how long to wait (pure)
 //

@@ -27,6 +27,7 @@ type fakeStore struct {
 	held  map[int64]bool
 	looks int  // calls of Dispatch
 	away  bool // the database is
+	full  bool // the database takes no writes
 }
 
 func newStore(ids ...string) *fakeStore {
@@ -76,6 +77,9 @@ func (s *fakeStore) Dispatch(ctx context.Context, _ orderclose.Outbox, after int
 	if ctx.Err() != nil {
 		return len(rows), ctx.Err()
 	}
+	if s.full && len(done) > 0 {
+		return len(rows), orderclose.ErrUnavailable
+	}
 	for _, id := range done {
 		delete(s.rows, id)
 	}
@@ -100,6 +104,12 @@ func (s *fakeStore) setAway(away bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.away = away
+}
+
+func (s *fakeStore) setFull(full bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.full = full
 }
 
 func (s *fakeStore) left() []string {

@@ -54,12 +54,13 @@ type worker struct {
 	seen    *seen
 	at      int64 // where to look on; 0: where seen says
 	walk    walk  // the leader's
+	kept    kept
 	logger  *slog.Logger
 	appends [lanes + 1]orderclose.AppendFunc
 }
 
 func (d *Dispatcher) newWorker(ctx context.Context, k Kind, set *aside, places *shunned, s *seen) *worker {
-	w := &worker{Dispatcher: d, ctx: ctx, kind: k, aside: set, shunned: places, seen: s, logger: d.o.Logger.With("outbox", k.Outbox)}
+	w := &worker{Dispatcher: d, ctx: ctx, kind: k, aside: set, shunned: places, seen: s, kept: kept{}, logger: d.o.Logger.With("outbox", k.Outbox)}
 	for i := range w.appends {
 		w.appends[i] = d.o.Log.Idempotent(nil, d.o.Metrics.Repeated)
 	}
@@ -113,17 +114,26 @@ func (w *worker) dispatch(from int64) (b *batch, n int, err error) {
 	defer cancel()
 	n, err = w.o.Store.Dispatch(ctx, w.kind.Outbox, from, w.o.Batch, func(ctx context.Context, rows []orderclose.OutboxRow) []int64 {
 		b = &batch{worker: w, rows: rows, last: rows[len(rows)-1].ID}
+		if b.done = w.kept.among(rows); len(b.done) > 0 {
+			b.tried = len(rows)
+			return b.done
+		}
 		try := w.aside.leave(rows)
 		b.tried, b.left = len(try), len(rows)-len(try)
 		return b.publish(ctx, try)
 	})
-	if b == nil || err != nil {
-		return b, n, err
+	if b == nil {
+		return nil, n, err
 	}
-	w.o.Metrics.Dispatched(w.kind.Outbox, len(b.done)-len(b.buried))
 	for _, cause := range b.buried {
 		w.o.Metrics.DeadLettered(Stage, cause)
 	}
+	if err != nil {
+		w.kept.add(b.rows, b.done)
+		return b, n, err
+	}
+	clear(w.kept)
+	w.o.Metrics.Dispatched(w.kind.Outbox, len(b.done)-len(b.buried))
 	return b, n, nil
 }
 

@@ -32,4 +32,9 @@ var outboxMutants = []mutant{
 		edits: []edit{{"outbox/publish.go", "	case err != nil && half > 0:\n", "	case err != nil && half > 1000:\n"}},
 		pkg:   "outbox", run: "TestDispatcher_OneRefused", says: "published (-want +got)",
 	},
+	{
+		name:  "rows that the database did not delete are published again and again",
+		edits: []edit{{"outbox/publish.go", "		w.kept.add(b.rows, b.done)\n", ""}},
+		pkg:   "outbox", run: "TestDispatcher_ADatabaseThatTakesNoWrites", says: "records of 1 rows",
+	},
 }

@@ -1,0 +1,51 @@
+package outbox
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestDispatcher_ADatabaseThatTakesNoWritesHasRowsPublishedOnce by each worker, however
+// long that lasts, also those for the dead-letter topic.
+func TestDispatcher_ADatabaseThatTakesNoWritesHasRowsPublishedOnce(t *testing.T) {
+	for _, n := range []int{1, 10, 100} {
+		t.Run(fmt.Sprint(n, " rows"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, l, m := newStore(orders(n)...), &fakeLog{}, &counts{}
+				s.setFull(true)
+				defer run(t, s, l, m, 10)()
+				time.Sleep(10 * time.Minute)
+				if got := len(l.keys("events")); got > DefaultInFlight*n || len(s.left()) != n {
+					t.Errorf("%d records of %d rows, %d rows left", got, n, len(s.left()))
+				}
+				s.setFull(false)
+				time.Sleep(5 * time.Second)
+				if got := len(l.keys("events")); got > DefaultInFlight*n || len(s.left()) != 0 || m.dispatched != n {
+					t.Errorf("%d records of %d rows, %d rows left, %d counted", got, n, len(s.left()), m.dispatched)
+				}
+			})
+		})
+	}
+}
+
+// TestDispatcher_AnIdThatIsGivenAgainIsAnotherRow: the table was emptied and its ids begin
+// again while rows were kept.
+func TestDispatcher_AnIdThatIsGivenAgainIsAnotherRow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l, m := newStore("former"), &fakeLog{}, &counts{}
+		s.setFull(true)
+		defer run(t, s, l, m, 10)()
+		time.Sleep(time.Minute)
+		s.mu.Lock()
+		row := s.rows[1]
+		row.OrderID = "new"
+		s.rows[1], s.full = row, false
+		s.mu.Unlock()
+		time.Sleep(5 * time.Second)
+		if got := fmt.Sprint(l.keys("events")); got != "[former new]" || len(s.left()) != 0 {
+			t.Errorf("published %v, left %v", got, s.left())
+		}
+	})
+}
