@@ -380,5 +380,11 @@ func (l *listener) notDone(ctx context.Context) (bool, error) {
 	}
 	_, end, err := l.k.Kafka.Bounds(ctx, l.k.Topic, 0) // by now: who has acted may have read further than we have
 	unmoved := l.lost.topic && position == l.lost.was
-	return err == nil && (position < l.lost.past || position > end || unmoved), err
+	wanted := position < l.lost.past || position > end || unmoved
+	if err == nil && !wanted && l.lost.topic {
+		// Who acted read the present log, which may not be the one that we noticed: the
+		// topic may have been recreated once more while we waited.
+		l.next, l.log = position, orderclose.LogID{}
+	}
+	return err == nil && wanted, err
 }
