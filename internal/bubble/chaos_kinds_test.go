@@ -8,15 +8,8 @@ import (
 	"orderclose/internal/app"
 )
 
-// switchedOff are kinds of events that are not drawn, unless CHAOS_KINDS names them.
-var switchedOff = map[string]bool{}
-
-func switchedOn(name string) bool {
-	if chaosOnly != nil {
-		return chaosOnly[name]
-	}
-	return !switchedOff[name]
-}
+// switchedOn says whether a kind of events is drawn: CHAOS_KINDS may name the only ones.
+func switchedOn(name string) bool { return chaosOnly == nil || chaosOnly[name] }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
