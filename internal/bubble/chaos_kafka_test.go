@@ -69,6 +69,10 @@ func drawAnswer(d *drawing, e *event) {
 	}
 }
 
+// manyAnswers bounds the answers with an error: kafka-go tries to join a group again at
+// once where a rebalance is in progress, and no time passes here between two requests.
+const manyAnswers = 1000
+
 // answer has the brokers answer requests of a kind with an error: a few, or all for a
 // while.
 func (w *chaosWorld) answer(e event) {
@@ -78,7 +82,7 @@ func (w *chaosWorld) answer(e event) {
 		}
 		f := kfake.Fault{Keys: []kmsg.Key{brokerFaults[e.N].key}, Err: err, Count: 3, TopLevel: e.Then != ""}
 		if e.For > 0 {
-			f.Count = -1
+			f.Count = manyAnswers
 		} else {
 			e.For = 10 * time.Second
 		}
