@@ -18,6 +18,7 @@ type manyOpen struct {
 	n        int
 	begin    time.Time
 	appended map[string]int
+	refusing string // a topic that accepts nothing
 }
 
 func (k *manyOpen) Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error) {
@@ -71,9 +72,15 @@ func (k *manyOpen) DueBetween(_ context.Context, _, to time.Time, after orderclo
 	return page, nil
 }
 
-func (k *manyOpen) Append(_ context.Context, _ string, m orderclose.Message) error {
+func (k *manyOpen) Append(ctx context.Context, topic string, m orderclose.Message) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if topic == k.refusing {
+		k.mu.Unlock()
+		<-ctx.Done()
+		k.mu.Lock()
+		return ctx.Err()
+	}
 	k.appended[string(m.Key)]++
 	return nil
 }
@@ -112,6 +119,20 @@ func listening(t *testing.T, n int, told orderclose.Lost, test func(k *manyOpen,
 		test(k, s)
 		cancel()
 		<-done
+	})
+}
+
+// TestListen_ABucketThatAcceptsNothingStopsNoRescheduling: a smaller one takes its
+// orders, and their relay hands them on.
+func TestListen_ABucketThatAcceptsNothingStopsNoRescheduling(t *testing.T) {
+	listening(t, 100, orderclose.Lost{Topic: "delay_12h", First: 0, Last: 5}, func(k *manyOpen, _ *fakeStore) {
+		k.mu.Lock()
+		k.refusing = "delay_12h"
+		k.mu.Unlock()
+		time.Sleep(3 * time.Minute)
+		if n := k.times(1); n != k.n || k.at() != 1 {
+			t.Errorf("%d of %d orders are scheduled again; position %d", n, k.n, k.at())
+		}
 	})
 }
 

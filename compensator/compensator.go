@@ -26,7 +26,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -261,18 +260,6 @@ func (c *Compensator) stillDue(ctx context.Context) (bool, error) {
 	return err == nil && c.schedule.due(finished, now), err
 }
 
-// lookAtLock tells whether the lock's server answers, as it is asked for the lock
-// itself but once in a period.
-func (c *Compensator) lookAtLock(ctx context.Context) {
-	if l, ok := c.o.Lock.(interface{ Available(context.Context) error }); ok {
-		if err := l.Available(ctx); ctx.Err() == nil {
-			stuck := errors.Is(err, ErrLockStuck)
-			c.o.Metrics.LockAvailable(err == nil || stuck)
-			c.o.Metrics.LockStuck(stuck)
-		}
-	}
-}
-
 // Sweep sweeps once, now, whenever the last one was. With dryRun it only finds and
 // changes nothing. The report tells what was done also if an error cut it short; the
 // error is ErrHeld if another process is sweeping.
@@ -312,36 +299,6 @@ func (c *Compensator) hold(ctx context.Context, dryRun bool, wanted func(context
 	err := c.guarded(ctx, lock, wanted != nil, do)
 	c.tell(r, err)
 	return r, err
-}
-
-// guarded does work under the lock, and tells it what Report.Lock is: without a lock if
-// there is none, if its server is unavailable, or if it is stuck. The lock saves work, no
-// order depends on it. If patient, it waits a moment before it works without: all
-// processes find that out at the same time, and the first may have finished when the
-// next one asks.
-func (c *Compensator) guarded(ctx context.Context, lock Lock, patient bool, work func(ctx context.Context, lock string) error) error {
-	if lock == nil {
-		return work(ctx, "none")
-	}
-	err := lock.Hold(ctx, func(ctx context.Context) error { return work(ctx, "held") })
-	if ctx.Err() != nil {
-		return err
-	}
-	c.o.Metrics.LockAvailable(!errors.Is(err, ErrLockUnavailable))
-	instead := "unavailable"
-	switch {
-	case errors.Is(err, ErrLockUnavailable):
-		c.o.Logger.Warn("sweeping without the lock: repeats are harmless, but cost", "err", err)
-	case errors.Is(err, ErrLockStuck):
-		c.o.Logger.Error("sweeping without the lock, because it is stuck: repeats are harmless, but cost", "err", err)
-		instead = "stuck"
-	default:
-		return err
-	}
-	if patient {
-		partition.Sleep(ctx, rand.N(c.schedule.ask()/4))
-	}
-	return work(ctx, instead)
 }
 
 // tell logs and counts how a sweep went.

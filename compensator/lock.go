@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/go-redsync/redsync/v4"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
+
+	"orderclose/internal/partition"
 )
 
 // Defaults of LockOptions.
@@ -161,4 +164,46 @@ func (l *RedisLock) keep(ctx context.Context, mutex *redsync.Mutex, stop <-chan 
 			timer.Reset(min(extendRetry, l.o.Extend, max(time.Until(trusted), 0)))
 		}
 	}
+}
+
+// lookAtLock tells whether the lock's server answers, as it is asked for the lock
+// itself but once in a period.
+func (c *Compensator) lookAtLock(ctx context.Context) {
+	if l, ok := c.o.Lock.(interface{ Available(context.Context) error }); ok {
+		if err := l.Available(ctx); ctx.Err() == nil {
+			stuck := errors.Is(err, ErrLockStuck)
+			c.o.Metrics.LockAvailable(err == nil || stuck)
+			c.o.Metrics.LockStuck(stuck)
+		}
+	}
+}
+
+// guarded does work under the lock, and tells it what Report.Lock is: without a lock if
+// there is none, if its server is unavailable, or if it is stuck. The lock saves work, no
+// order depends on it. If patient, it waits a moment before it works without: all
+// processes find that out at the same time, and the first may have finished when the
+// next one asks.
+func (c *Compensator) guarded(ctx context.Context, lock Lock, patient bool, work func(ctx context.Context, lock string) error) error {
+	if lock == nil {
+		return work(ctx, "none")
+	}
+	err := lock.Hold(ctx, func(ctx context.Context) error { return work(ctx, "held") })
+	if ctx.Err() != nil {
+		return err
+	}
+	c.o.Metrics.LockAvailable(!errors.Is(err, ErrLockUnavailable))
+	instead := "unavailable"
+	switch {
+	case errors.Is(err, ErrLockUnavailable):
+		c.o.Logger.Warn("sweeping without the lock: repeats are harmless, but cost", "err", err)
+	case errors.Is(err, ErrLockStuck):
+		c.o.Logger.Error("sweeping without the lock, because it is stuck: repeats are harmless, but cost", "err", err)
+		instead = "stuck"
+	default:
+		return err
+	}
+	if patient {
+		partition.Sleep(ctx, rand.N(c.schedule.ask()/4))
+	}
+	return work(ctx, instead)
 }

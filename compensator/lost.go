@@ -122,6 +122,7 @@ type listener struct {
 	// another has one element after a loss was heard of.
 	another chan struct{}
 	retry   time.Time // not to act again before
+	avoided avoided
 }
 
 func newListener(c *Compensator) *listener {

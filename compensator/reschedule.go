@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,9 +20,42 @@ const (
 	// picked anew.
 	appendTimeout = 5 * time.Second
 	// appendPatience is how long one order is tried, before all that is left is tried
-	// again later: three tries that get no answer.
-	appendPatience = 15 * time.Second
+	// again later: four tries that get no answer, each in a smaller bucket.
+	appendPatience = 20 * time.Second
+	// avoidTime is for how long a bucket is avoided that accepted nothing.
+	avoidTime = time.Minute
 )
+
+// avoided are buckets, by topic, that accepted nothing a moment ago, and until when the
+// next smaller one is used instead: its relay hands a record on as soon as the right
+// bucket accepts it. Safe for concurrent use.
+type avoided struct {
+	mu    sync.Mutex
+	until map[string]time.Time
+}
+
+// pick is the bucket that suits, or the largest smaller one that is not avoided; if all
+// are, the one that suits.
+func (a *avoided) pick(buckets orderclose.Buckets, remaining time.Duration) orderclose.Bucket {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	best := buckets.Pick(remaining)
+	for _, b := range slices.Backward(buckets.Open()) {
+		if b.Length <= best.Length && time.Now().After(a.until[b.Topic]) {
+			return b
+		}
+	}
+	return best
+}
+
+func (a *avoided) add(topic string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.until == nil {
+		a.until = map[string]time.Time{}
+	}
+	a.until[topic] = time.Now().Add(avoidTime)
+}
 
 // DueStore is a Store that knows what is not due yet, too.
 type DueStore interface {
@@ -112,11 +146,14 @@ func (l *listener) append(ctx context.Context, o orderclose.Order, now func() ti
 		defer cancel()
 		topic := l.k.CloseTopic
 		if remaining := o.Due.Sub(now()); remaining > 0 {
-			topic = l.k.Buckets().Pick(remaining).Topic
+			topic = l.avoided.pick(l.k.Buckets(), remaining).Topic
 		}
 		last = l.k.Appender.Append(trying, topic, m)
 		if errors.Is(last, orderclose.ErrTooLarge) || errors.Is(last, orderclose.ErrRefused) {
 			return struct{}{}, backoff.Permanent(last)
+		}
+		if last != nil {
+			l.avoided.add(topic)
 		}
 		return struct{}{}, last
 	}, backoff.WithMaxElapsedTime(appendPatience))

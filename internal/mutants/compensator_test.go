@@ -64,7 +64,12 @@ var compensatorMutants = []mutant{
 	},
 	{
 		name:  "without Redis nobody sweeps",
-		edits: []edit{{"compensator/compensator.go", "	instead := \"unavailable\"\n", "	instead := \"unavailable\"\n	if err != nil {\n		return err\n	}\n"}},
+		edits: []edit{{"compensator/lock.go", "	instead := \"unavailable\"\n", "	instead := \"unavailable\"\n	if err != nil {\n		return err\n	}\n"}},
 		pkg:   "compensator", run: "TestRun_WithoutRedis", says: "sweeps in a day without Redis",
+	},
+	{
+		name:  "a bucket that accepts nothing keeps orders from being scheduled again",
+		edits: []edit{{"compensator/reschedule.go", "l.avoided.pick(l.k.Buckets(), remaining).Topic", "l.k.Buckets().Pick(remaining).Topic"}},
+		pkg:   "compensator", run: "TestListen_ABucketThatAcceptsNothing", says: "of 100 orders are scheduled again",
 	},
 }
