@@ -23,6 +23,11 @@ const (
 	politeRounds = 2
 	politeBase   = 5 * time.Second
 	politeMax    = time.Minute
+	// clocksApart is by how much the brokers' and the database's clock may differ before
+	// one of them counts as wrong. While one is, an order that is not due waits in memory,
+	// by the monotonic clock: any time of release would be taken from a clock that may be
+	// the wrong one, and would be wrong still when that clock is right again.
+	clocksApart = time.Minute
 
 	// maxRetries is how often an order is tried again that could not be closed: after
 	// 1, 2 and 4 minutes, in which a lagging replica catches up and a wrong row may be
@@ -63,6 +68,7 @@ const (
 type decision struct {
 	action action
 	wait   time.Duration     // park, schedule: how long from now
+	bucket time.Duration     // park: how long in a bucket, if there is no room in memory; 0: as long
 	record orderclose.Record // park, schedule: as it is to be, but for its release and origin
 	retry  bool              // schedule: because closing it failed, or the provider could not say
 	cause  string            // retry, give, park of an order that is blocked: why, in a word
@@ -79,7 +85,7 @@ func decide(r orderclose.Record, o orderclose.Outcome, at time.Time, luck float6
 	case orderclose.Closed, orderclose.AlreadyPaid, orderclose.AlreadyClosed:
 		return decision{}
 	case orderclose.NotDue:
-		return notDue(r, o)
+		return notDue(r, o, at)
 	case orderclose.Contended:
 		return decision{action: park, wait: contendedWait, record: r, cause: causeContended, detail: "another transaction holds a row"}
 	case orderclose.PaymentPending:
@@ -131,8 +137,11 @@ func spread(d time.Duration, luck float64) time.Duration {
 }
 
 // notDue waits for what remains by the database's clock, which is the one that
-// decides. All counts begin anew when the due time has changed.
-func notDue(r orderclose.Record, o orderclose.Outcome) decision {
+// decides. It waits in memory, and not for long, while the brokers' clock, which says at, is
+// far from that clock; and, every other round, what came too soon more often than clocks
+// that differ a little explain: the clock of the relay that let it go may be wrong. All
+// counts begin from zero when the due time has changed.
+func notDue(r orderclose.Record, o orderclose.Outcome, at time.Time) decision {
 	if !orderclose.CeilMilli(o.Due).Equal(orderclose.CeilMilli(r.Order.Due)) { // records have whole milliseconds
 		r.Order.Due = o.Due
 		r.NotDue, r.Attempt, r.Cause, r.PendingSince, r.Origin = 0, 0, "", time.Time{}, orderclose.Origin{}
@@ -142,13 +151,21 @@ func notDue(r orderclose.Record, o orderclose.Outcome) decision {
 		return decision{action: park, wait: remaining, record: r}
 	}
 	r.NotDue++
-	return decision{action: schedule, wait: max(remaining, politeness(r.NotDue)), record: r}
+	wait := max(remaining, politeness(r.NotDue))
+	tooOften := r.NotDue > politeRounds && r.NotDue%2 == 1
+	if tooOften || at.Sub(o.At).Abs() > clocksApart {
+		return decision{action: park, wait: min(remaining, politeBase<<min(r.NotDue-1, 4), politeMax), bucket: wait, record: r}
+	}
+	return decision{action: schedule, wait: wait, record: r}
 }
 
 // elsewhere turns a wait in memory, for which there is no room, into one in a bucket.
 // It uses up no try, and an order that is nearly due is not later for it.
 func (d decision) elsewhere(luck float64) decision {
 	d.action = schedule
+	if d.bucket > 0 {
+		d.wait = d.bucket
+	}
 	if d.cause != "" {
 		d.retry, d.wait = true, spread(blockedWait, luck)
 		d.record.Cause = d.cause

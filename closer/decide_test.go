@@ -131,22 +131,24 @@ func TestDecide_RetriesEnd(t *testing.T) {
 	})
 }
 
-// TestNotDue_NeverComesBackBeforeItIsDue, by the database's clock, and waits in
-// memory only for a short while.
+// TestNotDue_NeverComesBackBeforeItIsDue, by the database's clock, if the brokers' clock
+// agrees, and waits in memory only for a short while.
 func TestNotDue_NeverComesBackBeforeItIsDue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		remaining := time.Duration(rapid.Int64Range(1, int64(30*24*time.Hour)).Draw(t, "remaining"))
 		r := orderclose.Record{Order: orderclose.Order{Due: epoch}, NotDue: rapid.IntRange(0, 100).Draw(t, "rounds")}
 		o := orderclose.Outcome{Verdict: orderclose.NotDue, Due: epoch, At: epoch.Add(-remaining)}
-		d := decide(r, o, epoch, 0)
+		d := decide(r, o, epoch.Add(-remaining), 0)
 		switch {
 		case d.retry:
 			t.Fatalf("counts as a failure: %+v", d)
-		case d.wait < remaining:
+		case d.action == schedule && d.wait < remaining:
 			t.Fatalf("waits %v of %v", d.wait, remaining)
-		case (d.action == park) != (remaining <= parkLimit):
+		case remaining <= parkLimit && d.action != park, remaining > parkLimit && r.NotDue < politeRounds && d.action != schedule:
 			t.Fatalf("%v remain: %+v", remaining, d)
-		case d.action == schedule && d.record.NotDue != r.NotDue+1:
+		case r.NotDue >= politeRounds && d.action == schedule && decide(d.record, o, o.At, 0).action == schedule:
+			t.Fatalf("nothing is waited for in memory: %+v", d)
+		case remaining > parkLimit && d.record.NotDue != r.NotDue+1:
 			t.Fatalf("round %d after %d", d.record.NotDue, r.NotDue)
 		case d.wait > max(remaining, politeMax):
 			t.Fatalf("waits %v of %v", d.wait, remaining)
@@ -154,7 +156,28 @@ func TestNotDue_NeverComesBackBeforeItIsDue(t *testing.T) {
 	})
 }
 
-func TestNotDue_CountsAnewWhenTheDueTimeMoved(t *testing.T) {
+// TestNotDue_WaitsInMemoryWhileAClockIsWrong, a minute at most before the database is
+// asked again, so that no time of release is taken from the wrong clock.
+func TestNotDue_WaitsInMemoryWhileAClockIsWrong(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		remaining := time.Duration(rapid.Int64Range(int64(parkLimit)+1, int64(48*time.Hour)).Draw(t, "remaining"))
+		wrong := time.Duration(rapid.Int64Range(int64(clocksApart)+1, int64(24*time.Hour)).Draw(t, "wrong by"))
+		if rapid.Bool().Draw(t, "behind") {
+			wrong = -wrong
+		}
+		r := orderclose.Record{Order: orderclose.Order{Due: epoch}, NotDue: rapid.IntRange(0, 100).Draw(t, "rounds")}
+		o := orderclose.Outcome{Verdict: orderclose.NotDue, Due: epoch, At: epoch.Add(-remaining)}
+		d := decide(r, o, o.At.Add(wrong), 0)
+		if d.action != park || d.retry || d.wait <= 0 || d.wait > min(remaining, politeMax) || d.record.NotDue != r.NotDue+1 {
+			t.Fatalf("%v remain: %+v", remaining, d)
+		}
+		if d = d.elsewhere(0); d.action != schedule || d.retry || d.wait < remaining {
+			t.Fatalf("%v remain, and there is no room: %+v", remaining, d)
+		}
+	})
+}
+
+func TestNotDue_CountsFromZeroWhenTheDueTimeMoved(t *testing.T) {
 	r := orderclose.Record{Order: orderclose.Order{Due: epoch}, NotDue: 7, Attempt: 3, Cause: "failed", PendingSince: epoch,
 		Lane: orderclose.LaneReplay, Origin: orderclose.Origin{Topic: "order-close"}}
 	o := orderclose.Outcome{Verdict: orderclose.NotDue, Due: epoch.Add(time.Hour), At: epoch}

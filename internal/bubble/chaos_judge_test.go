@@ -89,9 +89,6 @@ func (w *chaosWorld) groups() map[string]string {
 // standing names the partitions whose records are not all committed.
 func (w *chaosWorld) standing() (all []string) {
 	for topic, group := range w.groups() {
-		if _, delay := w.config().Topics.BucketOf(topic); delay && w.plan.has("database-clock", "broker-clock") {
-			continue // records may wait there for as long as a clock was wrong
-		}
 		commits := map[int32]int64{}
 		if info := w.servers.Broker.GroupInfo(group); info != nil {
 			for p, c := range info.Commits[topic] {

@@ -17,9 +17,9 @@ func init() {
 		e.How, e.For = d.among("away", "empty", "lock lost", "lock without expiry"), d.span(100*time.Millisecond, 30*time.Second)
 	}, play: (*chaosWorld).redis}
 	clock := func(d *drawing, e *event) { e.For, e.By = d.span(time.Second, 40*time.Second), d.step() }
-	kinds["broker-clock"] = kind{weight: 3, later: true, draw: func(d *drawing, e *event) { clock(d, e); e.N = d.IntN(d.plan.Brokers) },
+	kinds["broker-clock"] = kind{weight: 3, draw: func(d *drawing, e *event) { clock(d, e); e.N = d.IntN(d.plan.Brokers) },
 		play: func(w *chaosWorld, e event) { w.stepClock(e, &w.brokerAhead[e.N]) }}
-	kinds["database-clock"] = kind{weight: 2, later: true, draw: clock, play: func(w *chaosWorld, e event) { w.stepClock(e, &w.dbAhead) }}
+	kinds["database-clock"] = kind{weight: 2, draw: clock, play: func(w *chaosWorld, e event) { w.stepClock(e, &w.dbAhead) }}
 	kinds["checkout-clock"] = kind{weight: 2, draw: clock, play: func(w *chaosWorld, e event) { w.stepClock(e, &w.shopAhead) }}
 	kinds["process-clock"] = kind{weight: 3, draw: func(d *drawing, e *event) { clock(d, e); drawRole(d, e) }, play: func(w *chaosWorld, e event) {
 		for _, p := range w.playing(app.Role(e.What)) {

@@ -64,9 +64,6 @@ type kind struct {
 	weight int // how often it is drawn; 0: it is switched off
 	// loses says that it may lose records, so that only a sweep finds their orders.
 	loses bool
-	// later says that records may be scheduled for as much later as a clock was wrong, so
-	// that only a sweep closes their orders in time.
-	later bool
 	draw  func(d *drawing, e *event)
 	play  func(w *chaosWorld, e event)
 }
@@ -132,7 +129,7 @@ func makePlan(seed uint64) *plan {
 func (d *drawing) kinds() []string {
 	var all []string
 	for _, name := range slices.Sorted(mapsKeys(kinds)) {
-		if k := kinds[name]; switchedOn(name) && (d.plan.Sweeps || !k.loses && !k.later) {
+		if k := kinds[name]; switchedOn(name) && (d.plan.Sweeps || !k.loses) {
 			for range k.weight {
 				all = append(all, name)
 			}

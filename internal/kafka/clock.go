@@ -122,13 +122,14 @@ func (c *BrokerClock) Keep(ctx context.Context, cluster *Cluster, topic string, 
 	complained := time.Now() // while Kafka starts, nothing is wrong yet
 	for {
 		pause := probeRetry
-		asked, err := c.ask(ctx, cluster, topic)
-		for _, before := range []chan struct{}{c.far, c.stepped} { // did not fit the old estimate
+		// What does not fit from here on may have been set after the answer.
+		for _, before := range []chan struct{}{c.far, c.stepped} {
 			select {
 			case <-before:
 			default:
 			}
 		}
+		asked, err := c.ask(ctx, cluster, topic)
 		if err != nil && ctx.Err() == nil && time.Since(complained) >= probeEvery {
 			complained = time.Now()
 			cluster.opts.Logger.Warn("the brokers' time cannot be told, trying again", "topic", topic, "err", err)

@@ -87,4 +87,14 @@ var closerMutants = []mutant{
 		edits: []edit{{"payment/search.go", "	err := b.search(ctx, unanswered, known)\n", "	err := b.search(ctx, unanswered[:0], known)\n"}},
 		pkg:   "payment", run: "TestAsking_", says: "status 0, bad: false",
 	},
+	{
+		name:  "a time of release is taken from a clock that is wrong",
+		edits: []edit{{"closer/decide.go", "	if tooOften || at.Sub(o.At).Abs() > clocksApart {\n", "	if tooOften {\n"}},
+		pkg:   "closer", run: "TestNotDue_WaitsInMemory", says: "remain: {action:",
+	},
+	{
+		name:  "a relay that lets go too early and the closer send a record in circles",
+		edits: []edit{{"closer/decide.go", "	if tooOften || at.Sub", "	if _ = tooOften; at.Sub"}},
+		pkg:   "closer", run: "TestNotDue_NeverComesBack", says: "nothing is waited for in memory",
+	},
 }
