@@ -56,6 +56,9 @@ type Compensator struct {
 	Causes   Causes
 }
 
+// MaxCauseRecords bounds Causes.Records: some 60 bytes of each are kept, 600 MB in all.
+const MaxCauseRecords = 10_000_000
+
 // Causes bound finding out why the pipeline missed what a sweep found.
 type Causes struct {
 	Records int           // of all topics that one sweep may look at; 0: none

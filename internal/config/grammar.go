@@ -43,7 +43,7 @@ func (s *settings) grammar() value {
 				"extend": duration(&s.compensator.Lock.Extend),
 			}),
 			"causes": section(fields{
-				"records": integer(&s.compensator.Causes.Records, 0, 1_000_000_000),
+				"records": integer(&s.compensator.Causes.Records, 0, MaxCauseRecords),
 				"time":    duration(&s.compensator.Causes.Time),
 			}),
 		}),
