@@ -10,6 +10,10 @@ import (
 // sessionOfMembers is how long a member of a group may be silent.
 const sessionOfMembers = 6 * time.Second
 
+// silenceOfJoining is how long a member may be silent in a rebalance that does not end: a
+// join of ours is given up and tried again sooner.
+const silenceOfJoining = 20 * time.Second
+
 // expireGhosts takes members out of groups that have been silent for longer than their
 // session. A real broker does that itself. kfake does not where the answer to a join or
 // a sync found its connection closed: such a member would keep its partitions for ever.
@@ -25,8 +29,12 @@ func (w *chaosWorld) expireGhosts() {
 	for wait(w.ctx, time.Second) {
 		for _, group := range w.groups() {
 			info := w.servers.Broker.GroupInfo(group)
-			if info == nil || info.State != "Stable" && info.State != "CompletingRebalance" {
+			if info == nil {
 				continue
+			}
+			silence := sessionOfMembers + time.Second
+			if info.State == "PreparingRebalance" { // who waits for the others is silent, too
+				silence = silenceOfJoining
 			}
 			for _, m := range info.Members {
 				w.mu.Lock()
@@ -35,7 +43,7 @@ func (w *chaosWorld) expireGhosts() {
 					heard[m.MemberID] = time.Now()
 				}
 				w.mu.Unlock()
-				if known && time.Since(last) > sessionOfMembers+time.Second {
+				if known && time.Since(last) > silence {
 					w.expire(group, m.MemberID)
 				}
 			}

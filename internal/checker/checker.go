@@ -357,7 +357,8 @@ func (v *Verdict) judgeCloser(db *tables, l *logs, e Expect) {
 		for _, r := range l.records[topic] {
 			committed, ok := l.committed[group][r.partition]
 			o, known := db.orders[r.key]
-			if ok && r.offset < committed && (!known || o.status == unpaid) && !l.dead[r.key] && !l.later(r) {
+			settled := known && o.status != unpaid || !known && e.Forgotten // its dead letter may be gone
+			if ok && r.offset < committed && !settled && !l.dead[r.key] && !l.later(r) {
 				open = append(open, fmt.Sprintf("%s at %d/%d", r.key, r.partition, r.offset))
 			}
 		}
