@@ -63,6 +63,9 @@ type Expect struct {
 	// for it.
 	EventsTopic string
 	OutboxEmpty bool
+	// EventsDeleted is when somebody deleted EventsTopic last, with the events in it, by
+	// the database's clock. Of orders that were closed before, events may be missing.
+	EventsDeleted time.Time
 	// DeadLetters are the causes for which there may be dead letters.
 	DeadLetters []string
 	// Published are the orders whose record Kafka has acked. If the run was Calm, so

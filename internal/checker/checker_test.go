@@ -74,6 +74,20 @@ func TestJudge_FindsNothingWhereNothingIsWrong(t *testing.T) {
 	}
 }
 
+// TestJudge_EventsOfATopicThatWasDeletedMayBeMissing where they tell of closes before
+// that, and only there.
+func TestJudge_EventsOfATopicThatWasDeletedMayBeMissing(t *testing.T) {
+	db, l, e := evidence()
+	l.records["events"] = nil
+	closedAt := db.receipts["piped"].closedAt
+	for deleted, want := range map[time.Time]bool{closedAt: false, closedAt.Add(time.Millisecond): true} {
+		e.EventsDeleted = deleted
+		if v := judge(db, l, e); v.OK() != want {
+			t.Errorf("closed at %v, the topic deleted at %v: %v", closedAt, deleted, v.Violations)
+		}
+	}
+}
+
 // TestJudge_SeesEveryBrokenPromise breaks them one by one.
 func TestJudge_SeesEveryBrokenPromise(t *testing.T) {
 	for name, c := range map[string]struct {
