@@ -71,7 +71,7 @@ type chaosWorld struct {
 	violations []violation
 	// eventsDeleted is when the topic of events was deleted last.
 	eventsDeleted time.Time
-	struck     []faultdb.Fault // faults of the database that strike now
+	struck        []faultdb.Fault // faults of the database that strike now
 }
 
 // violation is a promise that was broken.
