@@ -42,6 +42,7 @@ type chaosWorld struct {
 	file    *chaosFile   // topics.yaml; nil: it is never reloaded
 	service *shopService // nil: there is none
 	damaged atomic.Int64 // answers with a damaged batch
+	replays atomic.Int64 // of the close topic, also those that failed halfway
 
 	way      *way // of the checkout
 	kafka    *kafka.Cluster

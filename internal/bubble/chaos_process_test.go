@@ -76,9 +76,9 @@ func (w *chaosWorld) launch(name string, roles ...app.Role) *process {
 	return p
 }
 
-// transportBy carries requests to the service.
+// transportBy carries requests to the service, as the one that package signed makes.
 func transportBy(dial func(ctx context.Context, network, address string) (net.Conn, error)) *http.Transport {
-	return &http.Transport{DialContext: dial}
+	return &http.Transport{DialContext: dial, IdleConnTimeout: 90 * time.Second}
 }
 
 // newWay is a way to the servers that is cut when the world ends.

@@ -38,6 +38,7 @@ func (w *chaosWorld) replayAll(ctx context.Context, c *kafka.Cluster) error {
 		Topic: cfg.Topics.Close, Into: cfg.Topics.Replay, From: w.began.Add(-2 * time.Hour), To: time.Now().Add(2 * time.Hour),
 	})
 	if err == nil {
+		w.replays.Add(1)
 		_, err = replay.Run(ctx, c, plan, nil)
 	}
 	return err
