@@ -31,6 +31,7 @@ type entry struct {
 	readAt  time.Time
 	until   time.Time // when parked: when to try again
 	blocked bool      // it was parked because another transaction held a row, or without a verdict
+	paused  bool      // it was parked because it keeps coming too soon
 }
 
 // newEntry decodes a record. Attributes take many times the memory of their JSON, and

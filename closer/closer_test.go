@@ -3,6 +3,7 @@ package closer
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -110,6 +111,38 @@ func TestCloser_AnOrderWhoseDueMovedIsScheduledAgain(t *testing.T) {
 		r, err := again[0].Decode()
 		if err != nil || !r.Release.Equal(due) || !r.Order.Due.Equal(due) || r.NotDue != 1 {
 			t.Errorf("%+v, %v; want it released when it is due, %v", r, err, due)
+		}
+	})
+}
+
+// TestCloser_AnOrderThatKeepsComingTooSoonWaitsInMemoryFirst: a relay whose clock is ahead
+// sends it back at once, and the two must not do that without a pause.
+func TestCloser_AnOrderThatKeepsComingTooSoonWaitsInMemoryFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, begin := &orderLog{}, time.Now()
+		due := begin.Add(70 * time.Second)
+		store := &fakeStore{due: map[string]time.Time{}}
+		for rounds := range 4 {
+			o := orderclose.Order{ID: fmt.Sprint("round-", rounds), CreatedAt: begin, Due: due}
+			store.due[o.ID] = due
+			log.put(t, toClose, orderclose.Record{Order: o, Release: due, NotDue: rounds})
+		}
+		defer runCloser(t, log, store, 10)()
+		for _, c := range []struct {
+			at   time.Duration
+			want int // that are scheduled again by then
+		}{{9 * time.Second, 2}, {11 * time.Second, 3}, {19 * time.Second, 3}, {21 * time.Second, 4}} {
+			time.Sleep(time.Until(begin.Add(c.at)))
+			synctest.Wait()
+			again := slices.Concat(log.Appended()["delay_10s"], log.Appended()["delay_1m"])
+			if len(again) != c.want {
+				t.Errorf("after %v: %d were scheduled again, want %d", c.at, len(again), c.want)
+			}
+			for _, m := range again {
+				if r, err := m.Decode(); err != nil || r.Release.Before(due) || r.NotDue == 0 {
+					t.Errorf("%+v, %v; want it released when it is due, %v", r, err, due)
+				}
+			}
 		}
 	})
 }

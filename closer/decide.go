@@ -18,8 +18,9 @@ const (
 	// if there is no room for it in memory: as soon as one that failed.
 	blockedWait = retryBase
 	// politeRounds is how often the same due may come too soon before each further
-	// round waits longer than it must: two clocks that disagree should not keep a
-	// record running in circles.
+	// round waits longer than it must, and in memory first: two clocks that disagree should
+	// not keep a record running in circles. A bucket alone does not help: a relay whose
+	// clock is ahead by an hour releases the record at once, whatever its release time is.
 	politeRounds = 2
 	politeBase   = 5 * time.Second
 	politeMax    = time.Minute
@@ -63,6 +64,7 @@ const (
 type decision struct {
 	action action
 	wait   time.Duration     // park, schedule: how long from now
+	pause  time.Duration     // schedule: how much of it the record waits in memory first
 	record orderclose.Record // park, schedule: as it is to be, but for its release and origin
 	retry  bool              // schedule: because closing it failed, or the provider could not say
 	cause  string            // retry, give, park of an order that is blocked: why, in a word
@@ -142,7 +144,8 @@ func notDue(r orderclose.Record, o orderclose.Outcome) decision {
 		return decision{action: park, wait: remaining, record: r}
 	}
 	r.NotDue++
-	return decision{action: schedule, wait: max(remaining, politeness(r.NotDue)), record: r}
+	polite := politeness(r.NotDue)
+	return decision{action: schedule, wait: max(remaining, polite), pause: min(remaining, polite), record: r}
 }
 
 // elsewhere turns a wait in memory, for which there is no room, into one in a bucket.

@@ -247,6 +247,11 @@ func (l *loop) follow(e *entry, o orderclose.Outcome) {
 	case give:
 		l.out.Bury(e.message, d.cause, d.detail)
 	case schedule:
+		if d.pause > 0 && !e.paused && l.hasRoom(e, l.budget.Share()/2) {
+			e.paused = true
+			l.park(e, now.Add(d.pause))
+			return
+		}
 		if d.retry {
 			l.logger.Warn("trying an order again", "order", e.record.Order.ID, "offset", e.message.Offset, "in", d.wait, "cause", d.cause, "detail", d.detail)
 			l.o.Metrics.Retried(d.cause)
