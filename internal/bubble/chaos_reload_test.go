@@ -109,7 +109,8 @@ func (w *chaosWorld) edit(change func(f *chaosFile)) {
 			text = strings.Replace(text, "s, draining", ", draining", 1)
 		}
 	}
-	if err := os.WriteFile(f.path+".new", []byte(text), 0o600); err == nil {
+	err = os.WriteFile(f.path+".new", []byte(text), 0o600)
+	if err == nil {
 		err = os.Rename(f.path+".new", f.path)
 	}
 	if err != nil {
