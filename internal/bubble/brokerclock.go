@@ -29,14 +29,15 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 //
 // kfake stamps only where the client asks for it by the batch's attribute, which a real
 // broker refuses. It then stamps by the time of the bubble and leaves the checksum as it
-// was. So each batch is given the attribute, the stamp and the checksum that it should
-// have before kfake sees it, and its stamp again when it is fetched: the checksum says
-// which one it was.
+// was; it checks the checksum when it looks for an offset by time. So each batch is given
+// the attribute, kfake's stamp and their checksum before kfake sees it. When the batch is
+// fetched, it is given the broker's stamp, and a checksum again: kfake's checksum says
+// which stamp that is.
 type stamps struct {
 	clock func(node int32) time.Time
 
 	mu    sync.Mutex
-	given map[uint32]uint64 // unix milliseconds by checksum
+	given map[uint32]uint64 // unix milliseconds by kfake's checksum
 }
 
 // write stamps what brokers are sent.
@@ -69,28 +70,33 @@ func (s *stamps) write(c *kfake.Cluster) {
 }
 
 func (s *stamps) give(b []byte, now uint64) {
-	binary.BigEndian.PutUint64(b[atFirstTimestamp:], now)
-	binary.BigEndian.PutUint64(b[atMaxTimestamp:], now)
-	sum := crc32.Checksum(b[atAttributes:], castagnoli)
-	binary.BigEndian.PutUint32(b[atCRC:], sum)
+	sum := stamp(b, uint64(time.Now().UnixMilli()))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.given[sum] = now
 }
 
-// restore gives batches that kfake has kept their stamps again.
+// stamp gives a batch an append time, and returns its checksum.
+func stamp(b []byte, at uint64) uint32 {
+	binary.BigEndian.PutUint64(b[atFirstTimestamp:], at)
+	binary.BigEndian.PutUint64(b[atMaxTimestamp:], at)
+	sum := crc32.Checksum(b[atAttributes:], castagnoli)
+	binary.BigEndian.PutUint32(b[atCRC:], sum)
+	return sum
+}
+
+// restore gives batches that kfake has kept the stamps of the brokers.
 func (s *stamps) restore(batches []byte) {
 	for len(batches) >= headerSize {
-		s.mu.Lock()
-		stamp, ok := s.given[binary.BigEndian.Uint32(batches[atCRC:])]
-		s.mu.Unlock()
-		if ok {
-			binary.BigEndian.PutUint64(batches[atFirstTimestamp:], stamp)
-			binary.BigEndian.PutUint64(batches[atMaxTimestamp:], stamp)
-		}
 		length := int(binary.BigEndian.Uint32(batches[atLength:])) + atLength + 4
 		if length > len(batches) {
 			return
+		}
+		s.mu.Lock()
+		at, ok := s.given[binary.BigEndian.Uint32(batches[atCRC:])]
+		s.mu.Unlock()
+		if ok {
+			stamp(batches[:length], at)
 		}
 		batches = batches[length:]
 	}

@@ -39,7 +39,7 @@ func init() {
 	kinds["delete-records"] = kind{weight: 2, loses: true, draw: during(time.Second, closing...), play: func(w *chaosWorld, e event) {
 		_ = w.servers.Broker.DeleteRecords(e.What, int32(e.N), -1) // it may be away at the moment
 	}}
-	kinds["recreate"] = kind{weight: 3, loses: true, draw: during(15*time.Second, append(closing, cfg.Topics.Replay, cfg.Topics.DeadLetter, cfg.Topics.Control)...), play: (*chaosWorld).recreate}
+	kinds["recreate"] = kind{weight: 3, loses: true, draw: during(15*time.Second, append(closing, cfg.Topics.Replay, cfg.Topics.DeadLetter, cfg.Topics.Control, cfg.Topics.Events)...), play: (*chaosWorld).recreate}
 	kinds["partitions"] = kind{weight: 2, draw: during(time.Second), play: (*chaosWorld).addPartitions}
 	kinds["offsets"] = kind{weight: 2, loses: true, draw: func(d *drawing, e *event) {
 		during(5*time.Second, closing...)(d, e)
@@ -133,6 +133,11 @@ func (w *chaosWorld) brokerAway(e event) {
 func (w *chaosWorld) recreate(e event) {
 	if w.servers.Broker.DeleteTopic(e.What) != nil {
 		return // another event is at it
+	}
+	if e.What == w.config().Topics.Events {
+		w.mu.Lock()
+		w.eventsDeleted = time.Now()
+		w.mu.Unlock()
 	}
 	w.hold(e)
 	for _, spec := range app.TopicSpecs(w.config()) {

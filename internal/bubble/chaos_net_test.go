@@ -20,6 +20,7 @@ type way struct {
 	down    bool          // nobody can be dialled
 	stalled chan struct{} // closed when the stall ends; nil: there is none
 	latency atomic.Int64  // nanoseconds that each write takes
+	damage  atomic.Pointer[damage]
 }
 
 func newWay(dial func(ctx context.Context, network, address string) (net.Conn, error)) *way {
@@ -172,6 +173,9 @@ func (c *wayConn) Read(b []byte) (int, error) {
 	c.way.wait(c)
 	if !c.deaf.Load() {
 		n, err := c.Conn.Read(b)
+		if d := c.way.damage.Load(); d != nil && c.address != shopAddress {
+			d.strike(b[:n])
+		}
 		if !c.deaf.Load() {
 			return n, err
 		}

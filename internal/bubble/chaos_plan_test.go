@@ -54,6 +54,8 @@ type plan struct {
 	// Sweeps says that the compensator sweeps while the world lasts. Where it does not,
 	// nothing happens that loses records: the pipeline alone closes what was published.
 	Sweeps bool
+	// Service is what the shop's service does, if there is an event of it.
+	Service string
 	// Apart is by how much the clock of each broker is ahead for good.
 	Apart  []time.Duration
 	Events []event
@@ -64,6 +66,8 @@ type kind struct {
 	weight int // how often it is drawn; 0: it is switched off
 	// loses says that it may lose records, so that only a sweep finds their orders.
 	loses bool
+	// swept says that it sweeps itself, and so hides what the pipeline alone must do.
+	swept bool
 	draw  func(d *drawing, e *event)
 	play  func(w *chaosWorld, e event)
 }
@@ -102,7 +106,7 @@ func makePlan(seed uint64) *plan {
 		p.Brokers = 3
 	}
 	p.Partitions += d.IntN(2)
-	p.Together, p.Sweeps = d.IntN(3) > 0, d.IntN(2) == 0
+	p.Together, p.Sweeps, p.Service = d.IntN(3) > 0, d.IntN(2) == 0, d.among(closes, knows)
 	p.Apart = make([]time.Duration, p.Brokers)
 	if p.Brokers > 1 && d.IntN(3) == 0 && switchedOn("apart") {
 		p.Apart[1], p.Apart[2] = 15*time.Second, -15*time.Second*time.Duration(d.IntN(2))
@@ -129,7 +133,7 @@ func makePlan(seed uint64) *plan {
 func (d *drawing) kinds() []string {
 	var all []string
 	for _, name := range slices.Sorted(mapsKeys(kinds)) {
-		if k := kinds[name]; switchedOn(name) && (d.plan.Sweeps || !k.loses) {
+		if k := kinds[name]; switchedOn(name) && (d.plan.Sweeps || !k.loses && !k.swept) {
 			for range k.weight {
 				all = append(all, name)
 			}
@@ -165,6 +169,9 @@ func (p *plan) describe() string {
 	}
 	if p.Sweeps {
 		sweeps = "sweeps"
+	}
+	if p.has("service") {
+		sweeps += ", a service that " + p.Service
 	}
 	return fmt.Sprintf("%d brokers %v apart, %d partitions, %s, %s", p.Brokers, p.Apart, p.Partitions, layout, sweeps)
 }

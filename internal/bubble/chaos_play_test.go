@@ -39,7 +39,10 @@ type chaosWorld struct {
 	dbfault *faultdb.Faults
 	witness *witness
 	misses  misses
-	file    string // topics.yaml, if it is ever reloaded
+	file    *chaosFile   // topics.yaml; nil: it is never reloaded
+	service *shopService // nil: there is none
+	damaged atomic.Int64 // answers with a damaged batch
+	replays atomic.Int64 // of the close topic, also those that failed halfway
 
 	way      *way // of the checkout
 	kafka    *kafka.Cluster
@@ -67,7 +70,9 @@ type chaosWorld struct {
 	added      []string
 	deadCauses []string // of dead letters that are to be expected
 	violations []violation
-	struck     []faultdb.Fault // faults of the database that strike now
+	// eventsDeleted is when the topic of events was deleted last.
+	eventsDeleted time.Time
+	struck        []faultdb.Fault // faults of the database that strike now
 }
 
 // violation is a promise that was broken.
@@ -99,6 +104,7 @@ func chaosConfig(p *plan) *config.Config {
 	if !p.Sweeps {
 		cfg.Compensator.Period = 24 * time.Hour
 	}
+	p.configure(cfg)
 	return cfg
 }
 
@@ -113,6 +119,9 @@ func playPlan(t *testing.T, p *plan) *result {
 	w.faulty, over = context.WithTimeout(w.ctx, window)
 	defer end()
 	defer over()
+	if p.has("reload") {
+		w.useFile(t)
+	}
 	if err := w.build(); err != nil {
 		t.Fatal(err)
 	}
@@ -134,10 +143,12 @@ func playPlan(t *testing.T, p *plan) *result {
 	w.settle(r)
 	end()
 	w.errands.Wait()
+	w.producer.Close()
 	w.kafka.Close()
 	for _, way := range w.ways {
 		way.cut() // what is left of half-open connections
 	}
+	w.service.stop()
 	time.Sleep(5 * time.Second) // what is left of slow ones
 	return r
 }
@@ -147,19 +158,24 @@ func (w *chaosWorld) build() (err error) {
 	for node, apart := range w.plan.Apart {
 		w.brokerAhead[node].Store(int64(apart))
 	}
-	o := Options{
+	servers := Options{
 		InBubble: true, Logger: w.logger, Brokers: w.plan.Brokers,
 		Now:     func() time.Time { return time.Now().Add(time.Duration(w.dbAhead.Load())) },
 		Through: func(c driver.Connector) driver.Connector { return w.dbfault.Wrap(c) },
 	}
 	if w.plan.has("broker-clock") || !w.plan.oneBrokerClock() {
-		o.BrokerClock = func(node int32) time.Time {
+		servers.BrokerClock = func(node int32) time.Time {
 			return time.Now().Add(time.Duration(w.brokerAhead[max(node, 0)].Load()))
 		}
 	}
-	w.servers, err = New(o)
+	w.servers, err = New(servers)
 	if err != nil {
 		return err
+	}
+	if w.plan.has("service") {
+		if err := w.serveShop(); err != nil {
+			return err
+		}
 	}
 	w.witness = watchCommits(w.servers)
 	for _, spec := range app.TopicSpecs(w.cfg) {
@@ -171,11 +187,14 @@ func (w *chaosWorld) build() (err error) {
 	if w.kafka, err = kafka.New(kafka.Options{Brokers: w.servers.Brokers(), ClientID: "checkout", Dial: w.way.Dial, Logger: w.logger}); err != nil {
 		return err
 	}
-	w.producer, err = producer.New(producer.Options{
-		Appender: kafka.NewCoalescer(w.kafka), Buckets: w.cfg.Buckets, CloseTopic: w.cfg.Topics.Close, Delays: w.cfg.Delays, MaxDelay: w.cfg.MaxDelay,
+	o := producer.Options{
+		Appender: kafka.NewCoalescer(w.kafka), TopicsFile: w.filePath(), Settle: settleTime,
 		Now: func() time.Time { return time.Now().Add(time.Duration(w.shopAhead.Load())) },
-	})
-	if err != nil {
+	}
+	if w.file == nil {
+		o.Buckets, o.CloseTopic, o.Delays, o.MaxDelay = w.cfg.Buckets, w.cfg.Topics.Close, w.cfg.Delays, w.cfg.MaxDelay
+	}
+	if w.producer, err = producer.New(o); err != nil {
 		return err
 	}
 	w.outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: producer.SQLite, MaxDelay: w.cfg.MaxDelay})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,7 +13,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"orderclose"
 	"orderclose/internal/app"
+	"orderclose/internal/config"
 	"orderclose/internal/kafka"
 )
 
@@ -26,6 +29,7 @@ type process struct {
 	ahead *atomic.Int64 // by how many nanoseconds its clock is ahead
 
 	app    *app.App
+	wants  orderclose.Buckets // of the topics.yaml that it took last; guarded by world.mu
 	kafka  *kafka.Cluster
 	redis  redis.UniversalClient
 	cancel context.CancelFunc
@@ -43,9 +47,12 @@ func (w *chaosWorld) launch(name string, roles ...app.Role) *process {
 	}
 	redisWay := func(ctx context.Context, _, _ string) (net.Conn, error) { return p.way.dialRedis(w) }
 	p.redis = redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", MaxRetries: 1, ContextTimeoutEnabled: true, Dialer: redisWay})
+	cfg := w.config()
+	p.wants = cfg.Buckets
 	p.app, err = app.New(app.Options{
-		Config: w.config(), Kafka: p.kafka, Store: w.servers.Store, Redis: p.redis, Logger: w.logger,
-		Registry: prometheus.NewRegistry(), Missed: w.misses.add, TopicsFile: w.file, Settle: settleTime,
+		Config: cfg, Kafka: p.kafka, Store: w.servers.Store, Redis: p.redis, Logger: w.logger,
+		Registry: prometheus.NewRegistry(), Missed: w.misses.add, TopicsFile: w.filePath(), Settle: settleTime,
+		Services: transportBy(p.way.Dial), Secrets: config.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
 		Now: func() time.Time { return setNow(time.Duration(p.ahead.Load())) },
 	})
 	if err != nil {
@@ -65,7 +72,13 @@ func (w *chaosWorld) launch(name string, roles ...app.Role) *process {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.processes[name] = p
+	w.running.Go(p.reload) // what has changed since
 	return p
+}
+
+// transportBy carries requests to the service, as the one that package signed makes.
+func transportBy(dial func(ctx context.Context, network, address string) (net.Conn, error)) *http.Transport {
+	return &http.Transport{DialContext: dial, IdleConnTimeout: 90 * time.Second}
 }
 
 // newWay is a way to the servers that is cut when the world ends.
@@ -76,6 +89,9 @@ func (w *chaosWorld) newWay() *way {
 		w.mu.Unlock()
 		if away {
 			return nil, &net.OpError{Op: "dial", Net: network, Err: errWayDown}
+		}
+		if address == shopAddress {
+			return w.service.dial(ctx, network)
 		}
 		return w.servers.Dial(ctx, network, address)
 	})

@@ -63,6 +63,9 @@ type Expect struct {
 	// for it.
 	EventsTopic string
 	OutboxEmpty bool
+	// EventsDeleted is when somebody deleted EventsTopic last, with the events in it, by
+	// the database's clock. Of orders that were closed before, events may be missing.
+	EventsDeleted time.Time
 	// DeadLetters are the causes for which there may be dead letters.
 	DeadLetters []string
 	// Published are the orders whose record Kafka has acked. If the run was Calm, so
@@ -119,6 +122,7 @@ type Verdict struct {
 	StockOK   bool
 	Lateness  []time.Duration // of every closed order that came by the pipeline, sorted
 	Appends   map[string]int  // records in delay topics, by key
+	Arrivals  map[string]int  // records in the close topic and the replay topic, by key
 	// Violations are the promises that were broken, in words. Empty is good.
 	Violations []string
 }
@@ -163,7 +167,7 @@ func Check(ctx context.Context, s Servers, e Expect) (*Verdict, error) {
 
 // judge compares the evidence with the promises. Pure.
 func judge(db *tables, l *logs, e Expect) *Verdict {
-	v := &Verdict{Orders: len(db.orders), ByPath: map[string]int{}, Appends: l.appends}
+	v := &Verdict{Orders: len(db.orders), ByPath: map[string]int{}, Appends: l.appends, Arrivals: l.arrivals(e)}
 	v.judgeOrders(db, e)
 	v.judgeReceipts(db)
 	v.counting(&v.Double, func() {
@@ -304,10 +308,11 @@ func (v *Verdict) judgeStock(db *tables, e Expect) {
 // close topic before it was due.
 func (v *Verdict) judgeLogs(l *logs, e Expect) {
 	var gone []string
+	waiting := l.waiting(e)
 	for topic, group := range e.Delays {
 		for _, r := range l.records[topic] {
 			committed, ok := l.committed[group][r.partition]
-			if ok && r.offset < committed && !l.arrived[r.key] && !l.later(r) {
+			if ok && r.offset < committed && !l.arrived[r.key] && !l.later(r) && !waiting[r.key] {
 				gone = append(gone, fmt.Sprintf("%s at %s/%d/%d", r.key, topic, r.partition, r.offset))
 			}
 		}
@@ -357,8 +362,10 @@ func (v *Verdict) judgeCloser(db *tables, l *logs, e Expect) {
 		for _, r := range l.records[topic] {
 			committed, ok := l.committed[group][r.partition]
 			o, known := db.orders[r.key]
-			settled := known && o.status != unpaid || !known && e.Forgotten // its dead letter may be gone
-			if ok && r.offset < committed && !settled && !l.dead[r.key] && !l.later(r) {
+			if !known && e.Forgotten { // its dead letter may have been deleted
+				continue
+			}
+			if ok && r.offset < committed && (!known || o.status == unpaid) && !l.dead[r.key] && !l.later(r) {
 				open = append(open, fmt.Sprintf("%s at %d/%d", r.key, r.partition, r.offset))
 			}
 		}

@@ -74,6 +74,41 @@ func TestJudge_FindsNothingWhereNothingIsWrong(t *testing.T) {
 	}
 }
 
+// TestJudge_ARecordThatHoppedBeforeItsTimeWaits where a broker's clock was set back: the
+// hop has an earlier append time than the record before it.
+func TestJudge_ARecordThatHoppedBeforeItsTimeWaits(t *testing.T) {
+	db, l, e := evidence()
+	delete(l.arrived, "paid")
+	l.records["close"] = l.records["close"][:1]
+	hop := l.records["delay"][1]
+	hop.offset, hop.appended = 2, hop.appended.Add(-time.Minute)
+	l.records["delay"] = append(l.records["delay"], hop)
+	for name, c := range map[string]struct {
+		apart     bool
+		committed int64
+		ok        bool
+	}{"waits": {true, 2, true}, "done": {true, 3, false}, "clocks are right": {false, 2, false}} {
+		e.ClocksApart, l.committed["relay"], l.ends["delay"] = c.apart, map[int32]int64{0: c.committed}, map[int32]int64{0: 3}
+		if v := judge(db, l, e); v.OK() != c.ok {
+			t.Errorf("%s: %v", name, v.Violations)
+		}
+	}
+}
+
+// TestJudge_EventsOfATopicThatWasDeletedMayBeMissing where they tell of closes before
+// that, and only there.
+func TestJudge_EventsOfATopicThatWasDeletedMayBeMissing(t *testing.T) {
+	db, l, e := evidence()
+	l.records["events"] = nil
+	closedAt := db.receipts["piped"].closedAt
+	for deleted, want := range map[time.Time]bool{closedAt: false, closedAt.Add(time.Millisecond): true} {
+		e.EventsDeleted = deleted
+		if v := judge(db, l, e); v.OK() != want {
+			t.Errorf("closed at %v, the topic deleted at %v: %v", closedAt, deleted, v.Violations)
+		}
+	}
+}
+
 // TestJudge_SeesEveryBrokenPromise breaks them one by one.
 func TestJudge_SeesEveryBrokenPromise(t *testing.T) {
 	for name, c := range map[string]struct {

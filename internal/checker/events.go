@@ -98,8 +98,8 @@ func (v *Verdict) judgeEvents(db *tables, l *logs, e Expect) {
 	}
 	v.judgeEventIDs(ids)
 	var missing []string
-	for id := range db.receipts {
-		if len(ids[id]) == 0 && !l.dead[id] {
+	for id, r := range db.receipts {
+		if len(ids[id]) == 0 && !l.dead[id] && !r.closedAt.Before(e.EventsDeleted) {
 			missing = append(missing, id)
 		}
 	}

@@ -42,6 +42,32 @@ type record struct {
 // later says whether the key was appended to a delay topic after r was.
 func (l *logs) later(r record) bool { return l.newest[r.key].After(r.appended) }
 
+// waiting are the keys that have a record in a delay topic which is not done, if the
+// brokers' clocks were wrong: a record that was appended later may have an earlier time.
+func (l *logs) waiting(e Expect) map[string]bool {
+	waits := map[string]bool{}
+	for topic, group := range e.Delays {
+		for _, r := range l.records[topic] {
+			c := Commit{Offset: l.committed[group][r.partition], Metadata: l.beside[group][r.partition]}
+			if e.ClocksApart && !c.covers(r.offset) {
+				waits[r.key] = true
+			}
+		}
+	}
+	return waits
+}
+
+// arrivals counts the records in the close topic and the replay topic, by key.
+func (l *logs) arrivals(e Expect) map[string]int {
+	n := map[string]int{}
+	for topic := range e.closed() {
+		for _, r := range l.records[topic] {
+			n[r.key]++
+		}
+	}
+	return n
+}
+
 func readLogs(ctx context.Context, s Servers, e Expect) (*logs, error) {
 	topics := []string{e.DeadLetterTopic}
 	for topic := range e.closed() {
