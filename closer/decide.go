@@ -23,11 +23,12 @@ const (
 	politeRounds = 2
 	politeBase   = 5 * time.Second
 	politeMax    = time.Minute
-	// clocksApart is by how much the brokers' and the database's clock may differ before
-	// one of them counts as wrong. While one is, an order that is not due waits in memory,
-	// by the monotonic clock: any time of release would be taken from a clock that may be
-	// the wrong one, and would be wrong still when that clock is right again.
-	clocksApart = time.Minute
+	// clocksApart is by how much the brokers' clock and the database's, or this machine's,
+	// may differ before one of them counts as wrong. While one is, an order that is not due,
+	// or is tried again, waits in memory, by the monotonic clock: any time of release would
+	// be taken from a clock that may be the wrong one, and would be wrong still when that
+	// clock is right again.
+	clocksApart = 30 * time.Second
 
 	// maxRetries is how often an order is tried again that could not be closed: after
 	// 1, 2 and 4 minutes, in which a lagging replica catches up and a wrong row may be

@@ -227,9 +227,10 @@ func hasVerdict(o orderclose.Outcome) bool { return o.Verdict != "" }
 // follow does what one outcome asks for.
 func (l *loop) follow(e *entry, o orderclose.Outcome) {
 	now, present := l.o.Now(), l.o.Clock()
+	wrong := present.Sub(now).Abs() > clocksApart
 	// At least this late by the clock of the partition's leader, which may be ahead of the
-	// others.
-	if at := e.message.Appended.Add(now.Sub(e.readAt)); at.After(present) {
+	// others for good. One that was set does not count.
+	if at := e.message.Appended.Add(now.Sub(e.readAt)); at.After(present) && at.Sub(present) <= clocksApart {
 		present = at
 	}
 	luck := rand.Float64()
@@ -250,6 +251,15 @@ func (l *loop) follow(e *entry, o orderclose.Outcome) {
 		if d.retry {
 			l.logger.Warn("trying an order again", "order", e.record.Order.ID, "offset", e.message.Offset, "in", d.wait, "cause", d.cause, "detail", d.detail)
 			l.o.Metrics.Retried(d.cause)
+		}
+		if wrong && l.hasRoom(e, l.budget.Share()/2) {
+			wait := d.wait
+			if d.cause == "" || d.cause == causePending { // it was taken from the clocks
+				wait = min(wait, politeMax)
+			}
+			e.record, e.blocked = d.record, true
+			l.park(e, now.Add(wait))
+			return
 		}
 		m, err := e.encode(d.again(present, orderclose.Origin{Topic: l.claim.Topic, Partition: l.claim.Partition, Offset: e.message.Offset}))
 		if err != nil { // what was decoded can be encoded, but nothing may be lost on that belief

@@ -32,13 +32,17 @@ type process struct {
 	wants  orderclose.Buckets // of the topics.yaml that it took last; guarded by world.mu
 	kafka  *kafka.Cluster
 	redis  redis.UniversalClient
+	ctx    context.Context
 	cancel context.CancelFunc
-	done   chan struct{} // closed when all of it has ended
+	// reloading holds an element while the process reloads, and for ever when it has ended:
+	// a reload asks Kafka.
+	reloading chan struct{}
+	done      chan struct{} // closed when all of it has ended
 }
 
 // launch starts a process of some roles.
 func (w *chaosWorld) launch(name string, roles ...app.Role) *process {
-	p := &process{name: name, roles: roles, world: w, way: w.newWay(), ahead: w.clockOf(name), done: make(chan struct{})}
+	p := &process{name: name, roles: roles, world: w, way: w.newWay(), ahead: w.clockOf(name), reloading: make(chan struct{}, 1), done: make(chan struct{})}
 	var err error
 	p.kafka, err = kafka.New(kafka.Options{Brokers: w.servers.Brokers(), ClientID: name, Dial: p.way.Dial, Scribble: true, Logger: w.logger})
 	if err != nil {
@@ -59,13 +63,13 @@ func (w *chaosWorld) launch(name string, roles ...app.Role) *process {
 		w.blame("harness", "%s: %v", name, err)
 		return p
 	}
-	var ctx context.Context
-	ctx, p.cancel = context.WithCancel(context.Background())
+	p.ctx, p.cancel = context.WithCancel(context.Background())
 	w.running.Go(func() {
 		defer close(p.done)
-		if err := p.app.Run(ctx, roles...); err != nil {
+		if err := p.app.Run(p.ctx, roles...); err != nil {
 			w.blame("harness", "%s: %v", name, err)
 		}
+		p.reloading <- struct{}{}
 		p.kafka.Close()
 		_ = p.redis.Close()
 	})

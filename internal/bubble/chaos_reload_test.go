@@ -201,8 +201,14 @@ func (p *process) reload() {
 	if p.app == nil || w.file == nil {
 		return
 	}
+	select {
+	case p.reloading <- struct{}{}:
+		defer func() { <-p.reloading }()
+	case <-p.ctx.Done():
+		return
+	}
 	taken := w.reloadOne(p.name, func() error {
-		changes, err := p.app.Reload(w.ctx)
+		changes, err := p.app.Reload(p.ctx)
 		if err != nil && len(changes) > 0 {
 			w.blame("broken", "%s refuses the file and takes %v of it: %v", p.name, changes, err)
 		}
