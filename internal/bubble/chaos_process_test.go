@@ -28,12 +28,16 @@ type process struct {
 	way   *way
 	ahead *atomic.Int64 // by how many nanoseconds its clock is ahead
 
-	app    *app.App
-	wants  orderclose.Buckets // of the topics.yaml that it took last; guarded by world.mu
-	kafka  *kafka.Cluster
-	redis  redis.UniversalClient
-	cancel context.CancelFunc
-	done   chan struct{} // closed when all of it has ended
+	app *app.App
+	// Guarded by world.mu:
+	wants   orderclose.Buckets // of the topics.yaml that it took last
+	ended   bool               // it reads the file no more
+	reloads sync.WaitGroup     // under way
+	kafka   *kafka.Cluster
+	redis   redis.UniversalClient
+	ctx     context.Context // ends when it is to stop
+	cancel  context.CancelFunc
+	done    chan struct{} // closed when all of it has ended
 }
 
 // launch starts a process of some roles.
@@ -59,13 +63,16 @@ func (w *chaosWorld) launch(name string, roles ...app.Role) *process {
 		w.blame("harness", "%s: %v", name, err)
 		return p
 	}
-	var ctx context.Context
-	ctx, p.cancel = context.WithCancel(context.Background())
+	p.ctx, p.cancel = context.WithCancel(context.Background())
 	w.running.Go(func() {
 		defer close(p.done)
-		if err := p.app.Run(ctx, roles...); err != nil {
+		if err := p.app.Run(p.ctx, roles...); err != nil {
 			w.blame("harness", "%s: %v", name, err)
 		}
+		w.mu.Lock()
+		p.ended = true
+		w.mu.Unlock()
+		p.reloads.Wait()
 		p.kafka.Close()
 		_ = p.redis.Close()
 	})

@@ -198,11 +198,16 @@ func (w *chaosWorld) reloadAll(within time.Duration) {
 // reload has a process read the file.
 func (p *process) reload() {
 	w := p.world
-	if p.app == nil || w.file == nil {
+	w.mu.Lock()
+	if p.ctx == nil || p.ended || w.file == nil {
+		w.mu.Unlock()
 		return
 	}
+	p.reloads.Add(1)
+	w.mu.Unlock()
+	defer p.reloads.Done()
 	taken := w.reloadOne(p.name, func() error {
-		changes, err := p.app.Reload(w.ctx)
+		changes, err := p.app.Reload(p.ctx)
 		if err != nil && len(changes) > 0 {
 			w.blame("broken", "%s refuses the file and takes %v of it: %v", p.name, changes, err)
 		}
