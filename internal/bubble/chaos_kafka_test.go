@@ -69,6 +69,9 @@ func drawAnswer(d *drawing, e *event) {
 	}
 }
 
+// fewAnswers is how many answers of an event are wrong that does not last.
+const fewAnswers = 3
+
 // manyAnswers bounds the answers with an error: kafka-go tries to join a group again at
 // once where a rebalance is in progress, and no time passes here between two requests.
 const manyAnswers = 1000
@@ -80,7 +83,7 @@ func (w *chaosWorld) answer(e event) {
 		if err.Message != e.How {
 			continue
 		}
-		f := kfake.Fault{Keys: []kmsg.Key{brokerFaults[e.N].key}, Err: err, Count: 3, TopLevel: e.Then != ""}
+		f := kfake.Fault{Keys: []kmsg.Key{brokerFaults[e.N].key}, Err: err, Count: fewAnswers, TopLevel: e.Then != ""}
 		if e.For > 0 {
 			f.Count = manyAnswers
 		} else {

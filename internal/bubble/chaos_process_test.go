@@ -28,21 +28,21 @@ type process struct {
 	way   *way
 	ahead *atomic.Int64 // by how many nanoseconds its clock is ahead
 
-	app    *app.App
-	wants  orderclose.Buckets // of the topics.yaml that it took last; guarded by world.mu
-	kafka  *kafka.Cluster
-	redis  redis.UniversalClient
-	ctx    context.Context
-	cancel context.CancelFunc
-	// reloading holds an element while the process reloads, and for ever when it has ended:
-	// a reload asks Kafka.
-	reloading chan struct{}
-	done      chan struct{} // closed when all of it has ended
+	app *app.App
+	// Guarded by world.mu:
+	wants   orderclose.Buckets // of the topics.yaml that it took last
+	ended   bool               // it reads the file no more
+	reloads sync.WaitGroup     // under way
+	kafka   *kafka.Cluster
+	redis   redis.UniversalClient
+	ctx     context.Context // ends when it is to stop
+	cancel  context.CancelFunc
+	done    chan struct{} // closed when all of it has ended
 }
 
 // launch starts a process of some roles.
 func (w *chaosWorld) launch(name string, roles ...app.Role) *process {
-	p := &process{name: name, roles: roles, world: w, way: w.newWay(), ahead: w.clockOf(name), reloading: make(chan struct{}, 1), done: make(chan struct{})}
+	p := &process{name: name, roles: roles, world: w, way: w.newWay(), ahead: w.clockOf(name), done: make(chan struct{})}
 	var err error
 	p.kafka, err = kafka.New(kafka.Options{Brokers: w.servers.Brokers(), ClientID: name, Dial: p.way.Dial, Scribble: true, Logger: w.logger})
 	if err != nil {
@@ -69,7 +69,10 @@ func (w *chaosWorld) launch(name string, roles ...app.Role) *process {
 		if err := p.app.Run(p.ctx, roles...); err != nil {
 			w.blame("harness", "%s: %v", name, err)
 		}
-		p.reloading <- struct{}{}
+		w.mu.Lock()
+		p.ended = true
+		w.mu.Unlock()
+		p.reloads.Wait()
 		p.kafka.Close()
 		_ = p.redis.Close()
 	})

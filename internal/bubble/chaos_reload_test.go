@@ -198,15 +198,14 @@ func (w *chaosWorld) reloadAll(within time.Duration) {
 // reload has a process read the file.
 func (p *process) reload() {
 	w := p.world
-	if p.app == nil || w.file == nil {
+	w.mu.Lock()
+	if p.ctx == nil || p.ended || w.file == nil {
+		w.mu.Unlock()
 		return
 	}
-	select {
-	case p.reloading <- struct{}{}:
-		defer func() { <-p.reloading }()
-	case <-p.ctx.Done():
-		return
-	}
+	p.reloads.Add(1)
+	w.mu.Unlock()
+	defer p.reloads.Done()
 	taken := w.reloadOne(p.name, func() error {
 		changes, err := p.app.Reload(p.ctx)
 		if err != nil && len(changes) > 0 {
