@@ -11,8 +11,8 @@ import (
 const sessionOfMembers = 6 * time.Second
 
 // silenceOfJoining is how long a member may be silent in a rebalance that does not end: a
-// join of ours is given up and tried again sooner.
-const silenceOfJoining = 20 * time.Second
+// join of ours is given up after 10 s, and tried again after 5 s.
+const silenceOfJoining = 11 * time.Second
 
 // expireGhosts takes members out of groups that have been silent for longer than their
 // session. A real broker does that itself. kfake does not where the answer to a join or
