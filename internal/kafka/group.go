@@ -71,6 +71,7 @@ func (c *Cluster) Consume(ctx context.Context, group, topic string, serve func(c
 	defer cg.Close()
 	log := c.opts.Logger.With("group", group, "topic", topic)
 	member := "" // who the library is in the group; see leave
+	refused := partition.NewBackOff()
 	for ctx.Err() == nil {
 		gen, err := cg.Next(ctx)
 		if err != nil {
@@ -92,7 +93,13 @@ func (c *Cluster) Consume(ctx context.Context, group, topic string, serve func(c
 			defer running.Done()
 			g := &generation{cluster: c, gen: gen, topic: topic, assigned: balancer.took(),
 				done: map[int]Commit{}, last: map[int]Commit{}, asked: make(chan chan error)}
-			g.run(ctx, ended, serve)
+			if !g.run(ctx, ended, serve) {
+				refused.Reset()
+				return
+			}
+			// What was done and not committed is done again by each generation: while the
+			// coordinator refuses every commit, that must not happen as fast as it answers.
+			partition.Sleep(ctx, refused.NextBackOff())
 		})
 	}
 	return nil
@@ -114,8 +121,9 @@ type generation struct {
 	asked chan chan error // for the next commit, now
 }
 
-// run serves the claims until the generation or the caller's ctx has ended.
-func (g *generation) run(ctx, ended context.Context, serve func(context.Context, orderclose.Claim)) {
+// run serves the claims until the generation or the caller's ctx has ended. It reports
+// whether the group has refused a commit because the partitions are no longer ours.
+func (g *generation) run(ctx, ended context.Context, serve func(context.Context, orderclose.Claim)) (refused bool) {
 	ctx, revoke := context.WithCancel(ctx)
 	defer revoke()
 	stop := context.AfterFunc(ended, revoke)
@@ -137,11 +145,12 @@ func (g *generation) run(ctx, ended context.Context, serve func(context.Context,
 	if changed || gone {
 		// Which makes every member join anew. A broker that refuses a commit so, and goes
 		// on to take heartbeats, would else leave the partitions to nobody.
-		return
+		return gone
 	}
 	// Returning early would end the generation, and another would begin at once:
 	// wait for its end, which ctx or the coordinator brings.
 	<-ended.Done()
+	return false
 }
 
 // commitUntil commits at every interval until ctx ends, or ends it, and reports
