@@ -97,4 +97,9 @@ var closerMutants = []mutant{
 		edits: []edit{{"closer/decide.go", "	if tooOften || at.Sub", "	if _ = tooOften; at.Sub"}},
 		pkg:   "closer", run: "TestNotDue_NeverComesBack", says: "nothing is waited for in memory",
 	},
+	{
+		name:  "a retry is scheduled by a clock that is wrong",
+		edits: []edit{{"closer/partition.go", "		if wrong && l.hasRoom(e, l.budget.Share()/2) {\n", "		if wrong && false {\n"}},
+		pkg:   "closer", run: "TestCloser_ABacklogUsesUpNoWait", says: "is tried again after",
+	},
 }
