@@ -227,7 +227,7 @@ func hasVerdict(o orderclose.Outcome) bool { return o.Verdict != "" }
 // follow does what one outcome asks for.
 func (l *loop) follow(e *entry, o orderclose.Outcome) {
 	now, present := l.o.Now(), l.o.Clock()
-	wrong := present.Sub(now).Abs() > clocksApart
+	wrong := present.Sub(now).Abs() > clocksApart // one of the two clocks is
 	// At least this late by the clock of the partition's leader, which may be ahead of the
 	// others for good. One that was set does not count.
 	if at := e.message.Appended.Add(now.Sub(e.readAt)); at.After(present) && at.Sub(present) <= clocksApart {
