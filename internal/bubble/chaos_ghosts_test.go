@@ -10,9 +10,10 @@ import (
 // sessionOfMembers is how long a member of a group may be silent.
 const sessionOfMembers = 6 * time.Second
 
-// silenceOfJoining is how long a member may be silent in a rebalance that does not end: a
-// join of ours is given up after 10 s, and tried again after 5 s.
-const silenceOfJoining = 11 * time.Second
+// silenceOfJoining is how long a member may be silent in a rebalance that does not end:
+// less than the 10 s after which a join of ours is given up, so that members that join in
+// turns do not each leave a lost one behind for the other.
+const silenceOfJoining = 8 * time.Second
 
 // expireGhosts takes members out of groups that have been silent for longer than their
 // session. A real broker does that itself. kfake does not where the answer to a join or
