@@ -85,11 +85,9 @@ type Fetched struct {
 	DriftedAppend int
 }
 
-// What a broker can say of an append that no second try will change.
-var (
-	ErrTooLarge = errors.New("the broker refuses these records as too large")
-	ErrRefused  = errors.New("the broker refuses these records as invalid")
-)
+// ErrRefused is a broker's definite no to an append: these records are too large, or
+// invalid, and no second try will change that. The error beside it is the broker's.
+var ErrRefused = errors.New("the broker refuses these records")
 
 // LogID identifies the log of a partition. It stands beside each commit, so that a commit
 // of a log is not believed in another one of the same name.
@@ -123,9 +121,9 @@ type Range struct {
 
 // AppendFunc appends records to one partition in one batch and waits until all
 // in-sync replicas have them. It tries until that is so, and returns the broker's
-// append time, or zero if it is not known. It fails with a definite no, which is
-// ErrTooLarge or ErrRefused, when the partition has not existed for some seconds, or
-// when ctx ends; the last two leave open whether the records were written.
+// append time, or zero if it is not known. It fails with ErrRefused, when the partition
+// has not existed for some seconds, or when ctx ends; the last two leave open whether the
+// records were written.
 type AppendFunc func(ctx context.Context, topic string, partition int, records []RawRecord) (time.Time, error)
 
 // Claim is a partition that this process may read until the context that came

@@ -17,18 +17,18 @@ const (
 	// blockedWait is how soon an order is tried again that is contended or got no verdict,
 	// if there is no room for it in memory: as soon as one that failed.
 	blockedWait = retryBase
-	// politeRounds is how often the same due may come too soon before each further
-	// round waits longer than it must: two clocks that disagree should not keep a
-	// record running in circles.
+	// politeRounds is how often a record may be released too early for the same due time.
+	// Each further round waits longer than the remaining time, so that two clocks that
+	// disagree do not send the record in circles.
 	politeRounds = 2
 	politeBase   = 5 * time.Second
 	politeMax    = time.Minute
-	// clocksApart is by how much the brokers' clock and the database's, or this machine's,
-	// may differ before one of them counts as wrong. While one is, an order that is not due,
-	// or is tried again, waits in memory, by the monotonic clock: any time of release would
-	// be taken from a clock that may be the wrong one, and would be wrong still when that
-	// clock is right again.
-	clocksApart = 30 * time.Second
+	// wrongClockSkew is the largest difference between the brokers' clock and the clock of
+	// the database or of this machine at which the closer still believes all three. Above
+	// it, an order that is not due or is retried waits in memory, by the monotonic clock.
+	// A release time would be computed from a clock that may be wrong, and the record would
+	// keep that time after the clock is corrected.
+	wrongClockSkew = 30 * time.Second
 
 	// maxRetries is how often an order is tried again that could not be closed: after
 	// 1, 2 and 4 minutes, in which a lagging replica catches up and a wrong row may be
@@ -69,9 +69,9 @@ const (
 type decision struct {
 	action action
 	wait   time.Duration     // park, schedule: how long from now
-	bucket time.Duration     // park: how long in a bucket, if there is no room in memory; 0: as long
+	bucket time.Duration     // park: how long in a bucket, if there is no room in memory; 0: see elsewhere
 	record orderclose.Record // park, schedule: as it is to be, but for its release and origin
-	retry  bool              // schedule: because closing it failed, or the provider could not say
+	retry  bool              // park, schedule: because closing it failed, or the provider could not say
 	cause  string            // retry, give, park of an order that is blocked: why, in a word
 	detail string            // retry, give: the same in words
 }
@@ -137,11 +137,12 @@ func spread(d time.Duration, luck float64) time.Duration {
 	return d + time.Duration(float64(d/spreadPart)*luck)
 }
 
-// notDue waits for what remains by the database's clock, which is the one that
-// decides. It waits in memory, and not for long, while the brokers' clock, which says at, is
-// far from that clock; and, every other round, what came too soon more often than clocks
-// that differ a little explain: the clock of the relay that let it go may be wrong. All
-// counts begin from zero when the due time has changed.
+// notDue makes the order wait for its remaining time by the database's clock, which
+// decides when an order is due. The order waits in memory, for a minute at most, in two
+// cases: if the brokers' clock, which reads at, differs by more than wrongClockSkew from the
+// database's; and in every other round if the record was released too early more than
+// politeRounds times, because then the clock of its relay may be wrong. All counters
+// restart if the due time has changed.
 func notDue(r orderclose.Record, o orderclose.Outcome, at time.Time) decision {
 	if !orderclose.CeilMilli(o.Due).Equal(orderclose.CeilMilli(r.Order.Due)) { // records have whole milliseconds
 		r.Order.Due = o.Due
@@ -154,20 +155,33 @@ func notDue(r orderclose.Record, o orderclose.Outcome, at time.Time) decision {
 	r.NotDue++
 	wait := max(remaining, politeness(r.NotDue))
 	tooOften := r.NotDue > politeRounds && r.NotDue%2 == 1
-	if tooOften || at.Sub(o.At).Abs() > clocksApart {
-		return decision{action: park, wait: min(remaining, politeBase<<min(r.NotDue-1, 4), politeMax), bucket: wait, record: r}
+	if tooOften || at.Sub(o.At).Abs() > wrongClockSkew {
+		return decision{action: park, wait: min(remaining, doubled(r.NotDue-1)), bucket: wait, record: r}
 	}
 	return decision{action: schedule, wait: wait, record: r}
+}
+
+// inMemory turns a wait in a bucket into one in memory. A wait that was computed from the
+// clocks is cut short: after a minute they are compared again.
+func (d decision) inMemory() decision {
+	if d.action != schedule {
+		return d
+	}
+	d.action, d.bucket = park, d.wait
+	if d.cause == "" || d.cause == causePending {
+		d.wait = min(d.wait, politeMax)
+	}
+	return d
 }
 
 // elsewhere turns a wait in memory, for which there is no room, into one in a bucket.
 // It uses up no try, and an order that is nearly due is not later for it.
 func (d decision) elsewhere(luck float64) decision {
 	d.action = schedule
-	if d.bucket > 0 {
+	switch {
+	case d.bucket > 0:
 		d.wait = d.bucket
-	}
-	if d.cause != "" {
+	case d.cause != "":
 		d.retry, d.wait = true, spread(blockedWait, luck)
 		d.record.Cause = d.cause
 	}
@@ -179,12 +193,15 @@ func politeness(n int) time.Duration {
 	if n <= politeRounds {
 		return 0
 	}
-	return min(politeBase<<min(n-politeRounds, 10), politeMax)
+	return doubled(n - politeRounds)
 }
 
-// again returns the record for a further round: it is released after the wait
-// from at on, by the broker's clock. Of one that failed it
-// says where it lay when it first did.
+// doubled is politeBase, doubled n times, and politeMax at most.
+func doubled(n int) time.Duration { return min(politeBase<<min(n, 10), politeMax) }
+
+// again returns the record for the next round. Its release time is at, by the brokers'
+// clock, plus the wait. For a retried record, Origin holds the coordinates of the first
+// failed record.
 func (d decision) again(at time.Time, here orderclose.Origin) orderclose.Record {
 	r := d.record
 	r.Release = at.Add(d.wait)

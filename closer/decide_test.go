@@ -161,7 +161,7 @@ func TestNotDue_NeverComesBackBeforeItIsDue(t *testing.T) {
 func TestNotDue_WaitsInMemoryWhileAClockIsWrong(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		remaining := time.Duration(rapid.Int64Range(int64(parkLimit)+1, int64(48*time.Hour)).Draw(t, "remaining"))
-		wrong := time.Duration(rapid.Int64Range(int64(clocksApart)+1, int64(24*time.Hour)).Draw(t, "wrong by"))
+		wrong := time.Duration(rapid.Int64Range(int64(wrongClockSkew)+1, int64(24*time.Hour)).Draw(t, "wrong by"))
 		if rapid.Bool().Draw(t, "behind") {
 			wrong = -wrong
 		}

@@ -227,40 +227,35 @@ func hasVerdict(o orderclose.Outcome) bool { return o.Verdict != "" }
 // follow does what one outcome asks for.
 func (l *loop) follow(e *entry, o orderclose.Outcome) {
 	now, present := l.o.Now(), l.o.Clock()
-	wrong := present.Sub(now).Abs() > clocksApart // one of the two clocks is
+	wrong := present.Sub(now).Abs() > wrongClockSkew // one of the two clocks is
 	// At least this late by the clock of the partition's leader, which may be ahead of the
 	// others for good. One that was set does not count.
-	if at := e.message.Appended.Add(now.Sub(e.readAt)); at.After(present) && at.Sub(present) <= clocksApart {
+	if at := e.message.Appended.Add(now.Sub(e.readAt)); at.After(present) && at.Sub(present) <= wrongClockSkew {
 		present = at
 	}
 	luck := rand.Float64()
 	d := decide(e.record, o, present, luck)
+	if wrong {
+		d = d.inMemory()
+	}
 	if d.action == park && !l.hasRoom(e, l.budget.Share()/2) {
 		d = d.elsewhere(luck)
 	}
 	l.countPending(e.record, d)
+	if d.retry {
+		l.logger.Warn("trying an order again", "order", e.record.Order.ID, "offset", e.message.Offset, "in", d.wait, "cause", d.cause, "detail", d.detail)
+		l.o.Metrics.Retried(d.cause)
+	}
 	switch d.action {
 	case settle:
 		l.mark.Done(e.message.Generation, e.message.Offset)
 	case park:
-		e.record, e.blocked = d.record, d.cause != "" // its due may have moved, and a service goes by it
+		e.record = d.record // its due may have moved, and a service goes by it
+		e.blocked = d.cause != "" || d.bucket > 0
 		l.park(e, now.Add(d.wait))
 	case give:
 		l.out.Bury(e.message, d.cause, d.detail)
 	case schedule:
-		if d.retry {
-			l.logger.Warn("trying an order again", "order", e.record.Order.ID, "offset", e.message.Offset, "in", d.wait, "cause", d.cause, "detail", d.detail)
-			l.o.Metrics.Retried(d.cause)
-		}
-		if wrong && l.hasRoom(e, l.budget.Share()/2) {
-			wait := d.wait
-			if d.cause == "" || d.cause == causePending { // it was taken from the clocks
-				wait = min(wait, politeMax)
-			}
-			e.record, e.blocked = d.record, true
-			l.park(e, now.Add(wait))
-			return
-		}
 		m, err := e.encode(d.again(present, orderclose.Origin{Topic: l.claim.Topic, Partition: l.claim.Partition, Offset: e.message.Offset}))
 		if err != nil { // what was decoded can be encoded, but nothing may be lost on that belief
 			l.out.Bury(e.message, "unreadable", err.Error())

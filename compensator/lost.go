@@ -57,7 +57,7 @@ type Kafka interface {
 
 // Appender appends a record to the partition of the topic that its key belongs
 // to, and returns when all in-sync replicas have it. An error that is
-// orderclose.ErrTooLarge or orderclose.ErrRefused is final.
+// orderclose.ErrRefused is final.
 type Appender interface {
 	Append(ctx context.Context, topic string, m orderclose.Message) error
 }
@@ -160,15 +160,15 @@ func (c *Compensator) listen(ctx context.Context) {
 	}
 }
 
-// clocksApart is by how much the clock that wrote when an order was created and the
-// brokers' may differ; more is an alert.
-const clocksApart = time.Second
+// clockSkewTolerance is the largest difference expected between the clock that wrote
+// created_at and the brokers' clock. A larger difference raises an alert.
+const clockSkewTolerance = time.Second
 
 // spared says whether the order's record cannot have been lost: it was created after
 // the last loss was told of. A time after now, by the database's clock, is of a clock
 // that is ahead: it may have been created long before. Pure.
 func (l losses) spared(o orderclose.Order, now time.Time) bool {
-	return !l.told.IsZero() && !o.CreatedAt.IsZero() && o.CreatedAt.After(l.told.Add(clocksApart)) && !o.CreatedAt.After(now.Add(clocksApart))
+	return !l.told.IsZero() && !o.CreatedAt.IsZero() && o.CreatedAt.After(l.told.Add(clockSkewTolerance)) && !o.CreatedAt.After(now.Add(clockSkewTolerance))
 }
 
 // look reads what has come.

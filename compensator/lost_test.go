@@ -119,9 +119,9 @@ func TestSpared_IsOnlyWhatWasCreatedAfterTheLoss(t *testing.T) {
 		want    bool
 	}{
 		"before it":                           {told, told.Add(-time.Minute), false},
-		"at the same time":                    {told, told.Add(clocksApart), false},
+		"at the same time":                    {told, told.Add(clockSkewTolerance), false},
 		"after it":                            {told, told.Add(5 * time.Second), true},
-		"just now":                            {told, told.Add(20*time.Second + clocksApart), true},
+		"just now":                            {told, told.Add(20*time.Second + clockSkewTolerance), true},
 		"before it, by a clock far ahead":     {told, told.Add(-20*time.Minute + time.Hour), false},
 		"who knows":                           {told, time.Time{}, false},
 		"after it, but nobody knows its time": {time.Time{}, told.Add(5 * time.Second), false},

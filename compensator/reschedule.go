@@ -26,16 +26,17 @@ const (
 	avoidTime = time.Minute
 )
 
-// avoided are buckets, by topic, that accepted nothing a moment ago, and until when the
-// next smaller one is used instead: its relay hands a record on as soon as the right
-// bucket accepts it. Safe for concurrent use.
+// avoided holds the topics of buckets that recently accepted no append, and until when
+// each is avoided. Until then a record goes to the next smaller bucket. The relay of that
+// bucket forwards the record as soon as the right bucket accepts it. Safe for concurrent
+// use.
 type avoided struct {
 	mu    sync.Mutex
 	until map[string]time.Time
 }
 
-// pick is the bucket that suits, or the largest smaller one that is not avoided; if all
-// are, the one that suits.
+// pick returns the bucket for the remaining time, or the largest smaller bucket that is
+// not avoided. If all of them are avoided, it returns the bucket for the remaining time.
 func (a *avoided) pick(buckets orderclose.Buckets, remaining time.Duration) orderclose.Bucket {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -119,7 +120,7 @@ func (l *listener) appendAll(ctx context.Context, page []orderclose.Order, now f
 		all.Go(func() error {
 			err := l.append(ctx, o, now)
 			final := (*orderclose.OrderError)(nil)
-			if errors.As(err, &final) || errors.Is(err, orderclose.ErrTooLarge) || errors.Is(err, orderclose.ErrRefused) {
+			if errors.As(err, &final) || errors.Is(err, orderclose.ErrRefused) {
 				l.o.Logger.Error("an order cannot be scheduled again; the next sweep after its due time closes it", "order", o.ID, "err", err)
 				refused.Add(1)
 				return nil
@@ -149,7 +150,7 @@ func (l *listener) append(ctx context.Context, o orderclose.Order, now func() ti
 			topic = l.avoided.pick(l.k.Buckets(), remaining).Topic
 		}
 		last = l.k.Appender.Append(trying, topic, m)
-		if errors.Is(last, orderclose.ErrTooLarge) || errors.Is(last, orderclose.ErrRefused) {
+		if errors.Is(last, orderclose.ErrRefused) {
 			return struct{}{}, backoff.Permanent(last)
 		}
 		if last != nil {

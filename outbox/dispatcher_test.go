@@ -264,7 +264,7 @@ func TestDispatcher_OneRefusedRowStopsNobody(t *testing.T) {
 		s, m := newStore(orders(20)...), &counts{}
 		l := &fakeLog{answer: func(_ context.Context, topic string, ids []string) error {
 			if topic == "events" && slices.Contains(ids, "order-007") {
-				return orderclose.ErrTooLarge
+				return orderclose.ErrRefused
 			}
 			return nil
 		}}

@@ -6,18 +6,15 @@ import (
 	"orderclose"
 )
 
-// kept are rows, by id, that a worker has published and that the database did not
-// delete: it takes no writes, or its answer was lost. The next try deletes them and
-// publishes nothing, so that however long the database takes no writes, a worker
-// publishes a row once. They are one batch at most. A row is compared whole, since ids may
-// be given again to other rows.
+// kept holds, by id, the rows that a worker has published and that the database did not
+// delete, because it accepts no writes or its answer was lost. The next try deletes these
+// rows and publishes nothing. A worker therefore publishes a row once, however long the
+// database accepts no writes. kept holds one batch at most. Rows are compared by their
+// content too, because a database may reuse an id.
 type kept map[int64]orderclose.OutboxRow
 
 func (k kept) add(rows []orderclose.OutboxRow, done []int64) {
-	published := make(map[int64]bool, len(done))
-	for _, id := range done {
-		published[id] = true
-	}
+	published := setOf(done)
 	for _, row := range rows {
 		if published[row.ID] {
 			k[row.ID] = row
@@ -25,7 +22,15 @@ func (k kept) add(rows []orderclose.OutboxRow, done []int64) {
 	}
 }
 
-// among returns the ids of those rows that are kept.
+func setOf(ids []int64) map[int64]bool {
+	set := make(map[int64]bool, len(ids))
+	for _, id := range ids {
+		set[id] = true
+	}
+	return set
+}
+
+// among returns the ids of the rows that kept holds.
 func (k kept) among(rows []orderclose.OutboxRow) (ids []int64) {
 	for _, row := range rows {
 		if former, is := k[row.ID]; is && former.OrderID == row.OrderID && bytes.Equal(former.Payload, row.Payload) {

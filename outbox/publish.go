@@ -142,10 +142,7 @@ func (b *batch) highestLeft() int64 {
 	if b.left == 0 {
 		return 0
 	}
-	done := make(map[int64]bool, len(b.done))
-	for _, id := range b.done {
-		done[id] = true
-	}
+	done := setOf(b.done)
 	for _, row := range slices.Backward(b.rows) {
 		if !done[row.ID] {
 			return row.ID
@@ -275,13 +272,13 @@ func (b *batch) lane(ctx context.Context, appendTo orderclose.AppendFunc, reques
 		left, err := b.all(ctx, appendTo, r)
 		if err == nil {
 			if b.shunned.took(r.place) {
-				b.logger.Info("a partition takes records again", "topic", r.topic, "partition", r.partition)
+				b.logger.Info("a partition accepts records again", "topic", r.topic, "partition", r.partition)
 			}
 			continue
 		}
 		if late == nil {
 			if since, tell := b.shunned.failed(r.place); tell {
-				b.logger.Warn("a partition takes no records: its rows wait, others go on", "topic", r.topic, "partition", r.partition, "since", since, "err", err)
+				b.logger.Warn("append to a partition failed, its rows stay in the outbox", "topic", r.topic, "partition", r.partition, "since", since, "err", err)
 			}
 		}
 		b.mu.Lock()
@@ -308,7 +305,7 @@ func (b *batch) all(ctx context.Context, appendTo orderclose.AppendFunc, r reque
 // halves, down to those that are to blame. The error is one that may pass.
 func (b *batch) append(ctx context.Context, appendTo orderclose.AppendFunc, r request) error {
 	_, err := appendTo(ctx, r.topic, r.partition, r.records)
-	definite := errors.Is(err, orderclose.ErrTooLarge) || errors.Is(err, orderclose.ErrRefused)
+	definite := errors.Is(err, orderclose.ErrRefused)
 	switch half := len(r.records) / 2; {
 	case err != nil && !definite:
 		return err
@@ -376,7 +373,7 @@ func (b *batch) bury(ctx context.Context) {
 // unburied notes that rows can neither be published nor made dead letters of.
 func (b *batch) unburied(letters []orderclose.RawRecord, err error) {
 	b.err = fmt.Errorf("%s takes no dead letters: %w", b.o.DeadLetterTopic, err)
-	b.logger.Error("rows can neither be published nor made dead letters of: check the dead-letter topic", "rows", len(letters), "first", letters[0].Offset, "err", err)
+	b.logger.Error("cannot write dead letters, the rows stay in the outbox: check the dead-letter topic", "rows", len(letters), "first", letters[0].Offset, "err", err)
 	b.leave(len(letters))
 	for _, letter := range letters {
 		b.aside.put(letter.Offset)

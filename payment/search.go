@@ -176,11 +176,7 @@ func (b *batch) search(ctx context.Context, unanswered []failedQuestion, known [
 				return nil
 			},
 		}
-		items := make([]int, len(ids))
-		for i := range items {
-			items[i] = i
-		}
-		if err := search.Run(items); errors.Is(err, errStore) {
+		if err := search.RunAll(len(ids)); errors.Is(err, errStore) {
 			return err
 		} else if err != nil {
 			return nil

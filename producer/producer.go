@@ -52,7 +52,7 @@ const DefaultDelay = 30 * time.Minute
 
 // Appender appends a record to the partition of the topic that its key belongs
 // to, and returns when all in-sync replicas have it. An error that is
-// orderclose.ErrTooLarge or orderclose.ErrRefused is final.
+// orderclose.ErrRefused is final.
 type Appender interface {
 	Append(ctx context.Context, topic string, m orderclose.Message) error
 }
@@ -231,7 +231,7 @@ func (p *Producer) UnknownCategories() uint64 { return p.unknown.Load() }
 //
 // An order that cannot be scheduled is refused with an *orderclose.OrderError
 // before anything is sent; one whose record Kafka refuses for good with an error
-// that is orderclose.ErrTooLarge or orderclose.ErrRefused. Anything else is tried
+// that is orderclose.ErrRefused. Anything else is tried
 // again until ctx ends, and the error then says what failed last; the record may
 // have been written all the same, and scheduling again is harmless.
 func (p *Producer) Schedule(ctx context.Context, order orderclose.Order) error {
@@ -251,7 +251,7 @@ func (p *Producer) Schedule(ctx context.Context, order orderclose.Order) error {
 	var last error
 	_, err = backoff.Retry(ctx, func() (struct{}, error) {
 		last = p.try(ctx, rules.topic(order.Due, p.o), m)
-		if errors.Is(last, orderclose.ErrTooLarge) || errors.Is(last, orderclose.ErrRefused) {
+		if errors.Is(last, orderclose.ErrRefused) {
 			return struct{}{}, backoff.Permanent(last)
 		}
 		return struct{}{}, last

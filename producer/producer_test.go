@@ -130,9 +130,9 @@ func TestSchedule_GivesUpWhenItsContextEndsAndSaysWhatFailed(t *testing.T) {
 }
 
 func TestSchedule_DoesNotRepeatWhatKafkaRefusesForGood(t *testing.T) {
-	a := &fakeAppender{answer: func(context.Context, string) error { return orderclose.ErrTooLarge }}
+	a := &fakeAppender{answer: func(context.Context, string) error { return orderclose.ErrRefused }}
 	err := newProducer(t, a).Schedule(t.Context(), orderclose.Order{ID: "o", Due: time.Now().Add(time.Minute)})
-	if !errors.Is(err, orderclose.ErrTooLarge) || len(a.topics) != 1 {
+	if !errors.Is(err, orderclose.ErrRefused) || len(a.topics) != 1 {
 		t.Errorf("%v after %d tries", err, len(a.topics))
 	}
 }

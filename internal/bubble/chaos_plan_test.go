@@ -132,7 +132,7 @@ func makePlan(seed uint64) *plan {
 // finds more than one of all kinds.
 func (d *drawing) kinds() []string {
 	var all []string
-	for _, name := range slices.Sorted(mapsKeys(kinds)) {
+	for _, name := range sortedKeys(kinds) {
 		if k := kinds[name]; switchedOn(name) && (d.plan.Sweeps || !k.loses && !k.swept) {
 			for range k.weight {
 				all = append(all, name)

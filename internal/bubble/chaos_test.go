@@ -3,7 +3,6 @@ package bubble
 import (
 	"io"
 	"log/slog"
-	"maps"
 	"os"
 	"strconv"
 	"strings"
@@ -24,8 +23,6 @@ var chaosOnly = func() map[string]bool {
 	}
 	return only
 }()
-
-var mapsKeys = maps.Keys[map[string]kind]
 
 // chaosLogger logs to the file that CHAOS_LOG names, with the bubble's time.
 func chaosLogger() *slog.Logger {

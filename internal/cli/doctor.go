@@ -24,8 +24,8 @@ const (
 	// doctorTimeout bounds each check but that of the stock, which takes as long as
 	// there are orders.
 	doctorTimeout = 15 * time.Second
-	// clocksApart is how far clocks may be apart before it is worth a person's time.
-	clocksApart = 250 * time.Millisecond
+	// clockSkewWarning is the least difference between two clocks that doctor reports.
+	clockSkewWarning = 250 * time.Millisecond
 )
 
 func newDoctor(c *common) *cobra.Command {
@@ -177,7 +177,7 @@ func (s *session) checkKafka(ctx context.Context) (all []checkup, offset time.Du
 }
 
 func judgeClock(check string, offset time.Duration) checkup {
-	if offset.Abs() > clocksApart {
+	if offset.Abs() > clockSkewWarning {
 		return finding(check, fmt.Sprintf("%v apart", offset.Round(time.Millisecond)), "mend the time synchronisation; nothing closes early by it, but orders may be late")
 	}
 	return fine(check, "%v apart", offset.Round(time.Millisecond))

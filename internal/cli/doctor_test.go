@@ -95,7 +95,7 @@ func TestApart_BelievesNoOffsetThatNeedNotBe(t *testing.T) {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}
-	if judgeClock("x", clocksApart).OK != true || judgeClock("x", -clocksApart-1).OK {
+	if judgeClock("x", clockSkewWarning).OK != true || judgeClock("x", -clockSkewWarning-1).OK {
 		t.Error("the limit")
 	}
 }

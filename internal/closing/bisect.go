@@ -47,7 +47,7 @@ func Bisect(ctx context.Context, s Store, path orderclose.Path, requests []order
 			return Item
 		},
 	}
-	if err := search.Run(indices(len(b.orders))); err != nil {
+	if err := search.RunAll(len(b.orders)); err != nil {
 		return nil, err
 	}
 	return b.outcomes, nil
@@ -79,14 +79,6 @@ func newBatch(s Store, path orderclose.Path, requests []orderclose.CloseRequest)
 
 // id is the id of one of the orders.
 func (b *batch) id(order int) string { return b.requests[b.orders[order][0]].OrderID }
-
-func indices(n int) []int {
-	all := make([]int, n)
-	for i := range all {
-		all[i] = i
-	}
-	return all
-}
 
 // ask closes some of the orders together.
 func (b *batch) ask(ctx context.Context, orders []int) error {

@@ -38,6 +38,15 @@ func (s *Search) Run(items []int) error {
 	return s.run(slices.Clone(items)) // the search reorders them
 }
 
+// RunAll is Run for the items from 0 to n-1.
+func (s *Search) RunAll(n int) error {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return s.run(all)
+}
+
 func (s *Search) run(items []int) error {
 	if len(items) == 0 {
 		return nil

@@ -118,7 +118,7 @@ func (r *run) move(ctx context.Context, to bound, moves []move) (sent []Letter, 
 			sent = append(sent, m.letter)
 		}
 		return sent, nil
-	case !errors.Is(err, orderclose.ErrTooLarge) && !errors.Is(err, orderclose.ErrRefused):
+	case !errors.Is(err, orderclose.ErrRefused):
 		return nil, err
 	case len(moves) == 1:
 		r.result.refuse(moves[0].letter, err.Error())

@@ -18,7 +18,7 @@ import (
 // the messages are ignored; their record timestamps are the present.
 //
 // An error leaves open whether they were written, except one that is
-// orderclose.ErrTooLarge or orderclose.ErrRefused: that is a definite no to these
+// orderclose.ErrRefused: that is a definite no to these
 // messages together, and sending them again is useless.
 func (c *Cluster) Append(ctx context.Context, topic string, partition int, messages []orderclose.Message) (time.Time, error) {
 	records := make([]orderclose.RawRecord, len(messages))

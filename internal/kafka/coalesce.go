@@ -116,7 +116,7 @@ func (c *Coalescer) drain(tp topicPartition) {
 
 func (c *Coalescer) send(tp topicPartition, batch queue) {
 	_, err := c.cluster.Append(context.Background(), tp.topic, tp.partition, batch.messages)
-	if len(batch.messages) > 1 && (errors.Is(err, orderclose.ErrTooLarge) || errors.Is(err, orderclose.ErrRefused)) {
+	if len(batch.messages) > 1 && errors.Is(err, orderclose.ErrRefused) {
 		for len(batch.messages) > 0 { // one of them is to blame, not all
 			if one := batch.take(1); one.callers[0].ctx.Err() == nil {
 				c.send(tp, one)

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"orderclose"
@@ -14,22 +13,13 @@ import (
 // TestCoalescer_SendsNothingThatNobodyWaitsForAnyMore: a caller that was told that
 // its time was up may have put its record elsewhere.
 func TestCoalescer_SendsNothingThatNobodyWaitsForAnyMore(t *testing.T) {
-	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(broker.Close)
+	broker, c := newFake(t, 1)
 	arrived, release := make(chan bool, 1), make(chan bool)
 	broker.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) { // the first one only
 		arrived <- true
 		<-release
 		return nil, nil, false
 	})
-	c, err := New(Options{Brokers: broker.ListenAddrs()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
 	coalescer := NewCoalescer(c)
 	put := func(ctx context.Context, key string) <-chan error {
 		done := make(chan error, 1)

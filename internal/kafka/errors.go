@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/segmentio/kafka-go"
 
@@ -9,15 +10,13 @@ import (
 )
 
 // refusal says whether err is the broker's definite no to these very bytes, so
-// that sending them again is useless. It returns orderclose.ErrTooLarge or
-// orderclose.ErrRefused joined to err, and err itself for anything that another
-// try may mend.
+// that sending them again is useless. It returns orderclose.ErrRefused beside err, and
+// err itself for anything that another try may mend.
 func refusal(err error) error {
 	switch {
-	case errors.Is(err, kafka.MessageSizeTooLarge), errors.Is(err, kafka.RecordListTooLarge):
-		return errors.Join(orderclose.ErrTooLarge, err)
-	case errors.Is(err, kafka.InvalidRecord), errors.Is(err, kafka.InvalidTimestamp):
-		return errors.Join(orderclose.ErrRefused, err)
+	case errors.Is(err, kafka.MessageSizeTooLarge), errors.Is(err, kafka.RecordListTooLarge),
+		errors.Is(err, kafka.InvalidRecord), errors.Is(err, kafka.InvalidTimestamp):
+		return fmt.Errorf("%w: %w", orderclose.ErrRefused, err)
 	}
 	return err
 }

@@ -10,10 +10,10 @@ import (
 	"orderclose"
 )
 
-// newFake starts a broker of one topic, t, of one partition with n records.
-func newFake(t *testing.T, n int) (*kfake.Cluster, *Cluster) {
+// newFake starts a broker with one topic, t, of so many partitions.
+func newFake(t *testing.T, partitions int32, opts ...kfake.Opt) (*kfake.Cluster, *Cluster) {
 	t.Helper()
-	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
+	broker, err := kfake.NewCluster(append(opts, kfake.NumBrokers(1), kfake.SeedTopics(partitions, "t"))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,6 +23,13 @@ func newFake(t *testing.T, n int) (*kfake.Cluster, *Cluster) {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
+	return broker, c
+}
+
+// newFakeWith starts a broker with one topic, t, of one partition with n records.
+func newFakeWith(t *testing.T, n int) (*kfake.Cluster, *Cluster) {
+	t.Helper()
+	broker, c := newFake(t, 1)
 	appendTo(t, c, n)
 	return broker, c
 }
@@ -56,7 +63,7 @@ func answers(broker *kfake.Cluster, with func(*kmsg.FetchResponseTopicPartition)
 // TestRead_AHealthyBatchIsNeverCalledCorrupt: Kafka reads the high watermark before
 // it reads the log, so an answer may hold records that were appended in between.
 func TestRead_AHealthyBatchIsNeverCalledCorrupt(t *testing.T) {
-	broker, c := newFake(t, 3)
+	broker, c := newFakeWith(t, 3)
 	healthy := append(batch(t, 1, 0, "a"), batch(t, 2, 0, "b")...)
 	answers(broker, func(p *kmsg.FetchResponseTopicPartition) { p.HighWatermark, p.RecordBatches = 1, healthy })
 	f, err := c.Read(t.Context(), orderclose.Position{Topic: "t", Offset: 1})
@@ -70,7 +77,7 @@ func TestRead_AHealthyBatchIsNeverCalledCorrupt(t *testing.T) {
 
 // TestRead_ABatchBeyondTheLogIsCorrupt also after the log was asked for its end.
 func TestRead_ABatchBeyondTheLogIsCorrupt(t *testing.T) {
-	broker, c := newFake(t, 3)
+	broker, c := newFakeWith(t, 3)
 	damaged := batch(t, 1, 0, "a")
 	binary.BigEndian.PutUint64(damaged, 1<<40)
 	answers(broker, func(p *kmsg.FetchResponseTopicPartition) { p.HighWatermark, p.RecordBatches = 1, damaged })

@@ -143,8 +143,8 @@ func (g *generation) run(ctx, ended context.Context, serve func(context.Context,
 	serves.Wait()
 	g.commitLast()
 	if changed || gone {
-		// Which makes every member join anew. A broker that refuses a commit so, and goes
-		// on to take heartbeats, would else leave the partitions to nobody.
+		// Returning makes every member rejoin. Otherwise a broker that refuses the commits
+		// of this member and accepts its heartbeats would leave its partitions unread.
 		return gone
 	}
 	// Returning early would end the generation, and another would begin at once:

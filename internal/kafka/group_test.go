@@ -20,16 +20,7 @@ import (
 // TestConsume_TheLastCommitIsTriedAgain: what a claim had done when it ended is not
 // done again, although the coordinator could not be reached just then.
 func TestConsume_TheLastCommitIsTriedAgain(t *testing.T) {
-	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(broker.Close)
-	c, err := New(Options{Brokers: broker.ListenAddrs()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
+	broker, c := newFake(t, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	if err := c.Consume(ctx, "g", "t", func(ctx context.Context, claim orderclose.Claim) {
 		cancel()
@@ -71,16 +62,7 @@ func TestDialer_AReadEndsSoonAfterItsContext(t *testing.T) {
 // TestConsume_AnAddedPartitionHasLostNothing, and its position is committed. Those of a
 // topic that is new, or was deleted and recreated, may have.
 func TestConsume_AnAddedPartitionHasLostNothing(t *testing.T) {
-	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "t"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(broker.Close)
-	c, err := New(Options{Brokers: broker.ListenAddrs()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
+	_, c := newFake(t, 2)
 	acked := ""
 	fresh := func(partitions int, done ...int) map[int]bool {
 		t.Helper()

@@ -45,7 +45,7 @@ func mustRead(t *testing.T, read func(context.Context, orderclose.Position) (ord
 
 // TestRead_ARecreatedTopicIsNoticed also if it is longer than the old one was read.
 func TestRead_ARecreatedTopicIsNoticed(t *testing.T) {
-	_, c := newFake(t, 3)
+	_, c := newFakeWith(t, 3)
 	old := mustRead(t, c.Read, 0, orderclose.LogID{}, 0)
 	if old.Log.Topic == noTopicID || old.Log.Epoch < 0 || len(old.Records) == 0 || old.Replaced {
 		t.Fatalf("%+v", old)
@@ -66,7 +66,7 @@ func TestRead_ARecreatedTopicIsNoticed(t *testing.T) {
 }
 
 func TestRead_ADeletedTopicIsAnError(t *testing.T) {
-	_, c := newFake(t, 3)
+	_, c := newFakeWith(t, 3)
 	log := mustRead(t, c.Read, 0, orderclose.LogID{}, 0).Log
 	if err := c.DeleteTopics(t.Context(), "t"); err != nil {
 		t.Fatal(err)
@@ -82,7 +82,7 @@ func TestRead_ADeletedTopicIsAnError(t *testing.T) {
 // TestRead_ATruncatedLogIsReadOnWhereItDiffers, which the broker says, also if it has
 // grown past the position again.
 func TestRead_ATruncatedLogIsReadOnWhereItDiffers(t *testing.T) {
-	broker, c := newFake(t, 9)
+	broker, c := newFakeWith(t, 9)
 	log := mustRead(t, c.Read, 0, orderclose.LogID{}, 0).Log
 	log.Epoch = 4
 	asked := int32(-1)
@@ -104,7 +104,7 @@ func TestRead_ATruncatedLogIsReadOnWhereItDiffers(t *testing.T) {
 
 // TestRead_ATruncatedLogIsNotReadFromItsStart if nobody can say where it lost its end.
 func TestRead_ATruncatedLogIsNotReadFromItsStart(t *testing.T) {
-	broker, c := newFake(t, 6)
+	broker, c := newFakeWith(t, 6)
 	log := mustRead(t, c.Read, 0, orderclose.LogID{}, 0).Log
 	unknown := orderclose.LogID{Topic: log.Topic, Epoch: -1}
 	if f := mustRead(t, c.Read, 9, unknown, time.Hour); !f.Replaced || f.Next != 0 || f.Lost.First != 6 || f.Lost.Last != 8 {
@@ -139,16 +139,7 @@ func TestRead_ATruncatedLogIsNotReadFromItsStart(t *testing.T) {
 
 // TestRead_OldBrokersAreReadByName: then only an offset past the end tells.
 func TestRead_OldBrokersAreReadByName(t *testing.T) {
-	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "t"), kfake.MaxVersions(kversion.V3_0_0()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(broker.Close)
-	c, err := New(Options{Brokers: broker.ListenAddrs()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
+	_, c := newFake(t, 1, kfake.MaxVersions(kversion.V3_0_0()))
 	appendTo(t, c, 3)
 	if _, err := c.TopicID(t.Context(), "t"); !errors.Is(err, ErrNoTopicIDs) {
 		t.Errorf("its id: %v", err)
@@ -165,7 +156,7 @@ func TestRead_OldBrokersAreReadByName(t *testing.T) {
 
 // TestCommits_OfAnOldLogSayNothingOfTheNewOne also if it is longer than the commit.
 func TestCommits_OfAnOldLogSayNothingOfTheNewOne(t *testing.T) {
-	_, c := newFake(t, 3)
+	_, c := newFakeWith(t, 3)
 	at := mustRead(t, c.Read, 0, orderclose.LogID{}, 0)
 	commit := func() {
 		t.Helper()

@@ -64,7 +64,7 @@ func TestMemories_Scribble(t *testing.T) {
 // TestIdempotent_KeepsNoMemoryOnceItIsAcked: a relay has a producer id for each target of
 // each partition, and each may have appended a large batch once.
 func TestIdempotent_KeepsNoMemoryOnceItIsAcked(t *testing.T) {
-	broker, c := newFake(t, 1)
+	broker, c := newFakeWith(t, 1)
 	broker.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		broker.KeepControl()
 		res := req.ResponseKind().(*kmsg.ProduceResponse)

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"orderclose"
@@ -16,17 +15,8 @@ import (
 // TestPeek_IsTheNextRecordThatThereIs reads a log of two batches with a
 // transaction's marker behind each: 0, 1, 2, a marker at 3, 4, and a marker at 5.
 func TestPeek_IsTheNextRecordThatThereIs(t *testing.T) {
-	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(broker.Close)
+	broker, c := newFake(t, 1)
 	produceTransactions(t, broker.ListenAddrs(), 3, 1)
-	c, err := New(Options{Brokers: broker.ListenAddrs()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
 	for _, want := range []struct{ offset, end, found int64 }{
 		{0, 6, 0}, {1, 6, 1}, {2, 3, 2}, {3, 6, 4}, {3, 4, -1}, {4, 6, 4}, {5, 6, -1}, {6, 6, -1},
 	} {

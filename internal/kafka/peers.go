@@ -66,10 +66,9 @@ func (p *peers) join(conn net.Conn, address string, hangs func(address string)) 
 }
 
 // unanswered notes that what was sent at the given time was not answered before its
-// deadline. If nothing else was heard since, for long enough, the broker hangs.
+// deadline. If the broker has said nothing since, for silentFor, it hangs.
 func (b *peer) unanswered(sent int64) {
-	since := max(sent, b.heard.Load())
-	if time.Duration(sinceStart()-since) < silentFor || since != sent {
+	if b.heard.Load() > sent || time.Duration(sinceStart()-sent) < silentFor {
 		return
 	}
 	b.mu.Lock()

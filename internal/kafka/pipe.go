@@ -62,7 +62,7 @@ func (p *pipe) append(ctx context.Context, topic string, number int, records []o
 		switch {
 		case err == nil:
 			return at, nil
-		case errors.Is(err, orderclose.ErrTooLarge), errors.Is(err, orderclose.ErrRefused):
+		case errors.Is(err, orderclose.ErrRefused):
 			if unanswered { // an earlier try may have been taken all the same
 				p.retire()
 			}

@@ -133,7 +133,7 @@ func (a *appender) request(ctx context.Context, topic string, p int, records []o
 	case err == nil:
 		sent.Acked = append(sent.Acked, Acked{records, at, time.Now()})
 		return nil
-	case !definite(err):
+	case !errors.Is(err, orderclose.ErrRefused):
 		if errors.Is(err, ErrUnanswered) && a.claim.Err() == nil && a.o.Repeated != nil {
 			a.o.Repeated(len(records)) // they are to be sent again, under another producer id
 		}
@@ -145,9 +145,4 @@ func (a *appender) request(ctx context.Context, topic string, p int, records []o
 	}
 	sent.refused = append(sent.refused, refused{records[0], err})
 	return nil
-}
-
-// definite says whether the broker will never take these very records.
-func definite(err error) bool {
-	return errors.Is(err, orderclose.ErrTooLarge) || errors.Is(err, orderclose.ErrRefused)
 }

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -50,7 +51,7 @@ func (f *fakeLog) Idempotent(func(), func(int)) orderclose.AppendFunc {
 			if err == nil {
 				break
 			}
-			if definite(err) || !Sleep(ctx, 100*time.Millisecond) {
+			if errors.Is(err, orderclose.ErrRefused) || !Sleep(ctx, 100*time.Millisecond) {
 				return time.Time{}, err
 			}
 		}

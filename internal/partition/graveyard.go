@@ -142,7 +142,7 @@ func (g *Graveyard) appendDead(batch []orderclose.RawRecord) bool {
 				left = append(left, part...)
 			}
 		}
-		if definite(err) {
+		if errors.Is(err, orderclose.ErrRefused) {
 			// They were cut to fit: if they are refused the topic's limits are wrong,
 			// which a person has to mend.
 			Sleep(g.ctx, buryPause)

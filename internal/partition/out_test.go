@@ -92,7 +92,7 @@ func TestOut_BeginsNoHalfAfterTheClaimHasEnded(t *testing.T) {
 	log := &fakeLog{append: func(string, []orderclose.RawRecord) error {
 		cancel()
 		requests++
-		return orderclose.ErrTooLarge
+		return orderclose.ErrRefused
 	}}
 	if sendAll(newOut(ctx, log), "target", records("a", "b"), nil) || requests != 1 {
 		t.Errorf("%d requests, want the one that was under way", requests)
@@ -103,7 +103,7 @@ func TestOut_OnlyWhatIsRefusedBecomesADeadLetter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &fakeLog{append: func(topic string, records []orderclose.RawRecord) error {
 			if topic == "target" && slices.ContainsFunc(records, func(r orderclose.RawRecord) bool { return string(r.Key()) == "huge" }) {
-				return orderclose.ErrTooLarge
+				return orderclose.ErrRefused
 			}
 			return nil
 		}}
@@ -196,7 +196,7 @@ func TestGraveyard_ATopicThatRefusesStopsNobody(t *testing.T) {
 		begin := time.Now()
 		log := &fakeLog{append: func(topic string, _ []orderclose.RawRecord) error {
 			if topic == "dead" && time.Since(begin) < time.Hour {
-				return orderclose.ErrTooLarge
+				return orderclose.ErrRefused
 			}
 			return nil
 		}}
