@@ -163,7 +163,7 @@ func TestRedrive_WhatTheBrokerRefusesHoldsNobodyUp(t *testing.T) {
 	}
 	log.refuse = func(topic, key string) error {
 		if topic == replayTopic && (key == "3" || key == "8") {
-			return fmt.Errorf("no: %w", orderclose.ErrRefused)
+			return fmt.Errorf("%w: too large", orderclose.ErrRefused)
 		}
 		return nil
 	}
