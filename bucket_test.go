@@ -10,7 +10,7 @@ import (
 	"orderclose"
 )
 
-// standard are the lengths that topics.yaml comes with.
+// standard has the bucket lengths of the default topics.yaml.
 var standard = lengths(10*time.Second, time.Minute, 5*time.Minute, 30*time.Minute, 2*time.Hour, 12*time.Hour)
 
 func lengths(ds ...time.Duration) (bs orderclose.Buckets) {
@@ -39,7 +39,7 @@ func TestPick_TakesTheLargestBucketWithinItsTolerance(t *testing.T) {
 		time.Minute:                          "delay_1m",
 		4*time.Minute + 30*time.Second - 1:   "delay_1m",
 		4*time.Minute + 30*time.Second:       "delay_5m",
-		30*time.Minute - 20*time.Millisecond: "delay_30m", // published a little after it was created
+		30*time.Minute - 20*time.Millisecond: "delay_30m", // published shortly after it was created
 		29*time.Minute + 30*time.Second - 1:  "delay_5m",
 		29*time.Minute + 30*time.Second:      "delay_30m",
 		2*time.Hour - 30*time.Second:         "delay_2h",
@@ -85,9 +85,9 @@ func TestWalk_GoesDownTheBuckets(t *testing.T) {
 	}
 }
 
-// Every length and threshold of the standard buckets is a whole number of
-// seconds, so a fraction of a second stays the same along a walk and matters at
-// its end only: whole seconds, and those with anything over, are all there is.
+// All lengths and thresholds of the standard buckets are whole seconds. So a fraction
+// of a second stays the same along a walk and matters only at its end: testing whole
+// seconds, and whole seconds plus one fraction, covers all delays.
 func TestWalk_WithTheCloseTopicTakesAtMost23AppendsFor12hAnd82For30Days(t *testing.T) {
 	const days30 = 30 * 24 * 3600
 	for _, fraction := range []time.Duration{0, 1} {
@@ -95,7 +95,7 @@ func TestWalk_WithTheCloseTopicTakesAtMost23AppendsFor12hAnd82For30Days(t *testi
 		most12h, most30d := 0, 0
 		for s := range appends {
 			delay := time.Duration(s)*time.Second + fraction
-			appends[s] = 1 // the close topic's
+			appends[s] = 1 // the append to the close topic
 			if delay > 0 {
 				appends[s]++
 				if rest := delay - standard.Pick(delay).Length; rest > 0 {
@@ -122,7 +122,7 @@ func TestMostHops_IsTheLongestWalkOfAnyDelay(t *testing.T) {
 	if got12h, got30d := standard.MostHops(12*time.Hour), standard.MostHops(30*24*time.Hour); got12h != 22 || got30d != 81 {
 		t.Errorf("%d hops up to 12h and %d up to 30 days, want 22 and 81", got12h, got30d)
 	}
-	// Lengths of nanoseconds, so that there are few delays to try.
+	// Lengths are a few nanoseconds, so that all delays can be tried.
 	rapid.Check(t, func(t *rapid.T) {
 		var bs orderclose.Buckets
 		length := rapid.IntRange(1, 40).Draw(t, "smallest")
@@ -141,7 +141,7 @@ func TestMostHops_IsTheLongestWalkOfAnyDelay(t *testing.T) {
 	})
 }
 
-func TestPick_ADrainingBucketIsAsIfItWereNotThere(t *testing.T) {
+func TestPick_IgnoresDrainingBuckets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bs := drawBuckets(t)
 		for i := range bs {
@@ -175,11 +175,11 @@ func TestWalk_Ends(t *testing.T) {
 	})
 }
 
-func TestRelease_IsTheEarlierOfDueAndTheBucketsEnd(t *testing.T) {
+func TestRelease_IsTheEarlierOfDueTimeAndBucketEnd(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := lengths(drawDuration(t, "length", time.Second, 48*time.Hour))[0]
 		appended := time.UnixMilli(rapid.Int64Range(0, 4e12).Draw(t, "appended"))
-		due := time.UnixMilli(rapid.Int64().Draw(t, "due")) // whatever a header may say
+		due := time.UnixMilli(rapid.Int64().Draw(t, "due")) // a header may hold any value
 		got, end := b.Release(due, appended), appended.Add(b.Length)
 		if got.After(end) {
 			t.Fatalf("released at %v, after the bucket's end %v", got, end)
@@ -193,9 +193,9 @@ func TestRelease_IsTheEarlierOfDueAndTheBucketsEnd(t *testing.T) {
 	})
 }
 
-// A record that is moved as the relay moves it, each step somewhat late, reaches
-// the close topic never early, and as late as its last step and no more.
-func TestPickAndRelease_TogetherAreNeverEarlyAndOnlyAsLateAsTheLastStep(t *testing.T) {
+// A record that is moved as the relay moves it, each step a little late, never
+// reaches the close topic early, and is no later than its last step was.
+func TestPickAndRelease_AreNeverEarlyAndOnlyAsLateAsTheLastStep(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bs := drawBuckets(t)
 		now := time.UnixMilli(1_700_000_000_000)
@@ -203,7 +203,7 @@ func TestPickAndRelease_TogetherAreNeverEarlyAndOnlyAsLateAsTheLastStep(t *testi
 		var step time.Duration
 		for hops := 0; now.Before(due); hops++ {
 			if hops > 10_000 {
-				t.Fatal("it goes on for ever")
+				t.Fatal("the walk does not end")
 			}
 			b := bs.Pick(due.Sub(now))
 			send := drawDuration(t, "until appended", 0, time.Second)
@@ -218,7 +218,7 @@ func TestPickAndRelease_TogetherAreNeverEarlyAndOnlyAsLateAsTheLastStep(t *testi
 	})
 }
 
-func TestShortDuration_IsHowPeopleWrite(t *testing.T) {
+func TestShortDuration_OmitsTrailingZeroUnits(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		10 * time.Second:       "10s",
 		time.Minute:            "1m",
@@ -257,7 +257,7 @@ func drawBuckets(t *rapid.T) orderclose.Buckets {
 	return bs
 }
 
-// drawDuration draws whole milliseconds: low to high.
+// drawDuration draws a whole number of milliseconds from low to high.
 func drawDuration(t *rapid.T, label string, low, high time.Duration) time.Duration {
 	return time.Duration(rapid.Int64Range(low.Milliseconds(), high.Milliseconds()).Draw(t, label)) * time.Millisecond
 }

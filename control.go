@@ -5,13 +5,13 @@ import (
 	"fmt"
 )
 
-// Lost says that records of a delay topic or the close topic are gone, or that
-// nobody knows how far they were done: whoever watches the control topic has the
-// database swept.
+// Lost is a notice in the control topic: records of a delay topic or of the close
+// topic are gone, or it is unknown how far they were processed. A compensator reads
+// the notice, sweeps the database, and schedules orders again.
 type Lost struct {
 	Topic     string `json:"topic"`
 	Partition int    `json:"partition"`
-	First     int64  `json:"first"` // the offsets that were to be read, both ends included
+	First     int64  `json:"first"` // first and last offset of the lost range, inclusive
 	Last      int64  `json:"last"`
 	Reason    string `json:"reason"`
 }
@@ -19,11 +19,11 @@ type Lost struct {
 // KeyLost is the key of a Lost in the control topic.
 const KeyLost = "lost"
 
-// Encode returns the record of the control topic.
+// Encode returns the notice as a record of the control topic.
 func (l Lost) Encode() Message {
 	value, err := json.Marshal(l)
 	if err != nil {
-		panic(fmt.Sprintf("two numbers and two strings: %v", err)) // cannot be
+		panic(fmt.Sprintf("two numbers and two strings: %v", err)) // cannot happen
 	}
 	return Message{Key: []byte(KeyLost), Value: value}
 }

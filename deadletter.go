@@ -2,27 +2,28 @@ package orderclose
 
 import "strconv"
 
-// Names of the headers that a dead letter carries beside those of its record.
+// Names of the headers that a dead letter has in addition to the headers of its
+// record. The source headers hold the coordinates of that record.
 const (
-	HeaderStage           = "stage"            // relay or closer
-	HeaderDetail          = "detail"           // the cause in words, for a person
-	HeaderSourceTopic     = "source-topic"     // where the record lay
-	HeaderSourcePartition = "source-partition" //
-	HeaderSourceOffset    = "source-offset"    //
+	HeaderStage           = "stage"  // the stage that gave the record up: relay, closer, release or outbox
+	HeaderDetail          = "detail" // the cause as a sentence for an operator
+	HeaderSourceTopic     = "source-topic"
+	HeaderSourcePartition = "source-partition"
+	HeaderSourceOffset    = "source-offset"
 )
 
-// Limits of a dead letter, in bytes. The dead-letter topic must take whatever
-// could not be read, so what could be huge is cut.
+// Limits of a dead letter, in bytes. The dead-letter topic must accept every
+// unreadable record, so DeadLetter cuts the parts that can be huge.
 const (
 	MaxDeadKey     = 4 << 10
 	MaxDeadValue   = 64 << 10
 	MaxDeadHeader  = 1 << 10
-	MaxDeadHeaders = 32 // headers of the record that are kept
+	MaxDeadHeaders = 32 // a count: headers of the record that are kept
 )
 
-// DeadLetter wraps m for the dead-letter topic: its key, its value and headers
-// cut to the limits, the cause in a word, the detail in a sentence, the stage
-// that gave it up, and where it lay.
+// DeadLetter returns the dead letter of m: its key, value and headers, cut to the
+// limits, and headers with the cause (a word), the detail (a sentence), the stage
+// that gave m up, and the coordinates of m.
 func DeadLetter(m Message, stage, cause, detail string) Message {
 	dead := Message{Key: clip(m.Key, MaxDeadKey), Value: clip(m.Value, MaxDeadValue)}
 	for _, h := range m.Headers[:min(len(m.Headers), MaxDeadHeaders)] {

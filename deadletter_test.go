@@ -12,7 +12,7 @@ import (
 	"orderclose"
 )
 
-func TestDeadLetter_KeepsTheRecordAndSaysWhyAndWhere(t *testing.T) {
+func TestDeadLetter_KeepsTheRecordWithCauseAndCoordinates(t *testing.T) {
 	m := whole(t)
 	m.Topic, m.Partition, m.Offset = "delay_5m", 7, 1234567890123
 	dead := orderclose.DeadLetter(m, "relay", "bad_due", `header due is "soon"`)
@@ -20,7 +20,8 @@ func TestDeadLetter_KeepsTheRecordAndSaysWhyAndWhere(t *testing.T) {
 		t.Errorf("key %q, value %q", dead.Key, dead.Value)
 	}
 	want := []orderclose.Header{
-		// Those of the record, but its own cause: there is one cause now.
+		// The headers of the record without its own cause: a dead letter has one
+		// cause.
 		{Key: "due", Value: []byte("1772366760000")}, {Key: "v", Value: []byte("1")},
 		{Key: "traceparent", Value: []byte("00-ab-cd-01")}, {Key: "attempt", Value: []byte("2")},
 		{Key: "notdue", Value: []byte("3")}, {Key: "lane", Value: []byte("replay")},
@@ -60,7 +61,7 @@ func TestDeadLetter_IsCutToItsLimits(t *testing.T) {
 	}
 }
 
-func TestDeadLetter_TakesAnythingAndLeavesItsSourceAlone(t *testing.T) {
+func TestDeadLetter_AcceptsAnyMessageAndDoesNotChangeIt(t *testing.T) {
 	orderclose.DeadLetter(orderclose.Message{}, "", "", "")
 	m := whole(t)
 	before := fmt.Sprintf("%q", m.Headers)
@@ -70,8 +71,8 @@ func TestDeadLetter_TakesAnythingAndLeavesItsSourceAlone(t *testing.T) {
 	}
 }
 
-// A dead letter that is sent again and dies again says how it died last.
-func TestDeadLetter_OfADeadLetterSaysTheLastCause(t *testing.T) {
+// A dead letter that is sent again and fails again has the latest cause.
+func TestDeadLetter_OfADeadLetterHasTheLastCause(t *testing.T) {
 	m := orderclose.DeadLetter(whole(t), "relay", "first", "one")
 	m.Topic, m.Offset = "order-close", 5
 	m = orderclose.DeadLetter(m, "closer", "second", "two")

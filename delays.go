@@ -2,27 +2,27 @@ package orderclose
 
 import "time"
 
-// Mixed says which delay an order of several categories gets.
+// Mixed selects the delay of an order that has several categories.
 type Mixed string
 
 const (
-	// Shortest closes a mixed order as early as its most urgent category.
+	// Shortest gives a mixed order the shortest delay of its categories.
 	Shortest Mixed = "shortest"
-	// Longest gives a mixed order the patience of its most patient category.
+	// Longest gives a mixed order the longest delay of its categories.
 	Longest Mixed = "longest"
 )
 
-// Delays says how long orders may stay unpaid, by category.
+// Delays holds how long an order may stay unpaid, by category.
 type Delays struct {
-	Default    time.Duration            // for a category that is not listed, and for none
-	ByCategory map[string]time.Duration // the listed ones
-	Mixed      Mixed                    // for an order of several; "" is Shortest
+	Default    time.Duration // for an order without category, and for a category that is not in ByCategory
+	ByCategory map[string]time.Duration
+	Mixed      Mixed // for an order with several categories; "" means Shortest
 }
 
-// Of returns the delay of an order with these categories and the category that
-// decided it. A category that is not listed takes part with the default delay
-// and is returned in unknown, so that the caller can count it. With no category
-// at all the delay is the default and the deciding category "".
+// Of returns the delay of an order with these categories, and the category that
+// decided it. A category that is not in ByCategory counts with the default delay; Of
+// returns it in unknown so that the caller can count it. Without any category the
+// delay is the default and the deciding category is "".
 func (d Delays) Of(categories ...string) (category string, delay time.Duration, unknown []string) {
 	delay = d.Default
 	for i, c := range categories {

@@ -27,17 +27,17 @@ func TestOf_PicksByCategoryAndMixed(t *testing.T) {
 		delay      time.Duration
 		unknown    []string
 	}{
-		{"none", orderclose.Shortest, nil, "", 15 * time.Minute, nil},
-		{"one", orderclose.Shortest, []string{"physical"}, "physical", 30 * time.Minute, nil},
-		{"one unknown", orderclose.Shortest, []string{"gift"}, "gift", 15 * time.Minute, []string{"gift"}},
-		{"the empty name is a category like others", orderclose.Shortest, []string{""}, "", 15 * time.Minute, []string{""}},
+		{"no category", orderclose.Shortest, nil, "", 15 * time.Minute, nil},
+		{"one category", orderclose.Shortest, []string{"physical"}, "physical", 30 * time.Minute, nil},
+		{"one unknown category", orderclose.Shortest, []string{"gift"}, "gift", 15 * time.Minute, []string{"gift"}},
+		{"the empty name is a category", orderclose.Shortest, []string{""}, "", 15 * time.Minute, []string{""}},
 		{"shortest", orderclose.Shortest, []string{"physical", "virtual"}, "virtual", 5 * time.Minute, nil},
-		{"shortest unless it says otherwise", "", []string{"physical", "virtual"}, "virtual", 5 * time.Minute, nil},
+		{"shortest by default", "", []string{"physical", "virtual"}, "virtual", 5 * time.Minute, nil},
 		{"longest", orderclose.Longest, []string{"virtual", "physical"}, "physical", 30 * time.Minute, nil},
-		{"alike: the first", orderclose.Shortest, []string{"coupon", "virtual"}, "coupon", 5 * time.Minute, nil},
-		{"alike: the first of the longest", orderclose.Longest, []string{"virtual", "coupon"}, "virtual", 5 * time.Minute, nil},
-		{"an unknown one takes part", orderclose.Shortest, []string{"physical", "gift"}, "gift", 15 * time.Minute, []string{"gift"}},
-		{"an unknown one takes part and loses", orderclose.Longest, []string{"gift", "physical", "toy"}, "physical", 30 * time.Minute, []string{"gift", "toy"}},
+		{"equal delays: the first category decides", orderclose.Shortest, []string{"coupon", "virtual"}, "coupon", 5 * time.Minute, nil},
+		{"equal longest delays: the first category decides", orderclose.Longest, []string{"virtual", "coupon"}, "virtual", 5 * time.Minute, nil},
+		{"an unknown category decides", orderclose.Shortest, []string{"physical", "gift"}, "gift", 15 * time.Minute, []string{"gift"}},
+		{"an unknown category does not decide", orderclose.Longest, []string{"gift", "physical", "toy"}, "physical", 30 * time.Minute, []string{"gift", "toy"}},
 	} {
 		category, delay, unknown := delays(row.mixed).Of(row.categories...)
 		if category != row.category || delay != row.delay || !cmp.Equal(unknown, row.unknown) {
@@ -47,7 +47,7 @@ func TestOf_PicksByCategoryAndMixed(t *testing.T) {
 	}
 }
 
-func TestOf_HasTheSameDelayInWhateverOrderTheCategoriesCome(t *testing.T) {
+func TestOf_TheDelayDoesNotDependOnTheOrderOfCategories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := delays(rapid.SampledFrom([]orderclose.Mixed{"", orderclose.Shortest, orderclose.Longest}).Draw(t, "mixed"))
 		names := rapid.SliceOfN(rapid.SampledFrom([]string{"virtual", "physical", "coupon", "gift"}), 1, 5).Draw(t, "categories")
@@ -56,7 +56,7 @@ func TestOf_HasTheSameDelayInWhateverOrderTheCategoriesCome(t *testing.T) {
 			t.Fatalf("%q: %v in one order and %v in another", names, want, got)
 		}
 		if _, alone, _ := d.Of(deciding); alone != want {
-			t.Fatalf("%q: %q is said to decide for %v, and alone has %v", names, deciding, want, alone)
+			t.Fatalf("%q: %q decides for %v, and alone has %v", names, deciding, want, alone)
 		}
 		for _, name := range names {
 			if _, own, _ := d.Of(name); (d.Mixed == orderclose.Longest && own > want) || (d.Mixed != orderclose.Longest && own < want) {

@@ -1,15 +1,15 @@
-// Package orderclose holds the words that every part of the system shares: an
-// order and when it is due, the record that carries it through Kafka, the
-// buckets it waits in, and what closing said of it.
+// Package orderclose defines the types that all parts of the system share: an order
+// and its due time, the Kafka record of an order, the delay buckets, and the verdict
+// of a close.
 //
-// The way of one order: checkout writes it to the database with its due time
-// and schedules it (package producer); it waits in per-delay topics, moved on
-// by relays (package delayrelay), until its record reaches the close topic;
-// there it is closed if it is still unpaid, in one transaction with its stock
-// (package closer). Once an hour a sweep of the database closes what the
-// pipeline missed (package compensator).
+// An order goes this way. Checkout writes the order with its due time to the database
+// and schedules its close (package producer). The record waits in delay topics, and
+// relays forward it from one to the next (package delayrelay) until it reaches the
+// close topic. There the closer closes the order if it is still unpaid, and returns
+// its stock in the same transaction (package closer). Once an hour a sweep of the
+// database closes the orders that the pipeline missed (package compensator).
 //
-// The package imports the standard library only and does no I/O: everything in
-// it is a value or a pure function, so that the decisions which must never be
-// wrong can be tested without a server.
+// The package imports only the standard library and does no I/O. Everything in it is
+// a value or a pure function, so that the decisions that must never be wrong can be
+// tested without a server.
 package orderclose

@@ -42,7 +42,7 @@ func TestOrderClosed_RoundTrip(t *testing.T) {
 	}
 }
 
-func TestDecodeOrderClosed_Refuses(t *testing.T) {
+func TestDecodeOrderClosed_RejectsOtherValues(t *testing.T) {
 	for value, other := range map[string]bool{
 		``: false, `7`: false, `{}`: false, `{"specversion":"0.3","id":"a","type":"order.closed"}`: false,
 		`{"specversion":"1.0","id":"a","type":"order.closed","data":7}`: false,
@@ -54,13 +54,13 @@ func TestDecodeOrderClosed_Refuses(t *testing.T) {
 	}
 }
 
-func TestReleaseKey_NoTwoAlike(t *testing.T) {
+func TestReleaseKey_IsUnique(t *testing.T) {
 	if a, b := orderclose.ReleaseKey("a/1", "b", "close"), orderclose.ReleaseKey("a", "1/b", "close"); a == b {
 		t.Error(a)
 	}
 }
 
-func TestOrderClosed_AnotherTypeIsAnotherEvent(t *testing.T) {
+func TestDecodeClosed_DecodesOnlyTheGivenType(t *testing.T) {
 	const confirmed = "order.receipt_confirmed"
 	e := orderclose.OrderClosed{Type: confirmed, OrderID: "a", Path: orderclose.PathSweep}
 	value, err := e.Encode()
@@ -71,6 +71,6 @@ func TestOrderClosed_AnotherTypeIsAnotherEvent(t *testing.T) {
 		t.Errorf("%q, %+v, %v", id, got, err)
 	}
 	if _, _, err := orderclose.DecodeOrderClosed(value); !errors.Is(err, orderclose.ErrOtherEvent) {
-		t.Errorf("taken for order.closed: %v", err)
+		t.Errorf("decoded as order.closed: %v", err)
 	}
 }

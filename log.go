@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Message is one record of a Kafka partition, decoded, with its bytes copied out
-// of the network buffers, so that it may be kept.
+// Message is a decoded record of a Kafka partition. Its bytes are copied out of the
+// network buffers, so the caller may keep it.
 type Message struct {
 	Topic     string
 	Partition int
@@ -15,20 +15,20 @@ type Message struct {
 	Key       []byte
 	Value     []byte
 	Headers   []Header
-	// Appended is when the broker took the record: the timestamp of its batch's
-	// header. The record's own timestamp is the producer's and is not it.
+	// Appended is when the broker appended the record: the timestamp in the header of
+	// its batch. The record's own timestamp comes from its producer and is not used.
 	Appended time.Time
-	// Generation says which log of its partition the record was read from; see
-	// Fetched.
+	// Generation identifies the log of the partition that the record was read from;
+	// see Fetched.
 	Generation uint32
 }
 
-// MaxAppendBytes bounds what goes into one append, by the sizes of its messages.
-// Brokers refuse batches over 1,048,588 bytes by default, and a batch that is
-// encoded anew may be larger than its source was.
+// MaxAppendBytes limits one append, by the Size of its messages. Brokers reject
+// batches over 1,048,588 bytes by default, and a batch that is encoded again may be
+// larger than its source.
 const MaxAppendBytes = 900_000
 
-// Fitting returns how many of the first records make one append: as many as stay
+// Fitting returns how many of the first records fit into one append: as many as stay
 // within MaxAppendBytes, and at least one if there is any.
 func Fitting[R interface{ Size() int }](records []R) int {
 	size := 0
@@ -46,7 +46,7 @@ type Header struct {
 	Value []byte
 }
 
-// Size is roughly what the message keeps in memory, in bytes.
+// Size returns roughly how much memory the message keeps, in bytes.
 func (m Message) Size() int {
 	n := 160 + len(m.Key) + len(m.Value) // 160: the struct and its slices' headers
 	for _, h := range m.Headers {
@@ -55,96 +55,99 @@ func (m Message) Size() int {
 	return n
 }
 
-// Fetched is what one fetch of a partition brought.
+// Fetched is the result of one fetch of a partition.
 type Fetched struct {
-	Records []RawRecord // their bodies share one buffer; copy what is to be kept
-	// Free, if it is set, gives the memory of Records and of their bodies back, to be
-	// written over. Call it once, when nobody will look at either again, or never.
+	Records []RawRecord // their bodies share one buffer: copy what you keep
+	// Free, if set, returns the memory of Records and their bodies to a pool that
+	// overwrites it. Call it at most once, when nothing uses the records or their
+	// bodies any longer.
 	Free func()
-	// Next is the offset to fetch from the next time. It moves on even if there is
-	// no record, past markers and compacted offsets.
+	// Next is the offset of the next fetch. It moves past markers and compacted
+	// offsets, so it grows even if there are no records.
 	Next int64
-	// Corrupt is set if the broker sent records that nobody can read. They follow
-	// the others, and Next follows them.
+	// Corrupt is set if the broker sent records that cannot be read. They lie between
+	// Records and Next.
 	Corrupt *Range
-	// Lost is set if the log did not have the offset that was asked for: retention
-	// deleted it, or the log was replaced. Next is where reading goes on.
+	// Lost is set if the log did not have the requested offset: retention deleted it,
+	// or the log was replaced. Reading continues at Next.
 	Lost *Range
-	// Replaced is set with Lost if from Next on offsets mean other records than before:
-	// the topic was deleted and recreated, or the log lost its end and grew again.
+	// Replaced is set together with Lost if offsets from Next on mean other records
+	// than before: the topic was deleted and recreated, or the log lost its end and
+	// grew again.
 	Replaced bool
-	// Log identifies the log, for the Position of the next read.
+	// Log identifies the log, for the Position of the next fetch.
 	Log LogID
-	// Generation grows by one each time that offsets come to mean other records than
-	// before. Whoever reads the partition sets it here and in the records, so that an
-	// answer about a record of the old log marks no offset of the new one. It is not
-	// stored anywhere.
+	// Generation grows by one each time the offsets come to mean other records. The
+	// reader of the partition sets it here and in the records. An acknowledgement of
+	// a record of the old log then marks no offset of the new log. It is not stored.
 	Generation uint32
-	// DriftedAppend is how many of the batches were stamped by their producer
-	// rather than by the broker: the topic is not set to LogAppendTime.
+	// DriftedAppend is the number of batches that have the timestamp of their
+	// producer instead of the broker's. The topic is then not set to LogAppendTime.
 	DriftedAppend int
 }
 
-// ErrRefused is a broker's definite no to an append: these records are too large, or
-// invalid, and no second try will change that. The error beside it is the broker's.
+// ErrRefused means that a broker rejects an append for good, because the records are
+// too large or invalid. Do not retry. The broker's error is wrapped beside it.
 var ErrRefused = errors.New("the broker refuses these records")
 
-// LogID identifies the log of a partition. It stands beside each commit, so that a commit
-// of a log is not believed in another one of the same name.
+// LogID identifies the log of a partition. It is stored with each commit, so that the
+// commit is not applied to another log of the same name.
 type LogID struct {
-	// Topic is the topic's id. A topic that is deleted and recreated under its name has
-	// another. Zero: the brokers have none, or it was not asked for yet.
+	// Topic is the id of the topic. A topic that is deleted and recreated under the
+	// same name has another id. Zero means that the brokers have no topic ids, or
+	// that the id is not known yet.
 	Topic [16]byte
-	// Epoch is the leader epoch of the last batch that was read, or a later one; -1 if
-	// none is known. With it a broker tells whether its log still has that batch. It
-	// means nothing without Topic.
+	// Epoch is the leader epoch of the last batch that was read, or a later epoch; -1
+	// if none is known. A broker uses it to check that its log still has that batch.
+	// It means nothing without Topic.
 	Epoch int32
 }
 
-// Position is where a partition is read on.
+// Position is where reading of a partition continues.
 type Position struct {
 	Topic     string
 	Partition int
 	Offset    int64
-	Log       LogID // that the offset is of; zero: whatever log there is
-	// LookBack bounds what is read again of a log that lost its end, if nobody can say
-	// how much it lost: what was appended within this time. Zero: all of it.
+	Log       LogID // the log that Offset belongs to; zero accepts any log
+	// LookBack limits what is read again if the log lost its end and it is unknown how
+	// much: records that were appended within this time. Zero means all records.
 	LookBack time.Duration
 }
 
-// Range is a run of offsets of one partition, both ends included, that could not
-// be read, with the reason.
+// Range is a range of offsets of one partition, both ends inclusive, that could not
+// be read, and the reason.
 type Range struct {
 	First, Last int64
 	Err         error
 }
 
 // AppendFunc appends records to one partition in one batch and waits until all
-// in-sync replicas have them. It tries until that is so, and returns the broker's
-// append time, or zero if it is not known. It fails with ErrRefused, when the partition
-// has not existed for some seconds, or when ctx ends; the last two leave open whether the
-// records were written.
+// in-sync replicas have them. It retries until that is done. It returns the broker's
+// append time, or zero if the time is not known. It fails with ErrRefused, if the
+// partition has not existed for some seconds, or when ctx ends. In the last two cases
+// the records may or may not have been written.
 type AppendFunc func(ctx context.Context, topic string, partition int, records []RawRecord) (time.Time, error)
 
-// Claim is a partition that this process may read until the context that came
-// with it ends.
+// Claim is a partition that this process may read until the context that came with
+// the claim ends.
 type Claim struct {
 	Topic     string
 	Partition int
-	// Offset is where to begin: everything below it was done by a former owner.
+	// Offset is where to begin reading. A former owner has processed everything below
+	// it.
 	Offset int64
-	// Fresh is set if nothing was committed: this is the first start, or the topic was
-	// deleted, and its commits with it. Offset is where the log begins.
+	// Fresh is set if no commit exists: this is the first start, or the topic was
+	// deleted and its commits with it. Offset is then the start of the log.
 	Fresh bool
-	// Acked is what the former owner told beside Offset by Done.
+	// Acked is the text that the former owner passed to Done beside Offset.
 	Acked string
-	// Done says that everything below the offset is done and need not be read
-	// again, and what is done above it, in at most 4,000 bytes of the owner's own
-	// form. It is committed within the commit interval, and when the claim ends. It
-	// never blocks and may be called from any goroutine.
+	// Done records that everything below offset is processed and need not be read
+	// again. The text acked says what is processed above it, in at most 4,000 bytes
+	// of the owner's own format. Both are committed within the commit interval and
+	// when the claim ends. Done never blocks and may be called from any goroutine.
 	Done func(offset int64, acked string)
-	// Confirm asks whether the claim still holds; nil says that it does. If it does
-	// not its context has ended when Confirm returns. It is for an owner who was
-	// stopped for a while, and did not hear of what happened; it may be nil.
+	// Confirm checks that the claim still holds; nil means that it does. Otherwise
+	// the claim's context has ended when Confirm returns. Call it after the process
+	// was stopped for a while and may have missed a rebalance. Confirm may be nil.
 	Confirm func(ctx context.Context) error
 }

@@ -9,49 +9,48 @@ import (
 	"unicode/utf8"
 )
 
-// MaxIDBytes is the longest order id that is accepted, in bytes of UTF-8. It is
-// the width of the id columns of the reference schema.
+// MaxIDBytes is the maximum length of an order id, in bytes of UTF-8. It is the width
+// of the id columns of the reference schema.
 const MaxIDBytes = 64
 
-// DefaultMaxDelay is how far ahead a due time may lie unless the configuration
-// says otherwise: the horizon that the default buckets were laid out for.
+// DefaultMaxDelay is the default maximum delay of an order. The default buckets were
+// chosen for it.
 const DefaultMaxDelay = 30 * 24 * time.Hour
 
-// MaxDelaySlack is by how much a due time may lie past a maximum delay and still be
+// MaxDelaySlack is how far a due time may exceed the maximum delay and still be
 // accepted: due times are rounded up to the millisecond, and clocks of checkouts,
 // databases and brokers differ by less than a minute.
 const MaxDelaySlack = time.Minute
 
-// MaxDelayLimit is the largest maximum delay that the configuration can set, some ten
-// years. An order that was accepted once is given up only for a due time further ahead
-// than this, which is nonsense whatever the configuration says: a smaller maximum is for
-// new orders, not for those on their way.
+// MaxDelayLimit is the largest maximum delay that the configuration allows, about ten
+// years. An order that was accepted once is given up only if its due time is further
+// ahead than this. A smaller configured maximum applies to new orders only.
 const MaxDelayLimit = 3660 * 24 * time.Hour
 
-// BeyondLimit reports whether a due time that is so far ahead is nonsense: more than
-// MaxDelayLimit and MaxDelaySlack.
+// BeyondLimit reports whether a due time that is so far ahead cannot be right:
+// further than MaxDelayLimit plus MaxDelaySlack.
 func BeyondLimit(ahead time.Duration) bool { return ahead > MaxDelayLimit+MaxDelaySlack }
 
-// Order is what checkout knows of an order when it schedules its close.
+// Order is what checkout passes to schedule the close of an order.
 type Order struct {
-	// ID names the order, and is the key of its records: 1 to MaxIDBytes bytes of
-	// UTF-8 without control characters or space at either end.
+	// ID identifies the order and is the key of its records: 1 to MaxIDBytes bytes of
+	// UTF-8, without control characters and without space at either end.
 	ID string
-	// Category is the category that decided the delay; it is carried along for
-	// metrics and for readers, nothing is computed from it again.
+	// Category is the category that decided the delay. It is only carried along, for
+	// metrics and readers.
 	Category string
-	// CreatedAt is when the order was made.
+	// CreatedAt is when the order was created.
 	CreatedAt time.Time
 	// Due is when the order is to be closed if it is still unpaid. It is computed
 	// once, written with the order, and never recomputed.
 	Due time.Time
-	// Attributes are free: they travel with the record and mean nothing here. The
-	// numbers of a record that was read are of type json.Number.
+	// Attributes are free-form data that travel with the record; this program does
+	// not interpret them. Numbers of a decoded record have the type json.Number.
 	Attributes map[string]any
 }
 
-// What can be wrong with an order. Compare with errors.Is; the error that
-// Validate returns names the order and says what to do.
+// Reasons to reject an order; compare with errors.Is. The error of Validate names the
+// order and says what to do.
 var (
 	ErrEmptyID   = errors.New("order id is empty")
 	ErrLongID    = errors.New("order id is too long")
@@ -60,7 +59,7 @@ var (
 	ErrDueTooFar = errors.New("order is due too far ahead")
 )
 
-// OrderError says which order was refused, why, and what to do about it.
+// OrderError names the rejected order, the reason, and what to do about it.
 type OrderError struct {
 	OrderID string // as given, cut to MaxIDBytes
 	Reason  error  // one of the Err values above
@@ -74,11 +73,9 @@ func (e *OrderError) Error() string {
 // Unwrap returns the reason.
 func (e *OrderError) Unwrap() error { return e.Reason }
 
-// Validate reports what makes o impossible to schedule at the given moment:
-// its id, a missing due time, or a due time further ahead than max and MaxDelaySlack. A
-// due time
-// in the past is fine: such an order is closed at once. The error is an
-// *OrderError.
+// Validate reports why o cannot be scheduled at the time now: a bad id, no due time,
+// or a due time further ahead than max plus MaxDelaySlack. A due time in the past is
+// valid: such an order is closed at once. The error is an *OrderError.
 func (o Order) Validate(now time.Time, max time.Duration) error {
 	if err := ValidateID(o.ID); err != nil {
 		return err
@@ -88,7 +85,7 @@ func (o Order) Validate(now time.Time, max time.Duration) error {
 	}
 	if ahead := o.Due.Sub(now); ahead > max+MaxDelaySlack {
 		due := "in " + ahead.Round(time.Second).String()
-		if ahead > 365*24*time.Hour { // a slip in the date, which hours do not show
+		if ahead > 365*24*time.Hour { // probably a wrong date, which a number of hours would not show
 			due = "on " + o.Due.UTC().Format(time.DateOnly)
 		}
 		return &OrderError{o.ID, ErrDueTooFar, fmt.Sprintf(
@@ -97,7 +94,7 @@ func (o Order) Validate(now time.Time, max time.Duration) error {
 	return nil
 }
 
-// ValidateID reports whether id can name an order. The error is an *OrderError.
+// ValidateID checks that id is a valid order id. The error is an *OrderError.
 func ValidateID(id string) error {
 	switch {
 	case id == "":
@@ -111,7 +108,7 @@ func ValidateID(id string) error {
 	return nil
 }
 
-// cut returns at most n bytes of s, without splitting a rune.
+// cut returns at most the first n bytes of s, without splitting a rune.
 func cut(s string, n int) string {
 	if len(s) <= n {
 		return s

@@ -10,7 +10,7 @@ import (
 	"orderclose"
 )
 
-func TestValidateID_TakesWhatFitsTheSchema(t *testing.T) {
+func TestValidateID_AcceptsIdsThatFitTheSchema(t *testing.T) {
 	for _, id := range []string{
 		"1", "ORD-2024-000017", strings.Repeat("x", 64), "订单-17", "a b", "名" + strings.Repeat("x", 61), `"\'`, "<&>", "a\u2028b",
 	} {
@@ -20,7 +20,7 @@ func TestValidateID_TakesWhatFitsTheSchema(t *testing.T) {
 	}
 }
 
-func TestValidateID_SaysWhatIsWrong(t *testing.T) {
+func TestValidateID_NamesTheReason(t *testing.T) {
 	for _, row := range []struct {
 		id     string
 		reason error
@@ -56,7 +56,7 @@ func TestValidateID_SaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestValidate_LooksAtTheDueTime(t *testing.T) {
+func TestValidate_ChecksTheDueTime(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	const most = orderclose.DefaultMaxDelay
 	for _, row := range []struct {
@@ -65,13 +65,13 @@ func TestValidate_LooksAtTheDueTime(t *testing.T) {
 		want error
 	}{
 		{"none", time.Time{}, orderclose.ErrNoDue},
-		{"none, in another zone", time.Time{}.In(time.FixedZone("", 3600)), orderclose.ErrNoDue},
+		{"no due time, in another zone", time.Time{}.In(time.FixedZone("", 3600)), orderclose.ErrNoDue},
 		{"long past", now.Add(-1000 * time.Hour), nil},
 		{"now", now, nil},
 		{"at the maximum", now.Add(most), nil},
-		{"past the maximum as clocks differ", now.Add(most + orderclose.MaxDelaySlack), nil},
+		{"past the maximum by the clock slack", now.Add(most + orderclose.MaxDelaySlack), nil},
 		{"past the maximum", now.Add(most + orderclose.MaxDelaySlack + 1), orderclose.ErrDueTooFar},
-		{"further than a duration can say", now.AddDate(5000, 0, 0), orderclose.ErrDueTooFar},
+		{"further than a Duration can express", now.AddDate(5000, 0, 0), orderclose.ErrDueTooFar},
 	} {
 		err := orderclose.Order{ID: "1", Due: row.due}.Validate(now, most)
 		if !errors.Is(err, row.want) {
@@ -80,7 +80,7 @@ func TestValidate_LooksAtTheDueTime(t *testing.T) {
 	}
 }
 
-func TestValidate_TellsHowFarIsTooFar(t *testing.T) {
+func TestValidate_ErrorNamesTheDueTimeAndTheMaximum(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for due, far := range map[time.Time]string{
 		now.Add(2*time.Hour + 1): "in 2h0m0s",
@@ -95,7 +95,7 @@ func TestValidate_TellsHowFarIsTooFar(t *testing.T) {
 	}
 }
 
-func TestValidate_LooksAtTheIDFirst(t *testing.T) {
+func TestValidate_ChecksTheIDFirst(t *testing.T) {
 	if err := (orderclose.Order{}).Validate(time.Now(), time.Hour); !errors.Is(err, orderclose.ErrEmptyID) {
 		t.Errorf("got %v", err)
 	}

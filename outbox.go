@@ -2,34 +2,33 @@ package orderclose
 
 import "time"
 
-// Outbox names a table of rows on their way to Kafka: written in the transaction
-// of what they tell of, deleted once Kafka has them.
+// Outbox names a table of rows that wait to be published to Kafka. A row is written
+// in the transaction that it reports, and deleted when Kafka has acked its record.
 type Outbox string
 
-// EventOutbox holds the events that tell of closes, as CloudEvents in JSON.
+// EventOutbox holds the events for closed orders, as CloudEvents in JSON.
 const EventOutbox Outbox = "events"
 
-// ScheduleOutbox holds orders whose close is to be scheduled: what producer.Outbox
-// adds. docs/wire.md describes the payload.
+// ScheduleOutbox holds orders whose close is to be scheduled; producer.Outbox adds
+// them. docs/wire.md describes the payload.
 const ScheduleOutbox Outbox = "schedules"
 
 // OutboxRow is a row of an outbox.
 type OutboxRow struct {
-	ID      int64  // rises as rows are written; they may become visible in another order
-	OrderID string // the key of the record that is made of the row
+	ID      int64  // rises in the order of inserts; rows may become visible in another order
+	OrderID string // the key of the row's record
 	Payload []byte
 }
 
-// OutboxBacklog is what waits in an outbox.
+// OutboxBacklog describes the rows that wait in an outbox.
 type OutboxBacklog struct {
-	// Oldest is the age of the row with the lowest id, by the database's clock; 0
-	// without rows.
+	// Oldest is the age of the row with the lowest id, by the database's clock; 0 if
+	// there are no rows.
 	Oldest time.Duration
-	// Rows is how many rows there are, counted up to OutboxCount.
+	// Rows is the number of rows, counted up to OutboxCount.
 	Rows int
 }
 
-// OutboxCount is how far the rows of an outbox are counted: an outbox in order has
-// a few, and what is in one that is not matters less than that counting stays
-// cheap.
+// OutboxCount is the highest number of rows that are counted. A healthy outbox has
+// only a few rows; for an unhealthy one a cheap count matters more than an exact one.
 const OutboxCount = 10_000

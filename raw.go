@@ -7,51 +7,51 @@ import (
 	"time"
 )
 
-// RawRecord is a record as Kafka frames it, undecoded: passing it on costs a copy
-// of its bytes and nothing else.
+// RawRecord is a record in Kafka's own encoding, not decoded. Forwarding it costs
+// only a copy of its bytes.
 type RawRecord struct {
 	Offset int64
-	// Appended is when the broker took the record, in unix milliseconds: the
-	// timestamp of its batch's header. The record's own timestamp is the producer's
-	// and is not it.
+	// Appended is when the broker appended the record, in unix milliseconds: the
+	// timestamp in the header of its batch. The record's own timestamp comes from its
+	// producer and is not used.
 	Appended int64
-	// Body is everything from the length of the key to the last header, as in the
-	// record format of Kafka's magic 2. It may share memory with others: copy it to
+	// Body is the record from the length of its key to its last header, in the record
+	// format of Kafka's magic 2. It may share memory with other records: copy it to
 	// keep it.
 	Body []byte
-	// DueAt and Replay are for whoever has called Route and will want them again.
+	// DueAt and Replay let a caller of Route keep its results.
 	DueAt  int64 // unix milliseconds
-	Replay bool  // it is on the replay lane
-	// Generation says which log of its partition the record was read from; see
-	// Fetched.
+	Replay bool  // the record is on the replay lane
+	// Generation identifies the log of the partition that the record was read from;
+	// see Fetched.
 	Generation uint32
 }
 
-// ErrMalformed is the reason why a record's bytes are no record.
+// ErrMalformed means that the bytes are not a record.
 var ErrMalformed = errors.New("malformed")
 
-// Size is roughly what keeping the record costs, in bytes.
-func (r RawRecord) Size() int { return 96 + len(r.Body) } // 96: the struct in a window, and its bookkeeping
+// Size returns roughly how much memory the record keeps, in bytes.
+func (r RawRecord) Size() int { return 96 + len(r.Body) } // 96: the struct in a relay's window, and its bookkeeping
 
-// AppendedAt is Appended as a time.
+// AppendedAt returns Appended as a time.Time.
 func (r RawRecord) AppendedAt() time.Time { return time.UnixMilli(r.Appended) }
 
-// Key returns the record's key, or nil if it has none or is malformed. It shares
-// the body's memory.
+// Key returns the key of the record, or nil if it has none or is malformed. The key
+// shares the body's memory.
 func (r RawRecord) Key() []byte {
 	b := body{rest: r.Body}
 	return b.bytes()
 }
 
-// Due reads from r when it is to be released, as Message.Due does, in unix
-// milliseconds. The error is a *RecordError.
+// Due returns the release time in the due header, in unix milliseconds. It checks the
+// record as Message.Due does. The error is a *RecordError.
 func (r RawRecord) Due() (int64, error) {
 	due, _, err := r.Route()
 	return due, err
 }
 
-// Route reads from r all that a relay needs in one pass: what Due says, and
-// whether the record is on the replay lane. The error is a *RecordError.
+// Route reads in one pass all that a relay needs: the result of Due, and whether the
+// record is on the replay lane. The error is a *RecordError.
 func (r RawRecord) Route() (dueAt int64, replay bool, err error) {
 	b := body{rest: r.Body}
 	key := b.bytes()
@@ -72,7 +72,7 @@ func (r RawRecord) Route() (dueAt int64, replay bool, err error) {
 	if ms, ok := decimal(due); ok && !b.bad && len(key) > 0 && string(version) == WireVersion {
 		return ms, replay, nil
 	}
-	m, err := r.Message() // what is wrong is found at leisure
+	m, err := r.Message() // the slow path finds out what is wrong
 	if err != nil {
 		return 0, false, err
 	}
@@ -80,10 +80,10 @@ func (r RawRecord) Route() (dueAt int64, replay bool, err error) {
 	return t.UnixMilli(), replay, err
 }
 
-// Message decodes the record; its bytes are copied. The error is a *RecordError.
+// Message decodes the record and copies its bytes. The error is a *RecordError.
 func (r RawRecord) Message() (Message, error) {
 	m := Message{Offset: r.Offset, Generation: r.Generation, Appended: r.AppendedAt()}
-	// One piece of memory for key, value and headers.
+	// One allocation for key, value and headers.
 	b := body{rest: append(make([]byte, 0, len(r.Body)), r.Body...)}
 	m.Key = b.bytes()
 	m.Value = b.bytes()
@@ -101,7 +101,7 @@ func (r RawRecord) Message() (Message, error) {
 	return m, nil
 }
 
-// Raw frames the message. Topic and Partition are left out.
+// Raw encodes the message, without Topic and Partition.
 func (m *Message) Raw() RawRecord {
 	size := 3 * binary.MaxVarintLen32
 	size += len(m.Key) + len(m.Value)
@@ -126,7 +126,8 @@ func appendBytes(b, v []byte, null bool) []byte {
 	return append(binary.AppendVarint(b, int64(len(v))), v...)
 }
 
-// headerName spares an allocation for the names that every record has.
+// headerName returns b as a string, without an allocation for the names that every
+// record has.
 func headerName(b []byte) string {
 	switch string(b) {
 	case HeaderDue:
@@ -139,8 +140,8 @@ func headerName(b []byte) string {
 	return string(b)
 }
 
-// decimal reads a number as strconv.ParseInt does, for the plain case of up to
-// 18 digits.
+// decimal parses a number as strconv.ParseInt does, faster for up to 18 digits
+// without a sign.
 func decimal(b []byte) (int64, bool) {
 	if len(b) == 0 || len(b) > 18 {
 		n, err := strconv.ParseInt(string(b), 10, 64)
@@ -149,7 +150,7 @@ func decimal(b []byte) (int64, bool) {
 	var n int64
 	for _, c := range b {
 		if c < '0' || c > '9' {
-			n, err := strconv.ParseInt(string(b), 10, 64) // a sign, perhaps
+			n, err := strconv.ParseInt(string(b), 10, 64) // it may have a sign
 			return n, err == nil
 		}
 		n = n*10 + int64(c-'0')
@@ -157,7 +158,7 @@ func decimal(b []byte) (int64, bool) {
 	return n, true
 }
 
-// body reads forward through a record's body. Past its end it is bad.
+// body reads a record's body from front to back. bad is set once a read fails.
 type body struct {
 	rest []byte
 	bad  bool
@@ -173,7 +174,7 @@ func (b *body) varint() int64 {
 	return v
 }
 
-// bytes reads a length and so many bytes; nil for the length -1.
+// bytes reads a length and that many bytes. It returns nil for the length -1.
 func (b *body) bytes() []byte {
 	n := b.varint()
 	if n == -1 {
@@ -188,8 +189,8 @@ func (b *body) bytes() []byte {
 	return v
 }
 
-// maxHeaders bounds how many headers a record may have: a few bytes can claim
-// millions, and each takes forty in memory.
+// maxHeaders limits the headers of a record: a few bytes can claim millions of
+// headers, and each takes 40 bytes in memory.
 const maxHeaders = 1000
 
 // count reads the number of headers.

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// anyMessage draws a message with whatever may stand in one.
+// anyMessage draws a message with arbitrary contents.
 func anyMessage(t *rapid.T) Message {
 	m := Message{Offset: rapid.Int64Range(0, 1<<40).Draw(t, "offset"), Appended: time.UnixMilli(rapid.Int64Range(0, 1<<42).Draw(t, "appended"))}
 	bytes := rapid.OneOf(rapid.Just([]byte(nil)), rapid.SliceOfN(rapid.Byte(), 0, 300))
@@ -22,7 +22,7 @@ func anyMessage(t *rapid.T) Message {
 	return m
 }
 
-func TestRaw_DecodesToWhatWasFramed(t *testing.T) {
+func TestRaw_RoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := anyMessage(t)
 		raw := m.Raw()
@@ -36,14 +36,14 @@ func TestRaw_DecodesToWhatWasFramed(t *testing.T) {
 	})
 }
 
-// TestRaw_RouteIsWhatTheDecodedMessageSays, for every header that one can think of.
-func TestRaw_RouteIsWhatTheDecodedMessageSays(t *testing.T) {
+// The headers include malformed and repeated ones.
+func TestRaw_RouteAgreesWithTheDecodedMessage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := anyMessage(t)
 		want, wantErr := m.Due()
 		got, replay, err := m.Raw().Route()
 		if lane, _ := m.Header(HeaderLane); err == nil && replay != (lane == LaneReplay) {
-			t.Fatalf("on the replay lane: %v, and its lane is %q", replay, lane)
+			t.Fatalf("replay is %v, but the lane is %q", replay, lane)
 		}
 		if (err == nil) != (wantErr == nil) || err == nil && got != want.UnixMilli() {
 			t.Fatalf("%d, %v; want %d, %v", got, err, want.UnixMilli(), wantErr)
@@ -54,7 +54,7 @@ func TestRaw_RouteIsWhatTheDecodedMessageSays(t *testing.T) {
 	})
 }
 
-func TestRaw_TheMessageKeepsNothingOfTheBody(t *testing.T) {
+func TestRaw_TheMessageSharesNoMemoryWithTheBody(t *testing.T) {
 	m := Message{Key: []byte("key"), Value: []byte("value")}
 	raw := m.Raw()
 	got, _ := raw.Message()

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// WireVersion is the version of the record format that this code writes, and the
-// only one it reads. docs/wire.md describes it.
+// WireVersion is the version of the record format that this code writes, and the only
+// version that it reads. docs/wire.md describes the format.
 const WireVersion = "1"
 
-// Names of the headers of a record; docs/wire.md says what each means.
+// Names of the headers of a record. docs/wire.md describes each.
 const (
 	HeaderDue         = "due"
 	HeaderVersion     = "v"
@@ -29,36 +29,36 @@ const (
 	HeaderOriginOffset    = "origin-offset"
 )
 
-// LaneReplay is the value of the lane header on records that were sent again by
-// hand.
+// LaneReplay is the value of the lane header on records that were sent again by hand.
 const LaneReplay = "replay"
 
-// Record is an order on its way through Kafka.
+// Record is an order in a Kafka record.
 type Record struct {
 	Order Order
-	// Release is when this record is to reach the close topic: the order's due
-	// time, or the moment of a retry. Milliseconds; rounded up, so that rounding
-	// never makes anything early.
+	// Release is when this record is to reach the close topic: the order's due time,
+	// or the time of a retry. It is encoded in milliseconds and rounded up, so that
+	// rounding never makes a record early.
 	Release     time.Time
-	Traceparent string // W3C trace context, "" without
-	Attempt     int    // failed tries so far
-	Cause       string // why the last one failed
-	NotDue      int    // how often it came too soon for the same due
+	Traceparent string // W3C trace context, "" if there is none
+	Attempt     int    // number of failed attempts
+	Cause       string // cause of the last failure
+	NotDue      int    // how often this record was closed too early for the same due time
 	Lane        string // "" or LaneReplay
-	// PendingSince is when closing it was first put off because the payment provider
-	// could not say; zero if it never was. Milliseconds.
+	// PendingSince is when the close was first deferred because the payment provider
+	// could not answer; zero if it never was. Precision: milliseconds.
 	PendingSince time.Time
-	Origin       Origin // of its record that failed first
+	Origin       Origin // coordinates of the first record of this order that failed
 }
 
-// Origin is where a record lay. Without a topic it is not known.
+// Origin holds the coordinates of a record. An empty Topic means that they are
+// unknown.
 type Origin struct {
 	Topic     string
 	Partition int
 	Offset    int64
 }
 
-// payload is the record's value: JSON, so that any language can write it.
+// payload is the value of a record, in JSON so that any language can write it.
 type payload struct {
 	OrderID    string     `json:"order_id"`
 	Category   string     `json:"category"`
@@ -67,8 +67,8 @@ type payload struct {
 	Attributes attributes `json:"attributes,omitempty"`
 }
 
-// attributes keeps numbers as they are written: a retry reads a record and
-// writes it again, and a float64 would change the ids of 64 bits in it.
+// attributes keeps numbers as written. A retry decodes a record and encodes it again,
+// and float64 would change 64-bit ids.
 type attributes map[string]any
 
 func (a *attributes) UnmarshalJSON(b []byte) error {
@@ -77,16 +77,16 @@ func (a *attributes) UnmarshalJSON(b []byte) error {
 	return d.Decode((*map[string]any)(a))
 }
 
-// rfc3339 writes t in UTC, with milliseconds.
+// rfc3339 formats t in UTC with milliseconds.
 func rfc3339(t time.Time) (string, error) {
 	t = t.UTC()
 	if y := t.Year(); y < 0 || y > 9999 {
-		return "", fmt.Errorf("its created_at or due lies in the year %d: milliseconds taken for seconds?", y)
+		return "", fmt.Errorf("created_at or due is in the year %d: were milliseconds taken for seconds?", y)
 	}
 	return t.Format("2006-01-02T15:04:05.000Z07:00"), nil
 }
 
-// payloadOf is what a record's value says of an order.
+// payloadOf returns the record value of an order.
 func payloadOf(o Order) (payload, error) {
 	created, err1 := rfc3339(o.CreatedAt)
 	due, err2 := rfc3339(CeilMilli(o.Due))
@@ -96,7 +96,7 @@ func payloadOf(o Order) (payload, error) {
 	return payload{OrderID: o.ID, Category: o.Category, CreatedAt: created, DueAt: due, Attributes: o.Attributes}, nil
 }
 
-// inJSON writes a value, or what there is in its place.
+// inJSON encodes value, which contains the attributes of o.
 func inJSON(o Order, value any) ([]byte, error) {
 	b, err := json.Marshal(value)
 	if err != nil {
@@ -105,8 +105,8 @@ func inJSON(o Order, value any) ([]byte, error) {
 	return b, nil
 }
 
-// Encode returns the key, value and headers of r. It fails if the attributes
-// cannot be written as JSON, or a time not as RFC 3339.
+// Encode returns the key, value and headers of r. It fails if the attributes cannot
+// be encoded as JSON, or a time as RFC 3339.
 func (r Record) Encode() (Message, error) {
 	o := r.Order
 	p, err := payloadOf(o)
@@ -139,7 +139,7 @@ func (r Record) Encode() (Message, error) {
 	return m, nil
 }
 
-// addDue adds the headers that every record has.
+// addDue adds the two headers that every record has.
 func (m *Message) addDue(release time.Time) {
 	m.add(HeaderDue, strconv.FormatInt(CeilMilli(release).UnixMilli(), 10))
 	m.add(HeaderVersion, WireVersion)
@@ -151,7 +151,7 @@ func (m *Message) add(key, value string) {
 	}
 }
 
-// Header returns the value of the last header of that name, as Kafka clients do.
+// Header returns the value of the last header with that name, as Kafka clients do.
 func (m *Message) Header(key string) (value string, ok bool) {
 	for i := len(m.Headers) - 1; i >= 0; i-- {
 		if m.Headers[i].Key == key {
@@ -161,7 +161,7 @@ func (m *Message) Header(key string) (value string, ok bool) {
 	return "", false
 }
 
-// What can be wrong with a record. Their texts are the causes of dead letters.
+// Reasons why a record is unreadable. Their texts are the causes of dead letters.
 var (
 	ErrNoKey       = errors.New("no_key")
 	ErrBadVersion  = errors.New("bad_version")
@@ -171,7 +171,7 @@ var (
 	ErrKeyMismatch = errors.New("key_mismatch")
 )
 
-// RecordError says what makes a record unreadable.
+// RecordError says why a record is unreadable.
 type RecordError struct {
 	Reason error // one of the Err values above
 	Detail string
@@ -182,9 +182,9 @@ func (e *RecordError) Error() string { return e.Reason.Error() + ": " + e.Detail
 // Unwrap returns the reason.
 func (e *RecordError) Unwrap() error { return e.Reason }
 
-// Due reads from m what a relay needs, without looking into its value: that it
-// has a key, a version that this code knows, and when it is to be released. The
-// error is a *RecordError.
+// Due returns the release time in the due header. It checks what a relay needs,
+// without reading the value: the key, the version and the due header. The error is a
+// *RecordError.
 func (m *Message) Due() (time.Time, error) {
 	if len(m.Key) == 0 {
 		return time.Time{}, &RecordError{ErrNoKey, "the key must be the order id"}
@@ -200,7 +200,7 @@ func (m *Message) Due() (time.Time, error) {
 	return time.UnixMilli(ms), nil
 }
 
-// Decode reads a whole record. The error is a *RecordError.
+// Decode decodes the whole record. The error is a *RecordError.
 func (m *Message) Decode() (Record, error) {
 	release, err := m.Due()
 	if err != nil {
@@ -232,7 +232,7 @@ func (m *Message) Decode() (Record, error) {
 	return r, err
 }
 
-// order is the order that a value tells of, under the key that it came with. The
+// order returns the order in p, and checks that it belongs to the record's key. The
 // error is a *RecordError.
 func (p payload) order(key string) (o Order, err error) {
 	o = Order{ID: p.OrderID, Category: p.Category, Attributes: p.Attributes}
@@ -251,7 +251,7 @@ func (p payload) order(key string) (o Order, err error) {
 	return o, nil
 }
 
-// origin reads where the record that failed first lay.
+// origin returns the coordinates of the first record that failed.
 func (m *Message) origin() (o Origin, err error) {
 	o.Topic, _ = m.Header(HeaderOriginTopic)
 	if o.Topic == "" {
@@ -266,14 +266,14 @@ func (m *Message) origin() (o Origin, err error) {
 	return o, nil
 }
 
-// count reads a header that counts something; absent is 0.
+// count parses a header that holds a count. It returns 0 if the header is missing.
 func (m *Message) count(key string) (int, error) {
 	n, err := m.number(key, 31, "a count")
 	return int(n), err
 }
 
-// number reads a header that is a number of so many bits, not negative; absent is
-// 0.
+// number parses a header that holds a non-negative number of at most the given bits.
+// It returns 0 if the header is missing.
 func (m *Message) number(key string, bits int, want string) (int64, error) {
 	v, ok := m.Header(key)
 	if !ok {

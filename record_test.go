@@ -18,7 +18,7 @@ import (
 
 var created = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// whole is a message with everything a record can have.
+// whole returns a message with every field and header that a record can have.
 func whole(t testing.TB) orderclose.Message {
 	t.Helper()
 	m, err := orderclose.Record{
@@ -53,7 +53,7 @@ func TestEncode_WritesTheDocumentedBytes(t *testing.T) {
 	}
 }
 
-func TestEncode_LeavesOutWhatIsNotSet(t *testing.T) {
+func TestEncode_OmitsUnsetFields(t *testing.T) {
 	m, err := orderclose.Record{Order: orderclose.Order{ID: "1", CreatedAt: created, Due: created}, Release: created}.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func TestEncode_LeavesOutWhatIsNotSet(t *testing.T) {
 	}
 }
 
-func TestEncode_WritesUTCWhateverTheZone(t *testing.T) {
+func TestEncode_WritesUTCForAnyZone(t *testing.T) {
 	zone := time.FixedZone("+08:00", 8*3600)
 	o := orderclose.Order{ID: "1", CreatedAt: created.In(zone), Due: created.Add(time.Minute).In(zone)}
 	m, err := orderclose.Record{Order: o, Release: o.Due}.Encode()
@@ -76,7 +76,7 @@ func TestEncode_WritesUTCWhateverTheZone(t *testing.T) {
 	}
 }
 
-func TestEncode_RefusesWhatNobodyCouldRead(t *testing.T) {
+func TestEncode_RejectsRecordsThatCannotBeDecoded(t *testing.T) {
 	ok := orderclose.Order{ID: "1", CreatedAt: created, Due: created}
 	attributes, early, late := ok, ok, ok
 	attributes.Attributes = map[string]any{"f": math.NaN()}
@@ -84,14 +84,14 @@ func TestEncode_RefusesWhatNobodyCouldRead(t *testing.T) {
 	late.CreatedAt = time.Unix(created.UnixMilli(), 0) // milliseconds taken for seconds
 	for _, o := range []orderclose.Order{attributes, early, late} {
 		if m, err := (orderclose.Record{Order: o, Release: o.Due}).Encode(); err == nil {
-			t.Errorf("%+v is written as %s", o, m.Value)
+			t.Errorf("%+v is encoded as %s", o, m.Value)
 		} else if !strings.HasPrefix(err.Error(), `order "1": `) {
 			t.Errorf("the error does not name the order: %v", err)
 		}
 	}
 }
 
-func TestEncode_RoundsDueUpNeverDown(t *testing.T) {
+func TestEncode_RoundsDueUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		due := time.Unix(0, rapid.Int64Range(0, 4e18).Draw(t, "due"))
 		m, err := orderclose.Record{Order: orderclose.Order{ID: "1", CreatedAt: due, Due: due}, Release: due}.Encode()
@@ -104,13 +104,13 @@ func TestEncode_RoundsDueUpNeverDown(t *testing.T) {
 		}
 		for _, got := range []time.Time{r.Release, r.Order.Due} {
 			if up := got.Sub(due); up < 0 || up >= time.Millisecond {
-				t.Fatalf("due %v is written as %v", due, got)
+				t.Fatalf("due %v is encoded as %v", due, got)
 			}
 		}
 	})
 }
 
-func TestCeilMilli_RoundsUpBeforeTheEpochToo(t *testing.T) {
+func TestCeilMilli_RoundsUpAlsoBeforeTheEpoch(t *testing.T) {
 	for ns, want := range map[int64]int64{0: 0, 1: 1, 999_999: 1, 1_000_000: 1, 1_000_001: 2, -1: 0, -999_999: 0, -1_000_000: -1, -1_000_001: -1} {
 		if got := orderclose.CeilMilli(time.Unix(0, ns)).UnixMilli(); got != want {
 			t.Errorf("%d ns: %d ms, want %d", ns, got, want)
@@ -118,7 +118,7 @@ func TestCeilMilli_RoundsUpBeforeTheEpochToo(t *testing.T) {
 	}
 }
 
-func TestDecode_GivesBackWhatWasEncoded(t *testing.T) {
+func TestDecode_RoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := drawRecord(t)
 		m, err := want.Encode()
@@ -138,9 +138,9 @@ func TestDecode_GivesBackWhatWasEncoded(t *testing.T) {
 	})
 }
 
-// A record that is read and sent on, as a retry does, carries the attributes on
-// as they were: numbers of any size too.
-func TestDecode_ThenEncodeKeepsAttributesAsTheyWere(t *testing.T) {
+// A retry decodes a record and encodes it again. The attributes stay the same,
+// including numbers of any size.
+func TestDecode_ThenEncodeKeepsAttributes(t *testing.T) {
 	m := whole(t)
 	m.Value = []byte(strings.Replace(string(m.Value), `{"shop":"eu"}`,
 		`{"amount":10.50,"list":[1e400,null,true],"user":9007199254740993}`, 1))
@@ -157,7 +157,7 @@ func TestDecode_ThenEncodeKeepsAttributesAsTheyWere(t *testing.T) {
 	}
 }
 
-func TestDecode_SaysWhatMakesARecordUnreadable(t *testing.T) {
+func TestDecode_NamesWhatMakesARecordUnreadable(t *testing.T) {
 	header := func(key, value string) func(*orderclose.Message) {
 		return func(m *orderclose.Message) {
 			m.Headers = append(m.Headers, orderclose.Header{Key: key, Value: []byte(value)})
@@ -203,7 +203,7 @@ func TestDecode_SaysWhatMakesARecordUnreadable(t *testing.T) {
 	}
 }
 
-func TestDecode_RefusesIdsThatNoOrderCanHave(t *testing.T) {
+func TestDecode_RejectsInvalidOrderIds(t *testing.T) {
 	for _, id := range []string{strings.Repeat("x", 65), "a\nb", "a ", "\x7f"} {
 		m := whole(t)
 		m.Key = []byte(id)
@@ -218,7 +218,7 @@ func TestDecode_RefusesIdsThatNoOrderCanHave(t *testing.T) {
 	}
 }
 
-func TestDecode_ReadsWhatOtherLanguagesWrite(t *testing.T) {
+func TestDecode_ReadsRecordsOfOtherLanguages(t *testing.T) {
 	m := orderclose.Message{
 		Key: []byte("订单-17"),
 		Value: []byte(` { "due_at": "2026-03-01T20:05:00+08:00", "order_id": "\u8ba2\u5355-17",
@@ -238,8 +238,8 @@ func TestDecode_ReadsWhatOtherLanguagesWrite(t *testing.T) {
 	}
 }
 
-// FuzzDecode: no bytes whatever make a reader panic, and what can be read can be
-// written again.
+// FuzzDecode checks that no input makes Decode panic, and that a decoded record can
+// be encoded again.
 func FuzzDecode(f *testing.F) {
 	m := whole(f)
 	f.Add(m.Key, m.Value, "1772366760000", "1", "attempt", "2")
@@ -254,7 +254,7 @@ func FuzzDecode(f *testing.F) {
 		var re *orderclose.RecordError
 		switch {
 		case err != nil && !errors.As(err, &re):
-			t.Fatalf("%v is no *RecordError", err)
+			t.Fatalf("%v is not a *RecordError", err)
 		case err == nil && (dueErr != nil || !release.Equal(r.Release)):
 			t.Fatalf("Decode says %v, Due %v, %v", r.Release, release, dueErr)
 		case err == nil:
@@ -263,13 +263,14 @@ func FuzzDecode(f *testing.F) {
 			}
 			again, err := r.Encode()
 			if err != nil {
-				return // a year that only the reader takes, such as 0000 in another zone
+				return // a year that only the parser accepts, such as 0000 in another zone
 			}
 			if _, err := again.Decode(); err != nil {
-				t.Fatalf("%s is read, and written as %s: %v", value, again.Value, err)
+				t.Fatalf("%s is decoded, and encoded as %s: %v", value, again.Value, err)
 			}
 		}
-		// A due time of whatever size keeps within the bucket.
+		// A record with any due time stays in its bucket for at most the bucket's
+		// length.
 		if dueErr == nil {
 			b := orderclose.Bucket{Length: time.Minute}
 			if got := b.Release(release, created); got.After(created.Add(time.Minute)) || got.Before(release) && got.Before(created.Add(time.Minute)) {

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// schedule is the payload of a row of ScheduleOutbox: the value of the record that
-// is to be made of it, and the headers that cannot be made of the value.
+// schedule is the payload of a row of ScheduleOutbox: the value of the record to
+// publish, and the headers that do not follow from the value.
 type schedule struct {
 	payload
 	Traceparent string `json:"traceparent,omitempty"`
 }
 
-// SchedulePayload returns what a row of ScheduleOutbox holds of an order, in JSON.
-// Of Record it takes Order and Traceparent. It fails as Encode does.
+// SchedulePayload returns the JSON payload of a row of ScheduleOutbox. It uses only
+// Order and Traceparent of r. It fails as Encode does.
 func (r Record) SchedulePayload() ([]byte, error) {
 	p, err := payloadOf(r.Order)
 	if err != nil {
@@ -22,8 +22,8 @@ func (r Record) SchedulePayload() ([]byte, error) {
 	return inJSON(r.Order, schedule{p, r.Traceparent})
 }
 
-// Schedule reads a row of ScheduleOutbox: the record that the producer would have
-// sent for its order, and when that is due. The error is a *RecordError.
+// Schedule decodes a row of ScheduleOutbox. It returns the record that the producer
+// would have sent for the order, and its due time. The error is a *RecordError.
 func (row OutboxRow) Schedule() (m Message, due time.Time, err error) {
 	var s schedule
 	if err := json.Unmarshal(row.Payload, &s); err != nil {
@@ -40,14 +40,14 @@ func (row OutboxRow) Schedule() (m Message, due time.Time, err error) {
 		}
 		return m, CeilMilli(o.Due), nil
 	}
-	m = Message{Key: []byte(o.ID), Value: row.Payload} // which is the value as it is
+	m = Message{Key: []byte(o.ID), Value: row.Payload} // the payload is exactly the value
 	m.addDue(r.Release)
 	return m, CeilMilli(o.Due), nil
 }
 
-// TopicAt returns the topic to which a record that is due then belongs now: the
-// close topic if it is due already, else a bucket. It is decided anew whenever a
-// record is produced. There must be a bucket.
+// TopicAt returns the topic for a record with this due time at the time now: the
+// close topic if it is due, or else a bucket. Call it again each time a record is
+// produced. At least one bucket must not be draining.
 func (bs Buckets) TopicAt(now, due time.Time, closeTopic string) string {
 	if remaining := due.Sub(now); remaining > 0 {
 		return bs.Pick(remaining).Topic

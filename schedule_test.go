@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Any order comes out of its row as the record that would have been sent directly.
-func TestSchedule_IsTheRecordOfItsOrder(t *testing.T) {
+// The row of any order yields the record that Schedule would have sent directly.
+func TestSchedule_YieldsTheRecordOfItsOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := Order{
 			ID:        rapid.StringMatching(`[a-z一-九][a-z0-9 <>&一-九]{0,18}[a-z]`).Draw(t, "id"),
@@ -37,7 +37,7 @@ func TestSchedule_IsTheRecordOfItsOrder(t *testing.T) {
 	})
 }
 
-func TestSchedule_SaysWhyARowIsUnreadable(t *testing.T) {
+func TestSchedule_NamesWhatMakesARowUnreadable(t *testing.T) {
 	const times = `"created_at":"2026-03-01T12:00:00Z","due_at":"2026-03-01T20:05:00+08:00"`
 	for payload, want := range map[string]error{
 		``:                               ErrBadValue,

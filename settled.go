@@ -9,31 +9,31 @@ import (
 // Names of the headers of a Mark.
 const (
 	HeaderSettles = "settles" // partition/offset of the dead letter
-	HeaderSettled = "settled" // a Settlement
+	HeaderSettled = "settled" // a Resolution
 )
 
-// Settlement is what somebody did about a dead letter.
-type Settlement string
+// Resolution is how an operator settled a dead letter.
+type Resolution string
 
-// The settlements. Other words may come; they settle all the same.
+// The known settlements. Other values may appear in the topic; they settle a dead
+// letter too.
 const (
-	Redriven  Settlement = "redriven"  // it was sent again
-	Discarded Settlement = "discarded" // nobody needs it
+	Redriven  Resolution = "redriven"  // the record was sent again
+	Discarded Resolution = "discarded" // the record is not needed
 )
 
-// Mark says that a dead letter waits for nobody any more. It is a record of the
-// dead-letter topic itself, in the partition of the dead letter and behind it;
-// dead letters without a mark are pending. Several marks of one are as good as
-// one.
+// Mark settles a dead letter. It is a record of the dead-letter topic, in the
+// partition of the dead letter and behind it. A dead letter without a mark is
+// pending. Several marks of one dead letter count as one.
 type Mark struct {
 	Partition int
 	Offset    int64
-	How       Settlement
+	How       Resolution
 }
 
-// Encode returns the mark's record. The key is that of the dead letter, so that
-// whoever looks for an order finds both. The value is empty and not null: where
-// a topic is compacted null would delete.
+// Encode returns the record of the mark. Its key is the dead letter's key, so that a
+// search for an order finds both. The value is empty but not null: in a compacted
+// topic null would delete the dead letter.
 func (m Mark) Encode(key []byte) Message {
 	mark := Message{Key: key, Value: []byte{}}
 	mark.add(HeaderSettles, fmt.Sprintf("%d/%d", m.Partition, m.Offset))
@@ -41,22 +41,21 @@ func (m Mark) Encode(key []byte) Message {
 	return mark
 }
 
-// ReadMark reads a record of the dead-letter topic that is a mark; ok is false of
-// any other. What has the coordinates of a source is a dead letter, whatever
-// other headers its record came with.
+// ReadMark decodes a mark. ok is false if m is not a mark. A record with a
+// source-offset header is always a dead letter, whatever other headers it has.
 func ReadMark(m *Message) (mark Mark, ok bool) {
 	settles, _ := m.Header(HeaderSettles)
 	if _, dead := m.Header(HeaderSourceOffset); dead {
 		return Mark{}, false
 	}
 	how, _ := m.Header(HeaderSettled)
-	mark.How = Settlement(how)
-	mark.Partition, mark.Offset, ok = ParsePlace(settles)
+	mark.How = Resolution(how)
+	mark.Partition, mark.Offset, ok = ParsePartitionOffset(settles)
 	return mark, ok
 }
 
-// ParsePlace reads partition/offset, both in decimal.
-func ParsePlace(s string) (partition int, offset int64, ok bool) {
+// ParsePartitionOffset parses "partition/offset", both in decimal.
+func ParsePartitionOffset(s string) (partition int, offset int64, ok bool) {
 	left, right, ok := strings.Cut(s, "/")
 	p, err1 := strconv.ParseUint(left, 10, 31)
 	o, err2 := strconv.ParseUint(right, 10, 63)

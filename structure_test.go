@@ -9,8 +9,8 @@ import (
 
 const module = "orderclose"
 
-// imports lists the packages that each package of this module imports directly,
-// tests left out, without the module's own prefix.
+// imports returns the direct imports of each package of this module without its
+// tests. Paths inside the module have no module prefix.
 func imports(t *testing.T) map[string][]string {
 	t.Helper()
 	out := goList(t, "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...")
@@ -25,7 +25,7 @@ func imports(t *testing.T) map[string][]string {
 	return all
 }
 
-// links lists everything that a package needs, directly or not.
+// links returns all direct and indirect dependencies of a package.
 func links(t *testing.T, pkg string) []string {
 	t.Helper()
 	return strings.Fields(goList(t, "-deps", pkg))
@@ -50,7 +50,7 @@ func TestStructure_StagesNeverImportOneAnother(t *testing.T) {
 	all := imports(t)
 	for _, stage := range stages {
 		if all[stage] == nil {
-			t.Errorf("there is no package %s", stage)
+			t.Errorf("package %s does not exist", stage)
 		}
 		for _, imported := range all[stage] {
 			if slices.Contains(stages, imported) {
@@ -118,7 +118,7 @@ func TestStructure_TheProducerIsLightToImport(t *testing.T) {
 	}
 }
 
-func TestStructure_WhatAUsersServiceImportsIsLight(t *testing.T) {
+func TestStructure_PackagesForOtherServicesAreLightToImport(t *testing.T) {
 	for _, pkg := range []string{"./httpclose", "./payment"} {
 		for _, dep := range links(t, pkg) {
 			for _, heavy := range []string{"gorm.io", "redis", "cobra", "prometheus", "kafka-go", module + "/closer", module + "/compensator"} {

@@ -5,63 +5,65 @@ import (
 	"time"
 )
 
-// Verdict is what closing said of one order.
+// Verdict is the result of closing one order.
 type Verdict string
 
 const (
-	Closed         Verdict = "closed"          // it was unpaid and due, and is closed now
-	AlreadyPaid    Verdict = "already_paid"    // it was paid first
-	AlreadyClosed  Verdict = "already_closed"  // it was closed or cancelled before; repeats end here
-	NotDue         Verdict = "not_due"         // its due time, by the database, still lies ahead
-	PaymentPending Verdict = "payment_pending" // the payment provider cannot say yet
+	Closed         Verdict = "closed"          // the order was unpaid and due, and is closed now
+	AlreadyPaid    Verdict = "already_paid"    // the order was paid before
+	AlreadyClosed  Verdict = "already_closed"  // the order was closed or cancelled before; duplicates end here
+	NotDue         Verdict = "not_due"         // the due time in the database is still ahead
+	PaymentPending Verdict = "payment_pending" // the payment provider cannot answer yet
 	NotFound       Verdict = "not_found"       // the database has no such order
-	Contended      Verdict = "contended"       // somebody else holds its row, or its stock's, for long; try again
-	Failed         Verdict = "failed"          // this order cannot be closed; Outcome.Err says why
+	Contended      Verdict = "contended"       // another transaction locks the row of the order or its stock; retry later
+	Failed         Verdict = "failed"          // the order cannot be closed; Outcome.Err has the cause
 )
 
-// Path says which way an order came to its close.
+// Path is how an order came to be closed.
 type Path string
 
 const (
-	PathPipeline Path = "pipeline" // its record came through the delay topics
+	PathPipeline Path = "pipeline" // its record went through the delay topics
 	PathSweep    Path = "sweep"    // the compensator found it
-	PathTouch    Path = "touch"    // somebody read or paid it past due
+	PathTouch    Path = "touch"    // a request read or paid the order after its due time
 )
 
-// CloseRequest asks for one order to be closed if it is unpaid and due.
+// CloseRequest asks to close one order if it is unpaid and due.
 type CloseRequest struct {
 	OrderID string
-	Attempt int // how often closing it failed before; 0 on the first try
-	// CreatedAt and Due, as far as they are known from its record, tell a service
-	// which order is meant, and say in which table to look where orders are in a
-	// table for each month; zero: in all of them. In the database they decide nothing.
+	Attempt int // failed attempts before this one; 0 for the first
+	// CreatedAt and Due come from the order's record and are zero if unknown. They
+	// tell a service which order is meant, and they select the table to search first
+	// if orders are kept in monthly tables; zero searches all tables. The database
+	// decides by its own due time.
 	CreatedAt, Due time.Time
 }
 
-// Outcome is the answer to one CloseRequest.
+// Outcome is the result of one CloseRequest.
 type Outcome struct {
 	OrderID string
 	Verdict Verdict
-	Due     time.Time // the order's due time in the database; zero if NotFound
-	At      time.Time // the database's clock when it decided
-	Err     error     // the cause, when the verdict is Failed or Contended
+	Due     time.Time // the due time in the database; zero if NotFound
+	At      time.Time // the database's clock at the decision
+	Err     error     // the cause if the verdict is Failed or Contended
 }
 
-// Remaining is how long the order still had, by the database's clock. Negative:
-// by how much it was late.
+// Remaining returns how long before its due time the order was, by the database's
+// clock. It is negative if the order was late.
 func (o Outcome) Remaining() time.Duration { return o.Due.Sub(o.At) }
 
-// ErrUnavailable marks a failure that is the database's (or whatever else does
-// the closing), not an order's: it cannot be reached, is read-only, full or
-// overloaded. No order is to blame; try the same again later.
+// ErrUnavailable means that the database, or the service that does the closing,
+// failed and no order did: it is unreachable, read-only, full or overloaded. Retry
+// the same orders later.
 var ErrUnavailable = errors.New("the store is unavailable")
 
-// ErrStoreDown comes with ErrUnavailable if the store is certain that no order is at
-// fault: its connection was refused or lost, or it takes no writes. Without it, an order
-// that alone gets ErrUnavailable again and again, while others are closed, has failed.
+// ErrStoreDown is wrapped beside ErrUnavailable if the store is certain that no order
+// is at fault: its connection was refused or lost, or it accepts no writes. Without
+// ErrStoreDown, an order that gets ErrUnavailable alone again and again, while others
+// are closed, has failed.
 var ErrStoreDown = errors.New("no order is at fault")
 
-// ErrContended marks a failure of a batch in which some order's row, or its
-// stock's, was held by another transaction for too long. The others can succeed
-// without it; it can later.
+// ErrContended means that another transaction locked the row of an order of the
+// batch, or of its stock, for too long. The other orders can be closed without it,
+// and it can be closed later.
 var ErrContended = errors.New("another transaction holds a row")

@@ -11,14 +11,13 @@ import (
 	"orderclose"
 )
 
-// headerSize is the size of the header of a record batch, magic 2.
+// headerSize is the size of the header of a record batch (magic 2), in bytes.
 const headerSize = 61
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// batch is a record batch under construction. It is the bench's own encoder, so
-// that sources hold exactly the batches that a row is about, whatever a client
-// would make of them.
+// batch is a record batch under construction. The bench has its own encoder, so that
+// sources hold exactly the intended batches, independent of any client.
 type batch struct {
 	records []byte
 	count   int
@@ -29,7 +28,7 @@ func (b *batch) add(m orderclose.Message) {
 	b.count++
 }
 
-// appendRecord appends m as the record with that offset within its batch.
+// appendRecord appends m as the record with offset delta within its batch.
 func appendRecord(to []byte, delta int, m orderclose.Message) []byte {
 	body := make([]byte, 0, 64+len(m.Key)+len(m.Value))
 	body = append(body, 0)              // attributes
@@ -49,7 +48,7 @@ func appendBytes(to, b []byte) []byte {
 	return append(binary.AppendVarint(to, int64(len(b))), b...)
 }
 
-// seal returns the bytes of the batch, made at now, with its records compressed.
+// seal returns the encoded batch, created at now, with its records compressed.
 func (b *batch) seal(now time.Time, codec compress.Compression) ([]byte, error) {
 	records := b.records
 	if codec != compress.None {

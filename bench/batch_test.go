@@ -15,9 +15,9 @@ import (
 
 var due = time.UnixMilli(1_772_366_700_000)
 
-func TestSeal_MakesBatchesThatAClientReads(t *testing.T) {
+func TestSeal_MakesBatchesThatAClientCanRead(t *testing.T) {
 	for _, codec := range []compress.Compression{compress.None, compress.Gzip, compress.Snappy, compress.Lz4, compress.Zstd} {
-		const count = 300 // so that lengths and offsets need varints of two bytes
+		const count = 300 // enough that lengths and offsets need varints of two bytes
 		var b batch
 		for i := range count {
 			b.add(mustMessage(t, i, recordSize))
@@ -42,7 +42,7 @@ func TestSeal_MakesBatchesThatAClientReads(t *testing.T) {
 	}
 }
 
-// decode reads a batch with kafka-go.
+// decode decodes a batch with kafka-go.
 func decode(t *testing.T, b []byte) []orderclose.Message {
 	t.Helper()
 	var set protocol.RecordSet
@@ -81,7 +81,7 @@ func mustMessage(t *testing.T, number, size int) orderclose.Message {
 	return m
 }
 
-func TestMessage_HasTheSizeThatWasAskedFor(t *testing.T) {
+func TestMessage_HasTheRequestedSize(t *testing.T) {
 	for _, size := range []int{recordSize, 2048} {
 		for _, number := range []int{0, 17, 999_999} {
 			if have := len(appendRecord(nil, 0, mustMessage(t, number, size))); have < size-2 || have > size+2 {
@@ -91,7 +91,7 @@ func TestMessage_HasTheSizeThatWasAskedFor(t *testing.T) {
 	}
 }
 
-func TestNumberOf_ReadsWhatIdOfWrote(t *testing.T) {
+func TestNumberOf_InvertsIdOf(t *testing.T) {
 	if n, err := numberOf([]byte(idOf(123_456))); n != 123_456 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
@@ -100,7 +100,7 @@ func TestNumberOf_ReadsWhatIdOfWrote(t *testing.T) {
 	}
 }
 
-func TestLoad_PutsEachOrderOnceIntoBatchesOfTheSizeAskedFor(t *testing.T) {
+func TestLoad_PutsEachOrderOnceIntoBatchesOfTheRequestedSize(t *testing.T) {
 	l := load{records: 1000, partitions: 4, batch: 7, size: recordSize, due: due}
 	seen := newTally(l.records)
 	rest := map[int]bool{} // partitions whose last, smaller batch was seen

@@ -10,17 +10,17 @@ import (
 	"orderclose"
 )
 
-// burst is what became of records that were all due at one instant.
+// burst is the result for records that were all due at the same instant.
 type burst struct {
 	records int
-	last    time.Duration // when the last was received, after they were due
+	last    time.Duration // lateness of the last record
 	early   int
 }
 
-// burstBatch is how many records each batch of the burst's source has.
+// burstBatch is the number of records in each batch of the burst's source.
 const burstBatch = 50
 
-func measureBurst(ctx context.Context, p *place, records int) (burst, error) {
+func measureBurst(ctx context.Context, p *workspace, records int) (burst, error) {
 	fmt.Fprintf(os.Stderr, "burst: %d records\n", records)
 	l, err := openPipeline(ctx, p, 0, func(*job) {})
 	if err != nil {
@@ -34,9 +34,9 @@ func measureBurst(ctx context.Context, p *place, records int) (burst, error) {
 // burst appends records that are due as soon as the bucket allows, and waits for
 // them.
 func (l *pipeline) burst(ctx context.Context, records int) (burst, error) {
-	// Whatever is appended after this moment has not left its bucket by due.
+	// A record that is appended after this moment has its release time after due.
 	due := orderclose.CeilMilli(time.Now().Add(bucketLength))
-	err := l.place.fill(ctx, l.job.Source, load{records: records, partitions: partitions, batch: burstBatch, size: recordSize, due: due})
+	err := l.workspace.fill(ctx, l.job.Source, load{records: records, partitions: partitions, batch: burstBatch, size: recordSize, due: due})
 	if err != nil {
 		return burst{}, err
 	}

@@ -13,14 +13,14 @@ import (
 	"orderclose/internal/store"
 )
 
-// Checkouts beside a closer that is as busy as it can be.
+// Checkouts while a closer works at full speed.
 const (
 	checkoutRate    = 200 // a second
-	checkoutWorkers = 8   // enough that a slow one does not hold up the next
+	checkoutWorkers = 8   // enough that a slow checkout does not delay the next
 )
 
-// besides measures how long checkouts take that buy the same SKUs as a lot's
-// orders, while a crew closes these. It returns their durations, sorted.
+// besides measures checkouts that buy the same SKUs as the orders of a lot, while a
+// crew closes those orders. It returns the sorted durations of the checkouts.
 func (s *shop) besides(ctx context.Context, c crew, l lot) ([]time.Duration, closed, error) {
 	if err := s.fill(ctx, l); err != nil {
 		return nil, closed{}, err
@@ -44,8 +44,8 @@ func (s *shop) besides(ctx context.Context, c crew, l lot) ([]time.Duration, clo
 	return took, t, nil
 }
 
-// checkouts creates orders at an even rate until ctx ends, and returns how long
-// each took from when it was to begin: waiting for a worker counts.
+// checkouts creates orders at an even rate until ctx ends, and returns how long each
+// took since its planned start: the wait for a worker counts.
 func (s *shop) checkouts(ctx context.Context, skus int) ([]time.Duration, error) {
 	pool, err := store.Open(store.Options{DSN: s.dsn, MaxOpenConns: checkoutWorkers})
 	if err != nil {

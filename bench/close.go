@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// closeReport is all that make bench-close prints.
+// closeReport is the output of make bench-close.
 type closeReport struct {
 	oneByOne, batch, hot closed // medians
 	gaveUp               int
@@ -18,14 +18,14 @@ type closeReport struct {
 	crews                []crewRow
 }
 
-// crewRow is one line of the table of closers and pools.
+// crewRow is a line of the table of closers and pools.
 type crewRow struct {
 	crew
 	closed
 }
 
-// benchClose measures all that make bench-close prints.
-func benchClose(ctx context.Context, p *place, pl plan) error {
+// benchClose runs all measurements of make bench-close.
+func benchClose(ctx context.Context, p *workspace, pl plan) error {
 	s, err := localShop(ctx)
 	if err != nil {
 		return err
@@ -51,10 +51,10 @@ func benchClose(ctx context.Context, p *place, pl plan) error {
 	return r.print(os.Stdout, os.Stderr)
 }
 
-// measureBatches lets the sides take turns, round after round.
+// measureBatches runs the sides in alternating turns, for several rounds.
 func (r *closeReport) measureBatches(ctx context.Context, s *shop, pl plan) error {
-	// A turn that does not count: a server that has just started has nothing in its
-	// buffers, and that would be the first side's loss.
+	// A first turn that does not count: a server that has just started has empty
+	// buffers, which would count against the first side.
 	if _, err := s.turn(ctx, "warming up", inBatch, overdue(pl.closeOrders/4, manySKUs, 0)); err != nil {
 		return err
 	}
@@ -85,7 +85,8 @@ func (r *closeReport) measureBatches(ctx context.Context, s *shop, pl plan) erro
 	return nil
 }
 
-// measureCheckouts measures checkouts beside the closer on hot SKUs, and on many.
+// measureCheckouts measures checkouts beside the closer, on hot SKUs and on many
+// SKUs.
 func (r *closeReport) measureCheckouts(ctx context.Context, s *shop, pl plan) (err error) {
 	for _, side := range []struct {
 		skus int

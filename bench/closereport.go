@@ -7,7 +7,7 @@ import (
 	"text/tabwriter"
 )
 
-// The JSON object of make bench-close, for programs.
+// The JSON output of make bench-close, for programs.
 type (
 	closeJSON struct {
 		OneByOneRPS float64        `json:"one_by_one_rps"`
@@ -15,7 +15,7 @@ type (
 		Ratio       float64        `json:"ratio"`
 		HotRatio    float64        `json:"hot_ratio"` // hot SKUs to many, both in batches
 		GaveUp      int            `json:"gave_up"`
-		SumsOK      bool           `json:"sums_ok"` // a turn whose sums are wrong fails the bench
+		SumsOK      bool           `json:"sums_ok"` // a turn with wrong sums fails the bench
 		Paid95RPS   float64        `json:"paid95_rps"`
 		CheckoutP99 float64        `json:"checkout_p99_ms"` // on the hot SKUs
 		EndToEnd    []endToEndJSON `json:"end_to_end"`

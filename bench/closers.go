@@ -13,13 +13,13 @@ import (
 	"orderclose/internal/store"
 )
 
-// crew is who closes: so many closers, each with a pool of connections of its own
-// and as many workers as it has connections, unless workers says otherwise.
+// crew is a number of closers. Each has a connection pool of its own, and one worker
+// for each connection unless workers is set.
 type crew struct {
 	closers int
-	pool    int // connections of each
-	workers int // of each; 0: one for each connection
-	batch   int // orders in a transaction
+	pool    int // connections of each closer
+	workers int // workers of each closer; 0: one for each connection
+	batch   int // orders per transaction
 }
 
 // The two sides of the comparison.
@@ -28,13 +28,13 @@ var (
 	inBatch  = crew{closers: 1, pool: 2, batch: 500}
 )
 
-// closed is one side's turn.
+// closed is the result of one side's turn.
 type closed struct {
 	rps    float64
 	gaveUp int // orders that were neither closed nor found paid
 }
 
-// closeLot closes the orders of a lot, which must be in the tables.
+// closeLot closes the orders of a lot, which must already be in the tables.
 func (s *shop) closeLot(ctx context.Context, c crew, orders int) (closed, error) {
 	batches := make(chan []orderclose.CloseRequest, len(batchesOf(orders, c.batch)))
 	for _, b := range batchesOf(orders, c.batch) {
@@ -87,7 +87,7 @@ func (s *shop) closeLot(ctx context.Context, c crew, orders int) (closed, error)
 	return closed{rps: float64(orders) / time.Since(began).Seconds(), gaveUp: int(gaveUp.Load())}, nil
 }
 
-// batchesOf cuts a lot as the close topic would: a batch has orders of one
+// batchesOf splits a lot as the close topic would: a batch has orders of one
 // partition, in the order of their numbers.
 func batchesOf(orders, size int) [][]orderclose.CloseRequest {
 	var full [][]orderclose.CloseRequest
@@ -107,13 +107,13 @@ func batchesOf(orders, size int) [][]orderclose.CloseRequest {
 	return full
 }
 
-// overdue makes all lot of a lot due a moment ago.
+// overdue returns a lot whose orders were all due a moment ago.
 func overdue(orders, skus, paid int) lot {
 	due := time.Now().Add(-time.Minute)
 	return lot{orders: orders, skus: skus, paid: paid, due: func(int) time.Time { return due }}
 }
 
-// turn fills the tables, lets a crew close, and checks the sums.
+// turn fills the tables, lets a crew close the orders, and checks the sums.
 func (s *shop) turn(ctx context.Context, what string, c crew, l lot) (closed, error) {
 	if err := s.fill(ctx, l); err != nil {
 		return closed{}, fmt.Errorf("%s: fill the tables: %w", what, err)

@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// copyBytes bounds one fetch so that what it brings fits into one produce
-// request, which must stay below the broker's megabyte.
+// copyBytes limits a fetch so that its records fit into one produce request, which
+// must stay below the broker's limit of a megabyte.
 const copyBytes = 900_000
 
-// runCopyLoop is what kafka-go can do at most: fetch a partition, produce what
-// came to the same partition of the target, on and on, without a group, without
-// commits, without looking at the records.
+// runCopyLoop is the fastest possible use of kafka-go: it fetches a partition and
+// produces the records to the same partition of the target, without a group, without
+// commits, and without reading the records.
 func runCopyLoop(ctx context.Context, j job) error {
 	client := &kafka.Client{Addr: kafka.TCP(j.Brokers...), Timeout: 10 * time.Second, Transport: &kafka.Transport{MetadataTTL: 2 * time.Second}}
 	loops, ctx := errgroup.WithContext(ctx)

@@ -14,15 +14,16 @@ import (
 )
 
 const (
-	// warmOrders are paid orders behind those of a lot, to send through every
-	// partition before anything is measured.
+	// warmOrders is the number of paid orders behind those of a lot, which are sent
+	// through all partitions before the measurement.
 	warmOrders = 1000
-	// fillRate is how many orders a second the tables are filled with, at the least.
+	// fillRate is the minimum number of orders a second at which the tables are
+	// filled.
 	fillRate = 5000
 )
 
-// endToEnd is how long after its due time an order of one rate was closed: all of
-// it, and what each stage took.
+// endToEnd is how long after its due time an order was closed, at one rate: in total
+// and for each stage.
 type endToEnd struct {
 	rate   int
 	whole  spread // due → committed
@@ -35,7 +36,7 @@ type stage struct {
 	spread
 }
 
-// moments are what is known of one order.
+// moments are the times of one order.
 type moments struct {
 	due       time.Time
 	appended  time.Time // to the close topic, by the broker's clock
@@ -43,10 +44,9 @@ type moments struct {
 	committed time.Time // when the closer had the answer
 }
 
-// measureEndToEnd sends orders that are in the database at an even rate into a
-// delay topic; one process with a relay and a closer, as production runs them,
-// does the rest.
-func measureEndToEnd(ctx context.Context, p *place, s *shop, rate int, spell time.Duration) (endToEnd, error) {
+// measureEndToEnd sends orders that are in the database at an even rate into a delay
+// topic. One process with a relay and a closer, as in production, does the rest.
+func measureEndToEnd(ctx context.Context, p *workspace, s *shop, rate int, spell time.Duration) (endToEnd, error) {
 	orders := int(spell.Seconds()) * rate
 	fmt.Fprintf(os.Stderr, "end to end: %d orders, %d a second\n", orders, rate)
 	begin := time.Now().Add(time.Duration(orders/fillRate)*time.Second + 10*time.Second).Truncate(time.Millisecond)
@@ -110,7 +110,7 @@ func (l *pipeline) run(ctx context.Context, s *shop, begin time.Time, rate, orde
 	return got, s.awaitClosed(ctx, orders)
 }
 
-// awaitClosed waits for so many receipts.
+// awaitClosed waits for that many receipts.
 func (s *shop) awaitClosed(ctx context.Context, orders int) error {
 	ctx, cancel := context.WithTimeout(ctx, turnLimit)
 	defer cancel()
@@ -126,7 +126,7 @@ func (s *shop) awaitClosed(ctx context.Context, orders int) error {
 	}
 }
 
-// addReceipts reads when the database closed each order.
+// addReceipts adds when the database closed each order.
 func (s *shop) addReceipts(ctx context.Context, got []moments) error {
 	rows, err := s.db.QueryContext(ctx, "SELECT order_id, closed_at FROM receipts")
 	if err != nil {
@@ -148,8 +148,8 @@ func (s *shop) addReceipts(ctx context.Context, got []moments) error {
 	return rows.Err()
 }
 
-// addMarks reads what the closer's process wrote down: numbers and unix
-// microseconds.
+// addMarks adds the times that the closer's process has stored: a number and unix
+// microseconds for each order.
 func addMarks(file string, got []moments) error {
 	f, err := os.Open(file)
 	if err != nil {

@@ -15,24 +15,24 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 )
 
-// load is what a source topic is to hold: orders 0, 1, 2 …, each in the
-// partition that its key belongs to.
+// load describes the contents of a source topic: orders 0, 1, 2 …, each in the
+// partition for its key.
 type load struct {
 	records    int
 	partitions int
-	batch      int // records in each batch; the last one of a partition has what is left
-	size       int // of a record, about
+	batch      int // records per batch; the last batch of a partition has the rest
+	size       int // approximate size of a record in bytes
 	codec      compress.Compression
-	due        time.Time // of all of them
+	due        time.Time // due time of all records
 }
 
-// sealed is a batch and where it goes.
+// sealed is an encoded batch and its partition.
 type sealed struct {
 	partition int
 	bytes     []byte
 }
 
-// each calls put with the batches, in the order in which they fill up.
+// each calls put with the batches, in the order in which they become full.
 func (l load) each(put func(sealed) error) error {
 	open := make([]batch, l.partitions)
 	seal := func(p int) error {
@@ -65,7 +65,7 @@ func (l load) each(put func(sealed) error) error {
 	return nil
 }
 
-// partitionOf is where Java clients put the key.
+// partitionOf returns the partition that Java clients choose for the key.
 func partitionOf(key []byte, n int) int {
 	all := make([]int, n)
 	for i := range all {
@@ -74,13 +74,13 @@ func partitionOf(key []byte, n int) int {
 	return kafka.Murmur2Balancer{Consistent: true}.Balance(kafka.Message{Key: key}, all...)
 }
 
-// fill appends the load to the topic, each partition by a goroutine of its own.
-func (p *place) fill(ctx context.Context, topic string, l load) error {
+// fill appends the load to the topic, with one goroutine for each partition.
+func (p *workspace) fill(ctx context.Context, topic string, l load) error {
 	return p.append(ctx, topic, l.partitions, l.each)
 }
 
-// append appends the batches that each gives to put.
-func (p *place) append(ctx context.Context, topic string, partitions int, each func(put func(sealed) error) error) error {
+// append appends the batches that each passes to put.
+func (p *workspace) append(ctx context.Context, topic string, partitions int, each func(put func(sealed) error) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var writers sync.WaitGroup
@@ -109,9 +109,9 @@ func (p *place) append(ctx context.Context, topic string, partitions int, each f
 	return errors.Join(err, context.Cause(ctx))
 }
 
-// produce appends one batch as it is.
-func (p *place) produce(ctx context.Context, topic string, partition int, b []byte) error {
-	size := binary.BigEndian.AppendUint32(nil, uint32(len(b))) // the raw record set begins with it
+// produce appends one encoded batch unchanged.
+func (p *workspace) produce(ctx context.Context, topic string, partition int, b []byte) error {
+	size := binary.BigEndian.AppendUint32(nil, uint32(len(b))) // the raw record set starts with its size
 	res, err := p.client.RawProduce(ctx, &kafka.RawProduceRequest{
 		Topic: topic, Partition: partition, RequiredAcks: kafka.RequireAll,
 		RawRecords: protocol.RawRecordSet{Reader: io.MultiReader(bytes.NewReader(size), bytes.NewReader(b))},

@@ -6,10 +6,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// runFranz is the copy loop of franz-go: one client, what a poll brings is
-// produced without waiting for the acks. Nothing is set but what the workload
-// asks for (acks from all is its default): no compression, records as they come.
-// It reads without a group and commits nothing.
+// runFranz is the copy loop of franz-go: one client produces the records of each poll
+// without waiting for the acks. It sets only what the workload needs (acks from all
+// replicas is its default): no compression, records unchanged. It reads without a
+// group and commits nothing.
 func runFranz(ctx context.Context, j job) error {
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(j.Brokers...),

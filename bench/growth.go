@@ -10,8 +10,7 @@ import (
 	"github.com/segmentio/kafka-go/compress"
 )
 
-// row is one line of the growth table. All relays of a row are members of one
-// group.
+// row is a line of the growth table. All relays of a row are members of one group.
 type row struct {
 	partitions int
 	processes  int
@@ -19,10 +18,10 @@ type row struct {
 	codec      compress.Compression
 }
 
-// growthBatch is how many records the batches of the sources have.
+// growthBatch is the number of records per batch in the sources.
 const growthBatch = 50
 
-// growthRows changes one thing at a time.
+// growthRows returns rows that each change one parameter.
 func growthRows() []row {
 	base := row{partitions, 1, recordSize, compress.None}
 	with := func(change func(*row)) row {
@@ -44,12 +43,12 @@ func growthRows() []row {
 	}
 }
 
-// benchGrowth prints the table, row by row.
-func benchGrowth(ctx context.Context, p *place, pl plan) error {
+// benchGrowth prints the table row by row.
+func benchGrowth(ctx context.Context, p *workspace, pl plan) error {
 	fmt.Println("| partitions | relays | bytes | source | records/s | MB/s | CPU-s a million | RSS MB each | twice |")
 	fmt.Println("| ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: |")
 	rows := growthRows()
-	// A row that does not count, while the broker's code is not compiled yet.
+	// A first row that does not count, since the broker's code is not compiled yet.
 	if _, _, err := rows[0].drain(ctx, p, pl.growth); err != nil {
 		return fmt.Errorf("warming up: %w", err)
 	}
@@ -75,11 +74,10 @@ func codecName(c compress.Compression) string {
 	return c.String()
 }
 
-// drain lets the row's relays drain a source. They are all members of their
-// group before there is anything to do, or the first one would have done it
-// alone: it is appended while they are stopped, for less than their session
-// lasts.
-func (r row) drain(ctx context.Context, p *place, records int) (t turn, twice int, err error) {
+// drain lets the row's relays drain a source. All relays join their group before the
+// source has records; otherwise the first one would drain it alone. The records are
+// appended while the relays are paused, for less than their session timeout.
+func (r row) drain(ctx context.Context, p *workspace, records int) (t turn, twice int, err error) {
 	source, err := p.topic(ctx, "delay", r.partitions)
 	if err != nil {
 		return t, 0, err
@@ -134,7 +132,7 @@ func putAll(all []sealed, put func(sealed) error) error {
 	return nil
 }
 
-// whilePaused does something while the processes stand still.
+// whilePaused calls do while the processes are stopped.
 func whilePaused(all []*process, do func() error) error {
 	for _, s := range all {
 		if err := s.pause(); err != nil {
@@ -152,8 +150,8 @@ func whilePaused(all []*process, do func() error) error {
 	return err
 }
 
-// stopAll adds up the CPU time that they used; of the memory it keeps the most
-// that one had.
+// stopAll stops the processes and adds their CPU times to used. Of their peak memory
+// it keeps the largest.
 func stopAll(all []*process, used *usage) error {
 	var errs []error
 	for _, s := range all {

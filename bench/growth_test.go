@@ -2,7 +2,7 @@ package main
 
 import "testing"
 
-func TestGrowthRows_ChangeOneThingAtATime(t *testing.T) {
+func TestGrowthRows_ChangeOneParameterAtATime(t *testing.T) {
 	rows := growthRows()
 	for _, r := range rows[1:] {
 		changed := 0

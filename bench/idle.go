@@ -13,17 +13,19 @@ import (
 )
 
 const (
-	// foreignTopics, of 12 partitions each, belong to others on the same cluster.
+	// foreignTopics is the number of topics of other applications on the cluster,
+	// with 12 partitions each.
 	foreignTopics = 1000
 	// foreignAtOnce is how many of them one request creates or deletes.
 	foreignAtOnce = 100
-	// foreignLimit is the most metadata that a relay may read on a cluster with foreign
-	// topics, as a multiple of what it reads without them.
+	// foreignLimit is the maximum of metadata that a relay may read on a cluster with
+	// foreign topics, as a multiple of what it reads without them.
 	foreignLimit = 1.1
 )
 
-// benchIdle watches a relay whose topics are empty, without and then with foreign topics.
-func benchIdle(ctx context.Context, p *place, pl plan, program string) error {
+// benchIdle measures a relay with empty topics, first without and then with foreign
+// topics.
+func benchIdle(ctx context.Context, p *workspace, pl plan, program string) error {
 	dir, err := os.MkdirTemp("", "orderclose-bench-")
 	if err != nil {
 		return err
@@ -54,7 +56,7 @@ func benchIdle(ctx context.Context, p *place, pl plan, program string) error {
 	if err := p.createForeign(ctx); err != nil {
 		return err
 	}
-	if !sleep(ctx, pl.settle) { // the broker is busy with the topics for a while
+	if !sleep(ctx, pl.settle) { // the broker is busy with the new topics for a while
 		return ctx.Err()
 	}
 	among, err := s.watch(ctx, pl.watch)
@@ -71,8 +73,8 @@ func benchIdle(ctx context.Context, p *place, pl plan, program string) error {
 	return nil
 }
 
-// createForeign makes the topics of others.
-func (p *place) createForeign(ctx context.Context) error {
+// createForeign creates the foreign topics.
+func (p *workspace) createForeign(ctx context.Context) error {
 	prefix := p.name("some_other_teams")
 	began := time.Now()
 	for from := 0; from < foreignTopics; from += foreignAtOnce {
@@ -107,10 +109,10 @@ func errorsOf(res *kafka.CreateTopicsResponse) (all []error) {
 	return all
 }
 
-// idleReport is all that make bench-idle prints.
+// idleReport is the output of make bench-idle.
 type idleReport struct{ alone, among watched }
 
-// idleJSON is the JSON object, for programs.
+// idleJSON is its JSON form, for programs.
 type idleJSON struct {
 	RelayCPU        float64 `json:"relay_cpu_percent"`  // of one core
 	BrokerCPU       float64 `json:"broker_cpu_percent"` // of one core

@@ -24,8 +24,8 @@ func TestIdleReport_PrintsOneObject(t *testing.T) {
 	}
 }
 
-// TestMetadataProxy_AnswersNameTheProxy: else a client would go past it.
-func TestMetadataProxy_AnswersNameTheProxy(t *testing.T) {
+// Otherwise a client would bypass it.
+func TestMetadataProxy_ResponsesContainTheProxysAddress(t *testing.T) {
 	p, err := newMetadataProxy([]string{"127.0.0.1:9092"})
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func TestMetadataProxy_AnswersNameTheProxy(t *testing.T) {
 	}
 }
 
-func TestInodesOf_AreThoseThatListenOnThePort(t *testing.T) {
+func TestInodesOf_FindsSocketsThatListenOnThePort(t *testing.T) {
 	const table = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 0100007F:2384 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1 0000000000000000 100 0 0 10 0
    1: 0100007F:2384 0100007F:9C40 01 00000000:00000000 00:00000000 00000000     0        0 4712 1 0000000000000000 100 0 0 10 0

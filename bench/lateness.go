@@ -12,20 +12,20 @@ import (
 	"orderclose"
 )
 
-// tick is how often the producer sends what has fallen due to be sent.
+// tick is how often the producer sends the records whose turn it is.
 const tick = 10 * time.Millisecond
 
-// lateness is received − due of the records of one rate.
+// lateness is the distribution of received − due for the records of one rate.
 type lateness struct {
 	rate           int
 	p50, p99, p999 time.Duration
 	worst          time.Duration
 	early          int
-	used           usage // by the relay
+	used           usage // resources of the relay
 }
 
 // measureTiming measures lateness at each rate, and the burst.
-func measureTiming(ctx context.Context, p *place, pl plan) ([]lateness, burst, error) {
+func measureTiming(ctx context.Context, p *workspace, pl plan) ([]lateness, burst, error) {
 	var all []lateness
 	for _, rate := range pl.rates {
 		l, err := measureLateness(ctx, p, rate, pl.spell)
@@ -41,7 +41,7 @@ func measureTiming(ctx context.Context, p *place, pl plan) ([]lateness, burst, e
 	return all, b, nil
 }
 
-func measureLateness(ctx context.Context, p *place, rate int, spell time.Duration) (lateness, error) {
+func measureLateness(ctx context.Context, p *workspace, rate int, spell time.Duration) (lateness, error) {
 	l, err := openPipeline(ctx, p, 0, func(*job) {})
 	if err != nil {
 		return lateness{}, err
@@ -67,13 +67,13 @@ func measureLateness(ctx context.Context, p *place, rate int, spell time.Duratio
 	return summarize(rate, got, used), nil
 }
 
-// dueAt is when a record of a steady stream falls due: bucketLength after it is
+// dueAt returns the due time of a record in a steady stream: bucketLength after it is
 // to be sent.
 func dueAt(begin time.Time, rate, number int) time.Time {
 	return orderclose.CeilMilli(begin.Add(time.Duration(number)*time.Second/time.Duration(rate) + bucketLength))
 }
 
-// sendSteadily sends records that fall due evenly, from begin on.
+// sendSteadily sends records at an even rate, from begin on.
 func (l *pipeline) sendSteadily(ctx context.Context, begin time.Time, rate, records int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -12,8 +12,8 @@ import (
 // listening is the state of a listening socket in /proc/net/tcp.
 const listening = "0A"
 
-// listenerOf returns the process that listens on an address of this machine, as /proc
-// tells: the system must be a Linux.
+// listenerOf returns the process that listens on an address of this machine. It reads
+// /proc, so it works on Linux only.
 func listenerOf(address string) (pid int, err error) {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {

@@ -1,32 +1,33 @@
-// Command bench measures the relay on a real broker, next to the loops that one
-// would write without it. README.md says how to run it and how to read it.
+// Command bench measures the relay, the closer, the outbox and the sweep on real
+// servers, beside other ways to do the same. README.md says how to run it and how to
+// read the results.
 //
 //	bench relay     throughput, lateness and burst: JSON on stdout, tables on stderr
-//	bench growth    the relay alone, one thing changed at a time: Markdown on stdout
+//	bench growth    the relay alone, with one parameter changed at a time: Markdown on stdout
 //	bench waiting PROGRAM
-//	                what parked records cost PROGRAM run relay: JSON on stdout, a
+//	                what waiting records cost PROGRAM run relay: JSON on stdout, a
 //	                table on stderr
 //	bench idle PROGRAM
-//	                what PROGRAM run relay costs that has nothing to do, without and
-//	                with a thousand topics of others: JSON on stdout, a table on stderr
+//	                what an idle PROGRAM run relay costs, without and with a thousand
+//	                topics of other applications: JSON on stdout, a table on stderr
 //	bench close     closing, on a real database, and end to end: JSON on stdout, tables
 //	                on stderr
 //	bench outbox    what an outbox row costs a checkout, and how fast such rows are
 //	                dispatched: JSON on stdout, a table on stderr
-//	bench sweep     finding and closing what is overdue in large tables, and bench
+//	bench sweep     finding and closing overdue orders in large tables, and bench
 //	                outbox: JSON on stdout, tables on stderr
-//	bench side JOB  one loop in a process of its own; the others start these
+//	bench side JOB  one loop in a process of its own; the other commands start these
 //
-// The files: plan.go how much of everything; order.go, batch.go and fill.go the
-// records; relay.go, copyloop.go, readerwriter.go and franz.go the four sides;
-// side.go and process.go their processes; place.go topics of our own; tally.go
-// what arrived; pipeline.go a relay between a producer and a consumer;
-// throughput.go, lateness.go, burst.go, growth.go, waiting.go and idle.go what
-// is measured; proc.go, stats.go and report.go its numbers; metadataproxy.go and
-// listener.go what an idle relay and its broker use.
-// Of closing: shop.go the database; closers.go who closes; checkouts.go who buys
-// beside it; pipelineside.go relay and closer in one process; close.go and
-// endtoend.go what is measured; closereport.go its numbers.
+// Files of the relay's benches: plan.go has the sizes; order.go, batch.go and fill.go
+// the records; relay.go, copyloop.go, readerwriter.go and franz.go the four sides;
+// side.go and process.go their processes; workspace.go the topics; tally.go the check
+// of the target; pipeline.go a relay between a producer and a consumer; throughput.go,
+// lateness.go, burst.go, growth.go, waiting.go and idle.go the measurements; proc.go,
+// stats.go and report.go the numbers; metadataproxy.go and listener.go the costs of an
+// idle relay.
+// Of closing: shop.go has the database; closers.go the closers; checkouts.go the
+// checkouts beside them; pipelineside.go relay and closer in one process; close.go and
+// endtoend.go the measurements; closereport.go the numbers.
 // Of the outbox: outbox.go. Of sweeps: sweep.go.
 package main
 
@@ -54,11 +55,11 @@ func run(args []string) error {
 	if len(args) == 2 && args[0] == "side" {
 		return runSide(args[1])
 	}
-	modes := map[string]func(context.Context, *place, plan) error{"relay": benchRelay, "growth": benchGrowth, "close": benchClose, "outbox": benchOutbox, "sweep": benchSweep}
-	ofProgram := map[string]func(context.Context, *place, plan, string) error{"waiting": benchWaiting, "idle": benchIdle}
+	modes := map[string]func(context.Context, *workspace, plan) error{"relay": benchRelay, "growth": benchGrowth, "close": benchClose, "outbox": benchOutbox, "sweep": benchSweep}
+	ofProgram := map[string]func(context.Context, *workspace, plan, string) error{"waiting": benchWaiting, "idle": benchIdle}
 	if len(args) == 2 && ofProgram[args[0]] != nil {
 		measure, program := ofProgram[args[0]], args[1]
-		args, modes[args[0]] = args[:1], func(ctx context.Context, p *place, pl plan) error { return measure(ctx, p, pl, program) }
+		args, modes[args[0]] = args[:1], func(ctx context.Context, p *workspace, pl plan) error { return measure(ctx, p, pl, program) }
 	}
 	if len(args) != 1 || modes[args[0]] == nil {
 		return errors.New("usage: bench relay | bench growth | bench waiting PROGRAM | bench idle PROGRAM | bench close | bench outbox | bench sweep")
@@ -69,13 +70,13 @@ func run(args []string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	p := newPlace(brokers)
+	p := newWorkspace(brokers)
 	defer p.clean()
 	return modes[args[0]](ctx, p, planFor(os.Getenv("QUICK") == "1"))
 }
 
-// localBrokers are the brokers that the environment names. It refuses any that
-// is not on this machine: a bench is a load that nobody else has asked for.
+// localBrokers returns the brokers that the environment names. They must be on this
+// machine: a bench must not load a server that others use.
 func localBrokers() ([]string, error) {
 	servers, err := config.FromEnviron(os.LookupEnv)
 	if err == nil {
@@ -93,8 +94,8 @@ func localBrokers() ([]string, error) {
 	return servers.Brokers, nil
 }
 
-// localDatabase is the database server that the environment names, which must
-// be on this machine.
+// localDatabase returns the database server that the environment names, which must be
+// on this machine.
 func localDatabase() (string, error) {
 	servers, err := config.FromEnviron(os.LookupEnv)
 	if err == nil {
@@ -109,8 +110,8 @@ func localDatabase() (string, error) {
 	return servers.DSN, nil
 }
 
-// benchRelay measures all that make bench-relay prints.
-func benchRelay(ctx context.Context, p *place, pl plan) error {
+// benchRelay runs all measurements of make bench-relay.
+func benchRelay(ctx context.Context, p *workspace, pl plan) error {
 	throughput, err := measureThroughput(ctx, p, pl)
 	if err != nil {
 		return fmt.Errorf("throughput: %w", err)

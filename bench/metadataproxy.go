@@ -13,18 +13,19 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// metadataProxy stands between a client and the brokers and counts the bytes of answers
-// about the cluster and its topics. Addresses of brokers in answers become its own.
+// metadataProxy stands between a client and the brokers, and counts the bytes of
+// responses with metadata. It replaces the brokers' addresses in responses by its
+// own.
 type metadataProxy struct {
 	metadata atomic.Int64
 
 	mu        sync.Mutex
-	listeners map[string]net.Listener // by broker, host:port
+	listeners map[string]net.Listener // by the broker's host:port
 	failed    error
 }
 
-// newMetadataProxy listens for each broker. Further ones, which the brokers name, are
-// added as they are named.
+// newMetadataProxy listens for each broker. It adds listeners for further brokers
+// when responses name them.
 func newMetadataProxy(brokers []string) (*metadataProxy, error) {
 	p := &metadataProxy{listeners: map[string]net.Listener{}}
 	for _, b := range brokers {
@@ -33,7 +34,7 @@ func newMetadataProxy(brokers []string) (*metadataProxy, error) {
 	return p, p.failed
 }
 
-// Close ends the listeners. Connections end with the processes that use them.
+// Close closes the listeners. Connections end with the processes that use them.
 func (p *metadataProxy) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -42,7 +43,7 @@ func (p *metadataProxy) Close() {
 	}
 }
 
-// addr is where the proxy of a broker listens.
+// addr returns the address of the proxy for a broker.
 func (p *metadataProxy) addr(broker string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,10 +84,11 @@ func (p *metadataProxy) accept(l net.Listener, broker string) {
 	}
 }
 
-// request is one whose answer is to come; a connection is answered in order.
+// request is a request without a response yet. Responses on a connection have the
+// order of the requests.
 type request struct{ key, version int16 }
 
-// requests passes requests on and notes what they are.
+// requests forwards requests and records what they are.
 func (p *metadataProxy) requests(server io.Writer, client io.Reader, asked chan<- request) {
 	for {
 		frame, err := readFrame(client)
@@ -100,7 +102,7 @@ func (p *metadataProxy) requests(server io.Writer, client io.Reader, asked chan<
 	}
 }
 
-// answers passes answers on, with the proxy's addresses, and counts.
+// answers forwards responses with the proxy's addresses, and counts their bytes.
 func (p *metadataProxy) answers(client io.Writer, server io.Reader, asked <-chan request) {
 	for {
 		frame, err := readFrame(server)
@@ -121,7 +123,7 @@ func (p *metadataProxy) answers(client io.Writer, server io.Reader, asked <-chan
 	}
 }
 
-// readdress puts the proxy's addresses in the place of the brokers'.
+// readdress replaces the brokers' addresses in a response by the proxy's.
 func (p *metadataProxy) readdress(of request, frame []byte) ([]byte, error) {
 	var answer kmsg.Response
 	switch kmsg.Key(of.key) {
@@ -161,14 +163,14 @@ func (p *metadataProxy) readdress(of request, frame []byte) ([]byte, error) {
 	return frame, nil
 }
 
-// moved is where the proxy of a broker listens.
+// moved returns the address of the proxy for a broker.
 func (p *metadataProxy) moved(host string, port int32) (string, int32) {
 	at, number, _ := net.SplitHostPort(p.addr(net.JoinHostPort(host, strconv.Itoa(int(port)))))
 	n, _ := strconv.ParseInt(number, 10, 32)
 	return at, int32(n)
 }
 
-// readFrame reads a request or an answer with its size in front.
+// readFrame reads a request or response, which starts with its size.
 func readFrame(r io.Reader) ([]byte, error) {
 	var size [4]byte
 	if _, err := io.ReadFull(r, size[:]); err != nil {

@@ -10,8 +10,8 @@ import (
 	"orderclose"
 )
 
-// message is the record of the order with that number, due at the given time, of
-// about so many bytes in a batch.
+// message returns the record of the order with that number and due time, of about
+// size bytes in a batch.
 func message(number int, due time.Time, size int) (orderclose.Message, error) {
 	order := orderclose.Order{
 		ID: idOf(number), Category: "virtual", CreatedAt: due.Add(-5 * time.Minute), Due: due,
@@ -32,7 +32,7 @@ const idPrefix = "ORD-20260301-"
 
 func idOf(number int) string { return fmt.Sprintf("%s%09d", idPrefix, number) }
 
-// numberOf reads the number out of the key of an order's record.
+// numberOf reads the order's number from the key of its record.
 func numberOf(key []byte) (int, error) {
 	digits, ok := strings.CutPrefix(string(key), idPrefix)
 	if !ok {
@@ -41,8 +41,8 @@ func numberOf(key []byte) (int, error) {
 	return strconv.Atoi(digits)
 }
 
-// text is where notes are taken from: letters without order, so that compressed
-// batches shrink about as much as the JSON around the notes lets them.
+// text is the source of notes: letters without order, so that batches compress about
+// as well as the JSON around the notes allows.
 var text = func() string {
 	const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
 	r := rand.New(rand.NewPCG(1, 2))
@@ -53,7 +53,7 @@ var text = func() string {
 	return string(b)
 }()
 
-// noise returns n letters of text, others for each number.
+// noise returns n letters of text, different for each number.
 func noise(number, n int) string {
 	at := number * 7919 % (len(text) - n)
 	return text[at : at+n]

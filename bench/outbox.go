@@ -21,33 +21,35 @@ import (
 )
 
 const (
-	// dispatchers is how many processes share the table.
+	// dispatchers is the number of processes that share the table.
 	dispatchers = 2
-	// outboxSpell is how many checkouts each worker makes before the other side's turn:
-	// few, so that whatever else the machine does is borne by both alike.
+	// outboxSpell is how many checkouts each worker makes before it is the other
+	// side's turn. It is small, so that other load on the machine affects both sides
+	// alike.
 	outboxSpell = 50
 )
 
-// checkoutCost is what an outbox row costs a checkout, with so many workers.
+// checkoutCost is the cost of an outbox row for a checkout, with the given number of
+// workers.
 type checkoutCost struct {
 	workers       int
 	without, with float64 // checkouts a second
-	percent       float64 // by how much longer a checkout with one takes
+	percent       float64 // additional time of a checkout with a row
 }
 
-// dispatched is how fast rows became records.
+// dispatched is the speed at which rows were published.
 type dispatched struct {
 	rows int
 	rps  float64
 }
 
-// outboxReport is all that make bench-outbox prints.
+// outboxReport is the output of make bench-outbox.
 type outboxReport struct {
 	costs    []checkoutCost
 	dispatch dispatched
 }
 
-// worst is the cost of an outbox row where it costs the most.
+// worst returns the largest cost of an outbox row.
 func (r outboxReport) worst() float64 {
 	most := r.costs[0].percent
 	for _, c := range r.costs {
@@ -56,8 +58,8 @@ func (r outboxReport) worst() float64 {
 	return most
 }
 
-// benchOutbox measures all that make bench-outbox prints.
-func benchOutbox(ctx context.Context, p *place, pl plan) error {
+// benchOutbox runs all measurements of make bench-outbox.
+func benchOutbox(ctx context.Context, p *workspace, pl plan) error {
 	s, err := localShop(ctx)
 	if err != nil {
 		return err
@@ -71,8 +73,8 @@ func benchOutbox(ctx context.Context, p *place, pl plan) error {
 }
 
 // measureOutbox measures what a row costs a checkout, and how fast rows are
-// dispatched. It leaves the shop's tables full of other orders.
-func measureOutbox(ctx context.Context, p *place, s *shop, pl plan) (r outboxReport, err error) {
+// dispatched. Afterwards the shop's tables are full of other orders.
+func measureOutbox(ctx context.Context, p *workspace, s *shop, pl plan) (r outboxReport, err error) {
 	for _, workers := range []int{1, 8} {
 		c, err := measureCheckoutCost(ctx, s, workers, pl.outboxCheckouts)
 		if err != nil {
@@ -92,11 +94,11 @@ func measureOutbox(ctx context.Context, p *place, s *shop, pl plan) (r outboxRep
 	return r, nil
 }
 
-// measureCheckoutCost has the workers make checkouts with an outbox row and
-// without, in turns, so many of each.
+// measureCheckoutCost measures checkouts with and without an outbox row, in
+// alternating turns.
 func measureCheckoutCost(ctx context.Context, s *shop, workers, checkouts int) (checkoutCost, error) {
 	c := checkoutCost{workers: workers}
-	if err := s.fill(ctx, overdue(workers, manySKUs, 0)); err != nil { // for the stock
+	if err := s.fill(ctx, overdue(workers, manySKUs, 0)); err != nil { // creates the stock
 		return c, err
 	}
 	if _, err := s.db.ExecContext(ctx, "TRUNCATE TABLE outbox_schedules"); err != nil {
@@ -114,9 +116,9 @@ func measureCheckoutCost(ctx context.Context, s *shop, workers, checkouts int) (
 	b := &buyers{pool: pool, box: box, workers: workers}
 	turns := max(checkouts/(workers*outboxSpell), 1)
 	var took [2][]float64                  // seconds of each turn
-	for turn := -1; turn < turns; turn++ { // the first does not count
+	for turn := -1; turn < turns; turn++ { // the first turn does not count
 		for i := range 2 {
-			side := (i + turn&1) % 2 // who begins changes
+			side := (i + turn&1) % 2 // the sides alternate in starting
 			d, err := b.buy(ctx, side == 1)
 			if err != nil {
 				return c, err
@@ -145,7 +147,8 @@ type buyers struct {
 	made    atomic.Int64
 }
 
-// buy has each worker make a spell of checkouts, and returns how long all took.
+// buy lets each worker make a spell of checkouts, and returns how long all of them
+// took.
 func (b *buyers) buy(ctx context.Context, withRow bool) (time.Duration, error) {
 	var mu sync.Mutex
 	var failed error
@@ -180,9 +183,10 @@ func (b *buyers) checkout(ctx context.Context, number int, withRow bool) error {
 	})
 }
 
-// measureDispatch has processes dispatch a table that is full before they see it.
-// What is timed is from when they may see it until all records are in their topic.
-func measureDispatch(ctx context.Context, p *place, s *shop, count int) (dispatched, error) {
+// measureDispatch lets processes dispatch a table that is filled before they see it.
+// It measures the time from when they can see it until all records are in their
+// topic.
+func measureDispatch(ctx context.Context, p *workspace, s *shop, count int) (dispatched, error) {
 	if err := s.fillOutbox(ctx, count); err != nil {
 		return dispatched{}, err
 	}
@@ -207,7 +211,7 @@ func measureDispatch(ctx context.Context, p *place, s *shop, count int) (dispatc
 		}
 		processes = append(processes, side)
 	}
-	if !sleep(ctx, 2*time.Second) { // they look for rows by then
+	if !sleep(ctx, 2*time.Second) { // by then they poll for rows
 		return dispatched{}, ctx.Err()
 	}
 	if _, err := s.db.ExecContext(ctx, "RENAME TABLE outbox_schedules TO outbox_empty, outbox_full TO outbox_schedules"); err != nil {
@@ -235,7 +239,7 @@ func measureDispatch(ctx context.Context, p *place, s *shop, count int) (dispatc
 	return dispatched{rows: count, rps: float64(count) / took.Seconds()}, p.drop(ctx, target, dead)
 }
 
-// fillOutbox makes a table of its own for the rows, beside an empty outbox.
+// fillOutbox creates and fills a table beside an empty outbox.
 func (s *shop) fillOutbox(ctx context.Context, count int) error {
 	for _, statement := range []string{
 		"DROP TABLE IF EXISTS outbox_empty, outbox_full", "TRUNCATE TABLE outbox_schedules", "CREATE TABLE outbox_full LIKE outbox_schedules",
@@ -263,8 +267,7 @@ func (s *shop) fillOutbox(ctx context.Context, count int) error {
 	return errors.Join(full.flush(ctx), tx.Commit())
 }
 
-// runDispatch is a dispatcher, with the settings that the production program has by
-// default.
+// runDispatch runs a dispatcher with the default settings of the production program.
 func runDispatch(ctx context.Context, j job) error {
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	cluster, err := kafka.New(kafka.Options{Brokers: j.Brokers, Logger: logger})
@@ -289,9 +292,9 @@ func runDispatch(ctx context.Context, j job) error {
 	return d.Run(ctx)
 }
 
-// outboxJSON is the JSON object of make bench-outbox, for programs.
+// outboxJSON is the JSON output of make bench-outbox, for programs.
 type outboxJSON struct {
-	CostPercent float64 `json:"outbox_cost_percent"` // the worst
+	CostPercent float64 `json:"outbox_cost_percent"` // the largest
 	DispatchRPS float64 `json:"dispatch_rps"`
 }
 
@@ -299,7 +302,7 @@ func (r outboxReport) json() outboxJSON {
 	return outboxJSON{round(r.worst(), 1), round(r.dispatch.rps, 0)}
 }
 
-// table writes what people read.
+// table writes the table for people.
 func (r outboxReport) table(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "\ncheckouts by\twithout an outbox row /s\twith one /s\tmore time\t\n")

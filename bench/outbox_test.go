@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestOutboxReport_TellsTheWorstCost(t *testing.T) {
+func TestOutboxReport_HasTheLargestCost(t *testing.T) {
 	r := outboxReport{
 		costs:    []checkoutCost{{1, 500, 430, 16.28}, {8, 2000, 1700, 17.65}},
 		dispatch: dispatched{500_000, 45_678.9},

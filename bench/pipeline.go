@@ -12,25 +12,25 @@ import (
 	"orderclose"
 )
 
-// pipeline is a relay, or a relay and a closer, at work, with a producer before it and a consumer behind
-// it, for what is measured in time. Everything but the relay runs in this
+// pipeline is a relay, or a relay and a closer, between a producer and a consumer,
+// for measurements of time. Only the relay, or relay and closer, run in another
 // process.
 type pipeline struct {
-	place    *place
-	job      job
-	relay    *process
-	producer *kgo.Client
-	consumer *kgo.Client
+	workspace *workspace
+	job       job
+	relay     *process
+	producer  *kgo.Client
+	consumer  *kgo.Client
 }
 
-// openPipeline starts a relay, or what edit makes of the job, and returns when a
-// record has come through each partition; the first of these has the number from.
-func openPipeline(ctx context.Context, p *place, from int, edit func(*job)) (*pipeline, error) {
+// openPipeline starts a relay, or the side that edit sets in the job. It returns when
+// a record has passed through each partition; the first of these has the number from.
+func openPipeline(ctx context.Context, p *workspace, from int, edit func(*job)) (*pipeline, error) {
 	source, err := p.topic(ctx, "delay", partitions)
 	if err != nil {
 		return nil, err
 	}
-	l := &pipeline{place: p}
+	l := &pipeline{workspace: p}
 	if l.job, err = p.jobFor(ctx, sideRelay, source, partitions); err != nil {
 		return nil, err
 	}
@@ -58,19 +58,18 @@ func openPipeline(ctx context.Context, p *place, from int, edit func(*job)) (*pi
 	return l, nil
 }
 
-// close stops everything and returns what the relay has used.
+// close stops everything and returns the resources that the relay has used.
 func (l *pipeline) close(ctx context.Context) (used usage, err error) {
 	l.producer.Close()
 	l.consumer.Close()
 	if l.relay != nil {
 		used, err = l.relay.stop()
 	}
-	l.place.drop(context.WithoutCancel(ctx), l.job.Source, l.job.Target, l.job.DeadLetter)
+	l.workspace.drop(context.WithoutCancel(ctx), l.job.Source, l.job.Target, l.job.DeadLetter)
 	return used, err
 }
 
-// warmUp sends as many records as bring one to each partition, at the least, and
-// waits for them.
+// warmUp sends enough records for at least one in each partition, and waits for them.
 func (l *pipeline) warmUp(ctx context.Context, from int) error {
 	reached := map[int]bool{}
 	sent := 0
@@ -84,7 +83,7 @@ func (l *pipeline) warmUp(ctx context.Context, from int) error {
 	return err
 }
 
-// send hands a record to the producer, which calls failed if it cannot write it.
+// send passes a record to the producer, which calls failed if it cannot write it.
 func (l *pipeline) send(ctx context.Context, number int, due time.Time, failed func(error)) error {
 	m, err := message(number, due, recordSize)
 	if err != nil {
@@ -106,7 +105,7 @@ func recordOf(m orderclose.Message) *kgo.Record {
 	return r
 }
 
-// received is when a record came, and how long after it was due.
+// received is when a record arrived, and how long after its due time.
 type received struct {
 	number   int
 	at       time.Time
@@ -114,7 +113,7 @@ type received struct {
 	late     time.Duration
 }
 
-// receive waits for so many records.
+// receive waits for that many records.
 func (l *pipeline) receive(ctx context.Context, records int) ([]received, error) {
 	ctx, cancel := context.WithTimeout(ctx, turnLimit)
 	defer cancel()

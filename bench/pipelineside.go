@@ -18,8 +18,8 @@ import (
 	"orderclose/internal/store"
 )
 
-// runPipeline is a relay and a closer in one process, with the settings that the
-// production program has by default. It writes down when each order was closed.
+// runPipeline runs a relay and a closer in one process, with the default settings of
+// the production program. It stores when each order was closed.
 func runPipeline(ctx context.Context, j job) error {
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	cluster, err := kafka.New(kafka.Options{Brokers: j.Brokers, Logger: logger})
@@ -52,7 +52,7 @@ func runPipeline(ctx context.Context, j job) error {
 	return errors.Join(both.Wait(), marks.write(j.Marks))
 }
 
-// markingStore notes when the answer to each close came.
+// markingStore records when the answer to each close came.
 type markingStore struct {
 	closer.Store
 	mu    sync.Mutex
@@ -78,7 +78,7 @@ func (s *markingStore) CloseOrders(ctx context.Context, path orderclose.Path, re
 	return outcomes, err
 }
 
-// write writes numbers and unix microseconds, a line each.
+// write writes a line for each order: its number and unix microseconds.
 func (s *markingStore) write(file string) error {
 	f, err := os.Create(file)
 	if err != nil {

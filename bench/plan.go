@@ -2,22 +2,22 @@ package main
 
 import "time"
 
-// The workload that all numbers are about.
+// The workload of all measurements.
 const (
 	partitions = 12
 	recordSize = 300
-	// bucketLength is also the delay of the records whose lateness is measured.
+	// bucketLength is also the delay of the records in the lateness measurement.
 	bucketLength = 5 * time.Second
-	// turnLimit bounds how long anything is waited for.
+	// turnLimit limits every wait.
 	turnLimit = 3 * time.Minute
 )
 
-// plan says how much of everything is measured.
+// plan holds the sizes of all measurements.
 type plan struct {
 	rounds  int
 	records int   // drained by each side
 	slow    int   // drained by the reader-writer program, which is far slower
-	batches []int // records in each batch of the source
+	batches []int // records per batch in the source
 
 	rates []int // records a second, for lateness
 	spell time.Duration
@@ -26,17 +26,17 @@ type plan struct {
 	growth int // records drained in each row
 
 	parked int           // records that wait
-	watch  time.Duration // for how long a relay is watched while they do, or is idle
-	settle time.Duration // between the making of foreign topics and what is measured
+	watch  time.Duration // how long a relay with waiting records, or an idle relay, is watched
+	settle time.Duration // pause after foreign topics are created
 
-	closeOrders int   // orders that a side closes in batches
+	closeOrders int   // orders that are closed in batches
 	closeSlow   int   // orders that are closed one by one
-	closeRates  []int // orders a second, end to end
+	closeRates  []int // orders per second, end to end
 	closers     []int // rows of the table of closers and pools
 	pools       []int
 
-	outboxCheckouts int // that each side makes
-	outboxRows      int // that are dispatched
+	outboxCheckouts int // made by each side
+	outboxRows      int // dispatched
 
 	sweepTables []int // orders in each table
 }

@@ -12,8 +12,8 @@ import (
 // tickLength is the unit of CPU times in /proc: USER_HZ is 100 on every Linux.
 const tickLength = 10 * time.Millisecond
 
-// usedSoFar is what a running process has used, as /proc tells: the system must be
-// a Linux.
+// usedSoFar returns the resources that a running process has used. It reads /proc, so
+// it works on Linux only.
 func usedSoFar(pid int) (usage, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -23,8 +23,8 @@ func usedSoFar(pid int) (usage, error) {
 	return usage{cpu, residentPeak(strconv.Itoa(pid))}, err
 }
 
-// cpuOf reads user and system time out of /proc/PID/stat. The program's name, in
-// brackets, may hold anything; they are the 12th and 13th field after it.
+// cpuOf reads user and system time from /proc/PID/stat. They are the 12th and 13th
+// field after the program's name, which is in brackets and may contain any character.
 func cpuOf(stat string) (time.Duration, error) {
 	_, rest, _ := cutLast(stat, ")")
 	fields := strings.Fields(rest)
@@ -44,8 +44,8 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// residentPeak is the high-water mark of a process's resident memory in bytes; 0
-// on a system that has no /proc. The process is a number, or "self".
+// residentPeak returns the peak of a process's resident memory in bytes; 0 on a
+// system without /proc. process is a number or "self".
 func residentPeak(process string) int64 {
 	status, _ := os.ReadFile("/proc/" + process + "/status")
 	for line := range strings.Lines(string(status)) {

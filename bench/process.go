@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// process is a side that runs. It is stopped by stop, once.
+// process is a running side. stop must be called once.
 type process struct {
 	job   job
 	cmd   *exec.Cmd
@@ -22,15 +22,15 @@ type process struct {
 	err   error
 }
 
-// usage is what a side has used.
+// usage is the resources that a side has used.
 type usage struct {
 	cpu  time.Duration
-	peak int64 // bytes resident
+	peak int64 // peak of resident memory, in bytes
 }
 
-// start runs the job in a process of this same program. PROFILE names a folder
-// for a CPU profile of each.
-func (p *place) start(j job) (*process, error) {
+// start runs the job in another process of this program. The variable PROFILE names a
+// folder for a CPU profile of each.
+func (p *workspace) start(j job) (*process, error) {
 	j.Brokers = p.brokers
 	if dir := os.Getenv("PROFILE"); dir != "" {
 		j.Profile = filepath.Join(dir, p.name(j.Side)[len(p.prefix):]+".prof")
@@ -67,8 +67,8 @@ func (s *process) ended() bool {
 	}
 }
 
-// stop ends the process in order, or after 15 s by force, and returns what it
-// has used.
+// stop stops the process, after 15 s by force, and returns the resources that it has
+// used.
 func (s *process) stop() (usage, error) {
 	s.stdin.Close()
 	select {
@@ -88,6 +88,6 @@ func (s *process) stop() (usage, error) {
 	return usage{state.UserTime() + state.SystemTime(), o.PeakBytes}, nil
 }
 
-// pause stops the process where it stands; resume lets it go on.
+// pause suspends the process; resume continues it.
 func (s *process) pause() error  { return s.cmd.Process.Signal(syscall.SIGSTOP) }
 func (s *process) resume() error { return s.cmd.Process.Signal(syscall.SIGCONT) }

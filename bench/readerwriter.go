@@ -8,12 +8,12 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
-// handful is how many messages the program gathers before it writes them.
+// handful is how many messages the program collects before it writes them.
 const handful = 1000
 
-// runReaderWriter is the program that most would write with kafka-go: fetch
-// messages from a Reader, write them with a Writer, commit. It is set up by
-// somebody who has read the manual: acks from all, batches, a short linger.
+// runReaderWriter is a typical program with kafka-go: it fetches messages from a
+// Reader, writes them with a Writer, and commits. It is configured well: acks from
+// all replicas, batches, a short linger.
 func runReaderWriter(ctx context.Context, j job) error {
 	r := kafka.NewReader(kafka.ReaderConfig{
 		Brokers: j.Brokers, GroupID: j.Group, Topic: j.Source, StartOffset: kafka.FirstOffset,
@@ -44,7 +44,7 @@ func runReaderWriter(ctx context.Context, j job) error {
 	}
 }
 
-// gather waits for a message and takes what else comes within a moment.
+// gather waits for a message and collects the messages that follow within a moment.
 func gather(ctx context.Context, r *kafka.Reader) ([]kafka.Message, error) {
 	m, err := r.FetchMessage(ctx)
 	if err != nil {

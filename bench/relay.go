@@ -10,9 +10,8 @@ import (
 	"orderclose/internal/kafka"
 )
 
-// runRelay is our side: the relay as the production program runs it, a member of
-// a consumer group, with its commits. The source is its only bucket, and so read
-// whole.
+// runRelay runs the relay as the production program does: as a member of a consumer
+// group, with commits. The source is its only bucket and is therefore read whole.
 func runRelay(ctx context.Context, j job) error {
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	cluster, err := kafka.New(kafka.Options{Brokers: j.Brokers, Logger: logger})
@@ -26,7 +25,7 @@ func runRelay(ctx context.Context, j job) error {
 		Group:           func(orderclose.Bucket) string { return j.Group },
 		CloseTopic:      j.Target,
 		DeadLetterTopic: j.DeadLetter,
-		ControlTopic:    j.DeadLetter, // a first start tells of itself there
+		ControlTopic:    j.DeadLetter, // receives the losses of a first start
 		Logger:          logger,
 	})
 	if err != nil {

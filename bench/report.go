@@ -7,14 +7,14 @@ import (
 	"text/tabwriter"
 )
 
-// report is all that make bench-relay prints.
+// report is the output of make bench-relay.
 type report struct {
 	throughput []drained
 	lateness   []lateness
 	burst      burst
 }
 
-// The JSON object, for programs.
+// The JSON form of report, for programs.
 type (
 	reportJSON struct {
 		Throughput []throughputJSON `json:"throughput"`
@@ -27,8 +27,8 @@ type (
 		CopyRPS         float64 `json:"copy_rps"`
 		ReaderWriterRPS float64 `json:"reader_writer_rps"`
 		FranzRPS        float64 `json:"franz_rps"`
-		CPUPerMillion   float64 `json:"cpu_s_per_million"` // of the relay, as is
-		RSSMB           float64 `json:"rss_mb"`            // this
+		CPUPerMillion   float64 `json:"cpu_s_per_million"` // of the relay, like the next field
+		RSSMB           float64 `json:"rss_mb"`
 	}
 	latenessJSON struct {
 		Rate  int     `json:"rate"`

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the bench and runs it, on the broker that ORDERCLOSE_KAFKA_BROKERS names
-# or else on one that it starts in a temporary folder and stops again, whatever
-# happens. README.md, beside it, says what is measured.
+# Builds the bench and runs it on the broker that ORDERCLOSE_KAFKA_BROKERS names.
+# Without the variable it starts a broker in a temporary folder, and always stops it
+# again. README.md in this folder describes the measurements.
 #
 # usage: run.sh relay|growth|waiting|idle|close|outbox|sweep
 #   QUICK=1       less of everything, within a minute

@@ -17,12 +17,12 @@ import (
 const (
 	manySKUs = 10_000
 	hotSKUs  = 10
-	// stockOfSKU is what is available of each SKU before anything is ordered.
+	// stockOfSKU is the stock of each SKU before anything is ordered.
 	stockOfSKU = 1_000_000_000
-	fillBatch  = 1000 // rows in an INSERT
+	fillBatch  = 1000 // rows per INSERT
 )
 
-// shop is a database of our own on a server, dropped by close.
+// shop is a temporary database on a server; close drops it.
 type shop struct {
 	dsn   string
 	db    *sql.DB // for filling and checking
@@ -39,8 +39,7 @@ func localShop(ctx context.Context) (*shop, error) {
 	return openShop(ctx, server)
 }
 
-// openShop makes a database and its tables, on a server that keeps what it has
-// committed.
+// openShop creates a database and its tables, on a server with durable commits.
 func openShop(ctx context.Context, server string) (*shop, error) {
 	s := &shop{}
 	var err error
@@ -60,8 +59,8 @@ func openShop(ctx context.Context, server string) (*shop, error) {
 	return s, nil
 }
 
-// durable refuses a server that calls a commit done before it is on the disk:
-// it would be several times as fast, and tell nothing.
+// durable rejects a server that answers a commit before it is on disk: it would be
+// several times as fast, and the result would be useless.
 func (s *shop) durable(ctx context.Context) error {
 	var name, value string
 	for _, want := range [][2]string{{"innodb_flush_log_at_trx_commit", "1"}, {"innodb_doublewrite", "ON"}} {
@@ -86,18 +85,19 @@ func (s *shop) close() {
 	}
 }
 
-// lot is a set of orders to be closed.
+// lot is a set of orders to close.
 type lot struct {
 	orders int
 	skus   int
-	paid   int // of each hundred so many are paid; the rest is unpaid
-	// paidFrom is the number from which on all are paid; 0 means none.
+	paid   int // number of paid orders in each hundred; the others are unpaid
+	// paidFrom is the number from which on all orders are paid; 0 means none.
 	paidFrom int
-	// due is the due time of the order with that number.
+	// due returns the due time of the order with that number.
 	due func(number int) time.Time
 }
 
-// skusOf are the two SKUs of an order: others for each order that comes near it.
+// skusOf returns the two SKUs of an order. Orders with similar numbers have different
+// SKUs.
 func (l lot) skusOf(number int) [2]int {
 	first := number * 7919 % l.skus
 	return [2]int{first, (first + 1 + number%(l.skus-1)) % l.skus}
@@ -148,7 +148,7 @@ func (s *shop) fill(ctx context.Context, l lot) error {
 	return s.analyze(ctx)
 }
 
-// analyze tells the server how large the tables are: they were empty a moment ago.
+// analyze updates the server's table statistics, since the tables were empty before.
 func (s *shop) analyze(ctx context.Context) error {
 	_, err := s.db.ExecContext(ctx, "ANALYZE TABLE orders, order_items, stock")
 	return err
@@ -156,7 +156,7 @@ func (s *shop) analyze(ctx context.Context) error {
 
 func skuName(sku int) string { return fmt.Sprintf("SKU-%06d", sku) }
 
-// rows gathers rows into INSERTs of many.
+// rows collects rows into multi-row INSERTs.
 type rows struct {
 	tx    *sql.Tx
 	into  string
@@ -182,9 +182,9 @@ func (r *rows) flush(ctx context.Context) error {
 	return err
 }
 
-// sumsOK checks what must hold when every unpaid order of a lot was closed:
-// nothing is missing or double in status, receipts, events, ledger and stock. It
-// says what does not.
+// sumsOK checks the tables after every unpaid order of a lot was closed: status,
+// receipts, events, ledger and stock have nothing missing and nothing twice. The
+// error names the difference.
 func (s *shop) sumsOK(ctx context.Context, l lot) error {
 	unpaid := 0
 	for n := range l.orders {

@@ -20,23 +20,22 @@ const (
 	sideDispatch     = "dispatch"
 )
 
-// job is what a side is to do: move records from source to target until it is
-// told to stop.
+// job is the task of a side: move records from source to target until it is stopped.
 type job struct {
 	Side       string
 	Brokers    []string
 	Source     string
 	Target     string
 	Partitions int
-	Group      string // for sides that read as a group
+	Group      string // for sides that read in a consumer group
 	DeadLetter string // for the relay
-	DSN        string // for the pipeline and the dispatcher: the database
-	Marks      string // for the pipeline: a file to write down when orders were closed
-	Profile    string // a file for a CPU profile, "" for none
+	DSN        string // DSN of the database, for the pipeline and the dispatcher
+	Marks      string // for the pipeline: file for the times when orders were closed
+	Profile    string // file for a CPU profile, "" for none
 }
 
-// sides never end by themselves, so that all of them are timed alike: they move
-// what there is, and then wait for more, until ctx ends.
+// sides move all records and then wait for more until ctx ends. None ends by itself,
+// so that all are measured alike.
 var sides = map[string]func(context.Context, job) error{
 	sideRelay:        runRelay,
 	sideCopy:         runCopyLoop,
@@ -46,15 +45,15 @@ var sides = map[string]func(context.Context, job) error{
 	sideDispatch:     runDispatch,
 }
 
-// outcome is what a side's process says of itself at its end.
+// outcome is the report of a side's process at its end.
 type outcome struct {
-	// PeakBytes is the most memory that was resident. The parent cannot ask for it:
-	// the rusage of a child begins with what its parent had at the fork.
+	// PeakBytes is the peak of resident memory. The parent cannot measure it: the
+	// rusage of a child starts with the memory of its parent at the fork.
 	PeakBytes int64
 }
 
-// runSide is the main function of a side's process. It stops at the end of
-// stdin, and so also when its parent dies.
+// runSide is the main function of a side's process. It stops at the end of stdin,
+// which also happens when its parent dies.
 func runSide(encoded string) error {
 	var j job
 	if err := json.Unmarshal([]byte(encoded), &j); err != nil {

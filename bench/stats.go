@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// median returns the middle one, or the mean of the two in the middle.
+// median returns the middle value, or the mean of the two middle values.
 func median(values []float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()
@@ -20,26 +20,26 @@ func median(values []float64) float64 {
 	return (s[mid-1] + s[mid]) / 2
 }
 
-// percentile returns the least value that a share q of all does not exceed. The
-// values must be sorted, and there must be one.
+// percentile returns the smallest value that a share q of all values does not exceed.
+// The values must be sorted and not empty.
 func percentile[T cmp.Ordered](sorted []T, q float64) T {
 	rank := int(math.Ceil(q * float64(len(sorted))))
 	return sorted[min(max(rank, 1), len(sorted))-1]
 }
 
-// ms is d in milliseconds, to the microsecond.
+// ms returns d in milliseconds, with a precision of a microsecond.
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// round keeps so many digits behind the point.
+// round rounds v to that many decimal places.
 func round(v float64, digits int) float64 {
 	unit := math.Pow10(digits)
 	return math.Round(v*unit) / unit
 }
 
-// durations is sorted.
+// durations must be sorted.
 type durations []time.Duration
 
-// spread is how a measure is distributed.
+// spread is the distribution of a measure.
 type spread struct{ p50, p99, max time.Duration }
 
 func (d durations) spread() spread {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestMedian_IsTheMiddleOneOfAnyOrder(t *testing.T) {
+func TestMedian_DoesNotDependOnTheOrder(t *testing.T) {
 	for want, values := range map[float64][]float64{3: {9, 1, 3}, 2.5: {4, 2, 3, 1}, 7: {7}} {
 		before := slices.Clone(values)
 		if have := median(values); have != want || !slices.Equal(values, before) {
@@ -34,7 +34,7 @@ func TestPercentile_IsTheNearestRank(t *testing.T) {
 	}
 }
 
-func TestSummarize_CountsWhatCameEarly(t *testing.T) {
+func TestSummarize_CountsEarlyRecords(t *testing.T) {
 	l := summarize(1000, []received{{late: 3 * time.Millisecond}, {late: -time.Microsecond}, {late: time.Millisecond}}, usage{})
 	if l.early != 1 || l.p50 != time.Millisecond || l.worst != 3*time.Millisecond {
 		t.Errorf("early %d, p50 %v, worst %v", l.early, l.p50, l.worst)

@@ -16,43 +16,43 @@ import (
 )
 
 const (
-	// overdueShare: one order of so many is overdue and unpaid.
+	// overdueShare: one of this many orders is overdue and unpaid.
 	overdueShare = 100
-	// sweepPage is how many orders a page has, as topics.yaml has it by default.
+	// sweepPage is the number of orders per page, the default of topics.yaml.
 	sweepPage = 500
-	// makeAtOnce is how many orders one statement makes.
+	// makeAtOnce is how many orders one statement creates.
 	makeAtOnce = 100_000
 )
 
-// found is what it took to find the overdue orders of a table in one way.
+// found is the cost of finding the overdue orders of a table in one way.
 type found struct {
 	orders int
-	reads  float64 // rows of the index or the table that were read for each
+	reads  float64 // rows of index and table that were read per order found
 	took   time.Duration
 }
 
-// swept is a table of one size.
+// swept is the result for a table of one size.
 type swept struct {
 	orders int
 	found  found
-	rps    float64 // found and closed
+	rps    float64 // orders found and closed per second
 }
 
-// sweepReport is all that make bench-sweep prints.
+// sweepReport is the output of make bench-sweep.
 type sweepReport struct {
 	tables []swept
-	others []otherWay // of finding, in the largest table
+	others []otherWay // other ways to find orders, in the largest table
 	outbox outboxReport
 }
 
-// otherWay is a way in which sweeps are written elsewhere.
+// otherWay is another common way to write a sweep.
 type otherWay struct {
 	name string
 	found
 }
 
-// benchSweep measures all that make bench-sweep prints.
-func benchSweep(ctx context.Context, p *place, pl plan) error {
+// benchSweep runs all measurements of make bench-sweep.
+func benchSweep(ctx context.Context, p *workspace, pl plan) error {
 	s, err := localShop(ctx)
 	if err != nil {
 		return err
@@ -84,9 +84,9 @@ func benchSweep(ctx context.Context, p *place, pl plan) error {
 	return r.print(os.Stdout, os.Stderr)
 }
 
-// growTo fills the tables with orders, made by the server itself: one of a hundred
-// is overdue, unpaid and has two lines; four are unpaid and due tomorrow; the
-// others are paid or closed.
+// growTo fills the tables with orders, by statements on the server. Of a hundred
+// orders one is overdue and unpaid and has two lines; four are unpaid and due
+// tomorrow; the others are paid or closed.
 func (s *shop) growTo(ctx context.Context, orders int) error {
 	fmt.Fprintf(os.Stderr, "making a table of %d orders\n", orders)
 	statements := []string{
@@ -103,7 +103,8 @@ func (s *shop) growTo(ctx context.Context, orders int) error {
 	}
 	const numbers = "(SELECT ? + a.d + 10 * b.d + 100 * c.d + 1000 * d.d + 10000 * e.d AS n FROM digits a, digits b, digits c, digits d, digits e) AS numbers"
 	for from := 0; from < orders; from += makeAtOnce {
-		// Due times rise with the numbers, a millisecond an order, and end a minute ago.
+		// Due times rise with the numbers, a millisecond per order, and end a minute
+		// ago.
 		if _, err := s.db.ExecContext(ctx, "INSERT INTO orders (id, category, status, created_at, expire_at, version)"+
 			" SELECT CONCAT('"+idPrefix+"', LPAD(n, 9, '0')), 'virtual', CASE WHEN n % 100 < 5 THEN 0 WHEN n % 3 = 0 THEN 2 ELSE 1 END,"+
 			" UTC_TIMESTAMP(3) - INTERVAL 1 DAY,"+
@@ -112,7 +113,7 @@ func (s *shop) growTo(ctx context.Context, orders int) error {
 			return err
 		}
 	}
-	// Overdue are those whose number ends in 00.
+	// Orders whose number ends in 00 are overdue.
 	for _, statement := range []string{
 		"INSERT INTO order_items (order_id, line_no, sku_id, quantity) SELECT o.id, l.d, CONCAT('SKU-', LPAD((CAST(RIGHT(o.id, 9) AS UNSIGNED) DIV 100 * 7919 + l.d) % 10000, 6, '0')), 1" +
 			" FROM orders o JOIN digits l ON l.d IN (1, 2) WHERE o.status = 0 AND o.id LIKE '%00'",
@@ -125,15 +126,15 @@ func (s *shop) growTo(ctx context.Context, orders int) error {
 	return s.analyze(ctx)
 }
 
-// page reads the page behind an order, or, by offset, behind so many.
+// page reads the page behind an order, or, for OFFSET, behind that many orders.
 type page func(ctx context.Context, st *store.Store, cutoff time.Time, last orderclose.Order, offset int) ([]orderclose.Order, error)
 
-// byKeyset is how the compensator does it.
+// byKeyset reads a page as the compensator does.
 func byKeyset(ctx context.Context, st *store.Store, cutoff time.Time, last orderclose.Order, _ int) ([]orderclose.Order, error) {
 	return st.Overdue(ctx, cutoff, last, sweepPage)
 }
 
-// bySQL is a page by a statement of its own.
+// bySQL returns a page function with a statement of its own.
 func bySQL(where string, args func(last orderclose.Order, offset int) []any, rest string) page {
 	return func(ctx context.Context, st *store.Store, cutoff time.Time, last orderclose.Order, offset int) ([]orderclose.Order, error) {
 		rows, err := st.DB().QueryContext(ctx, "SELECT id, expire_at FROM orders "+where+" ORDER BY expire_at, id "+rest, append([]any{cutoff}, args(last, offset)...)...)
@@ -153,7 +154,7 @@ func bySQL(where string, args func(last orderclose.Order, offset int) []any, res
 	}
 }
 
-// findOtherwise finds the same orders as others do.
+// findOtherwise finds the same orders in the other ways.
 func (s *shop) findOtherwise(ctx context.Context) ([]otherWay, error) {
 	var all []otherWay
 	for _, way := range []struct {
@@ -176,10 +177,10 @@ func (s *shop) findOtherwise(ctx context.Context) ([]otherWay, error) {
 	return all, nil
 }
 
-// find reads the overdue orders page by page and counts what the server read for
-// it.
+// find reads the overdue orders page by page, and counts the rows that the server
+// read for them.
 func (s *shop) find(ctx context.Context, read page) (f found, err error) {
-	// The counters belong to a session: one connection.
+	// The counters belong to a session: use one connection.
 	st, err := store.Open(store.Options{DSN: s.dsn, MaxOpenConns: 1})
 	if err != nil {
 		return f, err
@@ -218,7 +219,7 @@ func (s *shop) find(ctx context.Context, read page) (f found, err error) {
 	return f, err
 }
 
-// readsOf is how many rows this session has read, of indexes and tables.
+// readsOf returns how many rows of indexes and tables this session has read.
 func readsOf(ctx context.Context, st *store.Store) (n int, err error) {
 	rows, err := st.DB().QueryContext(ctx, "SHOW SESSION STATUS WHERE Variable_name IN"+
 		" ('Handler_read_key', 'Handler_read_next', 'Handler_read_prev', 'Handler_read_first', 'Handler_read_rnd_next')")
@@ -237,8 +238,8 @@ func readsOf(ctx context.Context, st *store.Store) (n int, err error) {
 	return n, rows.Err()
 }
 
-// sweep has a compensator close them all, as fast as it can, and checks that it
-// did.
+// sweep lets a compensator close all overdue orders at full speed, and checks that it
+// has.
 func (s *shop) sweep(ctx context.Context, want int) (rps float64, err error) {
 	c, err := compensator.New(compensator.Options{Store: s.store, Grace: -1, Rate: -1, PageSize: sweepPage})
 	if err != nil {
@@ -260,7 +261,7 @@ func (s *shop) sweep(ctx context.Context, want int) (rps float64, err error) {
 	return float64(want) / took.Seconds(), err
 }
 
-// The JSON object of make bench-sweep, for programs.
+// The JSON output of make bench-sweep, for programs.
 type (
 	sweepJSON struct {
 		Tables      []sweptJSON `json:"tables"`

@@ -8,16 +8,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// tally is what a target topic holds in the end. It is read by franz-go, which
+// tally is the content of a target topic at the end. It is read by franz-go, which
 // shares no code with the relay.
 type tally struct {
 	records  int
 	distinct int
-	// By the broker's clock: when the first and the last batch were appended, and
-	// how many records the first millisecond had.
+	// Append times of the first and the last batch, by the broker's clock, and the
+	// number of records in the first millisecond.
 	first, last time.Time
 	head        int
-	seen        []bool // by number
+	seen        []bool // by order number
 }
 
 func newTally(records int) *tally { return &tally{seen: make([]bool, records)} }
@@ -43,16 +43,15 @@ func (t *tally) add(number int, appended time.Time) error {
 	return nil
 }
 
-// rate is how many records a second were appended from the first to the last.
-// What it took to start the process and to join a group is not in it; nor are the
-// records of the first millisecond, which mark its beginning.
+// rate returns the records per second from the first append to the last. It excludes
+// the start of the process and the join of the group, and the records of the first
+// millisecond, which mark the beginning.
 func (t *tally) rate() float64 {
 	took := max(t.last.Sub(t.first), time.Millisecond)
 	return float64(t.records-t.head) / took.Seconds()
 }
 
-// check says what is wrong if not every order has arrived or, where that is
-// promised, one has arrived twice.
+// check returns an error if an order is missing or, with once, has arrived twice.
 func (t *tally) check(once bool) error {
 	if t.distinct != len(t.seen) {
 		return fmt.Errorf("%d of %d orders have arrived", t.distinct, len(t.seen))
@@ -63,8 +62,8 @@ func (t *tally) check(once bool) error {
 	return nil
 }
 
-// tally reads the topic, which is to hold so many orders.
-func (p *place) tally(ctx context.Context, topic string, orders int) (*tally, error) {
+// tally reads the topic, which must hold that many orders.
+func (p *workspace) tally(ctx context.Context, topic string, orders int) (*tally, error) {
 	held, err := p.length(ctx, topic)
 	if err != nil {
 		return nil, err
@@ -97,7 +96,7 @@ func (p *place) tally(ctx context.Context, topic string, orders int) (*tally, er
 }
 
 // reader returns a client that reads the topic from its start.
-func (p *place) reader(topic string) (*kgo.Client, error) {
+func (p *workspace) reader(topic string) (*kgo.Client, error) {
 	return kgo.NewClient(
 		kgo.SeedBrokers(p.brokers...),
 		kgo.ConsumeTopics(topic),

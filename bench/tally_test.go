@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestTally_TellsWhatIsMissingAndWhatCameTwice(t *testing.T) {
+func TestTally_ReportsMissingAndDuplicateOrders(t *testing.T) {
 	for name, c := range map[string]struct {
 		numbers []int
 		once    bool
@@ -32,7 +32,7 @@ func TestTally_TellsWhatIsMissingAndWhatCameTwice(t *testing.T) {
 	}
 }
 
-func TestTally_RatesWhatFollowedTheFirstMillisecond(t *testing.T) {
+func TestTally_RateExcludesTheFirstMillisecond(t *testing.T) {
 	tally := newTally(100)
 	for i := range 100 {
 		at := due // the first 40

@@ -7,25 +7,25 @@ import (
 	"time"
 )
 
-// turn is one side's drain of one source.
+// turn is the result of one side for one source.
 type turn struct {
 	rps       float64
-	cpuPerMil float64 // CPU-seconds a million records
+	cpuPerMil float64 // CPU-seconds per million records
 	rssMB     float64
 }
 
-// drained is what the sides made of sources with batches of one size: the
-// medians of their turns, by side.
+// drained holds the medians of each side's turns, for sources with batches of one
+// size.
 type drained struct {
 	batch int
 	turns map[string]turn
 }
 
-// order is in which the sides take turns. They alternate within one run, so that
-// a noisy minute of the machine hits all of them.
+// order is the order of the sides' turns. They alternate, so that a noisy minute of
+// the machine affects all sides.
 var order = []string{sideRelay, sideCopy, sideReaderWriter, sideFranz}
 
-func measureThroughput(ctx context.Context, p *place, pl plan) ([]drained, error) {
+func measureThroughput(ctx context.Context, p *workspace, pl plan) ([]drained, error) {
 	var all []drained
 	for _, batch := range pl.batches {
 		d, err := drainAll(ctx, p, pl, batch)
@@ -37,9 +37,9 @@ func measureThroughput(ctx context.Context, p *place, pl plan) ([]drained, error
 	return all, nil
 }
 
-// drainAll lets every side drain sources with batches of one size, round after
-// round.
-func drainAll(ctx context.Context, p *place, pl plan, batch int) (drained, error) {
+// drainAll lets every side drain sources with batches of one size, for several
+// rounds.
+func drainAll(ctx context.Context, p *workspace, pl plan, batch int) (drained, error) {
 	records := map[string]int{sideRelay: pl.records, sideCopy: pl.records, sideReaderWriter: pl.slow, sideFranz: pl.records}
 	sources := map[int]string{}
 	for _, n := range records {
@@ -57,8 +57,8 @@ func drainAll(ctx context.Context, p *place, pl plan, batch int) (drained, error
 		sources[n] = source
 	}
 	if batch == pl.batches[0] {
-		// A turn that does not count: a broker that has just started runs code which
-		// is not compiled yet, and that would be the first side's loss.
+		// A first turn that does not count: a broker that has just started runs code
+		// that is not compiled yet, which would count against the first side.
 		if _, err := drain(ctx, p, sideCopy, sources[pl.records], pl.records); err != nil {
 			return drained{}, fmt.Errorf("warming up: %w", err)
 		}
@@ -82,10 +82,10 @@ func drainAll(ctx context.Context, p *place, pl plan, batch int) (drained, error
 	return d, nil
 }
 
-// drain lets one side move all records of the source into a new topic, and looks
-// whether they have all arrived there; of the relay, which no one disturbs here,
-// each once.
-func drain(ctx context.Context, p *place, side, source string, records int) (turn, error) {
+// drain lets one side move all records of the source into a new topic, and checks
+// that all have arrived. For the relay it checks that each arrived once, since
+// nothing interrupts it here.
+func drain(ctx context.Context, p *workspace, side, source string, records int) (turn, error) {
 	j, err := p.jobFor(ctx, side, source, partitions)
 	if err != nil {
 		return turn{}, err
@@ -113,9 +113,8 @@ func drain(ctx context.Context, p *place, side, source string, records int) (tur
 	return turnOf(t.rate(), used, records), nil
 }
 
-// jobFor makes what a side needs besides its source: topics and a group that are
-// new.
-func (p *place) jobFor(ctx context.Context, side, source string, partitions int) (job, error) {
+// jobFor creates the other resources of a side: new topics and a new group.
+func (p *workspace) jobFor(ctx context.Context, side, source string, partitions int) (job, error) {
 	target, err := p.topic(ctx, "close", partitions)
 	if err != nil {
 		return job{}, err

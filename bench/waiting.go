@@ -21,45 +21,45 @@ import (
 )
 
 const (
-	// parkedBatch is how many records the batches of the parked ones have.
+	// parkedBatch is the number of waiting records per batch.
 	parkedBatch = 50
-	// warmUp is how long a relay serves all its partitions before it is watched: what
-	// it does once, at its start, is not waiting.
+	// warmUp is how long a relay serves all its partitions before it is watched, so
+	// that one-time work at its start is not measured.
 	warmUp = 3 * time.Second
 )
 
-// pipelineFile is a topics.yaml with the buckets that are the default.
+// pipelineFile is a topics.yaml with the default buckets.
 const pipelineFile = `topics: {prefix: %s}
 partitions: %d
 replication: 1
 buckets: [10s, 1m, 5m, 30m, 2h, 12h]
 `
 
-// served is a pipeline's topics, all of its own, and a relay that serves them now
-// and then: the production program, as a process.
+// served is a pipeline's topics, and the production program as a relay process that
+// serves them at times.
 type served struct {
-	place   *place
-	program string
-	file    string // its topics.yaml
-	cfg     *config.Config
-	brokers []string // as the relay is told
-	// counters are how much metadata the relay has read, in bytes, and what
-	// the broker has used.
+	workspace *workspace
+	program   string
+	file      string // its topics.yaml
+	cfg       *config.Config
+	brokers   []string // the addresses that the relay uses
+	// counters return the bytes of metadata that the relay has read, and the
+	// resources that the broker has used.
 	counters func() (metadata int64, broker usage, err error)
 }
 
-// watched is what a relay used while it was watched.
+// watched is the resources that a relay used while it was watched.
 type watched struct {
 	cpuPercent float64 // of one core
-	rssMB      float64 // the most that was resident since its start
+	rssMB      float64 // peak of resident memory since its start
 	// brokerPercent and metadata are zero unless counters are set.
 	brokerPercent float64 // of one core
-	metadata      float64 // bytes a minute
+	metadata      float64 // bytes per minute
 }
 
-// benchWaiting parks records in the bucket of 30 minutes of one pipeline, none in
-// another, and watches the relays of both in turns.
-func benchWaiting(ctx context.Context, p *place, pl plan, program string) error {
+// benchWaiting puts waiting records into the 30-minute bucket of one pipeline and
+// none into another, and watches the relays of both in turns.
+func benchWaiting(ctx context.Context, p *workspace, pl plan, program string) error {
 	dir, err := os.MkdirTemp("", "orderclose-bench-")
 	if err != nil {
 		return err
@@ -98,12 +98,12 @@ func benchWaiting(ctx context.Context, p *place, pl plan, program string) error 
 	return waitingReport{pl.parked, pl.watch, medianWatched(idle), medianWatched(waiting)}.print(os.Stdout, os.Stderr)
 }
 
-// parkedFor is the bucket that records are parked in, and their delay.
+// parkedFor is the length of the bucket with the waiting records, and their delay.
 const parkedFor = 30 * time.Minute
 
-// serve makes a pipeline's topics by the program itself.
-func (p *place) serve(program, dir string) (*served, error) {
-	s := &served{place: p, program: program, brokers: p.brokers}
+// serve creates a pipeline's topics with the program itself.
+func (p *workspace) serve(program, dir string) (*served, error) {
+	s := &served{workspace: p, program: program, brokers: p.brokers}
 	s.counters = func() (int64, usage, error) { return 0, usage{}, nil }
 	prefix := p.name("waiting") + "_"
 	s.file = filepath.Join(dir, prefix+"topics.yaml")
@@ -118,11 +118,13 @@ func (p *place) serve(program, dir string) (*served, error) {
 	cmd := s.command("topics", "apply", "-o", "json")
 	cmd.Stderr = &log
 	out, failed := cmd.Output()
-	var applied struct{ Mended []struct{ Topic string } }
+	var applied struct {
+		Fixed []struct{ Topic string } `json:"mended"`
+	}
 	if err := json.Unmarshal(out, &applied); failed == nil {
 		failed = err
 	}
-	for _, t := range applied.Mended { // also if it failed half-way
+	for _, t := range applied.Fixed { // also if it failed halfway
 		p.topics[t.Topic] = partitions
 		if t.Topic == s.cfg.Topics.DeadLetter || t.Topic == s.cfg.Topics.Control {
 			p.topics[t.Topic] = 1
@@ -137,14 +139,15 @@ func (p *place) serve(program, dir string) (*served, error) {
 	return s, nil
 }
 
-// command is the program with its environment.
+// command returns a command of the program with its environment.
 func (s *served) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(s.program, append(args, "--config", s.file)...)
 	cmd.Env = append(os.Environ(), config.EnvBrokers+"="+strings.Join(s.brokers, ","), config.EnvListen+"=127.0.0.1:0")
 	return cmd
 }
 
-// watch runs a relay for a while and says what it used once it served everything.
+// watch runs a relay, waits until it serves all partitions, and measures its
+// resources for a while.
 func (s *served) watch(ctx context.Context, during time.Duration) (w watched, err error) {
 	var log bytes.Buffer
 	cmd := s.command("run", "relay")
@@ -162,7 +165,7 @@ func (s *served) watch(ctx context.Context, during time.Duration) (w watched, er
 		}
 	}()
 	for _, b := range s.cfg.Buckets {
-		if err := s.place.awaitMembers(ctx, s.cfg.RelayGroup(b), 1); err != nil {
+		if err := s.workspace.awaitMembers(ctx, s.cfg.RelayGroup(b), 1); err != nil {
 			return w, err
 		}
 	}
@@ -197,21 +200,21 @@ func (s *served) watch(ctx context.Context, during time.Duration) (w watched, er
 	}, nil
 }
 
-// allWait is an error if a record has left the topic, or another has come.
+// allWait returns an error if a record has left the topic or was added.
 func (s *served) allWait(ctx context.Context, topic string, records int) error {
 	for _, t := range append(s.topics(), s.cfg.Topics.Close, s.cfg.Topics.DeadLetter) {
 		want := 0
 		if t == topic {
 			want = records
 		}
-		if n, err := s.place.length(ctx, t); err != nil || n != want {
+		if n, err := s.workspace.length(ctx, t); err != nil || n != want {
 			return errors.Join(err, fmt.Errorf("%s holds %d records, want %d", t, n, want))
 		}
 	}
 	return nil
 }
 
-// topics are those of the buckets.
+// topics returns the topics of the buckets.
 func (s *served) topics() (names []string) {
 	for _, b := range s.cfg.Buckets {
 		names = append(names, b.Topic)
@@ -227,14 +230,14 @@ func medianWatched(turns []watched) watched {
 	return watched{cpuPercent: median(cpu), rssMB: median(rss)}
 }
 
-// waitingReport is all that make bench-waiting prints.
+// waitingReport is the output of make bench-waiting.
 type waitingReport struct {
 	records       int
 	during        time.Duration
 	idle, waiting watched
 }
 
-// waitingJSON is the JSON object, for programs.
+// waitingJSON is its JSON form, for programs.
 type waitingJSON struct {
 	Waiting struct {
 		Records   int     `json:"records"`

@@ -22,7 +22,7 @@ func TestWaitingReport_PrintsOneObject(t *testing.T) {
 	}
 }
 
-func TestCPUOf_IsUserAndSystemTimeWhateverTheProgramIsCalled(t *testing.T) {
+func TestCPUOf_IsUserAndSystemTimeForAnyProgramName(t *testing.T) {
 	got, err := cpuOf("42 (a) b (c) S 1 42 42 0 -1 4194304 100 0 0 0 150 25 0 0 20 0 9 0 123 456 789\n")
 	if want := 1750 * time.Millisecond; err != nil || got != want {
 		t.Errorf("%v, %v; want %v", got, err, want)
@@ -34,7 +34,7 @@ func TestCPUOf_IsUserAndSystemTimeWhateverTheProgramIsCalled(t *testing.T) {
 	}
 }
 
-func TestUsedSoFar_IsOfThisProcess(t *testing.T) {
+func TestUsedSoFar_MeasuresThisProcess(t *testing.T) {
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		t.Skip("no /proc")
 	}

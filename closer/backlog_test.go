@@ -10,16 +10,16 @@ import (
 	"orderclose/internal/partition/partitiontest"
 )
 
-// TestCloser_AHundredThousandReplaysDelayNoOrderThatIsDue: each order that is due
-// meanwhile is closed within two seconds, and the replays go on beside.
-func TestCloser_AHundredThousandReplaysDelayNoOrderThatIsDue(t *testing.T) {
+// With 100,000 waiting replays, each order that becomes due is closed within two seconds,
+// and replays continue too.
+func TestCloser_ReplaysDelayNoDueOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const replays, partitions = 100_000, 12
 		begin := time.Now()
 		log := &orderLog{}
 		// Some 8,000 orders a second when it is busy, a fifth of what MariaDB did.
-		store := &fakeStore{slow: func(underWay int) time.Duration {
-			return 5*time.Millisecond + time.Duration(underWay)*125*time.Microsecond
+		store := &fakeStore{slow: func(inFlight int) time.Duration {
+			return 5*time.Millisecond + time.Duration(inFlight)*125*time.Microsecond
 		}}
 		for i := range replays {
 			o := orderclose.Order{ID: fmt.Sprint("replayed-", i), CreatedAt: begin, Due: begin}
@@ -44,19 +44,18 @@ func TestCloser_AHundredThousandReplaysDelayNoOrderThatIsDue(t *testing.T) {
 			}
 		}
 		left := replays - (len(store.closedAt) - len(due))
-		t.Logf("fresh orders up to %v late beside %d replays, of which %d are left", latest, replays, left)
+		t.Logf("fresh orders were up to %v late beside %d replays; %d replays are left", latest, replays, left)
 		if latest > 2*time.Second {
 			t.Errorf("an order that was due waited %v, want 2 s at most", latest)
 		}
 		if left == 0 || left > replays/2 {
-			t.Errorf("%d of %d replays are left: want them to go on, and not to be done before the last fresh order was due", left, replays)
+			t.Errorf("%d of %d replays are left: want some closed, and some left when the last fresh order was due", left, replays)
 		}
 	})
 }
 
-// TestCloser_ABacklogIsLetOutNoFasterThanTheDatabaseStaysQuick: it was away for ten
-// minutes, and is slow when it comes back.
-func TestCloser_ABacklogIsLetOutNoFasterThanTheDatabaseStaysQuick(t *testing.T) {
+// The store was down for ten minutes and is slow afterwards.
+func TestCloser_ABacklogKeepsTransactionsFast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const orders, partitions = 12_000, 12
 		begin := time.Now()
@@ -67,9 +66,9 @@ func TestCloser_ABacklogIsLetOutNoFasterThanTheDatabaseStaysQuick(t *testing.T) 
 			log.put(t, partitiontest.Place{Topic: "order-close", Partition: i % partitions}, orderclose.Record{Order: o, Release: begin})
 		}
 		store := &fakeStore{
-			away: func() bool { return time.Now().Before(back) },
-			slow: func(underWay int) time.Duration {
-				return 20*time.Millisecond + time.Duration(underWay)*time.Millisecond
+			down: func() bool { return time.Now().Before(back) },
+			slow: func(inFlight int) time.Duration {
+				return 20*time.Millisecond + time.Duration(inFlight)*time.Millisecond
 			},
 		}
 		defer runCloser(t, log, store, 500)()
@@ -96,15 +95,15 @@ func TestCloser_ABacklogIsLetOutNoFasterThanTheDatabaseStaysQuick(t *testing.T) 
 	})
 }
 
-// TestCloser_ABacklogUsesUpNoWait: what lay unread for a day is tried again in a
-// minute, and its payment has been pending since now, whatever the clock here says. While
-// that is far from the brokers' clock, the order waits in memory.
-func TestCloser_ABacklogUsesUpNoWait(t *testing.T) {
+// Records that stayed unread for a day are retried a minute from now, and their payment
+// counts as pending from now, whatever the local clock says. While the local clock is far
+// from the brokers' clock, the orders wait in memory.
+func TestCloser_ARetryOfABacklogWaitsFromNow(t *testing.T) {
 	for _, ahead := range []time.Duration{0, 25 * time.Hour, -25 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
-			log, store := &orderLog{}, &fakeStore{asks: map[string]bool{"asks": true}, bad: map[string]bool{"bad": true}}
+			log, store := &orderLog{}, &fakeStore{pending: map[string]bool{"pending": true}, bad: map[string]bool{"bad": true}}
 			old := time.Now().Add(time.Second)
-			for _, id := range []string{"asks", "bad"} {
+			for _, id := range []string{"pending", "bad"} {
 				o := orderclose.Order{ID: id, CreatedAt: old, Due: old}
 				log.putAt(t, toClose, orderclose.Record{Order: o, Release: o.Due}, old)
 			}
@@ -125,30 +124,30 @@ func TestCloser_ABacklogUsesUpNoWait(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			if ahead != 0 {
 				store.mu.Lock()
-				clear(store.asks)
+				clear(store.pending)
 				clear(store.bad)
 				store.mu.Unlock()
 				time.Sleep(70 * time.Second)
-				for _, id := range []string{"asks", "bad"} {
+				for _, id := range []string{"pending", "bad"} {
 					if wait := store.at(id).Sub(begin); wait < time.Minute || wait > 68*time.Second || len(log.Appended()) != 0 {
-						t.Errorf("the clock here is %v ahead: %s is tried again after %v, appended %v", ahead, id, wait, log.Appended())
+						t.Errorf("local clock %v ahead: %s is tried again after %v, appended %v", ahead, id, wait, log.Appended())
 					}
 				}
 				return
 			}
-			again := 0
+			retried := 0
 			for _, m := range log.Appended()["delay_1m"] {
 				r, err := m.Decode()
-				again++
+				retried++
 				wait := r.Release.Sub(begin)
 				if err != nil || wait < time.Minute || wait > 68*time.Second {
-					t.Errorf("the clock here is %v ahead: %s is tried again after %v, %v", ahead, r.Order.ID, wait, err)
+					t.Errorf("local clock %v ahead: %s is tried again after %v, %v", ahead, r.Order.ID, wait, err)
 				}
-				if since := r.PendingSince.Sub(begin); r.Order.ID == "asks" && (since < 0 || since > 2*time.Second) {
-					t.Errorf("the clock here is %v ahead: pending since %v after the question", ahead, since)
+				if since := r.PendingSince.Sub(begin); r.Order.ID == "pending" && (since < 0 || since > 2*time.Second) {
+					t.Errorf("local clock %v ahead: pending since %v after the question", ahead, since)
 				}
 			}
-			if again != 2 || len(log.Appended()) != 1 {
+			if retried != 2 || len(log.Appended()) != 1 {
 				t.Errorf("appended %v", log.Appended())
 			}
 		})

@@ -8,33 +8,33 @@ import (
 )
 
 const (
-	// DefaultBufferBytes bounds what the partitions of a process keep in memory: 2.7 MB
-	// for each of 12 partitions of the close topic and 12 of the replay topic, which is
-	// what two fetches of small records take.
+	// DefaultBufferBytes bounds the orders that all partitions of a process keep in
+	// memory: 2.7 MB for each of 12 partitions of the close topic and 12 of the replay
+	// topic. Two fetches of small records take as much.
 	DefaultBufferBytes = 64 << 20
 	// maxParked bounds the parked orders of a partition. With many more, the runs of
 	// closed orders between them do not fit into the metadata of a commit (4,000 bytes).
 	maxParked = 10_000
-	// readAhead is how many records wait in a partition, and one fetch, while the store
-	// is unavailable.
+	// readAhead is how many records may wait in a partition before the next fetch while
+	// the store is unavailable.
 	readAhead = 500
-	// leastAhead is how many of them wait however large they are.
-	leastAhead = 10
-	// entryBytes is what an entry takes beside its message.
+	// minReadAhead is how many of these records may wait whatever their size.
+	minReadAhead = 10
+	// entryBytes is the size of an entry without its message.
 	entryBytes = 400
 )
 
-// entry is a record on its way through the loop.
+// entry is a record that the loop has read and not settled.
 type entry struct {
 	message orderclose.Message
 	record  orderclose.Record // without the order's attributes; see encode
 	readAt  time.Time
-	until   time.Time // when parked: when to try again
-	blocked bool      // it was parked because another transaction held a row, or without a verdict
+	retryAt time.Time // if parked: when to try again
+	blocked bool      // parked because another transaction locks a row, or without a verdict
 }
 
-// newEntry decodes a record. Attributes take many times the memory of their JSON, and
-// are decoded again if they are needed.
+// newEntry decodes a record. It drops the attributes: they take many times the memory of
+// their JSON, and encode decodes them again when they are needed.
 func newEntry(r orderclose.RawRecord, now time.Time) (*entry, error) {
 	m, err := r.Message()
 	if err != nil {
@@ -45,7 +45,7 @@ func newEntry(r orderclose.RawRecord, now time.Time) (*entry, error) {
 	return &entry{message: m, record: record, readAt: now}, err
 }
 
-// encode returns the message of a record that is made of the entry's.
+// encode returns r as a message, with the attributes of the entry's order.
 func (e *entry) encode(r orderclose.Record) (orderclose.Message, error) {
 	whole, err := e.message.Decode()
 	if err != nil {
@@ -55,20 +55,20 @@ func (e *entry) encode(r orderclose.Record) (orderclose.Message, error) {
 	return r.Encode()
 }
 
-// size is roughly what the entry keeps in memory, in bytes.
+// size is roughly how much memory the entry takes, in bytes.
 func (e *entry) size() int { return entryBytes + e.message.Size() }
 
-// buffer holds what a loop has read and not settled, but for the batch that is being
-// tried. What one call costs does not depend on how many orders are parked. It belongs
-// to the loop.
+// buffer holds the records that a loop has read and not settled, without the batch that
+// is being closed. The cost of a call does not depend on the number of parked orders. The
+// buffer belongs to the loop's goroutine.
 type buffer struct {
-	queue       []*entry // to be tried now, in the order of the log; what was put off comes last
-	parked      byUntil  // not due yet by less than parkLimit, or contended
+	queue       []*entry  // to close now, in log order; requeued entries are last
+	parked      byRetryAt // due within parkLimit, contended, or without a verdict
 	queueBytes  int
 	parkedBytes int
 }
 
-// add queues entries to be tried now.
+// add queues entries to be closed now.
 func (b *buffer) add(entries ...*entry) {
 	for _, e := range entries {
 		b.queueBytes += e.size()
@@ -76,15 +76,15 @@ func (b *buffer) add(entries ...*entry) {
 	b.queue = append(b.queue, entries...)
 }
 
-// park has an entry tried again at a later time.
-func (b *buffer) park(e *entry, until time.Time) {
-	e.until = until
+// park keeps an entry until it is tried again at retryAt.
+func (b *buffer) park(e *entry, retryAt time.Time) {
+	e.retryAt = retryAt
 	b.parkedBytes += e.size()
 	heap.Push(&b.parked, e)
 }
 
-// hasRoom reports whether an order may be parked within so many bytes. An order that
-// was blocked before, and so for 3 s at least, gets half of them: there is room left for
+// hasRoom reports whether the entry may be parked within the given bytes. An order that
+// was blocked before, so for 3 s at least, may use half of them. The rest stays free for
 // orders that are blocked for a moment.
 func (b *buffer) hasRoom(e *entry, bytes int) bool {
 	records := maxParked
@@ -94,31 +94,32 @@ func (b *buffer) hasRoom(e *entry, bytes int) bool {
 	return len(b.parked) < records && b.parkedBytes+e.size() <= bytes
 }
 
-// wantsMore reports whether to read on: once all that was read was tried. While the
-// store is unavailable a little is read ahead, within so many bytes: another order's
-// close may tell whether it is the store, or one of those that were put off.
+// wantsMore reports whether to fetch more records. Normally that is when the queue is
+// empty. While the store is unavailable the loop reads a little ahead, within the given
+// bytes: closing another order may show whether the store or one of the requeued orders
+// is at fault.
 func (b *buffer) wantsMore(unavailable bool, bytes int) bool {
 	n := len(b.queue)
-	return n == 0 || unavailable && n < readAhead && (n < leastAhead || b.queueBytes < bytes)
+	return n == 0 || unavailable && n < readAhead && (n < minReadAhead || b.queueBytes < bytes)
 }
 
-// next removes and returns what can be tried now, most entries at most: queued ones and
-// parked ones whose time has come, half of each if there are more. Rows that somebody
-// holds bring the same orders back every few seconds; they must not keep out what is due
-// now, nor the other way round.
-func (b *buffer) next(now time.Time, most int) []*entry {
+// next removes and returns at most limit entries to close now: queued entries, and parked
+// entries whose time has come. If there are more of both, each gets half. Orders with
+// locked rows return every few seconds; they must not keep out orders that are due now,
+// nor the reverse.
+func (b *buffer) next(now time.Time, limit int) []*entry {
 	var ready []*entry
-	for len(ready) < most && len(b.parked) > 0 && !now.Before(b.parked[0].until) {
+	for len(ready) < limit && len(b.parked) > 0 && !now.Before(b.parked[0].retryAt) {
 		ready = append(ready, heap.Pop(&b.parked).(*entry))
 	}
-	n := min(len(b.queue), max(most-len(ready), (most+1)/2))
+	n := min(len(b.queue), max(limit-len(ready), (limit+1)/2))
 	batch := append(make([]*entry, 0, n+len(ready)), b.queue[:n]...)
-	clear(b.queue[:n]) // let go of them
+	clear(b.queue[:n]) // so that the entries can be freed
 	b.queue = b.queue[n:]
 	for _, e := range batch {
 		b.queueBytes -= e.size()
 	}
-	fitting := min(len(ready), most-n)
+	fitting := min(len(ready), limit-n)
 	for _, e := range ready[:fitting] {
 		b.parkedBytes -= e.size()
 	}
@@ -128,32 +129,31 @@ func (b *buffer) next(now time.Time, most int) []*entry {
 	return append(batch, ready[:fitting]...)
 }
 
-// wake is how long it takes until the first of the parked orders is to be tried again,
-// if that is less than d.
+// wake returns how long it takes until the first parked order is to be tried again, at
+// most d.
 func (b *buffer) wake(now time.Time, d time.Duration) time.Duration {
 	if len(b.parked) > 0 {
-		d = min(d, b.parked[0].until.Sub(now))
+		d = min(d, b.parked[0].retryAt.Sub(now))
 	}
 	return d
 }
 
-// byUntil is a heap of entries: the one that is to be tried first comes first, ties in
-// the order of the log.
-type byUntil []*entry
+// byRetryAt is a heap of entries by retryAt, ties by offset.
+type byRetryAt []*entry
 
-func (h byUntil) Len() int      { return len(h) }
-func (h byUntil) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h byUntil) Less(i, j int) bool {
-	if c := h[i].until.Compare(h[j].until); c != 0 {
+func (h byRetryAt) Len() int      { return len(h) }
+func (h byRetryAt) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h byRetryAt) Less(i, j int) bool {
+	if c := h[i].retryAt.Compare(h[j].retryAt); c != 0 {
 		return c < 0
 	}
 	return h[i].message.Offset < h[j].message.Offset
 }
-func (h *byUntil) Push(e any) { *h = append(*h, e.(*entry)) }
-func (h *byUntil) Pop() any {
+func (h *byRetryAt) Push(e any) { *h = append(*h, e.(*entry)) }
+func (h *byRetryAt) Pop() any {
 	last := len(*h) - 1
 	e := (*h)[last]
-	(*h)[last] = nil // let go of it
+	(*h)[last] = nil // so that the entry can be freed
 	*h = (*h)[:last]
 	return e
 }

@@ -16,7 +16,7 @@ import (
 	"orderclose/internal/partition/partitiontest"
 )
 
-// runSmall runs a closer of the close topic that keeps so many bytes in memory.
+// runSmall runs a closer of the close topic that keeps the given bytes in memory.
 func runSmall(t *testing.T, log Log, store Store, bytes int) (stop func()) {
 	t.Helper()
 	c, err := New(Options{
@@ -30,9 +30,9 @@ func runSmall(t *testing.T, log Log, store Store, bytes int) (stop func()) {
 	return partitiontest.Start(t, c.Run)
 }
 
-// TestCloser_ContendedOrdersAreBoundedInMemoryAndHoldUpNothing: those that there is no
-// room for wait in a bucket, as they are, and use up no try.
-func TestCloser_ContendedOrdersAreBoundedInMemoryAndHoldUpNothing(t *testing.T) {
+// Contended orders without room in memory wait in a bucket, unchanged, and use up no
+// retry. Due orders are not delayed.
+func TestCloser_ContendedOrdersAreBoundedInMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const locked, bytes = 4000, 512 << 10
 		log, begin := &orderLog{}, time.Now()
@@ -56,11 +56,11 @@ func TestCloser_ContendedOrdersAreBoundedInMemoryAndHoldUpNothing(t *testing.T) 
 				t.Errorf("%s was closed %v after it was due", id, late)
 			}
 		}
-		away := log.Appended()["delay_1m"]
-		if kept := locked - len(away); kept < 50 || kept > bytes/2/entryBytes {
-			t.Errorf("%d orders are kept in %d bytes of memory", kept, bytes)
+		inBucket := log.Appended()["delay_1m"]
+		if kept := locked - len(inBucket); kept < 50 || kept > bytes/2/entryBytes {
+			t.Errorf("%d orders are in %d bytes of memory", kept, bytes)
 		}
-		for _, m := range away {
+		for _, m := range inBucket {
 			r, err := m.Decode()
 			wait := r.Release.Sub(begin)
 			if err != nil || r.Attempt != 0 || r.Cause != "contended" || wait < time.Minute || wait > 2*time.Minute+6*time.Second ||
@@ -72,14 +72,14 @@ func TestCloser_ContendedOrdersAreBoundedInMemoryAndHoldUpNothing(t *testing.T) 
 		clear(store.locked)
 		store.mu.Unlock()
 		time.Sleep(5 * time.Second)
-		if closed := len(store.ids()); closed+len(away) != locked+len(due) || len(log.Appended()["delay_1m"]) != len(away) || log.doneBelow() != int64(locked+len(due)) {
-			t.Errorf("%d closed, %d away, done below %d", closed, len(away), log.doneBelow())
+		if closed := len(store.ids()); closed+len(inBucket) != locked+len(due) || len(log.Appended()["delay_1m"]) != len(inBucket) || log.doneBelow() != int64(locked+len(due)) {
+			t.Errorf("%d closed, %d in a bucket, done below %d", closed, len(inBucket), log.doneBelow())
 		}
 	})
 }
 
-// TestCloser_WhatIsNearlyDueWaitsInABucketIfThereIsNoRoom, and is no later for it.
-func TestCloser_WhatIsNearlyDueWaitsInABucketIfThereIsNoRoom(t *testing.T) {
+// The bucket makes them no later.
+func TestCloser_NearlyDueOrdersWithoutRoomWaitInABucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const orders = 2000
 		log, due := &orderLog{}, time.Now().Add(9*time.Second)
@@ -91,11 +91,11 @@ func TestCloser_WhatIsNearlyDueWaitsInABucketIfThereIsNoRoom(t *testing.T) {
 		}
 		defer runSmall(t, log, store, 512<<10)()
 		time.Sleep(10 * time.Second)
-		away := log.Appended()["delay_10s"]
-		if kept := len(store.ids()); kept == 0 || len(away) == 0 || kept+len(away) != orders || log.doneBelow() != orders {
-			t.Errorf("%d closed here, %d away, done below %d", kept, len(away), log.doneBelow())
+		inBucket := log.Appended()["delay_10s"]
+		if kept := len(store.ids()); kept == 0 || len(inBucket) == 0 || kept+len(inBucket) != orders || log.doneBelow() != orders {
+			t.Errorf("%d closed from memory, %d in a bucket, done below %d", kept, len(inBucket), log.doneBelow())
 		}
-		for _, m := range away {
+		for _, m := range inBucket {
 			if r, err := m.Decode(); err != nil || !r.Release.Equal(due) || r.NotDue != 0 || r.Origin.Topic != "" {
 				t.Fatalf("%+v, %v; want it released when it is due, %v", r, err, due)
 			}
@@ -103,9 +103,9 @@ func TestCloser_WhatIsNearlyDueWaitsInABucketIfThereIsNoRoom(t *testing.T) {
 	})
 }
 
-// TestCloser_WhileTheDatabaseIsAwayLargeRecordsAreNotReadAhead, but for a few: one of
-// the others may tell that it is back.
-func TestCloser_WhileTheDatabaseIsAwayLargeRecordsAreNotReadAhead(t *testing.T) {
+// A few are read whatever their size, because closing another order may show that the
+// store is back.
+func TestCloser_ReadsFewLargeRecordsAheadWhileTheDatabaseIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, begin := &fetchedLog{}, time.Now()
 		for i := range 100 {
@@ -113,11 +113,11 @@ func TestCloser_WhileTheDatabaseIsAwayLargeRecordsAreNotReadAhead(t *testing.T) 
 			log.putAt(t, toClose, orderclose.Record{Order: o, Release: begin}, begin.Add(time.Duration(i)*time.Second))
 		}
 		var back atomic.Bool
-		store := &fakeStore{away: func() bool { return !back.Load() }}
+		store := &fakeStore{down: func() bool { return !back.Load() }}
 		defer runSmall(t, log, store, 512<<10)()
 		time.Sleep(10 * time.Minute)
-		if n := log.upTo.Load(); n < leastAhead || n > 15 {
-			t.Errorf("%d records of 20 KB were read into 256 KB", n)
+		if n := log.upTo.Load(); n < minReadAhead || n > 15 {
+			t.Errorf("%d records of 20 KB were read with a bound of 256 KB", n)
 		}
 		back.Store(true)
 		time.Sleep(time.Minute)
@@ -127,9 +127,8 @@ func TestCloser_WhileTheDatabaseIsAwayLargeRecordsAreNotReadAhead(t *testing.T) 
 	})
 }
 
-// TestBuffer_HasRoomForSoManyOrdersAndBytes, and half of it for orders that were blocked
-// before.
-func TestBuffer_HasRoomForSoManyOrdersAndBytes(t *testing.T) {
+// Orders that were blocked before have half of the room.
+func TestBuffer_HasRoomIsBoundedInOrdersAndBytes(t *testing.T) {
 	size := (&entry{}).size()
 	for _, c := range []struct{ bytes, want int }{{1 << 30, maxParked}, {100 * size, 100}} {
 		for _, blocked := range []bool{false, true} {
@@ -149,8 +148,8 @@ func TestBuffer_HasRoomForSoManyOrdersAndBytes(t *testing.T) {
 	}
 }
 
-// TestBuffer_GivesWhatCanBeTried compares it with a list that is searched.
-func TestBuffer_GivesWhatCanBeTried(t *testing.T) {
+// The model is a list that is searched.
+func TestBuffer_NextMatchesASearchedList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var b buffer
 		now, parked := time.Unix(1e9, 0), map[*entry]bool{}
@@ -170,7 +169,7 @@ func TestBuffer_GivesWhatCanBeTried(t *testing.T) {
 				most := rapid.IntRange(1, 10).Draw(t, "most")
 				ready := 0
 				for e := range parked {
-					if !now.Before(e.until) {
+					if !now.Before(e.retryAt) {
 						ready++
 					}
 				}
@@ -181,10 +180,10 @@ func TestBuffer_GivesWhatCanBeTried(t *testing.T) {
 				}
 				latest := time.Time{}
 				for _, e := range batch[n:] {
-					if !parked[e] || now.Before(e.until) || e.until.Before(latest) {
-						t.Fatalf("%v was taken at %v, after one of %v", e.until, now, latest)
+					if !parked[e] || now.Before(e.retryAt) || e.retryAt.Before(latest) {
+						t.Fatalf("%v was taken at %v, after one of %v", e.retryAt, now, latest)
 					}
-					latest = e.until
+					latest = e.retryAt
 					delete(parked, e)
 				}
 				queued = queued[n:]
@@ -193,7 +192,7 @@ func TestBuffer_GivesWhatCanBeTried(t *testing.T) {
 			"": func(t *rapid.T) {
 				first := time.Hour
 				for e := range maps.Keys(parked) {
-					first = min(first, e.until.Sub(now))
+					first = min(first, e.retryAt.Sub(now))
 				}
 				size := (&entry{}).size()
 				if b.queueBytes != size*len(queued) || b.parkedBytes != size*len(parked) || b.wake(now, time.Hour) != first {

@@ -1,15 +1,21 @@
-// Package closer takes due orders from the close topic and closes those that are
-// still unpaid.
+// Package closer consumes records of due orders from the close topic and closes the
+// orders that are still unpaid.
 //
-// A Closer is a member of one consumer group for the close topic, and of one for
-// the replay topic, where what was sent again by hand travels. For each partition
-// that it is given, one loop (partition.go) reads records, closes their orders in
-// batches through the Store, does with each what its verdict asks for (decide.go),
-// keeps those that wait within a bound of memory (buffer.go), and lets offsets be
-// committed once everything below them is settled. Batches of all loops take turns,
-// fresh ones first, and go together (turns.go), no more than the store closes quickly
-// (pace.go). Records are delivered at least once; the Store makes closing twice the
-// same as once.
+// Make a Closer with New, from a log (internal/kafka's Cluster), a Store that closes
+// orders and the names of topics and groups. Call Run; it returns when its context ends.
+//
+// A Closer is a member of one consumer group for the close topic and of one for the
+// replay topic, which carries orders that were sent again by hand. Each assigned
+// partition has one loop (partition.go). The loop reads records, closes their orders in
+// batches through the Store, and applies the decision for each verdict (decide.go). It
+// keeps orders that wait within a bound of memory (buffer.go), and sends retries back
+// through the buckets (retries.go). It commits an offset only when everything below it is
+// settled. A batcher combines the batches of all loops into transactions, fresh orders
+// first (batcher.go). A limiter keeps the number of orders in transactions to what the
+// store closes quickly (limiter.go).
+//
+// Records are delivered at least once. A repeated record is harmless because the Store
+// makes a second close of an order a no-op.
 package closer
 
 import (
@@ -31,125 +37,127 @@ import (
 // Stage is the name of this stage in dead letters.
 const Stage = "closer"
 
-// Defaults of Options. Batches of 500 by two to four workers are what saturates
-// one database server; larger ones only hold their locks for longer.
+// Defaults of Options. Two to four workers with batches of 500 saturate one database
+// server. Larger batches only hold their locks longer.
 const (
 	DefaultBatch   = 500
 	DefaultWorkers = 4
 )
 
-// DefaultLatency is how long a transaction may take before fewer orders are closed
-// at once: twenty times what 500 orders take on MariaDB with durable commits, 12
-// ms, and an eighth of the 2 s after which a row counts as held. Nobody who buys
-// the same goods waits longer than that for one transaction.
+// DefaultLatency is the target time of a transaction; above it fewer orders are closed at
+// once. It is twenty times the 12 ms that 500 orders take on MariaDB with durable
+// commits, and an eighth of the 2 s after which a row counts as locked. A checkout of the
+// same goods waits no longer than that for one transaction.
 const DefaultLatency = 250 * time.Millisecond
 
-// Log is what a Closer needs of Kafka; internal/kafka's Cluster is one.
+// Log is the part of Kafka that a Closer uses; internal/kafka's Cluster implements it.
 type Log interface {
-	// Consume serves the partitions of a topic that the group gives to this
-	// process until ctx ends.
+	// Consume calls serve for each partition of the topic that the group assigns to
+	// this process, until ctx ends.
 	Consume(ctx context.Context, group, topic string, serve func(context.Context, orderclose.Claim)) error
-	// Read reads a partition on, waiting a little for a record.
+	// Read fetches the records from a position on, and waits a moment if there are none.
 	Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
-	// Verify says whether the position's log is still there.
+	// Verify reports in Fetched.Replaced whether the log of the position was replaced.
 	Verify(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
-	// Spread sorts records of a claim by the partition of another topic that each
-	// belongs to.
+	// Spread groups records of a claim by the partition of the topic that each record
+	// goes to.
 	Spread(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
-	// Idempotent returns a function for one goroutine that appends records so that a
-	// repeat after a lost answer is not a duplicate.
+	// Idempotent returns an append function for one goroutine. A resend after a lost
+	// answer is no duplicate.
 	Idempotent(trying func(), repeated func(records int)) orderclose.AppendFunc
 }
 
-// Store does the closing. An error is the fault of an order in the batch, which is
-// searched for, tried again and at last given up. If it is orderclose.ErrUnavailable it
-// is the store's fault, and the batch is tried again; an order that gets it alone,
-// several times while the store closes other orders, is given up as well, unless the
-// error is orderclose.ErrStoreDown too. CloseOrders must return within a bounded time.
+// Store closes orders. CloseOrders must return within a bounded time and be safe for
+// concurrent use.
+//
+// An error means that an order of the batch is at fault: the closer searches for it,
+// retries it and in the end makes it a dead letter. orderclose.ErrUnavailable means that
+// the store is at fault, and the batch is retried. If one order alone gets ErrUnavailable
+// several times while the store closes other orders, that order also counts as failed,
+// unless the error is orderclose.ErrStoreDown too.
 type Store interface {
 	CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
 }
 
-// Metrics takes what there is to count; internal/obs has one for Prometheus. Its
-// methods are called from many goroutines and must not block.
+// Metrics receives the measurements of a Closer; internal/obs implements it for
+// Prometheus. The methods are called from many goroutines and must not block.
 type Metrics interface {
-	// Verdict counts one order.
+	// Verdict counts the verdict of one order.
 	Verdict(path orderclose.Path, v orderclose.Verdict)
-	// Lateness is how long after its due time an order was closed, by the
-	// database's clock. Negative would be early.
+	// Lateness observes how long after its due time an order was closed, by the
+	// database's clock. A negative value means that the order was closed early.
 	Lateness(path orderclose.Path, d time.Duration)
-	// Batch is how long closing one batch took.
+	// Batch observes how long closing one batch took.
 	Batch(path orderclose.Path, orders int, took time.Duration)
-	// Pace says how many orders may be in transactions at once from now on.
+	// Pace sets how many orders may be in transactions at once.
 	Pace(orders int)
-	// Retried counts one order that is tried again later: not_found, failed,
-	// payment_pending, or, if there was no room for it in memory, contended or
-	// no_verdict.
+	// Retried counts one order that is retried later: not_found, failed, payment_pending,
+	// or, if memory had no room for it, contended or no_verdict.
 	Retried(cause string)
-	// PaymentPending counts one order that waits for the payment provider's word from
-	// now on, or no longer does.
+	// PaymentPending counts an order that starts (true) or stops (false) waiting for the
+	// payment provider.
 	PaymentPending(waits bool)
-	// DeadLettered counts one record given up.
+	// DeadLettered counts one dead letter.
 	DeadLettered(stage, cause string)
-	// Stuck counts the times that a partition's loop hung and was started again.
+	// Stuck counts the loops of a partition that hung and were restarted.
 	Stuck(stage, topic string, partition int)
 	// Repeated counts records that may have been written twice.
 	Repeated(records int)
-	// Lost counts offsets that the log no longer had when they were asked for.
+	// Lost counts offsets that the log no longer had when the loop fetched them.
 	Lost(topic string, partition int, records int64)
-	// FetchFailing says since when no fetch of a partition has succeeded. The zero
-	// time: they do.
+	// FetchFailing sets since when no fetch of a partition has succeeded. The zero time
+	// means that fetches succeed.
 	FetchFailing(stage, topic string, partition int, since time.Time)
-	// FetchEnded says that a partition is fetched no longer.
+	// FetchEnded means that the partition is no longer fetched.
 	FetchEnded(stage, topic string, partition int)
 }
 
-// Options for a Closer. Log, Store, Buckets, Group, CloseTopic,
-// DeadLetterTopic and ControlTopic must be set.
+// Options of a Closer. Log, Store, Buckets, Group, CloseTopic, DeadLetterTopic and
+// ControlTopic are required.
 type Options struct {
 	Log             Log
 	Store           Store
-	Buckets         orderclose.Buckets // where an order goes that is not due yet, or is tried again
+	Buckets         orderclose.Buckets // for orders that are retried or not due yet
 	Group           string
 	CloseTopic      string
-	ReplayGroup     string // with ReplayTopic: who reads it
-	ReplayTopic     string // what was sent again by hand; "" for none
+	ReplayGroup     string // the group that consumes ReplayTopic; set both or neither
+	ReplayTopic     string // orders that were sent again by hand; "" for none
 	DeadLetterTopic string
-	ControlTopic    string        // where losses are told
-	Batch           int           // orders per transaction at most; default DefaultBatch
-	Workers         int           // transactions at once; default DefaultWorkers
-	Latency         time.Duration // of a transaction, at most, or fewer orders are closed at once; default DefaultLatency
-	// BufferBytes bounds what waits in all partitions together, in bytes of memory: orders
-	// that are nearly due, or whose rows are held, and what is read ahead while the
-	// store is unavailable. Default DefaultBufferBytes. Beyond it orders that wait do
-	// so in a bucket. One fetch for each partition comes on top.
+	ControlTopic    string        // receives notices of losses
+	Batch           int           // maximum orders in a transaction; default DefaultBatch
+	Workers         int           // concurrent transactions; default DefaultWorkers
+	Latency         time.Duration // target time of a transaction, above which fewer orders are closed at once; default DefaultLatency
+	// BufferBytes bounds the memory, in bytes, of the orders that wait in all partitions
+	// together: orders that are nearly due, orders with locked rows, and records that
+	// were read ahead while the store is unavailable. Beyond it orders wait in a bucket.
+	// One fetch for each partition comes on top. Default DefaultBufferBytes.
 	BufferBytes int
-	Now         func() time.Time // measures how long a record has been here; default time.Now
-	// Clock is the brokers' clock, by which orders that come too soon, or are tried again,
-	// are scheduled; default Now.
+	Now         func() time.Time // local clock, measures how long a record has been here; default time.Now
+	// Clock is the brokers' clock. The release times of retries and of orders that came
+	// too early are computed from it. Default Now.
 	Clock func() time.Time
-	// Abandon is called, with the reason, when a loop hangs and cannot be stopped: the
-	// process should exit, and its supervisor start another. Default panics.
-	Abandon func(why string)
+	// OnHang is called with the reason when a loop hangs and does not stop. The process
+	// should then exit and be restarted by its supervisor. Default: panic.
+	OnHang  func(why string)
 	Logger  *slog.Logger // default: discard
 	Metrics Metrics      // default: none
 }
 
-// Closer closes due orders. Make it with New.
+// Closer closes due orders. Make it with New. Its methods are safe for concurrent use.
 type Closer struct {
 	o        Options
-	turns    *turns
+	batcher  *batcher
 	culprits *closing.Culprits
 	budget   *partition.Budget
 	watchdog partition.Watchdog
 	buckets  atomic.Pointer[orderclose.Buckets]
 }
 
-// Pick changes the buckets that orders go to which are not due yet, or tried
-// again, while the closer runs.
+// Pick replaces the buckets for orders that are retried or not due yet. It may be called
+// while the closer runs.
 func (c *Closer) Pick(bs orderclose.Buckets) { c.buckets.Store(&bs) }
 
-// New returns a Closer, or says what is missing in the options.
+// New returns a Closer, or an error that names the missing or invalid options.
 func New(o Options) (*Closer, error) {
 	switch {
 	case o.Log == nil, o.Store == nil, o.Group == "", o.CloseTopic == "", o.DeadLetterTopic == "", o.ControlTopic == "":
@@ -157,9 +165,9 @@ func New(o Options) (*Closer, error) {
 	case len(o.Buckets) == 0:
 		return nil, errors.New("closer: Options need at least one bucket")
 	case (o.ReplayTopic == "") != (o.ReplayGroup == ""), o.ReplayTopic == o.CloseTopic:
-		return nil, errors.New("closer: ReplayTopic and ReplayGroup belong together, and the topic is not CloseTopic")
+		return nil, errors.New("closer: set both ReplayTopic and ReplayGroup or neither, and ReplayTopic must differ from CloseTopic")
 	case o.Batch < 0, o.Workers < 0, o.Latency < 0, o.BufferBytes < 0:
-		return nil, fmt.Errorf("closer: Batch is %d, Workers %d, Latency %v and BufferBytes %d, all must be positive", o.Batch, o.Workers, o.Latency, o.BufferBytes)
+		return nil, fmt.Errorf("closer: Batch is %d, Workers %d, Latency %v and BufferBytes %d; none may be negative", o.Batch, o.Workers, o.Latency, o.BufferBytes)
 	}
 	if o.Batch == 0 {
 		o.Batch = DefaultBatch
@@ -179,8 +187,8 @@ func New(o Options) (*Closer, error) {
 	if o.Clock == nil {
 		o.Clock = o.Now
 	}
-	if o.Abandon == nil {
-		o.Abandon = func(why string) { panic("closer: " + why) }
+	if o.OnHang == nil {
+		o.OnHang = func(why string) { panic("closer: " + why) }
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -190,16 +198,16 @@ func New(o Options) (*Closer, error) {
 		o.Metrics = noMetrics{}
 	}
 	c := &Closer{o: o, budget: partition.NewBudget(o.BufferBytes)}
-	c.watchdog = partition.Watchdog{Stage: Stage, Stuck: o.Metrics.Stuck, Abandon: o.Abandon, Logger: o.Logger}
+	c.watchdog = partition.Watchdog{Stage: Stage, Stuck: o.Metrics.Stuck, OnHang: o.OnHang, Logger: o.Logger}
 	c.Pick(o.Buckets)
-	c.turns = newTurns(newPace(o.Latency, o.Batch, o.Workers), o.Workers, o.Batch, c.close, o.Metrics.Pace)
-	c.culprits = closing.NewCulprits(timed{o.Store, c.turns}, closing.ProofPipeline)
+	c.batcher = newBatcher(newLimiter(o.Latency, o.Batch, o.Workers), o.Workers, o.Batch, c.close, o.Metrics.Pace)
+	c.culprits = closing.NewCulprits(measuredStore{o.Store, c.batcher}, closing.ProofPipeline)
 	return c, nil
 }
 
-// Run closes until ctx ends. Before it returns, the transactions under way have
-// ended, within 2 s, what is settled is committed, and the groups are left. It
-// returns an error only if it could not begin.
+// Run closes orders until ctx ends. Before it returns, the transactions in flight have
+// ended, within 2 s, the settled offsets are committed, and the closer has left its
+// groups. It returns an error only if it could not start.
 func (c *Closer) Run(ctx context.Context) error {
 	groups, ctx := errgroup.WithContext(ctx)
 	consume := func(group, topic string) {
@@ -218,13 +226,13 @@ func (c *Closer) Run(ctx context.Context) error {
 	return groups.Wait()
 }
 
-// close closes orders together and counts the outcomes. With an error some of them, or
-// all, have no verdict.
+// close closes the orders of one transaction and counts the outcomes. With an error, some
+// orders or all have no verdict.
 func (c *Closer) close(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	began := time.Now()
 	outcomes, err := c.culprits.CloseOrders(ctx, orderclose.PathPipeline, requests)
 	if errors.Is(err, closing.ErrSilent) {
-		c.turns.change(func(p *pace, _ int) { p.failed(time.Now()) })
+		c.batcher.updateLimit(func(l *limiter, _ int) { l.failed(time.Now()) })
 	}
 	if err == nil {
 		c.o.Metrics.Batch(orderclose.PathPipeline, len(requests), time.Since(began))
@@ -241,7 +249,7 @@ func (c *Closer) close(ctx context.Context, requests []orderclose.CloseRequest) 
 	return outcomes, err
 }
 
-// noMetrics counts nothing.
+// noMetrics discards all measurements.
 type noMetrics struct{}
 
 func (noMetrics) Verdict(orderclose.Path, orderclose.Verdict) {}

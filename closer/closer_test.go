@@ -20,7 +20,7 @@ func TestCloser_ClosesInBatches(t *testing.T) {
 			log.add(t, fmt.Sprint(i))
 		}
 		defer runCloser(t, log, store, 10)()
-		time.Sleep(250 * time.Millisecond) // until it has told how far it is
+		time.Sleep(250 * time.Millisecond) // until the position is committed
 		synctest.Wait()
 		if diff := cmp.Diff([]int{10, 10, 5}, store.batches); diff != "" || log.doneBelow() != 25 {
 			t.Errorf("done below %d, batches (-want +got):\n%s", log.doneBelow(), diff)
@@ -28,15 +28,15 @@ func TestCloser_ClosesInBatches(t *testing.T) {
 	})
 }
 
-func TestCloser_OneHeldRowStopsNobodyElseAndIsTriedAgain(t *testing.T) {
+func TestCloser_ALockedRowDelaysOnlyItsOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &orderLog{}
-		store := &fakeStore{held: map[string]time.Time{"2": time.Now().Add(time.Minute)}}
+		store := &fakeStore{lockWait: map[string]time.Time{"2": time.Now().Add(time.Minute)}}
 		for i := range 5 {
 			log.add(t, fmt.Sprint(i))
 		}
 		defer runCloser(t, log, store, 10)()
-		time.Sleep(250 * time.Millisecond) // until it has told how far it is
+		time.Sleep(250 * time.Millisecond) // until the position is committed
 		synctest.Wait()
 		if diff := cmp.Diff([]string{"0", "1", "3", "4"}, store.ids()); diff != "" || log.doneBelow() != 2 {
 			t.Errorf("done below %d, closed (-want +got):\n%s", log.doneBelow(), diff)
@@ -49,14 +49,14 @@ func TestCloser_OneHeldRowStopsNobodyElseAndIsTriedAgain(t *testing.T) {
 	})
 }
 
-// TestCloser_HeldRowsKeepOutNothingThatIsDue, although there are more of them than can
-// be tried until they are tried again.
-func TestCloser_HeldRowsKeepOutNothingThatIsDue(t *testing.T) {
+// There are more orders with locked rows than the closer can try in contendedWait, after
+// which they are tried again.
+func TestCloser_LockedRowsDelayNoDueOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, begin := &orderLog{}, time.Now()
 		store := &fakeStore{locked: map[string]bool{}, slow: func(int) time.Duration { return time.Second }}
 		for i := range 100 {
-			id := fmt.Sprint("held-", i)
+			id := fmt.Sprint("locked-", i)
 			store.locked[id] = true
 			log.add(t, id)
 		}
@@ -76,14 +76,14 @@ func TestCloser_HeldRowsKeepOutNothingThatIsDue(t *testing.T) {
 	})
 }
 
-func TestCloser_AnOrderNearlyDueIsParkedWhileOthersGoOn(t *testing.T) {
+func TestCloser_ParksAnOrderThatIsNearlyDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &orderLog{}
 		log.add(t, "nearly")
 		log.add(t, "due")
 		store := &fakeStore{due: map[string]time.Time{"nearly": time.Now().Add(7 * time.Second)}}
 		defer runCloser(t, log, store, 10)()
-		time.Sleep(250 * time.Millisecond) // until it has told how far it is
+		time.Sleep(250 * time.Millisecond) // until the position is committed
 		synctest.Wait()
 		if diff := cmp.Diff([]string{"due"}, store.ids()); diff != "" || log.doneBelow() != 0 {
 			t.Errorf("done below %d, closed (-want +got):\n%s", log.doneBelow(), diff)
@@ -96,26 +96,25 @@ func TestCloser_AnOrderNearlyDueIsParkedWhileOthersGoOn(t *testing.T) {
 	})
 }
 
-func TestCloser_AnOrderWhoseDueMovedIsScheduledAgain(t *testing.T) {
+func TestCloser_SchedulesAnOrderWhoseDueTimeMoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &orderLog{}
 		log.add(t, "moved")
 		due := time.Now().Add(70 * time.Second)
 		defer runCloser(t, log, &fakeStore{due: map[string]time.Time{"moved": due}}, 10)()
 		synctest.Wait()
-		again := log.Appended()["delay_1m"]
-		if len(again) != 1 || log.doneBelow() != 1 {
+		scheduled := log.Appended()["delay_1m"]
+		if len(scheduled) != 1 || log.doneBelow() != 1 {
 			t.Fatalf("appended %v, done below %d", log.Appended(), log.doneBelow())
 		}
-		r, err := again[0].Decode()
+		r, err := scheduled[0].Decode()
 		if err != nil || !r.Release.Equal(due) || !r.Order.Due.Equal(due) || r.NotDue != 1 {
-			t.Errorf("%+v, %v; want it released when it is due, %v", r, err, due)
+			t.Errorf("%+v, %v; want its release time at its due time, %v", r, err, due)
 		}
 	})
 }
 
-// keptAnswers is a service that answers an idempotency key the second time as it did
-// the first.
+// keptAnswers is a service that repeats its first answer to an idempotency key.
 type keptAnswers struct {
 	fakeStore
 	kept map[string]orderclose.Outcome
@@ -136,9 +135,8 @@ func (s *keptAnswers) CloseOrders(ctx context.Context, path orderclose.Path, req
 	return out, nil
 }
 
-// TestCloser_AnOrderWhoseDueMovedALittleIsAskedForByTheNewOne, or the service repeats
-// its first answer for ever.
-func TestCloser_AnOrderWhoseDueMovedALittleIsAskedForByTheNewOne(t *testing.T) {
+// With the old due time the service would repeat its first answer for ever.
+func TestCloser_AsksForAParkedOrderByItsNewDueTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		due := time.Now().Add(8 * time.Second)
 		log, store := &orderLog{}, &keptAnswers{fakeStore{due: map[string]time.Time{"moved": due}}, map[string]orderclose.Outcome{}}

@@ -8,21 +8,21 @@ import (
 )
 
 const (
-	// parkLimit is how long an order that is nearly due waits in memory; longer
-	// waits go through a bucket, where they cost nothing and survive a crash.
+	// parkLimit is how long an order that is nearly due waits in memory. Longer waits go
+	// through a bucket, where they cost no memory and survive a crash.
 	parkLimit = 10 * time.Second
-	// contendedWait is how soon an order is tried again whose row somebody holds: a
-	// checkout's transaction takes milliseconds, one that hangs is ended by hand.
+	// contendedWait is the wait before an order with a locked row is tried again. The
+	// transaction of a checkout takes milliseconds; an operator ends one that hangs.
 	contendedWait = 3 * time.Second
-	// blockedWait is how soon an order is tried again that is contended or got no verdict,
-	// if there is no room for it in memory: as soon as one that failed.
+	// blockedWait is the wait of an order that is contended or without a verdict if
+	// memory has no room for it: the same as after a first failure.
 	blockedWait = retryBase
-	// politeRounds is how often a record may be released too early for the same due time.
-	// Each further round waits longer than the remaining time, so that two clocks that
-	// disagree do not send the record in circles.
-	politeRounds = 2
-	politeBase   = 5 * time.Second
-	politeMax    = time.Minute
+	// notDueRounds is how often a record may come too early for the same due time before
+	// it must wait longer than the remaining time. Each further round waits longer, so
+	// that two clocks that disagree do not send the record in circles.
+	notDueRounds     = 2
+	notDueBackoff    = 5 * time.Second
+	notDueMaxBackoff = time.Minute
 	// wrongClockSkew is the largest difference between the brokers' clock and the clock of
 	// the database or of this machine at which the closer still believes all three. Above
 	// it, an order that is not due or is retried waits in memory, by the monotonic clock.
@@ -30,19 +30,20 @@ const (
 	// keep that time after the clock is corrected.
 	wrongClockSkew = 30 * time.Second
 
-	// maxRetries is how often an order is tried again that could not be closed: after
-	// 1, 2 and 4 minutes, in which a lagging replica catches up and a wrong row may be
-	// mended. Then a person has to look.
+	// maxRetries is how often an order that could not be closed is retried: after 1, 2
+	// and 4 minutes. In that time a lagging replica catches up, and an operator may fix a
+	// wrong row. Then the order becomes a dead letter.
 	maxRetries = 3
 	retryBase  = time.Minute
-	// pendingFor is how long the payment provider may not know, from the first time
-	// that it did not. It is asked again after 1, 2, 4, 8 and then every 15 minutes.
+	// pendingFor is how long a payment may stay unknown, counted from the provider's
+	// first answer that it does not know. The provider is asked again after 1, 2, 4, 8
+	// and then every 15 minutes.
 	pendingFor  = 24 * time.Hour
 	pendingBase = time.Minute
 	pendingMax  = 15 * time.Minute
-	// spreadPart is the part of a wait that may be added to it, so that what failed
-	// together does not come back together.
-	spreadPart = 10
+	// jitterDivisor bounds the jitter to a tenth of a wait. Jitter keeps orders that
+	// failed together from returning together.
+	jitterDivisor = 10
 )
 
 // Causes of retries and dead letters.
@@ -51,34 +52,35 @@ const (
 	causeNotFound   = string(orderclose.NotFound)
 	causePending    = string(orderclose.PaymentPending)
 	causeContended  = string(orderclose.Contended)
-	causeNoVerdict  = "no_verdict"         // the store gave none, and one to others
+	causeNoVerdict  = "no_verdict"         // the store gave this order no verdict, but gave one to others
 	causeUnresolved = "payment_unresolved" // the provider did not know for pendingFor
 )
 
-// action is what to do with a record after its order was tried.
+// action is what happens to a record after its order was tried.
 type action int
 
 const (
-	settle   action = iota // nothing more to do
-	park                   // try again in this process
-	schedule               // put it into a bucket again
-	give                   // give it up: dead letter
+	settle   action = iota // finished: the offset may be committed
+	park                   // try again from memory
+	schedule               // append to a bucket
+	giveUp                 // append to the dead letters
 )
 
-// decision is an action and what it needs.
+// decision is an action and its parameters.
 type decision struct {
 	action action
-	wait   time.Duration     // park, schedule: how long from now
-	bucket time.Duration     // park: how long in a bucket, if there is no room in memory; 0: see elsewhere
-	record orderclose.Record // park, schedule: as it is to be, but for its release and origin
-	retry  bool              // park, schedule: because closing it failed, or the provider could not say
-	cause  string            // retry, give, park of an order that is blocked: why, in a word
-	detail string            // retry, give: the same in words
+	wait   time.Duration     // park, schedule: from now
+	bucket time.Duration     // park: the wait in a bucket if memory has no room; 0: see inBucket
+	record orderclose.Record // park, schedule: the next record, without its release time and origin
+	retry  bool              // park, schedule: counts as a retry; the close failed or the payment is pending
+	cause  string            // retry, giveUp, park of a blocked order: the reason, one word
+	detail string            // retry, giveUp: the reason, a sentence
 }
 
-// decide says what to do with record r after the outcome o. at is the present by
-// the broker's clock. luck, from 0 to 1, is where in its spread a wait lies.
-func decide(r orderclose.Record, o orderclose.Outcome, at time.Time, luck float64) decision {
+// decide returns what to do with record r after outcome o. The time at is the present by
+// the brokers' clock. jitter, from 0 to 1, is the part of the possible jitter that a wait
+// gets.
+func decide(r orderclose.Record, o orderclose.Outcome, at time.Time, jitter float64) decision {
 	if o.Verdict == "" && o.Err != nil {
 		return decision{action: park, wait: contendedWait, record: r, cause: causeNoVerdict, detail: o.Err.Error()}
 	}
@@ -88,25 +90,25 @@ func decide(r orderclose.Record, o orderclose.Outcome, at time.Time, luck float6
 	case orderclose.NotDue:
 		return notDue(r, o, at)
 	case orderclose.Contended:
-		return decision{action: park, wait: contendedWait, record: r, cause: causeContended, detail: "another transaction holds a row"}
+		return decision{action: park, wait: contendedWait, record: r, cause: causeContended, detail: "another transaction locks a row"}
 	case orderclose.PaymentPending:
-		return pending(r, at, luck)
+		return pending(r, at, jitter)
 	case orderclose.NotFound:
-		return failed(r, causeNotFound, "the database has no such order", luck)
+		return failed(r, causeNotFound, "the database has no such order", jitter)
 	case orderclose.Failed:
 		if o.Err != nil {
-			return failed(r, causeFailed, o.Err.Error(), luck)
+			return failed(r, causeFailed, o.Err.Error(), jitter)
 		}
-		return failed(r, causeFailed, "closing it failed", luck)
+		return failed(r, causeFailed, "closing the order failed", jitter)
 	}
-	return failed(r, causeFailed, fmt.Sprintf("the store's verdict is %q, which means nothing here", o.Verdict), luck)
+	return failed(r, causeFailed, fmt.Sprintf("the store returned the unknown verdict %q", o.Verdict), jitter)
 }
 
-// failed tries an order again later, or gives it up when it had its tries.
-func failed(r orderclose.Record, cause, detail string, luck float64) decision {
-	d := decision{action: give, cause: cause, detail: detail}
+// failed schedules a retry, or gives the order up after maxRetries.
+func failed(r orderclose.Record, cause, detail string, jitter float64) decision {
+	d := decision{action: giveUp, cause: cause, detail: detail}
 	if r.Attempt < maxRetries {
-		d.action, d.retry, d.wait = schedule, true, spread(retryBase<<r.Attempt, luck)
+		d.action, d.retry, d.wait = schedule, true, addJitter(retryBase<<r.Attempt, jitter)
 		r.Attempt++
 		r.Cause = cause
 		d.record = r
@@ -114,34 +116,34 @@ func failed(r orderclose.Record, cause, detail string, luck float64) decision {
 	return d
 }
 
-// pending asks the provider again later, for a day from the first time that it
-// could not say. It uses up no try. The wait is a minute and as long as was waited
-// already, which doubles it each time.
-func pending(r orderclose.Record, at time.Time, luck float64) decision {
+// pending schedules the next question to the payment provider, until pendingFor after the
+// first one. It uses up no retry. The wait is a minute plus the time that the order has
+// waited already, which doubles it each time.
+func pending(r orderclose.Record, at time.Time, jitter float64) decision {
 	if r.PendingSince.IsZero() {
 		r.PendingSince = at
 	}
 	waited := max(at.Sub(r.PendingSince), 0)
 	if waited >= pendingFor {
-		return decision{action: give, cause: causeUnresolved,
-			detail: fmt.Sprintf("the payment provider could not say for %v whether it is paid", waited.Round(time.Second))}
+		return decision{action: giveUp, cause: causeUnresolved,
+			detail: fmt.Sprintf("the payment provider did not know for %v whether the order is paid", waited.Round(time.Second))}
 	}
 	r.Cause = causePending
-	wait := spread(min(waited+pendingBase, pendingMax), luck)
+	wait := addJitter(min(waited+pendingBase, pendingMax), jitter)
 	return decision{action: schedule, retry: true, wait: min(wait, pendingFor-waited), record: r,
-		cause: causePending, detail: "the payment provider cannot say yet"}
+		cause: causePending, detail: "the payment provider does not know yet whether the order is paid"}
 }
 
-// spread makes a wait longer by up to a tenth.
-func spread(d time.Duration, luck float64) time.Duration {
-	return d + time.Duration(float64(d/spreadPart)*luck)
+// addJitter makes a wait longer by up to a tenth.
+func addJitter(d time.Duration, jitter float64) time.Duration {
+	return d + time.Duration(float64(d/jitterDivisor)*jitter)
 }
 
 // notDue makes the order wait for its remaining time by the database's clock, which
 // decides when an order is due. The order waits in memory, for a minute at most, in two
-// cases: if the brokers' clock, which reads at, differs by more than wrongClockSkew from the
-// database's; and in every other round if the record was released too early more than
-// politeRounds times, because then the clock of its relay may be wrong. All counters
+// cases. First: the brokers' clock, which reads at, differs by more than wrongClockSkew
+// from the database's. Second: in every other round, if the record came too early more
+// than notDueRounds times, because then the clock of its relay may be wrong. All counters
 // restart if the due time has changed.
 func notDue(r orderclose.Record, o orderclose.Outcome, at time.Time) decision {
 	if !orderclose.CeilMilli(o.Due).Equal(orderclose.CeilMilli(r.Order.Due)) { // records have whole milliseconds
@@ -153,56 +155,56 @@ func notDue(r orderclose.Record, o orderclose.Outcome, at time.Time) decision {
 		return decision{action: park, wait: remaining, record: r}
 	}
 	r.NotDue++
-	wait := max(remaining, politeness(r.NotDue))
-	tooOften := r.NotDue > politeRounds && r.NotDue%2 == 1
+	wait := max(remaining, minNotDueWait(r.NotDue))
+	tooOften := r.NotDue > notDueRounds && r.NotDue%2 == 1
 	if tooOften || at.Sub(o.At).Abs() > wrongClockSkew {
-		return decision{action: park, wait: min(remaining, doubled(r.NotDue-1)), bucket: wait, record: r}
+		return decision{action: park, wait: min(remaining, doubledBackoff(r.NotDue-1)), bucket: wait, record: r}
 	}
 	return decision{action: schedule, wait: wait, record: r}
 }
 
-// inMemory turns a wait in a bucket into one in memory. A wait that was computed from the
-// clocks is cut short: after a minute they are compared again.
+// inMemory turns a wait in a bucket into a wait in memory. A wait that was computed from
+// the clocks is cut to a minute; then the clocks are compared again.
 func (d decision) inMemory() decision {
 	if d.action != schedule {
 		return d
 	}
 	d.action, d.bucket = park, d.wait
 	if d.cause == "" || d.cause == causePending {
-		d.wait = min(d.wait, politeMax)
+		d.wait = min(d.wait, notDueMaxBackoff)
 	}
 	return d
 }
 
-// elsewhere turns a wait in memory, for which there is no room, into one in a bucket.
-// It uses up no try, and an order that is nearly due is not later for it.
-func (d decision) elsewhere(luck float64) decision {
+// inBucket turns a wait in memory into a wait in a bucket, because memory has no room. It
+// uses up no retry. An order that is nearly due keeps its wait, so it is not later.
+func (d decision) inBucket(jitter float64) decision {
 	d.action = schedule
 	switch {
 	case d.bucket > 0:
 		d.wait = d.bucket
 	case d.cause != "":
-		d.retry, d.wait = true, spread(blockedWait, luck)
+		d.retry, d.wait = true, addJitter(blockedWait, jitter)
 		d.record.Cause = d.cause
 	}
 	return d
 }
 
-// politeness is the least wait of the n-th round for the same due.
-func politeness(n int) time.Duration {
-	if n <= politeRounds {
+// minNotDueWait is the minimum wait of the n-th round for the same due time.
+func minNotDueWait(n int) time.Duration {
+	if n <= notDueRounds {
 		return 0
 	}
-	return doubled(n - politeRounds)
+	return doubledBackoff(n - notDueRounds)
 }
 
-// doubled is politeBase, doubled n times, and politeMax at most.
-func doubled(n int) time.Duration { return min(politeBase<<min(n, 10), politeMax) }
+// doubledBackoff is notDueBackoff doubled n times, at most notDueMaxBackoff.
+func doubledBackoff(n int) time.Duration { return min(notDueBackoff<<min(n, 10), notDueMaxBackoff) }
 
-// again returns the record for the next round. Its release time is at, by the brokers'
-// clock, plus the wait. For a retried record, Origin holds the coordinates of the first
-// failed record.
-func (d decision) again(at time.Time, here orderclose.Origin) orderclose.Record {
+// retryRecord returns the record for the next round. Its release time is at, by the
+// brokers' clock, plus the wait. For a retried record, Origin holds the coordinates of
+// the first failed record.
+func (d decision) retryRecord(at time.Time, here orderclose.Origin) orderclose.Record {
 	r := d.record
 	r.Release = at.Add(d.wait)
 	if d.retry && r.Origin.Topic == "" {

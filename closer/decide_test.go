@@ -13,7 +13,7 @@ import (
 
 var epoch = time.UnixMilli(1_700_000_000_000)
 
-func TestDecide_SettledVerdictsNeedNothingMore(t *testing.T) {
+func TestDecide_SettlesFinalVerdicts(t *testing.T) {
 	for _, v := range []orderclose.Verdict{orderclose.Closed, orderclose.AlreadyPaid, orderclose.AlreadyClosed} {
 		if d := decide(orderclose.Record{}, orderclose.Outcome{Verdict: v}, epoch, 0); d.action != settle {
 			t.Errorf("%s: %+v", v, d)
@@ -21,14 +21,14 @@ func TestDecide_SettledVerdictsNeedNothingMore(t *testing.T) {
 	}
 }
 
-func TestDecide_WhatFailedIsTriedAgainAfter1And2And4MinutesAndThenGivenUp(t *testing.T) {
+func TestDecide_RetriesAfter1And2And4MinutesThenGivesUp(t *testing.T) {
 	for _, verdict := range []struct {
 		outcome       orderclose.Outcome
 		cause, detail string
 	}{
 		{orderclose.Outcome{Verdict: orderclose.NotFound}, "not_found", "the database has no such order"},
 		{orderclose.Outcome{Verdict: orderclose.Failed, Err: errors.New("no stock row")}, "failed", "no stock row"},
-		{orderclose.Outcome{Verdict: "shrug"}, "failed", `the store's verdict is "shrug", which means nothing here`},
+		{orderclose.Outcome{Verdict: "shrug"}, "failed", `the store returned the unknown verdict "shrug"`},
 	} {
 		r := orderclose.Record{Order: orderclose.Order{ID: "o", Due: epoch}, Lane: orderclose.LaneReplay, NotDue: 1}
 		for n, minutes := range []time.Duration{1, 2, 4} {
@@ -41,16 +41,16 @@ func TestDecide_WhatFailedIsTriedAgainAfter1And2And4MinutesAndThenGivenUp(t *tes
 			r = d.record
 			before.Attempt, before.Cause = n+1, verdict.cause
 			if diff := cmp.Diff(before, r); diff != "" {
-				t.Errorf("after %d failures more has changed than attempt and cause:\n%s", n, diff)
+				t.Errorf("after %d failures, more than attempt and cause changed:\n%s", n, diff)
 			}
 		}
-		if d := decide(r, verdict.outcome, epoch, 0); d.action != give || d.cause != verdict.cause || d.detail != verdict.detail {
+		if d := decide(r, verdict.outcome, epoch, 0); d.action != giveUp || d.cause != verdict.cause || d.detail != verdict.detail {
 			t.Errorf("after three tries: %+v", d)
 		}
 	}
 }
 
-func TestDecide_TheProviderIsAskedAfter1And2And4And8AndEach15MinutesForADay(t *testing.T) {
+func TestDecide_AsksTheProviderForADay(t *testing.T) {
 	r := orderclose.Record{Attempt: 2}
 	at := epoch
 	var waits []time.Duration
@@ -59,7 +59,7 @@ func TestDecide_TheProviderIsAskedAfter1And2And4And8AndEach15MinutesForADay(t *t
 			t.Fatalf("not given up after %d waits", len(waits))
 		}
 		d := decide(r, orderclose.Outcome{Verdict: orderclose.PaymentPending}, at, 0)
-		if d.action == give {
+		if d.action == giveUp {
 			if d.cause != "payment_unresolved" || r.Attempt != 2 || len(waits) != 4+(24*60-15)/15 {
 				t.Errorf("given up: %+v after %d waits with attempt %d", d, len(waits), r.Attempt)
 			}
@@ -72,8 +72,8 @@ func TestDecide_TheProviderIsAskedAfter1And2And4And8AndEach15MinutesForADay(t *t
 	}
 }
 
-// TestDecide_RetriesEnd, whatever the store says in whatever order, and each waits
-// for at least what it must, in a bucket and never in the close topic.
+// The store gives any verdicts in any order. Each retry waits at least its minimum, in a
+// bucket.
 func TestDecide_RetriesEnd(t *testing.T) {
 	buckets := orderclose.Buckets{{Topic: "delay_1s", Length: time.Second}, {Topic: "delay_1m", Length: time.Minute}}
 	rapid.Check(t, func(t *rapid.T) {
@@ -88,8 +88,8 @@ func TestDecide_RetriesEnd(t *testing.T) {
 				t.Fatalf("not given up after %d rounds", round)
 			}
 			v := verdicts.Draw(t, "verdict")
-			d := decide(r, orderclose.Outcome{Verdict: v, Due: epoch, At: epoch}, at, rapid.Float64Range(0, 1).Draw(t, "luck"))
-			if d.action == give {
+			d := decide(r, orderclose.Outcome{Verdict: v, Due: epoch, At: epoch}, at, rapid.Float64Range(0, 1).Draw(t, "jitter"))
+			if d.action == giveUp {
 				if v != orderclose.PaymentPending && failures != maxRetries {
 					t.Fatalf("given up after %d retries", failures)
 				}
@@ -112,15 +112,15 @@ func TestDecide_RetriesEnd(t *testing.T) {
 			case d.wait < least || d.wait > most:
 				t.Fatalf("round %d, %s after %d failures waits %v, want %v to %v", round, v, failures, d.wait, least, most)
 			case round > 110:
-				t.Fatal("it does not end")
+				t.Fatal("the retries do not end")
 			}
 			here := first
-			here.Offset += int64(round) // it lies further on each time
-			m, err := d.again(at, here).Encode()
+			here.Offset += int64(round) // each retry has a higher offset
+			m, err := d.retryRecord(at, here).Encode()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if r, err = m.Decode(); err != nil { // as it comes back
+			if r, err = m.Decode(); err != nil { // as the closer reads it again
 				t.Fatal(err)
 			}
 			if r.Origin != first || r.Release.Before(at.Add(d.wait)) || buckets.Pick(d.wait).Topic == "" {
@@ -131,8 +131,8 @@ func TestDecide_RetriesEnd(t *testing.T) {
 	})
 }
 
-// TestNotDue_NeverComesBackBeforeItIsDue, by the database's clock, if the brokers' clock
-// agrees, and waits in memory only for a short while.
+// The brokers' clock agrees with the database's, and the order waits in memory only for a
+// short while.
 func TestNotDue_NeverComesBackBeforeItIsDue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		remaining := time.Duration(rapid.Int64Range(1, int64(30*24*time.Hour)).Draw(t, "remaining"))
@@ -144,20 +144,20 @@ func TestNotDue_NeverComesBackBeforeItIsDue(t *testing.T) {
 			t.Fatalf("counts as a failure: %+v", d)
 		case d.action == schedule && d.wait < remaining:
 			t.Fatalf("waits %v of %v", d.wait, remaining)
-		case remaining <= parkLimit && d.action != park, remaining > parkLimit && r.NotDue < politeRounds && d.action != schedule:
+		case remaining <= parkLimit && d.action != park, remaining > parkLimit && r.NotDue < notDueRounds && d.action != schedule:
 			t.Fatalf("%v remain: %+v", remaining, d)
-		case r.NotDue >= politeRounds && d.action == schedule && decide(d.record, o, o.At, 0).action == schedule:
-			t.Fatalf("nothing is waited for in memory: %+v", d)
+		case r.NotDue >= notDueRounds && d.action == schedule && decide(d.record, o, o.At, 0).action == schedule:
+			t.Fatalf("two rounds in a bucket without one in memory: %+v", d)
 		case remaining > parkLimit && d.record.NotDue != r.NotDue+1:
 			t.Fatalf("round %d after %d", d.record.NotDue, r.NotDue)
-		case d.wait > max(remaining, politeMax):
+		case d.wait > max(remaining, notDueMaxBackoff):
 			t.Fatalf("waits %v of %v", d.wait, remaining)
 		}
 	})
 }
 
-// TestNotDue_WaitsInMemoryWhileAClockIsWrong, a minute at most before the database is
-// asked again, so that no time of release is taken from the wrong clock.
+// The order waits a minute at most before the database is asked again, so that no release
+// time is taken from the wrong clock.
 func TestNotDue_WaitsInMemoryWhileAClockIsWrong(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		remaining := time.Duration(rapid.Int64Range(int64(parkLimit)+1, int64(48*time.Hour)).Draw(t, "remaining"))
@@ -168,11 +168,11 @@ func TestNotDue_WaitsInMemoryWhileAClockIsWrong(t *testing.T) {
 		r := orderclose.Record{Order: orderclose.Order{Due: epoch}, NotDue: rapid.IntRange(0, 100).Draw(t, "rounds")}
 		o := orderclose.Outcome{Verdict: orderclose.NotDue, Due: epoch, At: epoch.Add(-remaining)}
 		d := decide(r, o, o.At.Add(wrong), 0)
-		if d.action != park || d.retry || d.wait <= 0 || d.wait > min(remaining, politeMax) || d.record.NotDue != r.NotDue+1 {
+		if d.action != park || d.retry || d.wait <= 0 || d.wait > min(remaining, notDueMaxBackoff) || d.record.NotDue != r.NotDue+1 {
 			t.Fatalf("%v remain: %+v", remaining, d)
 		}
-		if d = d.elsewhere(0); d.action != schedule || d.retry || d.wait < remaining {
-			t.Fatalf("%v remain, and there is no room: %+v", remaining, d)
+		if d = d.inBucket(0); d.action != schedule || d.retry || d.wait < remaining {
+			t.Fatalf("%v remain, and memory has no room: %+v", remaining, d)
 		}
 	})
 }
@@ -187,13 +187,13 @@ func TestNotDue_CountsFromZeroWhenTheDueTimeMoved(t *testing.T) {
 		t.Errorf("waits %v (-want +got):\n%s", d.wait, diff)
 	}
 	at := epoch.Add(2 * time.Second)
-	if next := d.again(at, orderclose.Origin{Topic: "here"}); !next.Release.Equal(at.Add(time.Hour)) || next.Origin.Topic != "" {
+	if next := d.retryRecord(at, orderclose.Origin{Topic: "here"}); !next.Release.Equal(at.Add(time.Hour)) || next.Origin.Topic != "" {
 		t.Errorf("%+v, want it released an hour after %v", next, at)
 	}
 }
 
-// TestNotDue_WhatIsParkedHasTheDueTimeThatItMovedTo, and nothing of its former life.
-func TestNotDue_WhatIsParkedHasTheDueTimeThatItMovedTo(t *testing.T) {
+// The counters of the old due time are gone.
+func TestNotDue_ParksWithTheNewDueTime(t *testing.T) {
 	r := orderclose.Record{Order: orderclose.Order{ID: "o", Due: epoch}, NotDue: 2, Attempt: 1, Cause: "failed", Lane: orderclose.LaneReplay}
 	d := decide(r, orderclose.Outcome{Verdict: orderclose.NotDue, Due: epoch.Add(8 * time.Second), At: epoch}, epoch, 0)
 	want := orderclose.Record{Order: orderclose.Order{ID: "o", Due: epoch.Add(8 * time.Second)}, Lane: orderclose.LaneReplay}
@@ -202,16 +202,16 @@ func TestNotDue_WhatIsParkedHasTheDueTimeThatItMovedTo(t *testing.T) {
 	}
 	micro := orderclose.Outcome{Verdict: orderclose.NotDue, Due: epoch.Add(-time.Microsecond), At: epoch.Add(-time.Second)}
 	if d := decide(r, micro, epoch, 0); d.action != park || d.record.Attempt != 1 {
-		t.Errorf("%+v; a record's due time is the database's rounded up, and has not moved", d)
+		t.Errorf("%+v; the record's due time is the database's, rounded up, and has not moved", d)
 	}
 	if d := decide(r, orderclose.Outcome{Verdict: orderclose.Contended}, epoch, 0); d.action != park || !cmp.Equal(d.record, r) {
-		t.Errorf("%+v; want it parked as it is", d)
+		t.Errorf("%+v; want it parked unchanged", d)
 	}
 }
 
-func TestPoliteness_GrowsFromTheThirdRoundToAMinute(t *testing.T) {
+func TestMinNotDueWait_GrowsFromTheThirdRoundToAMinute(t *testing.T) {
 	for round, want := range map[int]time.Duration{1: 0, 2: 0, 3: 10 * time.Second, 4: 20 * time.Second, 5: 40 * time.Second, 6: time.Minute, 1000: time.Minute} {
-		if got := politeness(round); got != want {
+		if got := minNotDueWait(round); got != want {
 			t.Errorf("round %d: %v, want %v", round, got, want)
 		}
 	}

@@ -11,19 +11,20 @@ import (
 	"orderclose/internal/partition/partitiontest"
 )
 
-// bookings is a Store of somebody's own: what it closes is a table booking that
-// nobody confirmed, and it lives in a map instead of a database.
+// bookings is a Store of another kind: it closes table bookings that were not confirmed,
+// and keeps them in a map instead of a database.
 type bookings struct {
-	mu     sync.Mutex
-	status map[string]string    // by id: open, confirmed, cancelled
-	due    map[string]time.Time // what is true, whatever a record says
-	said   chan orderclose.Outcome
+	mu       sync.Mutex
+	status   map[string]string    // by id: open, confirmed, cancelled
+	due      map[string]time.Time // the true due times, whatever a record says
+	outcomes chan orderclose.Outcome
 }
 
-// CloseOrders answers every request, in their order, and can be asked for the same
-// one any number of times. With a database it is one transaction that locks the
-// rows, and "now" is the database's. An error that is orderclose.ErrUnavailable
-// would have the batch wait; any other, the one booking looked for that causes it.
+// CloseOrders answers every request, in the same order, and may be called any number of
+// times for the same booking. With a database it is one transaction that locks the rows,
+// and "now" is the database's time. After an error that is orderclose.ErrUnavailable the
+// closer retries the batch. After any other error it searches for the booking that causes
+// it.
 func (b *bookings) CloseOrders(_ context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -41,25 +42,25 @@ func (b *bookings) CloseOrders(_ context.Context, _ orderclose.Path, requests []
 		case o.Due.After(now):
 			o.Verdict = orderclose.NotDue
 		default:
-			b.status[r.OrderID] = "cancelled" // and the table is free again
+			b.status[r.OrderID] = "cancelled" // the table is free again
 			o.Verdict = orderclose.Closed
 		}
 		outcomes[i] = o
-		b.said <- o
+		b.outcomes <- o
 	}
 	return outcomes, nil
 }
 
-// Closing something of one's own: a Store is all it takes.
+// A Store of your own closes something other than orders.
 func ExampleStore() {
 	past := time.Now().Add(-time.Second)
 	store := &bookings{
-		status: map[string]string{"table 4, friday": "open", "table 7, friday": "confirmed"},
-		due:    map[string]time.Time{"table 4, friday": past, "table 7, friday": past},
-		said:   make(chan orderclose.Outcome, 10),
+		status:   map[string]string{"table 4, friday": "open", "table 7, friday": "confirmed"},
+		due:      map[string]time.Time{"table 4, friday": past, "table 7, friday": past},
+		outcomes: make(chan orderclose.Outcome, 10),
 	}
 	c, err := New(Options{
-		Log:     dueNow("table 4, friday", "table 7, friday", "table 4, friday"), // of a cluster: kafka.New
+		Log:     dueNow("table 4, friday", "table 7, friday", "table 4, friday"), // in production: kafka.New
 		Store:   store,
 		Buckets: orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}},
 		Group:   "closers", CloseTopic: "order-close", DeadLetterTopic: "dead", ControlTopic: "control",
@@ -73,7 +74,7 @@ func ExampleStore() {
 	go func() { stopped <- c.Run(ctx) }()
 	var lines []string
 	for range 3 {
-		o := <-store.said
+		o := <-store.outcomes
 		lines = append(lines, fmt.Sprintf("%s: %s", o.OrderID, o.Verdict))
 	}
 	cancel()
@@ -90,7 +91,7 @@ func ExampleStore() {
 	// table 7, friday: already_paid
 }
 
-// dueNow is a log with records of orders that are due.
+// dueNow returns a log with records of orders that are due.
 func dueNow(ids ...string) *partitiontest.Log {
 	log := &partitiontest.Log{}
 	for _, id := range ids {

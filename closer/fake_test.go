@@ -15,13 +15,13 @@ import (
 // toClose is a partition of the close topic.
 var toClose = partitiontest.Place{Topic: "order-close"}
 
-// orderLog is a log of orders' records.
+// orderLog is a log of order records.
 type orderLog struct{ partitiontest.Log }
 
-// doneBelow is how far the first partition of the close topic is done.
+// doneBelow is the committed offset of the first partition of the close topic.
 func (l *orderLog) doneBelow() int64 { return l.DoneBelow(toClose) }
 
-// add puts the record of an order that is due into the close topic.
+// add appends the record of a due order to the close topic.
 func (l *orderLog) add(t *testing.T, id string) {
 	t.Helper()
 	o := orderclose.Order{ID: id, CreatedAt: time.Now(), Due: time.Now()}
@@ -33,7 +33,7 @@ func (l *orderLog) put(t *testing.T, at partitiontest.Place, r orderclose.Record
 	l.putAt(t, at, r, time.Now())
 }
 
-// putAt puts a record that is there from then on.
+// putAt appends a record that becomes visible at the append time.
 func (l *orderLog) putAt(t *testing.T, at partitiontest.Place, r orderclose.Record, appended time.Time) {
 	t.Helper()
 	m, err := r.Encode()
@@ -44,37 +44,37 @@ func (l *orderLog) putAt(t *testing.T, at partitiontest.Place, r orderclose.Reco
 	l.Put(at, m)
 }
 
-// fakeStore closes what is due by its own clock.
+// fakeStore closes orders that are due by its own clock.
 type fakeStore struct {
-	due  map[string]time.Time // absent: due long ago
-	bad  map[string]bool      // cannot be closed
-	held map[string]time.Time // its row is held until then
-	asks map[string]bool      // the payment provider cannot say
-	// locked are held too, and the store knows without a wait.
+	due      map[string]time.Time // absent: due long ago
+	bad      map[string]bool      // cannot be closed
+	lockWait map[string]time.Time // the row is locked until then: the call fails with ErrContended
+	pending  map[string]bool      // the payment is pending
+	// locked rows get the verdict Contended at once.
 	locked map[string]bool
-	away   func() bool
-	slow   func(underWay int) time.Duration // how long a transaction takes when so many orders are in some
+	down   func() bool
+	slow   func(inFlight int) time.Duration // duration of a transaction while so many orders are in flight
 
 	mu       sync.Mutex
 	closed   []string
 	closedAt map[string]time.Time
 	batches  []int
-	underWay int
-	took     []time.Duration // transactions, in the order of their end
+	inFlight int
+	took     []time.Duration // durations of the transactions, in the order of their end
 }
 
 func (s *fakeStore) CloseOrders(_ context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	if s.away != nil && s.away() {
+	if s.down != nil && s.down() {
 		return nil, fmt.Errorf("%w: no connection", orderclose.ErrUnavailable)
 	}
 	if s.slow != nil {
 		s.mu.Lock()
-		s.underWay += len(requests)
-		took := s.slow(s.underWay)
+		s.inFlight += len(requests)
+		took := s.slow(s.inFlight)
 		s.mu.Unlock()
 		time.Sleep(took)
 		s.mu.Lock()
-		s.underWay -= len(requests)
+		s.inFlight -= len(requests)
 		s.took = append(s.took, took)
 		s.mu.Unlock()
 	}
@@ -85,7 +85,7 @@ func (s *fakeStore) CloseOrders(_ context.Context, _ orderclose.Path, requests [
 		if s.bad[r.OrderID] {
 			return nil, errors.New("no stock row")
 		}
-		if time.Now().Before(s.held[r.OrderID]) {
+		if time.Now().Before(s.lockWait[r.OrderID]) {
 			return nil, fmt.Errorf("%w: lock wait", orderclose.ErrContended)
 		}
 	}
@@ -101,7 +101,7 @@ func (s *fakeStore) CloseOrders(_ context.Context, _ orderclose.Path, requests [
 			outcomes[i].Verdict = orderclose.Contended
 			continue
 		}
-		if s.asks[r.OrderID] {
+		if s.pending[r.OrderID] {
 			outcomes[i].Verdict = orderclose.PaymentPending
 			continue
 		}
@@ -120,7 +120,7 @@ func (s *fakeStore) ids() []string {
 	return append([]string(nil), s.closed...)
 }
 
-// at is when an order was closed.
+// at is the time when an order was closed.
 func (s *fakeStore) at(id string) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,31 +11,31 @@ import (
 	"orderclose/internal/partition"
 )
 
-// loop serves one partition of the close topic, or of the replay topic. Everything
-// in it belongs to the goroutine of run.
+// loop serves one partition of the close topic or of the replay topic. Its fields belong
+// to the goroutine of run.
 type loop struct {
 	*Closer
 	ctx    context.Context
 	claim  orderclose.Claim
-	replay bool // of the replay topic
+	replay bool // serves the replay topic
 	logger *slog.Logger
 
-	reader *partition.Reader
-	out    *partition.Out
-	mark   *partition.Committer
+	reader    *partition.Reader
+	out       *partition.Out
+	committer *partition.Committer
 	buffer
-	pauses *partition.BackOff // while the store is unavailable, else nil
-	resume time.Time          // with pauses: when to try again
-	pulse  *partition.Pulse
+	backoff *partition.BackOff // set while the store is unavailable
+	retryAt time.Time          // with backoff: when to try again
+	pulse   *partition.Pulse
 
 	retries retries
 }
 
-// lookBack is how much of a log is read again that lost its end, if nobody can say where:
-// what was appended since then. A log loses its end when its leader fails, and what comes
-// after that is read within seconds if the closer runs. All that is older is due and
-// unpaid, and the sweep that follows a loss closes it sooner than reading a week again,
-// which would delay what is due now.
+// lookBack bounds what is read again from a log that lost its end at an unknown place:
+// the records appended in this time. A log loses its end when its leader fails, and a
+// running closer reads what follows within seconds. Older unpaid orders are due, and the
+// sweep that follows a loss closes them sooner than the loop could by reading a week of
+// records again, which would delay orders that are due now.
 const lookBack = 10 * time.Minute
 
 func newLoop(ctx context.Context, c *Closer, claim orderclose.Claim, pulse *partition.Pulse) *loop {
@@ -47,18 +47,19 @@ func newLoop(ctx context.Context, c *Closer, claim orderclose.Claim, pulse *part
 			Log: c.o.Log, Claim: claim, Stage: Stage, DeadLetterTopic: c.o.DeadLetterTopic, ControlTopic: c.o.ControlTopic,
 			DeadLettered: c.o.Metrics.DeadLettered, Trying: pulse.Beat, Repeated: c.o.Metrics.Repeated, Logger: logger,
 		}),
-		mark: partition.NewCommitter(claim, nil),
+		committer: partition.NewCommitter(claim, nil),
 	}
 	l.reader.LookBack = lookBack
 	return l
 }
 
-// run turns until the claim is revoked: take in what came, close a batch, read on
-// once all that was read was tried. Fetching only then lets a busy moment gather into
-// one batch. What is parked does not keep it from reading on.
+// run serves the partition until the claim is revoked. Each turn handles one fetch or
+// answer, closes a batch, and fetches more once all that was read was tried. Because the
+// loop fetches only then, a burst of records gathers into one batch. Parked orders do not
+// delay the next fetch.
 func (l *loop) run() {
 	l.logger.Debug("serving", "offset", l.claim.Offset)
-	l.out.Begin(l.mark)
+	l.out.Begin(l.committer)
 	defer l.budget.Join()()
 	defer l.finish()
 	timer := time.NewTimer(0)
@@ -71,62 +72,62 @@ func (l *loop) run() {
 		case <-l.ctx.Done():
 			return
 		case f := <-l.reader.C:
-			l.takeIn(f)
+			l.handleFetch(f)
 		case sent := <-l.out.Sent:
 			l.out.TookSent(sent)
 		case dead := <-l.out.Buried:
 			l.out.TookBuried()
-			l.mark.Arrived(dead)
+			l.committer.Arrived(dead)
 		case <-timer.C:
 			select {
-			case f := <-l.reader.C: // what was read goes before what is parked
-				l.takeIn(f)
+			case f := <-l.reader.C: // fetched records go before parked ones
+				l.handleFetch(f)
 			default:
 			}
 		}
 		if !l.out.Held() {
 			return
 		}
-		l.readOn() // beside what is parked
+		l.fetchMore()
 		if batch := l.nextBatch(); len(batch) > 0 {
-			l.work(batch)
+			l.closeBatch(batch)
 		}
 		if l.ctx.Err() != nil {
 			return
 		}
 		l.sendRetries()
 		l.out.StartWaiting()
-		l.readOn()
-		l.mark.Tell(time.Now(), false)
+		l.fetchMore()
+		l.committer.Tell(time.Now(), false)
 		timer.Reset(l.out.Sleeping(l.sleep()))
 	}
 }
 
-// readOn begins a fetch if there is room for what it brings. What is parked does not
-// keep it from that: it has room of its own.
-func (l *loop) readOn() {
-	if l.wantsMore(l.pauses != nil, l.budget.Share()/2) && !l.out.Full() && !l.retries.full() {
+// fetchMore starts a fetch if the buffer, the dead letters and the retries have room for
+// the records. Parked orders have room of their own.
+func (l *loop) fetchMore() {
+	if l.wantsMore(l.backoff != nil, l.budget.Share()/2) && !l.out.Full() && !l.retries.full() {
 		l.reader.Start()
 	}
 }
 
-// finish waits for what is under way, and commits what was settled, also in the
-// middle of a turn.
+// finish waits for the fetch and the appends in flight, and commits what was settled,
+// also in the middle of a turn.
 func (l *loop) finish() {
 	l.reader.Wait()
-	l.out.Wait(l.mark.Arrived)
-	l.mark.Tell(time.Now(), true)
+	l.out.Wait(l.committer.Arrived)
+	l.committer.Tell(time.Now(), true)
 }
 
-// takeIn queues what a fetch brought.
-func (l *loop) takeIn(f orderclose.Fetched) {
+// handleFetch queues the fetched records.
+func (l *loop) handleFetch(f orderclose.Fetched) {
 	l.reader.Took(f)
 	if f.Lost != nil {
-		l.lost(&f)
+		l.handleLoss(&f)
 	}
 	now := l.o.Now()
 	for _, r := range f.Records {
-		if !l.mark.Add(r.Offset) {
+		if !l.committer.Add(r.Offset) {
 			continue
 		}
 		e, err := newEntry(r, now)
@@ -134,45 +135,46 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 			l.out.BuryUnreadable(r, err)
 			continue
 		}
-		if l.replay { // whatever its header says: its retries come back here
+		if l.replay { // without regard to the header, so that retries return to this topic
 			e.record.Lane = orderclose.LaneReplay
 		}
 		l.add(e)
 	}
-	if f.Corrupt != nil && l.mark.Add(f.Corrupt.First) {
+	if f.Corrupt != nil && l.committer.Add(f.Corrupt.First) {
 		l.out.BuryCorrupt(f)
 	}
-	l.mark.Read(f)
+	l.committer.Read(f)
 }
 
-// lost notes that offsets which were to be read are gone. The database still has
-// their orders, the sweep will find them. If the log was deleted and recreated, the
-// sweep also finds the orders that are still here: their records are of the old log.
-func (l *loop) lost(f *orderclose.Fetched) {
+// handleLoss reports offsets that the log no longer has. The orders are still in the
+// database, and the sweep finds them. If the log was deleted and recreated, the sweep
+// also finds the orders in the buffer: their records belong to the old log.
+func (l *loop) handleLoss(f *orderclose.Fetched) {
 	r := f.Lost
 	if f.Replaced {
-		l.mark.Restart(f)
+		l.committer.Restart(f)
 		l.reader.Rewind(f.Next)
 		l.buffer = buffer{}
 	}
-	l.mark.Read(*f)
+	l.committer.Read(*f)
 	l.logger.Error("the log has lost records: the next sweep closes their orders",
 		"first", r.First, "last", r.Last, "err", r.Err)
 	l.o.Metrics.Lost(l.claim.Topic, l.claim.Partition, r.Last-r.First+1)
-	l.out.TellLost(*r, r.Err.Error(), l.mark)
+	l.out.TellLost(*r, r.Err.Error(), l.committer)
 }
 
-// nextBatch removes and returns what can be tried now, as many as the pace allows.
+// nextBatch removes and returns the entries to close now, as many as the limiter allows.
+// It returns none while the store is unavailable and the pause lasts.
 func (l *loop) nextBatch() []*entry {
 	now := l.o.Now()
-	if l.pauses != nil && now.Before(l.resume) {
+	if l.backoff != nil && now.Before(l.retryAt) {
 		return nil
 	}
-	return l.next(now, l.turns.allowed(l.replay))
+	return l.next(now, l.batcher.batchSize(l.replay))
 }
 
-// work closes a batch and does what the outcomes ask for.
-func (l *loop) work(batch []*entry) {
+// closeBatch closes a batch and applies the outcomes.
+func (l *loop) closeBatch(batch []*entry) {
 	requests := make([]orderclose.CloseRequest, len(batch))
 	for i, e := range batch {
 		requests[i] = orderclose.CloseRequest{OrderID: e.record.Order.ID, Attempt: e.record.Attempt, CreatedAt: e.record.Order.CreatedAt, Due: e.record.Order.Due}
@@ -180,84 +182,86 @@ func (l *loop) work(batch []*entry) {
 	for len(requests) > 0 && l.ctx.Err() == nil {
 		outcomes, err := l.closeSome(requests)
 		if err != nil && !slices.ContainsFunc(outcomes, hasVerdict) {
-			l.putOff(batch, err)
+			l.requeue(batch, err)
 			break
 		}
-		l.pauses = nil
+		l.backoff = nil
 		for i, o := range outcomes {
 			if !hasVerdict(o) {
 				o.Err = err // the store may fail because of this order
 			}
-			l.follow(batch[i], o)
+			l.applyOutcome(batch[i], o)
 		}
 		requests, batch = requests[len(outcomes):], batch[len(outcomes):]
 	}
 }
 
-// closeSome closes the first of the requests, as many as the pace allows by now,
-// which may have become fewer since the batch was made. What was begun before a
-// revocation may finish.
+// closeSome closes the first of the requests, as many as the limiter allows by now, which
+// may be fewer than when the batch was made. A transaction that began before a revocation
+// may finish.
 func (l *loop) closeSome(requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	ctx, cancel := partition.Linger(l.ctx, partition.LingerTime)
 	defer cancel()
-	return l.turns.close(ctx, requests, l.replay, l.pulse.Beat)
+	return l.batcher.close(ctx, requests, l.replay, l.pulse.Beat)
 }
 
-// putOff has a batch tried again after a pause that could not be closed, by no
-// order's fault as far as the store can tell. It goes behind what else there is: one
-// order that the store always fails with would keep that from ever being asked for, and
-// the store from ever telling. After a revocation the next owner reads it again.
-func (l *loop) putOff(batch []*entry, err error) {
+// requeue queues a batch that the store did not close, to be tried after a pause. As far
+// as the store tells, no order is at fault. The batch goes behind the other orders: if
+// one order makes the store fail each time, closing the others shows that the store
+// works. After a revocation the next owner reads the batch again.
+func (l *loop) requeue(batch []*entry, err error) {
 	if l.ctx.Err() != nil {
 		return
 	}
-	if l.pauses == nil {
-		l.pauses = partition.NewBackOff()
+	if l.backoff == nil {
+		l.backoff = partition.NewBackOff()
 	}
-	if l.pauses.Say() {
-		l.logger.Warn("closing a batch failed, trying again", "err", err)
+	if l.backoff.Say() {
+		l.logger.Warn("closing a batch failed, will retry", "err", err)
 	}
-	l.resume = l.o.Now().Add(l.pauses.NextBackOff())
+	l.retryAt = l.o.Now().Add(l.backoff.NextBackOff())
 	l.add(batch...)
 }
 
-// hasVerdict is false of an order that got none while others of its batch did.
+// hasVerdict reports whether the order got a verdict. If an error ends a batch, some of
+// its orders have none.
 func hasVerdict(o orderclose.Outcome) bool { return o.Verdict != "" }
 
-// follow does what one outcome asks for.
-func (l *loop) follow(e *entry, o orderclose.Outcome) {
-	now, present := l.o.Now(), l.o.Clock()
-	wrong := present.Sub(now).Abs() > wrongClockSkew // one of the two clocks is
-	// At least this late by the clock of the partition's leader, which may be ahead of the
-	// others for good. One that was set does not count.
-	if at := e.message.Appended.Add(now.Sub(e.readAt)); at.After(present) && at.Sub(present) <= wrongClockSkew {
-		present = at
+// applyOutcome decides what to do with an entry after its outcome, and does it.
+func (l *loop) applyOutcome(e *entry, o orderclose.Outcome) {
+	now, brokerNow := l.o.Now(), l.o.Clock()
+	clockWrong := brokerNow.Sub(now).Abs() > wrongClockSkew // the brokers' or the local one
+	// By the clock of the partition's leader it is at least this late. That clock may be
+	// permanently ahead of the others. A difference above wrongClockSkew comes from a clock
+	// that was set, and is ignored.
+	if at := e.message.Appended.Add(now.Sub(e.readAt)); at.After(brokerNow) && at.Sub(brokerNow) <= wrongClockSkew {
+		brokerNow = at
 	}
-	luck := rand.Float64()
-	d := decide(e.record, o, present, luck)
-	if wrong {
+	jitter := rand.Float64()
+	d := decide(e.record, o, brokerNow, jitter)
+	if clockWrong {
 		d = d.inMemory()
 	}
 	if d.action == park && !l.hasRoom(e, l.budget.Share()/2) {
-		d = d.elsewhere(luck)
+		d = d.inBucket(jitter)
 	}
 	l.countPending(e.record, d)
 	if d.retry {
-		l.logger.Warn("trying an order again", "order", e.record.Order.ID, "offset", e.message.Offset, "in", d.wait, "cause", d.cause, "detail", d.detail)
+		l.logger.Warn("order not closed, will retry", "order", e.record.Order.ID, "offset", e.message.Offset, "in", d.wait, "cause", d.cause, "detail", d.detail)
 		l.o.Metrics.Retried(d.cause)
 	}
 	switch d.action {
 	case settle:
-		l.mark.Done(e.message.Generation, e.message.Offset)
+		l.committer.Done(e.message.Generation, e.message.Offset)
 	case park:
-		e.record = d.record // its due may have moved, and a service goes by it
+		e.record = d.record // the due time may have moved, and a closing service uses it
 		e.blocked = d.cause != "" || d.bucket > 0
 		l.park(e, now.Add(d.wait))
-	case give:
+	case giveUp:
 		l.out.Bury(e.message, d.cause, d.detail)
 	case schedule:
-		m, err := e.encode(d.again(present, orderclose.Origin{Topic: l.claim.Topic, Partition: l.claim.Partition, Offset: e.message.Offset}))
-		if err != nil { // what was decoded can be encoded, but nothing may be lost on that belief
+		m, err := e.encode(d.retryRecord(brokerNow, orderclose.Origin{Topic: l.claim.Topic, Partition: l.claim.Partition, Offset: e.message.Offset}))
+		if err != nil { // unexpected, since the record was decoded; still no record may be lost
 			l.out.Bury(e.message, "unreadable", err.Error())
 			return
 		}
@@ -267,8 +271,7 @@ func (l *loop) follow(e *entry, o orderclose.Outcome) {
 	}
 }
 
-// countPending counts an order that begins to wait for the payment provider's
-// word, or no longer does.
+// countPending counts an order that starts or stops waiting for the payment provider.
 func (l *loop) countPending(before orderclose.Record, d decision) {
 	was, is := !before.PendingSince.IsZero(), !d.record.PendingSince.IsZero()
 	switch {
@@ -279,12 +282,12 @@ func (l *loop) countPending(before orderclose.Record, d decision) {
 	}
 }
 
-// sleep returns how long nothing is to be done, unless a fetch brings something.
+// sleep returns how long the loop has nothing to do unless a fetch or an answer arrives.
 func (l *loop) sleep() time.Duration {
-	d, now := l.retries.sleep(time.Now(), l.mark.Wait(time.Now())), l.o.Now()
+	d, now := l.retries.sleep(time.Now(), l.committer.Wait(time.Now())), l.o.Now()
 	switch {
-	case l.pauses != nil && len(l.queue) > 0:
-		return max(min(d, l.resume.Sub(now)), 0)
+	case l.backoff != nil && len(l.queue) > 0:
+		return max(min(d, l.retryAt.Sub(now)), 0)
 	case len(l.queue) > 0:
 		return 0
 	}

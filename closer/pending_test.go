@@ -12,7 +12,7 @@ import (
 	"orderclose/internal/partition/partitiontest"
 )
 
-// pendingCount is how many wait for the payment provider's word.
+// pendingCount counts the orders that wait for the payment provider.
 type pendingCount struct {
 	noMetrics
 	n atomic.Int64
@@ -22,10 +22,10 @@ func (p *pendingCount) PaymentPending(waits bool) {
 	p.n.Add(map[bool]int64{true: 1, false: -1}[waits])
 }
 
-// TestCloser_WhileTheProviderCannotSayTheOrderWaits, counted, and uses up no try.
-func TestCloser_WhileTheProviderCannotSayTheOrderWaits(t *testing.T) {
+// The waiting orders are counted.
+func TestCloser_APendingPaymentWaitsAndUsesUpNoRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, store, pending := &orderLog{}, &fakeStore{asks: map[string]bool{"new": true, "old": true, "ancient": true}}, &pendingCount{}
+		log, store, pending := &orderLog{}, &fakeStore{pending: map[string]bool{"new": true, "old": true, "ancient": true}}, &pendingCount{}
 		begin := time.Now()
 		log.add(t, "new")
 		for id, since := range map[string]time.Duration{"old": 3 * time.Minute, "ancient": 25 * time.Hour, "answered": time.Hour} {
@@ -34,28 +34,28 @@ func TestCloser_WhileTheProviderCannotSayTheOrderWaits(t *testing.T) {
 				PendingSince: begin.Add(-since), Origin: orderclose.Origin{Topic: "order-close", Offset: 99},
 			})
 		}
-		pending.n.Store(3) // as those three were counted before
+		pending.n.Store(3) // the three were counted when they began to wait
 		defer runCloserWith(t, log, store, 10, pending)()
 		time.Sleep(250 * time.Millisecond)
 		synctest.Wait()
-		again := map[string]time.Duration{}
+		waits := map[string]time.Duration{}
 		for _, m := range log.Appended()["delay_1m"] {
 			r, err := m.Decode()
 			if err != nil || r.Attempt != 0 || r.Cause != "payment_pending" || r.PendingSince.IsZero() || r.Origin.Topic != "order-close" {
 				t.Errorf("%+v, %v", r, err)
 			}
-			again[r.Order.ID] = r.Release.Sub(begin).Truncate(time.Minute)
+			waits[r.Order.ID] = r.Release.Sub(begin).Truncate(time.Minute)
 		}
-		if diff := cmp.Diff(map[string]time.Duration{"new": time.Minute, "old": 4 * time.Minute}, again); diff != "" {
+		if diff := cmp.Diff(map[string]time.Duration{"new": time.Minute, "old": 4 * time.Minute}, waits); diff != "" {
 			t.Errorf("asked again after (-want +got):\n%s", diff)
 		}
 		if dead := log.Appended()["dead"]; len(dead) != 1 || string(dead[0].Key) != "ancient" {
-			t.Errorf("dead letters %v, want the one that waits for more than a day", dead)
+			t.Errorf("dead letters %v, want the order that has waited for more than a day", dead)
 		} else if cause, _ := dead[0].Header("cause"); cause != "payment_unresolved" {
 			t.Errorf("cause %q", cause)
 		}
 		if n := pending.n.Load(); n != 2 {
-			t.Errorf("%d wait for the provider's word, want 2", n)
+			t.Errorf("%d orders wait for the provider, want 2", n)
 		}
 	})
 }

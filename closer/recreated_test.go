@@ -10,9 +10,8 @@ import (
 	"orderclose/internal/partition"
 )
 
-// TestCloser_ADeadLetterOfARecreatedLogMarksNothing: it is acked when its offset means
-// another order.
-func TestCloser_ADeadLetterOfARecreatedLogMarksNothing(t *testing.T) {
+// The dead letter is acked when its offset belongs to another order.
+func TestCloser_ADeadLetterOfTheOldLogMarksNoOffset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, began := &orderLog{}, time.Now()
 		log.Fail = func(topic string) error {
@@ -41,8 +40,8 @@ func TestCloser_ADeadLetterOfARecreatedLogMarksNothing(t *testing.T) {
 	})
 }
 
-// TestCloser_ACommitOfAnotherLogIsNotBelieved, neither its offset nor what was done above.
-func TestCloser_ACommitOfAnotherLogIsNotBelieved(t *testing.T) {
+// Neither its offset nor the runs above it count.
+func TestCloser_IgnoresACommitOfAnotherLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, store := &orderLog{}, &fakeStore{}
 		for _, id := range []string{"a", "b", "c", "d"} {
@@ -54,7 +53,7 @@ func TestCloser_ACommitOfAnotherLogIsNotBelieved(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		if ids := store.ids(); len(ids) != 4 || log.doneBelow() != 4 || len(log.Keys("control")) != 1 {
-			t.Errorf("closed %v, done below %d, %d losses told; want 4, 4, 1", ids, log.doneBelow(), len(log.Keys("control")))
+			t.Errorf("closed %v, done below %d, %d notices of losses; want 4, 4, 1", ids, log.doneBelow(), len(log.Keys("control")))
 		}
 	})
 }

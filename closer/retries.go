@@ -8,23 +8,24 @@ import (
 )
 
 const (
-	// maxRetriesWaiting and maxRetryBytes bound the records of a partition that are to go
-	// through a bucket and are not acked: with more the partition is not read on.
+	// maxRetriesWaiting and maxRetryBytes bound the records of a partition that wait for
+	// an ack of a bucket. Above either bound the partition is not read on.
 	maxRetriesWaiting = 10_000
 	maxRetryBytes     = 4 << 20
 )
 
-// retries are records of a partition that go through a bucket again and are not acked yet.
-// Until then their offsets stay open. They are appended beside the loop, so that a bucket
-// that accepts nothing holds up no order that is due. They belong to the loop.
+// retries are the records of a partition that go back to a bucket and are not acked yet.
+// Their offsets stay open until the ack. They are appended beside the loop, so that a
+// bucket that accepts nothing does not delay due orders. They belong to the loop's
+// goroutine.
 type retries struct {
-	waiting map[string][]orderclose.RawRecord // by topic, not under way
-	records int                               // waiting and under way
+	waiting map[string][]orderclose.RawRecord // by topic, without the records in flight
+	records int                               // waiting and in flight
 	bytes   int
 	wake    time.Time // when to try a topic again
 }
 
-// add has a record appended to a topic.
+// add queues a record for a topic.
 func (r *retries) add(topic string, record orderclose.RawRecord) {
 	if r.waiting == nil {
 		r.waiting = map[string][]orderclose.RawRecord{}
@@ -33,7 +34,7 @@ func (r *retries) add(topic string, record orderclose.RawRecord) {
 	r.count([]orderclose.RawRecord{record}, 1)
 }
 
-// count adds records to those that are not acked yet, or takes them away.
+// count adds n times the records and their bytes to the totals; n is 1 or -1.
 func (r *retries) count(records []orderclose.RawRecord, n int) {
 	for _, record := range records {
 		r.records += n
@@ -41,10 +42,10 @@ func (r *retries) count(records []orderclose.RawRecord, n int) {
 	}
 }
 
-// full reports whether so many records wait that no more should be read.
+// full reports whether a bound is reached, so that nothing more should be read.
 func (r *retries) full() bool { return r.records >= maxRetriesWaiting || r.bytes >= maxRetryBytes }
 
-// sleep is how long it takes until a topic is to be tried again, if that is less than d.
+// sleep returns how long it takes until a topic is to be tried again, at most d.
 func (r *retries) sleep(now time.Time, d time.Duration) time.Duration {
 	if len(r.waiting) > 0 {
 		d = min(d, r.wake.Sub(now))
@@ -52,12 +53,13 @@ func (r *retries) sleep(now time.Time, d time.Duration) time.Duration {
 	return d
 }
 
-// sendRetries begins to append what waits, to each topic that may be tried now.
+// sendRetries starts an append to each topic that has waiting records and may be tried
+// now.
 func (l *loop) sendRetries() {
 	r := &l.retries
 	r.wake = time.Now().Add(time.Hour)
 	for topic, records := range r.waiting {
-		wait, ok := l.out.Send(topic, records, func(sent partition.SendResult) { l.retried(records, sent) })
+		wait, ok := l.out.Send(topic, records, func(sent partition.SendResult) { l.handleSent(records, sent) })
 		if ok {
 			delete(r.waiting, topic)
 		} else if at := time.Now().Add(wait); at.Before(r.wake) {
@@ -67,12 +69,12 @@ func (l *loop) sendRetries() {
 	l.out.Await()
 }
 
-// retried notes what became of records that were appended to a bucket. What the bucket
-// did not accept is tried again.
-func (l *loop) retried(records []orderclose.RawRecord, sent partition.SendResult) {
+// handleSent processes the result of an append to a bucket. Records that the bucket did
+// not accept are queued again.
+func (l *loop) handleSent(records []orderclose.RawRecord, sent partition.SendResult) {
 	l.retries.count(records, -1)
 	for _, acked := range sent.Acked {
-		l.mark.Arrived(acked.Records)
+		l.committer.Arrived(acked.Records)
 	}
 	for _, record := range sent.Left {
 		l.retries.add(sent.Topic, record)

@@ -17,9 +17,8 @@ import (
 	"orderclose/internal/partition/partitiontest"
 )
 
-// TestCloser_ABucketThatTakesNothingHoldsUpNoOrderThatIsDue: a failed order waits for it,
-// and its offset stays open.
-func TestCloser_ABucketThatTakesNothingHoldsUpNoOrderThatIsDue(t *testing.T) {
+// A retry waits for the bucket, and its offset stays open.
+func TestCloser_AFailingBucketDelaysNoDueOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, begin := &orderLog{}, time.Now()
 		log.Fail = func(topic string) error {
@@ -45,7 +44,7 @@ func TestCloser_ABucketThatTakesNothingHoldsUpNoOrderThatIsDue(t *testing.T) {
 			}
 		}
 		if done := log.doneBelow(); done != 0 {
-			t.Errorf("%d was reported done and the retry was not acked", done)
+			t.Errorf("committed %d before the retry was acked", done)
 		}
 		time.Sleep(2 * time.Minute)
 		if diff := cmp.Diff([]string{"bad"}, log.Keys("delay_1m")); diff != "" || log.doneBelow() != 6 {
@@ -54,9 +53,8 @@ func TestCloser_ABucketThatTakesNothingHoldsUpNoOrderThatIsDue(t *testing.T) {
 	})
 }
 
-// TestCloser_RetriesThatNoBucketTakesAreBoundedInMemory: with many of them the partition
-// is not read on.
-func TestCloser_RetriesThatNoBucketTakesAreBoundedInMemory(t *testing.T) {
+// Above the bound the partition is not read on.
+func TestCloser_RetriesInMemoryAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, begin := &orderLog{}, time.Now()
 		log.Fail = func(topic string) error {
@@ -66,10 +64,10 @@ func TestCloser_RetriesThatNoBucketTakesAreBoundedInMemory(t *testing.T) {
 			return nil
 		}
 		const orders = 20_000
-		store := &fakeStore{asks: map[string]bool{}}
+		store := &fakeStore{pending: map[string]bool{}}
 		for i := range orders {
 			id := fmt.Sprint(i)
-			store.asks[id] = true
+			store.pending[id] = true
 			log.add(t, id)
 		}
 		defer runCloser(t, log, store, 500)()
@@ -90,8 +88,7 @@ func TestCloser_RetriesThatNoBucketTakesAreBoundedInMemory(t *testing.T) {
 	})
 }
 
-// hangingStore does not answer the first call, and does not look at its context but to
-// let go.
+// hangingStore does not return from its first call until the context ends.
 type hangingStore struct {
 	fakeStore
 	calls atomic.Int64
@@ -105,7 +102,7 @@ func (s *hangingStore) CloseOrders(ctx context.Context, path orderclose.Path, re
 	return s.fakeStore.CloseOrders(ctx, path, requests)
 }
 
-// stuckCounter counts loops that hung.
+// stuckCounter records the loops that hung.
 type stuckCounter struct {
 	noMetrics
 	mu  sync.Mutex
@@ -124,8 +121,8 @@ func (s *stuckCounter) stuck() []string {
 	return slices.Clone(s.all)
 }
 
-// TestCloser_ALoopWhoseStoreNeverAnswersIsStartedAgain from its commit.
-func TestCloser_ALoopWhoseStoreNeverAnswersIsStartedAgain(t *testing.T) {
+// The loop starts again from its commit.
+func TestCloser_RestartsALoopWhoseStoreHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, store, stuck := &orderLog{}, &hangingStore{}, &stuckCounter{}
 		log.add(t, "a")
@@ -142,8 +139,8 @@ func TestCloser_ALoopWhoseStoreNeverAnswersIsStartedAgain(t *testing.T) {
 	})
 }
 
-// TestCloser_ASlowStoreIsNoHang: batches that wait for their turn show signs of life.
-func TestCloser_ASlowStoreIsNoHang(t *testing.T) {
+// Jobs that wait for a transaction keep calling Beat.
+func TestCloser_ASlowStoreIsNotAHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, stuck := &orderLog{}, &stuckCounter{}
 		store := &fakeStore{slow: func(int) time.Duration { return 50 * time.Second }}

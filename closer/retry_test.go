@@ -12,7 +12,7 @@ import (
 	"orderclose/internal/partition/partitiontest"
 )
 
-func TestCloser_OneBadOrderCostsNobodyElseTheCloseAndIsTriedAgainInAMinute(t *testing.T) {
+func TestCloser_AFailedOrderIsRetriedInAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, store := &orderLog{}, &fakeStore{bad: map[string]bool{"2": true}}
 		for i := range 5 {
@@ -20,16 +20,16 @@ func TestCloser_OneBadOrderCostsNobodyElseTheCloseAndIsTriedAgainInAMinute(t *te
 		}
 		begin := time.Now()
 		defer runCloser(t, log, store, 10)()
-		time.Sleep(250 * time.Millisecond) // until it has told how far it is
+		time.Sleep(250 * time.Millisecond) // until the position is committed
 		synctest.Wait()
 		if diff := cmp.Diff([]string{"0", "1", "3", "4"}, store.ids()); diff != "" || log.doneBelow() != 5 {
 			t.Errorf("done below %d, closed (-want +got):\n%s", log.doneBelow(), diff)
 		}
-		again := log.Appended()["delay_1m"]
-		if len(again) != 1 || len(log.Appended()) != 1 {
+		retried := log.Appended()["delay_1m"]
+		if len(retried) != 1 || len(log.Appended()) != 1 {
 			t.Fatalf("appended %v, want order 2 to delay_1m", log.Appended())
 		}
-		r, err := again[0].Decode()
+		r, err := retried[0].Decode()
 		wait := r.Release.Sub(begin)
 		if err != nil || r.Order.ID != "2" || r.Attempt != 1 || r.Cause != "failed" || wait < time.Minute || wait > 66*time.Second+time.Millisecond ||
 			r.Origin != (orderclose.Origin{Topic: "order-close", Offset: 2}) || !r.Order.Due.Equal(begin) {
@@ -38,9 +38,8 @@ func TestCloser_OneBadOrderCostsNobodyElseTheCloseAndIsTriedAgainInAMinute(t *te
 	})
 }
 
-// TestCloser_AnOrderThatHadItsTriesIsADeadLetterWithAllThereIsToKnow: where it lay
-// when it first failed, and where it lies now.
-func TestCloser_AnOrderThatHadItsTriesIsADeadLetterWithAllThereIsToKnow(t *testing.T) {
+// The headers hold the coordinates of the first failure and of the last.
+func TestCloser_TheDeadLetterOfAnOrderHasAllCoordinates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, store := &orderLog{}, &fakeStore{bad: map[string]bool{"bad": true}}
 		log.put(t, partitiontest.Place{Topic: "order-close-replay", Partition: 4}, orderclose.Record{
@@ -66,8 +65,7 @@ func TestCloser_AnOrderThatHadItsTriesIsADeadLetterWithAllThereIsToKnow(t *testi
 	})
 }
 
-// TestCloser_ARetryOfAReplayStaysOnItsLane, also of one that somebody put there
-// without the header.
+// This includes a record on the replay topic that lacks the lane header.
 func TestCloser_ARetryOfAReplayStaysOnItsLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, store := &orderLog{}, &fakeStore{bad: map[string]bool{"bad": true}}
@@ -75,11 +73,11 @@ func TestCloser_ARetryOfAReplayStaysOnItsLane(t *testing.T) {
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(250 * time.Millisecond)
 		synctest.Wait()
-		again := log.Appended()["delay_1m"]
-		if len(again) != 1 {
+		retried := log.Appended()["delay_1m"]
+		if len(retried) != 1 {
 			t.Fatalf("appended %v", log.Appended())
 		}
-		if lane, _ := again[0].Header("lane"); lane != "replay" {
+		if lane, _ := retried[0].Header("lane"); lane != "replay" {
 			t.Errorf("lane is %q", lane)
 		}
 	})

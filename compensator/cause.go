@@ -11,33 +11,35 @@ import (
 // Cause is why the pipeline missed an order that a sweep found.
 type Cause string
 
-// The causes. Each is looked for after the order was closed, and changes nothing
-// about it.
+// The causes. A cause is looked up after the order was closed and does not affect the
+// close.
 const (
-	Unpublished  Cause = "unpublished"   // its row stood in the schedule outbox when the sweep began
-	RelayBehind  Cause = "relay_behind"  // its record should have left a delay topic, and has not
-	CloserBehind Cause = "closer_behind" // its record is in the close topic, and nobody has committed it
-	LaterRelease Cause = "later_release" // its record leaves a delay topic later: its due time was moved earlier
-	Retrying     Cause = "retrying"      // closing it failed, and its record waits for the next try
+	Unpublished  Cause = "unpublished"   // its row was in the schedule outbox when the sweep began
+	RelayBehind  Cause = "relay_behind"  // its record is overdue in a delay topic
+	CloserBehind Cause = "closer_behind" // its record is in the close topic and not committed
+	LaterRelease Cause = "later_release" // its record leaves a delay topic later: the due time was moved to an earlier time
+	Retrying     Cause = "retrying"      // a close failed, and the record waits for its retry
 	DeadLettered Cause = "dead_lettered" // its record was given up and is a pending dead letter
-	Absent       Cause = "absent"        // no record of it is on its way: never published, or lost
-	Unknown      Cause = "unknown"       // it was not looked for far enough: the budget was spent, or there was no Kafka to ask
+	Absent       Cause = "absent"        // no record of it is in the pipeline: never published, or lost
+	Unknown      Cause = "unknown"       // the lookup did not get far enough: the budget was spent, or Kafka was unavailable
 )
 
-// Causes are all of them, in the order of an order's way.
+// Causes returns all causes, in the order in which an order passes through the
+// pipeline.
 func Causes() []Cause {
 	return []Cause{Unpublished, RelayBehind, CloserBehind, LaterRelease, Retrying, DeadLettered, Absent, Unknown}
 }
 
-// Miss is an order that a sweep has closed, and why the pipeline had not.
+// Miss is an order that a sweep closed, and why the pipeline had missed it.
 type Miss struct {
 	Order orderclose.Order
 	Cause Cause
-	Where string // topic/partition@offset of what tells; or why the cause is unknown
-	Mend  string // the command that mends it, or shows more
+	Where string // topic/partition@offset of the evidence, or why the cause is unknown
+	Mend  string // command that fixes the cause, or shows more
 }
 
-// missJSON is the form of a Miss in a report: the order as records write it.
+// missJSON is the JSON form of a Miss in a report. The order has the field names of
+// records.
 type missJSON struct {
 	OrderID   string    `json:"order_id"`
 	Category  string    `json:"category,omitempty"`
@@ -62,16 +64,17 @@ func (m *Miss) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// Investigator finds out why the pipeline missed what a sweep finds.
+// Investigator finds out why the pipeline missed orders.
 type Investigator interface {
 	// Begin is called when a sweep begins, before the first page is closed.
 	Begin(ctx context.Context) (Investigation, error)
 }
 
-// Investigation is one sweep's. It belongs to the goroutine of the sweep.
+// Investigation looks up the causes for one sweep. It belongs to the goroutine of the
+// sweep.
 type Investigation interface {
-	// Explain is called after a page was closed, with the orders of it that this
-	// sweep has closed, and returns one Miss for each, in their order. It never
-	// fails: what it cannot find out is Unknown.
+	// Explain is called after a page was closed, with the orders of the page that
+	// this sweep closed. It returns one Miss for each, in the same order. It does not
+	// fail: a cause that it cannot find is Unknown.
 	Explain(ctx context.Context, missed []orderclose.Order) []Miss
 }

@@ -12,11 +12,11 @@ import (
 	"orderclose"
 )
 
-// asked is an Investigator that notes what it is asked, and finds everything absent.
+// asked is an Investigator that records the calls, and returns Absent for all orders.
 type asked struct {
 	store *fakeStore
 	fails bool
-	began int // orders that were open when it began
+	began int // orders that were open when Begin was called
 	pages [][]orderclose.Order
 }
 
@@ -37,14 +37,14 @@ func (a *asked) Explain(_ context.Context, missed []orderclose.Order) []Miss {
 	return misses
 }
 
-func TestSweep_AsksWhyOfWhatItHasClosed(t *testing.T) {
+func TestSweep_LooksUpCausesAfterEachPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(250)
 		s.bad, s.paid = map[string]bool{"o0007": true}, map[string]bool{"o0008": true}
 		a := &asked{store: s}
 		r, err := newCompensator(t, Options{Store: s, Investigator: a, PageSize: 100, Grace: -1}).Sweep(t.Context(), false)
 		if err != nil || a.began != 250 || len(a.pages) != 3 || len(a.pages[0]) != 98 || a.pages[0][7].ID != "o0009" {
-			t.Fatalf("%v; it began with %d open and was asked of %d pages", err, a.began, len(a.pages))
+			t.Fatalf("%v; Begin was called with %d open orders, Explain for %d pages", err, a.began, len(a.pages))
 		}
 		if r.Causes[string(Absent)] != 248 || len(r.Misses) != 100 || r.Misses[0].Order.ID != "o0000" {
 			t.Errorf("causes %v, %d misses", r.Causes, len(r.Misses))
@@ -52,7 +52,7 @@ func TestSweep_AsksWhyOfWhatItHasClosed(t *testing.T) {
 	})
 }
 
-func TestSweep_DoesNotRestOnKnowingWhy(t *testing.T) {
+func TestSweep_ClosesOrdersWithoutAnInvestigation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(12)
 		r, err := newCompensator(t, Options{Store: s, Investigator: &asked{store: s, fails: true}, Grace: -1}).Sweep(t.Context(), false)
@@ -62,7 +62,7 @@ func TestSweep_DoesNotRestOnKnowingWhy(t *testing.T) {
 	})
 }
 
-func TestMiss_IsWrittenAsRecordsWriteOrders(t *testing.T) {
+func TestMiss_JSONHasTheFieldNamesOfRecords(t *testing.T) {
 	m := Miss{orderclose.Order{ID: "o", Category: "virtual", Due: time.UnixMilli(1_700_000_000_000).UTC()}, RelayBehind, "delay_5m/3@17", "orderclose run relay"}
 	b, err := json.Marshal(m)
 	if err != nil || !strings.HasPrefix(string(b), `{"order_id":"o","category":"virtual","due_at":"2023-11-14T22:13:20Z","cause":"relay_behind"`) {

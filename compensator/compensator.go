@@ -1,24 +1,27 @@
-// Package compensator sweeps the database for orders that are overdue and still
-// unpaid, and closes them by the same transaction as the pipeline does. It is
-// the proof that nothing is missed: whatever Kafka lost, whoever died between
-// commit and publish, the next sweep finds the order.
+// Package compensator sweeps the database for unpaid orders that are overdue, and
+// closes them with the same transaction as the pipeline. It is the safety net of the
+// pipeline: if Kafka lost a record, or a process died between commit and publish, the
+// next sweep closes the order. Create a Compensator with New and call Run, or call
+// Sweep for a single sweep.
 //
-// Any number of Compensators may run. Each minute every one asks the database when
-// the last sweep was finished, by the database's clock (period.go says when one is
-// due; nobody's own clock matters). If one is due it takes a lock in Redis
-// (lock.go), asks again, sweeps, and notes at the end that it has. So one sweeps in
-// each period, and one that is killed is taken over within two minutes: a minute
-// until its lock expires, and a minute until somebody asks.
+// Any number of Compensators may run. Each asks the database once a minute when the
+// last sweep finished, by the database's clock; period.go decides when a sweep is
+// due. If one is due, the Compensator takes a lock in Redis (lock.go), asks again,
+// sweeps, and stores that it has finished. So one Compensator sweeps in each period.
+// If it is killed, another takes over within two minutes: one minute until the lock
+// expires, and one until the next poll.
 //
-// A sweep pages over what is overdue by more than a grace, oldest first, at a
-// bounded rate (sweep.go). What it has closed is no longer found, so one that was
-// cut short goes on where it was when it is begun again. Its correctness rests on
-// the transaction alone: two sweeps at once change nothing, and without Redis it
-// sweeps all the same, and says so.
+// A sweep pages over the orders that are overdue by more than a grace, oldest first,
+// at a limited rate (sweep.go). Closed orders are not found again, so a sweep that is
+// restarted continues where it stopped.
 //
-// Where it has a Kafka it listens on the control topic too (lost.go): when a part
-// tells that records are gone it sweeps at once, and schedules again what they may
-// have been of (reschedule.go).
+// With a Control, a Compensator also reads the control topic (lost.go). When a relay
+// or closer reports lost records, it sweeps at once and schedules again all orders
+// whose records may have been lost (reschedule.go).
+//
+// Correctness depends only on the transaction: two sweeps at the same time change
+// nothing more than one. Without Redis a Compensator sweeps without the lock, and
+// logs it.
 package compensator
 
 import (
@@ -37,7 +40,7 @@ import (
 	"orderclose/internal/partition"
 )
 
-// Stage is what logs call a compensator.
+// Stage is the name of a compensator in logs.
 const Stage = "compensator"
 
 // Defaults of Options.
@@ -45,127 +48,134 @@ const (
 	DefaultPeriod   = time.Hour
 	DefaultGrace    = time.Minute
 	DefaultPageSize = 500
-	// DefaultRate is a fifth of what a database of two cores closes (25 k orders/s,
-	// make bench-sweep): a sweep after days off leaves the closers, and the
-	// checkout, the rest. It lets out 18 million orders an hour.
+	// DefaultRate is a fifth of what a database with two cores closes (25 k orders/s,
+	// make bench-sweep). A sweep after days of outage leaves the rest of the capacity
+	// to closers and checkout. It allows 18 million orders an hour.
 	DefaultRate = 5000
 )
 
-// Store is what a Compensator needs of the database.
+// Store is the part of the database that a Compensator uses.
 type Store interface {
-	// Now is the database's clock.
+	// Now returns the database's clock.
 	Now(ctx context.Context) (time.Time, error)
-	// Overdue returns up to limit unpaid orders due at or before the cutoff, in the
-	// order of due time and id, after the given one; the zero Order begins.
+	// Overdue returns up to limit unpaid orders that are due at or before cutoff,
+	// ordered by due time and id, after the given order. The zero Order starts at the
+	// beginning.
 	Overdue(ctx context.Context, cutoff time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error)
-	// CloseOrders closes what is unpaid and due; see package closer.
+	// CloseOrders closes the requested orders that are unpaid and due; see package
+	// closer.
 	CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
 }
 
-// Log of sweeps: who has one shares it with every process that sweeps the same
-// orders.
+// Log stores when sweeps finished. All processes that sweep the same orders share one
+// Log.
 type Log interface {
-	// LastSweep returns when the sweep of that name was last finished, zero if never,
-	// and the present, both by the same clock.
+	// LastSweep returns when the last sweep of that name finished, zero if never, and
+	// the current time, both by the same clock.
 	LastSweep(ctx context.Context, name string) (finished, now time.Time, err error)
-	// SweepFinished notes that it was finished now.
+	// SweepFinished stores that a sweep of that name finished now.
 	SweepFinished(ctx context.Context, name string) error
 }
 
-// Lock keeps sweeps from doing the same work twice. Hold calls work while the
-// lock is held; the context it passes on ends when the lock may be lost. It
-// returns ErrHeld if another process has the lock, an error that is
-// ErrLockUnavailable if nobody can tell, or ErrLockStuck if no process has it and it
-// cannot be had all the same, each without having called work; and ErrLockLost if the
-// lock went while work was under way.
+// Lock keeps two processes from sweeping at the same time. Hold calls work while it
+// holds the lock; the context of work ends when the lock may be lost. Hold returns,
+// without calling work, an error that wraps ErrHeld if another process has the lock,
+// ErrLockUnavailable if the lock server does not answer, or ErrLockStuck if no
+// process has the lock and it cannot be taken. It returns ErrLockLost if the lock was
+// lost while work ran.
 type Lock interface {
 	Hold(ctx context.Context, work func(ctx context.Context) error) error
 }
 
-// What can become of a lock.
+// Errors of a Lock.
 var (
 	ErrHeld            = errors.New("another process is sweeping")
-	ErrLockUnavailable = errors.New("the lock's server is unavailable")
+	ErrLockUnavailable = errors.New("the lock server is unavailable")
 	ErrLockStuck       = errors.New("the lock is held by no process")
 	ErrLockLost        = errors.New("the lock was lost during the sweep")
 )
 
-// errNotWanted says that a sweep was not begun because another has been finished.
-var errNotWanted = errors.New("it has been done meanwhile")
+// errAlreadyDone means that no sweep was begun because another process had finished
+// one.
+var errAlreadyDone = errors.New("another process has finished it")
 
-// Metrics takes what there is to count; internal/obs has one for Prometheus. Its
-// methods must not block.
+// Metrics receives the counts of a Compensator; internal/obs implements it for
+// Prometheus. Its methods must not block.
 type Metrics interface {
-	// Sweeping says since when this process has been sweeping; zero: it is not.
+	// Sweeping sets since when this process has been sweeping; zero means that it is
+	// not.
 	Sweeping(since time.Time)
-	// Swept reports a sweep that was finished.
+	// Swept reports a finished sweep.
 	Swept(r Report)
-	// LastSweep says when any process last finished one, by the database's clock.
+	// LastSweep sets when any process last finished a sweep, by the database's clock.
 	LastSweep(finished time.Time)
-	// SweepFailed counts a sweep that could not be finished.
+	// SweepFailed counts a sweep that did not finish.
 	SweepFailed()
-	// SweepSkipped counts a sweep that was due and not begun: another process held
-	// the lock, or this one was still sweeping.
+	// SweepSkipped counts a sweep that was due and not begun. The reason is "held" if
+	// another process held the lock, or "running" if this process was still sweeping.
 	SweepSkipped(reason string)
-	// LockAvailable says whether the lock can be asked for.
+	// LockAvailable sets whether the lock server answers.
 	LockAvailable(ok bool)
-	// LockStuck says whether the lock is held by no process, and cannot be had.
+	// LockStuck sets whether the lock is stuck: no process holds it, and it cannot be
+	// taken.
 	LockStuck(stuck bool)
-	// Missed counts orders that a sweep closed, by why the pipeline had not.
+	// Missed counts orders that a sweep found, by the cause.
 	Missed(cause Cause, orders int)
-	// ScheduledAgain counts orders that were, after records were lost.
-	ScheduledAgain(orders int)
-	// Verdict counts one order.
+	// Rescheduled counts orders that were scheduled again after a loss of records.
+	Rescheduled(orders int)
+	// Verdict counts the verdict of one order.
 	Verdict(path orderclose.Path, v orderclose.Verdict)
-	// Lateness is how long after its due time an order was closed.
+	// Lateness records how long after its due time an order was closed.
 	Lateness(path orderclose.Path, d time.Duration)
 }
 
-// Options for a Compensator. Store must be set.
+// Options configure a Compensator. Store is required.
 type Options struct {
 	Store Store
-	// Name says what is swept. Compensators of one name, on one Log, sweep once in a
-	// period between them. At most 249 letters of ASCII.
+	// Name identifies the orders that are swept. Compensators with the same Name and
+	// Log share one sweep per period. At most 249 ASCII characters.
 	Name string
-	// Log of sweeps. Without one each Compensator remembers its own, and sweeps when
-	// it starts.
+	// Log stores when sweeps finished. Without one each Compensator remembers its own
+	// sweeps, and sweeps when it starts.
 	Log Log
 	// Lock keeps other processes from sweeping at the same time. Without one every
-	// process sweeps, which changes nothing but costs.
+	// process sweeps, which is harmless but costs database time.
 	Lock     Lock
-	Period   time.Duration // how often it is swept; default DefaultPeriod
-	Grace    time.Duration // how far overdue an order must be; default DefaultGrace; negative is none
+	Period   time.Duration // time between sweeps; default DefaultPeriod
+	Grace    time.Duration // minimum time that an order is overdue; default DefaultGrace; negative: none
 	PageSize int           // orders per transaction; default DefaultPageSize
-	// Rate is how many orders a sweep closes in a second, and how many are scheduled
-	// again in a second after a loss; default DefaultRate; negative is no bound.
+	// Rate limits the orders per second that a sweep closes, and the orders per
+	// second that are scheduled again after a loss. Default DefaultRate; negative: no
+	// limit.
 	Rate int
-	// Investigator finds out why orders were missed; nil: nobody does.
+	// Investigator finds out why orders were missed. Without one the cause is
+	// Unknown.
 	Investigator Investigator
-	// Control is where losses are heard of; nil: nowhere.
+	// Control is how the Compensator gets to know of lost records; nil: it does not.
 	Control *Control
-	// Progress is told after each page how far a sweep has come; may be nil.
+	// Progress is called after each page with the report so far; may be nil.
 	Progress func(Report)
-	// Missed is told of the orders of each page that were closed, all of them, where a
-	// report names a hundred; may be nil.
+	// Missed is called with all orders of a page that were closed; a report names
+	// only a hundred. May be nil.
 	Missed  func([]Miss)
-	Logger  *slog.Logger // default: discard
+	Logger  *slog.Logger // default: no log
 	Metrics Metrics      // default: none
 }
 
-// Compensator sweeps. Make it with New.
+// Compensator sweeps. Create it with New.
 type Compensator struct {
-	o        Options
-	schedule schedule
-	limiter  *rate.Limiter // of sweeps
-	again    *rate.Limiter // of orders that are scheduled again
-	culprits *closing.Culprits
+	o                 Options
+	schedule          schedule
+	limiter           *rate.Limiter // for sweeps
+	rescheduleLimiter *rate.Limiter // for orders that are scheduled again
+	culprits          *closing.Culprits
 
-	busy   sync.Mutex       // held while this process sweeps; only ever tried. It guards:
-	from   orderclose.Order // behind which the next sweep begins; zero: at the beginning
-	failed map[string]bool  // orders that failed in the last sweep
+	busy   sync.Mutex       // held while this process sweeps, taken with TryLock only; protects the fields below
+	from   orderclose.Order // the next sweep starts behind this order; zero: at the beginning
+	failed map[string]bool  // orders that failed in the last finished sweep
 }
 
-// New returns a Compensator, or says what is wrong with the options.
+// New returns a Compensator, or an error if the options are invalid.
 func New(o Options) (*Compensator, error) {
 	if o.Store == nil {
 		return nil, errors.New("compensator: Options need a Store")
@@ -201,20 +211,20 @@ func New(o Options) (*Compensator, error) {
 	if o.Metrics == nil {
 		o.Metrics = noMetrics{}
 	}
-	bound := rate.Limit(o.Rate)
+	limit := rate.Limit(o.Rate)
 	if o.Rate < 0 {
-		bound = rate.Inf
+		limit = rate.Inf
 	}
 	return &Compensator{
 		o: o, schedule: newSchedule(o.Period, o.Name),
-		limiter: rate.NewLimiter(bound, o.PageSize), again: rate.NewLimiter(bound, o.PageSize),
+		limiter: rate.NewLimiter(limit, o.PageSize), rescheduleLimiter: rate.NewLimiter(limit, o.PageSize),
 		culprits: closing.NewCulprits(o.Store, closing.ProofSweep),
 	}, nil
 }
 
-// Run sweeps whenever a sweep is due, until ctx ends. One that fails, or finds the
-// lock held, is tried again within a minute if it is still due then. It returns
-// nil when all it started has stopped.
+// Run sweeps whenever a sweep is due, until ctx ends. A sweep that failed, or that
+// found the lock held, is tried again within a minute if it is still due then. Run
+// returns nil when all its goroutines have stopped.
 func (c *Compensator) Run(ctx context.Context) error {
 	var listening sync.WaitGroup
 	if c.o.Control != nil {
@@ -227,16 +237,16 @@ func (c *Compensator) Run(ctx context.Context) error {
 	return nil
 }
 
-// tick sweeps if a sweep is due, and returns how long to wait until the next.
+// tick sweeps if a sweep is due, and returns the time until the next call.
 func (c *Compensator) tick(ctx context.Context) time.Duration {
-	c.lookAtLock(ctx)
+	c.checkLock(ctx)
 	finished, now, err := c.o.Log.LastSweep(ctx, c.o.Name)
 	if err != nil {
 		if ctx.Err() == nil {
-			c.o.Logger.Error("it cannot be told whether a sweep is due, asking again", "in", c.schedule.ask(), "err", err)
+			c.o.Logger.Error("last sweep unknown, will retry", "in", c.schedule.pollInterval(), "err", err)
 			c.o.Metrics.SweepFailed()
 		}
-		return c.schedule.ask()
+		return c.schedule.pollInterval()
 	}
 	c.o.Metrics.LastSweep(finished)
 	if !c.schedule.due(finished, now) {
@@ -254,25 +264,27 @@ func (c *Compensator) tick(ctx context.Context) time.Duration {
 	return c.schedule.wait(now)
 }
 
-// stillDue asks again, under the lock: another process may have swept meanwhile.
+// stillDue is called under the lock, because another process may have swept
+// meanwhile.
 func (c *Compensator) stillDue(ctx context.Context) (bool, error) {
 	finished, now, err := c.o.Log.LastSweep(ctx, c.o.Name)
 	return err == nil && c.schedule.due(finished, now), err
 }
 
-// Sweep sweeps once, now, whenever the last one was. With dryRun it only finds and
-// changes nothing. The report tells what was done also if an error cut it short; the
-// error is ErrHeld if another process is sweeping.
+// Sweep sweeps once, now. With dryRun it only looks for orders and changes nothing.
+// The report is valid also if an error ended the sweep early. The error wraps ErrHeld
+// if another process is sweeping.
 func (c *Compensator) Sweep(ctx context.Context, dryRun bool) (Report, error) {
 	return c.hold(ctx, dryRun, nil, func(ctx context.Context, r *Report) error { return c.sweep(ctx, r) })
 }
 
-// hold does work under the lock, or without where there is none to be had, and
-// tells how it went. If wanted, asked under the lock, says no, nothing is done.
+// hold runs work under the lock, or without the lock if it is unavailable, and
+// reports the result. If wanted is set, hold calls it under the lock and does nothing
+// if it returns false.
 func (c *Compensator) hold(ctx context.Context, dryRun bool, wanted func(context.Context) (bool, error), work func(context.Context, *Report) error) (Report, error) {
 	if !c.busy.TryLock() {
 		c.o.Metrics.SweepSkipped("running")
-		return Report{}, fmt.Errorf("%w: this one", ErrHeld)
+		return Report{}, fmt.Errorf("%w: it is this process", ErrHeld)
 	}
 	defer c.busy.Unlock()
 	r := Report{DryRun: dryRun}
@@ -281,7 +293,7 @@ func (c *Compensator) hold(ctx context.Context, dryRun bool, wanted func(context
 			if ok, err := wanted(ctx); err != nil {
 				return err
 			} else if !ok {
-				return errNotWanted
+				return errAlreadyDone
 			}
 		}
 		r.Lock = lock
@@ -296,23 +308,23 @@ func (c *Compensator) hold(ctx context.Context, dryRun bool, wanted func(context
 	if dryRun {
 		lock = nil
 	}
-	err := c.guarded(ctx, lock, wanted != nil, do)
-	c.tell(r, err)
+	err := c.withLock(ctx, lock, wanted != nil, do)
+	c.report(r, err)
 	return r, err
 }
 
-// tell logs and counts how a sweep went.
-func (c *Compensator) tell(r Report, err error) {
+// report logs and counts the result of a sweep.
+func (c *Compensator) report(r Report, err error) {
 	switch {
 	case errors.Is(err, context.Canceled) && !errors.Is(err, ErrLockLost):
-		c.o.Logger.Info("the sweep was stopped", "report", r)
+		c.o.Logger.Info("sweep stopped", "report", r)
 	case errors.Is(err, ErrHeld):
-		c.o.Logger.Info("not sweeping: another process is")
+		c.o.Logger.Info("not sweeping, another process holds the lock")
 		c.o.Metrics.SweepSkipped("held")
-	case errors.Is(err, errNotWanted):
-		c.o.Logger.Debug("not sweeping", "why", err)
+	case errors.Is(err, errAlreadyDone):
+		c.o.Logger.Debug("not sweeping", "reason", err)
 	case err != nil:
-		c.o.Logger.Error("the sweep was not finished", "err", err, "report", r)
+		c.o.Logger.Error("sweep failed", "err", err, "report", r)
 		c.o.Metrics.SweepFailed()
 	default:
 		c.o.Logger.Info("swept", "report", r)
@@ -322,7 +334,7 @@ func (c *Compensator) tell(r Report, err error) {
 	}
 }
 
-// ownLog remembers the sweeps of one process.
+// ownLog is a Log in memory, for one process.
 type ownLog struct {
 	clock interface {
 		Now(ctx context.Context) (time.Time, error)
@@ -351,7 +363,7 @@ func (l *ownLog) SweepFinished(ctx context.Context, _ string) error {
 	return nil
 }
 
-// noMetrics counts nothing.
+// noMetrics discards all counts.
 type noMetrics struct{}
 
 func (noMetrics) Sweeping(time.Time)                          {}
@@ -362,6 +374,6 @@ func (noMetrics) SweepSkipped(string)                         {}
 func (noMetrics) LockAvailable(bool)                          {}
 func (noMetrics) LockStuck(bool)                              {}
 func (noMetrics) Missed(Cause, int)                           {}
-func (noMetrics) ScheduledAgain(int)                          {}
+func (noMetrics) Rescheduled(int)                             {}
 func (noMetrics) Verdict(orderclose.Path, orderclose.Verdict) {}
 func (noMetrics) Lateness(orderclose.Path, time.Duration)     {}

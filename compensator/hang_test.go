@@ -31,9 +31,9 @@ func (s *hangingStore) CloseOrders(ctx context.Context, path orderclose.Path, re
 	return s.fakeStore.CloseOrders(ctx, path, requests)
 }
 
-// TestSweep_OrdersOnWhichTheStoreHangsHoldUpNoOther, wherever they stand. They are in
-// the report, and the sweep is finished; so is the next one, that finds nothing else.
-func TestSweep_OrdersOnWhichTheStoreHangsHoldUpNoOther(t *testing.T) {
+// Such orders delay no others, wherever they are in the sweep. They are in the
+// report, and the sweep finishes. So does the next sweep, which finds only them.
+func TestSweep_OrdersOnWhichTheStoreHangsDelayNoOthers(t *testing.T) {
 	for name, bad := range map[string][]string{
 		"one":             {"o0700"},
 		"the first":       {"o0000", "o0001"},
@@ -64,9 +64,9 @@ func TestSweep_OrdersOnWhichTheStoreHangsHoldUpNoOther(t *testing.T) {
 	}
 }
 
-// TestSweep_GoesOnBehindThePagesThatItGaveUp: whole pages on which the store hangs
-// keep the pages behind them from being closed in one sweep, and not in the next.
-func TestSweep_GoesOnBehindThePagesThatItGaveUp(t *testing.T) {
+// Whole pages on which the store hangs may end a sweep before it reaches the pages
+// behind them. The next sweep reaches these.
+func TestSweep_ContinuesBehindThePagesThatWereGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &hangingStore{fakeStore: newStore(1600), on: func(id string) bool { return id < "o0600" }}
 		c := newCompensator(t, Options{Store: s, PageSize: 100, Grace: -1})
@@ -80,8 +80,8 @@ func TestSweep_GoesOnBehindThePagesThatItGaveUp(t *testing.T) {
 	})
 }
 
-// TestSweep_AStoreThatIsDownFailsItSoon, with a few calls, and blames nobody.
-func TestSweep_AStoreThatIsDownFailsItSoon(t *testing.T) {
+// The sweep fails after a few calls and blames no order.
+func TestSweep_FailsSoonIfTheStoreIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := true
 		s := &hangingStore{fakeStore: newStore(3000), on: func(string) bool { return down }}
@@ -95,7 +95,7 @@ func TestSweep_AStoreThatIsDownFailsItSoon(t *testing.T) {
 		}
 		down = false
 		if r, err := c.Sweep(t.Context(), false); err != nil || r.Closed != 3000 {
-			t.Errorf("when it is back: closed %d, %v", r.Closed, err)
+			t.Errorf("when the store works again: closed %d, %v", r.Closed, err)
 		}
 	})
 }

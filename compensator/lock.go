@@ -21,30 +21,30 @@ const (
 	DefaultLockExtend = 20 * time.Second
 )
 
-// extendRetry is how soon an extension that Redis did not answer is tried again
-// while the lock is still to be trusted.
+// extendRetry is the pause before an extension that failed is retried, while the lock
+// has not expired.
 const extendRetry = time.Second
 
-// availableTimeout is how long Redis may take to say that it is there.
+// availableTimeout limits the check whether Redis is available.
 const availableTimeout = 2 * time.Second
 
-// LockOptions for a RedisLock. Client must be set.
+// LockOptions configure a RedisLock. Client is required.
 type LockOptions struct {
 	Client redis.UniversalClient
 	Key    string        // default DefaultLockKey
-	Expiry time.Duration // for how long a dead holder keeps others out; default DefaultLockExpiry
-	Extend time.Duration // how often a living one extends; default DefaultLockExtend
+	Expiry time.Duration // how long a dead holder blocks other processes; default DefaultLockExpiry
+	Extend time.Duration // time between extensions by a living holder; default DefaultLockExtend
 }
 
 // RedisLock is a Lock in Redis, by redsync. It is not a fence: a holder that was
-// paused may believe in it for a moment too long. Closing is a compare-and-set,
-// so what it does then is harmless.
+// paused may believe for a moment too long that it has the lock. This is harmless,
+// because closing is a compare-and-set.
 type RedisLock struct {
 	o    LockOptions
 	sync *redsync.Redsync
 }
 
-// NewLock returns a RedisLock, or says what is wrong with the options.
+// NewLock returns a RedisLock, or an error if the options are invalid.
 func NewLock(o LockOptions) (*RedisLock, error) {
 	if o.Client == nil {
 		return nil, errors.New("compensator: LockOptions need a Client")
@@ -64,8 +64,8 @@ func NewLock(o LockOptions) (*RedisLock, error) {
 	return &RedisLock{o, redsync.New(goredis.NewPool(o.Client))}, nil
 }
 
-// Available reports whether Redis answers, and whether the lock can be released: it
-// returns an error that is ErrLockUnavailable, or ErrLockStuck.
+// Available checks that Redis answers and that the lock is not stuck. The error wraps
+// ErrLockUnavailable or ErrLockStuck.
 func (l *RedisLock) Available(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, availableTimeout)
 	defer cancel()
@@ -75,24 +75,24 @@ func (l *RedisLock) Available(ctx context.Context) error {
 	return l.stuck(ctx)
 }
 
-// maxLockExpiry is longer than any lock.expiry that makes sense: a dead holder keeps the
-// others out for as long. Processes whose lock.expiry differs, as while it is being
-// changed, respect each other's locks.
+// maxLockExpiry is longer than any reasonable lock.expiry, since a dead holder blocks
+// other processes that long. Processes with different lock.expiry, as during a change
+// of the configuration, respect each other's locks.
 const maxLockExpiry = time.Hour
 
-// stuck returns an error that is ErrLockStuck if the key never expires, or later than
-// any lock. No living process holds such a lock: each one sets the key together with its
-// expiry.
+// stuck returns an error that wraps ErrLockStuck if the key never expires, or expires
+// later than any lock. No living process holds such a lock, because each process sets
+// the key together with its expiry.
 func (l *RedisLock) stuck(ctx context.Context) error {
 	ttl, err := l.o.Client.PTTL(ctx, l.o.Key).Result()
-	const never = -1 // what Redis says of a key without expiry
+	const never = -1 // Redis's answer for a key without expiry
 	switch {
 	case err != nil:
-		return nil // who may not ask cannot tell
+		return nil // without the right to ask, assume that it is not stuck
 	case ttl == never:
 		return fmt.Errorf("%w: the key %s has no expiry, delete it: DEL %s", ErrLockStuck, l.o.Key, l.o.Key)
 	case ttl > max(maxLockExpiry, l.o.Expiry):
-		return fmt.Errorf("%w: the key %s expires in %v, and no lock lasts that long, delete it: DEL %s", ErrLockStuck, l.o.Key, ttl, l.o.Key)
+		return fmt.Errorf("%w: the key %s expires in %v, which is longer than any lock, delete it: DEL %s", ErrLockStuck, l.o.Key, ttl, l.o.Key)
 	}
 	return nil
 }
@@ -105,7 +105,7 @@ func (l *RedisLock) Hold(ctx context.Context, work func(ctx context.Context) err
 			if stuck := l.stuck(ctx); stuck != nil {
 				return stuck
 			}
-			return fmt.Errorf("%w: it holds %s", ErrHeld, l.o.Key)
+			return fmt.Errorf("%w: key %s", ErrHeld, l.o.Key)
 		}
 		return fmt.Errorf("%w: %w", ErrLockUnavailable, err)
 	}
@@ -126,17 +126,17 @@ func (l *RedisLock) Hold(ctx context.Context, work func(ctx context.Context) err
 	if errors.Is(cause, ErrLockLost) {
 		return errors.Join(cause, err)
 	}
-	// A sweep that was cancelled should still give the lock back.
+	// A sweep that was cancelled should still release the lock.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	mutex.UnlockContext(ctx) // at worst it expires
+	mutex.UnlockContext(ctx) // if this fails, the lock expires
 	return err
 }
 
-// keep extends the lock until stop, and calls lose as soon as it may be gone:
-// when Redis says so, or when it has not answered for as long as the lock lasts.
-// So that one that hangs is noticed in time the client needs
-// ContextTimeoutEnabled: an extension's context ends when the lock does at the latest.
+// keep extends the lock until stop. It calls lose as soon as the lock may be gone:
+// when Redis says so, or when no extension succeeded before the expiry. An
+// extension's context ends no later than the lock. The client needs
+// ContextTimeoutEnabled so that this context also ends a connection that hangs.
 func (l *RedisLock) keep(ctx context.Context, mutex *redsync.Mutex, stop <-chan struct{}, lose context.CancelCauseFunc) {
 	timer := time.NewTimer(l.o.Extend)
 	defer timer.Stop()
@@ -147,7 +147,7 @@ func (l *RedisLock) keep(ctx context.Context, mutex *redsync.Mutex, stop <-chan 
 		case <-timer.C:
 		}
 		trusted := mutex.Until()
-		// A connection that hangs must not use up all the time there is for others.
+		// A hanging connection must not use up the time for other attempts.
 		extending, cancel := context.WithTimeout(ctx, min(l.o.Extend, time.Until(trusted)))
 		ok, err := mutex.ExtendContext(extending)
 		cancel()
@@ -155,7 +155,7 @@ func (l *RedisLock) keep(ctx context.Context, mutex *redsync.Mutex, stop <-chan 
 		case ok:
 			timer.Reset(l.o.Extend)
 		case err == nil || errors.As(err, new(*redsync.ErrTaken)):
-			lose(fmt.Errorf("%w: somebody else has %s, or it was deleted", ErrLockLost, l.o.Key))
+			lose(fmt.Errorf("%w: another process has %s, or it was deleted", ErrLockLost, l.o.Key))
 			return
 		case time.Until(trusted) <= 0:
 			lose(fmt.Errorf("%w: %s could not be extended in time: %w", ErrLockLost, l.o.Key, err))
@@ -166,9 +166,9 @@ func (l *RedisLock) keep(ctx context.Context, mutex *redsync.Mutex, stop <-chan 
 	}
 }
 
-// lookAtLock tells whether the lock's server answers, as it is asked for the lock
-// itself but once in a period.
-func (c *Compensator) lookAtLock(ctx context.Context) {
+// checkLock checks whether the lock server answers, since the lock itself is taken
+// only once in a period.
+func (c *Compensator) checkLock(ctx context.Context) {
 	if l, ok := c.o.Lock.(interface{ Available(context.Context) error }); ok {
 		if err := l.Available(ctx); ctx.Err() == nil {
 			stuck := errors.Is(err, ErrLockStuck)
@@ -178,12 +178,13 @@ func (c *Compensator) lookAtLock(ctx context.Context) {
 	}
 }
 
-// guarded does work under the lock, and tells it what Report.Lock is: without a lock if
-// there is none, if its server is unavailable, or if it is stuck. The lock saves work, no
-// order depends on it. If patient, it waits a moment before it works without: all
-// processes find that out at the same time, and the first may have finished when the
-// next one asks.
-func (c *Compensator) guarded(ctx context.Context, lock Lock, patient bool, work func(ctx context.Context, lock string) error) error {
+// withLock runs work under the lock. It runs work without the lock if there is none,
+// if the lock server is unavailable, or if the lock is stuck: the lock only saves
+// work, correctness does not depend on it. work gets the value of Report.Lock. If
+// patient is set, withLock waits for a random time before it works without the lock.
+// All processes notice a lock failure at the same time, and the first may have
+// finished before the next one starts.
+func (c *Compensator) withLock(ctx context.Context, lock Lock, patient bool, work func(ctx context.Context, lock string) error) error {
 	if lock == nil {
 		return work(ctx, "none")
 	}
@@ -195,15 +196,15 @@ func (c *Compensator) guarded(ctx context.Context, lock Lock, patient bool, work
 	instead := "unavailable"
 	switch {
 	case errors.Is(err, ErrLockUnavailable):
-		c.o.Logger.Warn("sweeping without the lock: repeats are harmless, but cost", "err", err)
+		c.o.Logger.Warn("lock server unavailable, sweeping without the lock", "err", err)
 	case errors.Is(err, ErrLockStuck):
-		c.o.Logger.Error("sweeping without the lock, because it is stuck: repeats are harmless, but cost", "err", err)
+		c.o.Logger.Error("lock stuck, sweeping without it", "err", err)
 		instead = "stuck"
 	default:
 		return err
 	}
 	if patient {
-		partition.Sleep(ctx, rand.N(c.schedule.ask()/4))
+		partition.Sleep(ctx, rand.N(c.schedule.pollInterval()/4))
 	}
 	return work(ctx, instead)
 }

@@ -14,7 +14,7 @@ import (
 	"orderclose/compensator"
 )
 
-// inBubble runs test with a Redis and a client of it inside a bubble.
+// inBubble runs test in a synctest bubble, with a Redis server and a client for it.
 func inBubble(t *testing.T, test func(t *testing.T, server *miniredis.Miniredis, client redis.UniversalClient)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -37,14 +37,14 @@ func newLock(t *testing.T, client redis.UniversalClient) *compensator.RedisLock 
 	return l
 }
 
-func TestLock_IsHeldForAsLongAsTheWorkTakes(t *testing.T) {
+func TestLock_IsHeldWhileTheWorkRuns(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *miniredis.Miniredis, client redis.UniversalClient) {
 		first, second := newLock(t, client), newLock(t, client)
 		err := first.Hold(t.Context(), func(ctx context.Context) error {
-			for range 10 { // five minutes: five times its expiry
+			for range 10 { // five minutes: five times the expiry
 				time.Sleep(30 * time.Second)
 				if err := second.Hold(ctx, func(context.Context) error { t.Error("two have it"); return nil }); !errors.Is(err, compensator.ErrHeld) {
-					t.Errorf("the second got %v", err)
+					t.Errorf("the second lock returned %v", err)
 				}
 			}
 			return ctx.Err()
@@ -53,12 +53,12 @@ func TestLock_IsHeldForAsLongAsTheWorkTakes(t *testing.T) {
 			t.Error(err)
 		}
 		if err := second.Hold(t.Context(), func(context.Context) error { return nil }); err != nil {
-			t.Errorf("afterwards the second got %v", err)
+			t.Errorf("later the second lock returned %v", err)
 		}
 	})
 }
 
-func TestLock_TheWorkEndsWhenTheLockIsSomebodyElses(t *testing.T) {
+func TestLock_TheWorkEndsWhenAnotherProcessHasTheLock(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *miniredis.Miniredis, client redis.UniversalClient) {
 		begin := time.Now()
 		err := newLock(t, client).Hold(t.Context(), func(ctx context.Context) error {
@@ -79,7 +79,7 @@ func TestLock_TheWorkEndsWhenTheLockIsSomebodyElses(t *testing.T) {
 	})
 }
 
-func TestLock_TheWorkEndsBeforeALockExpiresThatCannotBeExtended(t *testing.T) {
+func TestLock_TheWorkEndsBeforeAnUnextendedLockExpires(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *miniredis.Miniredis, client redis.UniversalClient) {
 		begin := time.Now()
 		err := newLock(t, client).Hold(t.Context(), func(ctx context.Context) error {
@@ -96,7 +96,7 @@ func TestLock_TheWorkEndsBeforeALockExpiresThatCannotBeExtended(t *testing.T) {
 	})
 }
 
-func TestLock_SaysThatItsServerIsUnavailable(t *testing.T) {
+func TestLock_ReportsAnUnavailableServer(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *miniredis.Miniredis, client redis.UniversalClient) {
 		server.SetError("LOADING")
 		err := newLock(t, client).Hold(t.Context(), func(context.Context) error { t.Error("worked"); return nil })
@@ -106,7 +106,7 @@ func TestLock_SaysThatItsServerIsUnavailable(t *testing.T) {
 	})
 }
 
-func TestLock_RefusesToBeExtendedTooRarely(t *testing.T) {
+func TestNewLock_RejectsRareExtensions(t *testing.T) {
 	client := redis.NewClient(&redis.Options{})
 	defer client.Close()
 	_, err := compensator.NewLock(compensator.LockOptions{Client: client, Expiry: time.Minute, Extend: 31 * time.Second})

@@ -15,49 +15,48 @@ import (
 )
 
 const (
-	// listenEvery is how often the control topic is looked at.
-	listenEvery = 5 * time.Second
-	// gatherFor is how long more losses are waited for after the first: who loses one
-	// partition often loses more, and one sweep is enough for all.
-	gatherFor = 10 * time.Second
-	// keepEvery is how often it is noted how far the control topic was read, where
-	// there was nothing to do.
-	keepEvery = 10 * time.Minute
+	// controlPollInterval is the time between two polls of the control topic.
+	controlPollInterval = 5 * time.Second
+	// gatherTime is how long further losses are awaited after the first. A process
+	// that loses one partition often loses more, and one sweep is enough for all.
+	gatherTime = 10 * time.Second
+	// controlCommitInterval is the time between two commits of the position in the
+	// control topic while there are no losses.
+	controlCommitInterval = 10 * time.Minute
 )
 
-// Control is where a Compensator hears of losses, and how it schedules again what
-// was lost. All but ReplayTopic and Lock must be set.
+// Control connects a Compensator to the control topic and lets it schedule orders
+// again. All fields but ReplayTopic and Lock are required.
 type Control struct {
 	Kafka    Kafka
 	Store    DueStore
 	Appender Appender
-	Group    string                    // in whose name it is kept how far the topic was read
-	Topic    string                    // of one partition
-	Buckets  func() orderclose.Buckets // those that records are put into at present
-	// CloseTopic and ReplayTopic hold what is due already.
+	Group    string                    // consumer group that holds the position in Topic
+	Topic    string                    // the control topic, with one partition
+	Buckets  func() orderclose.Buckets // the buckets in use now
+	// CloseTopic and ReplayTopic hold records of orders that were due already.
 	CloseTopic, ReplayTopic string
-	MaxDelay                func() time.Duration // how far ahead an order may be due, at present
-	// Lock keeps other processes from acting on the same losses. It must not be the lock
-	// of sweeps, which go on meanwhile. Without one every process acts, which changes
-	// nothing but costs.
+	MaxDelay                func() time.Duration // the current maximum delay
+	// Lock keeps other processes from acting on the same losses. It must not be the
+	// lock for sweeps, because regular sweeps go on meanwhile. Without one every
+	// process acts, which is harmless but costs database time.
 	Lock Lock
 }
 
-// Kafka is what a Compensator needs to hear of losses; kafka.Cluster has it. It is
-// no member of its group, which would cost heartbeats: any process may act, and the
-// lock has one of them do it.
+// Kafka is the part of Kafka that a Compensator uses to read the control topic;
+// kafka.Cluster implements it. A Compensator is not a member of its group, because a
+// membership costs heartbeats. Any process may act on a loss; the lock selects one.
 type Kafka interface {
 	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
 	Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
-	// Position returns the group's commit, negative if there is none.
+	// Position returns the committed offset of the group, negative if there is none.
 	Position(ctx context.Context, group, topic string, partition int) (int64, error)
-	// SetPosition commits for a group without members.
+	// SetPosition commits an offset for a group without members.
 	SetPosition(ctx context.Context, group, topic string, partition int, offset int64) error
 }
 
-// Appender appends a record to the partition of the topic that its key belongs
-// to, and returns when all in-sync replicas have it. An error that is
-// orderclose.ErrRefused is final.
+// Appender appends a record to the partition for its key, and returns when all
+// in-sync replicas have it. An error that wraps orderclose.ErrRefused is final.
 type Appender interface {
 	Append(ctx context.Context, topic string, m orderclose.Message) error
 }
@@ -69,10 +68,10 @@ func (k *Control) check() error {
 	return nil
 }
 
-// reach is how far ahead an order may have been due whose record was in the topic.
-// Who picked a bucket had less than the next one to wait, or anything at all if it
-// is the largest. What is due already is not ahead. Of a topic that nobody knows
-// anything is believed. Pure.
+// reach returns how far ahead an order may have been due if its record was in the
+// topic. For a bucket this is the length of the next larger bucket, and for the
+// largest bucket the maximum delay. Orders in the close and the replay topic were due
+// already. For an unknown topic it is the maximum delay. Pure.
 func (k *Control) reach(topic string) time.Duration {
 	if topic == k.CloseTopic || topic == k.ReplayTopic {
 		return 0
@@ -86,55 +85,55 @@ func (k *Control) reach(topic string) time.Duration {
 	return k.MaxDelay()
 }
 
-// knows says whether records are put into the topic at present.
-func (k *Control) knows(topic string) bool {
+// inUse reports whether records are appended to the topic at present.
+func (k *Control) inUse(topic string) bool {
 	return topic == k.CloseTopic || topic == k.ReplayTopic ||
 		slices.ContainsFunc(k.Buckets(), func(b orderclose.Bucket) bool { return b.Topic == topic })
 }
 
-// losses are those that were told of and not yet acted on.
+// losses are the reported losses that were not yet acted on.
 type losses struct {
-	n     int
-	empty int // of logs in which nothing was ever seen, not yet logged
-	since time.Time
-	reach time.Duration
-	told  time.Time // the last one, by the brokers' clock; zero: who knows
-	// Orders were scheduled again up to after, of those due up to until; until is zero
-	// if that is to begin, or to begin again because of another loss.
-	after orderclose.Order
-	until time.Time
-	past  int64 // the offset behind the last record that told of one
-	topic bool  // one of them is of the control topic itself
-	was   int64 // and what its position was when that was noticed
+	n          int
+	empty      int // losses of empty logs that were not yet logged
+	since      time.Time
+	reach      time.Duration
+	reportedAt time.Time // append time of the last loss, by the brokers' clock; zero if unknown
+	// Orders due up to until were scheduled again, up to the order after. until is
+	// zero if scheduling has not begun, or must begin again because of another loss.
+	after           orderclose.Order
+	until           time.Time
+	next            int64 // offset behind the last record with a loss
+	control         bool  // one of the losses is of the control topic itself
+	controlPosition int64 // the position when that loss was noticed
 }
 
-// listener follows the control topic. It belongs to the goroutine of listen.
+// listener reads the control topic. It belongs to the goroutine of listen.
 type listener struct {
 	*Compensator
-	k     *Control
-	known bool             // it has been read before
-	next  int64            // where to read on
-	log   orderclose.LogID // that next is an offset of; zero: the present one
-	kept  time.Time        // when it was last noted how far it was read
-	lost  losses
-	heard atomic.Int64 // losses ever heard of: a sweep is due after each
-	done  int64        // those of them that were made up for
-	// another has one element after a loss was heard of.
-	another chan struct{}
-	retry   time.Time // not to act again before
+	k           *Control
+	started     bool             // a position was read before
+	next        int64            // offset of the next read
+	log         orderclose.LogID // the log that next is an offset of; zero: the current log
+	committedAt time.Time        // when the position was last committed
+	lost        losses
+	lossCount   atomic.Int64 // number of losses so far; a sweep is due after each
+	handled     int64        // the losses among them that were dealt with
+	// wake has one element after a new loss.
+	wake    chan struct{}
+	retryAt time.Time // no new attempt to act before this time
 	avoided avoided
 }
 
 func newListener(c *Compensator) *listener {
-	return &listener{Compensator: c, k: c.o.Control, another: make(chan struct{}, 1)}
+	return &listener{Compensator: c, k: c.o.Control, wake: make(chan struct{}, 1)}
 }
 
-// listen goes on until ctx ends, whatever happens: Kafka may be away, and sweeps
-// go on.
+// listen reads the control topic until ctx ends. If Kafka is unavailable it retries,
+// and regular sweeps go on.
 func (c *Compensator) listen(ctx context.Context) {
 	l := newListener(c)
 	for failing := false; ctx.Err() == nil; {
-		err := l.look(ctx)
+		err := l.poll(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -142,13 +141,13 @@ func (c *Compensator) listen(ctx context.Context) {
 			failing = false
 		case !failing:
 			failing = true
-			c.o.Logger.Warn("the control topic cannot be read; sweeps go on, but not at once when records are lost", "topic", l.k.Topic, "err", err)
+			c.o.Logger.Warn("control topic read failed, will retry: lost records start no sweep meanwhile", "topic", l.k.Topic, "err", err)
 		}
-		wait := listenEvery
+		wait := controlPollInterval
 		if l.lost.n > 0 {
-			ready := l.lost.since.Add(gatherFor)
-			if l.retry.After(ready) {
-				ready = l.retry
+			ready := l.lost.since.Add(gatherTime)
+			if l.retryAt.After(ready) {
+				ready = l.retryAt
 			}
 			if time.Until(ready) <= 0 {
 				l.act(ctx)
@@ -160,19 +159,20 @@ func (c *Compensator) listen(ctx context.Context) {
 	}
 }
 
-// clockSkewTolerance is the largest difference expected between the clock that wrote
+// clockSkewTolerance is the largest expected difference between the clock that wrote
 // created_at and the brokers' clock. A larger difference raises an alert.
 const clockSkewTolerance = time.Second
 
-// spared says whether the order's record cannot have been lost: it was created after
-// the last loss was told of. A time after now, by the database's clock, is of a clock
-// that is ahead: it may have been created long before. Pure.
-func (l losses) spared(o orderclose.Order, now time.Time) bool {
-	return !l.told.IsZero() && !o.CreatedAt.IsZero() && o.CreatedAt.After(l.told.Add(clockSkewTolerance)) && !o.CreatedAt.After(now.Add(clockSkewTolerance))
+// unaffected reports that the order's record cannot have been lost: the order was created
+// after the last loss was reported. A creation time after now, by the database's
+// clock, comes from a clock that is ahead. Such an order may have been created much
+// earlier, so it counts as affected. Pure.
+func (l losses) unaffected(o orderclose.Order, now time.Time) bool {
+	return !l.reportedAt.IsZero() && !o.CreatedAt.IsZero() && o.CreatedAt.After(l.reportedAt.Add(clockSkewTolerance)) && !o.CreatedAt.After(now.Add(clockSkewTolerance))
 }
 
-// look reads what has come.
-func (l *listener) look(ctx context.Context) error {
+// poll reads the new records of the control topic.
+func (l *listener) poll(ctx context.Context) error {
 	position, err := l.k.Kafka.Position(ctx, l.k.Group, l.k.Topic, 0)
 	if err != nil {
 		return err
@@ -182,21 +182,21 @@ func (l *listener) look(ctx context.Context) error {
 		return err
 	}
 	switch {
-	case !l.known && position >= 0:
+	case !l.started && position >= 0:
 		l.next = position
-	case !l.known:
+	case !l.started:
 		l.next = first
-	case position < 0 && !(l.lost.topic && l.lost.was < 0): // it was noted, and is gone with its topic
+	case position < 0 && !(l.lost.control && l.lost.controlPosition < 0): // a position was committed, and is gone with its topic
 		l.next, l.log = first, orderclose.LogID{}
 		l.noteTopic("the control topic was deleted and recreated", position)
 	}
-	l.known = true
+	l.started = true
 	if l.next > end || l.next < first {
 		l.next, l.log = first, orderclose.LogID{}
 		l.noteTopic("the control topic was deleted and recreated, or has lost records", position)
 	}
-	if position < 0 && !l.lost.topic { // so that it is noticed if it goes; act does it where that was
-		if err := l.keep(ctx, l.next); err != nil {
+	if position < 0 && !l.lost.control { // so that a deletion is noticed later; act commits if the topic itself had a loss
+		if err := l.commit(ctx, l.next); err != nil {
 			return err
 		}
 	}
@@ -210,181 +210,182 @@ func (l *listener) look(ctx context.Context) error {
 		}
 		l.log = f.Log
 		if f.Next == l.next && f.Lost == nil {
-			break // the records are there, and cannot be read yet
+			break // the records exist but cannot be read yet
 		}
 		l.next = f.Next
 		for _, record := range f.Records {
 			if string(record.Key()) == orderclose.KeyLost {
-				l.hear(record)
+				l.handle(record)
 			}
 		}
 	}
-	if l.lost.n == 0 && time.Since(l.kept) > keepEvery {
-		return l.keep(ctx, l.next)
+	if l.lost.n == 0 && time.Since(l.committedAt) > controlCommitInterval {
+		return l.commit(ctx, l.next)
 	}
 	return nil
 }
 
-// hear notes a record that tells of a loss.
-func (l *listener) hear(record orderclose.RawRecord) {
-	lost := orderclose.Lost{Reason: "it cannot be read what"}
+// handle handles the record of a loss.
+func (l *listener) handle(record orderclose.RawRecord) {
+	lost := orderclose.Lost{Reason: "the record of the loss is unreadable"}
 	if m, err := record.Message(); err == nil {
-		_ = json.Unmarshal(m.Value, &lost) // of what cannot be read anything is believed
+		_ = json.Unmarshal(m.Value, &lost) // an unreadable record counts as a loss of unknown extent
 	}
 	l.note(lost, record.AppendedAt())
-	l.lost.past = record.Offset + 1
+	l.lost.next = record.Offset + 1
 }
 
-func (l *listener) note(lost orderclose.Lost, told time.Time) {
-	if lost.Last < lost.First { // as many as there are partitions, at each first start
+func (l *listener) note(lost orderclose.Lost, reportedAt time.Time) {
+	if lost.Last < lost.First { // one for each partition, at a first start
 		l.lost.empty++
 	} else {
-		l.o.Logger.Warn("records are lost: sweeping soon", "topic", lost.Topic, "partition", lost.Partition, "first", lost.First, "last", lost.Last, "reason", lost.Reason)
+		l.o.Logger.Warn("records lost, will sweep", "topic", lost.Topic, "partition", lost.Partition, "first", lost.First, "last", lost.Last, "reason", lost.Reason)
 	}
 	if l.lost.n == 0 {
-		l.lost.since, l.lost.told = time.Now(), told
+		l.lost.since, l.lost.reportedAt = time.Now(), reportedAt
 	}
-	if told.IsZero() || !l.lost.told.IsZero() && told.After(l.lost.told) {
-		l.lost.told = told
+	if reportedAt.IsZero() || !l.lost.reportedAt.IsZero() && reportedAt.After(l.lost.reportedAt) {
+		l.lost.reportedAt = reportedAt
 	}
 	l.lost.n++
-	l.lost.until = time.Time{} // what was scheduled again may be lost now
-	l.heard.Add(1)
+	l.lost.until = time.Time{} // orders that were scheduled again may be lost now
+	l.lossCount.Add(1)
 	select {
-	case l.another <- struct{}{}:
+	case l.wake <- struct{}{}:
 	default:
 	}
-	if lost.Last < lost.First && !l.k.knows(lost.Topic) {
-		return // relays serve a new bucket before anybody picks it: it has no records
+	if lost.Last < lost.First && !l.k.inUse(lost.Topic) {
+		return // relays serve a new bucket before it is used: it has no records
 	}
 	l.lost.reach = max(l.lost.reach, l.k.reach(lost.Topic))
 }
 
-// noteTopic notes that the control topic itself lost records, where the position was
-// that. Until somebody has acted on it the position stays.
+// noteTopic records that the control topic itself lost records while the position was
+// the given one. The position stays until a process has acted on the loss.
 func (l *listener) noteTopic(reason string, position int64) {
 	l.note(orderclose.Lost{Topic: l.k.Topic, Reason: reason}, time.Time{})
-	l.lost.topic, l.lost.was, l.lost.past = true, position, 0
+	l.lost.control, l.lost.controlPosition, l.lost.next = true, position, 0
 }
 
-func (l *listener) keep(ctx context.Context, offset int64) error {
-	l.kept = time.Now()
+func (l *listener) commit(ctx context.Context, offset int64) error {
+	l.committedAt = time.Now()
 	return l.k.Kafka.SetPosition(ctx, l.k.Group, l.k.Topic, 0, offset)
 }
 
-// act sweeps, schedules again what the lost records may have been of, and then
-// notes that it was done. If that fails, or somebody else is at it, it is tried
-// again.
+// act sweeps, schedules again all orders whose records may be lost, and then commits
+// the position. If that fails, or another process is doing it, act is called again
+// later.
 func (l *listener) act(ctx context.Context) {
 	if l.lost.empty > 0 {
-		l.o.Logger.Info("partitions begin without a commit and without records, as at a first start: sweeping, to be sure", "partitions", l.lost.empty)
+		l.o.Logger.Info("partitions without commit and without records, as at a first start: sweeping to be safe", "partitions", l.lost.empty)
 		l.lost.empty = 0
 	}
-	err := l.guarded(ctx, l.k.Lock, true, func(ctx context.Context, _ string) error {
-		if wanted, err := l.notDone(ctx); err != nil || !wanted {
+	err := l.withLock(ctx, l.k.Lock, true, func(ctx context.Context, _ string) error {
+		if wanted, err := l.stillNeeded(ctx); err != nil || !wanted {
 			return err
 		}
-		return l.makeUp(ctx)
+		return l.handleLosses(ctx)
 	})
 	switch {
 	case err == nil:
-		l.lost, l.done = losses{}, l.heard.Load()
+		l.lost, l.handled = losses{}, l.lossCount.Load()
 		return
 	case ctx.Err() != nil:
 	case errors.Is(err, ErrHeld):
-		l.o.Logger.Info("another process acts on the losses")
+		l.o.Logger.Info("another process handles the losses")
 	default:
-		l.o.Logger.Error("losses are not made up for yet, trying again", "in", l.schedule.ask(), "err", err)
+		l.o.Logger.Error("handling of losses failed, will retry", "in", l.schedule.pollInterval(), "err", err)
 	}
-	l.retry = time.Now().Add(l.schedule.ask())
+	l.retryAt = time.Now().Add(l.schedule.pollInterval())
 }
 
-// makeUp sweeps and schedules orders again, both at once: neither waits for the other,
-// and regular sweeps go on beside what may take hours. It listens meanwhile, and does
-// both again if it hears of another loss.
-func (l *listener) makeUp(ctx context.Context) error {
+// handleLosses sweeps and schedules orders again, both at the same time. Scheduling
+// may take hours; neither waits for the other, and regular sweeps go on. Meanwhile
+// handleLosses polls the control topic, and does both again after another loss.
+func (l *listener) handleLosses(ctx context.Context) error {
 	at, err := l.o.Store.Now(ctx)
 	if err != nil {
-		return fmt.Errorf("asking the database for its clock: %w", err)
+		return fmt.Errorf("read the database clock: %w", err)
 	}
 	clock := databaseClock{at, time.Now()}
-	swept, scheduled := make(chan sweptFor, 1), make(chan struct{})
-	sweep := func() { go func() { swept <- l.sweepFor(ctx, scheduled) }() }
+	swept, scheduled := make(chan sweepResult, 1), make(chan struct{})
+	sweep := func() { go func() { swept <- l.sweepForLosses(ctx, scheduled) }() }
 	sweep()
 	once := sync.OnceFunc(func() { close(scheduled) })
 	for failed, again := error(nil), true; ; again = failed != nil || l.lost.until.IsZero() {
 		if again {
-			failed = l.scheduleAgain(ctx, clock)
+			failed = l.reschedule(ctx, clock)
 			once()
 		}
-		wait := listenEvery
+		wait := controlPollInterval
 		if failed != nil {
-			failed, wait = fmt.Errorf("scheduling orders again: %w", failed), l.schedule.ask()
+			failed, wait = fmt.Errorf("schedule orders again: %w", failed), l.schedule.pollInterval()
 		}
 		select {
 		case s := <-swept:
 			switch err := errors.Join(failed, s.err); {
 			case err != nil:
 				return err
-			case s.heard == l.heard.Load():
-				return l.keep(ctx, l.next)
+			case s.lossCount == l.lossCount.Load():
+				return l.commit(ctx, l.next)
 			}
 			sweep()
 		case <-time.After(wait):
-			_ = l.look(ctx) // listen tells if that fails for longer
+			_ = l.poll(ctx) // listen logs an error that lasts
 		}
 	}
 }
 
-// sweptFor is how a sweep went, and how many losses had been heard of when it began.
-type sweptFor struct {
-	heard int64
-	err   error
+// sweepResult is the result of a sweep, and the number of losses when it began.
+type sweepResult struct {
+	lossCount int64
+	err       error
 }
 
-// sweepFor sweeps because of losses, and again for each that is heard of until orders
-// are scheduled. While somebody else is sweeping, who began before, it waits.
-func (l *listener) sweepFor(ctx context.Context, scheduled <-chan struct{}) sweptFor {
+// sweepForLosses sweeps because of losses, and again after each further loss until orders
+// are scheduled. It waits while another process is sweeping, because that sweep began
+// before the loss.
+func (l *listener) sweepForLosses(ctx context.Context, scheduled <-chan struct{}) sweepResult {
 	for {
 		select {
-		case <-l.another: // this sweep is for it
+		case <-l.wake: // this sweep handles it
 		default:
 		}
-		heard := l.heard.Load()
+		count := l.lossCount.Load()
 		_, err := l.hold(ctx, false, nil, func(ctx context.Context, r *Report) error {
-			r.Lost = int(heard - l.done)
+			r.Lost = int(count - l.handled)
 			return l.sweep(ctx, r)
 		})
 		switch {
-		case errors.Is(err, ErrHeld) && partition.Sleep(ctx, l.schedule.ask()):
+		case errors.Is(err, ErrHeld) && partition.Sleep(ctx, l.schedule.pollInterval()):
 			continue
 		case err != nil:
-			return sweptFor{heard, err}
+			return sweepResult{count, err}
 		}
 		select {
-		case <-l.another:
+		case <-l.wake:
 		case <-scheduled:
-			return sweptFor{heard, nil}
+			return sweepResult{count, nil}
 		case <-ctx.Done():
-			return sweptFor{heard, ctx.Err()}
+			return sweepResult{count, ctx.Err()}
 		}
 	}
 }
 
-// notDone asks, under the lock, whether another process has acted meanwhile: it has
-// noted that it read past what told of the losses. Of a topic that is a new one, and
-// maybe empty, the position must have moved.
-func (l *listener) notDone(ctx context.Context) (bool, error) {
+// stillNeeded reports, under the lock, whether the losses still have to be handled:
+// whether no other process has committed a position behind them. If the control topic
+// itself was recreated, and may be empty, an unchanged position means that none has.
+func (l *listener) stillNeeded(ctx context.Context) (bool, error) {
 	position, err := l.k.Kafka.Position(ctx, l.k.Group, l.k.Topic, 0)
 	if err != nil {
 		return false, err
 	}
-	_, end, err := l.k.Kafka.Bounds(ctx, l.k.Topic, 0) // by now: who has acted may have read further than we have
-	unmoved := l.lost.topic && position == l.lost.was
-	wanted := position < l.lost.past || position > end || unmoved
-	if err == nil && !wanted && l.lost.topic {
-		// Who acted read the present log, which may not be the one that we noticed: the
-		// topic may have been recreated once more while we waited.
+	_, end, err := l.k.Kafka.Bounds(ctx, l.k.Topic, 0) // read after the position: another process may have read further than this one
+	unmoved := l.lost.control && position == l.lost.controlPosition
+	wanted := position < l.lost.next || position > end || unmoved
+	if err == nil && !wanted && l.lost.control {
+		// The other process read the current log, which may not be the log that this
+		// one noticed: the topic may have been recreated once more since.
 		l.next, l.log = position, orderclose.LogID{}
 	}
 	return err == nil && wanted, err

@@ -13,8 +13,8 @@ import (
 	"orderclose"
 )
 
-// fakeControl is a control topic that tells of losses, and takes what is scheduled
-// again.
+// fakeControl is a control topic with losses. It discards the orders that are
+// scheduled again.
 type fakeControl struct {
 	told     []orderclose.Lost
 	position int64
@@ -53,16 +53,16 @@ func (k *fakeControl) DueBetween(context.Context, time.Time, time.Time, orderclo
 
 func (k *fakeControl) Append(context.Context, string, orderclose.Message) error { return nil }
 
-// A first start is no alarm: it is told in one line, however many partitions there
-// are. What was there and is gone is.
-func TestListen_EmptyLogsAreOneLineAndNoWarning(t *testing.T) {
+// A first start is no alarm: one log line reports all its partitions. Lost records
+// are an alarm.
+func TestListen_EmptyLogsAreLoggedInOneLineWithoutWarning(t *testing.T) {
 	const reason = "nothing was committed"
 	for _, c := range []struct {
 		first, last int64
 		want        []string
 	}{
-		{0, -1, []string{"level=INFO", "without a commit", "partitions=20"}},
-		{0, 0, []string{"level=WARN", "records are lost", "partition=19", "last=0"}},
+		{0, -1, []string{"level=INFO", "without commit", "partitions=20"}},
+		{0, 0, []string{"level=WARN", "records lost", "partition=19", "last=0"}},
 	} {
 		t.Run(fmt.Sprintf("%d to %d", c.first, c.last), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -81,12 +81,12 @@ func TestListen_EmptyLogsAreOneLineAndNoWarning(t *testing.T) {
 					},
 				})
 				l := newListener(comp)
-				if err := l.look(t.Context()); err != nil {
+				if err := l.poll(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				l.act(t.Context())
 				if l.lost.n != 0 || k.position != 20 {
-					t.Errorf("%d losses were not acted on, position %d", l.lost.n, k.position)
+					t.Errorf("%d losses were not handled, position %d", l.lost.n, k.position)
 				}
 				var told []string
 				for line := range strings.Lines(log.String()) {
@@ -103,7 +103,7 @@ func TestListen_EmptyLogsAreOneLineAndNoWarning(t *testing.T) {
 				}
 				for _, want := range c.want {
 					if !strings.Contains(told[lines-1], want) {
-						t.Errorf("%q does not say %q", told[lines-1], want)
+						t.Errorf("%q does not contain %q", told[lines-1], want)
 					}
 				}
 			})
@@ -111,30 +111,30 @@ func TestListen_EmptyLogsAreOneLineAndNoWarning(t *testing.T) {
 	}
 }
 
-func TestSpared_IsOnlyWhatWasCreatedAfterTheLoss(t *testing.T) {
+func TestUnaffected_OnlyOrdersCreatedAfterTheLoss(t *testing.T) {
 	told := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for what, c := range map[string]struct {
 		told    time.Time
 		created time.Time
 		want    bool
 	}{
-		"before it":                           {told, told.Add(-time.Minute), false},
-		"at the same time":                    {told, told.Add(clockSkewTolerance), false},
-		"after it":                            {told, told.Add(5 * time.Second), true},
-		"just now":                            {told, told.Add(20*time.Second + clockSkewTolerance), true},
-		"before it, by a clock far ahead":     {told, told.Add(-20*time.Minute + time.Hour), false},
-		"who knows":                           {told, time.Time{}, false},
-		"after it, but nobody knows its time": {time.Time{}, told.Add(5 * time.Second), false},
+		"before it":                         {told, told.Add(-time.Minute), false},
+		"at the same time":                  {told, told.Add(clockSkewTolerance), false},
+		"after it":                          {told, told.Add(5 * time.Second), true},
+		"just now":                          {told, told.Add(20*time.Second + clockSkewTolerance), true},
+		"before it, by a clock far ahead":   {told, told.Add(-20*time.Minute + time.Hour), false},
+		"creation time unknown":             {told, time.Time{}, false},
+		"after it, but its time is unknown": {time.Time{}, told.Add(5 * time.Second), false},
 	} {
-		if got := (losses{told: c.told}).spared(orderclose.Order{ID: "o", CreatedAt: c.created}, told.Add(20*time.Second)); got != c.want {
-			t.Errorf("%s: spared %v, want %v", what, got, c.want)
+		if got := (losses{reportedAt: c.told}).unaffected(orderclose.Order{ID: "o", CreatedAt: c.created}, told.Add(20*time.Second)); got != c.want {
+			t.Errorf("%s: unaffected %v, want %v", what, got, c.want)
 		}
 	}
 }
 
-// Another process may have noted its position in the recreated topic before this one
-// looks: then nothing but the log's identity tells.
-func TestListen_ARecreatedControlTopicIsALossWhateverItsLength(t *testing.T) {
+// Another process may have committed its position in the recreated topic before this
+// one polls. Then only the identity of the log reveals the loss.
+func TestListen_ARecreatedControlTopicIsALossAtAnyLength(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &fakeControl{position: 1, log: orderclose.LogID{Topic: [16]byte{1}}, told: make([]orderclose.Lost, 2)}
 		l := newListener(newCompensator(t, Options{Store: newStore(0), Control: &Control{
@@ -143,14 +143,14 @@ func TestListen_ARecreatedControlTopicIsALossWhateverItsLength(t *testing.T) {
 		}}))
 		look := func(want int) {
 			t.Helper()
-			if err := l.look(t.Context()); err != nil || l.lost.n != want {
+			if err := l.poll(t.Context()); err != nil || l.lost.n != want {
 				t.Fatalf("%d losses, %v; want %d", l.lost.n, err, want)
 			}
 		}
 		look(1)
 		l.act(t.Context())
 		k.log.Topic, k.told, k.position = [16]byte{2}, make([]orderclose.Lost, 3), 2
-		look(1 + len(k.told)) // the topic's own, and what it tells
+		look(1 + len(k.told)) // the loss of the topic itself, and the losses in it
 		l.act(t.Context())
 		look(0)
 		if k.position != 3 || l.lost.n != 0 {

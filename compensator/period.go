@@ -5,21 +5,22 @@ import (
 	"time"
 )
 
-// askEvery is how often the database is asked whether a sweep is due, at least.
-// With the lock's expiry it is what a killed sweep costs: two minutes.
-const askEvery = time.Minute
+// maxPollInterval is the longest time between two questions to the database whether a
+// sweep is due. Together with the lock's expiry it bounds the take-over of a killed
+// sweep: two minutes.
+const maxPollInterval = time.Minute
 
-// maxJitter bounds by how much sweeps begin after the full period.
+// maxJitter is the longest time by which sweeps begin after the full period.
 const maxJitter = time.Minute
 
-// schedule says when sweeps are due: at each full period of the database's clock,
-// each full hour, and a jitter. Every process of a pipeline has the same jitter, so
-// that they agree; other pipelines on the same database have others. Pure.
+// schedule decides when sweeps are due: at each full period of the database's clock,
+// such as each full hour, plus a jitter. All processes of a pipeline have the same
+// jitter. Other pipelines on the same database have another one. Pure.
 type schedule struct {
 	period, jitter time.Duration
 }
 
-// newSchedule takes the jitter from the pipeline's name: up to a minute, and up to
+// newSchedule derives the jitter from the pipeline's name: up to a minute, and up to
 // a tenth of the period.
 func newSchedule(period time.Duration, name string) schedule {
 	h := fnv.New64a()
@@ -28,28 +29,31 @@ func newSchedule(period time.Duration, name string) schedule {
 	return schedule{period, time.Duration(h.Sum64() % uint64(max(most, 1))).Truncate(time.Millisecond)}
 }
 
-// ask is how often to ask: each minute, five times a period if that is shorter.
-func (s schedule) ask() time.Duration { return min(askEvery, max(s.period/5, time.Millisecond)) }
+// pollInterval returns the time between two questions: a minute, or a fifth of the
+// period if that is shorter.
+func (s schedule) pollInterval() time.Duration {
+	return min(maxPollInterval, max(s.period/5, time.Millisecond))
+}
 
-// slot is the last moment, up to now, when a sweep was to begin.
+// slot returns the last time, up to now, at which a sweep was to begin.
 func (s schedule) slot(now time.Time) time.Time {
 	return now.Add(-s.jitter).Truncate(s.period).Add(s.jitter)
 }
 
-// due says whether a sweep is to begin: the last one was finished before the slot,
-// zero is never. One that is far ahead of the present was noted by a clock that was
-// wrong, and counts for nothing.
+// due reports whether a sweep is to begin: the last one finished before the slot, or
+// never (zero). A finish time that is far ahead of now came from a wrong clock and is
+// ignored.
 func (s schedule) due(finished, now time.Time) bool {
-	return finished.Before(s.slot(now)) || finished.After(now.Add(s.ask()))
+	return finished.Before(s.slot(now)) || finished.After(now.Add(s.pollInterval()))
 }
 
-// wait is how long to wait until the next question: until the next slot, if that is
-// sooner than a question is due.
+// wait returns the time until the next question, or until the next slot if that is
+// sooner.
 func (s schedule) wait(now time.Time) time.Duration {
-	return min(s.ask(), s.slot(now).Add(s.period).Sub(now))
+	return min(s.pollInterval(), s.slot(now).Add(s.period).Sub(now))
 }
 
-// passed is how many slots there were after one moment, up to another.
+// passed returns the number of slots after one time, up to another.
 func (s schedule) passed(after, to time.Time) int {
 	return int(max(s.slot(to).Sub(s.slot(after)), 0) / s.period)
 }

@@ -22,24 +22,24 @@ func TestSchedule_ASweepIsDueOncePerPeriod(t *testing.T) {
 		{"09:00:18", "09:59:59", false},
 		{"09:00:18", "10:00:16", false}, // not before the jitter
 		{"09:00:18", "10:00:17", true},
-		{"10:00:17", "10:00:17", false}, // it took no time
+		{"10:00:17", "10:00:17", false}, // the sweep took no time
 		{"10:00:17", "11:00:16", false},
-		{"10:59:59", "11:00:17", true},  // by hand, just before
-		{"11:30:00", "11:31:00", false}, // it took longer than a period: that tick is skipped
+		{"10:59:59", "11:00:17", true},  // on demand, just before
+		{"11:30:00", "11:31:00", false}, // the sweep took longer than a period: that slot is skipped
 		{"09:00:18", "23:00:00", true},  // after an outage
 		{"12:30:00", "12:29:30", false}, // a clock that was set back a little
-		{"14:00:00", "12:29:00", true},  // noted by a clock that was hours ahead
+		{"14:00:00", "12:29:00", true},  // stored by a clock that was hours ahead
 	} {
 		if got := s.due(at(c.finished), at(c.now)); got != c.due {
 			t.Errorf("finished at %s, now %s: due %v, want %v", c.finished, c.now, got, c.due)
 		}
 	}
 	if !s.due(time.Time{}, at("12:00:00")) {
-		t.Error("one that never was is not due")
+		t.Error("the first sweep is not due")
 	}
 }
 
-func TestSchedule_IsAskedEachMinuteAndWhenASweepIsDue(t *testing.T) {
+func TestSchedule_PollsEachMinuteAndWhenASweepIsDue(t *testing.T) {
 	s := schedule{time.Hour, 17 * time.Second}
 	for now, want := range map[string]time.Duration{
 		"09:30:00": time.Minute, "09:59:57": 20 * time.Second, "10:00:16": time.Second, "10:00:17": time.Minute,
@@ -48,12 +48,12 @@ func TestSchedule_IsAskedEachMinuteAndWhenASweepIsDue(t *testing.T) {
 			t.Errorf("at %s: asks in %v, want %v", now, got, want)
 		}
 	}
-	if got := (schedule{period: 5 * time.Second}).ask(); got != time.Second {
-		t.Errorf("with a period of 5 s it is asked each %v", got)
+	if got := (schedule{period: 5 * time.Second}).pollInterval(); got != time.Second {
+		t.Errorf("with a period of 5 s the poll interval is %v", got)
 	}
 }
 
-func TestSchedule_CountsTheTicksThatALongSweepTookUp(t *testing.T) {
+func TestSchedule_CountsTheSlotsDuringALongSweep(t *testing.T) {
 	s := schedule{time.Hour, 17 * time.Second}
 	for _, c := range []struct {
 		began, ended string
@@ -67,7 +67,7 @@ func TestSchedule_CountsTheTicksThatALongSweepTookUp(t *testing.T) {
 	}
 }
 
-func TestSchedule_TheJitterIsThePipelinesOwnAndSmall(t *testing.T) {
+func TestSchedule_TheJitterIsSmallAndDependsOnTheName(t *testing.T) {
 	a, b := newSchedule(time.Hour, "order-close"), newSchedule(time.Hour, "staging-order-close")
 	if a.jitter == b.jitter || a.jitter > time.Minute || b.jitter > time.Minute {
 		t.Errorf("%v and %v", a.jitter, b.jitter)

@@ -11,41 +11,42 @@ import (
 )
 
 const (
-	// maxFailures bounds how many failed orders a report names; all are counted.
+	// maxFailures limits the failed orders that a report names; all are counted.
 	maxFailures = 100
-	// maxMisses bounds how many missed orders a report names; all are counted.
+	// maxMisses limits the missed orders that a report names; all are counted.
 	maxMisses = 100
 )
 
-// Report tells what one sweep found and did. Its JSON is what
-// "orderclose compensate --once -o json" prints.
+// Report is the result of one sweep. "orderclose compensate --once -o json" prints
+// its JSON.
 type Report struct {
-	StartedAt  time.Time `json:"started_at"` // database clock
-	Cutoff     time.Time `json:"cutoff"`     // what was due at or before it was swept
+	StartedAt  time.Time `json:"started_at"` // by the database's clock
+	Cutoff     time.Time `json:"cutoff"`     // orders due at or before this time were swept
 	TookMillis int64     `json:"took_ms"`
 	DryRun     bool      `json:"dry_run"`
-	// Lock is "held"; "unavailable" if Redis could not be asked; "stuck" if its key was
-	// left there by no process; "none" if none was wanted, as in a dry run.
+	// Lock is "held"; "unavailable" if Redis did not answer; "stuck" if no process
+	// holds the lock's key; "none" without a lock, as in a dry run.
 	Lock string `json:"lock"`
-	// Found orders were overdue and unpaid when their page was read. Each is counted
-	// in one of the verdicts, except in a dry run.
+	// Found is the number of orders that were overdue and unpaid when their page was
+	// read. Each is counted in one of the verdicts, except in a dry run.
 	Found         int `json:"found"`
 	Pages         int `json:"pages"`
 	Closed        int `json:"closed"`
 	AlreadyPaid   int `json:"already_paid"`
 	AlreadyClosed int `json:"already_closed"`
 	NotDue        int `json:"not_due"`
-	// PaymentPending orders wait for the payment provider to say whether they are paid.
+	// PaymentPending is the number of orders for which the payment provider cannot
+	// say yet whether they are paid.
 	PaymentPending int       `json:"payment_pending"`
 	Failed         int       `json:"failed"`
 	Failures       []Failure `json:"failures,omitempty"` // the first hundred
-	// Causes counts what this sweep closed by why the pipeline had not; absent if
-	// nobody asked.
+	// Causes counts the orders that this sweep closed by why the pipeline had missed
+	// them; absent without an Investigator.
 	Causes map[string]int `json:"causes,omitempty"`
 	Misses []Miss         `json:"misses,omitempty"` // the first hundred
-	// OldestDue is the due time of the first order found; absent if none was.
+	// OldestDue is the due time of the first order found; absent if none was found.
 	OldestDue *time.Time `json:"oldest_due,omitempty"`
-	// Lost is how many records told of a loss, if that is why it was swept.
+	// Lost is the number of losses if the sweep was started because of them.
 	Lost int `json:"lost,omitempty"`
 }
 
@@ -55,10 +56,10 @@ type Failure struct {
 	Error   string `json:"error"`
 }
 
-// Took is how long the sweep took.
+// Took returns how long the sweep took.
 func (r Report) Took() time.Duration { return time.Duration(r.TookMillis) * time.Millisecond }
 
-// LogValue writes the report as a group of a few fields.
+// LogValue returns a group of the most important fields.
 func (r Report) LogValue() slog.Value {
 	fields := []slog.Attr{
 		slog.Int("found", r.Found), slog.Int("closed", r.Closed), slog.Int("failed", r.Failed),
@@ -84,7 +85,7 @@ func (r *Report) count(o orderclose.Outcome) {
 		r.AlreadyClosed++
 	case orderclose.NotDue:
 		r.NotDue++
-	case orderclose.PaymentPending: // left to their next try
+	case orderclose.PaymentPending: // retried by the next sweep
 		r.PaymentPending++
 	default:
 		r.Failed++

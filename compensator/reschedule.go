@@ -16,20 +16,20 @@ import (
 )
 
 const (
-	// appendTimeout is how long one try may stay unanswered before the bucket is
-	// picked anew.
+	// appendTimeout is how long one attempt may stay unanswered before the bucket is
+	// picked again.
 	appendTimeout = 5 * time.Second
-	// appendPatience is how long one order is tried, before all that is left is tried
-	// again later: four tries that get no answer, each in a smaller bucket.
-	appendPatience = 20 * time.Second
-	// avoidTime is for how long a bucket is avoided that accepted nothing.
-	avoidTime = time.Minute
+	// orderTimeout is how long one order is tried before scheduling is interrupted
+	// and continued later: enough for four unanswered attempts, each in a smaller
+	// bucket.
+	orderTimeout = 20 * time.Second
+	// avoidDuration is how long a bucket is avoided after an append failed.
+	avoidDuration = time.Minute
 )
 
-// avoided holds the topics of buckets that recently accepted no append, and until when
-// each is avoided. Until then a record goes to the next smaller bucket. The relay of that
-// bucket forwards the record as soon as the right bucket accepts it. Safe for concurrent
-// use.
+// avoided holds the buckets whose last append failed, and until when each is avoided.
+// Until then records go to the next smaller bucket. The relay of that bucket forwards
+// them as soon as the right bucket accepts records. It is safe for concurrent use.
 type avoided struct {
 	mu    sync.Mutex
 	until map[string]time.Time
@@ -55,29 +55,29 @@ func (a *avoided) add(topic string) {
 	if a.until == nil {
 		a.until = map[string]time.Time{}
 	}
-	a.until[topic] = time.Now().Add(avoidTime)
+	a.until[topic] = time.Now().Add(avoidDuration)
 }
 
-// DueStore is a Store that knows what is not due yet, too.
+// DueStore is a Store that also returns orders that are not due yet.
 type DueStore interface {
-	// DueBetween returns up to limit unpaid orders due from one moment to another, in
-	// the order of Store.Overdue, after the given one; the zero Order begins.
+	// DueBetween returns up to limit unpaid orders due between from and to, ordered
+	// and paged as in Store.Overdue.
 	DueBetween(ctx context.Context, from, to time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error)
 }
 
-// databaseClock is the database's clock, as it was read at a moment by ours: ours may
-// be wrong.
+// databaseClock tells the database's time without asking it again. It adds the local
+// monotonic time since the last reading, so a wrong local clock does not matter.
 type databaseClock struct{ at, read time.Time }
 
 func (c databaseClock) now() time.Time { return c.at.Add(time.Since(c.read)) }
 
-// scheduleAgain appends a record for each order that is unpaid and was due at the
-// earliest when a sweep that begins now ends, as far ahead as the losses reach. Orders
-// whose record was not lost get another one, which is harmless. It listens meanwhile,
-// and begins again if it hears of another loss.
-func (l *listener) scheduleAgain(ctx context.Context, clock databaseClock) error {
+// reschedule appends a record for each unpaid order that the sweep may not find,
+// since it is due later than the sweep's cutoff, as far ahead as the losses reach. An
+// order whose record was not lost gets a duplicate, which is harmless. It polls the
+// control topic meanwhile, and begins again after another loss.
+func (l *listener) reschedule(ctx context.Context, clock databaseClock) error {
 	from, begin := clock.at.Add(-l.o.Grace), time.Now()
-	looked, appended, refused := begin, 0, 0
+	polled, appended, refused := begin, 0, 0
 	defer func() {
 		if appended+refused > 0 {
 			l.o.Logger.Info("scheduled orders again", "orders", appended, "refused", refused, "due up to", l.lost.after.Due.UTC(), "took", time.Since(begin))
@@ -92,8 +92,8 @@ func (l *listener) scheduleAgain(ctx context.Context, clock databaseClock) error
 			return err
 		}
 		last := page[len(page)-1]
-		page = slices.DeleteFunc(page, func(o orderclose.Order) bool { return l.lost.spared(o, clock.now()) })
-		if err := l.again.WaitN(ctx, len(page)); err != nil {
+		page = slices.DeleteFunc(page, func(o orderclose.Order) bool { return l.lost.unaffected(o, clock.now()) })
+		if err := l.rescheduleLimiter.WaitN(ctx, len(page)); err != nil {
 			return err
 		}
 		n, err := l.appendAll(ctx, page, clock.now)
@@ -103,15 +103,15 @@ func (l *listener) scheduleAgain(ctx context.Context, clock databaseClock) error
 		l.lost.after = last
 		appended += len(page) - n
 		refused += n
-		l.o.Metrics.ScheduledAgain(len(page) - n)
-		if time.Since(looked) >= listenEvery {
-			_ = l.look(ctx) // listen tells if that fails for longer
-			looked = time.Now()
+		l.o.Metrics.Rescheduled(len(page) - n)
+		if time.Since(polled) >= controlPollInterval {
+			_ = l.poll(ctx) // listen logs an error that lasts
+			polled = time.Now()
 		}
 	}
 }
 
-// appendAll appends the records of a page at once, and returns how many orders
+// appendAll appends the records of a page concurrently. It returns how many orders
 // cannot be scheduled.
 func (l *listener) appendAll(ctx context.Context, page []orderclose.Order, now func() time.Time) (int, error) {
 	var refused atomic.Int64
@@ -121,7 +121,7 @@ func (l *listener) appendAll(ctx context.Context, page []orderclose.Order, now f
 			err := l.append(ctx, o, now)
 			final := (*orderclose.OrderError)(nil)
 			if errors.As(err, &final) || errors.Is(err, orderclose.ErrRefused) {
-				l.o.Logger.Error("an order cannot be scheduled again; the next sweep after its due time closes it", "order", o.ID, "err", err)
+				l.o.Logger.Error("order not scheduled again, a sweep will close it after its due time", "order", o.ID, "err", err)
 				refused.Add(1)
 				return nil
 			}
@@ -132,7 +132,8 @@ func (l *listener) appendAll(ctx context.Context, page []orderclose.Order, now f
 	return int(refused.Load()), err
 }
 
-// append schedules one order as a producer does: the bucket is picked at each try.
+// append schedules one order as a producer does: it picks the bucket for each
+// attempt.
 func (l *listener) append(ctx context.Context, o orderclose.Order, now func() time.Time) error {
 	if err := o.Validate(now(), orderclose.MaxDelayLimit); err != nil {
 		return err
@@ -157,7 +158,7 @@ func (l *listener) append(ctx context.Context, o orderclose.Order, now func() ti
 			l.avoided.add(topic)
 		}
 		return struct{}{}, last
-	}, backoff.WithMaxElapsedTime(appendPatience))
+	}, backoff.WithMaxElapsedTime(orderTimeout))
 	if err != nil {
 		return fmt.Errorf("order %q: %w", o.ID, errors.Join(last, context.Cause(ctx)))
 	}

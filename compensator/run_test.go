@@ -16,7 +16,7 @@ import (
 	"orderclose"
 )
 
-// counts is a Metrics of a test.
+// counts is a Metrics that records its calls.
 type counts struct {
 	noMetrics
 	mu             sync.Mutex
@@ -45,7 +45,7 @@ func (c *counts) Sweeping(since time.Time) {
 	defer c.mu.Unlock()
 	c.sweeping = !since.IsZero()
 }
-func (c *counts) ScheduledAgain(orders int) {
+func (c *counts) Rescheduled(orders int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.scheduledAgain += orders
@@ -62,7 +62,8 @@ func (c *counts) Missed(cause Cause, n int) {
 func (c *counts) locked() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.lock }
 func (c *counts) done() int    { c.mu.Lock(); defer c.mu.Unlock(); return c.swept }
 
-// fleet is compensators on one database and one Redis, as processes of their own.
+// fleet is a set of compensators on one database and one Redis, each like a process
+// of its own.
 type fleet struct {
 	t      *testing.T
 	redis  *miniredis.Miniredis
@@ -121,7 +122,7 @@ func (f *fleet) swept() (n int) {
 	return n
 }
 
-func TestRun_OneOfManySweepsInEachPeriod(t *testing.T) {
+func TestRun_OneProcessSweepsInEachPeriod(t *testing.T) {
 	inFleet(t, &fakeStore{}, func(f *fleet) {
 		for range 3 {
 			f.start(Options{})
@@ -131,19 +132,19 @@ func TestRun_OneOfManySweepsInEachPeriod(t *testing.T) {
 		before := f.swept()
 		time.Sleep(7 * 24 * time.Hour)
 		if n := f.swept() - before; before != 1 && before != 2 || n != 7*24 {
-			t.Errorf("%d sweeps at the start and %d in the week after it; want one, or two if the hour began meanwhile, and 168", before, n)
+			t.Errorf("%d sweeps at the start and %d in the week after it; want one, or two if an hour began then, and 168", before, n)
 		}
 	})
 }
 
-func TestRun_ASweepThatSomebodyDiedInIsTakenOverWithinTwoMinutes(t *testing.T) {
+func TestRun_AKilledSweepIsTakenOverWithinTwoMinutes(t *testing.T) {
 	inFleet(t, &fakeStore{}, func(f *fleet) {
 		f.start(Options{})
 		time.Sleep(30 * time.Minute)
 		before := f.swept()
 		next := f.next()
 		time.Sleep(time.Until(next) - time.Millisecond)
-		// Another process was first, and is dead.
+		// Another process had the lock and died.
 		if err := f.redis.Set(DefaultLockKey, "dead"); err != nil {
 			t.Fatal(err)
 		}
@@ -155,13 +156,13 @@ func TestRun_ASweepThatSomebodyDiedInIsTakenOverWithinTwoMinutes(t *testing.T) {
 	})
 }
 
-// next is when the next sweep is due.
+// next returns when the next sweep is due.
 func (f *fleet) next() time.Time {
 	s := newSchedule(DefaultPeriod, "order-close")
 	return s.slot(time.Now()).Add(s.period)
 }
 
-func TestRun_WithoutRedisItSweepsAndSaysSo(t *testing.T) {
+func TestRun_WithoutRedisItSweepsAndReportsIt(t *testing.T) {
 	inFleet(t, &fakeStore{}, func(f *fleet) {
 		for range 3 {
 			f.start(Options{})
@@ -171,7 +172,7 @@ func TestRun_WithoutRedisItSweepsAndSaysSo(t *testing.T) {
 		f.redis.SetError("LOADING")
 		time.Sleep(2 * time.Minute)
 		if f.counts[0].locked() {
-			t.Error("two minutes later it believes that there is a lock")
+			t.Error("two minutes later the lock counts as available")
 		}
 		time.Sleep(24 * time.Hour)
 		if n := f.swept() - before; n < 24 || n > 3*24 {
@@ -183,13 +184,13 @@ func TestRun_WithoutRedisItSweepsAndSaysSo(t *testing.T) {
 		f.redis.FlushAll()
 		time.Sleep(2 * time.Minute)
 		if !f.counts[0].locked() {
-			t.Error("two minutes after Redis is back it says that there is no lock")
+			t.Error("two minutes after Redis is back the lock counts as unavailable")
 		}
 	})
 }
 
-// TestRun_ALockThatNoProcessHoldsStopsNoSweep: its key has no expiry, or too long a one.
-func TestRun_ALockThatNoProcessHoldsStopsNoSweep(t *testing.T) {
+// Its key has no expiry, or an expiry that is too long.
+func TestRun_AStuckLockStopsNoSweep(t *testing.T) {
 	for name, ttl := range map[string]time.Duration{"no expiry": 0, "a year": 365 * 24 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			inFleet(t, &fakeStore{}, func(f *fleet) {
@@ -208,22 +209,22 @@ func TestRun_ALockThatNoProcessHoldsStopsNoSweep(t *testing.T) {
 				f.redis.Del(DefaultLockKey)
 				time.Sleep(2 * time.Minute)
 				if synctest.Wait(); f.counts[0].stuck {
-					t.Error("it is stuck when the key is deleted")
+					t.Error("the lock counts as stuck after the key was deleted")
 				}
 			})
 		})
 	}
 }
 
-func TestRun_ALockThatIsLostInTheMiddleIsNoEnd(t *testing.T) {
+func TestRun_ALostLockEndsTheSweepAndItIsRetried(t *testing.T) {
 	store := &fakeStore{}
 	inFleet(t, store, func(f *fleet) {
 		f.store.orders = newStore(50).orders
-		f.store.slow = 10 * time.Second // a page
+		f.store.slow = 10 * time.Second // per page
 		f.start(Options{PageSize: 1, Grace: -1})
 		f.start(Options{PageSize: 1, Grace: -1})
 		time.Sleep(65 * time.Second)
-		f.redis.FlushAll() // restarted, empty
+		f.redis.FlushAll() // as after a restart without data
 		time.Sleep(30 * time.Minute)
 		if left := store.open(); left != 0 || f.counts[0].failed+f.counts[1].failed == 0 {
 			t.Errorf("%d orders are open, and %d sweeps failed", left, f.counts[0].failed+f.counts[1].failed)
@@ -231,7 +232,7 @@ func TestRun_ALockThatIsLostInTheMiddleIsNoEnd(t *testing.T) {
 	})
 }
 
-func TestRun_TicksDuringASweepAreSkippedAndCounted(t *testing.T) {
+func TestRun_SlotsDuringASweepAreSkippedAndCounted(t *testing.T) {
 	inFleet(t, &fakeStore{}, func(f *fleet) {
 		f.store.orders = newStore(30).orders
 		f.store.slow = 10 * time.Minute // 31 pages take over five hours
@@ -239,16 +240,16 @@ func TestRun_TicksDuringASweepAreSkippedAndCounted(t *testing.T) {
 		time.Sleep(4 * time.Hour)
 		synctest.Wait()
 		if !f.counts[0].sweeping || f.counts[0].swept != 0 {
-			t.Error("it does not say that it is sweeping")
+			t.Error("the sweep in progress is not reported")
 		}
 		time.Sleep(2 * time.Hour)
 		if n := f.swept(); n != 1 || f.counts[0].skipped["running"] != 6 || f.counts[0].sweeping {
-			t.Errorf("%d sweeps, skipped %v, want one, and the six ticks meanwhile", n, f.counts[0].skipped)
+			t.Errorf("%d sweeps, skipped %v, want one, and the six slots meanwhile", n, f.counts[0].skipped)
 		}
 	})
 }
 
-func TestSweep_ItsRateIsBounded(t *testing.T) {
+func TestSweep_IsRateLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(1000)
 		began := time.Now()
@@ -259,12 +260,12 @@ func TestSweep_ItsRateIsBounded(t *testing.T) {
 	})
 }
 
-func TestSweep_WhatCannotBeClosedIsTriedOnceAndHoldsUpNobody(t *testing.T) {
+func TestSweep_OrdersThatCannotBeClosedAreTriedOnceAndDelayNoOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(40)
 		s.bad = map[string]bool{}
 		for i := range 20 {
-			s.bad[fmt.Sprintf("o%04d", i)] = true // all of the first pages
+			s.bad[fmt.Sprintf("o%04d", i)] = true // all orders of the first pages
 		}
 		r, err := newCompensator(t, Options{Store: s, PageSize: 5, Grace: -1}).Sweep(t.Context(), false)
 		if err != nil || r.Failed != 20 || r.Closed != 20 || r.Pages != 8 {
@@ -273,7 +274,7 @@ func TestSweep_WhatCannotBeClosedIsTriedOnceAndHoldsUpNobody(t *testing.T) {
 	})
 }
 
-func TestSweep_GoesOnWhereItWasCutShort(t *testing.T) {
+func TestSweep_ContinuesWhereItWasInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(100)
 		s.slow = time.Second
@@ -291,7 +292,8 @@ func TestSweep_GoesOnWhereItWasCutShort(t *testing.T) {
 	})
 }
 
-// looker explains everything alike, and notes what it was asked.
+// looker is an Investigator that gives all orders the same cause and records its
+// calls.
 type looker struct {
 	began int
 	asked []string
@@ -307,22 +309,22 @@ func (l *looker) Explain(_ context.Context, missed []orderclose.Order) []Miss {
 	return all
 }
 
-func TestSweep_AsksWhyOrdersWereMissedThatItClosed(t *testing.T) {
+func TestSweep_LooksUpWhyClosedOrdersWereMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(205)
 		s.bad, s.paid = map[string]bool{"o0007": true}, map[string]bool{"o0008": true}
-		why, told := &looker{}, &counts{}
-		r, err := newCompensator(t, Options{Store: s, PageSize: 10, Grace: -1, Investigator: why, Metrics: told}).Sweep(t.Context(), false)
-		if err != nil || why.began != 1 || len(why.asked) != 203 || r.Causes["absent"] != 203 || len(r.Misses) != maxMisses || told.missed["absent"] != 203 {
-			t.Errorf("began %d times, asked about %d; %v, %d misses, %v counted, %v", why.began, len(why.asked), r.Causes, len(r.Misses), told.missed, err)
+		why, metrics := &looker{}, &counts{}
+		r, err := newCompensator(t, Options{Store: s, PageSize: 10, Grace: -1, Investigator: why, Metrics: metrics}).Sweep(t.Context(), false)
+		if err != nil || why.began != 1 || len(why.asked) != 203 || r.Causes["absent"] != 203 || len(r.Misses) != maxMisses || metrics.missed["absent"] != 203 {
+			t.Errorf("began %d times, asked about %d; %v, %d misses, %v counted, %v", why.began, len(why.asked), r.Causes, len(r.Misses), metrics.missed, err)
 		}
 		if r.OldestDue == nil || r.Misses[0].Order.ID != "o0000" || !r.OldestDue.Equal(r.Misses[0].Order.Due) {
-			t.Errorf("the oldest due is %v, of the first %v", r.OldestDue, r.Misses[0])
+			t.Errorf("the oldest due is %v, the first miss is %v", r.OldestDue, r.Misses[0])
 		}
 	})
 }
 
-func TestSweep_TwoAtOnceInOneProcessAreOne(t *testing.T) {
+func TestSweep_ASecondSweepInTheSameProcessIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(3)
 		s.slow = time.Minute

@@ -13,70 +13,69 @@ import (
 	"orderclose/internal/partition"
 )
 
-// notClosed stands in for the cause of what the sweep found and did not close either.
+// notClosed is the cause label of orders that the sweep found but did not close.
 const notClosed Cause = "not_closed"
 
-// pagesAtOnce is how many pages are closed at the same time: two transactions keep
-// one database server busy (make bench-close).
-const pagesAtOnce = 2
+// pagesInParallel is how many pages are closed concurrently. Two transactions keep one
+// database server busy (make bench-close).
+const pagesInParallel = 2
 
 const (
-	// maxSilent pages in a row on which nobody gets a verdict end a sweep: with that many
-	// the store is down, rather than one page at fault.
-	maxSilent = 3
-	// silentPause is how long a sweep waits after such a page: longer than a circuit
-	// breaker stays open (5 s).
+	// maxSilentPages is how many pages in a row without any verdict end a sweep. So many
+	// mean that the store is down, rather than that one page is at fault.
+	maxSilentPages = 3
+	// silentPause is how long a sweep waits after such a page. It is longer than a
+	// circuit breaker stays open (5 s).
 	silentPause = 6 * time.Second
-	// maxLeft is how many pages of orders without a verdict a sweep keeps in memory, to
-	// try them again at its end.
-	maxLeft = 10
-	// maxAgain is how often they are tried again with nothing gained.
-	maxAgain = 3
-	// maxRemembered bounds how many failed orders are remembered from a sweep to the next.
+	// maxUnresolvedPages is how many pages of orders without a verdict a sweep keeps
+	// in memory, to retry them at its end.
+	maxUnresolvedPages = 10
+	// maxRetries is how many retries in a row may bring no verdict.
+	maxRetries = 3
+	// maxRemembered limits the failed orders that are remembered for the next sweep.
 	maxRemembered = 1000
 )
 
-// progressEvery is how often a sweep under way says how far it is.
-const progressEvery = 10 * time.Second
+// progressInterval is the time between two log lines about progress.
+const progressInterval = 10 * time.Second
 
-// sweeping is what one sweep works with.
-type sweeping struct {
+// sweepRun is the state of one sweep.
+type sweepRun struct {
 	*Compensator
-	r      *Report
-	why    Investigation // nil: nobody asks
-	began  time.Time
-	logged time.Time // when it last said how far it is
-	silent int       // pages in a row on which nobody got a verdict
-	left   []orderclose.Order
-	last   error           // why the last of them got no verdict
-	failed map[string]bool // orders that failed in this sweep
+	r             *Report
+	investigation Investigation // nil: causes are not looked up
+	began         time.Time
+	logged        time.Time          // last log line about progress
+	silent        int                // pages in a row without any verdict
+	unresolved    []orderclose.Order // orders without a verdict
+	lastErr       error              // why the last of them has no verdict
+	failed        map[string]bool    // orders that failed in this sweep
 }
 
-// sweep pages over what is overdue and closes it, and then notes that it was
-// finished.
+// sweep closes all overdue orders and then stores that the sweep finished.
 func (c *Compensator) sweep(ctx context.Context, r *Report) error {
 	now, err := c.o.Store.Now(ctx)
 	if err != nil {
-		return fmt.Errorf("asking the database for its clock: %w", err)
+		return fmt.Errorf("read the database clock: %w", err)
 	}
 	r.StartedAt, r.Cutoff = now, now.Add(-c.o.Grace)
-	s := &sweeping{Compensator: c, r: r, began: time.Now(), logged: time.Now(), failed: map[string]bool{}}
+	s := &sweepRun{Compensator: c, r: r, began: time.Now(), logged: time.Now(), failed: map[string]bool{}}
 	if c.o.Investigator != nil && !r.DryRun {
-		if s.why, err = c.o.Investigator.Begin(ctx); err != nil {
-			s.why = nil
-			c.o.Logger.Warn("nobody finds out why orders were missed", "err", err)
+		if s.investigation, err = c.o.Investigator.Begin(ctx); err != nil {
+			s.investigation = nil
+			c.o.Logger.Warn("cause lookup failed, causes of missed orders stay unknown", "err", err)
 		}
 	}
-	if err := s.pages(ctx); err != nil || r.DryRun {
+	if err := s.sweepAll(ctx); err != nil || r.DryRun {
 		return err
 	}
 	c.failed = s.failed
 	return c.o.Log.SweepFinished(ctx, c.o.Name)
 }
 
-// pages goes over everything that is overdue, and begins where the sweep before gave
-// up: whatever that one could not close must not keep the rest from being tried.
-func (s *sweeping) pages(ctx context.Context) error {
+// sweepAll closes all overdue orders. It starts where the last sweep gave up, so that
+// orders which that sweep could not close do not keep the others from being tried.
+func (s *sweepRun) sweepAll(ctx context.Context) error {
 	from := s.from
 	if err := s.pass(ctx, from, time.Time{}); err != nil {
 		return err
@@ -89,17 +88,17 @@ func (s *sweeping) pages(ctx context.Context) error {
 	if !s.r.DryRun {
 		s.from = orderclose.Order{}
 	}
-	return s.again(ctx)
+	return s.retryUnresolved(ctx)
 }
 
-// pass goes on behind the last order of each page, whatever became of it: orders
-// that cannot be closed hold up no other. It ends with the page that reaches until;
-// zero: with the last one.
-func (s *sweeping) pass(ctx context.Context, last orderclose.Order, until time.Time) error {
+// pass closes the orders behind last, page by page. Each page begins behind the last
+// order of the page before, so orders that cannot be closed delay no others. pass
+// ends with the page that reaches until, or with the last page if until is zero.
+func (s *sweepRun) pass(ctx context.Context, last orderclose.Order, until time.Time) error {
 	for {
 		pages, err := s.read(ctx, last)
 		if err != nil {
-			return fmt.Errorf("reading the page after %q: %w", last.ID, err)
+			return fmt.Errorf("read the page after order %q: %w", last.ID, err)
 		}
 		if len(pages) == 0 {
 			return nil
@@ -108,13 +107,13 @@ func (s *sweeping) pass(ctx context.Context, last orderclose.Order, until time.T
 		last = page[len(page)-1]
 		if !s.r.DryRun {
 			if err := s.close(ctx, pages); err != nil {
-				return fmt.Errorf("closing the pages up to %q: %w", last.ID, err)
+				return fmt.Errorf("close the pages up to order %q: %w", last.ID, err)
 			}
 		}
 		s.progress(last)
-		if s.silent >= maxSilent || len(s.left) > maxLeft*s.o.PageSize {
-			s.from = last // the next sweep goes on here
-			return fmt.Errorf("%d orders up to %q have no verdict, the sweep is given up: %w", len(s.left), last.ID, s.last)
+		if s.silent >= maxSilentPages || len(s.unresolved) > maxUnresolvedPages*s.o.PageSize {
+			s.from = last // the next sweep continues here
+			return fmt.Errorf("%d orders up to %q have no verdict, the sweep is given up: %w", len(s.unresolved), last.ID, s.lastErr)
 		}
 		if s.silent > 0 {
 			partition.Sleep(ctx, silentPause)
@@ -125,39 +124,38 @@ func (s *sweeping) pass(ctx context.Context, last orderclose.Order, until time.T
 	}
 }
 
-// again tries the orders that got no verdict again, now that the store has been asked
-// for others, until that gains nothing any more. Those that failed in the last sweep
-// too are counted as failed. Else the sweep is not finished.
-func (s *sweeping) again(ctx context.Context) error {
-	for tries := 0; len(s.left) > 0 && tries < maxAgain; {
+// retryUnresolved retries the orders without a verdict, after the store was asked for all
+// others, until retries bring no more verdicts. An order that also failed in the last
+// finished sweep counts as failed. Any other order without a verdict fails the sweep.
+func (s *sweepRun) retryUnresolved(ctx context.Context) error {
+	for tries := 0; len(s.unresolved) > 0 && tries < maxRetries; {
 		if tries > 0 {
 			partition.Sleep(ctx, silentPause)
 		}
-		left := s.left
-		s.left = nil
-		for page := range slices.Chunk(left, s.o.PageSize) {
+		unresolved := s.unresolved
+		s.unresolved = nil
+		for page := range slices.Chunk(unresolved, s.o.PageSize) {
 			if err := s.close(ctx, [][]orderclose.Order{page}); err != nil {
-				return fmt.Errorf("closing orders that had no verdict: %w", err)
+				return fmt.Errorf("close orders without a verdict: %w", err)
 			}
 		}
-		if tries++; len(s.left) < len(left) {
+		if tries++; len(s.unresolved) < len(unresolved) {
 			tries = 0
 		}
 	}
-	unknown := slices.IndexFunc(s.left, func(o orderclose.Order) bool { return !s.Compensator.failed[o.ID] })
+	unknown := slices.IndexFunc(s.unresolved, func(o orderclose.Order) bool { return !s.Compensator.failed[o.ID] })
 	if unknown >= 0 {
-		return fmt.Errorf("%d orders have no verdict, among them %q: %w", len(s.left), s.left[unknown].ID, s.last)
+		return fmt.Errorf("%d orders have no verdict, such as %q: %w", len(s.unresolved), s.unresolved[unknown].ID, s.lastErr)
 	}
-	for _, o := range s.left {
-		s.tally(orderclose.Outcome{OrderID: o.ID, Verdict: orderclose.Failed, Err: s.last})
+	for _, o := range s.unresolved {
+		s.tally(orderclose.Outcome{OrderID: o.ID, Verdict: orderclose.Failed, Err: s.lastErr})
 	}
 	return nil
 }
 
-// read reads the next pages, as many as are closed at once, and adds them to the
-// report.
-func (s *sweeping) read(ctx context.Context, last orderclose.Order) (pages [][]orderclose.Order, err error) {
-	for range pagesAtOnce {
+// read reads the pages that are closed together, and adds them to the report.
+func (s *sweepRun) read(ctx context.Context, last orderclose.Order) (pages [][]orderclose.Order, err error) {
+	for range pagesInParallel {
 		page, err := s.o.Store.Overdue(ctx, s.r.Cutoff, last, s.o.PageSize)
 		if err != nil {
 			return nil, err
@@ -177,9 +175,9 @@ func (s *sweeping) read(ctx context.Context, last orderclose.Order) (pages [][]o
 	return pages, nil
 }
 
-// close closes pages, at once, and adds what became of them to the report, in their
-// order. Orders without a verdict are left for later. The error is ctx's.
-func (s *sweeping) close(ctx context.Context, pages [][]orderclose.Order) error {
+// close closes pages concurrently and adds the outcomes to the report, in the order
+// of the pages. Orders without a verdict are kept for a retry. The error is ctx's.
+func (s *sweepRun) close(ctx context.Context, pages [][]orderclose.Order) error {
 	outcomes := make([][]orderclose.Outcome, len(pages))
 	failures := make([]error, len(pages))
 	var transactions sync.WaitGroup
@@ -189,7 +187,7 @@ func (s *sweeping) close(ctx context.Context, pages [][]orderclose.Order) error 
 	transactions.Wait()
 	for i, page := range pages {
 		if failures[i] != nil {
-			s.last = failures[i]
+			s.lastErr = failures[i]
 		}
 		if s.silent++; !errors.Is(failures[i], closing.ErrSilent) {
 			s.silent = 0
@@ -199,7 +197,7 @@ func (s *sweeping) close(ctx context.Context, pages [][]orderclose.Order) error 
 	return ctx.Err()
 }
 
-func (s *sweeping) closePage(ctx context.Context, page []orderclose.Order) ([]orderclose.Outcome, error) {
+func (s *sweepRun) closePage(ctx context.Context, page []orderclose.Order) ([]orderclose.Outcome, error) {
 	if err := s.limiter.WaitN(ctx, len(page)); err != nil {
 		return make([]orderclose.Outcome, len(page)), err
 	}
@@ -210,12 +208,13 @@ func (s *sweeping) closePage(ctx context.Context, page []orderclose.Order) ([]or
 	return s.culprits.CloseOrders(ctx, orderclose.PathSweep, requests)
 }
 
-// count counts what became of a page, and has it found out why it was missed.
-func (s *sweeping) count(ctx context.Context, page []orderclose.Order, outcomes []orderclose.Outcome) {
+// count counts the outcomes of a page, and looks up why its closed orders were
+// missed.
+func (s *sweepRun) count(ctx context.Context, page []orderclose.Order, outcomes []orderclose.Outcome) {
 	decided, missed := 0, make([]orderclose.Order, 0, len(page))
 	for i, o := range outcomes {
 		if o.Verdict == "" {
-			s.left = append(s.left, page[i])
+			s.unresolved = append(s.unresolved, page[i])
 			continue
 		}
 		decided++
@@ -230,7 +229,7 @@ func (s *sweeping) count(ctx context.Context, page []orderclose.Order, outcomes 
 }
 
 // tally counts one outcome.
-func (s *sweeping) tally(o orderclose.Outcome) {
+func (s *sweepRun) tally(o orderclose.Outcome) {
 	s.o.Metrics.Verdict(orderclose.PathSweep, o.Verdict)
 	s.r.count(o)
 	if o.Verdict == orderclose.Failed && len(s.failed) < maxRemembered {
@@ -238,13 +237,13 @@ func (s *sweeping) tally(o orderclose.Outcome) {
 	}
 }
 
-// explain has it found out why orders were missed that were closed just now.
-func (s *sweeping) explain(ctx context.Context, missed []orderclose.Order) {
-	if s.why == nil || len(missed) == 0 {
+// explain looks up why orders that were just closed had been missed.
+func (s *sweepRun) explain(ctx context.Context, missed []orderclose.Order) {
+	if s.investigation == nil || len(missed) == 0 {
 		s.o.Metrics.Missed(Unknown, len(missed))
 		return
 	}
-	misses := s.why.Explain(ctx, missed)
+	misses := s.investigation.Explain(ctx, missed)
 	if s.o.Missed != nil {
 		s.o.Missed(misses)
 	}
@@ -260,13 +259,13 @@ func (s *sweeping) explain(ctx context.Context, missed []orderclose.Order) {
 	}
 }
 
-// progress tells how far the sweep has come.
-func (s *sweeping) progress(last orderclose.Order) {
+// progress reports how far the sweep has come.
+func (s *sweepRun) progress(last orderclose.Order) {
 	s.r.TookMillis = time.Since(s.began).Milliseconds()
 	if s.o.Progress != nil {
 		s.o.Progress(*s.r)
 	}
-	if time.Since(s.logged) < progressEvery {
+	if time.Since(s.logged) < progressInterval {
 		return
 	}
 	s.logged = time.Now()

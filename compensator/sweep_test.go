@@ -14,13 +14,13 @@ import (
 	"orderclose"
 )
 
-// fakeStore holds overdue orders in memory; its clock is the bubble's.
+// fakeStore holds overdue orders in memory. Its clock is the synctest bubble's.
 type fakeStore struct {
 	mu     sync.Mutex
 	orders []orderclose.Order // unpaid
 	bad    map[string]bool
-	paid   map[string]bool // paid between the page and the close
-	slow   time.Duration   // of each page
+	paid   map[string]bool // paid between the read of the page and the close
+	slow   time.Duration   // duration of each page
 	sweeps int
 }
 

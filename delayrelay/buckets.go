@@ -7,43 +7,44 @@ import (
 	"orderclose/internal/partition"
 )
 
-// Change changes the buckets while the relay runs: it serves those of serve, and
-// hops go to those of pick, which may differ for a while, because others pick by
-// the old list until all relays serve the new one. A bucket that is served already
-// goes on undisturbed; one that is left out is left when its loops have committed.
-// Both must be sorted, shortest first.
+// Change replaces the buckets while the relay runs. The relay consumes the buckets of
+// serve, and hops go to the buckets of pick. The lists may differ for a while: hops use
+// the old list until all relays serve the new one. A bucket in both the old and the new
+// serve list is not disturbed. A bucket that is not in serve is left after its loops have
+// committed. Both lists must be sorted, shortest first.
 func (r *Relay) Change(serve, pick orderclose.Buckets) {
-	// Whatever is shorter than the smallest bucket is put there, by whoever knows it
-	// to be the smallest. So a topic that is the smallest by either list is read whole,
-	// and stays so: not everybody changes at once.
+	// Producers put a delay that is shorter than every bucket into the smallest bucket
+	// that they know. So a topic that is the smallest of either list is read whole. It
+	// stays so, because not all producers change at the same time.
 	for _, bs := range []orderclose.Buckets{serve, pick} {
 		if open := bs.Open(); len(open) > 0 {
-			r.whole.Store(max(r.whole.Load(), int64(open[0].Length)))
+			r.wholeUpTo.Store(max(r.wholeUpTo.Load(), int64(open[0].Length)))
 		}
 	}
-	live := *r.live.Load()
-	live.Buckets = pick
-	r.live.Store(&live)
-	for { // the latest replaces one that nobody has taken yet
+	current := *r.current.Load()
+	current.Buckets = pick
+	r.current.Store(&current)
+	for { // the latest list replaces one that Run has not received yet
 		select {
-		case r.serving <- serve:
+		case r.newBuckets <- serve:
 			return
-		case <-r.serving:
+		case <-r.newBuckets:
 		}
 	}
 }
 
-// whole says whether the loop's topic takes whatever is shorter than its bucket.
-func (l *loop) whole() bool { return int64(l.bucket.Length) <= l.relay.whole.Load() }
+// readsWhole reports whether the loop must read its topic whole, because records with
+// less than the bucket's length to wait may be in it.
+func (l *loop) readsWhole() bool { return int64(l.bucket.Length) <= l.relay.wholeUpTo.Load() }
 
 // consumer is a membership in the group of one bucket.
 type consumer struct {
 	stop  context.CancelFunc
-	ended chan struct{} // closed when the group has been left
+	ended chan struct{} // closed after the group was left
 }
 
-// consume joins the groups of buckets that are new, and leaves those of buckets
-// that are gone. Only Run's goroutine calls it.
+// consume joins the groups of new buckets and leaves the groups of removed ones. Only
+// Run's goroutine calls it.
 func (r *Relay) consume(ctx context.Context, consumers map[string]*consumer, serve orderclose.Buckets, failed chan<- error) {
 	wanted := map[string]bool{}
 	for _, b := range serve {
@@ -51,7 +52,7 @@ func (r *Relay) consume(ctx context.Context, consumers map[string]*consumer, ser
 	}
 	for topic, c := range consumers {
 		if !wanted[topic] {
-			r.o.Logger.Info("no longer relaying", "topic", topic)
+			r.o.Logger.Info("bucket removed, leaving its group", "topic", topic)
 			c.stop()
 			<-c.ended
 			delete(consumers, topic)

@@ -11,19 +11,19 @@ import (
 	"orderclose/internal/partition/partitiontest"
 )
 
-// bucket1m is a partition of a bucket that is not read before its records may leave.
+// bucket1m is a partition of a bucket that is fetched only before its records may leave.
 var bucket1m = partitiontest.Place{Topic: testBuckets[1].Topic}
 
-// setClock is a clock that can be set.
+// setClock is a clock that a test can set.
 type setClock struct{ ahead atomic.Int64 }
 
 func (c *setClock) set(ahead time.Duration)   { c.ahead.Store(int64(ahead)) }
 func (c *setClock) Now() time.Time            { return time.Now().Add(time.Duration(c.ahead.Load())) }
 func (c *setClock) of(topic string) time.Time { return c.Now() }
 
-// TestRelay_ABrokerClockThatGoesBackDelaysNoRecord: the clock is an hour ahead for 40
-// seconds. What is appended afterwards leaves on time.
-func TestRelay_ABrokerClockThatGoesBackDelaysNoRecord(t *testing.T) {
+// The clock is an hour ahead for 40 seconds. Records that are appended afterwards leave
+// on time.
+func TestRelay_ABrokerClockSetBackDelaysNoRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broker := &setClock{}
 		broker.set(time.Hour)
@@ -58,13 +58,13 @@ func TestRelay_ABrokerClockThatGoesBackDelaysNoRecord(t *testing.T) {
 			}
 		}
 		if far := log.Appended()["delay_30m"]; len(far) != 1 || far[0].Appended.After(back.Add(66*time.Second)) {
-			t.Errorf("the record that is due in 10 h hopped: %v; want once, within 66 s of the step at %v", far, back)
+			t.Errorf("hops of the record that is due in 10 h: %v; want one, within 66 s of the step at %v", far, back)
 		}
 	})
 }
 
-// TestRelay_AnAppendTimeInTheFutureKeepsNoRecordLonger than its bucket's length.
-func TestRelay_AnAppendTimeInTheFutureKeepsNoRecordLonger(t *testing.T) {
+// The record leaves after its bucket's length.
+func TestRelay_AFutureAppendTimeKeepsNoRecordLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ahead := func(string) time.Time { return time.Now().Add(time.Hour) }
 		log := &partitiontest.Log{Clock: ahead}
@@ -78,7 +78,8 @@ func TestRelay_AnAppendTimeInTheFutureKeepsNoRecordLonger(t *testing.T) {
 	})
 }
 
-// planned is the longest walk of the delay, or of one that differs by at most apart.
+// planned returns the hops of the longest walk for a delay that differs from the given
+// one by at most apart.
 func planned(buckets orderclose.Buckets, delay, apart time.Duration) (hops int) {
 	for d := delay - apart; d <= delay+apart; d += time.Second {
 		hops = max(hops, len(buckets.Walk(d)))
@@ -86,9 +87,9 @@ func planned(buckets orderclose.Buckets, delay, apart time.Duration) (hops int) 
 	return hops
 }
 
-// hopCount plays orders of many delays through all buckets and returns the most hops by
-// which one of them exceeds its planned ones. It fails if an order is late by more than the
-// clocks are apart. Each of the three lengths of an order's way may err by that much.
+// hopCount sends orders of many delays through all buckets. It returns by how many hops
+// an order exceeds its plan at most. It fails if an order is late by more than the clocks
+// are apart. Each of the three parts of an order's delay may err by that much.
 func hopCount(t *testing.T, log *partitiontest.Log, now func() time.Time, buckets orderclose.Buckets, play, apart time.Duration, disturb func(since time.Duration)) (most int) {
 	t.Helper()
 	log.Loop = true
@@ -134,15 +135,15 @@ func hopCount(t *testing.T, log *partitiontest.Log, now func() time.Time, bucket
 	return most
 }
 
-// TestRelay_HopsStayFewAfterAClockStep: the brokers' clock goes back by five seconds, three
-// times, and the relay learns of it 20 seconds later.
+// The brokers' clock goes back by five seconds, three times, and the relay learns of each
+// step 20 seconds later.
 func TestRelay_HopsStayFewAfterAClockStep(t *testing.T) {
 	for _, buckets := range []orderclose.Buckets{testBuckets, {{Topic: "delay_2s", Length: 2 * time.Second}, {Topic: "delay_3s", Length: 3 * time.Second}, {Topic: "delay_1m", Length: time.Minute}}} {
 		synctest.Test(t, func(t *testing.T) {
 			broker, estimate := &setClock{}, &setClock{}
 			log := &partitiontest.Log{Clock: broker.of}
 			steps := 0
-			more := hopCount(t, log, estimate.Now, buckets, 4*time.Minute, 0, func(since time.Duration) {
+			extra := hopCount(t, log, estimate.Now, buckets, 4*time.Minute, 0, func(since time.Duration) {
 				if steps < 3 && since > time.Duration(steps+1)*time.Minute {
 					steps++
 					broker.set(-5 * time.Second * time.Duration(steps))
@@ -151,15 +152,15 @@ func TestRelay_HopsStayFewAfterAClockStep(t *testing.T) {
 					estimate.set(-5 * time.Second * time.Duration(steps))
 				}
 			})
-			if more > 2+steps {
-				t.Errorf("with %v an order took %d hops more than planned, after %d clock steps", buckets, more, steps)
+			if extra > 2+steps {
+				t.Errorf("with %v an order took %d hops more than planned, after %d clock steps", buckets, extra, steps)
 			}
 		})
 	}
 }
 
-// TestRelay_HopsStayFewWhereBrokersClocksDiffer by 15 seconds for good, also where
-// appends do not tell their time.
+// The brokers' clocks differ by 15 seconds permanently. The bound also holds if appends
+// do not return their time.
 func TestRelay_HopsStayFewWhereBrokersClocksDiffer(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		for _, apart := range []time.Duration{-15 * time.Second, 15 * time.Second} {
@@ -176,9 +177,9 @@ func hopsWhereClocksDiffer(t *testing.T, apart time.Duration, silent bool) {
 			}
 			return time.Now().Add(apart)
 		}}
-		more := hopCount(t, log, time.Now, testBuckets, 4*time.Minute, apart.Abs(), func(time.Duration) {})
-		if more > 2 {
-			t.Errorf("%v apart, silent %v, an order took %d hops more than planned", apart, silent, more)
+		extra := hopCount(t, log, time.Now, testBuckets, 4*time.Minute, apart.Abs(), func(time.Duration) {})
+		if extra > 2 {
+			t.Errorf("%v apart, silent %v, an order took %d hops more than planned", apart, silent, extra)
 		}
 	})
 }

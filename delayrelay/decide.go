@@ -8,17 +8,17 @@ import (
 	"orderclose"
 )
 
-// minStay is how long a record that is not due stays in memory at least, unless half the
-// bucket's tolerance is less: so much later it still fits the bucket that was planned.
+// minStay is the minimum time that a record that is not due stays in memory, unless half
+// the bucket's tolerance is shorter. With this delay the record still fits the bucket
+// that was planned next.
 const minStay = 1 * time.Second
 
-// readOn returns when a partition of bucket b has to be read on, if the last
-// record read from it was appended at the given moment. Later records were
-// appended later, and a record was put into b because it had nearly b's length
-// to wait; so none of them leaves before. The smallest bucket takes whatever is
-// shorter still, and is read at once. An append time ahead of now is somebody's
-// wrong clock, and counts as now.
-func readOn(b orderclose.Bucket, smallest bool, appended, now time.Time) time.Time {
+// nextFetch returns when a partition of bucket b must be fetched again, if the last
+// record read from it was appended at the given time. Later records have later append
+// times, and each was put into b with nearly b's length to wait. So none of them leaves
+// before nextFetch. The smallest bucket also takes shorter delays and is fetched at once.
+// An append time after now comes from a wrong clock and counts as now.
+func nextFetch(b orderclose.Bucket, smallest bool, appended, now time.Time) time.Time {
 	if smallest {
 		return time.Time{}
 	}
@@ -28,22 +28,22 @@ func readOn(b orderclose.Bucket, smallest bool, appended, now time.Time) time.Ti
 	return appended.Add(b.Unread())
 }
 
-// mispicked says whether a record was put into bucket b although another would
-// have suited it by more than the slack: it may be read too late.
+// mispicked reports whether another bucket would have fitted the record better, by more
+// than the slack. Such a record may be read too late.
 func mispicked(b orderclose.Bucket, smallest bool, due, appended int64) bool {
 	return !smallest && due < appended+(b.Length-b.Tolerance()-orderclose.ReadSlack).Milliseconds()
 }
 
-// release is when a record that is read now leaves bucket b: when it is due, and at the
-// latest after the bucket's length. All times are unix milliseconds by the clock that
-// the relay goes by.
+// release returns when a record that is read now leaves bucket b: when it is due, and at
+// the latest after the bucket's length. All times are Unix milliseconds by the relay's
+// clock.
 //
-// The append time is by the clock of the partition's leader, which may differ from that
-// clock or be set. An append time in the future counts as now. A record that is not due
-// stays for a while after it was read, whatever its append time says: without that, a
-// record whose append time lies too far in the past would hop into its own bucket again
-// and again. In the smallest bucket, which is read while records are appended, it stays
-// for the bucket's length.
+// The append time comes from the clock of the partition's leader, which may be wrong or
+// be set. An append time in the future counts as now. A record that is not due stays for
+// a while after it was read, whatever its append time: a record with an append time too
+// far in the past would otherwise hop into its own bucket again and again. In the
+// smallest bucket, which is read while records are appended, it stays for the bucket's
+// length.
 func release(b orderclose.Bucket, smallest bool, due, appended, now int64) int64 {
 	stay := min(minStay, b.Tolerance()/2)
 	if smallest {
@@ -53,31 +53,31 @@ func release(b orderclose.Bucket, smallest bool, due, appended, now int64) int64
 	return min(due, max(end, now+stay.Milliseconds()))
 }
 
-// route is where a record goes when it leaves its bucket.
+// route is the destination of a record that leaves its bucket.
 type route struct {
-	topic string // a topic to append it to, or "" for a dead letter
-	close bool   // topic is the close topic
-	cause string // of the dead letter
-	why   string // the cause in words
+	topic  string // the topic to append to; "" for a dead letter
+	close  bool   // topic is the close topic
+	cause  string // of the dead letter
+	detail string // the cause in a sentence
 }
 
-// decide says where a record goes that leaves its bucket now: to the close topic
-// if it is due, else to the bucket picked anew for what remains. A due time
-// beyond any maximum delay, both from its append and from now, is nobody's order.
-// Times are unix milliseconds.
+// decide returns the destination of a record that leaves its bucket now: the close topic
+// if it is due, else the bucket for the remaining time. A due time beyond every possible
+// maximum delay, counted from the append and from now, makes a dead letter. Times are
+// Unix milliseconds.
 func (o *Options) decide(due, appended, now int64) route {
 	if now >= due {
 		return route{topic: o.CloseTopic, close: true}
 	}
-	// Neither difference can overflow into the past: due lies after now, and the
-	// clocks are of this age.
+	// Neither difference can overflow: due is after now, and now is after 1970.
 	if ahead := milliseconds(due - max(appended, now)); orderclose.BeyondLimit(ahead) {
-		return route{cause: "due_too_far", why: fmt.Sprintf("due %d ms, which is %v ahead; at most %v is possible", due, ahead, orderclose.MaxDelayLimit)}
+		return route{cause: "due_too_far", detail: fmt.Sprintf("due at %d ms, %v ahead; the maximum is %v", due, ahead, orderclose.MaxDelayLimit)}
 	}
 	return route{topic: o.Buckets.Pick(milliseconds(due - now)).Topic}
 }
 
-// milliseconds is n as a duration; more than a duration can hold is its maximum.
+// milliseconds converts n to a Duration. A value that does not fit becomes the maximum
+// Duration.
 func milliseconds(n int64) time.Duration {
 	if n > int64(math.MaxInt64/time.Millisecond) {
 		return math.MaxInt64

@@ -22,8 +22,7 @@ func testOptions() *Options {
 
 var epoch = time.UnixMilli(1_700_000_000_000)
 
-// TestDecide_NeverForwardsEarly: whatever the times are, only what is due goes
-// to the close topic, and what is due does.
+// For any times, a record goes to the close topic exactly if it is due.
 func TestDecide_NeverForwardsEarly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const hours = 3700 * 24
@@ -36,6 +35,8 @@ func TestDecide_NeverForwardsEarly(t *testing.T) {
 		to := testOptions().decide(due.UnixMilli(), appended.UnixMilli(), now.UnixMilli())
 		tooFar := orderclose.BeyondLimit(due.Sub(appended)) && orderclose.BeyondLimit(due.Sub(now))
 		switch {
+		case to.close && now.Before(due):
+			t.Fatalf("%v before it is due: %+v", due.Sub(now), to)
 		case tooFar != (to.cause != ""):
 			t.Fatalf("due %v after it was appended: %+v", due.Sub(appended), to)
 		case !tooFar && to.close != !now.Before(due):
@@ -46,9 +47,9 @@ func TestDecide_NeverForwardsEarly(t *testing.T) {
 	})
 }
 
-// TestReadOn_IsBeforeAnyLaterRecordLeaves: whoever picked the bucket as wire.md
-// says, up to the slack, finds the record in memory when it has to leave.
-func TestReadOn_IsBeforeAnyLaterRecordLeaves(t *testing.T) {
+// If the bucket was picked as wire.md says, up to the slack, the record is in memory
+// before its release time.
+func TestNextFetch_IsBeforeAnyLaterRecordLeaves(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := rapid.SampledFrom(testBuckets[1:]).Draw(t, "bucket")
 		last := epoch
@@ -56,23 +57,21 @@ func TestReadOn_IsBeforeAnyLaterRecordLeaves(t *testing.T) {
 		late := time.Duration(rapid.Int64Range(0, int64(orderclose.ReadSlack)).Draw(t, "appended late by"))
 		remaining := b.Length - b.Tolerance() + time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "remaining"))
 		release := b.Release(appended.Add(remaining-late), appended)
-		if on := readOn(b, false, last, last.Add(time.Hour)); on.Add(orderclose.ReadLead).After(release) {
-			t.Fatalf("%s is read on at +%v and a record leaves at +%v", b.Topic, on.Sub(last), release.Sub(last))
+		if on := nextFetch(b, false, last, last.Add(time.Hour)); on.Add(orderclose.ReadLead).After(release) {
+			t.Fatalf("%s is fetched at +%v and a record leaves at +%v", b.Topic, on.Sub(last), release.Sub(last))
 		}
 	})
 }
 
-func TestReadOn_AnAppendTimeAheadOfTheClockCountsAsNow(t *testing.T) {
+func TestNextFetch_AFutureAppendTimeCountsAsNow(t *testing.T) {
 	b := testBuckets[3]
-	if ahead, now := readOn(b, false, epoch.Add(time.Hour), epoch), readOn(b, false, epoch, epoch); !ahead.Equal(now) {
-		t.Errorf("reads on %v later", ahead.Sub(now))
+	if ahead, now := nextFetch(b, false, epoch.Add(time.Hour), epoch), nextFetch(b, false, epoch, epoch); !ahead.Equal(now) {
+		t.Errorf("fetches %v later", ahead.Sub(now))
 	}
 }
 
-// TestDecide_WhatWasAcceptedUnderALargerMaximumGoesOn: which maximum held when a record was
-// made, nobody knows.
-// TestRelease_ARecordThatIsNotDueStays, whatever its append time says: else it would hop
-// into its own bucket again and again.
+// Whatever its append time says, the record stays for a while. Otherwise it would hop into
+// its own bucket again and again.
 func TestRelease_ARecordThatIsNotDueStays(t *testing.T) {
 	now := time.Now().UnixMilli()
 	b := testBuckets[0]
@@ -85,7 +84,8 @@ func TestRelease_ARecordThatIsNotDueStays(t *testing.T) {
 	}
 }
 
-func TestDecide_WhatWasAcceptedUnderALargerMaximumGoesOn(t *testing.T) {
+// The maximum at the time of the append is unknown.
+func TestDecide_ADelayOverTheConfiguredMaximumIsKept(t *testing.T) {
 	now := epoch.UnixMilli()
 	largest := testBuckets[len(testBuckets)-1].Topic
 	for _, ahead := range []time.Duration{orderclose.DefaultMaxDelay + time.Hour, 365 * 24 * time.Hour, orderclose.MaxDelayLimit + orderclose.MaxDelaySlack} {
@@ -95,7 +95,7 @@ func TestDecide_WhatWasAcceptedUnderALargerMaximumGoesOn(t *testing.T) {
 	}
 }
 
-func TestDecide_AnInsaneDueIsGivenUp(t *testing.T) {
+func TestDecide_AnImpossibleDueTimeIsADeadLetter(t *testing.T) {
 	now := epoch.UnixMilli()
 	for _, due := range []int64{253402300799000, math.MaxInt64} {
 		if to := testOptions().decide(due, now, now+10_000); to.cause != "due_too_far" {
@@ -103,14 +103,14 @@ func TestDecide_AnInsaneDueIsGivenUp(t *testing.T) {
 		}
 	}
 	if to := testOptions().decide(math.MinInt64, now, now); !to.close {
-		t.Errorf("due before all time: %+v; the closer asks the database", to)
+		t.Errorf("smallest due time: %+v; want the close topic", to)
 	}
 	if to := testOptions().decide(now+60_000, -1, now); to.topic != "delay_1m" {
-		t.Errorf("appended before all time: %+v; it is due in a minute all the same", to)
+		t.Errorf("append time before 1970: %+v; want the bucket of a minute", to)
 	}
 }
 
-func TestWindow_LeavesByReleaseAndThenByOffset(t *testing.T) {
+func TestWindow_OrdersByReleaseThenOffset(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var w window
 		n := rapid.IntRange(1, 50).Draw(t, "records")
@@ -129,7 +129,7 @@ func TestWindow_LeavesByReleaseAndThenByOffset(t *testing.T) {
 			}
 		}
 		if head, ok := w.head(); ok && head.release <= now {
-			t.Fatal("the head was to leave and did not")
+			t.Fatal("the head's release time has passed and it did not leave")
 		}
 		rest := w.takeReleased(100, 1<<30)
 		if len(out)+len(rest) != n || w.bytes != 0 || w.len() != 0 {
@@ -138,7 +138,7 @@ func TestWindow_LeavesByReleaseAndThenByOffset(t *testing.T) {
 	})
 }
 
-func TestWindow_WhatIsReadyLeavesFirstAndInTurns(t *testing.T) {
+func TestWindow_ReadyRecordsLeaveFirstInSteps(t *testing.T) {
 	var w window
 	for i := range 10 {
 		w.pushReady(waiting{record: orderclose.RawRecord{Offset: int64(i), Body: make([]byte, 4)}})
@@ -156,21 +156,21 @@ func TestWindow_WhatIsReadyLeavesFirstAndInTurns(t *testing.T) {
 	}
 }
 
-func TestArena_CopiesAreNobodyElses(t *testing.T) {
-	var a arena
+func TestBodyPool_CopiesDoNotShareMemory(t *testing.T) {
+	var p bodyPool
 	source := []byte("body")
-	first, second := a.copy(source), a.copy(source)
+	first, second := p.copy(source), p.copy(source)
 	clear(source)
 	first = append(first, "more"...)
 	if string(second) != "body" || string(first) != "bodymore" {
 		t.Errorf("%q and %q", first, second)
 	}
-	if big := a.copy(make([]byte, 2*arenaSize)); len(big) != 2*arenaSize {
+	if big := p.copy(make([]byte, 2*bodyPoolSize)); len(big) != 2*bodyPoolSize {
 		t.Errorf("%d bytes", len(big))
 	}
 }
 
-func TestMispicked_IsWhatNobodyWhoFollowsWireMdDoes(t *testing.T) {
+func TestMispicked_NeverCountsAPickByWireMd(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		remaining := rapid.Int64Range(0, (40*time.Minute).Milliseconds()).Draw(t, "remaining")
 		late := rapid.Int64Range(0, orderclose.ReadSlack.Milliseconds()).Draw(t, "appended late by")
@@ -180,6 +180,6 @@ func TestMispicked_IsWhatNobodyWhoFollowsWireMdDoes(t *testing.T) {
 		}
 	})
 	if b := testBuckets[3]; !mispicked(b, false, time.Minute.Milliseconds(), 0) {
-		t.Errorf("a minute in %s is none", b.Topic)
+		t.Errorf("a minute in %s does not count as mispicked", b.Topic)
 	}
 }

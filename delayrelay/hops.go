@@ -7,41 +7,42 @@ import (
 	"orderclose/internal/partition"
 )
 
-// hop begins to bring records to a delay topic. If the topic is busy or does not accept
-// records, they are put back into the window.
+// hop starts to append records to a delay topic. If the topic is busy or rests after a
+// failure, the records go back into the window.
 func (l *loop) hop(topic string, records []orderclose.RawRecord) {
 	if l.out.Failing(topic) {
-		records = l.keepNearlyDue(records)
+		records = l.putBackNearlyDue(records)
 	}
 	if len(records) == 0 {
 		return
 	}
-	if wait, ok := l.out.Send(topic, records, l.hopped); !ok {
+	if wait, ok := l.out.Send(topic, records, l.handleHops); !ok {
 		l.putBack(records, wait)
 	}
 }
 
-// hopped notes how hops fared. Those that were not accepted are put back, and go to the
-// close topic if they become due before the delay topic is back.
-func (l *loop) hopped(sent partition.SendResult) {
+// handleHops processes the result of hops. Records that were not accepted go back into
+// the window. They go to the close topic if they are due before the delay topic works
+// again.
+func (l *loop) handleHops(sent partition.SendResult) {
 	for _, acked := range sent.Acked {
 		l.Metrics.Hopped(l.claim.Topic, sent.Topic, len(acked.Records))
-		if sent.Topic == l.claim.Topic && !acked.At.IsZero() { // these hops came to this very partition
-			l.clock.tellLeader(acked.At, l.brokerTime(sent.Began), l.brokerTime(acked.Answered))
+		if sent.Topic == l.claim.Topic && !acked.At.IsZero() { // a hop into its own topic goes to this partition
+			l.clock.observeLeader(acked.At, l.brokerTime(sent.Began), l.brokerTime(acked.Answered))
 		}
-		l.mark.Arrived(acked.Records)
+		l.committer.Arrived(acked.Records)
 	}
 	l.putBack(sent.Left, sent.Pause)
 }
 
-// replay begins to bring records that are due to the replay topic, which may accept
-// nothing while the close topic does.
+// replay starts to append due records to the replay topic. It does not wait, because the
+// replay topic may accept nothing while the close topic does.
 func (l *loop) replay(topic string, records []orderclose.RawRecord) {
 	if len(records) == 0 {
 		return
 	}
 	wait, ok := l.out.Send(topic, records, func(sent partition.SendResult) {
-		l.forwarded(sent)
+		l.countForwarded(sent)
 		l.putBack(sent.Left, sent.Pause)
 	})
 	if !ok {
@@ -49,9 +50,9 @@ func (l *loop) replay(topic string, records []orderclose.RawRecord) {
 	}
 }
 
-// keepNearlyDue puts the records back into the window that would be due before their
-// append to a topic that fails is given up, and returns the others.
-func (l *loop) keepNearlyDue(records []orderclose.RawRecord) (others []orderclose.RawRecord) {
+// putBackNearlyDue puts the records that would be due before an append to a failing topic
+// is given up back into the window, and returns the others.
+func (l *loop) putBackNearlyDue(records []orderclose.RawRecord) (others []orderclose.RawRecord) {
 	until := l.Now().Add(partition.MaxSendTime).UnixMilli()
 	for _, r := range records {
 		if r.DueAt <= until {
@@ -63,28 +64,29 @@ func (l *loop) keepNearlyDue(records []orderclose.RawRecord) (others []orderclos
 	return others
 }
 
-// putBack has records leave after a pause, or when they are due if that is sooner and
-// still to come. Records of a log that was recreated meanwhile are left to the sweep.
+// putBack puts records into the window again, to leave after a pause, or when they become
+// due if that is sooner. Records of a log that was replaced meanwhile are dropped: the
+// sweep closes their orders.
 func (l *loop) putBack(records []orderclose.RawRecord, pause time.Duration) {
 	if l.ctx.Err() != nil {
 		return
 	}
 	now := l.Now()
-	again := now.Add(pause).UnixMilli() + 1 // not before the pause is over: the loop would spin until then
+	retryAt := now.Add(pause).UnixMilli() + 1 // rounded up, or the loop would spin until the pause is over
 	for _, r := range records {
-		if !l.mark.Current(r.Generation) {
+		if !l.committer.Current(r.Generation) {
 			continue
 		}
-		release := again
+		release := retryAt
 		if r.DueAt > now.UnixMilli() {
-			release = min(again, r.DueAt)
+			release = min(retryAt, r.DueAt)
 		}
 		l.window.push(waiting{record: r, release: release})
 	}
 }
 
-// overdueSince is since when records of the window wait for a topic that does not accept
-// them, by the brokers' clock, or zero if none do.
+// overdueSince is since when records wait for a topic that does not accept them, by the
+// brokers' clock; zero if none do.
 func (l *loop) overdueSince() time.Time {
 	since := l.out.FailingSince()
 	if since.IsZero() {
@@ -93,5 +95,5 @@ func (l *loop) overdueSince() time.Time {
 	return l.brokerTime(since)
 }
 
-// brokerTime is a moment of the recent past by the brokers' clock.
+// brokerTime converts a moment of the recent past to the brokers' clock.
 func (l *loop) brokerTime(at time.Time) time.Time { return l.Now().Add(-time.Since(at)) }

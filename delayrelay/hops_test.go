@@ -16,8 +16,8 @@ import (
 	"orderclose/internal/partition/partitiontest"
 )
 
-// awayFor returns a log in which the delay topics take nothing for so long.
-func awayFor(d time.Duration) *partitiontest.Log {
+// delayTopicsDownFor returns a log whose delay topics accept nothing for the duration d.
+func delayTopicsDownFor(d time.Duration) *partitiontest.Log {
 	begin := time.Now()
 	return &partitiontest.Log{Fail: func(to string) error {
 		if strings.HasPrefix(to, "delay_") && time.Since(begin) < d {
@@ -27,11 +27,11 @@ func awayFor(d time.Duration) *partitiontest.Log {
 	}}
 }
 
-// TestRelay_AHopsTargetThatTakesNothingHoldsUpNothingElse: hops from memory and right
-// from a fetch wait for it, what is due leaves on time, and so do they when they are due.
-func TestRelay_AHopsTargetThatTakesNothingHoldsUpNothingElse(t *testing.T) {
+// Hops from memory and directly from a fetch wait for the topic. Records that become due
+// leave on time, also those that waited to hop.
+func TestRelay_AFailingDelayTopicDelaysNoDueRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := awayFor(time.Hour)
+		log := delayTopicsDownFor(time.Hour)
 		begin, due := time.Now(), map[string]time.Duration{}
 		put := func(key string, d time.Duration, appended time.Time) {
 			m := record(key, d)
@@ -50,7 +50,7 @@ func TestRelay_AHopsTargetThatTakesNothingHoldsUpNothingElse(t *testing.T) {
 		time.Sleep(9 * time.Second)
 		synctest.Wait()
 		if done := log.DoneBelow(bucket10s); done != 0 {
-			t.Errorf("%d was reported done and the hop was not acked", done)
+			t.Errorf("committed %d before the hop was acked", done)
 		}
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
@@ -73,9 +73,9 @@ func TestRelay_AHopsTargetThatTakesNothingHoldsUpNothingElse(t *testing.T) {
 	})
 }
 
-func TestRelay_HopsGoOnWhenTheirTargetIsBack(t *testing.T) {
+func TestRelay_HopsContinueWhenTheirTopicIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := awayFor(20 * time.Second)
+		log := delayTopicsDownFor(20 * time.Second)
 		for i := range 3 {
 			m := record(fmt.Sprint(i), 100*time.Second)
 			m.Appended = time.Now().Add(-10 * time.Second)
@@ -90,17 +90,17 @@ func TestRelay_HopsGoOnWhenTheirTargetIsBack(t *testing.T) {
 	})
 }
 
-func TestRelay_ARevocationWhileHopsWaitLosesNone(t *testing.T) {
+func TestRelay_ARevocationLosesNoWaitingHop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := awayFor(40 * time.Second)
+		log := delayTopicsDownFor(40 * time.Second)
 		log.Put(bucket10s, record("hops", 140*time.Second))
 		log.Put(bucket10s, record("due", 2*time.Second))
-		for _, after := range []time.Duration{11, 7, 13, 20} { // none can be brought, and then it can
+		for _, after := range []time.Duration{11, 7, 13, 20} { // the topic works during the last one
 			stop := runRelay(t, log, nil)
 			time.Sleep(after * time.Second)
 			stop()
 			if hopped, done := len(log.Keys("delay_1m")), log.DoneBelow(bucket10s); hopped == 0 && done > 0 {
-				t.Errorf("%d was reported done and the hop was not acked", done)
+				t.Errorf("committed %d before the hop was acked", done)
 			}
 		}
 		if diff := cmp.Diff([]string{"hops"}, log.Keys("delay_1m")); diff != "" {
@@ -112,9 +112,8 @@ func TestRelay_ARevocationWhileHopsWaitLosesNone(t *testing.T) {
 	})
 }
 
-// TestRelay_HopsOfALogThatWasMadeAnewMarkNothing: the answer comes when their offsets
-// mean others.
-func TestRelay_HopsOfALogThatWasMadeAnewMarkNothing(t *testing.T) {
+// The ack arrives when the offset belongs to another record.
+func TestRelay_AHopOfTheOldLogMarksNoOffset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &partitiontest.Log{Hang: func(_ context.Context, topic string) {
 			if topic == "delay_1m" {
@@ -130,12 +129,12 @@ func TestRelay_HopsOfALogThatWasMadeAnewMarkNothing(t *testing.T) {
 		time.Sleep(7 * time.Second)
 		synctest.Wait()
 		if done := log.DoneBelow(bucket10s); done != 0 || len(log.Keys("delay_1m")) != 3 {
-			t.Errorf("%d was reported done while the new log's first record waits", done)
+			t.Errorf("committed %d while the new log's first record waits", done)
 		}
 	})
 }
 
-func TestRelay_HopsThatDoNotLetGoAreForTheSupervisor(t *testing.T) {
+func TestRelay_AbandonsTheProcessWhenAHopHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		abandoned := make(chan struct{})
 		log := &partitiontest.Log{Hang: func(_ context.Context, topic string) {
@@ -144,18 +143,17 @@ func TestRelay_HopsThatDoNotLetGoAreForTheSupervisor(t *testing.T) {
 			}
 		}}
 		log.Put(bucket10s, record("hangs", 100*time.Second))
-		defer runRelay(t, log, func(o *Options) { o.Abandon = func(string) { close(abandoned) } })()
+		defer runRelay(t, log, func(o *Options) { o.OnHang = func(string) { close(abandoned) } })()
 		select {
 		case <-abandoned:
 		case <-time.After(2 * time.Minute):
-			t.Error("nobody was told")
+			t.Error("OnHang was not called")
 		}
 	})
 }
 
-// TestRelay_AReplayTopicThatTakesNothingHoldsUpNoFreshOrder, and what is due on it gets
-// there when it is back.
-func TestRelay_AReplayTopicThatTakesNothingHoldsUpNoFreshOrder(t *testing.T) {
+// Due replays are appended when the topic is back.
+func TestRelay_AFailingReplayTopicDelaysNoFreshOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		log := &partitiontest.Log{Fail: func(to string) error {
@@ -165,7 +163,7 @@ func TestRelay_AReplayTopicThatTakesNothingHoldsUpNoFreshOrder(t *testing.T) {
 			return nil
 		}}
 		overdue := &headWatch{}
-		log.Put(bucket10s, record("replayed", 2*time.Second).SentAgain())
+		log.Put(bucket10s, record("replayed", 2*time.Second).Resend())
 		defer runRelay(t, log, func(o *Options) { o.ReplayTopic, o.Metrics = "order-close-replay", overdue })()
 		for i := range 5 {
 			log.Put(bucket10s, record(fmt.Sprint("fresh-", i), 5*time.Second))
@@ -178,10 +176,10 @@ func TestRelay_AReplayTopicThatTakesNothingHoldsUpNoFreshOrder(t *testing.T) {
 			}
 		}
 		if head := overdue.head(); len(fresh) != 5 || head.Sub(begin) > 3*time.Second {
-			t.Errorf("%d fresh orders left; the head was to leave at %v, want the replay's due", len(fresh), head.Sub(begin))
+			t.Errorf("%d fresh orders left; the head's release time is %v, want the replay's due time", len(fresh), head.Sub(begin))
 		}
 		if done := log.DoneBelow(bucket10s); done != 0 {
-			t.Errorf("%d was reported done and the replay was not acked", done)
+			t.Errorf("committed %d before the replay was acked", done)
 		}
 		time.Sleep(26 * time.Minute)
 		if diff := cmp.Diff([]string{"replayed"}, log.Keys("order-close-replay")); diff != "" || log.DoneBelow(bucket10s) != 6 {
@@ -190,7 +188,7 @@ func TestRelay_AReplayTopicThatTakesNothingHoldsUpNoFreshOrder(t *testing.T) {
 	})
 }
 
-// headWatch remembers the last head that it was told.
+// headWatch remembers the last release time of the head.
 type headWatch struct {
 	noMetrics
 	last atomic.Int64
@@ -200,8 +198,8 @@ func (h *headWatch) Head(_ string, _ int, release time.Time) { h.last.Store(rele
 
 func (h *headWatch) head() time.Time { return time.Unix(0, h.last.Load()) }
 
-// TestRelay_ACloseTopicThatTakesNothingHoldsUpNoHopAndNoReplay: what is due waits for it.
-func TestRelay_ACloseTopicThatTakesNothingHoldsUpNoHopAndNoReplay(t *testing.T) {
+// Due records wait for the topic.
+func TestRelay_AFailingCloseTopicDelaysNoHopAndNoReplay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		log := &partitiontest.Log{Loop: true, Fail: func(to string) error {
@@ -214,14 +212,14 @@ func TestRelay_ACloseTopicThatTakesNothingHoldsUpNoHopAndNoReplay(t *testing.T) 
 			log.Put(bucket10s, record(fmt.Sprint("due-", i), time.Second))
 		}
 		log.Put(bucket10s, record("hops", 20*time.Minute))
-		log.Put(bucket10s, record("replayed", 20*time.Second).SentAgain())
+		log.Put(bucket10s, record("replayed", 20*time.Second).Resend())
 		stuck := &stuckCounter{}
 		defer runRelay(t, log, func(o *Options) {
 			o.ReplayTopic, o.Metrics, o.Buckets = "order-close-replay", stuck, testBuckets[:1]
 		})()
 		time.Sleep(time.Minute)
 		if hops := log.Keys(bucket10s.Topic); len(hops) < 5 || len(log.Keys("order-close-replay")) != 1 {
-			t.Errorf("hops %v, replayed %v while the close topic takes nothing", hops, log.Keys("order-close-replay"))
+			t.Errorf("hops %v, replayed %v while the close topic accepts nothing", hops, log.Keys("order-close-replay"))
 		}
 		time.Sleep(5 * time.Minute)
 		if n := len(log.Keys("order-close")); n != 20 || stuck.n.Load() != 0 {
@@ -230,9 +228,9 @@ func TestRelay_ACloseTopicThatTakesNothingHoldsUpNoHopAndNoReplay(t *testing.T) 
 	})
 }
 
-// TestRelay_AControlTopicThatTakesNothingHoldsUpNothing: a loss is told when it is back,
-// and nothing is committed before.
-func TestRelay_AControlTopicThatTakesNothingHoldsUpNothing(t *testing.T) {
+// The notice of a loss is appended when the topic is back, and nothing is committed
+// before.
+func TestRelay_AFailingControlTopicDelaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		log := &partitiontest.Log{Fail: func(to string) error {
@@ -251,11 +249,11 @@ func TestRelay_AControlTopicThatTakesNothingHoldsUpNothing(t *testing.T) {
 		}
 		time.Sleep(4 * time.Minute)
 		if done := log.DoneBelow(bucket10s); done != 7 {
-			t.Errorf("%d was committed and nobody was told of the loss", done)
+			t.Errorf("committed %d before the notice of the loss was appended", done)
 		}
 		time.Sleep(2 * time.Minute)
-		if told := len(log.Keys("control")); told != 1 || log.DoneBelow(bucket10s) != 41 {
-			t.Errorf("told %d times, done %d", told, log.DoneBelow(bucket10s))
+		if notices := len(log.Keys("control")); notices != 1 || log.DoneBelow(bucket10s) != 41 {
+			t.Errorf("%d notices, done %d", notices, log.DoneBelow(bucket10s))
 		}
 	})
 }

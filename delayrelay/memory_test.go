@@ -14,8 +14,8 @@ import (
 	"orderclose/internal/partition/partitiontest"
 )
 
-// TestRelay_AStopCommitsAllThatWasAcked, also what was acked since the last commit.
-func TestRelay_AStopCommitsAllThatWasAcked(t *testing.T) {
+// This includes records acked since the last commit.
+func TestRelay_AStopCommitsAllAckedRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &partitiontest.Log{}
 		log.Put(bucket10s, record("first", time.Second))
@@ -29,9 +29,9 @@ func TestRelay_AStopCommitsAllThatWasAcked(t *testing.T) {
 	})
 }
 
-// TestRelay_WhatIsDueWhenItIsReadOutlastsItsFetch: the memory of the fetch is given back
-// after the append to the close topic. An append to the replay topic outlasts the turn.
-func TestRelay_WhatIsDueWhenItIsReadOutlastsItsFetch(t *testing.T) {
+// The memory of a fetch is freed after the append to the close topic. An append to the
+// replay topic outlasts the turn.
+func TestRelay_RecordsDueWhenFetchedOutlastTheFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &partitiontest.Log{Hang: func(_ context.Context, topic string) {
 			if topic == "order-close-replay" {
@@ -53,7 +53,7 @@ func TestRelay_WhatIsDueWhenItIsReadOutlastsItsFetch(t *testing.T) {
 	})
 }
 
-// readLog knows up to where it was read.
+// readLog records the offset up to which it was read.
 type readLog struct {
 	partitiontest.Log
 	upTo atomic.Int64
@@ -65,9 +65,9 @@ func (l *readLog) Read(ctx context.Context, at orderclose.Position) (orderclose.
 	return f, err
 }
 
-// TestRelay_GarbageIsNotReadOnWhileItCannotBeBuried: what waits in memory is bounded, and
-// all of it becomes dead letters in the end.
-func TestRelay_GarbageIsNotReadOnWhileItCannotBeBuried(t *testing.T) {
+// The dead letters in memory are bounded, and in the end every record becomes a dead
+// letter.
+func TestRelay_StopsReadingWhileDeadLettersCannotBeAppended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const garbage, most = 10_000, 1000 + 3000 // a fetch of this log brings 3,000
 		log := &readLog{}

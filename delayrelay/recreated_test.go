@@ -14,8 +14,8 @@ import (
 	"orderclose/internal/partition/partitiontest"
 )
 
-// TestRelay_ARecreatedLog: offsets of the old log mean other records now,
-// and none of them may be reported done for an old one's sake.
+// Offsets of the old log belong to other records now. An ack of an old record must not
+// commit a new one.
 func TestRelay_ARecreatedLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &partitiontest.Log{}
@@ -29,7 +29,7 @@ func TestRelay_ARecreatedLog(t *testing.T) {
 		time.Sleep(6 * time.Second)
 		synctest.Wait()
 		if done := log.DoneBelow(bucket10s); done > 0 {
-			t.Errorf("%d was reported done while the new log's first record waits", done)
+			t.Errorf("committed %d while the new log's first record waits", done)
 		}
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
@@ -39,9 +39,8 @@ func TestRelay_ARecreatedLog(t *testing.T) {
 	})
 }
 
-// TestRelay_ADeadLetterOfARecreatedLogMarksNothing: it is acked when its offset means
-// another order.
-func TestRelay_ADeadLetterOfARecreatedLogMarksNothing(t *testing.T) {
+// The dead letter is acked when its offset belongs to another record.
+func TestRelay_ADeadLetterOfTheOldLogMarksNoOffset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, began := &partitiontest.Log{}, time.Now()
 		log.Fail = func(topic string) error {
@@ -63,9 +62,9 @@ func TestRelay_ADeadLetterOfARecreatedLogMarksNothing(t *testing.T) {
 	})
 }
 
-// TestRelay_ALogRecreatedWhileItSleepsIsReadFromItsStart, also if it is longer by then than
-// the old one was read; and the loss is told within about a minute.
-func TestRelay_ALogRecreatedWhileItSleepsIsReadFromItsStart(t *testing.T) {
+// The new log may be longer than the old one was read. The notice of the loss is appended
+// within about a minute.
+func TestRelay_ReadsALogRecreatedWhileItSleepsFromItsStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, at, began := &partitiontest.Log{}, partitiontest.Place{Topic: "delay_1h"}, time.Now()
 		log.Put(at, record("old", time.Hour))
@@ -81,8 +80,8 @@ func TestRelay_ALogRecreatedWhileItSleepsIsReadFromItsStart(t *testing.T) {
 		log.Remake(at, all...)
 		time.Sleep(70 * time.Second)
 		synctest.Wait()
-		if told := len(log.Appended()["control"]); told != 1 {
-			t.Errorf("told of %d losses after %v, want 1", told, time.Since(began))
+		if notices := len(log.Appended()["control"]); notices != 1 {
+			t.Errorf("%d notices of losses after %v, want 1", notices, time.Since(began))
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
@@ -92,8 +91,8 @@ func TestRelay_ALogRecreatedWhileItSleepsIsReadFromItsStart(t *testing.T) {
 	})
 }
 
-// TestRelay_ACommitOfAnotherLogIsNotBelieved, neither its offset nor what was done above.
-func TestRelay_ACommitOfAnotherLogIsNotBelieved(t *testing.T) {
+// Neither its offset nor the runs above it count.
+func TestRelay_IgnoresACommitOfAnotherLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &partitiontest.Log{}
 		var want []string
@@ -107,7 +106,7 @@ func TestRelay_ACommitOfAnotherLogIsNotBelieved(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		if diff := cmp.Diff(want, log.Keys("order-close")); diff != "" || len(log.Appended()["control"]) != 1 {
-			t.Errorf("forwarded (-want +got), with %d losses told:\n%s", len(log.Appended()["control"]), diff)
+			t.Errorf("forwarded (-want +got), with %d notices of losses:\n%s", len(log.Appended()["control"]), diff)
 		}
 	})
 }

@@ -1,18 +1,21 @@
-// Package delayrelay moves records out of the delay topics when their time has
-// come: to the close topic if they are due, to another delay topic if they are
-// not yet.
+// Package delayrelay moves records out of the delay topics at their release time: to the
+// close topic if they are due, else to another delay topic (a hop).
 //
-// A Relay is a member of one consumer group per bucket, of those too that are
-// draining; buckets.go changes them while it runs. For each partition that
-// it is given, one loop (partition.go) reads as far ahead as records may be due
-// soon, keeps what it read in a heap by release time (window.go), pauses until
-// the head is due, appends it to where it goes (decide.go), waits for the ack,
-// and only then lets its offset be committed. Hops have goroutines of their own
-// (hops.go), so that they hold up nothing that is due. While a loop pauses it does not
-// fetch; heartbeats go on by themselves, so a wait of hours costs nothing.
+// Make a Relay with New, from a log (internal/kafka's Cluster), the buckets and the names
+// of topics and groups. Call Run; it returns when its context ends.
 //
-// A record is forwarded at least once. It is never forwarded early, by the clock
-// in Options.Now.
+// A Relay is a member of one consumer group per bucket, draining buckets included;
+// buckets.go changes the buckets at run time. Each assigned partition has one loop
+// (partition.go). The loop reads as far ahead as records may be due soon, and keeps them
+// in a heap by release time (window.go). It sleeps until the first release time, appends
+// the record to the topic that decide.go picks, waits for the ack, and only then commits
+// the offset. Hops are appended beside the loop (hops.go), so that they do not delay due
+// records. clock.go corrects the times in memory when a broker's clock is set. While a
+// loop sleeps it does not fetch. Heartbeats have their own goroutine, so a wait of hours
+// costs nothing.
+//
+// A record is forwarded at least once, and never before it is due by the clock of
+// Options.Now.
 package delayrelay
 
 import (
@@ -31,105 +34,106 @@ import (
 // Stage is the name of this stage in dead letters.
 const Stage = "relay"
 
-// DefaultWindowBytes bounds the look-ahead of a process: a megabyte, which is a
-// fetch, for each partition of twelve and six buckets.
+// DefaultWindowBytes bounds the look-ahead of a process: 1 MB, the size of a fetch, for
+// each of the 12 partitions of six buckets.
 const DefaultWindowBytes = 72 << 20
 
-// Log is what a Relay needs of Kafka; internal/kafka's Cluster is one.
+// Log is the part of Kafka that a Relay uses; internal/kafka's Cluster implements it.
 type Log interface {
-	// Consume serves the partitions of a topic that the group gives to this
-	// process until ctx ends.
+	// Consume calls serve for each partition of the topic that the group assigns to
+	// this process, until ctx ends.
 	Consume(ctx context.Context, group, topic string, serve func(context.Context, orderclose.Claim)) error
-	// Read reads a partition on, waiting a little for a record.
+	// Read fetches the records from a position on, and waits a moment if there are none.
 	Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
-	// Verify says whether the position's log is still there.
+	// Verify reports in Fetched.Replaced whether the log of the position was replaced.
 	Verify(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
-	// Spread sorts records of a claim by the partition of another topic that each
-	// belongs to.
+	// Spread groups records of a claim by the partition of the topic that each record
+	// goes to.
 	Spread(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
-	// Idempotent returns a function for one goroutine that appends records so that a
-	// repeat after a lost answer is not a duplicate.
+	// Idempotent returns an append function for one goroutine. A resend after a lost
+	// answer is no duplicate.
 	Idempotent(trying func(), repeated func(records int)) orderclose.AppendFunc
 }
 
-// Metrics takes what there is to count; internal/obs has one for Prometheus. Its
-// methods are called from many goroutines and must not block.
+// Metrics receives the measurements of a Relay; internal/obs implements it for
+// Prometheus. The methods are called from many goroutines and must not block.
 type Metrics interface {
-	// Head says when the record of a partition that leaves next is to leave. The
-	// zero time: none waits that was read. It tells by how much the head is overdue
-	// even if the loop hangs.
+	// Head sets the release time of the record that leaves a partition next. The zero
+	// time means that no record waits in memory. The metric shows how long the head is
+	// overdue, also while the loop hangs.
 	Head(topic string, partition int, release time.Time)
-	// Revoked says that a partition is no longer ours to tell about.
+	// Revoked means that the partition is no longer assigned to this process.
 	Revoked(topic string, partition int)
-	// Window says how many records, and bytes, of a partition wait in memory.
+	// Window sets how many records and bytes of a partition wait in memory.
 	Window(topic string, partition, records, bytes int)
-	// WindowDropped counts records that were dropped from a look-ahead over its bound,
-	// to be read again.
+	// WindowDropped counts records that were dropped from a full look-ahead. They are
+	// read again later.
 	WindowDropped(topic string, records int)
-	// Forwarded counts records appended to the close topic, each so late.
+	// Forwarded counts records appended to the close topic, with the lateness of each.
 	Forwarded(topic string, lateness []time.Duration)
-	// Early counts records that the broker took before they were due, by its clock.
+	// Early counts records that a broker appended before they were due, by the broker's
+	// clock.
 	Early(topic string)
-	// Hopped counts records appended to the delay topic to.
+	// Hopped counts records that moved from one delay topic to another.
 	Hopped(from, to string, records int)
-	// Unrecorded counts runs of acked records that did not fit beside a commit, and
-	// may be repeated by whoever takes the partition over.
+	// Unrecorded counts runs of acked records that did not fit into the metadata of a
+	// commit. The next owner of the partition may repeat them.
 	Unrecorded(runs int)
-	// Mispicked counts records that were put into the wrong bucket, and may be read too
-	// late for it.
+	// Mispicked counts records that were put into the wrong bucket and may therefore be
+	// read too late.
 	Mispicked(topic string)
-	// Stuck counts the times that a partition's loop hung and was started again.
+	// Stuck counts the loops of a partition that hung and were restarted.
 	Stuck(stage, topic string, partition int)
 	// Repeated counts records that may have been written twice.
 	Repeated(records int)
-	// DeadLettered counts one record given up.
+	// DeadLettered counts one dead letter.
 	DeadLettered(stage, cause string)
-	// Lost counts offsets that the log no longer had when they were asked for.
+	// Lost counts offsets that the log no longer had when the loop fetched them.
 	Lost(topic string, partition int, records int64)
-	// Drifted counts batches that their producer stamped, not the broker.
+	// Drifted counts batches with a producer's timestamp instead of the broker's.
 	Drifted(topic string, batches int)
-	// FetchFailing says since when no fetch of a partition has succeeded. The zero
-	// time: they do.
+	// FetchFailing sets since when no fetch of a partition has succeeded. The zero time
+	// means that fetches succeed.
 	FetchFailing(stage, topic string, partition int, since time.Time)
-	// FetchEnded says that a partition is fetched no longer.
+	// FetchEnded means that the partition is no longer fetched.
 	FetchEnded(stage, topic string, partition int)
 }
 
-// Options for a Relay. Log, Buckets, Group, CloseTopic, DeadLetterTopic
-// and ControlTopic must be set.
+// Options of a Relay. Log, Buckets, Group, CloseTopic, DeadLetterTopic and ControlTopic
+// are required.
 type Options struct {
 	Log             Log
-	Buckets         orderclose.Buckets // all of them, to begin with: hops go from any to any
-	Group           func(orderclose.Bucket) string
+	Buckets         orderclose.Buckets             // the buckets at the start, shortest first; Change replaces them
+	Group           func(orderclose.Bucket) string // the consumer group of a bucket
 	CloseTopic      string
-	ReplayTopic     string // for what is due on the replay lane; default CloseTopic
+	ReplayTopic     string // receives due records of the replay lane; default CloseTopic
 	DeadLetterTopic string
-	ControlTopic    string // where losses are told
-	// WindowBytes bounds the look-ahead of all partitions together, in bytes of
-	// memory. Default DefaultWindowBytes. Beyond it the latest releases are dropped
-	// and read again.
+	ControlTopic    string // receives notices of losses
+	// WindowBytes bounds the memory, in bytes, of the look-ahead of all partitions
+	// together. Beyond it, the records with the latest release times are dropped and read
+	// again later. Default DefaultWindowBytes.
 	WindowBytes int
-	// Abandon is called, with the reason, when a loop hangs so that it cannot even be
-	// begun anew: the process should exit, and its supervisor start another. Default
-	// panics.
-	Abandon func(why string)
-	Now     func() time.Time // the clock that decides; default time.Now
+	// OnHang is called with the reason when a loop hangs and does not stop. The process
+	// should then exit and be restarted by its supervisor. Default: panic.
+	OnHang  func(why string)
+	Now     func() time.Time // the brokers' clock, which decides when a record is due; default time.Now
 	Logger  *slog.Logger     // default: discard
 	Metrics Metrics          // default: none
 }
 
-// Relay moves records on. Make it with New.
+// Relay moves records between topics. Make it with New. Its methods are safe for
+// concurrent use.
 type Relay struct {
 	o        Options
 	watchdog partition.Watchdog
 	budget   *partition.Budget
 
-	live    atomic.Pointer[Options] // o with the buckets that are picked now
-	whole   atomic.Int64            // up to this length of a bucket its topic is read whole
-	serving chan orderclose.Buckets // the latest that Run has not taken up yet
+	current    atomic.Pointer[Options] // o with the buckets that hops go to now
+	wholeUpTo  atomic.Int64            // the topics of buckets up to this length are read whole
+	newBuckets chan orderclose.Buckets // the latest list that Run has not applied yet
 }
 
-// New returns a Relay, or says what is missing in the options.
+// New returns a Relay, or an error that names the missing or invalid options.
 func New(o Options) (*Relay, error) {
 	switch {
 	case o.Log == nil, o.Group == nil, o.CloseTopic == "", o.DeadLetterTopic == "", o.ControlTopic == "":
@@ -155,22 +159,22 @@ func New(o Options) (*Relay, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Logger = loglimit.New(o.Logger)
-	if o.Abandon == nil {
-		o.Abandon = func(why string) { panic("delayrelay: " + why) }
+	if o.OnHang == nil {
+		o.OnHang = func(why string) { panic("delayrelay: " + why) }
 	}
 	if o.Metrics == nil {
 		o.Metrics = noMetrics{}
 	}
-	r := &Relay{o: o, budget: partition.NewBudget(o.WindowBytes), serving: make(chan orderclose.Buckets, 1)}
-	r.watchdog = partition.Watchdog{Stage: Stage, Stuck: o.Metrics.Stuck, Abandon: o.Abandon, Logger: o.Logger}
-	r.live.Store(&o)
+	r := &Relay{o: o, budget: partition.NewBudget(o.WindowBytes), newBuckets: make(chan orderclose.Buckets, 1)}
+	r.watchdog = partition.Watchdog{Stage: Stage, Stuck: o.Metrics.Stuck, OnHang: o.OnHang, Logger: o.Logger}
+	r.current.Store(&o)
 	r.Change(o.Buckets, o.Buckets)
 	return r, nil
 }
 
-// Run relays until ctx ends. Before it returns, what it had begun to append is
-// acked or given up within 2 s, what was acked is committed, and the groups are
-// left. It returns an error only if it could not begin.
+// Run relays records until ctx ends. Before it returns, the appends in flight are acked
+// or given up, within 2 s, the acked offsets are committed, and the relay has left its
+// groups. It returns an error only if a group could not be consumed.
 func (r *Relay) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -184,7 +188,7 @@ func (r *Relay) Run(ctx context.Context) error {
 				<-c.ended
 			}
 			return nil
-		case serve := <-r.serving:
+		case serve := <-r.newBuckets:
 			r.consume(ctx, consumers, serve, failed)
 		case err = <-failed:
 		}
@@ -196,7 +200,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	return err
 }
 
-// noMetrics counts nothing.
+// noMetrics discards all measurements.
 type noMetrics struct{}
 
 func (noMetrics) Head(string, int, time.Time)                 {}

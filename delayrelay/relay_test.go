@@ -16,10 +16,10 @@ import (
 	"orderclose/internal/partition/partitiontest"
 )
 
-// bucket10s is what the relays under test serve.
+// bucket10s is a partition that the relays under test serve.
 var bucket10s = partitiontest.Place{Topic: testBuckets[0].Topic}
 
-// record is a message that is due after the delay, as the wire format has it.
+// record returns a message in the wire format that is due after the delay.
 func record(key string, delay time.Duration) orderclose.Message {
 	return orderclose.Message{Key: []byte(key), Headers: []orderclose.Header{
 		{Key: orderclose.HeaderDue, Value: []byte(strconv.FormatInt(orderclose.CeilMilli(time.Now().Add(delay)).UnixMilli(), 10))},
@@ -27,7 +27,7 @@ func record(key string, delay time.Duration) orderclose.Message {
 	}}
 }
 
-// runRelay runs a relay on the log until the test ends it.
+// runRelay runs a relay on the log until stop is called.
 func runRelay(t *testing.T, log *partitiontest.Log, change func(*Options)) (stop func()) {
 	t.Helper()
 	o := Options{
@@ -44,12 +44,12 @@ func runRelay(t *testing.T, log *partitiontest.Log, change func(*Options)) (stop
 	return partitiontest.Start(t, r.Run)
 }
 
-func TestRelay_WhatWasSentAgainKeepsItsLane(t *testing.T) {
+func TestRelay_ReplaysKeepTheirLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &partitiontest.Log{}
 		log.Put(bucket10s, record("fresh", 2*time.Second))
-		log.Put(bucket10s, record("replayed", 2*time.Second).SentAgain())
-		log.Put(bucket10s, record("replayed, due later", time.Minute).SentAgain())
+		log.Put(bucket10s, record("replayed", 2*time.Second).Resend())
+		log.Put(bucket10s, record("replayed, due later", time.Minute).Resend())
 		defer runRelay(t, log, func(o *Options) { o.ReplayTopic = "order-close-replay" })()
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
@@ -64,7 +64,7 @@ func TestRelay_WhatWasSentAgainKeepsItsLane(t *testing.T) {
 	})
 }
 
-func TestRelay_ALaterDueInFrontDelaysNobody(t *testing.T) {
+func TestRelay_ALaterDueTimeInFrontDelaysNoRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &partitiontest.Log{}
 		log.Put(bucket10s, record("slow", 9*time.Second))
@@ -76,7 +76,7 @@ func TestRelay_ALaterDueInFrontDelaysNobody(t *testing.T) {
 			t.Errorf("after 1 s (-want +got):\n%s", diff)
 		}
 		if done := log.DoneBelow(bucket10s); done > 0 {
-			t.Errorf("%d was reported done while 0 still waits", done)
+			t.Errorf("committed %d while offset 0 still waits", done)
 		}
 		time.Sleep(8 * time.Second)
 		synctest.Wait()
@@ -86,7 +86,7 @@ func TestRelay_ALaterDueInFrontDelaysNobody(t *testing.T) {
 	})
 }
 
-func TestRelay_ReportsDoneOnlyAfterTheAck(t *testing.T) {
+func TestRelay_CommitsOnlyAfterTheAck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		log := &partitiontest.Log{Fail: func(string) error {
@@ -100,7 +100,7 @@ func TestRelay_ReportsDoneOnlyAfterTheAck(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
 		if done := log.DoneBelow(bucket10s); done != 0 {
-			t.Errorf("%d was reported done and nothing was acked", done)
+			t.Errorf("committed %d before an ack", done)
 		}
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
@@ -110,7 +110,7 @@ func TestRelay_ReportsDoneOnlyAfterTheAck(t *testing.T) {
 	})
 }
 
-func TestRelay_WhatIsNotDueAtTheEndOfItsBucketHops(t *testing.T) {
+func TestRelay_ARecordThatIsNotDueAtTheEndOfItsBucketHops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &partitiontest.Log{}
 		log.Put(bucket10s, record("long", 70*time.Second))
@@ -123,7 +123,7 @@ func TestRelay_WhatIsNotDueAtTheEndOfItsBucketHops(t *testing.T) {
 	})
 }
 
-func TestRelay_PoisonWithoutADeadLetterTopicStopsNobody(t *testing.T) {
+func TestRelay_AFailingDeadLetterTopicDelaysNoRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &partitiontest.Log{Fail: func(topic string) error {
 			if topic == "dead" {
@@ -140,12 +140,12 @@ func TestRelay_PoisonWithoutADeadLetterTopicStopsNobody(t *testing.T) {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 		if done := log.DoneBelow(bucket10s); done > 0 {
-			t.Errorf("%d was reported done and the dead letter is nowhere", done)
+			t.Errorf("committed %d before the dead letter was appended", done)
 		}
 	})
 }
 
-func TestRelay_GoesOnWhereTheLogBeginsAfterALoss(t *testing.T) {
+func TestRelay_ContinuesAtTheLogStartAfterALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &partitiontest.Log{}
 		log.Begin(bucket10s, 40)
@@ -160,9 +160,9 @@ func TestRelay_GoesOnWhereTheLogBeginsAfterALoss(t *testing.T) {
 	})
 }
 
-// TestRelay_AFullWindowGoesOnEmittingByRelease: with room for a few records only,
-// each still leaves on time and once, whatever their order.
-func TestRelay_AFullWindowGoesOnEmittingByRelease(t *testing.T) {
+// With memory for a few records, each record still leaves once and on time, whatever the
+// order in the log.
+func TestRelay_AFullWindowReleasesOnTimeAndInBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &partitiontest.Log{}
 		const records = 300
@@ -197,7 +197,7 @@ func TestRelay_AFullWindowGoesOnEmittingByRelease(t *testing.T) {
 	})
 }
 
-// windowSize is the most bytes that a window had.
+// windowSize is the largest size of a window, in bytes.
 type windowSize struct {
 	noMetrics
 	most atomic.Int64
@@ -207,20 +207,20 @@ func (w *windowSize) Window(_ string, _, _, bytes int) {
 	w.most.Store(max(w.most.Load(), int64(bytes)))
 }
 
-func TestRelay_ALoopThatHangsIsBegunAnewFromItsCommit(t *testing.T) {
+func TestRelay_RestartsAHangingLoopFromItsCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hangs atomic.Int64
 		noticed := &stuckSignal{c: make(chan struct{})}
 		log := &partitiontest.Log{Hang: func(_ context.Context, topic string) {
 			if topic == "order-close" && hangs.Add(1) == 2 {
-				<-noticed.c // no answer, and no deadline that holds
+				<-noticed.c // no answer, and the deadline has no effect
 			}
 		}}
 		log.Put(bucket10s, record("before", time.Second))
 		log.Put(bucket10s, record("hangs", 3*time.Second))
 		log.Put(bucket10s, record("after", 4*time.Second))
 		defer runRelay(t, log, func(o *Options) {
-			o.Metrics, o.Abandon = noticed, func(why string) { t.Error(why) }
+			o.Metrics, o.OnHang = noticed, func(why string) { t.Error(why) }
 		})()
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -230,7 +230,7 @@ func TestRelay_ALoopThatHangsIsBegunAnewFromItsCommit(t *testing.T) {
 	})
 }
 
-// stuckSignal is closed when a loop counts as stuck.
+// stuckSignal closes c when a loop counts as stuck.
 type stuckSignal struct {
 	noMetrics
 	c chan struct{}
@@ -238,21 +238,21 @@ type stuckSignal struct {
 
 func (s *stuckSignal) Stuck(string, string, int) { close(s.c) }
 
-func TestRelay_ALoopThatDoesNotLetGoIsForTheSupervisor(t *testing.T) {
+func TestRelay_AbandonsTheProcessWhenALoopDoesNotStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		abandoned := make(chan struct{})
 		log := &partitiontest.Log{Hang: func(context.Context, string) { <-abandoned }}
 		log.Put(bucket10s, record("hangs", time.Second))
-		defer runRelay(t, log, func(o *Options) { o.Abandon = func(string) { close(abandoned) } })()
+		defer runRelay(t, log, func(o *Options) { o.OnHang = func(string) { close(abandoned) } })()
 		select {
 		case <-abandoned:
 		case <-time.After(2 * time.Minute):
-			t.Error("nobody was told")
+			t.Error("OnHang was not called")
 		}
 	})
 }
 
-func TestRelay_KafkaBeingAwayIsNoHang(t *testing.T) {
+func TestRelay_AKafkaOutageIsNotAHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		log := &partitiontest.Log{Fail: func(topic string) error {
@@ -280,7 +280,8 @@ type stuckCounter struct {
 
 func (s *stuckCounter) Stuck(string, string, int) { s.n.Add(1) }
 
-// stopped stops the loop, as SIGSTOP stops a process, once its window is filled.
+// stopped stops the loop for 8 s, as SIGSTOP stops a process, once a record is in its
+// window.
 type stopped struct {
 	noMetrics
 	once *sync.Once
@@ -292,7 +293,7 @@ func (s stopped) Window(_ string, _, records, _ int) {
 	}
 }
 
-func TestRelay_AfterAStopItMovesNothingThatIsNotItsOwn(t *testing.T) {
+func TestRelay_AfterAPauseItMovesNothingOfALostPartition(t *testing.T) {
 	for _, lost := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			log := &partitiontest.Log{Lost: lost}
@@ -301,20 +302,20 @@ func TestRelay_AfterAStopItMovesNothingThatIsNotItsOwn(t *testing.T) {
 			time.Sleep(9 * time.Second)
 			synctest.Wait()
 			if moved := len(log.Keys("order-close")) > 0; moved == lost {
-				t.Errorf("the claim is lost: %v; the record was moved: %v", lost, moved)
+				t.Errorf("claim lost: %v; record moved: %v", lost, moved)
 			}
 			stop()
 		})
 	}
 }
 
-func TestNew_SaysWhatIsMissing(t *testing.T) {
+func TestNew_RejectsIncompleteOptions(t *testing.T) {
 	if _, err := New(Options{}); err == nil {
-		t.Error("accepted nothing")
+		t.Error("accepted empty options")
 	}
 	o := Options{Log: &partitiontest.Log{}, Group: func(orderclose.Bucket) string { return "g" }, CloseTopic: "c", DeadLetterTopic: "d", ControlTopic: "c2",
 		Buckets: orderclose.Buckets{testBuckets[1], testBuckets[0]}}
 	if _, err := New(o); err == nil {
-		t.Error("accepted buckets out of order")
+		t.Error("accepted unsorted buckets")
 	}
 }

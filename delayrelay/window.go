@@ -7,48 +7,49 @@ import (
 	"orderclose"
 )
 
-// waiting is a record in the window. Times are unix milliseconds.
+// waiting is a record in the window. Times are Unix milliseconds.
 type waiting struct {
 	record  orderclose.RawRecord // with its DueAt
 	release int64
 	fetched bool // its body is in the memory of a fetch
 }
 
-// before says whether a leaves before b: by release, ties in the order of the
-// log.
-func (a *waiting) before(b *waiting) bool {
-	return cmp.Or(cmp.Compare(a.release, b.release), cmp.Compare(a.record.Offset, b.record.Offset)) < 0
+// before reports whether the record leaves before the other: by release time, ties by
+// offset.
+func (w *waiting) before(other *waiting) bool {
+	return cmp.Or(cmp.Compare(w.release, other.release), cmp.Compare(w.record.Offset, other.record.Offset)) < 0
 }
 
-// window holds what was read ahead of a partition in a min-heap by release time,
-// so that no record is late because another one stands before it in the log.
-// What was to leave when it came is kept apart: it needs no order.
+// window holds the records that were read ahead from a partition, in a min-heap by
+// release time, so that no record waits for another one in front of it in the log.
+// Records whose release time had passed when they were read are kept apart in ready: they
+// need no order.
 type window struct {
 	ready []waiting
 	heap  []waiting // heap[i] leaves before heap[2i+1] and heap[2i+2]
 	bytes int
 }
 
-// grow makes room for n more that are ready.
+// grow makes room for n more ready records.
 func (w *window) grow(n int) { w.ready = slices.Grow(w.ready, n) }
 
-// reuse takes what takeReleased returned back, for what will be ready next. Nobody may
-// look at it again.
+// reuse takes back the slice that takeReleased returned, as room for the next ready
+// records. The caller must not use the slice afterwards.
 func (w *window) reuse(taken []waiting) {
 	if w.ready == nil {
-		clear(taken) // let go of their bytes
+		clear(taken) // so that the bodies can be freed
 		w.ready = taken[:0]
 	}
 }
 
-// trim gives up the room for what is ready, if there is nothing in it.
+// trim frees the room for ready records if there are none.
 func (w *window) trim() {
 	if len(w.ready) == 0 {
 		w.ready = nil
 	}
 }
 
-// pushReady adds a record that is to leave at once.
+// pushReady adds a record that leaves at once.
 func (w *window) pushReady(r waiting) {
 	w.bytes += r.record.Size()
 	w.ready = append(w.ready, r)
@@ -78,11 +79,11 @@ func (w *window) head() (waiting, bool) {
 	return waiting{}, false
 }
 
-// len is how many records wait.
+// len is the number of records in the window.
 func (w *window) len() int { return len(w.ready) + len(w.heap) }
 
-// takeReleased removes and returns what is to leave by now, earliest first, up
-// to about so many bytes.
+// takeReleased removes and returns the records whose release time has come, earliest
+// first, up to about the given number of bytes.
 func (w *window) takeReleased(now int64, bytes int) []waiting {
 	var out []waiting
 	for n := range w.ready {
@@ -100,14 +101,14 @@ func (w *window) takeReleased(now int64, bytes int) []waiting {
 		out = append(out, r)
 	}
 	if len(out) == 0 {
-		w.ready = out // room that reuse has given
+		w.ready = out // keep the room from reuse
 	}
 	return out
 }
 
-// shed removes and returns the latest releases until the rest, the ready ones
-// aside, is within so many bytes; the earliest one stays in any case.
-func (w *window) shed(bytes int) []waiting {
+// dropLatest removes and returns the records with the latest release times until the heap
+// is within the given bytes. The earliest record of the heap always stays.
+func (w *window) dropLatest(bytes int) []waiting {
 	w.sort()
 	keep := 0
 	for size := 0; keep < len(w.heap); keep++ {
@@ -115,24 +116,24 @@ func (w *window) shed(bytes int) []waiting {
 			break
 		}
 	}
-	shed := slices.Clone(w.heap[keep:])
-	for _, r := range shed {
+	dropped := slices.Clone(w.heap[keep:])
+	for _, r := range dropped {
 		w.bytes -= r.record.Size()
 	}
-	clear(w.heap[keep:]) // let go of their bytes
+	clear(w.heap[keep:]) // so that the bodies can be freed
 	w.heap = w.heap[:keep]
-	return shed
+	return dropped
 }
 
-// limit has no record leave later than the given time.
-func (w *window) limit(latest int64) {
+// capRelease lowers every release time to at most latest.
+func (w *window) capRelease(latest int64) {
 	for i := range w.heap {
 		w.heap[i].release = min(w.heap[i].release, latest)
 	}
-	w.sort() // among equal releases the offset decides
+	w.sort() // equal release times are ordered by offset
 }
 
-// sort sorts the heap, which leaves it a heap.
+// sort sorts the heap. A sorted slice is a heap too.
 func (w *window) sort() {
 	slices.SortFunc(w.heap, func(a, b waiting) int {
 		if a.before(&b) {
@@ -146,7 +147,7 @@ func (w *window) pop() waiting {
 	first, last := w.heap[0], len(w.heap)-1
 	w.bytes -= first.record.Size()
 	w.heap[0] = w.heap[last]
-	w.heap[last] = waiting{} // let go of its bytes
+	w.heap[last] = waiting{} // so that the body can be freed
 	w.heap = w.heap[:last]
 	for i := 0; ; {
 		least, left, right := i, 2*i+1, 2*i+2
@@ -164,23 +165,24 @@ func (w *window) pop() waiting {
 	}
 }
 
-// arenaSize is how much memory bodies share that are kept together: large enough
-// to spare most allocations, small enough that one record which stays long keeps
-// little alive that is not its own.
-const arenaSize = 16 << 10
+// bodyPoolSize is the size of a chunk of memory that bodies share: large enough to save
+// most allocations, small enough that one record which stays for long keeps little other
+// memory alive.
+const bodyPoolSize = 16 << 10
 
-// arena copies bodies out of a fetch's buffer into shared pieces of memory.
-type arena struct{ free []byte }
+// bodyPool copies bodies out of a fetch's memory into shared chunks. The garbage
+// collector frees a chunk with its last body.
+type bodyPool struct{ free []byte }
 
-func (a *arena) copy(b []byte) []byte {
-	if len(b) > len(a.free) {
-		if len(b) > arenaSize/4 {
+func (p *bodyPool) copy(b []byte) []byte {
+	if len(b) > len(p.free) {
+		if len(b) > bodyPoolSize/4 {
 			return append([]byte(nil), b...)
 		}
-		a.free = make([]byte, arenaSize)
+		p.free = make([]byte, bodyPoolSize)
 	}
-	own := a.free[:len(b):len(b)]
-	a.free = a.free[len(b):]
-	copy(own, b)
-	return own
+	kept := p.free[:len(b):len(b)]
+	p.free = p.free[len(b):]
+	copy(kept, b)
+	return kept
 }

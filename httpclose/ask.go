@@ -12,20 +12,20 @@ import (
 	"orderclose/internal/signed"
 )
 
-// The largest reply that is read: so much, and so much for each order.
+// Limits of the size of a reply: a base size, and a size for each order.
 const (
 	replyBytes      = 64 << 10
 	replyBytesOrder = 4 << 10
 )
 
 var (
-	// errNothing marks a reply that says nothing about any order that was asked for.
-	errNothing = errors.New("the answer has no verdict of any order that was asked for")
-	// errNoVerdict is the failure of an order that the service leaves out.
-	errNoVerdict = errors.New("the service gave no verdict, asked twice")
+	// errEmptyReply means that a reply has no verdict on any order that was asked for.
+	errEmptyReply = errors.New("the reply has no verdict on any order of the request")
+	// errNoVerdict is the failure of an order that two replies left out.
+	errNoVerdict = errors.New("the service gave no verdict in two replies")
 )
 
-// askAll asks for orders, as many at a time as one request may have.
+// askAll asks for orders, in requests of at most Options.Batch orders.
 func (s *Store) askAll(ctx context.Context, path orderclose.Path, orders []orderclose.CloseRequest) (map[string]orderclose.Outcome, error) {
 	got := make(map[string]orderclose.Outcome, len(orders))
 	for part := range slices.Chunk(orders, s.o.Batch) {
@@ -36,12 +36,12 @@ func (s *Store) askAll(ctx context.Context, path orderclose.Path, orders []order
 	return got, nil
 }
 
-// ask asks for orders in one request, and once more for those that the answer leaves
-// out. An order that is left out twice has failed.
+// ask asks for orders in one request, and once more for the orders that the reply
+// leaves out. An order that is left out twice has failed.
 func (s *Store) ask(ctx context.Context, path orderclose.Path, orders []orderclose.CloseRequest, got map[string]orderclose.Outcome) error {
 	err := s.post(ctx, path, orders, got)
-	if err != nil && !errors.Is(err, errNothing) {
-		return mark(err)
+	if err != nil && !errors.Is(err, errEmptyReply) {
+		return classify(err)
 	}
 	missing := slices.DeleteFunc(slices.Clone(orders), func(o orderclose.CloseRequest) bool {
 		_, ok := got[o.OrderID]
@@ -51,10 +51,10 @@ func (s *Store) ask(ctx context.Context, path orderclose.Path, orders []orderclo
 		return nil
 	}
 	if err != nil {
-		return mark(err)
+		return classify(err)
 	}
-	s.o.Logger.Warn("the service left out orders, asking for them once more", "orders", len(missing), "first", missing[0].OrderID)
-	if err = s.post(ctx, path, missing, got); errors.Is(err, errNothing) {
+	s.o.Logger.Warn("reply left out orders, asking once more", "orders", len(missing), "first", missing[0].OrderID)
+	if err = s.post(ctx, path, missing, got); errors.Is(err, errEmptyReply) { // which is a reply without verdicts on the missing orders
 		err = nil // that is its answer
 	}
 	for _, o := range missing {
@@ -71,19 +71,19 @@ func (s *Store) post(ctx context.Context, path orderclose.Path, orders []ordercl
 	for i, o := range orders {
 		q.Orders[i] = toWire(o)
 	}
-	var said reply
+	var answer reply
 	err := s.endpoint.Do(ctx, func(ctx context.Context) error {
-		return s.client.Post(ctx, q, &said, replyBytes+int64(len(orders))*replyBytesOrder)
+		return s.client.Post(ctx, q, &answer, replyBytes+int64(len(orders))*replyBytesOrder)
 	})
 	if err != nil {
 		return err
 	}
-	all, strays := verdicts(orders, said.Verdicts, s.o.Now())
-	if strays > 0 {
-		s.o.Logger.Warn("the service gave verdicts of orders that it was not asked for; they are left aside", "verdicts", strays)
+	all, others := verdicts(orders, answer.Verdicts, s.o.Now())
+	if others > 0 {
+		s.o.Logger.Warn("reply has verdicts on other orders, ignored", "verdicts", others)
 	}
 	if len(all) == 0 {
-		return errNothing
+		return errEmptyReply
 	}
 	for id, o := range all {
 		got[id] = o
@@ -91,17 +91,17 @@ func (s *Store) post(ctx context.Context, path orderclose.Path, orders []ordercl
 	return nil
 }
 
-// mark says of an error of a request who may be at fault: with closing.ErrRefused if
-// the service refuses what was sent, with closing.ErrUnclear if one order or the
-// service may be. Other errors are orderclose.ErrUnavailable or of ctx.
-func mark(err error) error {
+// classify adds to an error of a request who may be at fault: closing.ErrRefused if the
+// service rejected the request, closing.ErrUnclear if an order or the service may be
+// at fault. Other errors wrap orderclose.ErrUnavailable or ctx's error.
+func classify(err error) error {
 	e, status := errors.AsType[*signed.StatusError](err)
 	switch {
 	case errors.Is(err, orderclose.ErrUnavailable):
 		return err
 	case status && e.Status < http.StatusInternalServerError:
 		return fmt.Errorf("%w: %w", closing.ErrRefused, err)
-	case status, errors.Is(err, signed.ErrReply), errors.Is(err, errNothing):
+	case status, errors.Is(err, signed.ErrReply), errors.Is(err, errEmptyReply):
 		return fmt.Errorf("%w: %w", closing.ErrUnclear, err)
 	}
 	return err

@@ -13,7 +13,7 @@ import (
 	"orderclose/internal/closing"
 )
 
-func TestStore_NoVerdictOfAnybodyIsTheServicesFault(t *testing.T) {
+func TestStore_NoVerdictOnAnyOrderIsTheServicesFault(t *testing.T) {
 	for name, handler := range map[string]http.HandlerFunc{
 		"500":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) },
 		"html":    func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "<html>maintenance</html>") },
@@ -49,9 +49,9 @@ func requestsOf(n int) []orderclose.CloseRequest {
 	return requests
 }
 
-// An order that breaks the service when it comes alone is blamed once another one
-// got its verdict meanwhile, and not before.
-func TestStore_AnOrderThatBreaksTheServiceAloneIsFoundByTheOthers(t *testing.T) {
+// An order that breaks the service alone is blamed once another order has got its
+// verdict meanwhile, and not before.
+func TestStore_AnOrderThatBreaksTheServiceAloneIsFoundByVerdictsOnOthers(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, s *Store, serve func(http.HandlerFunc)) {
 		serve(func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
@@ -65,7 +65,7 @@ func TestStore_AnOrderThatBreaksTheServiceAloneIsFoundByTheOthers(t *testing.T) 
 		poison := []orderclose.CloseRequest{{OrderID: "poison"}}
 		for range 20 {
 			if _, err := culprits.CloseOrders(t.Context(), orderclose.PathPipeline, poison); !errors.Is(err, orderclose.ErrUnavailable) {
-				t.Fatalf("%v, while nobody knows better", err)
+				t.Fatalf("%v, although no other order got a verdict", err)
 			}
 		}
 		if _, err := culprits.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "good"}}); err != nil {
@@ -73,7 +73,7 @@ func TestStore_AnOrderThatBreaksTheServiceAloneIsFoundByTheOthers(t *testing.T) 
 		}
 		out, err := culprits.CloseOrders(t.Context(), orderclose.PathPipeline, poison)
 		if err != nil || out[0].Verdict != orderclose.Failed {
-			t.Fatalf("%v, %v; want it to have failed", out, err)
+			t.Fatalf("%v, %v; want Failed", out, err)
 		}
 		if _, err := culprits.CloseOrders(t.Context(), orderclose.PathPipeline, poison); !errors.Is(err, orderclose.ErrUnavailable) {
 			t.Fatalf("%v: its next failure is another", err)

@@ -1,8 +1,8 @@
-// Package httpclose closes orders through a user's own service: it sends batches
-// of due orders to it, signed, and takes one verdict for each (store.go, ask.go,
-// verdict.go). Handler (handler.go) is the other side for services in Go;
-// docs/http.md describes the requests for any other language.
+// Package httpclose closes orders through a user's own HTTP service. Store sends
+// batches of due orders to the service, signed, and receives one verdict for each
+// order (store.go, ask.go, verdict.go). Handler is the receiving side for services in
+// Go (handler.go); docs/http.md describes the requests for other languages.
 //
-// The service decides what closing means and whether an order is due; it is asked
-// at least once, so it must make closing twice the same as once.
+// The service decides what closing means and whether an order is due. It may be asked
+// more than once for an order, so closing must be idempotent.
 package httpclose

@@ -11,23 +11,25 @@ import (
 	"orderclose/internal/signed"
 )
 
-// Closing is what closing orders means in the service. It answers every request,
-// in their order. An error that is orderclose.ErrUnavailable says that nothing can
-// be closed for the moment; any other, that some order in the batch is at fault:
-// the batch is then closed in halves, down to that order.
+// Closing closes orders in the service. It returns one outcome for each request, in
+// the order of the requests. An error that wraps orderclose.ErrUnavailable means that
+// nothing can be closed at the moment. Any other error means that an order of the
+// batch is at fault; Handler then halves the batch down to that order.
 //
-// It must be safe to be called twice for one order: IdempotencyKey is the same
-// then. It must not close what is not due by its own clock and data.
+// Closing may be called more than once for an order, with the same IdempotencyKey,
+// and must be idempotent. It must not close an order that is not due by the service's
+// own clock and data.
 type Closing func(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
 
-// CloseOrders calls c, which makes it a store for package closer as well.
+// CloseOrders calls c, so that a Closing is also a store for package closer.
 func (c Closing) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	return c(ctx, path, requests)
 }
 
-// Handler is the service's side: it takes in requests that are signed with one of
-// the secrets, within 5 minutes, and answers with what c says. Anybody else gets
-// a 401. It returns an error if a secret is too short.
+// Handler returns the HTTP handler of the service. It accepts requests that are
+// signed with one of the secrets within the last 5 minutes, and answers with the
+// outcomes of c. It answers other requests with 401. It returns an error if a secret
+// is too short.
 func Handler(secrets []string, c Closing) (http.Handler, error) {
 	if err := signed.CheckSecrets(secrets); err != nil {
 		return nil, fmt.Errorf("httpclose: %w", err)
@@ -51,13 +53,13 @@ func Handler(secrets []string, c Closing) (http.Handler, error) {
 }
 
 func toReply(outcomes []orderclose.Outcome) reply {
-	said := reply{Verdicts: make([]wireVerdict, len(outcomes))}
+	answer := reply{Verdicts: make([]wireVerdict, len(outcomes))}
 	for i, o := range outcomes {
 		v := wireVerdict{OrderID: o.OrderID, Verdict: o.Verdict, DueAt: writeDue(o.Due), Now: writeTime(o.At)}
 		if o.Err != nil {
 			v.Detail = signed.Cut(o.Err.Error(), maxDetail)
 		}
-		said.Verdicts[i] = v
+		answer.Verdicts[i] = v
 	}
-	return said
+	return answer
 }

@@ -16,7 +16,7 @@ import (
 
 var secrets = []string{"what openssl rand -hex 32 prints"}
 
-// A service that closes orders, and a Store that has it do so.
+// A service that closes orders, and a Store that uses it.
 func ExampleHandler() {
 	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	orders := map[string]string{"order-17": "unpaid", "order-18": "paid"} // your table
@@ -36,7 +36,7 @@ func ExampleHandler() {
 			case r.Due.After(noon): // compare with the due time in your own row
 				outcomes[i].Verdict = orderclose.NotDue
 			default:
-				orders[r.OrderID] = "closed" // and give the stock back
+				orders[r.OrderID] = "closed" // and return the stock
 				outcomes[i].Verdict = orderclose.Closed
 			}
 		}
@@ -79,7 +79,7 @@ func ExampleHandler() {
 	// order-19 not_found
 }
 
-func TestHandler_CarriesEverythingBothWays(t *testing.T) {
+func TestHandler_TransfersAllFieldsBothWays(t *testing.T) {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	given := []orderclose.CloseRequest{
 		{OrderID: "a \"é\"", Attempt: 2, CreatedAt: now.Add(-time.Hour), Due: now},
@@ -139,9 +139,9 @@ func TestHandler_CarriesEverythingBothWays(t *testing.T) {
 	}
 }
 
-func TestHandler_SaysThatNothingCanBeClosed(t *testing.T) {
+func TestHandler_ReportsThatNothingCanBeClosed(t *testing.T) {
 	handler, err := httpclose.Handler(secrets, func(context.Context, orderclose.Path, []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-		return nil, fmt.Errorf("the database is away: %w", orderclose.ErrUnavailable)
+		return nil, fmt.Errorf("the database is unavailable: %w", orderclose.ErrUnavailable)
 	})
 	if err != nil {
 		t.Fatal(err)

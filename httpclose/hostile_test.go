@@ -28,8 +28,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var testSecrets = []string{"a secret of the tests"}
 
-// inBubble runs a test with a service in memory, whose handler may be changed, and
-// a Store that asks it.
+// inBubble runs a test in a synctest bubble, with a service in memory whose handler
+// can be replaced, and a Store for it.
 func inBubble(t *testing.T, o Options, test func(t *testing.T, s *Store, serve func(http.HandlerFunc))) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -78,19 +78,19 @@ const (
 
 var treatments = []string{answers, answers, answers, answers, unknown, omits, omitsOnce, repeats, disagrees, breaks, garbles, floods, refuses, hangs, toleratesN}
 
-// faults are what it does to a request whatever is in it.
+// faults are what it does to a request, independent of the orders.
 var faults = []string{"hang", "slow body", "reset", "cut", "503", "502", "429", "redirect", "401", "404"}
 
-// hostile is a service that does all that a service should not.
+// hostile is a service that violates the protocol in all known ways.
 type hostile struct {
 	t         *rapid.T
 	treatment map[string]string
 	verdict   map[string]orderclose.Verdict
-	faults    []string // of the next requests; "" is none
+	faults    []string // for the next requests; "" is none
 	strays    bool
 
 	mu         sync.Mutex
-	anyVerdict bool // the service gives one on some order
+	anyVerdict bool // the service gives a verdict on some order
 	left       map[string]bool
 	given      map[string][]orderclose.Verdict
 	due        map[string]string
@@ -203,13 +203,13 @@ func (h *hostile) answer(w http.ResponseWriter, q request) {
 	w.Write(body)
 }
 
-// TestStore_WhateverTheServiceDoes: never an outcome that it did not give, never a
-// request lost, and the outcomes in the order of the requests.
-func TestStore_WhateverTheServiceDoes(t *testing.T) {
+// An outcome is never one that the service did not give, no request is lost, and the
+// outcomes have the order of the requests.
+func TestStore_WithAHostileService(t *testing.T) {
 	inBubble(t, Options{Batch: 16}, func(t *testing.T, s *Store, serve func(http.HandlerFunc)) {
-		// Without T.Deadline, which has no meaning in a bubble.
+		// Hides T.Deadline, which has no meaning in a bubble.
 		rapid.Check(struct{ testing.TB }{t}, func(t *rapid.T) {
-			time.Sleep(10 * time.Minute) // a breaker that the last round opened closes
+			time.Sleep(10 * time.Minute) // closes a breaker that the last round opened
 			h := &hostile{t: t, treatment: map[string]string{}, verdict: map[string]orderclose.Verdict{},
 				left: map[string]bool{}, given: map[string][]orderclose.Verdict{}, due: map[string]string{}, strays: rapid.Bool().Draw(t, "strays")}
 			kinds := []orderclose.Verdict{orderclose.Closed, orderclose.AlreadyPaid, orderclose.AlreadyClosed, orderclose.NotDue,
@@ -238,8 +238,8 @@ func TestStore_WhateverTheServiceDoes(t *testing.T) {
 	})
 }
 
-// outcomes asks until all orders have a verdict, as the closer does. nil: nobody got a
-// verdict, so that no order can be blamed.
+// outcomes asks until all orders have a verdict, as the closer does. It returns nil
+// if no order got a verdict, so that no order can be blamed.
 func (h *hostile) outcomes(t *rapid.T, s *Store, requests []orderclose.CloseRequest) []orderclose.Outcome {
 	culprits := closing.NewCulprits(s, closing.ProofPipeline)
 	all, open := make([]orderclose.Outcome, len(requests)), make([]int, len(requests))
@@ -249,7 +249,7 @@ func (h *hostile) outcomes(t *rapid.T, s *Store, requests []orderclose.CloseRequ
 	for n := range maxRounds {
 		var part []orderclose.CloseRequest
 		if n >= 10 && h.anyVerdict {
-			part = h.another(n) // another order that is due shows that the service works
+			part = h.another(n) // another due order shows that the service works
 		}
 		extra := len(part)
 		for _, i := range open {
@@ -275,13 +275,13 @@ func (h *hostile) outcomes(t *rapid.T, s *Store, requests []orderclose.CloseRequ
 	return nil
 }
 
-// another is an order that the service knows and gives a verdict on.
+// another returns an order that the service knows and gives a verdict on.
 func (h *hostile) another(n int) []orderclose.CloseRequest {
 	return []orderclose.CloseRequest{{OrderID: fmt.Sprint("another-", n)}}
 }
 
-// knowOthers has the service know the orders of another. It is called before the service
-// is: a request that the store has given up may be answered at any time.
+// knowOthers adds the orders of another to the service. Call it before the service is
+// asked: a request that the store has given up may still be answered later.
 func (h *hostile) knowOthers() {
 	h.anyVerdict = h.answersAny()
 	for n := range maxRounds {
@@ -293,7 +293,7 @@ func (h *hostile) knowOthers() {
 // maxRounds is how often the orders of a test are asked for.
 const maxRounds = 60
 
-// answersAny says whether the service gives a verdict on any order.
+// answersAny reports whether the service gives a verdict on any order.
 func (h *hostile) answersAny() bool {
 	for _, what := range h.treatment {
 		if slices.Contains([]string{answers, unknown, repeats, disagrees, toleratesN}, what) {
@@ -319,12 +319,12 @@ func (h *hostile) check(t *rapid.T, requests []orderclose.CloseRequest, outcomes
 	}
 	if outcomes == nil {
 		if h.anyVerdict {
-			t.Fatalf("no end although some orders are %v", h.treatment)
+			t.Fatalf("no order is blamed although the treatments are %v", h.treatment)
 		}
 		return
 	}
 	if len(outcomes) != len(requests) {
-		t.Fatalf("%d outcomes of %d requests", len(outcomes), len(requests))
+		t.Fatalf("%d outcomes for %d requests", len(outcomes), len(requests))
 	}
 	for i, o := range outcomes {
 		id := requests[i].OrderID
@@ -350,7 +350,7 @@ func (h *hostile) checkOne(t *rapid.T, o orderclose.Outcome) {
 		}
 	default:
 		if o.Verdict != orderclose.Failed {
-			t.Fatalf("%+v, though the service: %s", o, what)
+			t.Fatalf("%+v, but the service: %s", o, what)
 		}
 	}
 }

@@ -13,51 +13,50 @@ import (
 	"orderclose/internal/signed"
 )
 
-// DefaultBatch is how many orders one request has at most, unless Options say
-// otherwise.
+// DefaultBatch is the default number of orders per request.
 const DefaultBatch = 200
 
 // Endpoint is the name of the service in metrics and errors.
 const Endpoint = "close"
 
-// Metrics takes what there is to count of calls; internal/obs has one for
-// Prometheus. Its methods are called from many goroutines and must not block.
+// Metrics receives the counts of calls; internal/obs implements it for Prometheus.
+// Its methods are called from many goroutines and must not block.
 type Metrics interface {
-	// Breaker says which state the breaker of an endpoint is in: closed, half_open or
+	// Breaker sets the state of an endpoint's circuit breaker: closed, half_open or
 	// open.
 	Breaker(endpoint, state string)
-	// Called says how long a call took: result is ok, failed, timeout, or refused if
-	// the breaker was open.
+	// Called records the duration of a call. result is ok, failed, timeout, or
+	// refused if the breaker was open.
 	Called(endpoint, result string, took time.Duration)
-	// CallLimit is when the next call will time out.
+	// CallLimit sets the timeout of the next call.
 	CallLimit(endpoint string, limit time.Duration)
-	// CallsFailing says since when no call has succeeded, whatever the answers were. The
-	// zero time: the last one did.
+	// CallsFailing sets since when all calls have failed, whatever the failures were.
+	// The zero time means that the last call succeeded.
 	CallsFailing(endpoint string, since time.Time)
 }
 
-// Options for a Store. URL and Secrets must be set.
+// Options configure a Store. URL and Secrets are required.
 type Options struct {
-	URL     string   // of the service
-	Secrets []string // that requests are signed with; several while one is being changed
-	Batch   int      // orders per request at most; default DefaultBatch
-	// Transport carries the requests; default: one of its own.
+	URL     string   // URL of the service
+	Secrets []string // secrets that sign requests; several while one is being replaced
+	Batch   int      // maximum of orders per request; default DefaultBatch
+	// Transport sends the requests. Default: a transport of its own.
 	Transport http.RoundTripper
-	Now       func() time.Time // default time.Now
-	Logger    *slog.Logger     // default: discard
+	Now       func() time.Time // default: time.Now
+	Logger    *slog.Logger     // default: no log
 	Metrics   Metrics          // default: none
 }
 
-// Store closes orders through a service. It may be used from any goroutine. Make
-// it with New, and Close it.
+// Store closes orders through a service. It is safe for concurrent use. Create it
+// with New, and call Close in the end.
 type Store struct {
 	o        Options
 	client   *signed.Client
 	endpoint *patience.Endpoint
 }
 
-// New returns a Store, or says what is wrong with the options. It does not
-// connect.
+// New returns a Store, or an error if the options are invalid. It opens no
+// connection.
 func New(o Options) (*Store, error) {
 	if o.Batch < 0 {
 		return nil, fmt.Errorf("httpclose: Batch is %d, it must be positive", o.Batch)
@@ -82,8 +81,8 @@ func New(o Options) (*Store, error) {
 	return &Store{o: o, client: client, endpoint: patience.New(Endpoint, o.Metrics)}, nil
 }
 
-// Close closes idle connections. Of a nil Store, as New returns with an error, it does
-// nothing.
+// Close closes idle connections. On a nil Store, which New returns with an error, it
+// does nothing.
 func (s *Store) Close() error {
 	if s != nil {
 		s.client.Close()
@@ -91,14 +90,16 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// CloseOrders asks the service to close orders, and answers every request in
-// their order; of several for one order the service sees the one that is due
-// last, and the others get AlreadyClosed if that closed it.
+// CloseOrders asks the service to close orders, and returns one outcome for each
+// request, in the order of the requests. If several requests are for one order, the
+// service gets the one with the latest due time. The others get AlreadyClosed if it
+// closed the order.
 //
-// An error says that some orders may have been closed; asking again says
-// AlreadyClosed. It is orderclose.ErrUnavailable or ctx's if there was no answer. Else
-// the service refused what was sent, or answered 500 or something that is no reply: one
-// of the orders may be at fault. The closer and the compensator find out which one.
+// After an error some orders may have been closed; the next call then gets
+// AlreadyClosed for them. The error wraps orderclose.ErrUnavailable or ctx's error if
+// there was no answer. Otherwise the service rejected the request, or answered 500 or
+// something that is not a reply: one of the orders may be at fault. The closer and
+// the compensator find out which one.
 func (s *Store) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	if len(requests) == 0 {
 		return nil, nil
@@ -110,15 +111,16 @@ func (s *Store) CloseOrders(ctx context.Context, path orderclose.Path, requests 
 	return outcomes(requests, got), nil
 }
 
-// Failing says since when no call of the service has succeeded, and why the last one
-// failed. The zero time: the last one succeeded, or there was none.
+// Failing returns since when all calls of the service have failed, and why the last
+// one failed. The zero time means that the last call succeeded, or that there was
+// none.
 func (s *Store) Failing() (since time.Time, cause string) { return s.endpoint.Failing() }
 
-// MaxBatch is how many orders go into one request.
+// MaxBatch returns the maximum of orders in one request.
 func (s *Store) MaxBatch() int { return s.o.Batch }
 
-// distinct returns one request for each order, the one that is due last: of two
-// records of one order that is the one which can do no harm.
+// distinct returns one request for each order: of several the one with the latest due
+// time, which cannot close the order early.
 func distinct(requests []orderclose.CloseRequest) []orderclose.CloseRequest {
 	at := make(map[string]int, len(requests))
 	orders := make([]orderclose.CloseRequest, 0, len(requests))
@@ -135,7 +137,7 @@ func distinct(requests []orderclose.CloseRequest) []orderclose.CloseRequest {
 	return orders
 }
 
-// outcomes answers requests by what was said of their orders.
+// outcomes returns the outcome of each request's order.
 func outcomes(requests []orderclose.CloseRequest, got map[string]orderclose.Outcome) []orderclose.Outcome {
 	out := make([]orderclose.Outcome, len(requests))
 	seen := make(map[string]bool, len(requests))

@@ -10,56 +10,58 @@ import (
 )
 
 const (
-	// sloppiness is how far behind its own clock a service may say that an order's
-	// due time, which has not come, lies: it may read its clock again to say so.
-	sloppiness = time.Minute
-	// stale is how long ago, by the clock here, a due time may be that a service says
-	// has not come. Its clock is no further behind, or it would refuse signatures.
-	stale = signed.MaxAge
-	// nextLook is how soon an order is asked for again of which it says so.
-	nextLook = time.Second
-	// maxDetail is how many bytes of a detail are kept.
+	// clockSkewTolerance is how far a due time may lie before the time in the same not_due
+	// verdict: the service may have read its clock twice.
+	clockSkewTolerance = time.Minute
+	// stale is how far a due time in a not_due verdict may lie in the past by the
+	// local clock. A service's clock is not further behind, since it would reject the
+	// signature.
+	maxPastDue = signed.MaxAge
+	// nextLook is the minimum time until an order with a not_due verdict is tried
+	// again.
+	minRetryDelay = time.Second
+	// maxDetail limits a detail, in bytes.
 	maxDetail = 1000
 )
 
-// outcome reads what the service said of an order at a moment by the clock here.
-// What it cannot have meant is Failed.
-func outcome(r orderclose.CloseRequest, v wireVerdict, here time.Time) orderclose.Outcome {
-	o := orderclose.Outcome{OrderID: r.OrderID, Verdict: v.Verdict, Due: r.Due, At: here}
+// outcome converts the service's verdict on an order; localNow is the time by the
+// local clock. A contradictory verdict becomes Failed.
+func outcome(r orderclose.CloseRequest, v wireVerdict, localNow time.Time) orderclose.Outcome {
+	o := orderclose.Outcome{OrderID: r.OrderID, Verdict: v.Verdict, Due: r.Due, At: localNow}
 	due, dueErr := readTime(v.DueAt)
 	if dueErr == nil && !due.IsZero() {
 		o.Due = due
 	}
 	now, nowErr := readTime(v.Now)
-	told := nowErr == nil && !now.IsZero()
-	if told {
+	hasNow := nowErr == nil && !now.IsZero()
+	if hasNow {
 		o.At = now
 	}
 	switch v.Verdict {
 	case orderclose.Closed:
-		return closed(o, told)
+		return closed(o, hasNow)
 	case orderclose.NotDue:
-		return notDue(o, due, here, errors.Join(dueErr, nowErr))
+		return notDue(o, due, localNow, errors.Join(dueErr, nowErr))
 	case orderclose.NotFound:
 		o.Due = time.Time{}
 		return o
 	case orderclose.AlreadyPaid, orderclose.AlreadyClosed, orderclose.PaymentPending:
 		return o
 	case orderclose.Contended, orderclose.Failed:
-		o.Err = errors.New("the service does not say why")
+		o.Err = errors.New("the service gave no detail")
 		if v.Detail != "" {
 			o.Err = fmt.Errorf("the service says: %s", signed.Cut(v.Detail, maxDetail))
 		}
 		return o
 	}
-	return failed(o, fmt.Errorf("the service gave a verdict that does not exist, %q", signed.Cut(string(v.Verdict), 40)))
+	return failed(o, fmt.Errorf("the service gave an unknown verdict, %q", signed.Cut(string(v.Verdict), 40)))
 }
 
-// closed sees to it that the lateness of an order is never made up: without the
-// service's clock it is counted from the clock here, which is not to call
-// anything early, and without a due time it is 0.
-func closed(o orderclose.Outcome, told bool) orderclose.Outcome {
-	if o.Due.IsZero() || !told && o.At.Before(o.Due) {
+// closed corrects the times of a closed order. If the service did not send its clock,
+// the local clock counts, but never makes the close early. Without a due time the
+// lateness is 0.
+func closed(o orderclose.Outcome, hasNow bool) orderclose.Outcome {
+	if o.Due.IsZero() || !hasNow && o.At.Before(o.Due) {
 		o.Due, o.At = later(o.Due, o.At), later(o.Due, o.At)
 	}
 	return o
@@ -72,22 +74,23 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// notDue wants to know when the order is due, and that this has not passed: by the
-// service's clock, and by the one here not for long, or an answer that a service keeps
-// and repeats would be asked for without end.
-func notDue(o orderclose.Outcome, due, here time.Time, err error) orderclose.Outcome {
+// notDue checks a not_due verdict. The due time must be given, must not have passed
+// by the service's clock, and must not have passed long ago by the local clock.
+// Otherwise an answer that the service caches and repeats would be asked for without
+// end.
+func notDue(o orderclose.Outcome, due, localNow time.Time, err error) orderclose.Outcome {
 	switch {
 	case err != nil:
-		return failed(o, fmt.Errorf("the service says not_due with a time that is not RFC 3339: %w", err))
+		return failed(o, fmt.Errorf("not_due verdict with a time that is not RFC 3339: %w", err))
 	case due.IsZero():
-		return failed(o, errors.New("the service says not_due and not when it is due: send due_at"))
-	case o.At.Sub(due) > sloppiness:
-		return failed(o, fmt.Errorf("the service says not_due at %s, and that it was due at %s", writeTime(o.At), writeTime(due)))
-	case here.Sub(due) > stale:
-		return failed(o, fmt.Errorf("the service says not_due at %s, and that it is due at %s, which is %v ago: does it repeat an answer that was not final?",
-			writeTime(o.At), writeTime(due), here.Sub(due).Round(time.Second)))
-	case due.Sub(o.At) < nextLook:
-		o.At = due.Add(-nextLook)
+		return failed(o, errors.New("not_due verdict without due_at: send due_at"))
+	case o.At.Sub(due) > clockSkewTolerance:
+		return failed(o, fmt.Errorf("not_due verdict at %s, but due_at is %s", writeTime(o.At), writeTime(due)))
+	case localNow.Sub(due) > maxPastDue:
+		return failed(o, fmt.Errorf("not_due verdict at %s, but due_at is %s, which is %v ago: does the service repeat a cached answer?",
+			writeTime(o.At), writeTime(due), localNow.Sub(due).Round(time.Second)))
+	case due.Sub(o.At) < minRetryDelay:
+		o.At = due.Add(-minRetryDelay)
 	}
 	return o
 }
@@ -97,29 +100,28 @@ func failed(o orderclose.Outcome, err error) orderclose.Outcome {
 	return o
 }
 
-// verdicts sorts a reply by the orders that were asked for. What was said of
-// others is counted; two different verdicts of one order are none that can be
-// believed.
-func verdicts(asked []orderclose.CloseRequest, said []wireVerdict, here time.Time) (got map[string]orderclose.Outcome, strays int) {
+// verdicts assigns the verdicts of a reply to the orders of the request. It counts
+// verdicts on other orders as strays. An order with two different verdicts is Failed.
+func verdicts(asked []orderclose.CloseRequest, answer []wireVerdict, localNow time.Time) (got map[string]orderclose.Outcome, others int) {
 	byID := make(map[string]orderclose.CloseRequest, len(asked))
 	for _, r := range asked {
 		byID[r.OrderID] = r
 	}
 	first := make(map[string]wireVerdict, len(asked))
 	got = make(map[string]orderclose.Outcome, len(asked))
-	for _, v := range said {
+	for _, v := range answer {
 		r, known := byID[v.OrderID]
 		before, again := first[v.OrderID]
 		switch {
 		case !known:
-			strays++
+			others++
 		case !again:
 			first[v.OrderID] = v
-			got[v.OrderID] = outcome(r, v, here)
+			got[v.OrderID] = outcome(r, v, localNow)
 		case before.Verdict != v.Verdict:
 			got[v.OrderID] = failed(got[v.OrderID], fmt.Errorf("the service gave two verdicts, %q and %q",
 				signed.Cut(string(before.Verdict), 40), signed.Cut(string(v.Verdict), 40)))
 		}
 	}
-	return got, strays
+	return got, others
 }

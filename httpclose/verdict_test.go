@@ -18,33 +18,33 @@ func TestOutcome(t *testing.T) {
 	at := func(d time.Duration) string { return writeTime(noon.Add(d)) }
 	for _, row := range []struct {
 		name    string
-		due     time.Duration // of the request; the clock here says noon
+		due     time.Duration // of the request; the local time is noon
 		v       wireVerdict
 		verdict orderclose.Verdict
-		left    time.Duration // Remaining
+		left    time.Duration // expected Remaining
 		err     string
 	}{
 		{"closed", -time.Second, wireVerdict{Verdict: "closed", Now: at(-time.Millisecond)}, orderclose.Closed, -999 * time.Millisecond, ""},
-		{"closed, without its clock", -time.Second, wireVerdict{Verdict: "closed"}, orderclose.Closed, -time.Second, ""},
-		{"closed, and the clock here is behind", time.Second, wireVerdict{Verdict: "closed"}, orderclose.Closed, 0, ""},
+		{"closed, without now", -time.Second, wireVerdict{Verdict: "closed"}, orderclose.Closed, -time.Second, ""},
+		{"closed, and the local clock is behind", time.Second, wireVerdict{Verdict: "closed"}, orderclose.Closed, 0, ""},
 		{"closed early by its own clock", time.Second, wireVerdict{Verdict: "closed", Now: at(0)}, orderclose.Closed, time.Second, ""},
-		{"closed, due when it says", -time.Second, wireVerdict{Verdict: "closed", DueAt: at(-time.Minute), Now: at(0)}, orderclose.Closed, -time.Minute, ""},
-		{"closed, with times that nobody can read", -time.Second, wireVerdict{Verdict: "closed", DueAt: "noon", Now: "now"}, orderclose.Closed, -time.Second, ""},
+		{"closed, with another due_at", -time.Second, wireVerdict{Verdict: "closed", DueAt: at(-time.Minute), Now: at(0)}, orderclose.Closed, -time.Minute, ""},
+		{"closed, with invalid times", -time.Second, wireVerdict{Verdict: "closed", DueAt: "noon", Now: "now"}, orderclose.Closed, -time.Second, ""},
 		{"not due", 0, wireVerdict{Verdict: "not_due", DueAt: at(time.Hour), Now: at(time.Minute)}, orderclose.NotDue, 59 * time.Minute, ""},
-		{"not due, without its clock", 0, wireVerdict{Verdict: "not_due", DueAt: at(time.Hour)}, orderclose.NotDue, time.Hour, ""},
-		{"hardly not due", 0, wireVerdict{Verdict: "not_due", DueAt: at(time.Millisecond), Now: at(0)}, orderclose.NotDue, time.Second, ""},
+		{"not due, without now", 0, wireVerdict{Verdict: "not_due", DueAt: at(time.Hour)}, orderclose.NotDue, time.Hour, ""},
+		{"not due for a millisecond", 0, wireVerdict{Verdict: "not_due", DueAt: at(time.Millisecond), Now: at(0)}, orderclose.NotDue, time.Second, ""},
 		{"not due a moment ago", 0, wireVerdict{Verdict: "not_due", DueAt: at(-time.Millisecond), Now: at(0)}, orderclose.NotDue, time.Second, ""},
-		{"not due an hour ago", 0, wireVerdict{Verdict: "not_due", DueAt: at(-time.Hour), Now: at(0)}, orderclose.Failed, -time.Hour, "that it was due at"},
+		{"not due an hour ago", 0, wireVerdict{Verdict: "not_due", DueAt: at(-time.Hour), Now: at(0)}, orderclose.Failed, -time.Hour, "but due_at is"},
 		{"not due, by a clock that is behind", -4 * time.Minute, wireVerdict{Verdict: "not_due", DueAt: at(-4 * time.Minute), Now: at(-4*time.Minute - 8*time.Second)}, orderclose.NotDue, 8 * time.Second, ""},
-		{"not due, as it said before", -6 * time.Minute, wireVerdict{Verdict: "not_due", DueAt: at(-6 * time.Minute), Now: at(-6*time.Minute - 8*time.Second)}, orderclose.Failed, 8 * time.Second, "which is 6m0s ago"},
-		{"not due some time", 0, wireVerdict{Verdict: "not_due"}, orderclose.Failed, 0, "send due_at"},
-		{"not due at teatime", 0, wireVerdict{Verdict: "not_due", DueAt: "teatime"}, orderclose.Failed, 0, "not RFC 3339"},
+		{"not due, from a cache", -6 * time.Minute, wireVerdict{Verdict: "not_due", DueAt: at(-6 * time.Minute), Now: at(-6*time.Minute - 8*time.Second)}, orderclose.Failed, 8 * time.Second, "which is 6m0s ago"},
+		{"not due, without due_at", 0, wireVerdict{Verdict: "not_due"}, orderclose.Failed, 0, "send due_at"},
+		{"not due, with an invalid due_at", 0, wireVerdict{Verdict: "not_due", DueAt: "teatime"}, orderclose.Failed, 0, "not RFC 3339"},
 		{"pending", 0, wireVerdict{Verdict: "payment_pending"}, orderclose.PaymentPending, 0, ""},
 		{"failed", 0, wireVerdict{Verdict: "failed", Detail: "no stock row"}, orderclose.Failed, 0, "the service says: no stock row"},
-		{"failed at length", 0, wireVerdict{Verdict: "failed", Detail: strings.Repeat("é", 1000)}, orderclose.Failed, 0, "…"},
-		{"failed without a word", 0, wireVerdict{Verdict: "failed"}, orderclose.Failed, 0, "does not say why"},
-		{"held", 0, wireVerdict{Verdict: "contended"}, orderclose.Contended, 0, "does not say why"},
-		{"a verdict of its own", 0, wireVerdict{Verdict: "Closed"}, orderclose.Failed, 0, `does not exist, "Closed"`},
+		{"failed with a long detail", 0, wireVerdict{Verdict: "failed", Detail: strings.Repeat("é", 1000)}, orderclose.Failed, 0, "…"},
+		{"failed without a detail", 0, wireVerdict{Verdict: "failed"}, orderclose.Failed, 0, "gave no detail"},
+		{"contended", 0, wireVerdict{Verdict: "contended"}, orderclose.Contended, 0, "gave no detail"},
+		{"an unknown verdict", 0, wireVerdict{Verdict: "Closed"}, orderclose.Failed, 0, `unknown verdict, "Closed"`},
 	} {
 		r := orderclose.CloseRequest{OrderID: "a", Due: noon.Add(row.due)}
 		o := outcome(r, row.v, noon)
@@ -57,12 +57,12 @@ func TestOutcome(t *testing.T) {
 		}
 	}
 	if o := outcome(orderclose.CloseRequest{OrderID: "a"}, wireVerdict{Verdict: "closed"}, noon); o.Remaining() != 0 {
-		t.Errorf("closed, and nobody knows when it was due: %v late", -o.Remaining())
+		t.Errorf("closed without a due time: %v late", -o.Remaining())
 	}
 }
 
-// TestWire_AsDocumented: services in other languages are written by docs/http.md.
-func TestWire_AsDocumented(t *testing.T) {
+// Services in other languages are written by docs/http.md.
+func TestWire_MatchesTheDocumentation(t *testing.T) {
 	data, err := os.ReadFile("../docs/http.md")
 	if err != nil {
 		t.Fatal(err)

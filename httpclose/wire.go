@@ -7,14 +7,13 @@ import (
 	"orderclose"
 )
 
-// request is the body of a POST.
+// request is the body of a POST request.
 type request struct {
 	Path   orderclose.Path `json:"path"`
 	Orders []wireOrder     `json:"orders"`
 }
 
-// wireOrder is one order that is to be closed. Times that are not known are left
-// out.
+// wireOrder is one order to close. Unknown times are omitted.
 type wireOrder struct {
 	OrderID        string `json:"order_id"`
 	DueAt          string `json:"due_at,omitempty"`
@@ -23,12 +22,12 @@ type wireOrder struct {
 	IdempotencyKey string `json:"idempotency_key"`
 }
 
-// reply is the body of the answer.
+// reply is the body of the response.
 type reply struct {
 	Verdicts []wireVerdict `json:"verdicts"`
 }
 
-// wireVerdict is what the service says of one order.
+// wireVerdict is the service's verdict on one order.
 type wireVerdict struct {
 	OrderID string             `json:"order_id"`
 	Verdict orderclose.Verdict `json:"verdict"`
@@ -37,8 +36,8 @@ type wireVerdict struct {
 	Detail  string             `json:"detail,omitempty"`
 }
 
-// IdempotencyKey names the close of an order at its due time: the same each time
-// it is asked for, and another once the order is due at another time.
+// IdempotencyKey returns the key for the close of an order at its due time. It is the
+// same for each attempt, and changes if the due time changes.
 func IdempotencyKey(r orderclose.CloseRequest) string {
 	due := int64(0)
 	if !r.Due.IsZero() {
@@ -60,8 +59,7 @@ func (o wireOrder) request() (orderclose.CloseRequest, error) {
 	return orderclose.CloseRequest{OrderID: o.OrderID, Attempt: o.Attempt, CreatedAt: created, Due: due}, err
 }
 
-// writeTime writes a time as RFC 3339 in UTC with milliseconds; the zero time as
-// nothing.
+// writeTime formats t as RFC 3339 in UTC with milliseconds, or as "" if t is zero.
 func writeTime(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -69,10 +67,10 @@ func writeTime(t time.Time) string {
 	return t.UTC().Format("2006-01-02T15:04:05.000Z07:00")
 }
 
-// writeDue writes a due time, rounded up: rounded down it would be early.
+// writeDue formats a due time, rounded up so that it is never early.
 func writeDue(t time.Time) string { return writeTime(orderclose.CeilMilli(t)) }
 
-// readTime reads an RFC 3339 time; nothing is the zero time.
+// readTime parses an RFC 3339 time; "" is the zero time.
 func readTime(s string) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// Pauses between looks at an outbox in which there was less than a batch. A row
-// waits half a pause on average. A look that finds nothing is one statement by key,
-// so that a quiet outbox costs two to four such statements a second per process.
+// Limits of the pause after a poll that found less than a full batch. A row waits
+// half a pause on average. A poll that finds nothing is one statement by primary key,
+// so a quiet outbox costs two to four such statements a second per process.
 const (
 	shortestPause = 100 * time.Millisecond
 	longestPause  = 500 * time.Millisecond
 )
 
-// nextPause returns how long to wait until the next look, after a pause and a look
-// that found so many rows: not at all after a full batch, briefly while something
-// comes, longer while nothing does.
+// nextPause returns the pause before the next poll, given the last pause and how many
+// rows the last poll found: none after a full batch, short while rows come, longer
+// while none come.
 func nextPause(last time.Duration, found, batch int) time.Duration {
 	switch {
 	case found >= batch:
@@ -26,6 +26,6 @@ func nextPause(last time.Duration, found, batch int) time.Duration {
 	return min(max(2*last, shortestPause), longestPause)
 }
 
-// jitter spreads d by a fifth to either side, so that processes do not look in
-// step.
+// jitter changes d by up to a fifth in either direction, so that processes do not
+// poll in step.
 func jitter(d time.Duration) time.Duration { return d - d/5 + rand.N(max(2*d/5, 1)) }

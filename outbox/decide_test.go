@@ -32,6 +32,6 @@ func TestJitter_StaysWithinAFifth(t *testing.T) {
 		}
 	}
 	if jitter(0) != 0 {
-		t.Error("no pause became one")
+		t.Error("jitter of 0 is not 0")
 	}
 }

@@ -1,22 +1,23 @@
-// Package outbox brings rows of outbox tables to Kafka.
+// Package outbox publishes rows of outbox tables to Kafka. Create a Dispatcher with
+// New, with a Kind for each table, and call Run.
 //
-// Whoever changes an order writes a row that tells of it in the same transaction,
-// so that there is a row if and only if there was a change. A Dispatcher takes rows
-// in batches, oldest first, appends their records with acks=all, and deletes the
-// rows, in this order: killed at any moment, it leaves rows behind that are
-// published again, and none that is not. So each row arrives at least once.
+// A transaction that changes an order also writes an outbox row. So the row exists if
+// and only if the change was committed. A Dispatcher reads rows in batches, lowest
+// ids first, appends their records with acks=all, and then deletes the rows. If it is
+// killed at any moment, some rows may be published again, and no row is lost: each
+// row is delivered at least once.
 //
-//	dispatcher.go  lifecycle: who looks when, and what waits
-//	publish.go     one batch: to Kafka, or to the dead letters
-//	shunned.go     partitions and topics that take no records
-//	aside.go       rows that can neither be published nor made dead letters of
-//	kept.go        rows that are published and not deleted
-//	walk.go        how rows that were left are looked past
-//	decide.go      how long to wait (pure)
+// Any number of processes may dispatch. Each skips the rows that another one has
+// locked. Together they keep no order between records, so consumers must not rely on
+// it: an event carries the version of its order.
 //
-// Any number of processes may dispatch: what one has in hand the others skip.
-// Between them they keep no order, so that records must not rest on it: an event
-// carries its order's version.
+//	dispatcher.go   lifecycle: which worker polls when, and the backlog
+//	publish.go      one batch: to Kafka, or to the dead letters
+//	unavailable.go  partitions and topics that accept no records
+//	quarantine.go   rows that can be neither published nor dead-lettered
+//	undeleted.go    rows that are published and not yet deleted
+//	walk.go         reading past rows that were skipped
+//	decide.go       how long to pause (pure)
 package outbox
 
 import (
@@ -32,42 +33,44 @@ import (
 	"orderclose/internal/partition"
 )
 
-// Stage is the name of this stage in dead letters.
+// Stage is the name of this part in dead letters.
 const Stage = "outbox"
 
-// Defaults of Options, and bounds.
+// Defaults of Options, and time limits.
 const (
-	// DefaultBatch is how many rows one transaction takes. A transaction costs four
-	// round trips to the database and a few to Kafka whatever its size, which hundreds
-	// of rows share: twice as many make a quarter more a second. 999 is what one
-	// statement deletes; more would only hold their locks for longer.
+	// DefaultBatch is the default number of rows per transaction. A transaction costs
+	// four round trips to the database and a few to Kafka, whatever its size: twice
+	// as many rows make a quarter more a second. 999 is what one statement deletes; a
+	// larger batch would only hold its locks longer.
 	DefaultBatch = 999
-	// DefaultInFlight is how many batches a process has in hand at once when there is
-	// more than one: while one waits for Kafka the database reads the other.
+	// DefaultInFlight is the default number of batches that a process dispatches at
+	// once: while one waits for Kafka, the database reads the other.
 	DefaultInFlight = 2
 
-	// holdTime bounds how long rows stay locked while Kafka does not answer. Whoever
-	// wrote them is not kept waiting by it; a connection is.
-	holdTime = 3 * time.Second
-	// lingerTime is how long a batch may take to its end when ctx has ended: what was
-	// published should also be deleted.
-	lingerTime = holdTime + time.Second
-	// lookEvery is how often the backlog is looked at: two statements by key.
-	lookEvery = 5 * time.Second
+	// publishTimeout limits how long rows stay locked while Kafka does not answer. The
+	// transactions that insert rows do not wait for these locks, but the batch
+	// occupies a database connection.
+	publishTimeout = 3 * time.Second
+	// stopTimeout is how long a batch may continue after ctx has ended, so that
+	// published rows are also deleted.
+	stopTimeout = publishTimeout + time.Second
+	// backlogInterval is the time between two measurements of the backlog, each of which
+	// costs two statements by primary key.
+	backlogInterval = 5 * time.Second
 )
 
-// Kind is a kind of rows, and what becomes of each.
+// Kind is a kind of outbox rows, and how to make their records.
 type Kind struct {
-	// Outbox is where the rows stand.
+	// Outbox is the table of the rows.
 	Outbox orderclose.Outbox
-	// Route makes a row's record, at the moment of producing, and says to which topic
-	// it goes. It is called again for each attempt, from several goroutines. A row
-	// that it refuses is given up: dead letter.
+	// Route returns the record of a row and its topic. It is called for each attempt
+	// to publish, from several goroutines. A row for which it returns an error
+	// becomes a dead letter.
 	Route func(row orderclose.OutboxRow) (topic string, m orderclose.Message, err error)
 }
 
-// Events is the kind of rows that tell of closes: each payload goes to the topic as
-// it is, keyed by the order's id.
+// Events returns the kind of the rows for closed orders. The payload is the value of
+// the record, and the order's id is its key.
 func Events(topic string) Kind {
 	return Kind{Outbox: orderclose.EventOutbox, Route: func(row orderclose.OutboxRow) (string, orderclose.Message, error) {
 		return topic, orderclose.Message{
@@ -77,25 +80,24 @@ func Events(topic string) Kind {
 	}}
 }
 
-// Scheduling is what the records of orders are made and sent by.
+// Scheduling holds what Schedules needs to make the records of orders.
 type Scheduling struct {
 	Buckets    orderclose.Buckets // shortest first
-	CloseTopic string             // for what is due already
-	// Now is the clock that picks the bucket. Default time.Now. A wrong one costs what
-	// a producer's costs: hops, or lateness, and never an early close.
+	CloseTopic string             // for orders that are due already
+	// Now is the clock that selects the bucket. Default: time.Now. A wrong clock
+	// costs the same as a producer's: more hops or a late close, never an early one.
 	Now func() time.Time
 }
 
-// errDueTooFar is the relays' word for it.
+// errDueTooFar is a cause of dead letters, the same as the relay's.
 var errDueTooFar = errors.New("due_too_far")
 
-// Schedules is the kind of rows that producer.Outbox adds: each becomes the record
-// that the producer would have sent, in the bucket that suits what remains until
-// the order is due. The bucket is picked whenever the record is produced, so that
-// it suits also after an hour without Kafka; current is asked each time, and may
-// answer something else from one time to the next. How far ahead an order may be due was
-// decided when its row was committed: a row is given up only for a due time that is
-// nonsense, see orderclose.MaxDelayLimit.
+// Schedules returns the kind of the rows that producer.Outbox adds. Each row becomes
+// the record that the producer would have sent. The bucket is picked for each attempt
+// to publish, so that it suits the remaining time even after an hour without Kafka.
+// Schedules calls current for each attempt; its result may change. The maximum delay
+// was checked when the row was committed. A row is given up only if its due time
+// cannot be right, see orderclose.MaxDelayLimit.
 func Schedules(current func() Scheduling) Kind {
 	return Kind{Outbox: orderclose.ScheduleOutbox, Route: func(row orderclose.OutboxRow) (string, orderclose.Message, error) {
 		m, due, err := row.Schedule()
@@ -109,60 +111,61 @@ func Schedules(current func() Scheduling) Kind {
 		}
 		if ahead := due.Sub(now); orderclose.BeyondLimit(ahead) {
 			return "", m, &orderclose.RecordError{Reason: errDueTooFar, Detail: fmt.Sprintf(
-				"it is due in %v, and at most %v is possible", ahead.Round(time.Second), orderclose.MaxDelayLimit)}
+				"the order is due in %v, the limit is %v", ahead.Round(time.Second), orderclose.MaxDelayLimit)}
 		}
 		return s.Buckets.TopicAt(now, due, s.CloseTopic), m, nil
 	}}
 }
 
-// Store has the rows; internal/store's Store is one.
+// Store holds the rows. *store.Store of internal/store implements it.
 type Store interface {
-	// Dispatch hands up to limit rows with ids above after, lowest first, to publish, and
-	// deletes those whose ids it returns. Rows that another dispatcher has in hand are left out. It
-	// returns how many there were.
+	// Dispatch reads and locks up to limit rows with ids above after, lowest first,
+	// passes them to publish, and deletes the rows whose ids publish returns. It
+	// skips rows that another dispatcher has locked. It returns the number of rows
+	// that it read.
 	Dispatch(ctx context.Context, box orderclose.Outbox, after int64, limit int, publish func(ctx context.Context, rows []orderclose.OutboxRow) (done []int64)) (int, error)
-	// Backlog tells what waits.
+	// Backlog returns how many rows wait, and for how long.
 	Backlog(ctx context.Context, box orderclose.Outbox) (orderclose.OutboxBacklog, error)
 }
 
-// Log is where the records go; internal/kafka's Cluster is one.
+// Log is Kafka. *kafka.Cluster of internal/kafka implements it.
 type Log interface {
-	// ByKey sorts records by the partition that each belongs to, in their order.
-	ByKey(ctx context.Context, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
-	// Idempotent returns a function for one goroutine that appends records so that a
-	// repeat after a lost answer is not a duplicate.
+	// GroupByKey groups records by the partition for their key, and keeps their order.
+	GroupByKey(ctx context.Context, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
+	// Idempotent returns a function that appends records without duplicates when it
+	// retries after a lost answer. Only one goroutine may use the function.
 	Idempotent(trying func(), repeated func(records int)) orderclose.AppendFunc
 }
 
-// Metrics takes what there is to count; internal/obs has one for Prometheus. Its
-// methods are called from many goroutines and must not block.
+// Metrics receives the counts of a Dispatcher; internal/obs implements it for
+// Prometheus. Its methods are called from many goroutines and must not block.
 type Metrics interface {
-	// Dispatched counts rows that were published and deleted.
+	// Dispatched adds rows that were published and deleted.
 	Dispatched(box orderclose.Outbox, rows int)
-	// Backlog is what waits, now and then.
+	// Backlog sets the current backlog, every few seconds.
 	Backlog(box orderclose.Outbox, b orderclose.OutboxBacklog)
-	// DeadLettered counts one row given up.
+	// DeadLettered counts one row that became a dead letter.
 	DeadLettered(stage, cause string)
-	// Repeated counts records that may have been written twice.
+	// Repeated adds records that may have been written twice.
 	Repeated(records int)
 }
 
-// Options for a Dispatcher. Store, Log, Kinds and DeadLetterTopic must be set.
+// Options configure a Dispatcher. Store, Log, Kinds and DeadLetterTopic are required.
 type Options struct {
 	Store           Store
 	Log             Log
-	Kinds           []Kind // each outbox once
+	Kinds           []Kind // at most one for each outbox
 	DeadLetterTopic string
-	Batch           int          // rows per transaction at most; default DefaultBatch
-	InFlight        int          // batches at once of each kind at most; default DefaultInFlight
-	Logger          *slog.Logger // default: discard
+	Batch           int          // maximum of rows per transaction; default DefaultBatch
+	InFlight        int          // maximum of batches of one kind at once; default DefaultInFlight
+	Logger          *slog.Logger // default: no log
 	Metrics         Metrics      // default: none
 }
 
-// Dispatcher publishes rows. Make it with New.
+// Dispatcher publishes outbox rows. Create it with New.
 type Dispatcher struct{ o Options }
 
-// New returns a Dispatcher, or says what is missing in the options.
+// New returns a Dispatcher, or an error if an option is missing or invalid.
 func New(o Options) (*Dispatcher, error) {
 	switch {
 	case o.Store == nil, o.Log == nil, len(o.Kinds) == 0, o.DeadLetterTopic == "":
@@ -186,50 +189,50 @@ func New(o Options) (*Dispatcher, error) {
 	return &Dispatcher{o}, nil
 }
 
-// Run dispatches until ctx ends. Before it returns, the batches under way have
-// ended, within 4 s. It retries whatever fails, and returns nil.
+// Run dispatches until ctx ends. It returns when the batches in flight have ended,
+// within 4 s. It retries all failures and returns nil.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	for _, k := range d.o.Kinds {
 		more := make(chan struct{}, d.o.InFlight)
-		set, places, s := newAside(), newShunned(), &seen{}
-		running.Go(func() { d.newWorker(ctx, k, set, places, s).lead(more) })
+		q, u, s := newQuarantine(), newUnavailable(), &skippedRows{}
+		running.Go(func() { d.newWorker(ctx, k, q, u, s).lead(more) })
 		for range d.o.InFlight - 1 {
-			running.Go(func() { d.newWorker(ctx, k, set, places, s).help(more) })
+			running.Go(func() { d.newWorker(ctx, k, q, u, s).help(more) })
 		}
-		running.Go(func() { d.look(ctx, k.Outbox) })
+		running.Go(func() { d.reportBacklog(ctx, k.Outbox) })
 	}
 	running.Wait()
 	return nil
 }
 
-// look tells the backlog now and then. While the database cannot be asked, the
-// workers say so.
-func (d *Dispatcher) look(ctx context.Context, box orderclose.Outbox) {
+// reportBacklog reports the backlog to the metrics. It does not log database errors,
+// because the workers log them.
+func (d *Dispatcher) reportBacklog(ctx context.Context, box orderclose.Outbox) {
 	for {
-		asking, cancel := context.WithTimeout(ctx, lookEvery)
+		asking, cancel := context.WithTimeout(ctx, backlogInterval)
 		b, err := d.o.Store.Backlog(asking, box)
 		cancel()
 		if err == nil {
 			d.o.Metrics.Backlog(box, b)
 		}
-		if !partition.Sleep(ctx, lookEvery) {
+		if !partition.Sleep(ctx, backlogInterval) {
 			return
 		}
 	}
 }
 
-// lead looks for rows, at once while there are full batches, else now and then.
-// Only one worker of a kind does, so that a quiet outbox costs little; while
-// batches are full it wakes the others.
+// lead polls for rows, at once after a full batch, otherwise after a pause. Only one
+// worker of a kind polls, so that a quiet outbox costs little. While batches are full
+// it wakes the other workers.
 func (w *worker) lead(more chan<- struct{}) {
 	failures := partition.NewBackOff()
 	var pause time.Duration
 	for w.ctx.Err() == nil {
-		found, err := w.turn()
+		found, err := w.dispatchNew()
 		if err == nil && w.ctx.Err() == nil {
 			var walked int
-			walked, err = w.walkOn()
+			walked, err = w.dispatchSkipped()
 			found = max(found, walked)
 		}
 		if w.ctx.Err() != nil {
@@ -237,7 +240,7 @@ func (w *worker) lead(more chan<- struct{}) {
 		}
 		if err != nil {
 			if failures.Say() {
-				w.logger.Warn("dispatching failed, trying again", "err", err)
+				w.logger.Warn("dispatch failed, will retry", "err", err)
 			}
 			pause = failures.NextBackOff()
 		} else {
@@ -247,7 +250,7 @@ func (w *worker) lead(more chan<- struct{}) {
 		if err == nil && pause == 0 {
 			select {
 			case more <- struct{}{}:
-			default: // all are awake
+			default: // all workers are awake
 			}
 			continue
 		}
@@ -257,7 +260,7 @@ func (w *worker) lead(more chan<- struct{}) {
 	}
 }
 
-// help takes batches as long as they are full, whenever it is woken.
+// help dispatches batches when the leader wakes it, until a batch is not full.
 func (w *worker) help(more <-chan struct{}) {
 	for {
 		select {
@@ -266,14 +269,14 @@ func (w *worker) help(more <-chan struct{}) {
 		case <-more:
 		}
 		for w.ctx.Err() == nil {
-			if found, err := w.turn(); err != nil || found < w.o.Batch {
-				break // the leader sees to the rest
+			if found, err := w.dispatchNew(); err != nil || found < w.o.Batch {
+				break // the leader handles the rest
 			}
 		}
 	}
 }
 
-// noMetrics counts nothing.
+// noMetrics discards all counts.
 type noMetrics struct{}
 
 func (noMetrics) Dispatched(orderclose.Outbox, int)                   {}

@@ -19,15 +19,15 @@ import (
 	"orderclose/internal/partition"
 )
 
-// fakeStore has rows, and hands each to one dispatcher at a time.
+// fakeStore holds rows and gives each row to one dispatcher at a time.
 type fakeStore struct {
 	mu    sync.Mutex
 	rows  map[int64]orderclose.OutboxRow
-	ids   []int64 // that were given, lowest first
+	ids   []int64 // assigned ids, lowest first
 	held  map[int64]bool
 	looks int  // calls of Dispatch
-	away  bool // the database is
-	full  bool // the database takes no writes
+	away  bool // the database is unreachable
+	full  bool // the database accepts no writes
 }
 
 func newStore(ids ...string) *fakeStore {
@@ -92,7 +92,7 @@ func (s *fakeStore) Backlog(context.Context, orderclose.Outbox) (orderclose.Outb
 	return orderclose.OutboxBacklog{Rows: len(s.rows)}, nil
 }
 
-// looked is how often Dispatch was called since it was asked last.
+// looked returns the number of calls of Dispatch since the last call of looked.
 func (s *fakeStore) looked() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,16 +122,16 @@ func (s *fakeStore) left() []string {
 	return ids
 }
 
-// fakeLog has three partitions of any topic.
+// fakeLog has three partitions in every topic.
 type fakeLog struct {
 	answer  func(ctx context.Context, topic string, ids []string) error // nil: acks
-	missing func(topic string) bool                                     // nil: no topic is
+	missing func(topic string) bool                                     // nil: all topics exist
 
 	mu       sync.Mutex
 	appended map[string][]orderclose.Message // by topic
 }
 
-func (l *fakeLog) ByKey(_ context.Context, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
+func (l *fakeLog) GroupByKey(_ context.Context, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
 	if l.missing != nil && l.missing(topic) {
 		return nil, errors.New("unknown topic or partition")
 	}
@@ -169,7 +169,7 @@ func (l *fakeLog) Idempotent(func(), func(int)) orderclose.AppendFunc {
 	}
 }
 
-// keys are the order ids of what was appended to a topic, sorted.
+// keys returns the order ids that were appended to a topic, sorted.
 func (l *fakeLog) keys(topic string) (keys []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -180,13 +180,13 @@ func (l *fakeLog) keys(topic string) (keys []string) {
 	return keys
 }
 
-// silence is a Kafka that answers nothing.
+// silence is a Kafka that never answers.
 func silence(ctx context.Context, _ string, _ []string) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// counts remembers what was counted.
+// counts records the metrics.
 type counts struct {
 	noMetrics
 	mu         sync.Mutex
@@ -209,7 +209,8 @@ func (c *counts) DeadLettered(stage, cause string) {
 	c.dead[stage+" "+cause]++
 }
 
-// run runs a dispatcher until stop; both are in a bubble.
+// run starts a dispatcher, which runs until stop is called. Call both in a synctest
+// bubble.
 func run(t *testing.T, s *fakeStore, l *fakeLog, m Metrics, batch int) (stop func()) {
 	t.Helper()
 	return runKind(t, s, l, m, batch, Events("events"))
@@ -232,7 +233,7 @@ func runKind(t *testing.T, s *fakeStore, l *fakeLog, m Metrics, batch int, k Kin
 			t.Error(err)
 		}
 		if took := time.Since(began); took > 5*time.Second {
-			t.Errorf("it took %v to stop", took)
+			t.Errorf("the dispatcher took %v to stop", took)
 		}
 	}
 }
@@ -259,7 +260,7 @@ func TestDispatcher_PublishesAndDeletes(t *testing.T) {
 	})
 }
 
-func TestDispatcher_OneRefusedRowStopsNobody(t *testing.T) {
+func TestDispatcher_ARejectedRowDelaysNoOtherRow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newStore(orders(20)...), &counts{}
 		l := &fakeLog{answer: func(_ context.Context, topic string, ids []string) error {
@@ -288,20 +289,20 @@ func TestDispatcher_OneRefusedRowStopsNobody(t *testing.T) {
 	})
 }
 
-// While nobody takes the dead letter its row stays, is tried now and then, and the
-// others go on.
-func TestDispatcher_ARowThatCannotBeBuriedIsLookedPast(t *testing.T) {
+// While the dead-letter topic rejects the dead letter, its row stays and is tried
+// again now and then. Other rows are published.
+func TestDispatcher_ARowWithoutItsDeadLetterDelaysNoOtherRow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newStore(orders(30)...), &counts{}
 		var mu sync.Mutex
-		tries, mended := 0, false
+		attempts, fixed := 0, false
 		l := &fakeLog{answer: func(ctx context.Context, topic string, ids []string) error {
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
-			case topic == "dead" && !mended:
-				tries++
-				return errors.New("no such topic")
+			case topic == "dead" && !fixed:
+				attempts++
+				return errors.New("unknown topic")
 			case topic == "events" && slices.Contains(ids, "order-000"):
 				return orderclose.ErrRefused
 			}
@@ -309,20 +310,20 @@ func TestDispatcher_ARowThatCannotBeBuriedIsLookedPast(t *testing.T) {
 		}}
 		defer run(t, s, l, m, 1)()
 		time.Sleep(time.Minute)
-		if diff := cmp.Diff([]string{"order-000"}, s.left()); diff != "" || len(l.keys("events")) != 29 || tries > 4 {
-			t.Errorf("%d tries to bury, %d published, left (-want +got):\n%s", tries, len(l.keys("events")), diff)
+		if diff := cmp.Diff([]string{"order-000"}, s.left()); diff != "" || len(l.keys("events")) != 29 || attempts > 4 {
+			t.Errorf("%d attempts to write the dead letter, %d published, left (-want +got):\n%s", attempts, len(l.keys("events")), diff)
 		}
 		mu.Lock()
-		mended = true
+		fixed = true
 		mu.Unlock()
-		time.Sleep(asideTime + time.Second)
+		time.Sleep(quarantineTime + time.Second)
 		if len(s.left()) > 0 || m.dead["outbox refused"] != 1 {
 			t.Errorf("left %v, dead letters %v", s.left(), m.dead)
 		}
 	})
 }
 
-func TestDispatcher_KafkaOrTheDatabaseAwayLosesNothingAndSpinsNot(t *testing.T) {
+func TestDispatcher_AnOutageLosesNothingAndIsRetriedWithPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newStore(orders(20)...), &counts{}
 		back := make(chan struct{})
@@ -337,16 +338,16 @@ func TestDispatcher_KafkaOrTheDatabaseAwayLosesNothingAndSpinsNot(t *testing.T) 
 		stop := run(t, s, l, m, 10)
 		time.Sleep(10 * time.Minute)
 		if n := s.looked(); len(s.left()) != 20 || n > 2000 {
-			t.Errorf("%d left, %d looks in 10 minutes", len(s.left()), n)
+			t.Errorf("%d left, %d polls in 10 minutes", len(s.left()), n)
 		}
-		stop() // in the middle of it
+		stop() // while rows are being published
 		s.setAway(true)
 		defer run(t, s, l, m, 10)()
 		close(back)
 		s.looked()
 		time.Sleep(10 * time.Minute)
 		if n := s.looked(); len(s.left()) != 20 || n > 2000 {
-			t.Errorf("without a database %d left, %d looks in 10 minutes", len(s.left()), n)
+			t.Errorf("without a database %d left, %d polls in 10 minutes", len(s.left()), n)
 		}
 		s.setAway(false)
 		time.Sleep(5 * time.Second)
@@ -356,13 +357,13 @@ func TestDispatcher_KafkaOrTheDatabaseAwayLosesNothingAndSpinsNot(t *testing.T) 
 	})
 }
 
-// TestDispatcher_APartitionWithoutALeaderHoldsUpNoOther: a third of the rows, several
-// batches of them at the head, belong where nothing is taken.
-func TestDispatcher_APartitionWithoutALeaderHoldsUpNoOther(t *testing.T) {
+// A third of the rows, several batches of them at the lowest ids, are for a partition
+// that accepts no records.
+func TestDispatcher_APartitionWithoutALeaderDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stuck, others []string
-		for i := range 500 { // many times what is looked past at once
-			stuck = append(stuck, fmt.Sprintf("stuck-%03d", i)) // of partition 0, by their length
+		for i := range 500 { // many more than one walk reads without a pause
+			stuck = append(stuck, fmt.Sprintf("stuck-%03d", i)) // all in partition 0, because of their length
 			others = append(others, fmt.Sprintf("other-a%03d", i), fmt.Sprintf("other-bb%03d", i))
 		}
 		s, m := newStore(slices.Concat(stuck, others)...), &counts{}
@@ -385,13 +386,13 @@ func TestDispatcher_APartitionWithoutALeaderHoldsUpNoOther(t *testing.T) {
 		}
 		s.looked()
 		time.Sleep(time.Minute)
-		if n := s.looked(); n > 2*60*pastBatches {
-			t.Errorf("%d looks in a minute while nothing can be published", n)
+		if n := s.looked(); n > 2*60*walkBatches {
+			t.Errorf("%d polls in a minute while nothing can be published", n)
 		}
 		s.add("other-fresh")
-		time.Sleep(holdTime + 2*time.Second) // one may be tried with the partition just then
+		time.Sleep(publishTimeout + 2*time.Second) // an append to the partition may be in flight just then
 		if diff := cmp.Diff(stuck, s.left()); diff != "" {
-			t.Errorf("with a fresh row, left (-want +got):\n%s", diff)
+			t.Errorf("with a new row, left (-want +got):\n%s", diff)
 		}
 		close(back)
 		time.Sleep(time.Minute)
@@ -401,14 +402,13 @@ func TestDispatcher_APartitionWithoutALeaderHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// TestDispatcher_APartitionThatIsSlowComesBack: what it was tried with while it had no
-// leader is not all that it is ever given.
-func TestDispatcher_APartitionThatIsSlowComesBack(t *testing.T) {
+// After the small probes the partition gets full requests again.
+func TestDispatcher_ASlowPartitionRecovers(t *testing.T) {
 	for _, answer := range []time.Duration{700 * time.Millisecond, 2500 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
 			var ids []string
 			for i := range 1000 {
-				ids = append(ids, fmt.Sprintf("slow-%04d", i)) // of one partition
+				ids = append(ids, fmt.Sprintf("slow-%04d", i)) // all in one partition
 			}
 			s, m := newStore(ids...), &counts{}
 			began := time.Now()
@@ -430,9 +430,8 @@ func TestDispatcher_APartitionThatIsSlowComesBack(t *testing.T) {
 	}
 }
 
-// TestDispatcher_ManyRefusedRowsAreBuriedTogether, and one line of the log tells if that
-// does not work.
-func TestDispatcher_ManyRefusedRowsAreBuriedTogether(t *testing.T) {
+// If that fails, one log line reports it.
+func TestDispatcher_ManyRejectedRowsShareDeadLetterAppends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newStore(orders(600)...), &counts{}
 		l := &fakeLog{answer: func(_ context.Context, topic string, _ []string) error {
@@ -450,15 +449,15 @@ func TestDispatcher_ManyRefusedRowsAreBuriedTogether(t *testing.T) {
 	})
 }
 
-func TestNextShun(t *testing.T) {
-	for last, want := range map[time.Duration]time.Duration{0: firstShun, firstShun: 2 * firstShun, 3 * time.Second: lastShun, lastShun: lastShun} {
-		if got := nextShun(last); got != want {
+func TestNextProbePause(t *testing.T) {
+	for last, want := range map[time.Duration]time.Duration{0: firstProbePause, firstProbePause: 2 * firstProbePause, 3 * time.Second: maxProbePause, maxProbePause: maxProbePause} {
+		if got := nextProbePause(last); got != want {
 			t.Errorf("after %v: %v, want %v", last, got, want)
 		}
 	}
 }
 
-func TestDispatcher_WhatWasBegunIsEnded(t *testing.T) {
+func TestDispatcher_FinishesBatchesInFlightWhenStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newStore(orders(5)...), &counts{}
 		begun := make(chan struct{}, 10)
@@ -476,9 +475,9 @@ func TestDispatcher_WhatWasBegunIsEnded(t *testing.T) {
 	})
 }
 
-// TestDispatcher_TakesAnyKind: a second kind makes other records and picks its
-// topic by the row; what it cannot read is a dead letter.
-func TestDispatcher_TakesAnyKind(t *testing.T) {
+// A second kind makes other records and picks the topic by the row. A row that it
+// cannot read becomes a dead letter.
+func TestDispatcher_DispatchesAnyKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l, m := newStore("short", "long", "odd"), &fakeLog{}, &counts{}
 		d, err := New(Options{Store: s, Log: l, DeadLetterTopic: "dead", Metrics: m, Kinds: []Kind{{
@@ -504,9 +503,8 @@ func TestDispatcher_TakesAnyKind(t *testing.T) {
 	})
 }
 
-// TestSchedules_PickTheBucketWhenTheyAreProduced: what waited for an hour goes
-// where it belongs after that hour.
-func TestSchedules_PickTheBucketWhenTheyAreProduced(t *testing.T) {
+// The rows wait for an hour and then go to the bucket for the time that remains.
+func TestSchedules_PickTheBucketWhenTheRecordIsProduced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newStore("later", "soon", "due", "far", "odd"), &counts{}
 		for i, delay := range []time.Duration{90 * time.Minute, 61 * time.Minute, 30 * time.Minute, orderclose.MaxDelayLimit + 2*time.Hour} {
@@ -540,7 +538,7 @@ func TestSchedules_PickTheBucketWhenTheyAreProduced(t *testing.T) {
 			t.Errorf("without Kafka %v are left", left)
 		}
 		away.Store(false)
-		time.Sleep(asideTime + 10*time.Second) // dead letters could not be buried meanwhile
+		time.Sleep(quarantineTime + 10*time.Second) // dead letters could not be written before
 		cancel()
 		if err := <-ran; err != nil {
 			t.Error(err)

@@ -13,30 +13,31 @@ import (
 	"orderclose/internal/partition"
 )
 
-// lanes is over how many requests at once a batch is spread: each partition is a
-// request of its own.
-const lanes = 4
+// appenders is how many requests of a batch are in flight at once. Each request appends
+// to one partition.
+const appenders = 4
 
-// trialLane is one more, for a partition that is shunned: it holds up no other.
-const trialLane = lanes
+// probeAppender is one more, for the probe of an unavailable partition, so that the probe
+// delays no other partition.
+const probeAppender = appenders
 
 const (
-	// buryTime bounds the appends to the dead-letter topic, so that a topic that is
-	// missing or full does not keep the other rows of a batch locked.
-	buryTime = time.Second
-	// routeTime bounds how long it may take to find out which partitions a topic has, so
-	// that the rows of another topic are published within holdTime.
-	routeTime = time.Second
+	// deadLetterTimeout limits the appends to the dead-letter topic, so that a
+	// missing or full topic does not keep the other rows of the batch locked.
+	deadLetterTimeout = time.Second
+	// lookupTimeout limits the lookup of a topic's partitions, so that rows of other
+	// topics are published within publishTimeout.
+	lookupTimeout = time.Second
 )
 
 // Causes of dead letters.
 const (
-	causeUnreadable = "unreadable" // nobody can make a record of the row
-	causeRefused    = "refused"    // Kafka will not take the record: too large, or invalid
+	causeUnreadable = "unreadable" // no record can be made of the row
+	causeRefused    = "refused"    // Kafka rejects the record for good: too large, or invalid
 )
 
-// causeOf is why a row was given up of which no record can be made: as a relay or
-// a closer would call it, if that is known.
+// causeOf returns the cause of the dead letter for a row of which no record can be
+// made. It is the cause that a relay or closer would use, if there is one.
 func causeOf(err error) string {
 	if why := (*orderclose.RecordError)(nil); errors.As(err, &why) {
 		return why.Reason.Error()
@@ -44,54 +45,54 @@ func causeOf(err error) string {
 	return causeUnreadable
 }
 
-// worker has one batch in hand at a time. It belongs to one goroutine.
+// worker dispatches one batch at a time. It belongs to one goroutine.
 type worker struct {
 	*Dispatcher
-	ctx     context.Context
-	kind    Kind
-	aside   *aside // shared by the workers of a kind, as what follows
-	shunned *shunned
-	seen    *seen
-	at      int64 // where to look on; 0: where seen says
-	walk    walk  // the leader's
-	kept    kept
-	logger  *slog.Logger
-	appends [lanes + 1]orderclose.AppendFunc
+	ctx         context.Context
+	kind        Kind
+	quarantine  *quarantine // shared by the workers of a kind, like the next two fields
+	unavailable *unavailable
+	skipped     *skippedRows
+	next        int64 // id after which the next batch is read; 0: skipped.from decides
+	walk        walk  // used by the leader only
+	undeleted   undeleted
+	logger      *slog.Logger
+	appendFuncs [appenders + 1]orderclose.AppendFunc
 }
 
-func (d *Dispatcher) newWorker(ctx context.Context, k Kind, set *aside, places *shunned, s *seen) *worker {
-	w := &worker{Dispatcher: d, ctx: ctx, kind: k, aside: set, shunned: places, seen: s, kept: kept{}, logger: d.o.Logger.With("outbox", k.Outbox)}
-	for i := range w.appends {
-		w.appends[i] = d.o.Log.Idempotent(nil, d.o.Metrics.Repeated)
+func (d *Dispatcher) newWorker(ctx context.Context, k Kind, q *quarantine, u *unavailable, s *skippedRows) *worker {
+	w := &worker{Dispatcher: d, ctx: ctx, kind: k, quarantine: q, unavailable: u, skipped: s, undeleted: undeleted{}, logger: d.o.Logger.With("outbox", k.Outbox)}
+	for i := range w.appendFuncs {
+		w.appendFuncs[i] = d.o.Log.Idempotent(nil, d.o.Metrics.Repeated)
 	}
 	return w
 }
 
-// turn dispatches one batch of the rows that are new, or of all if none were left. It
-// returns how many rows were there to be tried, or as many as a batch has if there may be
-// others behind rows that were left.
-func (w *worker) turn() (found int, err error) {
-	if w.at == 0 {
-		w.at = w.seen.from()
+// dispatchNew dispatches one batch of new rows, or of all rows if none are skipped. It
+// returns how many rows could be tried, or a full batch if further rows may follow
+// behind skipped ones.
+func (w *worker) dispatchNew() (found int, err error) {
+	if w.next == 0 {
+		w.next = w.skipped.from()
 	}
-	from := w.at
+	from := w.next
 	b, n, err := w.dispatch(from)
-	w.at = 0
+	w.next = 0
 	if b == nil || err != nil {
 		return n, err
 	}
-	w.seen.saw(b.highestLeft(), time.Now())
-	if n == w.o.Batch && (b.left > 0 || from > 0) {
-		w.at = b.last
+	w.skipped.noteBatch(b.highestSkipped(), time.Now())
+	if n == w.o.Batch && (b.skippedCount > 0 || from > 0) {
+		w.next = b.last
 		return n, b.stuck()
 	}
 	return b.tried, b.stuck()
 }
 
-// walkOn dispatches one batch of the rows that were left, if there are any and it is
-// time to. It returns how many rows were there to be tried.
-func (w *worker) walkOn() (found int, err error) {
-	from, on := w.seen.begin(&w.walk, time.Now())
+// dispatchSkipped dispatches one batch of the skipped rows, if there are any and the
+// pause has passed. It returns how many rows could be tried.
+func (w *worker) dispatchSkipped() (found int, err error) {
+	from, on := w.skipped.resume(&w.walk, time.Now())
 	if !on {
 		return 0, nil
 	}
@@ -102,44 +103,45 @@ func (w *worker) walkOn() (found int, err error) {
 	if b == nil {
 		b = &batch{last: from}
 	}
-	w.seen.walked(&w.walk, b.last, b.highestLeft(), b.tried > 0, n < w.o.Batch, time.Now())
+	w.skipped.noteWalked(&w.walk, b.last, b.highestSkipped(), b.tried > 0, n < w.o.Batch, time.Now())
 	return b.tried, b.stuck()
 }
 
-// dispatch hands over the rows above an id, and returns what became of them, nil if
-// there are none, and how many there were. The error is the database's; what was
-// published by then is deleted all the same, if the database can.
+// dispatch dispatches up to one batch of rows with ids above from. It returns the
+// batch, nil if there are no rows, and the number of rows that were read. The error
+// is the database's. If the rows that were published then could not be deleted, undeleted
+// holds them.
 func (w *worker) dispatch(from int64) (b *batch, n int, err error) {
-	ctx, cancel := partition.Linger(w.ctx, lingerTime)
+	ctx, cancel := partition.Linger(w.ctx, stopTimeout)
 	defer cancel()
 	n, err = w.o.Store.Dispatch(ctx, w.kind.Outbox, from, w.o.Batch, func(ctx context.Context, rows []orderclose.OutboxRow) []int64 {
 		b = &batch{worker: w, rows: rows, last: rows[len(rows)-1].ID}
-		if b.done = w.kept.among(rows); len(b.done) > 0 {
+		if b.done = w.undeleted.idsIn(rows); len(b.done) > 0 {
 			b.tried = len(rows)
 			return b.done
 		}
-		try := w.aside.leave(rows)
-		b.tried, b.left = len(try), len(rows)-len(try)
+		try := w.quarantine.filter(rows)
+		b.tried, b.skippedCount = len(try), len(rows)-len(try)
 		return b.publish(ctx, try)
 	})
 	if b == nil {
 		return nil, n, err
 	}
-	for _, cause := range b.buried {
+	for _, cause := range b.deadCauses {
 		w.o.Metrics.DeadLettered(Stage, cause)
 	}
 	if err != nil {
-		w.kept.add(b.rows, b.done)
+		w.undeleted.add(b.rows, b.done)
 		return b, n, err
 	}
-	clear(w.kept)
-	w.o.Metrics.Dispatched(w.kind.Outbox, len(b.done)-len(b.buried))
+	clear(w.undeleted)
+	w.o.Metrics.Dispatched(w.kind.Outbox, len(b.done)-len(b.deadCauses))
 	return b, n, nil
 }
 
-// highestLeft is the highest id of the rows that were left; 0: none were.
-func (b *batch) highestLeft() int64 {
-	if b.left == 0 {
+// highestSkipped returns the highest id of the skipped rows; 0 if no row was skipped.
+func (b *batch) highestSkipped() int64 {
+	if b.skippedCount == 0 {
 		return 0
 	}
 	done := setOf(b.done)
@@ -151,7 +153,7 @@ func (b *batch) highestLeft() int64 {
 	return 0
 }
 
-// stuck is the error of a batch of which Kafka took nothing.
+// stuck returns the error of a batch of which Kafka accepted no record.
 func (b *batch) stuck() error {
 	if len(b.done) > 0 {
 		return nil
@@ -159,50 +161,50 @@ func (b *batch) stuck() error {
 	return b.err
 }
 
-// batch is rows on their way to Kafka.
+// batch is a set of rows that is being published.
 type batch struct {
 	*worker
 	rows []orderclose.OutboxRow // lowest id first
-	last int64                  // the highest id
+	last int64                  // highest id of rows
 
-	mu      sync.Mutex // of what follows, while lanes run
-	tried   int        // rows that were not left
-	left    int        // rows that can neither be published nor made dead letters of for now
-	done    []int64    // ids of rows that Kafka has, published or as dead letters
-	err     error      // the last that another try may mend
-	refused []dead     // to become dead letters
-	buried  []string   // causes of those that did
+	mu           sync.Mutex // protects the fields below while appenders run
+	tried        int        // rows that were not skipped
+	skippedCount int        // rows that were skipped: they could be written neither to their topic nor to the dead-letter topic
+	done         []int64    // ids of rows that are in Kafka, as records or as dead letters
+	err          error      // last error that a retry may fix
+	refused      []dead     // rows to write to the dead-letter topic
+	deadCauses   []string   // causes of the dead letters that were written
 }
 
-// dead is a record that nobody will ever take, and why.
+// dead is a record that is given up, with the cause.
 type dead struct {
 	message       orderclose.Message
 	cause, detail string
 }
 
-// publish brings rows to Kafka and returns the ids of those that are there.
+// publish appends the rows to Kafka and returns the ids of those that were acked.
 func (b *batch) publish(ctx context.Context, rows []orderclose.OutboxRow) []int64 {
-	holding, cancel := context.WithTimeout(ctx, holdTime)
+	holding, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	work := b.route(holding, rows)
 	var running sync.WaitGroup
 	for i, requests := range work {
 		if len(requests) > 0 {
-			running.Go(func() { b.lane(holding, b.appends[i], requests) })
+			running.Go(func() { b.appendAll(holding, b.appendFuncs[i], requests) })
 		}
 	}
 	running.Wait()
-	b.bury(ctx)
+	b.writeDeadLetters(ctx)
 	return b.done
 }
 
-// route makes the rows' records and says what each lane has to append. What is for
-// shunned partitions is left.
-func (b *batch) route(ctx context.Context, rows []orderclose.OutboxRow) (work [lanes + 1][]request) {
+// route makes the records of the rows and distributes them over the appenders. It
+// skips rows for unavailable partitions.
+func (b *batch) route(ctx context.Context, rows []orderclose.OutboxRow) (work [appenders + 1][]request) {
 	topics := map[string][]orderclose.RawRecord{}
 	for _, row := range rows {
 		topic, m, err := b.kind.Route(row)
-		m.Offset = row.ID // which is how the row is known from here on
+		m.Offset = row.ID // identifies the row from here on
 		if err != nil {
 			m.Key, m.Value = []byte(row.OrderID), row.Payload
 			b.refused = append(b.refused, dead{m, causeOf(err), err.Error()})
@@ -211,89 +213,89 @@ func (b *batch) route(ctx context.Context, rows []orderclose.OutboxRow) (work [l
 		topics[topic] = append(topics[topic], m.Raw())
 	}
 	for topic, records := range topics {
-		for p, part := range b.spread(ctx, topic, records) {
-			r := request{place{topic, p}, part}
-			switch try, trial := b.shunned.may(r.place, len(work[trialLane]) == 0); {
+		for p, part := range b.byPartition(ctx, topic, records) {
+			r := request{topicPartition{topic, p}, part}
+			switch try, probe := b.unavailable.allow(r.topicPartition, len(work[probeAppender]) == 0); {
 			case !try:
-				b.leave(len(part))
-			case trial:
-				r.records = part[:min(len(part), trialRecords)]
-				b.leave(len(part) - len(r.records))
-				work[trialLane] = []request{r}
+				b.skip(len(part))
+			case probe:
+				r.records = part[:min(len(part), probeRecords)]
+				b.skip(len(part) - len(r.records))
+				work[probeAppender] = []request{r}
 			default:
-				work[p%lanes] = append(work[p%lanes], r)
+				work[p%appenders] = append(work[p%appenders], r)
 			}
 		}
 	}
 	return work
 }
 
-// spread sorts records by the partition of their topic that each belongs to. Of a topic
-// that is missing they are left, as of a partition that takes no records.
-func (b *batch) spread(ctx context.Context, topic string, records []orderclose.RawRecord) map[int][]orderclose.RawRecord {
-	whole := place{topic, wholeTopic}
-	if try, _ := b.shunned.may(whole, true); !try {
-		b.leave(len(records))
+// byPartition groups records by partition. If the topic is missing, it skips the records,
+// as it does for an unavailable partition.
+func (b *batch) byPartition(ctx context.Context, topic string, records []orderclose.RawRecord) map[int][]orderclose.RawRecord {
+	whole := topicPartition{topic, wholeTopic}
+	if try, _ := b.unavailable.allow(whole, true); !try {
+		b.skip(len(records))
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, routeTime)
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	spread, err := b.o.Log.ByKey(ctx, topic, records)
+	grouped, err := b.o.Log.GroupByKey(ctx, topic, records)
 	if err == nil {
-		if b.shunned.took(whole) {
-			b.logger.Info("the partitions of a topic are found again", "topic", topic)
+		if b.unavailable.succeeded(whole) {
+			b.logger.Info("partition lookup works again", "topic", topic)
 		}
-		return spread
+		return grouped
 	}
-	if since, tell := b.shunned.failed(whole); tell {
-		b.logger.Warn("cannot find the partitions of a topic: its rows wait, others go on", "topic", topic, "since", since, "err", err)
+	if since, report := b.unavailable.failed(whole); report {
+		b.logger.Warn("partition lookup failed, rows for this topic wait", "topic", topic, "failing_since", since, "err", err)
 	}
 	b.err = err
-	b.leave(len(records))
+	b.skip(len(records))
 	return nil
 }
 
-// leave counts rows that wait for a partition that takes no records.
-func (b *batch) leave(rows int) {
-	b.left += rows
+// skip counts rows as skipped because their partition is unavailable.
+func (b *batch) skip(rows int) {
+	b.skippedCount += rows
 	b.tried -= rows
 }
 
-// request is what goes to one partition.
+// request is a set of records for one partition.
 type request struct {
-	place
+	topicPartition
 	records []orderclose.RawRecord
 }
 
-// lane appends what goes to some of the partitions, one after the other.
-func (b *batch) lane(ctx context.Context, appendTo orderclose.AppendFunc, requests []request) {
+// appendAll appends requests one after the other.
+func (b *batch) appendAll(ctx context.Context, appendTo orderclose.AppendFunc, requests []request) {
 	for _, r := range requests {
-		late := ctx.Err() // not this partition's doing
-		left, err := b.all(ctx, appendTo, r)
+		late := ctx.Err() // time ran out before this request: not the fault of its partition
+		left, err := b.appendRequest(ctx, appendTo, r)
 		if err == nil {
-			if b.shunned.took(r.place) {
+			if b.unavailable.succeeded(r.topicPartition) {
 				b.logger.Info("a partition accepts records again", "topic", r.topic, "partition", r.partition)
 			}
 			continue
 		}
 		if late == nil {
-			if since, tell := b.shunned.failed(r.place); tell {
-				b.logger.Warn("append to a partition failed, its rows stay in the outbox", "topic", r.topic, "partition", r.partition, "since", since, "err", err)
+			if since, report := b.unavailable.failed(r.topicPartition); report {
+				b.logger.Warn("append to a partition failed, its rows stay in the outbox", "topic", r.topic, "partition", r.partition, "failing_since", since, "err", err)
 			}
 		}
 		b.mu.Lock()
 		b.err = err
-		b.leave(left)
+		b.skip(left)
 		b.mu.Unlock()
 	}
 }
 
-// all appends a request in as many parts as it takes, and returns how many records are
-// left if one fails.
-func (b *batch) all(ctx context.Context, appendTo orderclose.AppendFunc, r request) (left int, err error) {
+// appendRequest appends a request in as many parts as its size needs. If a part fails, it
+// returns how many records were not appended.
+func (b *batch) appendRequest(ctx context.Context, appendTo orderclose.AppendFunc, r request) (left int, err error) {
 	for rest := r.records; len(rest) > 0; {
 		n := orderclose.Fitting(rest)
-		if err := b.append(ctx, appendTo, request{r.place, rest[:n:n]}); err != nil {
+		if err := b.appendOrSplit(ctx, appendTo, request{r.topicPartition, rest[:n:n]}); err != nil {
 			return len(rest), err
 		}
 		rest = rest[n:]
@@ -301,19 +303,20 @@ func (b *batch) all(ctx context.Context, appendTo orderclose.AppendFunc, r reque
 	return 0, nil
 }
 
-// append writes one request. Records that Kafka refuses together are tried in
-// halves, down to those that are to blame. The error is one that may pass.
-func (b *batch) append(ctx context.Context, appendTo orderclose.AppendFunc, r request) error {
+// appendOrSplit appends one request. If Kafka rejects it for good, appendOrSplit
+// splits it in halves, down to the rejected records, which become dead letters. It
+// returns only errors that a retry may fix.
+func (b *batch) appendOrSplit(ctx context.Context, appendTo orderclose.AppendFunc, r request) error {
 	_, err := appendTo(ctx, r.topic, r.partition, r.records)
 	definite := errors.Is(err, orderclose.ErrRefused)
 	switch half := len(r.records) / 2; {
 	case err != nil && !definite:
 		return err
 	case err != nil && half > 0:
-		if err := b.append(ctx, appendTo, request{r.place, r.records[:half:half]}); err != nil {
+		if err := b.appendOrSplit(ctx, appendTo, request{r.topicPartition, r.records[:half:half]}); err != nil {
 			return err
 		}
-		return b.append(ctx, appendTo, request{r.place, r.records[half:]})
+		return b.appendOrSplit(ctx, appendTo, request{r.topicPartition, r.records[half:]})
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -328,14 +331,13 @@ func (b *batch) append(ctx context.Context, appendTo orderclose.AppendFunc, r re
 	return nil
 }
 
-// bury makes dead letters of what was refused. What cannot be buried stays where it is:
-// what the dead-letter topic refuses is looked past for a while, what there was no time
-// for is tried again.
-func (b *batch) bury(ctx context.Context) {
+// writeDeadLetters writes the rejected rows to the dead-letter topic. A row whose
+// dead letter cannot be written stays in the outbox and is quarantined.
+func (b *batch) writeDeadLetters(ctx context.Context) {
 	if len(b.refused) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, buryTime)
+	ctx, cancel := context.WithTimeout(ctx, deadLetterTimeout)
 	defer cancel()
 	letters := make([]orderclose.RawRecord, len(b.refused))
 	by := make(map[int64]dead, len(b.refused))
@@ -346,36 +348,36 @@ func (b *batch) bury(ctx context.Context) {
 		letter.Offset = id
 		letters[i], by[id] = letter.Raw(), d
 	}
-	spread, err := b.o.Log.ByKey(ctx, b.o.DeadLetterTopic, letters)
+	grouped, err := b.o.Log.GroupByKey(ctx, b.o.DeadLetterTopic, letters)
 	if err != nil {
-		b.unburied(letters, err)
+		b.deadLettersFailed(letters, err)
 		return
 	}
-	for p, part := range spread {
+	for p, part := range grouped {
 		for len(part) > 0 {
 			n := orderclose.Fitting(part)
-			_, err := b.appends[0](ctx, b.o.DeadLetterTopic, p, part[:n:n])
+			_, err := b.appendFuncs[0](ctx, b.o.DeadLetterTopic, p, part[:n:n])
 			if err != nil {
-				b.unburied(part, err)
+				b.deadLettersFailed(part, err)
 				break
 			}
 			for _, letter := range part[:n] {
 				d := by[letter.Offset]
 				b.logger.Error("dead letter", "id", letter.Offset, "order", string(d.message.Key), "cause", d.cause, "detail", d.detail)
 				b.done = append(b.done, letter.Offset)
-				b.buried = append(b.buried, d.cause)
+				b.deadCauses = append(b.deadCauses, d.cause)
 			}
 			part = part[n:]
 		}
 	}
 }
 
-// unburied notes that rows can neither be published nor made dead letters of.
-func (b *batch) unburied(letters []orderclose.RawRecord, err error) {
-	b.err = fmt.Errorf("%s takes no dead letters: %w", b.o.DeadLetterTopic, err)
+// deadLettersFailed quarantines rows whose dead letters could not be written.
+func (b *batch) deadLettersFailed(letters []orderclose.RawRecord, err error) {
+	b.err = fmt.Errorf("append dead letters to %s: %w", b.o.DeadLetterTopic, err)
 	b.logger.Error("cannot write dead letters, the rows stay in the outbox: check the dead-letter topic", "rows", len(letters), "first", letters[0].Offset, "err", err)
-	b.leave(len(letters))
+	b.skip(len(letters))
 	for _, letter := range letters {
-		b.aside.put(letter.Offset)
+		b.quarantine.add(letter.Offset)
 	}
 }

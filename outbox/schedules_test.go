@@ -7,9 +7,9 @@ import (
 	"orderclose"
 )
 
-// TestSchedules_WhatWasCommittedIsScheduled, although the clock here lags, or the maximum
-// was larger when the row was written.
-func TestSchedules_WhatWasCommittedIsScheduled(t *testing.T) {
+// A row is scheduled even if this clock is behind, or if the maximum was larger when
+// the row was written.
+func TestSchedules_EveryCommittedRowIsScheduled(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	k := Schedules(func() Scheduling {
 		return Scheduling{

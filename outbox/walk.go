@@ -6,91 +6,95 @@ import (
 )
 
 const (
-	// pastBatches is how many batches of rows that were left are looked past in one go,
-	// and walkPause the pause after that: the database has to read them.
-	pastBatches = 5
+	// walkBatches is how many batches of skipped rows are read in a row if none of
+	// them can be tried. walkPause follows them, because each batch costs the
+	// database a read.
+	walkBatches = 5
 	walkPause   = 2 * time.Second
-	// lag is how far behind the newest row that was left a look for new rows begins, in
-	// time: ids are taken before their transactions commit, and may become visible in
-	// another order. What takes longer is found by the walk.
-	lag = 2 * time.Second
+	// visibilityLag is how long ago the highest skipped row must have been seen
+	// before polls for new rows start behind it. Ids are assigned before their
+	// transactions commit, so rows may become visible in another order. The walk
+	// finds rows that become visible later than that.
+	visibilityLag = 2 * time.Second
 )
 
-// seen is what the workers of a kind know of rows that were left: those that can
-// neither be published nor made dead letters of for now. While there are none every
-// look begins at the lowest id. While there are some, new rows are looked for behind
-// them, so that new rows never wait until all of them were read; and one worker walks
-// through those that were left, a few batches at a time. Safe for concurrent use.
-type seen struct {
-	mu     sync.Mutex
-	left   bool      // there are such rows
-	top    int64     // the highest of their ids
-	former int64     // top when it was marked last
-	start  int64     // top when it was marked before: at least lag ago
-	marked time.Time // when
+// skippedRows records which rows of a kind were skipped: rows that can for now be written
+// neither to their topic nor to the dead-letter topic. While no rows are skipped,
+// every poll starts at the lowest id. Otherwise polls for new rows start behind the
+// skipped rows, so that new rows do not wait until all skipped rows have been read.
+// One worker walks through the skipped rows, a few batches at a time. It is safe for
+// concurrent use.
+type skippedRows struct {
+	mu       sync.Mutex
+	any      bool      // some rows are skipped
+	highest  int64     // highest id of a skipped row
+	lastMark int64     // highest at the last mark
+	start    int64     // highest at the mark before: at least visibilityLag ago
+	markedAt time.Time // time of the last mark
 }
 
-// from is where a look for new rows begins.
-func (s *seen) from() int64 {
+// from returns the id after which a poll for new rows starts.
+func (s *skippedRows) from() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.left {
+	if !s.any {
 		return 0
 	}
 	return s.start
 }
 
-// saw notes the highest id of the rows that were left of a batch; 0: none were.
-func (s *seen) saw(left int64, now time.Time) {
+// noteBatch records the highest id that was skipped in a batch; 0 if none was.
+func (s *skippedRows) noteBatch(left int64, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.left = s.left || left > 0
-	s.top = max(s.top, left)
-	if now.Sub(s.marked) >= lag {
-		s.start, s.former, s.marked = s.former, s.top, now
+	s.any = s.any || left > 0
+	s.highest = max(s.highest, left)
+	if now.Sub(s.markedAt) >= visibilityLag {
+		s.start, s.lastMark, s.markedAt = s.lastMark, s.highest, now
 	}
 }
 
-// walk is the leader's way through the rows that were left, from the lowest id on.
+// walk is the leader's position in the skipped rows. A walk starts at the lowest id.
 type walk struct {
-	at   int64     // where it goes on; 0: at the beginning
-	end  int64     // and where it ends: the highest id that was left when it began
-	left int64     // the highest id that was left in it; 0: none was
-	past int       // batches in a row of which nothing could be tried
-	on   time.Time // when it goes on
+	next     int64     // id after which the walk continues; 0: it starts again
+	end      int64     // the walk ends here: the highest skipped id when it started
+	highest  int64     // highest id that this walk skipped; 0: none
+	idle     int       // batches in a row of which no row could be tried
+	resumeAt time.Time // the walk continues at this time
 }
 
-// begin says whether the walk goes on now, and from where.
-func (s *seen) begin(w *walk, now time.Time) (from int64, on bool) {
+// resume returns whether the walk continues now, and after which id.
+func (s *skippedRows) resume(w *walk, now time.Time) (from int64, on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.left || now.Before(w.on) {
+	if !s.any || now.Before(w.resumeAt) {
 		return 0, false
 	}
-	if w.at == 0 {
-		*w = walk{end: s.top}
+	if w.next == 0 {
+		*w = walk{end: s.highest}
 	}
-	return w.at, true
+	return w.next, true
 }
 
-// walked notes a batch of the walk: the highest id in it, the highest that was left,
-// whether any could be tried, and whether it was the last batch that there is.
-func (s *seen) walked(w *walk, last, left int64, tried, end bool, now time.Time) {
+// noteWalked records a batch of the walk: its highest id, the highest id that was
+// skipped, whether any row could be tried, and whether it was the last batch of the
+// table.
+func (s *skippedRows) noteWalked(w *walk, last, left int64, tried, end bool, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w.at, w.left, w.past = last, max(w.left, left), w.past+1
+	w.next, w.highest, w.idle = last, max(w.highest, left), w.idle+1
 	if tried {
-		w.past = 0
+		w.idle = 0
 	}
 	if end || last >= w.end {
-		s.left = w.left > 0
-		if s.top == w.end { // and nothing was left behind it meanwhile
-			s.top = w.left
-			s.former, s.start = min(s.former, s.top), min(s.start, s.top)
+		s.any = w.highest > 0
+		if s.highest == w.end { // no row behind the walk was skipped meanwhile
+			s.highest = w.highest
+			s.lastMark, s.start = min(s.lastMark, s.highest), min(s.start, s.highest)
 		}
-		w.at, w.past = 0, pastBatches // the next one is begun after a pause
+		w.next, w.idle = 0, walkBatches // the next walk starts after a pause
 	}
-	if w.past >= pastBatches {
-		w.past, w.on = 0, now.Add(walkPause)
+	if w.idle >= walkBatches {
+		w.idle, w.resumeAt = 0, now.Add(walkPause)
 	}
 }

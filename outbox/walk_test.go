@@ -13,11 +13,12 @@ import (
 	"orderclose"
 )
 
-// byName is a kind whose rows go to the topic that their order's id begins with.
+// byName is a kind that routes a row to the topic before the first "-" of its order
+// id.
 var byName = Kind{Outbox: orderclose.ScheduleOutbox, Route: func(row orderclose.OutboxRow) (string, orderclose.Message, error) {
 	topic, _, _ := strings.Cut(row.OrderID, "-")
 	if topic == "odd" {
-		return "", orderclose.Message{}, errors.New("nobody can read it")
+		return "", orderclose.Message{}, errors.New("unreadable")
 	}
 	return topic, orderclose.Message{Key: []byte(row.OrderID), Value: row.Payload}, nil
 }}
@@ -29,9 +30,9 @@ func named(topic string, n int) (ids []string) {
 	return ids
 }
 
-// TestDispatcher_ATopicThatIsMissingHoldsUpNoOther, however many of its rows are at the
-// head, and its rows are published when it is there.
-func TestDispatcher_ATopicThatIsMissingHoldsUpNoOther(t *testing.T) {
+// Rows of a missing topic delay no other row, however many of them come first. They
+// are published once the topic exists.
+func TestDispatcher_AMissingTopicDelaysNoOtherTopic(t *testing.T) {
 	for _, head := range []int{5, 10, 40, 1000} {
 		synctest.Test(t, func(t *testing.T) {
 			long, short := named("long", head), named("short", 20)
@@ -41,7 +42,7 @@ func TestDispatcher_ATopicThatIsMissingHoldsUpNoOther(t *testing.T) {
 			defer runKind(t, s, l, m, 10, byName)()
 			time.Sleep(time.Second)
 			if n := len(l.keys("short")); n != 20 {
-				t.Errorf("%d rows at the head are for a topic that is missing: %d of 20 others were published within a second", head, n)
+				t.Errorf("%d rows at the head are for a missing topic: %d of 20 others were published within a second", head, n)
 			}
 			time.Sleep(time.Minute)
 			s.add("short-fresh")
@@ -50,17 +51,17 @@ func TestDispatcher_ATopicThatIsMissingHoldsUpNoOther(t *testing.T) {
 				t.Errorf("%d rows at the head: a minute later %d of 21 others were published, %d are left", head, n, len(s.left()))
 			}
 			made.Store(true)
-			time.Sleep(lastShun + 2*walkPause)
+			time.Sleep(maxProbePause + 2*walkPause)
 			if left := s.left(); len(left) != 0 || m.dispatched != head+21 {
-				t.Errorf("%d rows at the head: when the topic was made, %d of them are left", head, len(left))
+				t.Errorf("%d rows at the head: after the topic was created, %d of them are left", head, len(left))
 			}
 		})
 	}
 }
 
-// TestDispatcher_WithoutTheDeadLetterTopicOthersGoOn, although thousands of rows cannot be
-// published and become dead letters when it is made.
-func TestDispatcher_WithoutTheDeadLetterTopicOthersGoOn(t *testing.T) {
+// The dead-letter topic is missing and thousands of rows have to become dead letters.
+// They do when the topic is created.
+func TestDispatcher_AMissingDeadLetterTopicDelaysNoOtherRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const odd = 3000
 		var made atomic.Bool
@@ -74,21 +75,21 @@ func TestDispatcher_WithoutTheDeadLetterTopicOthersGoOn(t *testing.T) {
 			t.Errorf("%d of 21 were published, %d are left", n, len(s.left()))
 		}
 		made.Store(true)
-		time.Sleep(asideTime + time.Minute)
+		time.Sleep(quarantineTime + time.Minute)
 		if left := len(s.left()); left != 0 || m.dead["outbox unreadable"] != odd {
-			t.Errorf("when the topic was made: %d are left, dead letters %v", left, m.dead)
+			t.Errorf("after the topic was created: %d are left, dead letters %v", left, m.dead)
 		}
 	})
 }
 
-// TestDispatcher_ARowThatBecomesVisibleLateIsPublished, although rows with higher ids were
-// seen before it, and rows with lower ones are left.
+// The row becomes visible after rows with higher ids, while rows with lower ids are
+// skipped.
 func TestDispatcher_ARowThatBecomesVisibleLateIsPublished(t *testing.T) {
 	for _, late := range []time.Duration{time.Second, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newStore(slices.Concat(named("long", 40), named("short", 20))...)
 			l := &fakeLog{missing: func(topic string) bool { return topic == "long" }}
-			s.held[50] = true // by a transaction that has not ended
+			s.held[50] = true // its transaction has not ended
 			defer runKind(t, s, l, &counts{}, 10, byName)()
 			time.Sleep(late)
 			s.mu.Lock()
@@ -102,27 +103,26 @@ func TestDispatcher_ARowThatBecomesVisibleLateIsPublished(t *testing.T) {
 	}
 }
 
-// TestDispatcher_ATopicThatStaysMissingIsToldNowAndThen: each minute.
-func TestDispatcher_ATopicThatStaysMissingIsToldNowAndThen(t *testing.T) {
+// The log line is repeated each minute.
+func TestDispatcher_AMissingTopicIsLoggedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		places := newShunned()
-		told := 0
-		for end := time.Now().Add(time.Hour); time.Now().Before(end); time.Sleep(lastShun) {
-			if _, tell := places.failed(place{"gone", wholeTopic}); tell {
-				told++
+		places := newUnavailable()
+		logged := 0
+		for end := time.Now().Add(time.Hour); time.Now().Before(end); time.Sleep(maxProbePause) {
+			if _, report := places.failed(topicPartition{"gone", wholeTopic}); report {
+				logged++
 			}
 		}
-		if told != 60 {
-			t.Errorf("told %d times in an hour, want each minute", told)
+		if logged != 60 {
+			t.Errorf("logged %d times in an hour, want once a minute", logged)
 		}
-		if !places.took(place{"gone", wholeTopic}) || places.took(place{"gone", wholeTopic}) {
-			t.Error("that it is there again is news once")
+		if !places.succeeded(topicPartition{"gone", wholeTopic}) || places.succeeded(topicPartition{"gone", wholeTopic}) {
+			t.Error("the recovery must be reported exactly once")
 		}
 	})
 }
 
-// TestDispatcher_NothingIsLostWhileAllTopicsAreUnknown, and the database is not asked
-// without end.
+// The database is not polled without a pause meanwhile.
 func TestDispatcher_NothingIsLostWhileAllTopicsAreUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var back atomic.Bool
@@ -131,10 +131,10 @@ func TestDispatcher_NothingIsLostWhileAllTopicsAreUnknown(t *testing.T) {
 		defer runKind(t, s, l, m, 100, byName)()
 		time.Sleep(10 * time.Minute)
 		if n := s.looked(); n > 4000 || len(s.left()) != 500 {
-			t.Errorf("%d looks in ten minutes, %d are left", n, len(s.left()))
+			t.Errorf("%d polls in ten minutes, %d are left", n, len(s.left()))
 		}
 		back.Store(true)
-		time.Sleep(lastShun + 2*walkPause)
+		time.Sleep(maxProbePause + 2*walkPause)
 		if left := len(s.left()); left != 0 || m.dispatched != 500 {
 			t.Errorf("%d are left, %d counted", left, m.dispatched)
 		}

@@ -22,58 +22,59 @@ const (
 	DefaultConcurrency = 4
 )
 
-// Endpoint is the name of the provider in metrics and errors.
+// Endpoint is the name of the payment provider in metrics and errors.
 const Endpoint = "payment"
 
 // Store is the database of orders. Its errors are those of a closer's Store.
 type Store interface {
-	// CloseOrders closes what is unpaid and due; see package closer.
+	// CloseOrders closes the orders that are unpaid and due; see package closer.
 	CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
-	// PreviewClose tells what CloseOrders would say now, and changes nothing.
+	// PreviewClose returns the outcomes that CloseOrders would have now, and changes
+	// nothing.
 	PreviewClose(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
-	// PayOrders marks paid what is unpaid, whether due or not, and tells what became
-	// of each: AlreadyPaid if it is paid now.
+	// PayOrders marks unpaid orders as paid, whether they are due or not. The verdict
+	// is AlreadyPaid for each order that is paid now.
 	PayOrders(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
 }
 
-// Metrics takes what there is to count; internal/obs has one for Prometheus. Its
-// methods are called from many goroutines and must not block.
+// Metrics receives the counts of calls and answers; internal/obs implements it for
+// Prometheus. Its methods are called from many goroutines and must not block.
 type Metrics interface {
-	// Breaker says which state the provider's breaker is in: closed, half_open or
+	// Breaker sets the state of the provider's circuit breaker: closed, half_open or
 	// open.
 	Breaker(endpoint, state string)
-	// Called says how long a question took: result is ok, failed, timeout, or refused
-	// if the breaker was open.
+	// Called records the duration of a call. result is ok, failed, timeout, or
+	// refused if the breaker was open.
 	Called(endpoint, result string, took time.Duration)
-	// CallLimit is when the next question will time out.
+	// CallLimit sets the timeout of the next call.
 	CallLimit(endpoint string, limit time.Duration)
-	// CallsFailing says since when no call has succeeded, whatever the answers were. The
-	// zero time: the last one did.
+	// CallsFailing sets since when all calls have failed, whatever the failures were.
+	// The zero time means that the last call succeeded.
 	CallsFailing(endpoint string, since time.Time)
-	// PaymentAnswers counts orders by what the provider said of them.
+	// PaymentAnswers counts orders by the provider's answer.
 	PaymentAnswers(a Answer, orders int)
 }
 
-// Options for an Asking. Store and Provider must be set.
+// Options configure an Asking. Store and Provider are required.
 type Options struct {
 	Store       Store
 	Provider    Provider
-	Batch       int          // orders per question at most; default DefaultBatch
-	Concurrency int          // questions at once; default DefaultConcurrency
-	Logger      *slog.Logger // default: discard
+	Batch       int          // maximum of orders per question; default DefaultBatch
+	Concurrency int          // maximum of questions in flight; default DefaultConcurrency
+	Logger      *slog.Logger // default: no log
 	Metrics     Metrics      // default: none
 }
 
-// Asking closes orders after asking the provider. It may be used from any
-// goroutine. Make it with New.
+// Asking closes orders after it has asked the provider about them. It is safe for
+// concurrent use. Create it with New.
 type Asking struct {
 	o        Options
 	endpoint *patience.Endpoint
-	places   chan struct{}    // one for each question under way
-	suspects closing.Suspects // orders for which the provider gave no answer alone
+	slots    chan struct{}    // one element for each question in flight
+	suspects closing.Suspects // orders that the provider did not answer for when asked for alone
 }
 
-// New returns an Asking, or says what is wrong with the options.
+// New returns an Asking, or an error if the options are invalid.
 func New(o Options) (*Asking, error) {
 	if o.Store == nil || o.Provider == nil {
 		return nil, errors.New("payment: Options need Store and Provider")
@@ -94,21 +95,22 @@ func New(o Options) (*Asking, error) {
 	if o.Metrics == nil {
 		o.Metrics = noMetrics{}
 	}
-	return &Asking{o: o, endpoint: patience.New(Endpoint, o.Metrics), places: make(chan struct{}, o.Concurrency)}, nil
+	return &Asking{o: o, endpoint: patience.New(Endpoint, o.Metrics), slots: make(chan struct{}, o.Concurrency)}, nil
 }
 
-// CloseOrders closes what is unpaid and due, and not paid by the provider's word.
-// It answers every request, in their order; what the provider cannot say is
-// PaymentPending and unchanged. Nothing is closed that the provider was not asked
-// about in this very call. If the provider gives no answer for many orders together,
-// they are asked for again in smaller questions (search.go).
+// CloseOrders closes the orders that are unpaid and due and that the provider did not
+// call paid. It returns one outcome for each request, in the order of the requests.
+// An order that the provider gives no answer on is PaymentPending and not changed.
+// Only orders that the provider was asked about in this call are closed. If the
+// provider does not answer a question about several orders, they are asked for again
+// in smaller questions (search.go).
 //
-// The error is the store's: orderclose.ErrUnavailable, or the fault of an order.
-// The provider's are none: they make orders PaymentPending.
+// The error is the store's: orderclose.ErrUnavailable, or the fault of an order. The
+// provider's errors are not returned; they make orders PaymentPending.
 func (a *Asking) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	outcomes, err := a.o.Store.PreviewClose(ctx, requests)
 	if err == nil && len(outcomes) != len(requests) {
-		err = fmt.Errorf("the store gave %d outcomes for %d orders", len(outcomes), len(requests))
+		err = fmt.Errorf("the store returned %d outcomes for %d requests", len(outcomes), len(requests))
 	}
 	if err != nil {
 		return nil, err
@@ -118,14 +120,14 @@ func (a *Asking) CloseOrders(ctx context.Context, path orderclose.Path, requests
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("asking the payment provider: %w", err)
+		return nil, fmt.Errorf("ask the payment provider: %w", err)
 	}
-	b.tellUnanswered()
+	b.logUnanswered()
 	return outcomes, nil
 }
 
-// Probe implements the closer's question whether the store works at all, for a Store
-// that can tell.
+// Probe checks whether the store works, if the Store can check; it implements
+// closing.Prober.
 func (a *Asking) Probe(ctx context.Context) error {
 	if p, ok := a.o.Store.(interface{ Probe(context.Context) error }); ok {
 		return p.Probe(ctx)
@@ -133,27 +135,27 @@ func (a *Asking) Probe(ctx context.Context) error {
 	return errors.ErrUnsupported
 }
 
-// Failing says since when no question was answered, and why the last one was not. The
-// zero time: the last one was, or there was none.
+// Failing returns since when no question was answered, and why the last one was not.
+// The zero time means that the last question was answered, or that there was none.
 func (a *Asking) Failing() (since time.Time, cause string) { return a.endpoint.Failing() }
 
-// failedQuestion is some orders that are asked for together, and why there was no answer.
+// failedQuestion is a question that got no answer: its orders and the error.
 type failedQuestion struct {
 	ids []string
 	err error
 }
 
-// ask asks for orders, a batch at a time, several batches at once. It returns the
-// answers, and the questions that were not answered.
+// ask asks for orders, in questions of at most Options.Batch orders, several at the
+// same time. It returns the answers and the questions that failed.
 func (a *Asking) ask(ctx context.Context, ids []string) (answers map[string]Answer, unanswered []failedQuestion) {
 	parts := slices.Collect(slices.Chunk(ids, a.o.Batch))
-	said := make([][]Answer, len(parts))
+	got := make([][]Answer, len(parts))
 	failures := make([]error, len(parts))
 	var questions errgroup.Group
 	questions.SetLimit(a.o.Concurrency)
 	for i, part := range parts {
 		questions.Go(func() error {
-			said[i], failures[i] = a.askOne(ctx, part)
+			got[i], failures[i] = a.askOne(ctx, part)
 			return nil
 		})
 	}
@@ -165,7 +167,7 @@ func (a *Asking) ask(ctx context.Context, ids []string) (answers map[string]Answ
 			continue
 		}
 		for j, id := range part {
-			answers[id] = said[i][j]
+			answers[id] = got[i][j]
 		}
 	}
 	return answers, unanswered
@@ -174,37 +176,37 @@ func (a *Asking) ask(ctx context.Context, ids []string) (answers map[string]Answ
 // askOne asks one question.
 func (a *Asking) askOne(ctx context.Context, ids []string) ([]Answer, error) {
 	select {
-	case a.places <- struct{}{}:
-		defer func() { <-a.places }()
+	case a.slots <- struct{}{}:
+		defer func() { <-a.slots }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	var said []Answer
+	var got []Answer
 	err := a.endpoint.Do(ctx, func(ctx context.Context) (err error) {
-		said, err = a.o.Provider.Ask(ctx, ids)
+		got, err = a.o.Provider.Ask(ctx, ids)
 		return err
 	})
-	if err == nil && len(said) != len(ids) {
-		err = fmt.Errorf("it gave %d answers for %d orders", len(said), len(ids))
+	if err == nil && len(got) != len(ids) {
+		err = fmt.Errorf("the provider returned %d answers for %d orders", len(got), len(ids))
 	}
 	if err != nil {
 		return nil, err
 	}
 	a.suspects.Heard(ids...)
 	counts := map[Answer]int{}
-	for i, answer := range said {
+	for i, answer := range got {
 		if answer != Paid && answer != Unpaid {
-			said[i] = Unknown
+			got[i] = Unknown
 		}
-		counts[said[i]]++
+		counts[got[i]]++
 	}
 	for answer, n := range counts {
 		a.o.Metrics.PaymentAnswers(answer, n)
 	}
-	return said, nil
+	return got, nil
 }
 
-// noMetrics counts nothing.
+// noMetrics discards all counts.
 type noMetrics struct{ patience.NoMetrics }
 
 func (noMetrics) PaymentAnswers(Answer, int) {}

@@ -9,7 +9,7 @@ import (
 	"orderclose/internal/signed"
 )
 
-// question is the body of a POST, and answered the body of its answer;
+// question is the body of a POST request, and answered the body of the response.
 // docs/http.md describes both.
 type question struct {
 	Orders []string `json:"orders"`
@@ -24,25 +24,25 @@ type wireAnswer struct {
 	Answer  Answer `json:"answer"`
 }
 
-// The largest answer that is read: so much, and so much for each order.
+// Limits of the size of a response: a base size, and a size for each order.
 const (
 	replyBytes      = 64 << 10
 	replyBytesOrder = 1 << 10
 )
 
-// HTTPOptions for an HTTP. URL and Secrets must be set.
+// HTTPOptions configure an HTTP. URL and Secrets are required.
 type HTTPOptions struct {
-	URL     string   // of the service that asks the provider
-	Secrets []string // that questions are signed with; several while one is being changed
-	// Transport carries the questions; default: one of its own.
+	URL     string   // URL of the service that asks the provider
+	Secrets []string // secrets that sign questions; several while one is being replaced
+	// Transport sends the questions. Default: a transport of its own.
 	Transport http.RoundTripper
 }
 
-// HTTP is a Provider that asks a service over HTTP. Make it with NewHTTP, and Close
-// it.
+// HTTP is a Provider that asks a service over HTTP. Create it with NewHTTP, and call
+// Close in the end.
 type HTTP struct{ client *signed.Client }
 
-// NewHTTP returns an HTTP, or says what is wrong with the options.
+// NewHTTP returns an HTTP, or an error if the options are invalid.
 func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	client, err := signed.NewClient(signed.ClientOptions{URL: o.URL, Secrets: o.Secrets, Transport: o.Transport})
 	if err != nil {
@@ -51,8 +51,8 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	return &HTTP{client}, nil
 }
 
-// Close closes idle connections. Of a nil HTTP, as NewHTTP returns with an error, it does
-// nothing.
+// Close closes idle connections. On a nil HTTP, which NewHTTP returns with an error,
+// it does nothing.
 func (h *HTTP) Close() error {
 	if h != nil {
 		h.client.Close()
@@ -60,15 +60,15 @@ func (h *HTTP) Close() error {
 	return nil
 }
 
-// Ask implements Provider. An order that the answer leaves out, or names twice
-// with different answers, is Unknown.
+// Ask implements Provider. An order that the response leaves out, or that it contains
+// twice with different answers, is Unknown.
 func (h *HTTP) Ask(ctx context.Context, ids []string) ([]Answer, error) {
-	var said answered
-	if err := h.client.Post(ctx, question{ids}, &said, replyBytes+int64(len(ids))*replyBytesOrder); err != nil {
+	var got answered
+	if err := h.client.Post(ctx, question{ids}, &got, replyBytes+int64(len(ids))*replyBytesOrder); err != nil {
 		return nil, err
 	}
 	byID := make(map[string]Answer, len(ids))
-	for _, a := range said.Answers {
+	for _, a := range got.Answers {
 		if before, again := byID[a.OrderID]; again && before != a.Answer {
 			a.Answer = Unknown
 		}
@@ -83,9 +83,10 @@ func (h *HTTP) Ask(ctx context.Context, ids []string) ([]Answer, error) {
 	return answers, nil
 }
 
-// Handler is the service's side: it takes in questions that are signed with one of
-// the secrets, within 5 minutes, and answers with what p says. Anybody else gets a
-// 401. It returns an error if a secret is too short.
+// Handler returns the HTTP handler of the service. It accepts questions that are
+// signed with one of the secrets within the last 5 minutes, and responds with the
+// answers of p. It responds to other requests with 401. It returns an error if a
+// secret is too short.
 func Handler(secrets []string, p Provider) (http.Handler, error) {
 	if err := signed.CheckSecrets(secrets); err != nil {
 		return nil, fmt.Errorf("payment: %w", err)
@@ -95,12 +96,12 @@ func Handler(secrets []string, p Provider) (http.Handler, error) {
 		if !signed.Receive(w, r, secrets, time.Now(), &q) {
 			return
 		}
-		said, err := p.Ask(r.Context(), q.Orders)
-		if err == nil && len(said) != len(q.Orders) {
-			err = fmt.Errorf("%d answers for %d orders", len(said), len(q.Orders))
+		got, err := p.Ask(r.Context(), q.Orders)
+		if err == nil && len(got) != len(q.Orders) {
+			err = fmt.Errorf("the provider returned %d answers for %d orders", len(got), len(q.Orders))
 		}
 		out := answered{}
-		for i, answer := range said {
+		for i, answer := range got {
 			if err == nil {
 				out.Answers = append(out.Answers, wireAnswer{q.Orders[i], answer})
 			}

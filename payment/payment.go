@@ -1,32 +1,34 @@
-// Package payment has the payment provider asked before an unpaid order is
-// closed: the customer may have paid, and the shop not have heard of it.
+// Package payment asks the payment provider before an unpaid order is closed: the
+// customer may have paid without the shop knowing it yet.
 //
-// Asking stands in front of a store that closes (asking.go). Of what it is asked
-// to close it looks up what is unpaid and due, asks the Provider for those, marks
-// paid what is paid, lets the store close what is not, and leaves the rest
-// PaymentPending: nobody knows, so nothing is changed. HTTP is a Provider that
-// asks a service of the shop's (http.go), Handler its other side in Go.
+// Put an Asking in front of the store that closes orders (asking.go). It looks up
+// which of the requested orders are unpaid and due, and asks the Provider about them.
+// It marks paid orders as paid and lets the store close unpaid ones. All others
+// become PaymentPending and are not changed, because it is unknown whether they are
+// paid. HTTP is a Provider that asks a service of the shop (http.go); Handler is the
+// receiving side in Go.
 package payment
 
 import "context"
 
-// Answer is what a payment provider says of an order.
+// Answer is the provider's answer on an order.
 type Answer string
 
-// The answers. Anything else counts as Unknown.
+// The answers. Any other value counts as Unknown.
 const (
-	Paid    Answer = "paid"    // it was paid; the shop may not know yet
-	Unpaid  Answer = "unpaid"  // it was not, and no payment is under way
-	Unknown Answer = "unknown" // it cannot say yet
+	Paid    Answer = "paid"    // the order was paid; the shop may not know it yet
+	Unpaid  Answer = "unpaid"  // the order was not paid, and no payment is in progress
+	Unknown Answer = "unknown" // the provider cannot tell yet
 )
 
-// Provider knows which orders were paid. Ask answers for each id, in their order;
-// an error counts as Unknown for all of them. It returns soon after ctx has ended.
+// Provider knows which orders were paid. Ask returns one answer for each id, in the
+// order of the ids. An error counts as Unknown for all of them. Ask returns soon
+// after ctx has ended.
 type Provider interface {
 	Ask(ctx context.Context, orderIDs []string) ([]Answer, error)
 }
 
-// ProviderFunc is a function that is a Provider.
+// ProviderFunc is a function that implements Provider.
 type ProviderFunc func(ctx context.Context, orderIDs []string) ([]Answer, error)
 
 // Ask calls f.

@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Whose fault a failure is, is asked through an Asking too.
+// An Asking passes Probe on to its store.
 var _ closing.Prober = (*payment.Asking)(nil)
 
 // shop is a database with a provider in front of its closes.
@@ -89,7 +89,7 @@ func (s *shop) close(t *testing.T, ids ...string) (verdicts []string) {
 	}
 	for i, o := range outcomes {
 		if o.OrderID != ids[i] {
-			t.Errorf("outcome %d is of %q, want %q", i, o.OrderID, ids[i])
+			t.Errorf("outcome %d is for %q, want %q", i, o.OrderID, ids[i])
 		}
 		verdicts = append(verdicts, string(o.Verdict))
 	}
@@ -113,7 +113,7 @@ func byName(_ context.Context, id string) (payment.Answer, error) {
 	return payment.Unknown, nil
 }
 
-func TestAsking_TheProvidersWordDecidesAndOnlyWhatIsUnpaidAndDueIsAsked(t *testing.T) {
+func TestAsking_AsksAboutUnpaidDueOrdersAndAppliesTheAnswers(t *testing.T) {
 	s := newShop(t, byName, payment.Options{})
 	for _, id := range []string{"paid", "paid-2", "unpaid", "unpaid-2", "unknown", "who knows", "paid before", "closed before"} {
 		s.order(t, id, -time.Minute)
@@ -148,7 +148,7 @@ func TestAsking_TheProvidersWordDecidesAndOnlyWhatIsUnpaidAndDueIsAsked(t *testi
 	}
 }
 
-func TestAsking_AProviderThatDoesNotAnswerChangesNothingAndIsNotAskedForAWhile(t *testing.T) {
+func TestAsking_WithoutAnAnswerChangesNothingAndPausesCalls(t *testing.T) {
 	for name, fail := range map[string]func(ctx context.Context) error{
 		"hangs":    func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
 		"is away":  func(context.Context) error { return fmt.Errorf("%w: refused", orderclose.ErrUnavailable) },
@@ -170,7 +170,7 @@ func TestAsking_AProviderThatDoesNotAnswerChangesNothingAndIsNotAskedForAWhile(t
 					}
 				}
 				if name != "is wrong" && len(s.asked) > 5 {
-					t.Errorf("it was asked %d times in a row", len(s.asked))
+					t.Errorf("the provider was asked %d times in a row", len(s.asked))
 				}
 				if s.status(t, "a") != store.Unpaid {
 					t.Error("the order has changed")
@@ -178,16 +178,16 @@ func TestAsking_AProviderThatDoesNotAnswerChangesNothingAndIsNotAskedForAWhile(t
 				broken = false
 				time.Sleep(time.Minute)
 				if got := s.close(t, "a"); got[0] != "closed" {
-					t.Errorf("once it answers: %v", got)
+					t.Errorf("when the provider answers again: %v", got)
 				}
 			})
 		})
 	}
 }
 
-// TestAsking_PaymentsRacingTheClose: whoever changes an order first has won, and
-// one that the provider calls paid is never closed.
-func TestAsking_PaymentsRacingTheClose(t *testing.T) {
+// The first change of an order wins, and an order that the provider calls paid is
+// never closed.
+func TestAsking_PaymentsRaceWithCloses(t *testing.T) {
 	const orders = 300
 	s := newShop(t, func(_ context.Context, id string) (payment.Answer, error) {
 		var n int
@@ -225,7 +225,7 @@ func TestAsking_PaymentsRacingTheClose(t *testing.T) {
 					t.Error(err)
 				}
 				mu.Lock()
-				paid[id] = paid[id] || answer == store.NowPaid
+				paid[id] = paid[id] || answer == store.AnswerPaid
 				mu.Unlock()
 			}
 		})
@@ -249,7 +249,7 @@ func TestAsking_PaymentsRacingTheClose(t *testing.T) {
 
 var secrets = []string{"a secret of the tests"}
 
-func TestHTTP_AsksAServiceThatHandlerServes(t *testing.T) {
+func TestHTTP_AsksAServiceWithHandler(t *testing.T) {
 	h, err := payment.Handler(secrets, payment.ProviderFunc(func(_ context.Context, ids []string) ([]payment.Answer, error) {
 		answers := make([]payment.Answer, len(ids))
 		for i, id := range ids {
@@ -269,7 +269,7 @@ func TestHTTP_AsksAServiceThatHandlerServes(t *testing.T) {
 	}
 }
 
-func TestHTTP_BelievesNothingThatItCannotHaveMeant(t *testing.T) {
+func TestHTTP_TreatsContradictoryAnswersAsUnknown(t *testing.T) {
 	for name, row := range map[string]struct {
 		body string
 		want []payment.Answer
@@ -283,7 +283,7 @@ func TestHTTP_BelievesNothingThatItCannotHaveMeant(t *testing.T) {
 	} {
 		answers, err := ask(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, row.body) }), secrets, "a", "b")
 		if !slices.Equal(answers, row.want) || (err != nil) != (row.want == nil) {
-			t.Errorf("a service that %s: %v, %v; want %v", name, answers, err, row.want)
+			t.Errorf("service that %s: %v, %v; want %v", name, answers, err, row.want)
 		}
 	}
 }

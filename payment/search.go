@@ -14,29 +14,28 @@ import (
 )
 
 const (
-	// maxAlone is how many orders of a batch are asked for alone in vain: each may cost
-	// the longest time-out (3 s).
+	// maxAlone is how many orders of a batch may get no answer when asked for alone,
+	// before the search ends: each may cost the longest timeout (3 s).
 	maxAlone = 3
-	// maxSearch bounds how long the orders without an answer are asked for again. That
-	// is enough to find one order on which the provider hangs among a hundred: seven
-	// questions time out after 3 s each.
+	// maxSearch limits the time of a search. It is enough to find one order among a
+	// hundred on which the provider hangs: seven questions time out after 3 s each.
 	maxSearch = 30 * time.Second
 )
 
-// batch is the requests of one CloseOrders and what became of them. Everything in it
-// belongs to the goroutine of CloseOrders.
+// batch holds the requests of one CloseOrders and their outcomes. It belongs to the
+// goroutine of CloseOrders.
 type batch struct {
 	*Asking
 	path     orderclose.Path
 	requests []orderclose.CloseRequest
 	outcomes []orderclose.Outcome
-	open     map[string][]int // the requests of orders that nobody has answered for
-	heard    bool             // a question was answered
-	last     error            // why the last question had no answer
+	open     map[string][]int // indexes of the requests of orders without an answer
+	answered bool             // a question was answered
+	lastErr  error            // why the last failed question had no answer
 }
 
-// newBatch makes those orders PaymentPending that would be closed by the outcomes of a
-// preview.
+// newBatch takes the outcomes of a preview and changes those that would be Closed to
+// PaymentPending, until the provider has answered.
 func newBatch(a *Asking, path orderclose.Path, requests []orderclose.CloseRequest, outcomes []orderclose.Outcome) *batch {
 	b := &batch{Asking: a, path: path, requests: requests, outcomes: outcomes, open: map[string][]int{}}
 	for i, o := range outcomes {
@@ -48,12 +47,12 @@ func newBatch(a *Asking, path orderclose.Path, requests []orderclose.CloseReques
 	return b
 }
 
-// askForAll asks for the orders, and settles what is answered. The error is the store's.
+// askForAll asks for all orders and applies the answers. The error is the store's.
 func (b *batch) askForAll(ctx context.Context) error {
-	known, others := b.split()
+	suspects, others := b.split()
 	if b.suspects.Silent() && len(others) > 0 { // the provider may be down, or hang on one of them
 		first := rand.IntN(len(others))
-		if err := b.askAgain(ctx, others, []int{first}); errors.Is(err, errStore) {
+		if err := b.askSome(ctx, others, []int{first}); errors.Is(err, errStore) {
 			return err
 		} else if err != nil {
 			b.failedAlone(others[first], err)
@@ -62,35 +61,35 @@ func (b *batch) askForAll(ctx context.Context) error {
 		others = slices.Delete(others, first, first+1)
 	}
 	answers, unanswered := b.ask(ctx, others)
-	b.heard = b.heard || len(answers) > 0
+	b.answered = b.answered || len(answers) > 0
 	if err := b.settle(ctx, others, answers); err != nil {
 		return err
 	}
-	err := b.search(ctx, unanswered, known)
-	if b.last != nil && !b.heard {
+	err := b.search(ctx, unanswered, suspects)
+	if b.lastErr != nil && !b.answered {
 		b.suspects.SetSilent()
 	}
 	return err
 }
 
-// split returns the orders to ask for, in order: known are those for which the provider
-// gave no answer alone before.
-func (b *batch) split() (known, others []string) {
+// split returns the orders to ask for, others sorted. For suspects the provider did
+// not answer for them when they were asked for alone.
+func (b *batch) split() (suspects, others []string) {
 	for id := range b.open {
 		if b.suspects.Has(id) {
-			known = append(known, id)
+			suspects = append(suspects, id)
 		} else {
 			others = append(others, id)
 		}
 	}
 	slices.Sort(others)
-	return known, others // the order of a map is random, so that each of known has its turn
+	return suspects, others // suspects keeps the random order of the map, so that each gets its turn
 }
 
-// settle does what the provider's answers ask for. The error is the store's.
+// settle applies the provider's answers. The error is the store's.
 func (b *batch) settle(ctx context.Context, ids []string, answers map[string]Answer) error {
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("asking the payment provider: %w", err)
+		return fmt.Errorf("ask the payment provider: %w", err)
 	}
 	var paid, unpaid []int
 	for _, id := range ids {
@@ -104,50 +103,50 @@ func (b *batch) settle(ctx context.Context, ids []string, answers map[string]Ans
 		}
 		delete(b.open, id)
 	}
-	err := b.do(paid, func(part []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	err := b.apply(paid, func(part []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 		return b.o.Store.PayOrders(ctx, part)
 	})
 	if err != nil {
 		return err
 	}
-	return b.do(unpaid, func(part []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	return b.apply(unpaid, func(part []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 		return b.o.Store.CloseOrders(ctx, b.path, part)
 	})
 }
 
-// do has something done with some requests, and notes the outcomes.
-func (b *batch) do(places []int, with func([]orderclose.CloseRequest) ([]orderclose.Outcome, error)) error {
-	if len(places) == 0 {
+// apply calls with for some requests, and stores the outcomes.
+func (b *batch) apply(indexes []int, with func([]orderclose.CloseRequest) ([]orderclose.Outcome, error)) error {
+	if len(indexes) == 0 {
 		return nil
 	}
-	slices.Sort(places)
-	part := make([]orderclose.CloseRequest, len(places))
-	for i, at := range places {
-		part[i] = b.requests[at]
+	slices.Sort(indexes)
+	part := make([]orderclose.CloseRequest, len(indexes))
+	for i, index := range indexes {
+		part[i] = b.requests[index]
 	}
 	done, err := with(part)
 	if err == nil && len(done) != len(part) {
-		err = fmt.Errorf("the store gave %d outcomes for %d orders", len(done), len(part))
+		err = fmt.Errorf("the store returned %d outcomes for %d requests", len(done), len(part))
 	}
 	if err != nil {
 		return err
 	}
-	for i, at := range places {
-		b.outcomes[at] = done[i]
+	for i, index := range indexes {
+		b.outcomes[index] = done[i]
 	}
 	return nil
 }
 
-// errStore marks an error of the store in a search for orders without an answer.
+// errStore marks an error of the store during a search.
 var errStore = errors.New("the store failed")
 
-// search asks again for the orders of questions that had no answer, in smaller and
-// smaller questions, and for the known suspects, each alone. What was answered is
-// settled at once: an answer of the provider ages. The error is the store's.
-func (b *batch) search(ctx context.Context, unanswered []failedQuestion, known []string) error {
+// search splits the questions that had no answer into smaller and smaller ones, and
+// asks for each suspect alone. It applies each answer at once, because an
+// answer gets outdated. The error is the store's.
+func (b *batch) search(ctx context.Context, unanswered []failedQuestion, suspects []string) error {
 	var parts [][]string
 	for _, q := range unanswered {
-		b.last = q.err
+		b.lastErr = q.err
 		if len(q.ids) == 1 {
 			b.failedAlone(q.ids[0], q.err)
 			continue
@@ -155,18 +154,18 @@ func (b *batch) search(ctx context.Context, unanswered []failedQuestion, known [
 		half := len(q.ids) / 2
 		parts = append(parts, q.ids[:half], q.ids[half:])
 	}
-	for _, id := range known {
+	for _, id := range suspects {
 		parts = append(parts, []string{id})
 	}
 	alone, began := 0, time.Now()
 	for _, ids := range parts {
 		search := closing.Search{
-			Ask: func(items []int) error { return b.askAgain(ctx, ids, items) },
+			Ask: func(items []int) error { return b.askSome(ctx, ids, items) },
 			Judge: func(err error) closing.Blame {
 				if errors.Is(err, errStore) || errors.Is(err, patience.ErrOpen) || ctx.Err() != nil || time.Since(began) > maxSearch {
 					return closing.Nobody
 				}
-				return closing.Anybody
+				return closing.Unclear
 			},
 			Alone: func(i int, err error) error {
 				b.failedAlone(ids[i], err)
@@ -185,33 +184,34 @@ func (b *batch) search(ctx context.Context, unanswered []failedQuestion, known [
 	return nil
 }
 
-// failedAlone remembers an order for which the provider gives no answer alone.
+// failedAlone records an order that the provider did not answer for when asked for
+// alone.
 func (b *batch) failedAlone(id string, err error) {
 	if !errors.Is(err, patience.ErrOpen) {
 		b.suspects.Failed(id, true)
 	}
 }
 
-// askAgain asks for some of the orders, and settles them. One that is asked for alone
-// may take as long as a question ever may.
-func (b *batch) askAgain(ctx context.Context, of []string, items []int) error {
+// askSome asks for some of the orders and applies the answers. A question about one
+// order gets the longest timeout.
+func (b *batch) askSome(ctx context.Context, of []string, items []int) error {
 	ids := make([]string, len(items))
 	for i, item := range items {
 		ids[i] = of[item]
 	}
 	asking := ctx
 	if len(ids) == 1 {
-		asking = patience.HearOut(ctx)
+		asking = patience.WithMaxTimeout(ctx)
 	}
-	said, err := b.askOne(asking, ids)
+	got, err := b.askOne(asking, ids)
 	if err != nil {
-		b.last = err
+		b.lastErr = err
 		return err
 	}
-	b.heard = true
+	b.answered = true
 	answers := make(map[string]Answer, len(ids))
 	for i, id := range ids {
-		answers[id] = said[i]
+		answers[id] = got[i]
 	}
 	if err := b.settle(ctx, ids, answers); err != nil {
 		return fmt.Errorf("%w: %w", errStore, err)
@@ -219,8 +219,8 @@ func (b *batch) askAgain(ctx context.Context, of []string, items []int) error {
 	return nil
 }
 
-// tellUnanswered tells of the orders for which there was no answer.
-func (b *batch) tellUnanswered() {
+// logUnanswered logs and counts the orders without an answer.
+func (b *batch) logUnanswered() {
 	if len(b.open) == 0 {
 		return
 	}
@@ -230,6 +230,6 @@ func (b *batch) tellUnanswered() {
 			first = id
 		}
 	}
-	b.o.Logger.Warn("the payment provider does not say whether orders are paid; they stay as they are", "orders", len(b.open), "first", first, "err", b.last)
+	b.o.Logger.Warn("payment provider gave no answer, orders stay pending", "orders", len(b.open), "first", first, "err", b.lastErr)
 	b.o.Metrics.PaymentAnswers(Unknown, len(b.open))
 }

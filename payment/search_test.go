@@ -12,9 +12,9 @@ import (
 	"orderclose/payment"
 )
 
-// TestAsking_AnOrderWithoutAnAnswerKeepsNoOtherPending: whether the provider hangs on it
-// or fails. The next time it is asked for alone, and delays the others by no question.
-func TestAsking_AnOrderWithoutAnAnswerKeepsNoOtherPending(t *testing.T) {
+// The provider hangs or fails on it. The next time it is asked for alone, and delays
+// no other order.
+func TestAsking_AnOrderWithoutAnAnswerDoesNotKeepOthersPending(t *testing.T) {
 	for name, fail := range map[string]func(ctx context.Context) error{
 		"hangs": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
 		"fails": func(context.Context) error { return errors.New("bad id") },
@@ -54,7 +54,7 @@ func TestAsking_AnOrderWithoutAnAnswerKeepsNoOtherPending(t *testing.T) {
 					s.asked = nil
 					s.close(t, ids...)
 					if len(s.asked) > len(bad) {
-						t.Errorf("the last time %d questions were asked for %d orders", len(s.asked), len(bad))
+						t.Errorf("in the last close %d questions were asked for %d orders", len(s.asked), len(bad))
 					}
 				})
 			})
@@ -62,9 +62,8 @@ func TestAsking_AnOrderWithoutAnAnswerKeepsNoOtherPending(t *testing.T) {
 	}
 }
 
-// TestAsking_AProviderThatOnlyFailsIsAskedAFewTimes, though each failure might be the
-// fault of one order.
-func TestAsking_AProviderThatOnlyFailsIsAskedAFewTimes(t *testing.T) {
+// Each failure might be the fault of one order.
+func TestAsking_AFailingProviderIsAskedOnlyAFewTimes(t *testing.T) {
 	s := newShop(t, func(context.Context, string) (payment.Answer, error) { return "", errors.New("500") }, payment.Options{})
 	var ids []string
 	for i := range 200 {
@@ -79,7 +78,7 @@ func TestAsking_AProviderThatOnlyFailsIsAskedAFewTimes(t *testing.T) {
 			}
 		}
 		if len(s.asked) > 8 {
-			t.Errorf("it was asked %d times", len(s.asked))
+			t.Errorf("the provider was asked %d times", len(s.asked))
 		}
 	}
 }

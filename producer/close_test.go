@@ -8,20 +8,19 @@ import (
 	"orderclose/producer"
 )
 
-// TestClose_OfWhatCouldNotBeMadeDoesNothing: many a main defers it before it looks at the
-// error.
-func TestClose_OfWhatCouldNotBeMadeDoesNothing(t *testing.T) {
+// Many programs defer Close before they check the error of New.
+func TestClose_OfANilValueDoesNothing(t *testing.T) {
 	p, err := producer.New(producer.Options{})
 	if err == nil {
-		t.Error("a producer of nothing")
+		t.Error("got a producer")
 	}
 	p.Close()
 	s, err := httpclose.New(httpclose.Options{})
 	if err == nil || s.Close() != nil {
-		t.Error("a store of nothing")
+		t.Error("got a store")
 	}
 	h, err := payment.NewHTTP(payment.HTTPOptions{})
 	if err == nil || h.Close() != nil {
-		t.Error("a provider of nothing")
+		t.Error("got a provider")
 	}
 }

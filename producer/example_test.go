@@ -11,9 +11,9 @@ import (
 	"orderclose/producer"
 )
 
-// An order and its schedule are written in one transaction: both or neither.
+// The order and its schedule are written in one transaction: both or neither.
 func ExampleOutbox_Add() {
-	db, err := sql.Open("sqlite", ":memory:") // yours; orderclose migrate made the table
+	db, err := sql.Open("sqlite", ":memory:") // your database; orderclose migrate created the table
 	if err != nil {
 		panic(err)
 	}
@@ -47,7 +47,7 @@ func ExampleOutbox_Add() {
 		return tx.Commit()
 	}
 	fmt.Println(checkout(context.Background(), "order-17", "virtual"))
-	fmt.Println(checkout(context.Background(), "order-17", "virtual") == nil) // it is there already
+	fmt.Println(checkout(context.Background(), "order-17", "virtual") == nil) // fails: the order exists already
 
 	var scheduled int
 	db.QueryRow("SELECT COUNT(*) FROM outbox_schedules").Scan(&scheduled)

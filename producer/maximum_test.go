@@ -19,9 +19,9 @@ func (n *execs) ExecContext(context.Context, string, ...any) (sql.Result, error)
 	return nil, nil
 }
 
-// TestProducers_TakeACategoryWhoseDelayIsTheMaximum, at any moment: due times are rounded
-// up, and the clock of the checkout's database may be ahead.
-func TestProducers_TakeACategoryWhoseDelayIsTheMaximum(t *testing.T) {
+// The delay may equal the maximum at any moment: due times are rounded up, and the
+// clock of the checkout's database may be ahead.
+func TestProducers_AcceptADelayEqualToTheMaximum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 24 * time.Hour
 		a, rows := &fakeAppender{}, execs(0)
@@ -49,7 +49,7 @@ func TestProducers_TakeACategoryWhoseDelayIsTheMaximum(t *testing.T) {
 			}
 		}
 		if len(a.topics) != orders || rows != orders {
-			t.Errorf("%d sent and %d added of %d", len(a.topics), rows, orders)
+			t.Errorf("%d scheduled and %d added of %d orders", len(a.topics), rows, orders)
 		}
 	})
 }

@@ -12,60 +12,61 @@ import (
 	"orderclose/internal/tables"
 )
 
-// Dialect is a kind of database.
+// Dialect is the kind of database.
 type Dialect string
 
 const (
 	// MySQL is MySQL 8 and MariaDB 10.6 or newer.
 	MySQL Dialect = "mysql"
-	// SQLite is for a desk and for tests: there, moments are unix milliseconds, and
-	// the clock is this process's.
+	// SQLite is for development and tests. Times are unix milliseconds, and the clock
+	// is this process's.
 	SQLite Dialect = "sqlite"
 )
 
-// scheduleTable is made by orderclose migrate, also beside tables of the shop's own.
+// scheduleTable is created by orderclose migrate, also beside a shop's own tables.
 const scheduleTable = "outbox_schedules"
 
-// Execer is a transaction as an Outbox needs it: *sql.Tx is one, *sql.Conn, and
-// what gorm has underneath (tx.Statement.ConnPool). *sql.DB is one as well, but
-// then the row is committed by itself.
+// Execer is the part of a transaction that an Outbox uses. *sql.Tx and *sql.Conn
+// implement it, and so does gorm's connection (tx.Statement.ConnPool). With a *sql.DB
+// the row is committed on its own.
 type Execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// OutboxOptions for an Outbox. Dialect must be set.
+// OutboxOptions configure an Outbox. Dialect is required.
 type OutboxOptions struct {
 	Dialect Dialect
-	// Database has the table outbox_schedules, where it is not the one that the
-	// shop's connections are in: the database of ORDERCLOSE_DB_DSN. Not for SQLite.
+	// Database is the database that has the table outbox_schedules: the database of
+	// ORDERCLOSE_DB_DSN. Set it if the shop's connections use another database. Not
+	// for SQLite.
 	Database string
 	// TopicsFile is the path of the topics.yaml that dispatchers, relays and closers
-	// use too. It sets MaxDelay if that is not set.
+	// use. It sets MaxDelay if MaxDelay is not set.
 	TopicsFile string
-	// MaxDelay is how far ahead an order may be due. Default
+	// MaxDelay is the longest time from now to an order's due time. Default:
 	// orderclose.DefaultMaxDelay.
 	MaxDelay time.Duration
-	// Limit, if set, is asked for it at each Add instead: Producer.MaxDelay, of one that
-	// takes up changes of its file.
+	// Limit, if set, replaces MaxDelay and is called by each Add. Use
+	// Producer.MaxDelay of a Producer that reloads its file.
 	Limit func() time.Duration
-	// Traceparent, if set, returns the W3C trace context of whoever adds an order,
-	// which its record then carries; "" is none.
+	// Traceparent, if set, returns the caller's W3C trace context, which the order's
+	// record then carries; "" means none.
 	Traceparent func(ctx context.Context) string
-	// Now is the clock that decides what is too far ahead. Default time.Now.
+	// Now is the clock for the check of MaxDelay. Default: time.Now.
 	Now func() time.Time
 }
 
-// Outbox schedules orders in the transaction that writes them: each Add is a row
-// that orderclose run outbox brings to Kafka, and picks the bucket for when it
-// does. So an order is scheduled if and only if its transaction commits, and no
-// checkout waits for Kafka. It is safe for concurrent use. Make it with NewOutbox.
+// Outbox schedules orders in the transaction that writes them. Each Add inserts a
+// row; orderclose run outbox publishes the row to Kafka and then picks the bucket. So
+// an order is scheduled if and only if its transaction commits, and no checkout waits
+// for Kafka. It is safe for concurrent use. Create it with NewOutbox.
 type Outbox struct {
 	o      OutboxOptions
 	insert string
 }
 
-// NewOutbox returns an Outbox, or says what is wrong with the options or the topics
-// file. It connects to nothing.
+// NewOutbox returns an Outbox, or an error if the options or the topics file are
+// invalid. It opens no connection.
 func NewOutbox(o OutboxOptions) (*Outbox, error) {
 	if o.TopicsFile != "" {
 		c, err := config.Load(o.TopicsFile)
@@ -91,24 +92,24 @@ func NewOutbox(o OutboxOptions) (*Outbox, error) {
 		x.insert = "INSERT INTO " + tableIn(o.Database) + " (order_id, payload, created_at) VALUES (?, ?, UTC_TIMESTAMP(3))"
 	case SQLite:
 		if o.Database != "" {
-			return nil, errors.New("producer: OutboxOptions name a Database, which SQLite has not")
+			return nil, errors.New("producer: OutboxOptions.Database must be empty for SQLite")
 		}
 		x.insert = "INSERT INTO " + scheduleTable + " (order_id, payload, created_at) VALUES (?, ?, ?)"
 	default:
-		return nil, fmt.Errorf("producer: OutboxOptions name the Dialect %q, want %s (also for MariaDB) or %s", o.Dialect, MySQL, SQLite)
+		return nil, fmt.Errorf("producer: OutboxOptions.Dialect is %q, want %s (also for MariaDB) or %s", o.Dialect, MySQL, SQLite)
 	}
 	return x, nil
 }
 
-// Add writes one row in the caller's transaction, and that is all: it neither
-// commits nor asks Kafka. The order's Due is taken as it is; one in the past goes
-// straight to the close topic when the transaction has committed. Adding an order
-// again is harmless: after its due time in the database was set to an earlier
-// moment, this is how the pipeline hears of it.
+// Add inserts one row in the caller's transaction. It neither commits nor contacts
+// Kafka. It uses the order's Due as given; an order with a due time in the past goes
+// straight to the close topic after the commit. Adding an order again is harmless.
+// Add it again after its due time in the database was moved to an earlier time: only
+// then does the pipeline know the new time.
 //
-// An order that cannot be scheduled is refused as Schedule does it, with an
-// *orderclose.OrderError, before anything is written. Any other error is the
-// database's, wrapped: roll the transaction back.
+// Add rejects an order that cannot be scheduled with an *orderclose.OrderError, as
+// Schedule does, before it writes anything. Any other error comes from encoding the
+// order or, wrapped, from the database: roll the transaction back.
 func (x *Outbox) Add(ctx context.Context, tx Execer, order orderclose.Order) error {
 	if err := order.Validate(x.o.Now(), x.o.Limit()); err != nil {
 		return err
@@ -131,7 +132,7 @@ func (x *Outbox) Add(ctx context.Context, tx Execer, order orderclose.Order) err
 	return nil
 }
 
-// tableIn is the table as it stands in a statement.
+// tableIn returns the qualified name of the schedule table for use in a statement.
 func tableIn(database string) string {
 	if database == "" {
 		return scheduleTable

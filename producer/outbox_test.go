@@ -15,7 +15,7 @@ import (
 	"orderclose"
 )
 
-// fakeTx keeps the statements that it was given.
+// fakeTx records the last statement.
 type fakeTx struct {
 	query string
 	args  []any
@@ -36,8 +36,8 @@ func newOutbox(t *testing.T, o OutboxOptions) *Outbox {
 	return x
 }
 
-// What is added becomes the record that Schedule would have sent, byte by byte.
-func TestOutbox_AddsTheRecordThatScheduleSends(t *testing.T) {
+// An added order becomes byte by byte the record that Schedule would have sent.
+func TestOutbox_AddsTheRecordThatScheduleWouldSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		order := orderclose.Order{
 			ID: "订单-17", Category: "virtual", CreatedAt: time.Now(), Due: time.Now().Add(77*time.Second + 1),
@@ -58,7 +58,7 @@ func TestOutbox_AddsTheRecordThatScheduleSends(t *testing.T) {
 	})
 }
 
-func TestOutbox_CarriesTheTraceOfTheCaller(t *testing.T) {
+func TestOutbox_AddsTheCallersTraceContext(t *testing.T) {
 	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	tx := &fakeTx{}
 	order := orderclose.Order{ID: "o", CreatedAt: time.Now(), Due: time.Now()}
@@ -73,7 +73,7 @@ func TestOutbox_CarriesTheTraceOfTheCaller(t *testing.T) {
 	}
 }
 
-func TestOutbox_RefusesWhatCannotBeScheduledAndWritesNothing(t *testing.T) {
+func TestOutbox_RejectsInvalidOrdersAndWritesNothing(t *testing.T) {
 	due := time.Now().Add(time.Minute)
 	for name, c := range map[string]struct {
 		order orderclose.Order
@@ -97,7 +97,7 @@ func TestOutbox_RefusesWhatCannotBeScheduledAndWritesNothing(t *testing.T) {
 	}
 }
 
-func TestOutbox_PassesTheDatabasesErrorOn(t *testing.T) {
+func TestOutbox_WrapsTheDatabasesError(t *testing.T) {
 	gone := errors.New("the server has gone away")
 	err := newOutbox(t, OutboxOptions{Dialect: MySQL}).Add(t.Context(), &fakeTx{err: gone}, orderclose.Order{ID: "o-1", Due: time.Now()})
 	if !errors.Is(err, gone) || !strings.Contains(err.Error(), "o-1") {
@@ -105,7 +105,7 @@ func TestOutbox_PassesTheDatabasesErrorOn(t *testing.T) {
 	}
 }
 
-func TestNewOutbox_SaysWhatIsWrong(t *testing.T) {
+func TestNewOutbox_RejectsInvalidOptions(t *testing.T) {
 	for _, o := range []OutboxOptions{{}, {Dialect: "postgres"}, {Dialect: SQLite, Database: "close"}, {Dialect: MySQL, TopicsFile: "no-such.yaml"}} {
 		if _, err := NewOutbox(o); err == nil {
 			t.Errorf("accepted %+v", o)

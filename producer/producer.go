@@ -1,6 +1,6 @@
-// Package producer is for checkout: it schedules the close of an order by
-// appending one record to the delay topic that suits what remains until the
-// order is due.
+// Package producer schedules the close of orders, for the checkout service. It
+// appends one record per order to the delay topic for the time that remains until
+// the order is due.
 //
 //	p, err := producer.New(producer.Options{Brokers: brokers, TopicsFile: "topics.yaml"})
 //	defer p.Close()
@@ -8,17 +8,17 @@
 //	… write the order with its Due, commit …
 //	err = p.Schedule(ctx, order)
 //
-// Schedule after the order's transaction has committed. If the process dies in
-// between, or Kafka stays away, the order is not lost: the hourly sweep closes
-// it. A repeat is harmless. docs/wire.md describes the record for producers in
+// Call Schedule after the order's transaction has committed. If the process dies in
+// between, or Kafka stays unavailable, the order is not lost: the hourly sweep closes
+// it. A duplicate is harmless. docs/wire.md describes the record for producers in
 // other languages.
 //
-// Where an order must not wait for a sweep because a process died at the wrong
-// moment, add it to an Outbox in its own transaction instead:
+// If an order must not wait for a sweep after such a crash, add it to an Outbox in
+// its own transaction instead:
 //
-//	err = outbox.Add(ctx, tx, order)   // tx: *sql.Tx, or what gorm has underneath
+//	err = outbox.Add(ctx, tx, order)   // tx: *sql.Tx, or gorm's ConnPool
 //
-// orderclose run outbox then schedules it, if and only if the transaction commits.
+// orderclose run outbox then schedules it if and only if the transaction commits.
 package producer
 
 import (
@@ -38,70 +38,69 @@ import (
 	"orderclose/internal/loglimit"
 )
 
-// attemptTimeout is how long one try may stay unanswered before the bucket is
-// picked anew: by then another one may suit. The first try may still arrive; the
-// repeat is harmless.
+// attemptTimeout is how long one attempt may stay unanswered before the bucket is
+// picked again, since another bucket may suit by then. The first attempt may still
+// succeed later; the duplicate is harmless.
 const attemptTimeout = 5 * time.Second
 
-// DefaultTimeout bounds a Schedule whose context has no deadline.
+// DefaultTimeout limits a Schedule whose context has no deadline.
 const DefaultTimeout = 30 * time.Second
 
-// DefaultDelay is the delay of a category in no list, unless the topics file or
-// the options say otherwise.
+// DefaultDelay is the delay of a category that is not listed, unless the topics file
+// or the options set another.
 const DefaultDelay = 30 * time.Minute
 
-// Appender appends a record to the partition of the topic that its key belongs
-// to, and returns when all in-sync replicas have it. An error that is
-// orderclose.ErrRefused is final.
+// Appender appends a record to the partition for its key, and returns when all
+// in-sync replicas have it. An error that wraps orderclose.ErrRefused is final.
 type Appender interface {
 	Append(ctx context.Context, topic string, m orderclose.Message) error
 }
 
-// Options for a Producer. Either Brokers or Appender must be set, and either
-// TopicsFile or Buckets with CloseTopic.
+// Options configure a Producer. Brokers or Appender is required, and TopicsFile or
+// Buckets with CloseTopic.
 type Options struct {
-	// Brokers are the host:port of the Kafka cluster.
+	// Brokers are the host:port addresses of the Kafka cluster.
 	Brokers []string
-	// TLS, if set, encrypts the connections to Brokers; with a certificate in it,
-	// that is who we are. SASL, if set, is who we are by name and password.
+	// TLS, if set, encrypts the connections to Brokers. A certificate in it
+	// authenticates the client. SASL, if set, authenticates by user and password.
 	TLS  *tls.Config
 	SASL *SASL
-	// Appender replaces the Producer's own connection to Brokers.
+	// Appender replaces the Producer's own connections to Brokers.
 	Appender Appender
-	// TopicsFile is the path of the topics.yaml that relays and closers use too. It
-	// sets what is not set below.
+	// TopicsFile is the path of the topics.yaml that relays and closers use. It sets
+	// the fields below that are not set.
 	TopicsFile string
-	// Watch takes up what changes in TopicsFile, until Close: new delays for the orders
-	// that Order makes from then on, new buckets as Reload says. A file with a mistake
-	// is logged with its lines, and what was before stays.
+	// Watch applies changes of TopicsFile until Close: new delays apply to later
+	// calls of Order, new buckets as Reload describes. If the file has a mistake, the
+	// lines are logged and the current settings stay.
 	Watch bool
-	// Settle is how long after it was read a changed list of buckets is picked from:
-	// by then the relays must have read it too. Default 2 minutes.
+	// Settle is how long after reading a changed list of buckets the Producer starts
+	// to use it. The relays must have read it by then. Default: 2 minutes.
 	Settle time.Duration
 
 	Buckets    orderclose.Buckets // shortest first
-	CloseTopic string             // for what is due already
-	Delays     orderclose.Delays  // for Order; its Default is DefaultDelay if it is not set
-	// MaxDelay is how far ahead an order may be due. Default
+	CloseTopic string             // for orders that are due already
+	Delays     orderclose.Delays  // for Order; Default: DefaultDelay
+	// MaxDelay is the longest time from now to an order's due time. Default:
 	// orderclose.DefaultMaxDelay.
 	MaxDelay time.Duration
 
-	// Timeout bounds a Schedule whose context has no deadline. Default
+	// Timeout limits a Schedule whose context has no deadline. Default:
 	// DefaultTimeout.
 	Timeout time.Duration
 	// OnUnknownCategory is called with each category that Order finds in no list, for
-	// a log or a metric of the caller's. It must not block. UnknownCategories counts
-	// them in any case.
+	// the caller's log or metric. It must not block. UnknownCategories counts these
+	// categories in any case.
 	OnUnknownCategory func(category string)
-	// Now is the clock that decides: which bucket a record goes to, and what is due
-	// already or too far ahead. Default time.Now. One that is s wrong makes nothing
-	// early. Behind, an order may be s − 6 s late, or wait for the sweep; ahead, it
-	// takes more hops.
+	// Now is the clock that selects the bucket and decides what is due already or too
+	// far ahead. Default: time.Now. A wrong clock makes no order early. If the clock
+	// is s behind, an order may be s − 6 s late, or wait for the sweep. If it is
+	// ahead, the order takes more hops.
 	Now    func() time.Time
-	Logger *slog.Logger // default: discard
+	Logger *slog.Logger // default: no log
 }
 
-// Producer schedules closes. It is safe for concurrent use. Make it with New.
+// Producer schedules closes. It is safe for concurrent use. Create it with New.
 type Producer struct {
 	o       Options
 	close   func()
@@ -110,15 +109,15 @@ type Producer struct {
 	watcher *watcher // nil: the rules never change
 }
 
-// rules are what a call goes by: one set from its beginning to its end.
+// rules are the settings of one call. A call uses the same rules from start to end.
 type rules struct {
 	delays   orderclose.Delays
 	maxDelay time.Duration
 	buckets  orderclose.Buckets
 }
 
-// New returns a Producer, or says what is wrong with the options or the topics
-// file. It connects when it first has something to send.
+// New returns a Producer, or an error if the options or the topics file are invalid.
+// The Producer connects when it first has a record to send.
 func New(o Options) (*Producer, error) {
 	given := o
 	var file *config.Config
@@ -133,7 +132,7 @@ func New(o Options) (*Producer, error) {
 		return nil, errors.New("producer: Options need TopicsFile, or Buckets and CloseTopic")
 	}
 	if o.Watch && o.TopicsFile == "" {
-		return nil, errors.New("producer: Options have nothing to Watch: they need TopicsFile")
+		return nil, errors.New("producer: Options.Watch needs TopicsFile")
 	}
 	if o.Delays.Default == 0 {
 		o.Delays.Default = DefaultDelay
@@ -174,7 +173,7 @@ func New(o Options) (*Producer, error) {
 	return p, nil
 }
 
-// setFrom fills in from the topics file what was not set.
+// setFrom sets the options that are not set from the topics file.
 func (o *Options) setFrom(c *config.Config) {
 	if len(o.Buckets) == 0 {
 		o.Buckets = c.Buckets
@@ -190,8 +189,8 @@ func (o *Options) setFrom(c *config.Config) {
 	}
 }
 
-// Close waits for what is under way and closes the connections. Schedule must
-// not be called after it. Close of a nil Producer, as New returns with an error, does
+// Close waits for appends in flight and closes the connections. Do not call Schedule
+// after Close. Close of a nil Producer, which New returns with an error, does
 // nothing.
 func (p *Producer) Close() {
 	if p == nil {
@@ -202,8 +201,8 @@ func (p *Producer) Close() {
 }
 
 // Order returns an order whose Due is its creation time plus the delay of its
-// categories, in whole milliseconds: write that Due with the order. A category
-// that is not listed gets the default delay and is counted.
+// categories, in whole milliseconds. Write this Due with the order. A category that
+// is not listed gets the default delay and is counted.
 func (p *Producer) Order(id string, createdAt time.Time, categories ...string) orderclose.Order {
 	category, delay, unknown := p.live.Load().delays.Of(categories...)
 	p.unknown.Add(uint64(len(unknown)))
@@ -218,22 +217,22 @@ func (p *Producer) Order(id string, createdAt time.Time, categories ...string) o
 	}
 }
 
-// MaxDelay is how far ahead an order may be due now. It is an OutboxOptions.Limit.
+// MaxDelay returns the current maximum delay. Use it as OutboxOptions.Limit.
 func (p *Producer) MaxDelay() time.Duration { return p.live.Load().maxDelay }
 
-// UnknownCategories is how many categories Order has found in no list so far. It
+// UnknownCategories returns how many categories Order has found in no list so far. It
 // should stay 0: orders of such a category get the default delay.
 func (p *Producer) UnknownCategories() uint64 { return p.unknown.Load() }
 
-// Schedule appends the order's record and returns when all in-sync replicas have
-// it. The order's Due is taken as it is; one in the past goes straight to the
-// close topic.
+// Schedule appends the order's record and returns when all in-sync replicas have it.
+// It uses the order's Due as given; an order with a due time in the past goes
+// straight to the close topic.
 //
-// An order that cannot be scheduled is refused with an *orderclose.OrderError
-// before anything is sent; one whose record Kafka refuses for good with an error
-// that is orderclose.ErrRefused. Anything else is tried
-// again until ctx ends, and the error then says what failed last; the record may
-// have been written all the same, and scheduling again is harmless.
+// Schedule rejects an order that cannot be scheduled with an *orderclose.OrderError
+// before it sends anything. If Kafka rejects the record for good, the error wraps
+// orderclose.ErrRefused. After any other failure Schedule retries until ctx ends, and
+// the error wraps the last failure. The record may have been written all the same;
+// scheduling the order again is harmless.
 func (p *Producer) Schedule(ctx context.Context, order orderclose.Order) error {
 	rules := p.live.Load()
 	if err := order.Validate(p.o.Now(), rules.maxDelay); err != nil {
@@ -258,24 +257,24 @@ func (p *Producer) Schedule(ctx context.Context, order orderclose.Order) error {
 	}, backoff.WithBackOff(pauses()), backoff.WithMaxElapsedTime(0))
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
-			return fmt.Errorf("schedule order %q: %w; the last try: %w", order.ID, cause, last)
+			return fmt.Errorf("schedule order %q: %w; last attempt: %w", order.ID, cause, last)
 		}
 		return fmt.Errorf("schedule order %q: %w", order.ID, last)
 	}
 	return nil
 }
 
-// try appends the record once.
+// try makes one attempt to append the record.
 func (p *Producer) try(ctx context.Context, topic string, m orderclose.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	return p.o.Appender.Append(ctx, topic, m)
 }
 
-// Topic returns the topic to which a record that is due then belongs now.
+// Topic returns the topic for a record with this due time now.
 func (p *Producer) Topic(due time.Time) string { return p.live.Load().topic(due, p.o) }
 
-// topic picks by the clock of o.
+// topic picks the topic by the clock of o.
 func (r *rules) topic(due time.Time, o Options) string {
 	return r.buckets.TopicAt(o.Now(), due, o.CloseTopic)
 }

@@ -15,7 +15,7 @@ import (
 	"orderclose"
 )
 
-// fakeAppender answers as its function says and keeps what it took.
+// fakeAppender answers as its function says and records the appends.
 type fakeAppender struct {
 	answer func(ctx context.Context, topic string) error
 	topics []string
@@ -58,7 +58,7 @@ func TestSchedule_PicksTheBucketWhenItProduces(t *testing.T) {
 	})
 }
 
-func TestSchedule_TakesTheDueAsItIs(t *testing.T) {
+func TestSchedule_DoesNotChangeTheDueTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &fakeAppender{}
 		order := orderclose.Order{ID: "o", Category: "virtual", CreatedAt: time.Now(), Due: time.Now().Add(77 * time.Second)}
@@ -72,7 +72,7 @@ func TestSchedule_TakesTheDueAsItIs(t *testing.T) {
 	})
 }
 
-func TestSchedule_RefusesWhatCannotBeScheduledAndSendsNothing(t *testing.T) {
+func TestSchedule_RejectsInvalidOrdersAndSendsNothing(t *testing.T) {
 	due := time.Now().Add(time.Minute)
 	for name, c := range map[string]struct {
 		order orderclose.Order
@@ -94,7 +94,7 @@ func TestSchedule_RefusesWhatCannotBeScheduledAndSendsNothing(t *testing.T) {
 	}
 }
 
-func TestSchedule_PicksAnewWhenATryStaysUnanswered(t *testing.T) {
+func TestSchedule_PicksTheBucketAgainAfterAnUnansweredAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &fakeAppender{}
 		a.answer = func(ctx context.Context, topic string) error {
@@ -114,7 +114,7 @@ func TestSchedule_PicksAnewWhenATryStaysUnanswered(t *testing.T) {
 	})
 }
 
-func TestSchedule_GivesUpWhenItsContextEndsAndSaysWhatFailed(t *testing.T) {
+func TestSchedule_EndsWithItsContextAndReturnsTheLastError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away := errors.New("the broker is away")
 		a := &fakeAppender{answer: func(context.Context, string) error { return away }}
@@ -129,7 +129,7 @@ func TestSchedule_GivesUpWhenItsContextEndsAndSaysWhatFailed(t *testing.T) {
 	})
 }
 
-func TestSchedule_DoesNotRepeatWhatKafkaRefusesForGood(t *testing.T) {
+func TestSchedule_DoesNotRetryRecordsThatKafkaRejectsForGood(t *testing.T) {
 	a := &fakeAppender{answer: func(context.Context, string) error { return orderclose.ErrRefused }}
 	err := newProducer(t, a).Schedule(t.Context(), orderclose.Order{ID: "o", Due: time.Now().Add(time.Minute)})
 	if !errors.Is(err, orderclose.ErrRefused) || len(a.topics) != 1 {
@@ -151,7 +151,7 @@ func TestOrder_AnUnknownCategoryGetsTheDefaultDelayAndIsCounted(t *testing.T) {
 	}
 }
 
-func TestNew_SaysWhatIsWrong(t *testing.T) {
+func TestNew_RejectsInvalidOptions(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "topics.yaml")
 	if err := os.WriteFile(file, []byte("buckets: [5m, 300s]\n"), 0o600); err != nil {
 		t.Fatal(err)

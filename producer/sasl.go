@@ -9,30 +9,30 @@ import (
 	"orderclose/internal/kafka"
 )
 
-// The mechanisms of SASL. PLAIN shows the password to the broker, and without TLS
-// to everybody on the way.
+// SASL mechanisms. PLAIN shows the password to the broker, and without TLS to
+// every host on the network path.
 const (
 	SASLPlain       = kafka.Plain
 	SASLScramSHA256 = kafka.ScramSHA256
 	SASLScramSHA512 = kafka.ScramSHA512
 )
 
-// SASL is a user of the Kafka cluster and its password. Printed or logged, it
-// hides the password.
+// SASL is a user of the Kafka cluster with a password. Printing or logging it hides
+// the password.
 type SASL struct {
 	Mechanism string // SASLPlain, SASLScramSHA256 or SASLScramSHA512
 	User      string
 	Password  string
 }
 
-// String says who, without the password.
+// String returns the mechanism and the user, without the password.
 func (s SASL) String() string { return kafka.SASL(s).String() }
 
-// Format is String whatever the verb.
+// Format prints String for every verb.
 func (s SASL) Format(f fmt.State, _ rune) { io.WriteString(f, s.String()) }
 
-// LogValue is String, for slog.
+// LogValue returns String, for slog.
 func (s SASL) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// MarshalJSON is String too.
+// MarshalJSON encodes String.
 func (s SASL) MarshalJSON() ([]byte, error) { return json.Marshal(s.String()) }

@@ -24,7 +24,7 @@ func TestSASL_NoVerbShowsThePassword(t *testing.T) {
 	}
 }
 
-func TestNew_RefusesSASLThatCannotWork(t *testing.T) {
+func TestNew_RejectsInvalidSASL(t *testing.T) {
 	_, err := producer.New(producer.Options{
 		Brokers: []string{"127.0.0.1:1"}, TopicsFile: "../topics.yaml", SASL: &producer.SASL{Mechanism: producer.SASLPlain, User: "checkout"},
 	})

@@ -13,34 +13,34 @@ import (
 	"orderclose/internal/reload"
 )
 
-// Topics is what an Appender may be able to tell beside: the Producer's own
-// connection is one. Without it a changed list of buckets is believed to have its
-// topics.
+// Topics is an optional interface of an Appender; the Producer's own connection has
+// it. Without it the Producer assumes that the topics of a changed list of buckets
+// exist.
 type Topics interface {
-	// Exists says whether there is such a topic.
+	// Exists reports whether the topic exists.
 	Exists(ctx context.Context, topic string) (bool, error)
 }
 
-// watcher takes up changes of the topics file for a Producer.
+// watcher applies changes of the topics file to a Producer.
 type watcher struct {
 	p        *Producer
-	given    Options // what the file does not set
+	given    Options // the options before the file filled them in
 	reloader *reload.Reloader
 
-	ctx     context.Context // until close
+	ctx     context.Context // ends at close
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
-	mu   sync.Mutex         // held by who changes the rules
+	mu   sync.Mutex         // protects changes of the rules
 	stop context.CancelFunc // ends the wait for the buckets of an earlier file
 }
 
-// watch prepares for changes of the file, and begins to watch it if that is wanted.
+// watch prepares reloads of the file, and starts to watch it if Options.Watch is set.
 func (p *Producer) watch(given Options, file *config.Config) error {
 	w := &watcher{p: p, given: given, stop: func() {}}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	var err error
-	if w.reloader, err = reload.New(reload.Options{File: given.TopicsFile, Running: file, Take: w.take, Logger: p.o.Logger}); err != nil {
+	if w.reloader, err = reload.New(reload.Options{File: given.TopicsFile, Running: file, Apply: w.take, Logger: p.o.Logger}); err != nil {
 		return err
 	}
 	p.watcher = w
@@ -51,13 +51,13 @@ func (p *Producer) watch(given Options, file *config.Config) error {
 	return nil
 }
 
-// askEvery is how often Kafka is asked which topics there are, until it answers.
-const askEvery = 5 * time.Second
+// topicsInterval is how often Kafka is asked for the existing topics until it answers.
+const topicsInterval = 5 * time.Second
 
-// begin picks only those of the first buckets whose topics exist: a checkout that is
+// begin uses only those of the initial buckets whose topics exist. A checkout that is
 // restarted between "bucket added to topics.yaml" and "topics apply" must not fail to
-// schedule. The missing bucket is picked as after a reload. If no topic exists, or nobody
-// can say, all buckets are picked.
+// schedule. The missing buckets are used later, as after a reload. All buckets
+// are used if no topic exists, and until Kafka answers.
 func (w *watcher) begin() {
 	topics, ok := w.p.o.Appender.(Topics)
 	if !ok {
@@ -65,7 +65,7 @@ func (w *watcher) begin() {
 	}
 	wanted := w.p.live.Load().buckets
 	there, err := existing(w.ctx, topics, wanted)
-	for timer := time.NewTimer(askEvery); err != nil; timer.Reset(askEvery) {
+	for timer := time.NewTimer(topicsInterval); err != nil; timer.Reset(topicsInterval) {
 		select {
 		case <-w.ctx.Done():
 			timer.Stop()
@@ -85,7 +85,7 @@ func (w *watcher) begin() {
 	w.await(wanted)
 }
 
-// existing are the buckets whose topics exist.
+// existing returns the buckets whose topics exist.
 func existing(ctx context.Context, topics Topics, buckets orderclose.Buckets) (there orderclose.Buckets, err error) {
 	for _, b := range buckets {
 		ok, err := topics.Exists(ctx, b.Topic)
@@ -107,14 +107,14 @@ func (w *watcher) close() {
 	w.running.Wait()
 }
 
-// Reload reads TopicsFile and takes up what it says, for whoever does not Watch it.
-// An error says what is wrong with the file, line by line; then nothing has changed.
-// Reload must not be called after Close.
+// Reload reads TopicsFile and applies it. Call it if Watch is not set. The error
+// names each mistake in the file with its line; then nothing has changed. Do not call
+// Reload after Close.
 //
-// Delays and their maximum hold for the calls that begin after it. A changed list of
-// buckets is picked from when the relays have had Settle to read it too, and all its
-// topics exist; until then the one before is, with a warning. Names of topics hold
-// from the next start on.
+// New delays and a new maximum apply to calls that begin later. A changed list of
+// buckets is used once Settle has passed, so that the relays have read it too, and
+// all its topics exist. Until then the previous list is used, with a warning in the
+// log. Changed names of topics take effect at the next start.
 func (p *Producer) Reload(ctx context.Context) error {
 	if p.watcher == nil {
 		return errors.New("producer: there is no TopicsFile to reload")
@@ -123,7 +123,7 @@ func (p *Producer) Reload(ctx context.Context) error {
 	return err
 }
 
-// take is called with each configuration that is to hold.
+// take applies a configuration that was read.
 func (w *watcher) take(next *config.Config) {
 	o := w.given
 	o.setFrom(next)
@@ -140,9 +140,9 @@ func (w *watcher) take(next *config.Config) {
 	}
 }
 
-// await begins to wait until buckets may be picked. The caller holds mu.
+// await starts to wait until buckets may be used. The caller holds mu.
 func (w *watcher) await(buckets orderclose.Buckets) {
-	a := reload.Adoption{Buckets: buckets, Settle: w.settle(), Logger: w.p.o.Logger}
+	a := reload.Rollout{Buckets: buckets, Settle: w.settle(), Logger: w.p.o.Logger}
 	if topics, ok := w.p.o.Appender.(Topics); ok {
 		a.Exists = topics.Exists
 	}
@@ -152,21 +152,21 @@ func (w *watcher) await(buckets orderclose.Buckets) {
 }
 
 func (w *watcher) settle() time.Duration {
-	return cmp.Or(w.given.Settle, reload.DefaultSettle)
+	return cmp.Or(w.given.Settle, reload.DefaultRolloutDelay)
 }
 
-// adopt lets buckets be picked from when it is time.
-func (w *watcher) adopt(ctx context.Context, a reload.Adoption) {
+// adopt waits until the buckets may be used, and then uses them.
+func (w *watcher) adopt(ctx context.Context, a reload.Rollout) {
 	if !a.Await(ctx) {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if ctx.Err() != nil {
-		return // another file was taken meanwhile
+		return // a newer file was applied meanwhile
 	}
 	changed := *w.p.live.Load()
 	changed.buckets = a.Buckets
 	w.p.live.Store(&changed)
-	w.p.o.Logger.Info("the buckets have changed", "open", len(a.Buckets.Open()))
+	w.p.o.Logger.Info("buckets changed", "open", len(a.Buckets.Open()))
 }

@@ -17,7 +17,7 @@ import (
 	"orderclose"
 )
 
-// clusterOf is an Appender that knows which topics there are.
+// clusterOf is an Appender that knows the existing topics.
 type clusterOf struct {
 	fakeAppender
 	mu     sync.Mutex
@@ -36,7 +36,7 @@ func (c *clusterOf) Exists(_ context.Context, topic string) (bool, error) {
 	return slices.Contains(c.topics, topic), nil
 }
 
-// fileOf is a topics.yaml that is replaced whole, as an editor does.
+// fileOf is a topics.yaml that is replaced by a rename, as an editor does.
 type fileOf struct {
 	t    *testing.T
 	path string
@@ -65,7 +65,7 @@ func (f fileOf) reload(p *Producer) {
 	}
 }
 
-func TestReload_ANewDelayHoldsForNewOrdersOnly(t *testing.T) {
+func TestReload_ANewDelayAppliesToNewOrdersOnly(t *testing.T) {
 	file := newFile(t, "buckets: [10s, 1m]\ndelays: {categories: {virtual: 5m}}\n")
 	p, err := New(Options{Appender: &fakeAppender{}, TopicsFile: file.path})
 	if err != nil {
@@ -79,14 +79,14 @@ func TestReload_ANewDelayHoldsForNewOrdersOnly(t *testing.T) {
 		t.Errorf("due %v later, want 2m", d)
 	}
 	if d := p.Order("o", time.UnixMilli(0), "new").Due.UnixMilli(); d != 60_000 {
-		t.Errorf("the new category has %d ms", d)
+		t.Errorf("the new category has a delay of %d ms", d)
 	}
 	if err := p.Schedule(t.Context(), orderclose.Order{ID: "o", Due: time.Now().Add(time.Hour)}); !errors.Is(err, orderclose.ErrDueTooFar) {
 		t.Errorf("past the new maximum: %v", err)
 	}
 }
 
-func TestReload_AFileWithAMistakeChangesNothingAndIsToldLineByLine(t *testing.T) {
+func TestReload_AnInvalidFileChangesNothingAndEachMistakeIsNamed(t *testing.T) {
 	good := "buckets: [10s, 1m]\ndelays: {categories: {virtual: 5m}}\n"
 	file := newFile(t, good)
 	var logs strings.Builder
@@ -104,16 +104,16 @@ func TestReload_AFileWithAMistakeChangesNothingAndIsToldLineByLine(t *testing.T)
 		}
 	}
 	if p.live.Load() != before {
-		t.Error("something has changed")
+		t.Error("the settings have changed")
 	}
 	file.write(good)
 	file.reload(p)
 	if p.live.Load() != before {
-		t.Error("the same content has changed something")
+		t.Error("the same content has changed the settings")
 	}
 }
 
-func TestReload_OptionsThatAreSetStay(t *testing.T) {
+func TestReload_DoesNotReplaceOptionsThatAreSet(t *testing.T) {
 	file := newFile(t, "buckets: [10s, 1m]\n")
 	p, err := New(Options{Appender: &fakeAppender{}, TopicsFile: file.path, MaxDelay: time.Hour, Delays: orderclose.Delays{Default: time.Minute}})
 	if err != nil {
@@ -127,7 +127,7 @@ func TestReload_OptionsThatAreSetStay(t *testing.T) {
 	}
 }
 
-func TestReload_ANewBucketIsPickedWhenItsTopicIsThereAndTheRelaysHadTime(t *testing.T) {
+func TestReload_ANewBucketIsUsedOnceItsTopicExistsAndSettleHasPassed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := newFile(t, "buckets: [10s, 1m]\n")
 		a := &clusterOf{topics: []string{"delay_10s", "delay_1m"}}
@@ -150,12 +150,12 @@ func TestReload_ANewBucketIsPickedWhenItsTopicIsThereAndTheRelaysHadTime(t *test
 		want("without the topic", "delay_1m")
 		a.add("delay_5m")
 		time.Sleep(5 * time.Second)
-		want("with it", "delay_5m")
+		want("with the topic", "delay_5m")
 
 		file.write("buckets: [10s, {length: 1m, draining: true}, {length: 5m, draining: true}]\n")
 		file.reload(p)
 		time.Sleep(2*time.Minute - time.Second)
-		want("before everybody has read it", "delay_5m")
+		want("before Settle has passed", "delay_5m")
 		time.Sleep(time.Second)
 		want("drained", "delay_10s")
 
@@ -165,17 +165,18 @@ func TestReload_ANewBucketIsPickedWhenItsTopicIsThereAndTheRelaysHadTime(t *test
 		file.write("buckets: [10s, {length: 1m, draining: true}, {length: 5m, draining: true}]\n")
 		file.reload(p)
 		time.Sleep(time.Hour)
-		want("changed and changed back", "delay_10s")
+		want("added and removed again", "delay_10s")
 	})
 }
 
-func TestWatch_SeesTheFileBeingReplacedHoweverThatIsDone(t *testing.T) {
+func TestWatch_NoticesEveryWayToReplaceTheFile(t *testing.T) {
 	content := func(category string) string {
 		return "buckets: [10s, 1m]\ndelays: {categories: {" + category + ": 5m}}\n"
 	}
 	dir := t.TempDir()
 	path := filepath.Join(dir, "topics.yaml")
-	// As a ConfigMap is mounted: topics.yaml -> ..data/topics.yaml, ..data -> ..1.
+	// A ConfigMap is mounted like this: topics.yaml -> ..data/topics.yaml, ..data ->
+	// ..1.
 	mount := func(name, category string) {
 		t.Helper()
 		for _, err := range []error{
@@ -219,7 +220,7 @@ func TestWatch_SeesTheFileBeingReplacedHoweverThatIsDone(t *testing.T) {
 	until("again")
 }
 
-// TestReload_ACallSeesOneSetOfRules: whatever changes meanwhile, under -race.
+// Run it with -race: a call sees one set of rules even if a reload changes them.
 func TestReload_ACallSeesOneSetOfRules(t *testing.T) {
 	contents := []string{"buckets: [10s]\ndelays: {default: 1m, max: 1m}\n", "buckets: [10s]\ndelays: {default: 1h, max: 1h}\n"}
 	file := newFile(t, contents[0])
@@ -246,9 +247,9 @@ func TestReload_ACallSeesOneSetOfRules(t *testing.T) {
 	<-done
 }
 
-// TestNew_ABucketWithoutATopicIsNotPicked: a checkout is restarted between "bucket added
-// to topics.yaml" and "topics apply".
-func TestNew_ABucketWithoutATopicIsNotPicked(t *testing.T) {
+// A checkout may be restarted between "bucket added to topics.yaml" and "topics
+// apply".
+func TestNew_DoesNotUseABucketWithoutATopic(t *testing.T) {
 	file := newFile(t, "buckets: [10s, 1m, 5m]\n")
 	synctest.Test(t, func(t *testing.T) {
 		cluster := &clusterOf{topics: []string{"delay_10s", "delay_5m"}}

@@ -9,17 +9,16 @@ import (
 )
 
 const (
-	// maxRetries is how often an event whose release failed is tried again, after 1, 2
-	// and 4 minutes, each up to a tenth longer so that those that failed together do
-	// not come back together.
+	// maxRetries is how often the release of an event is retried: after 1, 2 and 4
+	// minutes, each plus a jitter of up to a tenth, so that events that failed
+	// together are not retried together.
 	maxRetries = 3
 	firstRetry = time.Minute
-	// sparedWait is how soon a partition's events are tried again after the service
-	// was known to be away.
-	sparedWait = breakerPause
-	// patience is for how long the service may be away before an event is given up all
-	// the same: somebody should look, and a dead letter can be sent again.
-	patience = 24 * time.Hour
+	// unavailableWait is the pause of a partition after its service was unavailable.
+	unavailableWait = breakerPause
+	// giveUpAfter is how long the service may be unavailable before an event is given
+	// up. An operator should look at it then; a dead letter can be sent again.
+	giveUpAfter = 24 * time.Hour
 )
 
 // Causes of dead letters.
@@ -29,7 +28,7 @@ const (
 	causeUnavailable = "release_unavailable"
 )
 
-// resultOf classifies the answer of a Releaser.
+// resultOf converts the error of a Releaser to a Result.
 func resultOf(err error) Result {
 	switch {
 	case err == nil:
@@ -42,46 +41,46 @@ func resultOf(err error) Result {
 	return Failed
 }
 
-// unavailable says whether an answer is the service's fault rather than the
-// release's. One that did not come in time is.
+// unavailable reports whether an error is the service's fault rather than the
+// release's. A timeout is the service's.
 func unavailable(err error) bool {
 	return errors.Is(err, ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// tried is how it stands with an event after a try.
-type tried struct {
-	left     int           // releases that are not settled
-	refused  int           // releases that never will be
-	failures int           // tries that were used up, this one included
-	spared   bool          // this one uses none up: the service was not called
-	since    time.Duration // the first try
-	last     error         // of the last release that was refused or failed
+// attempted is the state of an event after an attempt.
+type attempted struct {
+	open      int           // releases that are not settled
+	refused   int           // releases that the service refused for good
+	failures  int           // attempts that were used up, including this one
+	notCalled bool          // this attempt does not count: the service was not called
+	since     time.Duration // time since the first attempt
+	lastErr   error         // error of the last release that was refused or failed
 }
 
 // decision is what to do with an event.
 type decision struct {
 	settled       bool
-	wait          time.Duration // else: how long until the next try
-	all           bool          // no other need be tried before either
-	cause, detail string        // of its dead letter, if it is given up
+	wait          time.Duration // if not settled: pause before the next attempt
+	pauseAll      bool          // pause all events of the partition
+	cause, detail string        // of the dead letter, if the event is given up
 }
 
-// decide says what to do with an event after a try.
-func decide(t tried) decision {
+// decide returns what to do with an event after an attempt.
+func decide(t attempted) decision {
 	switch {
-	case t.left == 0 && t.refused == 0:
+	case t.open == 0 && t.refused == 0:
 		return decision{settled: true}
-	case t.left == 0:
-		return decision{cause: causeRefused, detail: fmt.Sprintf("%d releases are refused, the last: %v", t.refused, t.last)}
-	case t.since >= patience:
-		return decision{cause: causeUnavailable, detail: fmt.Sprintf("%d releases could not be made in %v: %v", t.left+t.refused, patience, t.last)}
-	case t.spared:
-		return decision{wait: stretch(sparedWait), all: true}
+	case t.open == 0:
+		return decision{cause: causeRefused, detail: fmt.Sprintf("%d releases were refused, the last: %v", t.refused, t.lastErr)}
+	case t.since >= giveUpAfter:
+		return decision{cause: causeUnavailable, detail: fmt.Sprintf("%d releases failed for %v: %v", t.open+t.refused, giveUpAfter, t.lastErr)}
+	case t.notCalled:
+		return decision{wait: withJitter(unavailableWait), pauseAll: true}
 	case t.failures > maxRetries:
-		return decision{cause: causeFailed, detail: fmt.Sprintf("%d releases failed or are refused after %d tries, the last: %v", t.left+t.refused, t.failures, t.last)}
+		return decision{cause: causeFailed, detail: fmt.Sprintf("%d releases failed or were refused in %d attempts, the last: %v", t.open+t.refused, t.failures, t.lastErr)}
 	}
-	return decision{wait: stretch(firstRetry << (t.failures - 1))}
+	return decision{wait: withJitter(firstRetry << (t.failures - 1))}
 }
 
-// stretch is d and up to a tenth of it.
-func stretch(d time.Duration) time.Duration { return d + rand.N(d/10) }
+// withJitter returns d plus a jitter of up to a tenth.
+func withJitter(d time.Duration) time.Duration { return d + rand.N(d/10) }

@@ -12,19 +12,19 @@ func TestDecide(t *testing.T) {
 	failed := errors.New("500")
 	for _, c := range []struct {
 		name  string
-		tried tried
+		tried attempted
 		want  time.Duration // 0: not again
 		cause string
 	}{
-		{"all done", tried{}, 0, ""},
-		{"one refused", tried{refused: 1, last: ErrRefused}, 0, causeRefused},
-		{"failed once", tried{left: 1, failures: 1, last: failed}, time.Minute, ""},
-		{"failed twice", tried{left: 1, failures: 2, last: failed}, 2 * time.Minute, ""},
-		{"failed three times", tried{left: 1, refused: 1, failures: 3, last: failed}, 4 * time.Minute, ""},
-		{"failed four times", tried{left: 1, failures: 4, last: failed}, 0, causeFailed},
-		{"known to be away", tried{left: 1, spared: true, last: ErrUnavailable}, sparedWait, ""},
-		{"away for hours", tried{left: 1, failures: 1, spared: true, since: 23 * time.Hour, last: ErrUnavailable}, sparedWait, ""},
-		{"away for a day", tried{left: 1, spared: true, since: 24 * time.Hour, last: ErrUnavailable}, 0, causeUnavailable},
+		{"all done", attempted{}, 0, ""},
+		{"one refused", attempted{refused: 1, lastErr: ErrRefused}, 0, causeRefused},
+		{"failed once", attempted{open: 1, failures: 1, lastErr: failed}, time.Minute, ""},
+		{"failed twice", attempted{open: 1, failures: 2, lastErr: failed}, 2 * time.Minute, ""},
+		{"failed three times", attempted{open: 1, refused: 1, failures: 3, lastErr: failed}, 4 * time.Minute, ""},
+		{"failed four times", attempted{open: 1, failures: 4, lastErr: failed}, 0, causeFailed},
+		{"unavailable", attempted{open: 1, notCalled: true, lastErr: ErrUnavailable}, unavailableWait, ""},
+		{"unavailable for hours", attempted{open: 1, failures: 1, notCalled: true, since: 23 * time.Hour, lastErr: ErrUnavailable}, unavailableWait, ""},
+		{"unavailable for a day", attempted{open: 1, notCalled: true, since: 24 * time.Hour, lastErr: ErrUnavailable}, 0, causeUnavailable},
 	} {
 		d := decide(c.tried)
 		if d.cause != c.cause || d.wait < c.want || d.wait > c.want+c.want/10 || d.settled != (c.want == 0 && c.cause == "") || (c.cause != "") != (d.detail != "") {

@@ -29,11 +29,10 @@ func (h *hanging) Release(ctx context.Context, r Request) error {
 	return h.service.Release(ctx, r)
 }
 
-// TestWorker_EventsOnWhichTheServiceHangsHoldUpNoOther: also when they are so many that
-// the breaker opens. A few of them are certain to be at fault and become dead letters; many
-// look like a service in trouble, and most of them wait for a day. Nobody else waits for more
-// than 15 minutes.
-func TestWorker_EventsOnWhichTheServiceHangsHoldUpNoOther(t *testing.T) {
+// Hanging events may be so many that the breaker opens. A few are proved to be at
+// fault and become dead letters. Many look like a service in trouble, and most of
+// them wait for a day. Other events wait for at most 15 minutes.
+func TestWorker_HangingEventsDelayNoOthers(t *testing.T) {
 	for _, bad := range []int{1, 3, 10} {
 		t.Run(fmt.Sprint(bad), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -48,12 +47,12 @@ func TestWorker_EventsOnWhichTheServiceHangsHoldUpNoOther(t *testing.T) {
 				for i := range 60 { // one event a minute
 					log.add(t, fmt.Sprintf("good%d", i), "ink")
 					time.Sleep(time.Minute)
-					if _, back := s.count(); back < i-15 { // which of them tries whether the service is back is random
+					if _, back := s.count(); back < i-15 { // which event is the probe is random
 						t.Fatalf("after %d minutes %d of %d releases are made", i+1, back, i+1)
 					}
 				}
 				got := log.causes()
-				if bad > 3 { // how many of them prove to be at fault is random
+				if bad > 3 { // how many of them are proved to be at fault is random
 					want = slices.DeleteFunc(want, func(w string) bool { return !slices.Contains(got, w) })
 				}
 				if diff := cmp.Diff(want, got); diff != "" && len(want)+len(got) > 0 {
@@ -64,7 +63,7 @@ func TestWorker_EventsOnWhichTheServiceHangsHoldUpNoOther(t *testing.T) {
 	}
 }
 
-// failing is since when calls fail.
+// failing records since when calls fail.
 type failing struct {
 	noMetrics
 	since atomic.Value
@@ -73,9 +72,9 @@ type failing struct {
 func (f *failing) CallsFailing(_ string, since time.Time) { f.since.Store(since) }
 func (f *failing) failing() time.Time                     { return f.since.Load().(time.Time) }
 
-// TestWorker_AServiceThatIsAwayCostsALoneEventNoTry: an event that waits alone opens no
-// breaker, and is released when the service is back.
-func TestWorker_AServiceThatIsAwayCostsALoneEventNoTry(t *testing.T) {
+// An event that waits alone does not open the breaker, and is released when the
+// service is back.
+func TestWorker_AnOutageUsesUpNoAttemptOfASingleEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, back := &eventLog{}, time.Now().Add(3*time.Hour)
 		s := &hanging{on: func(string) bool { return time.Now().Before(back) }}
@@ -88,11 +87,11 @@ func TestWorker_AServiceThatIsAwayCostsALoneEventNoTry(t *testing.T) {
 		defer partitiontest.Start(t, w.Run)()
 		time.Sleep(2 * time.Hour)
 		if since := m.failing(); since.Before(began) || since.After(began.Add(10*time.Second)) {
-			t.Errorf("no call succeeds since %v, it says since %v", began, since)
+			t.Errorf("calls fail since %v, reported since %v", began, since)
 		}
 		time.Sleep(time.Hour + 2*time.Minute)
 		if since := m.failing(); !since.IsZero() {
-			t.Errorf("it says that calls fail since %v", since)
+			t.Errorf("calls are reported to fail since %v", since)
 		}
 		if _, released := s.count(); released != 2 || len(log.causes()) > 0 {
 			t.Errorf("%d released, dead letters %v", released, log.causes())
@@ -100,8 +99,8 @@ func TestWorker_AServiceThatIsAwayCostsALoneEventNoTry(t *testing.T) {
 	})
 }
 
-// TestWorker_ACallThatAStopEndsSaysNothingOfTheService: the breaker stays closed.
-func TestWorker_ACallThatAStopEndsSaysNothingOfTheService(t *testing.T) {
+// The breaker stays closed.
+func TestWorker_ACallThatIsCancelledByAStopDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, err := New(Options{Log: &eventLog{}, Releaser: &hanging{on: func(string) bool { return true }}, Group: "g", EventsTopic: "e", DeadLetterTopic: "d"})
 		if err != nil {
@@ -110,7 +109,7 @@ func TestWorker_ACallThatAStopEndsSaysNothingOfTheService(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		var states []string
-		for calls := 0; calls < 2*breakerAfter; { // after the stop, not each call is made
+		for calls := 0; calls < 2*breakerAfter; { // after the stop some calls are not made
 			made, err := w.call(ctx, Request{})
 			if made {
 				calls++

@@ -12,25 +12,26 @@ import (
 	"strings"
 )
 
-// HTTP releases by a service over HTTP. Each release is a POST to URL:
+// HTTP is a Releaser that calls a service over HTTP. Each release is a POST to URL:
 //
 //	Idempotency-Key: 6:ord-17/3:ink/close
 //
 //	{"order_id":"ord-17","sku":"ink","quantity":2,"idempotency_key":"6:ord-17/3:ink/close","event_id":"order.closed/ord-17"}
 //
-// The answer's status decides: 2xx is done, 409 done before. 408, 425, 429, 502,
-// 503, 504 and no answer at all are the service's trouble, any other 4xx a refusal
-// for good, and anything else a failure of this release that may pass. In the
-// header, what is not printable ASCII, and the percent sign, is percent-encoded.
+// The status of the response is the result: 2xx means released, 409 released before.
+// 408, 425, 429, 502, 503, 504 and no response mean that the service is unavailable.
+// Any other 4xx is a final refusal. Any other status is a failure of this release that
+// is retried. In the Idempotency-Key header, bytes that are not printable ASCII, and
+// the percent sign, are percent-encoded.
 type HTTP struct {
 	URL    string
 	Token  string // if set: Authorization: Bearer
 	Client *http.Client
 }
 
-// NewHTTP returns a Releaser that posts to the URL, with a Token unless that is "".
-// It keeps as many connections as a Worker makes calls at once, and follows no
-// redirect, which would make a GET of the POST.
+// NewHTTP returns a Releaser that posts to url, with a bearer token unless token is
+// "". It keeps as many idle connections as a Worker makes concurrent calls. It does
+// not follow redirects, which would turn the POST into a GET.
 func NewHTTP(url, token string) *HTTP {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = DefaultParallel
@@ -40,7 +41,7 @@ func NewHTTP(url, token string) *HTTP {
 	}}
 }
 
-// body is what is posted.
+// body is the JSON body of a request.
 type body struct {
 	OrderID  string `json:"order_id"`
 	SKU      string `json:"sku"`
@@ -57,7 +58,7 @@ func (h *HTTP) Release(ctx context.Context, r Request) error {
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.URL, bytes.NewReader(data))
 	if err != nil {
-		return fmt.Errorf("the stock service's URL cannot be used: %w", withoutURL(err))
+		return fmt.Errorf("the URL of the stock service is invalid: %w", withoutURL(err))
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Idempotency-Key", headerSafe(r.Key))
@@ -69,11 +70,11 @@ func (h *HTTP) Release(ctx context.Context, r Request) error {
 		return fmt.Errorf("%w: %w", ErrUnavailable, withoutURL(err))
 	}
 	defer res.Body.Close()
-	said, _ := io.ReadAll(io.LimitReader(res.Body, 4<<10)) // so that the connection can be used again
+	said, _ := io.ReadAll(io.LimitReader(res.Body, 4<<10)) // read so that the connection can be reused
 	return statusError(res.StatusCode, said)
 }
 
-// statusError says what a status means.
+// statusError converts a status to an error.
 func statusError(status int, said []byte) error {
 	text := fmt.Sprintf("the stock service answers %d %s", status, http.StatusText(status))
 	if words := strings.Join(strings.Fields(string(said)), " "); words != "" {
@@ -93,7 +94,7 @@ func statusError(status int, said []byte) error {
 	return errors.New(text)
 }
 
-// withoutURL takes the URL out of an error: there may be a secret in it.
+// withoutURL removes the URL from an error, because it may contain a secret.
 func withoutURL(err error) error {
 	if e := (*url.Error)(nil); errors.As(err, &e) {
 		return e.Err
@@ -101,7 +102,8 @@ func withoutURL(err error) error {
 	return err
 }
 
-// headerSafe is s as it may stand in a header. No two are alike.
+// headerSafe encodes s for use in a header. Different strings have different
+// encodings.
 func headerSafe(s string) string {
 	var b strings.Builder
 	for i := range len(s) {

@@ -16,7 +16,7 @@ import (
 	"orderclose"
 )
 
-func TestHTTP_PostsTheReleaseUnderItsKey(t *testing.T) {
+func TestHTTP_PostsTheReleaseWithItsKey(t *testing.T) {
 	var got *http.Request
 	var posted []byte
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -44,7 +44,7 @@ func TestHTTP_PostsTheReleaseUnderItsKey(t *testing.T) {
 	}
 }
 
-func TestHTTP_TheStatusDecides(t *testing.T) {
+func TestHTTP_TheStatusIsTheResult(t *testing.T) {
 	status := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Location", "/elsewhere")
@@ -74,7 +74,7 @@ func TestHTTP_TheStatusDecides(t *testing.T) {
 	}
 }
 
-func TestHTTP_NoAnswerIsTheServicesTroubleAndNoSecretIsTold(t *testing.T) {
+func TestHTTP_NoResponseIsUnavailableAndTheErrorHasNoSecret(t *testing.T) {
 	hanging := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hanging }))
 	defer server.Close()

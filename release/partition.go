@@ -14,51 +14,51 @@ import (
 )
 
 const (
-	// maxOpen and maxOpenBytes bound the events that a partition keeps in memory
-	// because they are not settled: with more it is not read on.
+	// maxOpen and maxOpenBytes limit the unsettled events that a partition keeps in
+	// memory. At the limit it is not read.
 	maxOpen      = 1000
 	maxOpenBytes = 16 << 20
 )
 
-// loop serves one partition of the events' topic. Everything in it belongs to the
-// goroutine of run; a try runs in one of its own and hands its entry back by
-// tries.
+// loop serves one partition of the events topic. All fields belong to the goroutine
+// of run. An attempt runs in its own goroutine and returns its entry through
+// attempts.
 type loop struct {
 	*Worker
 	ctx    context.Context
 	claim  orderclose.Claim
 	logger *slog.Logger
 
-	reader *partition.Reader
-	out    *partition.Out
-	mark   *partition.Committer
-	queue  []*entry  // to be tried now, in the order of the log
-	parked []*entry  // to be tried later
-	wake   time.Time // when the first of them is
-	paused time.Time // until when none is tried: the service is away
-	tries  chan *entry
-	pulse  *partition.Pulse
-	under  int // tries under way
-	going  sync.WaitGroup
-	open   int // events that are not settled, and their bytes
-	bytes  int
+	reader      *partition.Reader
+	out         *partition.Out
+	mark        *partition.Committer
+	queue       []*entry  // to be tried now, in log order
+	waiting     []*entry  // to be retried later
+	nextRetry   time.Time // time of the next retry
+	pausedUntil time.Time // until then no event is tried: the service is unavailable
+	attempts    chan *entry
+	pulse       *partition.Pulse
+	inFlight    int // attempts in flight
+	running     sync.WaitGroup
+	open        int // number of unsettled events; bytes is their size
+	bytes       int
 }
 
-// entry is an event on its way through the loop.
+// entry is an event that is being released.
 type entry struct {
 	message orderclose.Message
 	id      string
 	event   orderclose.OrderClosed
-	left    []orderclose.Release // that are not settled
+	open    []orderclose.Release // releases that are not settled
 	refused int
-	first   time.Time // when it was tried first
-	until   time.Time // when parked: when to try again
+	first   time.Time // time of the first attempt
+	until   time.Time // time of the next attempt, if the entry waits for a retry
 
-	failures int // tries that failed by the release's own fault
-	// Of the last try:
-	spared bool  // no call that failed was made: the breaker was open
-	hung   int   // the service was unavailable: how often that was this event's fault, and 1; else 0
-	err    error // of the last release that was refused or failed
+	failures int // attempts that failed by the release's own fault
+	// Results of the last attempt:
+	notCalled bool  // every failed call was skipped by the open breaker
+	hung      int   // 0 unless the service was unavailable; else 1 plus how often that was proved to be this event's fault
+	err       error // error of the last release that was refused or failed
 }
 
 func newLoop(ctx context.Context, w *Worker, claim orderclose.Claim, pulse *partition.Pulse) *loop {
@@ -70,12 +70,12 @@ func newLoop(ctx context.Context, w *Worker, claim orderclose.Claim, pulse *part
 			Log: w.o.Log, Claim: claim, Stage: Stage, DeadLetterTopic: w.o.DeadLetterTopic,
 			DeadLettered: w.o.Metrics.DeadLettered, Repeated: w.o.Metrics.Repeated, Logger: logger,
 		}),
-		mark:  partition.NewCommitter(claim, nil),
-		tries: make(chan *entry, w.o.Parallel),
+		mark:     partition.NewCommitter(claim, nil),
+		attempts: make(chan *entry, w.o.Parallel),
 	}
 }
 
-// run turns until the claim is revoked.
+// run serves the partition until the claim is revoked.
 func (l *loop) run() {
 	l.logger.Debug("serving", "offset", l.claim.Offset)
 	defer l.finish()
@@ -88,10 +88,10 @@ func (l *loop) run() {
 			return
 		case f := <-l.reader.C:
 			l.reader.Took(f)
-			l.takeIn(f)
-		case e := <-l.tries:
-			l.under--
-			l.follow(e)
+			l.handleFetch(f)
+		case e := <-l.attempts:
+			l.inFlight--
+			l.applyAttempt(e)
 		case dead := <-l.out.Buried:
 			l.out.TookBuried()
 			l.mark.Arrived(dead)
@@ -100,8 +100,8 @@ func (l *loop) run() {
 		if l.ctx.Err() != nil {
 			return
 		}
-		l.unpark()
-		l.try()
+		l.queueDue()
+		l.startAttempts()
 		l.out.StartBurying()
 		if l.open < maxOpen && l.bytes < maxOpenBytes && !l.out.Full() {
 			l.reader.Start()
@@ -111,22 +111,22 @@ func (l *loop) run() {
 	}
 }
 
-// finish waits for what is under way, and commits what was settled.
+// finish waits for attempts in flight and commits what was settled.
 func (l *loop) finish() {
 	l.reader.Wait()
-	l.going.Wait()
-	for ; l.under > 0; l.under-- {
-		l.follow(<-l.tries)
+	l.running.Wait()
+	for ; l.inFlight > 0; l.inFlight-- {
+		l.applyAttempt(<-l.attempts)
 	}
 	l.out.WaitBuried(l.mark.Arrived)
 	l.mark.Tell(time.Now(), true)
 	l.o.Metrics.StockWaiting(-l.open)
 }
 
-// takeIn queues what a fetch brought. What tells of no stock is settled.
-func (l *loop) takeIn(f orderclose.Fetched) {
+// handleFetch queues the events of a fetch. Events without stock are settled at once.
+func (l *loop) handleFetch(f orderclose.Fetched) {
 	if f.Lost != nil {
-		l.lost(&f)
+		l.handleLoss(&f)
 	}
 	for _, r := range f.Records {
 		if !l.mark.Add(r.Offset) {
@@ -144,9 +144,9 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 		case err != nil:
 			l.out.BuryUnreadable(r, err)
 		default:
-			e.left = e.event.Release
+			e.open = e.event.Release
 			l.queue = append(l.queue, e)
-			l.opened(e, 1)
+			l.countOpen(e, 1)
 		}
 	}
 	if f.Corrupt != nil && l.mark.Add(f.Corrupt.First) {
@@ -155,87 +155,87 @@ func (l *loop) takeIn(f orderclose.Fetched) {
 	l.mark.Read(f)
 }
 
-// opened notes that an event is in memory from now on, or no more.
-func (l *loop) opened(e *entry, n int) {
+// countOpen adds n, 1 or -1, to the number of events in memory.
+func (l *loop) countOpen(e *entry, n int) {
 	l.open += n
 	l.bytes += n * e.message.Size()
 	l.o.Metrics.StockWaiting(n)
 }
 
-// lost notes that events which were to be read are gone, and goes on behind them. No sweep
-// finds stock that is not released, so that nothing bounds what is read again of a log
-// that lost its end: a release has a key, by which a repeat is recognised.
-func (l *loop) lost(f *orderclose.Fetched) {
+// handleLoss handles events that are gone, and continues behind them. Nothing limits how
+// far a log that lost its end is read again, because no sweep finds stock that was
+// not released. Duplicates are harmless: a release has an idempotency key.
+func (l *loop) handleLoss(f *orderclose.Fetched) {
 	r := f.Lost
 	if f.Replaced {
 		l.mark.Restart(f)
 		l.reader.Rewind(f.Next)
-		l.queue, l.parked = nil, nil
+		l.queue, l.waiting = nil, nil
 		l.o.Metrics.StockWaiting(-l.open)
 		l.open, l.bytes = 0, 0
 	}
 	l.mark.Read(*f)
-	l.logger.Error("the log has lost events: the stock that they told of is not released",
+	l.logger.Error("log has lost events, their stock is not released",
 		"first", r.First, "last", r.Last, "err", r.Err)
 	l.o.Metrics.Lost(l.claim.Topic, l.claim.Partition, r.Last-r.First+1)
 	l.mark.TellNow(time.Now())
 }
 
-// unpark queues the entries whose time has come.
-func (l *loop) unpark() {
+// queueDue queues the entries whose retry is due.
+func (l *loop) queueDue() {
 	now := l.o.Now()
-	if len(l.parked) == 0 || now.Before(l.wake) {
+	if len(l.waiting) == 0 || now.Before(l.nextRetry) {
 		return
 	}
-	l.wake = time.Time{}
-	l.parked = slices.DeleteFunc(l.parked, func(e *entry) bool {
+	l.nextRetry = time.Time{}
+	l.waiting = slices.DeleteFunc(l.waiting, func(e *entry) bool {
 		due := !now.Before(e.until)
 		if due {
 			l.queue = append(l.queue, e)
 		} else {
-			l.wakeBy(e.until)
+			l.retryBy(e.until)
 		}
 		return due
 	})
 }
 
-func (l *loop) wakeBy(t time.Time) {
-	if l.wake.IsZero() || t.Before(l.wake) {
-		l.wake = t
+func (l *loop) retryBy(t time.Time) {
+	if l.nextRetry.IsZero() || t.Before(l.nextRetry) {
+		l.nextRetry = t
 	}
 }
 
-// try begins as many tries as may be under way.
-func (l *loop) try() {
-	for len(l.queue) > 0 && l.under < cap(l.tries) && !l.o.Now().Before(l.paused) {
+// startAttempts starts attempts up to the limit.
+func (l *loop) startAttempts() {
+	for len(l.queue) > 0 && l.inFlight < cap(l.attempts) && !l.o.Now().Before(l.pausedUntil) {
 		e := l.queue[0]
 		l.queue = l.queue[1:]
 		if e.first.IsZero() {
 			e.first = l.o.Now()
 		}
-		l.under++
-		l.going.Go(func() {
+		l.inFlight++
+		l.running.Go(func() {
 			ctx, cancel := partition.Linger(l.ctx, partition.LingerTime)
 			defer cancel()
 			l.attempt(ctx, e)
-			l.tries <- e // has room for all
+			l.attempts <- e // the channel has room for all attempts
 		})
 	}
 }
 
-// attempt calls the Releaser for each release that is not settled. It has the entry
-// to itself.
+// attempt calls the Releaser for each unsettled release. It owns the entry while it
+// runs.
 func (l *loop) attempt(ctx context.Context, e *entry) {
-	var left []orderclose.Release
-	own := false
-	e.spared, e.hung, e.err = true, 0, nil
-	for i, r := range e.left {
+	var open []orderclose.Release
+	ownFault := false
+	e.notCalled, e.hung, e.err = true, 0, nil
+	for i, r := range e.open {
 		made, err := false, error(nil)
 		if l.ctx.Err() == nil {
 			made, err = l.call(ctx, Request{OrderID: e.event.OrderID, SKU: r.SKU, Quantity: r.Quantity, Key: r.Key, EventID: e.id})
 		}
-		if !made { // the others would fare alike
-			left = append(left, e.left[i:]...)
+		if !made { // the other calls would not be made either
+			open = append(open, e.open[i:]...)
 			e.err = cmp.Or(err, e.err)
 			break
 		}
@@ -243,62 +243,63 @@ func (l *loop) attempt(ctx context.Context, e *entry) {
 		case Refused:
 			e.refused, e.err = e.refused+1, err
 		case Failed:
-			left = append(left, r)
-			e.spared, e.err = false, err
+			open = append(open, r)
+			e.notCalled, e.err = false, err
 			if !unavailable(err) {
-				own = true
+				ownFault = true
 			} else if failures, _ := l.suspects.Failed(e.id, true); e.hung == 0 {
 				e.hung = failures + 1
 			}
 		}
 	}
-	e.left = left
-	if own && e.hung == 0 {
+	e.open = open
+	if ownFault && e.hung == 0 {
 		e.failures++
 	}
-	if len(left) == 0 {
+	if len(open) == 0 {
 		l.suspects.Heard(e.id)
 	}
 }
 
-// follow does what a try asks for. An event for which the service was called in vain
-// waits for its retry behind the others, also while the breaker is open: else an event
-// on which the service hangs would be each call that tries whether it is better.
-func (l *loop) follow(e *entry) {
-	if !l.mark.Current(e.message.Generation) || l.ctx.Err() != nil && len(e.left) > 0 {
-		return // gone, or the next owner's
+// applyAttempt applies the result of an attempt. An event for which the service was
+// called without success waits for its retry behind the other events, also while the
+// breaker is open. Otherwise an event on which the service hangs would be the probe
+// each time.
+func (l *loop) applyAttempt(e *entry) {
+	if !l.mark.Current(e.message.Generation) || l.ctx.Err() != nil && len(e.open) > 0 {
+		return // the event is gone, or belongs to the next owner
 	}
-	d := decide(tried{left: len(e.left), refused: e.refused, failures: e.failures + e.hung, spared: e.spared, since: l.o.Now().Sub(e.first), last: e.err})
+	d := decide(attempted{open: len(e.open), refused: e.refused, failures: e.failures + e.hung, notCalled: e.notCalled, since: l.o.Now().Sub(e.first), lastErr: e.err})
 	switch {
 	case d.settled:
 		l.mark.Done(e.message.Generation, e.message.Offset)
-		l.opened(e, -1)
+		l.countOpen(e, -1)
 	case d.cause != "":
-		for range e.left {
+		for range e.open {
 			l.o.Metrics.StockRelease(string(GivenUp), 0)
 		}
 		l.suspects.Blamed(e.id)
 		l.out.Bury(e.message, d.cause, d.detail)
-		l.opened(e, -1)
-	case d.all:
+		l.countOpen(e, -1)
+	case d.pauseAll:
 		l.queue = slices.Insert(l.queue, 0, e)
-		l.paused = l.o.Now().Add(d.wait)
+		l.pausedUntil = l.o.Now().Add(d.wait)
 	default:
-		l.logger.Warn("stock is not released yet, trying again", "order", e.event.OrderID, "left", len(e.left), "in", d.wait.Round(time.Second), "err", e.err)
+		l.logger.Warn("stock release failed, will retry", "order", e.event.OrderID, "open", len(e.open), "in", d.wait.Round(time.Second), "err", e.err)
 		e.until = l.o.Now().Add(d.wait)
-		l.wakeBy(e.until)
-		l.parked = append(l.parked, e)
+		l.retryBy(e.until)
+		l.waiting = append(l.waiting, e)
 	}
 }
 
-// sleep returns how long nothing is to be done, unless something comes.
+// sleep returns the time until there is something to do without a new event.
 func (l *loop) sleep() time.Duration {
 	d, now := l.mark.Wait(time.Now()), l.o.Now()
-	if len(l.parked) > 0 {
-		d = min(d, l.wake.Sub(now))
+	if len(l.waiting) > 0 {
+		d = min(d, l.nextRetry.Sub(now))
 	}
-	if len(l.queue) > 0 && now.Before(l.paused) {
-		d = min(d, l.paused.Sub(now))
+	if len(l.queue) > 0 && now.Before(l.pausedUntil) {
+		d = min(d, l.pausedUntil.Sub(now))
 	}
 	return max(d, 0)
 }

@@ -1,15 +1,15 @@
-// Package release gives back stock that a service keeps, rather than the database:
-// it reads the events that tell of closes, and calls a Releaser for each SKU that
-// a closed order held.
+// Package release returns stock that a service keeps, rather than the database. A
+// Worker reads the events of closed orders, and calls a Releaser for each SKU that an
+// order held. Create it with New and call Run.
 //
-//	worker.go     the parts and their lifecycle
-//	partition.go  one partition's loop
-//	decide.go     what to do after a try (pure)
-//	http.go       a Releaser that posts to a service
+//	worker.go     types, options and lifecycle
+//	partition.go  the loop of one partition
+//	decide.go     what to do after an attempt (pure)
+//	http.go       a Releaser that calls a service over HTTP
 //
-// Events arrive at least once, and after a crash some are read again. So a release
-// is called at least once too, each time with the same key: whoever keeps the stock
-// must take a key that it has seen for done already.
+// Events are delivered at least once, and some are read again after a crash. So a
+// Releaser may be called more than once for a release, with the same key each time. It
+// must treat a key that it has seen as already released.
 package release
 
 import (
@@ -28,7 +28,7 @@ import (
 	"orderclose/internal/partition"
 )
 
-// Stage is the name of this stage in dead letters.
+// Stage is the name of this part in dead letters.
 const Stage = "release"
 
 // Endpoint is the name of the stock service in metrics.
@@ -36,139 +36,140 @@ const Endpoint = "stock"
 
 // Defaults of Options.
 const (
-	// DefaultParallel is how many releases a process has called at once: what a small
-	// service bears.
+	// DefaultParallel is the default limit of concurrent calls, which a small service
+	// can handle.
 	DefaultParallel = 16
-	// DefaultTimeout is how long one call may take.
+	// DefaultTimeout is the default timeout of one call.
 	DefaultTimeout = 3 * time.Second
 )
 
-// The breaker: after so many calls in a row of which each was ErrUnavailable no
-// more are made for a while, then one.
+// The breaker opens after breakerAfter calls in a row that returned ErrUnavailable,
+// and lets one call through after breakerPause.
 const (
 	breakerAfter = 5
 	breakerPause = 5 * time.Second
 )
 
-// Request is a quantity of one SKU that an order gives back.
+// Request is a quantity of one SKU to return to stock.
 type Request struct {
 	OrderID  string
 	SKU      string
 	Quantity int64
-	// Key is the idempotency key: the same for each repeat, and no other release has
-	// it. It is the key of the release's row in the ledger.
+	// Key is the idempotency key: the same in each attempt, and unique to this
+	// release. It is the key of the release's row in the ledger.
 	Key string
-	// EventID is the id of the event that told of it.
+	// EventID is the id of the event of the closed order.
 	EventID string
 }
 
-// What a Releaser may answer, by wrapping it; compare with errors.Is. Nil says that
-// the stock is back. An error that is none of these is this release's own failure,
-// to be tried again.
+// Errors of a Releaser, to be wrapped; compare with errors.Is. nil means that the
+// stock was returned. Any other error is a failure of this release, which is retried.
 var (
-	// ErrAlready: the key was seen before, and the stock is back.
+	// ErrAlready means that the key was seen before and the stock was returned.
 	ErrAlready = errors.New("it was released before")
-	// ErrRefused: it will never be released, so that a person has to look at it.
+	// ErrRefused means that the release will never succeed, so that an operator has
+	// to look at it.
 	ErrRefused = errors.New("the release is refused")
-	// ErrUnavailable: the service does not work now. A call that takes longer than
-	// Options.Timeout counts as such an answer. It uses up a try of its event only if the
-	// service answers other calls before and after. After several in a row the worker
-	// waits for the service.
+	// ErrUnavailable means that the service does not work now. A call that exceeds
+	// Options.Timeout counts the same. It uses up an attempt of its event only if the
+	// service answers other calls before and after it. After several in a row the
+	// Worker pauses all calls.
 	ErrUnavailable = errors.New("the stock service is unavailable")
 )
 
-// Releaser gives stock back. It is called from many goroutines, and must take a key
-// that it has seen for done.
+// Releaser returns stock. It is called from many goroutines. It must treat a key that
+// it has seen as already released.
 type Releaser interface {
 	Release(ctx context.Context, r Request) error
 }
 
-// Log is what a Worker needs of Kafka; internal/kafka's Cluster is one.
+// Log is the part of Kafka that a Worker uses. *kafka.Cluster of internal/kafka
+// implements it.
 type Log interface {
-	// Consume serves the partitions of a topic that the group gives to this
-	// process until ctx ends.
+	// Consume serves the partitions of a topic that the group assigns to this
+	// process, until ctx ends.
 	Consume(ctx context.Context, group, topic string, serve func(context.Context, orderclose.Claim)) error
-	// Read reads a partition on, waiting a little for a record.
+	// Read fetches a partition from a position, and waits a short time for records.
 	Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
-	// Verify says whether the position's log is still there.
+	// Verify checks that the position's log still exists.
 	Verify(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
-	// Spread sorts records of a claim by the partition of another topic that each
-	// belongs to.
+	// Spread groups records of a claim by the partition of another topic for their
+	// key.
 	Spread(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
-	// Idempotent returns a function for one goroutine that appends records so that a
-	// repeat after a lost answer is not a duplicate.
+	// Idempotent returns a function that appends records without duplicates when it
+	// retries after a lost answer. Only one goroutine may use the function.
 	Idempotent(trying func(), repeated func(records int)) orderclose.AppendFunc
 }
 
-// Result is what became of one call.
+// Result is the result of one call.
 type Result string
 
 const (
 	Released Result = "released"
-	Already  Result = "already"  // the service had seen the key
-	Failed   Result = "failed"   // to be tried again
+	Already  Result = "already"  // the service had seen the key before
+	Failed   Result = "failed"   // to be retried
 	Refused  Result = "refused"  // for good: dead letter
-	GivenUp  Result = "given_up" // it failed too often: dead letter
+	GivenUp  Result = "given_up" // failed too often: dead letter
 )
 
-// Metrics takes what there is to count; internal/obs has one for Prometheus. Its
-// methods are called from many goroutines and must not block.
+// Metrics receives the counts of a Worker; internal/obs implements it for Prometheus.
+// Its methods are called from many goroutines and must not block.
 type Metrics interface {
-	// StockRelease counts one call and how long it took. GivenUp comes after the
-	// Failed of the last call, without a call of its own.
+	// StockRelease counts one call and its duration. GivenUp is counted in addition
+	// to the Failed of the last call, without a call of its own.
 	StockRelease(result string, took time.Duration)
-	// CallsFailing says since when no call of the stock service has succeeded. The zero
-	// time: the last one did, or was answered with a refusal.
+	// CallsFailing sets since when all calls of the stock service have failed. The
+	// zero time means that the last call succeeded or was refused.
 	CallsFailing(endpoint string, since time.Time)
-	// StockWaiting adds to how many events were read and are not settled.
+	// StockWaiting adds to the number of events that were read and are not settled.
 	StockWaiting(more int)
-	// DeadLettered counts one event given up.
+	// DeadLettered counts one event that became a dead letter.
 	DeadLettered(stage, cause string)
-	// Stuck counts the times that a partition's loop hung and was started again.
+	// Stuck counts how often a partition's loop hung and was restarted.
 	Stuck(stage, topic string, partition int)
-	// Repeated counts records that may have been written twice.
+	// Repeated adds records that may have been written twice.
 	Repeated(records int)
-	// Lost counts offsets that the log no longer had when they were asked for.
+	// Lost adds offsets that the log no longer had when they were to be read.
 	Lost(topic string, partition int, records int64)
-	// FetchFailing says since when no fetch of a partition has succeeded. The zero
-	// time: they do.
+	// FetchFailing sets since when all fetches of a partition have failed. The zero
+	// time means that they succeed.
 	FetchFailing(stage, topic string, partition int, since time.Time)
-	// FetchEnded says that a partition is fetched no longer.
+	// FetchEnded reports that a partition is no longer fetched.
 	FetchEnded(stage, topic string, partition int)
 }
 
-// Options for a Worker. Log, Releaser, Group, EventsTopic and DeadLetterTopic must
-// be set.
+// Options configure a Worker. Log, Releaser, Group, EventsTopic and DeadLetterTopic
+// are required.
 type Options struct {
 	Log             Log
 	Releaser        Releaser
 	Group           string
 	EventsTopic     string
 	DeadLetterTopic string
-	Event           string           // the type of the events that tell of closes; default orderclose.EventOrderClosed
-	Parallel        int              // calls at once at most; default DefaultParallel
-	Timeout         time.Duration    // of one call; default DefaultTimeout
-	Now             func() time.Time // when a retry's time has come; default time.Now
-	// Abandon is called, with the reason, when a loop hangs and cannot be stopped: the
-	// process should exit, and its supervisor start another. Default panics.
-	Abandon func(why string)
-	Logger  *slog.Logger // default: discard
+	Event           string           // type of the events; default orderclose.EventOrderClosed
+	Parallel        int              // maximum of concurrent calls; default DefaultParallel
+	Timeout         time.Duration    // timeout of one call; default DefaultTimeout
+	Now             func() time.Time // clock for retries; default time.Now
+	// OnHang is called with the reason when a loop hangs and cannot be stopped. The
+	// process should then exit and be restarted by its supervisor. Default: panic.
+	OnHang  func(why string)
+	Logger  *slog.Logger // default: no log
 	Metrics Metrics      // default: none
 }
 
-// Worker calls the Releaser for what events tell. Make it with New.
+// Worker releases the stock of closed orders. Create it with New.
 type Worker struct {
 	o        Options
-	calls    chan struct{} // a place for each call under way
+	calls    chan struct{} // one element for each call in flight
 	breaker  *gobreaker.CircuitBreaker[struct{}]
 	watchdog partition.Watchdog
 	suspects closing.Suspects // events on which the service hangs
 
 	mu      sync.Mutex
-	failing time.Time // since when no call has succeeded; zero: the last one did
+	failing time.Time // since when all calls have failed; zero: the last call succeeded
 }
 
-// New returns a Worker, or says what is missing in the options.
+// New returns a Worker, or an error if an option is missing or invalid.
 func New(o Options) (*Worker, error) {
 	switch {
 	case o.Log == nil, o.Releaser == nil, o.Group == "", o.EventsTopic == "", o.DeadLetterTopic == "":
@@ -188,8 +189,8 @@ func New(o Options) (*Worker, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Abandon == nil {
-		o.Abandon = func(why string) { panic("release: " + why) }
+	if o.OnHang == nil {
+		o.OnHang = func(why string) { panic("release: " + why) }
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -199,24 +200,22 @@ func New(o Options) (*Worker, error) {
 		o.Metrics = noMetrics{}
 	}
 	w := &Worker{o: o, calls: make(chan struct{}, o.Parallel)}
-	w.watchdog = partition.Watchdog{Stage: Stage, Stuck: o.Metrics.Stuck, Abandon: o.Abandon, Logger: o.Logger}
+	w.watchdog = partition.Watchdog{Stage: Stage, Stuck: o.Metrics.Stuck, OnHang: o.OnHang, Logger: o.Logger}
 	w.breaker = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
 		Name: Stage, MaxRequests: 1, Timeout: breakerPause,
 		ReadyToTrip:  func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= breakerAfter },
 		IsSuccessful: func(err error) bool { return !unavailable(err) },
 		IsExcluded:   func(err error) bool { return errors.Is(err, errGivenUp) },
 		OnStateChange: func(_ string, _, to gobreaker.State) {
-			o.Logger.Warn("the stock service: calls are "+map[gobreaker.State]string{
-				gobreaker.StateClosed: "made again", gobreaker.StateOpen: "not made for now", gobreaker.StateHalfOpen: "tried, one of them",
-			}[to], "state", to)
+			o.Logger.Warn("stock service circuit breaker changed", "state", to.String())
 		},
 	})
 	return w, nil
 }
 
-// Run releases until ctx ends. Before it returns, the calls under way have ended,
-// within 2 s, what is settled is committed, and the group is left. It returns an
-// error only if it could not begin.
+// Run releases stock until ctx ends. It returns when the calls in flight have ended,
+// within 2 s, settled events are committed, and the group is left. It returns an
+// error only if it could not start.
 func (w *Worker) Run(ctx context.Context) error {
 	return w.o.Log.Consume(ctx, w.o.Group, w.o.EventsTopic, func(ctx context.Context, claim orderclose.Claim) {
 		w.watchdog.Serve(ctx, claim, func(ctx context.Context, claim orderclose.Claim, pulse *partition.Pulse) {
@@ -225,8 +224,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	})
 }
 
-// call calls the Releaser once. made says whether it was: not while the breaker is open,
-// nor once ctx has ended.
+// call calls the Releaser once. made is false if it was not called, because the
+// breaker is open or ctx has ended.
 func (w *Worker) call(ctx context.Context, r Request) (made bool, err error) {
 	select {
 	case w.calls <- struct{}{}:
@@ -240,13 +239,13 @@ func (w *Worker) call(ctx context.Context, r Request) (made bool, err error) {
 		limited, cancel := context.WithTimeout(ctx, w.o.Timeout)
 		defer cancel()
 		err := w.o.Releaser.Release(limited, r)
-		if err != nil && ctx.Err() != nil { // which says nothing about the service
+		if err != nil && ctx.Err() != nil { // says nothing about the service
 			err = fmt.Errorf("%w: %w", errGivenUp, err)
 		}
 		return struct{}{}, err
 	})
 	if !made {
-		return false, fmt.Errorf("%w: %w", ErrUnavailable, err) // the breaker's
+		return false, fmt.Errorf("%w: %w", ErrUnavailable, err) // error of the breaker
 	}
 	result := resultOf(err)
 	w.o.Metrics.StockRelease(string(result), time.Since(began))
@@ -259,7 +258,7 @@ func (w *Worker) call(ctx context.Context, r Request) (made bool, err error) {
 	return true, err
 }
 
-// noteCall tells the metrics since when calls fail.
+// noteCall updates since when calls fail.
 func (w *Worker) noteCall(failed bool) {
 	w.mu.Lock()
 	switch {
@@ -273,10 +272,11 @@ func (w *Worker) noteCall(failed bool) {
 	w.o.Metrics.CallsFailing(Endpoint, since)
 }
 
-// errGivenUp marks a call that ended because this process gives up the partition.
-var errGivenUp = errors.New("the call was given up")
+// errGivenUp marks a call that ended because this process loses the partition or
+// stops.
+var errGivenUp = errors.New("the call was cancelled")
 
-// noMetrics counts nothing.
+// noMetrics discards all counts.
 type noMetrics struct{}
 
 func (noMetrics) StockRelease(string, time.Duration)          {}

@@ -24,7 +24,7 @@ type eventLog struct{ partitiontest.Log }
 
 func (l *eventLog) doneBelow() int64 { return l.DoneBelow(events) }
 
-// causes are those of the dead letters.
+// causes returns the causes of the dead letters.
 func (l *eventLog) causes() (all []string) {
 	for _, m := range l.Appended()["dead"] {
 		cause, _ := m.Header(orderclose.HeaderCause)
@@ -34,13 +34,13 @@ func (l *eventLog) causes() (all []string) {
 	return all
 }
 
-// add puts the event of a closed order into the log.
+// add appends the event of a closed order to the log.
 func (l *eventLog) add(t *testing.T, id string, skus ...string) {
 	t.Helper()
 	l.Put(events, closed(t, id, skus...))
 }
 
-// closed is the event of a closed order.
+// closed returns the event of a closed order.
 func closed(t *testing.T, id string, skus ...string) orderclose.Message {
 	t.Helper()
 	e := orderclose.OrderClosed{OrderID: id}
@@ -58,8 +58,8 @@ func (l *eventLog) put(key, value string) {
 	l.Put(events, orderclose.Message{Key: []byte(key), Value: []byte(value)})
 }
 
-// TestWorker_ReadsTheEventsThatTheConfiguredCloseWrites, whatever it calls them.
-func TestWorker_ReadsTheEventsThatTheConfiguredCloseWrites(t *testing.T) {
+// The events may have any configured type.
+func TestWorker_ReadsTheConfiguredEventType(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, s := &eventLog{}, &service{}
 		value, err := orderclose.OrderClosed{Type: "order.expired", OrderID: "a", Release: []orderclose.Release{{SKU: "ink", Quantity: 2, Key: "a/ink"}}}.Encode()
@@ -85,11 +85,11 @@ func TestWorker_ReadsTheEventsThatTheConfiguredCloseWrites(t *testing.T) {
 
 // service is a stock service.
 type service struct {
-	answer func(r Request) error // nil: it is back
+	answer func(r Request) error // nil: succeeds
 
 	mu    sync.Mutex
 	calls []time.Time
-	back  map[string]int // releases by key, those that succeeded
+	back  map[string]int // successful releases by key
 	of    map[string][]time.Duration
 	began time.Time
 }
@@ -129,7 +129,7 @@ func runWorker(t *testing.T, log *eventLog, s Releaser) (stop func()) {
 	return partitiontest.Start(t, w.Run)
 }
 
-func TestWorker_ReleasesEachSKUAndSkipsWhatTellsOfNone(t *testing.T) {
+func TestWorker_ReleasesEachSKUAndSkipsEventsWithoutStock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, s := &eventLog{}, &service{}
 		log.add(t, "a", "ink", "pen")
@@ -150,9 +150,8 @@ func TestWorker_ReleasesEachSKUAndSkipsWhatTellsOfNone(t *testing.T) {
 	})
 }
 
-// TestWorker_AFailureIsTriedAgainWhileOthersGoOn: after 1, 2 and 4 minutes, and
-// then it is a dead letter.
-func TestWorker_AFailureIsTriedAgainWhileOthersGoOn(t *testing.T) {
+// The event is retried after 1, 2 and 4 minutes and then becomes a dead letter.
+func TestWorker_RetriesAFailureWhileOthersGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &eventLog{}
 		s := &service{answer: func(r Request) error {
@@ -195,9 +194,8 @@ func TestWorker_AFailureIsTriedAgainWhileOthersGoOn(t *testing.T) {
 	})
 }
 
-// TestWorker_AServiceThatIsAwayCostsNobodyATry: nor is it called in vain all the
-// time.
-func TestWorker_AServiceThatIsAwayCostsNobodyATry(t *testing.T) {
+// The service is not called all the time while it is unavailable.
+func TestWorker_AnOutageUsesUpNoAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &eventLog{}
 		back := time.Now().Add(time.Hour)
@@ -222,8 +220,8 @@ func TestWorker_AServiceThatIsAwayCostsNobodyATry(t *testing.T) {
 	})
 }
 
-// TestWorker_AfterAStopOnlyWhatWasOpenIsRepeated, under the same key.
-func TestWorker_AfterAStopOnlyWhatWasOpenIsRepeated(t *testing.T) {
+// The repeated calls have the same keys.
+func TestWorker_AfterAStopOnlyOpenEventsAreRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &eventLog{}
 		var mu sync.Mutex
@@ -249,14 +247,13 @@ func TestWorker_AfterAStopOnlyWhatWasOpenIsRepeated(t *testing.T) {
 		defer runWorker(t, log, s)()
 		time.Sleep(time.Second)
 		if calls, back := s.count(); calls != 9 || back != 7 || s.back["first/pen"] != 2 || log.doneBelow() != 6 {
-			t.Errorf("%d calls, released %v, done below %d; want the first order's again and nobody else's", calls, s.back, log.doneBelow())
+			t.Errorf("%d calls, released %v, done below %d; want a repeat of the first order's only", calls, s.back, log.doneBelow())
 		}
 	})
 }
 
-// TestWorker_ADeadLetterOfARecreatedLogMarksNothing: it is acked when its offset means
-// another event.
-func TestWorker_ADeadLetterOfARecreatedLogMarksNothing(t *testing.T) {
+// The dead letter is acked when its offset already means another event.
+func TestWorker_ADeadLetterOfAReplacedLogMarksNoOffset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, began := &eventLog{}, time.Now()
 		log.Fail = func(topic string) error {

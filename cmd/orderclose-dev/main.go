@@ -1,4 +1,4 @@
-// Command orderclose-dev tries the pipeline on a desk without servers; see
+// Command orderclose-dev runs the pipeline on embedded servers, for development; see
 // orderclose-dev help.
 package main
 

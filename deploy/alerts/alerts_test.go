@@ -1,5 +1,5 @@
-// Package alerts has the alert rules for Prometheus, in *.rules.yml, and their
-// tests, and an example of routing them, alertmanager.yml.
+// Package alerts contains the alert rules for Prometheus (*.rules.yml), their tests,
+// and an example of routing the alerts (alertmanager.yml).
 package alerts
 
 import (
@@ -28,14 +28,14 @@ func files(t *testing.T, pattern string) []string {
 	return names
 }
 
-// rule is an alert.
+// rule is an alert rule.
 type rule struct {
 	file                string
 	Alert, Expr, For    string
 	Labels, Annotations map[string]string
 }
 
-// rules are those of all files, by name.
+// rules returns the rules of all files by name.
 func rules(t *testing.T) map[string]rule {
 	t.Helper()
 	all := map[string]rule{}
@@ -50,7 +50,7 @@ func rules(t *testing.T) map[string]rule {
 		for _, g := range f.Groups {
 			for _, r := range g.Rules {
 				if _, twice := all[r.Alert]; twice {
-					t.Errorf("%s: there is another alert %s", name, r.Alert)
+					t.Errorf("%s: a second alert is named %s", name, r.Alert)
 				}
 				r.file = name
 				all[r.Alert] = r
@@ -65,9 +65,8 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 	deploytest.Tool(t, "promtool", append([]string{"test", "rules"}, files(t, "*.test.yml")...)...)
 }
 
-// Each alert has a test in which it does not fire, one in which it does, and then no
-// longer.
-func TestAlerts_AreTestedSilentFiringAndResolved(t *testing.T) {
+// Each alert has a test in which it does not fire, then fires, and then is resolved.
+func TestAlerts_AreTestedWhileSilentFiringAndResolved(t *testing.T) {
 	silent, resolved := map[string]bool{}, map[string]bool{}
 	for _, name := range files(t, "*.test.yml") {
 		var f struct {
@@ -106,9 +105,9 @@ func TestAlerts_AreTestedSilentFiringAndResolved(t *testing.T) {
 	}
 }
 
-// Each alert says how urgent it is, what it means, and where in the runbook to look,
-// and that place is there.
-func TestAlerts_LeadIntoTheRunbook(t *testing.T) {
+// Each alert has a severity, a description, and a link to a section of the runbook
+// that exists.
+func TestAlerts_LinkToTheRunbook(t *testing.T) {
 	runbook, err := os.ReadFile("../../docs/runbook.md")
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +123,7 @@ func TestAlerts_LeadIntoTheRunbook(t *testing.T) {
 			t.Errorf("%s: %s has the severity %q, want ticket or page", r.file, r.Alert, s)
 		}
 		if url := r.Annotations["runbook_url"]; !anchors[url] {
-			t.Errorf("%s: %s leads to %q, which is not there", r.file, r.Alert, url)
+			t.Errorf("%s: %s links to %q, which does not exist", r.file, r.Alert, url)
 		}
 		if r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
 			t.Errorf("%s: %s has no summary or no description", r.file, r.Alert)
@@ -132,7 +131,7 @@ func TestAlerts_LeadIntoTheRunbook(t *testing.T) {
 	}
 }
 
-// anchor is what a heading is linked by.
+// anchor returns the anchor of a heading.
 func anchor(title string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -147,13 +146,13 @@ func anchor(title string) string {
 
 var metricName = regexp.MustCompile(`\borderclose_[a-z_]+`)
 
-// A rule about a metric that nobody has is silent for ever.
-func TestAlerts_AskForMetricsThatThereAre(t *testing.T) {
+// A rule for a metric that does not exist never fires.
+func TestAlerts_UseExistingMetrics(t *testing.T) {
 	have := described(t)
 	for _, r := range rules(t) {
 		names := metricName.FindAllString(r.Expr, -1)
 		if len(names) == 0 {
-			t.Errorf("%s: %s asks for none of our metrics", r.file, r.Alert)
+			t.Errorf("%s: %s uses no metric of orderclose", r.file, r.Alert)
 		}
 		for _, name := range names {
 			base := name
@@ -161,14 +160,14 @@ func TestAlerts_AskForMetricsThatThereAre(t *testing.T) {
 				base = strings.TrimSuffix(base, suffix)
 			}
 			if !have[name] && !have[base] {
-				t.Errorf("%s: %s asks for %s, which no process has", r.file, r.Alert, name)
+				t.Errorf("%s: %s uses %s, which no process exports", r.file, r.Alert, name)
 			}
 		}
 	}
 }
 
-// described are the names of all metrics that a process registers, also those that
-// have no value yet.
+// described returns the names of all metrics that a process registers, including
+// those without a value yet.
 func described(t *testing.T) map[string]bool {
 	t.Helper()
 	taken := recorder{}
@@ -186,7 +185,7 @@ func described(t *testing.T) map[string]bool {
 	return names
 }
 
-// recorder is a Registerer that keeps what it is given.
+// recorder is a Registerer that records the collectors.
 type recorder struct{ collectors []prometheus.Collector }
 
 func (r *recorder) Register(c prometheus.Collector) error {
@@ -198,7 +197,7 @@ func (r *recorder) MustRegister(cs ...prometheus.Collector) {
 }
 func (r *recorder) Unregister(prometheus.Collector) bool { return false }
 
-// route is a route of Alertmanager, as far as we use them.
+// route is a route of Alertmanager, with the fields that the example uses.
 type route struct {
 	Receiver       string
 	GroupBy        []string `yaml:"group_by"`
@@ -210,8 +209,8 @@ type route struct {
 	Routes         []route
 }
 
-// The example knows every receiver that it names, sends each severity somewhere, and
-// its inhibitions name alerts that there are.
+// The example defines every receiver that it names, routes each severity, and its
+// inhibitions name existing alerts.
 func TestAlertmanager_RoutesEverySeverity(t *testing.T) {
 	var c struct {
 		Global       map[string]any
@@ -241,7 +240,7 @@ func TestAlertmanager_RoutesEverySeverity(t *testing.T) {
 	for _, r := range c.Receivers {
 		name := r["name"].(string)
 		if !used[name] {
-			t.Errorf("nothing goes to %s", name)
+			t.Errorf("no route leads to %s", name)
 		}
 		delete(used, name)
 		for kind := range r {
@@ -262,14 +261,14 @@ func TestAlertmanager_RoutesEverySeverity(t *testing.T) {
 			_, names, ok := strings.Cut(m, "alertname")
 			for _, name := range strings.FieldsFunc(names, func(r rune) bool { return !unicode.IsLetter(r) }) {
 				if _, there := all[name]; ok && !there {
-					t.Errorf("an inhibition names %s, which is no alert", name)
+					t.Errorf("an inhibition names the unknown alert %s", name)
 				}
 			}
 		}
 	}
 }
 
-func TestAlertmanager_IsTakenByItsOwnChecker(t *testing.T) {
+func TestAlertmanager_PassesAmtool(t *testing.T) {
 	deploytest.Tool(t, "amtool", "check-config", "alertmanager.yml")
 	for severity, receiver := range map[string]string{"page": "phone,team", "ticket": "mail,team"} {
 		deploytest.Tool(t, "amtool", "config", "routes", "test", "--config.file=alertmanager.yml", "--verify.receivers="+receiver,

@@ -1,5 +1,5 @@
-// Package compose has everything in containers on one machine, and its tests: what
-// can be known of the files without a container engine.
+// Package compose contains everything to run orderclose in containers on one machine.
+// Its tests check what can be checked without a container engine.
 package compose
 
 import (
@@ -17,15 +17,15 @@ import (
 	"orderclose/internal/config"
 )
 
-// file is compose.yaml as far as we use the specification; anything else in it is an
-// error.
+// file is compose.yaml, with the parts of the specification that it uses. Anything
+// else in it is an error.
 type file struct {
 	Name     string
 	Services map[string]service
 	Volumes  map[string]struct{}
 	Secrets  map[string]struct{ File string }
 
-	// What services share.
+	// Shared by the services.
 	Part        any `yaml:"x-part"`
 	OneShot     any `yaml:"x-one-shot"`
 	Prepared    any `yaml:"x-prepared"`
@@ -57,7 +57,7 @@ type service struct {
 	}
 }
 
-// parts are the services that run orderclose.
+// parts returns the services that run orderclose.
 func (f *file) parts() map[string]service {
 	all := map[string]service{}
 	for name, s := range f.Services {
@@ -75,7 +75,7 @@ func read(t *testing.T) *file {
 	return &f
 }
 
-// listens are the ports on which each service listens, by its own settings.
+// listens returns the ports on which a service listens by its own settings.
 func listens(t *testing.T, name string, s service) []string {
 	t.Helper()
 	var addresses []string
@@ -102,14 +102,14 @@ func listens(t *testing.T, name string, s service) []string {
 	for _, a := range addresses {
 		host, port, err := net.SplitHostPort(a)
 		if err != nil || host != "0.0.0.0" {
-			t.Errorf("%s listens on %q: others cannot reach it there", name, a)
+			t.Errorf("%s listens on %q: other services cannot reach it", name, a)
 		}
 		ports = append(ports, port)
 	}
 	return ports
 }
 
-// reaches requires that a service of that name listens on that port.
+// reaches requires that the service of that name listens on that port.
 func reaches(t *testing.T, f *file, from, address string) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(address)
@@ -118,11 +118,11 @@ func reaches(t *testing.T, f *file, from, address string) {
 	}
 	s, ok := f.Services[host]
 	if !ok || !slices.Contains(listens(t, host, s), port) {
-		t.Errorf("%s goes to %s, where nobody listens", from, address)
+		t.Errorf("%s uses %s, where no service listens", from, address)
 	}
 }
 
-func TestCompose_WhatItNamesIsThere(t *testing.T) {
+func TestCompose_EverythingItNamesExists(t *testing.T) {
 	f := read(t)
 	used := map[string]bool{}
 	for name, s := range f.Services {
@@ -130,7 +130,7 @@ func TestCompose_WhatItNamesIsThere(t *testing.T) {
 			from, _, _ := strings.Cut(v, ":")
 			if !strings.HasPrefix(from, ".") {
 				if _, ok := f.Volumes[from]; !ok {
-					t.Errorf("%s: there is no volume %s", name, from)
+					t.Errorf("%s: the volume %s does not exist", name, from)
 				}
 				used[from] = true
 				continue
@@ -144,10 +144,10 @@ func TestCompose_WhatItNamesIsThere(t *testing.T) {
 		}
 		for other := range s.DependsOn {
 			if _, ok := f.Services[other]; !ok {
-				t.Errorf("%s depends on %s, which is not there", name, other)
+				t.Errorf("%s depends on %s, which does not exist", name, other)
 			}
 			if c := s.DependsOn[other].Condition; c == "service_healthy" && f.Services[other].Healthcheck == nil {
-				t.Errorf("%s waits until %s is healthy, which nobody checks", name, other)
+				t.Errorf("%s waits until %s is healthy, but that has no health check", name, other)
 			}
 		}
 		if s.Build != nil {
@@ -160,16 +160,16 @@ func TestCompose_WhatItNamesIsThere(t *testing.T) {
 	}
 	for v := range f.Volumes {
 		if !used[v] {
-			t.Errorf("nobody uses the volume %s", v)
+			t.Errorf("the volume %s is not used", v)
 		}
 	}
 }
 
-func TestCompose_ImagesAreOfOneVersion(t *testing.T) {
+func TestCompose_ImagesHaveVersions(t *testing.T) {
 	pinned := regexp.MustCompile(`^[a-z/-]+:v?\d+\.\d+`)
 	for name, s := range read(t).Services {
 		if s.Image != "orderclose:local" && !pinned.MatchString(s.Image) {
-			t.Errorf("%s: the image %s may be another tomorrow", name, s.Image)
+			t.Errorf("%s: the image %s has no fixed version", name, s.Image)
 		}
 	}
 	dockerfile, err := os.ReadFile("Dockerfile")
@@ -178,14 +178,14 @@ func TestCompose_ImagesAreOfOneVersion(t *testing.T) {
 	}
 	for _, from := range regexp.MustCompile(`(?m)^FROM (\S+)`).FindAllStringSubmatch(string(dockerfile), -1) {
 		if !pinned.MatchString(from[1]) {
-			t.Errorf("Dockerfile: the image %s may be another tomorrow", from[1])
+			t.Errorf("Dockerfile: the image %s has no fixed version", from[1])
 		}
 	}
 }
 
-// Every port that is published is one that the service listens on, and only this
-// machine can reach it.
-func TestCompose_PortsAreListenedOnAndLocal(t *testing.T) {
+// Each published port is one that the service listens on, and only this machine can
+// reach it.
+func TestCompose_PublishedPortsAreListenedOnAndLocal(t *testing.T) {
 	f := read(t)
 	taken := map[string]string{}
 	for name, s := range f.Services {
@@ -212,15 +212,15 @@ func TestCompose_PortsAreListenedOnAndLocal(t *testing.T) {
 			reaches(t, f, "listener "+listener, address)
 		}
 		if !strings.Contains(","+kafka["KAFKA_LISTENERS"], ","+listener+"://") {
-			t.Errorf("the listener %s is advertised and not there", listener)
+			t.Errorf("the advertised listener %s does not exist", listener)
 		}
 	}
 	_, voter, _ := strings.Cut(kafka["KAFKA_CONTROLLER_QUORUM_VOTERS"], "@")
 	reaches(t, f, "the quorum", voter)
 }
 
-// The parts know every variable that they are given, and with them find every server.
-func TestCompose_ThePartsUnderstandTheirEnvironment(t *testing.T) {
+// The parts know every variable that they get, and find every server with them.
+func TestCompose_ThePartsAcceptTheirEnvironment(t *testing.T) {
 	known := map[string]bool{}
 	if _, err := config.FromEnviron(func(name string) (string, bool) { known[name] = true; return "", false }); err != nil {
 		t.Fatal(err)
@@ -230,7 +230,7 @@ func TestCompose_ThePartsUnderstandTheirEnvironment(t *testing.T) {
 		given := map[string]string{}
 		for variable, value := range s.Environment {
 			if !known[variable] {
-				t.Errorf("%s: orderclose knows no %s", name, variable)
+				t.Errorf("%s: orderclose does not know the variable %s", name, variable)
 			}
 			if value == "${ORDERCLOSE_RELEASE_URL:-}" {
 				value = "http://stock.example/release"
@@ -261,19 +261,19 @@ func TestCompose_ThePartsUnderstandTheirEnvironment(t *testing.T) {
 		}
 		if m := regexp.MustCompile(`^redis://:(\w+)@([^/]+)/0$`).FindStringSubmatch(servers.RedisURL); m != nil {
 			if m[1] != content(t, dir, "redis_password") {
-				t.Errorf("%s: the password of Redis is another", name)
+				t.Errorf("%s: the password of Redis differs", name)
 			}
 			reaches(t, f, name, m[2])
 		} else if servers.RedisURL != "" {
 			t.Errorf("%s: the URL of Redis cannot be read", name)
 		}
 		if !s.ReadOnly || len(s.CapDrop) == 0 || s.Healthcheck == nil {
-			t.Errorf("%s may do more than it must, or is not watched", name)
+			t.Errorf("%s has too many rights, or is not monitored", name)
 		}
 	}
 }
 
-func TestCompose_TopicsYAMLIsInOrder(t *testing.T) {
+func TestCompose_TopicsYAMLIsValid(t *testing.T) {
 	if _, err := config.Load("config/topics.yaml"); err != nil {
 		t.Error(err)
 	}
@@ -298,14 +298,14 @@ func content(t *testing.T, dir, name string) string {
 	return string(data)
 }
 
-func TestSecrets_AreAllMadeOnce(t *testing.T) {
+func TestSecrets_AreCreatedOnce(t *testing.T) {
 	f, dir := read(t), secrets(t)
 	used := map[string]bool{}
 	for name, s := range f.Services {
 		for _, secret := range s.Secrets {
 			used[secret] = true
 			if _, ok := f.Secrets[secret]; !ok {
-				t.Errorf("%s: there is no secret %s", name, secret)
+				t.Errorf("%s: the secret %s does not exist", name, secret)
 			}
 			if want := "/run/secrets/" + secret; !strings.Contains(fmt.Sprint(s.Environment, s.Command), want) && name != "alertmanager" {
 				t.Errorf("%s does not read %s", name, want)
@@ -314,10 +314,10 @@ func TestSecrets_AreAllMadeOnce(t *testing.T) {
 	}
 	for name, s := range f.Secrets {
 		if !used[name] {
-			t.Errorf("nobody uses the secret %s", name)
+			t.Errorf("the secret %s is not used", name)
 		}
 		if s.File != "./secrets/"+name || content(t, dir, name) == "" {
-			t.Errorf("secrets.sh does not make %s", s.File)
+			t.Errorf("secrets.sh does not create %s", s.File)
 		}
 	}
 	before := content(t, dir, "db_dsn")
@@ -375,7 +375,7 @@ func TestPrometheus_ScrapesEveryPartAndReadsTheRules(t *testing.T) {
 		}
 	}
 	if mounted := "../alerts:" + filepath.Dir(p.Rules[0]) + ":ro"; !slices.Contains(f.Services["prometheus"].Volumes, mounted) {
-		t.Errorf("rules are read from %v, and not mounted there", p.Rules)
+		t.Errorf("rules are read from %v, but not mounted there", p.Rules)
 	}
 	deploytest.Tool(t, "promtool", "check", "config", "prometheus.yml")
 }

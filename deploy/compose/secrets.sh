@@ -1,6 +1,6 @@
 #!/usr/bin/env sh
-# Makes the passwords that compose.yaml mounts, in the folder secrets beside this
-# script, or in DIR. What is there already is left as it is.
+# Creates the passwords that compose.yaml mounts, in the folder secrets beside this
+# script, or in DIR. It does not change existing files.
 #
 # usage: secrets.sh [DIR]
 set -eu
@@ -8,7 +8,7 @@ umask 077
 dir=${1:-$(dirname -- "$0")/secrets}
 mkdir -p "$dir"
 
-# fresh FILE makes it, with a random password in it, unless it is there.
+# fresh FILE creates FILE with a random password, unless it exists.
 fresh() {
   if [ ! -s "$dir/$1" ]; then head -c 24 /dev/urandom | od -An -tx1 | tr -d ' \n' >"$dir/$1"; fi
 }
@@ -17,9 +17,10 @@ fresh db_root_password
 fresh db_password
 fresh redis_password
 fresh release_token
-fresh smtp_password # put in that of your mail server
+fresh smtp_password # replace it with the password of your mail server
 
 printf 'orderclose:%s@tcp(mariadb:3306)/shop' "$(cat "$dir/db_password")" >"$dir/db_dsn"
 printf 'redis://:%s@redis:6379/0' "$(cat "$dir/redis_password")" >"$dir/redis_url"
-# Containers read them as users of their own; the folder keeps everybody else out.
+# Containers read them as users of their own; the folder's mode keeps all other users
+# out.
 chmod 644 "$dir"/*

@@ -1,4 +1,4 @@
-// Package deploytest is what the tests of the files in deploy share.
+// Package deploytest has helpers for the tests of the files in deploy.
 package deploytest
 
 import (
@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Decode reads a YAML file strictly: what into has no field for is an error.
+// Decode decodes a YAML file strictly: a key without a field in into is an error.
 func Decode(t *testing.T, name string, into any) {
 	t.Helper()
 	f, err := os.Open(name)
@@ -24,7 +24,8 @@ func Decode(t *testing.T, name string, into any) {
 	}
 }
 
-// Tool runs one of Prometheus' own checkers, which a package of Debian brings.
+// Tool runs a checker of Prometheus. If it is not installed the test is skipped, or
+// fails if REQUIRE_REAL is 1.
 func Tool(t *testing.T, name string, args ...string) {
 	t.Helper()
 	path, err := exec.LookPath(name)

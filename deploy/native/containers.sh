@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# The same servers in containers, for a machine where docker or podman works;
-# sourced by lib.sh, never run. DIR/container holds the container's id,
-# DIR/engine says whose. Ports are published on 127.0.0.1 only.
+# Runs the same servers in containers, for a machine where docker or podman works.
+# Sourced by lib.sh, never run. DIR/container holds the container's id, DIR/engine
+# the name of its engine. Ports are published on 127.0.0.1 only.
 
-# container_engine prints the engine that works here, or fails.
+# container_engine prints the container engine that works on this machine, or fails.
 container_engine() {
   local engine
   for engine in docker podman; do
@@ -15,9 +15,9 @@ container_engine() {
   return 1
 }
 
-# container_launch DIR PORT INNER READY [OPTION...] -- IMAGE [ARGUMENT...] runs
-# IMAGE, its port INNER published as PORT, and returns when READY, a function
-# that is given engine and container, succeeds.
+# container_launch DIR PORT INNER READY [OPTION...] -- IMAGE [ARGUMENT...] runs IMAGE
+# with its port INNER published as PORT. It returns when the function READY, called
+# with engine and container, succeeds.
 container_launch() {
   local dir=$1 port=$2 inner=$3 ready=$4 engine options=() limit
   shift 4

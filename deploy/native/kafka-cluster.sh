@@ -1,22 +1,23 @@
 #!/usr/bin/env bash
 # Starts and stops three Kafka brokers (KRaft, each also a controller) on
-# 127.0.0.1, natively: the least that goes on when one of them is gone. DIR/brokers
-# has their addresses as clients want them, DIR/1, DIR/2 and DIR/3 are the folders
-# of the brokers, with pid, port and log. A broker that is killed is noticed after
-# 3 s (instead of 9).
+# 127.0.0.1, natively. Three are the fewest that keep working without one of them.
+# DIR/brokers holds their addresses for clients. DIR/1, DIR/2 and DIR/3 are the
+# folders of the brokers, with pid, port and log. The cluster notices after 3 s
+# (default: 9) that a broker was killed.
 #
-# usage: kafka-cluster.sh start DIR      all three; returns when all take requests
+# usage: kafka-cluster.sh start DIR      all three; returns when all accept requests
 #        kafka-cluster.sh start DIR N    broker N again, with its data
 #        kafka-cluster.sh stop DIR N     broker N in order: it hands its leaders over
 #        kafka-cluster.sh kill DIR N     broker N by SIGKILL
-#        kafka-cluster.sh stop DIR       all three by SIGKILL: the last to leave in
-#                                        order would wait for a majority for ever
+#        kafka-cluster.sh stop DIR       all three by SIGKILL: stopped in order, the
+#                                        last would wait for a majority for ever
 # shellcheck source=deploy/native/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
-export ORDERCLOSE_SERVERS=native # containers of their own do not share a loopback
+export ORDERCLOSE_SERVERS=native # containers do not share a loopback interface
 export KAFKA_HEAP_OPTS=${KAFKA_HEAP_OPTS:--Xmx512m}
 
-# choose_ports DIR writes DIR/ports: of three brokers, then of their controllers.
+# choose_ports DIR writes DIR/ports: the ports of three brokers, then of their
+# controllers.
 choose_ports() {
   local port ports=' '
   while [[ $(wc -w <<<"$ports") -lt 6 ]]; do
@@ -39,7 +40,7 @@ start_broker() {
     broker.session.timeout.ms=3000 broker.heartbeat.interval.ms=500
 }
 
-# kill_broker DIR N returns when the process is gone.
+# kill_broker DIR N returns when the process has ended.
 kill_broker() {
   local pid
   while pid=$(server_pid "$1/$2"); do

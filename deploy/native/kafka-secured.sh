@@ -1,29 +1,28 @@
 #!/usr/bin/env bash
-# Starts and stops one secured Kafka broker on 127.0.0.1, natively, and makes
-# certificates that it trusts. DIR/env has the lines that name it, as its super
-# user admin.
+# Starts and stops one secured Kafka broker on 127.0.0.1, natively, and creates
+# certificates that it trusts. DIR/env has the environment variables for a client
+# that is the broker's super user admin.
 #
 #   PORT       SASL_SSL: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512
 #   MTLS_PORT  TLS with a client certificate; CN=name is User:name
 #
-# Whoever is not admin may do what ACLs allow, and nothing else. PLAIN knows the
-# users in DIR/plain-users, lines name=password, which may be written before the
-# start; admin is added to them with a password of its own. SCRAM users are made
-# with a client.
+# Other users than admin may do only what ACLs allow. The users for PLAIN are in
+# DIR/plain-users, in lines name=password, which may be written before the start; the
+# script adds admin with a random password. SCRAM users are created by a client.
 #
 # usage: kafka-secured.sh start DIR PORT MTLS_PORT [key=value ...]
-#        kafka-secured.sh cert DIR NAME     makes DIR/tls/NAME.crt and NAME.key
+#        kafka-secured.sh cert DIR NAME     creates DIR/tls/NAME.crt and NAME.key
 #        kafka-secured.sh stop DIR
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 
-# request FILE NAME makes a key and, in FILE.csr, the request to certify it.
+# request FILE NAME creates a key and, in FILE.csr, a request to certify it.
 request() {
   openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj "/CN=$2" \
     -keyout "$1.key" -out "$1.csr" 2>/dev/null
 }
 
-# certify TLS NAME makes the certificate of NAME in the folder TLS, good for two
-# days, for a client and for a server on loopback.
+# certify TLS NAME creates the certificate of NAME in the folder TLS. It is valid for
+# two days, for a client and for a server on loopback.
 certify() {
   (
     umask 077
@@ -35,14 +34,15 @@ certify() {
   )
 }
 
-# make_tls TLS makes an authority, and certificates of broker and admin.
+# make_tls TLS creates a certificate authority, and the certificates of broker and
+# admin.
 make_tls() {
   (umask 077 && mkdir -p -- "$1")
   openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj '/CN=orderclose test authority' \
     -keyout "$1/ca.key" -out "$1/ca.crt" 2>/dev/null
   certify "$1" broker
   certify "$1" admin
-  # The broker wants key and chain in one file.
+  # The broker needs key and certificate chain in one file.
   cat "$1/broker.key" "$1/broker.crt" "$1/ca.crt" >"$1/broker.pem"
 }
 
@@ -54,7 +54,8 @@ plain_users() {
   done <"$1/plain-users"
 }
 
-# settings DIR PORT MTLS_PORT CONTROLLER prints what differs from an open broker.
+# settings DIR PORT MTLS_PORT CONTROLLER prints the settings that differ from an
+# unsecured broker.
 settings() {
   local plain=org.apache.kafka.common.security.plain.PlainLoginModule
   local scram=org.apache.kafka.common.security.scram.ScramLoginModule
@@ -99,7 +100,7 @@ start() {
   # A broker in a container would need all these files mounted.
   export ORDERCLOSE_SERVERS=native
   mapfile -t all < <(settings "$dir" "$port" "$mtls" "$controller")
-  (umask 077 && touch "$dir/server.properties") # it holds the passwords
+  (umask 077 && touch "$dir/server.properties") # it contains the passwords
   "$here/kafka.sh" start "$dir" "$port" "${all[@]}" "$@"
 }
 

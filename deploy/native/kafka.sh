@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Starts and stops one Kafka broker (KRaft, its own controller) on 127.0.0.1.
-# It returns when the broker takes requests. Further settings are lines of
-# server.properties; they come last and so override ours. Stopped and started
-# again, a native broker has its data still.
-# KAFKA_HEAP_OPTS is what the JVM may take natively (-Xmx1g).
+# Starts and stops one Kafka broker (KRaft, its own controller) on 127.0.0.1. It
+# returns when the broker accepts requests. Further arguments are lines of
+# server.properties; they come last and override the settings here. A native broker
+# that is stopped and started again keeps its data. KAFKA_HEAP_OPTS sets the heap of
+# a native JVM (-Xmx1g).
 #
 # usage: kafka.sh start DIR PORT [key=value ...]
 #        kafka.sh stop DIR
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 
-# Nothing is created by accident, consumers join without a wait, and internal
-# topics are as small as one broker needs them.
+# No topic is created automatically, consumers join without a delay, and internal
+# topics are as small as one broker allows.
 common=(
   auto.create.topics.enable=false
   group.initial.rebalance.delay.ms=0
@@ -24,8 +24,8 @@ common=(
   share.coordinator.state.topic.min.isr=1
 )
 
-# listeners ADDRESS BROKER CONTROLLER ADVERTISED prints where the broker and its
-# controller listen, and which port clients are told.
+# listeners ADDRESS BROKER CONTROLLER ADVERTISED prints the listeners of the broker
+# and its controller, and the advertised port.
 listeners() {
   printf '%s\n' process.roles=broker,controller node.id=1 \
     "listeners=PLAINTEXT://$1:$2,CONTROLLER://127.0.0.1:$3" \
@@ -45,7 +45,8 @@ start_native() {
     printf '%s\n' "log.dirs=$dir/data" "${common[@]}" "${@:3}"
   } >"$dir/server.properties"
 
-  # Libraries unpack their native code into the temporary folder and may leave it there.
+  # Libraries unpack their native code into the temporary folder and may leave it
+  # there.
   mkdir -p "$dir/tmp"
   local java=(java "-Djava.io.tmpdir=$dir/tmp" -XX:-UsePerfData
     -Dorg.slf4j.simpleLogger.showDateTime=true -Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS -cp "$libs/*")
@@ -58,7 +59,8 @@ start_native() {
     "${java[@]}" ${KAFKA_HEAP_OPTS:--Xmx1g} kafka.Kafka "$dir/server.properties"
 }
 
-# The image reads each setting from a variable: KAFKA_ and the key in capitals, _ for dots.
+# The image reads each setting from a variable: KAFKA_ and the key in upper case,
+# with _ for dots.
 start_container() {
   local dir=$1 port=$2 setting key options=()
   for setting in $(listeners 0.0.0.0 9092 9093 "$port") "${common[@]}" "${@:3}"; do

@@ -1,31 +1,33 @@
 # shellcheck shell=bash
-# What the scripts of this folder share; sourced, never run.
+# Functions that the scripts of this folder share; sourced, never run.
 #
-# A server lives in a folder DIR of its own: DIR/port, DIR/log, DIR/data, and
-# DIR/pid or DIR/container. Everything listens on 127.0.0.1 only.
+# Each server has a folder DIR of its own: DIR/port, DIR/log, DIR/data, and DIR/pid
+# or DIR/container. All servers listen on 127.0.0.1 only.
 set -euo pipefail
 
-# mariadbd is in sbin, which is not in everybody's PATH.
+# mariadbd is in sbin, which is not in every user's PATH.
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
 note() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 die() { note "$@"; exit 1; }
 
-# kafka_home prints where install.sh puts Kafka's jars.
+# kafka_home prints the folder into which install.sh puts Kafka's jars.
 kafka_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/kafka-4.1.0"; }
 
-# mysql_home prints where install.sh puts MySQL.
+# mysql_home prints the folder into which install.sh puts MySQL.
 mysql_home() { echo "${XDG_CACHE_HOME:-$HOME/.cache}/orderclose/mysql-8.0.15"; }
 
-# default_dir prints where up.sh and down.sh work unless told otherwise.
+# default_dir prints the default folder of up.sh and down.sh.
 default_dir() { echo "${TMPDIR:-/tmp}/orderclose-up-$(id -u)"; }
 
-# own_dir DIR makes DIR, for this user only, and prints its path without symbolic links.
+# own_dir DIR creates DIR, for this user only, and prints its path without symbolic
+# links.
 own_dir() { (umask 077 && mkdir -p -- "$1" && cd -- "$1" && pwd -P); }
 
-# lock_dir DIR makes DIR and holds it against other scripts until this one and
-# all it runs have ended. A down.sh may remove DIR while we wait for it; then
-# what we hold is not what the path names any more, and we begin again.
+# lock_dir DIR creates DIR and locks it against other scripts until this script and
+# all its child processes have ended. A down.sh may remove DIR while this script
+# waits for the lock. The lock is then on a removed folder, and lock_dir starts
+# again.
 lock_dir() {
   while :; do
     own_dir "$1" >/dev/null
@@ -37,8 +39,8 @@ lock_dir() {
 
 answers() { (exec 4<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
-# free_port prints a port on which nobody listens, below those from which the
-# kernel takes the local ends of connections (32768 and up).
+# free_port prints a port on which no process listens, below the kernel's range for
+# the local ends of connections (32768 and up).
 free_port() {
   local port
   for _ in {1..100}; do
@@ -51,8 +53,8 @@ free_port() {
   die "no free port found between 10240 and 32240"
 }
 
-# choose_servers settles ORDERCLOSE_SERVERS: native or containers. Unless it is
-# set already, a container engine that works is preferred.
+# choose_servers sets ORDERCLOSE_SERVERS to native or containers. If it is not set, a
+# container engine that works is preferred.
 choose_servers() {
   case ${ORDERCLOSE_SERVERS:-} in
   native | containers) ;;
@@ -63,8 +65,8 @@ choose_servers() {
 }
 
 # control start DIR PORT [...] | stop DIR is the command line of kafka.sh,
-# mariadb.sh, mysql.sh and redis.sh. They define start_native and start_container, which
-# are given DIR PORT [...].
+# mariadb.sh, mysql.sh and redis.sh. They define start_native and start_container,
+# which get DIR PORT [...].
 control() {
   local dir
   if [[ ${1:-} == stop && $# == 2 ]]; then
@@ -72,7 +74,7 @@ control() {
   elif [[ ${1:-} == start && $# -ge 3 ]]; then
     dir=$(own_dir "$2")
     if running "$dir"; then die "a server runs in $dir already"; fi
-    stop_server "$dir" # what a crash has left of it
+    stop_server "$dir" # remains of a crash
     choose_servers
     echo "$3" >"$dir/port"
     "start_${ORDERCLOSE_SERVERS%s}" "$dir" "${@:3}"
@@ -81,16 +83,17 @@ control() {
   fi
 }
 
-# launch DIR PORT READY COMMAND... starts COMMAND with DIR as its working folder
-# and returns when its log contains READY and PORT answers. It gets a session of
-# its own: Ctrl-C reaches the script that stops it in order, not the server.
-# The process writes its pid itself, before it turns into the server, so
-# whatever becomes of this script, a running server can be found.
+# launch DIR PORT READY COMMAND... starts COMMAND with DIR as its working folder, and
+# returns when its log contains READY and PORT answers. The server gets a session of
+# its own, so that Ctrl-C reaches the script that stops it in order, and not the
+# server. The process writes its pid before it execs the server, so a running server
+# can be found even if this script is killed.
 launch() {
   local dir=$1 port=$2 ready=$3 limit=$((SECONDS + 60))
   shift 3
   cd -- "$dir"
-  # Closed for the server: 3, up.sh's real stdout, which its caller reads to the end; 9, a lock.
+  # Closed for the server: 3 is up.sh's real stdout, which its caller reads to the
+  # end; 9 is a lock.
   # shellcheck disable=SC2016 # expanded by the inner shell
   setsid bash -c 'echo $$ >pid; exec "$@"' server "$@" </dev/null >log 2>&1 3>&- 9>&- &
   trap 'kill $! || true; stop_server "$dir"; exit 1' INT TERM HUP
@@ -108,9 +111,9 @@ launch() {
 }
 
 # server_pid DIR prints the pid of the server that runs in DIR (a path without
-# symbolic links), or fails. A pid file may outlive its server, and its number
-# may be somebody else's by now; so the process must also have its working
-# folder in DIR.
+# symbolic links), or fails. A pid file may outlive its server, and its number may
+# belong to another process now. So the working folder of the process must also be in
+# DIR.
 server_pid() {
   local pid cwd
   pid=$(cat -- "$1/pid" 2>/dev/null) || return 1
@@ -118,12 +121,13 @@ server_pid() {
   [[ $cwd/ == "$1"/* || $cwd == "$1 (deleted)" ]] && echo "$pid"
 }
 
-# running DIR tells whether the server of DIR is alive.
+# running DIR succeeds if the server of DIR runs.
 running() {
   if [[ -e $1/container ]]; then container_running "$1"; else server_pid "$1" >/dev/null; fi
 }
 
-# stop_server DIR stops the server of DIR, if there is one: SIGTERM, at most 15 s, then SIGKILL.
+# stop_server DIR stops the server of DIR, if it runs: by SIGTERM, and after 15 s by
+# SIGKILL.
 stop_server() {
   local dir pid signal i
   if [[ -e $1/container ]]; then

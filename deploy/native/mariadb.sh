@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Starts and stops one MariaDB on 127.0.0.1; user root, no password. It returns
-# when the server takes connections. Further arguments are mariadbd's, such as
-# --default-time-zone=+08:00. Stopped and started again, a native server has its
-# data still. MARIADB_BUFFER_POOL is how much of its tables it keeps in memory, such
-# as 2G; 256M is enough for the tests.
+# Starts and stops one MariaDB on 127.0.0.1; user root, no password. It returns when
+# the server accepts connections. Further arguments are mariadbd's, such as
+# --default-time-zone=+08:00. A native server that is stopped and started again keeps
+# its data. MARIADB_BUFFER_POOL is the size of its buffer pool, such as 2G; the
+# default 256M is enough for the tests.
 #
 # usage: mariadb.sh start DIR PORT [mariadbd argument ...]
 #        mariadb.sh stop DIR
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 
-# Durability is left at its defaults: every commit reaches the disk.
+# Durability has its defaults: every commit is written to disk.
 common=(
   --character-set-server=utf8mb4
   --collation-server=utf8mb4_general_ci
@@ -26,13 +26,14 @@ start_native() {
   if ((EUID == 0)); then user=(--user=root); fi
   if [[ ! -e $dir/data ]]; then
     rm -rf -- "$dir/data.new" "$dir/tmp"
-    mkdir -p -- "$dir/tmp" # of its own: two that set up at once would remove each other's files
-    # Not told its user: it would give away files of the system's own MariaDB.
+    mkdir -p -- "$dir/tmp" # a folder of its own: two concurrent set-ups would remove each other's files
+    # Without --user: it would change the owner of files of the system's own MariaDB.
     mariadb-install-db --no-defaults --auth-root-authentication-method=normal \
       --skip-test-db --datadir="$dir/data.new" --tmpdir="$dir/tmp" >"$dir/log" 2>&1 || { cat "$dir/log" >&2 && die "cannot set up $dir/data"; }
-    mv "$dir/data.new" "$dir/data" # whole or not at all
+    mv "$dir/data.new" "$dir/data" # complete or not at all
   fi
-  # A relative socket stands in the data folder; a full path is soon too long for a socket.
+  # The relative socket path is in the data folder; a full path may be too long for a
+  # socket.
   launch "$dir" "$port" 'ready for connections' \
     mariadbd --no-defaults "${user[@]}" --datadir="$dir/data" --tmpdir="$dir/tmp" --socket=mariadbd.sock \
     --bind-address=127.0.0.1 --port="$port" "${common[@]}" "${@:3}"
@@ -43,7 +44,7 @@ start_container() {
     --env MARIADB_ALLOW_EMPTY_ROOT_PASSWORD=1 -- mariadb:10.11 "${common[@]}" "${@:3}"
 }
 
-# The image runs a first server to set itself up, so its log says "ready" too early.
+# The image first runs a server to set itself up, so its log says "ready" too early.
 container_ready() { "$1" exec "$2" healthcheck.sh --connect --innodb_initialized >/dev/null 2>&1; }
 
 control "$@"

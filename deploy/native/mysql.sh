@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # Starts and stops one MySQL 8.0 on 127.0.0.1; user root, no password. It returns
-# when the server takes connections. Further arguments are mysqld's, such as
-# --default-time-zone=+08:00. Stopped and started again, a native server has its
-# data still. Natively it is 8.0.15, which does not enforce CHECK and whose TLS
+# when the server accepts connections. Further arguments are mysqld's, such as
+# --default-time-zone=+08:00. A native server that is stopped and started again keeps
+# its data. The native version is 8.0.15, which does not enforce CHECK and whose TLS
 # is too old for Go.
 #
 # usage: mysql.sh start DIR PORT [mysqld argument ...]
 #        mysql.sh stop DIR
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 
-# Durability is left at its defaults, as with MariaDB; a log for replicas, which
-# MySQL would write unasked, and what it measures of itself are not needed.
+# Durability has its defaults, as with MariaDB. The binary log, which MySQL writes by
+# default, and the performance schema are not needed.
 common=(
   --character-set-server=utf8mb4
   --collation-server=utf8mb4_general_ci
@@ -26,19 +26,20 @@ start_native() {
   local dir=$1 port=$2 home program
   home=$(mysql_home)
   [[ -x $home/bin/mysqld ]] || die "no MySQL in $home: run deploy/native/install.sh mysql"
-  # lib may hold a library under the name that this mysqld knows.
+  # lib may contain a library under the name that this mysqld expects.
   program=(env "LD_LIBRARY_PATH=$home/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$home/bin/mysqld" --no-defaults "--basedir=$home" "--lc-messages-dir=$home/share")
   if ((EUID == 0)); then program+=(--user=root); fi
   mkdir -p -- "$dir/tmp"
   if [[ ! -e $dir/data ]]; then
     rm -rf -- "$dir/data.new"
-    # Without names to resolve, root@localhost comes by the socket alone.
+    # Without name resolution, root@localhost can only connect by the socket.
     printf '%s\n' "CREATE USER root@'127.0.0.1';" "GRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION;" >"$dir/init.sql"
     "${program[@]}" --initialize-insecure --datadir="$dir/data.new" --tmpdir="$dir/tmp" \
       --init-file="$dir/init.sql" >"$dir/log" 2>&1 || { cat "$dir/log" >&2 && die "cannot set up $dir/data"; }
-    mv "$dir/data.new" "$dir/data" # whole or not at all
+    mv "$dir/data.new" "$dir/data" # complete or not at all
   fi
-  # A relative socket stands in the data folder; a full path is soon too long for a socket.
+  # The relative socket path is in the data folder; a full path may be too long for a
+  # socket.
   launch "$dir" "$port" 'ready for connections' \
     "${program[@]}" --datadir="$dir/data" --tmpdir="$dir/tmp" --socket=mysqld.sock --pid-file=mysqld.pid \
     --bind-address=127.0.0.1 --port="$port" "${common[@]}" "${@:3}"
@@ -49,7 +50,7 @@ start_container() {
     --env MYSQL_ALLOW_EMPTY_PASSWORD=1 -- mysql:8.0 "${common[@]}" "${@:3}"
 }
 
-# The image runs a first server to set itself up, which takes no TCP connections.
+# The image first runs a server to set itself up, which accepts no TCP connections.
 container_ready() { "$1" exec "$2" mysqladmin ping --silent --protocol=tcp --host=127.0.0.1 >/dev/null 2>&1; }
 
 control "$@"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Starts and stops one Redis on 127.0.0.1 that keeps nothing on disk. It returns
-# when the server takes connections. Further arguments are redis-server's.
+# Starts and stops one Redis on 127.0.0.1 that stores nothing on disk. It returns
+# when the server accepts connections. Further arguments are redis-server's.
 #
 # usage: redis.sh start DIR PORT [redis-server argument ...]
 #        redis.sh stop DIR

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs every test, those with real servers included: starts the servers that the
-# environment does not name (up.sh) in a temporary folder, runs go test, and
-# stops them again whatever happens. Two at once do not disturb one another.
+# Runs all tests, including those with real servers. It starts the servers that the
+# environment does not name (up.sh) in a temporary folder, runs go test, and always
+# stops the servers again. Concurrent runs do not disturb each other.
 #
 # usage: test.sh [go test argument ...]
 #   RACE=0           without the race detector
@@ -13,8 +13,8 @@ race=()
 if [[ ${RACE:-1} != 0 ]]; then race=(-race); fi
 tests=
 
-# finish ends the tests if they are still running, and every server, also those
-# that a test has started and left.
+# finish ends the tests if they still run, and every server, also those that a test
+# has started and left.
 # shellcheck disable=SC2317 # called by trap
 finish() {
   trap '' INT TERM HUP
@@ -36,21 +36,22 @@ if [[ ${race[*]} ]]; then "$here/install.sh" gcc; fi
 lines=$("$here/up.sh" "$dir/servers")
 eval "$lines"
 
-# Below DIR, so that finish finds what a killed test leaves.
+# Below DIR, so that finish finds the servers of a killed test.
 mkdir "$dir/tmp"
 export TMPDIR=$dir/tmp
 
-# run_tests runs everything, and what the race detector plays only a part of (the
-# random scenarios of internal/bubble) once more without it, whole.
+# run_tests runs all tests. The random scenarios of internal/bubble are shortened
+# under the race detector, so they run once more without it.
 run_tests() {
   local code=0
-  # More at once than there are cores: tests on real servers mostly wait.
+  # More packages in parallel than there are cores: tests on real servers mostly
+  # wait.
   go test "${race[@]}" -count=1 -parallel 6 -timeout 20m ./... "$@" || code=$?
   if [[ ${race[*]} ]]; then go test -count=1 -timeout 20m ./internal/bubble "$@" || code=$?; fi
   return "$code"
 }
 
-set -m # a process group of its own, so that finish reaches all of it
+set -m # a process group of its own, so that finish reaches all processes in it
 run_tests "$@" </dev/null &
 tests=$!
 set +m

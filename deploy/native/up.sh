@@ -1,31 +1,32 @@
 #!/usr/bin/env bash
 # Starts a Kafka broker, a MariaDB, a MySQL and a Redis, except those that the
-# environment names already, and prints the variables on stdout:
+# environment already names, and prints their variables on stdout:
 #
 #     eval "$(make -s up)"
 #
-# They listen on free ports of 127.0.0.1; their data is in DIR (by default
-# ${TMPDIR:-/tmp}/orderclose-up-<uid>). The lines also stand in DIR/env, each
-# value in single quotes, for programs whose environment names nothing. Those
-# that run in DIR already are left running. If one does not start, what this
-# call has started is stopped again. MySQL is the second database of the tests:
-# nothing else reads ORDERCLOSE_MYSQL_DSN.
+# They listen on free ports of 127.0.0.1. Their data are in DIR (default:
+# ${TMPDIR:-/tmp}/orderclose-up-<uid>). DIR/env contains the same lines, each value
+# in single quotes, for programs that run without these variables. Servers that already
+# run in DIR are kept. If a server does not start, the servers that this call has
+# started are stopped again. MySQL is the second database of the tests: only tests read
+# ORDERCLOSE_MYSQL_DSN.
 #
-# Containers are used where docker or podman works, else programs of this
-# machine; ORDERCLOSE_SERVERS=native or containers settles it.
+# The servers run in containers if docker or podman works, otherwise natively;
+# ORDERCLOSE_SERVERS=native or containers overrides this.
 #
 # usage: up.sh [DIR]        (down.sh [DIR] stops them)
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
-exec 3>&1 >&2 # only the lines go to the real stdout
+exec 3>&1 >&2 # only the variables go to the real stdout
 trap 'exit 1' INT TERM HUP
 
 dir=${1:-$(default_dir)}
 declare -A variable=([kafka]=ORDERCLOSE_KAFKA_BROKERS [mariadb]=ORDERCLOSE_DB_DSN [mysql]=ORDERCLOSE_MYSQL_DSN [redis]=ORDERCLOSE_REDIS_URL)
-wanted=()   # not named by the environment
-starting=() # by this call
-jobs=()     # their starters
+wanted=() # servers that the environment does not name
+starting=() # servers that this call starts
+jobs=() # the starter process of each
 
-# address KIND prints where the server of KIND in DIR is, as its variable has it.
+# address KIND prints the address of the server of KIND in DIR, in the form of its
+# variable.
 address() {
   local port
   port=$(<"$dir/$1/port")
@@ -45,8 +46,8 @@ print_lines() {
   done
 }
 
-# check_named VARIABLE refuses a loopback port where nobody listens: most often
-# the variable was left in this shell by an earlier up, since stopped.
+# check_named VARIABLE rejects a loopback port on which no process listens. Usually
+# an earlier up set the variable in this shell, and its servers were stopped since.
 check_named() {
   local value=${!1} port
   if [[ $value =~ 127\.0\.0\.1:([0-9]+) ]]; then
@@ -55,14 +56,15 @@ check_named() {
   fi
 }
 
-# start KIND tries a second port if somebody was quicker to take the first.
+# start KIND tries a second port if another process has taken the first meanwhile.
 start() {
   "$here/$1.sh" start "$dir/$1" "$(free_port)" && return
   grep -qsi 'already \(in use\|allocated\)' "$dir/$1/log" && "$here/$1.sh" start "$dir/$1" "$(free_port)"
 }
 
-# undo stops what this call has started, complete or not. The starters' process
-# groups do not contain the servers, but the helpers that set up their data.
+# undo stops the servers that this call has started, complete or not. The process
+# groups of the starters do not contain the servers, but the helpers that set up
+# their data.
 undo() {
   trap '' INT TERM HUP
   local signal job kind
@@ -72,7 +74,7 @@ undo() {
     for kind in "${starting[@]}"; do stop_server "$dir/$kind"; done
   done
   for kind in "${starting[@]}"; do
-    # Once more if a helper wrote its last file meanwhile.
+    # Once more, in case a helper wrote its last file meanwhile.
     rm -rf -- "${dir:?}/$kind" 2>/dev/null || { sleep 0.2 && rm -rf -- "${dir:?}/$kind"; }
   done
   note "not all servers started; those started now were stopped again"
@@ -87,11 +89,11 @@ if ((${#wanted[@]} == 0)); then
   exit
 fi
 
-[[ ! -e $dir || -O $dir ]] || die "$dir belongs to somebody else"
+[[ ! -e $dir || -O $dir ]] || die "$dir belongs to another user"
 [[ ! -d $dir || -e $dir/.orderclose || -z $(ls -A -- "$dir") ]] || die "$dir holds other things"
 dir=$(own_dir "$dir")
 lock_dir "$dir"
-touch "$dir/.orderclose" # down.sh removes no folder without it
+touch "$dir/.orderclose" # down.sh removes only folders that contain it
 
 for kind in "${wanted[@]}"; do
   if ! { running "$dir/$kind" && answers "$(<"$dir/$kind/port")"; }; then starting+=("$kind"); fi
@@ -101,9 +103,9 @@ if ((${#starting[@]} > 0)); then
   if [[ $ORDERCLOSE_SERVERS == native ]]; then "$here/install.sh" "${starting[@]}"; fi
   note "starting ${starting[*]} in $dir"
   trap undo EXIT
-  set -m # a process group for each starter, so that undo reaches all of it
+  set -m # a process group for each starter, so that undo reaches all processes in it
   for kind in "${starting[@]}"; do
-    stop_server "$dir/$kind" # alive but not answering
+    stop_server "$dir/$kind" # it runs but does not answer
     start "$kind" </dev/null &
     jobs+=($!)
   done

@@ -13,10 +13,10 @@ import (
 	"orderclose/internal/store"
 )
 
-// eventsAtOnce is how many events one transaction takes.
+// eventsAtOnce is how many events one transaction handles.
 const eventsAtOnce = 100
 
-// Log is what reading events needs of Kafka; internal/kafka's Cluster is one.
+// Log reads events from Kafka. internal/kafka.Cluster implements it.
 type Log interface {
 	// Consume serves the partitions of a topic that the group gives to this process
 	// until ctx ends.
@@ -25,15 +25,15 @@ type Log interface {
 	Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
 }
 
-// ReadEvents reads the topic of events as a member of the group until ctx ends:
-// each customer whose order was closed is told, and gets the points back, once
-// per event id, in one transaction. Only then is the offset committed, so that
-// after a stop it goes on where it was; the topic keeps events for a week.
+// ReadEvents reads the topic of events as a member of the group until ctx ends. In one
+// transaction it writes a notification for each customer whose order was closed and returns
+// the points, once per event id. It commits the offset after that, so a restart continues
+// there. The topic keeps events for a week.
 func (s *Shop) ReadEvents(ctx context.Context, log Log, group, topic string) error {
 	return log.Consume(ctx, group, topic, func(ctx context.Context, claim orderclose.Claim) {
 		at := orderclose.Position{Topic: claim.Topic, Partition: claim.Partition, Offset: claim.Offset}
 		for retry := partition.NewBackOff(); ctx.Err() == nil; {
-			next, err := s.readOn(ctx, log, claim, at)
+			next, err := s.readNext(ctx, log, claim, at)
 			if err == nil {
 				at = next
 				claim.Done(at.Offset, "")
@@ -41,16 +41,16 @@ func (s *Shop) ReadEvents(ctx context.Context, log Log, group, topic string) err
 				continue
 			}
 			if ctx.Err() == nil {
-				s.o.Logger.Warn("events could not be read on, trying again", "topic", claim.Topic, "partition", claim.Partition, "offset", at.Offset, "err", err)
+				s.o.Logger.Warn("reading events failed, will retry", "topic", claim.Topic, "partition", claim.Partition, "offset", at.Offset, "err", err)
 			}
 			partition.Sleep(ctx, retry.NextBackOff())
 		}
 	})
 }
 
-// readOn reads what is there at the position and returns where to go on. The position
+// readNext handles the records at the position and returns the next position. The position
 // identifies the log, so that a topic that was deleted and recreated is noticed.
-func (s *Shop) readOn(ctx context.Context, log Log, claim orderclose.Claim, at orderclose.Position) (orderclose.Position, error) {
+func (s *Shop) readNext(ctx context.Context, log Log, claim orderclose.Claim, at orderclose.Position) (orderclose.Position, error) {
 	f, err := log.Read(ctx, at)
 	if err != nil {
 		return at, err
@@ -58,12 +58,12 @@ func (s *Shop) readOn(ctx context.Context, log Log, claim orderclose.Claim, at o
 	for what, gone := range map[string]*orderclose.Range{"lost": f.Lost, "unreadable": f.Corrupt} {
 		if gone != nil {
 			s.o.Metrics.Event("bad")
-			s.o.Logger.Error("events are "+what+"; their customers are not told", "topic", claim.Topic, "partition", claim.Partition,
+			s.o.Logger.Error("events not read, their customers get no notification", "reason", what, "topic", claim.Topic, "partition", claim.Partition,
 				"first", gone.First, "last", gone.Last, "err", gone.Err)
 		}
 	}
 	for part := range slices.Chunk(f.Records, eventsAtOnce) {
-		if err := s.takeEvents(ctx, s.decodeEvents(claim, part)); err != nil {
+		if err := s.handleEvents(ctx, s.decodeEvents(claim, part)); err != nil {
 			return at, err
 		}
 	}
@@ -71,15 +71,14 @@ func (s *Shop) readOn(ctx context.Context, log Log, claim orderclose.Claim, at o
 	return at, nil
 }
 
-// event is one that was read.
+// event is a decoded event with its id.
 type event struct {
 	id string
 	orderclose.OrderClosed
 }
 
-// decodeEvents reads records. What is no event of a close is left out: other
-// events will come to be in the topic, and one that cannot be read must not keep
-// the others back.
+// decodeEvents decodes records. It skips events of another type, and events that cannot be
+// read: they must not block the others.
 func (s *Shop) decodeEvents(claim orderclose.Claim, records []orderclose.RawRecord) []event {
 	var events []event
 	for _, record := range records {
@@ -95,27 +94,27 @@ func (s *Shop) decodeEvents(claim orderclose.Claim, records []orderclose.RawReco
 			s.o.Metrics.Event("other")
 		default:
 			s.o.Metrics.Event("bad")
-			s.o.Logger.Error("an event cannot be read; nobody is told", "topic", claim.Topic, "partition", claim.Partition, "offset", m.Offset, "err", err)
+			s.o.Logger.Error("event cannot be read, its customer gets no notification", "topic", claim.Topic, "partition", claim.Partition, "offset", m.Offset, "err", err)
 		}
 	}
 	return events
 }
 
-// takeEvents does what events ask for, in one transaction, each once.
-func (s *Shop) takeEvents(ctx context.Context, events []event) error {
+// handleEvents handles events in one transaction, each once.
+func (s *Shop) handleEvents(ctx context.Context, events []event) error {
 	if len(events) == 0 {
 		return nil
 	}
-	var told []notification
+	var notified []notification
 	err := s.o.Store.Checkout(ctx, func(t *store.Tx) error {
-		told = told[:0]
+		notified = notified[:0]
 		for _, e := range events {
-			n, fresh, err := s.takeEvent(ctx, t.SQL(), e)
+			n, fresh, err := s.handleEvent(ctx, t.SQL(), e)
 			if err != nil {
 				return fmt.Errorf("event %q: %w", e.id, err)
 			}
 			if fresh {
-				told = append(told, n)
+				notified = append(notified, n)
 			}
 		}
 		return nil
@@ -123,25 +122,25 @@ func (s *Shop) takeEvents(ctx context.Context, events []event) error {
 	if err != nil {
 		return err
 	}
-	for _, n := range told {
+	for _, n := range notified {
 		s.o.Metrics.Event("done")
 		if n.text == "" {
 			continue
 		}
-		s.o.Logger.Info("told the customer", "customer", n.customer, "order", n.order, "text", n.text)
+		s.o.Logger.Info("customer notified", "customer", n.customer, "order", n.order, "text", n.text)
 	}
-	for range len(events) - len(told) {
+	for range len(events) - len(notified) {
 		s.o.Metrics.Event("repeated")
 	}
 	return nil
 }
 
-// notification is what a customer is told.
+// notification is a message to a customer.
 type notification struct{ order, customer, text string }
 
-// takeEvent does what one event asks for unless it was done before. An order that
-// is not of this shop has no customer here, and nobody is told.
-func (s *Shop) takeEvent(ctx context.Context, tx *sql.Tx, e event) (n notification, fresh bool, err error) {
+// handleEvent handles one event unless it was handled before. An order of another shop has no
+// customer here and gets no notification.
+func (s *Shop) handleEvent(ctx context.Context, tx *sql.Tx, e event) (n notification, fresh bool, err error) {
 	now := time.Now().UnixMilli()
 	fresh, err = inserted(ctx, tx, s.insertIgnore+"checkout_events (event, created_at) VALUES (?, ?)", digest(e.id), now)
 	if err != nil || !fresh {
@@ -159,7 +158,7 @@ func (s *Shop) takeEvent(ctx context.Context, tx *sql.Tx, e event) (n notificati
 	n.text = fmt.Sprintf("Your order %s was closed at %s: it was not paid in time.", e.OrderID, e.ClosedAt.UTC().Format(time.RFC3339))
 	if points > 0 {
 		n.text += fmt.Sprintf(" Your %d points are back.", points)
-		if err := s.givePoints(ctx, tx, e.OrderID); err != nil {
+		if err := s.returnPoints(ctx, tx, e.OrderID); err != nil {
 			return n, false, err
 		}
 	}
@@ -168,15 +167,14 @@ func (s *Shop) takeEvent(ctx context.Context, tx *sql.Tx, e event) (n notificati
 	return n, true, err
 }
 
-// Customer is what there is of a customer.
+// Customer is a customer as the API shows it.
 type Customer struct {
 	ID     string   `json:"id"`
 	Points int64    `json:"points"`
-	Told   []string `json:"told"` // the last hundred, newest first
+	Told   []string `json:"told"` // the last hundred notifications, newest first
 }
 
-// Customer shows a customer. One who has never ordered has the points to begin
-// with.
+// Customer returns a customer. A customer without orders has Options.Welcome points.
 func (s *Shop) Customer(ctx context.Context, id string) (Customer, error) {
 	c := Customer{ID: id, Points: s.o.Welcome, Told: []string{}}
 	db := s.o.Store.DB()

@@ -9,7 +9,7 @@ import (
 	"orderclose/examples/checkout"
 )
 
-// closedEvent is the event of an order's close.
+// closedEvent returns the event of an order's close.
 func closedEvent(r *rig, id string) string {
 	r.t.Helper()
 	value, err := orderclose.OrderClosed{OrderID: id, Category: "virtual", Due: time.Now(), ClosedAt: time.Now(), Path: orderclose.PathPipeline, Version: 2}.Encode()
@@ -24,7 +24,7 @@ func (r *rig) customer() checkout.Customer {
 	return c
 }
 
-func TestEvents_EachIsTakenOnceAndBadOnesStopNobody(t *testing.T) {
+func TestEvents_EachIsHandledOnceAndABadEventBlocksNoOther(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		r.want(201, "POST", "/orders", basket("a", 10))
 		r.want(201, "POST", "/orders", basket("b", 20))
@@ -36,7 +36,7 @@ func TestEvents_EachIsTakenOnceAndBadOnesStopNobody(t *testing.T) {
 		if c := r.customer(); c.Points != 80 || len(c.Told) != 1 {
 			t.Errorf("%+v, want 80 points and one message", c)
 		}
-		// Another process that begins anew with all of it changes nothing, and goes on.
+		// Another process that reads the topic from its start repeats nothing, and continues.
 		stop()
 		again := r.newShop(nil)
 		r.publish(1, "b", closedEvent(r, "b"))
@@ -49,9 +49,9 @@ func TestEvents_EachIsTakenOnceAndBadOnesStopNobody(t *testing.T) {
 	})
 }
 
-func TestEvents_AReaderThatWasStoppedCatchesUp(t *testing.T) {
+func TestEvents_AReaderContinuesAfterAStop(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
-		const orders = manyEvents // more than one transaction takes
+		const orders = manyEvents // more than one transaction handles
 		stop := r.read(r.shop)
 		for i := range orders {
 			id := fmt.Sprintf("o%03d", i)
@@ -65,7 +65,7 @@ func TestEvents_AReaderThatWasStoppedCatchesUp(t *testing.T) {
 		time.Sleep(time.Hour)
 		before := len(r.rows("SELECT * FROM checkout_notifications"))
 		if before == 0 || before > orders/5+1 {
-			t.Errorf("%d were told before the stop", before)
+			t.Errorf("%d customers were notified before the stop", before)
 		}
 		r.registry = nil
 		r.read(r.newShop(nil))
@@ -73,7 +73,7 @@ func TestEvents_AReaderThatWasStoppedCatchesUp(t *testing.T) {
 		r.same("notifications", len(r.rows("SELECT * FROM checkout_notifications")), orders)
 		r.same("points that are not back", r.rows("SELECT customer FROM checkout_customers WHERE points <> 100"), []string(nil))
 		if n := r.metric("checkout_events_total"); n != float64(orders-before) {
-			t.Errorf("it read %v events, want those %d that were left", n, orders-before)
+			t.Errorf("%v events were read after the stop, want the remaining %d", n, orders-before)
 		}
 	})
 }

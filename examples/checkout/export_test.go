@@ -6,5 +6,5 @@ import (
 	"orderclose/internal/store"
 )
 
-// PutView writes a view as a shop does that has just read it.
-func PutView(s *Shop, v store.OrderView) { s.seen(context.Background(), v) }
+// PutView writes a view as a shop does that has just read the order.
+func PutView(s *Shop, v store.OrderView) { s.updateView(context.Background(), v) }

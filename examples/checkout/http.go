@@ -24,12 +24,12 @@ const (
 	drainTimeout   = 5 * time.Second
 )
 
-// HeaderKey names a request: a repeat under the same name has no second effect
-// and gets the same answer. HeaderSignature is the payment provider's.
+// HeaderKey identifies a request: a repeat with the same key has no second effect and gets the
+// same answer. HeaderSignature is the signature of the payment provider.
 const (
 	HeaderKey       = "Idempotency-Key"
 	HeaderSignature = "X-Signature"
-	// HeaderRepeated is set to true on the answer of an earlier request.
+	// HeaderRepeated is set to true if the answer is that of an earlier request.
 	HeaderRepeated = "Idempotent-Replay"
 )
 
@@ -40,17 +40,17 @@ type handler struct {
 
 // Handler serves the shop:
 //
-//	POST /orders                  make an order                            201
+//	POST /orders                  create an order                           201
 //	GET  /orders/{id}             its status, due time and seconds left
 //	POST /orders/{id}/payments    start a payment                          201
-//	POST /payments/callback       the provider's word that it was made
+//	POST /payments/callback       the provider confirms a payment
 //	POST /orders/{id}/cancel      also ship and confirm
-//	GET  /customers/{id}          points, and what the customer was told
-//	PUT  /stock/{sku}             set what is available; GET shows it
+//	GET  /customers/{id}          points and notifications
+//	PUT  /stock/{sku}             set the available quantity; GET shows it
 //	GET  /-/healthy               the process is alive
 //
-// What an order's state does not allow is answered with 409 and the order as it
-// is, and changes nothing. All errors are problem JSON.
+// An event that the order's state does not allow is answered with 409 and the order, and changes
+// nothing. All errors are problem JSON.
 func (s *Shop) Handler() http.Handler {
 	h := &handler{s, http.NewServeMux()}
 	for pattern, serve := range map[string]func(http.ResponseWriter, *http.Request) error{
@@ -75,11 +75,11 @@ func (s *Shop) Handler() http.Handler {
 	return h
 }
 
-// ServeHTTP implements http.Handler: each request has a deadline and a limit of
-// its body, and also what fits no pattern is answered with a problem.
+// ServeHTTP implements http.Handler. Each request has a deadline and a limit of its body. A request
+// that matches no pattern is answered with a problem too.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if _, pattern := h.mux.Handler(r); pattern == "" {
-		h.nowhere(w, r)
+		h.noRoute(w, r)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
@@ -88,20 +88,20 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mux.ServeHTTP(w, r.WithContext(ctx))
 }
 
-// nowhere answers what fits no pattern: 405 if another method would.
-func (h *handler) nowhere(w http.ResponseWriter, r *http.Request) {
+// noRoute answers a request that matches no pattern: with 405 if another method matches.
+func (h *handler) noRoute(w http.ResponseWriter, r *http.Request) {
 	probe := &probe{header: http.Header{}}
 	h.mux.ServeHTTP(probe, r)
-	p := Problem{Type: "/problems/nowhere", Title: "there is nothing here", Status: http.StatusNotFound,
-		Detail: r.Method + " " + r.URL.Path, Instance: r.URL.Path, Hint: "the README lists what there is"}
+	p := Problem{Type: "/problems/nowhere", Title: "no such path", Status: http.StatusNotFound,
+		Detail: r.Method + " " + r.URL.Path, Instance: r.URL.Path, Hint: "the README lists the paths"}
 	if allow := probe.header.Get("Allow"); probe.status == http.StatusMethodNotAllowed {
 		w.Header().Set("Allow", allow)
-		p.Type, p.Title, p.Status, p.Hint = "/problems/method", "not by this method", http.StatusMethodNotAllowed, "use "+allow
+		p.Type, p.Title, p.Status, p.Hint = "/problems/method", "method not allowed", http.StatusMethodNotAllowed, "use "+allow
 	}
 	writeProblem(w, p)
 }
 
-// probe takes an answer that nobody gets.
+// probe is a ResponseWriter that drops the body.
 type probe struct {
 	header http.Header
 	status int
@@ -131,10 +131,10 @@ func (h *handler) create(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, reply, err)
 }
 
-// checkBasket refuses what no order can be made of. Pure.
+// checkBasket returns an error for a basket that cannot become an order. Pure.
 func checkBasket(b Basket) error {
 	bad := func(format string, args ...any) error {
-		return &badRequest{http.StatusBadRequest, fmt.Sprintf(format, args...), "mend the field that the detail names"}
+		return &badRequest{http.StatusBadRequest, fmt.Sprintf(format, args...), "fix the field that the detail names"}
 	}
 	switch {
 	case b.ID != "" && orderclose.ValidateID(b.ID) != nil:
@@ -146,7 +146,7 @@ func checkBasket(b Basket) error {
 	case len(b.Items) == 0 || len(b.Items) > maxLines:
 		return bad("items has %d lines: want 1 to %d", len(b.Items), maxLines)
 	case b.Points < 0:
-		return bad("points is %d: want none or more", b.Points)
+		return bad("points is %d: want 0 or more", b.Points)
 	}
 	for i, l := range b.Items {
 		if orderclose.ValidateID(l.SKU) != nil || l.Quantity < 1 || l.Quantity > maxQuantity {
@@ -202,7 +202,7 @@ func (h *handler) callback(w http.ResponseWriter, r *http.Request) error {
 	if orderclose.ValidateID(c.PaymentID) != nil {
 		return fmt.Errorf("payment %.80q: %w", c.PaymentID, ErrNoPayment)
 	}
-	result, err := h.shop.TakePayment(r.Context(), c.PaymentID)
+	result, err := h.shop.HandleCallback(r.Context(), c.PaymentID)
 	if err != nil {
 		return err
 	}
@@ -227,7 +227,7 @@ type stockLevel struct {
 func (h *handler) stock(w http.ResponseWriter, r *http.Request) error {
 	st, ok, err := h.shop.o.Store.ReadStock(r.Context(), r.PathValue("sku"))
 	if err == nil && !ok {
-		err = &badRequest{http.StatusNotFound, fmt.Sprintf("nothing is known of SKU %.80q", r.PathValue("sku")), `PUT /stock/{sku} with {"available": 100}`}
+		err = &badRequest{http.StatusNotFound, fmt.Sprintf("the stock has no SKU %.80q", r.PathValue("sku")), `PUT /stock/{sku} with {"available": 100}`}
 	}
 	if err != nil {
 		return err
@@ -248,7 +248,7 @@ func (h *handler) putStock(w http.ResponseWriter, r *http.Request) error {
 	}
 	sku := r.PathValue("sku")
 	if put.Available < 0 || orderclose.ValidateID(sku) != nil {
-		return &badRequest{http.StatusBadRequest, fmt.Sprintf("%d available of SKU %.80q", put.Available, sku), `send {"available": 100}, none or more`}
+		return &badRequest{http.StatusBadRequest, fmt.Sprintf("%d available of SKU %.80q", put.Available, sku), `send {"available": 100}, 0 or more`}
 	}
 	if err := h.shop.o.Store.PutStock(r.Context(), sku, put.Available); err != nil {
 		return err
@@ -261,13 +261,13 @@ func (h *handler) healthy(w http.ResponseWriter, _ *http.Request) error {
 	return err
 }
 
-// decode reads a JSON object, all of it, with no field that nobody knows.
+// decode decodes a body that is one JSON object, and returns an error for unknown fields.
 func decode(body []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	err := d.Decode(into)
 	if err == nil && d.More() {
-		err = errors.New("something follows the object")
+		err = errors.New("more data after the object")
 	}
 	if err != nil {
 		return &badRequest{http.StatusBadRequest, "the body: " + err.Error(), "send one JSON object as the README shows"}
@@ -275,7 +275,7 @@ func decode(body []byte, into any) error {
 	return nil
 }
 
-// emptyRequest is that of a request whose body, if any, says nothing.
+// emptyRequest returns the Request of a call whose body has no meaning.
 func emptyRequest(r *http.Request) (Request, error) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -284,7 +284,7 @@ func emptyRequest(r *http.Request) (Request, error) {
 	return requestOf(r, body)
 }
 
-// requestOf names a request.
+// requestOf returns the Request of a call.
 func requestOf(r *http.Request, body []byte) (Request, error) {
 	key := r.Header.Get(HeaderKey)
 	if len(key) > maxKey {
@@ -293,7 +293,7 @@ func requestOf(r *http.Request, body []byte) (Request, error) {
 	return Request{Key: key, Fingerprint: r.Method + " " + r.URL.Path + "\n" + string(body)}, nil
 }
 
-// answer writes what a request was answered, now or before.
+// answer writes the reply to a request, new or repeated.
 func answer(w http.ResponseWriter, reply Reply, err error) error {
 	if err != nil {
 		return err
@@ -303,7 +303,7 @@ func answer(w http.ResponseWriter, reply Reply, err error) error {
 		w.Header().Set(HeaderRepeated, "true")
 	}
 	w.WriteHeader(reply.Status)
-	_, _ = w.Write(append(reply.Body, '\n')) // whoever asked has gone
+	_, _ = w.Write(append(reply.Body, '\n')) // an error means that the client has gone
 	return nil
 }
 
@@ -312,8 +312,8 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 	return answer(w, Reply{Status: status, Body: body}, err)
 }
 
-// Serve serves HTTP on the listener until ctx ends; requests under way have five
-// seconds to end then.
+// Serve serves HTTP on the listener until ctx ends. Requests under way then have five seconds to
+// end.
 func Serve(ctx context.Context, listener net.Listener, h http.Handler) error {
 	server := &http.Server{
 		Handler:           h,

@@ -1,10 +1,10 @@
 package checkout
 
-// State is where an order is.
+// State is the state of an order.
 type State string
 
-// The states. Closing is one that only readers see: an order past due whose
-// close has not come to its end yet. In the database it is unpaid.
+// The states. Only readers see Closing: an order past due whose close has not finished. In the
+// database it is unpaid.
 const (
 	Unpaid    State = "unpaid"
 	Paid      State = "paid"
@@ -16,10 +16,10 @@ const (
 	Closing State = "closing"
 )
 
-// Event is what can happen to an order.
+// Event is an event of an order.
 type Event string
 
-// The events. Close is the pipeline's.
+// The events. The pipeline causes Close.
 const (
 	Pay     Event = "pay"
 	Cancel  Event = "cancel"
@@ -28,19 +28,18 @@ const (
 	Close   Event = "close"
 )
 
-// transitions is all that may happen. What is not in it is refused.
+// transitions lists the allowed events. Any other event is refused.
 var transitions = map[State]map[Event]State{
 	Unpaid:  {Pay: Paid, Cancel: Cancelled, Close: Closed},
 	Paid:    {Ship: Shipped},
 	Shipped: {Confirm: Confirmed},
 }
 
-// Next returns the state that an event brings an order to; ok is false if the
-// event may not happen.
+// Next returns the state after an event. ok is false if the event is not allowed.
 func Next(s State, e Event) (next State, ok bool) {
 	next, ok = transitions[s][e]
 	return next, ok
 }
 
-// Final reports whether nothing can happen to an order any more.
+// Final reports whether no event is possible any more.
 func (s State) Final() bool { return s == Closed || s == Cancelled || s == Confirmed }

@@ -6,7 +6,7 @@ import (
 	"orderclose/examples/checkout"
 )
 
-// TestNext_EveryPair spells the whole table out a second time.
+// TestNext_EveryPair repeats the whole table.
 func TestNext_EveryPair(t *testing.T) {
 	events := []checkout.Event{checkout.Pay, checkout.Cancel, checkout.Ship, checkout.Confirm, checkout.Close}
 	for state, want := range map[checkout.State][5]checkout.State{

@@ -16,13 +16,13 @@ type Counters struct {
 func NewCounters(r prometheus.Registerer) *Counters {
 	c := &Counters{
 		paidAfterClose: prometheus.NewCounter(prometheus.CounterOpts{Name: "orderclose_paid_after_close_total",
-			Help: "Payments that came when the order was closed, cancelled or paid, and left a refund intent."}),
+			Help: "Payments of orders that were closed, cancelled or paid already, which left a refund intent."}),
 		unscheduled: prometheus.NewCounter(prometheus.CounterOpts{Name: "checkout_unscheduled_total",
-			Help: "Orders whose record could not be published; the sweep finds them."}),
+			Help: "Orders whose record could not be published; the sweep closes them."}),
 		touched: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "checkout_touched_total",
-			Help: "Closes that a read or a payment past due has asked for, by what became of them."}, []string{"result"}),
+			Help: "Closes requested by a read or a payment past due, by result."}, []string{"result"}),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "checkout_events_total",
-			Help: "Events that were read: done, repeated, other (of another type) or bad."}, []string{"result"}),
+			Help: "Events read: done, repeated, other (another type) or bad."}, []string{"result"}),
 	}
 	r.MustRegister(c.paidAfterClose, c.unscheduled, c.touched, c.events)
 	return c

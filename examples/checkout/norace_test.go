@@ -2,7 +2,7 @@
 
 package checkout_test
 
-// How many orders an ordinary run has raced for, and events caught up with.
+// How many orders the race test has, and how many events the restart test.
 const (
 	racedOrders = 300
 	manyEvents  = 250

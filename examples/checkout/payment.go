@@ -14,17 +14,17 @@ import (
 	"orderclose/internal/store"
 )
 
-// StartedPayment is a payment that a customer may now make at the provider's.
+// StartedPayment is a payment that the customer may now make with the provider.
 type StartedPayment struct {
 	PaymentID string    `json:"payment_id"`
 	OrderID   string    `json:"order_id"`
 	PayBefore time.Time `json:"pay_before"`
 }
 
-// StartPayment starts a payment of an order that can be paid. Past due none is
-// started: the order is closed on the spot. The errors are those of Do.
+// StartPayment starts a payment of an order that can be paid. An order past due is closed
+// instead. The errors are those of Do.
 func (s *Shop) StartPayment(ctx context.Context, r Request, id string) (Reply, error) {
-	return s.happen(ctx, r, id, Pay, func(t *store.Tx, v store.OrderView) (int, any, error) {
+	return s.apply(ctx, r, id, Pay, func(t *store.Tx, v store.OrderView) (int, any, error) {
 		p := StartedPayment{PaymentID: "p-" + newID(), OrderID: id, PayBefore: v.Due}
 		_, err := t.SQL().ExecContext(ctx, "INSERT INTO checkout_payments (payment_id, order_id, started_at) VALUES (?, ?, ?)",
 			p.PaymentID, id, v.At.UnixMilli())
@@ -32,23 +32,23 @@ func (s *Shop) StartPayment(ctx context.Context, r Request, id string) (Reply, e
 	})
 }
 
-// PaymentResult is what became of a payment.
+// PaymentResult is the result of a payment.
 type PaymentResult struct {
 	PaymentID string `json:"payment_id"`
-	// Outcome is "paid", or "refund" if the money is to go back: the order was closed,
+	// Outcome is "paid", or "refund" if the money must go back: the order was closed,
 	// cancelled, or paid by another payment.
 	Outcome string `json:"outcome"`
 	Order   Order  `json:"order"`
 }
 
-// ErrNoPayment says that no such payment was started.
-var ErrNoPayment = errors.New("there is no such payment")
+// ErrNoPayment says that no payment with this id was started.
+var ErrNoPayment = errors.New("the payment does not exist")
 
-// TakePayment takes the provider's word that a payment was made. It is accepted
-// whatever the order's state is, past due as well: the money is there, and either
-// it has paid the order or it goes back. The provider may say it any number of
-// times. The error wraps ErrNoPayment or orderclose.ErrUnavailable.
-func (s *Shop) TakePayment(ctx context.Context, payment string) (PaymentResult, error) {
+// HandleCallback handles the provider's callback that a payment was made. It accepts the payment
+// in every state of the order, past due too: the payment pays the order, or its money goes back.
+// The provider may call any number of times. The error wraps ErrNoPayment or
+// orderclose.ErrUnavailable.
+func (s *Shop) HandleCallback(ctx context.Context, payment string) (PaymentResult, error) {
 	var v store.OrderView
 	var answer store.Answer
 	err := s.o.Store.Checkout(ctx, func(t *store.Tx) error {
@@ -69,20 +69,20 @@ func (s *Shop) TakePayment(ctx context.Context, payment string) (PaymentResult, 
 	if err != nil {
 		return PaymentResult{}, err
 	}
-	s.seen(ctx, v)
+	s.updateView(ctx, v)
 	result := PaymentResult{PaymentID: payment, Outcome: "refund", Order: show(v, v.At)}
 	switch answer {
-	case store.NowPaid, store.AlreadyPaid:
+	case store.AnswerPaid, store.AlreadyPaid:
 		result.Outcome = "paid"
 	case store.PaidAfterClose, store.PaidAfterCancel, store.PaidTwice:
 		s.o.Metrics.PaidAfterClose()
-		s.o.Logger.Warn("a payment was not wanted any more and goes back", "order", v.ID, "payment", payment, "why", answer)
+		s.o.Logger.Warn("payment came too late, refund needed", "order", v.ID, "payment", payment, "reason", answer)
 	}
 	return result, nil
 }
 
-// signed reports whether the provider has signed the body: the hex of its
-// HMAC-SHA256 under the secret that both know.
+// signed reports whether the provider signed the body: the signature is the hex of the body's
+// HMAC-SHA256 with the shared secret.
 func (s *Shop) signed(body []byte, signature string) bool {
 	if s.o.CallbackSecret == "" {
 		return true

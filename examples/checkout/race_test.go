@@ -2,7 +2,7 @@
 
 package checkout_test
 
-// The race detector makes everything some ten times slower.
+// The race detector makes a test some ten times slower.
 const (
 	racedOrders = 60
 	manyEvents  = 120

@@ -14,36 +14,36 @@ import (
 	"orderclose/internal/store"
 )
 
-// keepRequests is how long a request's answer is kept for repeats of it.
+// keepRequests is how long the answer of a request is kept for repeats.
 const keepRequests = 24 * time.Hour
 
-// Request names a request, so that a repeat has no second effect. The zero
-// Request is one that has no name, and each of its kind is another one.
+// Request identifies a request, so that a repeat has no second effect. The zero Request has no key:
+// it is never a repeat.
 type Request struct {
-	Key         string // the caller's; "" is none
-	Fingerprint string // what is asked for: the same key with another one is a mistake
+	Key         string // the caller's key; empty: none
+	Fingerprint string // the content: a repeat of a key must have the same fingerprint
 }
 
-// Reply is what was answered to a request.
+// Reply is the answer to a request.
 type Reply struct {
-	Status   int // of HTTP
+	Status   int // HTTP status
 	Body     []byte
-	Repeated bool // the answer of an earlier request of that name
+	Repeated bool // the answer is that of an earlier request with this key
 }
 
-// ErrOtherRequest says that the name of a request was used for another one.
-var ErrOtherRequest = errors.New("the request id was used for another request")
+// ErrOtherRequest says that a key was used for another request.
+var ErrOtherRequest = errors.New("the idempotency key was used for another request")
 
-// once runs do in a transaction and keeps its answer in it, so that either both
-// are there or neither. A repeat gets that answer; one that comes while the first
-// is under way waits for it. Only what was done is kept: a request that was
-// refused may be made again.
-func (s *Shop) once(ctx context.Context, r Request, do func(*store.Tx) (status int, answer any, err error)) (Reply, error) {
+// idempotent runs do in a transaction that also stores the answer, so that both are committed or
+// neither. A repeat gets the stored answer; a repeat that comes while the first request is under
+// way waits for it. Only successful answers are stored: a request that was refused may be sent
+// again.
+func (s *Shop) idempotent(ctx context.Context, r Request, do func(*store.Tx) (status int, answer any, err error)) (Reply, error) {
 	var reply Reply
 	err := s.o.Store.Checkout(ctx, func(t *store.Tx) error {
 		reply = Reply{}
 		if r.Key != "" {
-			known, err := s.recall(ctx, t, r, &reply)
+			known, err := s.recordRequest(ctx, t, r, &reply)
 			if err != nil || known {
 				return err
 			}
@@ -67,8 +67,8 @@ func (s *Shop) once(ctx context.Context, r Request, do func(*store.Tx) (status i
 	return reply, err
 }
 
-// recall notes the request, or finds what was answered to it.
-func (s *Shop) recall(ctx context.Context, t *store.Tx, r Request, reply *Reply) (known bool, err error) {
+// recordRequest records the request, or finds the answer of an earlier one.
+func (s *Shop) recordRequest(ctx context.Context, t *store.Tx, r Request, reply *Reply) (known bool, err error) {
 	fresh, err := inserted(ctx, t.SQL(), s.insertIgnore+"checkout_requests (request, fingerprint, status, body, created_at) VALUES (?, ?, 0, '', ?)",
 		digest(r.Key), digest(r.Fingerprint), time.Now().UnixMilli())
 	if err != nil || fresh {
@@ -79,7 +79,7 @@ func (s *Shop) recall(ctx context.Context, t *store.Tx, r Request, reply *Reply)
 		Scan(&fingerprint, &reply.Status, &body)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return false, fmt.Errorf("%w: the request's row has just gone", orderclose.ErrContended)
+		return false, fmt.Errorf("%w: the request's row was just deleted", orderclose.ErrContended)
 	case err != nil:
 		return false, err
 	case fingerprint != digest(r.Fingerprint):
@@ -89,11 +89,11 @@ func (s *Shop) recall(ctx context.Context, t *store.Tx, r Request, reply *Reply)
 	return true, nil
 }
 
-// keepEvents is how long the id of an event is kept: a multiple of the week that
-// the topic keeps events.
+// keepEvents is how long the id of a handled event is kept: several times the week for which the
+// topic keeps events.
 const keepEvents = 30 * 24 * time.Hour
 
-// Tidy forgets old requests and old ids of events, each hour, until ctx ends.
+// Tidy deletes old requests and old ids of events, each hour, until ctx ends.
 func (s *Shop) Tidy(ctx context.Context) {
 	tick := time.NewTicker(time.Hour)
 	defer tick.Stop()
@@ -101,7 +101,7 @@ func (s *Shop) Tidy(ctx context.Context) {
 		for table, keep := range map[string]time.Duration{"checkout_requests": keepRequests, "checkout_events": keepEvents} {
 			_, err := s.o.Store.DB().ExecContext(ctx, "DELETE FROM "+table+" WHERE created_at < ?", time.Now().Add(-keep).UnixMilli())
 			if err != nil && ctx.Err() == nil {
-				s.o.Logger.Warn("old rows could not be deleted", "table", table, "err", err)
+				s.o.Logger.Warn("deleting old rows failed", "table", table, "err", err)
 			}
 		}
 		select {

@@ -38,8 +38,8 @@ const (
 	group      = "checkout"
 )
 
-// rig is a shop that a real client reaches over HTTP, on a world of embedded
-// servers, inside a bubble: half an hour takes a moment.
+// rig is a shop with an HTTP client and embedded servers in a synctest bubble: half an hour
+// takes a moment.
 type rig struct {
 	t        *testing.T
 	cfg      *config.Config
@@ -52,8 +52,8 @@ type rig struct {
 	stops    []func()
 }
 
-// inBubble runs a test with a shop whose options may be changed first. No part of
-// the pipeline runs, and nobody reads events.
+// inBubble runs a test with a shop; change may change its options. No part of the pipeline runs,
+// and no process reads events.
 func inBubble(t *testing.T, change func(*checkout.Options), test func(r *rig)) {
 	t.Helper()
 	t.Parallel()
@@ -99,7 +99,7 @@ func newRig(t *testing.T, change func(*checkout.Options)) *rig {
 	return r
 }
 
-// newShop returns a shop as another process would have it.
+// newShop returns another Shop, like that of another process.
 func (r *rig) newShop(change func(*checkout.Options)) *checkout.Shop {
 	r.t.Helper()
 	r.registry = prometheus.NewRegistry()
@@ -138,7 +138,7 @@ func (r *rig) serve() {
 	})
 }
 
-// pipeListener listens in memory, so that a bubble can wait for it.
+// pipeListener listens in memory: a synctest bubble can wait for its connections.
 type pipeListener struct {
 	conns  chan net.Conn
 	once   sync.Once
@@ -169,8 +169,7 @@ func (l *pipeListener) Accept() (net.Conn, error) {
 func (l *pipeListener) Close() error   { l.once.Do(func() { close(l.closed) }); return nil }
 func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "pipe"} }
 
-// start runs roles of the pipeline until the function it returns is called, or
-// the test ends.
+// start runs roles of the pipeline until stop is called or the test ends.
 func (r *rig) start(roles ...app.Role) (stop func()) {
 	r.t.Helper()
 	c, err := r.world.Connect("pipeline")
@@ -191,7 +190,7 @@ func (r *rig) start(roles ...app.Role) (stop func()) {
 	return stop
 }
 
-// read reads events as a process of its own does.
+// read reads events like a separate process.
 func (r *rig) read(shop *checkout.Shop) (stop func()) {
 	r.t.Helper()
 	k, err := r.world.Kafka("reader")
@@ -210,7 +209,7 @@ func (r *rig) read(shop *checkout.Shop) (stop func()) {
 	return stop
 }
 
-// publish appends values to the topic of events, each twice over if so.
+// publish appends values to the topic of events, each so many times.
 func (r *rig) publish(times int, key string, values ...string) {
 	r.t.Helper()
 	p := kafka.PartitionOf([]byte(key), r.cfg.Partitions)
@@ -222,14 +221,14 @@ func (r *rig) publish(times int, key string, values ...string) {
 	}
 }
 
-// response is what came back.
+// response is the answer to a request.
 type response struct {
 	Code   int
 	Header http.Header
 	Body   string
 }
 
-// into reads the body.
+// into decodes the body.
 func (a response) into(t testing.TB, v any) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(a.Body), v); err != nil {
@@ -237,7 +236,7 @@ func (a response) into(t testing.TB, v any) {
 	}
 }
 
-// call sends a request, with headers as name and value in turns.
+// call sends a request; headers are names and values in turns.
 func (r *rig) call(method, path, body string, headers ...string) response {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(context.Background(), method, "http://shop"+path, strings.NewReader(body))
@@ -257,7 +256,7 @@ func (r *rig) call(method, path, body string, headers ...string) response {
 	return response{res.StatusCode, res.Header, b.String()}
 }
 
-// want sends a request that must be answered with that code.
+// want sends a request and checks the status of the answer.
 func (r *rig) want(code int, method, path, body string, headers ...string) response {
 	r.t.Helper()
 	a := r.call(method, path, body, headers...)
@@ -267,7 +266,7 @@ func (r *rig) want(code int, method, path, body string, headers ...string) respo
 	return a
 }
 
-// create makes an order of the category virtual, which is due in five minutes.
+// create creates an order of the category virtual, which is due in five minutes.
 func (r *rig) create(id string) checkout.Order {
 	r.t.Helper()
 	var o checkout.Order
@@ -286,7 +285,7 @@ func (r *rig) get(id string) checkout.Order {
 	return o
 }
 
-// startPayment returns the id of a payment that was started.
+// startPayment starts a payment and returns its id.
 func (r *rig) startPayment(order string) string {
 	r.t.Helper()
 	var p checkout.StartedPayment
@@ -294,7 +293,7 @@ func (r *rig) startPayment(order string) string {
 	return p.PaymentID
 }
 
-// callback is the payment provider's.
+// callback sends the payment provider's callback.
 func (r *rig) callback(payment string) checkout.PaymentResult {
 	r.t.Helper()
 	var p checkout.PaymentResult
@@ -321,7 +320,7 @@ func (r *rig) do(order string, events ...checkout.Event) {
 	}
 }
 
-// problem is that of an answer.
+// problem decodes the problem in an answer.
 func problem(t testing.TB, a response) (p checkout.Problem) {
 	t.Helper()
 	if ct := a.Header.Get("Content-Type"); ct != "application/problem+json" {
@@ -329,12 +328,12 @@ func problem(t testing.TB, a response) (p checkout.Problem) {
 	}
 	a.into(t, &p)
 	if p.Status != a.Code || p.Title == "" || p.Detail == "" || p.Hint == "" || p.Type == "" {
-		t.Errorf("a problem that does not say all: %+v", p)
+		t.Errorf("an incomplete problem: %+v", p)
 	}
 	return p
 }
 
-// rows reads rows as text.
+// rows returns the rows of a query as text.
 func (r *rig) rows(query string, args ...any) []string {
 	r.t.Helper()
 	rows, err := r.world.Store.DB().QueryContext(r.t.Context(), query, args...)
@@ -355,7 +354,7 @@ func (r *rig) rows(query string, args ...any) []string {
 	return all
 }
 
-// dump is the whole database, to see that nothing has changed.
+// dump returns the whole database, for comparison.
 func (r *rig) dump() map[string][]string {
 	r.t.Helper()
 	all := map[string][]string{}
@@ -387,7 +386,7 @@ func (r *rig) metric(name string) (sum float64) {
 	return sum
 }
 
-// check has the checker judge what is left; no order due by now may be open.
+// check runs the checker on the final state; no order that is due by now may be open.
 func (r *rig) check(paid ...string) *checker.Verdict {
 	r.t.Helper()
 	delays := map[string]string{}
@@ -406,7 +405,7 @@ func (r *rig) check(paid ...string) *checker.Verdict {
 	return v
 }
 
-// deadRedis is a client of a Redis that is not there.
+// deadRedis returns a client without a server.
 func deadRedis() redis.UniversalClient {
 	return redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1,
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("nobody there") }})

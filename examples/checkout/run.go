@@ -8,17 +8,17 @@ import (
 	"sync"
 )
 
-// RunOptions say what a running shop listens and reads on.
+// RunOptions say where a running shop listens and where it reads events.
 type RunOptions struct {
 	Listener net.Listener
-	Handler  http.Handler // default: the shop's; for one who serves more beside it
-	// Log, Group and Topic are where events are read. Without a Log none are.
+	Handler  http.Handler // default: Shop.Handler; set it to serve more paths
+	// Log, Group and Topic are the source of events. Without a Log no events are read.
 	Log          Log
 	Group, Topic string
 }
 
-// Run serves the shop, reads events and tidies up until ctx ends, and returns when
-// all of it has stopped. An error of one part stops the others.
+// Run serves the shop, reads events and deletes old rows until ctx ends. It returns when all of
+// them have stopped. An error of one stops the others.
 func (s *Shop) Run(ctx context.Context, o RunOptions) error {
 	if o.Handler == nil {
 		o.Handler = s.Handler()

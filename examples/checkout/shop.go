@@ -27,12 +27,11 @@ const (
 	DefaultPublishWithin = time.Second
 )
 
-// publishPause is how long publishing is left alone after a failure, so that a
-// Kafka that is away does not make every checkout slow. The sweep finds what was
-// not published.
+// publishPause is how long no order is published after a failure, so that a Kafka that is not
+// reachable does not slow every checkout down. The sweep closes orders that were not published.
 const publishPause = 2 * time.Second
 
-// Producer schedules the close of an order; *producer.Producer is one.
+// Producer schedules the close of an order. *producer.Producer implements it.
 type Producer interface {
 	// Order returns an order with its due time, by the delay of its category.
 	Order(id string, createdAt time.Time, categories ...string) orderclose.Order
@@ -40,25 +39,25 @@ type Producer interface {
 	Schedule(ctx context.Context, order orderclose.Order) error
 }
 
-// Outbox schedules the close of an order in the transaction that writes it;
-// *producer.Outbox is one.
+// Outbox schedules the close of an order in the transaction that writes the order.
+// *producer.Outbox implements it.
 type Outbox interface {
 	Add(ctx context.Context, tx producer.Execer, order orderclose.Order) error
 }
 
-// Closer closes orders that are unpaid and due, by the same transaction as the
-// pipeline; *store.Store is one.
+// Closer closes orders that are unpaid and due, with the same transaction as the pipeline.
+// *store.Store implements it.
 type Closer interface {
 	CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
 }
 
-// Metrics takes what there is to count. Its methods must not block.
+// Metrics counts. Its methods must not block.
 type Metrics interface {
 	// PaidAfterClose counts a payment that left a refund intent.
 	PaidAfterClose()
 	// Unscheduled counts an order whose record could not be published.
 	Unscheduled()
-	// Touched counts a close that a read or a payment past due has asked for.
+	// Touched counts a close that a read or a payment past due requested.
 	Touched(v orderclose.Verdict)
 	// Event counts an event of the topic: done, repeated, other or bad.
 	Event(result string)
@@ -66,29 +65,29 @@ type Metrics interface {
 
 // Options for a Shop. Store and Producer must be set.
 type Options struct {
-	Store    *store.Store // migrated; CreateTables makes the rest
+	Store    *store.Store // migrated, and with the tables of CreateTables
 	Producer Producer
-	// Outbox schedules orders with their own transaction. Without one they are
-	// published after it, and what Kafka does not take then, or a crash right after the
-	// commit prevents, is left to the next sweep.
+	// Outbox schedules orders in their own transaction. Without an Outbox they are published
+	// after it. The sweep then closes orders that Kafka does not accept, or that a crash
+	// right after the commit left unpublished.
 	Outbox Outbox
-	// Closer closes what is touched past due. Default Store; with AskFirst none: what
-	// is past due is left to the pipeline, which asks.
+	// Closer closes orders that a read or payment finds past due. Default Store. With
+	// AskFirst there is no default: the pipeline, which asks the provider, closes them.
 	Closer Closer
-	Redis  redis.UniversalClient // nil: every read asks the database
+	Redis  redis.UniversalClient // nil: every read uses the database
 
-	// ViewPrefix is put before the id of an order to make its key in Redis.
+	// ViewPrefix is put before an order's id to form its key in Redis.
 	ViewPrefix string
-	// MaxStale is for how long a read may miss a change, should Redis have missed it.
+	// MaxStale is how long a read may show an old status if Redis missed a change.
 	// Default DefaultMaxStale.
 	MaxStale time.Duration
-	// AskFirst says that closing asks the payment provider first, and so may take a
-	// while: a read past due then closes nothing, and only shows "closing".
+	// AskFirst says that a close asks the payment provider first, and so may take a while:
+	// a read past due then closes nothing, and only shows "closing".
 	AskFirst bool
-	// CallbackSecret is the key that the payment provider signs its callbacks with;
-	// empty: callbacks are believed as they are, which is for a desk only.
+	// CallbackSecret is the key with which the payment provider signs its callbacks. Empty:
+	// callbacks are accepted without a signature, which is for development only.
 	CallbackSecret string
-	// Welcome is how many points a new customer begins with. Default DefaultWelcome.
+	// Welcome is how many points a new customer gets. Default DefaultWelcome.
 	Welcome int64
 	// PublishWithin bounds how long a checkout without an Outbox waits for Kafka.
 	// Default DefaultPublishWithin.
@@ -98,17 +97,17 @@ type Options struct {
 	Metrics Metrics      // default: none
 }
 
-// Shop is what customers and staff do to orders. Its methods may be called from
-// any goroutine. Make it with New.
+// Shop is what customers and staff do to orders. Its methods are safe for concurrent use.
+// Create it with New.
 type Shop struct {
 	o            Options
 	views        *views
 	insertIgnore string
-	clock        atomic.Pointer[reading]
+	clock        atomic.Pointer[clockReading]
 	publishing   pause
 }
 
-// New returns a Shop, or says what is missing in the options.
+// New returns a Shop, or an error for missing options.
 func New(o Options) (*Shop, error) {
 	if o.Store == nil || o.Producer == nil {
 		return nil, errors.New("checkout: Options need Store and Producer")
@@ -137,24 +136,24 @@ func New(o Options) (*Shop, error) {
 	s := &Shop{o: o, insertIgnore: insertIgnore(o.Store.Dialect())}
 	s.views = &views{client: o.Redis, prefix: o.ViewPrefix, maxStale: o.MaxStale,
 		failed: func(err error) {
-			o.Logger.Warn("the view of an order could not be used; the database is asked", "err", err)
+			o.Logger.Warn("view of an order failed, the database is used", "err", err)
 		}}
 	return s, nil
 }
 
-// Order is what a customer sees of an order.
+// Order is an order as customers see it.
 type Order struct {
 	ID        string    `json:"id"`
 	Status    State     `json:"status"`
 	Category  string    `json:"category"`
 	CreatedAt time.Time `json:"created_at"`
 	DueAt     time.Time `json:"due_at"`
-	// SecondsLeft is how long it can still be paid, rounded up; 0 if it cannot.
+	// SecondsLeft is how long the order can still be paid, rounded up; 0 if it cannot.
 	SecondsLeft int64 `json:"seconds_left"`
 	Version     int64 `json:"version"`
 }
 
-// show is an order as it is seen at that moment of the database's clock.
+// show returns an order as it is at now, by the database's clock.
 func show(v store.OrderView, now time.Time) Order {
 	o := Order{ID: v.ID, Status: State(v.Status.String()), Category: v.Category, CreatedAt: v.CreatedAt, DueAt: v.Due, Version: v.Version}
 	if o.Status != Unpaid {
@@ -169,7 +168,7 @@ func show(v store.OrderView, now time.Time) Order {
 	return o
 }
 
-// Refusal says that an event may not happen to an order as it is.
+// Refusal says that the state of an order does not allow an event.
 type Refusal struct {
 	Event Event
 	Order Order
@@ -179,13 +178,13 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("order %q is %s: %s is not possible", r.Order.ID, r.Order.Status, r.Event)
 }
 
-// Basket is what a customer wants to order.
+// Basket is a new order of a customer.
 type Basket struct {
-	ID       string `json:"id"` // of the order; empty: one is made
+	ID       string `json:"id"` // the order's id; empty: the shop chooses an id
 	Customer string `json:"customer"`
 	Category string `json:"category"`
 	Items    []Line `json:"items"`
-	Points   int64  `json:"points"` // spent on it; they come back if it is closed
+	Points   int64  `json:"points"` // points spent on the order; a close returns them
 }
 
 // Line is one line of a basket.
@@ -194,13 +193,13 @@ type Line struct {
 	Quantity int64  `json:"quantity"`
 }
 
-// ErrFewPoints says that a customer has fewer points than are to be spent.
+// ErrFewPoints says that a customer has too few points.
 var ErrFewPoints = errors.New("too few points")
 
-// Create makes an order: it is written with its due time, its stock, its points,
-// and what schedules its close in one transaction. Without an Outbox it is
-// scheduled after that; if Kafka does not take the record the order stands all the
-// same, and the sweep closes it if it is not paid. The errors are those of Store.CreateOrder, ErrFewPoints and ErrOtherRequest.
+// Create creates an order. It writes the order with its due time, reserves its stock, spends the
+// points and schedules the close in one transaction. Without an Outbox it schedules the close
+// after that; if Kafka does not accept the record, the order still exists and the sweep closes it
+// if it is not paid. The errors are those of Store.CreateOrder, ErrFewPoints and ErrOtherRequest.
 func (s *Shop) Create(ctx context.Context, r Request, b Basket) (Reply, error) {
 	if b.ID == "" {
 		b.ID = "o-" + newID()
@@ -210,12 +209,12 @@ func (s *Shop) Create(ctx context.Context, r Request, b Basket) (Reply, error) {
 		items[i] = store.Item(l)
 	}
 	var v store.OrderView
-	reply, err := s.once(ctx, r, func(t *store.Tx) (int, any, error) {
-		now, err := t.Now() // the clock that will judge the due time sets it
+	reply, err := s.idempotent(ctx, r, func(t *store.Tx) (int, any, error) {
+		now, err := t.Now() // the due time is set by the clock that later decides
 		if err != nil {
 			return 0, nil, err
 		}
-		if err := s.takePoints(ctx, t.SQL(), b); err != nil {
+		if err := s.spendPoints(ctx, t.SQL(), b); err != nil {
 			return 0, nil, err
 		}
 		order := s.o.Producer.Order(b.ID, now, b.Category)
@@ -231,7 +230,7 @@ func (s *Shop) Create(ctx context.Context, r Request, b Basket) (Reply, error) {
 		return http.StatusCreated, show(v, v.At), err
 	})
 	if err == nil && !reply.Repeated {
-		s.seen(ctx, v)
+		s.updateView(ctx, v)
 		if s.o.Outbox == nil {
 			s.publish(ctx, v.Order)
 		}
@@ -239,8 +238,8 @@ func (s *Shop) Create(ctx context.Context, r Request, b Basket) (Reply, error) {
 	return reply, err
 }
 
-// takePoints writes whose order it is and takes the points that are spent on it.
-func (s *Shop) takePoints(ctx context.Context, tx *sql.Tx, b Basket) error {
+// spendPoints writes the order's customer and subtracts the points that the order spends.
+func (s *Shop) spendPoints(ctx context.Context, tx *sql.Tx, b Basket) error {
 	if _, err := inserted(ctx, tx, s.insertIgnore+"checkout_customers (customer, points) VALUES (?, ?)", b.Customer, s.o.Welcome); err != nil {
 		return err
 	}
@@ -253,14 +252,14 @@ func (s *Shop) takePoints(ctx context.Context, tx *sql.Tx, b Basket) error {
 			return fmt.Errorf("customer %q: %w", b.Customer, ErrFewPoints)
 		}
 	}
-	// Ignored if it is there: then so is the order, which says so itself.
+	// Ignored if the row exists: then the order exists too, and CreateOrder reports it.
 	_, err := inserted(ctx, tx, s.insertIgnore+"checkout_orders (order_id, customer, points) VALUES (?, ?, ?)", b.ID, b.Customer, b.Points)
 	return err
 }
 
-// publish schedules the close of an order that is committed.
+// publish schedules the close of a committed order.
 func (s *Shop) publish(ctx context.Context, o orderclose.Order) {
-	err := errors.New("kafka was away a moment ago")
+	err := errors.New("kafka was not reachable a moment ago")
 	if !s.publishing.on() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.PublishWithin)
 		err = s.o.Producer.Schedule(ctx, o)
@@ -271,10 +270,10 @@ func (s *Shop) publish(ctx context.Context, o orderclose.Order) {
 		s.publishing.begin(publishPause)
 	}
 	s.o.Metrics.Unscheduled()
-	s.o.Logger.Warn("an order was not scheduled; the next sweep finds it", "order", o.ID, "due", o.Due, "err", err)
+	s.o.Logger.Warn("order not scheduled, the next sweep closes it", "order", o.ID, "due", o.Due, "err", err)
 }
 
-// Get shows an order. One that is past due is closed first.
+// Get returns an order. It first closes an order that is past due.
 func (s *Shop) Get(ctx context.Context, id string) (Order, error) {
 	if now, ok := s.now(); ok {
 		if v, ok := s.views.get(ctx, id, now); ok {
@@ -298,23 +297,21 @@ func (s *Shop) read(ctx context.Context, id string) (store.OrderView, error) {
 	asked := time.Now()
 	v, err := s.o.Store.ViewOrder(ctx, id)
 	if err == nil {
-		s.clock.Store(&reading{asked, v.At})
-		s.seen(ctx, v)
+		s.clock.Store(&clockReading{asked, v.At})
+		s.updateView(ctx, v)
 	}
 	return v, err
 }
 
-// seen keeps the view of an order that was just read from the database, or
-// changed there.
-func (s *Shop) seen(ctx context.Context, v store.OrderView) { s.views.put(ctx, v) }
+// updateView updates the view of an order that was just read from or changed in the database.
+func (s *Shop) updateView(ctx context.Context, v store.OrderView) { s.views.put(ctx, v) }
 
-// reading is what the database's clock showed.
-type reading struct{ asked, shown time.Time }
+// clockReading is a reading of the database's clock.
+type clockReading struct{ asked, shown time.Time }
 
-// now is the database's clock, going by its last answer, and never behind it: what
-// the answer took counts as time that has passed since. ok is false while nobody
-// has asked. Our own clock measures only how long ago that was, so that setting
-// it changes nothing.
+// now returns the database's clock, computed from its last reading, and never behind it: the
+// duration of the reading counts as elapsed. ok is false before the first reading. The local
+// monotonic clock measures the elapsed time, so setting the local clock has no effect.
 func (s *Shop) now() (now time.Time, ok bool) {
 	r := s.clock.Load()
 	if r == nil {
@@ -323,9 +320,9 @@ func (s *Shop) now() (now time.Time, ok bool) {
 	return r.shown.Add(time.Since(r.asked)), true
 }
 
-// touch closes an order that is past due, and reads it again. It may stay unpaid:
-// a payment may be pending, or somebody else hold its row for long. The pipeline
-// sees to it then.
+// touch closes an order that is past due, and reads it again. The order may stay unpaid: a
+// payment may be pending, or another transaction may lock the row for long. The pipeline then
+// closes it.
 func (s *Shop) touch(ctx context.Context, v store.OrderView) (store.OrderView, error) {
 	if s.o.Closer == nil {
 		return v, nil
@@ -336,27 +333,27 @@ func (s *Shop) touch(ctx context.Context, v store.OrderView) (store.OrderView, e
 		return v, err
 	case err != nil || len(outcomes) != 1:
 		s.o.Metrics.Touched(orderclose.Failed)
-		s.o.Logger.Warn("an order past due could not be closed on the spot", "order", v.ID, "err", err)
+		s.o.Logger.Warn("closing an order past due failed", "order", v.ID, "err", err)
 	default:
 		s.o.Metrics.Touched(outcomes[0].Verdict)
 	}
 	return s.read(ctx, v.ID)
 }
 
-// touches is how often an order is found past due before it is left to the
+// maxTouches is how often an order that is found past due is closed before it is left to the
 // pipeline.
-const touches = 2
+const maxTouches = 2
 
-// errPastDue ends a transaction that found an order past due.
+// errPastDue rolls back a transaction that found the order past due.
 var errPastDue = errors.New("past due")
 
-// happen has an event happen to an order, if the table allows it, by do. An order
-// that is past due is closed first, and then refuses it. What do returns is
-// answered; a do that did not win returns an error that is a *Refusal.
-func (s *Shop) happen(ctx context.Context, r Request, id string, e Event, do func(*store.Tx, store.OrderView) (status int, answer any, err error)) (Reply, error) {
+// apply applies an event to an order by do, if the state allows it. It first closes an order that
+// is past due, which then refuses the event. The result of do is the answer. If another event was
+// faster, do returns an error that is a *Refusal.
+func (s *Shop) apply(ctx context.Context, r Request, id string, e Event, do func(*store.Tx, store.OrderView) (status int, answer any, err error)) (Reply, error) {
 	for try := 1; ; try++ {
 		var past store.OrderView
-		reply, err := s.once(ctx, r, func(t *store.Tx) (int, any, error) {
+		reply, err := s.idempotent(ctx, r, func(t *store.Tx) (int, any, error) {
 			v, err := t.ViewOrder(id)
 			if err != nil {
 				return 0, nil, err
@@ -373,7 +370,7 @@ func (s *Shop) happen(ctx context.Context, r Request, id string, e Event, do fun
 		if !errors.Is(err, errPastDue) {
 			return reply, err
 		}
-		if try > touches {
+		if try > maxTouches {
 			return reply, &Refusal{e, show(past, past.At)}
 		}
 		if _, err := s.touch(ctx, past); err != nil {
@@ -382,7 +379,7 @@ func (s *Shop) happen(ctx context.Context, r Request, id string, e Event, do fun
 	}
 }
 
-// steps is what the store does for an event of staff or customer.
+// steps holds the store's method for each event of staff or customers.
 var steps = map[Event]func(*store.Tx, string) (store.Answer, error){
 	Cancel:  (*store.Tx).Cancel,
 	Ship:    (*store.Tx).Ship,
@@ -394,10 +391,10 @@ var steps = map[Event]func(*store.Tx, string) (store.Answer, error){
 func (s *Shop) Do(ctx context.Context, r Request, id string, e Event) (Reply, error) {
 	step, ok := steps[e]
 	if !ok {
-		return Reply{}, fmt.Errorf("checkout: nobody does %q to an order", e)
+		return Reply{}, fmt.Errorf("checkout: unknown event %q", e)
 	}
 	var after store.OrderView
-	reply, err := s.happen(ctx, r, id, e, func(t *store.Tx, before store.OrderView) (int, any, error) {
+	reply, err := s.apply(ctx, r, id, e, func(t *store.Tx, before store.OrderView) (int, any, error) {
 		answer, err := step(t, id)
 		if err != nil {
 			return 0, nil, err
@@ -406,30 +403,30 @@ func (s *Shop) Do(ctx context.Context, r Request, id string, e Event) (Reply, er
 			return 0, nil, err
 		}
 		next, _ := Next(State(before.Status.String()), e)
-		if string(answer) != string(next) { // somebody was faster
+		if string(answer) != string(next) { // another event was faster
 			return 0, nil, &Refusal{e, show(after, after.At)}
 		}
 		if e == Cancel {
-			if err := s.givePoints(ctx, t.SQL(), id); err != nil {
+			if err := s.returnPoints(ctx, t.SQL(), id); err != nil {
 				return 0, nil, err
 			}
 		}
 		return http.StatusOK, show(after, after.At), nil
 	})
 	if err == nil && !reply.Repeated {
-		s.seen(ctx, after)
+		s.updateView(ctx, after)
 	}
 	return reply, err
 }
 
-// givePoints gives back the points that were spent on an order.
-func (s *Shop) givePoints(ctx context.Context, tx *sql.Tx, id string) error {
+// returnPoints returns the points that were spent on an order.
+func (s *Shop) returnPoints(ctx context.Context, tx *sql.Tx, id string) error {
 	_, err := tx.ExecContext(ctx, "UPDATE checkout_customers SET points = points + (SELECT points FROM checkout_orders WHERE order_id = ?)"+
 		" WHERE customer = (SELECT customer FROM checkout_orders WHERE order_id = ?)", id, id)
 	return err
 }
 
-// newID returns something that nobody can guess and no other has.
+// newID returns an unguessable unique id.
 func newID() string { return strings.ToLower(rand.Text()) }
 
 // noMetrics counts nothing.

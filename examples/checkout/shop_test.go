@@ -15,7 +15,7 @@ import (
 	"orderclose/producer"
 )
 
-// ways is how an order gets to each state.
+// ways lists the events that bring an order to each state.
 var ways = map[checkout.State][]checkout.Event{
 	checkout.Unpaid:    nil,
 	checkout.Paid:      {checkout.Pay},
@@ -25,7 +25,7 @@ var ways = map[checkout.State][]checkout.Event{
 	checkout.Closed:    {checkout.Close},
 }
 
-// events of the API, by the path under the order.
+// events are the API's paths of events, under the order.
 var events = map[checkout.Event]string{
 	checkout.Pay: "payments", checkout.Cancel: "cancel", checkout.Ship: "ship", checkout.Confirm: "confirm",
 }
@@ -71,7 +71,7 @@ func TestShop_EveryPairOfStateAndEvent(t *testing.T) {
 	})
 }
 
-func TestShop_TheLifeOfAnOrderThatNobodyPays(t *testing.T) {
+func TestShop_AnUnpaidOrderIsClosed(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		r.start(app.AllRoles()...)
 		r.read(r.shop)
@@ -79,7 +79,7 @@ func TestShop_TheLifeOfAnOrderThatNobodyPays(t *testing.T) {
 		var o checkout.Order
 		r.want(201, "POST", "/orders", basket("a", 30)).into(t, &o)
 		if o.Status != checkout.Unpaid || o.SecondsLeft != 300 || o.DueAt.Sub(o.CreatedAt) != 5*time.Minute || o.Version != 1 {
-			t.Errorf("made: %+v", o)
+			t.Errorf("created: %+v", o)
 		}
 		time.Sleep(90*time.Second + time.Millisecond)
 		if o := r.get("a"); o.SecondsLeft != 210 || o.Status != checkout.Unpaid {
@@ -103,18 +103,17 @@ func TestShop_TheLifeOfAnOrderThatNobodyPays(t *testing.T) {
 	})
 }
 
-// dispatch brings the rows of the outbox to the topic, each twice, if no
-// dispatcher runs.
+// dispatch publishes the rows of the outbox, each twice, if no dispatcher runs.
 func (r *rig) dispatch() {
 	r.t.Helper()
 	for _, id := range r.rows("SELECT order_id FROM outbox_events ORDER BY id") {
 		for _, payload := range r.rows("SELECT payload FROM outbox_events WHERE order_id = ?", id) {
-			r.publish(2, id, string(store.WholeEvent(id, []byte(payload))))
+			r.publish(2, id, string(store.ExpandEvent(id, []byte(payload))))
 		}
 	}
 }
 
-func TestShop_AnOrderThatIsPaidInTimeIsNeverClosed(t *testing.T) {
+func TestShop_AnOrderPaidInTimeIsNeverClosed(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		r.start(app.AllRoles()...)
 		o := r.create("a")
@@ -130,8 +129,8 @@ func TestShop_AnOrderThatIsPaidInTimeIsNeverClosed(t *testing.T) {
 	})
 }
 
-// Hundreds of orders are due at one instant, at which the pipeline, customers who
-// read and the provider's callbacks all want them.
+// Hundreds of orders are due at one instant, when the pipeline, reading customers and the
+// provider's callbacks all work on them.
 func TestShop_PaymentsRaceTheClose(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		const orders = racedOrders
@@ -175,7 +174,7 @@ func TestShop_PaymentsRaceTheClose(t *testing.T) {
 		time.Sleep(time.Minute)
 		v := r.check(paid...)
 		if v.Paid*2 != len(paid) || v.Closed()*2 != refunds || v.Paid+v.Closed() != orders {
-			t.Errorf("%d paid, %d were told; %d closed, %d refunds", v.Paid, len(paid), v.Closed(), refunds)
+			t.Errorf("%d paid, %d payments accepted; %d closed, %d refunds", v.Paid, len(paid), v.Closed(), refunds)
 		}
 		r.same("refund intents", len(r.rows("SELECT * FROM refund_intents")), v.Closed())
 		r.same("paid_after_close_total", r.metric("orderclose_paid_after_close_total"), float64(v.Closed()))
@@ -199,7 +198,7 @@ func TestShop_ReadingAnOrderPastDueClosesIt(t *testing.T) {
 		}
 		wg.Wait()
 		r.same("receipts", r.rows("SELECT order_id, path, lateness_ms FROM receipts"), []string{"a touch 0"})
-		r.start(app.AllRoles()...) // which comes later, and finds nothing to do
+		r.start(app.AllRoles()...) // the pipeline starts later, and finds nothing to do
 		time.Sleep(time.Minute)
 		r.same("receipts", r.rows("SELECT order_id, path FROM receipts"), []string{"a touch"})
 		r.same("events", len(r.rows("SELECT id FROM outbox_events")) <= 1, true)
@@ -207,7 +206,7 @@ func TestShop_ReadingAnOrderPastDueClosesIt(t *testing.T) {
 	})
 }
 
-func TestShop_PastDueNoPaymentIsStartedAndACallbackIsTaken(t *testing.T) {
+func TestShop_PastDueNoPaymentIsStartedAndACallbackIsAccepted(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		o := r.create("called")
 		payment := r.startPayment("called")
@@ -253,7 +252,7 @@ func TestShop_ACallbackAfterTheCloseLeavesOneRefundIntent(t *testing.T) {
 	})
 }
 
-func TestShop_ARequestThatComesTwiceHasOneEffectAndOneAnswer(t *testing.T) {
+func TestShop_ARepeatedRequestHasOneEffectAndOneAnswer(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		same := func(method, path, body, key string) response {
 			t.Helper()
@@ -290,7 +289,7 @@ func TestShop_ARequestThatComesTwiceHasOneEffectAndOneAnswer(t *testing.T) {
 		problem(t, r.want(422, "POST", "/orders/other/cancel", "", checkout.HeaderKey, "k3"))
 		problem(t, r.want(400, "POST", "/orders", noID, checkout.HeaderKey, strings.Repeat("k", 201)))
 
-		// What was refused was not done, and may be asked for again by that name.
+		// A refused request had no effect, and may be sent again with its key.
 		r.create("b")
 		problem(t, r.want(409, "POST", "/orders/b/ship", "", checkout.HeaderKey, "k4"))
 		r.pay("b")
@@ -305,7 +304,7 @@ func TestShop_ARequestThatComesTwiceHasOneEffectAndOneAnswer(t *testing.T) {
 	})
 }
 
-func TestShop_BadRequestsAreRefusedWhole(t *testing.T) {
+func TestShop_BadRequestsChangeNothing(t *testing.T) {
 	inBubble(t, func(o *checkout.Options) { o.CallbackSecret = "secret" }, func(r *rig) {
 		r.create("a")
 		before := r.dump()
@@ -352,14 +351,14 @@ func TestShop_BadRequestsAreRefusedWhole(t *testing.T) {
 	})
 }
 
-// closerFunc is a Closer.
+// closerFunc implements Closer.
 type closerFunc func(context.Context, orderclose.Path, []orderclose.CloseRequest) ([]orderclose.Outcome, error)
 
 func (f closerFunc) CloseOrders(ctx context.Context, p orderclose.Path, r []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	return f(ctx, p, r)
 }
 
-func TestShop_WhereTheProviderIsAskedAReadOnlyShowsClosing(t *testing.T) {
+func TestShop_WithAskFirstAReadOnlyShowsClosing(t *testing.T) {
 	asked := 0
 	pending := closerFunc(func(_ context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 		asked++
@@ -379,8 +378,8 @@ func TestShop_WhereTheProviderIsAskedAReadOnlyShowsClosing(t *testing.T) {
 	})
 }
 
-// Whoever asks the provider first closes nothing that it was not asked of.
-func TestShop_WithNobodyToAskNothingIsClosedOnTheSpot(t *testing.T) {
+// With AskFirst and without a Closer, the shop closes no order itself.
+func TestShop_WithoutACloserAReadClosesNothing(t *testing.T) {
 	inBubble(t, func(o *checkout.Options) { o.AskFirst = true }, func(r *rig) {
 		o := r.create("a")
 		time.Sleep(time.Until(o.DueAt.Add(time.Second)))
@@ -393,7 +392,7 @@ func TestShop_WithNobodyToAskNothingIsClosedOnTheSpot(t *testing.T) {
 	})
 }
 
-func TestShop_WithKafkaAwayCheckoutGoesOnAndTheSweepCloses(t *testing.T) {
+func TestShop_WithoutKafkaCheckoutWorksAndTheSweepCloses(t *testing.T) {
 	inBubble(t, func(o *checkout.Options) { o.Producer = awayProducer{o.Producer} }, func(r *rig) {
 		o := r.create("a")
 		r.create("b")
@@ -407,9 +406,9 @@ func TestShop_WithKafkaAwayCheckoutGoesOnAndTheSweepCloses(t *testing.T) {
 	})
 }
 
-// TestShop_WithAnOutboxKafkaMayBeAway: checkouts do not ask it, and the pipeline
-// closes their orders when it is back.
-func TestShop_WithAnOutboxKafkaMayBeAway(t *testing.T) {
+// TestShop_WithAnOutboxKafkaMayBeUnreachable: checkouts do not use Kafka, and the pipeline closes
+// their orders when Kafka is back.
+func TestShop_WithAnOutboxKafkaMayBeUnreachable(t *testing.T) {
 	outbox := func(o *checkout.Options) {
 		var err error
 		if o.Outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: producer.SQLite}); err != nil {

@@ -9,11 +9,11 @@ import (
 	"orderclose/internal/store"
 )
 
-// The shop's own tables. Times are unix milliseconds. Names of requests and
-// events are their SHA-256 in hex, which every collation compares alike; {id}
-// stands for a text of at most 64 bytes that compares exactly.
+// The shop's own tables. Times are unix milliseconds. Keys of requests and ids of events are
+// stored as SHA-256 in hex, which every collation compares exactly. {id} stands for a text of at
+// most 64 bytes that compares exactly.
 var tables = []string{
-	// Who has ordered what, and the points spent on it.
+	// The customer of each order, and the points spent on it.
 	`CREATE TABLE IF NOT EXISTS checkout_orders (
   order_id {id} NOT NULL PRIMARY KEY,
   customer {id} NOT NULL,
@@ -23,13 +23,13 @@ var tables = []string{
   customer {id} NOT NULL PRIMARY KEY,
   points   BIGINT NOT NULL
 )`,
-	// Payments that were started; the provider's callback names one.
+	// Started payments. The provider's callback names a payment.
 	`CREATE TABLE IF NOT EXISTS checkout_payments (
   payment_id {id} NOT NULL PRIMARY KEY,
   order_id   {id} NOT NULL,
   started_at BIGINT NOT NULL
 )`,
-	// What was answered to a request, so that a repeat gets the same.
+	// Answers of requests, for repeats.
 	`CREATE TABLE IF NOT EXISTS checkout_requests (
   request     CHAR(64) NOT NULL PRIMARY KEY,
   fingerprint CHAR(64) NOT NULL,
@@ -37,12 +37,12 @@ var tables = []string{
   body        TEXT NOT NULL,
   created_at  BIGINT NOT NULL
 )`,
-	// Events that were read, each once.
+	// Handled events.
 	`CREATE TABLE IF NOT EXISTS checkout_events (
   event      CHAR(64) NOT NULL PRIMARY KEY,
   created_at BIGINT NOT NULL
 )`,
-	// What a customer was told. A shop of more than an example mails from here.
+	// Messages to customers. A real shop sends mails from here.
 	`CREATE TABLE IF NOT EXISTS checkout_notifications (
   event      CHAR(64) NOT NULL PRIMARY KEY,
   order_id   {id} NOT NULL,
@@ -52,8 +52,7 @@ var tables = []string{
 )`,
 }
 
-// CreateTables makes the shop's own tables where they are missing, in the
-// database of the orders.
+// CreateTables creates missing tables of the shop in the database of the orders.
 func CreateTables(ctx context.Context, s *store.Store) error {
 	id := "VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 	if s.Dialect() == store.SQLite {
@@ -61,13 +60,13 @@ func CreateTables(ctx context.Context, s *store.Store) error {
 	}
 	for _, table := range tables {
 		if _, err := s.DB().ExecContext(ctx, strings.ReplaceAll(table, "{id}", id)); err != nil {
-			return fmt.Errorf("make the shop's tables: %w", err)
+			return fmt.Errorf("create the shop's tables: %w", err)
 		}
 	}
 	return nil
 }
 
-// insertIgnore is an INSERT that does nothing where the key is taken.
+// insertIgnore returns an INSERT that does nothing if the key exists.
 func insertIgnore(d store.DialectName) string {
 	if d == store.SQLite {
 		return "INSERT OR IGNORE INTO "
@@ -75,7 +74,7 @@ func insertIgnore(d store.DialectName) string {
 	return "INSERT IGNORE INTO "
 }
 
-// inserted runs such an INSERT and reports whether the row is new.
+// inserted runs a statement and reports whether it changed one row.
 func inserted(ctx context.Context, tx *sql.Tx, query string, args ...any) (bool, error) {
 	res, err := tx.ExecContext(ctx, query, args...)
 	if err != nil {

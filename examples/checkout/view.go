@@ -14,33 +14,32 @@ import (
 	"orderclose/internal/store"
 )
 
-// How the view of an order in Redis is kept.
+// Limits of the views in Redis.
 const (
 	viewTTL = 24 * time.Hour
-	// dueMargin is how long before its due time an unpaid order is no longer shown
-	// from the view: the shop's idea of the database's clock may be off by the time
-	// of one question.
+	// dueMargin is how long before its due time an unpaid order is no longer shown from the
+	// view: the shop's estimate of the database's clock may be off by the duration of one query.
 	dueMargin = time.Second
-	// redisTimeout bounds one call of Redis; the database answers in less.
+	// redisTimeout bounds one call of Redis; the database is faster than that.
 	redisTimeout = 250 * time.Millisecond
-	// redisPause is how long Redis is left alone after a call that failed.
+	// redisPause is how long Redis is not used after a failed call.
 	redisPause = time.Second
 )
 
-// views is a hash per order in Redis: its status and due time, its version, and
-// when it was read from the database. It is written after each change, and an
-// older version never replaces a newer one. Whatever happens to Redis, an order
-// that can still change is taken from it for at most maxStale after it was read
-// from the database, and none is shown unpaid past its due time.
+// views stores a hash per order in Redis: its status and due time, its version, and when it was
+// read from the database. It is written after each change, and an older version never replaces a
+// newer one. Whatever happens to Redis, an order that can still change is shown from its view
+// for at most maxStale after it was read from the database, and no order is shown unpaid past
+// its due time.
 type views struct {
-	client   redis.UniversalClient // nil: there are none
+	client   redis.UniversalClient // nil: there are no views
 	prefix   string
 	maxStale time.Duration
 	failed   func(error)
 	pause    pause
 }
 
-// put writes the view unless there is a newer one.
+// putScript writes a view unless Redis has a newer one.
 var putScript = redis.NewScript(`
 local version, read = unpack(redis.call('HMGET', KEYS[1], 'version', 'read'))
 if version and (tonumber(version) > tonumber(ARGV[1])
@@ -62,8 +61,7 @@ func (v *views) put(ctx context.Context, o store.OrderView) {
 	})
 }
 
-// get returns the view of an order if it may be shown at that moment of the
-// database's clock.
+// get returns the view of an order if it may be shown at now, by the database's clock.
 func (v *views) get(ctx context.Context, id string, now time.Time) (o store.OrderView, ok bool) {
 	var hash map[string]string
 	v.call(ctx, func(ctx context.Context) (err error) {
@@ -75,7 +73,7 @@ func (v *views) get(ctx context.Context, id string, now time.Time) (o store.Orde
 	}
 	o, err := decodeView(id, hash)
 	if err != nil {
-		return o, false // somebody else's hash: the database is asked, and it is written anew
+		return o, false // another program's hash: the database is read, and the view is written again
 	}
 	return o, usable(o, now, v.maxStale)
 }
@@ -92,9 +90,8 @@ func decodeView(id string, hash map[string]string) (o store.OrderView, err error
 	return o, err
 }
 
-// usable decides whether a view may be shown: one of an order that is at its end
-// always, any other while it is fresh, and an unpaid one only well before it is
-// due. Pure.
+// usable decides whether a view may be shown: the view of an order that has ended always, any
+// other while it is fresh, and an unpaid order only well before its due time. Pure.
 func usable(o store.OrderView, now time.Time, maxStale time.Duration) bool {
 	if State(o.Status.String()).Final() {
 		return true
@@ -106,14 +103,13 @@ func usable(o store.OrderView, now time.Time, maxStale time.Duration) bool {
 	return o.Status != store.Unpaid || now.Add(dueMargin).Before(o.Due)
 }
 
-// call calls Redis unless it is to be left alone. What fails is logged, once for
-// each pause, and is no failure of the shop's.
+// call calls Redis unless Redis is paused. An error is logged once for each pause, and does not
+// fail the request.
 func (v *views) call(ctx context.Context, f func(context.Context) error) {
 	if v.client == nil || v.pause.on() {
 		return
 	}
-	// A change is in the database by now: a caller who has gone does not keep it
-	// from being seen.
+	// A change is committed by now: its view must be written even if the caller has gone.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
 	defer cancel()
 	if err := f(ctx); err != nil && !errors.Is(err, redis.Nil) {
@@ -122,7 +118,7 @@ func (v *views) call(ctx context.Context, f func(context.Context) error) {
 	}
 }
 
-// pause is a while in which something is not tried.
+// pause is a period in which something is not tried. Safe for concurrent use.
 type pause struct{ until atomic.Int64 }
 
 func (p *pause) begin(d time.Duration) { p.until.Store(time.Now().Add(d).UnixNano()) }

@@ -14,10 +14,10 @@ import (
 
 const viewOf = checkout.DefaultViewPrefix
 
-func TestView_ReadsComeFromRedisAndNothingIsDecidedByIt(t *testing.T) {
+func TestView_ReadsUseRedisAndNothingIsDecidedByIt(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		o := r.create("a")
-		r.get("a") // which also tells what the database's clock is
+		r.get("a") // which also reads the database's clock
 		hash := func(id string) map[string]string {
 			h, err := r.clients.Redis.HGetAll(context.Background(), viewOf+id).Result()
 			r.must(err)
@@ -28,7 +28,7 @@ func TestView_ReadsComeFromRedisAndNothingIsDecidedByIt(t *testing.T) {
 		r.must(err)
 		r.same("time to live", ttl.Round(time.Minute), 24*time.Hour)
 
-		// A lie in Redis is shown for as long as it is fresh, and decides nothing.
+		// A wrong view in Redis is shown while it is fresh, and decides nothing.
 		lie := func(fields ...any) { r.must(r.clients.Redis.HSet(context.Background(), viewOf+"a", fields...).Err()) }
 		lie("status", 1)
 		r.same("shown", r.get("a").Status, checkout.Paid)
@@ -38,7 +38,7 @@ func TestView_ReadsComeFromRedisAndNothingIsDecidedByIt(t *testing.T) {
 		lie("status", 0, "due", o.DueAt.Add(time.Hour).UnixMilli(), "read", "soon")
 		r.same("shown of a hash that cannot be read", r.get("a").DueAt, o.DueAt)
 
-		// Past due the database is asked, whatever Redis says and however fresh it is.
+		// Past due the database is read, whatever Redis has and however fresh it is.
 		time.Sleep(time.Until(o.DueAt) - checkout.DefaultMaxStale/2)
 		r.get("a")
 		lie("version", 99, "read", o.DueAt.Add(time.Minute).UnixMilli())
@@ -50,7 +50,7 @@ func TestView_ReadsComeFromRedisAndNothingIsDecidedByIt(t *testing.T) {
 func TestView_AnOlderOneNeverReplacesANewerOne(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		r.create("a")
-		old, err := r.world.Store.ViewOrder(r.t.Context(), "a") // read, and then kept for a while
+		old, err := r.world.Store.ViewOrder(r.t.Context(), "a") // read, and written to Redis later
 		r.must(err)
 		r.do("a", checkout.Pay)
 		checkout.PutView(r.shop, old)
@@ -86,8 +86,8 @@ func (f flaky) EvalSha(ctx context.Context, sha string, keys []string, args ...a
 	return f.UniversalClient.EvalSha(ctx, sha, keys, args...)
 }
 
-// Redis misses a payment, and is back with what it had.
-func TestView_WhatRedisHasMissedIsShownForAtMostMaxStale(t *testing.T) {
+// Redis misses a payment, and returns with its old content.
+func TestView_AMissedChangeIsHiddenForAtMostMaxStale(t *testing.T) {
 	off := &atomic.Bool{}
 	inBubble(t, func(o *checkout.Options) { o.Redis = flaky{o.Redis, off} }, func(r *rig) {
 		r.create("a")
@@ -104,7 +104,7 @@ func TestView_WhatRedisHasMissedIsShownForAtMostMaxStale(t *testing.T) {
 	})
 }
 
-func TestView_WithoutRedisTheShopDoesAllTheSame(t *testing.T) {
+func TestView_WithoutRedisTheShopWorks(t *testing.T) {
 	for _, dead := range []bool{false, true} {
 		t.Run(map[bool]string{false: "none", true: "dead"}[dead], func(t *testing.T) {
 			var client redis.UniversalClient
@@ -117,7 +117,7 @@ func TestView_WithoutRedisTheShopDoesAllTheSame(t *testing.T) {
 				if dead {
 					defer func() {
 						r.must(client.Close())
-						time.Sleep(time.Minute) // it dials on for a while
+						time.Sleep(time.Minute) // the client keeps dialing for a while
 					}()
 				}
 				o := r.create("a")

@@ -1,5 +1,12 @@
-// Package app builds the parts from configuration, runs them and stops them. It
-// is the only package that sees them all.
+// Package app builds the parts of the pipeline from a configuration, runs them and stops
+// them. No other package knows all parts.
+//
+// Connect makes the clients of the servers, New makes an App, and Run runs roles until its
+// context ends. Handler serves metrics, health and reloads.
+//
+// Each role waits for its servers and for the one topic that it cannot work without. It
+// uses every other topic as soon as the topic exists. Run returns when everything that it
+// started has stopped.
 package app
 
 import (
@@ -31,10 +38,10 @@ import (
 	"orderclose/release"
 )
 
-// Role is a part that a process can play.
+// Role is a part of the pipeline that a process can run.
 type Role string
 
-// The roles. Any number of processes may play each.
+// The roles. Any number of processes may run each of them.
 const (
 	Relay       Role = "relay"
 	Closer      Role = "closer"
@@ -42,27 +49,26 @@ const (
 	Outbox      Role = "outbox"
 )
 
-// AllRoles is every role that every shop needs, in the order of an order's way.
+// AllRoles returns the roles that every shop needs, in the order in which an order passes them.
 func AllRoles() []Role { return []Role{Relay, Closer, Compensator, Outbox} }
 
-// Options for an App. Config must be set, and what the roles that it will run
-// need: Kafka for all but the compensator, Store for closer, compensator and outbox,
-// Releaser for release.
+// Options for an App. Config is required. Every role except the compensator needs Kafka;
+// closer, compensator and outbox need Store; release needs Releaser.
 type Options struct {
 	Config   *config.Config
 	Kafka    *kafka.Cluster
 	Store    *store.Store
-	Redis    redis.UniversalClient    // nil: sweeps without a lock
-	Releaser release.Releaser         // of stock that is kept in a service
-	Missed   func([]compensator.Miss) // what sweeps have closed, page by page; may be nil
+	Redis    redis.UniversalClient    // nil: sweeps run without a lock
+	Releaser release.Releaser         // releases stock that a service holds
+	Missed   func([]compensator.Miss) // called with the orders that a sweep closed, page by page; may be nil
 	Secrets  config.Secrets           // of the user's services
-	Services http.RoundTripper        // how they are reached; default: over the network
-	// TopicsFile is where Config was read from, to be read again by Reload; "" if it
-	// never is. With Watch it is also read when it changes, and on Hangup.
+	Services http.RoundTripper        // the transport to the user's services; default: the network
+	// TopicsFile is the file from which Config was read. Reload reads it again. "": no
+	// reload is possible. With Watch the file is also read when it changes, and on Hangup.
 	TopicsFile string
 	Watch      bool
 	Hangup     <-chan os.Signal
-	Settle     time.Duration        // before changed buckets are picked from; default reload.DefaultSettle
+	Settle     time.Duration        // the delay before changed buckets are used; default reload.DefaultRolloutDelay
 	Registry   *prometheus.Registry // gets the metrics of the roles, the Go runtime and the process; default: a new one
 	Now        func() time.Time     // the clock of this machine; default time.Now
 	Logger     *slog.Logger         // default: discard
@@ -71,19 +77,19 @@ type Options struct {
 // App runs roles. Make it with New.
 type App struct {
 	o       Options
-	clock   *kafka.BrokerClock // of relays and closers
+	clock   *kafka.BrokerClock // the brokers' clock, for relays and closers
 	metrics *obs.Metrics
 	ready   obs.Readiness
 
-	reloader *reload.Reloader              // nil: there is nothing to reload
-	live     atomic.Pointer[config.Config] // what holds now
-	picked   atomic.Pointer[orderclose.Buckets]
-	changed  chan struct{} // there is another configuration in live
-	begun    chan struct{} // closed when picked has the buckets whose topics exist
-	pickers  []func(serve, pick orderclose.Buckets)
+	reloader     *reload.Reloader              // nil: no TopicsFile
+	live         atomic.Pointer[config.Config] // the configuration in effect
+	picked       atomic.Pointer[orderclose.Buckets]
+	changed      chan struct{} // a token: live has changed
+	bucketsReady chan struct{} // closed when picked holds the buckets whose topics exist
+	subscribers  []func(serve, pick orderclose.Buckets)
 
-	closingOnce func() (closing, error)
-	closers     []io.Closer // of what closing has kept
+	closeMethodOnce func() (closeMethod, error)
+	closers         []io.Closer // the clients that buildCloseMethod made
 }
 
 // New returns an App.
@@ -99,15 +105,15 @@ func New(o Options) (*App, error) {
 	}
 	o.Logger = loglimit.New(o.Logger)
 	if o.Settle == 0 {
-		o.Settle = reload.DefaultSettle
+		o.Settle = reload.DefaultRolloutDelay
 	}
 	if err := obs.RegisterRuntime(o.Registry); err != nil {
 		return nil, fmt.Errorf("app: %w", err)
 	}
 	clock := kafka.NewBrokerClock(o.Now)
 	a := &App{o: o, clock: clock, metrics: obs.NewMetrics(o.Registry, clock.Now)}
-	a.closingOnce = sync.OnceValues(a.buildClosing)
-	a.changed, a.begun = make(chan struct{}, 1), make(chan struct{})
+	a.closeMethodOnce = sync.OnceValues(a.buildCloseMethod)
+	a.changed, a.bucketsReady = make(chan struct{}, 1), make(chan struct{})
 	a.live.Store(o.Config)
 	a.picked.Store(&o.Config.Buckets)
 	if o.TopicsFile != "" {
@@ -119,16 +125,15 @@ func New(o Options) (*App, error) {
 	return a, nil
 }
 
-// Ready lists what the app still waits for; it is ready when that is nothing.
+// Ready lists the servers and topics that the app still waits for. An empty list means ready.
 func (a *App) Ready() []string { return a.ready.Waiting() }
 
-// Hints lists what the app works without for now: topics that do not exist, and services
-// all of whose calls fail.
+// Hints lists problems that do not stop the app: topics that do not exist, and services
+// that fail every call.
 func (a *App) Hints() []string { return a.ready.Hints() }
 
-// Run plays the roles until ctx ends, and returns when all they started has
-// stopped. Each role waits until its servers are there. An error of one stops
-// the others.
+// Run runs the roles until ctx ends. It returns when everything that it started has
+// stopped. Each role first waits for its servers. An error of one role stops the others.
 func (a *App) Run(ctx context.Context, roles ...Role) error {
 	parts := make([]part, len(roles))
 	for i, role := range roles {
@@ -139,7 +144,7 @@ func (a *App) Run(ctx context.Context, roles ...Role) error {
 		parts[i] = p
 	}
 	for _, need := range needs(parts) {
-		a.ready.Wait(need.name, "not asked yet")
+		a.ready.Wait(need.name, "not checked yet")
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -147,7 +152,7 @@ func (a *App) Run(ctx context.Context, roles ...Role) error {
 	errs := make([]error, len(parts))
 	for i, p := range parts {
 		running.Go(func() {
-			if errs[i] = a.play(ctx, p); errs[i] != nil {
+			if errs[i] = a.runPart(ctx, p); errs[i] != nil {
 				cancel()
 			}
 		})
@@ -157,7 +162,7 @@ func (a *App) Run(ctx context.Context, roles ...Role) error {
 		var guard sync.WaitGroup
 		guard.Go(func() { a.guard(guarding) })
 		if slices.Contains(roles, Relay) || slices.Contains(roles, Closer) {
-			guard.Go(func() { a.clock.Keep(guarding, a.o.Kafka, a.o.Config.Topics.Control, a.toldOffset) })
+			guard.Go(func() { a.clock.Keep(guarding, a.o.Kafka, a.o.Config.Topics.Control, a.onClockOffset) })
 		}
 		defer guard.Wait()
 		defer stop()
@@ -174,22 +179,22 @@ func (a *App) Run(ctx context.Context, roles ...Role) error {
 	return errors.Join(errs...)
 }
 
-// part is a role that was built: what it needs, and its life.
+// part is a role that is ready to run.
 type part struct {
 	role  Role
 	needs []need
 	run   func(ctx context.Context) error
 }
 
-func (a *App) play(ctx context.Context, p part) error {
+func (a *App) runPart(ctx context.Context, p part) error {
 	for _, n := range p.needs {
 		if !a.await(ctx, n) {
 			return nil
 		}
 	}
-	if a.o.Kafka != nil && picks(p.role) && p.role != Compensator { // which goes on without Kafka
+	if a.o.Kafka != nil && usesBuckets(p.role) && p.role != Compensator { // a compensator also works without Kafka
 		select {
-		case <-a.begun:
+		case <-a.bucketsReady:
 		case <-ctx.Done():
 			return nil
 		}
@@ -199,7 +204,7 @@ func (a *App) play(ctx context.Context, p part) error {
 	return p.run(ctx)
 }
 
-// needs lists what parts need, each once.
+// needs returns the needs of all parts, without duplicates.
 func needs(parts []part) []need {
 	var all []need
 	for _, p := range parts {
@@ -225,7 +230,7 @@ func (a *App) build(role Role) (part, error) {
 	case Release:
 		return a.buildRelease()
 	}
-	return part{}, fmt.Errorf("there is no such role; there are %v", append(AllRoles(), Release))
+	return part{}, fmt.Errorf("unknown role; the roles are %v", append(AllRoles(), Release))
 }
 
 func (a *App) buildRelay() (part, error) {
@@ -234,14 +239,14 @@ func (a *App) buildRelay() (part, error) {
 	}
 	c := a.o.Config
 	r, err := delayrelay.New(delayrelay.Options{
-		Log:             appearing{a.o.Kafka, a},
+		Log:             topicWaiter{a.o.Kafka, a},
 		Buckets:         c.Buckets,
 		Group:           c.RelayGroup,
 		CloseTopic:      c.Topics.Close,
 		ReplayTopic:     c.Topics.Replay,
 		DeadLetterTopic: c.Topics.DeadLetter,
 		ControlTopic:    c.Topics.Control,
-		Abandon:         a.abandon,
+		OnHang:          a.abandon,
 		Now:             a.clock.Now,
 		Logger:          a.o.Logger.With("stage", delayrelay.Stage),
 		Metrics:         a.metrics,
@@ -249,25 +254,25 @@ func (a *App) buildRelay() (part, error) {
 	if err != nil {
 		return part{}, err
 	}
-	a.pickers = append(a.pickers, r.Change)
+	a.subscribers = append(a.subscribers, r.Change)
 	return part{Relay, []need{a.needKafka(), a.needTopic(c.Topics.Close)}, r.Run}, nil
 }
 
-// abandon ends the process: something in it hangs beyond repair, and what was not
-// committed is done again by the next one.
+// abandon ends the process because a loop hangs and cannot be stopped. The next process
+// repeats the work that was not committed.
 func (a *App) abandon(why string) {
-	a.o.Logger.Error("exiting, to be started again", "why", why)
+	a.o.Logger.Error("exiting because a loop hangs", "reason", why)
 	os.Exit(1)
 }
 
-// alarmingOffset is how far clocks may be apart before it is worth a line in the
-// log; the relay's decisions are right in any case.
-const alarmingOffset = time.Second
+// clockWarnOffset is the offset between the clocks above which the log has a warning. The
+// relay works correctly with any offset.
+const clockWarnOffset = time.Second
 
-func (a *App) toldOffset(offset time.Duration) {
+func (a *App) onClockOffset(offset time.Duration) {
 	a.metrics.ClockOffset("kafka", offset)
-	if offset.Abs() > alarmingOffset {
-		a.o.Logger.Warn("the brokers' clock and this machine's are apart: mend the time synchronisation", "ahead", offset)
+	if offset.Abs() > clockWarnOffset {
+		a.o.Logger.Warn("the brokers' clock and the clock of this machine differ: fix the time synchronisation", "ahead", offset)
 	}
 }
 
@@ -275,14 +280,14 @@ func (a *App) buildCloser() (part, error) {
 	if a.o.Kafka == nil {
 		return part{}, fmt.Errorf("set %s", config.EnvBrokers)
 	}
-	way, err := a.closingOnce()
+	method, err := a.closeMethodOnce()
 	if err != nil {
 		return part{}, err
 	}
 	c := a.o.Config
 	cl, err := closer.New(closer.Options{
-		Log:             appearing{a.o.Kafka, a},
-		Store:           way.store,
+		Log:             topicWaiter{a.o.Kafka, a},
+		Store:           method.store,
 		Buckets:         c.Buckets,
 		Group:           c.CloserGroup(),
 		CloseTopic:      c.Topics.Close,
@@ -290,17 +295,17 @@ func (a *App) buildCloser() (part, error) {
 		ReplayTopic:     c.Topics.Replay,
 		DeadLetterTopic: c.Topics.DeadLetter,
 		ControlTopic:    c.Topics.Control,
-		Batch:           way.batch(c.Closer.Batch),
+		Batch:           method.batch(c.Closer.Batch),
 		Latency:         c.Closer.Latency,
 		Now:             a.o.Now,
 		Clock:           a.clock.Now,
-		Abandon:         a.abandon,
+		OnHang:          a.abandon,
 		Logger:          a.o.Logger.With("stage", closer.Stage),
 		Metrics:         a.metrics,
 	})
 	if err != nil {
 		return part{}, err
 	}
-	a.pickers = append(a.pickers, func(_, pick orderclose.Buckets) { cl.Pick(pick) })
-	return part{Closer, append([]need{a.needKafka(), a.needTopic(c.Topics.Close)}, way.needs...), cl.Run}, nil
+	a.subscribers = append(a.subscribers, func(_, pick orderclose.Buckets) { cl.Pick(pick) })
+	return part{Closer, append([]need{a.needKafka(), a.needTopic(c.Topics.Close)}, method.needs...), cl.Run}, nil
 }

@@ -8,13 +8,13 @@ import (
 	"orderclose/internal/partition"
 )
 
-// checkTimeout bounds one look at a server.
+// checkTimeout bounds one check of a server.
 const checkTimeout = 10 * time.Second
 
-// complainEvery is how often the log repeats what is being waited for.
-const complainEvery = 30 * time.Second
+// warnInterval is the interval at which the log repeats a warning.
+const warnInterval = 30 * time.Second
 
-// need is something that must be there before a part can begin.
+// need is a server or topic that must be available before a part starts.
 type need struct {
 	name  string
 	check func(ctx context.Context) error
@@ -24,16 +24,16 @@ func (a *App) needKafka() need {
 	return need{"kafka", func(ctx context.Context) error { return a.o.Kafka.Ping(ctx) }}
 }
 
-// needTopic is for a topic that a part cannot begin without. All others are taken up as
-// they appear; see appearing.
+// needTopic is for a topic without which a part cannot start. A part uses every other
+// topic as soon as the topic exists; see topicWaiter.
 func (a *App) needTopic(topic string) need {
 	return need{"topic " + topic, func(ctx context.Context) error { return a.exists(ctx, topic) }}
 }
 
-// errNoTopic says what to do about a topic that does not exist.
+// errNoTopic is the error for a topic that does not exist, with a hint.
 var errNoTopic = errors.New("does not exist: run orderclose topics apply")
 
-// exists returns nil if there is such a topic.
+// exists returns nil if the topic exists.
 func (a *App) exists(ctx context.Context, topic string) error {
 	there, err := a.o.Kafka.Exists(ctx, topic)
 	if err == nil && !there {
@@ -46,8 +46,8 @@ func (a *App) needDatabase() need {
 	return need{"database", a.CheckDatabase}
 }
 
-// CheckDatabase reports why the database cannot be worked with: it is away, its schema
-// is another one, or the orders' tables are not as they are mapped. It only reads.
+// CheckDatabase returns an error if the database cannot be used: it does not answer, its
+// schema has another version, or the orders' tables do not fit the mapping. It only reads.
 func (a *App) CheckDatabase(ctx context.Context) error {
 	if err := a.o.Store.Ping(ctx); err != nil {
 		return err
@@ -58,11 +58,11 @@ func (a *App) CheckDatabase(ctx context.Context) error {
 	return a.o.Store.CheckMapping(ctx)
 }
 
-// await asks for what is needed until it is there, or reports false when ctx
-// ends. Meanwhile /-/ready says what is missing, and the log does now and then.
+// await repeats the check of n until it succeeds, and returns true; it returns false when
+// ctx ends. Meanwhile /-/ready shows the error, and the log repeats it every 30 s.
 func (a *App) await(ctx context.Context, n need) bool {
 	pauses := partition.NewBackOff()
-	var complained time.Time
+	var lastWarning time.Time
 	for {
 		err := a.ask(ctx, n)
 		if err == nil {
@@ -73,9 +73,9 @@ func (a *App) await(ctx context.Context, n need) bool {
 			return false
 		}
 		a.ready.Wait(n.name, err.Error())
-		if time.Since(complained) >= complainEvery {
-			complained = time.Now()
-			a.o.Logger.Warn("waiting for "+n.name, "err", err)
+		if time.Since(lastWarning) >= warnInterval {
+			lastWarning = time.Now()
+			a.o.Logger.Warn("waiting for a dependency", "name", n.name, "err", err)
 		}
 		if !partition.Sleep(ctx, pauses.NextBackOff()) {
 			return false

@@ -13,54 +13,54 @@ import (
 	"orderclose/internal/reload"
 )
 
-// bucketsEvery is how often the delay topics are asked for while not all of them can be
-// looked at.
-const bucketsEvery = 5 * time.Second
+// bucketsRetryInterval is the interval between checks of the delay topics while some of them
+// cannot be checked.
+const bucketsRetryInterval = 5 * time.Second
 
-// Picked are the buckets that records are put into now.
+// Picked returns the buckets into which records are put now.
 func (a *App) Picked() orderclose.Buckets { return *a.picked.Load() }
 
-// keepBuckets keeps the buckets of what runs as the configuration says, until what
-// it returns is called. Relays serve what is listed as soon as its topic is there,
-// and each delay topic beside that still holds records. What is picked changes
-// later, and as a whole; see reload.Adoption.
+// keepBuckets keeps the buckets of the parts up to date with the configuration until stop
+// is called. Relays serve each bucket of the configuration as soon as its topic exists, and
+// every other delay topic that still holds records. The buckets that records are put into
+// change later, and all at once; see reload.Rollout.
 func (a *App) keepBuckets(ctx context.Context, roles []Role) (stop func()) {
-	if a.o.Kafka == nil || !slices.ContainsFunc(roles, picks) {
+	if a.o.Kafka == nil || !slices.ContainsFunc(roles, usesBuckets) {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	k := &keeper{App: a, relaying: slices.Contains(roles, Relay), served: a.config().Buckets, adopted: make(chan adopted), stopAdopting: func() {}}
+	m := &bucketManager{App: a, relaying: slices.Contains(roles, Relay), served: a.config().Buckets, finished: make(chan finishedRollout), stopRollout: func() {}}
 	var keeping sync.WaitGroup
-	keeping.Go(func() { k.run(ctx) })
+	keeping.Go(func() { m.run(ctx) })
 	return func() { cancel(); keeping.Wait() }
 }
 
-// picks says whether a part puts records into buckets: a compensator does after a loss.
-func picks(r Role) bool { return r == Relay || r == Closer || r == Outbox || r == Compensator }
+// usesBuckets reports whether a role puts records into buckets. A compensator does after a loss.
+func usesBuckets(r Role) bool { return r == Relay || r == Closer || r == Outbox || r == Compensator }
 
-// keeper is the state of keepBuckets; it belongs to one goroutine.
-type keeper struct {
+// bucketManager is the state of keepBuckets. It belongs to one goroutine.
+type bucketManager struct {
 	*App
-	relaying bool
-	served   orderclose.Buckets // by the relay, if there is one
-	told     time.Time          // when the log was last told of trouble
+	relaying    bool
+	served      orderclose.Buckets // the buckets that the relay serves; unused without a relay
+	lastWarning time.Time          // the last warning in the log
 
-	adopting     sync.WaitGroup
-	adopted      chan adopted
-	turn         int // of the list that is waited for
-	stopAdopting context.CancelFunc
+	rollouts    sync.WaitGroup
+	finished    chan finishedRollout
+	latest      int // the number of the latest rollout
+	stopRollout context.CancelFunc
 }
 
-// adopted is a list that may be picked from by now.
-type adopted struct {
+// finishedRollout is the result of a rollout: buckets that may now be used.
+type finishedRollout struct {
 	buckets orderclose.Buckets
-	turn    int
+	number  int
 }
 
-func (k *keeper) run(ctx context.Context) {
-	defer k.adopting.Wait()
-	defer func() { k.stopAdopting() }()
-	if !k.begin(ctx) {
+func (m *bucketManager) run(ctx context.Context) {
+	defer m.rollouts.Wait()
+	defer func() { m.stopRollout() }()
+	if !m.start(ctx) {
 		return
 	}
 	timer := time.NewTimer(0)
@@ -70,66 +70,66 @@ func (k *keeper) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-		case <-k.changed:
-			k.adopt(ctx)
-		case a := <-k.adopted:
-			if a.turn != k.turn { // it came as it was forgotten
+		case <-m.changed:
+			m.startRollout(ctx)
+		case f := <-m.finished:
+			if f.number != m.latest { // a canceled rollout
 				continue
 			}
-			bs := a.buckets
-			if !slices.Equal(bs, k.Picked()) {
-				k.o.Logger.Info("the buckets are picked from", "buckets", len(bs.Open()), "draining", len(bs)-len(bs.Open()))
+			bs := f.buckets
+			if !slices.Equal(bs, m.Picked()) {
+				m.o.Logger.Info("using new buckets", "buckets", len(bs.Open()), "draining", len(bs)-len(bs.Open()))
 			}
-			k.picked.Store(&bs)
+			m.picked.Store(&bs)
 		}
-		every := guardEvery
-		if !k.serve(ctx) {
-			every = bucketsEvery
+		every := guardInterval
+		if !m.updateServed(ctx) {
+			every = bucketsRetryInterval
 		}
-		k.change()
+		m.notify()
 		timer.Reset(every)
 	}
 }
 
-// adopt begins to wait until the buckets that are configured may be picked from. A
-// list that was waited for before is forgotten.
-func (k *keeper) adopt(ctx context.Context) {
-	k.stopAdopting()
-	ctx, k.stopAdopting = context.WithCancel(ctx)
-	k.turn++
-	wanted, turn := k.config().Buckets, k.turn
-	settle := k.o.Settle
-	if slices.Equal(wanted, k.Picked()) {
+// startRollout starts a goroutine that waits until the configured buckets may be used. It cancels
+// the rollout before.
+func (m *bucketManager) startRollout(ctx context.Context) {
+	m.stopRollout()
+	ctx, m.stopRollout = context.WithCancel(ctx)
+	m.latest++
+	wanted, number := m.config().Buckets, m.latest
+	settle := m.o.Settle
+	if slices.Equal(wanted, m.Picked()) {
 		settle = 0
 	}
-	k.adopting.Go(func() {
-		if (reload.Adoption{Buckets: wanted, Settle: settle, Exists: k.o.Kafka.Exists, Logger: k.o.Logger}).Await(ctx) {
+	m.rollouts.Go(func() {
+		if (reload.Rollout{Buckets: wanted, Settle: settle, Exists: m.o.Kafka.Exists, Logger: m.o.Logger}).Await(ctx) {
 			select {
-			case k.adopted <- adopted{wanted, turn}:
+			case m.finished <- finishedRollout{wanted, number}:
 			case <-ctx.Done():
 			}
 		}
 	})
 }
 
-// begin picks those of the configured buckets whose topics exist: a process that is
-// restarted between "bucket added to topics.yaml" and "topics apply" must not put records
-// into the new bucket. That one is picked as after a reload. With no topic at all every
-// bucket is picked. It asks until Kafka answers, and returns false when ctx ends.
-func (k *keeper) begin(ctx context.Context) bool {
+// start selects the configured buckets whose topics exist. A process that is restarted
+// between "bucket added to topics.yaml" and "topics apply" must not put records into the
+// new bucket; that bucket is added as after a reload. If no topic exists, start selects
+// every bucket. It retries until Kafka answers, and returns false when ctx ends.
+func (m *bucketManager) start(ctx context.Context) bool {
 	pauses, answered := partition.NewBackOff(), time.Time{}
 	for {
-		there, unknown, err := k.existing(ctx)
+		there, unknown, err := m.existingBuckets(ctx)
 		if err == nil && answered.IsZero() {
 			answered = time.Now()
 		}
-		if err == nil && (unknown == nil || time.Since(answered) > bucketsEvery) {
-			if len(there.Open()) > 0 && len(there) < len(k.config().Buckets) {
-				k.picked.Store(&there)
-				k.adopt(ctx)
+		if err == nil && (unknown == nil || time.Since(answered) > bucketsRetryInterval) {
+			if len(there.Open()) > 0 && len(there) < len(m.config().Buckets) {
+				m.picked.Store(&there)
+				m.startRollout(ctx)
 			}
-			k.change()
-			close(k.begun)
+			m.notify()
+			close(m.bucketsReady)
 			return true
 		}
 		if !partition.Sleep(ctx, pauses.NextBackOff()) {
@@ -138,16 +138,16 @@ func (k *keeper) begin(ctx context.Context) bool {
 	}
 }
 
-// existing are the configured buckets whose topics exist. unknown says that Kafka does not
-// tell of some; err, that Kafka does not answer at all.
-func (k *keeper) existing(ctx context.Context) (there orderclose.Buckets, unknown, err error) {
+// existingBuckets returns the configured buckets whose topics exist. unknown is an error for
+// single topics that could not be checked; err says that Kafka does not answer at all.
+func (m *bucketManager) existingBuckets(ctx context.Context) (there orderclose.Buckets, unknown, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	if err := k.o.Kafka.Ping(ctx); err != nil {
+	if err := m.o.Kafka.Ping(ctx); err != nil {
 		return nil, nil, err
 	}
-	for _, b := range k.config().Buckets {
-		switch err := k.exists(ctx, b.Topic); {
+	for _, b := range m.config().Buckets {
+		switch err := m.exists(ctx, b.Topic); {
 		case err == nil:
 			there = append(there, b)
 		case !errors.Is(err, errNoTopic):
@@ -157,50 +157,49 @@ func (k *keeper) existing(ctx context.Context) (there orderclose.Buckets, unknow
 	return there, unknown, nil
 }
 
-// change tells the parts what is to be served and picked.
-func (k *keeper) change() {
-	for _, change := range k.pickers {
-		change(k.served, k.Picked())
+// notify passes the buckets to all parts.
+func (m *bucketManager) notify() {
+	for _, notify := range m.subscribers {
+		notify(m.served, m.Picked())
 	}
 }
 
-// serve finds out what is to be served, and whether that is known.
-func (k *keeper) serve(ctx context.Context) bool {
-	if !k.relaying {
+// updateServed updates the buckets to serve. It returns false if some topics could not be checked.
+func (m *bucketManager) updateServed(ctx context.Context) bool {
+	if !m.relaying {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	serve, err := k.toServe(ctx)
-	k.served = serve
-	if err != nil && ctx.Err() == nil && time.Since(k.told) >= complainEvery {
-		k.told = time.Now()
-		k.o.Logger.Warn("not every delay topic can be looked at", "err", err)
+	serve, err := m.bucketsToServe(ctx)
+	m.served = serve
+	if err != nil && ctx.Err() == nil && time.Since(m.lastWarning) >= warnInterval {
+		m.lastWarning = time.Now()
+		m.o.Logger.Warn("some delay topics cannot be checked", "err", err)
 	}
 	return err == nil
 }
 
-// toServe returns what is to be served as far as it is known: the buckets of the
-// configuration, whose topics relays take up as they appear, and each other delay topic
-// that holds records. One topic that cannot be looked at keeps none of the others from
-// being served.
-func (k *keeper) toServe(ctx context.Context) (serve orderclose.Buckets, err error) {
-	c := k.config()
+// bucketsToServe returns the buckets to serve: the buckets of the configuration, whose topics may
+// not exist yet, and each other delay topic that holds records. A topic that cannot be
+// checked does not remove the others: bucketsToServe then returns them with an error.
+func (m *bucketManager) bucketsToServe(ctx context.Context) (serve orderclose.Buckets, err error) {
+	c := m.config()
 	serve = slices.Clone(c.Buckets)
-	names, err := k.o.Kafka.TopicNames(ctx, c.Topics.DelayPrefix())
+	names, err := m.o.Kafka.TopicNames(ctx, c.Topics.DelayPrefix())
 	if err != nil {
-		names = topicsOf(k.served) // nothing is known of others
+		names = topicsOf(m.served) // other topics are unknown
 	}
 	for _, b := range unlisted(c, names) {
-		if !slices.Contains(topicsOf(k.served), b.Topic) {
-			holds, unknown := k.o.Kafka.Holds(ctx, c.RelayGroup(b), b.Topic)
-			if unknown != nil && !mayNotLook(unknown) {
+		if !slices.Contains(topicsOf(m.served), b.Topic) {
+			holds, unknown := m.o.Kafka.Holds(ctx, c.RelayGroup(b), b.Topic)
+			if unknown != nil && !accessDenied(unknown) {
 				err = errors.Join(err, unknown)
 			}
 			if unknown != nil || holds == 0 {
 				continue
 			}
-			k.o.Logger.Warn("serving a delay topic that topics.yaml does not list: it still holds records", "topic", b.Topic, "records", holds)
+			m.o.Logger.Warn("serving a delay topic that is not in topics.yaml: it still holds records", "topic", b.Topic, "records", holds)
 		}
 		serve = append(serve, b)
 	}

@@ -16,8 +16,9 @@ type transport func(*http.Request) (*http.Response, error)
 
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
-// TestReady_SaysWhyEachCallOfAServiceFails, as long as that is so, and stays ready.
-func TestReady_SaysWhyEachCallOfAServiceFails(t *testing.T) {
+// TestReady_HintsAtAServiceThatFailsEveryCall: while every call fails, the app gives a hint
+// and stays ready.
+func TestReady_HintsAtAServiceThatFailsEveryCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := config.Default()
 		cfg.Closer.Kind = config.KindHTTP
@@ -30,12 +31,12 @@ func TestReady_SaysWhyEachCallOfAServiceFails(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		way, err := a.closingOnce()
+		method, err := a.closeMethodOnce()
 		if err != nil {
 			t.Fatal(err)
 		}
 		call := func() {
-			_, _ = way.store.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
+			_, _ = method.store.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
 		}
 		call()
 		if hints := a.Hints(); len(hints) > 0 {
@@ -44,7 +45,7 @@ func TestReady_SaysWhyEachCallOfAServiceFails(t *testing.T) {
 		time.Sleep(failingFor)
 		call()
 		hints := strings.Join(a.Hints(), "\n")
-		if !strings.HasPrefix(hints, "the service that closes: no call has succeeded since 2000-01-01T00:00:00Z") || !strings.Contains(hints, "connection refused") || len(a.Ready()) > 0 {
+		if !strings.HasPrefix(hints, "closing service: every call has failed since 2000-01-01T00:00:00Z") || !strings.Contains(hints, "connection refused") || len(a.Ready()) > 0 {
 			t.Errorf("hints %q, waiting %q", hints, a.Ready())
 		}
 	})

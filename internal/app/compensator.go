@@ -9,10 +9,10 @@ import (
 	"orderclose/internal/kafka"
 )
 
-// buildCompensator needs no Kafka: a sweep goes on without. Where there is one it
-// hears of losses.
+// buildCompensator does not require Kafka: a sweep works without it. With Kafka the
+// compensator also handles losses.
 func (a *App) buildCompensator() (part, error) {
-	o, err := a.sweeps()
+	o, err := a.sweepOptions()
 	if err != nil {
 		return part{}, err
 	}
@@ -46,10 +46,10 @@ func (a *App) buildCompensator() (part, error) {
 	}}, nil
 }
 
-// Compensator returns a compensator as it is configured, for a sweep on demand,
-// which tells progress, if not nil, how far it has come.
+// Compensator returns a compensator with the configured settings, for a sweep on demand.
+// It reports its progress to progress, if that is not nil.
 func (a *App) Compensator(progress func(compensator.Report)) (*compensator.Compensator, error) {
-	o, err := a.sweeps()
+	o, err := a.sweepOptions()
 	if err != nil {
 		return nil, err
 	}
@@ -57,25 +57,25 @@ func (a *App) Compensator(progress func(compensator.Report)) (*compensator.Compe
 	return compensator.New(o)
 }
 
-// sweeps is how it is configured to be swept.
-func (a *App) sweeps() (compensator.Options, error) {
+// sweepOptions returns the configured options of a compensator.
+func (a *App) sweepOptions() (compensator.Options, error) {
 	if a.o.Store == nil {
-		return compensator.Options{}, fmt.Errorf("set %s: a sweep looks for overdue orders there, whatever closes them", config.EnvDSN)
+		return compensator.Options{}, fmt.Errorf("set %s: a sweep searches the database for overdue orders, also if a service closes them", config.EnvDSN)
 	}
-	way, err := a.closingOnce()
+	method, err := a.closeMethodOnce()
 	if err != nil {
 		return compensator.Options{}, err
 	}
 	c := a.o.Config.Compensator
 	o := compensator.Options{
-		Store:        sweeping{a.o.Store, way.store},
+		Store:        sweepStore{a.o.Store, method.store},
 		Investigator: a.investigator(),
 		Missed:       a.o.Missed,
-		Name:         a.o.Config.Topics.Close, // each pipeline has one of its own, also where they share a database
+		Name:         a.o.Config.Topics.Close, // distinguishes pipelines that share a database
 		Log:          a.o.Store,
 		Period:       c.Period,
 		Grace:        c.Grace,
-		PageSize:     way.batch(c.PageSize),
+		PageSize:     method.batch(c.PageSize),
 		Rate:         c.Rate,
 		Logger:       a.o.Logger.With("stage", compensator.Stage),
 		Metrics:      a.metrics,
@@ -84,7 +84,7 @@ func (a *App) sweeps() (compensator.Options, error) {
 	return o, err
 }
 
-// sweepLock is the lock in Redis whose key ends like that; nil without Redis.
+// sweepLock returns the lock in Redis with this suffix of the key; nil without Redis.
 func (a *App) sweepLock(suffix string) (compensator.Lock, error) {
 	c := a.o.Config.Compensator.Lock
 	if a.o.Redis == nil {

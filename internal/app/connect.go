@@ -16,15 +16,15 @@ import (
 	"orderclose/internal/store"
 )
 
-// Connections are clients of the servers that the environment names. What it
-// does not name is nil.
+// Connections are the clients of the servers that the environment names. A server that is
+// not named has a nil client.
 type Connections struct {
 	Kafka *kafka.Cluster
 	Store *store.Store
 	Redis redis.UniversalClient
 }
 
-// Connect makes clients for a configuration. It does not wait for the servers to be there.
+// Connect makes the clients. It does not wait for the servers.
 func Connect(s config.Servers, cfg *config.Config, logger *slog.Logger) (Connections, error) {
 	var c Connections
 	var err error
@@ -43,11 +43,11 @@ func Connect(s config.Servers, cfg *config.Config, logger *slog.Logger) (Connect
 		o, err := redis.ParseURL(s.RedisURL)
 		if err != nil {
 			c.Close()
-			return c, fmt.Errorf("%s cannot be read: want redis://[user:password@]host:port/db", config.EnvRedis)
+			return c, fmt.Errorf("%s is invalid: want redis://[user:password@]host:port/db", config.EnvRedis)
 		}
-		// The lock is asked for once an hour: no answer within seconds is an answer.
+		// The lock is needed once an hour only, and a sweep goes on without it: fail fast.
 		o.DialTimeout, o.MaxRetries = 2*time.Second, 1
-		o.ContextTimeoutEnabled = true // a lock must not be believed in for longer than it lasts
+		o.ContextTimeoutEnabled = true // a request must not outlast the lock
 		c.Redis = redis.NewClient(o)
 	}
 	return c, nil
@@ -66,16 +66,16 @@ func (c Connections) Close() {
 	}
 }
 
-// Limits of the listener of metrics and health. Whoever asks sends a few hundred bytes
-// and reads the answer at once. A client that does not must not keep a connection, and
-// with it a file descriptor.
+// Limits of the listener of metrics and health. A client sends a few hundred bytes and
+// reads the answer at once. A slower client must not keep a connection, and with it a file
+// descriptor.
 const (
 	maxHeaderBytes = 16 << 10
 	headersWithin  = 5 * time.Second
 	requestWithin  = 10 * time.Second // headers and body
-	// answerWithin is more than the 30 s that a CPU profile takes by default.
+	// answerWithin exceeds the 30 s that a CPU profile takes by default.
 	answerWithin = 2 * time.Minute
-	// idleWithin is more than the minute that usually lies between two scrapes.
+	// idleWithin exceeds the usual minute between two scrapes.
 	idleWithin = 3 * time.Minute
 )
 
@@ -83,7 +83,7 @@ const (
 func Serve(ctx context.Context, listen string, handler http.Handler, logger *slog.Logger) error {
 	listener, err := net.Listen("tcp", listen)
 	if err != nil {
-		return fmt.Errorf("%s: set %s to another host:port: %w", listen, config.EnvListen, err)
+		return fmt.Errorf("%w: set %s to another host:port", err, config.EnvListen)
 	}
 	logger.Info("serving metrics and health", "address", "http://"+listener.Addr().String())
 	return serveOn(ctx, listener, handler)

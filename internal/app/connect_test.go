@@ -14,13 +14,13 @@ import (
 	"orderclose/internal/pipenet"
 )
 
-// TestServe_NoSlowClientKeepsAConnection: neither one that is idle, nor one that sends or
-// reads slowly.
-func TestServe_NoSlowClientKeepsAConnection(t *testing.T) {
+// TestServe_DisconnectsSlowClients: an idle client loses its connection, and so does
+// one that sends or reads slowly.
+func TestServe_DisconnectsSlowClients(t *testing.T) {
 	const post = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\n"
 	for name, c := range map[string]struct {
 		send   string
-		within time.Duration // must be closed
+		within time.Duration // the connection must be closed by then
 	}{
 		"no headers":        {"GET / HTTP/1.1\r\n", headersWithin},
 		"no body":           {post, requestWithin},
@@ -41,7 +41,7 @@ func TestServe_NoSlowClientKeepsAConnection(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				go io.WriteString(client, c.send) // the server need not read it all
+				go io.WriteString(client, c.send) // the server may not read all of it
 				began := time.Now()
 				if name == "reads nothing" {
 					time.Sleep(c.within + time.Second)

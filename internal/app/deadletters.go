@@ -8,9 +8,8 @@ import (
 	"orderclose/internal/deadletters"
 )
 
-// watchDeadLetters keeps the metric of pending dead letters beside a closer or a
-// compensator, if there is a Kafka to ask, and returns what ends that. No role
-// rests on it: a sweep needs no Kafka.
+// watchDeadLetters updates the metric of pending dead letters until stop is called. It does
+// nothing without Kafka, and without a closer or compensator. No role depends on it.
 func (a *App) watchDeadLetters(ctx context.Context, roles []Role) (stop func()) {
 	if a.o.Kafka == nil || !slices.Contains(roles, Closer) && !slices.Contains(roles, Compensator) {
 		return func() {}
@@ -21,7 +20,7 @@ func (a *App) watchDeadLetters(ctx context.Context, roles []Role) (stop func()) 
 		deadletters.Watch(ctx, deadletters.WatchOptions{
 			Log:    a.o.Kafka,
 			Topic:  a.o.Config.Topics.DeadLetter,
-			Tell:   func(s deadletters.Seen) { a.metrics.DeadLettersPending(s.Pending, s.Oldest, s.At) },
+			Report: func(s deadletters.State) { a.metrics.DeadLettersPending(s.Pending, s.Oldest, s.At) },
 			Logger: a.o.Logger,
 		})
 	})

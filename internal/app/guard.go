@@ -9,13 +9,13 @@ import (
 	"orderclose/internal/partition"
 )
 
-// guardEvery is how often the topics are compared with what they must look like:
-// a setting that somebody changed costs records only after hours.
-const guardEvery = time.Minute
+// guardInterval is the interval between checks of the topics. A changed setting loses records
+// only after hours.
+const guardInterval = time.Minute
 
 // guard compares the topics with the configuration, at once and each minute, until ctx
-// ends. What differs is counted, and logged when it appears and when it is mended. Topics
-// that do not exist are named in /-/ready too.
+// ends. A metric counts the differences. The log has a line when one appears and when it is
+// fixed. /-/ready also names topics that do not exist.
 func (a *App) guard(ctx context.Context) {
 	known, asked := map[string]kafka.Finding{}, false
 	for {
@@ -23,16 +23,16 @@ func (a *App) guard(ctx context.Context) {
 		switch {
 		case err == nil:
 			if !asked {
-				a.tellUnseen(unseen)
+				a.logUnseen(unseen)
 			}
 			asked = true
-			known = a.tellFindings(known, findings)
-		case asked && ctx.Err() == nil: // before that the roles say what they wait for
-			a.o.Logger.Warn("the topics could not be checked", "err", err)
+			known = a.reportFindings(known, findings)
+		case asked && ctx.Err() == nil: // before the first answer the roles report that Kafka is missing
+			a.o.Logger.Warn("checking the topics failed", "err", err)
 		}
-		every := guardEvery
+		every := guardInterval
 		if !asked || slices.ContainsFunc(findings, func(f kafka.Finding) bool { return f.By.Create }) {
-			every = bucketsEvery
+			every = bucketsRetryInterval
 		}
 		if !partition.Sleep(ctx, every) {
 			return
@@ -40,16 +40,16 @@ func (a *App) guard(ctx context.Context) {
 	}
 }
 
-// tellUnseen says what this user may not look at: no part needs to, to do its work.
-func (a *App) tellUnseen(unseen []error) {
+// logUnseen logs the settings that this user may not read. No part needs them to work.
+func (a *App) logUnseen(unseen []error) {
 	for _, u := range unseen {
 		a.o.Logger.Warn("not everything about the topics can be checked", "err", u)
 	}
 }
 
-// tellFindings tells what has changed since the findings that were known, and returns
-// those that are known now.
-func (a *App) tellFindings(known map[string]kafka.Finding, findings []kafka.Finding) map[string]kafka.Finding {
+// reportFindings reports the findings that are not in known and those that are gone. It
+// returns the current findings.
+func (a *App) reportFindings(known map[string]kafka.Finding, findings []kafka.Finding) map[string]kafka.Finding {
 	a.metrics.TopicDrift(len(findings))
 	now := map[string]kafka.Finding{}
 	var missing []string
@@ -63,7 +63,7 @@ func (a *App) tellFindings(known map[string]kafka.Finding, findings []kafka.Find
 				missing = append(missing, f.Topic)
 			}
 		case !old:
-			a.o.Logger.Error("a topic is not as it must be: run orderclose topics check", "topic", f.Topic, "what", f.What, "mend", f.Mend)
+			a.o.Logger.Error("topic has wrong settings: run orderclose topics check", "topic", f.Topic, "problem", f.What, "fix", f.Mend)
 		}
 	}
 	if len(missing) > 0 {
@@ -71,8 +71,8 @@ func (a *App) tellFindings(known map[string]kafka.Finding, findings []kafka.Find
 	}
 	for key, f := range known {
 		if _, still := now[key]; !still {
-			a.ready.Unhint("topic " + f.Topic)
-			a.o.Logger.Info("a topic is mended", "topic", f.Topic, "what was", f.What)
+			a.ready.RemoveHint("topic " + f.Topic)
+			a.o.Logger.Info("topic is fixed", "topic", f.Topic, "problem", f.What)
 		}
 	}
 	return now
@@ -81,5 +81,5 @@ func (a *App) tellFindings(known map[string]kafka.Finding, findings []kafka.Find
 func (a *App) findings(ctx context.Context) (findings []kafka.Finding, unseen []error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	return a.o.Kafka.CheckSeen(ctx, TopicSpecs(a.config()))
+	return a.o.Kafka.CheckVisible(ctx, TopicSpecs(a.config()))
 }

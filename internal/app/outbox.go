@@ -9,8 +9,8 @@ import (
 	"orderclose/release"
 )
 
-// Release is for shops that keep their stock in a service: it is played only where
-// that is configured.
+// Release is the role that releases stock in a service. Only shops whose stock is in a
+// service need it.
 const Release Role = "release"
 
 func (a *App) buildOutbox() (part, error) {
@@ -34,14 +34,14 @@ func (a *App) buildOutbox() (part, error) {
 	return part{Outbox, []need{a.needKafka(), a.needDatabase()}, d.Run}, nil
 }
 
-// scheduling is how orders are scheduled now.
+// scheduling returns the settings for publishing schedules now.
 func (a *App) scheduling() outbox.Scheduling {
 	c := a.o.Config
 	return outbox.Scheduling{Buckets: a.Picked(), CloseTopic: c.Topics.Close, Now: a.o.Now}
 }
 
-// maxDelay is how far ahead an order may be due. A maximum that became smaller is not
-// for what was accepted before.
+// maxDelay returns how far ahead an order may be due: the larger of the maximum at the
+// start and the present one, since a smaller maximum does not apply to accepted orders.
 func (a *App) maxDelay() time.Duration { return max(a.o.Config.MaxDelay, a.config().MaxDelay) }
 
 func (a *App) buildRelease() (part, error) {
@@ -54,14 +54,14 @@ func (a *App) buildRelease() (part, error) {
 		event = c.Orders.Event
 	}
 	w, err := release.New(release.Options{
-		Log:             appearing{a.o.Kafka, a},
+		Log:             topicWaiter{a.o.Kafka, a},
 		Releaser:        a.o.Releaser,
 		Group:           c.ReleaseGroup(),
 		EventsTopic:     c.Topics.Events,
 		DeadLetterTopic: c.Topics.DeadLetter,
 		Event:           event,
 		Now:             a.o.Now,
-		Abandon:         a.abandon,
+		OnHang:          a.abandon,
 		Logger:          a.o.Logger.With("stage", release.Stage),
 		Metrics:         a.metrics,
 	})
@@ -71,7 +71,7 @@ func (a *App) buildRelease() (part, error) {
 	return part{Release, []need{a.needKafka(), a.needTopic(c.Topics.Events)}, w.Run}, nil
 }
 
-// Releaser is the service that the environment names; nil if it names none.
+// Releaser returns a client of the service that the environment names; nil if it names none.
 func Releaser(s config.Servers) release.Releaser {
 	if s.Release.URL == "" {
 		return nil

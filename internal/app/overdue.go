@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// overdueEvery is how often a compensator looks for overdue records.
-	overdueEvery = time.Minute
-	// overdueTimeout bounds one look. What has not answered by then counts as not seen.
+	// overdueInterval is the interval between a compensator's checks for overdue records.
+	overdueInterval = time.Minute
+	// overdueTimeout bounds one check. A partition that has not answered by then is unknown.
 	overdueTimeout = 30 * time.Second
 )
 
-// WaitingPlaces are the topics that records wait in, in the order of their way: those of
-// the configured buckets, those of other buckets that still hold records, the close topic
-// and the replay topic.
-func WaitingPlaces(ctx context.Context, k *kafka.Cluster, cfg *config.Config) []status.Place {
+// WaitingTopics returns the topics in which records wait, in the order in which a record
+// passes them: the topics of the configured buckets, of other buckets that still hold
+// records, the close topic and the replay topic.
+func WaitingTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) []status.TopicGroup {
 	buckets := slices.Clone(cfg.Buckets)
-	if names, err := k.TopicNames(ctx, cfg.Topics.DelayPrefix()); err == nil { // else each topic has the problem
+	if names, err := k.TopicNames(ctx, cfg.Topics.DelayPrefix()); err == nil { // otherwise each topic reports the same problem
 		for _, b := range unlisted(cfg, names) {
 			if holds, err := k.Holds(ctx, cfg.RelayGroup(b), b.Topic); err == nil && holds > 0 {
 				buckets = append(buckets, b)
@@ -33,18 +33,17 @@ func WaitingPlaces(ctx context.Context, k *kafka.Cluster, cfg *config.Config) []
 		}
 	}
 	slices.SortFunc(buckets, func(a, b orderclose.Bucket) int { return int(a.Length - b.Length) })
-	var all []status.Place
+	var all []status.TopicGroup
 	for i, b := range buckets {
-		all = append(all, status.Place{Topic: b.Topic, Group: cfg.RelayGroup(b), Length: b.Length, Whole: i == 0})
+		all = append(all, status.TopicGroup{Topic: b.Topic, Group: cfg.RelayGroup(b), Length: b.Length, Whole: i == 0})
 	}
-	return append(all, status.Place{Topic: cfg.Topics.Close, Group: cfg.CloserGroup()},
-		status.Place{Topic: cfg.Topics.Replay, Group: cfg.ReplayGroup()})
+	return append(all, status.TopicGroup{Topic: cfg.Topics.Close, Group: cfg.CloserGroup()},
+		status.TopicGroup{Topic: cfg.Topics.Replay, Group: cfg.ReplayGroup()})
 }
 
-// watchOverdue looks each minute for records that are overdue, beside a compensator, until
-// what it returns is called. Relays and closers tell how far behind they are as they see
-// it themselves; what one of them does not see, because it sleeps or has lost it, shows
-// here.
+// watchOverdue checks for overdue records each minute, beside a compensator, until stop is
+// called. Relays and closers report how far behind they are by their own state. This check
+// also finds records that a relay or closer has lost track of.
 func (a *App) watchOverdue(ctx context.Context, roles []Role) (stop func()) {
 	if a.o.Kafka == nil || !slices.Contains(roles, Compensator) {
 		return func() {}
@@ -52,23 +51,23 @@ func (a *App) watchOverdue(ctx context.Context, roles []Role) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		for partition.Sleep(ctx, overdueEvery) {
-			a.lookForOverdue(ctx)
+		for partition.Sleep(ctx, overdueInterval) {
+			a.checkOverdue(ctx)
 		}
 	})
 	return func() { cancel(); watching.Wait() }
 }
 
-func (a *App) lookForOverdue(ctx context.Context) {
+func (a *App) checkOverdue(ctx context.Context) {
 	looking, cancel := context.WithTimeout(ctx, overdueTimeout)
 	defer cancel()
 	now := a.o.Now
 	if now == nil {
 		now = time.Now
 	}
-	replay := a.config().Topics.Replay // whose records are overdue from the start, and may wait
-	places := slices.DeleteFunc(WaitingPlaces(looking, a.o.Kafka, a.config()), func(p status.Place) bool { return p.Topic == replay })
-	r := status.Look(looking, a.o.Kafka, places, now)
+	replay := a.config().Topics.Replay // its records are overdue from the start and may wait
+	targets := slices.DeleteFunc(WaitingTopics(looking, a.o.Kafka, a.config()), func(p status.TopicGroup) bool { return p.Topic == replay })
+	r := status.Inspect(looking, a.o.Kafka, targets, now)
 	if ctx.Err() != nil {
 		return
 	}

@@ -16,32 +16,32 @@ import (
 	"orderclose/internal/reload"
 )
 
-// newReloader makes what takes up a changed topics.yaml.
+// newReloader returns the reloader of topics.yaml.
 func (a *App) newReloader() (*reload.Reloader, error) {
 	return reload.New(reload.Options{
 		File: a.o.TopicsFile, Running: a.o.Config,
-		May: func(ctx context.Context, next *config.Config) error {
+		Validate: func(ctx context.Context, next *config.Config) error {
 			if a.o.Kafka == nil {
 				return nil
 			}
 			ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 			defer cancel()
-			return mayRemove(ctx, a.o.Kafka, a.config(), next, a.clock.Now())
+			return checkRemovals(ctx, a.o.Kafka, a.config(), next, a.clock.Now())
 		},
-		Take:    a.take,
+		Apply:   a.apply,
 		Hangup:  a.o.Hangup,
 		Metrics: a.metrics,
 		Logger:  a.o.Logger,
 	})
 }
 
-// config is what holds now: of what a part was built from, what is live may have
-// changed since.
+// config returns the configuration in effect. Its live settings may differ from the
+// configuration that a part was built with.
 func (a *App) config() *config.Config { return a.live.Load() }
 
-// take lets a configuration hold. The topics are compared with it from now on; the
-// buckets go their way in keepBuckets.
-func (a *App) take(next *config.Config) {
+// apply makes next the configuration in effect. The next check of the topics uses it;
+// keepBuckets applies its buckets.
+func (a *App) apply(next *config.Config) {
 	a.live.Store(next)
 	select {
 	case a.changed <- struct{}{}:
@@ -49,16 +49,16 @@ func (a *App) take(next *config.Config) {
 	}
 }
 
-// Reload reads topics.yaml and takes what it says. It returns what has changed; or
-// why the file was not taken, and then nothing has.
+// Reload reads topics.yaml and applies it. It returns the changes. If the file is not
+// accepted, it returns the error and changes nothing.
 func (a *App) Reload(ctx context.Context) ([]reload.Change, error) {
 	if a.reloader == nil {
-		return nil, errors.New("this process was started without a topics.yaml: there is nothing to reload")
+		return nil, errors.New("this process was started without a topics.yaml: it cannot reload")
 	}
 	return a.reloader.Reload(ctx)
 }
 
-// watch keeps the app as the file says until what it returns is called.
+// watch reloads topics.yaml whenever it changes, until stop is called.
 func (a *App) watch(ctx context.Context) (stop func()) {
 	if a.reloader == nil || !a.o.Watch {
 		return func() {}
@@ -77,8 +77,7 @@ func (a *App) Handler(profiles bool) http.Handler {
 	return mux
 }
 
-// serveReload answers 200 with what has changed, or 400 with what is wrong, line by
-// line.
+// serveReload answers 200 with the changes, or 400 with the problems, one per line.
 func (a *App) serveReload(w http.ResponseWriter, r *http.Request) {
 	changes, err := a.Reload(r.Context())
 	if err != nil {
@@ -96,27 +95,26 @@ func (a *App) serveReload(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// idleDay is added to a bucket's length: for so long its topic must have been left
-// alone before the bucket may go, which is longer than any producer that has not
-// heard of it goes on.
-const idleDay = 24 * time.Hour
+// minIdle is added to a bucket's length. The topic must have been unused for that long
+// before the bucket may be removed. No producer that has not read the new file runs longer.
+const minIdle = 24 * time.Hour
 
-// mayRemove refuses a configuration that lacks a bucket whose topic is in use.
-func mayRemove(ctx context.Context, k *kafka.Cluster, running, next *config.Config, now time.Time) error {
+// checkRemovals refuses a configuration in which a bucket is missing whose topic is in use.
+func checkRemovals(ctx context.Context, k *kafka.Cluster, running, next *config.Config, now time.Time) error {
 	for _, b := range reload.Removed(running.Buckets, next.Buckets) {
 		there, err := k.Exists(ctx, b.Topic)
 		if err != nil {
-			return fmt.Errorf("bucket %s: whether it may go cannot be told: %w", config.FormatDuration(b.Length), err)
+			return fmt.Errorf("bucket %s: check whether it may be removed: %w", config.FormatDuration(b.Length), err)
 		}
 		if !there {
 			continue
 		}
 		use, err := inUse(ctx, k, running.RelayGroup(b), b, now)
-		if mayNotLook(err) {
+		if accessDenied(err) {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("bucket %s: whether it may go cannot be told: %w", config.FormatDuration(b.Length), err)
+			return fmt.Errorf("bucket %s: check whether it may be removed: %w", config.FormatDuration(b.Length), err)
 		}
 		if use != "" {
 			return fmt.Errorf("bucket %s is missing, and its topic %s %s; keep it as {length: %[1]s, draining: true} until it has been empty for its length and a day",
@@ -126,16 +124,16 @@ func mayRemove(ctx context.Context, k *kafka.Cluster, running, next *config.Conf
 	return nil
 }
 
-// mayNotLook: with a user of its own a closer may have no access to what relays
-// have committed. Then it is theirs to refuse, and they serve what is left in any
-// case.
-func mayNotLook(err error) bool {
+// accessDenied reports whether err says that access is denied. A closer with a user of its
+// own may have no access to the relays' commits. Then the relays refuse the configuration,
+// and they serve the remaining records in any case.
+func accessDenied(err error) bool {
 	var access *kafka.AccessError
 	return errors.As(err, &access)
 }
 
-// inUse says why a bucket may not go yet, and nothing if it may: Kafka knows, and
-// nobody has to remember anything.
+// inUse returns why a bucket may not be removed yet, or "" if it may. Kafka has all the
+// facts, so no state is kept.
 func inUse(ctx context.Context, k *kafka.Cluster, group string, b orderclose.Bucket, now time.Time) (string, error) {
 	holds, err := k.Holds(ctx, group, b.Topic)
 	if err != nil {
@@ -144,7 +142,7 @@ func inUse(ctx context.Context, k *kafka.Cluster, group string, b orderclose.Buc
 	if holds > 0 {
 		return fmt.Sprintf("still holds %d records", holds), nil
 	}
-	since := now.Add(-b.Length - idleDay)
+	since := now.Add(-b.Length - minIdle)
 	used, err := k.UsedSince(ctx, b.Topic, since)
 	if used {
 		return "was used since " + since.UTC().Format(time.RFC3339), err
@@ -152,8 +150,8 @@ func inUse(ctx context.Context, k *kafka.Cluster, group string, b orderclose.Buc
 	return "", err
 }
 
-// Unlisted are findings of the delay topics that are in use although the
-// configuration has no such bucket.
+// Unlisted returns findings for the delay topics that are in use and have no bucket in the
+// configuration.
 func Unlisted(ctx context.Context, k *kafka.Cluster, c *config.Config, now time.Time) ([]kafka.Finding, error) {
 	names, err := k.TopicNames(ctx, c.Topics.DelayPrefix())
 	if err != nil {
@@ -163,7 +161,7 @@ func Unlisted(ctx context.Context, k *kafka.Cluster, c *config.Config, now time.
 	var findings []kafka.Finding
 	for _, b := range unlisted(c, names) {
 		use, err := inUse(ctx, k, c.RelayGroup(b), b, now)
-		if mayNotLook(err) {
+		if accessDenied(err) {
 			continue
 		}
 		if err != nil {
@@ -171,7 +169,7 @@ func Unlisted(ctx context.Context, k *kafka.Cluster, c *config.Config, now time.
 		}
 		if use != "" {
 			findings = append(findings, kafka.Finding{
-				Topic: b.Topic, What: "is of no bucket in topics.yaml and " + use,
+				Topic: b.Topic, What: "has no bucket in topics.yaml and " + use,
 				Mend: fmt.Sprintf("list it as {length: %s, draining: true} until it has been empty for its length and a day", config.FormatDuration(b.Length)),
 			})
 		}
@@ -179,8 +177,8 @@ func Unlisted(ctx context.Context, k *kafka.Cluster, c *config.Config, now time.
 	return findings, nil
 }
 
-// unlisted are the buckets of those topics that are none of the configuration's,
-// though they have names such as it gives. Pure.
+// unlisted returns the buckets of those topics that are named like delay topics and have
+// no bucket in the configuration. It is a pure function.
 func unlisted(c *config.Config, names []string) orderclose.Buckets {
 	var others orderclose.Buckets
 	for _, name := range names {

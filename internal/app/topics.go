@@ -7,19 +7,19 @@ import (
 	"orderclose/internal/kafka"
 )
 
-// How long records are kept: a delay topic for its bucket and a week, so that
-// even a relay that was down over a long weekend finds everything; the close
-// topic for a week, which is how far back a replay can reach; events for a week,
-// in which their readers catch up after a stop; dead letters for as long as
-// somebody may take to look at them.
+// How long records are kept. A delay topic keeps them for its bucket and a week, so that a
+// relay that was down over a long weekend finds everything. The close topic keeps them for
+// a week, which is how far back a replay can reach. Events are kept for a week, in which
+// their readers can catch up. Dead letters are kept longer, until a person has looked at
+// them.
 const (
 	week                = 7 * 24 * time.Hour
 	deadLetterRetention = 90 * 24 * time.Hour
 )
 
-// TopicSpecs says what the topics of a configuration must look like. What is entered by
-// time is stamped by the brokers, events too: an audit finds the window's among them,
-// whatever a dispatcher's clock says.
+// TopicSpecs returns the required properties of the topics. Topics that are searched by
+// time are stamped by the brokers. Events are too: an audit searches them by time and must
+// not depend on a dispatcher's clock.
 func TopicSpecs(c *config.Config) []kafka.TopicSpec {
 	spec := func(name string, retention time.Duration, brokerTime bool) kafka.TopicSpec {
 		return kafka.TopicSpec{Name: name, Partitions: c.Partitions, Replication: c.Replication, Retention: retention, BrokerTime: brokerTime}
@@ -29,14 +29,14 @@ func TopicSpecs(c *config.Config) []kafka.TopicSpec {
 		specs = append(specs, spec(b.Topic, b.Length+week, true))
 	}
 	dead := spec(c.Topics.DeadLetter, deadLetterRetention, false)
-	dead.Partitions = 1 // few, and read by people
+	dead.Partitions = 1 // few records, read by people
 	control := spec(c.Topics.Control, week, true)
 	control.Partitions = 1 // a few records a minute
 	return append(specs, spec(c.Topics.Close, week, true), spec(c.Topics.Replay, week, true),
 		dead, spec(c.Topics.Events, week, true), control)
 }
 
-// Groups names the consumer groups of a configuration.
+// Groups returns the names of the consumer groups.
 func Groups(c *config.Config) []string {
 	var groups []string
 	for _, b := range c.Buckets {

@@ -6,8 +6,9 @@ import (
 	"orderclose/internal/config"
 )
 
-// TestTopicSpecs_WhatIsEnteredByTimeIsStampedByTheBrokers: dead letters are read whole.
-func TestTopicSpecs_WhatIsEnteredByTimeIsStampedByTheBrokers(t *testing.T) {
+// TestTopicSpecs_TopicsSearchedByTimeAreStampedByTheBrokers: all topics but the dead letters,
+// which are always read from the start.
+func TestTopicSpecs_TopicsSearchedByTimeAreStampedByTheBrokers(t *testing.T) {
 	c := config.Default()
 	for _, s := range TopicSpecs(c) {
 		if s.BrokerTime != (s.Name != c.Topics.DeadLetter) {

@@ -12,21 +12,20 @@ import (
 	"orderclose/internal/store"
 )
 
-// writesEvery is how often a closer or a compensator tries whether a close could be
-// written.
-const writesEvery = 15 * time.Second
+// writeProbeInterval is the pause between two write probes of a closer or compensator.
+const writeProbeInterval = 15 * time.Second
 
-// watchWrites tries the writes of a close beside a closer or a compensator that closes in
-// the database, and returns what ends that. A database may answer each read while every
-// close fails, since it is read-only or somebody has locked its tables.
+// watchWrites probes, until stop is called, whether the writes of a close succeed. It does
+// so beside a closer or compensator that closes in the database. A database may answer
+// every read while every close fails, because it is read-only or its tables are locked.
 func (a *App) watchWrites(ctx context.Context, roles []Role) (stop func()) {
 	closes := slices.Contains(roles, Closer) || slices.Contains(roles, Compensator)
 	if !closes || a.o.Store == nil || a.o.Config.Closer.Kind == config.KindHTTP || a.o.Store.Dialect() == store.SQLite {
 		return func() {}
 	}
-	w := writes{
-		try: a.o.Store.Writable, every: writesEvery, logger: a.o.Logger,
-		tell: func(failing time.Duration, err error) {
+	w := writeProbe{
+		try: a.o.Store.Writable, every: writeProbeInterval, logger: a.o.Logger,
+		report: func(failing time.Duration, err error) {
 			a.metrics.DatabaseWriteFailing(failing)
 			if err == nil {
 				a.ready.Done("database writes")
@@ -44,33 +43,33 @@ func (a *App) watchWrites(ctx context.Context, roles []Role) (stop func()) {
 	}
 }
 
-// writes asks again and again whether a close could be written. One try ends before the
-// next begins: however long the database hangs, nothing piles up.
-type writes struct {
+// writeProbe probes the writes of a close periodically. A probe ends before the next one
+// starts, so that probes do not pile up while the database hangs.
+type writeProbe struct {
 	try    func(context.Context) error
 	every  time.Duration // from the end of one try to the next
-	tell   func(failing time.Duration, err error)
+	report func(failing time.Duration, err error)
 	logger *slog.Logger
 }
 
-func (w writes) run(ctx context.Context) {
-	var since time.Time // of the first failure; zero: the last try succeeded
+func (w writeProbe) run(ctx context.Context) {
+	var since time.Time // the first failed probe; zero: the last probe succeeded
 	for partition.Sleep(ctx, w.every) {
 		err := w.try(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err == nil && !since.IsZero():
-			w.logger.Info("the database takes writes again", "after", time.Since(since).Round(time.Second))
+			w.logger.Info("the database accepts writes again", "after", time.Since(since).Round(time.Second))
 			since = time.Time{}
 		case err != nil && since.IsZero():
-			w.logger.Error("the database takes no writes: no order can be closed", "err", err)
+			w.logger.Error("the database accepts no writes: no order can be closed", "err", err)
 			since = time.Now()
 		}
 		failing := time.Duration(0)
 		if err != nil {
 			failing = time.Since(since)
 		}
-		w.tell(failing, err)
+		w.report(failing, err)
 	}
 }

@@ -1,22 +1,21 @@
-// Package audit compares, for the orders that were due in a window of time, what the
-// database says of each with its receipt, the stock ledger, its event, and Kafka.
-// It changes nothing and locks nothing.
+// Package audit compares what the database holds about each order that was due in a window
+// of time: its row, its receipt, its stock ledger and its event, and the records in Kafka.
+// It only reads, and locks nothing.
+//
+// Run reads Kafka first, then pages of orders by due time and id, each page with all its
+// rows as of one moment. It passes each Finding to Options.Found at once. Memory holds 8
+// bytes of each event and of each record of the close topic since the window began, and
+// the pending dead letters.
 //
 //	audit.go   one run: what is read, in which order
 //	judge.go   what one order should look like (pure)
-//	kafka.go   what Kafka and the outbox tell
+//	kafka.go   what Kafka and the outbox contain
 //	hashes.go  a set of ids in 8 bytes each
 //
-// Orders stream by in pages, by due time and id, each with what belongs to it as
-// of one moment; findings are told as they come. What is kept in memory is 8 bytes of
-// each event and of each record of the close topic since the window began, and the
-// dead letters that are pending.
-//
-// It cannot know everything. Topics keep a week: of closes from before what is left
-// of them it is not asked whether an event tells of them, or a record had come; how
-// many that are is said. An order whose row was deleted is not seen, nor one whose
-// status is NULL. Orders of a status that a mapping does not name are judged as what a
-// close takes them for, and the status is named.
+// An audit has limits. Topics keep records for a week: for an older close, Run does not
+// check the event or the record, and Summary counts these closes. It does not see an order
+// whose row was deleted or whose status is NULL. An order whose status the mapping does not
+// name is judged as the close transaction treats it, and Summary names the status.
 package audit
 
 import (
@@ -28,10 +27,10 @@ import (
 	"orderclose/internal/store"
 )
 
-// pageSize is how many orders are compared at a time.
+// pageSize is how many orders one page has.
 const pageSize = 500
 
-// Store is the database; store.Store is one.
+// Store reads the database. store.Store implements it.
 type Store interface {
 	Now(ctx context.Context) (time.Time, error)
 	AuditRules() store.AuditRules
@@ -43,58 +42,58 @@ type Store interface {
 // Options for Run. Store, From, To and Bound must be set.
 type Options struct {
 	Store Store
-	Log   Log // nil: Kafka is not asked
+	Log   Log // nil: Kafka is not read
 	// From and To are the window of due times, [From, To).
 	From, To time.Time
-	// Bound is how long an order that is due may be open: the sweep's period and grace,
-	// two minutes, and what a sweep takes.
+	// Bound is how long a due order may stay open: the period of the sweep, its grace of
+	// two minutes, and the duration of a sweep.
 	Bound time.Duration
-	// Receipts: closing is done in this database, and leaves receipts, ledger rows and
-	// events there.
+	// Receipts says that orders are closed in this database, so it holds receipts, ledger
+	// rows and events.
 	Receipts bool
 
 	EventsTopic, CloseTopic, ReplayTopic, DeadLetterTopic string
 
-	// Found is called with each finding as it comes; its error ends the audit.
+	// Found is called with each finding at once, by one goroutine. Its error ends the audit.
 	Found func(Finding) error
-	// Progress, if not nil, hears how many of all steps are done, and what is done
-	// now.
+	// Progress, if not nil, is called with the number of steps done, the number of all
+	// steps, and the current step.
 	Progress func(done, total int64, now string)
 }
 
-// Summary is what an audit has seen.
+// Summary is the result of an audit.
 type Summary struct {
-	From  time.Time `json:"from"` // due times
+	From  time.Time `json:"from"` // window of due times
 	To    time.Time `json:"to"`
-	At    time.Time `json:"at"` // when it began, by the database's clock
+	At    time.Time `json:"at"` // when the audit began, by the database's clock
 	Bound string    `json:"bound"`
 
 	Orders   int            `json:"orders"` // due in the window
 	Statuses map[string]int `json:"statuses"`
-	// Unlisted are the statuses that orders have and the mapping does not name, each with
-	// what it counts as: paid or other.
+	// Unlisted holds the statuses that orders have and the mapping does not name, each
+	// with the state it counts as: paid or other.
 	Unlisted map[string]store.AuditState `json:"unlisted"`
-	// ClosedBy counts those that have a receipt by the way they came; sweep is what the
-	// pipeline missed.
+	// ClosedBy counts the orders with a receipt by the path of their close. The path sweep
+	// counts orders that the pipeline missed.
 	ClosedBy map[orderclose.Path]int `json:"closed_by"`
-	// ClosedByOthers are closed without a receipt.
+	// ClosedByOthers counts closed orders without a receipt.
 	ClosedByOthers  int `json:"closed_by_others"`
 	OpenWithinBound int `json:"open_within_bound"`
-	// NoRecord were closed, and no record of theirs is in the close topic or in the
-	// replay topic: never published, or closed before their record left its bucket.
+	// NoRecord counts closed orders without a record in the close topic or the replay
+	// topic: never published, or closed before the record left its bucket.
 	NoRecord int `json:"no_record"`
-	// DeadLetters are orders of the window that have a pending one, DeadLettersAll all
-	// that are pending.
+	// DeadLetters counts orders of the window with a pending dead letter. DeadLettersAll
+	// counts all pending dead letters.
 	DeadLetters    int `json:"dead_letters"`
 	DeadLettersAll int `json:"dead_letters_all"`
-	// EventsUnjudged were closed when events are not known of any more, or yet.
+	// EventsUnjudged counts closes whose event is not checked: it is too old or too new.
 	EventsUnjudged int   `json:"events_unjudged"`
 	EventsRead     int64 `json:"events_read"`
 	RecordsRead    int64 `json:"records_read"`
 
 	Findings map[Kind]int `json:"findings"`
 	Found    int          `json:"found"`
-	// Unseen says what could not be looked at, and why.
+	// Unseen says what could not be read, and why.
 	Unseen     []string `json:"unseen"`
 	TookMillis int64    `json:"took_ms"`
 }
@@ -104,13 +103,13 @@ type audit struct {
 	o     Options
 	rules store.AuditRules
 	sum   Summary
-	told  told
-	done  int64 // steps
+	kafka kafkaState
+	done  int64 // steps of progress
 	total int64
 }
 
-// Run compares. The error is the database's, or the context's, or that of Found; what
-// Kafka does not tell is in Unseen.
+// Run compares. It returns an error of the database, of the context, or of Found. What
+// could not be read from Kafka is in Summary.Unseen.
 func Run(ctx context.Context, o Options) (Summary, error) {
 	began := time.Now()
 	a := &audit{o: o, rules: o.Store.AuditRules(), sum: Summary{
@@ -131,7 +130,7 @@ func (a *audit) run(ctx context.Context) (err error) {
 		return err
 	}
 	a.total = int64(len(parts)+1) * percent
-	if err := a.listen(ctx); err != nil {
+	if err := a.readKafka(ctx); err != nil {
 		return err
 	}
 	for i, part := range parts {
@@ -148,7 +147,7 @@ func (a *audit) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// percent is how many steps of progress a part has.
+// percent is how many steps of progress one part has.
 const percent = 100
 
 func (a *audit) progress(now string) {
@@ -157,7 +156,7 @@ func (a *audit) progress(now string) {
 	}
 }
 
-// part goes through the orders of one table that have one status.
+// part compares the orders of one table that have one status.
 func (a *audit) part(ctx context.Context, part store.AuditPart) error {
 	begun := a.done
 	var last orderclose.Order
@@ -168,7 +167,7 @@ func (a *audit) part(ctx context.Context, part store.AuditPart) error {
 		}
 		for _, r := range page {
 			if r.Due.Before(a.o.From) || !r.Due.Before(a.o.To) {
-				continue // the column is coarser than the window
+				continue // the column's precision is coarser than the window
 			}
 			if err := a.order(r); err != nil {
 				return err
@@ -183,10 +182,10 @@ func (a *audit) part(ctx context.Context, part store.AuditPart) error {
 	}
 }
 
-// order judges one order.
+// order compares one order.
 func (a *audit) order(r store.AuditRow) error {
 	f := a.facts(r)
-	seen, known := a.told.seen(r)
+	seen, known := a.kafka.seen(r)
 	a.sum.count(r, f, seen, known)
 	for _, finding := range judge(r, f) {
 		a.sum.Found++

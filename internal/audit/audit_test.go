@@ -13,21 +13,23 @@ import (
 	"orderclose/internal/store"
 )
 
-// endless is a database with n orders, of which every tenth has no receipt; they are
-// made when they are asked for.
-type endless struct {
+// manyOrders is a database with n orders, made when a page is read. Every tenth order has no
+// receipt.
+type manyOrders struct {
 	n    int
 	each func(done int)
 }
 
-func (e endless) Now(context.Context) (time.Time, error)       { return due.Add(time.Hour), nil }
-func (e endless) AuditRules() store.AuditRules                 { return store.AuditRules{Exclusive: true, Lines: true} }
-func (e endless) Outgoing(context.Context, func(string)) error { return nil }
-func (e endless) AuditParts(context.Context) ([]store.AuditPart, error) {
+func (e manyOrders) Now(context.Context) (time.Time, error) { return due.Add(time.Hour), nil }
+func (e manyOrders) AuditRules() store.AuditRules {
+	return store.AuditRules{Exclusive: true, Lines: true}
+}
+func (e manyOrders) Outgoing(context.Context, func(string)) error { return nil }
+func (e manyOrders) AuditParts(context.Context) ([]store.AuditPart, error) {
 	return []store.AuditPart{{Status: "closed", State: store.AuditClosed}}, nil
 }
 
-func (e endless) AuditPage(_ context.Context, part store.AuditPart, _, _ time.Time, after orderclose.Order, limit int) ([]store.AuditRow, error) {
+func (e manyOrders) AuditPage(_ context.Context, part store.AuditPart, _, _ time.Time, after orderclose.Order, limit int) ([]store.AuditRow, error) {
 	begin := 0
 	if after.ID != "" {
 		begin = int(after.Due.Sub(due)/time.Millisecond) + 1
@@ -46,12 +48,12 @@ func (e endless) AuditPage(_ context.Context, part store.AuditPart, _, _ time.Ti
 	return page, nil
 }
 
-// TestRun_MemoryDoesNotGrowWithTheOrders, nor with the findings: objects are counted
+// TestRun_MemoryDoesNotGrowWithTheOrders, nor with the findings: it counts heap objects
 // early and late.
 func TestRun_MemoryDoesNotGrowWithTheOrders(t *testing.T) {
 	const n = 100_000
 	objects := map[int]uint64{}
-	db := endless{n: n, each: func(done int) {
+	db := manyOrders{n: n, each: func(done int) {
 		if done == n/10 || done == n/10*9 {
 			runtime.GC()
 			var m runtime.MemStats
@@ -72,9 +74,9 @@ func TestRun_MemoryDoesNotGrowWithTheOrders(t *testing.T) {
 	}
 }
 
-func TestRun_EndsWithTheErrorOfWhoeverPrints(t *testing.T) {
+func TestRun_EndsWithTheErrorOfFound(t *testing.T) {
 	full := errors.New("the disk is full")
-	db := endless{n: 5000, each: func(int) {}}
+	db := manyOrders{n: 5000, each: func(int) {}}
 	_, err := Run(t.Context(), Options{Store: db, Receipts: true, From: due, To: due.Add(time.Hour), Found: func(Finding) error { return full }})
 	if !errors.Is(err, full) {
 		t.Error(err)
@@ -92,13 +94,13 @@ func TestHashes_KeepEightBytesOfEach(t *testing.T) {
 	}
 }
 
-func TestSummary_SaysWhichEventsAreNotJudged(t *testing.T) {
+func TestSummary_CountsEventsThatAreNotJudged(t *testing.T) {
 	s := Summary{Statuses: map[string]int{}, ClosedBy: map[orderclose.Path]int{}}
-	for _, f := range []facts{known(nil), known(func(f *facts) { f.eventsFrom = due.Add(time.Minute) })} {
+	for _, f := range []facts{factsWith(nil), factsWith(func(f *facts) { f.eventsFrom = due.Add(time.Minute) })} {
 		s.count(row(store.AuditClosed, nil), f, false, true)
 	}
-	s.count(row(store.AuditOpen, nil), known(func(f *facts) { f.now = due }), false, true)
-	s.count(row(store.AuditClosed, func(r *store.AuditRow) { r.Receipt = nil }), known(nil), true, true)
+	s.count(row(store.AuditOpen, nil), factsWith(func(f *facts) { f.now = due }), false, true)
+	s.count(row(store.AuditClosed, func(r *store.AuditRow) { r.Receipt = nil }), factsWith(nil), true, true)
 	got := fmt.Sprint(s.Orders, s.ClosedBy, s.EventsUnjudged, s.OpenWithinBound, s.NoRecord, s.ClosedByOthers)
 	if want := "4 map[pipeline:2] 1 1 2 1"; !strings.Contains(got, want) {
 		t.Errorf("%s, want %s", got, want)

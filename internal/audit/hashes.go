@@ -5,10 +5,9 @@ import (
 	"slices"
 )
 
-// hashes is a set of texts, of which it keeps 8 bytes each: first add all, then
-// seal, then ask. That one of n texts that are not in a set of m is taken for one
-// that is happens with a probability of n × m / 2^64: for a million of each once in
-// 18 million times.
+// hashes is a set of strings that keeps 8 bytes of each: call add for all, then seal, then
+// has. has is wrong for at least one of n strings that are not in a set of m with a
+// probability of n × m / 2^64: for a million of each, one in 18 million.
 type hashes struct {
 	seed maphash.Seed
 	all  []uint64
@@ -18,7 +17,7 @@ func newHashes() *hashes { return &hashes{seed: maphash.MakeSeed()} }
 
 func (h *hashes) add(text string) { h.all = append(h.all, maphash.String(h.seed, text)) }
 
-// seal must be called between add and has.
+// seal must be called after the last add and before the first has.
 func (h *hashes) seal() {
 	slices.Sort(h.all)
 	h.all = slices.Compact(h.all)

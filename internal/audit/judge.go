@@ -11,23 +11,23 @@ import (
 	"orderclose/internal/story"
 )
 
-// Kind is a difference between what should be and what is, in a word.
+// Kind names a kind of difference between what is and what should be.
 type Kind string
 
 // The kinds.
 const (
 	StillOpen     Kind = "still_open"      // due, unpaid, and open beyond the bound
-	NoReceipt     Kind = "no_receipt"      // closed, and there is no receipt of it
-	StrayReceipt  Kind = "stray_receipt"   // a receipt, and the order is not closed
-	PaidButClosed Kind = "paid_but_closed" // it was paid, and closed as well
+	NoReceipt     Kind = "no_receipt"      // closed without a receipt
+	StrayReceipt  Kind = "stray_receipt"   // not closed, with a receipt
+	PaidButClosed Kind = "paid_but_closed" // paid and closed
 	ClosedEarly   Kind = "closed_early"    // closed before it was due
-	LedgerMissing Kind = "ledger_missing"  // closed, and what it held never came back
-	LedgerDouble  Kind = "ledger_double"   // it came back more than once
-	LedgerWrong   Kind = "ledger_wrong"    // it came back in another quantity, or without a close
-	NoEvent       Kind = "no_event"        // closed, and no event tells of it
+	LedgerMissing Kind = "ledger_missing"  // closed, and its stock was not released
+	LedgerDouble  Kind = "ledger_double"   // the stock of a SKU was released more than once
+	LedgerWrong   Kind = "ledger_wrong"    // another quantity was released, or without a close
+	NoEvent       Kind = "no_event"        // closed without an event
 )
 
-// Finding is a difference.
+// Finding is one difference.
 type Finding struct {
 	Kind  Kind      `json:"kind"`
 	Order string    `json:"order_id"`
@@ -36,103 +36,103 @@ type Finding struct {
 	Mend  string    `json:"mend"` // what a person can do
 }
 
-// facts are what one order is judged by, beside its rows.
+// facts are what one order is judged by, in addition to its rows.
 type facts struct {
 	rules    store.AuditRules
-	receipts bool // closing is done in this database
+	receipts bool // orders are closed in this database
 	now      time.Time
 	bound    time.Duration
-	// Events of closes in [eventsFrom, eventsTo] are known; both zero: none are.
+	// Events of closes in [eventsFrom, eventsTo] are known. Both zero: no event is known.
 	eventsFrom, eventsTo time.Time
-	event                bool   // there is one, in the outbox or in Kafka
-	letter               string // its pending dead letter; empty: there is none, or nobody asked
-	eventLetter          string // the same of its event
+	event                bool   // the order has an event, in the outbox or in Kafka
+	letter               string // the pending dead letter of the order; empty: none, or not read
+	eventLetter          string // the pending dead letter of its event
 }
 
-// judge compares what there is of one order. Pure.
+// judge compares the rows of one order with each other and with the facts. Pure.
 func judge(r store.AuditRow, f facts) (found []Finding) {
 	add := func(k Kind, mend, what string, args ...any) {
 		found = append(found, Finding{k, r.ID, r.Due.UTC(), fmt.Sprintf(what, args...), mend})
 	}
 	if late := f.now.Sub(r.Due); r.Part.State == store.AuditOpen && late > f.bound {
-		what := fmt.Sprintf("it has been due for %v and is %s, where %v are allowed", late.Round(time.Second), r.Part.Status, f.bound)
+		what := fmt.Sprintf("the order has been due for %v and is %s; the limit is %v", late.Round(time.Second), r.Part.Status, f.bound)
 		if f.letter != "" {
 			what += "; its record is the dead letter " + f.letter
 		}
-		add(StillOpen, "orderclose order "+story.Word(r.ID)+" tells why; orderclose compensate --once closes it", "%s", what)
+		add(StillOpen, "orderclose order "+story.Word(r.ID)+" shows why; orderclose compensate --once closes it", "%s", what)
 	}
 	if !f.receipts {
 		return found
 	}
 	if k, what := judgeReceipt(r, f.rules.Exclusive); k != "" {
-		add(k, "find out who writes to the orders past the shop's transactions; orderclose order "+story.Word(r.ID), "%s", what)
+		add(k, "find the program that writes to the orders outside the shop's transactions; orderclose order "+story.Word(r.ID), "%s", what)
 	}
 	receipt := r.Receipt
 	if receipt != nil && (receipt.ClosedAt.Before(receipt.Due) || f.rules.Exclusive && r.Part.State == store.AuditClosed && receipt.ClosedAt.Before(r.Due)) {
-		add(ClosedEarly, "find out who changed its due time, or the database's clock", "it was closed at %s by %s, and due at %s",
+		add(ClosedEarly, "find out what changed its due time or the database's clock", "the order was closed at %s by %s, and was due at %s",
 			stamp(receipt.ClosedAt), receipt.Path, stamp(later(receipt.Due, r.Due)))
 	}
 	closed := r.Part.State == store.AuditClosed && (receipt != nil || f.rules.Exclusive)
 	if r.LinesError != nil {
-		add(LedgerWrong, "mend the lines of the order", "what came back cannot be compared: %v", r.LinesError)
+		add(LedgerWrong, "fix the lines of the order", "released stock cannot be compared: %v", r.LinesError)
 	} else if f.rules.Lines {
 		for _, l := range judgeLedger(r, closed) {
 			add(l.kind, "orderclose doctor --stock says what to change", "%s", l.what)
 		}
 	}
-	switch none := closed && receipt != nil && f.told(receipt.ClosedAt) && !f.event; {
+	switch none := closed && receipt != nil && f.eventKnown(receipt.ClosedAt) && !f.event; {
 	case none && f.eventLetter != "":
-		add(NoEvent, "orderclose dlq show "+f.eventLetter+" tells why; mend that, then orderclose dlq redrive --order "+story.Word(r.ID),
-			"it was closed at %s and nothing tells of it but the dead letter %s", stamp(receipt.ClosedAt), f.eventLetter)
+		add(NoEvent, "orderclose dlq show "+f.eventLetter+" shows why; fix the cause, then orderclose dlq redrive --order "+story.Word(r.ID),
+			"the order was closed at %s; its event is the dead letter %s", stamp(receipt.ClosedAt), f.eventLetter)
 	case none:
-		add(NoEvent, "tell its readers by hand: the event is neither in the outbox nor in Kafka", "it was closed at %s and nothing tells of it", stamp(receipt.ClosedAt))
+		add(NoEvent, "inform the consumers of the events by hand: the event is neither in the outbox nor in Kafka", "the order was closed at %s and has no event", stamp(receipt.ClosedAt))
 	}
 	return found
 }
 
-// told says whether the event of a close at that time should be known.
-func (f facts) told(at time.Time) bool {
+// eventKnown says whether the event of a close at that time must be in the outbox or in Kafka.
+func (f facts) eventKnown(at time.Time) bool {
 	return !f.eventsTo.IsZero() && !at.Before(f.eventsFrom) && !at.After(f.eventsTo)
 }
 
-// judgeReceipt says whether an order has a receipt just if it was closed.
+// judgeReceipt checks that an order has a receipt if it was closed, and only then.
 func judgeReceipt(r store.AuditRow, exclusive bool) (k Kind, what string) {
 	has := r.Receipt != nil
 	switch r.Part.State {
 	case store.AuditClosed:
 		if !has && exclusive {
-			return NoReceipt, "it is closed without a receipt, and so without what a close writes"
+			return NoReceipt, "the order is closed without a receipt, so the other rows of a close are missing too"
 		}
 		if r.PaidAt {
-			return PaidButClosed, "it was paid, and is closed all the same"
+			return PaidButClosed, "the order was paid and is closed"
 		}
 	case store.AuditPaid:
 		if has {
 			if r.Part.Unlisted {
-				return PaidButClosed, fmt.Sprintf("it is %s, which orders.status does not name and so counts as paid, and was closed at %s by %s", r.Part.Status, stamp(r.Receipt.ClosedAt), r.Receipt.Path)
+				return PaidButClosed, fmt.Sprintf("the order is %s, which orders.status does not name and which therefore counts as paid; it was closed at %s by %s", r.Part.Status, stamp(r.Receipt.ClosedAt), r.Receipt.Path)
 			}
-			return PaidButClosed, fmt.Sprintf("it is %s, and was closed at %s by %s", r.Part.Status, stamp(r.Receipt.ClosedAt), r.Receipt.Path)
+			return PaidButClosed, fmt.Sprintf("the order is %s, and was closed at %s by %s", r.Part.Status, stamp(r.Receipt.ClosedAt), r.Receipt.Path)
 		}
 	case store.AuditOther:
 		if has && exclusive {
-			return StrayReceipt, fmt.Sprintf("it is %s, and has the receipt of a close at %s", r.Part.Status, stamp(r.Receipt.ClosedAt))
+			return StrayReceipt, fmt.Sprintf("the order is %s, and has the receipt of a close at %s", r.Part.Status, stamp(r.Receipt.ClosedAt))
 		}
 	default:
 		if has {
-			return StrayReceipt, fmt.Sprintf("it is open, and has the receipt of a close at %s", stamp(r.Receipt.ClosedAt))
+			return StrayReceipt, fmt.Sprintf("the order is open, and has the receipt of a close at %s", stamp(r.Receipt.ClosedAt))
 		}
 	}
 	return "", ""
 }
 
-// line is a difference of one SKU.
+// line is the difference of one SKU.
 type line struct {
 	kind Kind
 	what string
 }
 
-// judgeLedger compares what an order held with what came back. Of orders that were not
-// closed it only sees that no close gave something back.
+// judgeLedger compares the stock that an order held with the stock that was released. For
+// an order that was not closed it only checks that no close released stock.
 func judgeLedger(r store.AuditRow, closed bool) (found []line) {
 	moved := map[string][]store.LedgerRow{}
 	for _, l := range r.Ledger {
@@ -153,14 +153,14 @@ func judgeLedger(r store.AuditRow, closed bool) (found []line) {
 		rows, held := moved[sku], r.Held[sku]
 		switch {
 		case !closed && r.Receipt == nil:
-			found = append(found, line{LedgerWrong, fmt.Sprintf("%s came back by a close, and it is %s", written(rows), r.Part.Status)})
-		case !closed: // the receipt is a finding
+			found = append(found, line{LedgerWrong, fmt.Sprintf("a close released %s, and the order is %s", written(rows), r.Part.Status)})
+		case !closed: // judgeReceipt reports the receipt
 		case len(rows) == 0:
-			found = append(found, line{LedgerMissing, fmt.Sprintf("%d of %s never came back", held, sku)})
+			found = append(found, line{LedgerMissing, fmt.Sprintf("%d of %s were not released", held, sku)})
 		case len(rows) > 1:
-			found = append(found, line{LedgerDouble, fmt.Sprintf("%d of %s came back more than once: %s", held, sku, written(rows))})
+			found = append(found, line{LedgerDouble, fmt.Sprintf("%d of %s were released more than once: %s", held, sku, written(rows))})
 		case rows[0].Kind != "close" || rows[0].Quantity != held:
-			found = append(found, line{LedgerWrong, fmt.Sprintf("%d of %s should have come back: %s did", held, sku, written(rows))})
+			found = append(found, line{LedgerWrong, fmt.Sprintf("%d of %s should have been released, but the ledger has %s", held, sku, written(rows))})
 		}
 	}
 	return found
@@ -193,7 +193,7 @@ func (s *Summary) count(r store.AuditRow, f facts, seen, seenKnown bool) {
 		s.OpenWithinBound++
 	case r.Part.State == store.AuditClosed && r.Receipt != nil:
 		s.ClosedBy[r.Receipt.Path]++
-		if !f.told(r.Receipt.ClosedAt) {
+		if !f.eventKnown(r.Receipt.ClosedAt) {
 			s.EventsUnjudged++
 		}
 	case r.Part.State == store.AuditClosed:

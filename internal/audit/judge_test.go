@@ -27,9 +27,9 @@ func row(state store.AuditState, change func(r *store.AuditRow)) store.AuditRow 
 	return r
 }
 
-// known are facts of a shop that has the reference schema, an hour after the due time,
-// with an event of every order.
-func known(change func(f *facts)) facts {
+// factsWith returns facts of a shop with the reference schema, an hour after the due time,
+// where every order has an event.
+func factsWith(change func(f *facts)) facts {
 	f := facts{
 		rules: store.AuditRules{Exclusive: true, Lines: true}, receipts: true, now: due.Add(time.Hour), bound: 30 * time.Minute,
 		eventsFrom: due.Add(-time.Hour), eventsTo: due.Add(59 * time.Minute), event: true,
@@ -42,44 +42,44 @@ func known(change func(f *facts)) facts {
 
 func TestJudge_EachDifferenceIsFound(t *testing.T) {
 	receipt := func(r *store.AuditRow) { r.Receipt = &store.ReceiptRow{Due: due, ClosedAt: due.Add(time.Second)} }
-	mapped := known(func(f *facts) { f.rules.Exclusive = false })
+	mapped := factsWith(func(f *facts) { f.rules.Exclusive = false })
 	for what, c := range map[string]struct {
 		r    store.AuditRow
 		f    facts
 		want string // the kinds
 	}{
-		"closed, and all is there":     {row(store.AuditClosed, nil), known(nil), ""},
-		"paid":                         {row(store.AuditPaid, nil), known(nil), ""},
-		"cancelled":                    {row(store.AuditOther, func(r *store.AuditRow) { r.Ledger = []store.LedgerRow{{SKU: "ink", Kind: "cancel", Quantity: 2}} }), known(nil), ""},
-		"shipped":                      {row(store.AuditPaid, func(r *store.AuditRow) { r.Ledger = []store.LedgerRow{{SKU: "ink", Kind: "ship", Quantity: 2}} }), known(nil), ""},
-		"open within the bound":        {row(store.AuditOpen, nil), known(func(f *facts) { f.now = due.Add(30 * time.Minute) }), ""},
-		"open beyond it":               {row(store.AuditOpen, nil), known(nil), "still_open"},
-		"open beyond it, by a service": {row(store.AuditOpen, nil), facts{now: due.Add(time.Hour)}, "still_open"},
-		"closed by a service":          {row(store.AuditClosed, func(r *store.AuditRow) { r.Receipt, r.Ledger = nil, nil }), facts{now: due}, ""},
-		"no receipt":                   {row(store.AuditClosed, func(r *store.AuditRow) { r.Receipt = nil }), known(nil), "no_receipt"},
-		"no receipt, by the shop":      {row(store.AuditClosed, func(r *store.AuditRow) { r.Receipt, r.Ledger = nil, nil }), mapped, ""},
-		"a receipt, and open":          {row(store.AuditOpen, receipt), known(func(f *facts) { f.now = due }), "stray_receipt"},
-		"a receipt, and cancelled":     {row(store.AuditOther, receipt), known(nil), "stray_receipt"},
-		"a receipt, and moved on":      {row(store.AuditOther, receipt), mapped, ""},
-		"a receipt, and paid":          {row(store.AuditPaid, receipt), known(nil), "paid_but_closed"},
-		"closed, and paid before":      {row(store.AuditClosed, func(r *store.AuditRow) { r.PaidAt = true }), known(nil), "paid_but_closed"},
-		"early":                        {row(store.AuditClosed, func(r *store.AuditRow) { r.Receipt.ClosedAt = due.Add(-time.Millisecond) }), known(nil), "closed_early"},
-		"early, by its row":            {row(store.AuditClosed, func(r *store.AuditRow) { r.Due = due.Add(time.Minute) }), known(nil), "closed_early"},
-		"nothing came back":            {row(store.AuditClosed, func(r *store.AuditRow) { r.Ledger = nil }), known(nil), "ledger_missing ledger_missing"},
-		"one SKU did not":              {row(store.AuditClosed, func(r *store.AuditRow) { r.Ledger = r.Ledger[1:] }), known(nil), "ledger_missing"},
-		"it came back twice": {row(store.AuditClosed, func(r *store.AuditRow) {
+		"closed, and complete":          {row(store.AuditClosed, nil), factsWith(nil), ""},
+		"paid":                          {row(store.AuditPaid, nil), factsWith(nil), ""},
+		"cancelled":                     {row(store.AuditOther, func(r *store.AuditRow) { r.Ledger = []store.LedgerRow{{SKU: "ink", Kind: "cancel", Quantity: 2}} }), factsWith(nil), ""},
+		"shipped":                       {row(store.AuditPaid, func(r *store.AuditRow) { r.Ledger = []store.LedgerRow{{SKU: "ink", Kind: "ship", Quantity: 2}} }), factsWith(nil), ""},
+		"open within the bound":         {row(store.AuditOpen, nil), factsWith(func(f *facts) { f.now = due.Add(30 * time.Minute) }), ""},
+		"open beyond it":                {row(store.AuditOpen, nil), factsWith(nil), "still_open"},
+		"open beyond it, by a service":  {row(store.AuditOpen, nil), facts{now: due.Add(time.Hour)}, "still_open"},
+		"closed by a service":           {row(store.AuditClosed, func(r *store.AuditRow) { r.Receipt, r.Ledger = nil, nil }), facts{now: due}, ""},
+		"no receipt":                    {row(store.AuditClosed, func(r *store.AuditRow) { r.Receipt = nil }), factsWith(nil), "no_receipt"},
+		"no receipt, by the shop":       {row(store.AuditClosed, func(r *store.AuditRow) { r.Receipt, r.Ledger = nil, nil }), mapped, ""},
+		"a receipt, and open":           {row(store.AuditOpen, receipt), factsWith(func(f *facts) { f.now = due }), "stray_receipt"},
+		"a receipt, and cancelled":      {row(store.AuditOther, receipt), factsWith(nil), "stray_receipt"},
+		"a receipt, and another status": {row(store.AuditOther, receipt), mapped, ""},
+		"a receipt, and paid":           {row(store.AuditPaid, receipt), factsWith(nil), "paid_but_closed"},
+		"closed, and paid before":       {row(store.AuditClosed, func(r *store.AuditRow) { r.PaidAt = true }), factsWith(nil), "paid_but_closed"},
+		"early":                         {row(store.AuditClosed, func(r *store.AuditRow) { r.Receipt.ClosedAt = due.Add(-time.Millisecond) }), factsWith(nil), "closed_early"},
+		"early, by its row":             {row(store.AuditClosed, func(r *store.AuditRow) { r.Due = due.Add(time.Minute) }), factsWith(nil), "closed_early"},
+		"nothing was released":          {row(store.AuditClosed, func(r *store.AuditRow) { r.Ledger = nil }), factsWith(nil), "ledger_missing ledger_missing"},
+		"one SKU was not released":      {row(store.AuditClosed, func(r *store.AuditRow) { r.Ledger = r.Ledger[1:] }), factsWith(nil), "ledger_missing"},
+		"released twice": {row(store.AuditClosed, func(r *store.AuditRow) {
 			r.Ledger = append(r.Ledger, store.LedgerRow{SKU: "ink", Kind: "cancel", Quantity: 2})
-		}), known(nil), "ledger_double"},
-		"too much came back":            {row(store.AuditClosed, func(r *store.AuditRow) { r.Ledger[0].Quantity = 3 }), known(nil), "ledger_wrong"},
-		"it was shipped":                {row(store.AuditClosed, func(r *store.AuditRow) { r.Ledger[0].Kind = "ship" }), known(nil), "ledger_wrong"},
-		"what it never held":            {row(store.AuditClosed, func(r *store.AuditRow) { delete(r.Held, "nib") }), known(nil), "ledger_wrong"},
-		"it came back, and was paid":    {row(store.AuditPaid, func(r *store.AuditRow) { r.Ledger = []store.LedgerRow{{SKU: "ink", Kind: "close", Quantity: 2}} }), known(nil), "ledger_wrong"},
-		"no lines":                      {row(store.AuditClosed, func(r *store.AuditRow) { r.Ledger = nil }), known(func(f *facts) { f.rules.Lines = false }), ""},
-		"no event":                      {row(store.AuditClosed, nil), known(func(f *facts) { f.event = false }), "no_event"},
-		"no event, from before topics":  {row(store.AuditClosed, nil), known(func(f *facts) { f.event, f.eventsFrom = false, due.Add(2*time.Second) }), ""},
-		"no event yet":                  {row(store.AuditClosed, nil), known(func(f *facts) { f.event, f.eventsTo = false, due }), ""},
-		"no event, and no Kafka":        {row(store.AuditClosed, nil), known(func(f *facts) { f.event, f.eventsFrom, f.eventsTo = false, time.Time{}, time.Time{} }), ""},
-		"no event of what others close": {row(store.AuditClosed, func(r *store.AuditRow) { r.Receipt, r.Ledger = nil, nil }), known(func(f *facts) { f.event, f.rules.Exclusive = false, false }), ""},
+		}), factsWith(nil), "ledger_double"},
+		"too much was released":             {row(store.AuditClosed, func(r *store.AuditRow) { r.Ledger[0].Quantity = 3 }), factsWith(nil), "ledger_wrong"},
+		"closed, and shipped":               {row(store.AuditClosed, func(r *store.AuditRow) { r.Ledger[0].Kind = "ship" }), factsWith(nil), "ledger_wrong"},
+		"released a SKU that it never held": {row(store.AuditClosed, func(r *store.AuditRow) { delete(r.Held, "nib") }), factsWith(nil), "ledger_wrong"},
+		"released, and paid":                {row(store.AuditPaid, func(r *store.AuditRow) { r.Ledger = []store.LedgerRow{{SKU: "ink", Kind: "close", Quantity: 2}} }), factsWith(nil), "ledger_wrong"},
+		"no lines":                          {row(store.AuditClosed, func(r *store.AuditRow) { r.Ledger = nil }), factsWith(func(f *facts) { f.rules.Lines = false }), ""},
+		"no event":                          {row(store.AuditClosed, nil), factsWith(func(f *facts) { f.event = false }), "no_event"},
+		"no event, from before topics":      {row(store.AuditClosed, nil), factsWith(func(f *facts) { f.event, f.eventsFrom = false, due.Add(2*time.Second) }), ""},
+		"no event yet":                      {row(store.AuditClosed, nil), factsWith(func(f *facts) { f.event, f.eventsTo = false, due }), ""},
+		"no event, and no Kafka":            {row(store.AuditClosed, nil), factsWith(func(f *facts) { f.event, f.eventsFrom, f.eventsTo = false, time.Time{}, time.Time{} }), ""},
+		"no event of a close by the shop":   {row(store.AuditClosed, func(r *store.AuditRow) { r.Receipt, r.Ledger = nil, nil }), factsWith(func(f *facts) { f.event, f.rules.Exclusive = false, false }), ""},
 	} {
 		var kinds []string
 		for _, f := range judge(c.r, c.f) {
@@ -95,23 +95,23 @@ func TestJudge_EachDifferenceIsFound(t *testing.T) {
 	}
 }
 
-func TestJudge_AStatusThatTheMappingDoesNotNameIsNamed(t *testing.T) {
+func TestJudge_AStatusThatTheMappingDoesNotNameIsReported(t *testing.T) {
 	r := row(store.AuditPaid, func(r *store.AuditRow) { r.Receipt = &store.ReceiptRow{Due: due, ClosedAt: due.Add(time.Second)} })
 	r.Part.Status, r.Part.Unlisted = "REFUNDED", true
-	if f := judge(r, known(nil)); len(f) == 0 || !strings.Contains(f[0].What, "REFUNDED, which orders.status does not name") {
+	if f := judge(r, factsWith(nil)); len(f) == 0 || !strings.Contains(f[0].What, "REFUNDED, which orders.status does not name") {
 		t.Errorf("%+v", f)
 	}
 }
 
-func TestJudge_AnOpenOrderNamesItsDeadLetter(t *testing.T) {
-	f := judge(row(store.AuditOpen, nil), known(func(f *facts) { f.letter = "0/17" }))
+func TestJudge_AnOpenOrderIsReportedWithItsDeadLetter(t *testing.T) {
+	f := judge(row(store.AuditOpen, nil), factsWith(func(f *facts) { f.letter = "0/17" }))
 	if len(f) != 1 || !strings.Contains(f[0].What, "dead letter 0/17") {
 		t.Errorf("%+v", f)
 	}
 }
 
 func TestJudge_AnEventThatIsADeadLetterIsRedriven(t *testing.T) {
-	f := judge(row(store.AuditClosed, nil), known(func(f *facts) { f.event, f.eventLetter = false, "0/17" }))
+	f := judge(row(store.AuditClosed, nil), factsWith(func(f *facts) { f.event, f.eventLetter = false, "0/17" }))
 	if len(f) != 1 || f[0].Kind != NoEvent || !strings.Contains(f[0].What, "dead letter 0/17") || !strings.Contains(f[0].Mend, "dlq redrive --order o") {
 		t.Errorf("%+v", f)
 	}

@@ -14,41 +14,41 @@ import (
 )
 
 const (
-	// slack is how long before the window begins what belongs to it may have been
-	// appended: clocks differ.
+	// slack is how long before the window an event or record of it may have been
+	// appended, since clocks differ.
 	slack = time.Minute
-	// settling is how long before the audit began a close must have been for its event
-	// to be asked for: a commit takes a moment.
+	// settling is how long before the audit an order must have been closed for its event
+	// to be required: a commit takes a moment.
 	settling = time.Minute
-	// maxLetters bounds how many dead letters are known by their order.
+	// maxLetters bounds how many dead letters are kept in memory.
 	maxLetters = 100_000
-	// outboxOfEvents is the source of dead letters that the dispatcher makes of events.
+	// outboxOfEvents is the source topic of dead letters that the dispatcher makes of events.
 	outboxOfEvents = "outbox_events"
 )
 
-// Log is what an audit reads of Kafka; internal/kafka's Cluster is one.
+// Log reads Kafka. internal/kafka.Cluster implements it.
 type Log interface {
 	deadletters.Log
 	story.Log
 }
 
-// told is what Kafka and the outbox tell.
-type told struct {
-	events     *hashes // ids; nil: they are not known
+// kafkaState is what Kafka and the outbox contain.
+type kafkaState struct {
+	events     *hashes // ids of events; nil: not known
 	eventsFrom time.Time
 	eventsTo   time.Time
 
 	records     *hashes // ids of orders whose record reached the close topic; nil: not known
 	recordsFrom time.Time
 
-	letters      map[string]string // pending ones, by order
-	eventLetters map[string]string // those of events that were never published
+	letters      map[string]string // coordinates of pending dead letters, by order
+	eventLetters map[string]string // the same for events that were never published
 }
 
-// listen reads the outbox, and then the topics: what leaves the one in between is in
-// the other.
-func (a *audit) listen(ctx context.Context) error {
-	a.told.letters, a.told.eventLetters = map[string]string{}, map[string]string{}
+// readKafka reads the outbox before the topics: an event that leaves the outbox meanwhile is
+// found in its topic.
+func (a *audit) readKafka(ctx context.Context) error {
+	a.kafka.letters, a.kafka.eventLetters = map[string]string{}, map[string]string{}
 	if a.o.Log == nil {
 		return nil
 	}
@@ -67,7 +67,7 @@ func (a *audit) listen(ctx context.Context) error {
 			if err != nil {
 				return
 			}
-			// Of an event of another type only the id is known, which is another one too.
+			// The id of an event contains its type, so the id of another type matches no order.
 			if id, _, err := orderclose.DecodeClosed(m.Value, a.rules.Event); err == nil || errors.Is(err, orderclose.ErrOtherEvent) {
 				events.add(id)
 			}
@@ -75,7 +75,7 @@ func (a *audit) listen(ctx context.Context) error {
 		unseen(a.o.EventsTopic, err)
 		if a.sum.EventsRead = n; err == nil {
 			events.seal()
-			a.told.events, a.told.eventsFrom, a.told.eventsTo = events, from, a.sum.At.Add(-settling)
+			a.kafka.events, a.kafka.eventsFrom, a.kafka.eventsTo = events, from, a.sum.At.Add(-settling)
 		}
 	}
 	records := newHashes()
@@ -85,10 +85,10 @@ func (a *audit) listen(ctx context.Context) error {
 		unseen(topic, err)
 		whole = whole && err == nil
 		a.sum.RecordsRead += n
-		a.told.recordsFrom = later(a.told.recordsFrom, from)
+		a.kafka.recordsFrom = later(a.kafka.recordsFrom, from)
 	}
 	if records.seal(); whole {
-		a.told.records = records
+		a.kafka.records = records
 	}
 	unseen(a.o.DeadLetterTopic, a.readLetters(ctx))
 	return ctx.Err()
@@ -98,9 +98,9 @@ func (a *audit) eventID(orderID string) string {
 	return orderclose.OrderClosed{Type: a.rules.Event, OrderID: orderID}.ID()
 }
 
-// read reads a topic from the beginning of the window to its present end. since is
-// when what is there begins, if that is later than the window; n is how many
-// offsets it read.
+// read passes the records of a topic to each, from the beginning of the window to the
+// present end. since is the time from which the topic is complete, if that is later than
+// the window. n is how many records were read.
 func (a *audit) read(ctx context.Context, topic string, each func(orderclose.RawRecord)) (since time.Time, n int64, err error) {
 	partitions, err := a.o.Log.Partitions(ctx, topic)
 	if err != nil {
@@ -116,7 +116,7 @@ func (a *audit) read(ctx context.Context, topic string, each func(orderclose.Raw
 			return since, n, err
 		}
 		from = max(from, first)
-		cut := first > 0 && from == first // retention may have deleted some of the window
+		cut := first > 0 && from == first // retention may have deleted a part of the window
 		if cut && first == end {
 			since = later(since, a.sum.At)
 		}
@@ -139,7 +139,7 @@ func (a *audit) read(ctx context.Context, topic string, each func(orderclose.Raw
 	return since, n, nil
 }
 
-// readLetters notes the pending dead letters.
+// readLetters reads the pending dead letters.
 func (a *audit) readLetters(ctx context.Context) error {
 	topic := deadletters.Topic{Log: a.o.Log, Name: a.o.DeadLetterTopic}
 	spans, err := topic.Snapshot(ctx, deadletters.Filter{})
@@ -158,36 +158,36 @@ func (a *audit) readLetters(ctx context.Context) error {
 	}
 	return topic.Letters(ctx, spans, index, func(letters []deadletters.Letter) error {
 		for _, l := range letters {
-			switch known := len(a.told.letters)+len(a.told.eventLetters) < maxLetters; {
+			switch known := len(a.kafka.letters)+len(a.kafka.eventLetters) < maxLetters; {
 			case l.Settle != "" || l.Source.Topic == a.o.EventsTopic || !known:
 			case l.Source.Topic == outboxOfEvents:
-				a.told.eventLetters[l.Key] = l.At.String()
+				a.kafka.eventLetters[l.Key] = l.At.String()
 			default:
-				a.told.letters[l.Key] = l.At.String()
+				a.kafka.letters[l.Key] = l.At.String()
 			}
 		}
 		return nil
 	})
 }
 
-// facts are what an order is judged by.
+// facts returns the facts that an order is judged by.
 func (a *audit) facts(r store.AuditRow) facts {
 	f := facts{
 		rules: a.rules, receipts: a.o.Receipts, now: a.sum.At, bound: a.o.Bound,
-		letter: a.told.letters[r.ID], eventLetter: a.told.eventLetters[r.ID],
+		letter: a.kafka.letters[r.ID], eventLetter: a.kafka.eventLetters[r.ID],
 	}
-	if a.told.events != nil {
-		f.eventsFrom, f.eventsTo = a.told.eventsFrom, a.told.eventsTo
-		f.event = r.Receipt != nil && a.told.events.has(a.eventID(r.ID))
+	if a.kafka.events != nil {
+		f.eventsFrom, f.eventsTo = a.kafka.eventsFrom, a.kafka.eventsTo
+		f.event = r.Receipt != nil && a.kafka.events.has(a.eventID(r.ID))
 	}
 	return f
 }
 
-// seen says whether an order's record reached the close topic; known is false if
-// that cannot be told.
-func (t *told) seen(r store.AuditRow) (seen, known bool) {
-	if t.records == nil || r.Due.Before(t.recordsFrom) {
+// seen reports whether a record of an order reached the close topic. known is false if the
+// topic was not read, or no longer has records of that time.
+func (s *kafkaState) seen(r store.AuditRow) (seen, known bool) {
+	if s.records == nil || r.Due.Before(s.recordsFrom) {
 		return false, false
 	}
-	return t.records.has(r.ID), true
+	return s.records.has(r.ID), true
 }

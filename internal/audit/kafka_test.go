@@ -12,7 +12,7 @@ import (
 	"orderclose/internal/store"
 )
 
-// topics are of one partition each, in memory.
+// topics are topics of one partition each, in memory.
 type topics map[string][]orderclose.RawRecord
 
 func (l topics) Partitions(context.Context, string) (int, error) { return 1, nil }
@@ -40,21 +40,21 @@ func (l topics) Read(_ context.Context, at orderclose.Position) (orderclose.Fetc
 
 func (l topics) Idempotent(func(), func(int)) orderclose.AppendFunc { return nil }
 
-// put appends a record, when its order was due.
+// put appends a record a second after its order was due.
 func (l topics) put(topic string, m orderclose.Message) {
 	m.Offset, m.Appended = int64(len(l[topic])), due.Add(time.Second)
 	l[topic] = append(l[topic], m.Raw())
 }
 
-// telling is a database whose closes have events.
-type telling struct{ endless }
+// storeWithEvents is a database whose closes have events.
+type storeWithEvents struct{ manyOrders }
 
-func (telling) AuditRules() store.AuditRules {
+func (storeWithEvents) AuditRules() store.AuditRules {
 	return store.AuditRules{Exclusive: true, Lines: true, Event: "order.closed"}
 }
 
-// TestRun_AnEventThatKafkaRefusedIsFoundAmongTheDeadLetters; a dead letter of the order
-// itself is not its event.
+// TestRun_AnEventThatKafkaRefusedIsFoundAmongTheDeadLetters: the dead letter of the event
+// counts, a dead letter of the order itself does not.
 func TestRun_AnEventThatKafkaRefusedIsFoundAmongTheDeadLetters(t *testing.T) {
 	log := topics{}
 	for i := range 10 {
@@ -74,18 +74,18 @@ func TestRun_AnEventThatKafkaRefusedIsFoundAmongTheDeadLetters(t *testing.T) {
 			log.put("events", m)
 		}
 	}
-	mends := map[string]string{}
+	fixes := map[string]string{}
 	_, err := Run(t.Context(), Options{
-		Store: telling{endless{n: 10, each: func(int) {}}}, Log: log, Receipts: true, From: due, To: due.Add(time.Minute), Bound: time.Hour,
+		Store: storeWithEvents{manyOrders{n: 10, each: func(int) {}}}, Log: log, Receipts: true, From: due, To: due.Add(time.Minute), Bound: time.Hour,
 		EventsTopic: "events", CloseTopic: "close", ReplayTopic: "replay", DeadLetterTopic: "dead",
 		Found: func(f Finding) error {
 			if f.Kind == NoEvent {
-				mends[f.Order] = f.Mend
+				fixes[f.Order] = f.Mend
 			}
 			return nil
 		},
 	})
-	if err != nil || len(mends) != 2 || !strings.Contains(mends["order-00000003"], "orderclose dlq redrive --order order-00000003") || !strings.Contains(mends["order-00000004"], "by hand") {
-		t.Errorf("%q, %v", mends, err)
+	if err != nil || len(fixes) != 2 || !strings.Contains(fixes["order-00000003"], "orderclose dlq redrive --order order-00000003") || !strings.Contains(fixes["order-00000004"], "by hand") {
+		t.Errorf("%q, %v", fixes, err)
 	}
 }

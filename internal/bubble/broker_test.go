@@ -14,9 +14,9 @@ import (
 	"orderclose/internal/kafka"
 )
 
-func TestBubble_ADeletedTopicMakesNobodySpin(t *testing.T) {
+func TestSimulation_ADeletedTopicCausesNoBusyLoop(t *testing.T) {
 	t.Parallel()
-	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		joins := r.count(kmsg.JoinGroup)
 		r.start(app.Relay)
 		time.Sleep(10 * time.Second)
@@ -31,9 +31,9 @@ func TestBubble_ADeletedTopicMakesNobodySpin(t *testing.T) {
 	})
 }
 
-func TestBubble_ATopicThatIsMadeAgainIsRead(t *testing.T) {
+func TestSimulation_ARecreatedTopicIsRead(t *testing.T) {
 	t.Parallel()
-	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.startAll()
 		time.Sleep(10 * time.Second)
 		if err := r.kafka.DeleteTopics(ctx, r.cfg.Buckets[2].Topic); err != nil {
@@ -52,13 +52,13 @@ func TestBubble_ATopicThatIsMadeAgainIsRead(t *testing.T) {
 	})
 }
 
-// TestBubble_ACloseTopicThatIsMadeAgainWithFewerPartitionsIsUsed: what was on its way
-// to a partition that is no more goes where its key belongs now.
-func TestBubble_ACloseTopicThatIsMadeAgainWithFewerPartitionsIsUsed(t *testing.T) {
+// TestSimulation_ACloseTopicRecreatedWithFewerPartitionsIsUsed: records on their way to a
+// partition that no longer exists go to the new partition of their key.
+func TestSimulation_ACloseTopicRecreatedWithFewerPartitionsIsUsed(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()
 	cfg.Partitions = 4
-	inBubble(t, cfg, func(ctx context.Context, r *rig) {
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.startAll()
 		r.disturbed = true
 		time.Sleep(10 * time.Second)
@@ -71,7 +71,7 @@ func TestBubble_ACloseTopicThatIsMadeAgainWithFewerPartitionsIsUsed(t *testing.T
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second)
-		fewer := *cfg // the running parts read theirs
+		fewer := *cfg // a copy, because the running parts read cfg
 		fewer.Partitions = 2
 		if _, _, err := r.kafka.Apply(ctx, app.TopicSpecs(&fewer)); err != nil {
 			t.Fatal(err)
@@ -89,19 +89,19 @@ func TestBubble_ACloseTopicThatIsMadeAgainWithFewerPartitionsIsUsed(t *testing.T
 			}
 		}
 		time.Sleep(time.Until(r.shop.LastDue().Add(cfg.Compensator.Period + cfg.Compensator.Grace + 2*time.Minute)))
-		// What was in the old topic is gone, which is no fault of the relay's.
-		if v := r.judge(time.Now()); v.Closed() != 100 || v.ByPath["pipeline"] < 70 {
+		// The records of the old topic are gone, which is no fault of the relay.
+		if v := r.verdict(time.Now()); v.Closed() != 100 || v.ByPath["pipeline"] < 70 {
 			t.Errorf("closed %v, want all 100, most of them by the pipeline", v.ByPath)
 		}
 	})
 }
 
-func TestBubble_PartitionsThatAreAddedAreRead(t *testing.T) {
+func TestSimulation_AddedPartitionsAreRead(t *testing.T) {
 	t.Parallel()
-	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.startAll()
 		time.Sleep(10 * time.Second)
-		more := *r.cfg // the running parts read theirs
+		more := *r.cfg // a copy, because the running parts read r.cfg
 		more.Partitions = 5
 		if _, _, err := r.kafka.Apply(ctx, app.TopicSpecs(&more)); err != nil {
 			t.Fatal(err)
@@ -117,14 +117,14 @@ func TestBubble_PartitionsThatAreAddedAreRead(t *testing.T) {
 	})
 }
 
-// TestBubble_ADatabaseClockBehindCostsARoundOrTwo: never early by its clock, not
-// late by it, and no running in circles.
-func TestBubble_ADatabaseClockBehindCostsARoundOrTwo(t *testing.T) {
+// TestSimulation_ADatabaseClockBehindCostsAFewHops: by the database's clock no close is early or
+// late, and no record hops in circles.
+func TestSimulation_ADatabaseClockBehindCostsAFewHops(t *testing.T) {
 	t.Parallel()
 	for _, behind := range []time.Duration{5 * time.Second, 15 * time.Second, 5 * time.Minute, 40 * time.Minute} {
-		inBubbleBehind(t, testConfig(), behind, func(ctx context.Context, r *rig) {
+		simulateBehind(t, testConfig(), behind, func(ctx context.Context, r *rig) {
 			r.startAll()
-			time.Sleep(time.Minute) // past what the first start costs: the order is made ahead of the database's clock
+			time.Sleep(time.Minute) // longer than the first start takes: the order is created ahead of the database's clock
 			r.order("o", "virtual", true)
 			time.Sleep(50 * time.Minute)
 			v := r.check(time.Now().Add(-behind))
@@ -138,12 +138,12 @@ func TestBubble_ADatabaseClockBehindCostsARoundOrTwo(t *testing.T) {
 	}
 }
 
-// TestBubble_ARelaysClockDecidesNothing: the relay goes by the broker's, however
-// far apart they are; with two clocks in play a record would run in circles.
-func TestBubble_ARelaysClockDecidesNothing(t *testing.T) {
+// TestSimulation_ARelaysClockDecidesNothing: the relay uses the brokers' clock, however wrong its
+// own is. With two clocks a record would hop in circles.
+func TestSimulation_ARelaysClockDecidesNothing(t *testing.T) {
 	t.Parallel()
 	for _, ahead := range []time.Duration{11 * time.Second, -11 * time.Second, time.Hour, -24 * time.Hour} {
-		inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
+		simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 			r.relayAhead = ahead
 			r.startAll()
 			time.Sleep(10 * time.Second)
@@ -160,16 +160,16 @@ func TestBubble_ARelaysClockDecidesNothing(t *testing.T) {
 	}
 }
 
-// TestBubble_ATakeOverRepeatsNothing: of records that stand in any order of due,
-// a relay that takes over moves those that were not moved yet, and no other.
-func TestBubble_ATakeOverRepeatsNothing(t *testing.T) {
+// TestSimulation_ATakeOverRepeatsNothing: the due times of the records are in any order. A relay
+// that takes over forwards the records that were not forwarded yet, and no others.
+func TestSimulation_ATakeOverRepeatsNothing(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()
 	cfg.Delays.ByCategory = map[string]time.Duration{}
 	for i := range 20 {
 		cfg.Delays.ByCategory[fmt.Sprint("c", i)] = time.Duration(9-(i*7)%9) * time.Second
 	}
-	inBubble(t, cfg, func(ctx context.Context, r *rig) {
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.startAll()
 		time.Sleep(10 * time.Second)
 		for i := range 200 {
@@ -199,7 +199,7 @@ func TestBubble_ATakeOverRepeatsNothing(t *testing.T) {
 	})
 }
 
-// losses reads what the control topic says was lost.
+// losses reads the reported losses from the control topic.
 func (r *rig) losses(ctx context.Context) (all []orderclose.Lost) {
 	r.t.Helper()
 	_, end, err := r.kafka.Bounds(ctx, r.cfg.Topics.Control, 0)
@@ -228,22 +228,21 @@ func (r *rig) losses(ctx context.Context) (all []orderclose.Lost) {
 	return all
 }
 
-// TestBubble_EveryKindOfLossIsToldAndTheSweepMendsIt: retention deletes a window
-// that a stopped relay had not read, a topic is made anew below its commits, and
-// one is deleted with its commits.
-func TestBubble_EveryKindOfLossIsToldAndTheSweepMendsIt(t *testing.T) {
+// TestSimulation_EveryLossIsReportedAndSwept: retention deletes records that a stopped relay had
+// not read, a topic is recreated below its commits, and a topic is deleted with its commits.
+func TestSimulation_EveryLossIsReportedAndSwept(t *testing.T) {
 	t.Parallel()
 	lose := func(t *testing.T, how func(ctx context.Context, r *rig, topic string)) {
 		t.Parallel()
 		cfg := testConfig()
 		cfg.Partitions = 1
 		cfg.Compensator.Period = 10 * time.Minute
-		inBubble(t, cfg, func(ctx context.Context, r *rig) {
+		simulate(t, cfg, func(ctx context.Context, r *rig) {
 			r.startAll()
 			time.Sleep(10 * time.Second)
 			first := len(r.losses(ctx)) // the first start: nothing was committed
 			if first != len(cfg.Buckets)+2 {
-				t.Errorf("%d losses told at the first start, want one for each of %d partitions", first, len(cfg.Buckets)+2)
+				t.Errorf("%d losses reported at the first start, want one for each of %d partitions", first, len(cfg.Buckets)+2)
 			}
 			for i := range 5 {
 				r.order(fmt.Sprint("before", i), "virtual", true)
@@ -258,9 +257,9 @@ func TestBubble_EveryKindOfLossIsToldAndTheSweepMendsIt(t *testing.T) {
 			how(ctx, r, topic)
 			r.start(app.Relay)
 			time.Sleep(10 * time.Second)
-			told := r.losses(ctx)[first:]
-			if len(told) != 1 || told[0].Topic != topic {
-				t.Errorf("told %+v, want one loss of %s", told, topic)
+			reported := r.losses(ctx)[first:]
+			if len(reported) != 1 || reported[0].Topic != topic {
+				t.Errorf("reported %+v, want one loss of %s", reported, topic)
 			}
 			r.order("after", "virtual", true)
 			time.Sleep(25 * time.Minute)
@@ -276,30 +275,30 @@ func TestBubble_EveryKindOfLossIsToldAndTheSweepMendsIt(t *testing.T) {
 			}
 		})
 	})
-	t.Run("made anew", func(t *testing.T) {
+	t.Run("recreated", func(t *testing.T) {
 		lose(t, func(ctx context.Context, r *rig, topic string) {
 			group := r.cfg.RelayGroup(r.cfg.Buckets[2])
 			commits, err := r.kafka.Commits(ctx, group, topic, 1)
 			if err != nil || commits[0].Offset != 5 {
 				t.Fatal(commits, err)
 			}
-			remake(ctx, r, topic)
+			recreate(ctx, r, topic)
 			r.commit(ctx, group, topic, 5)
 		})
 	})
 	t.Run("deleted with its commits", func(t *testing.T) {
-		lose(t, func(ctx context.Context, r *rig, topic string) { remake(ctx, r, topic) })
+		lose(t, func(ctx context.Context, r *rig, topic string) { recreate(ctx, r, topic) })
 	})
 }
 
-// remake deletes a topic and makes it again.
-func remake(ctx context.Context, r *rig, topic string) {
+// recreate deletes a topic and its commits, and creates the topic again.
+func recreate(ctx context.Context, r *rig, topic string) {
 	r.t.Helper()
 	if err := r.kafka.DeleteTopics(ctx, topic); err != nil {
 		r.t.Fatal(err)
 	}
 	time.Sleep(5 * time.Second)
-	if err := r.kafka.DeleteGroups(ctx, r.cfg.RelayGroup(r.cfg.Buckets[2])); err != nil { // as a real broker does
+	if err := r.kafka.DeleteGroups(ctx, r.cfg.RelayGroup(r.cfg.Buckets[2])); err != nil { // a real broker deletes the commits too
 		r.t.Fatal(err)
 	}
 	if _, _, err := r.kafka.Apply(ctx, app.TopicSpecs(r.cfg)); err != nil {
@@ -321,11 +320,11 @@ func (r *rig) commit(ctx context.Context, group, topic string, offset int64) {
 	r.request(ctx, req)
 }
 
-// TestBubble_ATopicThatIsChangedIsNoticedAndMended: retention that somebody cut
-// would delete records that still wait.
-func TestBubble_ATopicThatIsChangedIsNoticed(t *testing.T) {
+// TestSimulation_ATopicThatIsChangedIsNoticed: a shorter retention would delete records that
+// still wait.
+func TestSimulation_ATopicThatIsChangedIsNoticed(t *testing.T) {
 	t.Parallel()
-	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.start(app.Relay)
 		time.Sleep(2 * time.Minute)
 		specs := app.TopicSpecs(r.cfg)

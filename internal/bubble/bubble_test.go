@@ -17,11 +17,11 @@ import (
 	"orderclose/internal/store"
 )
 
-func TestBubble_AnOrderOf30MinutesClosesAt30MinutesToTheMillisecond(t *testing.T) {
+func TestSimulation_A30MinuteOrderClosesOnTheMillisecond(t *testing.T) {
 	t.Parallel()
-	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.startAll()
-		time.Sleep(10 * time.Second) // let the groups settle
+		time.Sleep(10 * time.Second) // until all groups are stable
 		o := r.order("patient", "physical", true)
 		time.Sleep(31 * time.Minute)
 		v := r.check(time.Now())
@@ -31,13 +31,13 @@ func TestBubble_AnOrderOf30MinutesClosesAt30MinutesToTheMillisecond(t *testing.T
 	})
 }
 
-func TestBubble_MixedDelaysDoNotWaitForOneAnother(t *testing.T) {
+func TestSimulation_MixedDelaysDoNotWaitForOneAnother(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()
 	cfg.Delays.ByCategory = map[string]time.Duration{
 		"flash": 3 * time.Second, "quick": 45 * time.Second, "virtual": 5 * time.Minute, "odd": 17 * time.Minute, "physical": 30 * time.Minute,
 	}
-	inBubble(t, cfg, func(ctx context.Context, r *rig) {
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.startAll()
 		time.Sleep(10 * time.Second)
 		for i, category := range []string{"physical", "odd", "virtual", "quick", "flash", "flash", "quick", "virtual", "odd", "physical"} {
@@ -52,10 +52,10 @@ func TestBubble_MixedDelaysDoNotWaitForOneAnother(t *testing.T) {
 	})
 }
 
-func TestBubble_AnOrderNeverPublishedClosesWithinTheMissBound(t *testing.T) {
+func TestSimulation_AnOrderNeverPublishedClosesWithinTheMissBound(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()
-	inBubble(t, cfg, func(ctx context.Context, r *rig) {
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.startAll()
 		time.Sleep(7 * time.Minute) // somewhere between two sweeps
 		o := r.order("forgotten", "virtual", false)
@@ -67,13 +67,13 @@ func TestBubble_AnOrderNeverPublishedClosesWithinTheMissBound(t *testing.T) {
 	})
 }
 
-func TestBubble_APaidOrderIsNeverClosed(t *testing.T) {
+func TestSimulation_APaidOrderIsNeverClosed(t *testing.T) {
 	t.Parallel()
-	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.startAll()
 		o := r.order("paid", "virtual", true)
 		time.Sleep(4 * time.Minute)
-		if answer, err := r.world.Store.Pay(ctx, o.ID, "p-"+o.ID); err != nil || answer != store.NowPaid {
+		if answer, err := r.world.Store.Pay(ctx, o.ID, "p-"+o.ID); err != nil || answer != store.AnswerPaid {
 			t.Fatal(answer, err)
 		}
 		time.Sleep(3 * time.Hour)
@@ -83,9 +83,9 @@ func TestBubble_APaidOrderIsNeverClosed(t *testing.T) {
 	})
 }
 
-func TestBubble_WithThePipelineOffTheSweepAloneClosesAll(t *testing.T) {
+func TestSimulation_WithThePipelineOffTheSweepAloneClosesAll(t *testing.T) {
 	t.Parallel()
-	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.start(app.Compensator)
 		r.disturbed = true
 		steps := scenario.Plan(scenario.Spec{Seed: 1, Orders: 40, Over: time.Minute, Categories: []string{"virtual", "physical"}, SKUs: 20})
@@ -99,9 +99,9 @@ func TestBubble_WithThePipelineOffTheSweepAloneClosesAll(t *testing.T) {
 	})
 }
 
-func TestBubble_ACleanRunLeavesTheSweepNothing(t *testing.T) {
+func TestSimulation_ACleanRunLeavesNothingToTheSweep(t *testing.T) {
 	t.Parallel()
-	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.startAll()
 		time.Sleep(10 * time.Second)
 		for i := range 20 {
@@ -114,10 +114,10 @@ func TestBubble_ACleanRunLeavesTheSweepNothing(t *testing.T) {
 	})
 }
 
-func TestBubble_PoisonGoesToTheDeadLettersAndStopsNobody(t *testing.T) {
+func TestSimulation_UnreadableRecordsBecomeDeadLettersAndStopNothing(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()
-	inBubble(t, cfg, func(ctx context.Context, r *rig) {
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.startAll()
 		time.Sleep(10 * time.Second)
 		good := func(key string) orderclose.Message {
@@ -160,10 +160,10 @@ func TestBubble_PoisonGoesToTheDeadLettersAndStopsNobody(t *testing.T) {
 	})
 }
 
-// TestBubble_RandomScenariosKeepThePromises plays random orders against stages
-// that are stopped and started at random. A failing seed is named in the test's
-// name and plays the same again.
-func TestBubble_RandomScenariosKeepThePromises(t *testing.T) {
+// TestSimulation_RandomScenariosKeepThePromises plays random orders while parts are stopped and
+// started at random. The name of a failing subtest has its seed, which plays the same scenario
+// again.
+func TestSimulation_RandomScenariosKeepThePromises(t *testing.T) {
 	t.Parallel()
 	for seed := range seeds {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
@@ -183,7 +183,7 @@ func randomScenario(t *testing.T, seed uint64) {
 	}}
 	cfg.Compensator.Period = 2 * time.Minute
 	cfg.Compensator.Grace = 20 * time.Second
-	inBubble(t, cfg, func(ctx context.Context, r *rig) {
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		r.useOutbox()
 		r.startAll()
@@ -201,14 +201,14 @@ func randomScenario(t *testing.T, seed uint64) {
 		}
 		close(stop)
 		<-restarts
-		// The bound of a miss; a sweep that a restart cut short begins again at once.
+		// The bound of a miss. A sweep that a restart has interrupted starts over at once.
 		bound := cfg.Compensator.Period + cfg.Compensator.Grace + 2*time.Minute
 		time.Sleep(time.Until(r.shop.LastDue().Add(bound)))
 		r.check(time.Now())
 	})
 }
 
-func TestBubble_APartWaitsForItsServersAndSaysWhichAreMissing(t *testing.T) {
+func TestSimulation_APartWaitsForItsServersAndNamesTheMissingOnes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w, err := New(Options{InBubble: true})
@@ -222,7 +222,7 @@ func TestBubble_APartWaitsForItsServersAndSaysWhichAreMissing(t *testing.T) {
 		}
 		defer Disconnect(c)
 		cfg := testConfig()
-		w.Redis.SetError("LOADING") // the sweep has to do without
+		w.Redis.SetError("LOADING") // the sweep must work without Redis
 		a, err := app.New(app.Options{Config: cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis})
 		if err != nil {
 			t.Fatal(err)

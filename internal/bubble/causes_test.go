@@ -14,7 +14,7 @@ import (
 	"orderclose/internal/kafka"
 )
 
-// sweep sweeps once, as orderclose compensate --once does.
+// sweep runs one sweep, as orderclose compensate --once does.
 func (r *rig) sweep(withKafka bool) compensator.Report {
 	r.t.Helper()
 	c, err := r.world.Connect("sweep")
@@ -41,10 +41,10 @@ func (r *rig) sweep(withKafka bool) compensator.Report {
 	return report
 }
 
-// scene makes one order, o, that the next sweep finds.
+// scene creates one order, o, that the next sweep finds.
 type scene func(ctx context.Context, r *rig)
 
-// without has a part stopped while the order's record waits for it.
+// without returns a scene in which a part is stopped while the order's record waits for it.
 func without(role app.Role) scene {
 	return func(_ context.Context, r *rig) {
 		r.startPipeline()
@@ -55,23 +55,24 @@ func without(role app.Role) scene {
 	}
 }
 
-// failing has the database lose the order, until so long after it was due.
+// failing returns a scene in which closing the order fails until the given time after its due
+// time.
 func failing(late time.Duration) scene {
 	return func(_ context.Context, r *rig) {
 		r.startPipeline()
 		o := r.order("o", "virtual", true)
-		mend := r.lose()
+		restore := r.lose()
 		time.Sleep(time.Until(o.Due.Add(late)))
-		mend()
+		restore()
 	}
 }
 
-// givenUp is when an order that fails has had all its tries.
+// givenUp is longer than all attempts to close a failing order take.
 const givenUp = 9 * time.Minute
 
 func untilMissed(o orderclose.Order) { time.Sleep(time.Until(o.Due.Add(70 * time.Second))) }
 
-// publish appends a record by hand.
+// publish appends a record directly.
 func (r *rig) publish(ctx context.Context, topic string, record orderclose.Record) {
 	r.t.Helper()
 	m, err := record.Encode()
@@ -83,22 +84,22 @@ func (r *rig) publish(ctx context.Context, topic string, record orderclose.Recor
 	}
 }
 
-// TestBubble_EachCauseOfAMiss is produced as it comes about, and named.
-func TestBubble_EachCauseOfAMiss(t *testing.T) {
+// TestSimulation_EachCauseOfAMiss produces each cause, and requires that the sweep names it.
+func TestSimulation_EachCauseOfAMiss(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		scene       scene
-		want        compensator.Cause
-		where, mend string
-		noKafka     bool
+		scene      scene
+		want       compensator.Cause
+		where, fix string
+		noKafka    bool
 	}{
 		"the relay is stopped": {
 			scene: without(app.Relay),
-			want:  compensator.RelayBehind, where: "delay_5m/", mend: "orderclose run relay",
+			want:  compensator.RelayBehind, where: "delay_5m/", fix: "orderclose run relay",
 		},
 		"the closer is stopped": {
 			scene: without(app.Closer),
-			want:  compensator.CloserBehind, where: "order-close/", mend: "orderclose run closer",
+			want:  compensator.CloserBehind, where: "order-close/", fix: "orderclose run closer",
 		},
 		"it waits in a bucket that is not listed any more": {
 			scene: func(ctx context.Context, r *rig) {
@@ -110,7 +111,7 @@ func TestBubble_EachCauseOfAMiss(t *testing.T) {
 				r.publish(ctx, "delay_7m", orderclose.Record{Order: o, Release: o.Due})
 				untilMissed(o)
 			},
-			want: compensator.RelayBehind, where: "delay_7m/", mend: "orderclose run relay",
+			want: compensator.RelayBehind, where: "delay_7m/", fix: "orderclose run relay",
 		},
 		"its replay waits for a closer": {
 			scene: func(ctx context.Context, r *rig) {
@@ -118,7 +119,7 @@ func TestBubble_EachCauseOfAMiss(t *testing.T) {
 				untilMissed(o)
 				r.publish(ctx, r.cfg.Topics.Replay, orderclose.Record{Order: o, Release: o.Due, Lane: orderclose.LaneReplay})
 			},
-			want: compensator.CloserBehind, where: "order-close-replay/", mend: "orderclose run closer",
+			want: compensator.CloserBehind, where: "order-close-replay/", fix: "orderclose run closer",
 		},
 		"its due time was moved earlier": {
 			scene: func(_ context.Context, r *rig) {
@@ -128,17 +129,17 @@ func TestBubble_EachCauseOfAMiss(t *testing.T) {
 				r.exec("UPDATE orders SET expire_at = ?", o.Due.UnixMilli())
 				untilMissed(o)
 			},
-			want: compensator.LaterRelease, where: "delay_5m/", mend: "orderclose send --id o --due ",
+			want: compensator.LaterRelease, where: "delay_5m/", fix: "orderclose send --id o --due ",
 		},
 		"it is retried": {
-			scene: failing(80 * time.Second), // between the second try and the third
-			want:  compensator.Retrying, where: "delay_1m/", mend: "orderclose order o",
+			scene: failing(80 * time.Second), // between the second attempt and the third
+			want:  compensator.Retrying, where: "delay_1m/", fix: "orderclose order o",
 		},
 		"it was given up": {
 			scene: failing(givenUp),
-			want:  compensator.DeadLettered, where: "order-close-dead-letter/0@0", mend: "orderclose dlq redrive --order o",
+			want:  compensator.DeadLettered, where: "order-close-dead-letter/0@0", fix: "orderclose dlq redrive --order o",
 		},
-		"it was given up, and put aside": {
+		"it was given up and discarded": {
 			scene: func(ctx context.Context, r *rig) {
 				failing(givenUp)(ctx, r)
 				mark := orderclose.Mark{How: orderclose.Discarded}.Encode([]byte("o"))
@@ -153,7 +154,7 @@ func TestBubble_EachCauseOfAMiss(t *testing.T) {
 				r.startPipeline()
 				untilMissed(r.order("o", "virtual", false))
 			},
-			want: compensator.Absent, mend: "orderclose doctor",
+			want: compensator.Absent, fix: "orderclose doctor",
 		},
 		"the checkout's clock is an hour ahead": {
 			scene: func(ctx context.Context, r *rig) {
@@ -167,7 +168,7 @@ func TestBubble_EachCauseOfAMiss(t *testing.T) {
 				r.stop(app.Relay)
 				untilMissed(o)
 			},
-			want: compensator.RelayBehind, where: "delay_", mend: "orderclose run relay",
+			want: compensator.RelayBehind, where: "delay_", fix: "orderclose run relay",
 		},
 		"its row is in the schedule outbox": {
 			scene: func(_ context.Context, r *rig) {
@@ -178,32 +179,32 @@ func TestBubble_EachCauseOfAMiss(t *testing.T) {
 				r.exec("INSERT INTO outbox_schedules (order_id, payload, created_at) VALUES ('o', '{}', ?)", o.CreatedAt.UnixMilli())
 				untilMissed(o)
 			},
-			want: compensator.Unpublished, where: "outbox_schedules row ", mend: "orderclose run outbox",
+			want: compensator.Unpublished, where: "outbox_schedules row ", fix: "orderclose run outbox",
 		},
 		"there is no budget": {
 			scene: func(_ context.Context, r *rig) {
 				r.cfg.Compensator.Causes.Records = 0
 				untilMissed(r.order("o", "virtual", true))
 			},
-			want: compensator.Unknown, where: "the budget was spent", mend: "orderclose order o",
+			want: compensator.Unknown, where: "the budget was spent", fix: "orderclose order o",
 		},
 		"there is no time": {
 			scene: func(_ context.Context, r *rig) {
 				r.cfg.Compensator.Causes.Time = 0
 				untilMissed(r.order("o", "virtual", true))
 			},
-			want: compensator.Unknown, where: "the time was spent",
+			want: compensator.Unknown, where: "the time limit was reached",
 		},
 		"there is no Kafka": {
 			scene: func(_ context.Context, r *rig) { untilMissed(r.order("o", "virtual", true)) },
-			want:  compensator.Unknown, where: "no Kafka to ask", noKafka: true,
+			want:  compensator.Unknown, where: "no Kafka is configured", noKafka: true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := testConfig()
-			cfg.Compensator.Period = 24 * time.Hour // but for the one that is asked for
-			inBubble(t, cfg, func(ctx context.Context, r *rig) {
+			cfg.Compensator.Period = 24 * time.Hour // only r.sweep sweeps
+			simulate(t, cfg, func(ctx context.Context, r *rig) {
 				r.disturbed = true
 				c.scene(ctx, r)
 				report := r.sweep(!c.noKafka)
@@ -211,8 +212,8 @@ func TestBubble_EachCauseOfAMiss(t *testing.T) {
 					t.Fatalf("%+v; want the one order closed, and %s", report, c.want)
 				}
 				m := report.Misses[0]
-				if m.Order.ID != "o" || m.Cause != c.want || !strings.Contains(m.Where, c.where) || !strings.HasPrefix(m.Mend, c.mend) {
-					t.Errorf("%+v; want it in %q, and %q to mend it", m, c.where, c.mend)
+				if m.Order.ID != "o" || m.Cause != c.want || !strings.Contains(m.Where, c.where) || !strings.HasPrefix(m.Mend, c.fix) {
+					t.Errorf("%+v; want it in %q, and %q to fix it", m, c.where, c.fix)
 				}
 				r.deadCauses = []string{"failed"}
 				r.disturbed, r.causes = true, map[string]string{"o": string(c.want)}
@@ -228,29 +229,29 @@ func TestBubble_EachCauseOfAMiss(t *testing.T) {
 	}
 }
 
-// TestBubble_ABucketThatIsNotMadeYetHidesNoCause: nothing can be in it.
-func TestBubble_ABucketThatIsNotMadeYetHidesNoCause(t *testing.T) {
+// TestSimulation_AMissingBucketTopicHidesNoCause: a bucket whose topic does not exist is empty.
+func TestSimulation_AMissingBucketTopicHidesNoCause(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()
 	cfg.Compensator.Period = 24 * time.Hour
-	inBubble(t, cfg, func(ctx context.Context, r *rig) {
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.disturbed = true
 		r.startPipeline()
-		made := r.cfg
-		listed := *made
-		listed.Buckets = append(append(orderclose.Buckets{}, made.Buckets...), orderclose.Bucket{Topic: "delay_4h", Length: 4 * time.Hour})
+		created := r.cfg
+		listed := *created
+		listed.Buckets = append(append(orderclose.Buckets{}, created.Buckets...), orderclose.Bucket{Topic: "delay_4h", Length: 4 * time.Hour})
 		untilMissed(r.order("o", "virtual", false))
 		r.cfg = &listed
 		if report := r.sweep(true); report.Causes[string(compensator.Absent)] != 1 {
 			t.Errorf("%+v; want one that is absent", report)
 		}
-		r.cfg = made
+		r.cfg = created
 		r.check(time.Now())
 	})
 }
 
-// startPipeline starts all but the compensator, which hears of what a first start
-// tells, and schedules again what was never published.
+// startPipeline starts all parts but the compensator, which would learn of the losses of a
+// first start, and schedule orders that were never published.
 func (r *rig) startPipeline() {
 	for _, role := range []app.Role{app.Relay, app.Closer, app.Outbox} {
 		r.start(role)

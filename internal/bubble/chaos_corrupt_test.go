@@ -24,15 +24,15 @@ func init() {
 	}}
 }
 
-// damage flips a byte of a record's key or value in what is read, so that a batch has
-// another checksum than it says. Its framing stays whole.
+// damage flips a bit of a record's key or value in the bytes that a process reads, so that the
+// checksum of the batch is wrong. The framing of the batch stays right.
 type damage struct {
 	world *chaosWorld
-	left  *atomic.Int64 // answers to be damaged
+	left  *atomic.Int64 // how many answers are still to be damaged
 }
 
-// batchTries is after how many damaged answers a batch is given up. A world without
-// sweeps has fewer, since the orders of such a batch are then found by a sweep only.
+// batchTries is the number of damaged answers after which a batch is given up. A world without
+// sweeps damages fewer, because only a sweep finds the orders of a batch that is given up.
 const batchTries = 3
 
 var orderInRecord = regexp.MustCompile(`order-\d\d`)

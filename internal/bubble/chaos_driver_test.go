@@ -18,21 +18,20 @@ import (
 	"time"
 )
 
-// The driver plays many worlds in worker processes, one for each core, so that a world
-// that panics or hangs ends no other. It gives each worker one task a line, and reads
-// one answer a line.
+// The driver plays many worlds in worker processes, one for each core. So a world that panics
+// or hangs ends no other. Each task, and each answer of a worker, is one line of JSON.
 
-// task is a world to play: a seed, and the places of events to leave out.
+// task is a world to play: a seed, and the indices of events to leave out.
 type task struct {
 	Seed uint64
 	Drop []int
 }
 
-// answerMark begins the line of an answer: a test prints other lines too.
+// answerMark begins the line of an answer, because a test prints other lines too.
 const answerMark = "CHAOS "
 
-// worldTime is how long a world may take in real time, where CHAOS_WORLD_TIME does not
-// say it. Most take a tenth of a second.
+// worldTime is how long a world may take in real time; CHAOS_WORLD_TIME overrides it. Most
+// worlds take a tenth of a second.
 var worldTime = func() time.Duration {
 	if d, err := time.ParseDuration(os.Getenv("CHAOS_WORLD_TIME")); err == nil {
 		return d
@@ -65,7 +64,7 @@ type worker struct {
 	in      io.WriteCloser
 	out     *bufio.Scanner
 	stderr  bytes.Buffer
-	printed []string // what is no answer
+	printed []string // the last lines that are no answers
 }
 
 func startWorker() (*worker, error) {
@@ -86,7 +85,7 @@ func startWorker() (*worker, error) {
 	return w, w.cmd.Start()
 }
 
-// play plays a task. It reports false if the worker is gone.
+// play plays a task. It returns false if the worker has ended.
 func (w *worker) play(k task) (*result, bool) {
 	w.printed = nil
 	watchdog := time.AfterFunc(worldTime, func() { _ = w.cmd.Process.Signal(syscall.SIGQUIT) })
@@ -105,12 +104,12 @@ func (w *worker) play(k task) (*result, bool) {
 		}
 	}
 	_ = w.cmd.Wait()
-	said := strings.Join(w.printed, "\n") + "\n" + w.stderr.String()
+	output := strings.Join(w.printed, "\n") + "\n" + w.stderr.String()
 	kind := "crash"
 	if !watchdog.Stop() {
 		kind = "hang"
 	}
-	return &result{Seed: k.Seed, Violations: []violation{{kind, said[:min(len(said), 3000)]}}}, false
+	return &result{Seed: k.Seed, Violations: []violation{{kind, output[:min(len(output), 3000)]}}}, false
 }
 
 func (w *worker) stop() {
@@ -129,8 +128,8 @@ type chaosSummary struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// drive plays the worlds that the environment asks for, prints what failed to stderr,
-// and the summary to stdout. It returns the exit code.
+// drive plays the worlds that the environment selects. It prints failures to stderr and the
+// summary to stdout. It returns the exit code.
 func drive() int {
 	first, n := uint64(0), uint64(500)
 	if s, err := strconv.ParseUint(os.Getenv("SEEDS"), 10, 64); err == nil {
@@ -191,11 +190,12 @@ func drive() int {
 	return 0
 }
 
-// maxShrunk is how many failing seeds are shrunk: each takes as long as some dozens.
+// maxShrunk bounds the failing seeds that are shrunk. Each takes as long as some dozens of
+// worlds.
 const maxShrunk = 3
 
-// playIn plays a task in a worker, in a new one if there is none, and returns the
-// worker if it can play another.
+// playIn plays a task in a worker, which it starts if w is nil. It returns the worker, or nil if
+// the worker has ended.
 func playIn(w *worker, k task, answer func(*result)) *worker {
 	if w == nil {
 		var err error
@@ -215,17 +215,17 @@ func playIn(w *worker, k task, answer func(*result)) *worker {
 // String implements fmt.Stringer.
 func (v violation) String() string { return v.Kind + ": " + v.Text }
 
-// explain shrinks a failing world and prints what is left of it.
+// explain shrinks a failing world and prints the remaining events.
 func explain(r *result) {
 	p := makePlan(r.Seed)
 	fmt.Fprintf(os.Stderr, "\nseed %d: %s; replay it with: make chaos SEED=%d\n", r.Seed, p.describe(), r.Seed)
 	s := &shrinking{kind: r.Violations[0].Kind, plan: p, last: r}
 	defer s.stop()
-	again := false
-	for n := 0; n < 3 && !again; n++ {
-		again = s.fails(nil)
+	failsAgain := false
+	for n := 0; n < 3 && !failsAgain; n++ {
+		failsAgain = s.fails(nil)
 	}
-	if !again {
+	if !failsAgain {
 		fmt.Fprintf(os.Stderr, "  it did not fail again in three more plays\n")
 	} else {
 		s.shrink()
@@ -239,16 +239,16 @@ func explain(r *result) {
 	}
 }
 
-// shrinking leaves out events of a world while it still fails in the same way.
+// shrinking leaves out events of a world as long as the world still fails in the same way.
 type shrinking struct {
 	kind    string
 	plan    *plan
 	dropped []int
-	last    *result // of the smallest world that failed
+	last    *result // of the smallest world that has failed
 	worker  *worker
 }
 
-// fails plays the world without some events.
+// fails plays the world without some events and reports whether it fails in the same way.
 func (s *shrinking) fails(drop []int) (failed bool) {
 	s.worker = playIn(s.worker, task{s.plan.Seed, drop}, func(r *result) {
 		if failed = r.failed() && r.Violations[0].Kind == s.kind; failed {
@@ -258,8 +258,8 @@ func (s *shrinking) fails(drop []int) (failed bool) {
 	return failed
 }
 
-// shrink leaves out halves, quarters and so on down to single events, until none can
-// be left out any more.
+// shrink leaves out halves of the events, then quarters, and so on down to single events, until
+// no event can be left out.
 func (s *shrinking) shrink() {
 	for size := (len(s.plan.Events) + 1) / 2; size >= 1; {
 		progress := false

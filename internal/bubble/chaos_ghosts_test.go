@@ -7,17 +7,17 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// sessionOfMembers is how long a member of a group may be silent.
-const sessionOfMembers = 6 * time.Second
+// memberSession is the session timeout of group members.
+const memberSession = 6 * time.Second
 
-// silenceOfJoining is how long a member may be silent in a rebalance that does not end:
-// less than the 10 s after which a join of ours is given up, so that members that join in
-// turns do not each leave a lost one behind for the other.
-const silenceOfJoining = 8 * time.Second
+// joinSilence is how long a member may be silent in a rebalance that does not end. It is less
+// than the 10 s after which our join is given up. Otherwise members that join in turns would
+// each leave a lost member behind for the other.
+const joinSilence = 8 * time.Second
 
-// expireGhosts takes members out of groups that have been silent for longer than their
-// session. A real broker does that itself. kfake does not where the answer to a join or
-// a sync found its connection closed: such a member would keep its partitions for ever.
+// expireGhosts removes members from groups that were silent for longer than their session. A
+// real broker does that itself. kfake does not, if it could not send the answer to a join or a
+// sync: such a member would keep its partitions for ever.
 func (w *chaosWorld) expireGhosts() {
 	heard := map[string]time.Time{} // by member; guarded by w.mu
 	w.servers.Broker.ControlKey(int16(kmsg.Heartbeat), func(req kmsg.Request) (kmsg.Response, error, bool) {
@@ -33,9 +33,9 @@ func (w *chaosWorld) expireGhosts() {
 			if info == nil {
 				continue
 			}
-			silence := sessionOfMembers + time.Second
-			if info.State == "PreparingRebalance" { // who waits for the others is silent, too
-				silence = silenceOfJoining
+			silence := memberSession + time.Second
+			if info.State == "PreparingRebalance" { // a member that waits for the others is silent too
+				silence = joinSilence
 			}
 			for _, m := range info.Members {
 				w.mu.Lock()
@@ -55,7 +55,7 @@ func (w *chaosWorld) expireGhosts() {
 func (w *chaosWorld) expire(group, member string) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(w.servers.Brokers()...), kgo.Dialer(w.servers.Dial))
 	if err != nil {
-		w.blame("harness", "%v", err)
+		w.violation("harness", "%v", err)
 		return
 	}
 	defer client.Close()
@@ -64,5 +64,5 @@ func (w *chaosWorld) expire(group, member string) {
 	m := kmsg.NewLeaveGroupRequestMember()
 	m.MemberID = member
 	req.Members = append(req.Members, m)
-	_, _ = client.Request(w.ctx, req) // it is tried again
+	_, _ = client.Request(w.ctx, req) // on failure expireGhosts tries again
 }

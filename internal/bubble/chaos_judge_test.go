@@ -12,7 +12,7 @@ import (
 	"orderclose/internal/scenario"
 )
 
-// result is how a world ended.
+// result is the outcome of a world.
 type result struct {
 	Seed       uint64
 	Orders     int
@@ -20,15 +20,15 @@ type result struct {
 	Lost       int
 	Double     int
 	Open       int
-	Virtual    time.Duration // how long it lasted by the bubble's clock
+	Virtual    time.Duration // how long the world lasted by its own clock
 	Violations []violation
 }
 
-// failed says whether a promise was broken.
+// failed reports whether a promise was broken.
 func (r *result) failed() bool { return len(r.Violations) > 0 }
 
-// settle waits until everything has come to its end, at most as long as is promised,
-// stops the processes and judges.
+// settle waits until nothing is left to do, at most until bound, stops the processes, and checks
+// the promises.
 func (w *chaosWorld) settle(r *result) {
 	bound := w.bound()
 	if w.file != nil { // each process reads the file once a minute
@@ -40,22 +40,22 @@ func (w *chaosWorld) settle(r *result) {
 		time.Sleep(time.Second)
 	}
 	if standing := w.standing(); len(standing) > 0 {
-		w.blame("late", "partitions stand still: %s", strings.Join(standing, ", "))
+		w.violation("late", "partitions stand still: %s", strings.Join(standing, ", "))
 	}
 	if unsettled := w.unsettled(); len(unsettled) > 0 {
-		w.blame("late", "%s", strings.Join(unsettled, ", "))
+		w.violation("late", "%s", strings.Join(unsettled, ", "))
 	}
 	w.repeat(bound)
 	openAfter := time.Now()
 	w.stopAll()
-	w.judge(r, openAfter)
+	w.check(r, openAfter)
 	r.Virtual = time.Since(w.began)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r.Violations = append(r.Violations, w.violations...)
 }
 
-// bound is until when everything must have come to its end.
+// bound returns the time by which nothing may be left to do.
 func (w *chaosWorld) bound() time.Time {
 	wait(w.ctx, time.Until(w.began.Add(window)))
 	last := w.number("SELECT COALESCE(MAX(expire_at), 0) FROM orders WHERE status = 0")
@@ -65,32 +65,32 @@ func (w *chaosWorld) bound() time.Time {
 	}
 	bound := from.Add(standsAtMost)
 	if w.plan.Service == knows && w.plan.has("service") && w.plan.has("half-open") {
-		// A question on an idle connection that went silent gets no answer, and its order
-		// waits once more for as long as it waited.
+		// A request on an idle half-open connection gets no answer, and its order waits once more
+		// for as long as it has waited.
 		bound = bound.Add(90 * time.Second)
 	}
-	if w.plan.Sweeps { // an order that only a sweep finds, which looks each minute whether one is due
+	if w.plan.Sweeps { // for an order that only a sweep finds; the compensator looks each minute whether a sweep is due
 		bound = bound.Add(w.config().Compensator.Period + w.config().Compensator.Grace + 2*time.Minute)
 	}
 	return bound
 }
 
-// number is the number that a query answers.
+// number returns the number that a query selects.
 func (w *chaosWorld) number(query string) (n int64) {
 	if err := w.servers.Store.DB().QueryRowContext(w.ctx, query).Scan(&n); err != nil {
-		w.blame("harness", "%s: %v", query, err)
+		w.violation("harness", "%s: %v", query, err)
 	}
 	return n
 }
 
-// quiet says whether nothing is left to do for anybody.
+// quiet reports whether no part has anything left to do.
 func (w *chaosWorld) quiet() bool {
 	return w.number("SELECT COUNT(*) FROM orders WHERE status = 0") == 0 &&
 		w.number("SELECT (SELECT COUNT(*) FROM outbox_events) + (SELECT COUNT(*) FROM outbox_schedules)") == 0 &&
 		len(w.standing()) == 0 && len(w.unsettled()) == 0
 }
 
-// groups maps each topic that is consumed to the group that consumes it.
+// groups maps each consumed topic to its consumer group.
 func (w *chaosWorld) groups() map[string]string {
 	cfg := w.config()
 	all := map[string]string{cfg.Topics.Close: cfg.CloserGroup(), cfg.Topics.Replay: cfg.ReplayGroup()}
@@ -100,7 +100,7 @@ func (w *chaosWorld) groups() map[string]string {
 	return all
 }
 
-// standing names the partitions whose records are not all committed.
+// standing returns the partitions whose records are not all committed.
 func (w *chaosWorld) standing() (all []string) {
 	for topic, group := range w.groups() {
 		commits := map[int32]int64{}
@@ -119,8 +119,8 @@ func (w *chaosWorld) standing() (all []string) {
 	return all
 }
 
-// judge holds what the servers say against the promises.
-func (w *chaosWorld) judge(r *result, openAfter time.Time) {
+// check runs the checker and adds its violations.
+func (w *chaosWorld) check(r *result, openAfter time.Time) {
 	cfg, p := w.config(), w.plan
 	delays := map[string]string{}
 	for _, b := range w.ever() {
@@ -141,8 +141,8 @@ func (w *chaosWorld) judge(r *result, openAfter time.Time) {
 		Calm: !slices.ContainsFunc(p.Events, func(e event) bool { return e.Kind != "order" }),
 	}
 	if !w.eventsDeleted.IsZero() {
-		// What was published before is gone with the topic, which the dispatcher cannot
-		// know. Within the millisecond nobody can say what came first.
+		// Events that were published before are gone with the topic, and the dispatcher cannot
+		// know. Within the same millisecond the order of publication and deletion is unknown.
 		e.EventsDeleted = w.eventsDeleted.Add(time.Millisecond)
 		if p.has("database-clock") { // closes may have times that are hours ahead
 			e.EventsDeleted = e.EventsDeleted.Add(24 * time.Hour)
@@ -153,33 +153,33 @@ func (w *chaosWorld) judge(r *result, openAfter time.Time) {
 	if w.damaged.Load() >= batchTries && p.Sweeps { // a batch may have been given up
 		e.Forgotten, e.DeadLetters = true, append(e.DeadLetters, "corrupt")
 	}
-	w.judgePayments()
+	w.checkPayments()
 	e.OneClock = !p.has(clocks...) && p.oneBrokerClock()
-	// A dispatcher's clock picks where a schedule goes, as a producer's does.
+	// The dispatcher's clock decides into which bucket it puts a schedule, like a producer's.
 	e.Calm = e.Calm && p.oneBrokerClock()
-	e.ClocksApart = !e.OneClock || p.has("process-clock", "poison")
+	e.ClockSkew = !e.OneClock || p.has("process-clock", "poison")
 	if e.OneClock {
-		e.Commits = w.witness.all()
+		e.Commits = w.commits.all()
 	}
 	if p.oneBrokerClock() && !p.has("broker-clock") {
 		e.RelayedUntil = openAfter.Add(-relayTime)
 	}
 	v, err := checker.Check(context.WithoutCancel(w.ctx), checker.Servers{DB: w.servers.Store.DB(), Brokers: w.servers.Brokers(), Dial: w.servers.Dial}, e)
 	if err != nil {
-		w.blame("harness", "the checker cannot read: %v", err)
+		w.violation("harness", "the checker cannot read: %v", err)
 		return
 	}
-	w.judgeAppends(v, e.Forgotten)
+	w.checkAppends(v, e.Forgotten)
 	r.Orders, r.Early, r.Lost, r.Double, r.Open = v.Orders, v.Early, v.Lost, v.Double, v.Open
 	for _, broken := range v.Violations {
-		w.blame("broken", "%s", broken)
+		w.violation("broken", "%s", broken)
 	}
 }
 
-// clocks are the kinds by which a clock is wrong for a while.
+// clocks are the kinds of events that make a clock wrong for a while.
 var clocks = []string{"broker-clock", "database-clock", "checkout-clock"}
 
-// destructive are the kinds after which the logs do not have all that was in them.
+// destructive returns the kinds of events that delete records from the logs.
 func destructive() (all []string) {
 	for name, k := range kinds {
 		if k.loses {
@@ -189,7 +189,7 @@ func destructive() (all []string) {
 	return all
 }
 
-// rolesOf is the roles of a process that is started beside the others.
+// rolesOf returns the roles of an additional process.
 func rolesOf(p *plan, role string) []app.Role {
 	if p.Together {
 		return app.AllRoles()

@@ -37,7 +37,7 @@ func init() {
 		e.N, e.How = d.IntN(d.plan.Brokers), d.among("with an election", "without")
 	}, play: (*chaosWorld).brokerAway}
 	kinds["delete-records"] = kind{weight: 2, loses: true, draw: during(time.Second, closing...), play: func(w *chaosWorld, e event) {
-		_ = w.servers.Broker.DeleteRecords(e.What, int32(e.N), -1) // it may be away at the moment
+		_ = w.servers.Broker.DeleteRecords(e.What, int32(e.N), -1) // fails if the topic is deleted at the moment
 	}}
 	kinds["recreate"] = kind{weight: 3, loses: true, draw: during(15*time.Second, append(closing, cfg.Topics.Replay, cfg.Topics.DeadLetter, cfg.Topics.Control, cfg.Topics.Events)...), play: (*chaosWorld).recreate}
 	kinds["partitions"] = kind{weight: 2, draw: during(time.Second), play: (*chaosWorld).addPartitions}
@@ -59,7 +59,7 @@ func init() {
 	}}
 }
 
-// drawAnswer draws a wrong answer to some requests of a kind.
+// drawAnswer draws an error with which the brokers answer some requests of one kind.
 func drawAnswer(d *drawing, e *event) {
 	e.N = d.IntN(len(brokerFaults))
 	f := brokerFaults[e.N]
@@ -69,15 +69,15 @@ func drawAnswer(d *drawing, e *event) {
 	}
 }
 
-// fewAnswers is how many answers of an event are wrong that does not last.
+// fewAnswers is the number of wrong answers of an event that does not last.
 const fewAnswers = 3
 
-// manyAnswers bounds the answers with an error: kafka-go tries to join a group again at
-// once where a rebalance is in progress, and no time passes here between two requests.
+// manyAnswers bounds the wrong answers of an event. While a rebalance is in progress, kafka-go
+// joins a group again at once, and no simulated time passes between two such requests.
 const manyAnswers = 1000
 
-// answer has the brokers answer requests of a kind with an error: a few, or all for a
-// while.
+// answer makes the brokers answer requests of one kind with an error: a few requests, or all of
+// them for a while.
 func (w *chaosWorld) answer(e event) {
 	for _, err := range brokerFaults[e.N].errs {
 		if err.Message != e.How {
@@ -95,7 +95,7 @@ func (w *chaosWorld) answer(e event) {
 	}
 }
 
-// refuse has a topic accept nothing for a while.
+// refuse makes a topic reject all records for a while.
 func (w *chaosWorld) refuse(e event) {
 	h := w.servers.Broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: e.What, Err: kerr.NotEnoughReplicas, Count: -1})
 	w.hold(e)
@@ -111,8 +111,8 @@ func (w *chaosWorld) moveLeaders(event) {
 	}
 }
 
-// brokerAway cuts everybody from a broker for a while. With an election the others
-// lead its partitions; of one broker there is none.
+// brokerAway disconnects a broker from all processes for a while. With an election the other
+// brokers become leaders of its partitions. If there is only one broker, it stays the leader.
 func (w *chaosWorld) brokerAway(e event) {
 	address := w.servers.Brokers()[e.N]
 	w.mu.Lock()
@@ -132,10 +132,10 @@ func (w *chaosWorld) brokerAway(e event) {
 	w.away[address]--
 }
 
-// recreate deletes a topic, and makes it again after a while.
+// recreate deletes a topic, and creates it again after a while.
 func (w *chaosWorld) recreate(e event) {
 	if w.servers.Broker.DeleteTopic(e.What) != nil {
-		return // another event is at it
+		return // another event has deleted it
 	}
 	if e.What == w.config().Topics.Events {
 		w.mu.Lock()
@@ -145,16 +145,16 @@ func (w *chaosWorld) recreate(e event) {
 	w.hold(e)
 	for _, spec := range app.TopicSpecs(w.config()) {
 		if spec.Name == e.What {
-			_ = w.createTopic(spec) // somebody who added partitions may have made it
+			_ = w.createTopic(spec) // fails if addPartitions has created it
 		}
 	}
 }
 
-// admin calls with a client that no fault of the network disturbs.
+// admin calls do, until it succeeds, with a client that no network fault disturbs.
 func (w *chaosWorld) admin(do func(c *kafka.Cluster) error) {
 	c, err := kafka.New(kafka.Options{Brokers: w.servers.Brokers(), ClientID: "admin", Dial: w.servers.Dial, Logger: w.logger})
 	if err != nil {
-		w.blame("harness", "%v", err)
+		w.violation("harness", "%v", err)
 		return
 	}
 	defer c.Close()
@@ -162,12 +162,12 @@ func (w *chaosWorld) admin(do func(c *kafka.Cluster) error) {
 	}
 }
 
-// addPartitions gives every topic that is there one partition more.
+// addPartitions adds one partition to every topic.
 func (w *chaosWorld) addPartitions(event) {
 	w.mu.Lock()
 	more := *w.cfg
 	more.Partitions++
-	w.cfg = &more // of those that are started from now on, and of topics that are made again
+	w.cfg = &more // for processes that are started, and topics that are created, from now on
 	w.mu.Unlock()
 	w.admin(func(c *kafka.Cluster) error {
 		_, _, err := c.Apply(w.faulty, app.TopicSpecs(&more))
@@ -178,7 +178,7 @@ func (w *chaosWorld) addPartitions(event) {
 	})
 }
 
-// resetOffsets changes the commits of a group, which has to be without members for it.
+// resetOffsets changes the commits of a group. It stops the group's members for that.
 func (w *chaosWorld) resetOffsets(e event) {
 	role := app.Relay
 	if e.What == w.config().Topics.Close {
@@ -198,7 +198,7 @@ func (w *chaosWorld) resetOffsets(e event) {
 		w.admin(func(c *kafka.Cluster) error {
 			err := c.DeleteGroups(w.faulty, group)
 			if w.faulty.Err() != nil {
-				return nil // one that was killed is a member for as long as its session
+				return nil // a killed process stays a member until its session times out
 			}
 			return err
 		})
@@ -216,11 +216,11 @@ func (w *chaosWorld) resetOffsets(e event) {
 	}
 }
 
-// commit commits an offset for a group that has no members.
+// commit commits an offset for a group without members.
 func (w *chaosWorld) commit(group, topic string, partition int32, offset int64) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(w.servers.Brokers()...), kgo.Dialer(w.servers.Dial))
 	if err != nil {
-		w.blame("harness", "%v", err)
+		w.violation("harness", "%v", err)
 		return
 	}
 	defer client.Close()
@@ -232,7 +232,7 @@ func (w *chaosWorld) commit(group, topic string, partition int32, offset int64) 
 	rp.Partition, rp.Offset = partition, offset
 	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
-	_, _ = client.Request(w.faulty, req) // a broker that answers wrongly leaves the commit as it was
+	_, _ = client.Request(w.faulty, req) // if a broker answers with an error, the commit stays as it was
 }
 
 // poison appends a record that cannot be handled.
@@ -240,7 +240,7 @@ func (w *chaosWorld) poison(e event) {
 	due := time.Now().Add(time.Second)
 	m, err := orderclose.Record{Order: orderclose.Order{ID: "poison", CreatedAt: time.Now(), Due: due}, Release: due}.Encode()
 	if err != nil {
-		w.blame("harness", "%v", err)
+		w.violation("harness", "%v", err)
 		return
 	}
 	cause := strings.Replace(e.How, "no_due", "bad_due", 1)
@@ -256,7 +256,7 @@ func (w *chaosWorld) poison(e event) {
 	case "bad_value":
 		m.Value = []byte(`{"order_id":`)
 	}
-	w.note(&w.deadCauses, cause)
+	w.add(&w.deadCauses, cause)
 	w.admin(func(c *kafka.Cluster) error {
 		_, err := c.Append(w.faulty, e.What, 0, []orderclose.Message{m})
 		if w.faulty.Err() != nil {

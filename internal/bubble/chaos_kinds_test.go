@@ -8,7 +8,7 @@ import (
 	"orderclose/internal/app"
 )
 
-// switchedOn says whether a kind of events is drawn: CHAOS_KINDS may name the only ones.
+// switchedOn reports whether events of a kind are drawn. CHAOS_KINDS restricts the kinds.
 func switchedOn(name string) bool { return chaosOnly == nil || chaosOnly[name] }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
@@ -42,8 +42,8 @@ func init() {
 		}}
 }
 
-// each does something to the way of every process that plays the event's role, and for
-// an event of the dispatcher to the checkout's too.
+// each calls do with the network of every process that plays the event's role. For the role of
+// the dispatcher it also calls do with the network of the checkout.
 func (w *chaosWorld) each(e event, do func(*way)) {
 	for _, p := range w.playing(app.Role(e.What)) {
 		do(p.way)
@@ -53,11 +53,11 @@ func (w *chaosWorld) each(e event, do func(*way)) {
 	}
 }
 
-// replace ends a process of a role, and starts another in its place after a while.
+// replace ends a process of a role, and starts another with the same roles after a while.
 func (w *chaosWorld) replace(e event, end func(*process)) {
 	all := w.playing(app.Role(e.What))
 	if len(all) == 0 {
-		return // another event is at it
+		return // another event has stopped it
 	}
 	p := w.take(all[0].name)
 	if p == nil {
@@ -68,7 +68,7 @@ func (w *chaosWorld) replace(e event, end func(*process)) {
 	w.launch(p.name, p.roles...)
 }
 
-// join has another process of a role join, and leave after a while.
+// join starts another process of a role, and stops it after a while.
 func (w *chaosWorld) join(e event) {
 	name := w.next(e.What)
 	w.launch(name, rolesOf(w.plan, e.What)...)
@@ -78,8 +78,8 @@ func (w *chaosWorld) join(e event) {
 	}
 }
 
-// pause holds up everything between the processes of a role and the servers, as far as
-// a SIGSTOP can be seen from there.
+// pause stalls all traffic between the processes of a role and the servers, which is how a
+// SIGSTOP looks to the servers.
 func (w *chaosWorld) pause(e event) {
 	var resume []func()
 	for _, p := range w.playing(app.Role(e.What)) {

@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// way is how one process reaches the servers: connections that can be cut, stalled or
-// left half open, all of a process at once.
+// way is the network of one process to the servers. Its connections can be cut, stalled or left
+// half-open, all at once.
 type way struct {
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	mu      sync.Mutex
 	conns   map[*wayConn]bool
-	down    bool          // nobody can be dialled
-	stalled chan struct{} // closed when the stall ends; nil: there is none
-	latency atomic.Int64  // nanoseconds that each write takes
+	down    bool          // new connections are refused
+	stalled chan struct{} // is closed when the stall ends; nil: there is none
+	latency atomic.Int64  // delay of each write, in nanoseconds
 	damage  atomic.Pointer[damage]
 }
 
@@ -27,10 +27,10 @@ func newWay(dial func(ctx context.Context, network, address string) (net.Conn, e
 	return &way{dial: dial, conns: map[*wayConn]bool{}}
 }
 
-// errWayDown is what a dial is told while the way is cut.
+// errWayDown is the error of a dial while the network is cut.
 var errWayDown = errors.New("chaos: connection refused")
 
-// Dial opens a connection, if the way is not cut.
+// Dial opens a connection, unless the network is cut.
 func (w *way) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	w.mu.Lock()
 	down := w.down
@@ -54,7 +54,7 @@ func (w *way) Dial(ctx context.Context, network, address string) (net.Conn, erro
 	return c, nil
 }
 
-// all are the open connections.
+// all returns the open connections.
 func (w *way) all() []*wayConn {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -65,7 +65,7 @@ func (w *way) all() []*wayConn {
 	return conns
 }
 
-// reset closes every connection, whatever is under way on it.
+// reset closes every connection.
 func (w *way) reset() {
 	for _, c := range w.all() {
 		c.closeAll()
@@ -95,15 +95,15 @@ func (w *way) restore() {
 	w.down = false
 }
 
-// silence leaves every connection half open: what is written disappears, and nothing
-// is ever read. With answersOnly what is written still arrives.
+// silence leaves every connection half-open: writes are dropped and nothing is ever read. With
+// answersOnly, writes still reach the server.
 func (w *way) silence(answersOnly bool) {
 	for _, c := range w.all() {
 		c.silence(answersOnly)
 	}
 }
 
-// stall holds up what is written and read until the returned function is called.
+// stall blocks reads and writes until the returned function is called.
 func (w *way) stall() (resume func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -120,7 +120,7 @@ func (w *way) stall() (resume func()) {
 	}
 }
 
-// wait returns when no stall is on, or the connection was closed.
+// wait returns when there is no stall, or when the connection is closed.
 func (w *way) wait(c *wayConn) {
 	w.mu.Lock()
 	stalled := w.stalled
@@ -129,7 +129,7 @@ func (w *way) wait(c *wayConn) {
 		return
 	}
 	gone := make(chan struct{})
-	go func() { // ends with the connection, or with the deadline of its read
+	go func() { // ends when the connection is closed, or at its read deadline
 		defer close(gone)
 		_, _ = c.dead.Read(make([]byte, 1))
 	}()
@@ -139,14 +139,14 @@ func (w *way) wait(c *wayConn) {
 	}
 }
 
-// wayConn is a connection of a way.
+// wayConn is a connection of a process.
 type wayConn struct {
 	net.Conn
 	way      *way
-	address  string      // of whom it leads to
-	deaf     atomic.Bool // what is read is thrown away
-	mute     atomic.Bool // what is written is thrown away
-	dead     net.Conn    // reads from it end with a deadline or with the connection
+	address  string      // of the server
+	deaf     atomic.Bool // bytes that are read are dropped
+	mute     atomic.Bool // bytes that are written are dropped
+	dead     net.Conn    // a read from it ends only at the deadline, or when the connection is closed
 	otherEnd net.Conn
 	once     sync.Once
 }
@@ -156,8 +156,8 @@ func (c *wayConn) silence(answersOnly bool) {
 	if c.deaf.Swap(true) {
 		return
 	}
-	_ = c.Conn.SetReadDeadline(time.Now()) // ends the read under way
-	go func() {                            // so that the server is never held up by its answers
+	_ = c.Conn.SetReadDeadline(time.Now()) // ends a blocked read
+	go func() {                            // so that the server never blocks on its answers
 		b := make([]byte, 4096)
 		for {
 			_ = c.Conn.SetReadDeadline(time.Time{})

@@ -11,12 +11,12 @@ import (
 	"orderclose/internal/store"
 )
 
-// How an order of a world is published, and what becomes of it.
+// How an order of a world is published (How), and what happens to it later (Then).
 const (
-	direct      = "direct"      // by the producer, after its transaction
-	byOutbox    = "outbox"      // in its transaction
-	twice       = "twice"       // by both
-	unpublished = "unpublished" // by neither: only a sweep finds it
+	direct      = "direct"      // by the producer, after the transaction that creates it
+	byOutbox    = "outbox"      // by the outbox, in that transaction
+	twice       = "twice"       // both
+	unpublished = "unpublished" // neither: only a sweep finds it
 
 	paid      = "pay"
 	cancelled = "cancel"
@@ -29,7 +29,7 @@ var chaosDelays = orderclose.Delays{Default: 14 * time.Second, ByCategory: map[s
 	"flash": 1500 * time.Millisecond, "quick": 5 * time.Second, "virtual": 11 * time.Second, "physical": 23 * time.Second,
 }}
 
-// drawOrder draws an order and its fate.
+// drawOrder draws an order, its publication and its fate.
 func drawOrder(d *drawing, n int) event {
 	e := event{At: time.Duration(d.Int64N(int64(window - 15*time.Second))).Truncate(time.Millisecond), Kind: "order", N: n}
 	e.What = d.among("flash", "quick", "virtual", "physical", "unheard-of")
@@ -43,7 +43,7 @@ func drawOrder(d *drawing, n int) event {
 		delay = chaosDelays.Default
 	}
 	if e.Then != "" {
-		e.For = time.Duration((0.1 + d.Float64()) * float64(delay)).Truncate(time.Millisecond) // some are late
+		e.For = time.Duration((0.1 + d.Float64()) * float64(delay)).Truncate(time.Millisecond) // may be after the due time
 	}
 	switch e.Then {
 	case later:
@@ -54,7 +54,7 @@ func drawOrder(d *drawing, n int) event {
 	return e
 }
 
-// order plays an order: the shop goes on until the database, and Kafka, have taken it.
+// order plays an order. The shop retries until the database, and Kafka, have accepted it.
 func (w *chaosWorld) order(e event) {
 	o := w.producer.Order(fmt.Sprintf("order-%02d", e.N), time.Now().Truncate(time.Millisecond), e.What)
 	items := []store.Item{{SKU: scenario.SKU(e.N % chaosSKUs), Quantity: 2}, {SKU: scenario.SKU(e.N * 7 % chaosSKUs), Quantity: 1}}
@@ -67,43 +67,43 @@ func (w *chaosWorld) order(e event) {
 		return err
 	})
 	if err != nil {
-		w.blame("harness", "%s was not created: %v", o.ID, err)
+		w.violation("harness", "%s was not created: %v", o.ID, err)
 		return
 	}
 	if outbox {
-		w.note(&w.added, o.ID)
+		w.add(&w.added, o.ID)
 	}
 	if e.How == direct || e.How == twice {
 		w.errands.Go(func() { w.publish(o) })
 	}
 	if e.Then != "" && wait(w.ctx, time.Until(o.CreatedAt.Add(e.For))) {
-		w.leave(o, e)
+		w.finish(o, e)
 	}
 }
 
-// publish schedules an order, and tries again until it is acked.
+// publish schedules an order, and retries until the record is acked.
 func (w *chaosWorld) publish(o orderclose.Order) {
 	for {
 		err := w.producer.Schedule(w.ctx, o)
 		if err == nil {
-			w.note(&w.published, o.ID)
+			w.add(&w.published, o.ID)
 			return
 		}
 		if !wait(w.ctx, time.Second) {
-			w.blame("harness", "%s was never published: %v", o.ID, err)
+			w.violation("harness", "%s was never published: %v", o.ID, err)
 			return
 		}
 	}
 }
 
-// leave is what becomes of an order after a while.
-func (w *chaosWorld) leave(o orderclose.Order, e event) {
+// finish does what e.Then says.
+func (w *chaosWorld) finish(o orderclose.Order, e event) {
 	var err error
 	switch e.Then {
 	case paid:
 		var answer store.Answer
-		if answer, err = w.shop.Pay(w.ctx, o.ID, "pay-"+o.ID); err == nil && answer == store.NowPaid {
-			w.note(&w.paid, o.ID)
+		if answer, err = w.shop.Pay(w.ctx, o.ID, "pay-"+o.ID); err == nil && answer == store.AnswerPaid {
+			w.add(&w.paid, o.ID)
 		}
 	case cancelled:
 		_, err = w.shop.Cancel(w.ctx, o.ID)
@@ -111,11 +111,11 @@ func (w *chaosWorld) leave(o orderclose.Order, e event) {
 		err = w.move(o, o.Due.Add(e.By))
 	}
 	if err != nil {
-		w.blame("harness", "%s: %v", o.ID, err)
+		w.violation("harness", "%s: %v", o.ID, err)
 	}
 }
 
-// move moves the deadline of an order, and publishes it again if that is earlier.
+// move moves the deadline of an order, and publishes the order again if the deadline is earlier.
 func (w *chaosWorld) move(o orderclose.Order, due time.Time) error {
 	moved := false
 	err := w.shop.Checkout(w.ctx, func(tx *store.Tx) error {
@@ -134,13 +134,13 @@ func (w *chaosWorld) move(o orderclose.Order, due time.Time) error {
 	return err
 }
 
-func (w *chaosWorld) note(in *[]string, id string) {
+func (w *chaosWorld) add(list *[]string, id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	*in = append(*in, id)
+	*list = append(*list, id)
 }
 
-// wait sleeps for d and reports true, or false as soon as ctx ends.
+// wait sleeps for d and returns true. It returns false as soon as ctx ends.
 func wait(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -31,15 +31,15 @@ func init() {
 // adder is a clock that can be stepped.
 type adder interface{ Add(int64) int64 }
 
-// stepClock sets a clock, and sets it right again after a while.
+// stepClock makes a clock wrong, and right again after a while.
 func (w *chaosWorld) stepClock(e event, clock adder) {
 	clock.Add(int64(e.By))
 	w.hold(e)
 	clock.Add(-int64(e.By))
 }
 
-// database has a fault strike a share of what passes the database's driver, beside
-// those that strike already.
+// database makes a fault strike a share of the database operations, in addition to faults that
+// strike already.
 func (w *chaosWorld) database(e event) {
 	fault := faultdb.All()[e.N]
 	share := map[string]float64{"sometimes": 0.1, "often": 0.5, "always": 1}[e.How]
@@ -47,21 +47,21 @@ func (w *chaosWorld) database(e event) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		change()
-		w.dbfault.Set(share, w.struck...)
+		w.dbfault.Set(share, w.dbFaults...)
 	}
-	set(func() { w.struck = append(w.struck, fault) })
+	set(func() { w.dbFaults = append(w.dbFaults, fault) })
 	w.hold(e)
 	set(func() {
-		for i, f := range w.struck {
+		for i, f := range w.dbFaults {
 			if f.Name == fault.Name {
-				w.struck = append(append([]faultdb.Fault{}, w.struck[:i]...), w.struck[i+1:]...)
+				w.dbFaults = append(append([]faultdb.Fault{}, w.dbFaults[:i]...), w.dbFaults[i+1:]...)
 				return
 			}
 		}
 	})
 }
 
-// redis disturbs the lock of the sweeps.
+// redis disturbs the lock of the sweeps in Redis.
 func (w *chaosWorld) redis(e event) {
 	r, key := w.servers.Redis, w.cfg.Compensator.Lock.Key
 	switch e.How {

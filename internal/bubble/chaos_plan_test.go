@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// event is one thing that happens in a world. Its parameters are drawn from the seed
-// when the plan is made, so that any event can be left out without changing another.
+// event is one event of a world. Its parameters are drawn when the plan is made, so that an event
+// can be left out without changing the others.
 type event struct {
 	At   time.Duration // since the world began
-	Kind string        // a key of kinds
+	Kind string        // a key of kinds, or "order"
 	For  time.Duration // how long it lasts; 0: a moment
-	What string        // a topic, a role, a category, the name of a fault
+	What string        // a topic, a role, a category, or the name of a fault
 	How  string        // a variant of the kind
-	Then string        // of an order: what becomes of it
-	N    int           // a partition, a broker, a number of requests
+	Then string        // what happens to an order later
+	N    int           // a partition, a broker, an order, or a number of requests
 	By   time.Duration // by how much a clock steps, or a deadline moves
 }
 
-// String implements fmt.Stringer: one readable line.
+// String implements fmt.Stringer, in one line.
 func (e event) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%7.3fs %s", e.At.Seconds(), e.Kind)
@@ -44,52 +44,52 @@ func (e event) String() string {
 	return b.String()
 }
 
-// plan is a world and what happens in it.
+// plan is a world and its events.
 type plan struct {
 	Seed       uint64
 	Brokers    int
 	Partitions int
-	// Together says that one process plays all roles; else each has its own.
+	// Together: one process plays all roles. Otherwise each role has its own process.
 	Together bool
-	// Sweeps says that the compensator sweeps while the world lasts. Where it does not,
-	// nothing happens that loses records: the pipeline alone closes what was published.
+	// Sweeps: the compensator sweeps while the world lasts. Otherwise no event loses records,
+	// because the pipeline alone must close what was published.
 	Sweeps bool
-	// Service is what the shop's service does, if there is an event of it.
+	// Service is what the shop's service does, if the plan has an event of the kind service.
 	Service string
-	// Apart is by how much the clock of each broker is ahead for good.
+	// Apart is by how much the clock of each broker is ahead permanently.
 	Apart  []time.Duration
 	Events []event
 }
 
 // kind is a kind of event.
 type kind struct {
-	weight int // how often it is drawn; 0: it is switched off
-	// loses says that it may lose records, so that only a sweep finds their orders.
+	weight int // how often it is drawn, relative to others; 0: never
+	// loses: it may delete records, so that only a sweep finds their orders.
 	loses bool
-	// swept says that it sweeps itself, and so hides what the pipeline alone must do.
+	// swept: it runs sweeps, and so hides what the pipeline alone must do.
 	swept bool
 	draw  func(d *drawing, e *event)
 	play  func(w *chaosWorld, e event)
 }
 
-// kinds are all kinds of events but orders, by name.
+// kinds are all kinds of events except orders, by name.
 var kinds = map[string]kind{}
 
-// drawing is what a kind draws the parameters of its event from.
+// drawing is the source of the random parameters of events.
 type drawing struct {
 	*rand.Rand
 	plan *plan
 }
 
-// window is the time in which things happen. At its end all faults are over.
+// window is the time in which events happen. At its end all faults have ended.
 const window = time.Minute
 
-// span draws a duration from least to most, short ones as often as long ones.
+// span draws a duration from least to most; its logarithm is uniform.
 func (d *drawing) span(least, most time.Duration) time.Duration {
 	return time.Duration(float64(least) * math.Pow(float64(most)/float64(least), d.Float64())).Truncate(time.Millisecond)
 }
 
-// among draws one of some strings.
+// among draws one of the strings.
 func (d *drawing) among(all ...string) string { return all[d.IntN(len(all))] }
 
 // step draws by how much a clock steps.
@@ -128,8 +128,8 @@ func makePlan(seed uint64) *plan {
 	return p
 }
 
-// kinds returns up to five kinds, by their weights: a world of a few kinds of faults
-// finds more than one of all kinds.
+// kinds draws up to five kinds, by their weights. A world with a few kinds of faults finds more
+// than a world with all kinds.
 func (d *drawing) kinds() []string {
 	var all []string
 	for _, name := range sortedKeys(kinds) {
@@ -149,7 +149,7 @@ func (d *drawing) kinds() []string {
 	return some
 }
 
-// without returns the plan without the events at these places.
+// without returns the plan without the events at these indices.
 func (p *plan) without(drop []int) *plan {
 	less := *p
 	less.Events = nil
@@ -161,7 +161,7 @@ func (p *plan) without(drop []int) *plan {
 	return &less
 }
 
-// describe says in a line what kind of world it is.
+// describe describes the world in one line.
 func (p *plan) describe() string {
 	layout, sweeps := "a process for each role", "no sweep"
 	if p.Together {

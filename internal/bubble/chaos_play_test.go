@@ -22,9 +22,9 @@ import (
 
 const (
 	chaosSKUs = 3
-	// settleTime is how long after a reload changed buckets are picked from.
+	// settleTime is how long after a reload new buckets are used.
 	settleTime = 3 * time.Second
-	// standsAtMost is how long a partition may stand still after all faults are over.
+	// standsAtMost is how long a partition may stand still after all faults have ended.
 	standsAtMost = 2 * time.Minute
 )
 
@@ -32,19 +32,19 @@ const (
 type chaosWorld struct {
 	plan    *plan
 	began   time.Time
-	ctx     context.Context // of the shop and of healing: ends with the world
-	faulty  context.Context // ends when all faults must be over
+	ctx     context.Context // of the shop and of repairs: ends with the world
+	faulty  context.Context // ends when all faults must have ended
 	logger  *slog.Logger
 	servers *World
 	dbfault *faultdb.Faults
-	witness *witness
+	commits *commitLog
 	misses  misses
 	file    *chaosFile   // topics.yaml; nil: it is never reloaded
 	service *shopService // nil: there is none
-	damaged atomic.Int64 // answers with a damaged batch
-	replays atomic.Int64 // of the close topic, also those that failed halfway
+	damaged atomic.Int64 // the number of answers with a damaged batch
+	replays atomic.Int64 // replays of the close topic, including incomplete ones
 
-	way      *way // of the checkout
+	way      *way // the network of the checkout
 	kafka    *kafka.Cluster
 	producer *producer.Producer
 	outbox   *producer.Outbox
@@ -52,7 +52,7 @@ type chaosWorld struct {
 
 	running sync.WaitGroup // processes
 	errands sync.WaitGroup // of the shop
-	events  sync.WaitGroup // that are under way
+	events  sync.WaitGroup // in progress
 
 	brokerAhead [3]atomic.Int64 // by node
 	dbAhead     atomic.Int64
@@ -63,38 +63,38 @@ type chaosWorld struct {
 	processes  map[string]*process
 	clocks     map[string]*atomic.Int64
 	launched   int
-	ways       []*way         // all there ever were
-	away       map[string]int // brokers that nobody reaches, by address
+	ways       []*way         // of all processes, past and present
+	away       map[string]int // by address: how many events disconnect the broker
 	paid       []string
 	published  []string
 	added      []string
-	deadCauses []string // of dead letters that are to be expected
+	deadCauses []string // the causes that dead letters may have
 	violations []violation
-	// eventsDeleted is when the topic of events was deleted last.
+	// eventsDeleted is when the topic of events was last deleted.
 	eventsDeleted time.Time
-	struck        []faultdb.Fault // faults of the database that strike now
+	dbFaults      []faultdb.Fault // faults of the database that strike at present
 }
 
-// violation is a promise that was broken.
+// violation is a broken promise.
 type violation struct {
-	Kind string // early, lost, double, open, late, or harness: the simulation's own
+	Kind string // broken, late, hops, repeats, crash, hang, or harness: a failure of the simulation itself
 	Text string
 }
 
-func (w *chaosWorld) blame(kind, format string, args ...any) {
+func (w *chaosWorld) violation(kind, format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.violations = append(w.violations, violation{kind, fmt.Sprintf(format, args...)})
 }
 
-// config is what holds now. It is read-only.
+// config returns the present configuration. It is read-only.
 func (w *chaosWorld) config() *config.Config {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.cfg
 }
 
-// chaosConfig is a configuration with short delays.
+// chaosConfig returns a configuration with short delays.
 func chaosConfig(p *plan) *config.Config {
 	cfg := config.Default()
 	cfg.Partitions = p.Partitions
@@ -108,7 +108,7 @@ func chaosConfig(p *plan) *config.Config {
 	return cfg
 }
 
-// playPlan plays a plan inside a bubble and says what was broken.
+// playPlan plays a plan under synctest and returns the result.
 func playPlan(t *testing.T, p *plan) *result {
 	w := &chaosWorld{
 		plan: p, began: time.Now(), logger: chaosLogger(), cfg: chaosConfig(p),
@@ -146,14 +146,14 @@ func playPlan(t *testing.T, p *plan) *result {
 	w.producer.Close()
 	w.kafka.Close()
 	for _, way := range w.ways {
-		way.cut() // what is left of half-open connections
+		way.cut() // ends half-open connections
 	}
 	w.service.stop()
-	time.Sleep(5 * time.Second) // what is left of slow ones
+	time.Sleep(5 * time.Second) // until delayed operations have ended
 	return r
 }
 
-// build makes the servers, the topics and the checkout.
+// build starts the servers, creates the topics and builds the checkout.
 func (w *chaosWorld) build() (err error) {
 	for node, apart := range w.plan.Apart {
 		w.brokerAhead[node].Store(int64(apart))
@@ -177,7 +177,7 @@ func (w *chaosWorld) build() (err error) {
 			return err
 		}
 	}
-	w.witness = watchCommits(w.servers)
+	w.commits = recordCommits(w.servers)
 	for _, spec := range app.TopicSpecs(w.cfg) {
 		if err := w.createTopic(spec); err != nil {
 			return err
@@ -207,10 +207,10 @@ func (w *chaosWorld) build() (err error) {
 	return err
 }
 
-// chaosStock is what each SKU has at the beginning.
+// chaosStock is the stock of each SKU at the beginning.
 const chaosStock = 1_000_000
 
-// createTopic makes a topic as topics apply would.
+// createTopic creates a topic as topics apply would.
 func (w *chaosWorld) createTopic(spec kafka.TopicSpec) error {
 	settings := map[string]string{"retention.ms": fmt.Sprint(spec.Retention.Milliseconds())}
 	if spec.BrokerTime {
@@ -219,15 +219,15 @@ func (w *chaosWorld) createTopic(spec kafka.TopicSpec) error {
 	return w.servers.Broker.CreateTopic(spec.Name, int32(spec.Partitions), settings)
 }
 
-// oneBrokerClock says whether the brokers' clocks are right.
+// oneBrokerClock reports whether the brokers' clocks agree permanently.
 func (p *plan) oneBrokerClock() bool {
 	return !slices.ContainsFunc(p.Apart, func(d time.Duration) bool { return d != 0 })
 }
 
-// hold waits for as long as an event lasts, at most until all faults must be over.
+// hold waits for as long as an event lasts, at most until all faults must have ended.
 func (w *chaosWorld) hold(e event) { wait(w.faulty, e.For) }
 
-// has says whether the plan has an event of one of these kinds.
+// has reports whether the plan has an event of one of these kinds.
 func (p *plan) has(names ...string) bool {
 	return slices.ContainsFunc(p.Events, func(e event) bool { return slices.Contains(names, e.Kind) })
 }

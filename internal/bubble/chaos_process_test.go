@@ -19,34 +19,34 @@ import (
 	"orderclose/internal/kafka"
 )
 
-// process is a process of the pipeline in a world: it has its own way to the servers
-// and its own clock, and it can be stopped or killed.
+// process is a process of the pipeline in a world. It has its own network to the servers and its
+// own clock, and it can be stopped or killed.
 type process struct {
 	name  string
 	roles []app.Role
 	world *chaosWorld
 	way   *way
-	ahead *atomic.Int64 // by how many nanoseconds its clock is ahead
+	ahead *atomic.Int64 // by how much its clock is ahead, in nanoseconds
 
 	app *app.App
 	// Guarded by world.mu:
-	wants   orderclose.Buckets // of the topics.yaml that it took last
-	ended   bool               // it reads the file no more
-	reloads sync.WaitGroup     // under way
+	wants   orderclose.Buckets // the buckets of the topics.yaml that it last accepted
+	ended   bool               // it no longer reads the file
+	reloads sync.WaitGroup     // in progress
 	kafka   *kafka.Cluster
 	redis   redis.UniversalClient
-	ctx     context.Context // ends when it is to stop
+	ctx     context.Context // ends when the process must stop
 	cancel  context.CancelFunc
-	done    chan struct{} // closed when all of it has ended
+	done    chan struct{} // is closed when the process has ended
 }
 
-// launch starts a process of some roles.
+// launch starts a process with some roles.
 func (w *chaosWorld) launch(name string, roles ...app.Role) *process {
 	p := &process{name: name, roles: roles, world: w, way: w.newWay(), ahead: w.clockOf(name), done: make(chan struct{})}
 	var err error
-	p.kafka, err = kafka.New(kafka.Options{Brokers: w.servers.Brokers(), ClientID: name, Dial: p.way.Dial, Scribble: true, Logger: w.logger})
+	p.kafka, err = kafka.New(kafka.Options{Brokers: w.servers.Brokers(), ClientID: name, Dial: p.way.Dial, PoisonFreedMemory: true, Logger: w.logger})
 	if err != nil {
-		w.blame("harness", "%s: %v", name, err)
+		w.violation("harness", "%s: %v", name, err)
 		return p
 	}
 	redisWay := func(ctx context.Context, _, _ string) (net.Conn, error) { return p.way.dialRedis(w) }
@@ -60,14 +60,14 @@ func (w *chaosWorld) launch(name string, roles ...app.Role) *process {
 		Now: func() time.Time { return setNow(time.Duration(p.ahead.Load())) },
 	})
 	if err != nil {
-		w.blame("harness", "%s: %v", name, err)
+		w.violation("harness", "%s: %v", name, err)
 		return p
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	w.running.Go(func() {
 		defer close(p.done)
 		if err := p.app.Run(p.ctx, roles...); err != nil {
-			w.blame("harness", "%s: %v", name, err)
+			w.violation("harness", "%s: %v", name, err)
 		}
 		w.mu.Lock()
 		p.ended = true
@@ -79,16 +79,16 @@ func (w *chaosWorld) launch(name string, roles ...app.Role) *process {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.processes[name] = p
-	w.running.Go(p.reload) // what has changed since
+	w.running.Go(p.reload) // the file may have changed since
 	return p
 }
 
-// transportBy carries requests to the service, as the one that package signed makes.
+// transportBy returns a transport to the service, like the transport of package signed.
 func transportBy(dial func(ctx context.Context, network, address string) (net.Conn, error)) *http.Transport {
 	return &http.Transport{DialContext: dial, IdleConnTimeout: 90 * time.Second}
 }
 
-// newWay is a way to the servers that is cut when the world ends.
+// newWay returns a network to the servers. It is cut when the world ends.
 func (w *chaosWorld) newWay() *way {
 	way := newWay(func(ctx context.Context, network, address string) (net.Conn, error) {
 		w.mu.Lock()
@@ -108,7 +108,7 @@ func (w *chaosWorld) newWay() *way {
 	return way
 }
 
-// dialRedis opens a connection to Redis, if the way is not cut.
+// dialRedis opens a connection to Redis, unless the network is cut.
 func (w *way) dialRedis(world *chaosWorld) (net.Conn, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -118,24 +118,24 @@ func (w *way) dialRedis(world *chaosWorld) (net.Conn, error) {
 	return world.servers.Redis.Dial()
 }
 
-// stop ends a process in an orderly way.
+// stop stops a process in an orderly way.
 func (p *process) stop() {
 	began := time.Now()
 	p.cancel()
 	<-p.done
 	if took := time.Since(began); took > shutdownTime {
-		p.world.blame("late", "%s took %v to stop, at most %v is right", p.name, took, shutdownTime)
+		p.world.violation("late", "%s took %v to stop, at most %v is allowed", p.name, took, shutdownTime)
 	}
 }
 
-// kill ends a process as kill -9 does, as far as others can see it: none of its
-// requests arrives from now on. What is left of it ends by itself.
+// kill ends a process like kill -9, as the servers see it: no request arrives from now on. Its
+// goroutines end later.
 func (p *process) kill() {
 	p.way.cut()
 	p.cancel()
 }
 
-// named are the processes that play a role now, in the order of their names.
+// playing returns the processes that have a role at present, in the order of their names.
 func (w *chaosWorld) playing(role app.Role) []*process {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -150,7 +150,7 @@ func (w *chaosWorld) playing(role app.Role) []*process {
 	return all
 }
 
-// take removes a process from those that run; nil if it is not there any more.
+// take removes a process from the running ones and returns it; nil if it is not there.
 func (w *chaosWorld) take(name string) *process {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -159,7 +159,7 @@ func (w *chaosWorld) take(name string) *process {
 	return p
 }
 
-// clockOf is the clock of a machine, which outlives its processes.
+// clockOf returns the clock of a machine. The clock outlives the machine's processes.
 func (w *chaosWorld) clockOf(name string) *atomic.Int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -180,7 +180,7 @@ func (w *chaosWorld) launchAll() {
 	}
 }
 
-// stopAll stops everything that still runs, all at once.
+// stopAll stops all running processes at once.
 func (w *chaosWorld) stopAll() {
 	w.mu.Lock()
 	var all []*process
@@ -196,7 +196,7 @@ func (w *chaosWorld) stopAll() {
 	w.running.Wait()
 }
 
-// next is a name for another process of a role.
+// next returns the name of an additional process of a role.
 func (w *chaosWorld) next(role string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -204,22 +204,22 @@ func (w *chaosWorld) next(role string) string {
 	return fmt.Sprintf("%s-%d", role, w.launched)
 }
 
-// setNow is the present by a machine's clock that somebody has set ahead: the wall clock
-// differs, and the monotonic one does not. Package time has no way to say so, and knows
-// no monotonic clock at all in a bubble; so both are written into the time.
+// setNow returns the present by a machine's clock that somebody has set ahead: the wall clock
+// differs, and the monotonic clock does not. Package time has no way to express that, and has no
+// monotonic clock at all under synctest. So setNow writes both into the time.
 func setNow(ahead time.Duration) time.Time {
 	const hasMonotonic, secondsAt = 1 << 63, 30
 	now := time.Now()
 	sinceYear1885 := now.Add(ahead).Unix() - time.Date(1885, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
-	set := time.Unix(0, 0) // local, as time.Now is
+	set := time.Unix(0, 0) // in the local zone, like time.Now
 	fields := (*struct {
 		wall uint64
 		ext  int64
 	})(unsafe.Pointer(&set))
 	fields.wall = hasMonotonic | uint64(sinceYear1885)<<secondsAt | uint64(now.Add(ahead).Nanosecond())
-	fields.ext = int64(now.Sub(bubbleBegan)) + 1
+	fields.ext = int64(now.Sub(clockStart)) + 1
 	return set
 }
 
-// bubbleBegan is when the clock of every bubble begins.
-var bubbleBegan = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+// clockStart is the time at which every clock of synctest begins.
+var clockStart = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -17,17 +17,17 @@ import (
 	"orderclose/internal/reload"
 )
 
-// chaosFile is the topics.yaml of a world that reloads it. chaosWorld.mu guards it.
+// chaosFile is the topics.yaml of a world with reloads. chaosWorld.mu guards it.
 type chaosFile struct {
 	path    string
-	buckets map[time.Duration]bool // by length: whether it is draining
+	buckets map[time.Duration]bool // by length: is it draining?
 	delays  map[string]time.Duration
-	broken  []string // the mistakes that are in it now
+	broken  []string // the present mistakes
 	edits   int
-	lists   []orderclose.Buckets // every list that the file ever had
+	lists   []orderclose.Buckets // all lists of buckets that the file has ever had
 }
 
-// How the file is broken.
+// The mistakes of the file.
 const (
 	noFile     = "no file"
 	unknownKey = "unknown key"
@@ -46,12 +46,12 @@ func init() {
 			e.What = d.among("flash", "quick", "virtual", "physical")
 			e.By = d.span(time.Second, 25*time.Second)
 		}
-		e.For = d.span(100*time.Millisecond, 15*time.Second) // until the topics are made, or the file is fixed
+		e.For = d.span(100*time.Millisecond, 15*time.Second) // until the topics are created, or the file is fixed
 		e.N = d.IntN(2000)                                   // milliseconds until the last process reads the file
 	}, play: (*chaosWorld).reload}
 }
 
-// useFile makes the world's configuration that of a topics.yaml.
+// useFile makes the world use a topics.yaml.
 func (w *chaosWorld) useFile(t *testing.T) {
 	w.file = &chaosFile{path: filepath.Join(t.TempDir(), "topics.yaml"), buckets: map[time.Duration]bool{}, delays: maps.Clone(w.cfg.Delays.ByCategory)}
 	for _, b := range w.cfg.Buckets {
@@ -60,7 +60,7 @@ func (w *chaosWorld) useFile(t *testing.T) {
 	w.edit(func(*chaosFile) {})
 }
 
-// filePath is the world's topics.yaml; "" if it is never reloaded.
+// filePath returns the path of the world's topics.yaml; "" if it is never reloaded.
 func (w *chaosWorld) filePath() string {
 	if w.file == nil {
 		return ""
@@ -68,7 +68,7 @@ func (w *chaosWorld) filePath() string {
 	return w.file.path
 }
 
-// content is the file without its mistakes.
+// content returns the file without its mistakes.
 func (f *chaosFile) content(c *config.Config) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "partitions: %d\ncompensator: {period: %v, grace: %v}\nbuckets:\n", c.Partitions, c.Compensator.Period, c.Compensator.Grace)
@@ -82,8 +82,8 @@ func (f *chaosFile) content(c *config.Config) string {
 	return b.String()
 }
 
-// edit changes the file in one step, as a rename does. What is right in it holds for
-// processes that start from now on.
+// edit changes the file atomically, by a rename. Processes that start from now on use the
+// configuration without the mistakes.
 func (w *chaosWorld) edit(change func(f *chaosFile)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -101,7 +101,7 @@ func (w *chaosWorld) edit(change func(f *chaosFile)) {
 	for _, mistake := range f.broken {
 		switch mistake {
 		case noFile:
-			_ = os.Remove(f.path) // another event may have
+			_ = os.Remove(f.path) // fails if another event has removed it
 			return
 		case unknownKey:
 			text += "nonsense: 1\n"
@@ -118,8 +118,7 @@ func (w *chaosWorld) edit(change func(f *chaosFile)) {
 	}
 }
 
-// reload plays a change of the file. Every process reads it within the time after which
-// changed buckets are picked from.
+// reload plays a change of the file. Every process reads the file within settleTime.
 func (w *chaosWorld) reload(e event) {
 	length, _ := time.ParseDuration(e.What)
 	broken := e.How == noFile || e.How == unknownKey || e.How == noUnit
@@ -132,7 +131,7 @@ func (w *chaosWorld) reload(e event) {
 			f.buckets[length] = false
 		case e.How == "delay":
 			f.delays[e.What] = e.By
-		case !listed || f.open(length) == 0: // one bucket must be open
+		case !listed || f.open(length) == 0: // at least one bucket must stay open
 		case e.How == "drain":
 			f.buckets[length] = true
 		case e.How == "take away":
@@ -158,24 +157,24 @@ func (w *chaosWorld) reload(e event) {
 	w.reloadAll(time.Duration(e.N) * time.Millisecond)
 }
 
-// open counts the buckets that are open beside one.
-func (f *chaosFile) open(beside time.Duration) (n int) {
+// open returns the number of open buckets except the one with the given length.
+func (f *chaosFile) open(except time.Duration) (n int) {
 	for length, draining := range f.buckets {
-		if length != beside && !draining {
+		if length != except && !draining {
 			n++
 		}
 	}
 	return n
 }
 
-// applyTopics makes the topics that the file wants and that do not exist.
+// applyTopics creates the topics of the present configuration that do not exist.
 func (w *chaosWorld) applyTopics() {
 	for _, spec := range app.TopicSpecs(w.config()) {
 		_ = w.createTopic(spec)
 	}
 }
 
-// reloadAll has the checkout and every process read the file, one after the other.
+// reloadAll makes the checkout and every process read the file, one after the other.
 func (w *chaosWorld) reloadAll(within time.Duration) {
 	w.mu.Lock()
 	all := []*process{nil} // the checkout
@@ -195,7 +194,7 @@ func (w *chaosWorld) reloadAll(within time.Duration) {
 	}
 }
 
-// reload has a process read the file.
+// reload makes a process read the file.
 func (p *process) reload() {
 	w := p.world
 	w.mu.Lock()
@@ -206,23 +205,23 @@ func (p *process) reload() {
 	p.reloads.Add(1)
 	w.mu.Unlock()
 	defer p.reloads.Done()
-	taken := w.reloadOne(p.name, func() error {
+	accepted := w.reloadOne(p.name, func() error {
 		changes, err := p.app.Reload(p.ctx)
 		if err != nil && len(changes) > 0 {
-			w.blame("broken", "%s refuses the file and takes %v of it: %v", p.name, changes, err)
+			w.violation("broken", "%s rejects the file and applies %v of it: %v", p.name, changes, err)
 		}
 		return err
 	})
-	if taken != nil {
+	if accepted != nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		p.wants = taken
+		p.wants = accepted
 	}
 }
 
-// reloadOne reads the file and judges the answer, if nobody edited the file in between.
-// It returns the buckets of the file, if it was taken.
-func (w *chaosWorld) reloadOne(name string, read func() error) (taken orderclose.Buckets) {
+// reloadOne reads the file and checks the answer, unless the file was edited meanwhile. It
+// returns the buckets of the file if the file was accepted.
+func (w *chaosWorld) reloadOne(name string, read func() error) (accepted orderclose.Buckets) {
 	edits, broken, buckets := w.fileState()
 	err := read()
 	if after, _, _ := w.fileState(); after != edits {
@@ -231,12 +230,12 @@ func (w *chaosWorld) reloadOne(name string, read func() error) (taken orderclose
 	problems := config.Problems(nil)
 	switch {
 	case broken && err == nil:
-		w.blame("broken", "%s takes a file with a mistake", name)
+		w.violation("broken", "%s accepts a file with a mistake", name)
 	case !broken && (errors.As(err, &problems) || errors.Is(err, os.ErrNotExist)):
-		w.blame("broken", "%s refuses a file without a mistake: %v", name, err)
+		w.violation("broken", "%s rejects a file without a mistake: %v", name, err)
 	}
 	if err != nil {
-		return nil // a bucket that is in use may not go, and without Kafka nobody knows
+		return nil // a bucket in use cannot be removed, and without Kafka that cannot be checked
 	}
 	return buckets
 }
@@ -247,7 +246,7 @@ func (w *chaosWorld) fileState() (edits int, broken bool, buckets orderclose.Buc
 	return w.file.edits, len(w.file.broken) > 0, w.cfg.Buckets
 }
 
-// ever are the buckets that the world has had, each once.
+// ever returns all buckets that the world has ever had, each once.
 func (w *chaosWorld) ever() (all orderclose.Buckets) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -263,8 +262,8 @@ func (w *chaosWorld) ever() (all orderclose.Buckets) {
 	return all
 }
 
-// unsettled names the processes that do not pick from the buckets of the file that they
-// took last, though the topics exist.
+// unsettled returns the processes that do not use the buckets of the file that they last
+// accepted, although the topics exist.
 func (w *chaosWorld) unsettled() (all []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -276,7 +275,7 @@ func (w *chaosWorld) unsettled() (all []string) {
 			continue
 		}
 		if picked := p.app.Picked(); !slices.Equal(picked, p.wants) {
-			all = append(all, fmt.Sprintf("%s picks from %v, not from %v", name, picked, p.wants))
+			all = append(all, fmt.Sprintf("%s uses the buckets %v, not %v", name, picked, p.wants))
 		}
 	}
 	return all

@@ -21,20 +21,20 @@ func init() {
 	kinds["replay"] = kind{weight: 3, draw: func(*drawing, *event) {}, play: func(w *chaosWorld, _ event) {
 		w.admin(func(c *kafka.Cluster) error {
 			if w.faulty.Err() != nil {
-				return nil // somebody gives up
+				return nil // give up: all faults have ended
 			}
 			return w.replayAll(w.faulty, c)
 		})
 	}}
 	kinds["sweeps"] = kind{weight: 3, swept: true, draw: func(*drawing, *event) {}, play: func(w *chaosWorld, _ event) {
-		w.sweepTwice(w.faulty) // faults may fail them
+		w.sweepTwice(w.faulty) // errors are allowed while there are faults
 	}}
 }
 
-// replayAll sends the whole close topic again, as orderclose replay does.
+// replayAll replays the whole close topic, as orderclose replay does.
 func (w *chaosWorld) replayAll(ctx context.Context, c *kafka.Cluster) error {
 	cfg := w.config()
-	plan, err := replay.Make(ctx, c, replay.Window{ // wider than any clock is wrong
+	plan, err := replay.Make(ctx, c, replay.Window{ // wider than the error of any clock
 		Topic: cfg.Topics.Close, Into: cfg.Topics.Replay, From: w.began.Add(-2 * time.Hour), To: time.Now().Add(2 * time.Hour),
 	})
 	if err == nil {
@@ -44,7 +44,7 @@ func (w *chaosWorld) replayAll(ctx context.Context, c *kafka.Cluster) error {
 	return err
 }
 
-// sweepTwice has two processes sweep at once, without a lock.
+// sweepTwice sweeps with two processes at once, without a lock.
 func (w *chaosWorld) sweepTwice(ctx context.Context) error {
 	var sweeps sync.WaitGroup
 	errs := make([]error, 2)
@@ -60,7 +60,7 @@ func (w *chaosWorld) sweepTwice(ctx context.Context) error {
 	return nil
 }
 
-// sweepOnce sweeps once, as orderclose compensate does.
+// sweepOnce runs one sweep, as orderclose compensate does.
 func (w *chaosWorld) sweepOnce(ctx context.Context, name string) error {
 	c, err := kafka.New(kafka.Options{Brokers: w.servers.Brokers(), ClientID: name, Dial: w.servers.Dial, Logger: w.logger})
 	if err != nil {
@@ -84,27 +84,27 @@ func (w *chaosWorld) sweepOnce(ctx context.Context, name string) error {
 	return err
 }
 
-// repeat holds, once all has come to its end, that a replay of the whole close topic and
-// two sweeps at once change nothing.
+// repeat requires that, when nothing is left to do, a replay of the whole close topic and two
+// sweeps at once change nothing.
 func (w *chaosWorld) repeat(bound time.Time) {
 	if !w.plan.has("replay", "sweeps") {
 		return
 	}
 	before, err := checker.ReadState(w.ctx, w.servers.Store.DB())
 	if err != nil {
-		w.blame("harness", "%v", err)
+		w.violation("harness", "%v", err)
 		return
 	}
 	if w.plan.has("sweeps") {
 		if err := w.sweepTwice(w.ctx); err != nil {
-			w.blame("broken", "a sweep fails, though nothing is wrong any more: %v", err)
+			w.violation("broken", "a sweep fails after all faults have ended: %v", err)
 		}
 	}
 	if w.plan.has("replay") {
 		w.admin(func(c *kafka.Cluster) error {
 			err := w.replayAll(w.ctx, c)
 			if err != nil && time.Now().After(bound) {
-				w.blame("broken", "the close topic cannot be replayed: %v", err)
+				w.violation("broken", "the close topic cannot be replayed: %v", err)
 				return nil
 			}
 			return err
@@ -115,8 +115,8 @@ func (w *chaosWorld) repeat(bound time.Time) {
 	}
 	after, err := checker.ReadState(w.ctx, w.servers.Store.DB())
 	if err != nil {
-		w.blame("harness", "%v", err)
+		w.violation("harness", "%v", err)
 	} else if diff := before.Diff(after); len(diff) > 0 {
-		w.blame("broken", "a replay or a sweep changes what has come to its end: %s", strings.Join(diff, "; "))
+		w.violation("broken", "a replay or a sweep changes finished orders: %s", strings.Join(diff, "; "))
 	}
 }

@@ -22,20 +22,20 @@ import (
 	"orderclose/payment"
 )
 
-// What a service of the shop does in a world with faults of it.
+// What the service of the shop does, in a world with events of the kind service.
 const (
-	closes = "closes orders" // over HTTP, with the world's store behind it
+	closes = "closes orders" // over HTTP, in the world's store
 	knows  = "knows payments"
 )
 
-// shopAddress is where processes reach the service.
+// shopAddress is the address of the service.
 const shopAddress = "shop:80"
 
 func init() {
 	kinds["service"] = kind{weight: 6, draw: func(d *drawing, e *event) {
 		e.How = d.among("hangs", "hangs", "slow", "500", "503", "429", "breaks off", "garbage", "error", "unavailable", "unknown")
 		if d.IntN(2) == 0 && e.How != "unavailable" {
-			e.What = fmt.Sprintf("order-%02d", d.IntN(15)) // for requests with this order alone
+			e.What = fmt.Sprintf("order-%02d", d.IntN(15)) // only for requests with this order
 		}
 		e.By = d.span(100*time.Millisecond, 8*time.Second)
 		e.For = d.span(100*time.Millisecond, 40*time.Second)
@@ -49,7 +49,7 @@ func init() {
 	}}
 }
 
-// configure has the configuration close orders through the service, or ask it.
+// configure makes the configuration close orders through the service, or ask it for payments.
 func (p *plan) configure(cfg *config.Config) {
 	switch {
 	case !p.has("service"):
@@ -60,16 +60,16 @@ func (p *plan) configure(cfg *config.Config) {
 	}
 }
 
-// shopService is the service.
+// shopService is the service of the shop.
 type shopService struct {
 	store    *store.Store
 	handler  http.Handler
 	listener *pipenet.Listener
 	server   *http.Server
-	done     chan struct{} // closed when it has stopped
+	done     chan struct{} // is closed when the service has stopped
 
 	mu     sync.Mutex
-	faults []event // that are on
+	faults []event // that are active
 }
 
 // serveShop starts the service.
@@ -107,21 +107,22 @@ func (s *shopService) change(do func(s *shopService)) {
 	do(s)
 }
 
-// now are the faults of these kinds that are on, for requests in which an order stands.
-func (s *shopService) now(stands func(order string) bool) (all []event) {
+// now returns the active faults for requests that contain an order. contains reports whether a
+// request contains the order.
+func (s *shopService) now(contains func(order string) bool) (all []event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.faults {
-		if e.What == "" || stands(e.What) {
+		if e.What == "" || contains(e.What) {
 			all = append(all, e)
 		}
 	}
 	return all
 }
 
-// ServeHTTP implements http.Handler: what the faults make of a request.
+// ServeHTTP implements http.Handler, and applies the active faults to the request.
 func (s *shopService) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body) // the server notices that a client goes away only after that
+	body, err := io.ReadAll(r.Body) // only after that the server notices that a client disconnects
 	if err != nil {
 		return
 	}
@@ -152,7 +153,7 @@ func (s *shopService) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	s.handler.ServeHTTP(rw, r)
 }
 
-// failing is the error that a fault has the service answer.
+// failing returns the error of an active fault, if any.
 func (s *shopService) failing(ids []string) error {
 	for _, e := range s.now(func(order string) bool { return slices.Contains(ids, order) }) {
 		switch e.How {
@@ -177,7 +178,7 @@ func (s *shopService) closeOrders(ctx context.Context, path orderclose.Path, req
 	return s.store.CloseOrders(ctx, path, requests)
 }
 
-// ask knows that every fifth order was paid, and says so from the first question on.
+// ask answers, from the first question on, that every fifth order was paid.
 func (s *shopService) ask(_ context.Context, ids []string) ([]payment.Answer, error) {
 	if err := s.failing(ids); err != nil {
 		return nil, err
@@ -199,12 +200,12 @@ func (s *shopService) ask(_ context.Context, ids []string) ([]payment.Answer, er
 	return answers, nil
 }
 
-// judgePayments holds that no order is closed that the provider knows is paid.
-func (w *chaosWorld) judgePayments() {
+// checkPayments requires that no order is closed that the payment provider reports as paid.
+func (w *chaosWorld) checkPayments() {
 	if w.service == nil || w.plan.Service != knows {
 		return
 	}
 	if n := w.number("SELECT COUNT(*) FROM orders WHERE status = 2 AND (id LIKE '%0' OR id LIKE '%5')"); n > 0 {
-		w.blame("broken", "%d orders are closed that the payment provider knows are paid", n)
+		w.violation("broken", "%d orders are closed that the payment provider reports as paid", n)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// chaosOnly are the kinds of events that are drawn, if CHAOS_KINDS names some.
+// chaosOnly are the kinds of events in CHAOS_KINDS; nil means all kinds.
 var chaosOnly = func() map[string]bool {
 	names := os.Getenv("CHAOS_KINDS")
 	if names == "" {
@@ -24,7 +24,7 @@ var chaosOnly = func() map[string]bool {
 	return only
 }()
 
-// chaosLogger logs to the file that CHAOS_LOG names, with the bubble's time.
+// chaosLogger logs to the file that CHAOS_LOG names, with simulated time.
 func chaosLogger() *slog.Logger {
 	name := os.Getenv("CHAOS_LOG")
 	if name == "" {
@@ -37,20 +37,20 @@ func chaosLogger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// playSeed plays one world in a bubble of its own.
+// playSeed plays one world under synctest.
 func playSeed(t *testing.T, p *plan) (r *result) {
 	synctest.Test(t, func(t *testing.T) { r = playPlan(t, p) })
 	return r
 }
 
-// TestChaos_SomeWorldsKeepThePromises plays the first worlds of make chaos. CHAOS_SEED
-// plays another one alone, without the events whose places CHAOS_DROP names, and tells
-// what happened in it.
+// TestChaos_SomeWorldsKeepThePromises plays the first worlds of make chaos. With CHAOS_SEED it
+// plays only that world, without the events whose indices CHAOS_DROP names, and logs what
+// happens in it.
 func TestChaos_SomeWorldsKeepThePromises(t *testing.T) {
 	if seed, err := strconv.ParseUint(os.Getenv("CHAOS_SEED"), 10, 64); err == nil {
 		var drop []int
-		for _, place := range strings.Fields(os.Getenv("CHAOS_DROP")) {
-			n, err := strconv.Atoi(place)
+		for _, index := range strings.Fields(os.Getenv("CHAOS_DROP")) {
+			n, err := strconv.Atoi(index)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,13 +75,13 @@ func report(t *testing.T, r *result) {
 	}
 }
 
-// TestSetNow_MovesTheWallClockAlone, forward and back.
-func TestSetNow_MovesTheWallClockAlone(t *testing.T) {
+// TestSetNow_MovesOnlyTheWallClock forward and back.
+func TestSetNow_MovesOnlyTheWallClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, ahead := range []time.Duration{0, time.Hour, -time.Hour, 5 * time.Second, -5 * time.Second} {
 			before := setNow(0)
 			if !before.Equal(time.Now()) {
-				t.Errorf("it is %v, want %v", before, time.Now())
+				t.Errorf("setNow(0) is %v, want %v", before, time.Now())
 			}
 			time.Sleep(time.Second)
 			if set := setNow(ahead); set.Sub(before) != time.Second || set.Round(0).Sub(before.Round(0)) != ahead+time.Second {

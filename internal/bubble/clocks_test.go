@@ -13,9 +13,9 @@ import (
 	"orderclose/internal/app"
 )
 
-// apart returns how far a clock is ahead (or behind, if negative) by chance: from
-// a second up to most, and small errors as often as large ones.
-func apart(random *rand.Rand, most time.Duration) time.Duration {
+// randomSkew returns by how much a clock is ahead, or behind if negative: from a second to most,
+// small errors as often as large ones.
+func randomSkew(random *rand.Rand, most time.Duration) time.Duration {
 	d := time.Duration(math.Pow(most.Seconds(), random.Float64()) * float64(time.Second))
 	if random.IntN(2) == 0 {
 		return -d
@@ -23,41 +23,40 @@ func apart(random *rand.Rand, most time.Duration) time.Duration {
 	return d
 }
 
-// mostHops is how many buckets an order may pass through that was due in remaining
-// when it was scheduled by a clock that was ahead: those that were planned, by the
-// longer of the plans by the right clock and by the wrong one, two, and what it
-// takes to walk the error.
+// mostHops bounds the buckets that an order passes through. The order was due in remaining when
+// a clock that was ahead scheduled it. The bound is the longer of the plans by the right and the
+// wrong clock, two hops, and the hops that the error of the clock costs.
 func mostHops(bs orderclose.Buckets, remaining, ahead time.Duration) int {
 	return max(len(bs.Walk(remaining)), len(bs.Walk(remaining-ahead))) + 2 + bs.MostHops(ahead.Abs())
 }
 
-// TestBubble_ClocksThatAreApartMakeNothingEarlyAndLoseNothing: the producer's, by
-// up to four minutes; the relay's, by up to a day; the broker's and the database's
-// are right. In every other seed the order's due is by the producer's clock too.
-// A failing seed is named in the test's name and plays the same again.
-func TestBubble_ClocksThatAreApartMakeNothingEarlyAndLoseNothing(t *testing.T) {
+// TestSimulation_WrongClocksMakeNothingEarlyAndLoseNothing: the producer's clock is wrong by up to
+// four minutes, and the relay's by up to a day. The clocks of the brokers and the database are
+// right. For odd seeds the due times are by the producer's clock too. The name of a failing
+// subtest has its seed, which plays the same again.
+func TestSimulation_WrongClocksMakeNothingEarlyAndLoseNothing(t *testing.T) {
 	t.Parallel()
 	for seed := range clockSeeds {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			t.Parallel()
-			clocksApart(t, uint64(seed))
+			wrongClocks(t, uint64(seed))
 		})
 	}
 }
 
-func clocksApart(t *testing.T, seed uint64) {
+func wrongClocks(t *testing.T, seed uint64) {
 	cfg := testConfig()
 	cfg.Delays.ByCategory = map[string]time.Duration{
 		"virtual": 5 * time.Minute, "odd": 9*time.Minute + 28*time.Second, "tour": 17 * time.Minute, "physical": 30 * time.Minute, "long": 33*time.Minute + 5*time.Second,
 	}
 	categories := []string{"virtual", "odd", "tour", "physical", "long"}
-	inBubble(t, cfg, func(ctx context.Context, r *rig) {
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		random := rand.New(rand.NewPCG(seed, 3))
-		r.producerAhead, r.relayAhead = apart(random, 4*time.Minute), apart(random, 24*time.Hour)
+		r.producerAhead, r.relayAhead = randomSkew(random, 4*time.Minute), randomSkew(random, 24*time.Hour)
 		t.Logf("the producer is %v ahead, the relay %v", r.producerAhead, r.relayAhead)
-		r.disturbed = true // one that is put into too long a bucket may be left to the sweep
+		r.disturbed = true // an order in too long a bucket may be closed by the sweep
 		r.startAll()
-		time.Sleep(time.Minute) // past what the first start schedules again: nobody believes a clock that is ahead
+		time.Sleep(time.Minute) // until the orders are not among those that the first start schedules again
 		most, last := map[string]int{}, time.Time{}
 		for i := range 40 {
 			created := time.Now()
@@ -74,7 +73,7 @@ func clocksApart(t *testing.T, seed uint64) {
 				last = o.Due
 			}
 		}
-		// Behind by more than the slack, it takes a bucket that is read when some are due.
+		// A producer whose clock is behind by more than the slack chooses a bucket that is read late.
 		late := 10*time.Millisecond + max(0, -r.producerAhead-orderclose.ReadSlack-orderclose.ReadLead)
 		time.Sleep(time.Until(last.Add(late + 30*time.Second)))
 		v := r.check(time.Now())
@@ -89,11 +88,11 @@ func clocksApart(t *testing.T, seed uint64) {
 	})
 }
 
-// TestBubble_AProducerADayAheadIsHeldBack: it takes every order for due and sends it
-// straight to the close topic. The closer asks the database, and schedules anew.
-func TestBubble_AProducerADayAheadIsHeldBack(t *testing.T) {
+// TestSimulation_AProducerADayAheadIsHeldBack: the producer believes that every order is due, and
+// sends it to the close topic. The closer asks the database, and schedules the order again.
+func TestSimulation_AProducerADayAheadIsHeldBack(t *testing.T) {
 	t.Parallel()
-	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.producerAhead, r.relayAhead = 24*time.Hour, -11*time.Second
 		r.startAll()
 		time.Sleep(10 * time.Second)
@@ -102,9 +101,9 @@ func TestBubble_AProducerADayAheadIsHeldBack(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		time.Sleep(10 * time.Minute)
-		v := r.judge(time.Now())
+		v := r.verdict(time.Now())
 		for _, broken := range v.Violations {
-			if !strings.Contains(broken, "records were in the close topic before they were due") { // they are the producer's
+			if !strings.Contains(broken, "records were in the close topic before they were due") { // the producer has appended them
 				t.Error(broken)
 			}
 		}
@@ -117,11 +116,11 @@ func TestBubble_AProducerADayAheadIsHeldBack(t *testing.T) {
 	})
 }
 
-// TestBubble_ARelayWhoseClockIsAheadForwardsNothingEarly, also where no closer sends
-// back what is not due.
-func TestBubble_ARelayWhoseClockIsAheadForwardsNothingEarly(t *testing.T) {
+// TestSimulation_ARelayWhoseClockIsAheadForwardsNothingEarly, also if no closer sends early records
+// back.
+func TestSimulation_ARelayWhoseClockIsAheadForwardsNothingEarly(t *testing.T) {
 	t.Parallel()
-	inBubble(t, testConfig(), func(_ context.Context, r *rig) {
+	simulate(t, testConfig(), func(_ context.Context, r *rig) {
 		r.disturbed, r.relayAhead = true, time.Hour
 		r.start(app.Relay)
 		time.Sleep(10 * time.Second)

@@ -17,9 +17,8 @@ import (
 	"orderclose/internal/scenario"
 )
 
-// inBubbleOn does the same as inBubble with a database that fails as faults says.
-// The shop asks again when it does.
-func inBubbleOn(t *testing.T, cfg *config.Config, faults *faultdb.Faults, test func(ctx context.Context, r *rig)) {
+// simulateOn is simulate with a database that fails as faults says. The shop retries.
+func simulateOn(t *testing.T, cfg *config.Config, faults *faultdb.Faults, test func(ctx context.Context, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOn(t, cfg, Options{Through: faults.Wrap})
@@ -29,7 +28,7 @@ func inBubbleOn(t *testing.T, cfg *config.Config, faults *faultdb.Faults, test f
 	})
 }
 
-// quickConfig has delays and periods of seconds.
+// quickConfig returns a configuration with delays and periods of seconds.
 func quickConfig() *config.Config {
 	cfg := testConfig()
 	cfg.Buckets = orderclose.Buckets{{Topic: "delay_1s", Length: time.Second}, {Topic: "delay_10s", Length: 10 * time.Second}}
@@ -38,21 +37,20 @@ func quickConfig() *config.Config {
 	return cfg
 }
 
-// TestBubble_WhateverTheDatabaseAnswersThePromisesAreKept plays random orders
-// while the database fails in every way, for a while each, and sometimes several
-// at once: at connecting, beginning, any statement, and the commit, with and
-// without having done it. A failing seed is named in the test's name and plays
-// the same again.
-func TestBubble_WhateverTheDatabaseAnswersThePromisesAreKept(t *testing.T) {
+// TestSimulation_WhateverTheDatabaseAnswersThePromisesAreKept plays random orders while the database
+// fails in every way, sometimes in several ways at once: at a connect, at the begin of a
+// transaction, at any statement, and at a commit, which may be done or not. The name of a failing
+// subtest has its seed, which plays the same again.
+func TestSimulation_WhateverTheDatabaseAnswersThePromisesAreKept(t *testing.T) {
 	t.Parallel()
 	for seed := range databaseSeeds {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			t.Parallel()
 			faults := faultdb.New(uint64(seed))
 			cfg := quickConfig()
-			inBubbleOn(t, cfg, faults, func(ctx context.Context, r *rig) {
+			simulateOn(t, cfg, faults, func(ctx context.Context, r *rig) {
 				r.disturbed, r.unanswered = true, true
-				r.useOutbox() // whose rows stay where they are
+				r.useOutbox() // no dispatcher runs, so the rows stay
 				for _, role := range []app.Role{app.Relay, app.Closer, app.Compensator} {
 					r.start(role)
 				}
@@ -80,8 +78,7 @@ func TestBubble_WhateverTheDatabaseAnswersThePromisesAreKept(t *testing.T) {
 	}
 }
 
-// failAtRandom lets one to three faults strike for a while, then none for a
-// while, until stop.
+// failAtRandom makes one to three faults strike for a while, then none for a while, until stop.
 func failAtRandom(faults *faultdb.Faults, random *rand.Rand, stop <-chan struct{}) {
 	defer faults.Set(0)
 	all := faultdb.All()
@@ -103,10 +100,10 @@ func failAtRandom(faults *faultdb.Faults, random *rand.Rand, stop <-chan struct{
 	}
 }
 
-// TestBubble_EachFaultOfTheDatabaseIsOutlived: each by itself, for half a minute in
-// which it strikes whatever it can. The pipeline closes everything after it, with
-// the sweep off, and no order's attempt is used up.
-func TestBubble_EachFaultOfTheDatabaseIsOutlived(t *testing.T) {
+// TestSimulation_EachDatabaseFaultIsSurvived: each fault strikes alone, at every operation, for half a
+// minute. Afterwards the pipeline closes everything, with the sweep off, and no order has used up
+// an attempt.
+func TestSimulation_EachDatabaseFaultIsSurvived(t *testing.T) {
 	t.Parallel()
 	byName := map[string][]faultdb.Fault{}
 	for _, f := range faultdb.All() {
@@ -116,7 +113,7 @@ func TestBubble_EachFaultOfTheDatabaseIsOutlived(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			faults := faultdb.New(1)
-			inBubbleOn(t, quickConfig(), faults, func(ctx context.Context, r *rig) {
+			simulateOn(t, quickConfig(), faults, func(ctx context.Context, r *rig) {
 				r.start(app.Relay)
 				r.start(app.Closer)
 				time.Sleep(5 * time.Second)
@@ -130,19 +127,19 @@ func TestBubble_EachFaultOfTheDatabaseIsOutlived(t *testing.T) {
 				faults.Set(0)
 				time.Sleep(2 * time.Minute)
 				if v := r.check(time.Now()); v.ByPath["pipeline"] != 20 || struck == 0 {
-					t.Errorf("it struck %d times; closed %v, want all 20 by the pipeline", struck, v.ByPath)
+					t.Errorf("the fault struck %d times; closed %v, want all 20 by the pipeline", struck, v.ByPath)
 				}
 				r.checkEvents()
 				if n := r.rows("SELECT COUNT(*) FROM receipts WHERE attempts <> 0"); n != 0 {
-					t.Errorf("%d orders were closed at a later attempt: the database's fault used up the first", n)
+					t.Errorf("%d orders were closed at a later attempt: the fault has used up the first", n)
 				}
 			})
 		})
 	}
 }
 
-// checkEvents wants one event of each closed order, and none of others, in the
-// outbox; nobody may have taken them from there.
+// checkEvents requires that the outbox has one event of each closed order, and no other event. No
+// dispatcher may have run.
 func (r *rig) checkEvents() {
 	r.t.Helper()
 	closed := r.rows("SELECT COUNT(*) FROM receipts")
@@ -153,7 +150,7 @@ func (r *rig) checkEvents() {
 	}
 }
 
-// rows is the number that a query answers.
+// rows returns the number that a query selects.
 func (r *rig) rows(query string) (n int) {
 	r.t.Helper()
 	if err := r.world.Store.DB().QueryRowContext(r.t.Context(), query).Scan(&n); err != nil {

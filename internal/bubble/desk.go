@@ -20,11 +20,11 @@ import (
 	"orderclose/internal/store/sqlite"
 )
 
-// Desk is a broker and a Redis on ports of the loopback, and a database in a file:
+// DevEnvironment is a broker and a Redis on ports of the loopback, and a database in a file:
 // for a desk without servers, and for programs in any language beside us. What the
 // broker and the database hold is kept in a folder, and found again by the next
-// Desk there. Redis keeps nothing.
-type Desk struct {
+// DevEnvironment there. Redis keeps nothing.
+type DevEnvironment struct {
 	Store *store.Store // migrated; shared by everybody
 
 	broker  *kfake.Cluster
@@ -33,26 +33,26 @@ type Desk struct {
 	logger  *slog.Logger
 }
 
-// DeskOptions say where a Desk is. Dir must be set; a port of 0 is any free one.
-type DeskOptions struct {
+// DevOptions say where a DevEnvironment is. Dir must be set; a port of 0 is any free one.
+type DevOptions struct {
 	Dir                  string
 	KafkaPort, RedisPort int
 	Logger               *slog.Logger // default: discard
 }
 
-// DeskDatabase is the file of the database in a Desk's folder.
+// DeskDatabase is the file of the database in a DevEnvironment's folder.
 const DeskDatabase = "orders.db"
 
-// ErrDeskInUse says that another process works in the folder.
-var ErrDeskInUse = errors.New("another process works in this folder")
+// ErrFolderInUse says that another process works in the folder.
+var ErrFolderInUse = errors.New("another process works in this folder")
 
-// OpenDesk makes the folder, or takes up what is in it. The error wraps
-// ErrDeskInUse if that is another process's.
-func OpenDesk(ctx context.Context, o DeskOptions) (_ *Desk, err error) {
+// OpenDevEnvironment makes the folder, or takes up what is in it. The error wraps
+// ErrFolderInUse if that is another process's.
+func OpenDevEnvironment(ctx context.Context, o DevOptions) (_ *DevEnvironment, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	d := &Desk{logger: o.Logger}
+	d := &DevEnvironment{logger: o.Logger}
 	defer func() {
 		if err != nil {
 			d.Close()
@@ -87,7 +87,7 @@ func OpenDesk(ctx context.Context, o DeskOptions) (_ *Desk, err error) {
 }
 
 // Close stops everything and lets go of the folder.
-func (d *Desk) Close() {
+func (d *DevEnvironment) Close() {
 	if d.redis != nil {
 		d.redis.Close()
 	}
@@ -107,14 +107,14 @@ func (d *Desk) Close() {
 }
 
 // Brokers are the addresses of the broker.
-func (d *Desk) Brokers() []string { return d.broker.ListenAddrs() }
+func (d *DevEnvironment) Brokers() []string { return d.broker.ListenAddrs() }
 
 // RedisAddr is the address of Redis.
-func (d *Desk) RedisAddr() string { return d.redis.Addr() }
+func (d *DevEnvironment) RedisAddr() string { return d.redis.Addr() }
 
 // Connect returns clients of the servers. The store is shared: Disconnect rather
 // than Connections.Close.
-func (d *Desk) Connect(clientID string) (app.Connections, error) {
+func (d *DevEnvironment) Connect(clientID string) (app.Connections, error) {
 	k, err := kafka.New(kafka.Options{Brokers: d.Brokers(), ClientID: clientID, Logger: d.logger})
 	if err != nil {
 		return app.Connections{}, err

@@ -15,9 +15,9 @@ import (
 	"orderclose/internal/scenario"
 )
 
-// brokerFaults is what a broker may answer to the requests that the parts make.
-// A produce that is answered with REQUEST_TIMED_OUT or
-// NOT_ENOUGH_REPLICAS_AFTER_APPEND was appended all the same.
+// brokerFaults are the errors that a broker may return for each kind of request. A produce
+// request that fails with REQUEST_TIMED_OUT or NOT_ENOUGH_REPLICAS_AFTER_APPEND was appended
+// nevertheless.
 var brokerFaults = []struct {
 	key  kmsg.Key
 	errs []*kerr.Error
@@ -41,10 +41,10 @@ var brokerFaults = []struct {
 	{kmsg.Metadata, []*kerr.Error{kerr.LeaderNotAvailable}},
 }
 
-// TestBubble_WhateverTheBrokerAnswersThePromisesAreKept plays random orders while
-// the broker refuses, or acts and denies it, at any request. A failing seed is
-// named in the test's name and plays the same again.
-func TestBubble_WhateverTheBrokerAnswersThePromisesAreKept(t *testing.T) {
+// TestSimulation_WhateverTheBrokerAnswersThePromisesAreKept plays random orders while the broker fails
+// random requests, some of which it has executed. The name of a failing subtest has its seed,
+// which plays the same again.
+func TestSimulation_WhateverTheBrokerAnswersThePromisesAreKept(t *testing.T) {
 	t.Parallel()
 	for seed := range faultSeeds {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestBubble_WhateverTheBrokerAnswersThePromisesAreKept(t *testing.T) {
 			cfg.Buckets = orderclose.Buckets{{Topic: "delay_1s", Length: time.Second}, {Topic: "delay_10s", Length: 10 * time.Second}}
 			cfg.Delays = orderclose.Delays{Default: 20 * time.Second, ByCategory: map[string]time.Duration{"flash": 3 * time.Second, "virtual": 10 * time.Second}}
 			cfg.Compensator.Period, cfg.Compensator.Grace = 2*time.Minute, 20*time.Second
-			inBubble(t, cfg, func(ctx context.Context, r *rig) {
+			simulate(t, cfg, func(ctx context.Context, r *rig) {
 				r.disturbed = true
 				r.startAll()
 				time.Sleep(5 * time.Second)
@@ -77,7 +77,7 @@ func TestBubble_WhateverTheBrokerAnswersThePromisesAreKept(t *testing.T) {
 	}
 }
 
-// faultAtRandom makes the broker answer wrongly now and then, until stop.
+// faultAtRandom makes the broker fail requests at random, until stop.
 func (r *rig) faultAtRandom(random *rand.Rand, stop <-chan struct{}) {
 	var faults []*kfake.FaultHandle
 	defer func() {

@@ -19,40 +19,40 @@ import (
 	"orderclose/internal/scenario"
 )
 
-// witness sees every commit that reaches the broker.
-type witness struct {
+// commitLog records every commit that reaches the broker.
+type commitLog struct {
 	mu      sync.Mutex
 	commits []checker.Commit
 }
 
-func watchCommits(w *World) *witness {
-	saw := &witness{}
+func recordCommits(w *World) *commitLog {
+	log := &commitLog{}
 	w.Broker.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		w.Broker.KeepControl()
-		saw.mu.Lock()
-		defer saw.mu.Unlock()
+		log.mu.Lock()
+		defer log.mu.Unlock()
 		c := req.(*kmsg.OffsetCommitRequest)
 		for _, t := range c.Topics {
 			for _, p := range t.Partitions {
-				beside := ""
+				metadata := ""
 				if p.Metadata != nil {
-					beside = *p.Metadata
+					metadata = *p.Metadata
 				}
-				saw.commits = append(saw.commits, checker.Commit{At: time.Now(), Group: c.Group, Topic: t.Topic, Partition: p.Partition, Offset: p.Offset, Metadata: beside})
+				log.commits = append(log.commits, checker.Commit{At: time.Now(), Group: c.Group, Topic: t.Topic, Partition: p.Partition, Offset: p.Offset, Metadata: metadata})
 			}
 		}
 		return nil, nil, false
 	})
-	return saw
+	return log
 }
 
-func (w *witness) all() []checker.Commit {
+func (w *commitLog) all() []checker.Commit {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.commits)
 }
 
-// state is what must not change.
+// state returns the rows of orders and stock.
 func (r *rig) state() checker.State {
 	r.t.Helper()
 	s, err := checker.ReadState(r.t.Context(), r.world.Store.DB())
@@ -62,18 +62,18 @@ func (r *rig) state() checker.State {
 	return s
 }
 
-// unchanged requires that what happens in between changes nothing.
-func (r *rig) unchanged(happens func()) {
+// unchanged requires that do changes no order and no stock.
+func (r *rig) unchanged(do func()) {
 	r.t.Helper()
 	before := r.state()
-	happens()
+	do()
 	for _, diff := range before.Diff(r.state()) {
 		r.t.Error(diff)
 	}
 }
 
-// mixed plays orders that are paid, cancelled, published and not, until each has come
-// to its end.
+// mixed plays orders that are paid, cancelled, published or unpublished, until all are in a final
+// state.
 func (r *rig) mixed(ctx context.Context) {
 	r.t.Helper()
 	r.disturbed = true
@@ -83,13 +83,13 @@ func (r *rig) mixed(ctx context.Context) {
 	}
 	time.Sleep(time.Until(r.shop.LastDue()) + 63*time.Minute)
 	if v := r.check(time.Now()); v.Closed() == 0 || v.Paid == 0 {
-		r.t.Errorf("closed %v, %d paid: there is nothing that could change", v.ByPath, v.Paid)
+		r.t.Errorf("closed %v, %d paid: the test needs closed and paid orders", v.ByPath, v.Paid)
 	}
 }
 
-func TestBubble_ReplayingTheWholeCloseTopicChangesNothing(t *testing.T) {
+func TestSimulation_ReplayingTheWholeCloseTopicChangesNothing(t *testing.T) {
 	t.Parallel()
-	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		begin := time.Now()
 		r.startAll()
 		time.Sleep(10 * time.Second)
@@ -108,7 +108,7 @@ func TestBubble_ReplayingTheWholeCloseTopicChangesNothing(t *testing.T) {
 	})
 }
 
-// sweepOnce returns a function that sweeps once, as a process of its own without a lock.
+// sweepOnce returns a function that runs one sweep, in its own process without a lock.
 func (r *rig) sweepOnce(name string) (sweep func(ctx context.Context) (found, closed int), stop func()) {
 	r.t.Helper()
 	c, err := r.world.Connect(name)
@@ -132,11 +132,11 @@ func (r *rig) sweepOnce(name string) (sweep func(ctx context.Context) (found, cl
 	}, func() { Disconnect(c) }
 }
 
-func TestBubble_TwoSweepsAtOnceChangeNothing(t *testing.T) {
+func TestSimulation_TwoSweepsAtOnceChangeNothing(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()
 	cfg.Compensator.PageSize = 7
-	inBubble(t, cfg, func(ctx context.Context, r *rig) {
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.disturbed = true
 		const orders = 60
 		for i := range orders {
@@ -167,23 +167,23 @@ func TestBubble_TwoSweepsAtOnceChangeNothing(t *testing.T) {
 		r.check(time.Now())
 		r.unchanged(func() {
 			if found, _ := both(); found != 0 {
-				t.Errorf("afterwards they find %d", found)
+				t.Errorf("later sweeps find %d orders", found)
 			}
 		})
 	})
 }
 
-// TestBubble_AShutdownLeavesNothingAckedUncommitted: parts are stopped in the middle
-// of their work. How long that takes the rig sees to, in every test.
-func TestBubble_AShutdownLeavesNothingAckedUncommitted(t *testing.T) {
+// TestSimulation_AShutdownLeavesNothingAckedUncommitted stops the parts in the middle of their work.
+// The rig checks in every test how long a stop takes.
+func TestSimulation_AShutdownLeavesNothingAckedUncommitted(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()
 	cfg.Delays.ByCategory = map[string]time.Duration{"flash": 10 * time.Second}
-	inBubble(t, cfg, func(ctx context.Context, r *rig) {
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.disturbed = true
 		r.startAll()
 		time.Sleep(10 * time.Second)
-		for i := range 1100 { // so densely that something was acked since the last commit
+		for i := range 1100 { // often enough that there are acks after the last commit
 			r.order(fmt.Sprintf("o%04d", i), "flash", true)
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -193,7 +193,7 @@ func TestBubble_AShutdownLeavesNothingAckedUncommitted(t *testing.T) {
 		r.orderly = true
 		v := r.check(time.Now().Add(-time.Hour))
 		if v.ByPath["pipeline"] == 0 || v.Waiting == 0 {
-			t.Errorf("closed %v, %d wait: it was not in the middle", v.ByPath, v.Waiting)
+			t.Errorf("closed %v, %d wait: the stop was not in the middle", v.ByPath, v.Waiting)
 		}
 		r.orderly = false
 		for _, role := range app.AllRoles() {
@@ -206,13 +206,12 @@ func TestBubble_AShutdownLeavesNothingAckedUncommitted(t *testing.T) {
 	})
 }
 
-// TestBubble_WhileKafkaTakesNothingNothingIsCommitted: whoever is killed then loses
-// nothing.
-func TestBubble_WhileKafkaTakesNothingNothingIsCommitted(t *testing.T) {
+// TestSimulation_NothingIsCommittedWhileKafkaRejectsAppends, so that a kill then loses nothing.
+func TestSimulation_NothingIsCommittedWhileKafkaRejectsAppends(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()
 	cfg.Delays.ByCategory = map[string]time.Duration{"flash": 10 * time.Second}
-	inBubble(t, cfg, func(ctx context.Context, r *rig) {
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.disturbed = true
 		r.startAll()
 		time.Sleep(10 * time.Second)
@@ -222,7 +221,7 @@ func TestBubble_WhileKafkaTakesNothingNothingIsCommitted(t *testing.T) {
 		fault := r.world.Broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: -1})
 		time.Sleep(30 * time.Second)
 		moved := func() (n int) {
-			for _, c := range r.witness.all() {
+			for _, c := range r.commits.all() {
 				if strings.HasPrefix(c.Topic, "delay_") && c.Offset > 0 {
 					n++
 				}

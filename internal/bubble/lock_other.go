@@ -14,7 +14,7 @@ import (
 func lockFile(path string) (release func() error, err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("%w; if none does, remove %s", ErrDeskInUse, path)
+		return nil, fmt.Errorf("%w; if none does, remove %s", ErrFolderInUse, path)
 	}
 	if err != nil {
 		return nil, err

@@ -22,7 +22,7 @@ func lockFile(path string) (release func() error, err error) {
 		_ = f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			owner, _ := os.ReadFile(path)
-			return nil, fmt.Errorf("%w (process %s)", ErrDeskInUse, strings.TrimSpace(string(owner)))
+			return nil, fmt.Errorf("%w (process %s)", ErrFolderInUse, strings.TrimSpace(string(owner)))
 		}
 		return nil, err
 	}

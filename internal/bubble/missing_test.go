@@ -12,13 +12,13 @@ import (
 	"orderclose/internal/store"
 )
 
-// TestBubble_ARestartBeforeTopicsApplyServesWhatThereIs: between "bucket added to
-// topics.yaml" and "topics apply" a process may be restarted. It serves all other topics,
-// puts nothing into the new bucket, and takes it up when its topic appears.
-func TestBubble_ARestartBeforeTopicsApplyServesWhatThereIs(t *testing.T) {
+// TestSimulation_ARestartBeforeTopicsApplyServesWhatThereIs: a process may be restarted after a bucket
+// was added to topics.yaml and before "topics apply". It serves all other topics, puts nothing into
+// the new bucket, and uses the bucket when its topic appears.
+func TestSimulation_ARestartBeforeTopicsApplyServesWhatThereIs(t *testing.T) {
 	t.Parallel()
 	f := newTopicsFile(t)
-	inBubbleWithFile(t, f, func(ctx context.Context, r *rig) {
+	simulateWithFile(t, f, func(ctx context.Context, r *rig) {
 		if err := r.kafka.DeleteTopics(ctx, r.cfg.Topics.Replay, r.cfg.Topics.DeadLetter); err != nil {
 			t.Fatal(err)
 		}
@@ -31,7 +31,7 @@ func TestBubble_ARestartBeforeTopicsApplyServesWhatThereIs(t *testing.T) {
 			r.order(fmt.Sprint("before", i), "physical", true) // 95 s: 1m, and then 10s where 30s would do
 		}
 		time.Sleep(100 * time.Second)
-		for i := range 4 { // how late is checked at the end
+		for i := range 4 { // r.check at the end checks how late they were
 			if s := r.status(fmt.Sprint("before", i)); s != store.Closed {
 				t.Errorf("order %d is %v", i, s)
 			}
@@ -47,7 +47,7 @@ func TestBubble_ARestartBeforeTopicsApplyServesWhatThereIs(t *testing.T) {
 			}
 		}
 		r.apply()
-		time.Sleep(3 * time.Minute) // to be seen by every process
+		time.Sleep(3 * time.Minute) // until every process has seen the topic
 		for i := range 4 {
 			r.order(fmt.Sprint("after", i), "physical", true)
 		}

@@ -2,7 +2,7 @@
 
 package bubble
 
-// How many random scenarios an ordinary run plays.
+// The numbers of random scenarios of an ordinary run.
 const (
 	seeds         = 50
 	faultSeeds    = 30
@@ -11,5 +11,5 @@ const (
 	chaosSeeds    = 20
 )
 
-// ordinary is what an ordinary run plays: everything.
+// ordinary selects the tests of an ordinary run: all of them.
 const ordinary = ""

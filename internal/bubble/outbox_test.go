@@ -38,8 +38,8 @@ func (r *rig) inTopic(topic string) (n int64) {
 	return n
 }
 
-// killed is a store whose dispatcher dies each time after it has published and
-// before it deletes.
+// killed is a store whose dispatcher always dies after it has published rows and before it
+// deletes them.
 type killed struct{ *store.Store }
 
 func (k killed) Dispatch(ctx context.Context, box orderclose.Outbox, after int64, limit int, publish func(context.Context, []orderclose.OutboxRow) []int64) (int, error) {
@@ -50,10 +50,10 @@ func (k killed) Dispatch(ctx context.Context, box orderclose.Outbox, after int64
 	return n, errors.Join(err, context.Canceled)
 }
 
-// TestBubble_ADispatcherKilledBeforeItDeletesRepeatsTheEvent, under the same id.
-func TestBubble_ADispatcherKilledBeforeItDeletesRepeatsTheEvent(t *testing.T) {
+// TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheEvent under the same id.
+func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheEvent(t *testing.T) {
 	t.Parallel()
-	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.start(app.Relay)
 		r.start(app.Closer)
 		time.Sleep(10 * time.Second)
@@ -87,18 +87,18 @@ func TestBubble_ADispatcherKilledBeforeItDeletesRepeatsTheEvent(t *testing.T) {
 			t.Errorf("%d events, want 7", v.Events)
 		}
 		if n := r.inTopic(r.cfg.Topics.Events); n < 14 {
-			t.Errorf("%d records of events: nothing was repeated, so that nothing was tried here", n)
+			t.Errorf("%d records of events: nothing was repeated, so the test proves nothing", n)
 		}
 	})
 }
 
-// TestBubble_WithKafkaDownForAnHourEventsWait: closing goes on by the sweep, and
-// nothing is lost, nor tried all the time.
-func TestBubble_WithKafkaDownForAnHourEventsWait(t *testing.T) {
+// TestSimulation_WithKafkaDownForAnHourEventsWait: the sweep closes orders, no event is lost, and the
+// dispatcher does not retry in a busy loop.
+func TestSimulation_WithKafkaDownForAnHourEventsWait(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()
 	cfg.Compensator.Period = 10 * time.Minute
-	inBubble(t, cfg, func(ctx context.Context, r *rig) {
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.start(app.Compensator)
 		r.start(app.Outbox)
 		time.Sleep(10 * time.Second)
@@ -112,7 +112,7 @@ func TestBubble_WithKafkaDownForAnHourEventsWait(t *testing.T) {
 			t.Errorf("backlog %+v, %v; want 10 events, the oldest as old as the first sweep", backlog, err)
 		}
 		if oldest := r.gauge("orderclose_outbox_oldest_unpublished_seconds"); oldest < 2400 {
-			t.Errorf("the metric tells of %v s", oldest)
+			t.Errorf("the metric is %v s", oldest)
 		}
 		hits := down.Hits()
 		time.Sleep(time.Minute)
@@ -125,18 +125,18 @@ func TestBubble_WithKafkaDownForAnHourEventsWait(t *testing.T) {
 			t.Errorf("%d events, closed by path %v", v.Events, v.ByPath)
 		}
 		if oldest := r.gauge("orderclose_outbox_oldest_unpublished_seconds"); oldest != 0 {
-			t.Errorf("the metric still tells of %v s", oldest)
+			t.Errorf("the metric is still %v s", oldest)
 		}
 	})
 }
 
-// TestBubble_TwoDispatchersShareTheEvents and are stopped and started meanwhile.
-func TestBubble_TwoDispatchersShareTheEvents(t *testing.T) {
+// TestSimulation_TwoDispatchersShareTheEvents while they are stopped and started.
+func TestSimulation_TwoDispatchersShareTheEvents(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()
 	cfg.Outbox.Batch = 3 // many batches
 	cfg.Compensator.Period = 5 * time.Minute
-	inBubble(t, cfg, func(ctx context.Context, r *rig) {
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.startAll()
 		r.startAs("outbox-2", app.Outbox)
 		time.Sleep(10 * time.Second)
@@ -157,17 +157,16 @@ func TestBubble_TwoDispatchersShareTheEvents(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		v := r.check(time.Now())
 		if n := r.inTopic(cfg.Topics.Events); n != int64(v.Closed()) || v.Events != v.Closed() {
-			t.Errorf("%d closed, %d events, %d records of them; a stop repeats none", v.Closed(), v.Events, n)
+			t.Errorf("%d closed, %d events in %d records; a stop must repeat none", v.Closed(), v.Events, n)
 		}
 	})
 }
 
-// TestBubble_AnEventTooLargeForKafkaStopsNoOther.
-func TestBubble_AnEventTooLargeForKafkaStopsNoOther(t *testing.T) {
+func TestSimulation_AnEventTooLargeForKafkaStopsNoOther(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()
 	cfg.Partitions = 1
-	inBubble(t, cfg, func(ctx context.Context, r *rig) {
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.setTopic(ctx, cfg.Topics.Events, "max.message.bytes", "2000")
 		r.start(app.Relay)
 		r.start(app.Closer)
@@ -194,7 +193,7 @@ func TestBubble_AnEventTooLargeForKafkaStopsNoOther(t *testing.T) {
 	})
 }
 
-// warehouse keeps stock, and fails now and then.
+// warehouse is a service that keeps stock, and fails at random.
 type warehouse struct {
 	mu     sync.Mutex
 	random *rand.Rand
@@ -211,7 +210,7 @@ func (w *warehouse) Release(_ context.Context, q release.Request) error {
 	}
 	if old, seen := w.taken[q.Key]; seen {
 		if old != q {
-			return fmt.Errorf("%w: key %q is another release's", release.ErrRefused, q.Key)
+			return fmt.Errorf("%w: key %q belongs to another release", release.ErrRefused, q.Key)
 		}
 		return release.ErrAlready
 	}
@@ -219,17 +218,17 @@ func (w *warehouse) Release(_ context.Context, q release.Request) error {
 	return nil
 }
 
-// TestBubble_AWarehouseGetsBackWhatClosedOrdersHeld: each SKU of each order once,
-// though the worker is stopped at random, and the warehouse fails at random.
-func TestBubble_AWarehouseGetsBackWhatClosedOrdersHeld(t *testing.T) {
+// TestSimulation_ClosedOrdersAreReleasedToTheWarehouse: each SKU of each order once, although the
+// worker is stopped at random and the warehouse fails at random.
+func TestSimulation_ClosedOrdersAreReleasedToTheWarehouse(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()
 	cfg.Compensator.Period = 5 * time.Minute
-	inBubble(t, cfg, func(ctx context.Context, r *rig) {
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		random := rand.New(rand.NewPCG(7, 7))
 		w := &warehouse{random: rand.New(rand.NewPCG(8, 8)), taken: map[string]release.Request{}}
 		r.releaser = w
-		r.deadCauses = []string{"release_failed"} // four failures in a row are not so rare here
+		r.deadCauses = []string{"release_failed"} // four failures in a row happen here
 		r.startAll()
 		r.start(app.Release)
 		time.Sleep(10 * time.Second)
@@ -242,7 +241,7 @@ func TestBubble_AWarehouseGetsBackWhatClosedOrdersHeld(t *testing.T) {
 			r.stop(app.Release)
 			r.start(app.Release)
 		}
-		time.Sleep(20 * time.Minute) // with the sweep of what was never published, and all retries
+		time.Sleep(20 * time.Minute) // for the sweep of unpublished orders, and all retries
 		r.check(time.Now())
 		held := map[string]int64{}
 		for _, row := range r.texts("SELECT order_id || ' ' || sku_id || ' ' || quantity FROM stock_ledger WHERE kind = 'close'") {

@@ -10,13 +10,13 @@ import (
 	"orderclose/internal/app"
 )
 
-// TestBubble_ACompensatorTellsOfRecordsThatNobodyMoves: no relay runs, which could tell,
-// and the first record of the partition is not due.
-func TestBubble_ACompensatorTellsOfRecordsThatNobodyMoves(t *testing.T) {
+// TestSimulation_ACompensatorReportsOverdueRecords: no relay runs that could report them, and the
+// first record of the partition is not due.
+func TestSimulation_ACompensatorReportsOverdueRecords(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()
 	cfg.Partitions = 1
-	inBubble(t, cfg, func(ctx context.Context, r *rig) {
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.start(app.Compensator)
 		now := time.Now()
 		for i, due := range []time.Duration{time.Hour, 5 * time.Second} {
@@ -43,8 +43,8 @@ func TestBubble_ACompensatorTellsOfRecordsThatNobodyMoves(t *testing.T) {
 	})
 }
 
-// overdueIn reads by how much a topic is overdue, as the role that was started last says;
-// negative if it says nothing.
+// overdueIn returns by how many seconds a topic is overdue, by the metrics of the role that was
+// started last; negative if there is no such metric.
 func (r *rig) overdueIn(topic string) float64 {
 	r.t.Helper()
 	families, err := r.registry.Gather()

@@ -9,14 +9,14 @@ import (
 	"orderclose/internal/app"
 )
 
-// TestBubble_ATopicThatIsRecreatedAtOnceIsALoss also while it is young: the new log is
-// longer than the old one was read before the relay, which sleeps, reads it.
-func TestBubble_ATopicThatIsRecreatedAtOnceIsALoss(t *testing.T) {
+// TestSimulation_ATopicRecreatedAtOnceIsALoss also while the topic is young: when the relay, which
+// sleeps, reads the new log, the new log is longer than the old one was.
+func TestSimulation_ATopicRecreatedAtOnceIsALoss(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()
 	cfg.Partitions = 1
 	cfg.Compensator.Period = time.Hour
-	inBubble(t, cfg, func(ctx context.Context, r *rig) {
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.startAll()
 		time.Sleep(30 * time.Second)
 		r.disturbed = true
@@ -36,8 +36,8 @@ func TestBubble_ATopicThatIsRecreatedAtOnceIsALoss(t *testing.T) {
 			r.order(fmt.Sprint("after", i), "virtual", true)
 		}
 		time.Sleep(90 * time.Second)
-		if told := r.losses(ctx)[first:]; len(told) != 1 || told[0].Topic != topic {
-			t.Errorf("told %+v, want one loss of %s", told, topic)
+		if reported := r.losses(ctx)[first:]; len(reported) != 1 || reported[0].Topic != topic {
+			t.Errorf("reported %+v, want one loss of %s", reported, topic)
 		}
 		time.Sleep(20 * time.Minute)
 		if v := r.check(time.Now()); v.ByPath["pipeline"] != 11 || v.Lateness[10] > 2*time.Second {

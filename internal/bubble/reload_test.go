@@ -24,11 +24,11 @@ import (
 	"orderclose/producer"
 )
 
-// topicsFile is a topics.yaml that somebody edits.
+// topicsFile is a topics.yaml that tests edit.
 type topicsFile struct {
 	path    string
 	delays  map[string]time.Duration
-	buckets map[time.Duration]bool // the value: draining
+	buckets map[time.Duration]bool // by length: is it draining?
 }
 
 func (f *topicsFile) content() string {
@@ -61,14 +61,14 @@ func newTopicsFile(t *testing.T) *topicsFile {
 	return f
 }
 
-// inBubbleWithFile runs test with a rig whose parts and producer read the file.
-func inBubbleWithFile(t *testing.T, f *topicsFile, test func(ctx context.Context, r *rig)) {
+// simulateWithFile is simulate with parts and a producer that read the file.
+func simulateWithFile(t *testing.T, f *topicsFile, test func(ctx context.Context, r *rig)) {
 	t.Helper()
 	cfg, err := config.Load(f.path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	inBubble(t, cfg, func(ctx context.Context, r *rig) {
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.file = f.path
 		p, err := producer.New(producer.Options{Appender: r.coal, TopicsFile: f.path})
 		if err != nil {
@@ -80,7 +80,7 @@ func inBubbleWithFile(t *testing.T, f *topicsFile, test func(ctx context.Context
 	})
 }
 
-// reload lets every part, and the producer, read the file.
+// reload makes every part, and the producer, read the file.
 func (r *rig) reload() (all []error) {
 	for _, role := range slices.Sorted(maps.Keys(r.stops)) {
 		_, err := r.apps[role].Reload(r.t.Context())
@@ -96,7 +96,7 @@ func (r *rig) mustReload() {
 	}
 }
 
-// apply makes the topics that the file wants.
+// apply creates the topics of the file.
 func (r *rig) apply() {
 	r.t.Helper()
 	cfg, err := config.Load(r.file)
@@ -108,17 +108,16 @@ func (r *rig) apply() {
 	}
 }
 
-// TestBubble_ReloadsAtRandomLoseNoOrder edits the file at random while orders are
-// made and wait: delays, buckets that come with or without their topics, drain, are
-// taken out, and mistakes. A failing seed plays the same again. Every second seed
-// also restarts the parts.
-func TestBubble_ReloadsAtRandomLoseNoOrder(t *testing.T) {
+// TestSimulation_ReloadsAtRandomLoseNoOrder edits the file at random while orders are created and wait:
+// it changes delays, adds buckets before or after their topics, drains and removes buckets, and
+// makes mistakes. A failing seed plays the same again. Odd seeds also restart the parts.
+func TestSimulation_ReloadsAtRandomLoseNoOrder(t *testing.T) {
 	t.Parallel()
-	for seed := range max(2, seeds/10) { // each is as long as ten of the others
+	for seed := range max(2, seeds/10) { // one takes as long as ten random scenarios
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			t.Parallel()
 			f := newTopicsFile(t)
-			inBubbleWithFile(t, f, func(ctx context.Context, r *rig) { reloadAtRandom(ctx, r, f, uint64(seed)) })
+			simulateWithFile(t, f, func(ctx context.Context, r *rig) { reloadAtRandom(ctx, r, f, uint64(seed)) })
 		})
 	}
 }
@@ -149,10 +148,10 @@ func reloadAtRandom(ctx context.Context, r *rig, f *topicsFile, seed uint64) {
 				r.t.Error("a file with a mistake changed the buckets")
 			}
 		default:
-			if random.IntN(2) == 0 { // the topics first, or some time after
+			if random.IntN(2) == 0 { // create the topics before the reload, or after it
 				r.apply()
 			}
-			r.reload() // what is in use may not go, and says so
+			r.reload() // rejects the removal of a bucket in use
 			time.Sleep(time.Duration(random.Int64N(int64(30 * time.Second))))
 			r.apply()
 		}
@@ -163,7 +162,7 @@ func reloadAtRandom(ctx context.Context, r *rig, f *topicsFile, seed uint64) {
 		}
 		hops = max(hops, list.MostHops(3*time.Minute))
 		if role := app.AllRoles()[random.IntN(4)]; seed%2 == 1 && random.IntN(3) == 0 {
-			f.write(r.t, f.content()) // nothing starts on a file with a mistake
+			f.write(r.t, f.content()) // a part does not start with a mistake in the file
 			r.apply()
 			r.disturbed = true
 			r.stop(role)
@@ -178,23 +177,23 @@ func reloadAtRandom(ctx context.Context, r *rig, f *topicsFile, seed uint64) {
 		r.t.Error(err)
 	}
 	time.Sleep(time.Until(r.shop.LastDue().Add(2*time.Minute + 20*time.Second + 2*time.Minute)))
-	judged := *r.cfg
-	judged.Buckets = nil
+	checked := *r.cfg
+	checked.Buckets = nil
 	for _, length := range slices.Sorted(maps.Keys(ever)) {
-		if there, err := r.kafka.Exists(ctx, judged.Topics.OfBucket(length)); err == nil && there {
-			judged.Buckets = append(judged.Buckets, orderclose.Bucket{Topic: judged.Topics.OfBucket(length), Length: length})
+		if there, err := r.kafka.Exists(ctx, checked.Topics.OfBucket(length)); err == nil && there {
+			checked.Buckets = append(checked.Buckets, orderclose.Bucket{Topic: checked.Topics.OfBucket(length), Length: length})
 		}
 	}
-	r.cfg, r.mostAppends = &judged, 4*(hops+2) // two lists, and twice for one that is published twice
+	r.cfg, r.mostAppends = &checked, 4*(hops+2) // two lists of buckets at once, and orders that are published twice
 	v := r.check(time.Now())
 	if late := v.Quantile(1); !r.disturbed && late > time.Second {
-		// Orders that were never published are found by the sweep, and are late.
+		// Only a sweep finds orders that were never published, and it is late.
 		r.t.Logf("closed %v, the latest %v late", v.ByPath, late)
 	}
 }
 
-// edit changes the file at random, and says whether it then has a mistake. What the
-// topicsFile describes has none.
+// edit changes the file at random, and reports whether it has a mistake then. The fields of f
+// describe the file without the mistake.
 func (f *topicsFile) edit(r *rig, random *rand.Rand) (broken bool) {
 	some := []time.Duration{3 * time.Second, 5 * time.Second, 15 * time.Second, 20 * time.Second, 30 * time.Second, 45 * time.Second, 2 * time.Minute}
 	lengths := slices.Sorted(maps.Keys(f.buckets))
@@ -229,10 +228,10 @@ func (f *topicsFile) edit(r *rig, random *rand.Rand) (broken bool) {
 	return false
 }
 
-func TestBubble_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
+func TestSimulation_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
 	t.Parallel()
 	f := newTopicsFile(t)
-	inBubbleWithFile(t, f, func(ctx context.Context, r *rig) {
+	simulateWithFile(t, f, func(ctx context.Context, r *rig) {
 		r.startAll()
 		time.Sleep(10 * time.Second)
 		appended := func(topic string) (n int64) {
@@ -245,7 +244,7 @@ func TestBubble_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
 			}
 			return n
 		}
-		picked := func(length time.Duration, want bool) { // by each of the parts
+		picked := func(length time.Duration, want bool) { // checks each part
 			t.Helper()
 			for role, a := range r.apps {
 				if slices.ContainsFunc(a.Picked().Open(), func(b orderclose.Bucket) bool { return b.Length == length }) != want {
@@ -266,7 +265,7 @@ func TestBubble_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
 		f.write(t, f.content())
 		r.mustReload()
 		time.Sleep(4 * time.Minute)
-		closeAll(4, "physical") // without the topic: by the old buckets
+		closeAll(4, "physical") // the topic does not exist: through the old buckets
 		r.apply()
 		time.Sleep(time.Minute)
 		if n := appended("delay_1m30s"); n != 0 {
@@ -280,7 +279,7 @@ func TestBubble_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
 
 		delete(f.buckets, 90*time.Second)
 		f.write(t, f.content())
-		for _, err := range r.reload()[:4] { // the producer stops to pick it, and does not ask
+		for _, err := range r.reload()[:4] { // without the producer, which stops using the bucket and checks nothing
 			if err == nil || !strings.Contains(err.Error(), "bucket 1m30s is missing, and its topic delay_1m30s was used since") {
 				t.Errorf("taking out a bucket that is in use: %v", err)
 			}
@@ -299,7 +298,7 @@ func TestBubble_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
 		}
 
 		for _, role := range []app.Role{app.Relay, app.Closer, app.Outbox, app.Compensator} {
-			r.stop(role) // a day is a long time for heartbeats
+			r.stop(role) // a day of heartbeats would take long
 		}
 		time.Sleep(25 * time.Hour)
 		r.cfg = mustLoad(t, f.path)
@@ -333,15 +332,15 @@ func mustLoad(t *testing.T, path string) *config.Config {
 	return c
 }
 
-// TestBubble_ADelayTopicThatNobodyListsIsServedWhileItHoldsRecords: somebody took a
-// bucket out by force, before a start or under running relays.
-func TestBubble_ADelayTopicThatNobodyListsIsServedWhileItHoldsRecords(t *testing.T) {
+// TestSimulation_AnUnlistedDelayTopicIsServedWhileItHoldsRecords: somebody has removed a bucket by
+// force, before a start or while relays run.
+func TestSimulation_AnUnlistedDelayTopicIsServedWhileItHoldsRecords(t *testing.T) {
 	t.Parallel()
 	for name, running := range map[string]bool{"before a start": false, "while it runs": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newTopicsFile(t)
-			inBubbleWithFile(t, f, func(ctx context.Context, r *rig) {
+			simulateWithFile(t, f, func(ctx context.Context, r *rig) {
 				if running {
 					r.startPipeline()
 				}
@@ -356,7 +355,7 @@ func TestBubble_ADelayTopicThatNobodyListsIsServedWhileItHoldsRecords(t *testing
 					r.startPipeline()
 				}
 				time.Sleep(15 * time.Minute)
-				r.mostAppends = 15 // a minute each, and what it takes to get there
+				r.mostAppends = 15 // one for each minute, and those until the first
 				if v := r.check(time.Now()); v.ByPath["pipeline"] != 1 || v.Quantile(1) != 0 {
 					t.Errorf("closed %v, the latest %v late", v.ByPath, v.Quantile(1))
 				}
@@ -365,12 +364,12 @@ func TestBubble_ADelayTopicThatNobodyListsIsServedWhileItHoldsRecords(t *testing
 	}
 }
 
-// TestBubble_ATopicThatCannotBeLookedAtHoldsUpNoNewBucket: what a group has committed of
-// a delay topic that nobody lists is not to be had.
-func TestBubble_ATopicThatCannotBeLookedAtHoldsUpNoNewBucket(t *testing.T) {
+// TestSimulation_AnUnreadableCommitDelaysNoNewBucket: the commits of the group of an unlisted delay
+// topic cannot be read.
+func TestSimulation_AnUnreadableCommitDelaysNoNewBucket(t *testing.T) {
 	t.Parallel()
 	f := newTopicsFile(t)
-	inBubbleWithFile(t, f, func(ctx context.Context, r *rig) {
+	simulateWithFile(t, f, func(ctx context.Context, r *rig) {
 		r.startAll()
 		time.Sleep(10 * time.Second)
 		unlisted := orderclose.Bucket{Topic: "delay_4m", Length: 4 * time.Minute}
@@ -405,10 +404,10 @@ func TestBubble_ATopicThatCannotBeLookedAtHoldsUpNoNewBucket(t *testing.T) {
 	})
 }
 
-func TestBubble_PostReloadSaysWhatHasChangedOrWhatIsWrong(t *testing.T) {
+func TestSimulation_PostReloadReportsChangesOrMistakes(t *testing.T) {
 	t.Parallel()
 	f := newTopicsFile(t)
-	inBubbleWithFile(t, f, func(ctx context.Context, r *rig) {
+	simulateWithFile(t, f, func(ctx context.Context, r *rig) {
 		r.start(app.Closer)
 		post := func(method string) (int, string) {
 			w := httptest.NewRecorder()

@@ -14,7 +14,7 @@ import (
 	"orderclose/internal/store"
 )
 
-// exec changes the database by hand, as somebody with other tools does.
+// exec changes the database directly, as a person does with other tools.
 func (r *rig) exec(query string, args ...any) {
 	r.t.Helper()
 	if _, err := r.world.Store.DB().ExecContext(r.t.Context(), query, args...); err != nil {
@@ -22,9 +22,9 @@ func (r *rig) exec(query string, args ...any) {
 	}
 }
 
-// lose takes the stock row of the rig's orders away, so that none can be closed,
-// until mend.
-func (r *rig) lose() (mend func()) {
+// lose removes the stock row of the rig's orders, so that none can be closed, until restore is
+// called.
+func (r *rig) lose() (restore func()) {
 	r.exec("UPDATE stock SET sku_id = 'lost' WHERE sku_id = ?", scenario.SKU(0))
 	return func() { r.exec("UPDATE stock SET sku_id = ? WHERE sku_id = 'lost'", scenario.SKU(0)) }
 }
@@ -58,20 +58,20 @@ func (r *rig) records(ctx context.Context, topic string) (all []orderclose.Messa
 	return all
 }
 
-// TestBubble_AnOrderThatFailsIsTriedAgain after a minute, and two, and closes as
-// soon as it can; another keeps failing, and is a dead letter after a fourth.
-func TestBubble_AnOrderThatFailsIsTriedAgain(t *testing.T) {
+// TestSimulation_AFailingOrderIsRetried after one minute, and two, and closes at the first attempt that
+// can succeed. Another order keeps failing, and becomes a dead letter after the fourth attempt.
+func TestSimulation_AFailingOrderIsRetried(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()
-	cfg.Compensator.Period = 24 * time.Hour // the sweep has no part in it
-	inBubble(t, cfg, func(ctx context.Context, r *rig) {
+	cfg.Compensator.Period = 24 * time.Hour // no sweep
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.disturbed = true
 		r.startAll()
 		time.Sleep(10 * time.Second)
-		due := r.order("mended", "virtual", true).Due
-		mend := r.lose()
-		time.Sleep(time.Until(due.Add(2 * time.Minute))) // between the second try and the third
-		mend()
+		due := r.order("restored", "virtual", true).Due
+		restore := r.lose()
+		time.Sleep(time.Until(due.Add(2 * time.Minute))) // between the second attempt and the third
+		restore()
 		time.Sleep(8 * time.Minute)
 		v := r.check(time.Now())
 		if late := v.Quantile(1); v.ByPath["pipeline"] != 1 || late < 3*time.Minute || late > 199*time.Second {
@@ -79,9 +79,9 @@ func TestBubble_AnOrderThatFailsIsTriedAgain(t *testing.T) {
 		}
 
 		due = r.order("hopeless", "virtual", true).Due
-		mend = r.lose()
+		restore = r.lose()
 		time.Sleep(time.Until(due.Add(8 * time.Minute)))
-		mend()
+		restore()
 		dead := r.records(ctx, cfg.Topics.DeadLetter)
 		if len(dead) != 1 || string(dead[0].Key) != "hopeless" {
 			t.Fatalf("%d dead letters, want that of order hopeless", len(dead))
@@ -101,17 +101,17 @@ func TestBubble_AnOrderThatFailsIsTriedAgain(t *testing.T) {
 			}
 		}
 		r.deadCauses = []string{"failed"}
-		r.check(due) // which leaves it open
+		r.check(due) // the order stays open
 	})
 }
 
-// TestBubble_ARecordThatIsFasterThanItsOrderClosesItAMinuteLater: the checkout
-// published before it committed.
-func TestBubble_ARecordThatIsFasterThanItsOrderClosesItAMinuteLater(t *testing.T) {
+// TestSimulation_ARecordBeforeItsOrderClosesItAMinuteLater: the checkout has published the record
+// before it committed the order.
+func TestSimulation_ARecordBeforeItsOrderClosesItAMinuteLater(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()
 	cfg.Compensator.Period = 24 * time.Hour
-	inBubble(t, cfg, func(ctx context.Context, r *rig) {
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.startAll()
 		time.Sleep(10 * time.Second)
 		o := r.shop.Producer.Order("slow-commit", time.Now(), "virtual")
@@ -129,13 +129,13 @@ func TestBubble_ARecordThatIsFasterThanItsOrderClosesItAMinuteLater(t *testing.T
 	})
 }
 
-// TestBubble_AReplayTravelsOnItsOwnTopic, its retries too, and a second one of the
-// same window changes nothing.
-func TestBubble_AReplayTravelsOnItsOwnTopic(t *testing.T) {
+// TestSimulation_AReplayTravelsOnItsOwnTopic with its retries, and a second replay of the same window
+// changes nothing.
+func TestSimulation_AReplayTravelsOnItsOwnTopic(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()
 	cfg.Compensator.Period = 24 * time.Hour
-	inBubble(t, cfg, func(ctx context.Context, r *rig) {
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.disturbed = true
 		r.startAll()
 		time.Sleep(10 * time.Second)
@@ -143,12 +143,12 @@ func TestBubble_AReplayTravelsOnItsOwnTopic(t *testing.T) {
 		for i := range 10 {
 			r.order(fmt.Sprint("o", i), "virtual", true)
 		}
-		mend := r.lose()
+		restore := r.lose()
 		time.Sleep(14 * time.Minute) // every order is a dead letter by now
 		r.deadCauses = []string{"failed"}
 		closes := len(r.records(ctx, cfg.Topics.Close))
 		if dead := len(r.records(ctx, cfg.Topics.DeadLetter)); dead != 10 || closes != 40 {
-			t.Fatalf("%d dead letters and %d tries of 10 orders", dead, closes)
+			t.Fatalf("%d dead letters and %d attempts of 10 orders", dead, closes)
 		}
 		window := replay.Window{Topic: cfg.Topics.Close, Into: cfg.Topics.Replay, From: begin, To: time.Now()}
 		run := func() {
@@ -163,7 +163,7 @@ func TestBubble_AReplayTravelsOnItsOwnTopic(t *testing.T) {
 		}
 		run()
 		time.Sleep(time.Second)
-		mend() // after the first try of the replay
+		restore() // after the first attempt of the replay
 		time.Sleep(3 * time.Minute)
 		v := r.check(time.Now())
 		if v.ByPath["pipeline"] != 10 {
@@ -175,7 +175,7 @@ func TestBubble_AReplayTravelsOnItsOwnTopic(t *testing.T) {
 		if n := len(r.records(ctx, cfg.Topics.Close)); n != closes {
 			t.Errorf("the replays brought %d records into the close topic", n-closes)
 		}
-		// Twice the window, and what failed in the first run once more.
+		// The window twice, and the records that failed in the first run once more.
 		replays := r.records(ctx, cfg.Topics.Replay)
 		for _, m := range replays {
 			if lane, _ := m.Header(orderclose.HeaderLane); lane != orderclose.LaneReplay {
@@ -188,18 +188,17 @@ func TestBubble_AReplayTravelsOnItsOwnTopic(t *testing.T) {
 	})
 }
 
-// TestBubble_DeadlinesMoveWhileTheRecordIsOnItsWay: the row in the database is what
-// counts.
-func TestBubble_DeadlinesMoveWhileTheRecordIsOnItsWay(t *testing.T) {
+// TestSimulation_DeadlinesMoveWhileTheRecordIsOnItsWay: the deadline in the database decides.
+func TestSimulation_DeadlinesMoveWhileTheRecordIsOnItsWay(t *testing.T) {
 	t.Parallel()
 	move := func(t *testing.T, name string, scene func(ctx context.Context, r *rig, o orderclose.Order)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := testConfig()
 			cfg.Compensator.Period = 10 * time.Minute
-			inBubble(t, cfg, func(ctx context.Context, r *rig) {
+			simulate(t, cfg, func(ctx context.Context, r *rig) {
 				r.startAll()
-				time.Sleep(100 * time.Second)          // somewhere between two sweeps
+				time.Sleep(100 * time.Second)          // between two sweeps
 				o := r.order("moved", "virtual", true) // 5 minutes
 				time.Sleep(30 * time.Second)
 				scene(ctx, r, o)
@@ -245,7 +244,7 @@ func TestBubble_DeadlinesMoveWhileTheRecordIsOnItsWay(t *testing.T) {
 	})
 	move(t, "earlier by an UPDATE alone", func(ctx context.Context, r *rig, o orderclose.Order) {
 		r.disturbed = true // the sweep closes what was published
-		r.stop(app.Relay)  // whose record would be there before the sweep
+		r.stop(app.Relay)  // its record would be faster than the sweep
 		due(r, o, time.Now().Add(time.Minute))
 		time.Sleep(time.Minute + r.cfg.Compensator.Period + r.cfg.Compensator.Grace + 2*time.Minute)
 		if v := r.check(time.Now()); v.ByPath["sweep"] != 1 {
@@ -258,7 +257,7 @@ func TestBubble_DeadlinesMoveWhileTheRecordIsOnItsWay(t *testing.T) {
 		}
 	})
 	move(t, "cancelled by an UPDATE", func(ctx context.Context, r *rig, o orderclose.Order) {
-		if answer, err := r.world.Store.Cancel(ctx, o.ID); err != nil || answer != store.NowCancelled {
+		if answer, err := r.world.Store.Cancel(ctx, o.ID); err != nil || answer != store.AnswerCancelled {
 			r.t.Fatal(answer, err)
 		}
 		time.Sleep(time.Until(o.Due.Add(2 * time.Minute)))

@@ -28,8 +28,8 @@ import (
 	"orderclose/release"
 )
 
-// rig is a World with its topics, a shop, and stages that can be stopped and
-// started like processes.
+// rig is a World with its topics, a shop, and parts that can be stopped and started like
+// processes.
 type rig struct {
 	t      *testing.T
 	cfg    *config.Config
@@ -41,60 +41,60 @@ type rig struct {
 	stops  map[app.Role]func()
 
 	registry      *prometheus.Registry // of the role that was started last
-	relayAhead    time.Duration        // of the relay's clock
-	producerAhead time.Duration        // of the producer's
+	relayAhead    time.Duration        // by how much the relay's clock is ahead
+	producerAhead time.Duration        // by how much the producer's clock is ahead
 	services      http.RoundTripper    // reaches the user's services
-	disturbed     bool                 // something was stopped, or not running, while orders were due
-	deadCauses    []string             // of the dead letters that are to be expected
-	releaser      release.Releaser     // of the release worker, if one is started
+	disturbed     bool                 // a part was stopped or not running while orders were due
+	deadCauses    []string             // the causes that dead letters may have
+	releaser      release.Releaser     // for the release worker, if one is started
 	oneClock      bool                 // the database's clock is right
-	orderly       bool                 // all parts were stopped, on a broker that answered
-	witness       *witness             // of commits
-	file          string               // the topics.yaml that cfg was read from; "" for none
+	orderly       bool                 // all parts were stopped while the broker answered
+	commits       *commitLog
+	file          string // the topics.yaml that cfg was read from; "" for none
 	apps          map[app.Role]*app.App
-	mostAppends   int                // replaces maxAppends
-	unlisted      orderclose.Buckets // whose topics hold records, and which are none of cfg's
-	unanswered    bool               // the database may keep the answer to a commit to itself
+	mostAppends   int                // replaces maxAppends, if not 0
+	unlisted      orderclose.Buckets // buckets with records that are not in cfg
+	unanswered    bool               // answers to commits of the database may be lost
 	misses        misses
-	causes        map[string]string // the right ones, of orders that sweeps close, where that is known
+	causes        map[string]string // by order: the right cause of a miss, where it is known
 }
 
-// misses are what sweeps say that they have closed, and why the pipeline had not.
+// misses collects what sweeps report.
 type misses struct {
 	mu  sync.Mutex
 	all []checker.Miss
 }
 
-func (m *misses) add(told []compensator.Miss) {
+func (m *misses) add(reported []compensator.Miss) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, t := range told {
+	for _, t := range reported {
 		m.all = append(m.all, checker.Miss{OrderID: t.Order.ID, Cause: string(t.Cause)})
 	}
 }
 
-func (m *misses) told() []checker.Miss {
+func (m *misses) reported() []checker.Miss {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return append([]checker.Miss{}, m.all...)
 }
 
 const (
-	// shutdownTime is how long a part may take to stop.
+	// shutdownTime bounds the stop of a part.
 	shutdownTime = 10 * time.Second
-	// relayTime is how long relays may need for what is due, at worst: a restart, and
-	// another one's session.
+	// relayTime bounds the time that relays need to forward what is due: a restart, and the
+	// session timeout of another relay.
 	relayTime = 30 * time.Second
 )
 
-// inBubble runs test with a rig, and no stage started, inside a bubble.
-func inBubble(t *testing.T, cfg *config.Config, test func(ctx context.Context, r *rig)) {
+// simulate runs test under synctest with a rig whose parts are not started.
+func simulate(t *testing.T, cfg *config.Config, test func(ctx context.Context, r *rig)) {
 	t.Helper()
-	inBubbleBehind(t, cfg, 0, test)
+	simulateBehind(t, cfg, 0, test)
 }
 
-// inBubbleBehind does the same with a database whose clock is behind.
-func inBubbleBehind(t *testing.T, cfg *config.Config, behind time.Duration, test func(ctx context.Context, r *rig)) {
+// simulateBehind is simulate with a database whose clock is behind.
+func simulateBehind(t *testing.T, cfg *config.Config, behind time.Duration, test func(ctx context.Context, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, cfg, behind)
@@ -108,7 +108,7 @@ func newRig(t *testing.T, cfg *config.Config, behind time.Duration) *rig {
 	return newRigOn(t, cfg, Options{Now: func() time.Time { return time.Now().Add(-behind) }})
 }
 
-// newRigOn makes the rig's World as o says, whose other fields it sets.
+// newRigOn returns a rig. Its World has the options o, except InBubble and Logger.
 func newRigOn(t *testing.T, cfg *config.Config, o Options) *rig {
 	r := &rig{
 		t: t, cfg: cfg, stops: map[app.Role]func(){}, apps: map[app.Role]*app.App{}, logger: slog.New(slog.DiscardHandler), oneClock: o.Now == nil,
@@ -118,7 +118,7 @@ func newRigOn(t *testing.T, cfg *config.Config, o Options) *rig {
 	if r.world, err = New(o); err != nil {
 		t.Fatal(err)
 	}
-	r.witness = watchCommits(r.world)
+	r.commits = recordCommits(r.world)
 	if r.kafka, err = r.world.Kafka("checkout"); err != nil {
 		t.Fatal(err)
 	}
@@ -149,10 +149,10 @@ func (r *rig) close() {
 	r.world.Close()
 }
 
-// start starts a role as a process of its own.
+// start starts a role as a process.
 func (r *rig) start(role app.Role) { r.startAs(role, role) }
 
-// startAs does the same under a name, of which there may be several of a role.
+// startAs starts a role under a name, so that a role can have several processes.
 func (r *rig) startAs(name, role app.Role) {
 	c, err := r.world.Connect(string(role))
 	if err != nil {
@@ -178,7 +178,7 @@ func (r *rig) startAs(name, role app.Role) {
 			r.t.Errorf("%s: %v", role, err)
 		}
 		if took := time.Since(began); took > shutdownTime {
-			r.t.Errorf("%s took %v to stop, at most %v is right", role, took, shutdownTime)
+			r.t.Errorf("%s took %v to stop, at most %v is allowed", role, took, shutdownTime)
 		}
 		Disconnect(c)
 	}
@@ -195,21 +195,21 @@ func (r *rig) startAll() {
 	}
 }
 
-// check judges; orders due before openAfter must not be open.
+// check runs the checker and reports its violations. Orders due before openAfter must not be open.
 func (r *rig) check(openAfter time.Time) *checker.Verdict {
 	r.t.Helper()
-	v := r.judge(openAfter)
+	v := r.verdict(openAfter)
 	for _, broken := range v.Violations {
 		r.t.Error(broken)
 	}
 	return v
 }
 
-// judge does the same and leaves it to the caller what to make of it.
-func (r *rig) judge(openAfter time.Time) *checker.Verdict {
+// verdict runs the checker and leaves its violations to the caller.
+func (r *rig) verdict(openAfter time.Time) *checker.Verdict {
 	r.t.Helper()
 	_, dispatching := r.stops[app.Outbox]
-	for range 50 { // what was closed just now has its event published
+	for range 50 { // until the events of recent closes are published
 		events, err := r.world.Store.Backlog(r.t.Context(), orderclose.EventOutbox)
 		schedules, err2 := r.world.Store.Backlog(r.t.Context(), orderclose.ScheduleOutbox)
 		if !dispatching || err == nil && err2 == nil && events.Rows+schedules.Rows == 0 {
@@ -232,8 +232,8 @@ func (r *rig) judge(openAfter time.Time) *checker.Verdict {
 			CloserGroup: r.cfg.CloserGroup(), ReplayTopic: r.cfg.Topics.Replay, ReplayGroup: r.cfg.ReplayGroup(), DeadLetters: r.deadCauses,
 			EventsTopic: r.cfg.Topics.Events, OutboxEmpty: dispatching,
 			Published: r.shop.Published(), Added: r.shop.Added(), RolledBack: r.shop.RolledBack(), Calm: !r.disturbed, MaxAppends: r.maxAppends(),
-			Commits: r.witness.all(), OneClock: r.oneClock, RelayedUntil: relayed, Stopped: r.orderly,
-			Misses: r.misses.told(), Causes: r.causes, Unanswered: r.unanswered,
+			Commits: r.commits.all(), OneClock: r.oneClock, RelayedUntil: relayed, Stopped: r.orderly,
+			Misses: r.misses.reported(), Causes: r.causes, LostCommitAnswers: r.unanswered,
 		})
 	if err != nil {
 		r.t.Fatal(err)
@@ -241,10 +241,9 @@ func (r *rig) judge(openAfter time.Time) *checker.Verdict {
 	return v
 }
 
-// maxAppends is how many appends to delay topics one order may take: the longest
-// walk of any delay up to the longest that is listed (a relay that was stopped
-// makes another delay of it), and two; twice that for one that is published twice, and once
-// more for one that is scheduled again after the first start.
+// maxAppends bounds the appends of one order to delay topics. It is the longest walk of any delay
+// up to the longest in the configuration, because a stopped relay changes the remaining delay, and
+// two. An order may be published twice, and be scheduled once more after the first start.
 func (r *rig) maxAppends() int {
 	if r.mostAppends > 0 {
 		return r.mostAppends
@@ -256,7 +255,7 @@ func (r *rig) maxAppends() int {
 	return 3 * (r.cfg.Buckets.MostHops(longest) + 2)
 }
 
-// appends counts the records of all topics that orders travel through.
+// appends returns the number of records in all topics but the control topic.
 func (r *rig) appends() (n int64) {
 	r.t.Helper()
 	for _, spec := range app.TopicSpecs(r.cfg) {
@@ -287,7 +286,7 @@ func (r *rig) gauge(name string) float64 {
 	return 0
 }
 
-// setTopic changes a setting of a topic, as somebody with other tools might.
+// setTopic changes a setting of a topic, as a person may with other tools.
 func (r *rig) setTopic(ctx context.Context, topic, key, value string) {
 	r.t.Helper()
 	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
@@ -300,7 +299,7 @@ func (r *rig) setTopic(ctx context.Context, topic, key, value string) {
 	r.request(ctx, req)
 }
 
-// request sends a request of any kind to the broker.
+// request sends a request to the broker.
 func (r *rig) request(ctx context.Context, req kmsg.Request) {
 	r.t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(r.world.Brokers()...), kgo.Dialer(r.world.Dial))
@@ -313,7 +312,7 @@ func (r *rig) request(ctx context.Context, req kmsg.Request) {
 	}
 }
 
-// count counts the requests of a kind that the broker gets.
+// count counts the requests of a kind that the broker receives from now on.
 func (r *rig) count(key kmsg.Key) *atomic.Int64 {
 	var n atomic.Int64
 	r.world.Broker.ControlKey(key.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
@@ -324,14 +323,14 @@ func (r *rig) count(key kmsg.Key) *atomic.Int64 {
 	return &n
 }
 
-// testConfig is the shipped configuration with two partitions per topic.
+// testConfig returns the default configuration with two partitions per topic.
 func testConfig() *config.Config {
 	c := config.Default()
 	c.Partitions = 2
 	return c
 }
 
-// order creates an order of a category and publishes it.
+// order creates an order of a category, and publishes it if publish is set.
 func (r *rig) order(id, category string, publish bool) orderclose.Order {
 	r.t.Helper()
 	o := r.orderOf(id, time.Now(), category)
@@ -343,7 +342,7 @@ func (r *rig) order(id, category string, publish bool) orderclose.Order {
 	return o
 }
 
-// orderOf creates an order with its creation time, and does not publish it.
+// orderOf creates an order with a creation time, and does not publish it.
 func (r *rig) orderOf(id string, created time.Time, category string) orderclose.Order {
 	r.t.Helper()
 	o := r.shop.Producer.Order(id, created, category)
@@ -353,7 +352,7 @@ func (r *rig) orderOf(id string, created time.Time, category string) orderclose.
 	return o
 }
 
-// useOutbox has the shop schedule half of its orders with their own transactions.
+// useOutbox makes the shop schedule half of its orders in their own transactions.
 func (r *rig) useOutbox() {
 	r.t.Helper()
 	var err error
@@ -362,7 +361,7 @@ func (r *rig) useOutbox() {
 	}
 }
 
-// deadLetters counts the dead letters by cause, and requires coordinates.
+// deadLetters counts the dead letters by cause, and requires that they have coordinates.
 func (r *rig) deadLetters(ctx context.Context) map[string]int {
 	r.t.Helper()
 	f, err := r.kafka.Read(ctx, orderclose.Position{Topic: r.cfg.Topics.DeadLetter})
@@ -386,7 +385,7 @@ func (r *rig) deadLetters(ctx context.Context) map[string]int {
 	return causes
 }
 
-// restartAtRandom stops a role now and then, for a while, until stop.
+// restartAtRandom stops a role at random, and starts it again after a while, until stop.
 func (r *rig) restartAtRandom(random *rand.Rand, stop <-chan struct{}) {
 	r.disturbed = true
 	roles := app.AllRoles()

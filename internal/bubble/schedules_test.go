@@ -19,8 +19,8 @@ import (
 	"orderclose/outbox"
 )
 
-// add creates an order and schedules it in the same transaction, which end rolls
-// back unless it is nil.
+// add creates an order and schedules it in the same transaction. The transaction is rolled back if
+// end is not nil.
 func (r *rig) add(id string, delay time.Duration, end error) orderclose.Order {
 	r.t.Helper()
 	now := time.Now().Truncate(time.Millisecond)
@@ -34,7 +34,7 @@ func (r *rig) add(id string, delay time.Duration, end error) orderclose.Order {
 	return o
 }
 
-// late is how late each closed order was, and by what path.
+// late returns how late each closed order was, and its path.
 func (r *rig) late() map[string]string {
 	r.t.Helper()
 	rows, err := r.world.Store.DB().QueryContext(r.t.Context(), "SELECT order_id, path, lateness_ms FROM receipts")
@@ -63,11 +63,11 @@ func (r *rig) unscheduled() int {
 	return b.Rows
 }
 
-// TestBubble_ADispatcherKilledBeforeItDeletesRepeatsTheSchedule, which is harmless;
-// and what was rolled back is nowhere.
-func TestBubble_ADispatcherKilledBeforeItDeletesRepeatsTheSchedule(t *testing.T) {
+// TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheSchedule, which is harmless. Rolled-back
+// orders are not scheduled.
+func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheSchedule(t *testing.T) {
 	t.Parallel()
-	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.useOutbox()
 		r.start(app.Relay)
 		r.start(app.Closer)
@@ -77,7 +77,7 @@ func TestBubble_ADispatcherKilledBeforeItDeletesRepeatsTheSchedule(t *testing.T)
 			r.add(fmt.Sprint("undone", i), 5*time.Minute, errors.New("undone"))
 		}
 		if n := r.unscheduled(); n != 7 {
-			t.Errorf("%d orders to be scheduled, want 7", n)
+			t.Errorf("%d orders wait to be scheduled, want 7", n)
 		}
 		dying, err := outbox.New(outbox.Options{
 			Store: killed{r.world.Store}, Log: r.kafka, DeadLetterTopic: r.cfg.Topics.DeadLetter,
@@ -99,7 +99,7 @@ func TestBubble_ADispatcherKilledBeforeItDeletesRepeatsTheSchedule(t *testing.T)
 		r.start(app.Outbox)
 		time.Sleep(6 * time.Minute)
 		if n := r.inTopic("delay_5m"); n < 14 || r.unscheduled() != 0 {
-			t.Errorf("%d records: nothing was repeated, so that nothing was tried here; %d rows are left", n, r.unscheduled())
+			t.Errorf("%d records: nothing was repeated, so the test proves nothing; %d rows are left", n, r.unscheduled())
 		}
 		if v := r.check(time.Now()); v.ByPath["pipeline"] != 7 || v.Orders != 7 || v.Quantile(1) > time.Second {
 			t.Errorf("%d orders, closed by path %v, at most %v late", v.Orders, v.ByPath, v.Quantile(1))
@@ -107,12 +107,11 @@ func TestBubble_ADispatcherKilledBeforeItDeletesRepeatsTheSchedule(t *testing.T)
 	})
 }
 
-// TestBubble_WithKafkaDownForAnHourSchedulesWait: the bucket is picked when it is
-// back. What is due by then is closed at once, anything else on time, and no sweep
-// runs.
-func TestBubble_WithKafkaDownForAnHourSchedulesWait(t *testing.T) {
+// TestSimulation_WithKafkaDownForAnHourSchedulesWait: the dispatcher chooses the bucket when Kafka is
+// back. Orders that are due by then close at once, all others on time, and without a sweep.
+func TestSimulation_WithKafkaDownForAnHourSchedulesWait(t *testing.T) {
 	t.Parallel()
-	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.disturbed = true
 		r.useOutbox()
 		r.start(app.Outbox)
@@ -153,10 +152,10 @@ func TestBubble_WithKafkaDownForAnHourSchedulesWait(t *testing.T) {
 	})
 }
 
-// TestBubble_AnEarlierDeadlineIsAddedLikeAnOrder, in the transaction that moves it.
-func TestBubble_AnEarlierDeadlineIsAddedLikeAnOrder(t *testing.T) {
+// TestSimulation_AnEarlierDeadlineIsScheduledLikeAnOrder, in the transaction that moves the deadline.
+func TestSimulation_AnEarlierDeadlineIsScheduledLikeAnOrder(t *testing.T) {
 	t.Parallel()
-	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.useOutbox()
 		for _, role := range []app.Role{app.Relay, app.Closer, app.Outbox} {
 			r.start(role)
@@ -183,10 +182,10 @@ func TestBubble_AnEarlierDeadlineIsAddedLikeAnOrder(t *testing.T) {
 	})
 }
 
-// TestBubble_ARowThatNobodyCanReadIsADeadLetter with its cause, and stops no other.
-func TestBubble_ARowThatNobodyCanReadIsADeadLetter(t *testing.T) {
+// TestSimulation_AnUnreadableRowIsADeadLetter with its cause, and delays no other row.
+func TestSimulation_AnUnreadableRowIsADeadLetter(t *testing.T) {
 	t.Parallel()
-	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.deadCauses = []string{"bad_value", "key_mismatch", "due_too_far"}
 		r.useOutbox()
 		r.start(app.Outbox)

@@ -21,18 +21,18 @@ import (
 	"orderclose/payment"
 )
 
-// serviceSecrets sign what is asked of the shop's services.
-var serviceSecrets = []string{"a secret of the bubble"}
+// serviceSecrets sign the requests to the shop's services.
+var serviceSecrets = []string{"a secret of the simulation"}
 
-// service is a service of the shop's that can be disturbed.
+// service is a service of the shop that can be broken.
 type service struct {
 	calls atomic.Int64
 
 	mu     sync.Mutex
-	broken http.HandlerFunc // answers in its place; nil: it is well
+	broken http.HandlerFunc // answers in place of the service; nil: the service works
 }
 
-// serve starts a service that the parts reach under any name.
+// serve starts a service. The parts reach it under any address.
 func (r *rig) serve(h http.Handler, err error) (s *service, stop func()) {
 	r.t.Helper()
 	if err != nil {
@@ -58,15 +58,15 @@ func (r *rig) serve(h http.Handler, err error) (s *service, stop func()) {
 	return s, server.Close
 }
 
-func (s *service) breaks(how http.HandlerFunc) {
+func (s *service) setBroken(how http.HandlerFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.broken = how
 }
 
-// hang reads the request and answers nothing.
+// hang reads the request and never answers.
 func hang(_ http.ResponseWriter, r *http.Request) {
-	_, _ = io.Copy(io.Discard, r.Body) // only then the server notices who goes away
+	_, _ = io.Copy(io.Discard, r.Body) // only after that the server notices that the client disconnects
 	<-r.Context().Done()
 }
 
@@ -82,14 +82,14 @@ func httpConfig() *config.Config {
 	return cfg
 }
 
-// TestBubble_AServiceThatIsDownForAnHourCostsNoAttempt: whatever "down" looks
-// like, orders wait for it, none is given up, and all close when it is back.
-func TestBubble_AServiceThatIsDownForAnHourCostsNoAttempt(t *testing.T) {
+// TestSimulation_AServiceThatIsDownForAnHourCostsNoAttempt: however the service fails, orders wait for
+// it, no order is given up, and all close when it is back.
+func TestSimulation_AServiceThatIsDownForAnHourCostsNoAttempt(t *testing.T) {
 	t.Parallel()
 	for name, how := range map[string]http.HandlerFunc{"hangs": hang, "500": status(500), "reset": reset} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, httpConfig(), func(ctx context.Context, r *rig) {
+			simulate(t, httpConfig(), func(ctx context.Context, r *rig) {
 				r.disturbed = true
 				var mu sync.Mutex
 				attempts := 0
@@ -112,16 +112,16 @@ func TestBubble_AServiceThatIsDownForAnHourCostsNoAttempt(t *testing.T) {
 				if v := r.check(time.Now()); v.ByPath["pipeline"] != 20 || v.Quantile(1) > time.Second {
 					t.Fatalf("closed %v, up to %v late, before anything was wrong", v.ByPath, v.Quantile(1))
 				}
-				s.breaks(how)
+				s.setBroken(how)
 				for i := range 300 {
 					r.order(fmt.Sprint("during-", i), "virtual", true)
 				}
 				s.calls.Store(0)
 				time.Sleep(65 * time.Minute)
 				if calls := s.calls.Load(); calls == 0 || calls > 20_000 {
-					t.Errorf("it was asked %d times in an hour", calls)
+					t.Errorf("the service got %d requests in an hour", calls)
 				}
-				s.breaks(nil)
+				s.setBroken(nil)
 				time.Sleep(time.Minute)
 				if v := r.check(time.Now()); v.ByPath["pipeline"] != 320 || attempts != 0 {
 					t.Errorf("a minute after it is back: closed %v with %d attempts used, want 320 and 0", v.ByPath, attempts)
@@ -134,11 +134,11 @@ func TestBubble_AServiceThatIsDownForAnHourCostsNoAttempt(t *testing.T) {
 	}
 }
 
-func TestBubble_ThePipelineAndTheSweepCloseThroughAService(t *testing.T) {
+func TestSimulation_ThePipelineAndTheSweepCloseThroughAService(t *testing.T) {
 	t.Parallel()
 	cfg := httpConfig()
 	cfg.Compensator.Period = 10 * time.Minute
-	inBubble(t, cfg, func(ctx context.Context, r *rig) {
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		_, stop := r.serve(httpclose.Handler(serviceSecrets, r.world.Store.CloseOrders))
 		defer stop()
 		r.startAll()
@@ -155,15 +155,15 @@ func TestBubble_ThePipelineAndTheSweepCloseThroughAService(t *testing.T) {
 	})
 }
 
-// TestBubble_ThePaymentProviderIsAskedBeforeTheClose: what it calls paid is paid,
-// what it calls unpaid is closed, by the pipeline and by the sweep; what it cannot
-// say stays as it is.
-func TestBubble_ThePaymentProviderIsAskedBeforeTheClose(t *testing.T) {
+// TestSimulation_ThePaymentProviderIsAskedBeforeTheClose: the pipeline and the sweep mark an order as
+// paid if the provider says so, and close it if the provider says that it is unpaid. An order stays
+// as it is while the provider does not know.
+func TestSimulation_ThePaymentProviderIsAskedBeforeTheClose(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()
 	cfg.Closer.Payment.URL = "http://shop/payments"
 	cfg.Compensator.Period = 5 * time.Minute
-	inBubble(t, cfg, func(ctx context.Context, r *rig) {
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		var known atomic.Bool
 		s, stop := r.serve(payment.Handler(serviceSecrets, payment.ProviderFunc(func(_ context.Context, ids []string) ([]payment.Answer, error) {
 			answers := make([]payment.Answer, len(ids))
@@ -186,31 +186,31 @@ func TestBubble_ThePaymentProviderIsAskedBeforeTheClose(t *testing.T) {
 			r.order(id, "virtual", true)
 			r.order(id+" and forgotten", "virtual", false)
 		}
-		r.order("who knows", "virtual", false)
-		r.order("who knows, published", "virtual", true)
+		r.order("unknown", "virtual", false)
+		r.order("unknown, published", "virtual", true)
 		time.Sleep(15 * time.Minute)
 		for id, want := range map[string]store.Status{
 			"paid": store.Paid, "paid and forgotten": store.Paid,
-			"unpaid": store.Closed, "unpaid and forgotten": store.Closed, "who knows": store.Unpaid,
+			"unpaid": store.Closed, "unpaid and forgotten": store.Closed, "unknown": store.Unpaid,
 		} {
 			if got := r.status(id); got != want {
 				t.Errorf("%s: status %d, want %d", id, got, want)
 			}
 		}
-		s.breaks(hang) // nobody knows anything any more
+		s.setBroken(hang)
 		time.Sleep(10 * time.Minute)
-		if got := r.status("who knows"); got != store.Unpaid {
+		if got := r.status("unknown"); got != store.Unpaid {
 			t.Errorf("with a provider that hangs: status %d", got)
 		}
-		s.breaks(nil)
+		s.setBroken(nil)
 		known.Store(true)
 		time.Sleep(10 * time.Minute)
-		for _, id := range []string{"who knows", "who knows, published"} {
+		for _, id := range []string{"unknown", "unknown, published"} {
 			if got := r.status(id); got != store.Closed {
 				t.Errorf("%s: status %d once the provider knows", id, got)
 			}
 		}
-		time.Sleep(10 * time.Minute) // until its record has come once more
+		time.Sleep(10 * time.Minute) // until the record has been retried
 		if dead := r.deadLetters(ctx); len(dead) > 0 {
 			t.Errorf("dead letters %v", dead)
 		}

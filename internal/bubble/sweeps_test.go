@@ -12,8 +12,8 @@ import (
 	"orderclose/internal/config"
 )
 
-// sweeper starts a compensator as a process of its own that has no Kafka, whose
-// clock is ahead, and returns its metrics.
+// sweeper starts a compensator without Kafka as a process whose clock is ahead, and returns its
+// metrics.
 func (r *rig) sweeper(name string, ahead time.Duration) *prometheus.Registry {
 	r.t.Helper()
 	c, err := r.world.Connect(name)
@@ -41,7 +41,7 @@ func (r *rig) sweeper(name string, ahead time.Duration) *prometheus.Registry {
 	return registry
 }
 
-// sweeps is how many were finished, by the metrics.
+// sweeps returns the number of finished sweeps, by the metrics.
 func (r *rig) sweeps(of ...*prometheus.Registry) (n int) {
 	r.t.Helper()
 	for _, registry := range of {
@@ -58,14 +58,14 @@ func (r *rig) sweeps(of ...*prometheus.Registry) (n int) {
 	return n
 }
 
-// TestBubble_AFortnightOfSweeps: no relay, three compensators, one of them with a
-// clock that is an hour off. Redis dies, and comes back empty. Each hour is swept
-// once, and every order is closed within the bound of a miss.
-func TestBubble_AFortnightOfSweeps(t *testing.T) {
+// TestSimulation_AFortnightOfSweeps: there are no relay and three compensators, one with a clock that is
+// an hour off. Redis fails, and comes back empty. There is one sweep each hour, and every order is
+// closed within the bound of a miss.
+func TestSimulation_AFortnightOfSweeps(t *testing.T) {
 	t.Parallel()
-	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.disturbed = true
-		r.kafka.Close() // it looks at the cluster each second
+		r.kafka.Close() // it requests metadata each second
 		all := []*prometheus.Registry{r.sweeper("a", 0), r.sweeper("b", time.Hour), r.sweeper("c", 0)}
 		time.Sleep(10 * time.Minute)
 		before := r.sweeps(all...)
@@ -100,19 +100,19 @@ func TestBubble_AFortnightOfSweeps(t *testing.T) {
 	})
 }
 
-// TestBubble_AfterDaysOffTheFirstSweepHasEverything: and two at once change nothing.
-func TestBubble_AfterDaysOffTheFirstSweepHasEverything(t *testing.T) {
+// TestSimulation_AfterDaysOffTheFirstSweepFindsEverything, and two sweeps at once change nothing.
+func TestSimulation_AfterDaysOffTheFirstSweepFindsEverything(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()
 	cfg.Compensator.PageSize = 7
-	inBubble(t, cfg, func(ctx context.Context, r *rig) {
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.disturbed = true
-		r.kafka.Close() // it looks at the cluster each second
+		r.kafka.Close() // it requests metadata each second
 		for i := range 100 {
 			r.order(fmt.Sprint("o", i), "virtual", false)
 			time.Sleep(40 * time.Minute)
 		}
-		r.world.Redis.SetError("LOADING") // both sweep, at the same time
+		r.world.Redis.SetError("LOADING") // both sweep at the same time
 		a, b := r.sweeper("a", 0), r.sweeper("b", 0)
 		time.Sleep(2 * time.Minute)
 		if v := r.check(time.Now()); v.ByPath["sweep"] != 100 || r.sweeps(a, b) == 0 {
@@ -121,7 +121,7 @@ func TestBubble_AfterDaysOffTheFirstSweepHasEverything(t *testing.T) {
 	})
 }
 
-// wipe makes every topic anew, as if Kafka had lost its disks: commits are gone too.
+// wipe deletes topics with their commits and creates them again, as if Kafka had lost its disks.
 func (r *rig) wipe(ctx context.Context, topics ...string) {
 	r.t.Helper()
 	r.disturbed = true
@@ -129,8 +129,8 @@ func (r *rig) wipe(ctx context.Context, topics ...string) {
 		r.t.Fatal(err)
 	}
 	time.Sleep(5 * time.Second)
-	for _, group := range groupsOf(r.cfg, topics) { // as a real broker does
-		_ = r.kafka.DeleteGroups(ctx, group) // one with members stays, with its commits
+	for _, group := range groupsOf(r.cfg, topics) { // a real broker deletes the commits too
+		_ = r.kafka.DeleteGroups(ctx, group) // a group with members keeps its commits
 	}
 	if _, _, err := r.kafka.Apply(ctx, app.TopicSpecs(r.cfg)); err != nil {
 		r.t.Fatal(err)
@@ -150,9 +150,9 @@ func groupsOf(c *config.Config, topics []string) (groups []string) {
 	return groups
 }
 
-// TestBubble_WhatALostTopicHeldIsScheduledAgain: a delay topic is deleted, or all of
-// Kafka; what was due soon closes on time all the same, by the pipeline.
-func TestBubble_WhatALostTopicHeldIsScheduledAgain(t *testing.T) {
+// TestSimulation_OrdersOfALostTopicAreScheduledAgain: a delay topic is deleted, or all of Kafka. Orders
+// that are due soon close on time nevertheless, by the pipeline.
+func TestSimulation_OrdersOfALostTopicAreScheduledAgain(t *testing.T) {
 	t.Parallel()
 	for name, topics := range map[string]func(c *config.Config) []string{
 		"a delay topic": func(c *config.Config) []string { return []string{c.Buckets[3].Topic} },
@@ -165,14 +165,14 @@ func TestBubble_WhatALostTopicHeldIsScheduledAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
+			simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 				r.startAll()
-				time.Sleep(90 * time.Second) // past what the first start costs
+				time.Sleep(90 * time.Second) // longer than the first start takes
 				for i := range 20 {
 					r.order(fmt.Sprint("o", i), "physical", true)
 				}
 				time.Sleep(10 * time.Minute)
-				if name == "all of Kafka" { // who has the records in memory is gone too
+				if name == "all of Kafka" { // processes with records in memory are gone too
 					r.stop(app.Relay)
 					r.stop(app.Closer)
 					r.wipe(ctx, topics(r.cfg)...)
@@ -184,7 +184,7 @@ func TestBubble_WhatALostTopicHeldIsScheduledAgain(t *testing.T) {
 					r.start(app.Relay)
 				}
 				time.Sleep(25 * time.Minute)
-				v := r.judge(time.Now())
+				v := r.verdict(time.Now())
 				if v.ByPath["pipeline"] != 20 || v.Quantile(1) > time.Second {
 					t.Errorf("closed %v, up to %v late; want all 20 by the pipeline, on time", v.ByPath, v.Quantile(1))
 				}
@@ -193,11 +193,11 @@ func TestBubble_WhatALostTopicHeldIsScheduledAgain(t *testing.T) {
 	}
 }
 
-// TestBubble_ALossUnderACheckoutWhoseClockIsAhead: its orders claim to be created after
-// the loss was told of, and are scheduled again all the same.
-func TestBubble_ALossUnderACheckoutWhoseClockIsAhead(t *testing.T) {
+// TestSimulation_ALossUnderACheckoutWhoseClockIsAhead: its orders say that they were created after the
+// loss was reported, and are scheduled again nevertheless.
+func TestSimulation_ALossUnderACheckoutWhoseClockIsAhead(t *testing.T) {
 	t.Parallel()
-	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.startAll()
 		time.Sleep(90 * time.Second)
 		r.producerAhead = 20 * time.Minute
@@ -214,32 +214,32 @@ func TestBubble_ALossUnderACheckoutWhoseClockIsAhead(t *testing.T) {
 		r.wipe(ctx, all...)
 		r.start(app.Relay)
 		time.Sleep(time.Until(o.Due.Add(time.Minute)))
-		if v := r.judge(time.Now()); v.ByPath["pipeline"] != 1 || v.Quantile(1) > time.Second {
+		if v := r.verdict(time.Now()); v.ByPath["pipeline"] != 1 || v.Quantile(1) > time.Second {
 			t.Errorf("closed %v, up to %v late; want it by the pipeline, on time", v.ByPath, v.Quantile(1))
 		}
 	})
 }
 
-// TestBubble_AControlTopicThatIsMadeAnewIsALoss, also while nobody writes to it. One of
-// two compensators acts on it, once.
-func TestBubble_AControlTopicThatIsMadeAnewIsALoss(t *testing.T) {
+// TestSimulation_ARecreatedControlTopicIsALoss, also while nothing is written to it. One of two
+// compensators acts on it, once.
+func TestSimulation_ARecreatedControlTopicIsALoss(t *testing.T) {
 	t.Parallel()
 	for name, empty := range map[string]bool{"empty": true, "in use": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
+			simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 				r.startAll()
 				time.Sleep(90 * time.Second)
 				r.stop(app.Outbox)
 				r.stop(app.Compensator)
 				r.start(app.Compensator)
-				one := r.registry
+				first := r.registry
 				r.startAs("another", app.Compensator)
 				time.Sleep(90 * time.Second)
 				if empty {
 					r.stop(app.Relay)
 				}
-				sweeps := func() int { return r.sweeps(one, r.registry) }
+				sweeps := func() int { return r.sweeps(first, r.registry) }
 				for range 6 {
 					before := sweeps()
 					r.wipe(ctx, r.cfg.Topics.Control)
@@ -259,10 +259,10 @@ func TestBubble_AControlTopicThatIsMadeAnewIsALoss(t *testing.T) {
 	}
 }
 
-// TestBubble_ALossIsToldOfWhileNobodySweeps: the next compensator hears of it.
-func TestBubble_ALossThatNobodyHeardOfIsActedOnLater(t *testing.T) {
+// TestSimulation_ALossWithoutACompensatorIsHandledLater, by the next compensator.
+func TestSimulation_ALossWithoutACompensatorIsHandledLater(t *testing.T) {
 	t.Parallel()
-	inBubble(t, testConfig(), func(ctx context.Context, r *rig) {
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.startAll()
 		time.Sleep(90 * time.Second)
 		r.stop(app.Compensator)
@@ -273,19 +273,19 @@ func TestBubble_ALossThatNobodyHeardOfIsActedOnLater(t *testing.T) {
 		time.Sleep(15 * time.Minute)
 		r.start(app.Compensator)
 		time.Sleep(16 * time.Minute)
-		if v := r.judge(time.Now()); v.ByPath["pipeline"] != 1 || v.Quantile(1) > time.Second {
+		if v := r.verdict(time.Now()); v.ByPath["pipeline"] != 1 || v.Quantile(1) > time.Second {
 			t.Errorf("closed %v, %v late", v.ByPath, v.Quantile(1))
 		}
 		before, err := r.kafka.Position(ctx, r.cfg.CompensatorGroup(), r.cfg.Topics.Control, 0)
 		if err != nil || before < 1 {
 			t.Error(before, err)
 		}
-		// It is done: nobody acts on it again.
+		// The loss is handled: no compensator acts on it again.
 		r.stop(app.Compensator)
 		r.start(app.Compensator)
 		time.Sleep(time.Minute)
 		if n := r.sweeps(r.registry); n != 0 {
-			t.Errorf("%d sweeps by one that was started anew", n)
+			t.Errorf("%d sweeps by a compensator that was started again", n)
 		}
 	})
 }

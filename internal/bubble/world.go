@@ -114,7 +114,7 @@ func (w *World) Dial(ctx context.Context, network, address string) (net.Conn, er
 
 // Kafka returns a client of its own of the broker.
 func (w *World) Kafka(clientID string) (*kafka.Cluster, error) {
-	return kafka.New(kafka.Options{Brokers: w.Brokers(), ClientID: clientID, Dial: w.Dial, Scribble: true, Logger: w.logger})
+	return kafka.New(kafka.Options{Brokers: w.Brokers(), ClientID: clientID, Dial: w.Dial, PoisonFreedMemory: true, Logger: w.logger})
 }
 
 // Connect returns clients as a process of its own would have them. The store is

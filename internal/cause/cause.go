@@ -1,12 +1,13 @@
-// Package cause finds out why the pipeline missed the orders that a sweep has
-// found. It changes nothing, and a sweep does not rest on it: what it cannot find
-// out, within a budget, is unknown.
+// Package cause finds out why the pipeline missed the orders that a sweep found. It only
+// reads. A sweep does not depend on it: within a limit of records and of time it finds a
+// cause, and beyond that limit the cause is reported as unknown.
 //
-//	cause.go   one sweep's investigation
-//	decide.go  why an order was missed, of what was seen of it (pure)
+// A sweep calls Investigator.Begin once, and Investigation.Explain for each page of missed
+// orders. Package story looks for the records: it reads each partition once for all pages
+// of a sweep.
 //
-// Looking for records is package story's, one pass over each partition for a whole
-// sweep.
+//	cause.go   the investigation of one sweep
+//	decide.go  the cause of one order, computed from what was found (pure)
 package cause
 
 import (
@@ -24,36 +25,37 @@ import (
 )
 
 const (
-	// rowsAtOnce is how many rows of the schedule outbox are read at a time.
+	// rowsAtOnce is how many rows of the schedule outbox one query reads.
 	rowsAtOnce = 5000
-	// maxRows bounds how many are remembered, at some 20 bytes each. An outbox in
-	// order has a few hundred.
+	// maxRows bounds how many rows of the schedule outbox are kept in memory, at some 20
+	// bytes each. An outbox that is drained has a few hundred rows.
 	maxRows = 1_000_000
 )
 
-// Schedules is the schedule outbox; store.Store has one.
+// Schedules reads the schedule outbox. store.Store implements it.
 type Schedules interface {
-	// Unpublished returns up to limit of its rows beyond an id, in the order of ids.
+	// Unpublished returns up to limit rows whose id is greater than afterID, ordered by id.
 	Unpublished(ctx context.Context, afterID int64, limit int) ([]orderclose.OutboxRow, error)
 }
 
-// Options for an Investigator. What is nil is not asked.
+// Options for an Investigator. A source that is nil is skipped.
 type Options struct {
 	Log story.Log
-	// Places are those that records of orders wait in, and the dead letters; with an
-	// error, those that are known. Each sweep asks, since buckets come and go.
+	// Places returns the topics in which records of orders wait, and the dead-letter
+	// topic. With an error it returns the topics that it knows. Each sweep calls it once,
+	// since buckets come and go.
 	Places    func(ctx context.Context) ([]story.Place, error)
 	Schedules Schedules
-	// Clock tells which release times have passed; default time.Now.
+	// Clock returns the time by which release times are judged; default time.Now.
 	Clock func(ctx context.Context) (time.Time, error)
-	// Records is how many records of all places one sweep may look at, and Time for
-	// how long, the schedule outbox included; 0 is none.
+	// Records is how many records of all topics one sweep may read. Time is how long one
+	// sweep may investigate, the schedule outbox included. 0 means none.
 	Records int64
 	Time    time.Duration
 	Logger  *slog.Logger // default: discard
 }
 
-// Investigator is a compensator.Investigator. Make it with New.
+// Investigator implements compensator.Investigator. Create it with New.
 type Investigator struct{ o Options }
 
 // New returns an Investigator.
@@ -67,13 +69,14 @@ func New(o Options) *Investigator {
 	return &Investigator{o}
 }
 
-// Begin implements compensator.Investigator: it reads the schedule outbox and asks
-// which topics there are. That it could not is no error: then what has no record is unknown, rather than absent.
+// Begin implements compensator.Investigator. It reads the schedule outbox and the list of
+// topics. A read that fails is no error of Begin: an order without a record is then
+// reported as unknown instead of absent.
 func (i *Investigator) Begin(ctx context.Context) (compensator.Investigation, error) {
 	n := &investigation{o: i.o, left: i.o.Time, rows: map[uint64]int64{}, seed: maphash.MakeSeed()}
-	n.timed(ctx, func(ctx context.Context) { n.unread = n.readRows(ctx) })
-	if n.unread != "" {
-		i.o.Logger.Warn("not all orders that wait in the schedule outbox will be known as unpublished", "why", n.unread)
+	n.timed(ctx, func(ctx context.Context) { n.incomplete = n.readRows(ctx) })
+	if n.incomplete != "" {
+		i.o.Logger.Warn("schedule outbox not read completely, unpublished orders may be missed", "reason", n.incomplete)
 	}
 	if i.o.Log == nil {
 		return n, nil
@@ -81,25 +84,25 @@ func (i *Investigator) Begin(ctx context.Context) (compensator.Investigation, er
 	n.timed(ctx, func(ctx context.Context) {
 		places, err := i.o.Places(ctx)
 		if err != nil {
-			i.o.Logger.Warn("not every topic will be looked at for records", "err", err)
-			n.unread = cmp.Or(n.unread, err.Error())
+			i.o.Logger.Warn("topics not listed completely, some records may be missed", "err", err)
+			n.incomplete = cmp.Or(n.incomplete, err.Error())
 		}
 		n.index = story.NewIndex(i.o.Log, places, i.o.Records)
 	})
 	return n, nil
 }
 
-// investigation is a compensator.Investigation.
+// investigation implements compensator.Investigation. One goroutine uses it.
 type investigation struct {
-	o      Options
-	index  *story.Index // nil: there is no Kafka
-	left   time.Duration
-	seed   maphash.Seed
-	rows   map[uint64]int64 // of the schedule outbox, by hash of the order's id
-	unread string           // why some rows or topics are not known; empty: all are
+	o          Options
+	index      *story.Index // nil: no Kafka is configured
+	left       time.Duration
+	seed       maphash.Seed
+	rows       map[uint64]int64 // id of the row in the schedule outbox, by hash of the order's id
+	incomplete string           // why some rows or topics are missing; empty: all were read
 }
 
-// timed does something for as long as there is time left.
+// timed calls do with the time that is left, and subtracts how long it took.
 func (n *investigation) timed(ctx context.Context, do func(ctx context.Context)) {
 	ctx, cancel := context.WithTimeout(ctx, n.left)
 	defer cancel()
@@ -108,7 +111,7 @@ func (n *investigation) timed(ctx context.Context, do func(ctx context.Context))
 	n.left -= min(time.Since(began), n.left)
 }
 
-func (n *investigation) readRows(ctx context.Context) (unread string) {
+func (n *investigation) readRows(ctx context.Context) (incomplete string) {
 	if n.o.Schedules == nil {
 		return ""
 	}
@@ -129,7 +132,7 @@ func (n *investigation) readRows(ctx context.Context) (unread string) {
 
 // Explain implements compensator.Investigation.
 func (n *investigation) Explain(ctx context.Context, missed []orderclose.Order) []compensator.Miss {
-	found := make([]story.Sights, len(missed))
+	found := make([]story.Matches, len(missed))
 	now := time.Now()
 	n.timed(ctx, func(ctx context.Context) {
 		if t, err := n.o.Clock(ctx); err == nil {
@@ -137,20 +140,20 @@ func (n *investigation) Explain(ctx context.Context, missed []orderclose.Order) 
 		}
 		if n.index == nil {
 			for i := range found {
-				found[i].Unseen = "there is no Kafka to ask"
+				found[i].Unseen = "no Kafka is configured"
 			}
 			return
 		}
-		found = n.index.Find(ctx, missed) // without time left, what is known already
+		found = n.index.Find(ctx, missed) // with no time left it returns what is known already
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			spent(found)
+			reportTimeLimit(found)
 		}
 	})
 	misses := make([]compensator.Miss, len(missed))
 	for i, o := range missed {
 		e := evidence{n.rows[maphash.String(n.seed, o.ID)], found[i].Found, found[i].Unseen}
 		if e.unseen == "" {
-			e.unseen = n.unread
+			e.unseen = n.incomplete
 		}
 		misses[i].Order = o
 		misses[i].Cause, misses[i].Where = decide(e, now)
@@ -159,11 +162,11 @@ func (n *investigation) Explain(ctx context.Context, missed []orderclose.Order) 
 	return misses
 }
 
-// spent says what ended the look, rather than how it did.
-func spent(found []story.Sights) {
+// reportTimeLimit replaces the errors of a search that ran out of time by the reason itself.
+func reportTimeLimit(found []story.Matches) {
 	for i := range found {
 		if found[i].Unseen != "" {
-			found[i].Unseen = "the time was spent"
+			found[i].Unseen = "the time limit was reached"
 		}
 	}
 }

@@ -14,10 +14,10 @@ import (
 	"orderclose/internal/story"
 )
 
-// fakeLog is topics of two partitions in memory; nothing is committed.
+// fakeLog holds topics of two partitions in memory. No group has a commit.
 type fakeLog struct {
 	records map[string]map[int][]orderclose.RawRecord
-	read    int // records, again and again
+	read    int // how many records were read, repeats included
 	err     error
 }
 
@@ -86,8 +86,8 @@ var places = []story.Place{
 	{Topic: "delay_5m", Kind: story.Bucket, Group: "r", Length: 5 * time.Minute},
 }
 
-// backlog is a delay topic with n overdue records, in the order in which their orders
-// were made.
+// backlog returns a delay topic with n overdue records in the order in which their orders
+// were created.
 func backlog(n int) (*fakeLog, []orderclose.Order) {
 	l := &fakeLog{records: map[string]map[int][]orderclose.RawRecord{}}
 	var orders []orderclose.Order
@@ -105,11 +105,11 @@ func begin(t *testing.T, o Options) compensator.Investigation {
 		o.Places = func(context.Context) ([]story.Place, error) { return places, nil }
 	}
 	o.Clock = func(context.Context) (time.Time, error) { return now.Add(24 * time.Hour), nil }
-	look, err := New(o).Begin(t.Context())
+	inv, err := New(o).Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return look
+	return inv
 }
 
 func count(misses []compensator.Miss) map[compensator.Cause]int {
@@ -120,39 +120,39 @@ func count(misses []compensator.Miss) map[compensator.Cause]int {
 	return n
 }
 
-// TestExplain_ReadsEachPartitionOnce for all pages of a sweep, oldest orders first or
-// last.
+// TestExplain_ReadsEachPartitionOnce holds for all pages of a sweep, from the oldest
+// orders or from the newest.
 func TestExplain_ReadsEachPartitionOnce(t *testing.T) {
 	for _, backwards := range []bool{false, true} {
 		log, orders := backlog(1000)
-		look := begin(t, Options{Log: log, Records: 1000, Time: time.Minute})
+		inv := begin(t, Options{Log: log, Records: 1000, Time: time.Minute})
 		for page := range 10 {
 			if backwards {
 				page = 9 - page
 			}
-			if n := count(look.Explain(t.Context(), orders[page*100:][:100])); n[compensator.RelayBehind] != 100 {
+			if n := count(inv.Explain(t.Context(), orders[page*100:][:100])); n[compensator.RelayBehind] != 100 {
 				t.Fatalf("page %d: %v", page, n)
 			}
 		}
-		if log.read > 1100 { // where two reads meet, a fetch brings some again
+		if log.read > 1100 { // where two reads meet, a fetch returns some records again
 			t.Errorf("%d records were read, of 1000 that there are; backwards %v", log.read, backwards)
 		}
 	}
 }
 
-func TestExplain_KeepsToTheBudget(t *testing.T) {
+func TestExplain_KeepsToTheLimitOfRecords(t *testing.T) {
 	log, orders := backlog(1000)
-	look := begin(t, Options{Log: log, Records: 300, Time: time.Minute})
-	n := count(look.Explain(t.Context(), orders))
+	inv := begin(t, Options{Log: log, Records: 300, Time: time.Minute})
+	n := count(inv.Explain(t.Context(), orders))
 	if n[compensator.RelayBehind] < 280 || n[compensator.RelayBehind] > 300 || n[compensator.Absent] != 0 || n[compensator.RelayBehind]+n[compensator.Unknown] != 1000 {
 		t.Errorf("%v of a budget of 300", n)
 	}
-	if log.read > 320 { // what a fetch brings beyond it
+	if log.read > 320 { // a fetch returns some records beyond the limit
 		t.Errorf("%d records were read", log.read)
 	}
 }
 
-func TestExplain_WhatFailsIsUnknownAndSaysWhy(t *testing.T) {
+func TestExplain_AFailureIsReportedAsUnknownWithItsReason(t *testing.T) {
 	orders := []orderclose.Order{{ID: "a"}, {ID: "b"}}
 	for what, c := range map[string]struct {
 		o    Options
@@ -160,7 +160,7 @@ func TestExplain_WhatFailsIsUnknownAndSaysWhy(t *testing.T) {
 	}{
 		"no Kafka":    {Options{Time: time.Minute}, "no Kafka"},
 		"Kafka fails": {Options{Log: &fakeLog{err: errors.New("away")}, Records: 10, Time: time.Minute}, "close: away"},
-		"no time":     {Options{Log: &fakeLog{}, Records: 10}, "time was spent"},
+		"no time":     {Options{Log: &fakeLog{}, Records: 10}, "time limit was reached"},
 		"the topics": {Options{Log: &fakeLog{}, Records: 10, Time: time.Minute, Places: func(context.Context) ([]story.Place, error) {
 			return places, errors.New("nobody tells")
 		}}, "nobody tells"},
@@ -180,31 +180,31 @@ func (badOutbox) Unpublished(context.Context, int64, int) ([]orderclose.OutboxRo
 	return nil, errors.New("no such table")
 }
 
-func TestExplain_TheOutboxIsReadWhenTheSweepBegins(t *testing.T) {
+func TestExplain_ReadsTheOutboxWhenTheSweepBegins(t *testing.T) {
 	rows := make(outbox, 12_000)
 	for i := range rows {
 		rows[i] = orderclose.OutboxRow{ID: int64(i + 1), OrderID: fmt.Sprint("o", i)}
 	}
-	look := begin(t, Options{Time: time.Minute, Schedules: rows})
-	misses := look.Explain(t.Context(), []orderclose.Order{{ID: "o11999"}, {ID: "o0"}, {ID: "other"}})
+	inv := begin(t, Options{Time: time.Minute, Schedules: rows})
+	misses := inv.Explain(t.Context(), []orderclose.Order{{ID: "o11999"}, {ID: "o0"}, {ID: "other"}})
 	if misses[0].Where != "outbox_schedules row 12000" || misses[1].Cause != compensator.Unpublished || misses[2].Cause != compensator.Unknown {
 		t.Errorf("%+v", misses)
 	}
 }
 
-// TestExplain_WithoutTimeLeftTellsWhatIsKnown of the pages that follow.
-func TestExplain_WithoutTimeLeftTellsWhatIsKnown(t *testing.T) {
+// TestExplain_WithoutTimeLeftReturnsWhatIsKnown holds for the pages after the time limit.
+func TestExplain_WithoutTimeLeftReturnsWhatIsKnown(t *testing.T) {
 	log, orders := backlog(200)
-	look := begin(t, Options{Log: log, Records: 1000, Time: time.Minute})
-	look.Explain(t.Context(), orders[:100])
-	look.(*investigation).left = 0
-	if n := count(look.Explain(t.Context(), orders[100:])); n[compensator.RelayBehind] != 100 {
+	inv := begin(t, Options{Log: log, Records: 1000, Time: time.Minute})
+	inv.Explain(t.Context(), orders[:100])
+	inv.(*investigation).left = 0
+	if n := count(inv.Explain(t.Context(), orders[100:])); n[compensator.RelayBehind] != 100 {
 		t.Errorf("%v", n)
 	}
 }
 
-// TestExplain_ACheckoutWhoseClockIsAhead hides no record that waits, also where not all
-// that waits can be read.
+// TestExplain_ACheckoutWhoseClockIsAhead hides no waiting record, even where the limit does
+// not allow all of them to be read.
 func TestExplain_ACheckoutWhoseClockIsAhead(t *testing.T) {
 	for _, ahead := range []time.Duration{0, 2 * time.Minute, time.Hour} {
 		for _, budget := range []int64{1_000_000, 5000} {
@@ -212,7 +212,7 @@ func TestExplain_ACheckoutWhoseClockIsAhead(t *testing.T) {
 			appended := now.Add(10_000 * time.Second)
 			o := orderclose.Order{ID: "o", CreatedAt: appended.Add(ahead), Due: appended.Add(ahead + 5*time.Minute)}
 			log.put("delay_5m", o.ID, appended, o.Due)
-			for i := range 200 { // it is not where the partition ends
+			for i := range 200 { // the record is not at the end of its partition
 				log.put("delay_5m", fmt.Sprint("later", i), appended.Add(time.Duration(i)*time.Second), o.Due)
 			}
 			orders := []orderclose.Order{o, {ID: "other", CreatedAt: o.CreatedAt, Due: o.Due}}
@@ -223,7 +223,7 @@ func TestExplain_ACheckoutWhoseClockIsAhead(t *testing.T) {
 		}
 	}
 	log, _ := backlog(1000)
-	o := orderclose.Order{ID: "o7", CreatedAt: now.Add(24 * time.Hour)} // of the right zone, and the wrong day
+	o := orderclose.Order{ID: "o7", CreatedAt: now.Add(24 * time.Hour)} // in the right zone, on the wrong day
 	if m := begin(t, Options{Log: log, Records: 1000, Time: time.Minute}).Explain(t.Context(), []orderclose.Order{o}); m[0].Cause != compensator.RelayBehind {
 		t.Errorf("a day ahead: %+v", m)
 	}

@@ -8,47 +8,48 @@ import (
 	"orderclose/internal/story"
 )
 
-// fresh is how long ago a record may have been to leave a delay topic and still be
-// on its way: relays commit every 200 ms, and clocks differ.
-const fresh = 2 * time.Second
+// releaseGrace is how long after its release time a record may still be in its bucket
+// without being late: relays commit every 200 ms, and clocks differ.
+const releaseGrace = 2 * time.Second
 
-// evidence is what is known of an order that was missed.
+// evidence is what is known of a missed order.
 type evidence struct {
-	row    int64 // in the schedule outbox when the sweep began; 0: none
-	sights []story.Sight
-	unseen string // what was not looked at, and why; empty: nothing
+	row    int64 // its row id in the schedule outbox when the sweep began; 0: it had no row
+	sights []story.Match
+	unseen string // which topics were not searched, and why; empty: all were searched
 }
 
-// decide says why an order was missed, and where that is to be seen. Of several
-// records the one tells that should have closed the order first. Pure.
+// decide returns why an order was missed, and where to see it: a row or coordinates of a
+// record. If several records were found, the record decides that should have closed the
+// order first. Pure.
 func decide(e evidence, now time.Time) (why compensator.Cause, where string) {
 	if e.row > 0 {
 		return compensator.Unpublished, fmt.Sprintf("outbox_schedules row %d", e.row)
 	}
 	best := -1
 	for i, s := range e.sights {
-		if best < 0 || rank(judge(s, now)) < rank(judge(e.sights[best], now)) {
+		if best < 0 || rank(causeOf(s, now)) < rank(causeOf(e.sights[best], now)) {
 			best = i
 		}
 	}
 	switch {
 	case best >= 0:
 		s := e.sights[best]
-		return judge(s, now), fmt.Sprintf("%s/%d@%d", s.Topic, s.Partition, s.Offset)
+		return causeOf(s, now), fmt.Sprintf("%s/%d@%d", s.Topic, s.Partition, s.Offset)
 	case e.unseen != "":
 		return compensator.Unknown, e.unseen
 	}
 	return compensator.Absent, ""
 }
 
-// judge says what one record tells.
-func judge(s story.Sight, now time.Time) compensator.Cause {
+// causeOf returns the cause that one record proves.
+func causeOf(s story.Match, now time.Time) compensator.Cause {
 	switch {
 	case s.Kind == story.Dead:
 		return compensator.DeadLettered
 	case s.Kind != story.Bucket:
 		return compensator.CloserBehind
-	case s.Leaves.Add(fresh).Before(now): // also of one that cannot be read: it waits to be given up
+	case s.Leaves.Add(releaseGrace).Before(now): // a record that cannot be read has no release time: it waits to become a dead letter
 		return compensator.RelayBehind
 	case s.Again:
 		return compensator.Retrying
@@ -56,17 +57,16 @@ func judge(s story.Sight, now time.Time) compensator.Cause {
 	return compensator.LaterRelease
 }
 
-// order is which cause tells, of several: what is furthest on its way, what should
-// have moved before what need not have.
-var order = map[compensator.Cause]int{
+// precedence ranks the causes where several records were found: first the records that are
+// furthest on their way, and records that should have moved before records that still wait.
+var precedence = map[compensator.Cause]int{
 	compensator.CloserBehind: 0, compensator.RelayBehind: 1, compensator.Retrying: 2,
 	compensator.DeadLettered: 3, compensator.LaterRelease: 4,
 }
 
-func rank(c compensator.Cause) int { return order[c] }
+func rank(c compensator.Cause) int { return precedence[c] }
 
-// Mend is the command that mends what has a cause, or that shows more, of all
-// orders that have it.
+// Mend returns the command that fixes a cause for all its orders, or that shows more.
 func Mend(c compensator.Cause) string {
 	switch c {
 	case compensator.Unpublished:
@@ -87,11 +87,11 @@ func Mend(c compensator.Cause) string {
 	return "orderclose order ID --budget 1000000"
 }
 
-// mendOne is the command for one order.
+// mendOne returns the command for one order.
 func mendOne(m compensator.Miss) string {
 	id := story.Word(m.Order.ID)
 	switch m.Cause {
-	case compensator.LaterRelease: // what moves a due time earlier has to send one more record
+	case compensator.LaterRelease: // an application that moves a due time earlier must send one more record
 		return "orderclose send --id " + id + " --due " + m.Order.Due.UTC().Format(time.RFC3339Nano)
 	case compensator.Retrying:
 		return "orderclose order " + id

@@ -14,13 +14,13 @@ import (
 
 var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-func in(kind story.Kind, leaves time.Duration, again bool) story.Sight {
-	return story.Sight{Topic: string(kind), Kind: kind, Partition: 3, Offset: 17, Leaves: now.Add(leaves), Again: again}
+func in(kind story.Kind, leaves time.Duration, again bool) story.Match {
+	return story.Match{Topic: string(kind), Kind: kind, Partition: 3, Offset: 17, Leaves: now.Add(leaves), Again: again}
 }
 
 func TestDecide(t *testing.T) {
 	overdue, later, retry := in(story.Bucket, -time.Minute, false), in(story.Bucket, time.Minute, false), in(story.Bucket, time.Minute, true)
-	unreadable := story.Sight{Topic: "bucket", Kind: story.Bucket, Partition: 3, Offset: 17}
+	unreadable := story.Match{Topic: "bucket", Kind: story.Bucket, Partition: 3, Offset: 17}
 	dead, due, replayed := in(story.Dead, 0, true), in(story.Close, 0, false), in(story.Replay, 0, false)
 	for what, c := range map[string]struct {
 		e     evidence
@@ -30,19 +30,19 @@ func TestDecide(t *testing.T) {
 		"nothing":                      {evidence{}, compensator.Absent, ""},
 		"nothing, and not all seen":    {evidence{unseen: "spent"}, compensator.Unknown, "spent"},
 		"a row":                        {evidence{row: 9}, compensator.Unpublished, "outbox_schedules row 9"},
-		"a row, and its record":        {evidence{row: 9, sights: []story.Sight{due}}, compensator.Unpublished, "outbox_schedules row 9"},
-		"overdue in a bucket":          {evidence{sights: []story.Sight{overdue}}, compensator.RelayBehind, "bucket/3@17"},
-		"about to leave":               {evidence{sights: []story.Sight{in(story.Bucket, -time.Second, false)}}, compensator.LaterRelease, "bucket/3@17"},
-		"an overdue retry":             {evidence{sights: []story.Sight{in(story.Bucket, -time.Minute, true)}}, compensator.RelayBehind, "bucket/3@17"},
-		"unreadable":                   {evidence{sights: []story.Sight{unreadable}}, compensator.RelayBehind, "bucket/3@17"},
-		"later":                        {evidence{sights: []story.Sight{later}}, compensator.LaterRelease, "bucket/3@17"},
-		"a retry":                      {evidence{sights: []story.Sight{retry}}, compensator.Retrying, "bucket/3@17"},
-		"in the close topic":           {evidence{sights: []story.Sight{due}}, compensator.CloserBehind, "close/3@17"},
-		"in the replay topic":          {evidence{sights: []story.Sight{replayed}}, compensator.CloserBehind, "replay/3@17"},
-		"dead":                         {evidence{sights: []story.Sight{dead}}, compensator.DeadLettered, "dead_letter/3@17"},
-		"dead, and a record for later": {evidence{sights: []story.Sight{later, dead}}, compensator.DeadLettered, "dead_letter/3@17"},
-		"dead, and tried again":        {evidence{sights: []story.Sight{dead, retry}}, compensator.Retrying, "bucket/3@17"},
-		"found, and not all seen":      {evidence{sights: []story.Sight{overdue}, unseen: "spent"}, compensator.RelayBehind, "bucket/3@17"},
+		"a row, and its record":        {evidence{row: 9, sights: []story.Match{due}}, compensator.Unpublished, "outbox_schedules row 9"},
+		"overdue in a bucket":          {evidence{sights: []story.Match{overdue}}, compensator.RelayBehind, "bucket/3@17"},
+		"about to leave":               {evidence{sights: []story.Match{in(story.Bucket, -time.Second, false)}}, compensator.LaterRelease, "bucket/3@17"},
+		"an overdue retry":             {evidence{sights: []story.Match{in(story.Bucket, -time.Minute, true)}}, compensator.RelayBehind, "bucket/3@17"},
+		"unreadable":                   {evidence{sights: []story.Match{unreadable}}, compensator.RelayBehind, "bucket/3@17"},
+		"later":                        {evidence{sights: []story.Match{later}}, compensator.LaterRelease, "bucket/3@17"},
+		"a retry":                      {evidence{sights: []story.Match{retry}}, compensator.Retrying, "bucket/3@17"},
+		"in the close topic":           {evidence{sights: []story.Match{due}}, compensator.CloserBehind, "close/3@17"},
+		"in the replay topic":          {evidence{sights: []story.Match{replayed}}, compensator.CloserBehind, "replay/3@17"},
+		"dead":                         {evidence{sights: []story.Match{dead}}, compensator.DeadLettered, "dead_letter/3@17"},
+		"dead, and a record for later": {evidence{sights: []story.Match{later, dead}}, compensator.DeadLettered, "dead_letter/3@17"},
+		"dead, and tried again":        {evidence{sights: []story.Match{dead, retry}}, compensator.Retrying, "bucket/3@17"},
+		"found, and not all seen":      {evidence{sights: []story.Match{overdue}, unseen: "spent"}, compensator.RelayBehind, "bucket/3@17"},
 	} {
 		if why, where := decide(c.e, now); why != c.want || where != c.where {
 			t.Errorf("%s: %s, %q; want %s, %q", what, why, where, c.want, c.where)
@@ -50,10 +50,10 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestDecide_HoldsForAnyEvidence: the order of the records says nothing, one more
-// record never makes an order absent, and unknown is only what was not found.
+// TestDecide_HoldsForAnyEvidence: the order of the records does not matter, one more record
+// never makes an order absent, and unknown means that nothing was found.
 func TestDecide_HoldsForAnyEvidence(t *testing.T) {
-	sight := rapid.Custom(func(t *rapid.T) story.Sight {
+	sight := rapid.Custom(func(t *rapid.T) story.Match {
 		kind := rapid.SampledFrom([]story.Kind{story.Bucket, story.Close, story.Replay, story.Dead}).Draw(t, "kind")
 		return in(kind, time.Duration(rapid.Int64Range(-int64(time.Hour), int64(time.Hour)).Draw(t, "leaves")), rapid.Bool().Draw(t, "again"))
 	})
@@ -76,7 +76,7 @@ func TestDecide_HoldsForAnyEvidence(t *testing.T) {
 			t.Fatalf("%+v: %s, and in another order %s", e, why, again)
 		}
 		if mend := mendOne(compensator.Miss{Cause: why}); mend == "" || Mend(why) == "" {
-			t.Fatalf("nothing mends %s", why)
+			t.Fatalf("nothing fixes %s", why)
 		}
 	})
 }

@@ -1,10 +1,10 @@
 package checker
 
-// Miss is an order that a sweep says it found, and why the pipeline had missed it,
-// as its report has it.
+// Miss is an order that a sweep has found, and the cause by which the sweep explains why the
+// pipeline did not close the order.
 type Miss struct{ OrderID, Cause string }
 
-// The causes that say something of where a record is, in a sweep's words.
+// The causes that say where a record is, as sweeps report them.
 const (
 	causeAbsent       = "absent"
 	causeRelayBehind  = "relay_behind"
@@ -14,44 +14,44 @@ const (
 	causeDeadLettered = "dead_lettered"
 )
 
-// judgeMisses: what a sweep says of an order does not contradict the logs, which may
-// have come further since; and each order that was closed by a sweep has its cause,
-// where all reports are there.
-func (v *Verdict) judgeMisses(db *tables, l *logs, e Expect) {
+// checkMisses checks that what a sweep reports of an order does not contradict the logs. The
+// logs may be newer than the report. If all reports are known, each order that a sweep has
+// closed must have been reported.
+func (v *Verdict) checkMisses(db *tables, l *logs, e Expect) {
 	if e.Misses == nil {
 		return
 	}
-	w := l.ways(e)
-	told := map[string]bool{}
+	w := l.routes(e)
+	reported := map[string]bool{}
 	for _, m := range e.Misses {
-		told[m.OrderID] = true
+		reported[m.OrderID] = true
 		r, closed := db.receipts[m.OrderID]
 		if !closed || r.path != "sweep" {
-			v.blame("a sweep says that it found %s, which it did not close", m.OrderID)
+			v.violation("a sweep says that it found %s, which it did not close", m.OrderID)
 			continue
 		}
 		if want, ok := e.Causes[m.OrderID]; ok && m.Cause != want {
-			v.blame("a sweep says of %s %q, and it was %q", m.OrderID, m.Cause, want)
+			v.violation("a sweep says of %s %q, and it was %q", m.OrderID, m.Cause, want)
 		}
 		delayed, closes := len(w.delayed[m.OrderID]), len(w.closed[m.OrderID])
 		dead := l.dead[m.OrderID]
 		if before := e.OneClock && l.before(m.OrderID, r, e); !consistent(m.Cause, delayed, closes, dead, before) {
-			v.blame("a sweep says of %s %q; it has %d records in delay topics, %d in close topics, dead letter: %v", m.OrderID, m.Cause, delayed, closes, dead)
+			v.violation("a sweep says of %s %q; it has %d records in delay topics, %d in close topics, dead letter: %v", m.OrderID, m.Cause, delayed, closes, dead)
 		}
 	}
 	for id, r := range db.receipts {
-		if r.path == "sweep" && !told[id] && !e.Unanswered {
-			v.blame("a sweep closed %s and does not say why the pipeline had not", id)
+		if r.path == "sweep" && !reported[id] && !e.LostCommitAnswers {
+			v.violation("a sweep closed %s and does not say why the pipeline had not", id)
 		}
 	}
 }
 
-// consistent says whether a cause can be right with so many records. before says that
-// one was there when the order was closed.
+// consistent reports whether a cause can be right for an order with that many records. before
+// says that a record was in a delay topic before the order was closed.
 func consistent(cause string, delayed, closes int, dead, before bool) bool {
 	switch cause {
 	case causeAbsent:
-		return !before || closes > 0 || dead // of one that was there and is gone on nothing waits
+		return !before || closes > 0 || dead // the record may have left its delay topic since
 	case causeRelayBehind, causeLaterRelease, causeRetrying:
 		return delayed > 0
 	case causeCloserBehind:
@@ -59,10 +59,10 @@ func consistent(cause string, delayed, closes int, dead, before bool) bool {
 	case causeDeadLettered:
 		return dead
 	}
-	return true // unpublished may be published by now; unknown says nothing
+	return true // unpublished: it may be published by now; unknown: nothing to contradict
 }
 
-// before says whether a record of the order was in a delay topic before the order was
+// before reports whether a record of the order was in a delay topic before the order was
 // closed.
 func (l *logs) before(id string, r receipt, e Expect) bool {
 	for topic := range e.Delays {

@@ -1,15 +1,18 @@
-// Package checker says whether the promises were kept. It reads only Kafka and
-// the database, with clients and queries of its own, and shares no code with the
-// stages that it judges.
+// Package checker reports which promises of the system were broken in a run. Tests and the
+// demo call Check after a run, with what they know of the run in Expect. The Verdict lists
+// each violation.
 //
-//	database.go what the tables of the reference schema say
-//	log.go      what the topics say
-//	events.go   the events that tell of closes
-//	commits.go  what groups have committed, and when
-//	deadletters.go  what dead letters say
-//	causes.go   what sweeps say of orders that they found
-//	state.go    what must stay as it is
-//	checker.go  the verdict
+// The checker reads only Kafka and the database, with its own clients and queries. It shares
+// no code with the parts that it checks.
+//
+//	database.go    reads the tables of the reference schema
+//	log.go         reads the topics and the commits
+//	checker.go     the verdict on orders, stock, records and outboxes
+//	events.go      checks the events of closes
+//	commits.go     checks what groups have committed, and when
+//	deadletters.go checks the headers of dead letters
+//	causes.go      checks what sweeps report of the orders that they found
+//	state.go       compares the database before and after
 package checker
 
 import (
@@ -25,10 +28,10 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl"
 )
 
-// maxNamed bounds how many orders of a kind are named; all are counted.
+// maxNamed bounds how many examples a violation names. All are counted.
 const maxNamed = 5
 
-// Servers is where the evidence is.
+// Servers are the database and the Kafka cluster to check.
 type Servers struct {
 	DB      *sql.DB
 	Brokers []string
@@ -37,100 +40,97 @@ type Servers struct {
 	SASL    sasl.Mechanism                                                       // nil: none
 }
 
-// Expect is what the one who ran the orders knows, and the servers do not.
+// Expect is what the caller knows of the run and the servers do not.
 type Expect struct {
-	// Stock of each SKU before the first order: available and reserved together.
+	// Stock is the stock of each SKU before the first order, available plus reserved.
 	Stock map[string]int64
 	// Paid are the orders whose payment was confirmed.
 	Paid []string
-	// OpenAfter is until when, by the checker's clock, an overdue order may be open;
-	// an order that was due before it is to be closed.
+	// OpenAfter bounds overdue orders: an order that was due before it must be closed.
 	OpenAfter time.Time
-	// Delays maps each delay topic to the consumer group that empties it.
+	// Delays maps each delay topic to the consumer group that reads it.
 	Delays map[string]string
-	// CloseTopic and DeadLetterTopic are where records go from there; CloserGroup
-	// empties the first.
+	// CloseTopic and DeadLetterTopic are where records go from the delay topics. CloserGroup
+	// reads CloseTopic.
 	CloseTopic, DeadLetterTopic, CloserGroup string
-	// ReplayTopic is where records go that were sent again by hand, and ReplayGroup
-	// empties it; "" if there is none.
+	// ReplayTopic is the topic of replayed and redriven records, and ReplayGroup reads it. Both
+	// are "" if there is none.
 	ReplayTopic, ReplayGroup string
-	// Added are the orders that a committed transaction put into the outbox of
-	// schedules, and RolledBack those of which only others did, that came to nothing.
-	// What was Added counts as Published, once a dispatcher has seen to it.
+	// Added are the orders that a committed transaction has put into the outbox of schedules.
+	// RolledBack are the orders that only rolled-back transactions have put there. Each Added
+	// order counts as Published once the dispatcher has published it.
 	Added, RolledBack []string
-	// EventsTopic is where the events of closes go. OutboxEmpty says that the
-	// dispatcher of both outboxes ran until all was quiet, so that nothing may be left
-	// for it.
+	// EventsTopic is the topic of the events of closes; "" if there is none. OutboxEmpty says
+	// that the dispatcher ran until nothing was left to do, so that both outboxes must be empty.
 	EventsTopic string
 	OutboxEmpty bool
-	// EventsDeleted is when somebody deleted EventsTopic last, with the events in it, by
-	// the database's clock. Of orders that were closed before, events may be missing.
+	// EventsDeleted is when EventsTopic was last deleted with its events, by the database's
+	// clock. Events of orders that were closed before may be missing.
 	EventsDeleted time.Time
-	// DeadLetters are the causes for which there may be dead letters.
+	// DeadLetters are the causes that dead letters may have.
 	DeadLetters []string
-	// Published are the orders whose record Kafka has acked. If the run was Calm, so
-	// that nothing was killed or stopped, each that was closed was closed by the
-	// pipeline, and the sweep had nothing to mend.
+	// Published are the orders whose record Kafka has acked. Calm says that nothing was killed
+	// or stopped. Then the pipeline must have closed each Published order that is closed, and
+	// the sweep none.
 	Published []string
 	Calm      bool
-	// MaxAppends is how many records of one order the delay topics may have taken at
-	// most; 0 is no limit.
+	// MaxAppends bounds the records of one order in the delay topics; 0 means no limit.
 	MaxAppends int
-	// Commits are all that groups have made, as the broker got them, if a witness stood
-	// by; without one only the last ones are judged.
+	// Commits are all commits of all groups, as the broker received them. Without them only the
+	// last commits are checked.
 	Commits []Commit
-	// OneClock says that the database's clock is the broker's, so that their times can
-	// be compared.
+	// OneClock says that the database and the brokers have the same clock, so that their times
+	// can be compared.
 	OneClock bool
-	// RelayedUntil is until when, by the broker's clock, relays ran that had time enough:
-	// what was to leave its delay topic before it has left. Zero: nobody knows.
+	// RelayedUntil says that relays had enough time until this moment of the brokers' clock.
+	// A record that was to leave its delay topic before must have left. Zero: unknown.
 	RelayedUntil time.Time
-	// Stopped says that relays and closers were stopped in an orderly way, on a broker
-	// that answered: what was acked is committed.
+	// Stopped says that relays and closers were stopped in an orderly way while the brokers
+	// answered. Then everything that was acked must be committed.
 	Stopped bool
-	// Misses are what sweeps have reported, all of them; nil: nobody kept the reports.
-	// Causes are the right ones, by order, as far as they are known.
+	// Misses are the reports of all sweeps; nil: they are unknown. Causes are the right causes,
+	// by order, as far as they are known.
 	Misses []Miss
 	Causes map[string]string
-	// Unanswered says that the database may have kept answers to commits to itself: a
-	// sweep cannot report what it does not know it has closed.
-	Unanswered bool
-	// ClocksApart says that the brokers' or the producers' clocks were wrong: a record
-	// may be in the close topic before it is due by another clock.
-	ClocksApart bool
-	// Forgotten says that records were deleted from the logs before this checker read
-	// them: that a record is nowhere proves nothing then.
+	// LostCommitAnswers says that answers to commits of the database may have been lost. A sweep
+	// cannot report a close of which it has no answer.
+	LostCommitAnswers bool
+	// ClockSkew says that clocks of brokers or producers were wrong. A record may then be in
+	// the close topic before it is due by another clock.
+	ClockSkew bool
+	// Forgotten says that records were deleted from the logs before this check. A missing
+	// record then proves nothing.
 	Forgotten bool
-	// ProducerTime says that the brokers leave timestamps to producers, as an embedded
-	// one does in real time. Else that is drift, and blinds this checker.
+	// ProducerTime says that producers set the timestamps of records, as with an embedded broker
+	// in real time. Otherwise such records are a violation, because their append time is unknown.
 	ProducerTime bool
 }
 
-// Verdict is what the checker found.
+// Verdict is the result of a check.
 type Verdict struct {
 	Orders    int
 	Paid      int
 	Cancelled int
 	ByPath    map[string]int // closed orders by the path of their receipt
-	Open      int            // due before OpenAfter and still unpaid
-	Waiting   int            // unpaid and not due yet
+	Open      int            // unpaid, and due before OpenAfter
+	Waiting   int            // unpaid, and not due before OpenAfter
 	Early     int            // closed before due, or in the close topic before due
-	Lost      int            // records that went nowhere
-	Double    int            // orders and SKUs whose receipts, ledger, stock or events do not add up
-	Repeated  int            // records in the close topic beyond one for each time that their order was published
-	Events    int            // different events in their topic
+	Lost      int            // records that disappeared
+	Double    int            // violations of ledger, stock and events
+	Repeated  int            // records in the close topic beyond one for each publication of their order
+	Events    int            // orders with an event in the events topic
 	StockOK   bool
-	Lateness  []time.Duration // of every closed order that came by the pipeline, sorted
+	Lateness  []time.Duration // of every order that the pipeline closed, sorted
 	Appends   map[string]int  // records in delay topics, by key
 	Arrivals  map[string]int  // records in the close topic and the replay topic, by key
-	// Violations are the promises that were broken, in words. Empty is good.
+	// Violations describe the broken promises. It is empty if all were kept.
 	Violations []string
 }
 
 // OK reports whether every promise was kept.
 func (v *Verdict) OK() bool { return len(v.Violations) == 0 }
 
-// Closed is how many orders have a receipt.
+// Closed returns the number of orders with a receipt.
 func (v *Verdict) Closed() int {
 	n := 0
 	for _, k := range v.ByPath {
@@ -139,8 +139,8 @@ func (v *Verdict) Closed() int {
 	return n
 }
 
-// Quantile returns the lateness that a share q of the pipeline's orders did not
-// exceed; 0 without any.
+// Quantile returns the lateness that a share q of the orders closed by the pipeline did not
+// exceed; 0 if there are none.
 func (v *Verdict) Quantile(q float64) time.Duration {
 	if len(v.Lateness) == 0 {
 		return 0
@@ -148,11 +148,11 @@ func (v *Verdict) Quantile(q float64) time.Duration {
 	return v.Lateness[min(int(q*float64(len(v.Lateness))), len(v.Lateness)-1)]
 }
 
-func (v *Verdict) blame(format string, args ...any) {
+func (v *Verdict) violation(format string, args ...any) {
 	v.Violations = append(v.Violations, fmt.Sprintf(format, args...))
 }
 
-// Check reads everything and judges it. The error is about reading.
+// Check reads the servers and checks all promises. An error means that reading failed.
 func Check(ctx context.Context, s Servers, e Expect) (*Verdict, error) {
 	db, err := readDatabase(ctx, s.DB)
 	if err != nil {
@@ -162,43 +162,43 @@ func Check(ctx context.Context, s Servers, e Expect) (*Verdict, error) {
 	if err != nil {
 		return nil, fmt.Errorf("checker: kafka: %w", err)
 	}
-	return judge(db, logs, e), nil
+	return evaluate(db, logs, e), nil
 }
 
-// judge compares the evidence with the promises. Pure.
-func judge(db *tables, l *logs, e Expect) *Verdict {
+// evaluate checks all promises. Pure.
+func evaluate(db *tables, l *logs, e Expect) *Verdict {
 	v := &Verdict{Orders: len(db.orders), ByPath: map[string]int{}, Appends: l.appends, Arrivals: l.arrivals(e)}
-	v.judgeOrders(db, e)
-	v.judgeReceipts(db)
+	v.checkOrders(db, e)
+	v.checkReceipts(db)
 	v.counting(&v.Double, func() {
-		v.judgeLedger(db)
-		v.judgeStock(db, e)
+		v.checkLedger(db)
+		v.checkStock(db, e)
 	})
-	v.judgeLogs(l, e)
-	v.judgeCloser(db, l, e)
-	v.judgeDeadLetters(l, e)
-	v.judgeAdded(db, l, e)
-	v.judgeCommits(db, l, e)
-	v.judgeRelayed(l, e)
-	v.judgeStopped(db, l, e)
-	v.judgeLetters(l, e)
-	v.judgeMisses(db, l, e)
-	v.judgePublished(db, e)
-	v.counting(&v.Double, func() { v.judgeEvents(db, l, e) })
+	v.checkLogs(l, e)
+	v.checkCloser(db, l, e)
+	v.checkDeadLetterCauses(l, e)
+	v.checkAdded(db, l, e)
+	v.checkCommits(db, l, e)
+	v.checkRelayed(l, e)
+	v.checkStopped(db, l, e)
+	v.checkDeadLetterHeaders(l, e)
+	v.checkMisses(db, l, e)
+	v.checkPublished(db, e)
+	v.counting(&v.Double, func() { v.checkEvents(db, l, e) })
 	v.countRepeated(l, e)
 	slices.Sort(v.Lateness)
 	return v
 }
 
-// counting adds to n how many violations judge finds.
-func (v *Verdict) counting(n *int, judge func()) {
+// counting runs check and adds the number of violations that it finds to n.
+func (v *Verdict) counting(n *int, check func()) {
 	before := len(v.Violations)
-	judge()
+	check()
 	*n += len(v.Violations) - before
 }
 
-// judgeOrders: what is due is closed, what was paid is not.
-func (v *Verdict) judgeOrders(db *tables, e Expect) {
+// checkOrders: due orders are closed, and paid orders are not.
+func (v *Verdict) checkOrders(db *tables, e Expect) {
 	var open []string
 	for id, o := range db.orders {
 		switch o.status {
@@ -214,29 +214,29 @@ func (v *Verdict) judgeOrders(db *tables, e Expect) {
 			v.Cancelled++
 		}
 		if o.status == closed && o.wasPaid {
-			v.blame("order %s was paid and is closed", id)
+			v.violation("order %s was paid and is closed", id)
 		}
 		if _, has := db.receipts[id]; has != (o.status == closed) {
-			v.blame("order %s has status %d and a receipt: %v", id, o.status, has)
+			v.violation("order %s has status %d and a receipt: %v", id, o.status, has)
 		}
 	}
 	if v.Open = len(open); v.Open > 0 {
-		v.blame("%d orders are overdue and open, such as %v", v.Open, some(open))
+		v.violation("%d orders are overdue and open, such as %v", v.Open, some(open))
 	}
 	for _, id := range e.Paid {
 		if o, ok := db.orders[id]; !ok || o.status != paid && o.status != shipped && o.status != confirmed {
-			v.blame("order %s was paid and has status %d", id, o.status)
+			v.violation("order %s was paid and has status %d", id, o.status)
 		}
 	}
 }
 
-// judgeReceipts: none is early, none stands without its order.
-func (v *Verdict) judgeReceipts(db *tables) {
+// checkReceipts: no receipt is early, and each receipt has its order.
+func (v *Verdict) checkReceipts(db *tables) {
 	var early []string
 	for id, r := range db.receipts {
 		o, ok := db.orders[id]
 		if !ok {
-			v.blame("receipt without order: %s", id)
+			v.violation("receipt without order: %s", id)
 			continue
 		}
 		v.ByPath[r.path]++
@@ -245,44 +245,44 @@ func (v *Verdict) judgeReceipts(db *tables) {
 			early = append(early, id)
 		}
 		if !r.closedAt.Equal(o.closedAt) || !r.due.Equal(o.due) || r.lateness != late {
-			v.blame("receipt of %s does not agree with its order: %+v, %+v", id, r, o)
+			v.violation("receipt of %s does not agree with its order: %+v, %+v", id, r, o)
 		}
 		if r.path == "pipeline" {
 			v.Lateness = append(v.Lateness, late)
 		}
 	}
 	if v.Early += len(early); len(early) > 0 {
-		v.blame("%d orders were closed before they were due, such as %v", len(early), some(early))
+		v.violation("%d orders were closed before they were due, such as %v", len(early), some(early))
 	}
 }
 
-// judgeLedger: what was closed or cancelled gave back just what it held, once, and
-// what was shipped took just that.
-func (v *Verdict) judgeLedger(db *tables) {
+// checkLedger: a closed or cancelled order has returned exactly the stock that it held, once.
+// A shipped order has taken exactly that stock.
+func (v *Verdict) checkLedger(db *tables) {
 	for id, o := range db.orders {
 		kind, back := map[int]string{closed: "close", cancelled: "cancel", shipped: "ship", confirmed: "ship"}[o.status]
 		for sku, quantity := range db.items[id] {
 			switch have := db.ledger[id][entry{sku, kind}]; {
 			case back && have != quantity:
-				v.blame("order %s holds %d of %s and gave back %d", id, quantity, sku, have)
+				v.violation("order %s holds %d of %s and gave back %d", id, quantity, sku, have)
 			case !back && len(db.ledger[id]) > 0:
-				v.blame("order %s has status %d and gave stock back: %v", id, o.status, db.ledger[id])
+				v.violation("order %s has status %d and gave stock back: %v", id, o.status, db.ledger[id])
 			}
 		}
 		if back && len(db.ledger[id]) != len(db.items[id]) {
-			v.blame("order %s gave back %v of %v", id, db.ledger[id], db.items[id])
+			v.violation("order %s gave back %v of %v", id, db.ledger[id], db.items[id])
 		}
 	}
 }
 
-// judgeStock: nothing came, nothing went but what was shipped, and what is reserved is what open and paid
-// orders hold.
-func (v *Verdict) judgeStock(db *tables, e Expect) {
-	held, gone := map[string]int64{}, map[string]int64{}
+// checkStock: no stock appears or disappears, but for shipped orders, and the reserved stock
+// is what open and paid orders hold.
+func (v *Verdict) checkStock(db *tables, e Expect) {
+	held, shippedOut := map[string]int64{}, map[string]int64{}
 	for id, o := range db.orders {
 		if o.status == shipped || o.status == confirmed {
 			for sku, quantity := range db.items[id] {
-				gone[sku] += quantity
+				shippedOut[sku] += quantity
 			}
 		}
 		if o.status == unpaid || o.status == paid {
@@ -294,25 +294,25 @@ func (v *Verdict) judgeStock(db *tables, e Expect) {
 	before := len(v.Violations)
 	for sku, start := range e.Stock {
 		have, ok := db.stock[sku]
-		if !ok || have.available+have.reserved+gone[sku] != start {
-			v.blame("SKU %s has %d available, %d reserved and %d shipped, and began with %d", sku, have.available, have.reserved, gone[sku], start)
+		if !ok || have.available+have.reserved+shippedOut[sku] != start {
+			v.violation("SKU %s has %d available, %d reserved and %d shipped, and began with %d", sku, have.available, have.reserved, shippedOut[sku], start)
 		}
 		if have.reserved != held[sku] {
-			v.blame("SKU %s has %d reserved, and orders hold %d", sku, have.reserved, held[sku])
+			v.violation("SKU %s has %d reserved, and orders hold %d", sku, have.reserved, held[sku])
 		}
 	}
 	v.StockOK = len(v.Violations) == before
 }
 
-// judgeLogs: every record that a relay is done with went on, and none was in the
-// close topic before it was due.
-func (v *Verdict) judgeLogs(l *logs, e Expect) {
+// checkLogs: every record below a relay's commit was forwarded, and no record was in the close
+// topic before it was due.
+func (v *Verdict) checkLogs(l *logs, e Expect) {
 	var gone []string
 	waiting := l.waiting(e)
 	for topic, group := range e.Delays {
 		for _, r := range l.records[topic] {
 			committed, ok := l.committed[group][r.partition]
-			if ok && r.offset < committed && !l.arrived[r.key] && !l.later(r) && !waiting[r.key] {
+			if ok && r.offset < committed && !l.arrived[r.key] && !l.appendedAfter(r) && !waiting[r.key] {
 				gone = append(gone, fmt.Sprintf("%s at %s/%d/%d", r.key, topic, r.partition, r.offset))
 			}
 		}
@@ -321,24 +321,24 @@ func (v *Verdict) judgeLogs(l *logs, e Expect) {
 				break
 			}
 			if end := l.ends[topic][p]; committed > end {
-				v.blame("group %s has committed %d of %s/%d, which ends at %d", group, committed, topic, p, end)
+				v.violation("group %s has committed %d of %s/%d, which ends at %d", group, committed, topic, p, end)
 			}
 		}
 	}
 	if len(gone) > 0 && !e.Forgotten {
 		v.Lost += len(gone)
-		v.blame("%d records were committed and went nowhere, such as %v", len(gone), some(gone))
+		v.violation("%d records were committed and went nowhere, such as %v", len(gone), some(gone))
 	}
 	for key, n := range l.appends {
 		if e.MaxAppends > 0 && n > e.MaxAppends {
-			v.blame("order %s took %d appends to delay topics, at most %d are right", key, n, e.MaxAppends)
+			v.violation("order %s took %d appends to delay topics, at most %d are allowed", key, n, e.MaxAppends)
 		}
 	}
 	var early []string
-	for topic := range e.closed() {
+	for topic := range e.closeTopics() {
 		for _, r := range l.records[topic] {
 			if !r.brokerTime && !e.ProducerTime {
-				v.blame("%s has records that the broker did not stamp", topic)
+				v.violation("%s has records that the broker did not stamp", topic)
 				break
 			}
 			if r.brokerTime && r.hasDue && r.appended.Before(r.due) {
@@ -346,18 +346,18 @@ func (v *Verdict) judgeLogs(l *logs, e Expect) {
 			}
 		}
 	}
-	if e.ClocksApart {
+	if e.ClockSkew {
 		return
 	}
 	if v.Early += len(early); len(early) > 0 {
-		v.blame("%d records were in the close topic before they were due, such as %v", len(early), some(early))
+		v.violation("%d records were in the close topic before they were due, such as %v", len(early), some(early))
 	}
 }
 
-// judgeCloser: every record that the closer is done with was settled: its order
-// has come to an end, or waits in a delay topic again, or it is a dead letter.
-func (v *Verdict) judgeCloser(db *tables, l *logs, e Expect) {
-	for topic, group := range e.closed() {
+// checkCloser: for every record below the closer's commit, the order is in a final state, or
+// waits in a delay topic again, or is a dead letter.
+func (v *Verdict) checkCloser(db *tables, l *logs, e Expect) {
+	for topic, group := range e.closeTopics() {
 		var open []string
 		for _, r := range l.records[topic] {
 			committed, ok := l.committed[group][r.partition]
@@ -365,19 +365,19 @@ func (v *Verdict) judgeCloser(db *tables, l *logs, e Expect) {
 			if !known && e.Forgotten { // its dead letter may have been deleted
 				continue
 			}
-			if ok && r.offset < committed && (!known || o.status == unpaid) && !l.dead[r.key] && !l.later(r) {
+			if ok && r.offset < committed && (!known || o.status == unpaid) && !l.dead[r.key] && !l.appendedAfter(r) {
 				open = append(open, fmt.Sprintf("%s at %d/%d", r.key, r.partition, r.offset))
 			}
 		}
 		if len(open) > 0 {
 			v.Lost += len(open)
-			v.blame("%d records of %s were committed and not settled, such as %v", len(open), topic, some(open))
+			v.violation("%d records of %s were committed and not settled, such as %v", len(open), topic, some(open))
 		}
 	}
 }
 
-// closed are the topics of orders that are due, and who empties each.
-func (e Expect) closed() map[string]string {
+// closeTopics returns the topics that closers read, with their groups.
+func (e Expect) closeTopics() map[string]string {
 	topics := map[string]string{e.CloseTopic: e.CloserGroup}
 	if e.ReplayTopic != "" {
 		topics[e.ReplayTopic] = e.ReplayGroup
@@ -385,18 +385,18 @@ func (e Expect) closed() map[string]string {
 	return topics
 }
 
-// judgeDeadLetters: there are none but those that were to be expected.
-func (v *Verdict) judgeDeadLetters(l *logs, e Expect) {
+// checkDeadLetterCauses: there are only dead letters with expected causes.
+func (v *Verdict) checkDeadLetterCauses(l *logs, e Expect) {
 	for _, r := range l.records[e.DeadLetterTopic] {
-		if !r.mark && !slices.Contains(e.DeadLetters, r.cause) {
-			v.blame("a dead letter of %q because of %q", r.key, r.cause)
+		if !r.resolution && !slices.Contains(e.DeadLetters, r.cause) {
+			v.violation("a dead letter of %q because of %q", r.key, r.cause)
 		}
 	}
 }
 
-// judgeAdded: what a committed transaction added is published at least once, or
-// waits in the outbox; what was rolled back is nowhere.
-func (v *Verdict) judgeAdded(db *tables, l *logs, e Expect) {
+// checkAdded: each order that a committed transaction has added is published at least once,
+// or waits in the outbox. An order that was rolled back is neither.
+func (v *Verdict) checkAdded(db *tables, l *logs, e Expect) {
 	var lost, ghosts []string
 	for _, id := range e.Added {
 		if l.appends[id] == 0 && !l.arrived[id] && db.added[id] == 0 {
@@ -405,7 +405,7 @@ func (v *Verdict) judgeAdded(db *tables, l *logs, e Expect) {
 	}
 	if len(lost) > 0 && !e.Forgotten {
 		v.Lost += len(lost)
-		v.blame("%d orders were added to the outbox and are neither there nor in any topic, such as %v", len(lost), some(lost))
+		v.violation("%d orders were added to the outbox and are neither there nor in any topic, such as %v", len(lost), some(lost))
 	}
 	for _, id := range e.RolledBack {
 		if l.appends[id] > 0 || l.arrived[id] || db.added[id] > 0 {
@@ -413,15 +413,15 @@ func (v *Verdict) judgeAdded(db *tables, l *logs, e Expect) {
 		}
 	}
 	if len(ghosts) > 0 {
-		v.blame("%d orders were rolled back and scheduled all the same, such as %v", len(ghosts), some(ghosts))
+		v.violation("%d orders were rolled back and scheduled nevertheless, such as %v", len(ghosts), some(ghosts))
 	}
 	if e.OutboxEmpty && len(db.added) > 0 {
-		v.blame("%d orders are still in the outbox of schedules, such as %v", len(db.added), some(slices.Collect(maps.Keys(db.added))))
+		v.violation("%d orders are still in the outbox of schedules, such as %v", len(db.added), some(slices.Collect(maps.Keys(db.added))))
 	}
 }
 
-// judgePublished: in a calm run the sweep closes nothing that was published.
-func (v *Verdict) judgePublished(db *tables, e Expect) {
+// checkPublished: in a calm run the sweep closes no order that was published.
+func (v *Verdict) checkPublished(db *tables, e Expect) {
 	if !e.Calm {
 		return
 	}
@@ -432,12 +432,12 @@ func (v *Verdict) judgePublished(db *tables, e Expect) {
 		}
 	}
 	if len(missed) > 0 {
-		v.blame("the pipeline missed %d orders that were published, such as %v", len(missed), some(missed))
+		v.violation("the pipeline missed %d orders that were published, such as %v", len(missed), some(missed))
 	}
 }
 
-// countRepeated: at least once is the promise, so a repeat breaks none. After a
-// planned rebalance there should be none all the same.
+// countRepeated counts duplicates in the close topic. A duplicate breaks no promise, because
+// delivery is at least once. A planned rebalance should cause none nevertheless.
 func (v *Verdict) countRepeated(l *logs, e Expect) {
 	left := map[string]int{}
 	for _, id := range slices.Concat(e.Published, e.Added) {
@@ -450,6 +450,7 @@ func (v *Verdict) countRepeated(l *logs, e Expect) {
 	}
 }
 
+// some returns up to maxNamed of the strings, the first in order.
 func some(all []string) []string {
 	slices.Sort(all)
 	return all[:min(len(all), maxNamed)]

@@ -10,15 +10,15 @@ import (
 
 var epoch = time.UnixMilli(1_700_000_000_000)
 
-// event is what tells of the close of an order that held two of a SKU.
+// event returns the event of the close of an order that held two of a SKU.
 func event(id string, due, closedAt time.Time, path string) string {
 	return fmt.Sprintf(`{"specversion":"1.0","id":"e-%[1]s","source":"s","type":"order.closed","subject":"%[1]s","time":"%[3]s",
 		"data":{"order_id":"%[1]s","due_at":"%[2]s","closed_at":"%[3]s","path":"%[4]s","release":[{"sku":"sku","quantity":2,"key":"k-%[1]s"}]}}`,
 		id, due.UTC().Format(time.RFC3339Nano), closedAt.UTC().Format(time.RFC3339Nano), path)
 }
 
-// evidence is a run in which everything went well: one order closed by the
-// pipeline, one by the sweep, one paid, one cancelled.
+// evidence returns a run without violations: one order closed by the pipeline, one closed by
+// the sweep, one paid, one cancelled, one shipped.
 func evidence() (*tables, *logs, Expect) {
 	due := epoch.Add(time.Minute)
 	db := &tables{
@@ -38,7 +38,7 @@ func evidence() (*tables, *logs, Expect) {
 			"piped": {{"sku", "close"}: 2}, "swept": {{"sku", "close"}: 2}, "cancelled": {{"sku", "cancel"}: 2}, "shipped": {{"sku", "ship"}: 2},
 		},
 		stock: map[string]stock{"sku": {available: 96, reserved: 2}},
-		// Of the two events one is repeated, and one waits.
+		// Of the two closes, one has a repeated event, and one has its event in the outbox.
 		outbox: map[string][][]byte{"swept": {fmt.Appendf(nil, `{"due_at":%q,"closed_at":%q,"path":"sweep","release":{"sku":2}}`,
 			due.UTC().Format(time.RFC3339Nano), due.Add(time.Hour).UTC().Format(time.RFC3339Nano))}},
 	}
@@ -67,16 +67,16 @@ func evidence() (*tables, *logs, Expect) {
 	}
 }
 
-func TestJudge_FindsNothingWhereNothingIsWrong(t *testing.T) {
-	v := judge(evidence())
+func TestEvaluate_AcceptsACorrectRun(t *testing.T) {
+	v := evaluate(evidence())
 	if !v.OK() || !v.StockOK || v.Early != 0 || v.Open != 0 || v.Closed() != 2 || v.Paid != 2 || v.Cancelled != 1 {
 		t.Errorf("%+v", v)
 	}
 }
 
-// TestJudge_ARecordThatHoppedBeforeItsTimeWaits where a broker's clock was set back: the
-// hop has an earlier append time than the record before it.
-func TestJudge_ARecordThatHoppedBeforeItsTimeWaits(t *testing.T) {
+// TestEvaluate_AcceptsAHopWithEarlierAppendTime after a broker's clock was set back: the hop
+// has an earlier append time than the record before it.
+func TestEvaluate_AcceptsAHopWithEarlierAppendTime(t *testing.T) {
 	db, l, e := evidence()
 	delete(l.arrived, "paid")
 	l.records["close"] = l.records["close"][:1]
@@ -88,29 +88,29 @@ func TestJudge_ARecordThatHoppedBeforeItsTimeWaits(t *testing.T) {
 		committed int64
 		ok        bool
 	}{"waits": {true, 2, true}, "done": {true, 3, false}, "clocks are right": {false, 2, false}} {
-		e.ClocksApart, l.committed["relay"], l.ends["delay"] = c.apart, map[int32]int64{0: c.committed}, map[int32]int64{0: 3}
-		if v := judge(db, l, e); v.OK() != c.ok {
+		e.ClockSkew, l.committed["relay"], l.ends["delay"] = c.apart, map[int32]int64{0: c.committed}, map[int32]int64{0: 3}
+		if v := evaluate(db, l, e); v.OK() != c.ok {
 			t.Errorf("%s: %v", name, v.Violations)
 		}
 	}
 }
 
-// TestJudge_EventsOfATopicThatWasDeletedMayBeMissing where they tell of closes before
-// that, and only there.
-func TestJudge_EventsOfATopicThatWasDeletedMayBeMissing(t *testing.T) {
+// TestEvaluate_EventsOfADeletedTopicMayBeMissing if their orders were closed before the topic
+// was deleted, and only then.
+func TestEvaluate_EventsOfADeletedTopicMayBeMissing(t *testing.T) {
 	db, l, e := evidence()
 	l.records["events"] = nil
 	closedAt := db.receipts["piped"].closedAt
 	for deleted, want := range map[time.Time]bool{closedAt: false, closedAt.Add(time.Millisecond): true} {
 		e.EventsDeleted = deleted
-		if v := judge(db, l, e); v.OK() != want {
+		if v := evaluate(db, l, e); v.OK() != want {
 			t.Errorf("closed at %v, the topic deleted at %v: %v", closedAt, deleted, v.Violations)
 		}
 	}
 }
 
-// TestJudge_SeesEveryBrokenPromise breaks them one by one.
-func TestJudge_SeesEveryBrokenPromise(t *testing.T) {
+// TestEvaluate_DetectsEachViolation breaks the promises one by one.
+func TestEvaluate_DetectsEachViolation(t *testing.T) {
 	for name, c := range map[string]struct {
 		breakIt func(db *tables, l *logs)
 		want    string
@@ -132,22 +132,22 @@ func TestJudge_SeesEveryBrokenPromise(t *testing.T) {
 			o.wasPaid = true
 			db.orders["piped"] = o
 		}, "was paid and is closed"},
-		"a payment forgotten": {func(db *tables, _ *logs) {
+		"a payment is lost": {func(db *tables, _ *logs) {
 			db.orders["paid"] = order{status: cancelled, due: epoch}
 		}, "was paid and has status"},
 		"no receipt": {func(db *tables, _ *logs) { delete(db.receipts, "piped") }, "receipt: false"},
 		"a receipt for a paid order": {func(db *tables, _ *logs) {
 			db.receipts["paid"] = db.receipts["piped"]
 		}, "receipt: true"},
-		"a receipt of nobody": {func(db *tables, _ *logs) { db.receipts["ghost"] = receipt{} }, "receipt without order"},
-		"a receipt that lies": {func(db *tables, _ *logs) {
+		"a receipt without order": {func(db *tables, _ *logs) { db.receipts["ghost"] = receipt{} }, "receipt without order"},
+		"a receipt with wrong lateness": {func(db *tables, _ *logs) {
 			r := db.receipts["swept"]
 			r.lateness = 0
 			db.receipts["swept"] = r
 		}, "does not agree"},
-		"stock back twice": {func(db *tables, _ *logs) { db.stock["sku"] = stock{available: 100, reserved: 0} }, "has 0 reserved, and orders hold 2"},
-		"stock gone":       {func(db *tables, _ *logs) { db.stock["sku"] = stock{available: 94, reserved: 2} }, "and began with 100"},
-		"a SKU gone":       {func(db *tables, _ *logs) { delete(db.stock, "sku") }, "and began with 100"},
+		"stock returned twice": {func(db *tables, _ *logs) { db.stock["sku"] = stock{available: 100, reserved: 0} }, "has 0 reserved, and orders hold 2"},
+		"stock disappeared":    {func(db *tables, _ *logs) { db.stock["sku"] = stock{available: 94, reserved: 2} }, "and began with 100"},
+		"a SKU disappeared":    {func(db *tables, _ *logs) { delete(db.stock, "sku") }, "and began with 100"},
 		"a release without ledger": {func(db *tables, _ *logs) {
 			delete(db.ledger["piped"], entry{"sku", "close"})
 		}, "gave back 0"},
@@ -162,10 +162,10 @@ func TestJudge_SeesEveryBrokenPromise(t *testing.T) {
 		"committed and not closed": {func(db *tables, _ *logs) {
 			db.orders["piped"] = order{status: unpaid, due: epoch.Add(48 * time.Hour)}
 		}, "committed and not settled"},
-		"a dead letter nobody expects": {func(_ *tables, l *logs) {
-			l.records["dead"] = []record{{key: "piped", cause: "failed", letter: letter("failed")}}
+		"an unexpected dead letter": {func(_ *tables, l *logs) {
+			l.records["dead"] = []record{{key: "piped", cause: "failed", headers: deadLetter("failed")}}
 		}, `because of "failed"`},
-		"published and left to the sweep": {func(db *tables, _ *logs) {
+		"published and closed by the sweep": {func(db *tables, _ *logs) {
 			r := db.receipts["piped"]
 			r.path = "sweep"
 			db.receipts["piped"] = r
@@ -179,48 +179,48 @@ func TestJudge_SeesEveryBrokenPromise(t *testing.T) {
 		"an event with another id on repeat": {func(_ *tables, l *logs) {
 			r := &l.records["events"][1]
 			r.value = []byte(strings.Replace(string(r.value), "e-piped", "e-other", 1))
-		}, "came under the ids"},
+		}, "has the different ids"},
 		"two orders, one id": {func(_ *tables, l *logs) {
 			for i := range l.records["events"] {
 				r := &l.records["events"][i]
 				r.value = []byte(strings.Replace(string(r.value), "e-piped", "order.closed/swept", 1))
 			}
-		}, "have one event id"},
-		"a row of the outbox that nobody can read": {func(db *tables, _ *logs) { db.outbox["swept"][0] = []byte("{") }, "in the outbox cannot be read"},
-		"a row of the outbox that lies": {func(db *tables, _ *logs) {
+		}, "have the same event id"},
+		"an unreadable row of the outbox": {func(db *tables, _ *logs) { db.outbox["swept"][0] = []byte("{") }, "in the outbox cannot be read"},
+		"a row of the outbox with a wrong quantity": {func(db *tables, _ *logs) {
 			db.outbox["swept"][0] = bytes.Replace(db.outbox["swept"][0], []byte(`"sku":2`), []byte(`"sku":3`), 1)
 		}, "does not agree with its order"},
 		"an event of a paid order": {func(_ *tables, l *logs) {
 			l.records["events"] = append(l.records["events"], record{key: "paid", value: []byte(event("paid", epoch, epoch, "pipeline")), mediaType: cloudEventType})
-		}, "tells that paid was closed"},
-		"an event that lies": {func(_ *tables, l *logs) {
+		}, "says that paid was closed"},
+		"an event with a wrong quantity": {func(_ *tables, l *logs) {
 			r := &l.records["events"][0]
 			r.value = []byte(strings.Replace(string(r.value), `"quantity":2`, `"quantity":3`, 1))
 		}, "does not agree with its order"},
-		"an event under another key":            {func(_ *tables, l *logs) { l.records["events"][0].key = "paid" }, "has the key paid"},
-		"an event that nobody can read":         {func(_ *tables, l *logs) { l.records["events"][0].value = []byte("{") }, "cannot be read"},
-		"an event that does not say what it is": {func(_ *tables, l *logs) { l.records["events"][0].mediaType = "" }, "content-type"},
-		"committed past the end":                {func(_ *tables, l *logs) { l.committed["relay"][0] = 3 }, "ends at 2"},
+		"an event under another key":    {func(_ *tables, l *logs) { l.records["events"][0].key = "paid" }, "has the key paid"},
+		"an unreadable event":           {func(_ *tables, l *logs) { l.records["events"][0].value = []byte("{") }, "cannot be read"},
+		"an event without content type": {func(_ *tables, l *logs) { l.records["events"][0].mediaType = "" }, "content-type"},
+		"committed past the end":        {func(_ *tables, l *logs) { l.committed["relay"][0] = 3 }, "ends at 2"},
 	} {
 		db, l, e := evidence()
 		c.breakIt(db, l)
-		v := judge(db, l, e)
+		v := evaluate(db, l, e)
 		if all := strings.Join(v.Violations, "\n"); !strings.Contains(all, c.want) {
 			t.Errorf("%s: want %q among\n%s", name, c.want, all)
 		}
 	}
 }
 
-func TestJudge_ARecordThatHoppedIsNotGone(t *testing.T) {
+func TestEvaluate_AHopIsNotALoss(t *testing.T) {
 	db, l, e := evidence()
 	delete(l.arrived, "piped")
-	l.newest["piped"] = epoch.Add(time.Second) // in a delay topic again, and waiting
-	if v := judge(db, l, e); !v.OK() {
+	l.newest["piped"] = epoch.Add(time.Second) // waits in a delay topic again
+	if v := evaluate(db, l, e); !v.OK() {
 		t.Errorf("%v", v.Violations)
 	}
 }
 
-func TestJudge_CountsWhatIsRepeatedAndNotWhatWasPublishedTwice(t *testing.T) {
+func TestEvaluate_CountsDuplicatesButNotSecondPublications(t *testing.T) {
 	db, l, e := evidence()
 	e.Published = append(e.Published, "paid")
 	for offset, key := range []string{"piped", "paid", "piped", "paid"} {
@@ -228,37 +228,37 @@ func TestJudge_CountsWhatIsRepeatedAndNotWhatWasPublishedTwice(t *testing.T) {
 		again.key, again.offset = key, int64(2+offset)
 		l.records["close"] = append(l.records["close"], again)
 	}
-	if v := judge(db, l, e); v.Repeated != 3 || !v.OK() {
+	if v := evaluate(db, l, e); v.Repeated != 3 || !v.OK() {
 		t.Errorf("%d repeated, want piped twice and paid once; %v", v.Repeated, v.Violations)
 	}
 }
 
-func TestJudge_AfterACalmEndTheOutboxIsEmpty(t *testing.T) {
+func TestEvaluate_RequiresAnEmptyOutboxAfterACalmEnd(t *testing.T) {
 	db, l, e := evidence()
-	if v := judge(db, l, e); v.Events != 1 {
-		t.Errorf("%d events, want 1: a repeat is none", v.Events)
+	if v := evaluate(db, l, e); v.Events != 1 {
+		t.Errorf("%d events, want 1: a copy does not count", v.Events)
 	}
 	e.OutboxEmpty = true
-	if v := judge(db, l, e); len(v.Violations) != 1 || !strings.Contains(v.Violations[0], "1 orders' events are still in the outbox") {
+	if v := evaluate(db, l, e); len(v.Violations) != 1 || !strings.Contains(v.Violations[0], "1 orders' events are still in the outbox") {
 		t.Errorf("%v", v.Violations)
 	}
 }
 
-func TestJudge_AnEventThatIsADeadLetterIsNotMissing(t *testing.T) {
+func TestEvaluate_AnEventThatIsADeadLetterIsNotMissing(t *testing.T) {
 	db, l, e := evidence()
 	l.records["events"], l.dead["piped"] = nil, true
-	if v := judge(db, l, e); !v.OK() {
+	if v := evaluate(db, l, e); !v.OK() {
 		t.Errorf("%v", v.Violations)
 	}
 }
 
-// letter are the headers of a dead letter of the first record of the close topic.
-func letter(cause string) map[string]string {
+// deadLetter returns the headers of a dead letter of the first record of the close topic.
+func deadLetter(cause string) map[string]string {
 	return map[string]string{"cause": cause, "detail": "why", "stage": "closer", "source-topic": "close", "source-partition": "0", "source-offset": "0"}
 }
 
-// watched is evidence with a witness of commits, by one clock.
-func watched() (*tables, *logs, Expect) {
+// observed is evidence with all commits, and with one clock.
+func observed() (*tables, *logs, Expect) {
 	db, l, e := evidence()
 	e.OneClock, e.RelayedUntil = true, epoch.Add(time.Hour)
 	for i := range l.records["delay"] {
@@ -267,29 +267,29 @@ func watched() (*tables, *logs, Expect) {
 	due := epoch.Add(time.Minute)
 	e.Commits = []Commit{
 		{At: epoch, Group: "relay", Topic: "delay"},
-		{At: due, Group: "relay", Topic: "delay", Metadata: "r1:AQE"}, // the second, while the first is under way
+		{At: due, Group: "relay", Topic: "delay", Metadata: "r1:AQE"}, // the second record, while the first is in flight
 		{At: due.Add(time.Second), Group: "relay", Topic: "delay", Offset: 2},
 		{At: due.Add(time.Second), Group: "closer", Topic: "close", Offset: 2},
 	}
 	return db, l, e
 }
 
-func TestJudge_TheWitnessFindsNothingWhereNothingIsWrong(t *testing.T) {
-	db, l, e := watched()
-	if v := judge(db, l, e); !v.OK() {
+func TestEvaluate_AcceptsCorrectCommits(t *testing.T) {
+	db, l, e := observed()
+	if v := evaluate(db, l, e); !v.OK() {
 		t.Errorf("%v", v.Violations)
 	}
 	e.Stopped = true
-	if v := judge(db, l, e); !v.OK() {
+	if v := evaluate(db, l, e); !v.OK() {
 		t.Errorf("stopped: %v", v.Violations)
 	}
-	l.committed["relay"][0], l.beside = 0, map[string]map[int32]string{"relay": {0: "r1:AAI"}}
-	if v := judge(db, l, e); v.OK() {
-		t.Error("a run that begins at the watermark is none")
+	l.committed["relay"][0], l.metadata = 0, map[string]map[int32]string{"relay": {0: "r1:AAI"}}
+	if v := evaluate(db, l, e); v.OK() {
+		t.Error("a run that begins at the committed offset is accepted")
 	}
 }
 
-func TestJudge_SeesWhatTheWitnessSaw(t *testing.T) {
+func TestEvaluate_DetectsWrongCommits(t *testing.T) {
 	due := epoch.Add(time.Minute)
 	for name, c := range map[string]struct {
 		breakIt func(db *tables, l *logs, e *Expect)
@@ -298,7 +298,7 @@ func TestJudge_SeesWhatTheWitnessSaw(t *testing.T) {
 		"committed before the ack": {func(_ *tables, _ *logs, e *Expect) {
 			e.Commits[2].At = due.Add(-time.Millisecond)
 		}, "piped at delay/0/0"},
-		"called done beside a commit, before the ack": {func(_ *tables, _ *logs, e *Expect) {
+		"done in the metadata of a commit, before the ack": {func(_ *tables, _ *logs, e *Expect) {
 			e.Commits[1].At = due.Add(-time.Millisecond)
 		}, "paid at delay/0/1"},
 		"committed before the close": {func(db *tables, _ *logs, _ *Expect) {
@@ -318,20 +318,20 @@ func TestJudge_SeesWhatTheWitnessSaw(t *testing.T) {
 			e.Stopped = true
 			l.committed["closer"][0] = 0
 		}, "after an orderly stop"},
-		"a dead letter without its cause in words": {func(_ *tables, l *logs, _ *Expect) {
-			h := letter("not_found")
+		"a dead letter without a detail": {func(_ *tables, l *logs, _ *Expect) {
+			h := deadLetter("not_found")
 			delete(h, "detail")
-			l.records["dead"] = []record{{key: "x", cause: "not_found", letter: h}}
+			l.records["dead"] = []record{{key: "x", cause: "not_found", headers: h}}
 		}, "has no detail"},
-		"a dead letter of nowhere": {func(_ *tables, l *logs, _ *Expect) {
-			h := letter("not_found")
+		"a dead letter with wrong coordinates": {func(_ *tables, l *logs, _ *Expect) {
+			h := deadLetter("not_found")
 			h["source-offset"] = "2"
-			l.records["dead"] = []record{{key: "x", cause: "not_found", letter: h}}
-		}, "where nothing ever was"},
-		"a miss without a cause": {func(_ *tables, _ *logs, e *Expect) {
+			l.records["dead"] = []record{{key: "x", cause: "not_found", headers: h}}
+		}, "where no record ever was"},
+		"a close by a sweep that was not reported": {func(_ *tables, _ *logs, e *Expect) {
 			e.Misses = []Miss{}
 		}, "does not say why"},
-		"a miss that the pipeline closed": {func(_ *tables, _ *logs, e *Expect) {
+		"a reported miss that the pipeline closed": {func(_ *tables, _ *logs, e *Expect) {
 			e.Misses = []Miss{{"swept", "absent"}, {"piped", "absent"}}
 		}, "which it did not close"},
 		"a miss with a wrong cause": {func(_ *tables, _ *logs, e *Expect) {
@@ -340,21 +340,21 @@ func TestJudge_SeesWhatTheWitnessSaw(t *testing.T) {
 		"a cause that the logs contradict": {func(_ *tables, _ *logs, e *Expect) {
 			e.Misses = []Miss{{"swept", "relay_behind"}}
 		}, "it has 0 records in delay topics"},
-		"absent, and its record waits": {func(_ *tables, l *logs, e *Expect) {
+		"reported as absent while its record waits": {func(_ *tables, l *logs, e *Expect) {
 			e.Misses = []Miss{{"swept", "absent"}}
 			l.records["delay"] = append(l.records["delay"], record{offset: 2, key: "swept", appended: epoch, due: epoch.Add(48 * time.Hour), hasDue: true})
 		}, "it has 1 records in delay topics"},
 	} {
-		db, l, e := watched()
+		db, l, e := observed()
 		c.breakIt(db, l, &e)
-		v := judge(db, l, e)
+		v := evaluate(db, l, e)
 		if all := strings.Join(v.Violations, "\n"); !strings.Contains(all, c.want) {
 			t.Errorf("%s: want %q among\n%s", name, c.want, all)
 		}
 	}
 }
 
-func TestDoneAbove_ReadsWhatStandsBesideACommit(t *testing.T) {
+func TestDoneAbove_ReadsRunsFromMetadata(t *testing.T) {
 	// Gaps 1 and 2, lengths 1 and 3, above 10: 11, and 14 to 16.
 	c := Commit{Offset: 10, Metadata: "r1:AQECAw"}
 	var done []int64
@@ -364,16 +364,16 @@ func TestDoneAbove_ReadsWhatStandsBesideACommit(t *testing.T) {
 		}
 	}
 	if fmt.Sprint(done) != "[9 11 14 15 16]" {
-		t.Errorf("done are %v", done)
+		t.Errorf("the done offsets are %v", done)
 	}
-	for _, other := range []string{"", "somebody else's", "r1:!", "r1:gA"} {
+	for _, other := range []string{"", "other metadata", "r1:!", "r1:gA"} {
 		if runs := doneAbove(10, other); len(runs) > 0 {
 			t.Errorf("%q: %v", other, runs)
 		}
 	}
 }
 
-func TestState_SaysWhatHasChanged(t *testing.T) {
+func TestState_DiffDescribesChanges(t *testing.T) {
 	before := State{"order a": "x", "stock s": "1", "ledger a": "y"}
 	after := State{"order a": "z", "stock s": "1", "receipt a": "r"}
 	want := "[ledger a is gone order a was x and is z receipt a is new]"

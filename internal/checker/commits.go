@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Commit is a group's commit, as a witness saw the broker get it, whatever it
+// Commit is a group's commit as an observer saw the broker receive it, whatever the broker
 // answered.
 type Commit struct {
 	At        time.Time // by the broker's clock
@@ -17,16 +17,16 @@ type Commit struct {
 	Topic     string
 	Partition int32
 	Offset    int64
-	Metadata  string // names what was done above the offset
+	Metadata  string // has the offsets that are done above Offset
 }
 
-// covers says whether a commit calls an offset done.
+// covers reports whether a commit says that an offset is done.
 func (c Commit) covers(offset int64) bool {
 	return offset < c.Offset || slices.ContainsFunc(doneAbove(c.Offset, c.Metadata), func(r [2]int64) bool { return r[0] <= offset && offset < r[1] })
 }
 
-// doneAbove reads the runs of offsets that stand beside a commit, in a field of their own:
-// "r1:" and base64 of varints, the gap before each run and its length.
+// doneAbove reads the runs of offsets from the metadata of a commit. They are in a field of
+// the form "r1:" and base64 of varints: the gap before each run, and its length.
 func doneAbove(low int64, metadata string) (runs [][2]int64) {
 	_, text, ok := strings.Cut(" "+metadata, " r1:")
 	b, err := base64.RawStdEncoding.DecodeString(text)
@@ -35,7 +35,7 @@ func doneAbove(low int64, metadata string) (runs [][2]int64) {
 	}
 	for at := low; len(b) > 0; {
 		gap, n := binary.Uvarint(b)
-		if n <= 0 || gap == 0 { // at the commit itself stands what is not done
+		if n <= 0 || gap == 0 { // the offset of the commit itself is never done
 			return runs
 		}
 		length, m := binary.Uvarint(b[n:])
@@ -49,15 +49,16 @@ func doneAbove(low int64, metadata string) (runs [][2]int64) {
 	return runs
 }
 
-// ways is when records of each key were appended where they go from a delay topic.
-type ways struct {
-	closed, delayed map[string][]time.Time // by key
+// routes has the times at which records were appended to the topics that follow a delay
+// topic, by key.
+type routes struct {
+	closed, delayed map[string][]time.Time
 	dead            map[string][]record
 }
 
-func (l *logs) ways(e Expect) ways {
-	w := ways{map[string][]time.Time{}, map[string][]time.Time{}, map[string][]record{}}
-	for topic := range e.closed() {
+func (l *logs) routes(e Expect) routes {
+	w := routes{map[string][]time.Time{}, map[string][]time.Time{}, map[string][]record{}}
+	for topic := range e.closeTopics() {
 		for _, r := range l.records[topic] {
 			w.closed[r.key] = append(w.closed[r.key], r.appended)
 		}
@@ -73,41 +74,41 @@ func (l *logs) ways(e Expect) ways {
 	return w
 }
 
-// forwarded says whether a record of a delay topic was forwarded, hopped, or given up,
-// by the moment; the zero time is any.
-func (w ways) forwarded(r record, by time.Time) bool {
+// forwarded reports whether a record of a delay topic was forwarded, hopped or became a dead
+// letter by the given time; a zero time means at any time.
+func (w routes) forwarded(r record, by time.Time) bool {
 	in := func(t time.Time) bool { return !t.Before(r.appended) && (by.IsZero() || !t.After(by)) }
-	return slices.ContainsFunc(w.closed[r.key], in) || w.again(r, r.appended.Add(1), by)
+	return slices.ContainsFunc(w.closed[r.key], in) || w.rescheduled(r, r.appended.Add(1), by)
 }
 
-// again says whether a record was put into a delay topic again, from the moment on, or
-// given up.
-func (w ways) again(r record, from, by time.Time) bool {
+// rescheduled reports whether a record was appended to a delay topic between from and by, or
+// became a dead letter.
+func (w routes) rescheduled(r record, from, by time.Time) bool {
 	return slices.ContainsFunc(w.delayed[r.key], func(t time.Time) bool {
 		return !t.Before(from) && (by.IsZero() || !t.After(by))
 	}) || slices.ContainsFunc(w.dead[r.key], func(d record) bool {
-		// Dead letters have their producer's time on a real broker, which proves nothing.
+		// On a real broker dead letters have timestamps of their producer, which prove nothing.
 		return !d.brokerTime || !d.appended.Before(r.appended) && (by.IsZero() || !d.appended.After(by))
 	})
 }
 
-// judgeCommits: whatever a commit called done was done by then, whoever was killed
-// afterwards.
-func (v *Verdict) judgeCommits(db *tables, l *logs, e Expect) {
-	type place struct {
+// checkCommits: everything that a commit says is done was done by then, even if the process
+// was killed afterwards.
+func (v *Verdict) checkCommits(db *tables, l *logs, e Expect) {
+	type groupPartition struct {
 		group, topic string
 		partition    int32
 	}
-	w := l.ways(e)
-	by := map[place][]Commit{}
+	w := l.routes(e)
+	by := map[groupPartition][]Commit{}
 	for _, c := range e.Commits {
-		p := place{c.Group, c.Topic, c.Partition}
+		p := groupPartition{c.Group, c.Topic, c.Partition}
 		by[p] = append(by[p], c)
 	}
 	var tooSoon []string
 	for p, commits := range by {
 		_, delay := e.Delays[p.topic]
-		_, closing := e.closed()[p.topic]
+		_, closing := e.closeTopics()[p.topic]
 		if !delay && !(closing && e.OneClock) {
 			continue
 		}
@@ -116,7 +117,7 @@ func (v *Verdict) judgeCommits(db *tables, l *logs, e Expect) {
 			if r.partition != p.partition {
 				continue
 			}
-			// A commit before the append is of another topic of that name.
+			// A commit from before the append belongs to a deleted topic of the same name.
 			i := slices.IndexFunc(commits, func(c Commit) bool { return !c.At.Before(r.appended) && c.covers(r.offset) })
 			if i < 0 {
 				continue
@@ -127,35 +128,35 @@ func (v *Verdict) judgeCommits(db *tables, l *logs, e Expect) {
 		}
 	}
 	if len(tooSoon) > 0 && !e.Forgotten {
-		v.blame("%d records were committed before they were done, such as %v", len(tooSoon), some(tooSoon))
+		v.violation("%d records were committed before they were done, such as %v", len(tooSoon), some(tooSoon))
 	}
 }
 
-// settled says whether a record of the close topic was done with by the moment: its
-// order had come to its end, or was to be tried again, or was given up.
-func settled(db *tables, w ways, r record, by time.Time) bool {
+// settled reports whether a record of the close topic was done by the given time: its order
+// was in a final state, or was to be retried, or was a dead letter.
+func settled(db *tables, w routes, r record, by time.Time) bool {
 	o, known := db.orders[r.key]
 	switch {
-	case w.again(r, r.appended, by): // in the same millisecond, in a bubble
+	case w.rescheduled(r, r.appended, by): // in the simulation, in the same millisecond
 		return true
 	case !known || o.status == unpaid:
 		return false
 	case o.status == closed:
 		return !o.closedAt.After(by)
 	}
-	return true // paid, cancelled: nobody noted when
+	return true // paid or cancelled: the time is not recorded
 }
 
-// judgeRelayed: where relays ran, nothing stays in a delay topic that was to leave.
-func (v *Verdict) judgeRelayed(l *logs, e Expect) {
+// checkRelayed: while relays ran, no record stayed in a delay topic after its release time.
+func (v *Verdict) checkRelayed(l *logs, e Expect) {
 	if e.RelayedUntil.IsZero() || e.Forgotten {
 		return
 	}
-	w := l.ways(e)
+	w := l.routes(e)
 	var stays []string
 	for topic := range e.Delays {
 		for _, r := range l.records[topic] {
-			leaves := r.appended // what cannot be read leaves at once
+			leaves := r.appended // a record without a due time leaves at once
 			if r.hasDue {
 				leaves = r.due
 			}
@@ -165,14 +166,14 @@ func (v *Verdict) judgeRelayed(l *logs, e Expect) {
 		}
 	}
 	if len(stays) > 0 {
-		v.blame("%d records should have left their delay topic and went nowhere, such as %v", len(stays), some(stays))
+		v.violation("%d records should have left their delay topic and went nowhere, such as %v", len(stays), some(stays))
 	}
 }
 
-// judgeStopped: after an orderly stop nothing is repeated: what was acked is
-// committed. Orders that were published twice are left out, as one record may have
-// gone on and the other not.
-func (v *Verdict) judgeStopped(db *tables, l *logs, e Expect) {
+// checkStopped: after an orderly stop nothing is repeated, because everything that was acked
+// is committed. Orders that were published twice are left out: one of their records may be
+// done and the other not.
+func (v *Verdict) checkStopped(db *tables, l *logs, e Expect) {
 	if !e.Stopped {
 		return
 	}
@@ -180,21 +181,21 @@ func (v *Verdict) judgeStopped(db *tables, l *logs, e Expect) {
 	for _, id := range e.Published {
 		times[id]++
 	}
-	w := l.ways(e)
+	w := l.routes(e)
 	var open []string
-	look := func(topic, group string, done func(r record) bool) {
+	check := func(topic, group string, done func(r record) bool) {
 		for _, r := range l.records[topic] {
-			c := Commit{Offset: l.committed[group][r.partition], Metadata: l.beside[group][r.partition]}
+			c := Commit{Offset: l.committed[group][r.partition], Metadata: l.metadata[group][r.partition]}
 			if times[r.key] == 1 && done(r) && !c.covers(r.offset) {
 				open = append(open, fmt.Sprintf("%s at %s/%d/%d", r.key, topic, r.partition, r.offset))
 			}
 		}
 	}
 	for topic, group := range e.Delays {
-		look(topic, group, func(r record) bool { return w.forwarded(r, time.Time{}) })
+		check(topic, group, func(r record) bool { return w.forwarded(r, time.Time{}) })
 	}
-	look(e.CloseTopic, e.CloserGroup, func(r record) bool { return db.orders[r.key].status == closed })
+	check(e.CloseTopic, e.CloserGroup, func(r record) bool { return db.orders[r.key].status == closed })
 	if len(open) > 0 {
-		v.blame("%d records were acked and not committed after an orderly stop, such as %v", len(open), some(open))
+		v.violation("%d records were acked and not committed after an orderly stop, such as %v", len(open), some(open))
 	}
 }

@@ -17,15 +17,15 @@ const (
 	confirmed
 )
 
-// tables is what the database says.
+// tables is the content of the database.
 type tables struct {
 	orders   map[string]order
-	items    map[string]map[string]int64 // by order and SKU, lines summed
+	items    map[string]map[string]int64 // by order and SKU, summed over the lines
 	receipts map[string]receipt
 	ledger   map[string]map[entry]int64 // by order
 	stock    map[string]stock
-	outbox   map[string][][]byte // by order: the events that wait, as their rows keep them
-	added    map[string]int      // by order: its rows in the outbox of schedules
+	outbox   map[string][][]byte // by order: the events in outbox_events, as stored
+	added    map[string]int      // by order: its rows in outbox_schedules
 }
 
 type order struct {
@@ -156,8 +156,8 @@ func (t *tables) readAdded(read reader) error {
 	})
 }
 
-// moment reads a time as either database gives it: a DATETIME in UTC, or unix
-// milliseconds. NULL is the zero time.
+// moment scans a time as either database returns it: a DATETIME in UTC, or milliseconds since
+// 1970. NULL is the zero time.
 type moment struct{ t time.Time }
 
 // Scan implements sql.Scanner.

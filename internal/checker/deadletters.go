@@ -5,34 +5,35 @@ import (
 	"strconv"
 )
 
-// headers of a dead letter that say why, and where its record lay.
-var letterHeaders = []string{"cause", "detail", "stage", "source-topic", "source-partition", "source-offset"}
+// deadLetterHeaders are the headers of a dead letter that give the cause and the coordinates
+// of its record. The first three must not be empty.
+var deadLetterHeaders = []string{"cause", "detail", "stage", "source-topic", "source-partition", "source-offset"}
 
-// judgeLetters: a dead letter says why, who gave it up, and where its record lay, and
-// that there is such a place.
-func (v *Verdict) judgeLetters(l *logs, e Expect) {
+// checkDeadLetterHeaders: each dead letter has the headers, and its coordinates lie within a
+// log.
+func (v *Verdict) checkDeadLetterHeaders(l *logs, e Expect) {
 	for _, r := range l.records[e.DeadLetterTopic] {
-		if r.mark {
+		if r.resolution {
 			continue
 		}
 		where := fmt.Sprintf("%s/%d/%d", e.DeadLetterTopic, r.partition, r.offset)
-		for _, h := range letterHeaders {
-			if _, ok := r.letter[h]; !ok {
-				v.blame("the dead letter %s has no %s", where, h)
+		for _, h := range deadLetterHeaders {
+			if _, ok := r.headers[h]; !ok {
+				v.violation("the dead letter %s has no %s", where, h)
 			}
 		}
-		for _, h := range letterHeaders[:3] {
-			if text, ok := r.letter[h]; ok && text == "" {
-				v.blame("the dead letter %s has an empty %s", where, h)
+		for _, h := range deadLetterHeaders[:3] {
+			if text, ok := r.headers[h]; ok && text == "" {
+				v.violation("the dead letter %s has an empty %s", where, h)
 			}
 		}
-		topic := r.letter["source-topic"]
+		topic := r.headers["source-topic"]
 		ends, known := l.ends[topic]
-		p, err1 := strconv.ParseInt(r.letter["source-partition"], 10, 32)
-		offset, err2 := strconv.ParseInt(r.letter["source-offset"], 10, 64)
+		p, err1 := strconv.ParseInt(r.headers["source-partition"], 10, 32)
+		offset, err2 := strconv.ParseInt(r.headers["source-offset"], 10, 64)
 		end, there := ends[int32(p)]
 		if known && !e.Forgotten && (err1 != nil || err2 != nil || !there || offset < 0 || offset >= end) {
-			v.blame("the dead letter %s is of %s/%s/%s, where nothing ever was", where, topic, r.letter["source-partition"], r.letter["source-offset"])
+			v.violation("the dead letter %s is of %s/%s/%s, where no record ever was", where, topic, r.headers["source-partition"], r.headers["source-offset"])
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 // cloudEventType is the content-type header of an event in structured mode.
 const cloudEventType = "application/cloudevents+json; charset=UTF-8"
 
-// cloudEvent is what an event says, as far as anybody outside may rely on it.
+// cloudEvent is an event, with the fields that consumers may rely on.
 type cloudEvent struct {
 	Version string    `json:"specversion"`
 	ID      string    `json:"id"`
@@ -35,9 +35,9 @@ type released struct {
 	Key      string `json:"key"`
 }
 
-// keptEvent is how a row of outbox_events keeps an event until it is published; the
-// rest of it is worked out.
-type keptEvent struct {
+// storedEvent is an event as a row of outbox_events stores it until it is published. The
+// other fields of the event are derived.
+type storedEvent struct {
 	Type     string           `json:"event"`
 	Due      time.Time        `json:"due_at"`
 	ClosedAt time.Time        `json:"closed_at"`
@@ -45,8 +45,8 @@ type keptEvent struct {
 	Release  map[string]int64 `json:"release"` // by SKU
 }
 
-// whole is the event that a row stands for, with keys of releases that nobody else has.
-func (k keptEvent) whole(order string) cloudEvent {
+// cloudEvent returns the event of a row, with release keys that no other release has.
+func (k storedEvent) cloudEvent(order string) cloudEvent {
 	kind := cmp.Or(k.Type, "order.closed")
 	c := cloudEvent{Version: "1.0", ID: kind + "/" + order, Source: "/", Type: kind, Subject: order, Time: k.ClosedAt}
 	c.Data.OrderID, c.Data.Due, c.Data.ClosedAt, c.Data.Path = order, k.Due, k.ClosedAt, k.Path
@@ -56,47 +56,47 @@ func (k keptEvent) whole(order string) cloudEvent {
 	return c
 }
 
-// judgeEvents: of each close, and of nothing else, there is an event, in its topic
-// or still in the outbox, and all its copies have the same id.
-func (v *Verdict) judgeEvents(db *tables, l *logs, e Expect) {
+// checkEvents: each close has an event, in the topic or in the outbox, and nothing else has
+// one. All copies of an event have the same id.
+func (v *Verdict) checkEvents(db *tables, l *logs, e Expect) {
 	if e.EventsTopic == "" {
 		return
 	}
-	ids := map[string]map[string]bool{} // of events, by order
-	keys := map[string]string{}         // of releases: whose
-	take := func(where, key string, c cloudEvent, err error) {
+	ids := map[string]map[string]bool{} // by order: the ids of its events
+	keys := map[string]string{}         // by release key: order and SKU
+	check := func(where, key string, c cloudEvent, err error) {
 		if err != nil || c.Version != "1.0" || c.ID == "" || c.Source == "" || c.Type != "order.closed" {
-			v.blame("the event %s cannot be read: %v", where, err)
+			v.violation("the event %s cannot be read: %v", where, err)
 			return
 		}
 		id := c.Data.OrderID
 		if key != id || c.Subject != id {
-			v.blame("the event %s of order %s has the key %s and the subject %s", where, id, key, c.Subject)
+			v.violation("the event %s of order %s has the key %s and the subject %s", where, id, key, c.Subject)
 		}
 		if ids[id] == nil {
 			ids[id] = map[string]bool{}
 		}
 		ids[id][c.ID] = true
-		v.judgeEvent(where, c, db, keys)
+		v.checkEvent(where, c, db, keys)
 	}
 	for _, r := range l.records[e.EventsTopic] {
 		where := fmt.Sprintf("at %s/%d/%d", e.EventsTopic, r.partition, r.offset)
 		if r.mediaType != cloudEventType {
-			v.blame("the event %s has the content-type %q", where, r.mediaType)
+			v.violation("the event %s has the content-type %q", where, r.mediaType)
 		}
 		var c cloudEvent
 		err := json.Unmarshal(r.value, &c)
-		take(where, r.key, c, err)
+		check(where, r.key, c, err)
 	}
 	v.Events = len(ids)
 	for id, payloads := range db.outbox {
 		for _, payload := range payloads {
-			var k keptEvent
+			var k storedEvent
 			err := json.Unmarshal(payload, &k)
-			take("in the outbox", id, k.whole(id), err)
+			check("in the outbox", id, k.cloudEvent(id), err)
 		}
 	}
-	v.judgeEventIDs(ids)
+	v.checkEventIDs(ids)
 	var missing []string
 	for id, r := range db.receipts {
 		if len(ids[id]) == 0 && !l.dead[id] && !r.closedAt.Before(e.EventsDeleted) {
@@ -104,45 +104,45 @@ func (v *Verdict) judgeEvents(db *tables, l *logs, e Expect) {
 		}
 	}
 	if len(missing) > 0 {
-		v.blame("%d closed orders have no event, such as %v", len(missing), some(missing))
+		v.violation("%d closed orders have no event, such as %v", len(missing), some(missing))
 	}
 	if e.OutboxEmpty && len(db.outbox) > 0 {
-		v.blame("%d orders' events are still in the outbox, such as %v", len(db.outbox), some(slices.Collect(maps.Keys(db.outbox))))
+		v.violation("%d orders' events are still in the outbox, such as %v", len(db.outbox), some(slices.Collect(maps.Keys(db.outbox))))
 	}
 }
 
-// judgeEvent: it says what the order's receipt and lines say.
-func (v *Verdict) judgeEvent(where string, c cloudEvent, db *tables, keys map[string]string) {
+// checkEvent: an event agrees with the receipt and the lines of its order.
+func (v *Verdict) checkEvent(where string, c cloudEvent, db *tables, keys map[string]string) {
 	id := c.Data.OrderID
 	r, ok := db.receipts[id]
 	if !ok {
-		v.blame("the event %s tells that %s was closed, which it was not", where, id)
+		v.violation("the event %s says that %s was closed, which it was not", where, id)
 		return
 	}
 	released := map[string]int64{}
 	for _, back := range c.Data.Release {
 		released[back.SKU] += back.Quantity
-		if who := id + " " + back.SKU; back.Key == "" || keys[back.Key] != "" && keys[back.Key] != who {
-			v.blame("the releases of %s and %s have one key, %q", who, keys[back.Key], back.Key)
+		if owner := id + " " + back.SKU; back.Key == "" || keys[back.Key] != "" && keys[back.Key] != owner {
+			v.violation("the releases of %s and %s have the same key, %q", owner, keys[back.Key], back.Key)
 		} else {
-			keys[back.Key] = who
+			keys[back.Key] = owner
 		}
 	}
 	if !c.Data.Due.Equal(r.due) || !c.Data.ClosedAt.Equal(r.closedAt) || !c.Time.Equal(r.closedAt) || c.Data.Path != r.path || !maps.Equal(released, db.items[id]) {
-		v.blame("the event %s of %s does not agree with its order: %+v, %+v, it held %v", where, id, c, r, db.items[id])
+		v.violation("the event %s of %s does not agree with its order: %+v, %+v, it held %v", where, id, c, r, db.items[id])
 	}
 }
 
-// judgeEventIDs: one for each order, and no two orders have one.
-func (v *Verdict) judgeEventIDs(ids map[string]map[string]bool) {
+// checkEventIDs: each order has one event id, and no two orders have the same.
+func (v *Verdict) checkEventIDs(ids map[string]map[string]bool) {
 	orders := map[string]string{} // by event id
 	for order, all := range ids {
 		if len(all) > 1 {
-			v.blame("the event of %s came under the ids %v", order, slices.Sorted(maps.Keys(all)))
+			v.violation("the event of %s has the different ids %v", order, slices.Sorted(maps.Keys(all)))
 		}
 		for id := range all {
 			if other, taken := orders[id]; taken {
-				v.blame("%s and %s have one event id, %s", order, other, id)
+				v.violation("%s and %s have the same event id, %s", order, other, id)
 			}
 			orders[id] = order
 		}

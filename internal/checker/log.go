@@ -12,16 +12,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// logs is what the topics say.
+// logs is the content of the topics, and the commits of the groups.
 type logs struct {
-	records   map[string][]record         // by topic, each partition in order
+	records   map[string][]record         // by topic; each partition in order
 	dead      map[string]bool             // keys in the dead-letter topic
-	appends   map[string]int              // by key: its records in delay topics
-	arrived   map[string]bool             // keys in the close or the dead-letter topic
+	appends   map[string]int              // by key: the number of its records in delay topics
+	arrived   map[string]bool             // keys in a topic other than the delay topics
 	newest    map[string]time.Time        // by key: its last append to a delay topic
-	ends      map[string]map[int32]int64  // by topic
-	committed map[string]map[int32]int64  // by group
-	beside    map[string]map[int32]string // by group: what stands beside each commit
+	ends      map[string]map[int32]int64  // by topic and partition
+	committed map[string]map[int32]int64  // by group and partition
+	metadata  map[string]map[int32]string // by group and partition: the metadata of the commit
 }
 
 type record struct {
@@ -35,21 +35,21 @@ type record struct {
 	cause      string            // of a dead letter
 	value      []byte            // of an event
 	mediaType  string            // of an event
-	mark       bool              // in the dead-letter topic: says that a dead letter is settled
-	letter     map[string]string // of a dead letter: its headers
+	resolution bool              // in the dead-letter topic: resolves a dead letter
+	headers    map[string]string // of a record of the dead-letter topic
 }
 
-// later says whether the key was appended to a delay topic after r was.
-func (l *logs) later(r record) bool { return l.newest[r.key].After(r.appended) }
+// appendedAfter reports whether the key was appended to a delay topic after r was.
+func (l *logs) appendedAfter(r record) bool { return l.newest[r.key].After(r.appended) }
 
-// waiting are the keys that have a record in a delay topic which is not done, if the
-// brokers' clocks were wrong: a record that was appended later may have an earlier time.
+// waiting returns the keys with a record in a delay topic that is not done. It is empty unless
+// ClockSkew is set: a record that was appended later may then have an earlier append time.
 func (l *logs) waiting(e Expect) map[string]bool {
 	waits := map[string]bool{}
 	for topic, group := range e.Delays {
 		for _, r := range l.records[topic] {
-			c := Commit{Offset: l.committed[group][r.partition], Metadata: l.beside[group][r.partition]}
-			if e.ClocksApart && !c.covers(r.offset) {
+			c := Commit{Offset: l.committed[group][r.partition], Metadata: l.metadata[group][r.partition]}
+			if e.ClockSkew && !c.covers(r.offset) {
 				waits[r.key] = true
 			}
 		}
@@ -60,7 +60,7 @@ func (l *logs) waiting(e Expect) map[string]bool {
 // arrivals counts the records in the close topic and the replay topic, by key.
 func (l *logs) arrivals(e Expect) map[string]int {
 	n := map[string]int{}
-	for topic := range e.closed() {
+	for topic := range e.closeTopics() {
 		for _, r := range l.records[topic] {
 			n[r.key]++
 		}
@@ -70,7 +70,7 @@ func (l *logs) arrivals(e Expect) map[string]int {
 
 func readLogs(ctx context.Context, s Servers, e Expect) (*logs, error) {
 	topics := []string{e.DeadLetterTopic}
-	for topic := range e.closed() {
+	for topic := range e.closeTopics() {
 		topics = append(topics, topic)
 	}
 	if e.EventsTopic != "" {
@@ -96,18 +96,18 @@ func readLogs(ctx context.Context, s Servers, e Expect) (*logs, error) {
 	defer client.Close()
 	l := &logs{
 		records: map[string][]record{}, dead: map[string]bool{}, appends: map[string]int{}, arrived: map[string]bool{}, newest: map[string]time.Time{},
-		ends: map[string]map[int32]int64{}, committed: map[string]map[int32]int64{}, beside: map[string]map[int32]string{},
+		ends: map[string]map[int32]int64{}, committed: map[string]map[int32]int64{}, metadata: map[string]map[int32]string{},
 	}
-	// Commits first: what they cover is in the logs by then.
+	// The commits are read first, so that the logs have everything that the commits cover.
 	var groups []string
-	for _, group := range e.closed() {
+	for _, group := range e.closeTopics() {
 		groups = append(groups, group)
 	}
 	for _, group := range e.Delays {
 		groups = append(groups, group)
 	}
 	for _, group := range groups {
-		if l.committed[group], l.beside[group], err = commits(ctx, client, group); err != nil {
+		if l.committed[group], l.metadata[group], err = commits(ctx, client, group); err != nil {
 			return nil, fmt.Errorf("group %s: %w", group, err)
 		}
 	}
@@ -137,7 +137,7 @@ func readLogs(ctx context.Context, s Servers, e Expect) (*logs, error) {
 	return l, nil
 }
 
-// read consumes every partition from its start to where it ended.
+// read reads every partition from starts up to ends.
 func (l *logs) read(ctx context.Context, client *kgo.Client, e Expect, starts map[string]map[int32]kgo.Offset) error {
 	left := 0
 	for topic, partitions := range starts {
@@ -178,11 +178,11 @@ func toRecord(r *kgo.Record, e Expect) record {
 		rec.value = r.Value
 	}
 	if r.Topic == e.DeadLetterTopic {
-		rec.letter = map[string]string{}
+		rec.headers = map[string]string{}
 	}
 	for _, h := range r.Headers {
-		if rec.letter != nil {
-			rec.letter[h.Key] = string(h.Value)
+		if rec.headers != nil {
+			rec.headers[h.Key] = string(h.Value)
 		}
 		switch h.Key {
 		case "content-type":
@@ -190,18 +190,18 @@ func toRecord(r *kgo.Record, e Expect) record {
 		case "cause":
 			rec.cause = string(h.Value)
 		case "settles":
-			rec.mark = true
+			rec.resolution = true
 		case "due":
 			if ms, err := strconv.ParseInt(string(h.Value), 10, 64); err == nil {
 				rec.due, rec.hasDue = time.UnixMilli(ms), true
 			}
 		}
 	}
-	rec.mark = rec.mark && rec.cause == ""
+	rec.resolution = rec.resolution && rec.cause == ""
 	return rec
 }
 
-// bounds notes where the partitions end and returns where they begin.
+// bounds stores the ends of the partitions in l.ends and returns their starts.
 func (l *logs) bounds(ctx context.Context, client *kgo.Client, topics []string) (map[string]map[int32]kgo.Offset, error) {
 	meta := kmsg.NewPtrMetadataRequest()
 	for _, topic := range topics {
@@ -265,8 +265,8 @@ func listOffsets(ctx context.Context, client *kgo.Client, topic string, partitio
 	return offsets, errors.Join(errs...)
 }
 
-// commits returns what a group has committed, and what stands beside it, by partition.
-func commits(ctx context.Context, client *kgo.Client, group string) (offsets map[int32]int64, beside map[int32]string, err error) {
+// commits returns the committed offsets of a group and their metadata, by partition.
+func commits(ctx context.Context, client *kgo.Client, group string) (offsets map[int32]int64, metadata map[int32]string, err error) {
 	req := kmsg.NewPtrOffsetFetchRequest()
 	req.Group = group
 	rg := kmsg.NewOffsetFetchRequestGroup()
@@ -276,31 +276,31 @@ func commits(ctx context.Context, client *kgo.Client, group string) (offsets map
 	if err != nil {
 		return nil, nil, err
 	}
-	offsets, beside = map[int32]int64{}, map[int32]string{}
-	note := func(partition int32, offset int64, metadata *string) {
+	offsets, metadata = map[int32]int64{}, map[int32]string{}
+	add := func(partition int32, offset int64, text *string) {
 		offsets[partition] = offset
-		if metadata != nil {
-			beside[partition] = *metadata
+		if text != nil {
+			metadata[partition] = *text
 		}
 	}
 	for _, t := range res.Topics {
 		for _, p := range t.Partitions {
-			note(p.Partition, p.Offset, p.Metadata)
+			add(p.Partition, p.Offset, p.Metadata)
 		}
 	}
 	for _, g := range res.Groups {
 		err := kerr.ErrorForCode(g.ErrorCode)
 		if errors.Is(err, kerr.GroupIDNotFound) {
-			continue // nobody has ever read the topic
+			continue // no member has ever read the topic
 		}
 		if err != nil {
 			return nil, nil, err
 		}
 		for _, t := range g.Topics {
 			for _, p := range t.Partitions {
-				note(p.Partition, p.Offset, p.Metadata)
+				add(p.Partition, p.Offset, p.Metadata)
 			}
 		}
 	}
-	return offsets, beside, nil
+	return offsets, metadata, nil
 }

@@ -8,11 +8,12 @@ import (
 	"slices"
 )
 
-// State is what the database says of orders and stock at one moment. What must change
-// nothing is held against it: a replay, a second sweep.
+// State is what the database holds of orders and stock at one moment, one entry for each row.
+// Compare two States around an operation that must change nothing, such as a replay or a
+// second sweep.
 type State map[string]string
 
-// ReadState reads it. Events that wait to be published are no part of it.
+// ReadState reads the State. Events that wait to be published are not part of it.
 func ReadState(ctx context.Context, db *sql.DB) (State, error) {
 	t, err := readDatabase(ctx, db)
 	if err != nil {
@@ -34,7 +35,7 @@ func ReadState(ctx context.Context, db *sql.DB) (State, error) {
 	return s, nil
 }
 
-// Diff says in words what is otherwise in a later State; nothing is good.
+// Diff describes the differences of a later State; it is empty if there are none.
 func (s State) Diff(later State) []string {
 	var all []string
 	for key, was := range s {

@@ -17,11 +17,11 @@ import (
 	"orderclose/internal/config"
 )
 
-// missSlack is what the bound of a miss has beyond the sweep's period and grace: a
-// killed sweep is taken over within two minutes, and a sweep takes a while itself.
+// missSlack is added to the sweep's period and grace to bound how long a missed order may
+// stay open: a killed sweep is taken over within two minutes, and a sweep takes time.
 const missSlack = 3 * time.Minute
 
-// auditFlags are what an audit is told.
+// auditFlags are the flags of audit.
 type auditFlags struct {
 	from, to, bound string
 	limit           int
@@ -31,53 +31,53 @@ func newAudit(c *common) *cobra.Command {
 	var f auditFlags
 	cmd := &cobra.Command{
 		Use:   "audit --from TIME [--to TIME]",
-		Short: "Prove that what was due was closed, once, with its stock and its event",
-		Long: `Compare, for the orders that were due in a window of time, what the database says
-of each with its receipt, the stock ledger, its event and Kafka. Nothing is changed
-and nothing is locked; it reads page by page, in a memory that does not grow with
-the table (8 bytes for each event, and each record of the close topic, since the
-window began).
+		Short: "Prove that due orders were closed once, with their stock and event",
+		Long: `Compare, for the orders that were due in a window of time, the database's row
+of each order with its receipt, the stock ledger, its event and Kafka. The command changes
+nothing and locks nothing. It reads page by page. Its memory does not grow with the table:
+it keeps 8 bytes for each event, and for each record of the close topic, since the
+beginning of the window.
 
-  still_open       due, unpaid, and open beyond the bound that holds for a miss
-  no_receipt       closed, without what a close writes
+  still_open       due, unpaid, and open for longer than a missed order may be
+  no_receipt       closed, without the rows that a close writes
   stray_receipt    the receipt of a close, and the order is not closed
   paid_but_closed  both paid and closed
   closed_early     closed before it was due
-  ledger_missing   closed, and what it held never came back
-  ledger_double    it came back more than once
-  ledger_wrong     it came back in another quantity, or without a close
-  no_event         closed, and no event tells of it, in the outbox or in Kafka
+  ledger_missing   closed, and its stock was never released
+  ledger_double    its stock was released more than once
+  ledger_wrong     its stock was released in another quantity, or without a close
+  no_event         closed, without an event in the outbox or in Kafka
 
-It also counts what is no fault of an order's: closed by the sweep, closed without a
-record in the close topic, with a pending dead letter.
+It also counts states that are no fault: closed by the sweep, closed without a record in
+the close topic, with a pending dead letter.
 
-Kafka keeps a week: for closes from before what is left of its topics no event is
-asked for; it says for how many. Without Kafka no event is. In tables of the shop's own, a
-closed order without a receipt is counted and no fault, since the shop may have closed
-it, and the ledger is compared where there are lines. Orders of a status that
-orders.status does not name are judged as a close would take them, as paid unless only
-paid is listed there, and it says which statuses these are. Orders whose rows were deleted
-are not seen: doctor --stock finds what they left behind.
+Kafka keeps a week of events. Closes before the oldest event that is left are not checked
+for an event, and are counted. Without Kafka, no close is. In tables of the shop's own, a
+closed order without a receipt is counted and is no fault, since the shop may have closed
+it, and the ledger is compared if there are lines. An order whose status is not in
+orders.status is judged as a close would treat it: as paid, unless orders.status lists only
+paid statuses. The output lists these statuses. Deleted orders are not checked:
+doctor --stock finds the stock that they left reserved.
 
 A time is RFC 3339, or how long ago: 90m, or now. Exits 3 with differences, 6
-without any if something could not be looked at.`,
+without differences if something could not be checked.`,
 		Example:     "  orderclose audit --from 24h\n  orderclose audit --from 2026-11-20T00:00:00Z --to 2026-11-21T00:00:00Z -o jsonl --limit 0",
 		Args:        usageArgs(cobra.NoArgs),
-		Annotations: map[string]string{"jsonl": "yes"}, // see flags
+		Annotations: map[string]string{"jsonl": "yes"}, // allows -o jsonl
 		RunE:        func(cmd *cobra.Command, _ []string) error { return c.audit(cmd.Context(), f) },
 	}
 	cmd.Flags().StringVar(&f.from, "from", "", "the beginning of the window of due times")
-	cmd.Flags().StringVar(&f.to, "to", "now", "its end")
+	cmd.Flags().StringVar(&f.to, "to", "now", "the end of the window")
 	cmd.Flags().StringVar(&f.bound, "bound", "", "how long an order that is due may be open; default: compensator.period and grace, and 3m")
 	cmd.Flags().IntVar(&f.limit, "limit", 1000, "how many findings to show, 0 for all; all are counted")
 	return cmd
 }
 
-// window reads the flags; of the options it sets From, To and Bound.
+// window parses the flags. It sets only From, To and Bound of the options.
 func (f auditFlags) window(now time.Time, output string) (o audit.Options, err error) {
 	var err1, err2, err3 error
-	o.From, err1 = moment("--from", f.from, now)
-	o.To, err2 = moment("--to", f.to, now)
+	o.From, err1 = parseTime("--from", f.from, now)
+	o.To, err2 = parseTime("--to", f.to, now)
 	if f.bound != "" {
 		if o.Bound, err3 = config.ParseDuration(f.bound); err3 != nil {
 			err3 = fmt.Errorf("--bound: %w: write a number and a unit, such as 90m", err3)
@@ -106,11 +106,11 @@ func (c *common) audit(ctx context.Context, f auditFlags) error {
 		return err
 	}
 	defer s.Close()
-	defer c.kafkaToo(s)()
+	defer c.attachKafka(s)()
 	return c.auditIn(ctx, s, f, o)
 }
 
-// auditIn audits what the session has.
+// auditIn runs the audit with the clients of the session.
 func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o audit.Options) error {
 	o.Store, o.Receipts = s.Store, s.cfg.Closer.Kind != config.KindHTTP
 	o.EventsTopic, o.CloseTopic, o.ReplayTopic, o.DeadLetterTopic = s.cfg.Topics.Events, s.cfg.Topics.Close, s.cfg.Topics.Replay, s.cfg.Topics.DeadLetter
@@ -137,10 +137,10 @@ func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o audit.
 	if err := out.end(sum); err != nil {
 		return err
 	}
-	return judgeAudit(sum, s.Kafka != nil)
+	return auditError(sum, s.Kafka != nil)
 }
 
-// bar is a Progress on stderr if a person looks at it, else nil.
+// bar returns a Progress on stderr if stderr is a terminal, or else nil.
 func (c *common) bar(what string) *Progress {
 	if !isTerminal(c.env.Stderr) {
 		return nil
@@ -148,17 +148,17 @@ func (c *common) bar(what string) *Progress {
 	return c.progress(what)
 }
 
-func judgeAudit(sum audit.Summary, asked bool) error {
+func auditError(sum audit.Summary, asked bool) error {
 	switch {
 	case sum.Found > 0:
 		return Exit(Findings, fmt.Errorf("%d differences in %d orders", sum.Found, sum.Orders))
 	case asked && len(sum.Unseen) > 0:
-		return Exit(Partly, errors.New("not everything could be looked at; it says what"))
+		return Exit(Partly, errors.New("some parts could not be checked; they are listed above"))
 	}
 	return nil
 }
 
-// auditOutput prints findings as they come, but for -o json, which is one object.
+// auditOutput prints findings at once, except with -o json, which prints one object at the end.
 type auditOutput struct {
 	c     *common
 	bar   *Progress
@@ -169,7 +169,7 @@ type auditOutput struct {
 	Summary  audit.Summary   `json:"summary"`
 }
 
-// found prints, or keeps, one finding; those beyond the limit are counted only.
+// found prints or keeps one finding. Findings beyond the limit are only counted.
 func (o *auditOutput) found(f audit.Finding) error {
 	if o.limit > 0 && o.shown == o.limit {
 		return nil
@@ -184,7 +184,7 @@ func (o *auditOutput) found(f audit.Finding) error {
 		return json.NewEncoder(w).Encode(map[string]audit.Finding{"finding": f})
 	}
 	if o.bar != nil {
-		fmt.Fprint(o.c.env.Stderr, "\r\x1b[K") // its line is drawn again
+		fmt.Fprint(o.c.env.Stderr, "\r\x1b[K") // clear the bar; it is drawn again
 	}
 	_, err := fmt.Fprintf(w, "%s: order %s, due %s: %s\n    -> %s\n", f.Kind, oneLine(f.Order, orderclose.MaxIDBytes), stamp(f.Due), oneLine(f.What, 300), oneLine(f.Mend, 300))
 	return err
@@ -220,7 +220,7 @@ func printAudit(w io.Writer, s audit.Summary, shown int) {
 		{s.OpenWithinBound, "open, and within the bound of " + s.Bound},
 		{s.NoRecord, "closed without a record in the close topic"},
 		{s.DeadLetters, "with a pending dead letter"},
-		{s.EventsUnjudged, "closed when events are not known of any more, or yet"},
+		{s.EventsUnjudged, "closed too early or too late to check for an event"},
 	} {
 		if line.n > 0 {
 			fmt.Fprintf(w, "%s\t%d\n", line.what, line.n)
@@ -228,7 +228,7 @@ func printAudit(w io.Writer, s audit.Summary, shown int) {
 	}
 	fmt.Fprintf(w, "read from Kafka\t%d events, %d records of the close topic, %d dead letters pending\n", s.EventsRead, s.RecordsRead, s.DeadLettersAll)
 	for _, what := range s.Unseen {
-		fmt.Fprintf(w, "not looked at\t%s\n", oneLine(what, 300))
+		fmt.Fprintf(w, "not checked\t%s\n", oneLine(what, 300))
 	}
 	if s.Found == 0 {
 		fmt.Fprintln(w, "differences\tnone")

@@ -16,8 +16,8 @@ import (
 	"orderclose/internal/store"
 )
 
-// audits runs the command on a database that the environment cannot name.
-func (r *rig) audits(s *store.Store, output string, limit int, o audit.Options) (stdout string, code int) {
+// runAudit runs the command on a database that no variable can name.
+func (r *rig) runAudit(s *store.Store, output string, limit int, o audit.Options) (stdout string, code int) {
 	r.t.Helper()
 	var out, errs bytes.Buffer
 	c := &common{env: Env{Stdout: &out, Stderr: &errs}, output: output}
@@ -26,13 +26,13 @@ func (r *rig) audits(s *store.Store, output string, limit int, o audit.Options) 
 	return out.String(), codeOf(err)
 }
 
-// TestBroker_AnAuditFindsWhatIsPlanted, and nothing where all is well.
-func TestBroker_AnAuditFindsWhatIsPlanted(t *testing.T) {
+// TestBroker_AnAuditFindsPlantedFaults: and finds nothing if there are none.
+func TestBroker_AnAuditFindsPlantedFaults(t *testing.T) {
 	r := newRig(t)
 	r.cli("topics", "apply")
 	s := r.shop()
 	window := audit.Options{From: time.Now().Add(-24 * time.Hour), To: time.Now()}
-	out, code := r.audits(s, "table", 10, window)
+	out, code := r.runAudit(s, "table", 10, window)
 	if code != 0 || !strings.Contains(out, "differences") || !strings.Contains(out, "closed by pipeline") || !strings.Contains(out, "none") {
 		t.Fatalf("exit %d\n%s", code, out)
 	}
@@ -58,20 +58,20 @@ func TestBroker_AnAuditFindsWhatIsPlanted(t *testing.T) {
 	}
 	exec("DELETE FROM receipts WHERE order_id = 'receiptless'")
 	exec("DELETE FROM stock_ledger WHERE order_id = 'unledgered'")
-	exec("UPDATE receipts SET closed_at = due + 1000 WHERE order_id IN ('quiet', 'told')") // long enough ago for their events to be asked for
+	exec("UPDATE receipts SET closed_at = due + 1000 WHERE order_id IN ('quiet', 'told')") // long enough ago for a check of their events
 	var payload string
 	if err := s.DB().QueryRowContext(ctx, "SELECT payload FROM outbox_events WHERE order_id = 'told'").Scan(&payload); err != nil {
 		t.Fatal(err)
 	}
 	exec("DELETE FROM outbox_events WHERE order_id IN ('quiet', 'told')")
-	if _, err := r.kafka.Append(ctx, r.cfg.Topics.Events, 1, []orderclose.Message{{Key: []byte("told"), Value: store.WholeEvent("told", []byte(payload))}}); err != nil {
+	if _, err := r.kafka.Append(ctx, r.cfg.Topics.Events, 1, []orderclose.Message{{Key: []byte("told"), Value: store.ExpandEvent("told", []byte(payload))}}); err != nil {
 		t.Fatal(err)
 	}
 	r.send(r.cfg.Topics.Close, "told", long)
 	r.bury("forgotten", "failed", long)
 
 	want := map[audit.Kind]string{audit.StillOpen: "forgotten", audit.NoReceipt: "receiptless", audit.LedgerMissing: "unledgered", audit.NoEvent: "quiet"}
-	out, code = r.audits(s, "jsonl", 0, window)
+	out, code = r.runAudit(s, "jsonl", 0, window)
 	got := map[audit.Kind]string{}
 	var sum audit.Summary
 	for line := range strings.Lines(out) {
@@ -94,12 +94,12 @@ func TestBroker_AnAuditFindsWhatIsPlanted(t *testing.T) {
 	if code != 3 || fmt.Sprint(got) != fmt.Sprint(want) || sum.Found != 4 || sum.Orders != 6 {
 		t.Errorf("exit %d, %v; want exit 3 and %v; %+v", code, got, want, sum)
 	}
-	// closed and unledgered were closed a moment ago, and of receiptless nobody knows when.
+	// closed and unledgered were closed just now, and the closing time of receiptless is unknown.
 	if sum.ClosedBy["sweep"] != 3 || sum.NoRecord != 4 || sum.EventsUnjudged != 2 || sum.DeadLetters != 1 || sum.EventsRead != 1 || len(sum.Unseen) != 0 {
 		t.Errorf("%+v", sum)
 	}
 
-	out, code = r.audits(s, "table", 1, window)
+	out, code = r.runAudit(s, "table", 1, window)
 	if code != 3 || strings.Count(out, "-> ") != 1 || !strings.Contains(out, "and 3 more: --limit 0") {
 		t.Errorf("exit %d\n%s", code, out)
 	}
@@ -107,27 +107,27 @@ func TestBroker_AnAuditFindsWhatIsPlanted(t *testing.T) {
 		Findings []audit.Finding
 		Summary  audit.Summary
 	}
-	out, code = r.audits(s, "json", 2, window)
+	out, code = r.runAudit(s, "json", 2, window)
 	if err := json.Unmarshal([]byte(out), &whole); err != nil || code != 3 || len(whole.Findings) != 2 || whole.Summary.Found != 4 {
 		t.Errorf("exit %d, %v\n%s", code, err, out)
 	}
 }
 
-func TestBroker_AnAuditSaysWhatItCouldNotLookAt(t *testing.T) {
+func TestBroker_AnAuditReportsWhatItCouldNotCheck(t *testing.T) {
 	r := newRig(t) // no topics
 	window := audit.Options{From: time.Now().Add(-time.Hour), To: time.Now()}
-	out, code := r.audits(r.shop(), "table", 10, window)
-	if code != 6 || !strings.Contains(out, "not looked at") || !strings.Contains(out, r.cfg.Topics.Events) {
+	out, code := r.runAudit(r.shop(), "table", 10, window)
+	if code != 6 || !strings.Contains(out, "not checked") || !strings.Contains(out, r.cfg.Topics.Events) {
 		t.Errorf("exit %d\n%s", code, out)
 	}
 	r.kafka = nil
-	out, code = r.audits(r.shop(), "table", 10, window)
+	out, code = r.runAudit(r.shop(), "table", 10, window)
 	if code != 0 || !strings.Contains(out, config.EnvBrokers) {
 		t.Errorf("without Kafka: exit %d\n%s", code, out)
 	}
 }
 
-func TestAudit_WrongUse(t *testing.T) {
+func TestAudit_RefusesWrongArguments(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		want string

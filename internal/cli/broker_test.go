@@ -20,8 +20,8 @@ import (
 	"orderclose/internal/status"
 )
 
-// rig is an embedded broker on the loopback, with the topics of a small
-// topics.yaml, made by the command itself.
+// rig is an embedded broker on the loopback, and a small topics.yaml. The tests create
+// the topics by the command itself.
 type rig struct {
 	t       *testing.T
 	brokers string
@@ -54,7 +54,7 @@ func (r *rig) cli(args ...string) (stdout, stderr string, code int) {
 	return run(r.t, map[string]string{config.EnvBrokers: r.brokers}, append(args, "--config", r.file)...)
 }
 
-// json runs a command that has to exit with the code, and decodes its output.
+// json runs a command, checks its exit code, and decodes its output.
 func (r *rig) json(into any, code int, args ...string) (stderr string) {
 	r.t.Helper()
 	out, stderr, got := r.cli(append(args, "-o", "json")...)
@@ -64,7 +64,7 @@ func (r *rig) json(into any, code int, args ...string) (stderr string) {
 	return stderr
 }
 
-// put appends a record to a partition as it would have been at the given moment.
+// put appends a record to a partition with the given append time.
 func (r *rig) put(topic string, partition int, appended, due time.Time) {
 	r.t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(r.brokers, ",")...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
@@ -83,24 +83,26 @@ func (r *rig) put(topic string, partition int, appended, due time.Time) {
 	}
 }
 
-func TestBroker_TopicsPlanShowsWhatApplyDoesAndChangesNothing(t *testing.T) {
+func TestBroker_TopicsPlanEqualsApplyAndChangesNothing(t *testing.T) {
 	r := newRig(t)
 	var plan topicsPlan
 	for range 2 {
 		if r.json(&plan, 0, "topics", "plan"); len(plan.Would) != 7 || plan.Topics != 7 {
-			t.Fatalf("%+v; want all 7 topics to be made", plan)
+			t.Fatalf("%+v; want a plan to create all 7 topics", plan)
 		}
 	}
-	var applied struct{ Mended []kafka.Finding }
-	if r.json(&applied, 0, "topics", "apply"); len(applied.Mended) != len(plan.Would) {
-		t.Errorf("apply mended %+v, planned were %+v", applied.Mended, plan.Would)
+	var applied struct {
+		Fixed []kafka.Finding `json:"mended"`
+	}
+	if r.json(&applied, 0, "topics", "apply"); len(applied.Fixed) != len(plan.Would) {
+		t.Errorf("apply fixed %+v, planned were %+v", applied.Fixed, plan.Would)
 	}
 	if r.json(&plan, 0, "topics", "plan"); len(plan.Would)+len(plan.Left) != 0 {
 		t.Errorf("after apply: %+v", plan)
 	}
 }
 
-func TestBroker_StatusShowsWhatWaitsAndExitsWith3IfItIsOverdue(t *testing.T) {
+func TestBroker_StatusShowsWaitingRecordsAndExitsWith3IfOverdue(t *testing.T) {
 	r := newRig(t)
 	var report status.Report
 	if r.json(&report, 6, "status"); len(report.Topics) != 4 || report.Problems() != 4 || !strings.Contains(report.Topics[0].Problem, "topics apply") {
@@ -116,20 +118,20 @@ func TestBroker_StatusShowsWhatWaitsAndExitsWith3IfItIsOverdue(t *testing.T) {
 		t.Errorf("a record that waits: %+v, head %+v", p, p.Head)
 	}
 
-	r.put("delay_1m", 0, now.Add(-3*time.Minute), now) // its bucket's end was two minutes ago
+	r.put("delay_1m", 0, now.Add(-3*time.Minute), now) // its release was two minutes ago
 	report = status.Report{}
 	stderr := r.json(&report, 3, "status")
 	if p := report.Topics[0].Partitions[0]; p.Overdue < 120 || p.Head.Key != "order-17" {
 		t.Errorf("an overdue record: %+v", p)
 	}
 	if !strings.Contains(stderr, "delay_1m/0") || !strings.Contains(stderr, "orderclose run relay") {
-		t.Errorf("%q does not say where and what to do", stderr)
+		t.Errorf("%q does not name the partition and the fix", stderr)
 	}
 }
 
-// TestBroker_StatusLooksBehindAHeadThatIsNotDue: a broker's clock was an hour ahead when
-// it took the first record.
-func TestBroker_StatusLooksBehindAHeadThatIsNotDue(t *testing.T) {
+// TestBroker_StatusReadsBehindAHeadThatIsNotDue: a broker's clock was an hour ahead when
+// it appended the first record.
+func TestBroker_StatusReadsBehindAHeadThatIsNotDue(t *testing.T) {
 	r := newRig(t)
 	r.cli("topics", "apply")
 	now := time.Now()
@@ -143,7 +145,7 @@ func TestBroker_StatusLooksBehindAHeadThatIsNotDue(t *testing.T) {
 	}
 }
 
-func TestBroker_ReplayPlansFirstAndSendsTheSameEachTime(t *testing.T) {
+func TestBroker_ReplayShowsAPlanFirstAndSendsTheSameEachTime(t *testing.T) {
 	r := newRig(t)
 	r.cli("topics", "apply")
 	long := time.Now().Add(-time.Minute)
@@ -172,7 +174,7 @@ func TestBroker_ReplayPlansFirstAndSendsTheSameEachTime(t *testing.T) {
 	}
 }
 
-func TestBroker_StatusKnowsOwnerAndCommit(t *testing.T) {
+func TestBroker_StatusShowsOwnerAndCommit(t *testing.T) {
 	r := newRig(t)
 	r.cli("topics", "apply")
 	long := time.Now().Add(-time.Hour)
@@ -218,8 +220,8 @@ func TestBroker_StatusKnowsOwnerAndCommit(t *testing.T) {
 	}
 }
 
-// serve owns the partitions of a bucket until the test ends, and says of its
-// partition 0 that so much is done.
+// serve owns the partitions of a bucket until the test ends. It commits the offset and the
+// acked runs for partition 0.
 func (r *rig) serve(b orderclose.Bucket, offset int64, acked string) {
 	ctx, cancel := context.WithCancel(r.t.Context())
 	done := make(chan error)
@@ -239,12 +241,12 @@ func (r *rig) serve(b orderclose.Bucket, offset int64, acked string) {
 	})
 }
 
-func TestBroker_StatusShowsHowMuchIsInTheWindow(t *testing.T) {
+func TestBroker_StatusShowsTheSizeOfTheWindow(t *testing.T) {
 	r := newRig(t)
 	r.cli("topics", "apply")
 	now := time.Now()
 	for _, b := range r.cfg.Buckets {
-		// An hour's records are read 59m24s after their append; a minute's at once.
+		// Records of the bucket of an hour are read 59m24s after their append; those of a minute at once.
 		for _, ago := range []time.Duration{59*time.Minute + 50*time.Second, 59*time.Minute + 45*time.Second, 59*time.Minute + 40*time.Second, 10 * time.Minute} {
 			r.put(b.Topic, 0, now.Add(-ago), now.Add(time.Hour))
 		}
@@ -267,11 +269,11 @@ func TestBroker_StatusShowsHowMuchIsInTheWindow(t *testing.T) {
 		t.Errorf("the smallest bucket is read whole: %+v", minute)
 	}
 	if hour.Waiting != 3 || hour.Window != 2 || hour.Partitions[0].Window != 2 {
-		t.Errorf("of an hour's records two may leave within seconds: %+v", hour)
+		t.Errorf("two records of the bucket of an hour may leave within seconds: %+v", hour)
 	}
 }
 
-func TestBroker_StatusOfNoBrokerIsAnErrorAtOnce(t *testing.T) {
+func TestBroker_StatusWithoutABrokerFailsAtOnce(t *testing.T) {
 	file := topicsYAML(t, "buckets: [10s]\n")
 	for command, want := range map[string]int{"status": 6, "forecast": 1} {
 		out, stderr, code := run(t, map[string]string{config.EnvBrokers: "127.0.0.1:1"}, command, "--config", file)
@@ -281,7 +283,7 @@ func TestBroker_StatusOfNoBrokerIsAnErrorAtOnce(t *testing.T) {
 	}
 }
 
-func TestBroker_ForecastCountsWhatLeavesWhen(t *testing.T) {
+func TestBroker_ForecastCountsRecordsByTheirRelease(t *testing.T) {
 	r := newRig(t)
 	r.cli("topics", "apply")
 	now := time.Now()

@@ -6,21 +6,21 @@ import (
 	"strings"
 )
 
-// plainWidth is how wide a chart is where nobody says how wide it may be.
-const plainWidth = 80
+// defaultWidth is the width of a chart if w is not a terminal, or its width is unknown.
+const defaultWidth = 80
 
-// width is how many columns w has: a terminal's own, else plainWidth.
+// width returns how many columns w has: the width of a terminal, or else defaultWidth.
 func width(w io.Writer) int {
 	if f, ok := w.(*os.File); ok && isTerminal(f) {
 		if n := columns(f); n > 0 {
 			return n
 		}
 	}
-	return plainWidth
+	return defaultWidth
 }
 
-// bar draws n of most as a bar of at most room columns. Something is never
-// nothing: a bar has at least the smallest mark there is.
+// bar returns a bar of at most room columns for n of most. A positive n always has at least
+// the smallest mark.
 func bar(n, most int64, room int, blocks bool) string {
 	if n <= 0 || most <= 0 || room <= 0 {
 		return ""

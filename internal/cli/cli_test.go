@@ -16,13 +16,13 @@ import (
 	"orderclose/internal/config"
 )
 
-// run runs a command line without any server and returns what it wrote.
+// run runs a command line without a server and returns its output.
 func run(t *testing.T, env map[string]string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	return runOn(t, "", env, args...)
 }
 
-// runOn is run with something on stdin.
+// runOn is like run, with text on stdin.
 func runOn(t *testing.T, stdin string, env map[string]string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, err bytes.Buffer
@@ -42,7 +42,7 @@ func topicsYAML(t *testing.T, content string) string {
 	return path
 }
 
-func TestMain_WrongUseExitsWith2AndSaysWhatToDo(t *testing.T) {
+func TestMain_WrongArgumentsExitWith2AndAHint(t *testing.T) {
 	good := topicsYAML(t, "buckets: [10s]\n")
 	bad := topicsYAML(t, "buckets: [10s]\npartition: 3\n")
 	for _, c := range []struct {
@@ -84,7 +84,7 @@ func TestMain_VersionAndMigrationsNeedNoServer(t *testing.T) {
 	}
 }
 
-func TestMain_MigrationsForTablesOfOnesOwnLeaveThemOut(t *testing.T) {
+func TestMain_MigrationsLeaveOutTheUsersOwnTables(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "topics.yaml")
 	if err := os.WriteFile(file, []byte(`buckets: [1m]
 orders:
@@ -102,7 +102,7 @@ orders:
 		t.Errorf("exit %d, %q", code, out)
 	}
 	if _, stderr, code := run(t, nil, "migrate", "--print", "--config", file+"x"); code != 2 || !strings.Contains(stderr, "topics.yamlx") {
-		t.Errorf("a file that is not there: exit %d, %q", code, stderr)
+		t.Errorf("a missing file: exit %d, %q", code, stderr)
 	}
 }
 
@@ -117,18 +117,18 @@ func TestCodeOf_FindsTheCodeInTheChain(t *testing.T) {
 	}
 }
 
-func TestMoment_IsATimeOrHowLongAgo(t *testing.T) {
+func TestParseTime_AcceptsATimeOrAnAge(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)
 	for s, want := range map[string]time.Time{
 		"2023-11-14T22:13:20Z": now, "90m": now.Add(-90 * time.Minute), "-90m": now.Add(-90 * time.Minute), "2d": now.Add(-48 * time.Hour),
 	} {
-		if got, err := moment("--from", s, now); err != nil || !got.Equal(want) {
+		if got, err := parseTime("--from", s, now); err != nil || !got.Equal(want) {
 			t.Errorf("%s: %v, %v; want %v", s, got, err, want)
 		}
 	}
 }
 
-func TestProgress_WithoutATerminalIsPlainLines(t *testing.T) {
+func TestProgress_WithoutATerminalPrintsLines(t *testing.T) {
 	var b bytes.Buffer
 	p := NewProgress(&b, "done")
 	p.Show(1, 3, "")
@@ -140,7 +140,7 @@ func TestProgress_WithoutATerminalIsPlainLines(t *testing.T) {
 	}
 }
 
-func TestRun_AllReleasesStockWhereThatIsConfigured(t *testing.T) {
+func TestRun_AllIncludesReleaseIfItIsConfigured(t *testing.T) {
 	for _, releasing := range []bool{false, true} {
 		roles, err := rolesOf(nil, releasing)
 		if err != nil || slices.Contains(roles, app.Release) != releasing || !slices.Contains(roles, app.Outbox) {

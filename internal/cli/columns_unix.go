@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// columns asks a terminal how wide it is; 0 if it does not say.
+// columns returns the width of a terminal, or 0 if it is unknown.
 func columns(terminal *os.File) int {
 	size, err := unix.IoctlGetWinsize(int(terminal.Fd()), unix.TIOCGWINSZ)
 	if err != nil {

@@ -21,19 +21,19 @@ func newCompensate(c *common) *cobra.Command {
 		Short: "Sweep the database for overdue unpaid orders now",
 		Long: `Sweep the database for overdue unpaid orders now, under the same lock as the
 hourly sweeps, and print a report. With --dry-run it only counts. Exit 3: the orders'
-tables are not as topics.yaml maps them; 5: another process is sweeping; 6: some orders
-could not be closed.
+tables do not fit the mapping in topics.yaml; 5: another process is sweeping; 6: some
+orders could not be closed.
 
-If Kafka is set, it says for each order why the pipeline had missed it:
+If Kafka is set, the report has the reason why the pipeline missed each order:
 
-  unpublished    its row was still in the schedule outbox: no dispatcher runs, or Kafka is away
+  unpublished    its row was still in the schedule outbox: no dispatcher runs, or Kafka is down
   relay_behind   its record should have left a delay topic, and has not
-  closer_behind  its record is in the close topic, and nobody has closed it
+  closer_behind  its record is in the close topic, and no closer has closed it
   later_release  its record leaves later: its due time was moved earlier without another record
-  retrying       closing it had failed, and its record waits for the next try
-  dead_lettered  its record was given up
-  absent         no record is on its way: never published, or lost
-  unknown        it was not looked for far enough (compensator.causes in topics.yaml)`,
+  retrying       closing it had failed, and its record waits for the next attempt
+  dead_lettered  its record became a dead letter
+  absent         it has no record: never published, or lost
+  unknown        the search did not reach it (compensator.causes in topics.yaml)`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !once {
@@ -48,12 +48,12 @@ If Kafka is set, it says for each order why the pipeline had missed it:
 }
 
 func (c *common) compensate(ctx context.Context, dryRun bool) error {
-	s, err := c.openFor(sweepNeeds, config.EnvRedis, config.EnvBrokers)
+	s, err := c.openFor(sweepVariables, config.EnvRedis, config.EnvBrokers)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	defer c.kafkaToo(s)()
+	defer c.attachKafka(s)()
 	a, err := s.app()
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func (c *common) compensate(ctx context.Context, dryRun bool) error {
 	r, err := comp.Sweep(ctx, dryRun)
 	bar.End()
 	if errors.Is(err, compensator.ErrHeld) {
-		return Exit(Refused, fmt.Errorf("%w; wait for it, or see which process it is in the logs", err))
+		return Exit(Refused, fmt.Errorf("%w; wait for it, or find the process in the logs", err))
 	}
 	if printed := c.print(r, func(w io.Writer) { printReport(w, r) }); err == nil {
 		err = printed
@@ -83,15 +83,15 @@ func (c *common) compensate(ctx context.Context, dryRun bool) error {
 	return nil
 }
 
-// sweepProgress is a bar on a terminal, whose length is what is overdue when it
-// begins; elsewhere nothing, as the log says every 10 s how far a sweep is.
+// sweepProgress returns a bar on a terminal, whose length is the number of orders that are
+// overdue at the start. Otherwise it returns nil: the log has a line every 10 s.
 func (c *common) sweepProgress(ctx context.Context, s *session) (*Progress, func(compensator.Report)) {
 	if c.quiet || !isTerminal(c.env.Stderr) {
 		return nil, nil
 	}
 	now, err := s.Store.Now(ctx)
 	if err != nil {
-		return nil, nil // the sweep will say so
+		return nil, nil // the sweep will return the error
 	}
 	total, err := s.Store.CountOverdue(ctx, now.Add(-s.cfg.Compensator.Grace))
 	if err != nil {
@@ -127,24 +127,24 @@ func printReport(w io.Writer, r compensator.Report) {
 	fmt.Fprintf(w, "took\t%v\n", r.Took())
 }
 
-// printCauses says why the pipeline had missed what was closed, each cause with what
-// mends it and one order that has it.
+// printCauses prints the reasons why the pipeline missed the closed orders, each with a fix
+// and an example.
 func printCauses(w io.Writer, r compensator.Report) {
 	for _, why := range compensator.Causes() {
 		n := r.Causes[string(why)]
 		if n == 0 {
 			continue
 		}
-		mend, example := cause.Mend(why), ""
+		fix, example := cause.Mend(why), ""
 		for _, m := range r.Misses {
 			if m.Cause == why {
 				if n == 1 {
-					mend = m.Mend
+					fix = m.Mend
 				}
 				example = fmt.Sprintf("\tsuch as %s %s", oneLine(m.Order.ID, orderclose.MaxIDBytes), oneLine(m.Where, 200))
 				break
 			}
 		}
-		fmt.Fprintf(w, "  %s\t%d\t%s%s\n", why, n, mend, example)
+		fmt.Fprintf(w, "  %s\t%d\t%s%s\n", why, n, fix, example)
 	}
 }

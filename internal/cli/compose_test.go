@@ -7,8 +7,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// What compose.yaml has containers run is what this command line understands.
-func TestCompose_ItsCommandsAreOurs(t *testing.T) {
+// This command line accepts the commands of the containers in compose.yaml.
+func TestCompose_UsesValidCommands(t *testing.T) {
 	data, err := os.ReadFile("../../deploy/compose/compose.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func TestCompose_ItsCommandsAreOurs(t *testing.T) {
 	}
 	for _, want := range []string{"relay", "closer", "compensator", "outbox", "release"} {
 		if !roles[want] {
-			t.Errorf("nobody runs the %s", want)
+			t.Errorf("no container runs the %s", want)
 		}
 	}
 }

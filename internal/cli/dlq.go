@@ -15,12 +15,12 @@ import (
 func newDLQ(c *common) *cobra.Command {
 	dlq := &cobra.Command{
 		Use:   "dlq",
-		Short: "Look at dead letters, send them again, or put them aside",
-		Long: `Look at dead letters, send them again, or put them aside.
+		Short: "List dead letters, send them again, or discard them",
+		Long: `List dead letters, send them again, or discard them.
 
-A dead letter is pending until it was redriven or discarded; a mark in the
-dead-letter topic itself says which. Nothing is ever deleted: retention does that
-after 90 days.`,
+A dead letter is pending until it is redriven or discarded; a mark in the dead-letter
+topic records that. These commands delete nothing: retention deletes dead letters after
+90 days.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -28,7 +28,7 @@ after 90 days.`,
 	return dlq
 }
 
-// deadLetters opens the topic. Close the session.
+// deadLetters opens the topic. The caller must close the session.
 func (c *common) deadLetters(ctx context.Context) (*session, *deadletters.Topic, error) {
 	s, err := c.openKafka(ctx)
 	if err != nil {
@@ -38,7 +38,7 @@ func (c *common) deadLetters(ctx context.Context) (*session, *deadletters.Topic,
 	return s, &deadletters.Topic{
 		Log: s.Kafka, Name: s.cfg.Topics.DeadLetter,
 		Progress: func(done, total int64) {
-			if total > 10_000 { // else it is there at once
+			if total > 10_000 { // fewer are read at once
 				bar.Show(done, total, "")
 			}
 			if done == total && total > 10_000 {
@@ -48,23 +48,23 @@ func (c *common) deadLetters(ctx context.Context) (*session, *deadletters.Topic,
 	}, nil
 }
 
-// pendingLine says how many are pending, in words.
+// pendingLine describes the numbers of pending dead letters.
 func pendingLine(counts map[string]int) string {
 	total := 0
 	var parts []string
 	for _, cause := range slices.Sorted(maps.Keys(counts)) {
 		if n := counts[cause]; n > 0 {
 			total += n
-			parts = append(parts, fmt.Sprintf("%d %s", n, named(cause)))
+			parts = append(parts, fmt.Sprintf("%d %s", n, causeName(cause)))
 		}
 	}
 	if total == 0 {
-		return "none is pending"
+		return "none pending"
 	}
 	return fmt.Sprintf("%d pending: %s", total, strings.Join(parts, ", "))
 }
 
-func named(cause string) string {
+func causeName(cause string) string {
 	if cause == "" {
 		return "without a cause"
 	}
@@ -75,8 +75,7 @@ func from(s deadletters.Source) string {
 	return fmt.Sprintf("%s/%d/%d", s.Topic, s.Partition, s.Offset)
 }
 
-// oneLine cuts a text that somebody else wrote to n letters, and shows what would
-// move the cursor as what it is.
+// oneLine quotes control characters of a text from outside, and cuts it to n characters.
 func oneLine(s string, n int) string {
 	quoted := fmt.Sprintf("%q", s)
 	shown := strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)

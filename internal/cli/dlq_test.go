@@ -12,7 +12,7 @@ import (
 	"orderclose/internal/deadletters"
 )
 
-// bury appends a dead letter of an order's record that the closer gave up.
+// bury appends a dead letter of the closer for an order's record.
 func (r *rig) bury(id, cause string, due time.Time, change ...func(*orderclose.Message)) {
 	r.t.Helper()
 	m, err := orderclose.Record{Order: orderclose.Order{ID: id, CreatedAt: due.Add(-time.Hour), Due: due}, Release: due, Attempt: 3}.Encode()
@@ -76,7 +76,7 @@ func TestBroker_DeadLettersAreListedShownRedrivenAndDiscarded(t *testing.T) {
 	out, _, code := r.cli("dlq", "show", "0/0")
 	for _, want := range []string{"pending", "failed", "closing it failed", "order-close/0/99", "attempt", `order_id`} {
 		if code != 0 || !strings.Contains(out, want) {
-			t.Errorf("show exits with %d and says nothing of %q:\n%s", code, want, out)
+			t.Errorf("show exits with %d and does not contain %q:\n%s", code, want, out)
 		}
 	}
 	var d struct {
@@ -96,10 +96,10 @@ func TestBroker_DeadLettersAreListedShownRedrivenAndDiscarded(t *testing.T) {
 	}
 	out, _, _ = r.cli("dlq", "redrive")
 	if !strings.Contains(out, "orderclose dlq redrive --through 0/2 --yes\n") {
-		t.Errorf("the plan does not say how to carry it out:\n%s", out)
+		t.Errorf("the plan does not print the command:\n%s", out)
 	}
 	if len(r.records(r.cfg.Topics.Replay)) != 0 {
-		t.Error("a plan has sent something")
+		t.Error("the plan has sent records")
 	}
 	r.bury("later", "failed", due) // after the plan
 	var result deadletters.Result
@@ -132,15 +132,15 @@ func TestBroker_DeadLettersAreListedShownRedrivenAndDiscarded(t *testing.T) {
 	}
 }
 
-// Each says who does not answer, not what it was about to ask.
-func TestKafka_ThatDoesNotAnswerIsSaidSo(t *testing.T) {
+// The error names the server that does not answer, and not the failed request.
+func TestKafka_IsNamedIfItDoesNotAnswer(t *testing.T) {
 	file := topicsYAML(t, "buckets: [10s]\n")
 	for _, args := range [][]string{
 		{"dlq", "redrive"}, {"dlq", "discard", "0/1", "--yes"}, {"dlq", "ls"}, {"dlq", "show", "0/1"},
 		{"replay", "--from", "2h", "--to", "1h"}, {"topics", "check"}, {"topics", "apply"}, {"status"}, {"forecast"},
 	} {
 		want := 1
-		if args[0] == "status" { // which looks at topics one by one, and could look at none
+		if args[0] == "status" { // status checks each topic by itself, and could check none
 			want = 6
 		}
 		out, stderr, code := run(t, map[string]string{config.EnvBrokers: "127.0.0.1:1"}, append(args, "--config", file)...)
@@ -150,12 +150,12 @@ func TestKafka_ThatDoesNotAnswerIsSaidSo(t *testing.T) {
 	}
 }
 
-func TestDLQ_WrongUse(t *testing.T) {
+func TestDLQ_RefusesWrongArguments(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		want string
 	}{
-		{[]string{"dlq", "discard"}, "say which"},
+		{[]string{"dlq", "discard"}, "select dead letters"},
 		{[]string{"dlq", "discard", "17", "--yes"}, "PARTITION/OFFSET"},
 		{[]string{"dlq", "redrive", "--through", "x"}, "--through"},
 		{[]string{"dlq", "show", "0"}, "0/17"},
@@ -191,15 +191,15 @@ func TestDLQ_PlanTable(t *testing.T) {
 	p := deadletters.Plan{
 		Topic: "order-close-dead-letter", How: orderclose.Redriven, Through: places, Pending: 250, Refused: 130,
 		ByCause: map[string]int{"not found": 200, "": 50}, To: map[string]int{"order-close-replay": 100, "delay_5m": 20},
-		Refusals: []deadletters.Refusal{{At: places[0], Key: "order-17", Cause: "corrupt", Why: "nothing of it is known but its offsets"}},
+		Refusals: []deadletters.Refusal{{At: places[0], Key: "order-17", Cause: "corrupt", Why: "only its offsets are known"}},
 		Missing:  places[1:], Settled: places[:1],
 	}
 	golden(t, "dlq_plan", func(w io.Writer) {
-		printSettlePlan(w, p, commands[p.How]+s.again([]string{"0/17"}, f, places)+" --yes")
+		printResolvePlan(w, p, commands[p.How]+s.arguments([]string{"0/17"}, f, places)+" --yes")
 	})
 }
 
-func TestDLQ_JSONShowsPlacesAsPeopleWriteThem(t *testing.T) {
+func TestDLQ_JSONHasPositionsInTheFormOfTheArguments(t *testing.T) {
 	b, err := json.Marshal(sampleLetters()[0])
 	if err != nil || !strings.Contains(string(b), `"at":"0/7"`) {
 		t.Errorf("%s, %v", b, err)

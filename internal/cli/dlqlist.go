@@ -31,17 +31,17 @@ func newDLQList(c *common) *cobra.Command {
 		},
 	}
 	s.flags(cmd)
-	cmd.Flags().BoolVar(&all, "all", false, "also those that were redriven or discarded")
+	cmd.Flags().BoolVar(&all, "all", false, "include those that were redriven or discarded")
 	cmd.Flags().IntVar(&limit, "limit", 100, "how many to list; 0: all")
 	return cmd
 }
 
-// listed is what dlq ls prints.
+// listed is the output of dlq ls.
 type listed struct {
 	Topic   string               `json:"topic"`
 	Pending map[string]int       `json:"pending"` // of the filter, by cause
 	Letters []deadletters.Letter `json:"letters"`
-	More    bool                 `json:"more"` // there are more than the limit
+	More    bool                 `json:"more"` // the limit has cut the list
 }
 
 func (c *common) dlqList(ctx context.Context, f deadletters.Filter, all bool, limit int) error {
@@ -52,7 +52,7 @@ func (c *common) dlqList(ctx context.Context, f deadletters.Filter, all bool, li
 	defer s.Close()
 	most := limit
 	if limit > 0 {
-		most++ // to see whether there are more
+		most++ // to detect whether there are more
 	}
 	letters, index, err := topic.List(ctx, f, all, most)
 	if err != nil {
@@ -67,7 +67,7 @@ func (c *common) dlqList(ctx context.Context, f deadletters.Filter, all bool, li
 
 func printLetters(w io.Writer, l listed) {
 	if len(l.Letters) > 0 {
-		fmt.Fprintln(w, "at\tcame\tcause\tstage\torder\tfrom\tdetail")
+		fmt.Fprintln(w, "at\tappended\tcause\tstage\torder\tfrom\tdetail")
 	}
 	for _, d := range l.Letters {
 		cause := d.Cause

@@ -11,7 +11,7 @@ import (
 	"orderclose/internal/deadletters"
 )
 
-// selection are the flags that say which dead letters are meant.
+// selection are the flags that select dead letters.
 type selection struct {
 	cause, stage, order, since string
 	through                    []string
@@ -19,33 +19,33 @@ type selection struct {
 
 func (s *selection) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&s.cause, "cause", "", "only those of this cause")
-	f.StringVar(&s.stage, "stage", "", "only those that this stage gave up")
+	f.StringVar(&s.cause, "cause", "", "only those with this cause")
+	f.StringVar(&s.stage, "stage", "", "only those written by this stage")
 	f.StringVar(&s.order, "order", "", "only those of this order")
-	f.StringVar(&s.since, "since", "", "only those that came then or later: a time, or how long ago, such as 2h")
+	f.StringVar(&s.since, "since", "", "only those appended then or later: a time, or how long ago, such as 2h")
 }
 
-// some says whether anything restricts what is meant.
-func (s *selection) some(args []string) bool {
+// restricts reports whether a flag or argument restricts the selection.
+func (s *selection) restricts(args []string) bool {
 	return len(args) > 0 || s.cause != "" || s.stage != "" || s.order != "" || s.since != ""
 }
 
-// filter reads flags and places.
+// filter parses the flags and positions.
 func (s *selection) filter(args []string) (deadletters.Filter, error) {
 	f := deadletters.Filter{Cause: s.cause, Stage: s.stage, Order: s.order}
 	var errs []error
 	if s.since != "" {
 		var err error
-		f.Since, err = moment("--since", s.since, time.Now())
+		f.Since, err = parseTime("--since", s.since, time.Now())
 		errs = append(errs, err)
 	}
 	for _, arg := range args {
-		at, err := deadletters.ParsePlace(arg)
+		at, err := deadletters.ParsePartitionOffset(arg)
 		f.Places = append(f.Places, at)
 		errs = append(errs, err)
 	}
 	for _, through := range s.through {
-		at, err := deadletters.ParsePlace(through)
+		at, err := deadletters.ParsePartitionOffset(through)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("--through: %w", err))
 			continue
@@ -61,12 +61,12 @@ func (s *selection) filter(args []string) (deadletters.Filter, error) {
 	return f, nil
 }
 
-// again writes the flags and places, for a command that a person is to copy.
-func (s *selection) again(args []string, f deadletters.Filter, through []deadletters.Place) string {
+// arguments returns the flags and positions for a command that a person copies.
+func (s *selection) arguments(args []string, f deadletters.Filter, through []deadletters.Place) string {
 	var b strings.Builder
 	for _, flag := range []struct{ name, value string }{{"cause", s.cause}, {"stage", s.stage}, {"order", s.order}} {
 		if flag.value != "" {
-			fmt.Fprintf(&b, " --%s %s", flag.name, quoted(flag.value))
+			fmt.Fprintf(&b, " --%s %s", flag.name, shellQuote(flag.value))
 		}
 	}
 	if s.since != "" {
@@ -81,8 +81,8 @@ func (s *selection) again(args []string, f deadletters.Filter, through []deadlet
 	return b.String()
 }
 
-// quoted writes a value so that a shell reads it back.
-func quoted(s string) string {
+// shellQuote quotes a value for a shell.
+func shellQuote(s string) string {
 	if !strings.ContainsFunc(s, func(r rune) bool {
 		return !strings.ContainsRune("-_./:@+", r) && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
 	}) {

@@ -16,11 +16,11 @@ import (
 func newDLQShow(c *common) *cobra.Command {
 	return &cobra.Command{
 		Use:     "show PARTITION/OFFSET",
-		Short:   "Show all there is of one dead letter; exits 4 if it is not there",
+		Short:   "Show one dead letter with its record; exits 4 if it does not exist",
 		Example: "  orderclose dlq show 0/17",
 		Args:    oneArg("PARTITION/OFFSET as dlq ls shows it"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			at, err := deadletters.ParsePlace(args[0])
+			at, err := deadletters.ParsePartitionOffset(args[0])
 			if err != nil {
 				return Exit(Usage, err)
 			}
@@ -29,15 +29,15 @@ func newDLQShow(c *common) *cobra.Command {
 	}
 }
 
-// shown is a dead letter with its record.
+// shown is the output of dlq show.
 type shown struct {
 	deadletters.Letter
 	Headers []shownHeader `json:"headers"`
-	// Value is the record's: as it is if it is JSON, else as text, or in Base64 if it
-	// is none.
+	// Value is the record's value: JSON if it is valid JSON, or else text. Base64 has the
+	// value if it is neither.
 	Value  any    `json:"value,omitempty"`
 	Base64 []byte `json:"value_base64,omitempty"`
-	Order  string `json:"order_problem,omitempty"` // why it is no record of an order
+	Order  string `json:"order_problem,omitempty"` // why it is not a valid record of an order
 }
 
 type shownHeader struct {
@@ -56,7 +56,7 @@ func (c *common) dlqShow(ctx context.Context, at deadletters.Place) error {
 		return err
 	}
 	if l == nil {
-		return Exit(NotFound, fmt.Errorf("%s has no dead letter at %v; orderclose dlq ls --all lists what is there", topic.Name, at))
+		return Exit(NotFound, fmt.Errorf("%s has no dead letter at %v; orderclose dlq ls --all lists all", topic.Name, at))
 	}
 	d := show(*l)
 	return c.print(d, func(w io.Writer) { printLetter(w, d) })
@@ -89,14 +89,14 @@ func printLetter(w io.Writer, d shown) {
 	}
 	row("at", d.At.String())
 	row("state", state)
-	row("came", stamp(d.Buried))
-	row("cause", named(d.Cause))
+	row("appended", stamp(d.Buried))
+	row("cause", causeName(d.Cause))
 	row("detail", oneLine(d.Detail, orderclose.MaxDeadHeader))
 	row("given up by", d.Stage)
 	row("from", from(d.Source))
 	row("key", oneLine(d.Key, orderclose.MaxDeadKey))
 	if d.Order != "" {
-		row("as an order", oneLine(d.Order, orderclose.MaxDeadHeader))
+		row("order problem", oneLine(d.Order, orderclose.MaxDeadHeader))
 	}
 	for _, h := range d.Headers {
 		row("header "+oneLine(h.Key, 40), oneLine(h.Value, orderclose.MaxDeadHeader))

@@ -12,7 +12,7 @@ import (
 	"orderclose/internal/store"
 )
 
-func TestBroker_DoctorFindsWhatIsWrong(t *testing.T) {
+func TestBroker_DoctorFindsProblems(t *testing.T) {
 	r := newRig(t)
 	var result struct{ Checks []checkup }
 	state := func() string {
@@ -26,7 +26,7 @@ func TestBroker_DoctorFindsWhatIsWrong(t *testing.T) {
 			}
 			all = append(all, k.Check+" "+word)
 			if word == "found" && k.Mend == "" {
-				t.Errorf("%+v does not say what to do", k)
+				t.Errorf("%+v has no hint", k)
 			}
 		}
 		return strings.Join(all, ", ")
@@ -45,10 +45,10 @@ func TestBroker_DoctorFindsWhatIsWrong(t *testing.T) {
 	if _, _, err := r.kafka.Apply(t.Context(), []kafka.TopicSpec{spec}); err != nil {
 		t.Fatal(err)
 	}
-	r.put("delay_4m", 0, time.Now(), time.Now().Add(time.Hour)) // of no bucket
+	r.put("delay_4m", 0, time.Now(), time.Now().Add(time.Hour)) // there is no such bucket
 	result.Checks = nil
 	if r.json(&result, 3, "doctor"); !strings.Contains(state(), "topics found") || !strings.Contains(result.Checks[1].What, "delay_4m") {
-		t.Errorf("a delay topic that no bucket has: %s", state())
+		t.Errorf("a delay topic without a bucket: %s", state())
 	}
 	if err := r.kafka.DeleteTopics(t.Context(), "delay_4m"); err != nil {
 		t.Fatal(err)
@@ -60,19 +60,19 @@ func TestBroker_DoctorFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestBroker_DoctorWithoutABrokerFindsThat(t *testing.T) {
+func TestBroker_DoctorReportsAMissingBroker(t *testing.T) {
 	out, _, code := run(t, map[string]string{config.EnvBrokers: "127.0.0.1:1"}, "doctor", "--config", topicsYAML(t, "buckets: [10s]\n"))
 	if code != 3 || !strings.Contains(out, "127.0.0.1:1") || !strings.Contains(out, "Kafka is down") {
 		t.Errorf("exit %d\n%s", code, out)
 	}
 }
 
-func TestDoctor_ADatabaseThatIsWell(t *testing.T) {
+func TestDoctor_AHealthyDatabase(t *testing.T) {
 	r := &rig{t: t}
 	s := &session{Connections: app.Connections{Store: r.shop()}}
-	all, offset, told := s.checkDatabase(t.Context())
-	if err := judgeCheckups(all); err != nil || !told || offset != 0 || len(all) != 5 {
-		t.Errorf("%+v, %v, %v; %v", all, offset, told, err)
+	all, offset, measured := s.checkDatabase(t.Context())
+	if err := checkupsError(all); err != nil || !measured || offset != 0 || len(all) != 5 {
+		t.Errorf("%+v, %v, %v; %v", all, offset, measured, err)
 	}
 	if _, err := s.Store.DB().ExecContext(t.Context(), "DELETE FROM orderclose_schema WHERE version_id > 2"); err != nil {
 		t.Fatal(err)
@@ -82,7 +82,7 @@ func TestDoctor_ADatabaseThatIsWell(t *testing.T) {
 	}
 }
 
-func TestApart_BelievesNoOffsetThatNeedNotBe(t *testing.T) {
+func TestLeastOffset_IsTheSmallestPossible(t *testing.T) {
 	ms := func(n int) time.Time { return time.UnixMilli(int64(n)) }
 	for _, c := range []struct {
 		sent, answered, at int
@@ -91,11 +91,11 @@ func TestApart_BelievesNoOffsetThatNeedNotBe(t *testing.T) {
 		{100, 110, 105, 0}, {100, 110, 110, 0}, {100, 110, 99, 0},
 		{100, 110, 400, 290 * time.Millisecond}, {100, 110, 50, -49 * time.Millisecond},
 	} {
-		if got := apart(ms(c.sent), ms(c.answered), ms(c.at)); got != c.want {
+		if got := leastOffset(ms(c.sent), ms(c.answered), ms(c.at)); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}
-	if judgeClock("x", clockSkewWarning).OK != true || judgeClock("x", -clockSkewWarning-1).OK {
+	if clockCheckup("x", clockSkewWarning).OK != true || clockCheckup("x", -clockSkewWarning-1).OK {
 		t.Error("the limit")
 	}
 }

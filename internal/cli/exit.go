@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Code is what the process exits with.
+// Code is an exit code of the process.
 type Code int
 
 // The exit codes.
@@ -17,14 +17,14 @@ const (
 	Done     Code = 0
 	Failed   Code = 1
 	Usage    Code = 2
-	Findings Code = 3 // drift, or something that somebody should look at
+	Findings Code = 3 // drift, or findings that a person should read
 	NotFound Code = 4
 	Refused  Code = 5
 	Partly   Code = 6
 	TimedOut Code = 7
 )
 
-// exitError is an error that decides the exit code.
+// exitError is an error with an exit code.
 type exitError struct {
 	error
 	code Code
@@ -32,7 +32,7 @@ type exitError struct {
 
 func (e *exitError) Unwrap() error { return e.error }
 
-// Exit makes err exit with the code. A nil err prints nothing.
+// Exit returns err with an exit code. With a nil err nothing is printed.
 func Exit(code Code, err error) error {
 	if err == nil {
 		err = errors.New("")
@@ -53,7 +53,7 @@ func codeOf(err error) int {
 	return int(Failed)
 }
 
-// oneArg wants just one argument, and says what it is.
+// oneArg accepts exactly one argument; what describes it in the error.
 func oneArg(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
@@ -63,7 +63,7 @@ func oneArg(what string) cobra.PositionalArgs {
 	}
 }
 
-// usageArgs makes wrong arguments exit with Usage.
+// usageArgs gives wrong arguments the exit code Usage.
 func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {

@@ -18,16 +18,16 @@ func newForecast(c *common) *cobra.Command {
 	var within string
 	cmd := &cobra.Command{
 		Use:   "forecast [--within 24h]",
-		Short: "Show how many records leave each bucket when",
-		Long: `Show how many records leave each bucket when, in at most 24 steps. Steps in which
-none leaves are folded: "to 18:00" stands for all of them up to then. It asks for
-offsets by time only and reads no record, so it costs the same however much
-waits.
+		Short: "Show how many records leave each bucket in the next hours",
+		Long: `Show how many records leave each bucket, in at most 24 steps of time. Consecutive
+steps without records share a row: "to 18:00" stands for all of them up to then. The
+command asks only for offsets by time and reads no record, so its cost does not depend on
+the number of waiting records.
 
-A record counts where it leaves at the latest: when it has been in its bucket for
-the bucket's length, by this machine's clock. It may go on to another bucket then,
-and counts there once it has arrived. What is above the commit counts as waiting,
-also if it was done already.`,
+A record counts at its latest release: when it has been in its bucket for the
+bucket's length, by the clock of this machine. It may then go to another bucket,
+and counts there once it has arrived. Records above the commit count as waiting,
+also if they are done already.`,
 		Example: "  orderclose forecast --within 2h",
 		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -46,12 +46,12 @@ also if it was done already.`,
 }
 
 func (c *common) forecast(ctx context.Context, within time.Duration) error {
-	s, err := c.openToLook([]string{config.EnvBrokers})
+	s, err := c.openReadOnly([]string{config.EnvBrokers})
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	c.sayBroken(s)
+	c.warnBroken(s)
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	if err := s.Kafka.Ping(ctx); err != nil {
@@ -69,23 +69,23 @@ func (c *common) forecast(ctx context.Context, within time.Duration) error {
 		return err
 	}
 	if n := f.Problems(); n > 0 {
-		return Exit(Partly, fmt.Errorf("%s could not be looked at, shown above", several(n, "bucket")))
+		return Exit(Partly, fmt.Errorf("%s could not be checked, shown above", plural(n, "bucket")))
 	}
-	return judgeBroken(s)
+	return brokenError(s)
 }
 
-// canvas is what a chart is drawn on.
+// canvas describes where a chart is drawn.
 type canvas struct {
 	width  int  // in columns
-	blocks bool // with block characters, for a terminal; else plain
+	blocks bool // with block characters, for a terminal; otherwise with #
 }
 
-// printForecast prints a row per step with a column per bucket, and a bar for
-// all of them together. Steps without a record share a row.
+// printForecast prints a row for each step, with a column for each bucket and a bar for
+// their sum. Steps without a record share a row.
 func printForecast(w io.Writer, f forecast.Forecast, on canvas) {
 	steps := f.Buckets[0].Steps
 	length := steps[0].To.Sub(steps[0].From)
-	fmt.Fprintf(w, "records by when they leave their bucket at the latest; from %s on, in steps of %s\n\n", stamp(f.At), config.FormatDuration(length))
+	fmt.Fprintf(w, "records by their latest release from their bucket; from %s on, in steps of %s\n\n", stamp(f.At), config.FormatDuration(length))
 	head := []string{"by (UTC)"}
 	for _, b := range f.Buckets {
 		head = append(head, b.Length)
@@ -104,7 +104,7 @@ func printForecast(w io.Writer, f forecast.Forecast, on canvas) {
 	layout := clock(length, steps)
 	for i := 0; i < len(steps); {
 		n := emptySteps(f, i)
-		if n > 1 { // a row for all of them
+		if n > 1 { // one row for all of them
 			i += n
 			add("to "+steps[i-1].To.Format(layout), func(forecast.Bucket) int64 { return 0 })
 			continue
@@ -117,7 +117,7 @@ func printForecast(w io.Writer, f forecast.Forecast, on canvas) {
 	fmt.Fprintf(w, "\n%s\n", waitingLine(waiting))
 	for _, b := range f.Buckets {
 		if b.Problem != "" {
-			fmt.Fprintf(w, "%s not seen: %s\n", b.Topic, b.Problem)
+			fmt.Fprintf(w, "%s unknown: %s\n", b.Topic, b.Problem)
 		}
 	}
 }
@@ -129,7 +129,7 @@ func waitingLine(n int64) string {
 	return fmt.Sprintf("%d records wait", n)
 }
 
-// emptySteps is how many steps from the i-th on have no record, in any bucket.
+// emptySteps returns how many steps, from the i-th on, have no record in any bucket.
 func emptySteps(f forecast.Forecast, i int) (n int) {
 	for steps := len(f.Buckets[0].Steps); i+n < steps; n++ {
 		if slices.ContainsFunc(f.Buckets, func(b forecast.Bucket) bool { return b.Steps[i+n].Records > 0 }) {
@@ -139,8 +139,8 @@ func emptySteps(f forecast.Forecast, i int) (n int) {
 	return n
 }
 
-// clock is how the moments of a forecast are written: no finer than its steps,
-// with the date if it goes beyond a day.
+// clock returns the layout for the times of a forecast: as precise as its steps, and with
+// the date if it covers more than a day.
 func clock(step time.Duration, steps []forecast.Step) string {
 	layout := "15:04"
 	if step < time.Minute {
@@ -152,7 +152,7 @@ func clock(step time.Duration, steps []forecast.Step) string {
 	return layout
 }
 
-// tally writes a count; none is a dash, so that the eye finds the others.
+// tally formats a count. Zero is a dash, so that other counts stand out.
 func tally(n int64) string {
 	if n == 0 {
 		return "-"
@@ -160,8 +160,8 @@ func tally(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// drawRows writes rows in columns, the first to the left and the others to the
-// right, and ends each with a bar of its sum.
+// drawRows writes rows in columns, the first aligned to the left and the others to the
+// right, and ends each row with a bar for its sum.
 func drawRows(w io.Writer, rows [][]string, sums []int64, on canvas) {
 	widths := make([]int, len(rows[0]))
 	used := 2

@@ -31,7 +31,7 @@ func sampleForecast() forecast.Forecast {
 	return f
 }
 
-// sparseForecast has two records, a bucket without a topic, and nothing else.
+// sparseForecast has only two records, and a bucket without a topic.
 func sparseForecast() forecast.Forecast {
 	f := sampleForecast()
 	for i := range f.Buckets {
@@ -52,7 +52,7 @@ func TestForecast_Tables(t *testing.T) {
 	golden(t, "forecast_terminal", func(w io.Writer) { printForecast(w, sampleForecast(), canvas{width: 50, blocks: true}) })
 }
 
-func TestForecast_FitsItsWidth(t *testing.T) {
+func TestForecast_FitsIntoTheWidth(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		on := canvas{width: rapid.IntRange(45, 300).Draw(t, "width"), blocks: rapid.Bool().Draw(t, "blocks")}
 		var out strings.Builder
@@ -66,7 +66,7 @@ func TestForecast_FitsItsWidth(t *testing.T) {
 	})
 }
 
-func TestBar_IsInProportionAndSomethingIsNeverNothing(t *testing.T) {
+func TestBar_IsProportionalAndNeverEmptyForAPositiveNumber(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := rapid.Int64Range(1, 1<<40).Draw(t, "most")
 		n := rapid.Int64Range(0, most).Draw(t, "n")
@@ -78,7 +78,7 @@ func TestBar_IsInProportionAndSomethingIsNeverNothing(t *testing.T) {
 	})
 }
 
-func TestForecast_MomentsAreAsFineAsTheSteps(t *testing.T) {
+func TestForecast_TimesAreAsPreciseAsTheSteps(t *testing.T) {
 	for within, want := range map[time.Duration]string{
 		20 * time.Second:    "15:04:05",
 		2 * time.Hour:       "15:04",

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// golden compares what a table prints with testdata/NAME.txt. Run the tests with
+// golden compares the output of table with testdata/NAME.txt. Run the tests with
 // UPDATE_GOLDEN=1 to write the files, and read the diff before you commit it.
 func golden(t *testing.T, name string, table func(w io.Writer)) {
 	t.Helper()

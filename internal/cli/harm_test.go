@@ -14,7 +14,7 @@ import (
 	"orderclose/internal/store"
 )
 
-// harmful maps the moment of the close to a column that an INSERT has to fill.
+// harmful maps the time of the close to a column that an INSERT must fill.
 const harmful = `buckets: [1m]
 orders:
   table: t
@@ -26,8 +26,8 @@ orders:
   stock: none
 `
 
-// Every command that writes to the orders' tables refuses a mapping that does harm,
-// with the line and what to do, before anything is written.
+// Every command that writes to the orders' tables refuses a harmful mapping, with the line
+// and a hint, before it writes anything.
 func TestMySQL_AHarmfulMappingIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 	server := os.Getenv(config.EnvDSN)
 	if server == "" && os.Getenv("REQUIRE_REAL") != "1" {

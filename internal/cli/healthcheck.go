@@ -15,8 +15,8 @@ import (
 	"orderclose/internal/config"
 )
 
-// maxAnswer bounds what is read of a health answer: a line for each server that is
-// missing.
+// maxAnswer bounds how many bytes of a health answer are read. The answer has a line for
+// each missing server.
 const maxAnswer = 16 << 10
 
 func newHealthcheck(c *common) *cobra.Command {
@@ -26,12 +26,12 @@ func newHealthcheck(c *common) *cobra.Command {
 		Use:   "healthcheck",
 		Short: "Ask a running process on this machine whether it is ready; exits 3 if not",
 		Long: `Ask the process that listens on ` + config.EnvListen + ` (default ` + config.DefaultListen + `)
-whether it is ready, as a container's health check does; exits 0 if it is, 3 if it
-still waits for something, 1 if nobody answers, 7 if not in time.`,
+whether it is ready, as a container's health check does. Exits 0 if it is, 3 if it still
+waits for something, 1 if no process answers, 7 after the timeout.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if timeout <= 0 {
-				return Exit(Usage, fmt.Errorf("--timeout is %v, must be more than nothing", timeout))
+				return Exit(Usage, fmt.Errorf("--timeout is %v, must be positive", timeout))
 			}
 			path := "/-/ready"
 			if alive {
@@ -42,8 +42,8 @@ still waits for something, 1 if nobody answers, 7 if not in time.`,
 			return c.healthcheck(ctx, path)
 		},
 	}
-	cmd.Flags().BoolVar(&alive, "alive", false, "ask only whether it answers, whatever it waits for")
-	cmd.Flags().DurationVar(&timeout, "timeout", 3*time.Second, "how long it may take to answer")
+	cmd.Flags().BoolVar(&alive, "alive", false, "ask only whether it answers, not whether it is ready")
+	cmd.Flags().DurationVar(&timeout, "timeout", 3*time.Second, "the longest time to wait for the answer")
 	return cmd
 }
 
@@ -59,7 +59,7 @@ func (c *common) healthcheck(ctx context.Context, path string) error {
 	// Without a proxy: the process is on this machine.
 	res, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
 	if err != nil {
-		return fmt.Errorf("nobody answers: %w; is orderclose run running, and is %s the same there?", err, config.EnvListen)
+		return fmt.Errorf("no answer: %w; check that orderclose run is running, with the same %s", err, config.EnvListen)
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
@@ -68,8 +68,8 @@ func (c *common) healthcheck(ctx context.Context, path string) error {
 	}
 	answer := struct {
 		Ready   bool     `json:"ready"`
-		Waiting []string `json:"waiting"` // for what, and why
-		Without []string `json:"without"` // what it works without, and why
+		Waiting []string `json:"waiting"` // each with the reason
+		Without []string `json:"without"` // hints, each with the reason
 	}{res.StatusCode == http.StatusOK, []string{}, []string{}}
 	said := strings.TrimSpace(string(body))
 	for line := range strings.Lines(said) {
@@ -92,7 +92,7 @@ func (c *common) healthcheck(ctx context.Context, path string) error {
 	return nil
 }
 
-// healthURL is where the process of this machine answers; one that listens on every
+// healthURL returns the URL of the process on this machine. A process that listens on every
 // address is asked on the loopback.
 func (c *common) healthURL(path string) (string, error) {
 	listen, _ := c.env.LookupEnv(config.EnvListen)

@@ -13,7 +13,7 @@ import (
 	"orderclose/internal/obs"
 )
 
-func TestHealthcheck_SaysWhatTheProcessSays(t *testing.T) {
+func TestHealthcheck_PrintsTheAnswerOfTheProcess(t *testing.T) {
 	var ready obs.Readiness
 	server := httptest.NewServer(obs.Handler(prometheus.NewRegistry(), &ready, false))
 	defer server.Close()
@@ -29,7 +29,7 @@ func TestHealthcheck_SaysWhatTheProcessSays(t *testing.T) {
 	if out, _, code := run(t, env, "healthcheck", "-o", "json"); code != 0 || !strings.Contains(out, `"without":["topic delay_1m: does not exist"]`) {
 		t.Errorf("without a topic: exit %d, %q", code, out)
 	}
-	ready.Unhint("topic delay_1m")
+	ready.RemoveHint("topic delay_1m")
 	ready.Wait("database", "connection refused")
 	out, _, code := run(t, env, "healthcheck")
 	if code != 3 || out != "database: connection refused\n" {
@@ -43,7 +43,7 @@ func TestHealthcheck_SaysWhatTheProcessSays(t *testing.T) {
 	}
 }
 
-func TestHealthcheck_IsNotFooled(t *testing.T) {
+func TestHealthcheck_ReportsBadAnswers(t *testing.T) {
 	stranger := httptest.NewServer(http.NotFoundHandler())
 	hangs := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	gone := httptest.NewServer(http.NotFoundHandler())
@@ -54,9 +54,9 @@ func TestHealthcheck_IsNotFooled(t *testing.T) {
 		listen, timeout, want string
 		code                  int
 	}{
-		"nobody":     {gone.Listener.Addr().String(), "3s", "nobody answers", 1},
+		"no process": {gone.Listener.Addr().String(), "3s", "no answer", 1},
 		"a stranger": {stranger.Listener.Addr().String(), "3s", "is that orderclose?", 1},
-		"it hangs":   {hangs.Listener.Addr().String(), "100ms", "nobody answers", 7},
+		"it hangs":   {hangs.Listener.Addr().String(), "100ms", "no answer", 7},
 		"no address": {"9464", "3s", config.EnvListen, 2},
 		"no time":    {"127.0.0.1:9464", "0s", "--timeout", 2},
 	} {

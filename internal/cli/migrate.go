@@ -17,13 +17,13 @@ func newMigrate(c *common) *cobra.Command {
 	var print string
 	cmd := &cobra.Command{
 		Use:   "migrate",
-		Short: "Bring the database's schema to what this version wants",
-		Long: `Bring the database's schema to what this version wants.
+		Short: "Migrate the database's schema to this version",
+		Long: `Migrate the database's schema to this version.
 
-Where topics.yaml maps orders to tables of your own (section orders), only what is
-kept beside them is made: receipts, stock_ledger, outbox_events and the like. Your
-tables are looked at first and never changed. If they do not fit the mapping, or a close
-would do harm to them, nothing is made and the exit code is 3.`,
+If topics.yaml maps orders to tables of your own (section orders), only the tables beside
+them are created: receipts, stock_ledger, outbox_events and the like. Your tables are
+checked first and never changed. If they do not fit the mapping, or a close would do harm
+to them, nothing is created and the exit code is 3.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if print != "" {
@@ -37,13 +37,13 @@ would do harm to them, nothing is made and the exit code is 3.`,
 			return c.migrate(cmd.Context(), s)
 		},
 	}
-	cmd.Flags().StringVar(&print, "print", "", "print the SQL for mysql or sqlite instead, for those who run their own")
+	cmd.Flags().StringVar(&print, "print", "", "only print the SQL, for mysql or sqlite, to run it yourself")
 	cmd.Flags().Lookup("print").NoOptDefVal = "mysql"
 	return cmd
 }
 
-// migrate makes the schema. The shop's own tables are looked at before anything is
-// made, and those of the reference schema afterwards.
+// migrate creates or upgrades the schema. It checks the shop's own tables before it changes
+// anything, and the tables of the reference schema afterwards.
 func (c *common) migrate(ctx context.Context, s *session) error {
 	if s.cfg.Orders != nil {
 		if err := s.Store.CheckMapping(ctx); err != nil {
@@ -57,28 +57,29 @@ func (c *common) migrate(ctx context.Context, s *session) error {
 	if err := s.Store.CheckMapping(ctx); err != nil {
 		return findings(err)
 	}
-	notes, err := s.Store.MappingNotes(ctx)
+	notes, err := s.Store.MappingHints(ctx)
 	for _, note := range notes {
 		fmt.Fprintln(c.env.Stderr, "note:", note)
 	}
 	return err
 }
 
-// findings gives what is wrong with the orders' tables its exit code, and a line for
-// each problem.
+// findings gives an error about the orders' tables its exit code, and one line for each
+// problem.
 func findings(err error) error {
 	wrong, ok := errors.AsType[*store.MappingError](err)
 	if !ok {
 		return err
 	}
-	return Exit(Findings, fmt.Errorf("the database's tables are not as topics.yaml maps them:\n%w", tables.Err(wrong.Problems)))
+	return Exit(Findings, fmt.Errorf("the database's tables do not fit the mapping in topics.yaml:\n%w", tables.Err(wrong.Problems)))
 }
 
-// printMigrations prints the schema for the configuration, or without one, which
-// it needs only to know whether orders are in tables of the user's own.
-func (c *common) printMigrations(dialect string, named bool) error {
+// printMigrations prints the SQL of the schema. It reads the configuration only to know
+// whether the orders are in tables of the user's own. Unless --config is given, the file
+// may be missing.
+func (c *common) printMigrations(dialect string, configGiven bool) error {
 	cfg, err := config.Load(c.config)
-	if errors.Is(err, fs.ErrNotExist) && !named {
+	if errors.Is(err, fs.ErrNotExist) && !configGiven {
 		cfg, err = config.Default(), nil
 	}
 	if err == nil {

@@ -21,18 +21,17 @@ func newOrder(c *common) *cobra.Command {
 	var within string
 	cmd := &cobra.Command{
 		Use:   "order ID",
-		Short: "Tell the whole story of one order",
-		Long: `Tell the whole story of one order: its rows in the database, its receipt, what
-became of its stock, where its record is now and where it was, failed tries, dead
-letters and events, as a timeline. Nothing is changed, and no part needs to be
-running.
+		Short: "Show the history of one order",
+		Long: `Show the history of one order: its rows in the database, its receipt, its stock, its
+records in all topics, failed attempts, dead letters and events, as a timeline. The
+command changes nothing, and no part of the pipeline needs to be running.
 
-Its records are looked for in the partition of its key, from when it was made. Of
-each topic at most --budget records are looked at, half of them from there and half
-from the first that waits; it says what was left out.
+Its records are searched in the partition of its key, from its creation on. In each topic
+at most --budget records are read: half of them from there, half from the first waiting
+record. The output says how many were skipped.
 
-It works without the database, or without Kafka, and says what it did not look at.
-Exits 4 if nobody knows the order, 6 if something could not be looked at.`,
+The command also works without the database, or without Kafka, and says what it did not
+check. Exits 4 if the order is unknown, 6 if something could not be checked.`,
 		Example: "  orderclose order order-17\n  orderclose order order-17 --budget 1000000 --within 2m -o json",
 		Args:    oneArg("the order's id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -48,27 +47,27 @@ Exits 4 if nobody knows the order, 6 if something could not be looked at.`,
 			return c.order(cmd.Context(), args[0], budget, patience)
 		},
 	}
-	cmd.Flags().Int64Var(&budget, "budget", 100_000, "how many records of each topic to look at")
-	cmd.Flags().StringVar(&within, "within", "20s", "how long to look")
+	cmd.Flags().Int64Var(&budget, "budget", 100_000, "how many records of each topic to read")
+	cmd.Flags().StringVar(&within, "within", "20s", "how long to search")
 	return cmd
 }
 
 func (c *common) order(ctx context.Context, id string, budget int64, within time.Duration) error {
-	s, err := c.openSome(config.EnvBrokers, config.EnvDSN)
+	s, err := c.openAnySet(config.EnvBrokers, config.EnvDSN)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	told := s.story(ctx, id, budget)
-	if err := c.print(told, func(w io.Writer) { printStory(w, told, s.unset()) }); err != nil {
+	found := s.story(ctx, id, budget)
+	if err := c.print(found, func(w io.Writer) { printStory(w, found, s.unset()) }); err != nil {
 		return err
 	}
-	return judgeStory(told, s.Kafka != nil && s.Store != nil)
+	return storyError(found, s.Kafka != nil && s.Store != nil)
 }
 
-// story asks whoever is there.
+// story asks the database and Kafka, as far as they are set.
 func (s *session) story(ctx context.Context, id string, budget int64) story.Story {
 	var unseen []string
 	var database *store.Story
@@ -86,20 +85,19 @@ func (s *session) story(ctx context.Context, id string, budget int64) story.Stor
 		if err := s.Kafka.Ping(ctx); err != nil {
 			unseen = append(unseen, err.Error())
 		} else {
-			all, err := app.OrderPlaces(ctx, s.Kafka, s.cfg)
+			all, err := app.OrderTopics(ctx, s.Kafka, s.cfg)
 			if err != nil {
 				unseen = append(unseen, err.Error())
 			}
-			places = story.Look(ctx, s.Kafka, all, id, b)
+			places = story.Search(ctx, s.Kafka, all, id, b)
 		}
 	}
-	told := story.Tell(id, time.Now(), database, places)
-	told.Unseen = append(unseen, told.Unseen...)
-	return told
+	found := story.New(id, time.Now(), database, places)
+	found.Unseen = append(unseen, found.Unseen...)
+	return found
 }
 
-// unset are the variables of the servers that cannot be asked because nobody said
-// where they are.
+// unset returns the variables of the servers that are not set.
 func (s *session) unset() (names []string) {
 	if s.Store == nil {
 		names = append(names, config.EnvDSN)
@@ -110,22 +108,21 @@ func (s *session) unset() (names []string) {
 	return names
 }
 
-func judgeStory(s story.Story, all bool) error {
+func storyError(s story.Story, all bool) error {
 	switch {
 	case len(s.Unseen) > 0:
-		return Exit(Partly, errors.New("not everything could be looked at; it says what"))
+		return Exit(Partly, errors.New("some parts could not be checked; they are listed above"))
 	case !s.Known() && s.Skipped() > 0:
-		return Exit(NotFound, fmt.Errorf("order %q was not found; not looked at: %s; look further with --budget", s.ID, several(s.Skipped(), "record")))
+		return Exit(NotFound, fmt.Errorf("order %q was not found; not checked: %s; search more with --budget", s.ID, plural(s.Skipped(), "record")))
 	case !s.Known() && !all:
-		return Exit(NotFound, fmt.Errorf("order %q was not found where it was looked for: set %s and %s to look everywhere", s.ID, config.EnvBrokers, config.EnvDSN))
+		return Exit(NotFound, fmt.Errorf("order %q was not found in what was searched: set %s and %s to search everything", s.ID, config.EnvBrokers, config.EnvDSN))
 	case !s.Known():
-		return Exit(NotFound, fmt.Errorf("nobody knows order %q", s.ID))
+		return Exit(NotFound, fmt.Errorf("order %q is unknown", s.ID))
 	}
 	return nil
 }
 
-// printStory prints what is known; unset are the variables that are not set of those
-// that more would be known by.
+// printStory prints the history. unset are the variables whose servers were not asked.
 func printStory(w io.Writer, s story.Story, unset []string) {
 	fmt.Fprintf(w, "order %s: %s\n", oneLine(s.ID, orderclose.MaxIDBytes), oneLine(s.Now, 400))
 	if s.Database != nil && s.Database.Order != nil {
@@ -134,7 +131,7 @@ func printStory(w io.Writer, s story.Story, unset []string) {
 		if o.Version > 0 { // 0: the table has no such column
 			fmt.Fprintf(w, ", version %d", o.Version)
 		}
-		fmt.Fprintf(w, ", %s\n", several(len(s.Database.Items), "line"))
+		fmt.Fprintf(w, ", %s\n", plural(len(s.Database.Items), "line"))
 		for _, i := range s.Database.Items {
 			fmt.Fprintf(w, "  %d\tof %s\n", i.Quantity, oneLine(i.SKU, orderclose.MaxIDBytes))
 		}
@@ -149,16 +146,16 @@ func printStory(w io.Writer, s story.Story, unset []string) {
 	for _, p := range s.Places {
 		looked += p.Looked
 		if p.Skipped > 0 {
-			fmt.Fprintf(w, "not looked at\t%s/%d\t%s\n", p.Topic, p.Partition, several(p.Skipped, "record"))
+			fmt.Fprintf(w, "not checked\t%s/%d\t%s\n", p.Topic, p.Partition, plural(p.Skipped, "record"))
 		}
 	}
 	for _, what := range s.Unseen {
-		fmt.Fprintf(w, "not looked at\t%s\n", oneLine(what, 400))
+		fmt.Fprintf(w, "not checked\t%s\n", oneLine(what, 400))
 	}
 	for _, name := range unset {
 		fmt.Fprintf(w, "%s was not asked: %s is not set\n", map[string]string{config.EnvDSN: "the database", config.EnvBrokers: "Kafka"}[name], name)
 	}
 	if len(s.Places) > 0 {
-		fmt.Fprintf(w, "looked at %s of %s\n", several(looked, "record"), several(len(s.Places), "topic"))
+		fmt.Fprintf(w, "read %s of %s\n", plural(looked, "record"), plural(len(s.Places), "topic"))
 	}
 }

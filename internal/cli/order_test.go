@@ -16,7 +16,7 @@ import (
 	"orderclose/internal/story"
 )
 
-// shop is a database with one overdue order that was closed, and one that waits.
+// shop returns a database with an order that was closed, and one that waits.
 func (r *rig) shop() *store.Store {
 	r.t.Helper()
 	s, err := sqlite.Open(sqlite.Memory, nil)
@@ -56,7 +56,7 @@ func (r *rig) send(topic, id string, due time.Time) {
 	}
 }
 
-func TestBroker_AnOrdersStoryIsWhole(t *testing.T) {
+func TestBroker_OrderShowsTheWholeHistory(t *testing.T) {
 	r := newRig(t)
 	r.cli("topics", "apply")
 	s := &session{Connections: app.Connections{Kafka: r.kafka, Store: r.shop()}, cfg: r.cfg}
@@ -67,27 +67,27 @@ func TestBroker_AnOrdersStoryIsWhole(t *testing.T) {
 	r.bury("closed", "failed", time.Now())
 	r.cli("dlq", "discard", "0/0", "--yes")
 
-	told := s.story(t.Context(), "waits", 1000)
-	if !strings.Contains(told.Now, "its record waits in delay_1h/") || len(told.Unseen) != 0 || judgeStory(told, true) != nil || told.Database.Order == nil {
-		t.Errorf("%+v", told)
+	history := s.story(t.Context(), "waits", 1000)
+	if !strings.Contains(history.Now, "its record waits in delay_1h/") || len(history.Unseen) != 0 || storyError(history, true) != nil || history.Database.Order == nil {
+		t.Errorf("%+v", history)
 	}
-	told = s.story(t.Context(), "closed", 1000)
+	history = s.story(t.Context(), "closed", 1000)
 	var what []string
-	for _, e := range told.Timeline {
+	for _, e := range history.Timeline {
 		what = append(what, e.What)
 	}
 	all := strings.Join(what, "\n")
-	for _, want := range []string{"made, to be closed at", "due", "handed to the closer", "closed by pipeline", "2 of ink came back", "still in the outbox", "given up by closer: failed", "0/0 was discarded"} {
+	for _, want := range []string{"created, to be closed at", "due", "handed to the closer", "closed by pipeline", "2 of ink came back", "still in the outbox", "given up by closer: failed", "0/0 was discarded"} {
 		if !strings.Contains(all, want) {
-			t.Errorf("the timeline says nothing of %q:\n%s", want, all)
+			t.Errorf("the timeline does not contain %q:\n%s", want, all)
 		}
 	}
-	if told = s.story(t.Context(), "nobody", 1000); codeOf(judgeStory(told, true)) != int(NotFound) {
-		t.Errorf("%+v", told)
+	if history = s.story(t.Context(), "nobody", 1000); codeOf(storyError(history, true)) != int(NotFound) {
+		t.Errorf("%+v", history)
 	}
 }
 
-func TestBroker_AnOrdersStoryWithoutADatabaseSaysSo(t *testing.T) {
+func TestBroker_OrderWithoutADatabaseSaysSo(t *testing.T) {
 	r := newRig(t)
 	if _, stderr, code := r.cli("order", "a"); code != 6 {
 		t.Errorf("without topics: exit %d, %s", code, stderr)
@@ -95,12 +95,12 @@ func TestBroker_AnOrdersStoryWithoutADatabaseSaysSo(t *testing.T) {
 	r.cli("topics", "apply")
 	r.send("delay_1m", "a", time.Now())
 	out, _, code := r.cli("order", "a")
-	if code != 0 || !strings.Contains(out, "the database was not asked: "+config.EnvDSN+" is not set\nlooked at 1 record of ") || strings.Contains(out, "Kafka was not") || !strings.Contains(out, "its record waits in delay_1m/") {
+	if code != 0 || !strings.Contains(out, "the database was not asked: "+config.EnvDSN+" is not set\nread 1 record of ") || strings.Contains(out, "Kafka was not") || !strings.Contains(out, "its record waits in delay_1m/") {
 		t.Errorf("exit %d\n%s", code, out)
 	}
-	var told story.Story
-	if stderr := r.json(&told, 4, "order", "b"); told.Known() || !strings.Contains(stderr, config.EnvDSN) {
-		t.Errorf("%+v, %s", told, stderr)
+	var history story.Story
+	if stderr := r.json(&history, 4, "order", "b"); history.Known() || !strings.Contains(stderr, config.EnvDSN) {
+		t.Errorf("%+v, %s", history, stderr)
 	}
 	for range 9 {
 		r.send("delay_1m", "a", time.Now())
@@ -109,12 +109,12 @@ func TestBroker_AnOrdersStoryWithoutADatabaseSaysSo(t *testing.T) {
 	for kafka.PartitionOf([]byte(neighbour), 2) != kafka.PartitionOf([]byte("a"), 2) {
 		neighbour += "b"
 	}
-	if stderr := r.json(&told, 4, "order", neighbour, "--budget", "4"); !strings.Contains(stderr, "not looked at: 6 records") {
+	if stderr := r.json(&history, 4, "order", neighbour, "--budget", "4"); !strings.Contains(stderr, "not checked: 6 records") {
 		t.Errorf("the budget was spent: %s", stderr)
 	}
 }
 
-func TestOrder_WrongUse(t *testing.T) {
+func TestOrder_RefusesWrongArguments(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		want string
@@ -133,9 +133,9 @@ func TestOrder_WrongUse(t *testing.T) {
 	}
 }
 
-// What could not be asked is said with the variable that would name it; what could and
-// did not answer is said with its error alone.
-func TestOrder_SaysWhyAServerWasNotAsked(t *testing.T) {
+// For a server that is not set, the output names the variable. For a server that does not
+// answer, the output has only the error.
+func TestOrder_SaysWhyAServerIsMissing(t *testing.T) {
 	file, broken := topicsYAML(t, "buckets: [10s]\n"), "127.0.0.1:1"
 	out, _, code := run(t, map[string]string{config.EnvBrokers: broken}, "order", "a", "--within", "1s", "--config", file)
 	if code != 6 || !strings.Contains(out, "the database was not asked: "+config.EnvDSN+" is not set\n") ||
@@ -148,8 +148,8 @@ func TestOrder_SaysWhyAServerWasNotAsked(t *testing.T) {
 	}
 }
 
-func TestSeveral_OneIsNone(t *testing.T) {
-	if got := several(0, "line") + several(1, "line") + several(int64(2), "line"); got != "0 lines1 line2 lines" {
+func TestSeveral_OneHasNoPlural(t *testing.T) {
+	if got := plural(0, "line") + plural(1, "line") + plural(int64(2), "line"); got != "0 lines1 line2 lines" {
 		t.Error(got)
 	}
 }
@@ -166,5 +166,5 @@ func TestOrder_Table(t *testing.T) {
 		{Topic: "order-close-dead-letter", Kind: story.Dead, Looked: 2, Records: []story.Record{{Offset: 4, Appended: due.Add(time.Second), Dead: letter}}},
 		{Topic: "order-events", Kind: story.Events, Problem: "topic order-events does not exist"},
 	}
-	golden(t, "order", func(w io.Writer) { printStory(w, story.Tell("order-17", at, db, places), nil) })
+	golden(t, "order", func(w io.Writer) { printStory(w, story.New("order-17", at, db, places), nil) })
 }

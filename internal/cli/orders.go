@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// line is an order as send reads it from stdin.
+// line is an order in the input of send.
 type line struct {
 	ID         string
 	Category   string
@@ -24,7 +24,7 @@ type line struct {
 // lineFields are the keys of a line.
 var lineFields = []string{"order_id", "category", "created_at", "due_at", "attributes"}
 
-// orders reads lines. What goes wrong is told with the line that its order begins in.
+// orders reads orders from JSON. An error names the line in which the order begins.
 type orders struct {
 	lines *lineCounter
 	dec   *json.Decoder
@@ -37,7 +37,7 @@ func newOrders(r io.Reader) *orders {
 
 // next returns the next order, or io.EOF.
 func (o *orders) next() (line, error) {
-	o.dec.More() // skips to where it begins
+	o.dec.More() // skips white space
 	start := o.dec.InputOffset()
 	var raw json.RawMessage
 	err := o.dec.Decode(&raw)
@@ -46,10 +46,10 @@ func (o *orders) next() (line, error) {
 	}
 	at := o.lines.at(start)
 	if broken := (*json.SyntaxError)(nil); errors.As(err, &broken) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return line{}, fmt.Errorf("line %d: it is no JSON object of an order: %w", at, err)
+		return line{}, fmt.Errorf("line %d: not a JSON object of an order: %w", at, err)
 	}
 	if err != nil {
-		return line{}, fmt.Errorf("line %d: stdin cannot be read: %w", at, err)
+		return line{}, fmt.Errorf("line %d: read stdin: %w", at, err)
 	}
 	l, err := parseLine(raw)
 	if err != nil {
@@ -58,11 +58,11 @@ func (o *orders) next() (line, error) {
 	return l, nil
 }
 
-// parseLine takes a line apart field by field, so that it can say which one is wrong.
+// parseLine decodes each field separately, so that an error names the field.
 func parseLine(raw json.RawMessage) (line, error) {
 	var given map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &given); err != nil || given == nil {
-		return line{}, fmt.Errorf("%s is no JSON object of an order: want keys with values, of %s", short(raw), strings.Join(lineFields, ", "))
+		return line{}, fmt.Errorf("%s is not a JSON object of an order: want keys with values, of %s", compactJSON(raw), strings.Join(lineFields, ", "))
 	}
 	var l line
 	for _, key := range slices.Sorted(maps.Keys(given)) {
@@ -80,19 +80,19 @@ func parseLine(raw json.RawMessage) (line, error) {
 		case "attributes":
 			to, want = &l.Attributes, "an object"
 		default:
-			return line{}, fmt.Errorf("unknown field %q; there are %s", key, strings.Join(lineFields, ", "))
+			return line{}, fmt.Errorf("unknown field %q; the fields are %s", key, strings.Join(lineFields, ", "))
 		}
 		if json.Unmarshal(given[key], to) != nil {
-			return line{}, fmt.Errorf("%s is %s: want %s", key, short(given[key]), want)
+			return line{}, fmt.Errorf("%s is %s: want %s", key, compactJSON(given[key]), want)
 		}
 	}
 	return l, nil
 }
 
-// short is what was given, on one line.
-func short(raw json.RawMessage) string {
+// compactJSON returns the JSON on one line, cut to 60 characters.
+func compactJSON(raw json.RawMessage) string {
 	var compact bytes.Buffer
-	_ = json.Compact(&compact, raw) // it was decoded before
+	_ = json.Compact(&compact, raw) // raw is valid: it was decoded before
 	const most = 60
 	if s := []rune(compact.String()); len(s) > most {
 		return string(s[:most]) + "…"
@@ -100,12 +100,12 @@ func short(raw json.RawMessage) string {
 	return compact.String()
 }
 
-// lineCounter knows in which line each byte was that it has read.
+// lineCounter knows the line number of each byte that it has read.
 type lineCounter struct {
 	r    io.Reader
 	read int64
-	line int     // newlines before those of ends
-	ends []int64 // offsets of newlines that were read
+	line int     // the number of newlines that were removed from ends
+	ends []int64 // the offsets of newlines
 }
 
 func (c *lineCounter) Read(p []byte) (int, error) {
@@ -119,7 +119,7 @@ func (c *lineCounter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// at returns the line of an offset, from 1. Offsets do not go back.
+// at returns the line number of an offset, from 1. Offsets must not decrease.
 func (c *lineCounter) at(offset int64) int {
 	before, _ := slices.BinarySearch(c.ends, offset)
 	c.line += before

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// print writes a result as the -o flag wants it: v as one JSON object, or what
-// table writes, in columns separated by tabs.
+// print writes a result in the format of the -o flag: v as one JSON object, or the
+// tab-separated columns that table writes.
 func (c *common) print(v any, table func(w io.Writer)) error {
 	if c.output == "json" {
 		return json.NewEncoder(c.env.Stdout).Encode(v)
@@ -21,16 +21,16 @@ func (c *common) print(v any, table func(w io.Writer)) error {
 	return w.Flush()
 }
 
-// several is a number of things, with an s unless it is one.
-func several[N int | int64](n N, thing string) string {
+// plural returns a number with a noun, in the plural unless the number is 1.
+func plural[N int | int64](n N, thing string) string {
 	if n == 1 {
 		return "1 " + thing
 	}
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// Progress shows how far something has come: a bar on a terminal, a plain line
-// every few seconds otherwise, nothing if it is nil.
+// Progress shows the progress of a command: a bar on a terminal, otherwise a line every few
+// seconds. A nil Progress shows nothing.
 type Progress struct {
 	w        io.Writer
 	what     string
@@ -43,7 +43,7 @@ func NewProgress(w io.Writer, what string) *Progress {
 	return &Progress{w: w, what: what, terminal: isTerminal(w)}
 }
 
-// isTerminal says whether a person looks at w.
+// isTerminal reports whether w is a terminal.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -53,13 +53,13 @@ func isTerminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// How often a Progress is drawn again.
+// How often a Progress is shown.
 const (
 	barEvery  = 100 * time.Millisecond
 	lineEvery = 2 * time.Second
 )
 
-// Show says that done of total are done; more says it in other words.
+// Show shows that done of total are done, with more as additional text.
 func (p *Progress) Show(done, total int64, more string) {
 	if p == nil || total <= 0 {
 		return
@@ -82,14 +82,14 @@ func (p *Progress) Show(done, total int64, more string) {
 	fmt.Fprintf(p.w, "%s %d/%d  %s\n", p.what, done, total, more)
 }
 
-// End leaves the bar's line.
+// End moves to the line below the bar.
 func (p *Progress) End() {
 	if p != nil && p.terminal {
 		fmt.Fprintln(p.w)
 	}
 }
 
-// progress is a Progress on stderr, or nil if --quiet.
+// progress returns a Progress on stderr, or nil with --quiet.
 func (c *common) progress(what string) *Progress {
 	if c.quiet {
 		return nil

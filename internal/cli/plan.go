@@ -20,8 +20,8 @@ func newTopicsPlan(c *common) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan [--delay DELAY]",
 		Short: "Show what topics apply would do, or with --delay which buckets a record passes through",
-		Long: `Show how the topics differ from what topics.yaml wants, and what topics apply
-would do about it. Nothing is changed.
+		Long: `Show how the topics differ from topics.yaml, and what topics apply would do about it.
+Nothing is changed.
 
 With --delay, show which buckets a record of that delay passes through before it
 reaches the close topic, if nothing is late. No server is asked.`,
@@ -38,18 +38,18 @@ reaches the close topic, if nothing is late. No server is asked.`,
 	return cmd
 }
 
-// topicsPlan is what topics plan prints.
+// topicsPlan is the output of topics plan.
 type topicsPlan struct {
 	Topics   int             `json:"topics"`
 	Would    []kafka.Finding `json:"would_mend"`
 	Left     []kafka.Finding `json:"left"`
 	MaxDelay string          `json:"max_delay"`
-	// AppendsAtMost is how often a record is appended, whatever its delay up to
-	// MaxDelay, the one to the close topic included.
+	// AppendsAtMost is the largest number of appends of a record with a delay up to
+	// MaxDelay, including the append to the close topic.
 	AppendsAtMost int `json:"appends_at_most"`
 }
 
-// planFor sorts findings into what apply would mend and what only a person can.
+// planFor divides the findings into those that apply would fix and those for a person.
 func planFor(cfg *config.Config, topics int, findings []kafka.Finding) topicsPlan {
 	p := topicsPlan{
 		Topics: topics, Would: []kafka.Finding{}, Left: []kafka.Finding{},
@@ -75,12 +75,12 @@ func (c *common) planTopics(ctx context.Context) error {
 		return err
 	}
 	if n := p.unlisted(cfg); n > 0 {
-		return Exit(Findings, fmt.Errorf("%d delay topics are in use and no bucket's", n))
+		return Exit(Findings, fmt.Errorf("%d delay topics are in use and have no bucket in topics.yaml", n))
 	}
 	return nil
 }
 
-// unlisted counts the delay topics that are left to somebody to list again.
+// unlisted counts the delay topics in use that have no bucket in the configuration.
 func (p topicsPlan) unlisted(cfg *config.Config) (n int) {
 	for _, f := range p.Left {
 		_, delay := cfg.Topics.BucketOf(f.Topic)
@@ -93,9 +93,9 @@ func (p topicsPlan) unlisted(cfg *config.Config) (n int) {
 
 func printTopicsPlan(w io.Writer, p topicsPlan) {
 	if len(p.Would)+len(p.Left) == 0 {
-		fmt.Fprintf(w, "all %d topics are as they should be: topics apply has nothing to do\n", p.Topics)
+		fmt.Fprintf(w, "all %d topics match topics.yaml: topics apply has nothing to do\n", p.Topics)
 	}
-	printFindings(w, "would mend\t", p.Would)
+	printFindings(w, "would fix\t", p.Would)
 	printFindings(w, "left to you\t", p.Left)
 	fmt.Fprintf(w, "a record of a delay up to %s is appended at most %d times, the last time to the close topic\n", p.MaxDelay, p.AppendsAtMost)
 	if len(p.Would) > 0 {
@@ -103,33 +103,33 @@ func printTopicsPlan(w io.Writer, p topicsPlan) {
 	}
 }
 
-// delayPlan is the way of a record of one delay.
+// delayPlan is the path of a record with a given delay.
 type delayPlan struct {
-	Delay   string `json:"delay"`
-	Hops    []hop  `json:"hops"` // in order
-	Close   string `json:"close_topic"`
-	Buckets int    `json:"bucket_appends"` // to delay topics
-	// Appends counts the one to the close topic too.
+	Delay   string    `json:"delay"`
+	Hops    []planHop `json:"hops"` // in order
+	Close   string    `json:"close_topic"`
+	Buckets int       `json:"bucket_appends"` // to delay topics
+	// Appends includes the append to the close topic.
 	Appends int `json:"appends"`
 }
 
-// hop is a run of passages through one bucket.
-type hop struct {
+// planHop is a number of consecutive appends to the same bucket.
+type planHop struct {
 	Bucket string `json:"bucket"`
 	Topic  string `json:"topic"`
 	Times  int    `json:"times"`
 }
 
-// planDelayOf walks the buckets and puts adjacent equal ones together.
+// planDelayOf returns the path through the buckets, with consecutive equal buckets merged.
 func planDelayOf(buckets orderclose.Buckets, closeTopic string, delay time.Duration) delayPlan {
 	walk := buckets.Walk(delay)
-	p := delayPlan{Delay: config.FormatDuration(delay), Hops: []hop{}, Close: closeTopic, Buckets: len(walk), Appends: len(walk) + 1}
+	p := delayPlan{Delay: config.FormatDuration(delay), Hops: []planHop{}, Close: closeTopic, Buckets: len(walk), Appends: len(walk) + 1}
 	for _, b := range walk {
 		if n := len(p.Hops); n > 0 && p.Hops[n-1].Topic == b.Topic {
 			p.Hops[n-1].Times++
 			continue
 		}
-		p.Hops = append(p.Hops, hop{orderclose.ShortDuration(b.Length), b.Topic, 1})
+		p.Hops = append(p.Hops, planHop{orderclose.ShortDuration(b.Length), b.Topic, 1})
 	}
 	return p
 }

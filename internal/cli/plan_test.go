@@ -15,9 +15,9 @@ import (
 	"orderclose/internal/kafka"
 )
 
-func TestPlanDelay_PutsAdjacentEqualBucketsTogether(t *testing.T) {
+func TestPlanDelay_MergesConsecutiveEqualBuckets(t *testing.T) {
 	cfg := config.Default()
-	for delay, want := range map[time.Duration][]hop{
+	for delay, want := range map[time.Duration][]planHop{
 		26 * time.Hour:   {{"12h", "delay_12h", 2}, {"2h", "delay_2h", 1}},
 		17 * time.Minute: {{"5m", "delay_5m", 3}, {"1m", "delay_1m", 2}},
 		time.Millisecond: {{"10s", "delay_10s", 1}},
@@ -37,7 +37,7 @@ func TestPlanDelay_CountsEveryHopAndTheCloseTopic(t *testing.T) {
 		for i, h := range p.Hops {
 			sum += h.Times
 			if i > 0 && p.Hops[i-1].Topic == h.Topic {
-				t.Fatalf("%v: %s stands twice in a row", delay, h.Topic)
+				t.Fatalf("%v: %s appears twice in a row", delay, h.Topic)
 			}
 		}
 		if walk := len(cfg.Buckets.Walk(delay)); sum != walk || p.Buckets != walk || p.Appends != walk+1 {
@@ -60,14 +60,14 @@ func TestPlan_Tables(t *testing.T) {
 	golden(t, "plan_nothing", func(w io.Writer) { printTopicsPlan(w, planFor(cfg, 8, nil)) })
 }
 
-func TestPlan_WithADelayAsksNoServer(t *testing.T) {
+func TestPlan_WithADelayNeedsNoServer(t *testing.T) {
 	file := topicsYAML(t, "buckets: [10s, 1m, 5m, 30m, 2h, 12h]\n")
 	out, stderr, code := run(t, nil, "topics", "plan", "--delay", "30d", "-o", "json", "--config", file)
 	var p delayPlan
 	if err := json.Unmarshal([]byte(out), &p); err != nil || code != 0 {
 		t.Fatalf("exit %d, %v, %q", code, err, stderr)
 	}
-	if want := (delayPlan{"30d", []hop{{"12h", "delay_12h", 60}}, "order-close", 60, 61}); !cmp.Equal(p, want) {
+	if want := (delayPlan{"30d", []planHop{{"12h", "delay_12h", 60}}, "order-close", 60, 61}); !cmp.Equal(p, want) {
 		t.Errorf("%+v, want %+v", p, want)
 	}
 	for delay, want := range map[string]string{"31d": "delays.max", "soon": "soon", "": "--delay", "-5m": "--delay"} {
@@ -77,7 +77,7 @@ func TestPlan_WithADelayAsksNoServer(t *testing.T) {
 	}
 }
 
-func TestPlan_AppendsAtMostWhatTheDesignSays(t *testing.T) {
+func TestPlan_AppendsAtMostAsDocumented(t *testing.T) {
 	cfg := config.Default()
 	if p := planFor(cfg, 0, nil); p.AppendsAtMost != 82 || cfg.MaxDelay != orderclose.DefaultMaxDelay {
 		t.Errorf("%d appends up to %s, want 82", p.AppendsAtMost, p.MaxDelay)

@@ -20,10 +20,10 @@ func newReplay(c *common) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay --from TIME [--to TIME] [--yes]",
 		Short: "Send a window of the close topic again",
-		Long: `Send the records that reached the close topic between two moments again, so
-that their orders are tried once more. Closing twice changes nothing: paid and
-closed orders stay as they are. They travel on the replay topic, beside orders that
-are due now, and delay none of them.
+		Long: `Send the records that reached the close topic in a window of time again, so that
+their orders are closed if they were not. Closing twice changes nothing: paid and
+closed orders stay as they are. The records go to the replay topic and do not delay
+orders that become due now.
 
 A time is RFC 3339, or how long ago: 90m, or now. Without --yes the plan is shown and
 nothing is sent.`,
@@ -31,13 +31,13 @@ nothing is sent.`,
 		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			now := time.Now()
-			f, err1 := moment("--from", from, now)
-			t, err2 := moment("--to", to, now)
+			f, err1 := parseTime("--from", from, now)
+			t, err2 := parseTime("--to", to, now)
 			if err := errors.Join(err1, err2); err != nil {
 				return Exit(Usage, err)
 			}
 			if t.After(now) {
-				t = now // what is not there yet cannot be sent again
+				t = now // later records do not exist yet
 			}
 			if !f.Before(t) {
 				return Exit(Usage, fmt.Errorf("--from %s is not before --to %s", stamp(f), stamp(t)))
@@ -46,7 +46,7 @@ nothing is sent.`,
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the beginning of the window")
-	cmd.Flags().StringVar(&to, "to", "now", "its end")
+	cmd.Flags().StringVar(&to, "to", "now", "the end of the window")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
 	return cmd
 }
@@ -69,7 +69,7 @@ func (c *common) replay(ctx context.Context, from, to time.Time, yes bool) error
 	bar.End()
 	if printed := c.print(result, func(w io.Writer) {
 		fmt.Fprintf(w, "sent again\t%d\n", result.Sent)
-		fmt.Fprintf(w, "passed over\t%d were replays themselves\n", result.Passed)
+		fmt.Fprintf(w, "skipped\t%d were replays themselves, or invalid\n", result.Passed)
 	}); err == nil {
 		err = printed
 	}
@@ -82,18 +82,18 @@ func (c *common) replay(ctx context.Context, from, to time.Time, yes bool) error
 func printPlan(w io.Writer, p replay.Plan) {
 	fmt.Fprintf(w, "%s, from %s to %s\n", p.Topic, stamp(p.From), stamp(p.To))
 	for _, span := range p.Spans {
-		fmt.Fprintf(w, "  partition %d\toffsets %d to %d\t%s\n", span.Partition, span.First, span.End-1, several(span.Len(), "record"))
+		fmt.Fprintf(w, "  partition %d\toffsets %d to %d\t%s\n", span.Partition, span.First, span.End-1, plural(span.Len(), "record"))
 	}
 	if p.Records == 0 {
-		fmt.Fprintln(w, "there is nothing to send again")
+		fmt.Fprintln(w, "nothing to send again")
 		return
 	}
-	fmt.Fprintf(w, "would send %s again, to %s. To do it:\n", several(p.Records, "record"), p.Into)
+	fmt.Fprintf(w, "would send %s again, to %s. To do it:\n", plural(p.Records, "record"), p.Into)
 	fmt.Fprintf(w, "  orderclose replay --from %s --to %s --yes\n", stamp(p.From), stamp(p.To))
 }
 
-// moment reads a time that a person wrote.
-func moment(flag, s string, now time.Time) (time.Time, error) {
+// parseTime parses a time that a person wrote.
+func parseTime(flag, s string, now time.Time) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, fmt.Errorf("%s is missing: give a time such as %s, or how long ago, such as 90m", flag, stamp(now))
 	}

@@ -1,5 +1,10 @@
-// Package cli is the command line: one file per command. Results go to stdout,
-// logs and progress to stderr. What changes things shows a plan first.
+// Package cli is the production command line. Each command has a file of its own.
+//
+// Main runs a command line with an Env and returns the exit code. Package dev adds the
+// commands for development and also uses Execute.
+//
+// Results go to stdout; logs and progress go to stderr. A command that changes data shows a
+// plan first, and changes it only with --yes.
 package cli
 
 import (
@@ -18,14 +23,14 @@ import (
 	"orderclose/internal/config"
 )
 
-// Env is what a command sees of the world around it.
+// Env is the environment of a command: streams and variables.
 type Env struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	LookupEnv      func(string) (string, bool)
 }
 
-// OSEnv is the process's own.
+// OSEnv returns the environment of the process.
 func OSEnv() Env {
 	return Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, LookupEnv: os.LookupEnv}
 }
@@ -35,8 +40,7 @@ func Main(ctx context.Context, env Env, args []string) int {
 	return Execute(ctx, env, newRoot(env), args)
 }
 
-// Execute runs a command line and returns its exit code; the error, if any, is
-// on stderr by then.
+// Execute runs a command line and returns its exit code. It writes an error to stderr.
 func Execute(ctx context.Context, env Env, root *cobra.Command, args []string) int {
 	root.SetArgs(args)
 	root.SetIn(env.Stdin)
@@ -51,7 +55,7 @@ func Execute(ctx context.Context, env Env, root *cobra.Command, args []string) i
 	return codeOf(err)
 }
 
-// common are the flags of every command.
+// common holds the flags that all commands have.
 type common struct {
 	env    Env
 	config string
@@ -67,7 +71,7 @@ func newRoot(env Env) *cobra.Command {
 		Short: "Unpaid orders close on time, their stock comes back exactly once, and none is missed",
 		Long: `Unpaid orders close on time, their stock comes back exactly once, and none is missed.
 
-The servers are named by the environment: ` + config.EnvBrokers + `,
+The environment names the servers: ` + config.EnvBrokers + `,
 ` + config.EnvDSN + ` and ` + config.EnvRedis + `, or the same names with _FILE
 for mounted secrets.
 
@@ -100,7 +104,7 @@ func (c *common) flags(root *cobra.Command) {
 	}
 }
 
-// logger logs to stderr as far as the flags want it.
+// logger returns a logger that writes to stderr, with the level that the flags give.
 func (c *common) logger() *slog.Logger {
 	level := slog.LevelInfo
 	switch {
@@ -112,30 +116,30 @@ func (c *common) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(c.env.Stderr, &slog.HandlerOptions{Level: level}))
 }
 
-// session is what most commands work with.
+// session holds the configuration and the clients of a command.
 type session struct {
 	app.Connections
 	cfg     *config.Config
 	servers config.Servers
 	logger  *slog.Logger
-	file    string // the topics.yaml
-	// broken is what is wrong with it, for commands that look nevertheless;
-	// ordersUnknown, that it does not tell in which tables the orders are.
+	file    string // the path of topics.yaml
+	// broken lists the mistakes in topics.yaml, for commands that only read. ordersUnknown
+	// says that the file does not tell in which tables the orders are.
 	broken        config.Problems
 	ordersUnknown bool
-	// wrong are the variables that are set to something that cannot be used, by name.
+	// wrong has the error of each variable with an invalid value, by name.
 	wrong map[string]error
 }
 
-// open reads the configuration and makes clients of the servers that are needed,
-// by the names of their variables. What else is set, rightly or wrongly, is left alone.
-// Close the session.
+// open reads the configuration and makes clients of the servers that the needed variables
+// name. It ignores all other variables, valid or not. The caller must close the session.
 func (c *common) open(needed ...string) (*session, error) {
 	return c.openFor(func(*config.Config) []string { return needed })
 }
 
-// openFor is open where the configuration decides what is needed. The variables of also
-// are used too if they are set. Kafka is connected only if it is needed; see kafkaToo.
+// openFor is like open, with the needed variables depending on the configuration. It also
+// uses the variables of also if they are set. It makes a client of Kafka only if Kafka is
+// needed; see attachKafka.
 func (c *common) openFor(needs func(*config.Config) []string, also ...string) (*session, error) {
 	cfg, err := config.Load(c.config)
 	if err != nil {
@@ -165,8 +169,8 @@ func (c *common) connect(cfg *config.Config, servers config.Servers) (*session, 
 	return &session{Connections: connections, cfg: cfg, servers: servers, logger: logger, file: c.config}, nil
 }
 
-// openKafka is open for commands that do nothing without Kafka: it asks whether it is
-// there, since what fails later says only what it was about to do.
+// openKafka is like open for commands that need Kafka. It checks that Kafka answers,
+// because later errors only say which request failed.
 func (c *common) openKafka(ctx context.Context) (*session, error) {
 	s, err := c.open(config.EnvBrokers)
 	if err != nil {
@@ -179,9 +183,9 @@ func (c *common) openKafka(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// openSome is open for commands that make do with what is set, of the variables of
-// these names; one of them must be.
-func (c *common) openSome(names ...string) (*session, error) {
+// openAnySet is like open for commands that can work with some of the named variables. At
+// least one of them must be set.
+func (c *common) openAnySet(names ...string) (*session, error) {
 	servers, err := config.FromEnviron(c.env.LookupEnv, names...)
 	if err != nil {
 		return nil, Exit(Usage, err)
@@ -198,12 +202,12 @@ func (c *common) openSome(names ...string) (*session, error) {
 	return c.open(set...)
 }
 
-// openToLook is for commands that only look, and are needed most when something is
-// broken. It takes from a broken topics.yaml what is right in it, and the defaults for
-// the rest; session.broken has the problems. A variable whose value is wrong counts as
-// not set; session.wrong has it. One of the variables of oneOf must be set; those of also
-// are used if they are.
-func (c *common) openToLook(oneOf []string, also ...string) (*session, error) {
+// openReadOnly is for commands that only read. They are needed most when something is broken.
+// Of a broken topics.yaml it uses the valid values, and defaults for the others;
+// session.broken has the problems. A variable with an invalid value counts as not set;
+// session.wrong has the error. One of the variables of oneOf must be set. The variables of
+// also are optional.
+func (c *common) openReadOnly(oneOf []string, also ...string) (*session, error) {
 	found, err := config.Salvage(c.config)
 	if err != nil {
 		return nil, Exit(Usage, err)
@@ -231,7 +235,7 @@ func (c *common) openToLook(oneOf []string, also ...string) (*session, error) {
 	return nil, Exit(Usage, config.Servers{}.Require(oneOf...))
 }
 
-// connectTo makes a client of the server that one variable names, and says whether the
+// connectTo makes a client of the server that a variable names. It reports whether the
 // variable is set.
 func (s *session) connectTo(lookup func(string) (string, bool), name string) (set bool, err error) {
 	servers, err := config.FromEnviron(lookup, name)
@@ -256,25 +260,25 @@ func (s *session) connectTo(lookup func(string) (string, bool), name string) (se
 	return true, nil
 }
 
-// sayBroken says on stderr what is wrong with topics.yaml, if anything is.
-func (c *common) sayBroken(s *session) {
+// warnBroken prints the problems of topics.yaml to stderr, if there are any.
+func (c *common) warnBroken(s *session) {
 	if len(s.broken) > 0 {
-		fmt.Fprintf(c.env.Stderr, "topics.yaml is broken; what is right in it is used, and the defaults for the rest:\n%v\n", s.broken)
+		fmt.Fprintf(c.env.Stderr, "topics.yaml is broken; using its valid values, and defaults for the others:\n%v\n", s.broken)
 	}
 }
 
-// judgeBroken is the error of a command that has looked with a broken topics.yaml.
-func judgeBroken(s *session) error {
+// brokenError returns the error of a command that ran with a broken topics.yaml.
+func brokenError(s *session) error {
 	if len(s.broken) == 0 {
 		return nil
 	}
-	return Exit(Partly, errors.New("topics.yaml is broken: topics that it means to list may be missing above"))
+	return Exit(Partly, errors.New("topics.yaml is broken: topics may be missing in the output above"))
 }
 
-// kafkaToo connects to Kafka if it is set, also where the parts that are to run need
-// none: a compensator hears of losses and tells of dead letters, and sweeps without it. It returns
-// what closes the connections.
-func (c *common) kafkaToo(s *session) (close func()) {
+// attachKafka connects to Kafka if its variable is set, for roles that do not require Kafka: a
+// compensator handles losses and counts dead letters with Kafka, and sweeps without it. The
+// returned function closes the connections.
+func (c *common) attachKafka(s *session) (close func()) {
 	servers, err := config.FromEnviron(c.env.LookupEnv, config.EnvBrokers)
 	if err == nil && (len(servers.Brokers) == 0 || s.Kafka != nil) {
 		return func() {}
@@ -284,17 +288,17 @@ func (c *common) kafkaToo(s *session) (close func()) {
 		connections, err = app.Connect(config.Servers{Brokers: servers.Brokers, Kafka: servers.Kafka}, s.cfg, s.logger)
 	}
 	if err != nil {
-		s.logger.Warn("going on without Kafka, which is needed here but to hear of lost records and to count dead letters", "err", err)
+		s.logger.Warn("continuing without Kafka: lost records and dead letters are not handled", "err", err)
 		return func() {}
 	}
 	s.Kafka = connections.Kafka
 	return connections.Close
 }
 
-func (s *session) app() (*app.App, error) { return s.appThat(func(*app.Options) {}) }
+func (s *session) app() (*app.App, error) { return s.appWith(func(*app.Options) {}) }
 
-// appThat is app with more options.
-func (s *session) appThat(more func(*app.Options)) (*app.App, error) {
+// appWith is like app, with additional options.
+func (s *session) appWith(more func(*app.Options)) (*app.App, error) {
 	o := app.Options{
 		Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis,
 		Releaser: app.Releaser(s.servers), Secrets: s.servers.Secrets, Logger: s.logger,

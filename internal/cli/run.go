@@ -17,29 +17,29 @@ import (
 	"orderclose/internal/config"
 )
 
-// drainTime is how long a process that was told to stop may take.
-const drainTime = 10 * time.Second
+// drainTimeout bounds how long a process may take to stop.
+const drainTimeout = 10 * time.Second
 
 func newRun(c *common) *cobra.Command {
 	return &cobra.Command{
 		Use:   "run [relay|closer|compensator|outbox|release|all]...",
 		Short: "Run parts of the pipeline until SIGTERM",
-		Long: `Run parts of the pipeline until SIGTERM, which drains: what is under way is
-acked and committed, and the groups are left, within 10 s.
+		Long: `Run parts of the pipeline until SIGTERM. The process then acks and commits what is
+in flight and leaves its consumer groups, within 10 s.
 
 release is for a shop that keeps its stock in a service: it calls ` + config.EnvReleaseURL + `
-for what each closed order held. It is part of all where that is set.
+with the stock of each closed order. all includes it if that variable is set.
 
 Metrics, /-/healthy and /-/ready are served on ` + config.EnvListen + `
 (default ` + config.DefaultListen + `).
 
-A changed topics.yaml is taken up while it runs: when it is written, on SIGHUP, and
-on POST /-/reload at the same address, which answers 200 with what has changed, or
-400 with what is wrong; then what was before stays. Delays and buckets take effect
-at once, the rest at the next start; the log says which.`,
+A process applies a changed topics.yaml while it runs: when the file changes, on SIGHUP,
+and on POST /-/reload at the same address. The reload answers 200 with the changes, or
+400 with the problems; then nothing changes. Delays and buckets take effect at once, the
+rest at the next start; the log says which.`,
 		Args: usageArgs(cobra.ArbitraryArgs),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			hangup := make(chan os.Signal, 1) // before anything else: unheard it would end the process
+			hangup := make(chan os.Signal, 1) // first of all: without a handler SIGHUP ends the process
 			signal.Notify(hangup, syscall.SIGHUP)
 			defer signal.Stop(hangup)
 			set := func(name string) bool { v, _ := c.env.LookupEnv(name); return v != "" }
@@ -47,19 +47,19 @@ at once, the rest at the next start; the log says which.`,
 			if err != nil {
 				return Exit(Usage, err)
 			}
-			s, err := c.openFor(func(cfg *config.Config) []string { return variables(cfg, roles) }, config.EnvBrokers, config.EnvListen)
+			s, err := c.openFor(func(cfg *config.Config) []string { return requiredVariables(cfg, roles) }, config.EnvBrokers, config.EnvListen)
 			if err != nil {
 				return err
 			}
 			defer s.Close()
-			defer c.kafkaToo(s)()
+			defer c.attachKafka(s)()
 			return s.run(cmd.Context(), roles, hangup)
 		},
 	}
 }
 
-// rolesOf reads the arguments; none is all. Releasing stock is one of all if it
-// is configured.
+// rolesOf returns the roles that the arguments name. No argument means all. all includes
+// release if that is configured.
 func rolesOf(args []string, releasing bool) ([]app.Role, error) {
 	known := append(app.AllRoles(), app.Release)
 	if len(args) == 0 || slices.Contains(args, "all") {
@@ -72,7 +72,7 @@ func rolesOf(args []string, releasing bool) ([]app.Role, error) {
 	for _, arg := range args {
 		role := app.Role(arg)
 		if !slices.Contains(known, role) {
-			return nil, fmt.Errorf("there is no part %q: run %v, or all", arg, known)
+			return nil, fmt.Errorf("unknown part %q: run %v, or all", arg, known)
 		}
 		if !slices.Contains(roles, role) {
 			roles = append(roles, role)
@@ -81,8 +81,8 @@ func rolesOf(args []string, releasing bool) ([]app.Role, error) {
 	return roles, nil
 }
 
-// variables names what the roles need of the environment.
-func variables(cfg *config.Config, roles []app.Role) []string {
+// requiredVariables returns the environment variables that the roles require.
+func requiredVariables(cfg *config.Config, roles []app.Role) []string {
 	var names []string
 	if slices.ContainsFunc(roles, func(r app.Role) bool { return r != app.Compensator }) {
 		names = append(names, config.EnvBrokers)
@@ -97,15 +97,15 @@ func variables(cfg *config.Config, roles []app.Role) []string {
 		names = append(names, config.EnvReleaseURL)
 	}
 	if slices.Contains(roles, app.Compensator) {
-		names = append(append(names, sweepNeeds(cfg)...), config.EnvRedis)
+		names = append(append(names, sweepVariables(cfg)...), config.EnvRedis)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
-// sweepNeeds names what a sweep needs: it looks for overdue orders in the
-// database, whatever closes them.
-func sweepNeeds(cfg *config.Config) []string {
+// sweepVariables returns the variables that a sweep requires. It finds overdue orders in the
+// database, also if a service closes them.
+func sweepVariables(cfg *config.Config) []string {
 	needs := cfg.Closer.Needs()
 	if !slices.Contains(needs, config.EnvDSN) {
 		needs = append(needs, config.EnvDSN)
@@ -113,9 +113,9 @@ func sweepNeeds(cfg *config.Config) []string {
 	return needs
 }
 
-// run plays the roles and serves their metrics until ctx ends.
+// run runs the roles and serves their metrics until ctx ends.
 func (s *session) run(ctx context.Context, roles []app.Role, hangup <-chan os.Signal) error {
-	a, err := s.appThat(func(o *app.Options) { o.TopicsFile, o.Watch, o.Hangup = s.file, true, hangup })
+	a, err := s.appWith(func(o *app.Options) { o.TopicsFile, o.Watch, o.Hangup = s.file, true, hangup })
 	if err != nil {
 		return err
 	}
@@ -133,18 +133,18 @@ func (s *session) run(ctx context.Context, roles []app.Role, hangup <-chan os.Si
 	}()
 	<-ctx.Done()
 	s.logger.Info("stopping")
-	late := time.NewTimer(drainTime)
+	late := time.NewTimer(drainTimeout)
 	defer late.Stop()
 	select {
 	case err := <-ran:
 		return errors.Join(err, <-served)
 	case <-late.C:
-		return Exit(TimedOut, fmt.Errorf("not stopped within %v; what was not committed is done again", drainTime))
+		return Exit(TimedOut, fmt.Errorf("not stopped within %v; the next process repeats what was not committed", drainTimeout))
 	}
 }
 
-// onLoopback says whether only this machine can reach the listener: profiles
-// are served to nobody else.
+// onLoopback reports whether only this machine can reach the listener. Profiles are served
+// only then.
 func onLoopback(listen string) bool {
 	return strings.HasPrefix(listen, "127.") || strings.HasPrefix(listen, "localhost:") || strings.HasPrefix(listen, "[::1]:")
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestRun_ASignalToReloadMayComeAtOnce: it would end this process if nobody listened.
+// TestRun_ASignalToReloadMayComeAtOnce: without a handler the signal would end this process.
 func TestRun_ASignalToReloadMayComeAtOnce(t *testing.T) {
 	var out, err bytes.Buffer
 	asked := false

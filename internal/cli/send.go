@@ -15,7 +15,7 @@ import (
 	"orderclose/producer"
 )
 
-// sent is what send prints per order.
+// sent is the output of send for one order.
 type sent struct {
 	ID    string    `json:"order_id"`
 	DueAt time.Time `json:"due_at"`
@@ -28,7 +28,7 @@ func newSend(c *common) *cobra.Command {
 		Use:   "send (--id ID [--category CATEGORY] [--due TIME] | -)",
 		Short: "Publish the record of an order, as checkout does",
 		Long: `Publish the record of an order, as checkout does. The order must be in the
-database already, with the same due time: otherwise it is not found at the close.
+database already, with the same due time: otherwise the close does not find it.
 
 Without --due the order is due after the delay of its category, from now on. With
 - it reads one JSON object per line from stdin: order_id, category, created_at,
@@ -48,7 +48,7 @@ RFC 3339.`,
 						return Exit(Usage, fmt.Errorf("--due is %q: want a time such as %s", due, stamp(time.Now())))
 					}
 				}
-				return c.send(cmd.Context(), once(l))
+				return c.send(cmd.Context(), oneOrder(l))
 			}
 			return Exit(Usage, errors.New("give --id, or - to read orders from stdin"))
 		},
@@ -59,8 +59,8 @@ RFC 3339.`,
 	return cmd
 }
 
-// once gives one order, and then io.EOF.
-func once(l line) func() (line, error) {
+// oneOrder returns a function that returns one order, and then io.EOF.
+func oneOrder(l line) func() (line, error) {
 	given := false
 	return func() (line, error) {
 		if given {
@@ -82,7 +82,7 @@ func (c *common) send(ctx context.Context, next func() (line, error)) error {
 	p, err := producer.New(producer.Options{
 		Appender: coalescer, Buckets: s.cfg.Buckets, CloseTopic: s.cfg.Topics.Close, Delays: s.cfg.Delays, MaxDelay: s.cfg.MaxDelay,
 		OnUnknownCategory: func(category string) {
-			s.logger.Warn("the category is not in topics.yaml: the default delay holds", "category", category)
+			s.logger.Warn("category is not in topics.yaml, using the default delay", "category", category)
 		},
 	})
 	if err != nil {
@@ -130,7 +130,7 @@ func categories(category string) []string {
 	return []string{category}
 }
 
-// partly makes an error exit with Partly if something was sent before it.
+// partly gives an error the exit code Partly if orders were sent before it.
 func partly(sent int, err error) error {
 	if sent > 0 {
 		before := fmt.Sprintf("%d orders before it were", sent)

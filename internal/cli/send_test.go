@@ -11,7 +11,7 @@ import (
 	"orderclose/internal/config"
 )
 
-func TestOrders_AreReadHoweverTheyAreBroken(t *testing.T) {
+func TestOrders_AreReadWithAnyLineBreaks(t *testing.T) {
 	const two = `{"order_id":"a","category":"virtual","created_at":"2026-01-01T00:00:00+08:00","due_at":null,"attributes":{"due":17}}
 
 {
@@ -37,11 +37,11 @@ func TestOrders_AreReadHoweverTheyAreBroken(t *testing.T) {
 	}
 }
 
-// An order that was not understood is not sent: the message says which field, and in
-// which line its order begins.
-func TestSend_SaysWhichFieldOfWhichLineIsWrong(t *testing.T) {
+// An invalid order is not sent: the error names the field, and the line in which the order
+// begins.
+func TestSend_NamesTheFieldAndLineOfAnInvalidOrder(t *testing.T) {
 	file := topicsYAML(t, "buckets: [10s]\n")
-	env := map[string]string{config.EnvBrokers: "127.0.0.1:1"} // nobody is asked
+	env := map[string]string{config.EnvBrokers: "127.0.0.1:1"} // no server is asked
 	for _, c := range []struct {
 		stdin string
 		want  []string
@@ -52,10 +52,10 @@ func TestSend_SaysWhichFieldOfWhichLineIsWrong(t *testing.T) {
 		{"\n{\n" + `"order_id":"x","created_at":17}`, []string{`line 2: created_at is 17: want a time such as 2`}},
 		{`{"order_id":17}`, []string{`line 1: order_id is 17: want text`}},
 		{`{"order_id":"x","attributes":"none"}`, []string{`line 1: attributes is "none": want an object`}},
-		{`["x"]`, []string{`line 1: ["x"] is no JSON object of an order`}},
-		{"null", []string{`line 1: null is no JSON object of an order`}},
-		{"\norder-17\n", []string{"line 2: it is no JSON object of an order: invalid character"}},
-		{"\n" + `{"order_id":`, []string{"line 2: it is no JSON object of an order: unexpected EOF"}},
+		{`["x"]`, []string{`line 1: ["x"] is not a JSON object of an order`}},
+		{"null", []string{`line 1: null is not a JSON object of an order`}},
+		{"\norder-17\n", []string{"line 2: not a JSON object of an order: invalid character"}},
+		{"\n" + `{"order_id":`, []string{"line 2: not a JSON object of an order: unexpected EOF"}},
 	} {
 		out, stderr, code := runOn(t, c.stdin, env, "send", "-", "--config", file)
 		if code != 2 || out != "" || strings.Contains(stderr, "parsing time") {
@@ -63,13 +63,13 @@ func TestSend_SaysWhichFieldOfWhichLineIsWrong(t *testing.T) {
 		}
 		for _, want := range c.want {
 			if !strings.Contains(stderr, want) {
-				t.Errorf("%s: %q does not say %q", c.stdin, stderr, want)
+				t.Errorf("%s: %q does not contain %q", c.stdin, stderr, want)
 			}
 		}
 	}
 }
 
-func TestBroker_SendStopsAtTheFirstLineThatIsWrong(t *testing.T) {
+func TestBroker_SendStopsAtTheFirstInvalidLine(t *testing.T) {
 	r := newRig(t)
 	r.cli("topics", "apply")
 	out, stderr, code := runOn(t, `{"order_id":"a"}`+"\n"+`{"order_id":"b","due":1}`, map[string]string{config.EnvBrokers: r.brokers}, "send", "-", "--config", r.file)

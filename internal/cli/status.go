@@ -13,37 +13,37 @@ import (
 	"orderclose/internal/status"
 )
 
-// statusTimeout bounds looking at all partitions; what has not answered by then
-// is shown as a problem.
+// statusTimeout bounds the command. A partition that has not answered by then is shown as a
+// problem.
 const statusTimeout = time.Minute
 
 func newStatus(c *common) *cobra.Command {
 	var partitions bool
 	cmd := &cobra.Command{
 		Use:   "status [--partitions]",
-		Short: "Show what waits in each topic, how long overdue it is, and whose it is",
+		Short: "Show what waits in each topic, how long overdue it is, and who owns it",
 		Long: `Show, for each delay topic, the close topic and the replay topic: how many records
 wait (from the commit to the end), how many of them the relay holds in its window,
-when the first of them is to leave, and how long overdue they are. A partition has a
-line of its own if something in it is overdue, if it has a problem, or if nobody owns
-it while the group has members; with --partitions all have one, with the commit and
-the process that owns the partition. Only Kafka is asked, and nothing is changed; no
-part needs to be running.
+when the first of them should leave, and how long overdue they are. A partition has a
+line of its own if a record in it is overdue, if it has a problem, or if it has no owner
+while the group has members. With --partitions every partition has a line, with the
+commit and the owner. The command asks only Kafka and changes nothing; no part of the
+pipeline needs to be running.
 
 The window is what the relay has read ahead into its memory because it may leave
-soon. It is told from outside, by append times: a relay that is over its memory
-holds less, and a fetch may have brought it some more.
+soon. It is computed from append times: a relay that is over its memory limit holds
+less, and a fetch may have brought some more.
 
-Overdue is the record that is overdue the most, by this machine's clock. Behind a
-first record that is not due, some of the others are looked at: those after each gap
-in what was acked, and samples of the rest. Commits follow within 200 ms, so a busy
+Overdue is for the most overdue record, by the clock of this machine. Behind a first
+record that is not due, the command reads some of the others: those after each gap in
+what was acked, and samples of the rest. Commits follow within 200 ms, so a busy
 partition is always a little overdue. Records above the commit may be done already;
 they count as waiting until the commit passes them.
 
-With a broken topics.yaml it uses what is right in it, and the defaults for the rest.
+With a broken topics.yaml it uses the valid values, and defaults for the others.
 
 Exits 3 if a record is overdue by more than 30 s, and 6 if something could not be
-looked at, or topics.yaml is broken.`,
+checked, or topics.yaml is broken.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.status(cmd.Context(), partitions) },
 	}
@@ -52,57 +52,57 @@ looked at, or topics.yaml is broken.`,
 }
 
 func (c *common) status(ctx context.Context, partitions bool) error {
-	s, err := c.openToLook([]string{config.EnvBrokers})
+	s, err := c.openReadOnly([]string{config.EnvBrokers})
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	c.sayBroken(s)
+	c.warnBroken(s)
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	if err := s.Kafka.Ping(ctx); err != nil {
 		return Exit(Partly, err)
 	}
-	r := status.Look(ctx, s.Kafka, app.WaitingPlaces(ctx, s.Kafka, s.cfg), time.Now)
+	r := status.Inspect(ctx, s.Kafka, app.WaitingTopics(ctx, s.Kafka, s.cfg), time.Now)
 	if err := c.print(r, func(w io.Writer) { printStatus(w, r, partitions) }); err != nil {
 		return err
 	}
-	if err := judgeStatus(r); err != nil {
+	if err := statusError(r); err != nil {
 		return err
 	}
-	return judgeBroken(s)
+	return brokenError(s)
 }
 
-func judgeStatus(r status.Report) error {
+func statusError(r status.Report) error {
 	if worst, found := r.Worst(status.OverdueLimit); found {
 		return Exit(Findings, fmt.Errorf("%s overdue by more than %v; the worst, %s/%d at offset %d, by %s: %s",
-			heads(worst.Count), status.OverdueLimit, worst.Topic.Topic, worst.Partition.Partition, worst.Record().Offset,
+			partitionsAre(worst.Count), status.OverdueLimit, worst.Topic.Topic, worst.Partition.Partition, worst.Record().Offset,
 			overdue(worst.Partition.Overdue), worst.Next()))
 	}
 	if n := r.Problems(); n > 0 {
-		return Exit(Partly, fmt.Errorf("%d topics or partitions have a problem, shown with them; orderclose topics check says whether the topics are as they should be", n))
+		return Exit(Partly, fmt.Errorf("%d topics or partitions have a problem, shown above; orderclose topics check compares the topics with topics.yaml", n))
 	}
 	return nil
 }
 
-func heads(n int) string {
+func partitionsAre(n int) string {
 	if n == 1 {
 		return "1 partition is"
 	}
 	return fmt.Sprintf("%d partitions are", n)
 }
 
-// printStatus prints a line for each topic, and one for each partition that stands out,
-// or for each at all.
+// printStatus prints a line for each topic, and a line for each partition that stands out,
+// or for every partition.
 func printStatus(w io.Writer, r status.Report, all bool) {
 	fmt.Fprintf(w, "at %s; waiting is from the commit to the end, window is how much of it the relay holds in memory, overdue is by this machine's clock\n\n", stamp(r.At))
 	fmt.Fprintln(w, "topic\tpartition\twaiting\twindow\thead due\toverdue\tcommitted\towner")
 	hidden := 0
-	var notes []string // below the table, whose columns they would break
+	var notes []string // printed below the table, to keep its columns aligned
 	for _, t := range r.Topics {
 		printStatusTopic(w, t)
 		if t.Problem != "" {
-			notes = append(notes, fmt.Sprintf("%s not seen: %s", t.Topic, t.Problem))
+			notes = append(notes, fmt.Sprintf("%s unknown: %s", t.Topic, t.Problem))
 		}
 		for _, p := range t.Partitions {
 			if !all && !standsOut(t, p) {
@@ -120,22 +120,22 @@ func printStatus(w io.Writer, r status.Report, all bool) {
 		fmt.Fprintln(w, note)
 	}
 	if hidden > 0 {
-		fmt.Fprintf(w, "\n%s not shown, in which nothing is overdue: --partitions shows all\n", several(hidden, "partition"))
+		fmt.Fprintf(w, "\n%s not shown, in which nothing is overdue: --partitions shows all\n", plural(hidden, "partition"))
 	}
 }
 
-// littleOverdue is what a busy partition is overdue by while all is well.
+// littleOverdue is how overdue a busy partition may be without a problem.
 const littleOverdue = time.Second
 
-// standsOut says whether a partition is worth a line of its own.
+// standsOut reports whether a partition has a line of its own.
 func standsOut(t status.Topic, p status.Partition) bool {
 	return p.Problem != "" || p.Overdue > littleOverdue.Seconds() || p.Owner == nil && t.Members > 0
 }
 
-// printStatusTopic prints the line that sums a topic up.
+// printStatusTopic prints the line for a whole topic.
 func printStatusTopic(w io.Writer, t status.Topic) {
 	if t.Problem != "" {
-		fmt.Fprintf(w, "%s\tnot seen\t-\t-\t-\t-\t\t-\n", t.Topic)
+		fmt.Fprintf(w, "%s\tunknown\t-\t-\t-\t-\t\t-\n", t.Topic)
 		return
 	}
 	var first time.Time
@@ -144,11 +144,11 @@ func printStatusTopic(w io.Writer, t status.Topic) {
 			first = p.Head.Leaves
 		}
 	}
-	owners := "nobody in the group"
+	owners := "no members"
 	if t.Members > 0 {
-		owners = fmt.Sprintf("%d in the group, %s", t.Members, t.State)
+		owners = fmt.Sprintf("%s, %s", plural(t.Members, "member"), t.State)
 	}
-	fmt.Fprintf(w, "%s\tall %d\t%d\t%d\t%s\t%s\t\t%s\n", t.Topic, len(t.Partitions), t.Waiting, t.Window, leaving(first), overdue(t.Overdue()), owners)
+	fmt.Fprintf(w, "%s\tall %d\t%d\t%d\t%s\t%s\t\t%s\n", t.Topic, len(t.Partitions), t.Waiting, t.Window, timeOrDash(first), overdue(t.Overdue()), owners)
 }
 
 func printStatusPartition(w io.Writer, p status.Partition) {
@@ -156,20 +156,20 @@ func printStatusPartition(w io.Writer, p status.Partition) {
 	if p.Head != nil {
 		head = p.Head.Leaves
 	}
-	committed, owner := "-", "nobody"
+	committed, owner := "-", "none"
 	if p.Committed != nil {
 		committed = fmt.Sprint(*p.Committed)
 	}
 	if p.Owner != nil {
 		owner = status.Name(p.Owner)
 	}
-	fmt.Fprintf(w, "\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n", p.Partition, p.Waiting, p.Window, leaving(head), overdue(p.Overdue), committed, owner)
+	fmt.Fprintf(w, "\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n", p.Partition, p.Waiting, p.Window, timeOrDash(head), overdue(p.Overdue), committed, owner)
 }
 
-// notesOf are what there is to say of a partition beside its numbers.
+// notesOf returns the notes about a partition.
 func notesOf(t status.Topic, p status.Partition) (notes []string) {
 	if p.Late != nil {
-		notes = append(notes, fmt.Sprintf("%s/%d behind its head: offset %d was to leave at %s", t.Topic, p.Partition, p.Late.Offset, leaving(p.Late.Leaves)))
+		notes = append(notes, fmt.Sprintf("%s/%d behind its head: offset %d should have left at %s", t.Topic, p.Partition, p.Late.Offset, timeOrDash(p.Late.Leaves)))
 	}
 	if p.Problem != "" {
 		notes = append(notes, fmt.Sprintf("%s/%d problem: %s", t.Topic, p.Partition, p.Problem))
@@ -177,7 +177,7 @@ func notesOf(t status.Topic, p status.Partition) (notes []string) {
 	return notes
 }
 
-func leaving(t time.Time) string {
+func timeOrDash(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}

@@ -12,7 +12,7 @@ import (
 
 var at = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// sample is a report with something of everything.
+// sample is a report with all kinds of states.
 func sample() status.Report {
 	relay := &kafka.Member{ID: "orderclose-1", ClientID: "orderclose", Host: "10.0.0.7"}
 	head := func(leaves time.Time) *status.Head {
@@ -39,26 +39,26 @@ func TestStatus_Table(t *testing.T) {
 	golden(t, "status_partitions", func(w io.Writer) { printStatus(w, sample(), true) })
 }
 
-func TestStatus_ExitsWith3IfAHeadIsOverdueAndSaysWhatToDo(t *testing.T) {
-	err := judgeStatus(sample())
+func TestStatus_ExitsWith3AndAHintIfAHeadIsOverdue(t *testing.T) {
+	err := statusError(sample())
 	if codeOf(err) != int(Findings) {
 		t.Fatalf("%v exits with %d, want 3", err, codeOf(err))
 	}
 	for _, want := range []string{"1 partition is", "delay_1m/0", "offset 900", "1m35s", "orderclose@10.0.0.7", "Records do not leave a delay topic"} {
 		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%q says nothing of %q", err, want)
+			t.Errorf("%q does not contain %q", err, want)
 		}
 	}
 }
 
-func TestStatus_ExitsWith6IfOnlySomethingCouldNotBeSeen(t *testing.T) {
+func TestStatus_ExitsWith6IfAPartCouldNotBeChecked(t *testing.T) {
 	r := sample()
 	r.Topics[0].Partitions[0].Overdue = status.OverdueLimit.Seconds() // not more than the limit
-	if err := judgeStatus(r); codeOf(err) != int(Partly) {
+	if err := statusError(r); codeOf(err) != int(Partly) {
 		t.Errorf("%v exits with %d, want 6", err, codeOf(err))
 	}
 	r.Topics = r.Topics[:1]
-	if err := judgeStatus(r); err != nil {
+	if err := statusError(r); err != nil {
 		t.Errorf("%v, want no error", err)
 	}
 }

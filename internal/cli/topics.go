@@ -13,32 +13,32 @@ import (
 	"orderclose/internal/kafka"
 )
 
-// topicsTimeout bounds looking at, or making, a few dozen topics.
+// topicsTimeout bounds a check or a change of all topics, which are a few dozen.
 const topicsTimeout = time.Minute
 
 func newTopics(c *common) *cobra.Command {
 	topics := &cobra.Command{
 		Use:   "topics",
-		Short: "Compare the topics with topics.yaml, or make them so",
+		Short: "Compare the topics with topics.yaml, or change them to match it",
 		Args:  usageArgs(cobra.NoArgs),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	topics.AddCommand(newTopicsPlan(c), &cobra.Command{
 		Use:   "check",
-		Short: "Say how the topics differ from what topics.yaml wants; exits 3 if they do",
+		Short: "Show how the topics differ from topics.yaml; exits 3 if they do",
 		Args:  usageArgs(cobra.NoArgs),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return c.topicsCheck(cmd.Context()) },
 	}, &cobra.Command{
 		Use:   "apply",
-		Short: "Create missing topics, add partitions, mend settings; deletes nothing",
+		Short: "Create missing topics, add partitions, fix settings; deletes nothing",
 		Args:  usageArgs(cobra.NoArgs),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return c.topicsApply(cmd.Context()) },
 	})
 	return topics
 }
 
-// compareTopics compares the topics of the configuration with those of the
-// cluster, and says of how many topics the findings are.
+// compareTopics compares the topics of the cluster with the configuration. topics is the
+// number of topics that were compared.
 func (c *common) compareTopics(ctx context.Context) (cfg *config.Config, topics int, findings []kafka.Finding, err error) {
 	ctx, cancel := context.WithTimeout(ctx, topicsTimeout)
 	defer cancel()
@@ -66,14 +66,14 @@ func (c *common) topicsCheck(ctx context.Context) error {
 	}{topics, append([]kafka.Finding{}, findings...)}
 	if err := c.print(result, func(w io.Writer) {
 		if len(findings) == 0 {
-			fmt.Fprintf(w, "all %d topics are as they should be\n", topics)
+			fmt.Fprintf(w, "all %d topics match topics.yaml\n", topics)
 		}
 		printFindings(w, "", findings)
 	}); err != nil {
 		return err
 	}
 	if len(findings) > 0 {
-		return Exit(Findings, fmt.Errorf("%d differences; orderclose topics apply mends what it can", len(findings)))
+		return Exit(Findings, fmt.Errorf("%d differences; orderclose topics apply fixes those that it can", len(findings)))
 	}
 	return nil
 }
@@ -90,17 +90,17 @@ func (c *common) topicsApply(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	mended, left, err := s.Kafka.Apply(ctx, app.TopicSpecs(s.cfg))
+	fixed, left, err := s.Kafka.Apply(ctx, app.TopicSpecs(s.cfg))
 	left = append(left, unlisted...)
 	result := struct {
-		Mended []kafka.Finding `json:"mended"`
-		Left   []kafka.Finding `json:"left"`
-	}{append([]kafka.Finding{}, mended...), append([]kafka.Finding{}, left...)}
+		Fixed []kafka.Finding `json:"mended"`
+		Left  []kafka.Finding `json:"left"`
+	}{append([]kafka.Finding{}, fixed...), append([]kafka.Finding{}, left...)}
 	if printed := c.print(result, func(w io.Writer) {
-		if len(mended)+len(left) == 0 && err == nil {
+		if len(fixed)+len(left) == 0 && err == nil {
 			fmt.Fprintln(w, "nothing to do")
 		}
-		printFindings(w, "mended\t", mended)
+		printFindings(w, "fixed\t", fixed)
 		printFindings(w, "left to you\t", left)
 	}); err == nil {
 		err = printed
@@ -109,10 +109,10 @@ func (c *common) topicsApply(ctx context.Context) error {
 		return err
 	}
 	if len(unlisted) > 0 {
-		return Exit(Findings, fmt.Errorf("%d delay topics are in use and no bucket's; running relays serve them", len(unlisted)))
+		return Exit(Findings, fmt.Errorf("%d delay topics are in use and have no bucket in topics.yaml; running relays serve them", len(unlisted)))
 	}
 	if len(left) > 0 {
-		return Exit(Partly, fmt.Errorf("%d differences need a person", len(left)))
+		return Exit(Partly, fmt.Errorf("%d differences must be fixed by a person", len(left)))
 	}
 	return nil
 }

@@ -1,8 +1,9 @@
-// Package closing closes orders in batches, and finds the orders that a batch fails
-// for. The closer and the compensator share it.
+// Package closing closes orders in batches, and finds the orders that make a batch
+// fail. The closer and the compensator use it: Bisect for one batch, Culprits for a
+// store over many batches.
 //
-//	bisect.go    Bisect: for a store whose errors say who is at fault
-//	culprits.go  Culprits: also for a store that one order makes hang or crash
+//	bisect.go    Bisect: for a store whose errors tell whether an order is at fault
+//	culprits.go  Culprits: also for a store that a single order makes hang or crash
 //	suspects.go  what Culprits remembers between two batches
 //	search.go    the halving
 package closing
@@ -15,26 +16,26 @@ import (
 	"orderclose"
 )
 
-// Store closes orders; see store.Store.CloseOrders for the contract. An error
-// means that none of the batch was closed, or that it is not known.
+// Store closes orders; see store.Store.CloseOrders for the contract. After an error,
+// no order of the batch was closed, or it is unknown which were.
 type Store interface {
 	CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
 }
 
-// Prober is a Store that can tell whether it works at all: Probe does something
-// that is of no order, and changes nothing. errors.ErrUnsupported says that it cannot
-// tell, as a wrapper of another Store may have to.
+// Prober is a Store that can check whether it works: Probe does a write that belongs
+// to no order, and leaves no change. It returns errors.ErrUnsupported if it cannot
+// check, for example in a wrapper of a Store that is no Prober.
 type Prober interface {
 	Probe(ctx context.Context) error
 }
 
-// Bisect closes the requests, together if that succeeds. If the batch fails and
-// it is not the store's fault, it is halved, down to the orders that are to
-// blame, whose outcomes are Failed, or Contended; so one bad order costs its batch a few
-// transactions and nobody their close. An order that fails alone is to blame if a
-// Prober's Probe succeeds after it; else the store is. Outcomes come in the order of
-// the requests. The error, if any, is the store's own (orderclose.ErrUnavailable) or
-// ctx's: some of the requests may have been closed, and asking again is safe.
+// Bisect closes the requests, in one batch if that succeeds. If the batch fails and
+// an order may be at fault, Bisect halves it down to the orders at fault; their
+// outcomes are Failed or Contended. So a bad order costs its batch a few
+// transactions, and the other orders are closed. An order that fails alone is at
+// fault, unless the store is a Prober whose Probe then fails too. Outcomes have the
+// order of the requests. An error is the store's own (orderclose.ErrUnavailable) or
+// ctx's: some of the requests may have been closed, and closing them again is safe.
 func Bisect(ctx context.Context, s Store, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	b := newBatch(s, path, requests)
 	search := Search{
@@ -53,13 +54,13 @@ func Bisect(ctx context.Context, s Store, path orderclose.Path, requests []order
 	return b.outcomes, nil
 }
 
-// batch is requests and what became of them. An outcome without a verdict is missing.
+// batch holds requests and their outcomes. An outcome without a verdict is missing.
 type batch struct {
 	store    Store
 	path     orderclose.Path
 	requests []orderclose.CloseRequest
 	outcomes []orderclose.Outcome
-	orders   [][]int // the requests of each order: they stay together
+	orders   [][]int // indexes of the requests of each order, which are asked for together
 }
 
 func newBatch(s Store, path orderclose.Path, requests []orderclose.CloseRequest) batch {
@@ -77,7 +78,7 @@ func newBatch(s Store, path orderclose.Path, requests []orderclose.CloseRequest)
 	return b
 }
 
-// id is the id of one of the orders.
+// id returns the id of an order of the batch.
 func (b *batch) id(order int) string { return b.requests[b.orders[order][0]].OrderID }
 
 // ask closes some of the orders together.
@@ -90,7 +91,7 @@ func (b *batch) ask(ctx context.Context, orders []int) error {
 	}
 	outcomes, err := b.store.CloseOrders(ctx, b.path, part)
 	if err == nil && len(outcomes) != len(part) {
-		err = fmt.Errorf("the store gave %d outcomes for %d orders", len(outcomes), len(part))
+		err = fmt.Errorf("the store returned %d outcomes for %d requests", len(outcomes), len(part))
 	}
 	if err != nil {
 		return err
@@ -109,31 +110,30 @@ func outcomeOf(r orderclose.CloseRequest, v orderclose.Verdict, err error) order
 	return orderclose.Outcome{OrderID: r.OrderID, Verdict: v, Err: err}
 }
 
-var errNoVerdict = errors.New("the store gave no verdict")
+var errNoVerdict = errors.New("the store returned no verdict")
 
-// alone gives the verdict on an order whose close alone failed with err, which is not
-// orderclose.ErrUnavailable.
+// alone sets the outcome of an order whose close failed with err although it was
+// alone in its batch. err is not orderclose.ErrUnavailable.
 func (b *batch) alone(ctx context.Context, order int, err error) error {
 	if errors.Is(err, orderclose.ErrContended) {
-		b.give(order, orderclose.Contended, err)
+		b.setVerdict(order, orderclose.Contended, err)
 		return nil
 	}
 	if _, fault := probe(ctx, b.store); fault != nil {
-		return fmt.Errorf("%w: %w: while closing order %q failed with: %w", orderclose.ErrUnavailable, fault, b.id(order), err)
+		return fmt.Errorf("%w: %w: close of order %q failed with: %w", orderclose.ErrUnavailable, fault, b.id(order), err)
 	}
-	b.give(order, orderclose.Failed, err)
+	b.setVerdict(order, orderclose.Failed, err)
 	return nil
 }
 
-// give gives all requests of an order a verdict.
-func (b *batch) give(order int, v orderclose.Verdict, err error) {
+// setVerdict sets the verdict of all requests of an order.
+func (b *batch) setVerdict(order int, v orderclose.Verdict, err error) {
 	for _, i := range b.orders[order] {
 		b.outcomes[i] = outcomeOf(b.requests[i], v, err)
 	}
 }
 
-// probe asks a Prober whether the store works. known is false for a store that cannot
-// tell.
+// probe checks whether the store works. known is false if the store cannot check.
 func probe(ctx context.Context, s Store) (known bool, fault error) {
 	p, ok := s.(Prober)
 	if !ok {

@@ -12,10 +12,10 @@ import (
 	"orderclose"
 )
 
-// fakeStore fails each batch that has a bad order, and closes the others.
+// fakeStore fails each batch that contains a bad order, and closes the others.
 type fakeStore struct {
 	bad    map[string]error
-	away   error // what the probe says
+	away   error // error of Probe
 	calls  int
 	closed map[string]int
 }
@@ -39,9 +39,9 @@ func (s *fakeStore) Probe(context.Context) error { return s.away }
 
 var errBad = errors.New("no stock row")
 
-// Whatever orders of a batch are bad, each of them and nobody else is blamed, the
-// others are closed once, and it costs a few calls for each that is bad.
-func TestBisect_BlamesTheBadOnesOnly(t *testing.T) {
+// For any set of bad orders, exactly these are blamed. The others are closed once,
+// and each bad order costs a few calls.
+func TestBisect_BlamesOnlyBadOrders(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 64).Draw(t, "orders")
 		s := &fakeStore{bad: map[string]error{}, closed: map[string]int{}}
@@ -75,15 +75,15 @@ func TestBisect_BlamesTheBadOnesOnly(t *testing.T) {
 			}
 		}
 		if most := 1 + len(s.bad)*2*7; s.calls > most { // 64 orders are halved six times
-			t.Fatalf("%d calls for %d bad ones of %d", s.calls, len(s.bad), n)
+			t.Fatalf("%d calls for %d bad orders of %d", s.calls, len(s.bad), n)
 		}
 	})
 }
 
-func TestBisect_NobodyIsBlamedWhileTheProbeFails(t *testing.T) {
+func TestBisect_BlamesNoOrderWhileTheProbeFails(t *testing.T) {
 	s := &fakeStore{bad: map[string]error{"b": errBad}, away: errors.New("disk full"), closed: map[string]int{}}
 	out, err := Bisect(t.Context(), s, orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "b"}})
 	if out != nil || !errors.Is(err, orderclose.ErrUnavailable) || !errors.Is(err, errBad) || !errors.Is(err, s.away) {
-		t.Errorf("%v, %v; want the store unavailable, and both reasons", out, err)
+		t.Errorf("%v, %v; want ErrUnavailable, and both causes", out, err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"orderclose/internal/patience"
 )
 
-// patientStore is a service behind a circuit breaker that hangs on some orders.
+// patientStore is a service behind a circuit breaker. It hangs on some orders.
 type patientStore struct {
 	endpoint *patience.Endpoint
 	hangs    map[string]bool
@@ -36,9 +36,9 @@ func (s *patientStore) CloseOrders(ctx context.Context, _ orderclose.Path, reque
 	return out, err
 }
 
-// TestCulprits_HangingOrdersKeepNoBreakerOpen: whatever their number and the proof, the
-// others are closed after a few batches.
-func TestCulprits_HangingOrdersKeepNoBreakerOpen(t *testing.T) {
+// For any number of such orders and each proof, the others are closed after a few
+// batches.
+func TestCulprits_HangingOrdersDoNotKeepTheBreakerOpen(t *testing.T) {
 	for _, proof := range []int{ProofPipeline, ProofSweep} {
 		for _, bad := range []int{1, 3, 5, 10, 20} {
 			t.Run(fmt.Sprint(proof, bad), func(t *testing.T) {

@@ -12,44 +12,47 @@ import (
 )
 
 const (
-	// maxSingles failures of orders that were asked for alone, with no verdict on any
-	// order, are enough to say that the store is down.
-	maxSingles = 3
-	// maxWaits bounds how many orders of a batch are asked for alone in vain, with no
-	// answer at all: each may cost the longest time-out (3 s of a service). The others
-	// have to wait for the next batch.
-	maxWaits = 3
-	// maxBatch is how many orders a call has at most if the store does not say.
+	// maxSingleFailures is how many orders must fail alone, with no verdict on any order,
+	// before the store counts as down.
+	maxSingleFailures = 3
+	// maxUnanswered limits the orders of a batch that get no answer when asked for alone:
+	// each may cost the longest timeout (3 s for a service). The others wait for the
+	// next batch.
+	maxUnanswered = 3
+	// maxBatch is the limit for one call if the store sets none.
 	maxBatch = 1 << 20
 )
 
-// What proves that an order is at fault that fails alone with no answer.
+// Number of earlier failures that prove that an order is at fault if it gets no
+// answer alone.
 const (
-	// ProofPipeline is for the closer, where a failure uses up one of four attempts: the
-	// order failed so often while the store worked, and then once more. A store of which
-	// nine of ten calls fail at random so blames 3 of 100 orders once, and one in a
-	// million four times.
+	// ProofPipeline is for the closer, where a failure uses up one of four attempts:
+	// the order failed this often while the store worked, and then once more. If nine
+	// of ten calls of a store fail at random, 3 of 100 orders are blamed once, and
+	// one in a million four times.
 	ProofPipeline = 3
-	// ProofSweep is for the compensator, where a failure has no consequence but a line
-	// in the report: others in its batch got a verdict, or another order since it failed
-	// before.
+	// ProofSweep is for the compensator, where a failure is only a line in the
+	// report. It is enough that another order got a verdict, in the same batch or
+	// since the order failed before.
 	ProofSweep = 0
 )
 
-// Errors of a Store besides orderclose.ErrUnavailable that need not be the fault of
-// an order.
+// Errors of a Store, besides orderclose.ErrUnavailable, that are not always an
+// order's fault.
 var (
-	// ErrUnclear marks an answer that an order or the store may be to blame for. An
-	// order that gets it alone is blamed if another order gets a verdict.
-	ErrUnclear = errors.New("an order may be at fault, or the store")
-	// ErrRefused marks an answer that refuses what was sent. An order that is refused
-	// alone is blamed unless the store refuses several, and gives no verdict on any.
-	ErrRefused = errors.New("the store refuses what was sent")
-	// ErrSilent comes with orderclose.ErrUnavailable: no order gets a verdict.
-	ErrSilent = errors.New("nobody gets a verdict")
+	// ErrUnclear means that an order or the store may be at fault. An order that gets
+	// it alone is blamed if another order gets a verdict.
+	ErrUnclear = errors.New("an order or the store may be at fault")
+	// ErrRefused means that the store rejected the request. An order that is rejected
+	// alone is blamed, unless the store rejects several orders and gives no verdict
+	// on any.
+	ErrRefused = errors.New("the store rejected the request")
+	// ErrSilent is wrapped beside orderclose.ErrUnavailable if no order of a batch
+	// got a verdict.
+	ErrSilent = errors.New("no order gets a verdict")
 )
 
-// MaxBatch is how many orders a store takes in one call; 0: any number.
+// MaxBatch returns how many orders a store accepts in one call; 0 means any number.
 func MaxBatch(s Store) int {
 	if l, ok := s.(interface{ MaxBatch() int }); ok {
 		return l.MaxBatch()
@@ -58,8 +61,8 @@ func MaxBatch(s Store) int {
 }
 
 // Culprits closes orders through a store, and finds the orders on which the store
-// fails, hangs or crashes. It may be used from any goroutine. Make it with
-// NewCulprits: one for each store, because what happens to one batch tells about the
+// fails, hangs or crashes. It is safe for concurrent use. Create one Culprits for
+// each store with NewCulprits, because the outcome of one batch is evidence about the
 // orders of another.
 type Culprits struct {
 	of       Store
@@ -70,24 +73,26 @@ type Culprits struct {
 // NewCulprits returns Culprits for a store. proof is ProofPipeline or ProofSweep.
 func NewCulprits(s Store, proof int) *Culprits { return &Culprits{of: s, proof: proof} }
 
-// CloseOrders closes the requests, together if that succeeds. If a batch fails it is
-// halved, down to the orders that fail alone:
+// CloseOrders closes the requests, in one batch if that succeeds. If a batch fails, it
+// is halved down to the orders that fail alone. Such an order is at fault
 //
-//   - By an error that is none of those below, the order is at fault, as with Bisect.
-//   - With ErrUnclear it is at fault if another order got a verdict, in this batch or
-//     since it first failed.
-//   - With orderclose.ErrUnavailable, such as a time-out, it is at fault if that
-//     happened several times while the store worked: the calls before and after gave
-//     others their verdicts. A store that is down for all blames nobody. Asking again
-//     for an order that has its verdict would prove nothing: a service may keep such
-//     answers.
+//   - after any error that is not listed below, as with Bisect;
+//   - after ErrUnclear, if another order got a verdict, in this batch or since the
+//     order first failed;
+//   - after ErrRefused, unless the store rejected several orders and no order got a
+//     verdict;
+//   - after orderclose.ErrUnavailable, such as a timeout, if that happened several
+//     times while the store worked: in the calls before and after, other orders got
+//     their verdicts. If the store is down, no order is blamed. Asking again for an
+//     order that already has its verdict would prove nothing, because a service may
+//     answer that from a cache.
 //
 // An order that failed alone before is asked for alone, after the others.
 //
-// Outcomes come in the order of the requests. If the error is not nil, some of them
-// have no verdict: those orders may have been closed, and asking again is safe. The
-// error is orderclose.ErrUnavailable or ctx's, and ErrSilent if no order at all got a
-// verdict.
+// Outcomes have the order of the requests. If the error is not nil, some outcomes have
+// no verdict: those orders may have been closed, and closing them again is safe. The
+// error wraps orderclose.ErrUnavailable or ctx's error, and ErrSilent if no order of
+// the batch got a verdict.
 func (c *Culprits) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	r := &round{Culprits: c, ctx: ctx, silent: c.suspects.Silent(), batch: newBatch(c.of, path, requests)}
 	err := r.run()
@@ -97,94 +102,94 @@ func (c *Culprits) CloseOrders(ctx context.Context, path orderclose.Path, reques
 		return r.outcomes, nil
 	}
 	if err == nil {
-		err = r.last
+		err = r.lastErr
 	}
 	switch {
 	case ctx.Err() != nil:
-	case !r.heard:
+	case !r.answered:
 		c.suspects.SetSilent()
 		err = fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, ErrSilent, err)
 	case !errors.Is(err, orderclose.ErrUnavailable):
 		err = fmt.Errorf("%w: %w", orderclose.ErrUnavailable, err)
 	}
-	return r.outcomes, fmt.Errorf("close %d orders, order %q has no verdict: %w", len(requests), requests[missing].OrderID, err)
+	return r.outcomes, fmt.Errorf("close %d orders: order %q has no verdict: %w", len(requests), requests[missing].OrderID, err)
 }
 
-// round is one CloseOrders of Culprits.
+// round is one call of Culprits.CloseOrders.
 type round struct {
 	*Culprits
 	batch
-	ctx    context.Context
-	silent bool   // in the last batch that failed nobody got a verdict
-	heard  bool   // somebody got a verdict in this one
-	waits  int    // orders that were asked for alone, and got no answer
-	lone   []lone // orders that failed alone
-	last   error
+	ctx           context.Context
+	silent        bool          // no order got a verdict in the last batch that failed
+	answered      bool          // an order got a verdict in this batch
+	unanswered    int           // orders that were asked for alone and got no answer
+	aloneFailures []loneFailure // orders that failed alone
+	lastErr       error
 }
 
-// lone is an order that failed alone.
-type lone struct {
+// loneFailure is an order that failed alone.
+type loneFailure struct {
 	order    int
-	failures int  // see Suspects.Failed
-	since    bool // likewise
+	failures int  // result of Suspects.Failed
+	since    bool // result of Suspects.Failed
 	err      error
 }
 
-var errLater = errors.New("it failed alone before and is asked for again later")
+var errLater = errors.New("it failed alone before and is tried again later")
 
-// run asks for all orders: those that never failed alone first.
+// run asks for all orders, suspects last.
 func (r *round) run() (err error) {
 	search := Search{Ask: r.askFor, Alone: r.failedAlone, Judge: r.judge}
-	var known, others []int
+	var suspects, others []int
 	for i := range r.orders {
 		if r.isSuspect(i) {
-			known = append(known, i)
+			suspects = append(suspects, i)
 		} else {
 			others = append(others, i)
 		}
 	}
 	if r.silent { // one order is enough to see that the store is still down
-		if others, err = search.single(others); err != nil {
+		if others, err = search.askSingles(others); err != nil {
 			return err
 		}
 	}
-	most := MaxBatch(r.store)
-	if most == 0 {
-		most = maxBatch
+	limit := MaxBatch(r.store)
+	if limit == 0 {
+		limit = maxBatch
 	}
-	for part := range slices.Chunk(others, most) {
+	for part := range slices.Chunk(others, limit) {
 		if err := search.Run(part); err != nil {
 			return err
 		}
 	}
-	rand.Shuffle(len(known), func(i, j int) { known[i], known[j] = known[j], known[i] })
-	for i := range known {
-		if r.waits >= maxWaits {
-			r.last = fmt.Errorf("%w: %w", orderclose.ErrUnavailable, errLater)
+	rand.Shuffle(len(suspects), func(i, j int) { suspects[i], suspects[j] = suspects[j], suspects[i] })
+	for i := range suspects {
+		if r.unanswered >= maxUnanswered {
+			r.lastErr = fmt.Errorf("%w: %w", orderclose.ErrUnavailable, errLater)
 			return nil
 		}
-		if err := search.Run(known[i : i+1]); err != nil {
+		if err := search.Run(suspects[i : i+1]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// askFor asks for some of the orders. One that is asked for alone, because of a
-// failure, may take as long as a call ever may: only then a time-out is its fault.
+// askFor asks for some of the orders. An order that is asked for alone because of a
+// failure gets the longest timeout: only then can a timeout be its fault.
 func (r *round) askFor(orders []int) error {
 	ctx := r.ctx
-	if r.patient(orders) {
-		ctx = patience.HearOut(ctx)
+	if r.longTimeout(orders) {
+		ctx = patience.WithMaxTimeout(ctx)
 	}
 	suspect := len(orders) == 1 && r.isSuspect(orders[0])
 	if err := r.ask(ctx, orders); err != nil {
-		if r.last = err; !suspect && r.judge(err) == Anybody {
+		if r.lastErr = err; !suspect && r.judge(err) == Unclear {
 			r.suspects.FailedTogether()
 		}
 		return err
 	}
-	r.heard = true
+	r.answered = true
 	ids := make([]string, len(orders))
 	for j, i := range orders {
 		ids[j] = r.id(i)
@@ -193,8 +198,8 @@ func (r *round) askFor(orders []int) error {
 	return nil
 }
 
-// patient says whether a call for these orders gets the longest time-out.
-func (r *round) patient(orders []int) bool {
+// longTimeout reports whether a call for these orders gets the longest timeout.
+func (r *round) longTimeout(orders []int) bool {
 	return len(orders) == 1 && (len(r.orders) > 1 || r.isSuspect(orders[0]))
 }
 
@@ -207,62 +212,63 @@ func (r *round) judge(err error) Blame {
 	case errors.Is(err, orderclose.ErrStoreDown):
 		return Nobody
 	case errors.Is(err, orderclose.ErrUnavailable), errors.Is(err, ErrUnclear), errors.Is(err, ErrRefused):
-		return Anybody
+		return Unclear
 	}
 	return Item
 }
 
-// failedAlone notes an order that failed alone. It ends the round when enough orders
-// have.
+// failedAlone records an order that failed alone. It ends the round once the store
+// counts as down, or too many orders got no answer.
 func (r *round) failedAlone(i int, err error) error {
 	if r.judge(err) == Item {
 		if err := r.alone(r.ctx, i, err); err != nil {
 			return err
 		}
-		r.heard = true
+		r.answered = true
 		r.suspects.Heard()
 		return nil
 	}
-	away := errors.Is(err, orderclose.ErrUnavailable)
-	failures, since := r.suspects.Failed(r.id(i), r.patient([]int{i}))
-	r.lone = append(r.lone, lone{i, failures, since, err})
-	if away {
-		r.waits++
+	noAnswer := errors.Is(err, orderclose.ErrUnavailable)
+	failures, since := r.suspects.Failed(r.id(i), r.longTimeout([]int{i}))
+	r.aloneFailures = append(r.aloneFailures, loneFailure{i, failures, since, err})
+	if noAnswer {
+		r.unanswered++
 	}
 	switch known, fault := probe(r.ctx, r.store); {
 	case fault != nil:
-		return fmt.Errorf("%w: %w: while closing order %q failed with: %w", orderclose.ErrUnavailable, fault, r.id(i), err)
+		return fmt.Errorf("%w: %w: close of order %q failed with: %w", orderclose.ErrUnavailable, fault, r.id(i), err)
 	case known:
 		r.suspects.Heard()
 	}
-	if r.waits >= maxWaits || r.overwhelmed() {
+	if r.unanswered >= maxUnanswered || r.storeDown() {
 		return err
 	}
 	return nil
 }
 
-// overwhelmed says that several orders failed alone and none got a verdict, or one if
-// that was so in the batch before: the store is down.
-func (r *round) overwhelmed() bool {
-	return !r.heard && (len(r.lone) >= maxSingles || len(r.lone) > 0 && r.silent)
+// storeDown reports that the store counts as down: several orders failed alone and
+// no order got a verdict. One failure is enough if no order got a verdict in the last
+// failed batch.
+func (r *round) storeDown() bool {
+	return !r.answered && (len(r.aloneFailures) >= maxSingleFailures || len(r.aloneFailures) > 0 && r.silent)
 }
 
-// decide blames those orders that are certain to be at fault.
+// decide blames the orders that are proved to be at fault.
 func (r *round) decide() {
-	for _, l := range r.lone {
-		certain := false
+	for _, l := range r.aloneFailures {
+		atFault := false
 		switch {
 		case errors.Is(l.err, orderclose.ErrUnavailable) && r.proof == ProofSweep:
-			certain = l.since || r.heard && r.waits < maxWaits
+			atFault = l.since || r.answered && r.unanswered < maxUnanswered
 		case errors.Is(l.err, orderclose.ErrUnavailable):
-			certain = l.failures >= r.proof
+			atFault = l.failures >= r.proof
 		case errors.Is(l.err, ErrRefused):
-			certain = r.heard || l.since || !r.overwhelmed()
+			atFault = r.answered || l.since || !r.storeDown()
 		default:
-			certain = r.heard || l.since
+			atFault = r.answered || l.since
 		}
-		if certain {
-			r.give(l.order, orderclose.Failed, l.err)
+		if atFault {
+			r.setVerdict(l.order, orderclose.Failed, l.err)
 			r.suspects.Blamed(r.id(l.order))
 		}
 	}

@@ -12,16 +12,16 @@ import (
 	"orderclose"
 )
 
-// errHangs is what a store says of an order that makes it hang.
+// errHangs is the error for an order on which the store hangs.
 var errHangs = fmt.Errorf("%w: no answer in time", orderclose.ErrUnavailable)
 
-// plain is a fakeStore that cannot tell whether it works.
+// plain is a fakeStore that is no Prober.
 type plain struct {
 	*fakeStore
 	down bool
 }
 
-func (s *plain) Probe() {} // hides the Prober's
+func (s *plain) Probe() {} // hides fakeStore.Probe
 
 func (s *plain) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	if s.down {
@@ -47,8 +47,8 @@ func named(prefix string, n int) []orderclose.CloseRequest {
 	return requests
 }
 
-// closeAll closes the requests, together with fresh orders each time, until all have a
-// verdict.
+// closeAll closes the requests, each time together with new orders, until all of them
+// have a verdict.
 func closeAll(t interface{ Fatalf(string, ...any) }, c *Culprits, rounds int, requests []orderclose.CloseRequest) map[string]orderclose.Verdict {
 	got := map[string]orderclose.Verdict{}
 	for n := range rounds {
@@ -69,7 +69,7 @@ func closeAll(t interface{ Fatalf(string, ...any) }, c *Culprits, rounds int, re
 	return got
 }
 
-// Whatever orders make a store hang, the others are closed and those are blamed.
+// Exactly the orders on which the store hangs are blamed; the others are closed.
 func TestCulprits_BlamesTheOrdersOnWhichTheStoreHangs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newPlain()
@@ -93,7 +93,7 @@ func TestCulprits_BlamesTheOrdersOnWhichTheStoreHangs(t *testing.T) {
 	})
 }
 
-func TestCulprits_AnOrderIsNotBlamedBeforeItIsProved(t *testing.T) {
+func TestCulprits_BlamesAnOrderOnlyWithProof(t *testing.T) {
 	s := newPlain("bad")
 	c := NewCulprits(s, ProofPipeline)
 	bad := []orderclose.CloseRequest{{OrderID: "bad"}}
@@ -104,7 +104,7 @@ func TestCulprits_AnOrderIsNotBlamedBeforeItIsProved(t *testing.T) {
 		}
 		return out[0]
 	}
-	for range 5 { // with nobody else, nothing is learned
+	for range 5 { // without other orders nothing is proved
 		ask()
 	}
 	for n := range ProofPipeline + 1 {
@@ -120,8 +120,8 @@ func TestCulprits_AnOrderIsNotBlamedBeforeItIsProved(t *testing.T) {
 	}
 }
 
-// A store of which most calls fail gets to close its orders, and blames hardly any.
-func TestCulprits_AStoreThatFailsAtRandomBlamesHardlyAnybody(t *testing.T) {
+// Most calls of the store fail. It still closes its orders, and hardly any is blamed.
+func TestCulprits_BlamesHardlyAnyOrderOfAStoreThatFailsAtRandom(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, often := range []float64{.2, .5, .9} {
 		s := &flaky{newPlain(), func() bool { return random.Float64() < often }}
@@ -163,7 +163,7 @@ func (s *flaky) CloseOrders(ctx context.Context, path orderclose.Path, requests 
 }
 
 // A store that is down costs four calls, and then one for each batch.
-func TestCulprits_AStoreThatIsDownBlamesNobody(t *testing.T) {
+func TestCulprits_BlamesNoOrderIfTheStoreIsDown(t *testing.T) {
 	s := newPlain()
 	c := NewCulprits(s, ProofPipeline)
 	for outage := range 5 {
@@ -190,8 +190,8 @@ func TestCulprits_AStoreThatIsDownBlamesNobody(t *testing.T) {
 	}
 }
 
-// Of a store that can be probed, one order alone is enough.
-func TestCulprits_AProbeStandsForAnotherOrder(t *testing.T) {
+// With a Prober, one order alone is enough proof.
+func TestCulprits_AProbeReplacesAnotherOrder(t *testing.T) {
 	s := newPlain("bad").fakeStore
 	c := NewCulprits(s, ProofPipeline)
 	bad := []orderclose.CloseRequest{{OrderID: "bad"}}
@@ -210,12 +210,12 @@ func TestCulprits_AProbeStandsForAnotherOrder(t *testing.T) {
 			return
 		}
 	}
-	t.Error("it is never blamed")
+	t.Error("the order is never blamed")
 }
 
-// A store that knows that no order is at fault, such as one whose connection is cut again
-// and again, has no order use up an attempt.
-func TestCulprits_AStoreThatKnowsItselfDownBlamesNobody(t *testing.T) {
+// A store that is certain that no order is at fault, such as one whose connection is
+// cut repeatedly, uses up no attempt of any order.
+func TestCulprits_BlamesNoOrderAfterErrStoreDown(t *testing.T) {
 	s := newPlain("cut")
 	s.bad["cut"] = fmt.Errorf("%w: connection lost: %w", orderclose.ErrUnavailable, orderclose.ErrStoreDown)
 	c := NewCulprits(s, ProofPipeline)

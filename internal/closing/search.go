@@ -5,35 +5,35 @@ import (
 	"slices"
 )
 
-// Blame says who may be at fault when a call for several items fails.
+// Blame is who may be at fault for the failure of a call.
 type Blame int
 
 const (
-	// Nobody: the failure says nothing about the items. The search ends.
+	// Nobody means that the failure says nothing about the items. The search ends.
 	Nobody Blame = iota
-	// Item: one of the items is at fault. The items are halved.
+	// Item means that one of the items is at fault. The items are halved.
 	Item
-	// Anybody: an item may be at fault, or the store. Before the items are halved,
-	// single items show whether the store works.
-	Anybody
+	// Unclear means that an item or the store may be at fault. Before the items are
+	// halved, calls for single items show whether the store works.
+	Unclear
 )
 
-// Search asks for items together. If a call fails, Search asks for fewer and fewer
-// items, until it has found those that fail alone. A Search is for one use.
+// Search asks for items in batches. If a call fails, it halves the items until it has
+// found those that fail alone. Use a Search once, in one goroutine.
 type Search struct {
-	// Ask asks for items together. nil means that each item has its answer.
+	// Ask asks for items together. nil means that all of them are answered.
 	Ask func(items []int) error
-	// Alone is called with an item that failed although nothing else was asked for.
-	// An error ends the search.
+	// Alone is called with an item that failed although it was asked for alone. An
+	// error ends the search.
 	Alone func(item int, err error) error
-	// Judge says who may be at fault for an error of Ask.
+	// Judge tells who may be at fault for an error of Ask.
 	Judge func(err error) Blame
 
 	answered int // calls that showed that the store works
 }
 
-// Run asks for the items. The error is one of Alone, or one of Ask for which nobody
-// is to blame; items that were not asked for by then have no answer.
+// Run asks for the items. It returns an error of Alone, or an error of Ask that Judge
+// attributes to Nobody. The remaining items are then unanswered.
 func (s *Search) Run(items []int) error {
 	return s.run(slices.Clone(items)) // the search reorders them
 }
@@ -64,12 +64,12 @@ func (s *Search) run(items []int) error {
 		if err := s.Alone(items[0], err); err != nil {
 			return err
 		}
-		if blame == Item { // so the store works
+		if blame == Item { // one item is at fault, so the store works
 			s.answered++
 		}
 		return nil
-	case blame == Anybody:
-		if items, err = s.single(items); err != nil {
+	case blame == Unclear:
+		if items, err = s.askSingles(items); err != nil {
 			return err
 		}
 	}
@@ -80,11 +80,11 @@ func (s *Search) run(items []int) error {
 	return s.run(items[half:])
 }
 
-// single asks for one random item after the other until one has an answer, and
-// returns the items that it did not ask for. In a store that is down this costs a few
-// calls. In one that works it almost always costs one, and between two failures there
-// is a success, so that no circuit breaker opens.
-func (s *Search) single(items []int) ([]int, error) {
+// askSingles asks for single random items until one is answered, and returns the items
+// that it did not ask for. If the store is down this costs a few calls. If it works
+// this almost always costs one call, and there is a success between two failures, so
+// that no circuit breaker opens.
+func (s *Search) askSingles(items []int) ([]int, error) {
 	for before := s.answered; s.answered == before && len(items) > 0; items = items[1:] {
 		i := rand.IntN(len(items))
 		items[0], items[i] = items[i], items[0]

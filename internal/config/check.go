@@ -12,11 +12,11 @@ import (
 	"orderclose"
 )
 
-// minBucket is the shortest bucket: what a hop costs is of this order.
+// minBucket is the length of the shortest bucket. A hop takes time of this order.
 const minBucket = time.Second
 
-// check looks at what only shows when values are seen together. Values that were
-// refused by themselves are left alone.
+// check finds problems that show only when values are compared with each other. It
+// skips values that were refused already.
 func (r *reader) check(s *settings) {
 	r.checkBuckets(s)
 	r.checkDelays(s)
@@ -36,17 +36,17 @@ func (r *reader) checkBuckets(s *settings) {
 	first := map[time.Duration]bucket{}
 	for _, b := range s.buckets {
 		if b.length < minBucket {
-			r.refuse(b.path, r.at[b.path], fmt.Sprintf("%s is shorter than %s", r.written(b.path), FormatDuration(minBucket)), "make it longer or remove it")
+			r.refuse(b.path, r.at[b.path], fmt.Sprintf("%s is shorter than %s", r.rawValue(b.path), FormatDuration(minBucket)), "make it longer or remove it")
 			continue
 		}
 		if twin, again := first[b.length]; again {
-			r.refuse(b.path, r.at[b.path], fmt.Sprintf("%s and %s are the same length", r.written(twin.path), r.written(b.path)), "remove one")
+			r.refuse(b.path, r.at[b.path], fmt.Sprintf("%s and %s are the same length", r.rawValue(twin.path), r.rawValue(b.path)), "remove one")
 			continue
 		}
 		first[b.length] = b
 		if b.length > s.maxDelay && !b.draining && !r.bad["delays.max"] {
-			r.refuse(b.path, r.at[b.path], fmt.Sprintf("%s is longer than delays.max, %s: nothing would wait there", r.written(b.path), FormatDuration(s.maxDelay)),
-				"raise delays.max, or let the bucket drain: {length: "+r.written(b.path)+", draining: true}")
+			r.refuse(b.path, r.at[b.path], fmt.Sprintf("%s is longer than delays.max, %s: nothing would wait there", r.rawValue(b.path), FormatDuration(s.maxDelay)),
+				"raise delays.max, or let the bucket drain: {length: "+r.rawValue(b.path)+", draining: true}")
 		}
 	}
 }
@@ -88,7 +88,7 @@ func (r *reader) checkLock(l Lock) {
 		"make it shorter: one extension may fail, and the lock must still be held at the next")
 }
 
-// node returns the first of the values that stands in the file.
+// node returns the first of the values that is in the file, or else the root.
 func (r *reader) node(paths ...string) *yaml.Node {
 	for _, path := range paths {
 		if n := r.at[path]; n != nil {
@@ -98,10 +98,10 @@ func (r *reader) node(paths ...string) *yaml.Node {
 	return r.root
 }
 
-// written is the value at path as it stands in the file.
-func (r *reader) written(path string) string { return follow(r.at[path]).Value }
+// rawValue returns the value at path as the file has it.
+func (r *reader) rawValue(path string) string { return resolveAlias(r.at[path]).Value }
 
-// anyBad says whether the value at path, or one under it, was refused.
+// anyBad reports whether the value at path, or a value under it, was refused.
 func (r *reader) anyBad(path string) bool {
 	for p := range r.bad {
 		if rest, under := strings.CutPrefix(p, path); under && (rest == "" || rest[0] == '.' || rest[0] == '[') {

@@ -10,7 +10,7 @@ import (
 	"orderclose/internal/tables"
 )
 
-// ClosingKind is what closing an order means.
+// ClosingKind says how orders are closed.
 type ClosingKind string
 
 // The kinds of closing.
@@ -21,14 +21,14 @@ const (
 
 // HTTPClosing is the service that closes orders.
 type HTTPClosing struct {
-	URL   string // http or https; "" if closing is of another kind
+	URL   string // http or https; "" unless Kind is KindHTTP
 	Batch int    // orders per request, 1 to MaxBatch
 }
 
 // Payment is the service that says whether an order was paid.
 type Payment struct {
-	URL   string // http or https; "": nobody is asked
-	Batch int    // orders per question, 1 to MaxBatch
+	URL   string // http or https; "": no provider is asked
+	Batch int    // orders per request, 1 to MaxBatch
 }
 
 func (h *HTTPClosing) grammar() value {
@@ -57,44 +57,44 @@ func address(to *string) value {
 func (r *reader) checkClosing(c Closer, orders *tables.Mapping) {
 	const url = "closer.http.url"
 	if c.Kind == KindHTTP && c.HTTP.URL == "" && !r.anyBad("closer.http") {
-		r.refuse(url, r.node("closer.http", "closer.kind"), "orders are closed over HTTP, and there is no url", "set it to where the service is")
+		r.refuse(url, r.node("closer.http", "closer.kind"), "closer.kind is http, but there is no url", "set it to the URL of the service")
 	}
 	if c.Kind != KindHTTP && c.HTTP.URL != "" && !r.bad["closer.kind"] {
-		r.refuse(url, r.at[url], "it is set and not used", "set closer.kind to http, or remove it")
+		r.refuse(url, r.at[url], "it is set, but closer.kind is not http", "set closer.kind to http, or remove it")
 	}
 	if c.Payment.URL != "" && orders != nil && !r.anyBad("orders") {
 		if _, ok := orders.Status.Pay(); !ok {
 			r.refuse("closer.payment.url", r.node("orders.status", "closer.payment.url"),
-				"orders.status does not say what paid is, and the payment provider may say that an order was",
-				"list it first in orders.status.paid")
+				"a payment provider is set, but orders.status.paid is empty",
+				"list the status of a paid order first in orders.status.paid")
 		}
 	}
-	// The service that closes has the orders: only it can ask in time.
+	// With KindHTTP the service holds the orders: only the service can ask in time.
 	if c.Kind == KindHTTP && c.Payment.URL != "" {
 		const payment = "closer.payment.url"
-		r.refuse(payment, r.at[payment], "with closer.kind http nobody asks the payment provider here",
+		r.refuse(payment, r.at[payment], "with closer.kind http this process does not ask the payment provider",
 			"let the service ask, and answer payment_pending while it does not know; then remove this")
 	}
 }
 
-// The variables with secrets of the user's services. Each may be given as a file
-// instead, as EnvDSN may, and have several secrets, separated by commas or on
-// lines of their own, while one is being changed: requests are signed with all.
+// The environment variables with the secrets of the user's services. As with EnvDSN,
+// a file may hold the value. While a secret is being changed, the value has several
+// secrets, separated by commas or newlines: each request is signed with all of them.
 const (
 	EnvHTTPSecret    = "ORDERCLOSE_HTTP_SECRET"
 	EnvPaymentSecret = "ORDERCLOSE_PAYMENT_SECRET"
 )
 
-// Secrets are what requests to the user's services are signed with.
+// Secrets are the keys that sign requests to the user's services.
 type Secrets struct {
-	HTTP    []string // to the service that closes
-	Payment []string // to the one that knows of payments
+	HTTP    []string // for the service that closes orders
+	Payment []string // for the payment provider
 }
 
-// String hides them.
+// String hides the secrets.
 func (Secrets) String() string { return "secrets" }
 
-// GoString hides them.
+// GoString hides the secrets.
 func (Secrets) GoString() string { return "secrets" }
 
 func secretsOf(lookup func(string) (string, bool), name string) ([]string, error) {
@@ -112,7 +112,7 @@ func secretsOf(lookup func(string) (string, bool), name string) ([]string, error
 	return secrets, nil
 }
 
-// Needs are the variables that closing takes.
+// Needs returns the environment variables that this kind of closing requires.
 func (c Closer) Needs() []string {
 	if c.Kind == KindHTTP {
 		return []string{EnvHTTPSecret}

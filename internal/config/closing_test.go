@@ -13,16 +13,16 @@ import (
 	"orderclose/internal/config"
 )
 
-func TestParse_SaysWhatIsWrongWithTheWayToClose(t *testing.T) {
+func TestParse_RefusesWrongSettingsOfTheCloser(t *testing.T) {
 	for _, row := range []struct{ closer, want string }{
 		{"{kind: grpc}", `2:16: closer.kind: "grpc" is neither sql nor http; write sql or http`},
-		{"{kind: http}", `2:16: closer.http.url: orders are closed over HTTP, and there is no url; set it to where the service is`},
-		{"{kind: http, http: {}}", `2:28: closer.http.url: orders are closed over HTTP, and there is no url; set it to where the service is`},
-		{"{http: {url: \"http://a/\"}}", `2:22: closer.http.url: it is set and not used; set closer.kind to http, or remove it`},
+		{"{kind: http}", `2:16: closer.http.url: closer.kind is http, but there is no url; set it to the URL of the service`},
+		{"{kind: http, http: {}}", `2:28: closer.http.url: closer.kind is http, but there is no url; set it to the URL of the service`},
+		{"{http: {url: \"http://a/\"}}", `2:22: closer.http.url: it is set, but closer.kind is not http; set closer.kind to http, or remove it`},
 		{"{kind: http, http: {url: shop/close}}", `2:34: closer.http.url: it is not http://host/path or https://host/path; write it such as https://shop.example/orderclose/close`},
 		{"{kind: http, http: {url: \"http://u:p@a/\"}}", `2:34: closer.http.url: it holds a user or password; requests are signed instead; write it such as https://shop.example/orderclose/close`},
 		{"{kind: http, http: {url: \"http://a/\", batch: 0}}", `2:54: closer.http.batch: 0 is out of range; write one from 1 to 999`},
-		{"{kind: http, http: {url: \"http://a/\"}, payment: {url: \"http://a/\"}}", `2:63: closer.payment.url: with closer.kind http nobody asks the payment provider here; let the service ask, and answer payment_pending while it does not know; then remove this`},
+		{"{kind: http, http: {url: \"http://a/\"}, payment: {url: \"http://a/\"}}", `2:63: closer.payment.url: with closer.kind http this process does not ask the payment provider; let the service ask, and answer payment_pending while it does not know; then remove this`},
 		{"{payment: {url: 7}}", `2:25: closer.payment.url: 7 is read as a value other than text; write it in quotes, "7"`},
 		{"{payment: {uri: x}}", `2:20: closer.payment: unknown key "uri"; did you mean url?`},
 	} {
@@ -33,10 +33,10 @@ func TestParse_SaysWhatIsWrongWithTheWayToClose(t *testing.T) {
 	}
 }
 
-func TestParse_AsksForPaymentsOnlyIfItKnowsHowAPaidOrderLooks(t *testing.T) {
+func TestParse_APaymentProviderNeedsThePaidStatus(t *testing.T) {
 	const file = "buckets: [1m]\ncloser: {payment: {url: \"http://a/\"}}\norders:\n  table: t\n  id: {column: id, type: integer}\n" +
 		"  status: {column: s, from: 1, to: 9%s}\n  due: {column: d, type: datetime, zone: UTC, precision: s}\n  items: none\n  stock: none\n"
-	if _, err := config.Parse("t.yaml", fmt.Appendf(nil, file, "")); err == nil || !strings.Contains(err.Error(), "t.yaml:6:11: closer.payment.url: orders.status does not say what paid is") {
+	if _, err := config.Parse("t.yaml", fmt.Appendf(nil, file, "")); err == nil || !strings.Contains(err.Error(), "t.yaml:6:11: closer.payment.url: a payment provider is set, but orders.status.paid is empty") {
 		t.Errorf("without: %v", err)
 	}
 	if _, err := config.Parse("t.yaml", fmt.Appendf(nil, file, ", paid: [2]")); err != nil {
@@ -44,7 +44,7 @@ func TestParse_AsksForPaymentsOnlyIfItKnowsHowAPaidOrderLooks(t *testing.T) {
 	}
 }
 
-func TestFromEnviron_ReadsSecretsSeveralWhileOneIsBeingChanged(t *testing.T) {
+func TestFromEnviron_ReadsSeveralSecrets(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "secrets")
 	write(t, file, "the-new-one-at-home\nthe-old-one-not-so-new\n")
 	got, err := config.FromEnviron(environ{

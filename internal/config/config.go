@@ -1,10 +1,11 @@
-// Package config reads what a person sets: topics.yaml (buckets, delays by
-// category, names) and the environment (where the servers are, with their
-// secrets).
+// Package config reads the settings: topics.yaml (buckets, delays by category,
+// names) and the environment (server addresses and secrets).
 //
-// Parse is a pure function of bytes and either returns a whole, checked Config
-// or everything that is wrong with the file at once, with line and column. So a
-// changed file can be read to the end before anything running is touched.
+// Load reads and checks a file, Parse its content, FromEnviron the environment.
+//
+// Parse is a pure function of its bytes. It returns either a complete, checked Config
+// or all problems of the file at once, with line and column. So a process can check a
+// changed file completely before it applies anything.
 package config
 
 import (
@@ -20,97 +21,98 @@ import (
 	"orderclose/internal/tables"
 )
 
-// Config is a checked topics.yaml. Treat it as read-only: parts share it.
+// Config is a checked topics.yaml. It is read-only: all parts of a process share it.
 type Config struct {
 	Delays      orderclose.Delays  // by category
-	MaxDelay    time.Duration      // no order may be due further ahead
+	MaxDelay    time.Duration      // no new order may be due further ahead
 	Buckets     orderclose.Buckets // at least one; shortest first
 	Topics      Topics
-	Partitions  int // of each delay topic and of those for closing and events
+	Partitions  int // of each delay topic, of the close and the replay topic, and of the events
 	Replication int
 	Compensator Compensator
 	Closer      Closer
 	Orders      *tables.Mapping // the user's own tables; nil: the reference schema
-	OrdersAt    *Source         // where Orders stands in the file; nil as Orders is
+	OrdersAt    *Source         // the positions of Orders in the file; nil if Orders is nil
 	Outbox      Outbox
 }
 
-// Topics are the names beside those of the buckets, with the prefix applied.
+// Topics are the topic names, with the prefix applied.
 type Topics struct {
-	Prefix     string // what every topic and group name begins with; often ""
+	Prefix     string // the beginning of every topic and group name; often ""
 	Close      string // due orders
-	Replay     string // what is sent again by hand, so that it delays nothing that is due now
+	Replay     string // orders that a person sends again; separate, so that they do not delay due orders
 	DeadLetter string // records that cannot be handled
-	Events     string // what happened to orders, for whoever wants to know
-	Control    string // what the parts tell one another
-	Delay      string // of a bucket; {bucket} stands for its length
+	Events     string // events about orders, for any consumer
+	Control    string // messages between the parts of the pipeline
+	Delay      string // the pattern of a bucket's topic; {bucket} stands for the bucket's length
 }
 
-// Compensator is how the hourly sweep works.
+// Compensator holds the settings of the hourly sweep.
 type Compensator struct {
 	Period   time.Duration // from the start of one sweep to the next
-	Grace    time.Duration // how long past due an order is left to the pipeline
+	Grace    time.Duration // how long after its due time an order is left to the pipeline
 	PageSize int           // orders per transaction, 1 to MaxBatch
 	Rate     int           // orders per second, 1 to MaxRate
 	Lock     Lock
 	Causes   Causes
 }
 
-// MaxCauseRecords bounds Causes.Records: some 60 bytes of each are kept, 600 MB in all.
+// MaxCauseRecords bounds Causes.Records: about 60 bytes are kept of each record, 600 MB in all.
 const MaxCauseRecords = 10_000_000
 
-// Causes bound finding out why the pipeline missed what a sweep found.
+// Causes bounds the search for the reason why the pipeline missed an order.
 type Causes struct {
-	Records int           // of all topics that one sweep may look at; 0: none
-	Time    time.Duration // for how long one sweep may look
+	Records int           // records that one sweep may read, of all topics; 0: no search
+	Time    time.Duration // how long one sweep may search
 }
 
-// Lock is the lock in Redis under which one process sweeps at a time.
+// Lock is the lock in Redis. One process at a time holds the lock and sweeps.
 type Lock struct {
 	Key    string
-	Expiry time.Duration // for how long it is held without an extension
+	Expiry time.Duration // how long the lock is held without an extension
 	Extend time.Duration // how often it is extended; at most half of Expiry
 }
 
-// Closer is how due orders are closed.
+// Closer holds the settings of closing due orders.
 type Closer struct {
 	Batch int // orders per transaction, 1 to MaxBatch
-	// Latency is how long a transaction may take before fewer orders are closed at
-	// once.
+	// Latency is the target duration of a transaction. A slower transaction reduces how
+	// many orders are closed at once.
 	Latency time.Duration
-	Kind    ClosingKind // what closing an order means
+	Kind    ClosingKind // how orders are closed
 	HTTP    HTTPClosing // of KindHTTP
-	Payment Payment     // asked first, if its URL is set
+	Payment Payment     // asked before an order is closed, if its URL is set
 }
 
-// Outbox is how what stands in the outboxes gets to Kafka.
+// Outbox holds the settings of publishing outbox rows to Kafka.
 type Outbox struct {
 	Batch    int // rows per transaction, 1 to MaxBatch
 	InFlight int // batches at once per process, 1 to 16
 }
 
-// MaxBatch is the largest batch and page that is accepted: one statement names
-// every order of a transaction, and some databases take no more parameters.
+// MaxBatch is the largest batch and page. One statement names every order of a
+// transaction, and some databases accept no more parameters.
 const MaxBatch = 999
 
-// MaxRate is the largest rate of a sweep that is accepted: more than any database
-// closes, and so none at all.
+// MaxRate is the largest rate of a sweep. No database closes that many orders a second,
+// so this rate is no limit.
 const MaxRate = 1_000_000
 
-// Load reads and checks the file at path.
+// Load reads and checks the file at path. The error is of type Problems if the file can
+// be read and is wrong.
 func Load(path string) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("the configuration cannot be read; name the right topics.yaml: %w", err)
+		return nil, fmt.Errorf("read the configuration: %w; pass the path of topics.yaml", err)
 	}
 	return Parse(path, data)
 }
 
-// Parse reads and checks the content of a topics.yaml; file is its name, for
-// messages. The error is of type Problems and names everything that is wrong.
+// Parse reads and checks the content of a topics.yaml. file is the name that messages
+// give to the file. The error is of type Problems and lists every problem.
 //
-// The file must list the buckets. Everything else may be left out: it is then as
-// in Default, except that no category has a delay of its own.
+// The file must list the buckets. Any other key may be missing: the value is then that
+// of Default, except that no category has a delay of its own.
 func Parse(file string, data []byte) (*Config, error) {
 	r := newReader(file)
 	s := defaults()
@@ -126,7 +128,7 @@ func Parse(file string, data []byte) (*Config, error) {
 	return s.config(), nil
 }
 
-// Default is what the topics.yaml that comes with the program says.
+// Default returns the configuration of the topics.yaml that is shipped with the program.
 func Default() *Config {
 	s := defaults()
 	s.delays.ByCategory["virtual"] = 5 * time.Minute
@@ -139,23 +141,23 @@ func Default() *Config {
 	return s.config()
 }
 
-// RelayGroup is the name of the consumer group that empties b. A group belongs
-// to one topic, so that a rebalance of one bucket leaves the others alone.
+// RelayGroup returns the name of the consumer group that reads the topic of b. Each
+// bucket has a group of its own, so that a rebalance of one bucket leaves the others alone.
 func (c *Config) RelayGroup(b orderclose.Bucket) string {
 	return c.group("relay", b.Topic)
 }
 
-// CloserGroup is the name of the consumer group that reads the close topic.
+// CloserGroup returns the name of the consumer group that reads the close topic.
 func (c *Config) CloserGroup() string { return c.group("closer", c.Topics.Close) }
 
-// ReplayGroup is the name of the consumer group that reads the replay topic.
+// ReplayGroup returns the name of the consumer group that reads the replay topic.
 func (c *Config) ReplayGroup() string { return c.group("closer", c.Topics.Replay) }
 
-// CompensatorGroup is the name in which it is kept how far compensators have read
-// the control topic. It has no members.
+// CompensatorGroup returns the name of the group under which compensators commit how
+// far they have read the control topic. The group has no members.
 func (c *Config) CompensatorGroup() string { return c.group("compensator", c.Topics.Control) }
 
-// ReleaseGroup is the name of the consumer group that reads the events to release
+// ReleaseGroup returns the name of the consumer group that reads the events and releases
 // stock.
 func (c *Config) ReleaseGroup() string { return c.group("release", c.Topics.Events) }
 
@@ -163,8 +165,8 @@ func (c *Config) group(stage, topic string) string {
 	return c.Topics.Prefix + "orderclose-" + stage + "-" + strings.TrimPrefix(topic, c.Topics.Prefix)
 }
 
-// settings is a topics.yaml as it is written, before names and buckets are put
-// together.
+// settings holds the values of a topics.yaml as the file has them. config applies the
+// prefix and builds the buckets.
 type settings struct {
 	prefix, close, replay, deadLetter, events, control, delay string // names without the prefix
 
@@ -180,31 +182,31 @@ type settings struct {
 	outbox      Outbox
 }
 
-// bucket is an entry of the list of buckets and where it stands in the file.
+// bucket is an entry of the list of buckets, with its position in the file.
 type bucket struct {
-	path     string // of its length
+	path     string // of the length
 	length   time.Duration
 	draining bool
 }
 
-// placeholder is what stands for the bucket's length in the name of its topic.
+// placeholder stands for the bucket's length in the name of its topic.
 const placeholder = "{bucket}"
 
 func (s *settings) topicOf(length time.Duration) string { return s.topics().OfBucket(length) }
 
-// OfBucket is the topic of the bucket of a length.
+// OfBucket returns the topic of the bucket with this length.
 func (t Topics) OfBucket(length time.Duration) string {
 	return strings.ReplaceAll(t.Delay, placeholder, orderclose.ShortDuration(length))
 }
 
-// DelayPrefix is what the name of every delay topic begins with.
+// DelayPrefix returns the common beginning of the names of all delay topics.
 func (t Topics) DelayPrefix() string {
 	prefix, _, _ := strings.Cut(t.Delay, placeholder)
 	return prefix
 }
 
-// BucketOf is the bucket whose topic has this name, whether it is in use or not;
-// false if the name is no delay topic's.
+// BucketOf returns the bucket with this topic, whether the bucket is in use or not. It
+// returns false if the name is not the name of a delay topic.
 func (t Topics) BucketOf(topic string) (orderclose.Bucket, bool) {
 	before, after, ok := strings.Cut(t.Delay, placeholder)
 	if !ok || !strings.HasPrefix(topic, before) || !strings.HasSuffix(topic, after) || len(topic) < len(before)+len(after) {
@@ -239,7 +241,7 @@ func (t Topics) WithPrefix(prefix string) Topics {
 	return renamed
 }
 
-// defaults is what holds for what a file leaves out.
+// defaults returns the settings of an empty file.
 func defaults() *settings {
 	return &settings{
 		close:      "order-close",
@@ -269,7 +271,7 @@ func defaults() *settings {
 	}
 }
 
-// config puts checked settings together.
+// config builds the Config of checked settings.
 func (s *settings) config() *Config {
 	c := &Config{
 		Delays:      s.delays,

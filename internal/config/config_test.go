@@ -16,7 +16,7 @@ import (
 
 const shipped = "../../topics.yaml"
 
-func TestDefault_IsWhatTheShippedFileSays(t *testing.T) {
+func TestDefault_EqualsTheShippedFile(t *testing.T) {
 	c, err := config.Load(shipped)
 	if err != nil {
 		t.Fatal(err)
@@ -26,7 +26,7 @@ func TestDefault_IsWhatTheShippedFileSays(t *testing.T) {
 	}
 }
 
-func TestDefault_IsWhatIsDocumented(t *testing.T) {
+func TestDefault_EqualsTheDocumentation(t *testing.T) {
 	want := &config.Config{
 		Delays: orderclose.Delays{
 			Default:    30 * time.Minute,
@@ -58,7 +58,7 @@ func TestDefault_IsWhatIsDocumented(t *testing.T) {
 	}
 }
 
-func TestDefault_IsFreshEachTime(t *testing.T) {
+func TestDefault_ReturnsACopyEachTime(t *testing.T) {
 	c := config.Default()
 	c.Buckets[0].Topic = "other"
 	c.Delays.ByCategory["virtual"] = time.Second
@@ -67,11 +67,11 @@ func TestDefault_IsFreshEachTime(t *testing.T) {
 	}
 }
 
-func TestParse_NeedsNoMoreThanABucket(t *testing.T) {
+func TestParse_RequiresOnlyBuckets(t *testing.T) {
 	c := parse(t, "buckets: [1m]")
 	want := config.Default()
 	want.Buckets = orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}}
-	want.Delays.ByCategory = map[string]time.Duration{} // a category has the delay that the file gives it
+	want.Delays.ByCategory = map[string]time.Duration{} // the file gives no category a delay
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -117,7 +117,7 @@ outbox: {batch: 2, in_flight: 16}
 	}
 }
 
-func TestParse_TakesAliasesAndEmptySections(t *testing.T) {
+func TestParse_AcceptsAliasesAndEmptySections(t *testing.T) {
 	c := parse(t, `
 buckets: &all [&short 1m, 5m]
 delays:
@@ -130,14 +130,14 @@ topics:
 	}
 }
 
-func TestParse_TakesDelaysBelowTheSmallestBucketAndWindowsLines(t *testing.T) {
+func TestParse_AcceptsDelaysBelowTheSmallestBucketAndWindowsLineEnds(t *testing.T) {
 	c := parse(t, "buckets: [1m]\r\ndelays:\r\n  default: 50ms\r\n\r\n")
 	if c.Delays.Default != 50*time.Millisecond {
 		t.Errorf("default delay is %v", c.Delays.Default)
 	}
 }
 
-func TestGroups_CarryThePrefixAndTheirTopic(t *testing.T) {
+func TestGroups_ContainThePrefixAndTheTopic(t *testing.T) {
 	for prefix, want := range map[string][]string{
 		"":       {"orderclose-relay-delay_1m", "orderclose-closer-order-close", "orderclose-closer-order-close-replay"},
 		"oc_7f_": {"oc_7f_orderclose-relay-delay_1m", "oc_7f_orderclose-closer-order-close", "oc_7f_orderclose-closer-order-close-replay"},
@@ -150,7 +150,7 @@ func TestGroups_CarryThePrefixAndTheirTopic(t *testing.T) {
 	}
 }
 
-func TestLoad_SaysWhichFileIsMissing(t *testing.T) {
+func TestLoad_NamesTheMissingFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "topics.yaml")
 	_, err := config.Load(path)
 	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) {
@@ -167,7 +167,7 @@ func parse(t *testing.T, text string) *config.Config {
 	return c
 }
 
-func TestBucketOf_KnowsTheTopicsOfAnyBucketAndNoOthers(t *testing.T) {
+func TestBucketOf_AcceptsOnlyTopicsOfBuckets(t *testing.T) {
 	topics := config.Topics{Delay: "eu.wait-{bucket}-x"}
 	for name, want := range map[string]time.Duration{
 		"eu.wait-1m30s-x": 90 * time.Second, "eu.wait-720h-x": 720 * time.Hour,
@@ -180,7 +180,7 @@ func TestBucketOf_KnowsTheTopicsOfAnyBucketAndNoOthers(t *testing.T) {
 	}
 }
 
-func TestParse_ABucketMayBeDraining(t *testing.T) {
+func TestParse_AcceptsDrainingBuckets(t *testing.T) {
 	c, err := config.Parse("t", []byte("buckets: [10s, {length: 1m, draining: true}, {length: 5m}]\n"))
 	if err != nil {
 		t.Fatal(err)

@@ -15,8 +15,7 @@ const day = 24 * time.Hour
 
 const durationHint = "write a number and a unit, such as 10s, 5m, 2h or 30d"
 
-// What can be wrong with a duration. ParseDuration's error puts the text before
-// it.
+// The errors of a duration. ParseDuration puts the text of the duration before them.
 var (
 	errNoUnit      = errors.New("has no unit")
 	errNoDuration  = errors.New("is not a duration")
@@ -24,8 +23,8 @@ var (
 	errTooFine     = errors.New("is not a whole number of milliseconds")
 )
 
-// ParseDuration reads a duration in Go's notation, with d for days in front:
-// 10s, 1h30m, 30d, 1d12h. It must be positive and a whole number of
+// ParseDuration parses a duration in Go's notation, with d for days in front:
+// 10s, 1h30m, 30d, 1d12h. The duration must be positive and a whole number of
 // milliseconds, the unit of due times in records.
 func ParseDuration(s string) (time.Duration, error) {
 	d, err := parse(s)
@@ -69,7 +68,7 @@ func parse(s string) (time.Duration, error) {
 	return d + more, nil
 }
 
-// FormatDuration writes d as topics.yaml does: 30d, 5m, 1h30m.
+// FormatDuration formats d in the notation of topics.yaml: 30d, 5m, 1h30m.
 func FormatDuration(d time.Duration) string {
 	if d >= day && d%day == 0 {
 		return strconv.FormatInt(int64(d/day), 10) + "d"

@@ -9,7 +9,7 @@ import (
 	"orderclose/internal/config"
 )
 
-func TestParseDuration_ReadsGosNotationAndDays(t *testing.T) {
+func TestParseDuration_AcceptsGoNotationAndDays(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"10s":       10 * time.Second,
 		"1h30m":     90 * time.Minute,
@@ -28,7 +28,7 @@ func TestParseDuration_ReadsGosNotationAndDays(t *testing.T) {
 	}
 }
 
-func TestParseDuration_RefusesTheRest(t *testing.T) {
+func TestParseDuration_RefusesOtherText(t *testing.T) {
 	for text, want := range map[string]string{
 		"":            `"" is not a duration`,
 		"30":          `"30" has no unit`,
@@ -57,7 +57,7 @@ func TestParseDuration_RefusesTheRest(t *testing.T) {
 	}
 }
 
-func TestParseDuration_ReadsWhatFormatDurationWrites(t *testing.T) {
+func TestParseDuration_ReadsTheOutputOfFormatDuration(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		unit := rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, time.Minute, time.Hour, 24 * time.Hour}).Draw(t, "unit")
 		d := time.Duration(rapid.Int64Range(1, 100_000).Draw(t, "n")) * unit

@@ -14,39 +14,40 @@ import (
 	"orderclose/internal/kafka"
 )
 
-// The variables of the environment. The first three may be given as a file
-// instead, for mounted secrets: the same name with _FILE behind it.
+// The environment variables. A mounted file may hold the value of each of the first
+// three: the variable with _FILE appended names the file.
 const (
 	EnvBrokers = "ORDERCLOSE_KAFKA_BROKERS"
 	EnvDSN     = "ORDERCLOSE_DB_DSN"
 	EnvRedis   = "ORDERCLOSE_REDIS_URL"
 	EnvListen  = "ORDERCLOSE_LISTEN"
 
-	// Of the service that keeps the stock, for whoever keeps it there; may be files too.
+	// The service that holds the stock, if a service does. Files are accepted too.
 	EnvReleaseURL   = "ORDERCLOSE_RELEASE_URL"
 	EnvReleaseToken = "ORDERCLOSE_RELEASE_TOKEN"
 )
 
-// DefaultListen is where metrics and health are served: on loopback, since
-// whoever may read them should be decided by somebody.
+// DefaultListen is the address of the listener for metrics and health. It is on
+// loopback: the operator decides who else may connect.
 const DefaultListen = "127.0.0.1:9464"
 
-// Servers is where the servers are. What is not set is empty; Require says so.
-// The DSN and the URL carry passwords: printing or logging a Servers hides them.
+// Servers holds the addresses of the servers and the secrets for them. A value that is
+// not set is empty; Require reports it. Printing or logging a Servers hides the
+// passwords in the DSN and the URL.
 type Servers struct {
 	Brokers  []string       // host:port of Kafka
-	Kafka    kafka.Security `json:"-"` // of the connections to them
+	Kafka    kafka.Security `json:"-"` // of the connections to the brokers
 	DSN      string         `json:"-"` // of the database
 	RedisURL string         `json:"-"`
 	Listen   string         // host:port of the metrics and health listener
-	Release  Release        `json:"-"` // of the service that keeps the stock
+	Release  Release        `json:"-"` // the service that holds the stock
 	Secrets  Secrets        `json:"-"` // of the user's services
 }
 
-// Release is where stock that a service keeps is released. Printing it shows neither.
+// Release is the service that releases stock. Printing a Release hides both fields.
 type Release struct{ URL, Token string }
 
-// String says whether it is set.
+// String returns "set" or "not set".
 func (r Release) String() string {
 	if r.URL == "" {
 		return "not set"
@@ -54,10 +55,10 @@ func (r Release) String() string {
 	return "set"
 }
 
-// GoString is String.
+// GoString returns String.
 func (r Release) GoString() string { return r.String() }
 
-// ErrNotSet is what Require wraps.
+// ErrNotSet is wrapped by the errors of Require.
 var ErrNotSet = errors.New("not set")
 
 var examples = map[string]string{
@@ -70,11 +71,11 @@ var examples = map[string]string{
 	EnvPaymentSecret: "what openssl rand -hex 32 prints",
 }
 
-// FromEnviron reads the servers through lookup, which is os.LookupEnv but for
-// tests. A variable that is set to nothing counts as not set. With names it reads only
-// those variables, and what belongs to them: a wrong value of a variable that a command
-// does not use is no reason to refuse the command. Without names it reads all. The error
-// names every variable that is wrong, and never a value: values are secrets.
+// FromEnviron reads the servers through lookup: os.LookupEnv, or a fake in tests. An
+// empty variable counts as not set. With names, FromEnviron reads only those variables
+// and the variables that belong to them: a wrong value does not stop a command that does
+// not use it. Without names it reads all. The error names every wrong variable and never
+// quotes a value, because values are secrets.
 func FromEnviron(lookup func(string) (string, bool), names ...string) (Servers, error) {
 	s := Servers{Listen: DefaultListen}
 	var errs []error
@@ -132,7 +133,7 @@ func (s *Servers) readListen(lookup func(string) (string, bool)) error {
 	return checkListen(s.Listen)
 }
 
-// Require reports which of the named variables are not set, and what to do.
+// Require returns an error that names each of the variables that is not set, with a hint.
 func (s Servers) Require(names ...string) error {
 	set := map[string]bool{EnvBrokers: len(s.Brokers) > 0, EnvDSN: s.DSN != "", EnvRedis: s.RedisURL != "", EnvListen: s.Listen != "",
 		EnvReleaseURL: s.Release.URL != "", EnvHTTPSecret: len(s.Secrets.HTTP) > 0, EnvPaymentSecret: len(s.Secrets.Payment) > 0}
@@ -146,7 +147,7 @@ func (s Servers) Require(names ...string) error {
 	return errors.Join(errs...)
 }
 
-// String says what is set, without secrets.
+// String lists what is set, without secrets.
 func (s Servers) String() string {
 	hide := func(secret string) string {
 		if secret == "" {
@@ -158,14 +159,14 @@ func (s Servers) String() string {
 		strings.Join(s.Brokers, ","), s.Kafka, hide(s.DSN), hide(s.RedisURL), s.Listen, s.Release)
 }
 
-// GoString is String, so that %#v shows no secret either.
+// GoString returns String, so that %#v shows no secret either.
 func (s Servers) GoString() string { return s.String() }
 
-// LogValue is String, for slog.
+// LogValue returns String, for slog.
 func (s Servers) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// variable returns the value of name, or the content of the file that name_FILE
-// names.
+// variable returns the value of name, or the content of the file that the variable
+// name_FILE names.
 func variable(lookup func(string) (string, bool), name string) (string, error) {
 	own, _ := lookup(name)
 	file, _ := lookup(name + "_FILE")
@@ -179,7 +180,7 @@ func variable(lookup func(string) (string, bool), name string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%s_FILE: %w; mount the secret there or unset the variable", name, err)
 	}
-	// An editor ends a file with a newline, which is no part of the secret.
+	// Editors end a file with a newline, which is not part of the secret.
 	value := strings.TrimRight(string(data), "\r\n")
 	if value == "" {
 		return "", fmt.Errorf("%s_FILE: the file %s is empty; write the value into it", name, file)
@@ -206,7 +207,7 @@ func checkRedis(raw string) error {
 	if raw == "" {
 		return nil
 	}
-	u, err := url.Parse(raw) // its error quotes the URL, password and all
+	u, err := url.Parse(raw) // do not wrap err: it quotes the URL with its password
 	if err != nil || u.Scheme != "redis" && u.Scheme != "rediss" && u.Scheme != "unix" {
 		return fmt.Errorf("%s is not a Redis URL; write it such as %s (special letters of a password %%-escaped)", EnvRedis, examples[EnvRedis])
 	}

@@ -45,7 +45,7 @@ func TestFromEnviron_ReadsEveryVariable(t *testing.T) {
 	}
 }
 
-func TestFromEnviron_LeavesWhatIsNotSetEmpty(t *testing.T) {
+func TestFromEnviron_MissingVariablesAreEmpty(t *testing.T) {
 	got, err := config.FromEnviron(environ{"ORDERCLOSE_DB_DSN": "", "ORDERCLOSE_DB_DSN_FILE": ""}.lookup)
 	want := config.Servers{Listen: "127.0.0.1:9464"}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
@@ -53,7 +53,7 @@ func TestFromEnviron_LeavesWhatIsNotSetEmpty(t *testing.T) {
 	}
 }
 
-func TestFromEnviron_ReadsSecretsFromFilesWithoutTheirLastNewline(t *testing.T) {
+func TestFromEnviron_ReadsSecretsFromFilesWithoutTheLastNewline(t *testing.T) {
 	env := environ{}
 	for _, name := range []string{config.EnvBrokers, config.EnvDSN, config.EnvRedis} {
 		env[name+"_FILE"] = filepath.Join(t.TempDir(), "secret")
@@ -68,7 +68,7 @@ func TestFromEnviron_ReadsSecretsFromFilesWithoutTheirLastNewline(t *testing.T) 
 	}
 }
 
-func TestFromEnviron_SaysWhatIsWrongButNoSecret(t *testing.T) {
+func TestFromEnviron_ErrorsNameTheVariableAndShowNoSecret(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "empty")
 	write(t, empty, "\n")
 	for _, row := range []struct {
@@ -107,12 +107,12 @@ func TestFromEnviron_SaysWhatIsWrongButNoSecret(t *testing.T) {
 		} else if diff := cmp.Diff(row.want, err.Error()); diff != "" {
 			t.Errorf("%v (-want +got):\n%s", row.env, diff)
 		} else if strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("%v: the error tells a secret: %v", row.env, err)
+			t.Errorf("%v: the error shows a secret: %v", row.env, err)
 		}
 	}
 }
 
-func TestRequire_NamesEveryVariableThatIsMissing(t *testing.T) {
+func TestRequire_NamesEveryMissingVariable(t *testing.T) {
 	s := config.Servers{Brokers: []string{"a:1"}}
 	if err := s.Require(config.EnvBrokers); err != nil {
 		t.Errorf("the brokers are set: %v", err)

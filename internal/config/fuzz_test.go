@@ -10,8 +10,8 @@ import (
 	"orderclose/internal/config"
 )
 
-// FuzzParse: whatever a file holds, it is either refused with a place that lies
-// in the file, or gives a configuration that the parts can rely on.
+// FuzzParse: any file is either refused, with positions that are inside the file, or it
+// gives a valid configuration.
 func FuzzParse(f *testing.F) {
 	data, err := os.ReadFile(shipped)
 	if err != nil {
@@ -43,13 +43,13 @@ func FuzzParse(f *testing.F) {
 		}
 		for _, p := range problems {
 			if lines := 1 + count(data); p.Line < 1 || p.Line > lines || p.Column < 1 || p.What == "" || p.Do == "" {
-				t.Errorf("the problem has no place or no remedy: %#v", p)
+				t.Errorf("the problem has no position or no hint: %#v", p)
 			}
 		}
 	})
 }
 
-// count counts line ends: to YAML there are several.
+// count counts line ends. YAML knows several kinds.
 func count(data []byte) (n int) {
 	for _, c := range string(data) {
 		if c == '\n' || c == '\r' || c == '\u0085' || c == '\u2028' || c == '\u2029' {

@@ -9,7 +9,7 @@ import (
 	"orderclose"
 )
 
-// grammar is what a topics.yaml may say, key by key, and where each value goes.
+// grammar lists the keys of a topics.yaml and where the value of each key goes.
 func (s *settings) grammar() value {
 	return section(fields{
 		"topics": section(fields{
@@ -21,8 +21,8 @@ func (s *settings) grammar() value {
 			"control":     text(&s.control),
 			"delay":       text(&s.delay),
 		}),
-		// Kafka carries a replication factor in 16 bits. The bound on partitions is
-		// a guard: each costs a loop in the relay, and files on the broker.
+		// The Kafka protocol has 16 bits for a replication factor. The bound on partitions
+		// is a safety limit: each costs a loop in the relay and files on the broker.
 		"partitions":  integer(&s.partitions, 1, 10_000),
 		"replication": integer(&s.replication, 1, 32_767),
 		"buckets":     list("[10s, 1m, 5m]", s.bucket),
@@ -62,11 +62,11 @@ func (s *settings) grammar() value {
 	})
 }
 
-// bucket reads one entry of the list of buckets: a length, or a length and whether
-// it is draining.
+// bucket reads one entry of the list of buckets: a length, or a length with the flag
+// draining.
 func (s *settings) bucket(r *reader, path string, n *yaml.Node) {
 	b := bucket{path: path}
-	if follow(n).Kind != yaml.MappingNode {
+	if resolveAlias(n).Kind != yaml.MappingNode {
 		duration(&b.length)(r, path, n)
 	} else {
 		b.path = join(path, "length")

@@ -11,10 +11,10 @@ import (
 	"orderclose/internal/tables"
 )
 
-// mapping reads the section that maps the user's own tables. Without it, or with
-// nothing under it, orders are in the reference schema.
+// mapping reads the section that maps the user's own tables. If the section is missing
+// or empty, the orders are in the reference schema.
 func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
-	if isNull(follow(n)) {
+	if isNull(resolveAlias(n)) {
 		return
 	}
 	m := &tables.Mapping{}
@@ -53,7 +53,7 @@ func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
 	s.orders, s.ordersAt = m, r.source()
 }
 
-// checkMapping says what makes no sense about the mapping, each where it stands.
+// checkMapping reports mistakes in the mapping, each at its position.
 func (r *reader) checkMapping(m *tables.Mapping, maxDelay time.Duration) {
 	const path = "orders"
 	if m == nil || r.bad[path] {
@@ -66,7 +66,7 @@ func (r *reader) checkMapping(m *tables.Mapping, maxDelay time.Duration) {
 	}
 	problems := m.Check()
 	if m.Shards != nil && m.Shards.Back != 0 && !r.bad["delays.max"] {
-		problems = append(m.Shards.CheckBack(maxDelay), problems...) // the stricter one is said
+		problems = append(m.Shards.CheckBack(maxDelay), problems...) // the stricter check first: only the first is reported
 	}
 	for _, p := range problems {
 		at, found := r.nearest(path + "." + p.Path)
@@ -76,8 +76,8 @@ func (r *reader) checkMapping(m *tables.Mapping, maxDelay time.Duration) {
 	}
 }
 
-// nearest is a path and that of the value that stands in the file for it: its own,
-// or that of what it would stand in.
+// nearest returns path, and the path of the closest enclosing value that is in the
+// file: path itself, or a section around it.
 func (r *reader) nearest(path string) (wanted, found string) {
 	for found = path; r.at[found] == nil; {
 		found = found[:strings.LastIndexByte(found, '.')]
@@ -88,7 +88,7 @@ func (r *reader) nearest(path string) (wanted, found string) {
 // key reads the name of a column, or {column: id, type: integer, index: PRIMARY}.
 func key(to *tables.Key) value {
 	return func(r *reader, path string, n *yaml.Node) {
-		if follow(n).Kind == yaml.ScalarNode {
+		if resolveAlias(n).Kind == yaml.ScalarNode {
 			text(&to.Column)(r, path, n)
 			return
 		}
@@ -106,7 +106,7 @@ func moment(to *tables.Moment, more fields) value {
 			known[name] = read
 		}
 		section(known)(r, path, n)
-		to.Type, to.Precision = tables.MomentType(kind), tables.Precision(precision)
+		to.Type, to.Precision = tables.TimeType(kind), tables.Precision(precision)
 	}
 }
 
@@ -125,7 +125,7 @@ func status(to *tables.Status) value {
 	})
 }
 
-// statusValue reads a whole number or text.
+// statusValue reads a whole number or a text.
 func statusValue(to *tables.Value) value {
 	const hint = "write a whole number, or text in quotes"
 	return func(r *reader, path string, n *yaml.Node) {
@@ -145,11 +145,11 @@ func statusValue(to *tables.Value) value {
 	}
 }
 
-// optional reads a section that has nothing under it as if it were left out.
+// optional reads a section. An empty section counts as missing.
 func optional(begin func() value) value {
 	return func(r *reader, path string, n *yaml.Node) {
 		r.at[path] = n
-		if !isNull(follow(n)) {
+		if !isNull(resolveAlias(n)) {
 			begin()(r, path, n)
 		}
 	}
@@ -158,7 +158,7 @@ func optional(begin func() value) value {
 // orNone reads a section, or the word none.
 func orNone(begin func() value) value {
 	return func(r *reader, path string, n *yaml.Node) {
-		switch v := follow(n); {
+		switch v := resolveAlias(n); {
 		case v.Kind == yaml.ScalarNode && slices.Contains([]string{"none", "no"}, v.Value):
 			r.at[path] = n
 		case isNull(v):

@@ -13,7 +13,7 @@ import (
 	"orderclose/internal/tables"
 )
 
-// mapped is a mapping that says everything there is to say.
+// mapped is a mapping with every key.
 const mapped = `buckets: [1m]
 orders:
   table: shop.orders_{yyyyMM}
@@ -30,7 +30,7 @@ orders:
   event: order.gone
 `
 
-func TestOrders_EveryKeyIsRead(t *testing.T) {
+func TestOrders_ReadsEveryKey(t *testing.T) {
 	want := &tables.Mapping{
 		Orders: "shop.orders_{yyyyMM}",
 		ID:     tables.Key{Column: "no", Type: tables.Integer, Index: "uk_no"},
@@ -53,7 +53,7 @@ func TestOrders_EveryKeyIsRead(t *testing.T) {
 	}
 }
 
-func TestOrders_NothingUnderItIsTheReferenceSchema(t *testing.T) {
+func TestOrders_EmptySectionIsTheReferenceSchema(t *testing.T) {
 	for _, file := range []string{"buckets: [1m]\n", "buckets: [1m]\norders:\n"} {
 		if m := parse(t, file).Orders; m != nil {
 			t.Errorf("%q maps %+v", file, m)
@@ -61,25 +61,25 @@ func TestOrders_NothingUnderItIsTheReferenceSchema(t *testing.T) {
 	}
 }
 
-// Each change of the mapping above, and what is said about it, after "t:".
-func TestOrders_MistakesAreToldWhereTheyStand(t *testing.T) {
+// Each change of the mapping above, with the expected error after "t:".
+func TestOrders_ReportsMistakesAtTheirPosition(t *testing.T) {
 	for _, c := range []struct{ from, to, want string }{
-		{"table: shop.orders_{yyyyMM}", "table: orders", `3:10: orders.table: "orders" has no place for the month; write it as orders_{yyyyMM}, or remove shards`},
-		{"zone: \"+08:00\", ", "", `6:8: orders.due.zone: no zone is given, and that of a machine is none to go by; say in which zone the column is written: UTC, an offset such as "+08:00", or a name such as Asia/Shanghai`},
-		{"+08:00", "+99:00", `6:49: orders.due.zone: "+99:00" is no offset of any zone; say in which zone the column is written: UTC, an offset such as "+08:00", or a name such as Asia/Shanghai`},
-		{"type: timestamp, precision: ms", "type: time, precision: ms", `7:33: orders.created.type: "time" is no type of a time; write datetime, timestamp, unix_s or unix_ms`},
-		{"type: unix_s", "type: unix_s, precision: s", `8:54: orders.closed_at.precision: the type unix_s has one of its own; remove it`},
-		{"from: 1", "from: yes", `5:11: orders.status: "yes" and 9 are of two kinds; put all values in quotes if the column holds text, and none if it holds numbers`},
+		{"table: shop.orders_{yyyyMM}", "table: orders", `3:10: orders.table: "orders" has no placeholder for the month; write it as orders_{yyyyMM}, or remove shards`},
+		{"zone: \"+08:00\", ", "", `6:8: orders.due.zone: no time zone is given, and the zone of the machine is not used; say in which zone the column is written: UTC, an offset such as "+08:00", or a name such as Asia/Shanghai`},
+		{"+08:00", "+99:00", `6:49: orders.due.zone: "+99:00" is not an offset of any time zone; say in which zone the column is written: UTC, an offset such as "+08:00", or a name such as Asia/Shanghai`},
+		{"type: timestamp, precision: ms", "type: time, precision: ms", `7:33: orders.created.type: "time" is not a type of a time; write datetime, timestamp, unix_s or unix_ms`},
+		{"type: unix_s", "type: unix_s, precision: s", `8:54: orders.closed_at.precision: the type unix_s has a fixed precision; remove it`},
+		{"from: 1", "from: yes", `5:11: orders.status: "yes" and 9 are of different kinds; put all values in quotes if the column holds text, and none if it holds numbers`},
 		{"from: 1", "from: 1.5", `5:33: orders.status.from: "1.5" is no status; write a whole number, or text in quotes`},
-		{"paid: [2, 3]", "paid: [2, 9]", `5:11: orders.status: 9 is listed as two things; list each value once`},
+		{"paid: [2, 3]", "paid: [2, 9]", `5:11: orders.status: 9 is listed with two meanings; list each value once`},
 		{"column: no", "colum: no", `4:8: orders.id: unknown key "colum"; did you mean column?`},
 		{"  event: order.gone\n", "  event: Gone!\n", `14:10: orders.event: "Gone!" cannot be the type of an event; use a-z, 0-9, dot and underscore, such as order.receipt_confirmed`},
-		{"quantity: n", "quantity: n-1", `11:67: orders.items.quantity: "n-1" has '-' in it: names have letters, digits, _ and $; write the name of the column or index as the database has it`},
+		{"quantity: n", "quantity: n-1", `11:67: orders.items.quantity: "n-1" contains '-': names consist of letters, digits, _ and $; write the name of the column or index as the database has it`},
 		{"  stock: {table: goods, sku: {column: id, type: integer, index: uk}, available: free, reserved: held}\n", "", `3:3: orders: stock is missing; describe it, or write stock: none`},
 		{"stock: {table: goods, sku: {column: id, type: integer, index: uk}, available: free, reserved: held}", "stock:", `12:9: orders.stock: has no value; describe it, or write none`},
-		{"items: {table: \"lines_{yyyyMM}\", order: no, sku: sku, quantity: n}", "items: none", `12:10: orders.stock: there is stock to give back and no items that say how much; describe items, or write stock: none`},
-		{"back: 24", "back: 1", `13:59: orders.shards.back: looking at 1 months, this one included, passes by orders that are due after the turn of a month; write 2 or more, at most 60, or remove it: then it is 13`},
-		{"on: due, zone: Asia/Shanghai, back: 24", "on: created, zone: Asia/Shanghai, back: 3", `13:63: orders.shards.back: looking at 3 months, this one included, passes by orders that are due after the turn of a month; write 4 or more, at most 60, or remove it: then it is 13`},
+		{"items: {table: \"lines_{yyyyMM}\", order: no, sku: sku, quantity: n}", "items: none", `12:10: orders.stock: stock is mapped, but no items that say how much to release; describe items, or write stock: none`},
+		{"back: 24", "back: 1", `13:59: orders.shards.back: reading 1 months, the current one included, misses orders that are due after the end of a month; write 2 or more, at most 60, or remove it: then it is 13`},
+		{"on: due, zone: Asia/Shanghai, back: 24", "on: created, zone: Asia/Shanghai, back: 3", `13:63: orders.shards.back: reading 3 months, the current one included, misses orders that are due after the end of a month; write 4 or more, at most 60, or remove it: then it is 13`},
 		{"back: 24", "back: 0", `13:59: orders.shards.back: 0 is out of range; write one from 1 to 60`},
 	} {
 		file := strings.Replace(mapped, c.from, c.to, 1)
@@ -94,8 +94,8 @@ func TestOrders_MistakesAreToldWhereTheyStand(t *testing.T) {
 	}
 }
 
-// The longest delay decides how many months have to be looked at.
-func TestOrders_BackGoesByTheLongestDelay(t *testing.T) {
+// The longest delay decides how many months must be searched.
+func TestOrders_BackDependsOnTheLongestDelay(t *testing.T) {
 	for _, c := range []struct {
 		on, max string
 		least   int
@@ -108,14 +108,14 @@ func TestOrders_BackGoesByTheLongestDelay(t *testing.T) {
 				t.Errorf("on %s, max %s, back %d: %v; want %d or more", c.on, c.max, back, err, c.least)
 			}
 			if err != nil && strings.Contains(err.Error(), "\n") {
-				t.Errorf("it is said more than once: %v", err)
+				t.Errorf("the problem is reported more than once: %v", err)
 			}
 		}
 	}
 }
 
-// A key that is misspelt is not missing too.
-func TestOrders_AMisspeltKeyIsOneMistake(t *testing.T) {
+// A misspelt key is not reported as missing too.
+func TestOrders_ReportsAMisspeltKeyOnce(t *testing.T) {
 	for from, to := range map[string]string{"  stock: {": "  stok: {", "  due: {": "  deu: {", "column: no": "colum: no"} {
 		file := strings.Replace(mapped, from, to, 1)
 		if _, err := config.Parse("t", []byte(file)); file == mapped || err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "did you mean") {
@@ -124,8 +124,8 @@ func TestOrders_AMisspeltKeyIsOneMistake(t *testing.T) {
 	}
 }
 
-// What the shipped file shows of a mapping, with its marks of a comment taken off.
-func TestOrders_TheShippedExampleIsAMapping(t *testing.T) {
+// The commented example of a mapping in the shipped file, with the comment marks removed.
+func TestOrders_TheShippedExampleIsValid(t *testing.T) {
 	data, err := os.ReadFile(shipped)
 	if err != nil {
 		t.Fatal(err)

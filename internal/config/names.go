@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// maxTopicName is Kafka's limit, in bytes.
+// maxTopicName is Kafka's limit for the length of a topic name, in bytes.
 const maxTopicName = 249
 
-// checkNames makes sure that Kafka takes every name and that no two are one.
+// checkNames checks that Kafka accepts every topic name and that all names differ.
 func (r *reader) checkNames(s *settings) {
 	r.checkLetters("topics.prefix", s.prefix)
 	r.checkName("topics.close", s.prefix, s.close)
@@ -20,7 +20,7 @@ func (r *reader) checkNames(s *settings) {
 	case r.bad["topics.delay"]:
 	case n != 1:
 		r.refuse("topics.delay", r.at["topics.delay"], fmt.Sprintf("%s has %s %d times, want once", quote(s.delay), placeholder, n),
-			"put it where the bucket's length is to stand, such as delay_"+placeholder)
+			"put it where the bucket's length belongs, such as delay_"+placeholder)
 	default:
 		r.checkName("topics.delay", s.prefix, strings.TrimPrefix(s.longestDelay(), s.prefix))
 	}
@@ -29,7 +29,7 @@ func (r *reader) checkNames(s *settings) {
 	}
 }
 
-// longestDelay is the longest name of a delay topic.
+// longestDelay returns the longest name of a delay topic.
 func (s *settings) longestDelay() string {
 	longest := s.topicOf(minBucket)
 	for _, b := range s.buckets {
@@ -40,7 +40,7 @@ func (s *settings) longestDelay() string {
 	return longest
 }
 
-// checkLetters reports letters that no topic name may have.
+// checkLetters reports characters that Kafka refuses in a topic name.
 func (r *reader) checkLetters(path, name string) {
 	if r.bad[path] {
 		return
@@ -54,7 +54,7 @@ func (r *reader) checkLetters(path, name string) {
 	}
 }
 
-// checkName reports a name that cannot be a topic's behind the prefix.
+// checkName reports a name that Kafka refuses, with the prefix in front of it.
 func (r *reader) checkName(path, prefix, name string) {
 	if r.checkLetters(path, name); r.bad[path] || r.bad["topics.prefix"] {
 		return
@@ -63,16 +63,16 @@ func (r *reader) checkName(path, prefix, name string) {
 	case name == "":
 		r.refuse(path, r.at[path], "the name is empty", "write one, or remove the key for the default")
 	case whole == "." || whole == "..":
-		r.refuse(path, r.at[path], fmt.Sprintf("%q is no name to Kafka", whole), "use another")
+		r.refuse(path, r.at[path], fmt.Sprintf("Kafka refuses the name %q", whole), "use another")
 	case len(whole) > maxTopicName:
 		r.refuse(path, r.node(path, "topics.prefix"), fmt.Sprintf("the name has %d letters with the prefix, and Kafka takes %d", len(whole), maxTopicName),
 			"shorten one of them")
 	}
 }
 
-// checkDistinct reports topics that would be one. To Kafka a dot and an
-// underscore are alike: it refuses a name that differs from another in them
-// only, since both name the same metric.
+// checkDistinct reports topics with the same name. Kafka refuses a name that differs from
+// another only by a dot in place of an underscore, because both give the same metric
+// name. So these names count as equal.
 func (r *reader) checkDistinct(s *settings) {
 	type topic struct{ path, name string }
 	topics := []topic{
@@ -92,9 +92,9 @@ func (r *reader) checkDistinct(s *settings) {
 			first[key] = t
 			continue
 		}
-		what := fmt.Sprintf("topic %s is that of %s already", t.name, other.path)
+		what := fmt.Sprintf("topic %s is already used by %s", t.name, other.path)
 		if t.name != other.name {
-			what = fmt.Sprintf("topic %s and that of %s, %s, are alike to Kafka", t.name, other.path, other.name)
+			what = fmt.Sprintf("Kafka treats topic %s and the topic of %s, %s, as the same name", t.name, other.path, other.name)
 		}
 		r.refuse(t.path, r.node(t.path, other.path), what, "give each topic a name of its own")
 	}

@@ -18,7 +18,7 @@ const (
 	hintExtend   = "make it shorter: one extension may fail, and the lock must still be held at the next"
 )
 
-// refusals are files and everything that is said about them.
+// refusals are wrong files with all the errors that are expected for them.
 var refusals = []struct {
 	name string
 	file string
@@ -34,7 +34,7 @@ var refusals = []struct {
 		"t:4:3: buckets[2]: 1m and 60s are the same length; remove one",
 		"t:5:3: buckets[3]: 1m and 1m0s are the same length; remove one",
 	}},
-	{"buckets that are no lengths", "buckets: [500ms, 0s, -1m, 30, 1x, '', ~, [1m], {a: 1m}, 1500us]", []string{
+	{"buckets that are not durations", "buckets: [500ms, 0s, -1m, 30, 1x, '', ~, [1m], {a: 1m}, 1500us]", []string{
 		"t:1:11: buckets[0]: 500ms is shorter than 1s; make it longer or remove it",
 		`t:1:18: buckets[1]: "0s" is not positive; ` + hintDuration,
 		`t:1:22: buckets[2]: "-1m" is not positive; ` + hintDuration,
@@ -47,21 +47,21 @@ var refusals = []struct {
 		`t:1:49: buckets[8]: unknown key "a"; known here: draining, length`,
 		`t:1:57: buckets[9]: "1500us" is not a whole number of milliseconds; ` + hintDuration,
 	}},
-	{"buckets that drain", "buckets:\n- {length: 10s, draining: yep}\n- {draining: true, length: 10s}\n- {length: 1m, draning: true}\n", []string{
+	{"draining buckets", "buckets:\n- {length: 10s, draining: yep}\n- {draining: true, length: 10s}\n- {length: 1m, draning: true}\n", []string{
 		`t:2:27: buckets[0].draining: "yep" is neither true nor false; write true or false`,
 		"t:3:28: buckets[1].length: 10s and 10s are the same length; remove one",
 		`t:4:16: buckets[2]: unknown key "draning"; did you mean draining?`,
 	}},
-	{"only buckets that drain", "buckets: [{length: 10s, draining: true}]", []string{
+	{"only draining buckets", "buckets: [{length: 10s, draining: true}]", []string{
 		"t:1:10: buckets: every bucket is draining; leave one that records can be put into",
 	}},
-	{"buckets that are no list", "buckets: 1m", []string{`t:1:10: buckets: want a list, found "1m"; write it as [10s, 1m, 5m]`}},
+	{"buckets that are not a list", "buckets: 1m", []string{`t:1:10: buckets: want a list, found "1m"; write it as [10s, 1m, 5m]`}},
 	{"a bucket above the maximum", "buckets: [10s, 12h]\ndelays: {max: 6h}", []string{
 		"t:1:16: buckets[1]: 12h is longer than delays.max, 6h: nothing would wait there; raise delays.max, or let the bucket drain: {length: 12h, draining: true}",
 	}},
 
-	{"a list for a file", "- 1m\n", []string{"t:1:1: want keys with values, found a list; write each as key: value, on a line of its own"}},
-	{"a word for a file", "hello\n", []string{`t:1:1: want keys with values, found "hello"; write each as key: value, on a line of its own`}},
+	{"a list instead of a file", "- 1m\n", []string{"t:1:1: want keys with values, found a list; write each as key: value, on a line of its own"}},
+	{"a word instead of a file", "hello\n", []string{`t:1:1: want keys with values, found "hello"; write each as key: value, on a line of its own`}},
 	{"sections of the wrong type", "buckets: [1m]\ntopics: [a]\ndelays: 5m\n", []string{
 		"t:2:9: topics: want keys with values, found a list; write each as key: value, on a line of its own",
 		`t:3:9: delays: want keys with values, found "5m"; write each as key: value, on a line of its own`,
@@ -76,7 +76,7 @@ var refusals = []struct {
 	{"buckets, misspelt", "partitions: 3\nbukets: [1m]\n", []string{`t:2:1: unknown key "bukets"; did you mean buckets?`}},
 	{"the length of a bucket, misspelt", "buckets: [1m, {lenght: 10s}]\n", []string{`t:1:16: buckets[1]: unknown key "lenght"; did you mean length?`}},
 	{"a maximum, misspelt", "buckets: [1m]\ndelays: {maks: 90d, default: 60d}\n", []string{`t:2:10: delays: unknown key "maks"; did you mean max?`}},
-	{"no bucket, and a key that is like none", "zzz: 1\n", []string{
+	{"no bucket, and an unknown key that resembles no known key", "zzz: 1\n", []string{
 		`t:1:1: unknown key "zzz"; known here: buckets, closer, compensator, delays, orders, outbox, partitions, replication, topics`,
 		"t:1:1: no bucket; " + hintNoBucket,
 	}},
@@ -87,7 +87,7 @@ var refusals = []struct {
 	{"merge keys", "buckets: [1m]\ndelays: {categories: &c {a: 5m}}\ncompensator: {<<: *c}", []string{
 		"t:3:15: compensator: merge keys are not supported; write the keys out",
 	}},
-	{"an alias to what is around it", "buckets: [1m]\ndelays: &d {categories: *d}", []string{
+	{"an alias to a section around it", "buckets: [1m]\ndelays: &d {categories: *d}", []string{
 		"t:2:25: delays.categories.categories: want a duration, found keys with values; " + hintDuration,
 	}},
 
@@ -101,7 +101,7 @@ var refusals = []struct {
 	{"a maximum below the default", "buckets: [1m]\ndelays: {max: 10m}\n", []string{
 		"t:2:15: delays.max: 10m is shorter than delays.default, 30m; raise it or set delays.default",
 	}},
-	{"a maximum that is none: nothing is compared with it", "buckets: [1m]\ndelays: {max: half a year, default: 99d}\n", []string{
+	{"an invalid maximum: nothing is compared with it", "buckets: [1m]\ndelays: {max: half a year, default: 99d}\n", []string{
 		`t:2:15: delays.max: "half a year" is not a duration; ` + hintDuration,
 	}},
 	{"mixed", "buckets: [1m]\ndelays: {mixed: median}\n", []string{
@@ -123,7 +123,7 @@ var refusals = []struct {
 		`t:5:39: compensator.period: "0s" is not positive; ` + hintDuration,
 		`t:5:50: compensator.grace: "soon" is not a duration; ` + hintDuration,
 	}},
-	{"numbers that are close to whole", "buckets: [1m]\npartitions: 12.0\nreplication:\n", []string{
+	{"almost whole numbers", "buckets: [1m]\npartitions: 12.0\nreplication:\n", []string{
 		`t:2:13: partitions: "12.0" is not a whole number; write one from 1 to 10000`,
 		"t:3:13: replication: has no value; write one from 1 to 32767, or remove the key",
 	}},
@@ -141,21 +141,21 @@ var refusals = []struct {
 		`t:2:48: topics.dead_letter: 2024 is read as a value other than text; write it in quotes, "2024"`,
 		"t:2:61: topics.delay: has no value; write it in quotes, or remove the key",
 	}},
-	{"names that are none", "buckets: [1m]\ntopics: {close: .., dead_letter: '', delay: delay}\n", []string{
-		`t:2:17: topics.close: ".." is no name to Kafka; use another`,
+	{"invalid names", "buckets: [1m]\ntopics: {close: .., dead_letter: '', delay: delay}\n", []string{
+		`t:2:17: topics.close: Kafka refuses the name ".."; use another`,
 		"t:2:34: topics.dead_letter: the name is empty; write one, or remove the key for the default",
-		`t:2:45: topics.delay: "delay" has {bucket} 0 times, want once; put it where the bucket's length is to stand, such as delay_{bucket}`,
+		`t:2:45: topics.delay: "delay" has {bucket} 0 times, want once; put it where the bucket's length belongs, such as delay_{bucket}`,
 	}},
 	{"names that are too long", "buckets: [90m]\ntopics: {prefix: " + strings.Repeat("p", 238) + ", control: c, dead_letter: n23456789012, delay: '12345{bucket}789', replay: r, events: e}\n", []string{
 		"t:2:283: topics.dead_letter: the name has 250 letters with the prefix, and Kafka takes 249; shorten one of them",
 		"t:2:304: topics.delay: the name has 251 letters with the prefix, and Kafka takes 249; shorten one of them",
 	}},
 	{"two topics with one name", "buckets: [1m, 5m]\ntopics: {close: delay_5m, dead_letter: delay_5m}\n", []string{
-		"t:1:15: buckets[1]: topic delay_5m is that of topics.close already; give each topic a name of its own",
-		"t:2:40: topics.dead_letter: topic delay_5m is that of topics.close already; give each topic a name of its own",
+		"t:1:15: buckets[1]: topic delay_5m is already used by topics.close; give each topic a name of its own",
+		"t:2:40: topics.dead_letter: topic delay_5m is already used by topics.close; give each topic a name of its own",
 	}},
-	{"two topics that are one to Kafka", "buckets: [1m]\ntopics: {close: order.close.1m, delay: 'order_close_{bucket}'}\n", []string{
-		"t:1:11: buckets[0]: topic order_close_1m and that of topics.close, order.close.1m, are alike to Kafka; give each topic a name of its own",
+	{"two topics that Kafka treats as one", "buckets: [1m]\ntopics: {close: order.close.1m, delay: 'order_close_{bucket}'}\n", []string{
+		"t:1:11: buckets[0]: Kafka treats topic order_close_1m and the topic of topics.close, order.close.1m, as the same name; give each topic a name of its own",
 	}},
 
 	{"a second document", "buckets: [1m]\n---\npartitions: 0\n", []string{
@@ -177,7 +177,7 @@ var refusals = []struct {
 	{"a colon left out", "buckets: [1m]\ndelays\n  max: 3d\n", []string{
 		"t:2:1: this is not YAML: could not find expected ':'; " + hintYAML,
 	}},
-	{"an alias to nothing", "buckets: [1m]\ntopics: {close: *nope}\n", []string{
+	{"an alias without a target", "buckets: [1m]\ntopics: {close: *nope}\n", []string{
 		"t:2:1: this is not YAML: unknown anchor 'nope' referenced; " + hintYAML,
 	}},
 	{"tabs", "buckets: [1m]\ndelays:\n\tmax: 3d\n \t mixed: longest\n", []string{
@@ -190,7 +190,7 @@ var refusals = []struct {
 	{"control characters", "buckets: [1m]\ntopics: {close: a\ab}\n", []string{"t:2:18: control character U+0007; remove it"}},
 }
 
-func TestParse_RefusesWithEveryReasonAndItsPlace(t *testing.T) {
+func TestParse_ReportsEveryProblemWithItsPosition(t *testing.T) {
 	for _, row := range refusals {
 		t.Run(row.name, func(t *testing.T) {
 			c, err := config.Parse("t", []byte(row.file))
@@ -204,7 +204,7 @@ func TestParse_RefusesWithEveryReasonAndItsPlace(t *testing.T) {
 	}
 }
 
-func TestParse_ErrorHasEachProblemAsAValue(t *testing.T) {
+func TestParse_ErrorUnwrapsToProblems(t *testing.T) {
 	_, err := config.Parse("t", []byte("buckets: [1m]\ndelays: {max: 10m, mixed: both}\n"))
 	var all config.Problems
 	if !errors.As(err, &all) || len(all) != 2 {
@@ -221,7 +221,7 @@ func TestParse_ErrorHasEachProblemAsAValue(t *testing.T) {
 	}
 }
 
-func TestParse_RefusesALargeBrokenFileWithoutSearchingItForLong(t *testing.T) {
+func TestParse_RefusesALargeBrokenFileQuickly(t *testing.T) {
 	file := "buckets: [1m]\ndelays:\n  categories:\n" + strings.Repeat("    a: 1m\n", 20_000) + "closer: [\n"
 	_, err := config.Parse("t", []byte(file))
 	var p config.Problem

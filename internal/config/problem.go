@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Problem is one thing that is wrong with a file, and what to do about it.
+// Problem is one mistake in a file, with a hint how to fix it.
 type Problem struct {
 	File   string
 	Line   int    // from 1
@@ -17,7 +17,7 @@ type Problem struct {
 	Do     string
 }
 
-// Error puts the problem on one line, in the form that editors jump to.
+// Error formats the problem as one line, in the form that editors understand.
 func (p Problem) Error() string {
 	at := fmt.Sprintf("%s:%d:%d: ", p.File, p.Line, p.Column)
 	if p.Path != "" {
@@ -26,10 +26,10 @@ func (p Problem) Error() string {
 	return at + p.What + "; " + p.Do
 }
 
-// Problems is everything that is wrong with a file, in its order.
+// Problems lists all mistakes of a file, in the order of the file.
 type Problems []Problem
 
-// Error has a line for each problem.
+// Error returns one line for each problem.
 func (ps Problems) Error() string {
 	lines := make([]string, len(ps))
 	for i, p := range ps {
@@ -38,7 +38,7 @@ func (ps Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Unwrap returns the problems one by one.
+// Unwrap returns the problems as separate errors.
 func (ps Problems) Unwrap() []error {
 	errs := make([]error, len(ps))
 	for i, p := range ps {

@@ -11,29 +11,27 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// reader walks the nodes of a document, puts values where they belong, and
-// gathers what is wrong. It goes on after a problem, so that a person mends a
-// file once and not once per mistake.
+// reader walks the nodes of a document, stores the values and collects the problems.
+// It continues after a problem, so that a person sees all mistakes of a file at once.
 type reader struct {
 	file     string
 	root     *yaml.Node // nil: the document is empty
 	problems Problems
-	at       map[string]*yaml.Node // the values that stand in the file, by path
-	bad      map[string]bool       // those that were refused, or whose key is misspelt
+	at       map[string]*yaml.Node // the values that are in the file, by path
+	bad      map[string]bool       // by path: the value was refused, or its key is misspelt
 }
 
-// value reads what stands at a path.
+// value reads the value at a path.
 type value func(r *reader, path string, n *yaml.Node)
 
-// fields are the keys that a section knows.
+// fields are the known keys of a section.
 type fields map[string]value
 
 func newReader(file string) *reader {
 	return &reader{file: file, at: map[string]*yaml.Node{}, bad: map[string]bool{}}
 }
 
-// section reads a mapping whose keys are known. One that has nothing under it is
-// as good as left out.
+// section reads a mapping with a fixed set of keys. An empty mapping counts as missing.
 func section(known fields) value {
 	return func(r *reader, path string, n *yaml.Node) {
 		r.pairs(path, n, func(key, v *yaml.Node, name string) {
@@ -44,13 +42,13 @@ func section(known fields) value {
 			keys := slices.Sorted(maps.Keys(known))
 			r.add(key, path, fmt.Sprintf("unknown key %s", quote(name)), suggest(name, keys))
 			if meant := closest(name, keys); meant != "" {
-				r.bad[join(path, meant)] = true // that it is missing would be a riddle
+				r.bad[join(path, meant)] = true // do not report the key as missing too
 			}
 		})
 	}
 }
 
-// entries reads a mapping whose keys are anybody's choice.
+// entries reads a mapping with arbitrary keys.
 func entries(read func(r *reader, path, name string, n *yaml.Node)) value {
 	return func(r *reader, path string, n *yaml.Node) {
 		r.pairs(path, n, func(key, v *yaml.Node, name string) {
@@ -64,11 +62,11 @@ func entries(read func(r *reader, path, name string, n *yaml.Node)) value {
 	}
 }
 
-// list reads a sequence; example shows one.
+// list reads a sequence. example is shown to a person who wrote something else.
 func list(example string, read value) value {
 	return func(r *reader, path string, n *yaml.Node) {
 		r.at[path] = n
-		seq := follow(n)
+		seq := resolveAlias(n)
 		if isNull(seq) {
 			return
 		}
@@ -85,7 +83,7 @@ func list(example string, read value) value {
 // pairs calls each for every key of a mapping and its value.
 func (r *reader) pairs(path string, n *yaml.Node, each func(key, v *yaml.Node, name string)) {
 	r.at[path] = n
-	m := follow(n)
+	m := resolveAlias(n)
 	if isNull(m) {
 		return
 	}
@@ -96,7 +94,7 @@ func (r *reader) pairs(path string, n *yaml.Node, each func(key, v *yaml.Node, n
 	first := map[string]int{}
 	for i := 0; i+1 < len(m.Content); i += 2 {
 		key, v := m.Content[i], m.Content[i+1]
-		k := follow(key)
+		k := resolveAlias(key)
 		switch line, again := first[k.Value]; {
 		case k.Kind != yaml.ScalarNode || isNull(k):
 			r.add(key, path, "a key must be a word, found "+describe(k), "write each as key: value")
@@ -111,11 +109,11 @@ func (r *reader) pairs(path string, n *yaml.Node, each func(key, v *yaml.Node, n
 	}
 }
 
-// scalar returns the node of a single value; want and hint say what is missing
-// otherwise.
+// scalar returns the node of a single value. If the node is not a single value, scalar
+// reports a problem: want names the expected kind, and hint says how to fix it.
 func (r *reader) scalar(path string, n *yaml.Node, want, hint string) (*yaml.Node, bool) {
 	r.at[path] = n
-	v := follow(n)
+	v := resolveAlias(n)
 	switch {
 	case v.Kind != yaml.ScalarNode:
 		r.refuse(path, n, fmt.Sprintf("want %s, found %s", want, describe(v)), hint)
@@ -127,13 +125,13 @@ func (r *reader) scalar(path string, n *yaml.Node, want, hint string) (*yaml.Nod
 	return nil, false
 }
 
-// refuse reports the value at path, so that no later check looks at it.
+// refuse reports the value at path and marks it, so that later checks skip it.
 func (r *reader) refuse(path string, n *yaml.Node, what, do string) {
 	r.bad[path] = true
 	r.add(n, path, what, do)
 }
 
-// add reports a problem at n; without a node, at the beginning of the file.
+// add reports a problem at n. Without a node the problem is at the start of the file.
 func (r *reader) add(n *yaml.Node, path, what, do string) {
 	p := Problem{File: r.file, Line: 1, Column: 1, Path: path, What: what, Do: do}
 	if n != nil && n.Line > 0 {
@@ -142,8 +140,8 @@ func (r *reader) add(n *yaml.Node, path, what, do string) {
 	r.problems = append(r.problems, p)
 }
 
-// follow returns what an alias stands for, and anything else as it is.
-func follow(n *yaml.Node) *yaml.Node {
+// resolveAlias returns the target of an alias, and any other node unchanged.
+func resolveAlias(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias
 	}
@@ -167,7 +165,7 @@ func describe(n *yaml.Node) string {
 	}
 }
 
-// quote shows what somebody wrote, cut to a length that a message can carry.
+// quote quotes text of the file, cut to 40 characters.
 func quote(s string) string {
 	const most = 40
 	if runes := []rune(s); len(runes) > most {

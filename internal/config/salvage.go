@@ -6,24 +6,26 @@ import (
 	"slices"
 )
 
-// Salvaged is what can be used of a topics.yaml that may be broken.
+// Salvaged is the usable part of a topics.yaml that may be broken.
 type Salvaged struct {
 	*Config
-	// Problems say what is wrong with the file. With none, the Config is the one of Load.
+	// Problems lists the mistakes of the file. If it is empty, Config is the same as from Load.
 	Problems Problems
 	// OrdersUnknown says that the file does not tell in which tables the orders are.
-	// Orders is nil then, and does not mean the reference schema.
+	// Orders is then nil, and nil does not mean the reference schema.
 	OrdersUnknown bool
 }
 
-// Salvage reads the file at path for commands that only look, as while everything else
-// is down and somebody has just broken the file. It returns each value of the file that
-// is right by itself, and the default in place of each other one. The error is of a file
-// that cannot be read at all.
+// Salvage reads the file at path for commands that only read. Such a command must work
+// when everything else is down because somebody has just broken the file. Salvage uses the
+// default for each value that cannot be parsed, and for each refused topic name. It leaves
+// out buckets that are too short or listed twice; if no bucket is left, it uses the default
+// buckets. Values that only contradict each other stay as the file has them. It returns an
+// error only if the file cannot be read.
 func Salvage(path string) (Salvaged, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return Salvaged{}, fmt.Errorf("the configuration cannot be read; name the right topics.yaml: %w", err)
+		return Salvaged{}, fmt.Errorf("read the configuration: %w; pass the path of topics.yaml", err)
 	}
 	r := newReader(path)
 	s := defaults()
@@ -35,7 +37,7 @@ func Salvage(path string) (Salvaged, error) {
 	}
 	unknown := len(r.problems) > 0 && (r.root == nil || r.bad[""] || r.anyBad("orders"))
 	if len(r.problems) > 0 {
-		r.drop(s)
+		r.useDefaults(s)
 	}
 	if unknown {
 		s.orders, s.ordersAt = nil, nil
@@ -43,8 +45,8 @@ func Salvage(path string) (Salvaged, error) {
 	return Salvaged{Config: s.config(), Problems: r.problems.sorted(), OrdersUnknown: unknown}, nil
 }
 
-// drop puts the default in place of each value that was refused and that names a topic.
-func (r *reader) drop(s *settings) {
+// useDefaults replaces each refused topic name by its default, and removes unusable buckets.
+func (r *reader) useDefaults(s *settings) {
 	d := defaults()
 	for path, name := range map[string]struct{ to, standard *string }{
 		"topics.prefix": {&s.prefix, &d.prefix}, "topics.close": {&s.close, &d.close},

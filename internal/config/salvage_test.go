@@ -10,7 +10,7 @@ import (
 	"orderclose/internal/config"
 )
 
-func TestSalvage_KeepsWhatIsRightAndTakesTheDefaultForTheRest(t *testing.T) {
+func TestSalvage_KeepsValidValuesAndUsesDefaultsForTheRest(t *testing.T) {
 	standard := config.Default()
 	topics := func(c *config.Config) (all []string) {
 		for _, b := range c.Buckets {
@@ -44,7 +44,7 @@ func TestSalvage_KeepsWhatIsRightAndTakesTheDefaultForTheRest(t *testing.T) {
 	}
 }
 
-func TestSalvage_OfAFileThatIsRightIsLoad(t *testing.T) {
+func TestSalvage_OfAValidFileEqualsLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "topics.yaml")
 	write(t, path, "buckets: [10s, 1m]\ndelays: {default: 2m}\n")
 	want, err := config.Load(path)
@@ -56,11 +56,11 @@ func TestSalvage_OfAFileThatIsRightIsLoad(t *testing.T) {
 		t.Errorf("%v, %v (-want +got):\n%s", got.Problems, err, diff)
 	}
 	if _, err := config.Salvage(path + ".away"); err == nil {
-		t.Error("a file that is not there is salvaged")
+		t.Error("a missing file gives no error")
 	}
 }
 
-func TestFromEnviron_ReadsOnlyWhatIsNamed(t *testing.T) {
+func TestFromEnviron_ReadsOnlyTheNamedVariables(t *testing.T) {
 	env := environ{"ORDERCLOSE_KAFKA_BROKERS": "a:1", "ORDERCLOSE_REDIS_URL": "x", "ORDERCLOSE_LISTEN": "x", "ORDERCLOSE_RELEASE_URL": "x",
 		"ORDERCLOSE_HTTP_SECRET": "x", "ORDERCLOSE_DB_DSN_FILE": "no/such"}
 	got, err := config.FromEnviron(env.lookup, config.EnvBrokers)
@@ -69,12 +69,12 @@ func TestFromEnviron_ReadsOnlyWhatIsNamed(t *testing.T) {
 	}
 	for _, name := range []string{config.EnvRedis, config.EnvListen, config.EnvReleaseURL, config.EnvHTTPSecret, config.EnvDSN} {
 		if _, err := config.FromEnviron(env.lookup, config.EnvBrokers, name); err == nil {
-			t.Errorf("a wrong %s is accepted where it is used", name)
+			t.Errorf("a wrong %s is accepted although it is used", name)
 		}
 	}
 	delete(env, "ORDERCLOSE_KAFKA_BROKERS")
 	env["ORDERCLOSE_KAFKA_TLS"] = "maybe"
 	if _, err := config.FromEnviron(env.lookup, config.EnvBrokers); err == nil {
-		t.Error("wrong security of Kafka is accepted where Kafka is used")
+		t.Error("wrong security settings are accepted although Kafka is used")
 	}
 }

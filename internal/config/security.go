@@ -12,11 +12,11 @@ import (
 	"orderclose/internal/kafka"
 )
 
-// The variables that say how connections to Kafka are secured. User and password
-// may be given as files too, with _FILE behind the name.
+// The variables that secure the connections to Kafka. A file may hold the user and the
+// password: the variable with _FILE appended names the file.
 const (
-	EnvTLS           = "ORDERCLOSE_KAFKA_TLS"           // on or off; on by itself if a file is named
-	EnvTLSCA         = "ORDERCLOSE_KAFKA_TLS_CA_FILE"   // who signs brokers; default: whom the system trusts
+	EnvTLS           = "ORDERCLOSE_KAFKA_TLS"           // on or off; default: on if one of the files below is named
+	EnvTLSCA         = "ORDERCLOSE_KAFKA_TLS_CA_FILE"   // the CA of the brokers' certificates; default: the CAs of the system
 	EnvTLSCert       = "ORDERCLOSE_KAFKA_TLS_CERT_FILE" // our certificate, for mutual TLS
 	EnvTLSKey        = "ORDERCLOSE_KAFKA_TLS_KEY_FILE"
 	EnvSASLMechanism = "ORDERCLOSE_KAFKA_SASL_MECHANISM"
@@ -24,7 +24,7 @@ const (
 	EnvSASLPassword  = "ORDERCLOSE_KAFKA_SASL_PASSWORD"
 )
 
-// kafkaSecurity reads the variables above, and the files that they name.
+// kafkaSecurity reads the variables above and the files that they name.
 func kafkaSecurity(lookup func(string) (string, bool)) (kafka.Security, error) {
 	t, err1 := kafkaTLS(lookup)
 	s, err2 := kafkaSASL(lookup)
@@ -50,7 +50,7 @@ func kafkaTLS(lookup func(string) (string, bool)) (*tls.Config, error) {
 	return c, errors.Join(trust(c, ca), identify(c, cert, key))
 }
 
-// trust has c believe brokers whose certificates are signed by one in the file.
+// trust makes c accept brokers whose certificates are signed by a CA in the file.
 func trust(c *tls.Config, file string) error {
 	if file == "" {
 		return nil
@@ -66,9 +66,9 @@ func trust(c *tls.Config, file string) error {
 	return nil
 }
 
-// identify has c show the certificate to brokers. The files are read again for
-// each connection, so that a renewed certificate needs no restart; files that do
-// not fit together, as while they are being replaced, leave the last that did.
+// identify makes c present the certificate to brokers. The files are read again for each
+// connection, so that a renewed certificate needs no restart. If certificate and key do
+// not match, as while the files are being replaced, the last matching pair is used.
 func identify(c *tls.Config, certFile, keyFile string) error {
 	if certFile == "" {
 		return nil
@@ -79,7 +79,7 @@ func identify(c *tls.Config, certFile, keyFile string) error {
 		}
 	}
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
-	if err != nil { // what tls says quotes nothing of the files
+	if err != nil { // err is safe to show: it quotes nothing of the files
 		return fmt.Errorf("%s and %s are no pair: %w; name a certificate and its own key, both PEM, the key not encrypted",
 			EnvTLSCert, EnvTLSKey, err)
 	}
@@ -115,7 +115,7 @@ func kafkaSASL(lookup func(string) (string, bool)) (*kafka.SASL, error) {
 		}
 	}
 	s := kafka.SASL{Mechanism: mechanism, User: user, Password: password}
-	if s.Check() != nil { // it would quote what may be a password in the wrong place
+	if s.Check() != nil { // do not wrap the error: it quotes the value, which may be a misplaced password
 		return nil, fmt.Errorf("%s is unknown; set it to %s", EnvSASLMechanism, strings.Join(kafka.Mechanisms(), ", "))
 	}
 	return &s, nil

@@ -21,7 +21,7 @@ import (
 	"orderclose/internal/kafka"
 )
 
-// makePair writes NAME.crt, signed by itself, and NAME.key, and returns both paths.
+// makePair writes a self-signed NAME.crt and NAME.key, and returns both paths.
 func makePair(t *testing.T, dir, name string) (crt, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -44,7 +44,7 @@ func makePair(t *testing.T, dir, name string) (crt, key string) {
 	return crt, key
 }
 
-func TestFromEnviron_ReadsHowKafkaIsSecured(t *testing.T) {
+func TestFromEnviron_ReadsTheSecuritySettingsOfKafka(t *testing.T) {
 	dir := t.TempDir()
 	crt, key := makePair(t, dir, "relay")
 	secret := filepath.Join(dir, "password")
@@ -75,10 +75,10 @@ func TestFromEnviron_ReadsHowKafkaIsSecured(t *testing.T) {
 			t.Errorf("%v is %s, want %s", row.env, got, row.want)
 		}
 		if s.Kafka.TLS != nil && (s.Kafka.TLS.RootCAs != nil) != row.ca {
-			t.Errorf("%v: the authority is wrong", row.env)
+			t.Errorf("%v: the CA is wrong", row.env)
 		}
 		if s.Kafka.TLS != nil && s.Kafka.TLS.InsecureSkipVerify {
-			t.Errorf("%v: brokers are not checked", row.env)
+			t.Errorf("%v: the certificates of brokers are not verified", row.env)
 		}
 		if s.Kafka.SASL != nil && s.Kafka.SASL.Password != "hunter2" {
 			t.Errorf("%v: the password is wrong", row.env)
@@ -89,7 +89,7 @@ func TestFromEnviron_ReadsHowKafkaIsSecured(t *testing.T) {
 	}
 }
 
-func TestFromEnviron_SaysWhatIsWrongWithKafkasSecurityButNoSecret(t *testing.T) {
+func TestFromEnviron_ErrorsOfKafkaSecurityShowNoSecret(t *testing.T) {
 	dir := t.TempDir()
 	crt, key := makePair(t, dir, "relay")
 	_, other := makePair(t, dir, "other")
@@ -134,8 +134,8 @@ func TestFromEnviron_SaysWhatIsWrongWithKafkasSecurityButNoSecret(t *testing.T) 
 	}
 }
 
-// TestFromEnviron_ARenewedCertificateNeedsNoRestart: certificates run out while
-// relays run on for months.
+// TestFromEnviron_ARenewedCertificateNeedsNoRestart: relays run for months, and
+// certificates expire meanwhile.
 func TestFromEnviron_ARenewedCertificateNeedsNoRestart(t *testing.T) {
 	dir := t.TempDir()
 	crt, key := makePair(t, dir, "relay")
@@ -147,15 +147,15 @@ func TestFromEnviron_ARenewedCertificateNeedsNoRestart(t *testing.T) {
 	makePair(t, dir, "relay")
 	second := shown(t, s.Kafka)
 	if second == first {
-		t.Error("the old certificate is shown")
+		t.Error("the old certificate is presented")
 	}
 	write(t, key, "half of a k")
 	if shown(t, s.Kafka) != second {
-		t.Error("while the files are being replaced, the last good pair is not shown")
+		t.Error("while the files are being replaced, the last matching pair is not presented")
 	}
 }
 
-// shown is the certificate that brokers see.
+// shown returns the certificate that a broker sees.
 func shown(t *testing.T, s kafka.Security) string {
 	t.Helper()
 	c, err := s.TLS.GetClientCertificate(nil)

@@ -1,117 +1,51 @@
 package config
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
-	"regexp"
-	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// document parses data and keeps the root of its first document, nil if there is
-// none. It reports what cannot be parsed, and whether there is anything to look
-// at.
-func (r *reader) document(data []byte) bool {
-	if r.bytes(data); len(r.problems) > 0 {
-		return false
-	}
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	var first, second yaml.Node
-	switch err := dec.Decode(&first); {
-	case errors.Is(err, io.EOF):
-		return true
-	case err != nil:
-		r.syntax(data, err)
-		return false
-	}
-	switch err := dec.Decode(&second); {
-	case err == nil:
-		r.add(&second, "", "a second document begins here", "put everything into one and remove the line ---")
-	case !errors.Is(err, io.EOF):
-		r.syntax(data, err)
-	}
-	if root := first.Content[0]; !isNull(root) {
-		r.root = root
-	}
-	return true
+// Source holds the positions of the keys of the section orders in the file. A check
+// against the database uses it to name the line of a wrong key.
+type Source struct {
+	file string
+	at   map[string]position // by path, such as orders.due.index
 }
 
-// bytes reports what YAML does not allow in a file, or what it would only
-// complain about in riddles: byte order marks, other encodings, control
-// characters, tabs as indentation.
-func (r *reader) bytes(data []byte) {
-	for _, mark := range []string{"\xef\xbb\xbf", "\xff\xfe", "\xfe\xff"} {
-		if bytes.HasPrefix(data, []byte(mark)) {
-			r.add(nil, "", "the file begins with a byte order mark", "save it as UTF-8 without one")
-			return
-		}
+// position is a line and a column, each from 1.
+type position struct{ line, column int }
+
+// At returns the position of a key under orders, such as due.index, in the form that
+// editors understand: file:line:column. For a missing key it returns the position of the
+// section that the key belongs to. A nil Source returns "".
+func (s *Source) At(path string) string {
+	if s == nil {
+		return ""
 	}
-	for i, line := range strings.Split(string(data), "\n") {
-		if column, what, do := badByte(line); column > 0 {
-			r.add(&yaml.Node{Line: i + 1, Column: column}, "", what, do)
+	for path = "orders." + path; ; path = path[:strings.LastIndexAny(path, ".[")] {
+		if p, ok := s.at[path]; ok {
+			return fmt.Sprintf("%s:%d:%d", s.file, p.line, p.column)
+		}
+		if path == "orders" {
+			return s.file + ":1:1"
 		}
 	}
 }
 
-// badByte looks for the first such thing in a line. Its column is 0 if there is
-// none.
-func badByte(line string) (column int, what, do string) {
-	indented := true
-	for i, c := range strings.TrimSuffix(line, "\r") {
-		column++
-		switch _, size := utf8.DecodeRuneInString(line[i:]); {
-		case c == utf8.RuneError && size == 1:
-			return column, "the text is not UTF-8", "save the file as UTF-8"
-		case c == '\t' && indented:
-			return column, "a tab in the indentation", "indent with spaces"
-		case c != '\t' && unicode.IsControl(c):
-			return column, fmt.Sprintf("control character %U", c), "remove it"
-		}
-		indented = indented && (c == ' ' || c == '\t')
-	}
-	return 0, "", ""
-}
+// Equal always returns true: the position of a key is not a setting.
+func (s *Source) Equal(*Source) bool { return true }
 
-var yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
-
-// syntax reports what the YAML parser says.
-func (r *reader) syntax(data []byte, err error) {
-	lines := bytes.SplitAfter(data, []byte("\n"))
-	n := culprit(lines, len(data), err)
-	line := lines[n-1]
-	column := len(line) - len(bytes.TrimLeft(line, " ")) + 1
-	r.add(&yaml.Node{Line: n, Column: column}, "", "this is not YAML: "+yamlError.ReplaceAllString(err.Error(), ""),
-		"check indentation, colons, quotes and brackets up to here")
-}
-
-// culprit returns the line, from 1, after which nothing can be parsed any more.
-// The line that the parser names is often that of the block around it, and
-// sometimes off by one; it has to do for files so large that parsing them once
-// per line would take seconds.
-func culprit(lines [][]byte, size int, err error) int {
-	if len(lines)*size > 4<<20 {
-		n, _ := strconv.Atoi(yamlError.FindStringSubmatch(err.Error())[1])
-		return max(1, min(n, len(lines)))
-	}
-	n := len(lines)
-	for n > 1 && !parses(bytes.Join(lines[:n-1], nil)) {
-		n--
-	}
-	return n
-}
-
-func parses(data []byte) bool {
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	for {
-		var n yaml.Node
-		if err := dec.Decode(&n); err != nil {
-			return errors.Is(err, io.EOF)
+// source collects the positions of the keys under orders.
+func (r *reader) source() *Source {
+	s := &Source{file: r.file, at: map[string]position{}}
+	for path, n := range r.at {
+		if path == "orders" || strings.HasPrefix(path, "orders.") {
+			s.at[path] = positionOf(n)
 		}
 	}
+	return s
 }
+
+func positionOf(n *yaml.Node) position { return position{max(n.Line, 1), max(n.Column, 1)} }

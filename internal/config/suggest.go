@@ -2,8 +2,8 @@ package config
 
 import "strings"
 
-// suggest says which of the known keys somebody may have meant; if none is
-// close, it lists them.
+// suggest names the known key that is most similar to name. If no key is similar, it
+// lists all known keys.
 func suggest(name string, known []string) string {
 	if best := closest(name, known); best != "" {
 		return "did you mean " + best + "?"
@@ -11,9 +11,9 @@ func suggest(name string, known []string) string {
 	return "known here: " + strings.Join(known, ", ")
 }
 
-// closest is the known key that is a slip or two away, or "".
+// closest returns the known key that differs from name by at most two letters, or "".
 func closest(name string, known []string) string {
-	best, least := "", 3 // further away than two slips is a guess
+	best, least := "", 3 // a key that differs by 3 or more is a guess
 	for _, k := range known {
 		if d := distance(strings.ToLower(name), k); d < least && d < len(k) {
 			best, least = k, d
@@ -22,8 +22,8 @@ func closest(name string, known []string) string {
 	return best
 }
 
-// distance counts the letters to insert, remove or replace to make b of a. Words
-// that differ in length by many are not looked at: they are far apart.
+// distance returns how many letters to insert, remove or replace to turn a into b. It
+// returns 3 without counting if the lengths differ by more than 2.
 func distance(a, b string) int {
 	s, t := []rune(a), []rune(b)
 	if far := len(s) - len(t); far > 2 || far < -2 {

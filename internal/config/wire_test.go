@@ -16,10 +16,10 @@ import (
 	"orderclose/internal/config"
 )
 
-// docs/wire.md is what producers in other languages are written by. These tests
-// hold that it says what the code does.
+// Producers in other languages are written from docs/wire.md. These tests check that the
+// document agrees with the code.
 
-func TestWire_TheExampleIsWhatIsWritten(t *testing.T) {
+func TestWire_TheExampleEqualsTheEncodedRecord(t *testing.T) {
 	doc := wire(t)
 	r := orderclose.Record{
 		Order: orderclose.Order{
@@ -45,12 +45,12 @@ func TestWire_TheExampleIsWhatIsWritten(t *testing.T) {
 	}
 	for _, length := range []string{fmt.Sprintf("Key, %d bytes", len(m.Key)), fmt.Sprintf("Value, %d bytes", len(m.Value))} {
 		if !strings.Contains(doc, length) {
-			t.Errorf("wire.md does not say %q", length)
+			t.Errorf("wire.md does not contain %q", length)
 		}
 	}
 }
 
-func TestWire_TheExampleIsReadAndGoesWhereItSays(t *testing.T) {
+func TestWire_TheExampleIsDecodedAndRoutedAsDocumented(t *testing.T) {
 	doc := wire(t)
 	m := orderclose.Message{
 		Key:   []byte(strings.TrimSpace(block(t, doc, "text key"))),
@@ -71,11 +71,11 @@ func TestWire_TheExampleIsReadAndGoesWhereItSays(t *testing.T) {
 	topic := c.Buckets.Pick(r.Order.Due.Sub(r.Order.CreatedAt.Add(30 * time.Second))).Topic
 	want := fmt.Sprintf("goes to partition %d of %d of\n`%s`", int(murmur2(m.Key)&0x7fffffff)%c.Partitions, c.Partitions, topic)
 	if !strings.Contains(doc, want) {
-		t.Errorf("wire.md does not say %q", want)
+		t.Errorf("wire.md does not contain %q", want)
 	}
 }
 
-func TestWire_TheBucketsAreTheDefaults(t *testing.T) {
+func TestWire_ListsTheDefaultBuckets(t *testing.T) {
 	var want []string
 	for i, b := range config.Default().Buckets {
 		from := b.Length - b.Tolerance()
@@ -90,7 +90,7 @@ func TestWire_TheBucketsAreTheDefaults(t *testing.T) {
 	}
 }
 
-func TestWire_TheKeysGoToThePartitionsItSays(t *testing.T) {
+func TestWire_ListsTheRightPartitionsOfKeys(t *testing.T) {
 	for _, row := range rows(t, wire(t), "| key |") {
 		key := strings.Trim(strings.Split(row, "|")[1], " `")
 		h := murmur2([]byte(key))
@@ -101,7 +101,7 @@ func TestWire_TheKeysGoToThePartitionsItSays(t *testing.T) {
 	}
 }
 
-func TestWire_TheHeadersAndCausesAreTheCodes(t *testing.T) {
+func TestWire_ListsTheHeadersAndCausesOfTheCode(t *testing.T) {
 	doc := wire(t)
 	words := func(header string) (words []string) {
 		for _, row := range rows(t, doc, header) {
@@ -135,14 +135,14 @@ func TestWire_TheHeadersAndCausesAreTheCodes(t *testing.T) {
 		"at most " + strconv.Itoa(int(orderclose.MaxTolerance/time.Second)) + " s",
 	} {
 		if !strings.Contains(doc, limit) {
-			t.Errorf("wire.md does not say %q", limit)
+			t.Errorf("wire.md does not contain %q", limit)
 		}
 	}
 }
 
-// murmur2 is the hash of Java's clients, written by their source. The vectors
-// are those of the tests of Kafka's clients.
-func TestMurmur2_IsJavas(t *testing.T) {
+// murmur2 is the hash of the Java client, written after its source. The vectors are
+// from the tests of Kafka's clients.
+func TestMurmur2_EqualsJavas(t *testing.T) {
 	for key, want := range map[string]int32{
 		"21": -973932308, "foobar": -790332482, "a-little-bit-long-string": -985981536, "a-little-bit-longer-string": -1486304829,
 		"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971, "abc": 479470107,
@@ -181,7 +181,7 @@ func wire(t *testing.T) string {
 	return string(data)
 }
 
-func TestWire_TheEventIsWhatIsWritten(t *testing.T) {
+func TestWire_TheEventEqualsTheEncodedEvent(t *testing.T) {
 	due := time.Date(2026, 3, 1, 12, 5, 0, 0, time.UTC)
 	const id = "ORD-20260301-000017"
 	value, err := orderclose.OrderClosed{
@@ -193,7 +193,7 @@ func TestWire_TheEventIsWhatIsWritten(t *testing.T) {
 	}
 }
 
-// block returns what stands in the fenced block that begins with ```name.
+// block returns the content of the fenced block that begins with ```name.
 func block(t *testing.T, doc, name string) string {
 	t.Helper()
 	m := regexp.MustCompile("(?s)```" + name + "\n(.*?)```").FindStringSubmatch(doc)

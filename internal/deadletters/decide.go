@@ -7,23 +7,23 @@ import (
 	"orderclose"
 )
 
-// Rules say where records go that are sent again.
+// Rules say to which topic a redrive sends each record.
 type Rules struct {
 	Buckets orderclose.Buckets
-	// Replay is the topic of orders that are due: one of its own, so that a hundred
-	// thousand of them delay no order that is due just now.
+	// Replay is the topic for orders that are due. It is a topic of its own, so that many
+	// redriven orders do not delay orders that become due now.
 	Replay string
-	// AsTheyWere are the sources whose records are no orders on their way, and the
-	// topic in which those are read.
-	AsTheyWere map[string]string
+	// Unchanged maps each source whose records are not records of orders to the topic
+	// that their consumer reads. These records are sent unchanged.
+	Unchanged map[string]string
 }
 
-// decide says where a dead letter is to be sent at the given moment, and as what;
-// or why it cannot be sent, in words.
+// decide returns the topic and the record to send for a dead letter at this moment. If the
+// dead letter cannot be sent, refusal says why.
 func (r Rules) decide(l Letter, now time.Time) (topic string, m orderclose.Message, refusal string) {
-	if topic := r.AsTheyWere[l.Source.Topic]; topic != "" {
+	if topic := r.Unchanged[l.Source.Topic]; topic != "" {
 		if cut := l.cut(); cut != "" {
-			return "", m, cut + ": what is left of it is not what it was"
+			return "", m, cut + ": the rest is not the original record"
 		}
 		return topic, l.Record, ""
 	}
@@ -32,10 +32,10 @@ func (r Rules) decide(l Letter, now time.Time) (topic string, m orderclose.Messa
 		return "", m, unreadable(l, err)
 	}
 	if ahead := record.Order.Due.Sub(now); orderclose.BeyondLimit(ahead) {
-		return "", m, fmt.Sprintf("it is due on %s, further ahead than any relay believes (%s)",
+		return "", m, fmt.Sprintf("it is due on %s, further ahead than relays accept (%s)",
 			record.Order.Due.UTC().Format(time.RFC3339), orderclose.ShortDuration(orderclose.MaxDelayLimit))
 	}
-	// A new life: due when the order is, and nothing tried yet.
+	// A redrive starts again: the original due time, and no failed attempts.
 	record = orderclose.Record{Order: record.Order, Release: record.Order.Due, Traceparent: record.Traceparent, Lane: orderclose.LaneReplay}
 	if m, err = record.Encode(); err != nil {
 		return "", m, err.Error()
@@ -48,10 +48,10 @@ func (r Rules) decide(l Letter, now time.Time) (topic string, m orderclose.Messa
 
 func unreadable(l Letter, err error) string {
 	if l.Cause == "corrupt" {
-		return "nothing of it is known but its offsets"
+		return "only its offsets are known"
 	}
 	if cut := l.cut(); cut != "" {
-		return cut + ", and what is left is no record: " + err.Error()
+		return cut + ", and the rest is not a valid record: " + err.Error()
 	}
-	return "it is no record: " + err.Error()
+	return "it is not a valid record: " + err.Error()
 }

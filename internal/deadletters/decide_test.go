@@ -11,10 +11,10 @@ import (
 	"orderclose"
 )
 
-// letterOf is a dead letter as it is read from the topic.
+// letterOf decodes a dead letter.
 func letterOf(m orderclose.Message) Letter { return Read(0, m) }
 
-func TestDecide_SaysWhereARecordGoes(t *testing.T) {
+func TestDecide_ReturnsTheDestination(t *testing.T) {
 	for what, c := range map[string]struct {
 		due  time.Time
 		want string
@@ -51,7 +51,7 @@ func TestDecide_SaysWhereARecordGoes(t *testing.T) {
 	}
 }
 
-func TestDecide_RefusesWhatIsNotWhole(t *testing.T) {
+func TestDecide_RefusesIncompleteRecords(t *testing.T) {
 	change := func(change func(m *orderclose.Message)) orderclose.Message {
 		m := recordOf(t, "a", now)
 		m.Topic = "order-close"
@@ -68,7 +68,7 @@ func TestDecide_RefusesWhatIsNotWhole(t *testing.T) {
 		"other version": {"bad_version", change(func(m *orderclose.Message) { m.Headers[1].Value = []byte("9") }), "bad_version"},
 		"no JSON":       {"bad_value", change(func(m *orderclose.Message) { m.Value = []byte("{") }), "bad_value"},
 		"other id":      {"key_mismatch", change(func(m *orderclose.Message) { m.Key = []byte("b") }), "key_mismatch"},
-		"corrupt":       {"corrupt", orderclose.Message{Topic: "order-close"}, "nothing of it is known"},
+		"corrupt":       {"corrupt", orderclose.Message{Topic: "order-close"}, "only its offsets are known"},
 		"long value":    {"refused", change(func(m *orderclose.Message) { m.Value = append(m.Value[:len(m.Value)-1], big...) }), "value was cut"},
 		"long key":      {"refused", change(func(m *orderclose.Message) { m.Key = big }), "key was cut"},
 		"long event":    {"refused", orderclose.Message{Topic: "events", Key: []byte("a"), Value: big}, "value was cut"},
@@ -82,7 +82,7 @@ func TestDecide_RefusesWhatIsNotWhole(t *testing.T) {
 	}
 }
 
-func TestDecide_OtherRecordsGoBackAsTheyWere(t *testing.T) {
+func TestDecide_ReturnsOtherRecordsUnchanged(t *testing.T) {
 	for _, source := range []string{"events", "outbox_events"} {
 		m := orderclose.Message{Topic: source, Partition: 1, Offset: 5, Key: []byte("a"), Value: []byte(`{"id":1}`),
 			Headers: []orderclose.Header{{Key: orderclose.HeaderContentType, Value: []byte("json")}}}
@@ -94,8 +94,8 @@ func TestDecide_OtherRecordsGoBackAsTheyWere(t *testing.T) {
 	}
 }
 
-// What a redrive gives up again can be redriven again.
-func TestDecide_ARecordMayDieTwice(t *testing.T) {
+// A dead letter of a redriven record can be redriven too.
+func TestDecide_ARecordMayBecomeADeadLetterTwice(t *testing.T) {
 	_, m, _ := rules.decide(letterOf(dead(t, "a", "first", now)), now)
 	m.Topic = replayTopic
 	l := letterOf(orderclose.DeadLetter(m, "closer", "second", "again"))

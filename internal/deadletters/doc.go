@@ -1,13 +1,18 @@
-// Package deadletters looks after the dead-letter topic: what in it is still
-// pending, sending it again, and putting it aside.
+// Package deadletters manages the dead-letter topic: which dead letters are pending,
+// sending them again (redrive), and discarding them.
 //
-// A dead letter is pending until a mark behind it says that it was redriven or
-// discarded (orderclose.Mark). So the topic itself is the only state: whoever
-// reads it from a dead letter to the end knows, and nothing else has to be kept.
+// Topic lists and finds dead letters; MakePlan and Run redrive or discard them. Watch
+// follows the topic for a metric.
 //
-//	letter.go   a dead letter, taken apart
-//	decide.go   whether and where to it can be sent again (pure)
-//	offsets.go  a set of offsets that stays small
+// A dead letter is pending until a mark behind it says that it was redriven or discarded
+// (orderclose.Mark). So the topic is the only state: a reader that reads from a dead letter
+// to the end knows whether it is pending. A redrive writes the mark only after the record
+// was acked. If it is killed in between, a later redrive sends the record again, which is
+// harmless.
+//
+//	letter.go   decoding a dead letter
+//	decide.go   whether and where to a dead letter can be sent again (pure)
+//	offsets.go  a compact set of offsets
 //	index.go    which dead letters are pending (pure)
 //	topic.go    reading the topic up to a snapshot
 //	plan.go     what a redrive or a discard would do

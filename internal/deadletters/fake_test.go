@@ -18,18 +18,18 @@ const (
 var (
 	now     = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	buckets = orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}, {Topic: "delay_1h", Length: time.Hour}}
-	rules   = Rules{Buckets: buckets, Replay: replayTopic, AsTheyWere: map[string]string{"events": "events", "outbox_events": "events"}}
+	rules   = Rules{Buckets: buckets, Replay: replayTopic, Unchanged: map[string]string{"events": "events", "outbox_events": "events"}}
 )
 
-// fakeLog holds topics of two partitions.
+// fakeLog has topics of two partitions.
 type fakeLog struct {
 	mu      sync.Mutex
 	records map[string][2][]orderclose.RawRecord
-	start   [2]int64 // of the dead-letter topic: what lies below is deleted
+	start   [2]int64 // of the dead-letter topic: lower offsets are deleted
 	refuse  func(topic string, key string) error
 	appends int
-	waits   int
-	most    int // records that one fetch brings
+	waits   int // fetches that found no record
+	most    int // the largest number of records of a fetch
 	id      [16]byte
 }
 
@@ -65,7 +65,7 @@ func (f *fakeLog) Read(_ context.Context, at orderclose.Position) (orderclose.Fe
 		return answer, nil
 	}
 	all := f.records[topic][p][offset:]
-	f.waits += 1 - min(len(all), 1) // a fetch of nothing waits
+	f.waits += 1 - min(len(all), 1) // a fetch without records waits
 	if f.most > 0 {
 		all = all[:min(len(all), f.most)]
 	}
@@ -103,7 +103,7 @@ func (f *fakeLog) put(topic string, p int, r orderclose.RawRecord, at time.Time)
 	return Place{p, r.Offset}
 }
 
-// bury puts a dead letter of an order's record.
+// bury appends a dead letter of an order's record.
 func (f *fakeLog) bury(t *testing.T, p int, id, cause string, due time.Time) Place {
 	t.Helper()
 	m := dead(t, id, cause, due)
@@ -130,7 +130,7 @@ func recordOf(t *testing.T, id string, due time.Time) orderclose.Message {
 	return m
 }
 
-// keys are those of the records of a topic.
+// keys returns the keys of the records of a topic.
 func (f *fakeLog) keys(topic string) (keys []string) {
 	for _, records := range f.records[topic] {
 		for _, r := range records {

@@ -6,50 +6,50 @@ import (
 	"orderclose"
 )
 
-// maxCauses bounds how many causes are told apart. The stages have a dozen;
-// others may write to the topic too.
+// maxCauses bounds how many causes are counted separately. The stages have a dozen causes,
+// and other programs may write to the topic too.
 const maxCauses = 64
 
-// otherCause stands for the causes beyond that.
+// otherCause is the cause under which all further causes are counted.
 const otherCause = "other"
 
-// Index knows which dead letters are pending, by cause, and what became of those
-// that are not. It is fed with the records of the topic, each partition in order.
-// Its memory goes by the offsets that the topic spans and not by what waits in
-// it: a million take 130 KB for each cause.
+// Index holds which dead letters are pending, by cause, and how the others were resolved.
+// Its caller passes it the records of the topic, in order for each partition. Its memory
+// depends on the range of offsets and not on the number of dead letters: a million offsets
+// take 130 KB for each cause.
 type Index struct {
 	pending map[string]map[int]*offsets                // by cause and partition
-	settled map[orderclose.Settlement]map[int]*offsets // the same, by what was done
+	settled map[orderclose.Resolution]map[int]*offsets // by resolution and partition
 }
 
-// NewIndex returns an empty one.
+// NewIndex returns an empty Index.
 func NewIndex() *Index {
-	return &Index{pending: map[string]map[int]*offsets{}, settled: map[orderclose.Settlement]map[int]*offsets{}}
+	return &Index{pending: map[string]map[int]*offsets{}, settled: map[orderclose.Resolution]map[int]*offsets{}}
 }
 
-// Bury notes a dead letter.
+// Bury adds a dead letter.
 func (x *Index) Bury(at Place, cause string) {
 	if x.pending[cause] == nil && len(x.pending) >= maxCauses {
 		cause = otherCause
 	}
-	within(x.pending, cause, at.Partition).add(at.Offset)
+	setOf(x.pending, cause, at.Partition).add(at.Offset)
 }
 
-// Settle notes a mark. One of a dead letter that was not noted, since retention
-// has deleted it, or one that was settled before, changes nothing.
+// Settle adds a mark. It changes nothing if the dead letter is not in the index, because
+// retention has deleted it, or if it was resolved before.
 func (x *Index) Settle(m orderclose.Mark) {
 	for _, partitions := range x.pending {
 		if set := partitions[m.Partition]; set != nil && set.remove(m.Offset) {
 			if m.How != orderclose.Discarded {
-				m.How = orderclose.Redriven // whatever was done, it was not put aside
+				m.How = orderclose.Redriven // an unknown resolution counts as redriven
 			}
-			within(x.settled, m.How, m.Partition).add(m.Offset)
+			setOf(x.settled, m.How, m.Partition).add(m.Offset)
 			return
 		}
 	}
 }
 
-func within[K comparable](all map[K]map[int]*offsets, key K, partition int) *offsets {
+func setOf[K comparable](all map[K]map[int]*offsets, key K, partition int) *offsets {
 	if all[key] == nil {
 		all[key] = map[int]*offsets{}
 	}
@@ -59,9 +59,9 @@ func within[K comparable](all map[K]map[int]*offsets, key K, partition int) *off
 	return all[key][partition]
 }
 
-// Find says whether a dead letter was noted, and what became of it: "" while it is
+// Find reports whether the index has a dead letter, and how it was resolved: "" while it is
 // pending.
-func (x *Index) Find(at Place) (how orderclose.Settlement, ok bool) {
+func (x *Index) Find(at Place) (how orderclose.Resolution, ok bool) {
 	for how, partitions := range x.settled {
 		if set := partitions[at.Partition]; set != nil && set.has(at.Offset) {
 			return how, true
@@ -75,8 +75,8 @@ func (x *Index) Find(at Place) (how orderclose.Settlement, ok bool) {
 	return "", false
 }
 
-// Pending is how many are, by cause. A cause of which all are settled is there
-// with 0.
+// Pending returns the number of pending dead letters by cause. A cause without pending dead
+// letters has the value 0.
 func (x *Index) Pending() map[string]int {
 	counts := make(map[string]int, len(x.pending))
 	for cause, partitions := range x.pending {
@@ -88,12 +88,12 @@ func (x *Index) Pending() map[string]int {
 	return counts
 }
 
-// Oldest is the pending dead letter of a partition with the smallest offset.
+// Oldest returns the pending dead letter with the smallest offset of a partition.
 func (x *Index) Oldest(partition int) (at Place, ok bool) {
 	at = Place{partition, math.MaxInt64}
 	for _, partitions := range x.pending {
 		if set := partitions[partition]; set != nil {
-			if offset, some := set.least(); some && offset < at.Offset {
+			if offset, some := set.smallest(); some && offset < at.Offset {
 				at.Offset, ok = offset, true
 			}
 		}
@@ -101,8 +101,8 @@ func (x *Index) Oldest(partition int) (at Place, ok bool) {
 	return at, ok
 }
 
-// Forget drops what lies below the offset, because the log begins there now, and
-// returns how many of it were pending.
+// Forget removes everything below the offset, because the log begins there now. It returns
+// how many pending dead letters it removed.
 func (x *Index) Forget(partition int, below int64) (pending int) {
 	for _, partitions := range x.settled {
 		if set := partitions[partition]; set != nil {
@@ -117,8 +117,8 @@ func (x *Index) Forget(partition int, below int64) (pending int) {
 	return pending
 }
 
-// feed notes a record of the topic, of whatever kind.
-func (x *Index) feed(partition int, m orderclose.Message) {
+// add adds a record of the topic: a dead letter or a mark.
+func (x *Index) add(partition int, m orderclose.Message) {
 	if mark, ok := orderclose.ReadMark(&m); ok {
 		x.Settle(mark)
 		return

@@ -9,10 +9,10 @@ import (
 	"orderclose"
 )
 
-// A plain map of what the index stands for.
-func TestIndex_IsWhatAMapWouldBe(t *testing.T) {
+// The index behaves like a plain map.
+func TestIndex_BehavesLikeAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		x, model, settled, next := NewIndex(), map[Place]string{}, map[Place]orderclose.Settlement{}, [2]int64{}
+		x, model, settled, next := NewIndex(), map[Place]string{}, map[Place]orderclose.Resolution{}, [2]int64{}
 		place := rapid.Custom(func(t *rapid.T) Place {
 			p := rapid.IntRange(0, 1).Draw(t, "partition")
 			return Place{p, rapid.Int64Range(0, next[p]+1).Draw(t, "offset")}
@@ -27,7 +27,7 @@ func TestIndex_IsWhatAMapWouldBe(t *testing.T) {
 			},
 			"settle": func(t *rapid.T) {
 				at := place.Draw(t, "place")
-				how := rapid.SampledFrom([]orderclose.Settlement{orderclose.Redriven, orderclose.Discarded}).Draw(t, "how")
+				how := rapid.SampledFrom([]orderclose.Resolution{orderclose.Redriven, orderclose.Discarded}).Draw(t, "how")
 				if _, pending := model[at]; pending {
 					delete(model, at)
 					settled[at] = how
@@ -82,9 +82,9 @@ func TestIndex_IsWhatAMapWouldBe(t *testing.T) {
 	})
 }
 
-// However many causes somebody writes, and however many letters: memory goes by
-// the span of offsets.
-func TestIndex_AMillionStaySmall(t *testing.T) {
+// With any number of causes and dead letters, the memory depends only on the range of
+// offsets.
+func TestIndex_AMillionDeadLettersUseLittleMemory(t *testing.T) {
 	x := NewIndex()
 	const n = 1_000_000
 	for i := range n {

@@ -2,8 +2,8 @@ package deadletters
 
 import "math/bits"
 
-// pageBits is how many offsets a page of a set holds, in half a kilobyte: a
-// million offsets of a log take 130 KB in each set that has some of them.
+// pageBits is how many offsets a page of a set covers, in half a kilobyte. A million
+// offsets of a log take 130 KB in each set.
 const pageBits = 4096
 
 type page [pageBits / 64]uint64
@@ -36,7 +36,7 @@ func (s *offsets) has(offset int64) bool {
 	return p != nil && p[word]&bit != 0
 }
 
-// remove reports whether it was there.
+// remove returns false if the offset was not in the set.
 func (s *offsets) remove(offset int64) bool {
 	if !s.has(offset) {
 		return false
@@ -51,7 +51,7 @@ func (s *offsets) remove(offset int64) bool {
 	return true
 }
 
-// removeBelow removes what is below the offset and returns how many that were.
+// removeBelow removes all offsets below offset and returns their number.
 func (s *offsets) removeBelow(offset int64) (removed int) {
 	for number, p := range s.pages {
 		if number > offset/pageBits {
@@ -68,8 +68,8 @@ func (s *offsets) removeBelow(offset int64) (removed int) {
 	return removed
 }
 
-// least returns the smallest; ok is false if there is none.
-func (s *offsets) least() (offset int64, ok bool) {
+// smallest returns the smallest offset; ok is false if the set is empty.
+func (s *offsets) smallest() (offset int64, ok bool) {
 	first := int64(-1)
 	for number := range s.pages {
 		if first < 0 || number < first {
@@ -84,7 +84,7 @@ func (s *offsets) least() (offset int64, ok bool) {
 			return first*pageBits + int64(word*64+bits.TrailingZeros64(b)), true
 		}
 	}
-	return 0, false // a page that is empty is not kept
+	return 0, false // not reached: empty pages are deleted
 }
 
 func at(offset int64) (word int, bit uint64) {

@@ -9,15 +9,15 @@ import (
 	"orderclose/internal/kafka"
 )
 
-// maxNamed bounds how many dead letters a plan or a result names; all are counted.
+// maxNamed bounds how many dead letters a plan or a result lists. All are counted.
 const maxNamed = 100
 
-// Options say what to do with the dead letters of a filter.
+// Options for a redrive or a discard of the dead letters of a filter.
 type Options struct {
 	Filter Filter
-	How    orderclose.Settlement // Redriven or Discarded
-	Rules  Rules                 // of a redrive
-	Now    func() time.Time      // decides what is due; default time.Now
+	How    orderclose.Resolution // Redriven or Discarded
+	Rules  Rules                 // only for a redrive
+	Now    func() time.Time      // the clock that due times are compared with; default time.Now
 }
 
 func (o Options) now() time.Time {
@@ -27,27 +27,27 @@ func (o Options) now() time.Time {
 	return o.Now()
 }
 
-// Plan is what a redrive or a discard would do. It is about a snapshot: later dead
-// letters do not change it.
+// Plan is what a redrive or a discard would do. It describes a snapshot: later dead letters
+// do not change it.
 type Plan struct {
 	Topic string                `json:"topic"`
-	How   orderclose.Settlement `json:"how"`
+	How   orderclose.Resolution `json:"how"`
 	// Through is the snapshot: the last offset of each partition.
 	Through []Place        `json:"through"`
 	Pending int            `json:"pending"` // dead letters of the filter
 	ByCause map[string]int `json:"by_cause"`
-	// To is how many would be sent to which topic; nil for a discard.
+	// To is the number of records to send, by topic; nil for a discard.
 	To map[string]int `json:"to,omitempty"`
-	// Refused counts those that cannot be sent; Refusals are the first of them.
+	// Refused is the number of dead letters that cannot be sent; Refusals lists the first.
 	Refused  int       `json:"refused"`
 	Refusals []Refusal `json:"refusals,omitempty"`
-	// Missing were asked for by their place, and are no dead letters of the topic.
+	// Missing are the requested positions that have no dead letter.
 	Missing []Place `json:"missing,omitempty"`
-	// Settled were asked for by their place, and are not pending.
+	// Settled are the requested dead letters that are not pending.
 	Settled []Place `json:"settled_before,omitempty"`
 }
 
-// Refusal is a dead letter that cannot be sent again, and why.
+// Refusal is a dead letter that cannot be sent again, with the reason.
 type Refusal struct {
 	At    Place  `json:"at"`
 	Key   string `json:"key"`
@@ -55,10 +55,10 @@ type Refusal struct {
 	Why   string `json:"why"`
 }
 
-// Doable is how many dead letters the plan would settle.
+// Doable returns how many dead letters the plan would resolve.
 func (p Plan) Doable() int { return p.Pending - p.Refused }
 
-// refuse counts a refusal.
+// refuse adds a refusal.
 func (p *Plan) refuse(l Letter, why string) {
 	p.Refused++
 	if len(p.Refusals) < maxNamed {
@@ -66,9 +66,9 @@ func (p *Plan) refuse(l Letter, why string) {
 	}
 }
 
-// MakePlan reads the topic and says what would be done. It changes nothing.
+// MakePlan reads the topic and returns what Run would do. It changes nothing.
 func (t *Topic) MakePlan(ctx context.Context, o Options) (Plan, error) {
-	plan, spans, x, err := t.begin(ctx, o)
+	plan, spans, x, err := t.prepare(ctx, o)
 	if err != nil || o.How == orderclose.Discarded {
 		return plan, err
 	}
@@ -90,8 +90,8 @@ func (t *Topic) MakePlan(ctx context.Context, o Options) (Plan, error) {
 	return plan, err
 }
 
-// begin takes the snapshot and finds what of it is pending.
-func (t *Topic) begin(ctx context.Context, o Options) (Plan, []kafka.Span, *Index, error) {
+// prepare takes a snapshot and finds its pending dead letters.
+func (t *Topic) prepare(ctx context.Context, o Options) (Plan, []kafka.Span, *Index, error) {
 	plan := Plan{Topic: t.Name, How: o.How, Through: []Place{}}
 	spans, err := t.Snapshot(ctx, o.Filter)
 	if err != nil {
@@ -127,11 +127,11 @@ func (t *Topic) begin(ctx context.Context, o Options) (Plan, []kafka.Span, *Inde
 			plan.Settled = append(plan.Settled, at)
 		}
 	}
-	slices.SortFunc(plan.Missing, compare)
+	slices.SortFunc(plan.Missing, comparePlaces)
 	return plan, spans, x, nil
 }
 
-func compare(a, b Place) int {
+func comparePlaces(a, b Place) int {
 	if a.Partition != b.Partition {
 		return a.Partition - b.Partition
 	}

@@ -10,22 +10,22 @@ import (
 	"orderclose/internal/kafka"
 )
 
-// sendTimeout bounds the tries for one append: a person waits.
+// sendTimeout bounds all attempts of one append: a person waits for the command.
 const sendTimeout = 30 * time.Second
 
 // Result is what a redrive or a discard did.
 type Result struct {
 	Plan
-	Done int `json:"done"` // dead letters that were sent, or put aside, and marked
+	Done int `json:"done"` // dead letters that were sent or discarded, and marked
 }
 
-// Run does what MakePlan says it would, to the dead letters that are pending by
-// now. A dead letter gets its mark only after its record was acked where it went:
-// whoever is killed in between leaves some to be sent once more, which is
-// harmless. progress, if not nil, hears how many are done of how many. The result
-// counts what was done also if an error ended it.
+// Run redrives or discards the dead letters that are pending now, as MakePlan describes. It
+// marks a dead letter only after the record was acked. If the process is killed in between,
+// the next run sends some records again, which is harmless. progress, if not nil, is called
+// with the number of finished dead letters and their total. If Run fails, the result still
+// counts what it did.
 func (t *Topic) Run(ctx context.Context, o Options, progress func(done, total int64)) (Result, error) {
-	plan, spans, x, err := t.begin(ctx, o)
+	plan, spans, x, err := t.prepare(ctx, o)
 	run := &run{Topic: t, o: o, result: Result{Plan: plan}, send: t.Log.Idempotent(nil, nil)}
 	if err != nil {
 		return run.result, err
@@ -43,7 +43,7 @@ func (t *Topic) Run(ctx context.Context, o Options, progress func(done, total in
 	return run.result, err
 }
 
-// run is a redrive or a discard under way.
+// run is the state of a redrive or a discard.
 type run struct {
 	*Topic
 	o      Options
@@ -51,18 +51,18 @@ type run struct {
 	send   orderclose.AppendFunc
 }
 
-// bound is where records go together.
-type bound struct {
+// destination is the destination of records that are appended together.
+type destination struct {
 	topic     string
 	partition int
 }
 
-// batch settles the pending ones of a fetch: first all are sent, then those that
-// were acked are marked.
+// batch handles the pending dead letters of one fetch. It sends all of them, and then marks
+// those that were acked.
 func (r *run) batch(ctx context.Context, letters []Letter) error {
 	now := r.o.now()
 	var settled []Letter
-	moves := map[bound][]move{}
+	moves := map[destination][]move{}
 	for _, l := range letters {
 		switch {
 		case l.Settle != "":
@@ -78,7 +78,7 @@ func (r *run) batch(ctx context.Context, letters []Letter) error {
 			if err != nil {
 				return err
 			}
-			to := bound{topic, kafka.PartitionOf(m.Key, n)}
+			to := destination{topic, kafka.PartitionOf(m.Key, n)}
 			moves[to] = append(moves[to], move{l, m.Raw()})
 		}
 	}
@@ -95,19 +95,19 @@ func (r *run) batch(ctx context.Context, letters []Letter) error {
 	return errors.Join(r.mark(ctx, settled), failed)
 }
 
-// move is a dead letter and what it is sent as.
+// move is a dead letter and the record to send.
 type move struct {
 	letter Letter
 	record orderclose.RawRecord
 }
 
-// Size is roughly what sending it takes, in bytes.
+// Size returns about how many bytes the record takes in a request.
 func (m move) Size() int { return m.record.Size() }
 
-// move sends records that go together and returns those that were acked. What the
-// broker refuses for good is tried in halves, down to those to blame, which are
-// refusals.
-func (r *run) move(ctx context.Context, to bound, moves []move) (sent []Letter, err error) {
+// move sends records to one destination and returns the dead letters that were acked. If
+// the broker refuses the records for good, move sends halves until it has found the refused
+// ones, and adds a refusal for each.
+func (r *run) move(ctx context.Context, to destination, moves []move) (sent []Letter, err error) {
 	records := make([]orderclose.RawRecord, len(moves))
 	for i, m := range moves {
 		records[i] = m.record
@@ -132,7 +132,7 @@ func (r *run) move(ctx context.Context, to bound, moves []move) (sent []Letter, 
 	return append(sent, rest...), err
 }
 
-// mark appends the marks of dead letters, each to its own partition.
+// mark appends the marks of dead letters, each to the partition of its dead letter.
 func (r *run) mark(ctx context.Context, letters []Letter) error {
 	marks := map[int][]orderclose.RawRecord{}
 	for _, l := range letters {
@@ -142,8 +142,8 @@ func (r *run) mark(ctx context.Context, letters []Letter) error {
 	for p, all := range marks {
 		for len(all) > 0 {
 			n := orderclose.Fitting(all)
-			if err := r.append(ctx, bound{r.Name, p}, all[:n]); err != nil {
-				return fmt.Errorf("%d are done and could not be marked as %s: %w", len(all), r.o.How, err)
+			if err := r.append(ctx, destination{r.Name, p}, all[:n]); err != nil {
+				return fmt.Errorf("mark %d dead letters as %s after they were handled: %w", len(all), r.o.How, err)
 			}
 			r.result.Done += n
 			all = all[n:]
@@ -152,9 +152,9 @@ func (r *run) mark(ctx context.Context, letters []Letter) error {
 	return nil
 }
 
-// append tries within sendTimeout. What was acked is marked even if the person at
-// the keyboard has had enough.
-func (r *run) append(ctx context.Context, to bound, records []orderclose.RawRecord) error {
+// append appends within sendTimeout. Marks are appended even if ctx is canceled, because
+// their records were acked already.
+func (r *run) append(ctx context.Context, to destination, records []orderclose.RawRecord) error {
 	if to.topic == r.Name {
 		ctx = context.WithoutCancel(ctx)
 	}

@@ -9,8 +9,7 @@ import (
 	"orderclose/internal/kafka"
 )
 
-// Log is what looking after the topic needs of Kafka; internal/kafka's Cluster is
-// one.
+// Log is what a Topic needs of Kafka. Cluster of internal/kafka implements it.
 type Log interface {
 	Partitions(ctx context.Context, topic string) (int, error)
 	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
@@ -23,20 +22,20 @@ type Log interface {
 type Topic struct {
 	Log  Log
 	Name string
-	// Progress, if not nil, hears how many offsets were read of how many.
+	// Progress, if not nil, is called with the number of offsets read and the total.
 	Progress func(done, total int64)
 }
 
-// Filter says which dead letters are meant. What is left zero does not restrict.
+// Filter selects dead letters. A zero field does not restrict the selection.
 type Filter struct {
 	Cause string
 	Stage string
 	Order string    // the order's id
-	Since time.Time // buried then or later
-	// Places, if any, are the only ones.
+	Since time.Time // appended then or later
+	// Places, if not empty, are the only dead letters.
 	Places []Place
-	// Through is a snapshot: the last offset of each partition that is meant. Nil is
-	// all there is; a partition that is not in it is left out.
+	// Through is a snapshot: the last offset to read of each partition. Nil: to the end. A
+	// partition that is not in the map is left out.
 	Through map[int]int64
 }
 
@@ -54,8 +53,8 @@ func (f Filter) match(l Letter) bool {
 		(f.Order == "" || f.Order == l.Key) && (f.Since.IsZero() || !l.Buried.Before(f.Since))
 }
 
-// Snapshot returns, by partition, the offsets in which the dead letters of the
-// filter lie, and the marks that settle them: up to the present end.
+// Snapshot returns, by partition, the offsets of the dead letters of the filter and of the
+// marks behind them, up to the present end.
 func (t *Topic) Snapshot(ctx context.Context, f Filter) ([]kafka.Span, error) {
 	n, err := t.Log.Partitions(ctx, t.Name)
 	if err != nil {
@@ -74,8 +73,8 @@ func (t *Topic) Snapshot(ctx context.Context, f Filter) ([]kafka.Span, error) {
 			}
 			first = max(first, at)
 		}
-		if least, some := f.firstPlace(p); some {
-			first = max(first, least)
+		if smallest, some := f.firstPlace(p); some {
+			first = max(first, smallest)
 		} else if len(f.Places) > 0 {
 			continue
 		}
@@ -86,16 +85,16 @@ func (t *Topic) Snapshot(ctx context.Context, f Filter) ([]kafka.Span, error) {
 	return spans, nil
 }
 
-func (f Filter) firstPlace(partition int) (least int64, some bool) {
+func (f Filter) firstPlace(partition int) (smallest int64, some bool) {
 	for _, p := range f.Places {
-		if p.Partition == partition && (!some || p.Offset < least) {
-			least, some = p.Offset, true
+		if p.Partition == partition && (!some || p.Offset < smallest) {
+			smallest, some = p.Offset, true
 		}
 	}
-	return least, some
+	return smallest, some
 }
 
-// Index reads the spans and returns an index of the filter's dead letters.
+// Index reads the spans and returns an Index of the dead letters of the filter.
 func (t *Topic) Index(ctx context.Context, spans []kafka.Span, f Filter) (*Index, error) {
 	x := NewIndex()
 	var total, done int64
@@ -126,12 +125,11 @@ func (t *Topic) Index(ctx context.Context, spans []kafka.Span, f Filter) (*Index
 	return x, nil
 }
 
-// errEnough ends reading early.
-var errEnough = errors.New("enough")
+// errStop stops reading early.
+var errStop = errors.New("enough")
 
-// Letters reads the spans again and calls each with the dead letters that the
-// index has of every fetch, in order, with what became of them, until each returns
-// an error.
+// Letters reads the spans again. For each fetch, it calls each with the dead letters that
+// are in the index, in order and with their resolution, until each returns an error.
 func (t *Topic) Letters(ctx context.Context, spans []kafka.Span, x *Index, each func([]Letter) error) error {
 	for _, s := range spans {
 		err := t.read(ctx, s, func(batch []orderclose.RawRecord) error {
@@ -155,8 +153,7 @@ func (t *Topic) Letters(ctx context.Context, spans []kafka.Span, x *Index, each 
 	return nil
 }
 
-// Find returns one dead letter with what became of it, or nil if there is none at
-// that place.
+// Find returns the dead letter at a position, with its resolution, or nil if there is none.
 func (t *Topic) Find(ctx context.Context, at Place) (*Letter, error) {
 	f := Filter{Places: []Place{at}}
 	spans, err := t.Snapshot(ctx, f)
@@ -170,16 +167,16 @@ func (t *Topic) Find(ctx context.Context, at Place) (*Letter, error) {
 	var found *Letter
 	err = t.Letters(ctx, spans, x, func(letters []Letter) error {
 		found = &letters[0]
-		return errEnough
+		return errStop
 	})
-	if errors.Is(err, errEnough) {
+	if errors.Is(err, errStop) {
 		err = nil
 	}
 	return found, err
 }
 
-// List returns the oldest dead letters of the filter, at most limit of them unless
-// that is 0, and an index of all. With settled also those that are not pending.
+// List returns the oldest dead letters of the filter, and an index of all of them. limit
+// bounds the list; 0: no bound. With settled the list includes resolved dead letters.
 func (t *Topic) List(ctx context.Context, f Filter, settled bool, limit int) (letters []Letter, x *Index, err error) {
 	spans, err := t.Snapshot(ctx, f)
 	if err != nil {
@@ -194,20 +191,20 @@ func (t *Topic) List(ctx context.Context, f Filter, settled bool, limit int) (le
 				continue
 			}
 			if limit > 0 && len(letters) == limit {
-				return errEnough
+				return errStop
 			}
 			letters = append(letters, l)
 		}
 		return nil
 	})
-	if errors.Is(err, errEnough) {
+	if errors.Is(err, errStop) {
 		err = nil
 	}
 	return letters, x, err
 }
 
-// read reads a span. What retention deletes meanwhile, and what nobody can read,
-// is passed over: it can be neither shown nor sent.
+// read reads a span. It skips records that retention deletes meanwhile, and damaged ones:
+// they can be neither shown nor sent.
 func (t *Topic) read(ctx context.Context, s kafka.Span, each func([]orderclose.RawRecord) error) error {
 	_, err := kafka.Scan(ctx, t.Log, t.Name, s, func(f orderclose.Fetched) error {
 		if len(f.Records) == 0 {
@@ -218,8 +215,7 @@ func (t *Topic) read(ctx context.Context, s kafka.Span, each func([]orderclose.R
 	return err
 }
 
-// messages decodes records; their bytes are copied. Of one that cannot be decoded
-// there is only the place.
+// messages decodes records and copies their bytes. An invalid record has only its offset.
 func messages(batch []orderclose.RawRecord) []orderclose.Message {
 	all := make([]orderclose.Message, len(batch))
 	for i, r := range batch {

@@ -27,7 +27,7 @@ func must[V any](t *testing.T) func(V, error) V {
 	}
 }
 
-func TestTopic_ListsWhatIsPendingByTheFilter(t *testing.T) {
+func TestTopic_ListsThePendingDeadLettersOfTheFilter(t *testing.T) {
 	log := &fakeLog{most: 2}
 	log.bury(t, 0, "a", "failed", now)
 	b := log.bury(t, 1, "b", "not_found", now)
@@ -72,7 +72,7 @@ func TestTopic_ListsWhatIsPendingByTheFilter(t *testing.T) {
 	}
 }
 
-func TestRedrive_SendsOnceAndASecondRunChangesNothing(t *testing.T) {
+func TestRedrive_ASecondRunChangesNothing(t *testing.T) {
 	log := &fakeLog{most: 3}
 	for i := range 10 {
 		log.bury(t, i%2, fmt.Sprint(i), "failed", now.Add(time.Duration(i%3-1)*time.Hour))
@@ -106,7 +106,7 @@ func TestRedrive_SendsOnceAndASecondRunChangesNothing(t *testing.T) {
 	}
 }
 
-func TestRedrive_KeepsToTheSnapshot(t *testing.T) {
+func TestRedrive_HandlesOnlyTheSnapshot(t *testing.T) {
 	log := &fakeLog{}
 	log.bury(t, 0, "a", "failed", now)
 	log.bury(t, 1, "b", "failed", now)
@@ -122,7 +122,7 @@ func TestRedrive_KeepsToTheSnapshot(t *testing.T) {
 	}
 }
 
-func TestRedrive_SaysWhatIsNotThere(t *testing.T) {
+func TestRedrive_ReportsMissingAndResolvedDeadLetters(t *testing.T) {
 	log := &fakeLog{}
 	at := log.bury(t, 0, "a", "failed", now)
 	o := redrive(Filter{Places: []Place{at, {1, 5}}})
@@ -135,8 +135,8 @@ func TestRedrive_SaysWhatIsNotThere(t *testing.T) {
 	}
 }
 
-// A kill between the send and its marks is an append of marks that never comes.
-func TestRedrive_KilledBeforeTheMarksRepeatsOnly(t *testing.T) {
+// If a redrive is killed between the records and their marks, the marks are not appended.
+func TestRedrive_KilledBeforeTheMarksOnlyRepeats(t *testing.T) {
 	log := &fakeLog{}
 	log.bury(t, 0, "a", "failed", now)
 	gone := errors.New("killed")
@@ -156,7 +156,7 @@ func TestRedrive_KilledBeforeTheMarksRepeatsOnly(t *testing.T) {
 	}
 }
 
-func TestRedrive_WhatTheBrokerRefusesHoldsNobodyUp(t *testing.T) {
+func TestRedrive_ARefusedRecordDelaysNoOther(t *testing.T) {
 	log := &fakeLog{}
 	for i := range 9 {
 		log.bury(t, 0, fmt.Sprint(i), "failed", now)
@@ -168,12 +168,12 @@ func TestRedrive_WhatTheBrokerRefusesHoldsNobodyUp(t *testing.T) {
 		return nil
 	}
 	result := must[Result](t)(log.topic().Run(t.Context(), redrive(Filter{}), nil))
-	if result.Done != 7 || result.Refused != 2 || !strings.Contains(result.Refusals[0].Why, "too large") || log.pending(t) != "map[failed:2]" {
+	if result.Done != 7 || result.Refused != 2 || !strings.Contains(result.Refusals[0].Why, orderclose.ErrRefused.Error()) || log.pending(t) != "map[failed:2]" {
 		t.Errorf("%+v, pending %v", result, log.pending(t))
 	}
 }
 
-func TestRedrive_MarksWhatWasSentBeforeItFailed(t *testing.T) {
+func TestRedrive_MarksTheRecordsSentBeforeAnError(t *testing.T) {
 	log := &fakeLog{most: 2}
 	for i := range 6 {
 		log.bury(t, 0, fmt.Sprint(i), "failed", now)
@@ -190,22 +190,22 @@ func TestRedrive_MarksWhatWasSentBeforeItFailed(t *testing.T) {
 	}
 }
 
-func TestWatch_TellsWhatIsPending(t *testing.T) {
+func TestWatch_ReportsThePendingDeadLetters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &fakeLog{id: [16]byte{9}}
 		log.bury(t, 0, "a", "failed", now)
 		log.bury(t, 0, "b", "not_found", now)
-		var seen Seen
-		var told int
+		var seen State
+		var calls int
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			Watch(ctx, WatchOptions{Log: log, Topic: deadTopic, Tell: func(s Seen) { seen = s; told++ }})
+			Watch(ctx, WatchOptions{Log: log, Topic: deadTopic, Report: func(s State) { seen = s; calls++ }})
 		}()
 		expect := func(what, pending string, oldest time.Time) {
 			t.Helper()
-			time.Sleep(watchEvery)
+			time.Sleep(watchInterval)
 			synctest.Wait()
 			if got := fmt.Sprint(seen.Pending); got != pending || !seen.Oldest.Equal(oldest) {
 				t.Errorf("%s: %s, the oldest of %v; want %s, %v", what, got, seen.Oldest, pending, oldest)
@@ -225,7 +225,7 @@ func TestWatch_TellsWhatIsPending(t *testing.T) {
 		log.records[deadTopic] = [2][]orderclose.RawRecord{}
 		log.start[1] = 0
 		log.mu.Unlock()
-		log.bury(t, 0, "anew", "failed", now)
+		log.bury(t, 0, "again", "failed", now)
 		expect("recreated, shorter", "map[failed:1 not_found:0]", now.Add(-time.Hour))
 		log.mu.Lock()
 		log.records[deadTopic], log.id = [2][]orderclose.RawRecord{}, [16]byte{1}
@@ -236,8 +236,8 @@ func TestWatch_TellsWhatIsPending(t *testing.T) {
 		expect("recreated, longer", "map[failed:0 not_found:3]", now.Add(-time.Hour))
 		cancel()
 		<-done
-		if told != 6 || log.waits != 1 {
-			t.Errorf("told %d times, want once each %v; %d fetches waited", told, watchEvery, log.waits)
+		if calls != 6 || log.waits != 1 {
+			t.Errorf("reported %d times, want once each %v; %d fetches waited", calls, watchInterval, log.waits)
 		}
 	})
 }

@@ -11,36 +11,35 @@ import (
 	"orderclose/internal/partition"
 )
 
-// watchEvery is how often the topic is looked at: as often as metrics are
-// collected, about.
-const watchEvery = 15 * time.Second
+// watchInterval is the interval between reads of the topic, about the interval at which
+// metrics are collected.
+const watchInterval = 15 * time.Second
 
-// Seen is what a watch knows of the topic.
-type Seen struct {
+// State is the state of the topic as a Watch knows it.
+type State struct {
 	At      time.Time      // when the topic was read to its end
 	Pending map[string]int // by cause
-	Oldest  time.Time      // when the oldest pending one was buried; zero if there is none
+	Oldest  time.Time      // when the oldest pending dead letter was appended; zero if there is none
 }
 
-// WatchOptions for a Watch. Log, Topic and Tell must be set.
+// WatchOptions for a Watch. Log, Topic and Report must be set.
 type WatchOptions struct {
 	Log    Log
 	Topic  string
-	Tell   func(Seen)
+	Report func(State)  // called after each read of the whole topic
 	Logger *slog.Logger // default: discard
 }
 
-// Watch follows the topic from its beginning, without a group, and tells what is
-// pending whenever it has read to the end. It goes on until ctx ends, whatever
-// happens: a topic that is missing, or that it may not read, is logged once, and
-// nothing is told meanwhile.
+// Watch follows the topic from its beginning, without a group, until ctx ends. Each time it
+// has read to the end, it calls Report. If the topic is missing or may not be read, Watch logs
+// that once, keeps trying, and does not call Report meanwhile.
 func Watch(ctx context.Context, o WatchOptions) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	w := &watch{o: o, topic: Topic{Log: o.Log, Name: o.Topic}, index: NewIndex(), next: map[int]orderclose.Position{}, buried: map[Place]time.Time{}}
+	w := &watch{o: o, topic: Topic{Log: o.Log, Name: o.Topic}, index: NewIndex(), next: map[int]orderclose.Position{}, oldestAt: map[Place]time.Time{}}
 	for failing := false; ; {
-		err := w.turn(ctx)
+		err := w.poll(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -48,9 +47,9 @@ func Watch(ctx context.Context, o WatchOptions) {
 			failing = false
 		case !failing:
 			failing = true
-			o.Logger.Warn("the dead letters cannot be counted; orderclose_dead_letters_pending stays as it is until they can be", "topic", o.Topic, "err", err)
+			o.Logger.Warn("counting dead letters failed, orderclose_dead_letters_pending is out of date", "topic", o.Topic, "err", err)
 		}
-		if !partition.Sleep(ctx, watchEvery) {
+		if !partition.Sleep(ctx, watchInterval) {
 			return
 		}
 	}
@@ -58,16 +57,16 @@ func Watch(ctx context.Context, o WatchOptions) {
 
 // watch belongs to the goroutine of Watch.
 type watch struct {
-	o      WatchOptions
-	topic  Topic
-	index  *Index
-	next   map[int]orderclose.Position // by partition: where to read on
-	buried map[Place]time.Time         // of the oldest pending one of each partition
-	reads  bool                        // it was let read
+	o        WatchOptions
+	topic    Topic
+	index    *Index
+	next     map[int]orderclose.Position // by partition: the position of the next read
+	oldestAt map[Place]time.Time         // the append time of the oldest pending dead letter of each partition
+	readable bool                        // a read was allowed
 }
 
-// turn reads what came and tells.
-func (w *watch) turn(ctx context.Context) error {
+// poll reads the new records and calls Report.
+func (w *watch) poll(ctx context.Context) error {
 	n, err := w.o.Log.Partitions(ctx, w.o.Topic)
 	if err != nil {
 		return err
@@ -81,7 +80,7 @@ func (w *watch) turn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.o.Tell(Seen{At: time.Now(), Pending: w.index.Pending(), Oldest: oldest})
+	w.o.Report(State{At: time.Now(), Pending: w.index.Pending(), Oldest: oldest})
 	return nil
 }
 
@@ -92,45 +91,45 @@ func (w *watch) catchUp(ctx context.Context, p int) error {
 		return err
 	}
 	if end < w.next[p].Offset {
-		w.begin(p)
+		w.reset(p)
 	}
 	if gone := w.index.Forget(p, first); gone > 0 {
-		w.o.Logger.Error("retention has deleted dead letters that nobody had looked after", "topic", w.o.Topic, "partition", p, "letters", gone)
+		w.o.Logger.Error("retention deleted pending dead letters", "topic", w.o.Topic, "partition", p, "letters", gone)
 	}
-	if !w.reads { // whoever may not is to hear of it now, and not with the first dead letter
+	if !w.readable { // report missing access now, and not with the first dead letter
 		if _, err := w.o.Log.Read(ctx, orderclose.Position{Topic: w.o.Topic, Partition: p, Offset: end}); err != nil {
 			return err
 		}
-		w.reads = true
+		w.readable = true
 	}
 	span := kafka.Span{Partition: p, First: max(w.next[p].Offset, first), End: end, Log: w.next[p].Log}
 	_, err = kafka.Scan(ctx, w.o.Log, w.o.Topic, span, func(f orderclose.Fetched) error {
 		for _, m := range messages(f.Records) {
-			w.index.feed(p, m)
+			w.index.add(p, m)
 		}
 		w.next[p] = orderclose.Position{Offset: min(f.Next, end), Log: f.Log}
 		return nil
 	})
 	if errors.Is(err, kafka.ErrRecreated) {
-		w.begin(p)
+		w.reset(p)
 		return w.catchUp(ctx, p)
 	}
 	return err
 }
 
-// begin forgets a partition and has it read from its start: the topic was deleted and
+// reset forgets a partition, so that it is read from its start: the topic was deleted and
 // recreated.
-func (w *watch) begin(p int) {
+func (w *watch) reset(p int) {
 	w.index.Forget(p, w.next[p].Offset)
 	w.next[p] = orderclose.Position{}
-	clear(w.buried)
+	clear(w.oldestAt)
 }
 
-// oldest returns when the oldest pending dead letter was buried. It is read again,
-// as the index has no times.
+// oldest returns when the oldest pending dead letter was appended. It reads the record
+// again, because the index has no times.
 func (w *watch) oldest(ctx context.Context, partitions int) (oldest time.Time, err error) {
-	known := w.buried
-	w.buried = map[Place]time.Time{}
+	known := w.oldestAt
+	w.oldestAt = map[Place]time.Time{}
 	for p := range partitions {
 		at, ok := w.index.Oldest(p)
 		if !ok {
@@ -140,13 +139,13 @@ func (w *watch) oldest(ctx context.Context, partitions int) (oldest time.Time, e
 		if !read {
 			err := w.topic.read(ctx, kafka.Span{Partition: p, First: at.Offset, End: at.Offset + 1}, func(batch []orderclose.RawRecord) error {
 				t = batch[0].AppendedAt()
-				return errEnough
+				return errStop
 			})
-			if err != nil && !errors.Is(err, errEnough) {
+			if err != nil && !errors.Is(err, errStop) {
 				return time.Time{}, err
 			}
 		}
-		w.buried[at] = t
+		w.oldestAt[at] = t
 		if oldest.IsZero() || t.Before(oldest) {
 			oldest = t
 		}

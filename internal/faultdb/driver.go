@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// Wrap puts the faults in front of a driver, whose connections must take contexts.
+// Wrap puts the faults in front of a driver. The driver's connections must implement the
+// interfaces of database/sql/driver that take contexts.
 func (f *Faults) Wrap(c driver.Connector) driver.Connector { return &connector{c, f} }
 
 type connector struct {
@@ -47,7 +48,7 @@ func (c *connector) Close() error {
 	return nil
 }
 
-// contextConn is what a connection must be able to do.
+// contextConn is what the connections of the inner driver must implement.
 type contextConn interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -56,15 +57,15 @@ type contextConn interface {
 	driver.QueryerContext
 }
 
-// conn is a connection. database/sql uses one from one goroutine at a time.
+// conn is a connection. database/sql uses it from one goroutine at a time.
 type conn struct {
 	contextConn
 	faults  *Faults
-	tx      *tx // under way
+	tx      *tx // the open transaction; nil: none
 	severed bool
 }
 
-// IsValid implements driver.Validator: a severed connection leaves the pool.
+// IsValid implements driver.Validator. database/sql removes a severed connection from the pool.
 func (c *conn) IsValid() bool { return !c.severed }
 
 // Close implements driver.Conn.
@@ -75,11 +76,11 @@ func (c *conn) Close() error {
 	return c.contextConn.Close()
 }
 
-// errEnded is what a statement is told in a transaction that the database has
-// ended: a store that goes on after that has not understood it.
+// errEnded is the error of a statement in a transaction that the database has rolled back. A
+// store that receives it has a bug, because it continued after the rollback.
 var errEnded = errors.New("faultdb: the database has rolled this transaction back")
 
-// pass is called at each point: it waits, and fails, if a fault strikes.
+// pass is called before each operation. If a fault strikes, it waits and returns its error.
 func (c *conn) pass(ctx context.Context, points ...Point) error {
 	switch {
 	case c.severed:
@@ -94,12 +95,12 @@ func (c *conn) pass(ctx context.Context, points ...Point) error {
 	if err := fault.wait(ctx); err != nil {
 		return err
 	}
-	c.suffer(fault)
+	c.apply(fault)
 	return fault.Err
 }
 
-// suffer does to the connection what a fault does.
-func (c *conn) suffer(fault Fault) {
+// apply does to the connection what the fault says.
+func (c *conn) apply(fault Fault) {
 	if (fault.Sever || fault.RollsBack) && c.tx != nil {
 		c.tx.end()
 	}
@@ -124,7 +125,7 @@ func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, erro
 
 // ExecContext implements driver.ExecerContext.
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	if err := c.pass(ctx, kindOf(query)...); err != nil {
+	if err := c.pass(ctx, pointsOf(query)...); err != nil {
 		return nil, err
 	}
 	return c.contextConn.ExecContext(ctx, query, args)
@@ -132,23 +133,23 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 
 // QueryContext implements driver.QueryerContext.
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	if err := c.pass(ctx, kindOf(query)...); err != nil {
+	if err := c.pass(ctx, pointsOf(query)...); err != nil {
 		return nil, err
 	}
 	return c.contextConn.QueryContext(ctx, query, args)
 }
 
-// PrepareContext implements driver.ConnPrepareContext. What is prepared fails
-// here or not at all.
+// PrepareContext implements driver.ConnPrepareContext. Faults strike here, and not when the
+// prepared statement is executed.
 func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	if err := c.pass(ctx, kindOf(query)...); err != nil {
+	if err := c.pass(ctx, pointsOf(query)...); err != nil {
 		return nil, err
 	}
 	return c.contextConn.PrepareContext(ctx, query)
 }
 
-// kindOf is the points that a statement passes.
-func kindOf(query string) []Point {
+// pointsOf returns the points that a statement passes.
+func pointsOf(query string) []Point {
 	if strings.HasPrefix(strings.ToUpper(strings.TrimSpace(query)), "SELECT") {
 		return []Point{Statement}
 	}
@@ -159,11 +160,11 @@ func kindOf(query string) []Point {
 type tx struct {
 	conn  *conn
 	inner driver.Tx
-	ctx   context.Context // of its beginning; a commit has none of its own
-	ended bool            // by the database
+	ctx   context.Context // the context of BeginTx; Commit has none
+	ended bool            // committed with a lost answer, or rolled back by the database
 }
 
-// end rolls back, as the database does by itself.
+// end rolls the transaction back, as the database does itself.
 func (t *tx) end() {
 	if !t.ended {
 		t.ended = true
@@ -199,7 +200,7 @@ func (t *tx) Commit() error {
 		t.ended = true
 	}
 	t.end()
-	c.suffer(fault)
+	c.apply(fault)
 	return fault.Err
 }
 
@@ -212,7 +213,7 @@ func (t *tx) Rollback() error {
 	return t.inner.Rollback()
 }
 
-// wait waits for as long as the fault takes.
+// wait waits for the delay of the fault, or until ctx ends.
 func (f Fault) wait(ctx context.Context) error {
 	if f.Delay <= 0 {
 		return nil

@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// inBubble runs test with a database that has a table of one column, empty.
-func inBubble(t *testing.T, test func(t *testing.T, f *faultdb.Faults, db *sql.DB)) {
+// simulate runs test under synctest, with a database that has an empty table t of one column.
+func simulate(t *testing.T, test func(t *testing.T, f *faultdb.Faults, db *sql.DB)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f := faultdb.New(1)
@@ -34,7 +34,7 @@ func inBubble(t *testing.T, test func(t *testing.T, f *faultdb.Faults, db *sql.D
 	})
 }
 
-// named are the faults of a name at a point.
+// named returns the faults with a name whose first point is at.
 func named(t *testing.T, name string, at faultdb.Point) (some []faultdb.Fault) {
 	t.Helper()
 	for _, f := range faultdb.All() {
@@ -43,12 +43,12 @@ func named(t *testing.T, name string, at faultdb.Point) (some []faultdb.Fault) {
 		}
 	}
 	if len(some) == 0 {
-		t.Fatalf("no fault is called %q", name)
+		t.Fatalf("there is no fault %q at that point", name)
 	}
 	return some
 }
 
-// insert inserts a row in a transaction of its own.
+// insert inserts a row in its own transaction.
 func insert(db *sql.DB) error {
 	tx, err := db.Begin()
 	if err != nil {
@@ -69,7 +69,7 @@ func rows(t *testing.T, db *sql.DB) (n int) {
 	return n
 }
 
-func TestFaults_LeaveBehindWhatADatabaseWould(t *testing.T) {
+func TestFaults_LeaveTheStateThatADatabaseWouldLeave(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		at   faultdb.Point
@@ -85,7 +85,7 @@ func TestFaults_LeaveBehindWhatADatabaseWould(t *testing.T) {
 		{"session killed", faultdb.Statement, &mysql.MySQLError{Number: 1927}, 0},
 		{"slow", faultdb.Begin, nil, 1},
 	} {
-		inBubble(t, func(t *testing.T, f *faultdb.Faults, db *sql.DB) {
+		simulate(t, func(t *testing.T, f *faultdb.Faults, db *sql.DB) {
 			f.Set(1, named(t, c.name, c.at)...)
 			err := insert(db)
 			if !errors.Is(err, c.err) || f.Struck()[c.name] == 0 {
@@ -96,14 +96,14 @@ func TestFaults_LeaveBehindWhatADatabaseWould(t *testing.T) {
 				t.Errorf("%s left %d rows, want %d", c.name, n, c.rows)
 			}
 			if err := insert(db); err != nil {
-				t.Errorf("afterwards: %v", err)
+				t.Errorf("insert after the faults were removed: %v", err)
 			}
 		})
 	}
 }
 
-func TestFaults_ATransactionThatLostIsOver(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *faultdb.Faults, db *sql.DB) {
+func TestFaults_ATransactionEndsWithADeadlock(t *testing.T) {
+	simulate(t, func(t *testing.T, f *faultdb.Faults, db *sql.DB) {
 		tx, err := db.Begin()
 		if err != nil {
 			t.Fatal(err)
@@ -121,11 +121,11 @@ func TestFaults_ATransactionThatLostIsOver(t *testing.T) {
 	})
 }
 
-func TestFaults_ReadOnlyLetsRead(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *faultdb.Faults, db *sql.DB) {
+func TestFaults_ReadOnlyAllowsReads(t *testing.T) {
+	simulate(t, func(t *testing.T, f *faultdb.Faults, db *sql.DB) {
 		f.Set(1, named(t, "read-only", faultdb.Write)...)
 		if err := insert(db); err == nil {
-			t.Error("it could be written to")
+			t.Error("insert succeeded")
 		}
 		if n := rows(t, db); n != 0 {
 			t.Errorf("%d rows", n)
@@ -133,8 +133,8 @@ func TestFaults_ReadOnlyLetsRead(t *testing.T) {
 	})
 }
 
-func TestFaults_SlowTakesTimeOfTheBubble(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *faultdb.Faults, db *sql.DB) {
+func TestFaults_SlowUsesTheSimulatedClock(t *testing.T) {
+	simulate(t, func(t *testing.T, f *faultdb.Faults, db *sql.DB) {
 		f.Set(1, named(t, "slow", faultdb.Begin)...)
 		began := time.Now()
 		if err := insert(db); err != nil {

@@ -1,9 +1,11 @@
-// Package faultdb is a database/sql driver in front of another one that fails as
-// MySQL and MariaDB do, for tests inside a synctest bubble, where the database is
-// SQLite.
+// Package faultdb wraps a database/sql driver and injects the failures of MySQL and MariaDB.
+// It is for tests with testing/synctest, where the database is SQLite.
 //
-//	faults.go  what can go wrong, as data, and when it does
-//	driver.go  the driver: where it goes wrong
+// New makes Faults, Faults.Wrap puts them in front of a driver, and Faults.Set says which
+// faults strike, and how often.
+//
+//	faults.go  the faults, as data, and when they strike
+//	driver.go  the wrapping driver
 package faultdb
 
 import (
@@ -18,7 +20,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// Point is where in the life of a connection a fault strikes.
+// Point is a point in the life of a connection at which a fault can strike.
 type Point int
 
 const (
@@ -33,13 +35,13 @@ const (
 type Fault struct {
 	Name  string
 	At    []Point
-	Err   error         // nil: it is only slow
-	Delay time.Duration // before it, at most; each time a random part of it
-	// Sever breaks the connection: the database rolls back what was under way.
+	Err   error         // nil: the operation is only slow
+	Delay time.Duration // the longest delay; each strike takes a random part of it
+	// Sever breaks the connection. The database rolls its open transaction back.
 	Sever bool
-	// RollsBack ends the transaction, and keeps the connection.
+	// RollsBack makes the database roll the transaction back and keep the connection.
 	RollsBack bool
-	// Done commits all the same: it is only the answer that is lost.
+	// Done commits nevertheless: only the answer is lost.
 	Done bool
 }
 
@@ -47,7 +49,7 @@ func mysqlError(number uint16, message string) error {
 	return &mysql.MySQLError{Number: number, Message: message}
 }
 
-// All is every fault there is.
+// All returns all faults.
 func All() []Fault {
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 	timeout := &net.OpError{Op: "read", Net: "tcp", Err: syscall.ETIMEDOUT}
@@ -68,14 +70,13 @@ func All() []Fault {
 		{Name: "disk full", At: []Point{Write}, Err: mysqlError(1114, "The table 'orders' is full")},
 		{Name: "disk full", At: []Point{Commit}, Err: mysqlError(1180, "Got error 28 during COMMIT"), RollsBack: true},
 		{Name: "too many connections", At: []Point{Connect}, Err: mysqlError(1040, "Too many connections")},
-		{Name: "too many connections", At: []Point{Begin}, Err: driver.ErrBadConn, Sever: true}, // so that somebody connects
+		{Name: "too many connections", At: []Point{Begin}, Err: driver.ErrBadConn, Sever: true}, // forces a new connection, which Connect then refuses
 		{Name: "commit lost before", At: []Point{Commit}, Err: mysql.ErrInvalidConn, Sever: true},
 		{Name: "commit lost after", At: []Point{Commit}, Err: mysql.ErrInvalidConn, Sever: true, Done: true},
 	}
 }
 
-// Faults decides when something goes wrong. Its methods may be called from any
-// goroutine.
+// Faults decides when a fault strikes. Its methods are safe for concurrent use.
 type Faults struct {
 	mu     sync.Mutex
 	random *rand.Rand
@@ -84,21 +85,21 @@ type Faults struct {
 	struck map[string]int
 }
 
-// New returns Faults without any: nothing goes wrong until Set. The same seed and
-// the same calls give the same faults.
+// New returns Faults that never strike, until Set is called. The same seed and the same calls
+// give the same faults.
 func New(seed uint64) *Faults {
 	return &Faults{random: rand.New(rand.NewPCG(seed, 0xdb)), struck: map[string]int{}}
 }
 
-// Set makes a share of what passes one of their points, from 0 to 1, meet one of
-// the faults. Without faults nothing goes wrong any more.
+// Set makes one of the faults strike at a share, from 0 to 1, of the operations that pass one
+// of their points. Without faults, none strikes any more.
 func (f *Faults) Set(share float64, faults ...Fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.share, f.faults = share, faults
 }
 
-// Struck is how often each fault struck, by name.
+// Struck returns how often each fault has struck, by name.
 func (f *Faults) Struck() map[string]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -109,21 +110,21 @@ func (f *Faults) Struck() map[string]int {
 	return all
 }
 
-// strike returns the fault that what passes these points meets now, if any, with
-// the delay that it takes this time.
+// strike decides whether a fault strikes an operation at one of these points, and returns the
+// fault with its actual delay.
 func (f *Faults) strike(points ...Point) (Fault, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var can []Fault
+	var candidates []Fault
 	for _, fault := range f.faults {
 		if slices.ContainsFunc(points, func(p Point) bool { return slices.Contains(fault.At, p) }) {
-			can = append(can, fault)
+			candidates = append(candidates, fault)
 		}
 	}
-	if len(can) == 0 || f.random.Float64() >= f.share {
+	if len(candidates) == 0 || f.random.Float64() >= f.share {
 		return Fault{}, false
 	}
-	fault := can[f.random.IntN(len(can))]
+	fault := candidates[f.random.IntN(len(candidates))]
 	if fault.Delay > 0 {
 		fault.Delay = time.Duration(f.random.Int64N(int64(fault.Delay)))
 	}

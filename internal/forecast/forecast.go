@@ -1,10 +1,13 @@
-// Package forecast says how many records leave each bucket when. It asks Kafka
-// for offsets by time only and reads no record: a record leaves its bucket at the
-// latest when it has been there for the bucket's length, and nearly all do just
-// then, since a record is put where it has nearly that long to wait.
+// Package forecast estimates how many records leave each bucket in each interval of time.
 //
-//	forecast.go  asking: bounded requests, a few at once
-//	steps.go     when to look, and how many leave in between (pure)
+// Make asks Kafka and returns a Forecast.
+//
+// It asks only for offsets by append time and reads no record. A record leaves its bucket a
+// bucket's length after its append at the latest. Nearly all records leave just then, since
+// a record is put into the largest bucket that is not longer than its remaining delay.
+//
+//	forecast.go  asking Kafka: bounded requests, a few at once
+//	steps.go     the intervals, and counting between offsets (pure)
 package forecast
 
 import (
@@ -17,10 +20,10 @@ import (
 	"orderclose/internal/kafka"
 )
 
-// atOnce bounds how many requests are under way together.
+// atOnce bounds how many requests are in flight.
 const atOnce = 8
 
-// Log is what a forecast needs of Kafka; internal/kafka's Cluster is one.
+// Log is what a forecast needs of Kafka. Cluster of internal/kafka implements it.
 type Log interface {
 	Partitions(ctx context.Context, topic string) (int, error)
 	Commits(ctx context.Context, group, topic string, n int) ([]kafka.Commit, error)
@@ -31,38 +34,38 @@ type Log interface {
 // Options for a forecast.
 type Options struct {
 	Buckets orderclose.Buckets
-	Group   func(orderclose.Bucket) string
-	Now     time.Time     // where it begins
-	Within  time.Duration // how far it looks ahead
+	Group   func(orderclose.Bucket) string // the consumer group of a bucket
+	Now     time.Time                      // the start of the forecast
+	Within  time.Duration                  // the length of the forecast
 }
 
-// Forecast is what leaves the buckets when.
+// Forecast is the number of records that leave each bucket, by time.
 type Forecast struct {
 	At      time.Time `json:"at"`
 	Buckets []Bucket  `json:"buckets"`
 }
 
-// Bucket is what leaves one bucket when. Every record that waits is counted once:
-// as overdue, in one step, or as later.
+// Bucket is the number of records that leave one bucket, by time. Every waiting record is
+// counted once: as overdue, in one step, or as later.
 type Bucket struct {
 	Topic   string `json:"topic"`
 	Length  string `json:"bucket"`
-	Overdue int64  `json:"overdue"` // should have left before the first step
+	Overdue int64  `json:"overdue"` // records that should have left before the first step
 	Steps   []Step `json:"steps"`
-	Later   int64  `json:"later"` // leave after the last step
-	// Problem says why nothing is known of the bucket; then all counts are 0.
+	Later   int64  `json:"later"` // records that leave after the last step
+	// Problem is the error if Kafka did not answer for the bucket. All counts are then 0.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Step is how many records leave in [From, To).
+// Step is the number of records that leave in [From, To).
 type Step struct {
 	From    time.Time `json:"from"`
 	To      time.Time `json:"to"`
 	Records int64     `json:"records"`
 }
 
-// Make asks for offsets and puts a Forecast together. What cannot be asked is a Problem
-// of its bucket, and does not hide the others.
+// Make asks Kafka for offsets and returns a Forecast. An error becomes the Problem of its
+// bucket and does not hide the others.
 func Make(ctx context.Context, log Log, o Options) Forecast {
 	edges := Edges(o.Now.UTC(), o.Within)
 	f := Forecast{At: edges[0], Buckets: make([]Bucket, len(o.Buckets))}
@@ -111,8 +114,8 @@ func makeBucket(ctx context.Context, log Log, b orderclose.Bucket, group string,
 	return sum(b, edges, byPartition), nil
 }
 
-// countPartition asks, for each edge, for the offset of the first record that
-// leaves there or later: the first that was appended a bucket's length before.
+// countPartition finds, for each edge, the first record that leaves at the edge or later:
+// the first one appended at least a bucket's length after the edge minus that length.
 func countPartition(ctx context.Context, log Log, b orderclose.Bucket, partition int, commit kafka.Commit, edges []time.Time) (counts, error) {
 	first, end, err := log.Bounds(ctx, b.Topic, partition)
 	if err != nil {
@@ -122,7 +125,7 @@ func countPartition(ctx context.Context, log Log, b orderclose.Bucket, partition
 	offsets := make([]int64, len(edges))
 	for i, edge := range edges {
 		appended := edge.Add(-b.Length)
-		if first == end || !appended.Before(edges[0]) { // nothing is appended later than now
+		if first == end || !appended.Before(edges[0]) { // no record was appended after now
 			offsets[i] = end
 			continue
 		}

@@ -15,7 +15,7 @@ import (
 
 var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-func TestEdges_ReachAsFarAsAskedInFewSteps(t *testing.T) {
+func TestEdges_CoverThePeriodInFewSteps(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		within := time.Duration(rapid.Int64Range(1, int64(400*day)).Draw(t, "within"))
 		edges := Edges(now, within)
@@ -30,7 +30,7 @@ func TestEdges_ReachAsFarAsAskedInFewSteps(t *testing.T) {
 	})
 }
 
-func TestStepLength_IsRoundAndWithAtLeastTwelveSteps(t *testing.T) {
+func TestStepLength_IsRound(t *testing.T) {
 	for within, want := range map[time.Duration]time.Duration{
 		24 * time.Hour: time.Hour, 12 * time.Hour: 30 * time.Minute, time.Hour: 5 * time.Minute, 5 * time.Second: time.Second,
 		25 * time.Hour: 2 * time.Hour, 30 * day: 2 * day,
@@ -41,7 +41,7 @@ func TestStepLength_IsRoundAndWithAtLeastTwelveSteps(t *testing.T) {
 	}
 }
 
-func TestWithin_IsADayOrTheLargestBucket(t *testing.T) {
+func TestWithin_IsADayOrTheLengthOfTheLargestBucket(t *testing.T) {
 	for largest, want := range map[time.Duration]time.Duration{12 * time.Hour: 12 * time.Hour, 48 * time.Hour: 24 * time.Hour} {
 		if got := Within(orderclose.Buckets{{Length: time.Second}, {Length: largest}}); got != want {
 			t.Errorf("largest bucket %v: %v, want %v", largest, got, want)
@@ -53,7 +53,7 @@ func TestCount_CountsEveryWaitingRecordOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		first := rapid.Int64Range(0, 1000).Draw(t, "first")
 		end := first + rapid.Int64Range(0, 1000).Draw(t, "waiting")
-		offsets := rapid.SliceOfN(rapid.Int64Range(0, 2500), 2, 25).Draw(t, "offsets") // in any order, below and beyond
+		offsets := rapid.SliceOfN(rapid.Int64Range(0, 2500), 2, 25).Draw(t, "offsets") // in any order, also outside of the log
 		c := count(first, end, offsets)
 		all := c.overdue + c.later
 		for _, n := range append(slices.Clone(c.steps), c.overdue, c.later) {
@@ -70,8 +70,7 @@ func TestCount_CountsEveryWaitingRecordOnce(t *testing.T) {
 	})
 }
 
-// fakeLog is one partition; appended holds when each of its records was, in
-// order.
+// fakeLog is one partition. appended has the append times of its records, in order.
 type fakeLog struct {
 	appended []time.Time
 	commit   int64
@@ -94,7 +93,7 @@ func (l *fakeLog) OffsetAt(_ context.Context, _ string, _ int, t time.Time) (int
 	return int64(i), nil
 }
 
-func TestMake_CountsARecordWhereItLeavesAtTheLatest(t *testing.T) {
+func TestMake_CountsARecordAtItsLatestRelease(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		length := time.Duration(rapid.Int64Range(1, 48*3600).Draw(t, "bucket")) * time.Second
 		log := &fakeLog{}
@@ -122,8 +121,8 @@ func TestMake_CountsARecordWhereItLeavesAtTheLatest(t *testing.T) {
 			t.Fatalf("%d overdue, want %d", b.Overdue, want)
 		}
 		for _, s := range b.Steps {
-			// What was appended this very moment is the last to leave, and the end of the
-			// log: it counts before the edge that it stands on.
+			// A record that was appended just now leaves last, and the log ends behind it: it
+			// counts before the edge at its release.
 			if want := within(s.From, s.To); s.Records != want && !s.From.Equal(now.Add(length)) && !s.To.Equal(now.Add(length)) {
 				t.Fatalf("%d in %v to %v, want %d", s.Records, s.From, s.To, want)
 			}
@@ -133,13 +132,13 @@ func TestMake_CountsARecordWhereItLeavesAtTheLatest(t *testing.T) {
 		}
 		for _, asked := range log.asked {
 			if !asked.Before(now) {
-				t.Fatalf("asked for %v, which is not over", asked)
+				t.Fatalf("asked for %v, which is not in the past", asked)
 			}
 		}
 	})
 }
 
-// oneMissing is a fakeLog without one of the topics.
+// oneMissing is a fakeLog in which the topic "missing" does not exist.
 type oneMissing struct{ *fakeLog }
 
 func (l oneMissing) Partitions(_ context.Context, topic string) (int, error) {
@@ -149,7 +148,7 @@ func (l oneMissing) Partitions(_ context.Context, topic string) (int, error) {
 	return 1, nil
 }
 
-func TestMake_ABucketThatCannotBeAskedHidesNoOther(t *testing.T) {
+func TestMake_AnErrorOfABucketHidesNoOther(t *testing.T) {
 	log := &fakeLog{appended: []time.Time{now.Add(-time.Minute)}, commit: -1}
 	f := Make(t.Context(), oneMissing{log}, Options{
 		Buckets: orderclose.Buckets{{Topic: "missing", Length: time.Minute}, {Topic: "b", Length: time.Hour}},

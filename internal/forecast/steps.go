@@ -6,20 +6,19 @@ import (
 	"orderclose"
 )
 
-// MaxSteps bounds how many steps a forecast has.
+// MaxSteps is the largest number of steps of a forecast.
 const MaxSteps = 24
 
 const day = 24 * time.Hour
 
-// stepLengths are those that people read easily.
+// stepLengths are step lengths that people can read easily.
 var stepLengths = []time.Duration{
 	time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 15 * time.Second, 30 * time.Second,
 	time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute,
 	time.Hour, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour,
 }
 
-// StepLength returns how long a step is, so that at most MaxSteps of them reach
-// as far as within.
+// StepLength returns the length of a step so that at most MaxSteps steps cover within.
 func StepLength(within time.Duration) time.Duration {
 	for _, s := range stepLengths {
 		if within <= MaxSteps*s {
@@ -30,8 +29,8 @@ func StepLength(within time.Duration) time.Duration {
 	return (within + longest - 1) / longest * day
 }
 
-// Edges returns the moments between steps, the first and the last included: from
-// now on at least as far as within, which must be positive.
+// Edges returns the limits of the steps, from now to at least now + within. within must be
+// positive.
 func Edges(now time.Time, within time.Duration) []time.Time {
 	step := StepLength(within)
 	edges := []time.Time{now}
@@ -42,24 +41,23 @@ func Edges(now time.Time, within time.Duration) []time.Time {
 	return edges
 }
 
-// Within returns how far to look ahead if nobody says: a day, or less if no
-// bucket holds anything for so long.
+// Within returns the default length of a forecast: a day, or the length of the largest
+// bucket if that is shorter.
 func Within(buckets orderclose.Buckets) time.Duration {
 	return min(day, buckets[len(buckets)-1].Length)
 }
 
-// counts are records by when they leave: before the first edge, between each two
-// edges, and after the last.
+// counts are the records that leave before the first edge, between each two edges, and
+// after the last edge.
 type counts struct {
 	overdue int64
 	steps   []int64
 	later   int64
 }
 
-// count counts the records of a partition that wait in [first, end), by the
-// offsets at the edges: of the first record that leaves there or later. Every
-// record is counted once, also if an offset is before the one of an earlier edge,
-// as can be where producers stamp.
+// count counts the waiting records in [first, end) of a partition. offsets has, for each
+// edge, the offset of the first record that leaves then or later. Every record is counted
+// once, even if the offsets are not in order, as can happen if producers set the timestamps.
 func count(first, end int64, offsets []int64) counts {
 	c := counts{steps: make([]int64, len(offsets)-1)}
 	at := first
@@ -76,7 +74,7 @@ func count(first, end int64, offsets []int64) counts {
 	return c
 }
 
-// sum adds up the partitions of a bucket.
+// sum adds the counts of all partitions of a bucket.
 func sum(b orderclose.Bucket, edges []time.Time, partitions []counts) Bucket {
 	s := Bucket{Topic: b.Topic, Length: orderclose.ShortDuration(b.Length), Steps: make([]Step, len(edges)-1)}
 	for i := range s.Steps {

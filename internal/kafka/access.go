@@ -14,15 +14,15 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 )
 
-// AccessError is a connection or a request that the cluster refuses to us, or
-// that we refuse to a broker. Its cause is unwrapped.
+// AccessError is a connection or a request that the cluster refuses to us, or a
+// connection that we refuse because of the broker's certificate. It unwraps to its cause.
 type AccessError struct {
-	What string // who may not do what
-	Do   string // what to do about it
-	Err  error
+	What string // who lacks which access
+	Do   string // how to fix it
+	Err  error  // the answer of the cluster, or the error of the connection
 }
 
-// Error says what is refused, what to do, and what the cluster said.
+// Error returns what was refused, how to fix it, and the cause.
 func (e *AccessError) Error() string { return fmt.Sprintf("%s; %s: %v", e.What, e.Do, e.Err) }
 
 // Unwrap returns the cause.
@@ -39,10 +39,11 @@ func (a access) String() string {
 	return strings.TrimRight(fmt.Sprintf("%s on %s %s", a.operation, a.resource, a.name), " ")
 }
 
-// anyTopic is the resource of an access that is needed to one topic, whichever.
+// anyTopic is the resource of an access that is needed for at least one topic, no matter
+// which.
 const anyTopic = "Topic (any)"
 
-// denied explains that the cluster refuses an access to who.
+// denied returns the error of a principal, who, that lacks an access.
 func denied(who string, a access, err error) *AccessError {
 	do := "grant it"
 	switch {
@@ -60,10 +61,10 @@ func denied(who string, a access, err error) *AccessError {
 	}
 }
 
-// needed returns the ACL that a request needs, given the kind of request and the
-// code by which it was refused: the same request needs one on its group and one
-// on its topics. ok is false if the code is no lack of an ACL.
-func needed(request protocol.ApiKey, code kafka.Error) (a access, ok bool) {
+// neededACL returns the ACL that a refused request needs. It depends on the kind of
+// request and on the code of the refusal: the same request needs one ACL on its group and
+// another on its topics. ok is false if the code does not mean a missing ACL.
+func neededACL(request protocol.ApiKey, code kafka.Error) (a access, ok bool) {
 	switch code {
 	case kafka.TopicAuthorizationFailed:
 		a.resource = "Topic"
@@ -89,7 +90,7 @@ func needed(request protocol.ApiKey, code kafka.Error) (a access, ok bool) {
 		a.operation = "DescribeConfigs"
 	case protocol.AlterConfigs, protocol.IncrementalAlterConfigs:
 		a.operation = "AlterConfigs"
-	case protocol.InitProducerId: // refused only if no topic at all may be written
+	case protocol.InitProducerId: // is refused only if the principal may write to no topic at all
 		a.operation, a.resource = "Write", anyTopic
 	default:
 		a.operation = "Describe"
@@ -97,65 +98,65 @@ func needed(request protocol.ApiKey, code kafka.Error) (a access, ok bool) {
 	return a, true
 }
 
-// explainConnection says why a connection was refused, by either side, and what
-// to do. It returns err itself if it cannot tell, or if that is no refusal. fresh
-// says that no connection has succeeded yet: then a connection that breaks is
-// more likely one that was never meant to be than a broker that restarts.
+// explainConnection explains why either side refused a connection, and how to fix it. It
+// returns err itself if err is no refusal or has no explanation. fresh says that no
+// connection has succeeded yet: then a broken connection more likely shows a wrong
+// configuration than a broker that restarts.
 func explainConnection(err error, s Security, fresh bool) error {
 	explained := func(what, do string) error { return &AccessError{What: what, Do: do, Err: err} }
 	var (
-		access   *AccessError
-		untrue   *tls.CertificateVerificationError
-		hostname x509.HostnameError
-		invalid  x509.CertificateInvalidError
-		noTLS    tls.RecordHeaderError
-		failed   *connectError
+		access    *AccessError
+		untrusted *tls.CertificateVerificationError
+		hostname  x509.HostnameError
+		invalid   x509.CertificateInvalidError
+		noTLS     tls.RecordHeaderError
+		failed    *connectError
 	)
 	if err == nil || errors.As(err, &access) {
 		return err
 	}
 	if errors.As(err, &failed) {
-		err = failed // without the client library's words, which name anyBroker
+		err = failed // without the client library's text, which contains anyBroker
 	}
 	switch {
 	case errors.Is(err, kafka.SASLAuthenticationFailed):
-		return explained(fmt.Sprintf("the broker does not let %s in by %s", s.who(), mechanismOf(s)),
-			"check the password, and that the user has one for this mechanism")
+		return explained(fmt.Sprintf("the broker rejects %s with %s", s.who(), mechanismOf(s)),
+			"check the password, and that the user has credentials for this mechanism")
 	case errors.Is(err, kafka.UnsupportedSASLMechanism):
-		return explained(fmt.Sprintf("the broker does not take SASL %s here", mechanismOf(s)),
+		return explained(fmt.Sprintf("the broker does not accept SASL %s on this listener", mechanismOf(s)),
 			"set ORDERCLOSE_KAFKA_SASL_MECHANISM to one that its listener has enabled")
 	case errors.Is(err, kafka.IllegalSASLState):
-		return explained("this listener of the broker takes no SASL", "name the port of its SASL listener, or unset ORDERCLOSE_KAFKA_SASL_MECHANISM")
+		return explained("this listener of the broker does not accept SASL", "use the port of its SASL listener, or unset ORDERCLOSE_KAFKA_SASL_MECHANISM")
 	case errors.As(err, &hostname):
-		return explained("the broker's certificate is not for the host that it was called by",
-			"name brokers, and let them advertise themselves, as their certificates do")
+		return explained("the broker's certificate is for another host name",
+			"use the broker host names of the certificates, in ORDERCLOSE_KAFKA_BROKERS and in the brokers' advertised.listeners")
 	case errors.As(err, &invalid):
-		return explained("the broker's certificate is not valid", "renew it on the broker, or mend the clock here")
-	case errors.As(err, &untrue):
-		return explained("the broker's certificate is not signed by anybody trusted here",
-			"name the file with its authority's certificate in ORDERCLOSE_KAFKA_TLS_CA_FILE")
+		return explained("the broker's certificate is not valid", "renew it on the broker, or fix the clock of this machine")
+	case errors.As(err, &untrusted):
+		return explained("the broker's certificate is signed by an unknown authority",
+			"set ORDERCLOSE_KAFKA_TLS_CA_FILE to the file with the authority's certificate")
 	case errors.As(err, &noTLS):
-		return explained("this listener of the broker speaks no TLS", "name the port of its TLS listener")
+		return explained("this listener of the broker does not use TLS", "use the port of its TLS listener")
 	case remoteAlert(err) && len(certificates(s.TLS)) == 0:
-		return explained("the broker ended the TLS handshake; it may want a certificate of the client",
+		return explained("the broker ended the TLS handshake; it may require a client certificate",
 			"set ORDERCLOSE_KAFKA_TLS_CERT_FILE and ORDERCLOSE_KAFKA_TLS_KEY_FILE")
 	case remoteAlert(err):
-		return explained(fmt.Sprintf("the broker does not take %s", s.who()),
-			"have the certificate signed by an authority that the broker trusts, and renew it in time")
-	case fresh && hungUp(err):
-		return explained("the broker hung up on a connection "+s.describe(), "name a port whose listener takes such connections, or set "+s.missing())
+		return explained(fmt.Sprintf("the broker rejects %s", s.who()),
+			"have the certificate signed by an authority that the broker trusts, and check that it has not expired")
+	case fresh && closedByPeer(err):
+		return explained("the broker closed a connection "+s.describe(), "use the port of a listener that accepts such connections, or set "+s.missing())
 	}
 	return err
 }
 
-// remoteAlert says whether the other side ended the TLS handshake.
+// remoteAlert reports whether the broker ended the TLS handshake with an alert.
 func remoteAlert(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "remote error"
 }
 
-// hungUp says whether the other side closed the connection without a word.
-func hungUp(err error) bool {
+// closedByPeer reports whether the broker closed the connection without an answer.
+func closedByPeer(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
@@ -166,7 +167,7 @@ func mechanismOf(s Security) string {
 	return s.SASL.Mechanism
 }
 
-// describe is how a connection is secured, in words.
+// describe returns the security of a connection in words.
 func (s Security) describe() string {
 	switch {
 	case s.TLS != nil && s.SASL != nil:
@@ -179,7 +180,7 @@ func (s Security) describe() string {
 	return "without TLS and SASL"
 }
 
-// missing names the variables that would add what the connection has not.
+// missing returns the settings that would change the security of the connection.
 func (s Security) missing() string {
 	var names []string
 	if s.TLS == nil {

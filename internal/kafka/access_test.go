@@ -31,38 +31,38 @@ func TestExplainConnection_SaysWhatFailedAndWhatToDo(t *testing.T) {
 		want     string
 	}{
 		{fmt.Errorf("sasl: %w", kafka.SASLAuthenticationFailed), user,
-			`the broker does not let user "relay" in by SCRAM-SHA-512; check the password, and that the user has one for this mechanism`},
+			`the broker rejects user "relay" with SCRAM-SHA-512; check the password, and that the user has credentials for this mechanism`},
 		{kafka.UnsupportedSASLMechanism, readable,
-			"the broker does not take SASL PLAIN here; set ORDERCLOSE_KAFKA_SASL_MECHANISM to one that its listener has enabled"},
+			"the broker does not accept SASL PLAIN on this listener; set ORDERCLOSE_KAFKA_SASL_MECHANISM to one that its listener has enabled"},
 		{kafka.IllegalSASLState, user,
-			"this listener of the broker takes no SASL; name the port of its SASL listener, or unset ORDERCLOSE_KAFKA_SASL_MECHANISM"},
+			"this listener of the broker does not accept SASL; use the port of its SASL listener, or unset ORDERCLOSE_KAFKA_SASL_MECHANISM"},
 		{unverified(x509.UnknownAuthorityError{}), user,
-			"the broker's certificate is not signed by anybody trusted here; name the file with its authority's certificate in ORDERCLOSE_KAFKA_TLS_CA_FILE"},
+			"the broker's certificate is signed by an unknown authority; set ORDERCLOSE_KAFKA_TLS_CA_FILE to the file with the authority's certificate"},
 		{unverified(x509.HostnameError{Certificate: &x509.Certificate{}, Host: "kafka-1"}), user,
-			"the broker's certificate is not for the host that it was called by; name brokers, and let them advertise themselves, as their certificates do"},
+			"the broker's certificate is for another host name; use the broker host names of the certificates, in ORDERCLOSE_KAFKA_BROKERS and in the brokers' advertised.listeners"},
 		{unverified(x509.CertificateInvalidError{Reason: x509.Expired}), user,
-			"the broker's certificate is not valid; renew it on the broker, or mend the clock here"},
+			"the broker's certificate is not valid; renew it on the broker, or fix the clock of this machine"},
 		{tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, user,
-			"this listener of the broker speaks no TLS; name the port of its TLS listener"},
+			"this listener of the broker does not use TLS; use the port of its TLS listener"},
 		{alert, user,
-			"the broker ended the TLS handshake; it may want a certificate of the client; set ORDERCLOSE_KAFKA_TLS_CERT_FILE and ORDERCLOSE_KAFKA_TLS_KEY_FILE"},
+			"the broker ended the TLS handshake; it may require a client certificate; set ORDERCLOSE_KAFKA_TLS_CERT_FILE and ORDERCLOSE_KAFKA_TLS_KEY_FILE"},
 		{alert, certified,
-			`the broker does not take the client with certificate "CN=relay"; have the certificate signed by an authority that the broker trusts, and renew it in time`},
+			`the broker rejects the client with certificate "CN=relay"; have the certificate signed by an authority that the broker trusts, and check that it has not expired`},
 		{io.ErrUnexpectedEOF, Security{},
-			"the broker hung up on a connection without TLS and SASL; name a port whose listener takes such connections, or set ORDERCLOSE_KAFKA_TLS=on or ORDERCLOSE_KAFKA_SASL_MECHANISM"},
+			"the broker closed a connection without TLS and SASL; use the port of a listener that accepts such connections, or set ORDERCLOSE_KAFKA_TLS=on or ORDERCLOSE_KAFKA_SASL_MECHANISM"},
 		{io.EOF, readable,
-			"the broker hung up on a connection without TLS and with SASL; name a port whose listener takes such connections, or set ORDERCLOSE_KAFKA_TLS=on"},
+			"the broker closed a connection without TLS and with SASL; use the port of a listener that accepts such connections, or set ORDERCLOSE_KAFKA_TLS=on"},
 		{&net.OpError{Op: "read", Err: syscall.ECONNRESET}, certified,
-			"the broker hung up on a connection with TLS and without SASL; name a port whose listener takes such connections, or set ORDERCLOSE_KAFKA_SASL_MECHANISM"},
+			"the broker closed a connection with TLS and without SASL; use the port of a listener that accepts such connections, or set ORDERCLOSE_KAFKA_SASL_MECHANISM"},
 		{io.EOF, user,
-			"the broker hung up on a connection with TLS and SASL; name a port whose listener takes such connections, or set ORDERCLOSE_KAFKA_TLS=off"},
+			"the broker closed a connection with TLS and SASL; use the port of a listener that accepts such connections, or set ORDERCLOSE_KAFKA_TLS=off"},
 	} {
 		got := explainConnection(row.err, row.security, true)
 		if want := fmt.Sprintf("%s: %v", row.want, row.err); got.Error() != want {
 			t.Errorf("-want +got:\n%s", cmp.Diff(want, got.Error()))
 		}
 		if !errors.Is(got, row.err) && !errors.As(got, new(tls.RecordHeaderError)) {
-			t.Errorf("%v hides its cause", got)
+			t.Errorf("%v does not unwrap to its cause", got)
 		}
 		if again := explainConnection(fmt.Errorf("ping: %w", got), row.security, true); again.Error() != "ping: "+got.Error() {
 			t.Errorf("explained twice: %v", again)
@@ -70,7 +70,7 @@ func TestExplainConnection_SaysWhatFailedAndWhatToDo(t *testing.T) {
 	}
 }
 
-func TestExplainConnection_LeavesAloneWhatIsNoRefusal(t *testing.T) {
+func TestExplainConnection_ReturnsOtherErrorsUnchanged(t *testing.T) {
 	for _, err := range []error{
 		nil, context.DeadlineExceeded, kafka.NotLeaderForPartition,
 		&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, protocol.NewErrNoTopic("x"),
@@ -80,11 +80,11 @@ func TestExplainConnection_LeavesAloneWhatIsNoRefusal(t *testing.T) {
 		}
 	}
 	if got := explainConnection(io.EOF, Security{}, false); got != io.EOF {
-		t.Errorf("a broker that went away after it had answered is explained as %v", got)
+		t.Errorf("a connection that breaks after the broker has answered is explained as %v", got)
 	}
 }
 
-func TestNeeded_NamesTheAccessThatARequestLacks(t *testing.T) {
+func TestNeededACL(t *testing.T) {
 	const topic, group, cluster = kafka.TopicAuthorizationFailed, kafka.GroupAuthorizationFailed, kafka.ClusterAuthorizationFailed
 	for _, row := range []struct {
 		request protocol.ApiKey
@@ -109,7 +109,7 @@ func TestNeeded_NamesTheAccessThatARequestLacks(t *testing.T) {
 		{protocol.DeleteTopics, topic, "Delete on Topic x"},
 		{protocol.DeleteGroups, group, "Delete on Group x"},
 	} {
-		a, ok := needed(row.request, row.code)
+		a, ok := neededACL(row.request, row.code)
 		if a.resource != anyTopic {
 			a.name = "x"
 		}
@@ -117,17 +117,17 @@ func TestNeeded_NamesTheAccessThatARequestLacks(t *testing.T) {
 			t.Errorf("%v refused by %v lacks %v (%v), want %s", row.request, row.code, a, ok, row.want)
 		}
 	}
-	if a, ok := needed(protocol.Produce, kafka.NotLeaderForPartition); ok {
-		t.Errorf("a leader that moved lacks %v", a)
+	if a, ok := neededACL(protocol.Produce, kafka.NotLeaderForPartition); ok {
+		t.Errorf("the error %v needs %v", kafka.NotLeaderForPartition, a)
 	}
 }
 
 func TestRefusals_NameEveryResourceOnce(t *testing.T) {
 	who := func() string { return `user "x"` }
 	var r refusals
-	codes(nil, &describeconfigs.Response{Resources: []describeconfigs.ResponseResource{
+	eachErrorCode(nil, &describeconfigs.Response{Resources: []describeconfigs.ResponseResource{
 		{ErrorCode: 29, ResourceName: "b"}, {ErrorCode: 29, ResourceName: "a"}, {ErrorCode: 29, ResourceName: "b"}, {ErrorCode: 0, ResourceName: "c"},
-	}}, r.see)
+	}}, r.observe)
 	err := r.explain(protocol.DescribeConfigs, who)
 	want := `user "x" lacks the ACL DescribeConfigs on Topic a, b; grant it (AlterConfigs includes it); docs/security.md lists what each part needs: ` + kafka.TopicAuthorizationFailed.Error()
 	if err == nil || err.Error() != want || !errors.Is(err, kafka.TopicAuthorizationFailed) {
@@ -135,23 +135,23 @@ func TestRefusals_NameEveryResourceOnce(t *testing.T) {
 	}
 }
 
-func TestRefusals_AreAboutTheGroupOrTheTopic(t *testing.T) {
+func TestRefusals_NameTheGroupOrTheTopic(t *testing.T) {
 	for code, want := range map[int16]string{29: "Read on Topic order-close", 30: "Read on Group closers"} {
 		var r refusals
 		req := &offsetcommit.Request{GroupID: "closers"}
-		codes(req, &offsetcommit.Response{Topics: []offsetcommit.ResponseTopic{
+		eachErrorCode(req, &offsetcommit.Response{Topics: []offsetcommit.ResponseTopic{
 			{Name: "order-close", Partitions: []offsetcommit.ResponsePartition{{ErrorCode: code}}},
-		}}, r.see)
-		a, _ := needed(protocol.OffsetCommit, r.code)
+		}}, r.observe)
+		a, _ := neededACL(protocol.OffsetCommit, r.code)
 		if a.name = r.names[0]; a.String() != want {
 			t.Errorf("code %d lacks %v, want %s", code, a, want)
 		}
 	}
 }
 
-func TestRefusals_LeaveOtherCodesToTheCaller(t *testing.T) {
+func TestRefusals_IgnoreOtherCodes(t *testing.T) {
 	var r refusals
-	codes(nil, &rawAnswer{code: int16(kafka.OffsetOutOfRange)}, r.see)
+	eachErrorCode(nil, &rawAnswer{code: int16(kafka.OffsetOutOfRange)}, r.observe)
 	if err := r.explain(protocol.Fetch, func() string { return "x" }); err != nil {
 		t.Error(err)
 	}

@@ -11,17 +11,17 @@ import (
 	"orderclose/internal/partition"
 )
 
-// topicsPatience is for how long brokers may disagree about whether a topic exists, as
-// right after it was deleted.
-const topicsPatience = 5 * time.Second
+// topicsTimeout is for how long brokers may disagree about whether a topic exists, as
+// they do right after it was deleted.
+const topicsTimeout = 5 * time.Second
 
-// Topics looks at the named topics and returns their states by name. A topic
-// that does not exist has a state that says so.
+// Topics returns the state of the named topics, by name. A topic that does not exist has
+// no entry, and so the zero TopicState.
 func (c *Cluster) Topics(ctx context.Context, names ...string) (map[string]TopicState, error) {
 	began := time.Now()
 	for {
 		states, err := c.describeTopics(ctx, names)
-		if !errors.Is(err, kafka.UnknownTopicOrPartition) || time.Since(began) > topicsPatience || !partition.Sleep(ctx, suspectFor) {
+		if !errors.Is(err, kafka.UnknownTopicOrPartition) || time.Since(began) > topicsTimeout || !partition.Sleep(ctx, minRefreshInterval) {
 			return states, err
 		}
 	}
@@ -60,7 +60,7 @@ func (c *Cluster) describeTopics(ctx context.Context, names []string) (map[strin
 	return states, nil
 }
 
-// Check returns how the topics differ from their specs.
+// Check returns the differences between the topics and their specs.
 func (c *Cluster) Check(ctx context.Context, specs []TopicSpec) ([]Finding, error) {
 	names := make([]string, len(specs))
 	for i, s := range specs {
@@ -73,9 +73,9 @@ func (c *Cluster) Check(ctx context.Context, specs []TopicSpec) ([]Finding, erro
 	return Drift(specs, states), nil
 }
 
-// Apply makes the topics as their specs want them. It returns what it mended and
-// what only a person can. Running it again changes nothing.
-func (c *Cluster) Apply(ctx context.Context, specs []TopicSpec) (mended, left []Finding, err error) {
+// Apply creates and changes topics so that they match their specs. It returns the findings
+// that it has fixed, and those that need a person. Apply is idempotent.
+func (c *Cluster) Apply(ctx context.Context, specs []TopicSpec) (fixed, left []Finding, err error) {
 	findings, err := c.Check(ctx, specs)
 	if err != nil {
 		return nil, nil, err
@@ -90,11 +90,11 @@ func (c *Cluster) Apply(ctx context.Context, specs []TopicSpec) (mended, left []
 			continue
 		}
 		if err := c.change(ctx, byName[f.Topic], f.By); err != nil {
-			return mended, left, fmt.Errorf("topic %s: %s: %w", f.Topic, f.Mend, err)
+			return fixed, left, fmt.Errorf("topic %s: %s: %w", f.Topic, f.Mend, err)
 		}
-		mended = append(mended, f)
+		fixed = append(fixed, f)
 	}
-	return mended, left, c.awaitTopics(ctx, specs)
+	return fixed, left, c.awaitTopics(ctx, specs)
 }
 
 func (c *Cluster) change(ctx context.Context, spec TopicSpec, by Change) error {
@@ -144,9 +144,9 @@ func (c *Cluster) createTopic(ctx context.Context, spec TopicSpec) error {
 	return nil
 }
 
-// awaitTopics waits until every partition of the topics has a leader that
-// answers: creating a topic is answered before that. One that was still being deleted
-// when it was looked at is made once it is gone.
+// awaitTopics waits until every partition of the topics has a leader that answers.
+// Brokers answer a request to create a topic before that. A topic that was still being
+// deleted when Check saw it is created after it is gone.
 func (c *Cluster) awaitTopics(ctx context.Context, specs []TopicSpec) error {
 	for _, spec := range specs {
 		for {
@@ -168,7 +168,7 @@ func (c *Cluster) awaitTopics(ctx context.Context, specs []TopicSpec) error {
 	return nil
 }
 
-// DeleteTopics deletes the named topics; one that does not exist is no error.
+// DeleteTopics deletes the named topics. A topic that does not exist is no error.
 func (c *Cluster) DeleteTopics(ctx context.Context, names ...string) error {
 	res, err := c.client.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{Topics: names})
 	if err != nil {
@@ -182,10 +182,10 @@ func (c *Cluster) DeleteTopics(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// DeleteGroups deletes the named consumer groups with their commits; one that
-// does not exist is no error.
+// DeleteGroups deletes the named consumer groups with their commits. A group that does
+// not exist is no error.
 func (c *Cluster) DeleteGroups(ctx context.Context, groups ...string) error {
-	for _, group := range groups { // each may have a coordinator of its own
+	for _, group := range groups { // each group may have another coordinator
 		res, err := c.client.DeleteGroups(ctx, &kafka.DeleteGroupsRequest{GroupIDs: []string{group}})
 		if err == nil {
 			err = res.Errors[group]
@@ -197,14 +197,14 @@ func (c *Cluster) DeleteGroups(ctx context.Context, groups ...string) error {
 	return nil
 }
 
-// Lag returns how many records of the topic the group has not committed yet, over
-// all partitions. On a delay topic that means nothing: records wait there.
+// Lag returns the number of records of the topic above the group's commits, over all
+// partitions. On a delay topic the lag means nothing, because records wait there.
 func (c *Cluster) Lag(ctx context.Context, group, topic string) (int64, error) {
 	return c.sum(ctx, group, topic, func(commit Commit, first, end int64) int64 { return end - FirstWaiting(commit, first, end) })
 }
 
-// sum adds up, over all partitions of a topic, what of gives for a group's commit and
-// the log's bounds.
+// sum adds up the results of the function of over all partitions of a topic. of gets the
+// group's commit and the bounds of the log.
 func (c *Cluster) sum(ctx context.Context, group, topic string, of func(commit Commit, first, end int64) int64) (all int64, err error) {
 	n, err := c.Partitions(ctx, topic)
 	if err != nil {

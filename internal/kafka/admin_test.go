@@ -9,8 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// TestTopics_WaitsUntilBrokersAgree whether a topic exists: right after it was deleted,
-// one broker may still name it, and another not know it.
+// TestTopics_WaitsUntilBrokersAgree: right after a topic was deleted, one broker may still
+// list it while another does not know it.
 func TestTopics_WaitsUntilBrokersAgree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(1, "t"))

@@ -12,14 +12,14 @@ import (
 	"orderclose"
 )
 
-// Append writes the messages to one partition in one request, waits until all
-// in-sync replicas have them, and returns the broker's append time: zero if the
-// topic is not set to LogAppendTime. Topic, Partition, Offset and Appended of
-// the messages are ignored; their record timestamps are the present.
+// Append writes the messages to one partition in one request and waits until all in-sync
+// replicas have them. It returns the broker's append time, or zero if the topic does not
+// use LogAppendTime. Append ignores Topic, Partition, Offset and Appended of the messages
+// and stamps the records with the present time.
 //
-// An error leaves open whether they were written, except one that is
-// orderclose.ErrRefused: that is a definite no to these
-// messages together, and sending them again is useless.
+// After an error the messages may have been written or not. The exception is
+// orderclose.ErrRefused: the broker has rejected these messages as one batch, and a retry
+// is useless.
 func (c *Cluster) Append(ctx context.Context, topic string, partition int, messages []orderclose.Message) (time.Time, error) {
 	records := make([]orderclose.RawRecord, len(messages))
 	for i := range messages {
@@ -28,8 +28,8 @@ func (c *Cluster) Append(ctx context.Context, topic string, partition int, messa
 	return c.produce(ctx, topic, partition, len(records), splice(nil, records, time.Now(), noProducer))
 }
 
-// produce sends a batch of n records that splice has made, once. The append time of the
-// answer is compared with the estimate of the brokers' clock, if one is kept.
+// produce sends a batch of n records, which splice has made, once. If a BrokerClock is
+// kept, produce compares the append time of the answer with its estimate.
 func (c *Cluster) produce(ctx context.Context, topic string, partition, n int, batch []byte) (time.Time, error) {
 	clock, sent := c.clock.Load(), reading{}
 	if clock != nil {
@@ -49,12 +49,13 @@ func (c *Cluster) produce(ctx context.Context, topic string, partition, n int, b
 	}
 	at := appendTime(res.LogAppendTime)
 	if clock != nil && !at.IsZero() {
-		clock.compare(appendedTo{topic, partition}, sent, at)
+		clock.compare(topicPartition{topic, partition}, sent, at)
 	}
 	return at, nil
 }
 
-// appendTime is zero where the broker gave none: the library makes -1 ms of it.
+// appendTime returns zero if the broker sent no append time, which the library returns
+// as -1 ms.
 func appendTime(t time.Time) time.Time {
 	if t.UnixMilli() <= 0 {
 		return time.Time{}

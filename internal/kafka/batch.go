@@ -13,7 +13,7 @@ import (
 	"orderclose"
 )
 
-// Where things stand in the header of a record batch, magic 2.
+// Positions of the fields in the header of a record batch, magic 2. See also splice.go.
 const (
 	atLength       = 8
 	atLeaderEpoch  = 12
@@ -34,24 +34,24 @@ const (
 )
 
 const (
-	// maxInflated bounds what a compressed batch may grow to. Brokers take batches of a
-	// megabyte by default; much more than thirty times that is somebody's mischief.
+	// maxInflated bounds the size of a batch after decompression, in bytes. Brokers accept
+	// batches of 1 MB by default; more than thirty times that is a decompression bomb.
 	maxInflated = 32 << 20
-	// answerInflated bounds what the batches of one answer may grow to together, but for
-	// the first: the others are fetched again.
+	// answerInflated bounds the total size after decompression of all batches of one answer
+	// but the first, in bytes. Batches beyond it are fetched again.
 	answerInflated = 8 << 20
 )
 
-// maxLastDelta bounds what is believed of a damaged header.
+// maxLastDelta bounds the last offset delta in a header: a larger one is damaged.
 const maxLastDelta = 1 << 20
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// splitBatches walks the record batches that a fetch returned and finds their
-// records from the offset on, without decoding or copying them; it appends them to
-// records. It ends with the first batch that cannot be read, which it reports rather
-// than skips; a batch that was cut off at the end is left for the next fetch. The log
-// ends at end: nothing beyond it is believed.
+// splitBatches finds the records from the given offset on in the record batches of a fetch,
+// and appends them to records. It neither decodes nor copies a record, but it decompresses
+// batches. splitBatches stops at the first batch that cannot be read and reports it in
+// Corrupt. It leaves a batch that is cut off at the end to the next fetch. end is the end
+// of the log: a batch whose base offset is not below it is corrupt.
 func splitBatches(b []byte, offset, end int64, records []orderclose.RawRecord) orderclose.Fetched {
 	f := orderclose.Fetched{Next: offset, Records: records, Log: orderclose.LogID{Epoch: -1}}
 	room := maxInflated
@@ -61,8 +61,8 @@ func splitBatches(b []byte, offset, end int64, records []orderclose.RawRecord) o
 		if size > len(b) && !first {
 			return f
 		}
-		if size < headerSize || size > len(b) { // a broker sends the first one whole
-			f.Corrupt = &orderclose.Range{First: f.Next, Last: f.Next, Err: fmt.Errorf("a batch that says it has %d bytes, of %d", size, len(b))}
+		if size < headerSize || size > len(b) { // a broker sends the first batch whole
+			f.Corrupt = &orderclose.Range{First: f.Next, Last: f.Next, Err: fmt.Errorf("batch length is %d bytes, but the answer has %d", size, len(b))}
 			f.Next++
 			return f
 		}
@@ -80,8 +80,9 @@ func splitBatches(b []byte, offset, end int64, records []orderclose.RawRecord) o
 	return f
 }
 
-// splitBatch adds one whole batch to f, which is followed by rest. It returns how much
-// it was inflated to, and false if that is more than there is room for after others.
+// splitBatch adds the records of one whole batch, b, to f. rest is what follows the batch.
+// It returns the size of the batch after decompression, or 0 if it is not compressed. ok is
+// false if that size exceeds room, the part of answerInflated that is left.
 func splitBatch(b, rest []byte, base, end int64, room int, f *orderclose.Fetched) (inflated int, ok bool) {
 	delta := int64(int32(binary.BigEndian.Uint32(b[atLastDelta:])))
 	if delta < 0 || delta > maxLastDelta {
@@ -96,8 +97,8 @@ func splitBatch(b, rest []byte, base, end int64, room int, f *orderclose.Fetched
 	if attributes&compressionBits != 0 {
 		inflated = len(records)
 	}
-	if err == nil && base >= end { // the base offset is under no checksum
-		err = fmt.Errorf("a batch of the offsets %d to %d in a log that ends at %d", base, last, end)
+	if err == nil && base >= end { // the checksum does not cover the base offset
+		err = fmt.Errorf("batch has offsets %d to %d, but the log ends at %d", base, last, end)
 	}
 	if err == nil && attributes&controlBit == 0 {
 		if attributes&logAppendTimeBit == 0 {
@@ -107,7 +108,7 @@ func splitBatch(b, rest []byte, base, end int64, room int, f *orderclose.Fetched
 		count := int(int32(binary.BigEndian.Uint32(b[atCount:])))
 		err = splitRecords(records, count, base, last, appended, f)
 	}
-	if last < asked { // compaction or a broker's whim: never go back, always go on
+	if last < asked { // the batch ends below the offset asked for: never move back
 		last = asked
 	}
 	if err != nil {
@@ -125,10 +126,10 @@ func splitBatch(b, rest []byte, base, end int64, room int, f *orderclose.Fetched
 	return inflated, true
 }
 
-// corruptUpTo is the last offset of a batch that cannot be read, whose header says that
-// it ends with last. What it says may be damaged itself: the batch behind it knows
-// better, and beyond the end of the log there is nothing. At worst it is the first
-// offset alone, and the rest is read again.
+// corruptUpTo returns the last offset of a batch that cannot be read. The header of the
+// batch says last, but the header may be damaged too. The base offset of the next batch is
+// more reliable, and nothing lies beyond the end of the log. If neither helps,
+// corruptUpTo returns first alone, and the rest is fetched again.
 func corruptUpTo(first, last, end int64, rest []byte) int64 {
 	if len(rest) >= atLength {
 		if next := int64(binary.BigEndian.Uint64(rest)); next > first && next <= end {
@@ -141,13 +142,13 @@ func corruptUpTo(first, last, end int64, rest []byte) int64 {
 	return first
 }
 
-// recordsOf checks a batch and returns its records, inflated to room bytes at most.
+// recordsOf checks a batch and returns its records, decompressed to at most room bytes.
 func recordsOf(b []byte, attributes uint16, room int) ([]byte, error) {
 	if magic := b[atMagic]; magic != 2 {
-		return nil, fmt.Errorf("a batch of format %d, want 2", magic)
+		return nil, fmt.Errorf("batch has format %d, want 2", magic)
 	}
 	if want, have := binary.BigEndian.Uint32(b[atCRC:]), crc32.Checksum(b[atAttributes:], castagnoli); want != have {
-		return nil, fmt.Errorf("a batch with checksum %08x, want %08x", have, want)
+		return nil, fmt.Errorf("batch has checksum %08x, want %08x", have, want)
 	}
 	records := b[headerSize:]
 	if attributes&compressionBits == 0 || attributes&controlBit != 0 {
@@ -155,13 +156,13 @@ func recordsOf(b []byte, attributes uint16, room int) ([]byte, error) {
 	}
 	codec := compress.Compression(attributes & compressionBits).Codec()
 	if codec == nil {
-		return nil, fmt.Errorf("a batch of unknown compression %d", attributes&compressionBits)
+		return nil, fmt.Errorf("batch has unknown compression %d", attributes&compressionBits)
 	}
 	r := codec.NewReader(bytes.NewReader(records))
 	defer r.Close()
 	inflated, err := io.ReadAll(io.LimitReader(r, int64(room)+1))
 	if err != nil {
-		return nil, fmt.Errorf("a batch that %s cannot inflate: %w", codec.Name(), err)
+		return nil, fmt.Errorf("decompress batch with %s: %w", codec.Name(), err)
 	}
 	if len(inflated) > room {
 		return nil, fmt.Errorf("%w: more than %d bytes", errNoRoom, room)
@@ -170,13 +171,13 @@ func recordsOf(b []byte, attributes uint16, room int) ([]byte, error) {
 }
 
 var (
-	errNoRoom     = errors.New("a batch that inflates to too much")
-	errTruncated  = errors.New("a record that ends early")
-	errOutOfOrder = errors.New("a record whose offset is not after the one before it, or not in its batch")
+	errNoRoom     = errors.New("batch is too large after decompression")
+	errTruncated  = errors.New("record ends early")
+	errOutOfOrder = errors.New("record offset is not after the previous record, or not in its batch")
 )
 
-// splitRecords appends the records of a batch with the offsets [base, last] to f,
-// from f.Next on. Their bodies stay where they are.
+// splitRecords appends to f the records from f.Next on of a batch with offsets
+// [base, last]. The records refer to b; their bodies are not copied.
 func splitRecords(b []byte, count int, base, last, appended int64, f *orderclose.Fetched) error {
 	d := cursor{b: b}
 	before := base - 1
@@ -199,7 +200,7 @@ func splitRecords(b []byte, count int, base, last, appended int64, f *orderclose
 	return nil
 }
 
-// cursor reads forward through bytes. Past the end it returns zeros and is bad.
+// cursor reads forward through bytes. After the end it returns zeros and bad is set.
 type cursor struct {
 	b   []byte
 	bad bool

@@ -16,8 +16,8 @@ import (
 	"orderclose"
 )
 
-// batch encodes records with the client library's own encoder and returns the
-// batch as a fetch would, at the base offset.
+// batch encodes records with the client library's encoder and returns the batch as a fetch
+// returns it, with the base offset.
 func batch(t testing.TB, base int64, attributes protocol.Attributes, keys ...string) []byte {
 	t.Helper()
 	records := make([]protocol.Record, len(keys))
@@ -33,12 +33,12 @@ func batch(t testing.TB, base int64, attributes protocol.Attributes, keys ...str
 	if _, err := set.WriteTo(&b); err != nil {
 		t.Fatal(err)
 	}
-	raw := b.Bytes()[4:] // its size comes first
+	raw := b.Bytes()[4:] // the size comes first
 	binary.BigEndian.PutUint64(raw, uint64(base))
 	return raw
 }
 
-// stamp sets what a broker sets on a LogAppendTime topic.
+// stamp sets what a broker sets in a batch of a LogAppendTime topic.
 func stamp(raw []byte, at time.Time) []byte {
 	raw[atAttributes+1] |= logAppendTimeBit
 	binary.BigEndian.PutUint64(raw[atMaxTimestamp:], uint64(at.UnixMilli()))
@@ -57,7 +57,7 @@ func keysOf(f orderclose.Fetched) (keys []string) {
 	return keys
 }
 
-func TestSplit_AppendTimeIsTheBatchHeaders(t *testing.T) {
+func TestSplit_TakesAppendTimeFromBatchHeader(t *testing.T) {
 	at := time.UnixMilli(1_700_000_000_123)
 	f := splitBatches(stamp(batch(t, 100, 0, "a", "b"), at), 100, math.MaxInt64, nil)
 	want := orderclose.Message{
@@ -73,20 +73,20 @@ func TestSplit_AppendTimeIsTheBatchHeaders(t *testing.T) {
 	}
 }
 
-func TestSplit_ABatchStampedByItsProducerIsCounted(t *testing.T) {
+func TestSplit_CountsBatchesStampedByProducer(t *testing.T) {
 	if f := splitBatches(batch(t, 0, 0, "a"), 0, math.MaxInt64, nil); f.DriftedAppend != 1 || len(f.Records) != 1 {
 		t.Errorf("drifted %d, %d records; want 1 and 1", f.DriftedAppend, len(f.Records))
 	}
 }
 
-func TestSplit_StartsAtTheOffsetAskedFor(t *testing.T) {
+func TestSplit_StartsAtRequestedOffset(t *testing.T) {
 	f := splitBatches(batch(t, 10, 0, "a", "b", "c"), 11, math.MaxInt64, nil)
 	if diff := cmp.Diff([]string{"b", "c"}, keysOf(f)); diff != "" {
 		t.Error(diff)
 	}
 }
 
-func TestSplit_InflatesEveryCompression(t *testing.T) {
+func TestSplit_DecompressesEveryCodec(t *testing.T) {
 	for _, c := range []protocol.Attributes{protocol.Gzip, protocol.Snappy, protocol.Lz4, protocol.Zstd} {
 		f := splitBatches(batch(t, 0, c, "a", "b"), 0, math.MaxInt64, nil)
 		if diff := cmp.Diff([]string{"a", "b"}, keysOf(f)); diff != "" || f.Corrupt != nil {
@@ -95,7 +95,7 @@ func TestSplit_InflatesEveryCompression(t *testing.T) {
 	}
 }
 
-func TestSplit_AControlBatchMovesTheOffsetOn(t *testing.T) {
+func TestSplit_ControlBatchAdvancesOffset(t *testing.T) {
 	marker := batch(t, 5, 0, "marker")
 	marker[atAttributes+1] |= controlBit
 	f := splitBatches(append(reseal(marker), batch(t, 6, 0, "a")...), 5, math.MaxInt64, nil)
@@ -104,7 +104,7 @@ func TestSplit_AControlBatchMovesTheOffsetOn(t *testing.T) {
 	}
 }
 
-func TestSplit_ACutOffBatchIsLeftForTheNextFetch(t *testing.T) {
+func TestSplit_LeavesCutOffBatchToNextFetch(t *testing.T) {
 	whole := batch(t, 0, 0, "a")
 	second := batch(t, 1, 0, "b")
 	for cut := range len(second) {
@@ -115,7 +115,7 @@ func TestSplit_ACutOffBatchIsLeftForTheNextFetch(t *testing.T) {
 	}
 }
 
-func TestSplit_ADamagedBatchIsReportedAfterWhatCameBefore(t *testing.T) {
+func TestSplit_ReportsDamagedBatchAfterGoodRecords(t *testing.T) {
 	damaged := batch(t, 1, 0, "b", "c")
 	damaged[len(damaged)-1] ^= 1
 	all := append(append(batch(t, 0, 0, "a"), damaged...), batch(t, 3, 0, "d")...)
@@ -127,13 +127,13 @@ func TestSplit_ADamagedBatchIsReportedAfterWhatCameBefore(t *testing.T) {
 		t.Errorf("corrupt %+v, next %d; want 1 to 2, and 3", f.Corrupt, f.Next)
 	}
 	if f = splitBatches(all[len(batch(t, 0, 0, "a"))+len(damaged):], 3, math.MaxInt64, nil); f.Next != 4 {
-		t.Errorf("after it: next %d, want 4", f.Next)
+		t.Errorf("after the damaged batch: next %d, want 4", f.Next)
 	}
 }
 
-// TestSplit_WhatADamagedHeaderSaysIsNotBelieved where the next batch or the end of the
-// log say better, so that no good record is jumped over.
-func TestSplit_WhatADamagedHeaderSaysIsNotBelieved(t *testing.T) {
+// TestSplit_DistrustsDamagedHeader requires that no good record is skipped. The base offset
+// of the next batch, and the end of the log, are more reliable than a damaged header.
+func TestSplit_DistrustsDamagedHeader(t *testing.T) {
 	at := time.UnixMilli(1000)
 	good := stamp(batch(t, 6, 0, "g", "h"), at)
 	damaged := func(how func(b []byte)) []byte {
@@ -161,13 +161,13 @@ func TestSplit_WhatADamagedHeaderSaysIsNotBelieved(t *testing.T) {
 		}
 	}
 	if f := splitBatches(good, 6, 8, nil); f.Corrupt != nil || f.Next != 8 || len(f.Records) != 2 {
-		t.Errorf("after it: %+v", f)
+		t.Errorf("after the damaged batch: %+v", f)
 	}
 }
 
-// TestSplit_OneAnswerInflatesToNoMoreThanItMay: what there is no room for is left for
-// the next fetch, and a batch that is too large by itself is corrupt.
-func TestSplit_OneAnswerInflatesToNoMoreThanItMay(t *testing.T) {
+// TestSplit_BoundsDecompressedSizeOfAnswer: batches beyond the limit are left to the next
+// fetch, and a batch that alone exceeds the limit is corrupt.
+func TestSplit_BoundsDecompressedSizeOfAnswer(t *testing.T) {
 	large := func(base int64, size int) []byte {
 		var b bytes.Buffer
 		set := protocol.RecordSet{Version: 2, Attributes: protocol.Zstd, Records: protocol.NewRecordReader(protocol.Record{
@@ -189,17 +189,17 @@ func TestSplit_OneAnswerInflatesToNoMoreThanItMay(t *testing.T) {
 		if f.Corrupt != nil || f.Next <= offset || f.Next > offset+4 {
 			t.Fatalf("from %d: next %d, corrupt %v; want up to 4 batches of 3 MB", offset, f.Next, f.Corrupt)
 		}
-		for ; offset < f.Next; offset++ { // an answer begins with what was asked for
+		for ; offset < f.Next; offset++ { // an answer begins at the requested offset
 			answer = answer[atLength+4+binary.BigEndian.Uint32(answer[atLength:]):]
 		}
 	}
 	if f := splitBatches(large(0, maxInflated), 0, 1, nil); f.Corrupt == nil || f.Next != 1 {
-		t.Errorf("one of more than it may: %+v", f)
+		t.Errorf("a batch that exceeds maxInflated: %+v", f)
 	}
 }
 
-// FuzzSplit holds that nothing a broker sends makes the decoder panic, stand still, or go
-// back, and that it finds in a batch what the client library finds there.
+// FuzzSplit requires that no input makes splitBatches panic, make no progress, or move back,
+// and that splitBatches finds the same records as the client library.
 func FuzzSplit(f *testing.F) {
 	f.Add(batch(f, 0, 0, "a", "b"), int64(0))
 	f.Add(batch(f, 7, protocol.Zstd, "a"), int64(7))
@@ -210,7 +210,7 @@ func FuzzSplit(f *testing.F) {
 			return
 		}
 		if len(raw) >= headerSize {
-			reseal(raw) // let it past the checksum
+			reseal(raw) // make the checksum right
 		}
 		got := splitBatches(raw, offset, math.MaxInt64, nil)
 		compareWithLibrary(t, raw, offset, got)
@@ -225,8 +225,8 @@ func FuzzSplit(f *testing.F) {
 	})
 }
 
-// compareWithLibrary holds the records of a batch that begins at the offset and can be
-// read against what the client library makes of it.
+// compareWithLibrary compares the records of a readable batch that begins at the offset with
+// the records that the client library decodes.
 func compareWithLibrary(t *testing.T, raw []byte, offset int64, got orderclose.Fetched) {
 	if len(raw) < headerSize || got.Corrupt != nil || int64(binary.BigEndian.Uint64(raw)) != offset ||
 		atLength+4+int(int32(binary.BigEndian.Uint32(raw[atLength:]))) != len(raw) {
@@ -234,7 +234,7 @@ func compareWithLibrary(t *testing.T, raw []byte, offset int64, got orderclose.F
 	}
 	want, err := byLibrary(raw)
 	if err != nil {
-		return // it is less patient with what nobody needs
+		return // the library rejects some fields that splitBatches ignores
 	}
 	for i, r := range got.Records {
 		m, err := r.Message()
@@ -247,7 +247,7 @@ func compareWithLibrary(t *testing.T, raw []byte, offset int64, got orderclose.F
 	}
 }
 
-// byLibrary is what the client library makes of a batch; it may panic on what is none.
+// byLibrary decodes a batch with the client library, which may panic on damaged input.
 func byLibrary(raw []byte) (all []orderclose.Message, err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -17,17 +17,17 @@ import (
 // silent is the address of a broker that accepts connections and never answers.
 const silent = "silent:9092"
 
-// broker is an embedded Kafka on a virtual network, for tests in a bubble.
+// broker is an embedded Kafka on a virtual network, for tests with synctest.
 type broker struct {
 	*kfake.Cluster
 	t       *testing.T
 	net     kfake.VirtualNetwork
 	log     *logBuffer
-	dialled atomic.Int64 // connections to the silent broker
-	cut     atomic.Int64 // connections dialled before this number lose what is sent
-	dials   atomic.Int64 // connections to real brokers
-	slow    atomic.Int64 // nanoseconds by which each answer is late
-	hung    atomic.Value // the address of a broker that answers nothing any more
+	dialled atomic.Int64 // connections to the silent or the hung broker
+	cut     atomic.Int64 // connections with a lower number lose what is written
+	dials   atomic.Int64 // connections to brokers that answer
+	slow    atomic.Int64 // delay of each answer, in nanoseconds
+	hung    atomic.Value // the address of a broker that does not answer any more
 }
 
 func newBroker(t *testing.T, opts ...kfake.Opt) *broker {
@@ -42,7 +42,7 @@ func newBroker(t *testing.T, opts ...kfake.Opt) *broker {
 	return b
 }
 
-// cluster returns a client. Its log is in b.log.
+// cluster returns a client. It logs to b.log.
 func (b *broker) cluster(o Options) *Cluster {
 	if o.Brokers == nil {
 		o.Brokers = b.ListenAddrs()
@@ -70,7 +70,7 @@ func (b *broker) dial(ctx context.Context, network, address string) (net.Conn, e
 	return &observedConn{conn, b, b.dials.Add(1), address}, nil
 }
 
-// halfOpen makes all present connections swallow what is sent, without an error.
+// halfOpen makes all present connections drop what is written, without an error.
 func (b *broker) halfOpen() { b.cut.Store(b.dials.Load() + 1) }
 
 // observedConn is a connection to a broker.
@@ -109,7 +109,7 @@ func (l *logBuffer) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
-// String returns what was logged.
+// String returns the log.
 func (l *logBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

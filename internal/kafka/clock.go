@@ -11,79 +11,75 @@ import (
 )
 
 const (
-	// probeEvery is how often the broker is asked for its time; a clock that is
-	// disciplined at all drifts by far less than a millisecond in between.
+	// probeEvery is the time between two measurements. A clock that is synchronised at all
+	// drifts by far less than a millisecond in between.
 	probeEvery = 30 * time.Second
-	// probeRetry is how soon a round without a sample is followed by another.
+	// probeRetry is the pause after a measurement without a sample.
 	probeRetry = time.Second
-	// probeSlow is the round trip above which an answer is no sample.
+	// probeSlow is the longest round trip of a sample. A slower answer is ignored.
 	probeSlow = 200 * time.Millisecond
-	// probesPerRound: the one with the shortest round trip counts.
+	// probesPerRound is the number of probes of a measurement. The probe with the shortest
+	// round trip counts.
 	probesPerRound = 3
-	// stepEvery is how often it is looked whether the local clock was set, and stepSize
-	// by how much that shows. The same size shows that the answer to an append does not
-	// fit the estimate; where brokers' clocks differ for good, the broker is asked each
-	// stepEvery for that reason.
+	// stepEvery is how often Keep checks whether the local clock was set. It is also the
+	// shortest time between two measurements where brokers' clocks differ permanently.
 	stepEvery = 5 * time.Second
-	stepSize  = 100 * time.Millisecond
+	// stepSize is the smallest difference that shows that the local clock was set, or that
+	// the append time of an answer does not match the estimate.
+	stepSize = 100 * time.Millisecond
 )
 
-// BrokerClock is the brokers' clock, as far as it can be told from here: what it was
-// when Keep asked last, and the time that has passed since by the local monotonic clock,
-// so that nothing is early while somebody sets the local clock. Until it was asked it is
-// the local one.
+// BrokerClock estimates the brokers' clock. The estimate is the brokers' time at the last
+// measurement, plus the time since then by the local monotonic clock. So nothing happens
+// early when somebody sets the local clock. Before the first measurement the estimate is
+// the local time. A BrokerClock is safe for concurrent use.
 //
-// There is one estimate, of the clock of the broker that leads the topic that Keep
-// appends to. The clocks of other brokers may differ from it.
+// There is one estimate: of the clock of the broker that leads partition 0 of the topic
+// that Keep appends to. The clocks of other brokers may differ from it.
 type BrokerClock struct {
-	local   func() reading
-	asked   atomic.Pointer[sample]
-	far     chan struct{} // an append time did not fit the estimate
-	stepped chan struct{} // it did not, because a broker's clock was set
+	local      func() reading
+	lastSample atomic.Pointer[sample]
+	mismatch   chan struct{} // an append time did not match the estimate
+	stepped    chan struct{} // an append time did not match because a broker's clock was set
 
 	mu      sync.Mutex
-	leaders map[appendedTo]span // as the last append to each partition told
+	leaders map[topicPartition]offsetRange // from the last append to each partition
 }
 
-// appendedTo is a partition that was appended to.
-type appendedTo struct {
-	topic     string
-	partition int
-}
+// offsetRange is by how much a leader's clock is ahead of the estimate, at least and at
+// most, measured by one append.
+type offsetRange struct{ least, most time.Duration }
 
-// span is by how much a leader's clock is ahead of the estimate, as far as the answer to
-// one append tells: at least and at most.
-type span struct{ least, most time.Duration }
-
-// apart says whether two spans differ by more than measuring explains.
-func (s span) apart(other span) bool {
+// apart reports whether two ranges differ by more than the error of measurement.
+func (s offsetRange) apart(other offsetRange) bool {
 	return s.least-other.most > stepSize || other.least-s.most > stepSize
 }
 
-// reading is one moment by this machine's clocks: one that may be set, and the time that
-// has passed by one that may not.
+// reading is one moment by both local clocks: the wall clock, which may be set, and the
+// monotonic clock, counted from NewBrokerClock.
 type reading struct {
 	wall time.Time
 	mono time.Duration
 }
 
-// sample is one moment by this machine's clocks and the brokers'.
+// sample is one moment by the local clocks and by the brokers' clock.
 type sample struct {
 	local  reading
 	broker time.Time
 }
 
-// offset is by how much the brokers' clock was ahead.
+// offset returns by how much the brokers' clock was ahead of the local wall clock.
 func (s sample) offset() time.Duration { return s.broker.Sub(s.local.wall) }
 
-// NewBrokerClock returns a clock that begins as the local one; nil is time.Now.
+// NewBrokerClock returns a clock that starts with the local time. local may be nil, which
+// means time.Now.
 func NewBrokerClock(local func() time.Time) *BrokerClock {
 	if local == nil {
 		local = time.Now
 	}
 	began := local()
 	return &BrokerClock{
-		far: make(chan struct{}, 1), stepped: make(chan struct{}, 1), leaders: map[appendedTo]span{},
+		mismatch: make(chan struct{}, 1), stepped: make(chan struct{}, 1), leaders: map[topicPartition]offsetRange{},
 		local: func() reading {
 			now := local()
 			return reading{now.Round(0), now.Sub(began)}
@@ -91,53 +87,54 @@ func NewBrokerClock(local func() time.Time) *BrokerClock {
 	}
 }
 
-// Now is the brokers' time.
+// Now returns the brokers' time.
 func (c *BrokerClock) Now() time.Time { return c.at(c.local()) }
 
-// at is the brokers' time at a local moment.
+// at returns the brokers' time at a local moment.
 func (c *BrokerClock) at(now reading) time.Time {
-	asked := c.asked.Load()
-	if asked == nil {
+	last := c.lastSample.Load()
+	if last == nil {
 		return now.wall
 	}
-	return asked.broker.Add(now.mono - asked.local.mono)
+	return last.broker.Add(now.mono - last.local.mono)
 }
 
-// Offset is by how much the brokers' clock was ahead of the local one when it was asked
-// last.
+// Offset returns by how much the brokers' clock was ahead of the local wall clock at the
+// last measurement.
 func (c *BrokerClock) Offset() time.Duration {
-	if asked := c.asked.Load(); asked != nil {
-		return asked.offset()
+	if last := c.lastSample.Load(); last != nil {
+		return last.offset()
 	}
 	return 0
 }
 
-// Keep asks at once and then each 30 s until ctx ends, by records that it appends to the
-// topic, which must have LogAppendTime. It asks sooner if the local clock was set, or if
-// the append time of any append of the cluster does not fit the estimate: a broker's clock
-// was set. Keep calls told, if it is not nil, with each offset that it has measured.
-func (c *BrokerClock) Keep(ctx context.Context, cluster *Cluster, topic string, told func(offset time.Duration)) {
+// Keep measures the brokers' clock at once and then every 30 s, until ctx ends. It measures
+// by probe records that it appends to the topic, which must use LogAppendTime. It measures
+// sooner if the local clock was set, or if the append time of any append by the cluster does
+// not match the estimate, which shows that a broker's clock was set or differs. Keep calls
+// onOffset, if not nil, with each measured offset.
+func (c *BrokerClock) Keep(ctx context.Context, cluster *Cluster, topic string, onOffset func(offset time.Duration)) {
 	cluster.clock.Store(c)
 	defer cluster.clock.CompareAndSwap(c, nil)
-	complained := time.Now() // while Kafka starts, nothing is wrong yet
+	lastWarning := time.Now() // no warning while Kafka starts
 	for {
 		pause := probeRetry
-		// What does not fit from here on may have been set after the answer.
-		for _, before := range []chan struct{}{c.far, c.stepped} {
+		// Forget earlier mismatches. A mismatch from here on may be newer than the measurement.
+		for _, earlier := range []chan struct{}{c.mismatch, c.stepped} {
 			select {
-			case <-before:
+			case <-earlier:
 			default:
 			}
 		}
-		asked, err := c.ask(ctx, cluster, topic)
-		if err != nil && ctx.Err() == nil && time.Since(complained) >= probeEvery {
-			complained = time.Now()
-			cluster.opts.Logger.Warn("the brokers' time cannot be told, trying again", "topic", topic, "err", err)
+		measured, err := c.measure(ctx, cluster, topic)
+		if err != nil && ctx.Err() == nil && time.Since(lastWarning) >= probeEvery {
+			lastWarning = time.Now()
+			cluster.opts.Logger.Warn("measuring the brokers' clock failed, will retry", "topic", topic, "err", err)
 		}
-		if asked != nil {
-			c.asked.Store(asked)
-			if told != nil {
-				told(asked.offset())
+		if measured != nil {
+			c.lastSample.Store(measured)
+			if onOffset != nil {
+				onOffset(measured.offset())
 			}
 			pause = probeEvery
 		}
@@ -147,9 +144,10 @@ func (c *BrokerClock) Keep(ctx context.Context, cluster *Cluster, topic string, 
 	}
 }
 
-// rest waits for d, or until the local clock was set: a machine that was suspended is
-// behind by as long. An append time that does not fit the estimate makes it 5 s at most,
-// and ends it if a broker's clock was set. It reports false as soon as ctx ends.
+// rest waits for d, or until the local wall clock was set. A machine that was suspended
+// counts as one whose clock was set. An append time that does not match the estimate
+// shortens the wait to at most 5 s, and ends it at once if a broker's clock was set. rest
+// returns false as soon as ctx ends.
 func (c *BrokerClock) rest(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -165,51 +163,53 @@ func (c *BrokerClock) rest(ctx context.Context, d time.Duration) bool {
 			return false
 		case <-c.stepped:
 			return true
-		case <-c.far:
+		case <-c.mismatch:
 			d = min(d, stepEvery)
 		case <-timer.C:
 		}
 	}
 }
 
-// compare looks whether the append time of a partition fits the estimate. The append was
-// sent at a local moment, and has been answered just now.
+// compare compares the append time of a partition with the estimate. The append was sent
+// at the local moment sent, and its answer has just arrived.
 //
-// If it does not fit, the brokers are asked again: at once if it differs from what the
-// last append to the partition told, so that a clock was set since then, or if nothing
-// is known of the leader and it is behind. While the estimate is ahead, records that are
-// not due are forwarded, and come back, over and over.
-func (c *BrokerClock) compare(to appendedTo, sent reading, at time.Time) {
-	leader := span{at.Sub(c.at(c.local())), at.Add(time.Millisecond).Sub(c.at(sent))}
+// If the append time does not match, the clock is measured again. It is measured at once if
+// the append time also does not match the last append to the same partition: then a clock
+// was set since. It is measured at once, too, if nothing is known of the leader and its
+// clock is behind: while the estimate is ahead, relays forward records that are not due, and
+// these records come back, again and again. Otherwise rest waits until stepEvery has passed.
+func (c *BrokerClock) compare(to topicPartition, sent reading, at time.Time) {
+	leader := offsetRange{at.Sub(c.at(c.local())), at.Add(time.Millisecond).Sub(c.at(sent))}
 	c.mu.Lock()
 	before, known := c.leaders[to]
 	c.leaders[to] = leader
 	c.mu.Unlock()
 
 	behind, ahead := leader.most < -stepSize, leader.least > stepSize
-	ask := c.far
+	signal := c.mismatch
 	switch {
 	case !behind && !ahead:
 		return
 	case known && leader.apart(before), !known && behind:
-		ask = c.stepped
+		signal = c.stepped
 	}
 	select {
-	case ask <- struct{}{}:
+	case signal <- struct{}{}:
 	default:
 	}
 }
 
-// wasSet says whether the wall clock went another way than the monotonic one between
-// two readings of both. Pure.
+// wasSet reports whether the wall clock and the monotonic clock have advanced differently
+// between two readings. Pure.
 func wasSet(from, to reading) bool {
 	return (to.wall.Sub(from.wall) - (to.mono - from.mono)).Abs() > stepSize
 }
 
-// ask asks a few times and believes the fastest answer; nil if none was quick enough,
-// or told a time. The error is the last one, if there was no answer at all.
-func (c *BrokerClock) ask(ctx context.Context, cluster *Cluster, topic string) (asked *sample, err error) {
-	best := probeSlow + 1
+// measure sends a few probes and returns the sample with the shortest round trip. It
+// returns nil if no answer was fast enough or had an append time. The error is that of the
+// last failed probe, if no probe brought a sample.
+func (c *BrokerClock) measure(ctx context.Context, cluster *Cluster, topic string) (best *sample, err error) {
+	shortest := probeSlow + 1
 	for range probesPerRound {
 		sent := c.local()
 		m := orderclose.Message{Value: fmt.Appendf(nil, `{"probe":%d}`, sent.wall.UnixMilli())}
@@ -222,22 +222,23 @@ func (c *BrokerClock) ask(ctx context.Context, cluster *Cluster, topic string) (
 		if at.IsZero() {
 			continue
 		}
-		if trip := answered.mono - sent.mono; trip < best {
-			best, asked = trip, &sample{answered, answered.wall.Add(offsetOf(answered.wall.Add(-trip), answered.wall, at))}
+		if trip := answered.mono - sent.mono; trip < shortest {
+			shortest, best = trip, &sample{answered, answered.wall.Add(offsetOf(answered.wall.Add(-trip), answered.wall, at))}
 		}
 	}
-	if asked != nil {
+	if best != nil {
 		err = nil
 	}
-	return asked, err
+	return best, err
 }
 
-// offsetOf returns the offset of the broker's clock, if it appended at the given
-// time, cut to milliseconds, what was sent and answered at these local times.
-// The broker's clock is at least as much ahead as if it had appended just before
-// the answer, and less than if just after the sending, a millisecond for the cut
-// included. Of what is possible, no offset is believed first, then the least:
-// a clock that is taken to be slower than it is makes nothing early.
+// offsetOf returns the offset of the broker's clock from the local clock. The probe was
+// sent and answered at the given local times, and the broker appended it at its own time
+// at, which is truncated to milliseconds. The smallest possible offset assumes that the
+// broker appended just before the answer. The largest assumes that it appended right after
+// the sending, and adds the truncated millisecond. offsetOf returns zero if zero is
+// possible, and else the smallest offset: a clock that is believed to be slower than it is
+// makes nothing early.
 func offsetOf(sent, answered, at time.Time) time.Duration {
 	least, most := at.Sub(answered), at.Add(time.Millisecond).Sub(sent)
 	if least <= 0 && most >= 0 {
@@ -246,13 +247,13 @@ func offsetOf(sent, answered, at time.Time) time.Duration {
 	return least
 }
 
-// Measure asks once for the offset, as Keep does, and believes it from then on. It
-// reports false without an error if no answer was quick enough, or told a time.
+// Measure measures the offset once, as Keep does, and uses it from then on. ok is false
+// with a nil error if no answer was fast enough or had an append time.
 func (c *BrokerClock) Measure(ctx context.Context, cluster *Cluster, topic string) (offset time.Duration, ok bool, err error) {
-	asked, err := c.ask(ctx, cluster, topic)
-	if asked == nil {
+	measured, err := c.measure(ctx, cluster, topic)
+	if measured == nil {
 		return 0, false, err
 	}
-	c.asked.Store(asked)
-	return asked.offset(), true, nil
+	c.lastSample.Store(measured)
+	return measured.offset(), true, nil
 }

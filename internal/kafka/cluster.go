@@ -16,35 +16,36 @@ import (
 )
 
 const (
-	// metadataTTL is how often the topics in use are asked for. A leader that refuses a
-	// request, or does not answer, has its topic asked for at once.
+	// metadataTTL is how often the metadata of the topics in use is refreshed. A leader that
+	// refuses a request, or does not answer, causes a refresh at once.
 	metadataTTL = 1 * time.Second
-	// brokersTTL is the most between two looks of the client library at the brokers. It is
-	// also the deadline of that request. A broker that is missing is asked for at once.
+	// brokersTTL is the longest time between two refreshes of the client library's list of
+	// brokers. The library also uses it as the deadline of that request. A broker that is
+	// missing from the list causes a refresh at once.
 	brokersTTL = requestTimeout
-	// requestTimeout bounds every request, so that a loop always turns. The
-	// client library tells the broker half of it.
+	// requestTimeout bounds every request, so that no loop waits longer. The client library
+	// sends half of it to the broker as the request's timeout.
 	requestTimeout = 5 * time.Second
-	// idleTimeout keeps connections through quiet times: the next burst should
-	// not begin with dialling. The library's default is 30 s.
+	// idleTimeout keeps connections open while there is no traffic, so that the next burst
+	// does not begin with new connections. The library's default is 30 s.
 	idleTimeout = 9 * time.Minute
 )
 
-// keepAlive has the kernel close a connection 8 s after the broker's machine was last
-// heard of. Otherwise each of the idle connections costs a request its deadline.
+// keepAlive makes the kernel close a connection 8 s after the last packet from the broker's
+// machine. Otherwise each idle connection to a dead machine costs one request its deadline.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 3 * time.Second, Interval: time.Second, Count: 5}
 
 // Options say how to reach a cluster.
 type Options struct {
 	Brokers  []string // host:port, at least one
 	ClientID string   // what brokers log; default "orderclose"
-	// Dial opens connections; default a net.Dialer. Tests give an in-memory one.
+	// Dial opens TCP connections. Default: a net.Dialer. Tests pass an in-memory one.
 	Dial     func(ctx context.Context, network, address string) (net.Conn, error)
 	Security Security // of every connection; default: none
-	// Scribble is for tests: what was freed is written over at once, so that whoever
-	// reads it still is seen.
-	Scribble bool
-	Logger   *slog.Logger // default: discard
+	// PoisonFreedMemory is for tests. Freed memory is overwritten at once, so that reading
+	// it after Free is noticed.
+	PoisonFreedMemory bool
+	Logger            *slog.Logger // default: discard
 }
 
 // Cluster is a connection to a Kafka cluster, safe for concurrent use.
@@ -54,24 +55,24 @@ type Cluster struct {
 	transport *transport
 	client    *kafka.Client
 
-	memories memories
-	buffers  buffers
-	clock    atomic.Pointer[BrokerClock] // that Keep keeps; nil: none
-	listed   listed
-	brokers  brokers
+	answers     answerPool
+	batches     batchPool
+	clock       atomic.Pointer[BrokerClock] // is set while its Keep runs
+	cachedNames namesCache
+	versions    versionCache
 
 	mu     sync.Mutex
 	counts map[string]partitionCount // by topic
-	noIDs  time.Time                 // when the brokers were last found to have no topic ids
+	noIDs  time.Time                 // when a broker last had no topic ids; zero: never
 }
 
-// partitionCount is a number of partitions and when it was asked for.
+// partitionCount is a number of partitions and when it was learned.
 type partitionCount struct {
 	n  int
 	at time.Time
 }
 
-// New returns a Cluster. It connects to nothing yet; Ping does.
+// New returns a Cluster. It opens no connection; Ping does.
 func New(o Options) (*Cluster, error) {
 	if len(o.Brokers) == 0 {
 		return nil, fmt.Errorf("kafka: no brokers given: set ORDERCLOSE_KAFKA_BROKERS to host:port,host:port")
@@ -93,7 +94,7 @@ func New(o Options) (*Cluster, error) {
 	if warning := o.Security.warning(); warning != "" {
 		o.Logger.Warn(warning, "user", o.Security.SASL.User)
 	}
-	o.Security = o.Security.withoutPassword() // which the mechanism alone has from here on
+	o.Security = o.Security.withoutPassword() // from here on only mechanism knows the password
 	connect := newConnector(o, mechanism)
 	t := &transport{connect: connect, security: o.Security, addr: kafka.TCP(anyBroker), Transport: &kafka.Transport{
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -102,23 +103,23 @@ func New(o Options) (*Cluster, error) {
 		DialTimeout: connect.timeout(),
 		IdleTimeout: idleTimeout,
 		MetadataTTL: brokersTTL,
-		// No topic, rather than all of them: only the brokers.
+		// An empty list means no topics. A nil list would mean all topics.
 		MetadataTopics: []string{},
 		ClientID:       o.ClientID,
 	}}
 	t.topology = newTopology(t.askTopics)
 	t.lifetime, t.end = context.WithCancel(context.Background())
 	client := &kafka.Client{Addr: t.addr, Timeout: requestTimeout, Transport: t}
-	return &Cluster{opts: o, connect: connect, transport: t, client: client, memories: memories{scribble: o.Scribble}, counts: map[string]partitionCount{}}, nil
+	return &Cluster{opts: o, connect: connect, transport: t, client: client, answers: answerPool{poison: o.PoisonFreedMemory}, counts: map[string]partitionCount{}}, nil
 }
 
-// Close closes the connections. What is still under way fails.
+// Close closes the connections. Requests in flight fail.
 func (c *Cluster) Close() {
 	c.transport.close()
 	c.transport.CloseIdleConnections()
 }
 
-// Ping reports whether the cluster answers. The error names the brokers.
+// Ping returns an error that names the brokers if the cluster does not answer.
 func (c *Cluster) Ping(ctx context.Context) error {
 	if _, err := c.metadata(ctx); err != nil {
 		return fmt.Errorf("kafka at %v does not answer: %w", c.opts.Brokers, err)
@@ -126,10 +127,10 @@ func (c *Cluster) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Partitions returns how many partitions the topic has, or had within the last
-// three seconds.
+// Partitions returns the number of partitions of the topic. The number may be up to three
+// seconds old.
 func (c *Cluster) Partitions(ctx context.Context, topic string) (int, error) {
-	// The library keeps metadata too, but each look at it builds an answer anew.
+	// The client's metadata is cached too, but each call builds a whole answer.
 	c.mu.Lock()
 	known := c.counts[topic]
 	c.mu.Unlock()
@@ -156,10 +157,10 @@ func (c *Cluster) askPartitions(ctx context.Context, topic string) (int, error) 
 	return 0, fmt.Errorf("topic %s: %w: run orderclose topics apply", topic, kafka.UnknownTopicOrPartition)
 }
 
-// Spread sorts records of a claim by the partition of another topic that each
-// belongs to. Where the topic has as many partitions as the claim's, that is the
-// claim's for all of them: they are there because of their keys already. Else, as
-// while partitions are being added, each goes by its key.
+// Spread groups records of a claim by the partition of another topic to which each record
+// goes. If that topic has as many partitions as the claim's topic, all records go to the
+// claim's own partition number, where their keys have put them already. Otherwise, as while
+// partitions are being added, each record goes to the partition of its key.
 func (c *Cluster) Spread(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
 	n, err := c.Partitions(ctx, topic)
 	if err != nil {
@@ -171,9 +172,9 @@ func (c *Cluster) Spread(ctx context.Context, claim orderclose.Claim, topic stri
 	return byKey(records, n), nil
 }
 
-// ByKey sorts records by the partition of a topic that each belongs to by its key,
-// in their order.
-func (c *Cluster) ByKey(ctx context.Context, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
+// GroupByKey groups records by the partition of the topic to which each record's key belongs. It
+// keeps the order of the records within a partition.
+func (c *Cluster) GroupByKey(ctx context.Context, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
 	n, err := c.Partitions(ctx, topic)
 	if err != nil {
 		return nil, err
@@ -182,22 +183,22 @@ func (c *Cluster) ByKey(ctx context.Context, topic string, records []orderclose.
 }
 
 func byKey(records []orderclose.RawRecord, n int) map[int][]orderclose.RawRecord {
-	spread := map[int][]orderclose.RawRecord{}
+	groups := map[int][]orderclose.RawRecord{}
 	for _, r := range records {
 		p := PartitionOf(r.Key(), n)
-		spread[p] = append(spread[p], r)
+		groups[p] = append(groups[p], r)
 	}
-	return spread
+	return groups
 }
 
-// metadata describes the topics; without names, the brokers alone. A topic that we may
-// not see is an AccessError.
+// metadata describes the topics. Without names it describes the brokers only. If we may not
+// see one of the topics, it returns an AccessError.
 func (c *Cluster) metadata(ctx context.Context, topics ...string) (*kafka.MetadataResponse, error) {
 	return c.client.Metadata(ctx, &kafka.MetadataRequest{Topics: topics})
 }
 
-// PartitionOf returns where a record with this key belongs among n partitions:
-// where Java clients put it (murmur2).
+// PartitionOf returns the partition of a key among n partitions. It chooses the same
+// partition as Java clients (murmur2).
 func PartitionOf(key []byte, n int) int {
 	all := firstPartitions
 	if n > len(all) {
@@ -206,7 +207,7 @@ func PartitionOf(key []byte, n int) int {
 	return kafka.Murmur2Balancer{Consistent: true}.Balance(kafka.Message{Key: key}, all[:n]...)
 }
 
-// firstPartitions spares PartitionOf a slice per record; it is never written.
+// firstPartitions saves PartitionOf one slice per record. It is never written.
 var firstPartitions = sequence(1024)
 
 func sequence(n int) []int {

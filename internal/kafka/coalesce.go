@@ -9,52 +9,51 @@ import (
 	"orderclose"
 )
 
-// Coalescer turns many small appends into few requests without making any of
-// them wait: what arrives for a partition while a request to it is under way
-// goes out with the next one. So one caller pays one round trip, and a thousand
-// pay a few between them.
+// Coalescer combines many small appends into few requests, and makes no append wait. The
+// messages that arrive for a partition while a request to it is in flight go out with the
+// next request. So one caller waits for one round trip, and a thousand callers share a few.
+// A Coalescer is safe for concurrent use.
 type Coalescer struct {
 	cluster *Cluster
 	drains  sync.WaitGroup
 
 	mu     sync.Mutex
-	queues map[topicPartition]*queue // present while a drain works on it
+	queues map[topicPartition]*queue // has an entry while drain runs for the partition
 }
 
-// queue is what waits for a partition: messages and, at the same index, who waits
-// for the answer.
+// queue holds the waiting messages of a partition and, at the same index, their callers.
 type queue struct {
 	messages []orderclose.Message
 	callers  []caller
 }
 
-// caller is one Append that waits. done is buffered: a caller that left blocks
-// nobody.
+// caller is one waiting Append. done is buffered, so that a caller that has returned does
+// not block the sender.
 type caller struct {
 	ctx  context.Context
 	done chan<- error
 }
 
-// take removes and returns the first n.
+// take removes and returns the first n messages.
 func (q *queue) take(n int) queue {
 	first := queue{q.messages[:n:n], q.callers[:n:n]}
 	q.messages, q.callers = q.messages[n:], q.callers[n:]
 	return first
 }
 
-// leave drops what nobody waits for any more: its caller was told that it failed, and
-// may have done otherwise since.
-func (q *queue) leave() {
+// dropCanceled removes the messages whose callers have returned. Their Append has reported
+// a failure, and the caller may have appended the message elsewhere since.
+func (q *queue) dropCanceled() {
 	if !slices.ContainsFunc(q.callers, func(c caller) bool { return c.ctx.Err() != nil }) {
 		return
 	}
-	var stay queue
+	var kept queue
 	for i, c := range q.callers {
 		if c.ctx.Err() == nil {
-			stay.messages, stay.callers = append(stay.messages, q.messages[i]), append(stay.callers, c)
+			kept.messages, kept.callers = append(kept.messages, q.messages[i]), append(kept.callers, c)
 		}
 	}
-	*q = stay
+	*q = kept
 }
 
 // NewCoalescer returns a Coalescer that appends to the cluster.
@@ -62,10 +61,10 @@ func NewCoalescer(c *Cluster) *Coalescer {
 	return &Coalescer{cluster: c, queues: map[topicPartition]*queue{}}
 }
 
-// Append writes the message to the partition that its key belongs to, and
-// returns when all in-sync replicas have it. Errors are those of
-// Cluster.Append. If ctx ends while the message is under way it may still be
-// written; if it ends before, as behind another request, the message is not sent.
+// Append writes the message to the partition of its key, and returns when all in-sync
+// replicas have it. Its errors are those of Cluster.Append. If ctx ends while the message is
+// in flight, the message may still be written. If ctx ends before, as behind another
+// request, the message is not sent.
 func (c *Coalescer) Append(ctx context.Context, topic string, m orderclose.Message) error {
 	n, err := c.cluster.Partitions(ctx, topic)
 	if err != nil {
@@ -81,8 +80,7 @@ func (c *Coalescer) Append(ctx context.Context, topic string, m orderclose.Messa
 	}
 }
 
-// Close waits until nothing is under way any more. Append must not be called
-// after it.
+// Close waits until all appends have finished. Append must not be called after Close.
 func (c *Coalescer) Close() { c.drains.Wait() }
 
 func (c *Coalescer) enqueue(tp topicPartition, m orderclose.Message, who caller) {
@@ -97,13 +95,13 @@ func (c *Coalescer) enqueue(tp topicPartition, m orderclose.Message, who caller)
 	q.messages, q.callers = append(q.messages, m), append(q.callers, who)
 }
 
-// drain sends what waits for a partition, request after request, until nothing
-// does. It has no context of a caller: its requests are of many.
+// drain sends the waiting messages of a partition, request after request, until none is
+// left. It uses no context of a caller, because each request serves many callers.
 func (c *Coalescer) drain(tp topicPartition) {
 	for {
 		c.mu.Lock()
 		q := c.queues[tp]
-		if q.leave(); len(q.messages) == 0 {
+		if q.dropCanceled(); len(q.messages) == 0 {
 			delete(c.queues, tp)
 			c.mu.Unlock()
 			return
@@ -117,7 +115,7 @@ func (c *Coalescer) drain(tp topicPartition) {
 func (c *Coalescer) send(tp topicPartition, batch queue) {
 	_, err := c.cluster.Append(context.Background(), tp.topic, tp.partition, batch.messages)
 	if len(batch.messages) > 1 && errors.Is(err, orderclose.ErrRefused) {
-		for len(batch.messages) > 0 { // one of them is to blame, not all
+		for len(batch.messages) > 0 { // the broker rejects one of the messages, not all
 			if one := batch.take(1); one.callers[0].ctx.Err() == nil {
 				c.send(tp, one)
 			}
@@ -129,7 +127,7 @@ func (c *Coalescer) send(tp topicPartition, batch queue) {
 	}
 }
 
-// Exists says whether there is such a topic.
+// Exists reports whether the topic exists.
 func (c *Coalescer) Exists(ctx context.Context, topic string) (bool, error) {
 	return c.cluster.Exists(ctx, topic)
 }

@@ -10,12 +10,12 @@ import (
 	"orderclose"
 )
 
-// TestCoalescer_SendsNothingThatNobodyWaitsForAnyMore: a caller that was told that
-// its time was up may have put its record elsewhere.
-func TestCoalescer_SendsNothingThatNobodyWaitsForAnyMore(t *testing.T) {
+// TestCoalescer_DropsMessagesOfCanceledCallers: a caller whose Append has timed out may have
+// stored its record elsewhere.
+func TestCoalescer_DropsMessagesOfCanceledCallers(t *testing.T) {
 	broker, c := newFake(t, 1)
 	arrived, release := make(chan bool, 1), make(chan bool)
-	broker.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) { // the first one only
+	broker.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) { // only the first request
 		arrived <- true
 		<-release
 		return nil, nil, false
@@ -26,15 +26,15 @@ func TestCoalescer_SendsNothingThatNobodyWaitsForAnyMore(t *testing.T) {
 		coalescer.enqueue(topicPartition{"t", 0}, orderclose.Message{Key: []byte(key)}, caller{ctx, done})
 		return done
 	}
-	under := put(t.Context(), "under way")
+	inFlight := put(t.Context(), "in flight")
 	<-arrived
 	ctx, cancel := context.WithCancel(t.Context())
-	put(ctx, "given up")
+	put(ctx, "canceled while queued")
 	cancel()
-	behind := put(t.Context(), "behind it")
-	put(ctx, "given up before it came")
+	next := put(t.Context(), "next")
+	put(ctx, "canceled before it was queued")
 	close(release)
-	for _, done := range []<-chan error{under, behind} {
+	for _, done := range []<-chan error{inFlight, next} {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
@@ -50,7 +50,7 @@ func TestCoalescer_SendsNothingThatNobodyWaitsForAnyMore(t *testing.T) {
 			return nil
 		})
 	}
-	if diff := cmp.Diff([]string{"under way", "behind it"}, keys); diff != "" || err != nil {
+	if diff := cmp.Diff([]string{"in flight", "next"}, keys); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 }

@@ -11,37 +11,37 @@ import (
 	"orderclose/internal/partition"
 )
 
-// Commit is what a group has committed of one partition.
+// Commit is what a group has committed for one partition.
 type Commit struct {
-	Offset   int64  // everything below is done; negative if nothing was committed
-	Metadata string // what the committer said beside it
-	// OldLog is set if the commit is of a log that is gone: the topic was deleted and
-	// recreated since. Its offset means nothing in the present log.
-	OldLog bool
+	Offset   int64  // all records below it are done; negative: nothing was committed
+	Metadata string // the metadata of the commit; see partition.EncodeDone
+	// FromDeletedLog is set if the commit belongs to a log that is gone, because the topic was
+	// deleted and recreated since. Its offset means nothing in the present log.
+	FromDeletedLog bool
 }
 
-// FirstWaiting returns the offset of the first record of a partition that is not
-// known to be done, in a log that goes from logStart to end. If the commit is of an old
-// log, or past the end, all of the log waits. Pure.
+// FirstWaiting returns the offset of the first record of a partition that is not known to
+// be done, in a log from logStart to end. If the commit belongs to an old log or lies past
+// the end, no record is known to be done. Pure.
 func FirstWaiting(c Commit, logStart, end int64) int64 {
-	if c.OldLog || c.Offset > end {
+	if c.FromDeletedLog || c.Offset > end {
 		return logStart
 	}
 	return max(c.Offset, logStart)
 }
 
-// Waiting returns how many offsets from FirstWaiting to end are not known to be
-// done: what was acked out of order stands in the commit's metadata. Pure.
+// Waiting returns the number of offsets from FirstWaiting to end that are not known to be
+// done. The offsets that were acked above the commit are in the commit's metadata. Pure.
 func Waiting(c Commit, logStart, end int64) int64 {
 	return WaitingBelow(c, logStart, end, end)
 }
 
-// WaitingBelow returns how many of the Waiting stand below an offset. Pure.
+// WaitingBelow returns how many of the Waiting offsets are less than below. Pure.
 func WaitingBelow(c Commit, logStart, end, below int64) int64 {
 	below = min(below, end)
 	first := FirstWaiting(c, logStart, end)
 	waiting := below - first
-	if first == c.Offset && !c.OldLog {
+	if first == c.Offset && !c.FromDeletedLog {
 		for _, r := range partition.DecodeRuns(c.Offset, c.Metadata) {
 			waiting -= max(min(r.End, below)-r.First, 0)
 		}
@@ -49,24 +49,24 @@ func WaitingBelow(c Commit, logStart, end, below int64) int64 {
 	return max(waiting, 0)
 }
 
-// coordinatorPatience is how long a group's coordinator may be moving, or a fresh
-// broker be finding out that it is one, before that is an error.
-const coordinatorPatience = 5 * time.Second
+// coordinatorTimeout is for how long a group may have no coordinator before that is an
+// error: a coordinator may be moving, and a fresh broker may not know yet that it is one.
+const coordinatorTimeout = 5 * time.Second
 
-// askCoordinator asks something of a group's coordinator, and again while there is
-// none.
+// askCoordinator calls ask, which sends a request to a group's coordinator. While the group
+// has no coordinator, it retries.
 func askCoordinator(ctx context.Context, ask func() error) error {
 	began, pauses := time.Now(), partition.NewBackOff()
 	for {
 		err := ask()
 		moving := errors.Is(err, kafka.NotCoordinatorForGroup) || errors.Is(err, kafka.GroupCoordinatorNotAvailable) || errors.Is(err, kafka.GroupLoadInProgress)
-		if !moving || time.Since(began) > coordinatorPatience || !partition.Sleep(ctx, pauses.NextBackOff()) {
+		if !moving || time.Since(began) > coordinatorTimeout || !partition.Sleep(ctx, pauses.NextBackOff()) {
 			return err
 		}
 	}
 }
 
-// commitOf returns what the group has committed of one partition.
+// commitOf returns what the group has committed for one partition.
 func (c *Cluster) commitOf(ctx context.Context, group, topic string, partition int) (Commit, error) {
 	commits, err := c.commits(ctx, group, topic, partition+1)
 	if err != nil {
@@ -75,12 +75,12 @@ func (c *Cluster) commitOf(ctx context.Context, group, topic string, partition i
 	return commits[partition], nil
 }
 
-// Commits returns what the group has committed of each of the n partitions of
-// the topic, and which of that is of an old log. A group that nobody has heard of has
-// committed nothing.
+// Commits returns what the group has committed for each of the n partitions of the topic,
+// and marks commits that belong to an old log. A group that does not exist has committed
+// nothing.
 func (c *Cluster) Commits(ctx context.Context, group, topic string, n int) ([]Commit, error) {
 	commits, err := c.commits(ctx, group, topic, n)
-	var id [16]byte // of the topic; it is asked for if a commit names one
+	var id [16]byte // of the topic; it is requested only if a commit has a topic id
 	for i := 0; err == nil && i < n; i++ {
 		of := partition.DecodeLog(commits[i].Metadata).Topic
 		if of == noTopicID {
@@ -91,12 +91,13 @@ func (c *Cluster) Commits(ctx context.Context, group, topic string, n int) ([]Co
 				break
 			}
 		}
-		commits[i].OldLog = of != id
+		commits[i].FromDeletedLog = of != id
 	}
 	return commits, err
 }
 
-// commits is Commits that does not compare logs: who reads on from a commit finds out.
+// commits is Commits without FromDeletedLog. A reader that continues at a commit needs no FromDeletedLog,
+// because Read compares the logs.
 func (c *Cluster) commits(ctx context.Context, group, topic string, n int) ([]Commit, error) {
 	var res *kafka.OffsetFetchResponse
 	err := askCoordinator(ctx, func() (err error) {
@@ -127,15 +128,15 @@ func (c *Cluster) commits(ctx context.Context, group, topic string, n int) ([]Co
 	return commits, nil
 }
 
-// Position returns what the group has committed of one partition, negative if
-// nothing.
+// Position returns the offset that the group has committed for one partition, or a negative
+// number if it has committed nothing.
 func (c *Cluster) Position(ctx context.Context, group, topic string, partition int) (int64, error) {
 	commit, err := c.commitOf(ctx, group, topic, partition)
 	return commit.Offset, err
 }
 
-// SetPosition commits for a group that has no members: for who follows a partition
-// without sharing it.
+// SetPosition commits an offset for a group without members, for a reader that follows a
+// partition alone.
 func (c *Cluster) SetPosition(ctx context.Context, group, topic string, partition int, offset int64) error {
 	err := askCoordinator(ctx, func() error {
 		res, err := c.client.OffsetCommit(ctx, &kafka.OffsetCommitRequest{

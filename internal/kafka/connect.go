@@ -28,27 +28,27 @@ const (
 	// connectTimeout bounds the opening of one connection: TCP, TLS, the first request
 	// and SASL together.
 	connectTimeout = requestTimeout
-	// connectTries bounds how many brokers one attempt to reach any broker tries.
+	// connectTries bounds how many brokers are tried when any broker will do.
 	connectTries = 3
 	// anyBroker is the address by which the client library asks for a connection to any
-	// of the brokers. No name is resolved and nothing is dialled by this address.
+	// broker. This name is neither resolved nor dialled.
 	anyBroker = "any-broker:9092"
 )
 
 // dialFunc opens a TCP connection.
 type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-// connector opens every connection of a Cluster. The client library does the same on
-// its own, but its SASL handshake has no deadline, and it tries another broker only if
-// the first one refuses TCP. A connection from a connector has answered a request.
+// connector opens every connection of a Cluster. The client library could do this itself,
+// but its SASL handshake has no deadline, and it tries another broker only if the first one
+// refuses TCP. Every connection that a connector returns has answered a request.
 type connector struct {
-	brokers   []string // host:port, those that the options name
+	brokers   []string // host:port, from Options
 	clientID  string
 	tls       *tls.Config
 	mechanism sasl.Mechanism // nil: no SASL
 	log       *slog.Logger
 	next      atomic.Uint64            // all()[next % len] is tried first
-	told      atomic.Pointer[[]string] // the cluster's brokers as it named them last
+	reported  atomic.Pointer[[]string] // the brokers in the cluster's last answer; nil: none yet
 	peers     peers
 }
 
@@ -58,12 +58,12 @@ func newConnector(o Options, mechanism sasl.Mechanism) *connector {
 	return c
 }
 
-// all lists the brokers to try: those of the options, and those that the cluster named.
-// A process may outlive every broker that was there when it began.
+// all returns the brokers to try: those of Options, and those that the cluster has
+// reported. A process may run for longer than every broker that Options names.
 func (c *connector) all() []string {
 	all := c.brokers[:len(c.brokers):len(c.brokers)]
-	if told := c.told.Load(); told != nil {
-		for _, broker := range *told {
+	if reported := c.reported.Load(); reported != nil {
+		for _, broker := range *reported {
 			if !slices.Contains(c.brokers, broker) {
 				all = append(all, broker)
 			}
@@ -72,23 +72,23 @@ func (c *connector) all() []string {
 	return all
 }
 
-// learn takes the brokers that the cluster names.
+// learn stores the brokers that the cluster reports.
 func (c *connector) learn(brokers []metadataAPI.ResponseBroker) {
-	named := make([]string, len(brokers))
+	addresses := make([]string, len(brokers))
 	for i, b := range brokers {
-		named[i] = net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
+		addresses[i] = net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
 	}
-	if len(named) > 0 {
-		c.told.Store(&named)
+	if len(addresses) > 0 {
+		c.reported.Store(&addresses)
 	}
 }
 
-// timeout is the longest that open takes.
+// timeout returns the longest time that open takes.
 func (c *connector) timeout() time.Duration {
 	return connectTimeout * time.Duration(min(len(c.brokers), connectTries))
 }
 
-// connectError says which broker could not be connected to, and at which step.
+// connectError is a failed connection to one broker, and the step that failed.
 type connectError struct {
 	broker string
 	step   string
@@ -103,9 +103,9 @@ func (e *connectError) Error() string {
 // Unwrap returns the cause.
 func (e *connectError) Unwrap() error { return e.err }
 
-// open returns a connection that is encrypted and authenticated. dial opens the TCP
-// connection. A broker that did not answer in time is logged, because callers with a
-// shorter deadline report only that deadline.
+// open returns an encrypted and authenticated connection. dial opens the TCP connection. A
+// broker that does not answer in time is logged here, because a caller with a shorter
+// deadline reports only its own deadline.
 func (c *connector) open(ctx context.Context, dial dialFunc, network, address string) (net.Conn, error) {
 	if address != anyBroker {
 		return c.openOne(ctx, dial, network, address)
@@ -117,7 +117,7 @@ func (c *connector) open(ctx context.Context, dial dialFunc, network, address st
 		if err == nil {
 			return conn, nil
 		}
-		c.next.CompareAndSwap(at, at+1) // every later attempt begins at another broker
+		c.next.CompareAndSwap(at, at+1) // later attempts begin with the next broker
 		if tries <= 1 || ctx.Err() != nil {
 			return nil, err
 		}
@@ -131,8 +131,8 @@ func (c *connector) openOne(ctx context.Context, dial dialFunc, network, address
 	step := "TCP"
 	conn, err := dial(limited, network, address)
 	if err == nil {
-		conn = c.peers.join(conn, address, c.hangs)
-		stop := context.AfterFunc(limited, func() { conn.SetDeadline(time.Unix(1, 0)) }) // ends whatever waits
+		conn = c.peers.join(conn, address, c.brokerHangs)
+		stop := context.AfterFunc(limited, func() { conn.SetDeadline(time.Unix(1, 0)) }) // ends a blocked read or write
 		var secured net.Conn
 		secured, err = c.handshake(limited, conn, address, &step)
 		if !stop() && err == nil {
@@ -146,12 +146,13 @@ func (c *connector) openOne(ctx context.Context, dial dialFunc, network, address
 	silent := limited.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded)
 	failed := &connectError{broker: address, step: step, err: err}
 	if silent && !errors.Is(ctx.Err(), context.Canceled) {
-		c.log.Warn("a Kafka broker does not answer a new connection", "broker", address, "step", step, "err", err)
+		c.log.Warn("broker does not answer a new connection", "broker", address, "step", step, "err", err)
 	}
 	return nil, failed
 }
 
-// handshake does what a new TCP connection needs. step is what it does at present.
+// handshake prepares a new TCP connection: TLS, the first request, and SASL. It sets step to
+// the present step.
 func (c *connector) handshake(ctx context.Context, conn net.Conn, address string, step *string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -186,7 +187,8 @@ func (c *connector) handshake(ctx context.Context, conn net.Conn, address string
 	return conn, authenticate(sasl.WithMetadata(ctx, &sasl.Metadata{Host: host, Port: number}), requests, c.mechanism)
 }
 
-// agreeOnVersions asks the broker which versions of each request it takes.
+// agreeOnVersions asks the broker for the versions of each request that it accepts, and
+// chooses one for each.
 func agreeOnVersions(conn *protocol.Conn) error {
 	answer, err := conn.RoundTrip(&apiversions.Request{})
 	if err != nil {
@@ -205,7 +207,7 @@ func agreeOnVersions(conn *protocol.Conn) error {
 	return nil
 }
 
-// authenticate says who we are and waits until the broker has accepted it.
+// authenticate sends the credentials and waits until the broker has accepted them.
 func authenticate(ctx context.Context, conn *protocol.Conn, mechanism sasl.Mechanism) error {
 	answer, err := conn.RoundTrip(&saslhandshake.Request{Mechanism: mechanism.Name()})
 	if err != nil {
@@ -224,8 +226,8 @@ func authenticate(ctx context.Context, conn *protocol.Conn, mechanism sasl.Mecha
 	return err
 }
 
-// exchange sends one message of a SASL conversation and returns the broker's. Older
-// brokers refuse by closing the connection.
+// exchange sends one message of a SASL conversation and returns the broker's answer. Old
+// brokers reject credentials by closing the connection.
 func exchange(conn *protocol.Conn, message []byte) ([]byte, error) {
 	answer, err := conn.RoundTrip(&saslauthenticate.Request{AuthBytes: message})
 	switch {

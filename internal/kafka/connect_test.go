@@ -12,7 +12,7 @@ import (
 	"orderclose"
 )
 
-// secured are the options of a broker that wants SASL, and of its clients.
+// secured returns the options of a broker that requires SASL, and of its clients.
 func secured(sasl bool) ([]kfake.Opt, Security) {
 	if !sasl {
 		return []kfake.Opt{kfake.SeedTopics(1, "t")}, Security{}
@@ -21,15 +21,15 @@ func secured(sasl bool) ([]kfake.Opt, Security) {
 		Security{SASL: &SASL{Mechanism: Plain, User: "relay", Password: "secret"}}
 }
 
-// TestConsume_ASilentBrokerIsNamedAndAnotherIsTried: a broker that accepts connections
-// and answers nothing used to hold up a membership for ever, without a line in the log.
-func TestConsume_ASilentBrokerIsNamedAndAnotherIsTried(t *testing.T) {
+// TestConsume_LogsSilentBrokerAndTriesAnother: a broker that accepts connections and never
+// answers used to block a membership for ever, without a log line.
+func TestConsume_LogsSilentBrokerAndTriesAnother(t *testing.T) {
 	for _, sasl := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			opts, security := secured(sasl)
 			b := newBroker(t, opts...)
 			c := b.cluster(Options{Brokers: []string{silent, b.ListenAddrs()[0]}, Security: security})
-			c.connect.next.Store(0) // the silent one first
+			c.connect.next.Store(0) // the silent broker first
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			began := time.Now()
@@ -46,19 +46,19 @@ func TestConsume_ASilentBrokerIsNamedAndAnotherIsTried(t *testing.T) {
 	}
 }
 
-// TestConsume_ASilentClusterIsTriedAgainAndLeftInTime: with SASL, TLS or neither.
-func TestConsume_ASilentClusterIsTriedAgainAndLeftInTime(t *testing.T) {
+// TestConsume_RetriesSilentClusterAndStopsInTime: no broker answers, and SASL is enabled.
+func TestConsume_RetriesSilentClusterAndStopsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, security := secured(true)
 		b := newBroker(t)
 		c := b.cluster(Options{Brokers: []string{silent}, Security: security})
 		ctx, cancel := context.WithCancel(t.Context())
-		var told time.Time
-		time.AfterFunc(40*time.Second, func() { told = time.Now(); cancel() })
+		var canceled time.Time
+		time.AfterFunc(40*time.Second, func() { canceled = time.Now(); cancel() })
 		if err := c.Consume(ctx, "g", "t", func(context.Context, orderclose.Claim) {}); err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(told); took > memberTimeout {
+		if took := time.Since(canceled); took > memberStopTimeout {
 			t.Errorf("Consume returned %v after its ctx had ended", took)
 		}
 		if n := b.dialled.Load(); n < 6 {
@@ -67,19 +67,19 @@ func TestConsume_ASilentClusterIsTriedAgainAndLeftInTime(t *testing.T) {
 	})
 }
 
-// TestConsume_AHalfOpenCoordinatorIsNoticed: its connection takes what is sent and
-// brings nothing, as after a crash of a machine or of a router.
-func TestConsume_AHalfOpenCoordinatorIsNoticed(t *testing.T) {
+// TestConsume_NoticesHalfOpenCoordinator: the connection accepts writes and never brings an
+// answer, as after a crash of a machine or a router.
+func TestConsume_NoticesHalfOpenCoordinator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opts, security := secured(true)
 		b := newBroker(t, opts...)
 		c := b.cluster(Options{Security: security})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		var cut, ended, again time.Time
+		var cut, ended, next time.Time
 		if err := c.Consume(ctx, "g", "t", func(ctx context.Context, _ orderclose.Claim) {
 			if !cut.IsZero() {
-				again = time.Now()
+				next = time.Now()
 				cancel()
 				return
 			}
@@ -91,15 +91,15 @@ func TestConsume_AHalfOpenCoordinatorIsNoticed(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if ended.Sub(cut) > requestTimeout+heartbeatEvery || again.Sub(cut) > 4*requestTimeout {
-			t.Errorf("the claim ended after %v, the next one began after %v", ended.Sub(cut), again.Sub(cut))
+		if ended.Sub(cut) > requestTimeout+heartbeatEvery || next.Sub(cut) > 4*requestTimeout {
+			t.Errorf("the claim ended after %v, the next one began after %v", ended.Sub(cut), next.Sub(cut))
 		}
 	})
 }
 
-// TestPing_ASilentBrokerIsNoObstacle: requests that belong to no group, with SASL,
-// while the broker that is tried first hangs, and after it was the only one for a while.
-func TestPing_ASilentBrokerIsNoObstacle(t *testing.T) {
+// TestPing_SkipsSilentBroker sends requests outside of a group, with SASL, while the broker
+// that is tried first does not answer.
+func TestPing_SkipsSilentBroker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opts, security := secured(true)
 		b := newBroker(t, opts...)

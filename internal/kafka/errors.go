@@ -9,9 +9,8 @@ import (
 	"orderclose"
 )
 
-// refusal says whether err is the broker's definite no to these very bytes, so
-// that sending them again is useless. It returns orderclose.ErrRefused beside err, and
-// err itself for anything that another try may mend.
+// refusal adds orderclose.ErrRefused to err if the broker has rejected these very bytes
+// for good, so that a retry is useless. It returns err itself if a retry may succeed.
 func refusal(err error) error {
 	switch {
 	case errors.Is(err, kafka.MessageSizeTooLarge), errors.Is(err, kafka.RecordListTooLarge),
@@ -21,8 +20,8 @@ func refusal(err error) error {
 	return err
 }
 
-// evicted says whether a commit was refused because the partitions may belong
-// to somebody else by now.
+// evicted reports whether a commit was rejected because the partitions may belong to
+// another member now.
 func evicted(err error) bool {
 	return errors.Is(err, kafka.UnknownMemberId) || errors.Is(err, kafka.IllegalGeneration) || errors.Is(err, kafka.RebalanceInProgress)
 }

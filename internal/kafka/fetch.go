@@ -13,23 +13,25 @@ import (
 )
 
 const (
-	// fetchMaxWait is how long the broker may wait for a first byte. It is the
-	// turn of an idle loop, not a delay: a record is answered as it arrives.
+	// fetchMaxWait is how long the broker may wait for the first byte. It bounds one
+	// iteration of an idle loop. It delays no record, because a new record is answered at
+	// once.
 	fetchMaxWait = 2 * time.Second
-	// fetchMaxBytes bounds one answer. A first batch that is larger comes whole.
+	// fetchMaxBytes bounds the records of one answer, in bytes. The broker sends a larger
+	// first batch whole.
 	fetchMaxBytes = 1 << 20
-	// maxAnswerBytes bounds what is believed of an answer's length.
+	// maxAnswerBytes bounds the length of an answer, in bytes. A larger length is damaged.
 	maxAnswerBytes = 256 << 20
 )
 
-// Read reads the partition from the position on. With nothing there it waits up to two
-// seconds and returns an empty Fetched. An offset that the log no longer has is reported
-// in Lost, with Next at the start of the log.
+// Read fetches records of the partition from the position on. If there is none, it waits up
+// to two seconds and returns an empty Fetched. If the log does not have the offset, Read
+// returns no error but sets Lost, and sets Next to where reading continues.
 //
-// Read also notices, whatever the offset, that the log is not the one that the position
-// is of: the broker itself compares the topic's id and the leader epoch with each read.
-// That is reported in Lost and Replaced. Brokers before Kafka 3.1 cannot compare: then
-// only an offset past the end tells.
+// Read also notices that the log is not the log of the position, even if it has the offset.
+// For this the broker compares the topic id and the leader epoch in each fetch. Read reports
+// it in Lost and Replaced. Brokers before Kafka 3.1 cannot compare topic ids. With them Read
+// notices only an offset past the end.
 func (c *Cluster) Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error) {
 	at, err := c.identified(ctx, at)
 	if err != nil {
@@ -38,8 +40,8 @@ func (c *Cluster) Read(ctx context.Context, at orderclose.Position) (orderclose.
 	return c.read(ctx, at, fetchLimits{fetchMaxWait, fetchMaxBytes})
 }
 
-// Verify is Read without the records, and without a wait: it tells whether the log is the
-// one that the position is of, and still has the offset.
+// Verify is Read without records and without waiting. It reports whether the log is the log
+// of the position, and still has the offset.
 func (c *Cluster) Verify(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error) {
 	at, err := c.identified(ctx, at)
 	if err != nil {
@@ -55,7 +57,7 @@ func (c *Cluster) Verify(ctx context.Context, at orderclose.Position) (orderclos
 	return orderclose.Fetched{Next: at.Offset, Log: at.Log}, nil
 }
 
-// identified fills in which log the position is of, if that is not known: the present one.
+// identified adds the topic id of the present log to a position that has none.
 func (c *Cluster) identified(ctx context.Context, at orderclose.Position) (orderclose.Position, error) {
 	if at.Log.Topic != noTopicID {
 		return at, nil
@@ -77,25 +79,25 @@ func (c *Cluster) read(ctx context.Context, at orderclose.Position, limits fetch
 	case raw.diverged != nil:
 		return truncated(at, *raw.diverged), nil
 	}
-	m := raw.memory
+	m := raw.buffer
 	f, err := c.split(ctx, at.Topic, at.Partition, raw, at.Offset)
 	if err != nil {
 		return orderclose.Fetched{}, err
 	}
 	if n := len(raw.records); n > 0 && f.Next == at.Offset {
-		return f, fmt.Errorf("fetch %s/%d at %d: the broker sent %d bytes and no whole batch", at.Topic, at.Partition, at.Offset, n)
+		return f, fmt.Errorf("fetch %s/%d at %d: the broker sent %d bytes without a whole batch", at.Topic, at.Partition, at.Offset, n)
 	}
 	f.Log = orderclose.LogID{Topic: at.Log.Topic, Epoch: max(at.Log.Epoch, f.Log.Epoch)}
 	m.records = f.Records
-	f.Free = func() { c.memories.put(m) }
+	f.Free = func() { c.answers.put(m) }
 	return f, nil
 }
 
-// split finds the records of an answer. The broker reads its high watermark before it
-// reads the log, so that an answer may hold healthy batches beyond the end that it
-// names. So before a batch counts as corrupt, the log is asked for its end again.
+// split finds the records of an answer. The broker reads its high watermark before it reads
+// the log, so an answer may hold good batches above that high watermark. Therefore split
+// asks for the end of the log again before it reports a batch as corrupt.
 func (c *Cluster) split(ctx context.Context, topic string, partition int, raw *rawAnswer, offset int64) (orderclose.Fetched, error) {
-	f := splitBatches(raw.records, offset, raw.end, raw.memory.records[:0])
+	f := splitBatches(raw.records, offset, raw.end, raw.buffer.records[:0])
 	if f.Corrupt == nil {
 		return f, nil
 	}
@@ -106,21 +108,21 @@ func (c *Cluster) split(ctx context.Context, topic string, partition int, raw *r
 	if end <= raw.end {
 		return f, nil
 	}
-	return splitBatches(raw.records, offset, end, raw.memory.records[:0]), nil
+	return splitBatches(raw.records, offset, end, raw.buffer.records[:0]), nil
 }
 
-// fetchLimits bound what a fetch waits for and brings.
+// fetchLimits bound the waiting time and the size of one fetch.
 type fetchLimits struct {
 	wait  time.Duration
 	bytes int32
 }
 
-// fetchRaw returns the record batches of a partition from the position on as the broker
+// fetchRaw returns the record batches of a partition from the position on, as the broker
 // sent them.
 func (c *Cluster) fetchRaw(ctx context.Context, at orderclose.Position, limits fetchLimits) (*rawAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	answer, err := c.transport.RoundTrip(ctx, c.client.Addr, &rawFetch{log: at.Log, memories: &c.memories, brokers: &c.brokers, Request: fetchAPI.Request{
+	answer, err := c.transport.RoundTrip(ctx, c.client.Addr, &rawFetch{log: at.Log, answers: &c.answers, brokers: &c.versions, Request: fetchAPI.Request{
 		ReplicaID:    -1,
 		MaxWaitTime:  int32(limits.wait.Milliseconds()),
 		MinBytes:     1,
@@ -145,8 +147,8 @@ func (c *Cluster) fetchRaw(ctx context.Context, at orderclose.Position, limits f
 	return raw, raw.err()
 }
 
-// Bounds returns the first offset of a partition and the one its next record
-// will get.
+// Bounds returns the first offset of a partition, and the offset that its next record will
+// get.
 func (c *Cluster) Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error) {
 	res, err := c.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{
 		topic: {kafka.FirstOffsetOf(partition), kafka.LastOffsetOf(partition)},

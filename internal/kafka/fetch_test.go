@@ -10,7 +10,7 @@ import (
 	"orderclose"
 )
 
-// newFake starts a broker with one topic, t, of so many partitions.
+// newFake starts a broker with one topic, t, with the given number of partitions.
 func newFake(t *testing.T, partitions int32, opts ...kfake.Opt) (*kfake.Cluster, *Cluster) {
 	t.Helper()
 	broker, err := kfake.NewCluster(append(opts, kfake.NumBrokers(1), kfake.SeedTopics(partitions, "t"))...)
@@ -34,7 +34,7 @@ func newFakeWith(t *testing.T, n int) (*kfake.Cluster, *Cluster) {
 	return broker, c
 }
 
-// appendTo appends n records to t, each in a batch of its own.
+// appendTo appends n records to t, each in its own batch.
 func appendTo(t *testing.T, c *Cluster, n int) {
 	t.Helper()
 	for range n {
@@ -44,7 +44,7 @@ func appendTo(t *testing.T, c *Cluster, n int) {
 	}
 }
 
-// answers has the broker answer every fetch with this.
+// answers makes the broker answer every fetch with the partition that with sets.
 func answers(broker *kfake.Cluster, with func(*kmsg.FetchResponseTopicPartition)) {
 	broker.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		broker.KeepControl()
@@ -60,12 +60,12 @@ func answers(broker *kfake.Cluster, with func(*kmsg.FetchResponseTopicPartition)
 	})
 }
 
-// TestRead_AHealthyBatchIsNeverCalledCorrupt: Kafka reads the high watermark before
-// it reads the log, so an answer may hold records that were appended in between.
-func TestRead_AHealthyBatchIsNeverCalledCorrupt(t *testing.T) {
+// TestRead_GoodBatchAboveHighWatermarkIsNotCorrupt: Kafka reads the high watermark before it
+// reads the log, so an answer may hold records that were appended in between.
+func TestRead_GoodBatchAboveHighWatermarkIsNotCorrupt(t *testing.T) {
 	broker, c := newFakeWith(t, 3)
-	healthy := append(batch(t, 1, 0, "a"), batch(t, 2, 0, "b")...)
-	answers(broker, func(p *kmsg.FetchResponseTopicPartition) { p.HighWatermark, p.RecordBatches = 1, healthy })
+	good := append(batch(t, 1, 0, "a"), batch(t, 2, 0, "b")...)
+	answers(broker, func(p *kmsg.FetchResponseTopicPartition) { p.HighWatermark, p.RecordBatches = 1, good })
 	f, err := c.Read(t.Context(), orderclose.Position{Topic: "t", Offset: 1})
 	if err != nil || f.Corrupt != nil || len(f.Records) != 2 || f.Next != 3 {
 		t.Errorf("%d records, next %d, corrupt %+v, %v; want 2, 3", len(f.Records), f.Next, f.Corrupt, err)
@@ -75,14 +75,14 @@ func TestRead_AHealthyBatchIsNeverCalledCorrupt(t *testing.T) {
 	}
 }
 
-// TestRead_ABatchBeyondTheLogIsCorrupt also after the log was asked for its end.
-func TestRead_ABatchBeyondTheLogIsCorrupt(t *testing.T) {
+// TestRead_BatchBeyondEndOfLogIsCorrupt: Read asks for the end of the log first.
+func TestRead_BatchBeyondEndOfLogIsCorrupt(t *testing.T) {
 	broker, c := newFakeWith(t, 3)
 	damaged := batch(t, 1, 0, "a")
 	binary.BigEndian.PutUint64(damaged, 1<<40)
 	answers(broker, func(p *kmsg.FetchResponseTopicPartition) { p.HighWatermark, p.RecordBatches = 1, damaged })
 	f, err := c.Read(t.Context(), orderclose.Position{Topic: "t", Offset: 1})
 	if err != nil || f.Corrupt == nil || len(f.Records) != 0 || f.Next != 2 {
-		t.Errorf("%d records, next %d, corrupt %+v, %v; want the offset 1 corrupt", len(f.Records), f.Next, f.Corrupt, err)
+		t.Errorf("%d records, next %d, corrupt %+v, %v; want offset 1 corrupt", len(f.Records), f.Next, f.Corrupt, err)
 	}
 }

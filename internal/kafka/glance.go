@@ -8,13 +8,13 @@ import (
 	"orderclose/internal/partition"
 )
 
-// glanceMaxBytes bounds one glance: about sixty records of an order. A first batch that
-// is larger comes whole.
+// glanceMaxBytes bounds the answer of one Glance, in bytes: about sixty records of orders.
+// The broker sends a larger first batch whole.
 const glanceMaxBytes = 16 << 10
 
-// Glance returns some records of the partition from offset on, below end, and the offset
-// at which a further glance goes on. It waits for nothing. Of a malformed record only
-// offset and append time are known; a batch that nobody can read has none.
+// Glance returns some records of the partition in [offset, end), and the offset from which
+// the next Glance continues. It does not wait for records. Of a malformed record only the
+// offset and the append time are known. A corrupt batch has no records.
 func (c *Cluster) Glance(ctx context.Context, topic string, partition int, offset, end int64) (records []orderclose.Message, next int64, err error) {
 	f, err := c.fetchLittle(ctx, topic, partition, offset, glanceMaxBytes)
 	if err != nil {
@@ -26,16 +26,17 @@ func (c *Cluster) Glance(ctx context.Context, topic string, partition int, offse
 		}
 	}
 	if f.Next == offset {
-		return records, offset, fmt.Errorf("look at %s/%d at %d: the broker answers with nothing", topic, partition, offset)
+		return records, offset, fmt.Errorf("look at %s/%d at %d: the broker sent no batch", topic, partition, offset)
 	}
 	return records, f.Next, nil
 }
 
-// Gaps returns the offsets from FirstWaiting to end that are not known to be done, in
-// order: what was acked out of order stands in the commit's metadata. Pure.
+// Gaps returns the runs of offsets between FirstWaiting and end that are not known to be
+// done, in order. The offsets that were acked above the commit are in the commit's metadata.
+// Pure.
 func Gaps(c Commit, logStart, end int64) (gaps []partition.Run) {
 	at := FirstWaiting(c, logStart, end)
-	if at == c.Offset && !c.OldLog {
+	if at == c.Offset && !c.FromDeletedLog {
 		for _, r := range partition.DecodeRuns(c.Offset, c.Metadata) {
 			if first := min(r.First, end); first > at {
 				gaps = append(gaps, partition.Run{First: at, End: first})

@@ -16,37 +16,38 @@ import (
 	"orderclose/internal/partition"
 )
 
-// Times of a group membership. A crash is noticed after the session timeout, and
-// that is the lateness a crash costs; heartbeats are far more frequent because
-// they are also how a member learns of a planned rebalance.
+// Times of a group membership. The session timeout is the lateness that a crash costs. The
+// heartbeats are far more frequent, because a member also learns of a planned rebalance by
+// a heartbeat.
 const (
-	sessionTimeout   = 6 * time.Second // the least that brokers allow by default
-	heartbeatEvery   = 250 * time.Millisecond
-	commitEvery      = 200 * time.Millisecond
-	rejoinBackoff    = 250 * time.Millisecond
-	rebalanceTimeout = 10 * time.Second
-	watchPartitions  = 5 * time.Second
-	leaveTimeout     = 4 * time.Second // for what is under way when a member stops
-	lastCommit       = 2 * time.Second // for the last commit of a generation, tries and all
-	// memberTimeout is for all of it: what is under way, the last commit, and leaving the
-	// group. A process has 10 s to stop.
-	memberTimeout = 8 * time.Second
+	sessionTimeout     = 6 * time.Second // the least that brokers allow by default
+	heartbeatEvery     = 250 * time.Millisecond
+	commitEvery        = 200 * time.Millisecond
+	rejoinBackoff      = 250 * time.Millisecond
+	rebalanceTimeout   = 10 * time.Second
+	watchPartitions    = 5 * time.Second // how often the leader compares the number of partitions
+	stopReadTimeout    = 4 * time.Second // for a read in flight when a member stops
+	finalCommitTimeout = 2 * time.Second // for the last commit of a generation, with all retries
+	// memberStopTimeout bounds the end of a membership: reads in flight, the last commit, and
+	// leaving the group. A process has 10 s to stop.
+	memberStopTimeout = 8 * time.Second
 )
 
-// Consume reads a topic as a member of a group until ctx ends. For each
-// partition that the group gives to this member, it calls serve in a goroutine
-// of its own. serve must return when its context ends, which is when the
-// partition may go to another member, and not before.
+// Consume reads a topic as a member of a group until ctx ends. For each partition that the
+// group assigns to this member, it calls serve in a new goroutine. The context of serve ends
+// when the partition may go to another member. serve must return then, and not before.
 //
-// What serve reports by Claim.Done is committed every 200 ms, and once more
-// after all the serves of a generation have returned, which is tried for 2 s. If the
-// group refuses a commit the partitions may be somebody else's: the contexts end at once.
+// The offsets that serve reports by Claim.Done are committed every 200 ms, and once more
+// after all serves of a generation have returned; this last commit is retried for 2 s. If
+// the group rejects a commit because another member may own the partitions, the contexts of
+// all serves end at once.
 //
-// Consume retries whatever fails and returns nil when ctx has ended, all
-// serves have returned and the group has been left.
+// Consume retries after every failure. It returns nil when ctx has ended, all serves have
+// returned, and the member has left the group. It returns an error only at once, for an
+// invalid group or topic.
 func (c *Cluster) Consume(ctx context.Context, group, topic string, serve func(context.Context, orderclose.Claim)) error {
 	balancer := &countingBalancer{}
-	connections, closeAll := partition.Linger(ctx, memberTimeout)
+	connections, closeAll := partition.Linger(ctx, memberStopTimeout)
 	defer closeAll()
 	cg, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
 		ID:                group,
@@ -64,14 +65,14 @@ func (c *Cluster) Consume(ctx context.Context, group, topic string, serve func(c
 	if err != nil {
 		return fmt.Errorf("group %s: %w", group, err)
 	}
-	var running sync.WaitGroup // the library does not wait for one that it starts too late
+	var running sync.WaitGroup // the library does not wait for a function that it starts too late
 	defer running.Wait()
-	// Close also waits for the functions of the generation, and so for the last
-	// commit; Next does not.
+	// Close also waits for the functions of the generation, and so for the last commit. Next
+	// does not wait for them.
 	defer cg.Close()
 	log := c.opts.Logger.With("group", group, "topic", topic)
-	member := "" // who the library is in the group; see leave
-	refused := partition.NewBackOff()
+	member := "" // the member id that the library has in the group; see leave
+	rejected := partition.NewBackOff()
 	for ctx.Err() == nil {
 		gen, err := cg.Next(ctx)
 		if err != nil {
@@ -80,50 +81,51 @@ func (c *Cluster) Consume(ctx context.Context, group, topic string, serve func(c
 				running.Go(func() { c.leave(ctx, group, forgotten) })
 			}
 			if ctx.Err() == nil {
-				log.Warn("joining the group failed, trying again", "err", c.explainJoin(err, group, topic))
+				log.Warn("join group failed, will retry", "err", c.explainJoin(err, group, topic))
 			}
 			continue
 		}
 		log.Debug("joined the group", "generation", gen.ID, "partitions", len(gen.Assignments[topic]))
 		member = gen.MemberID
-		// One function for everything: the library ends the generation when any of
-		// its functions returns, and this one returns last.
+		// One function does all the work. The library ends the generation when any of its
+		// functions returns, and this function returns last.
 		running.Add(1)
 		gen.Start(func(ended context.Context) {
 			defer running.Done()
-			g := &generation{cluster: c, gen: gen, topic: topic, assigned: balancer.took(),
-				done: map[int]Commit{}, last: map[int]Commit{}, asked: make(chan chan error)}
+			g := &generation{cluster: c, gen: gen, topic: topic, assigned: balancer.takeCount(),
+				done: map[int]Commit{}, last: map[int]Commit{}, commitRequests: make(chan chan error)}
 			if !g.run(ctx, ended, serve) {
-				refused.Reset()
+				rejected.Reset()
 				return
 			}
-			// What was done and not committed is done again by each generation: while the
-			// coordinator refuses every commit, that must not happen as fast as it answers.
-			partition.Sleep(ctx, refused.NextBackOff())
+			// Each generation repeats the work that was done and not committed. While the
+			// coordinator rejects every commit, generations must not follow each other at once.
+			partition.Sleep(ctx, rejected.NextBackOff())
 		})
 	}
 	return nil
 }
 
-// generation is this member's share of a group between two rebalances.
+// generation is this member's share of a group between two rebalances. Its methods are safe
+// for concurrent use.
 type generation struct {
 	cluster *Cluster
 	gen     *kafka.Generation
 	topic   string
-	// assigned is how many partitions this member handed out as the group's leader;
-	// -1 if it is not the leader.
+	// assigned is the number of partitions that this member has handed out as the group's
+	// leader; -1 if it is not the leader.
 	assigned int
 
 	mu   sync.Mutex
-	done map[int]Commit // by partition: what to commit, if it is not yet
-	last map[int]Commit // by partition: how it stands
+	done map[int]Commit // by partition: commits that are still to be sent
+	last map[int]Commit // by partition: the latest commit, sent or not
 
-	asked chan chan error // for the next commit, now
+	commitRequests chan chan error // each asks for a commit at once, and gets its error
 }
 
 // run serves the claims until the generation or the caller's ctx has ended. It reports
-// whether the group has refused a commit because the partitions are no longer ours.
-func (g *generation) run(ctx, ended context.Context, serve func(context.Context, orderclose.Claim)) (refused bool) {
+// whether the group has rejected a commit because the partitions are no longer ours.
+func (g *generation) run(ctx, ended context.Context, serve func(context.Context, orderclose.Claim)) (rejected bool) {
 	ctx, revoke := context.WithCancel(ctx)
 	defer revoke()
 	stop := context.AfterFunc(ended, revoke)
@@ -137,24 +139,24 @@ func (g *generation) run(ctx, ended context.Context, serve func(context.Context,
 			}
 		})
 	}
-	changed := false // the serves' to write until they have ended
+	changed := false // written by watch; read after serves.Wait
 	serves.Go(func() { changed = g.watch(ctx, revoke) })
 	gone := g.commitUntil(ctx, revoke)
 	serves.Wait()
 	g.commitLast()
 	if changed || gone {
-		// Returning makes every member rejoin. Otherwise a broker that refuses the commits
-		// of this member and accepts its heartbeats would leave its partitions unread.
+		// Returning makes the member rejoin. Otherwise, if a broker rejects this member's commits
+		// and accepts its heartbeats, the member's partitions would stay unread.
 		return gone
 	}
-	// Returning early would end the generation, and another would begin at once:
-	// wait for its end, which ctx or the coordinator brings.
+	// Returning now would end the generation, and another would begin at once. Wait until ctx
+	// or the coordinator ends it.
 	<-ended.Done()
 	return false
 }
 
-// commitUntil commits at every interval until ctx ends, or ends it, and reports
-// true, when the group says that the partitions are no longer ours.
+// commitUntil commits at every interval, and when asked, until ctx ends. When the group says
+// that the partitions are no longer ours, commitUntil ends ctx by revoke and reports true.
 func (g *generation) commitUntil(ctx context.Context, revoke func()) (gone bool) {
 	tick := time.NewTicker(commitEvery)
 	defer tick.Stop()
@@ -167,7 +169,7 @@ func (g *generation) commitUntil(ctx context.Context, revoke func()) (gone bool)
 				gone = true
 				revoke()
 			}
-		case answer := <-g.asked:
+		case answer := <-g.commitRequests:
 			err := g.commit(context.Background())
 			if evicted(err) {
 				gone = true
@@ -178,11 +180,11 @@ func (g *generation) commitUntil(ctx context.Context, revoke func()) (gone bool)
 	}
 }
 
-// commitLast commits what is done when the claims have ended. If that fails, as
-// while the coordinator moves, it is tried again for a while: what is not committed
-// is done again by the next owner. A refusal is final.
+// commitLast commits what is done after the claims have ended. If the commit fails, as while
+// the coordinator moves, commitLast retries for finalCommitTimeout: the next owner repeats
+// everything that is not committed. It does not retry when the member was evicted.
 func (g *generation) commitLast() {
-	lingering, cancel := context.WithTimeout(context.Background(), lastCommit)
+	lingering, cancel := context.WithTimeout(context.Background(), finalCommitTimeout)
 	defer cancel()
 	pauses := partition.NewBackOff()
 	for err := g.commit(lingering); err != nil && !evicted(err) && partition.Sleep(lingering, pauses.NextBackOff()); {
@@ -190,8 +192,8 @@ func (g *generation) commitLast() {
 	}
 }
 
-// commit sends the offsets that are done. On failure they stay to be sent again. ctx
-// is not a claim's: the last commit comes after that has ended.
+// commit sends the offsets that are done. If it fails, they stay to be sent again. ctx must
+// not be that of a claim, because the last commit comes after the claims have ended.
 func (g *generation) commit(ctx context.Context) error {
 	g.mu.Lock()
 	done := g.done
@@ -215,8 +217,8 @@ func (g *generation) commit(ctx context.Context) error {
 	return err
 }
 
-// send commits in the name of this generation. The library's own way cannot carry
-// metadata.
+// send commits for this generation. It sends the request itself, because the library's
+// commit cannot carry metadata.
 func (g *generation) send(ctx context.Context, done map[int]Commit) error {
 	var commits []kafka.OffsetCommit
 	for partition, c := range done {
@@ -245,20 +247,20 @@ func (g *generation) note(partition int, c Commit) {
 	g.done[partition], g.last[partition] = c, c
 }
 
-// claim turns an assignment into a Claim: where the former owner left it, or at
-// the log's start if nothing was committed yet. It reports false if ctx ended
-// meanwhile.
-func (g *generation) claim(ctx context.Context, number int) (orderclose.Claim, bool) {
-	claim := orderclose.Claim{
+// claim makes a Claim of an assigned partition. The claim begins at the group's commit, or at
+// the start of the log if there is no commit. claim retries until it succeeds; ok is false if
+// ctx ends first.
+func (g *generation) claim(ctx context.Context, number int) (claim orderclose.Claim, ok bool) {
+	claim = orderclose.Claim{
 		Topic: g.topic, Partition: number,
 		Done:    func(offset int64, acked string) { g.note(number, Commit{Offset: offset, Metadata: acked}) },
 		Confirm: func(asking context.Context) error { return g.confirm(asking, ctx, number) },
 	}
 	for pauses := partition.NewBackOff(); ; {
-		commit, found, err := g.begin(ctx, number)
+		commit, start, err := g.begin(ctx, number)
 		if err == nil {
-			claim.Fresh = found == nothing
-			if found == added { // so that it is noticed if the partition goes
+			claim.Fresh = start == uncommitted
+			if start == added { // committed now, so that a later deletion of the partition is noticed
 				g.note(number, commit)
 			}
 			claim.Offset, claim.Acked = commit.Offset, commit.Metadata
@@ -268,7 +270,7 @@ func (g *generation) claim(ctx context.Context, number int) (orderclose.Claim, b
 			return claim, true
 		}
 		if ctx.Err() == nil && pauses.Say() {
-			g.cluster.opts.Logger.Warn("cannot find where to begin, trying again", "topic", g.topic, "partition", number, "err", err)
+			g.cluster.opts.Logger.Warn("find start offset failed, will retry", "topic", g.topic, "partition", number, "err", err)
 		}
 		if !partition.Sleep(ctx, pauses.NextBackOff()) {
 			return claim, false
@@ -276,23 +278,24 @@ func (g *generation) claim(ctx context.Context, number int) (orderclose.Claim, b
 	}
 }
 
-// found is what there is of a partition when it is claimed.
-type found int
+// startState says what is known of a partition when it is claimed.
+type startState int
 
 const (
-	committed found = iota
-	// nothing is committed: this is the first start, or the topic was deleted.
-	nothing
-	// added: nothing is committed, and nothing is lost. The partition is a new one of a
-	// topic that existed.
+	committed startState = iota
+	// uncommitted: there is no commit. This is the first start, or the topic was deleted.
+	uncommitted
+	// added: there is no commit, and nothing is lost, because the partition was added to an
+	// existing topic.
 	added
 )
 
-// begin returns where to begin with a partition. Partitions are added behind those
-// that a topic has. So one without a commit is new if one before it has a commit, and
-// its log still begins at 0: the commits of a topic are deleted with the topic. A commit
-// that names another topic id was written after that and shows nothing.
-func (g *generation) begin(ctx context.Context, number int) (Commit, found, error) {
+// begin returns the offset at which a partition begins. A partition without a commit is added
+// if a partition with a lower number has a commit, because new partitions get the highest
+// numbers, and if its log still begins at 0. When a topic is deleted, its commits are deleted
+// too. A commit that names another topic id was written after such a deletion, and proves
+// nothing.
+func (g *generation) begin(ctx context.Context, number int) (Commit, startState, error) {
 	commits, err := g.cluster.commits(ctx, g.gen.GroupID, g.topic, number+1)
 	if err != nil {
 		return Commit{}, committed, err
@@ -308,24 +311,25 @@ func (g *generation) begin(ctx context.Context, number int) (Commit, found, erro
 	if err != nil {
 		return Commit{}, committed, err
 	}
-	is := nothing
+	is := uncommitted
 	if first == 0 && slices.ContainsFunc(commits, func(c Commit) bool { return c.Offset >= 0 && mayBeOf(id, c) }) {
 		is = added
 	}
 	return Commit{Offset: first}, is, nil
 }
 
-// mayBeOf says whether a commit may be of the topic with an id: it is not if both are
-// known and differ.
+// mayBeOf reports whether a commit may belong to the topic with the given id. It does not if
+// both ids are known and differ.
 func mayBeOf(id [16]byte, c Commit) bool {
 	of := partition.DecodeLog(c.Metadata).Topic
 	return of == noTopicID || id == noTopicID || of == id
 }
 
-// watch ends the generation, and reports true, when the topic has another number
-// of partitions than were handed out. The library's own watcher compares with
-// what it finds after the assignment, so that what is made in between stays
-// unread; and while there is no topic it ends every generation at once.
+// watch ends the generation, and reports true, when the number of partitions differs from the
+// number that this member has handed out as the leader. It replaces the library's watcher,
+// which compares with the number that it finds after the assignment. So the library's
+// watcher misses partitions that were added in between, and while there is no topic it ends
+// every generation at once.
 func (g *generation) watch(ctx context.Context, revoke func()) bool {
 	for g.assigned >= 0 && partition.Sleep(ctx, watchPartitions) {
 		n, err := g.cluster.Partitions(ctx, g.topic)
@@ -333,7 +337,7 @@ func (g *generation) watch(ctx context.Context, revoke func()) bool {
 			continue
 		}
 		if n != g.assigned {
-			g.cluster.opts.Logger.Info("the number of partitions has changed", "topic", g.topic, "from", g.assigned, "to", n)
+			g.cluster.opts.Logger.Info("number of partitions changed", "topic", g.topic, "from", g.assigned, "to", n)
 			revoke()
 			return true
 		}
@@ -341,31 +345,32 @@ func (g *generation) watch(ctx context.Context, revoke func()) bool {
 	return false
 }
 
-// countingBalancer assigns ranges and remembers of how many partitions.
+// countingBalancer assigns ranges of partitions and remembers the number of partitions.
 type countingBalancer struct {
 	kafka.RangeGroupBalancer
-	n atomic.Int64 // one more than the partitions; 0: not the leader
+	n atomic.Int64 // the number of partitions plus 1; 0: not the leader
 }
 
-// AssignGroups implements kafka.GroupBalancer; only the leader is asked.
+// AssignGroups implements kafka.GroupBalancer. The library calls it only on the leader.
 func (b *countingBalancer) AssignGroups(members []kafka.GroupMember, partitions []kafka.Partition) kafka.GroupMemberAssignments {
 	b.n.Store(int64(len(partitions)) + 1)
 	return b.RangeGroupBalancer.AssignGroups(members, partitions)
 }
 
-// took returns the number of the last assignment, once; -1 if there was none.
-func (b *countingBalancer) took() int { return int(b.n.Swap(0)) - 1 }
+// takeCount returns the number of partitions of the last assignment, and forgets it. It
+// returns -1 if there was none.
+func (b *countingBalancer) takeCount() int { return int(b.n.Swap(0)) - 1 }
 
-// dialer returns what a membership connects with. Reads that wait when ctx ends do so
-// for leaveTimeout at most: the library does not interrupt a join, which may wait for
-// slow members for many seconds. When connections ends, all of them are closed.
+// dialer returns the dialer of a membership. After ctx has ended, a blocked read lasts at
+// most stopReadTimeout. The library does not interrupt a join, which may wait for slow
+// members for many seconds. When connections ends, all connections are closed.
 func (c *Cluster) dialer(ctx, connections context.Context) *kafka.Dialer {
 	dial := func(dialing context.Context, network, address string) (net.Conn, error) {
 		conn, err := c.opts.Dial(dialing, network, address)
 		if err != nil {
 			return nil, err
 		}
-		slow := context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Now().Add(leaveTimeout)) })
+		slow := context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Now().Add(stopReadTimeout)) })
 		over := context.AfterFunc(connections, func() { conn.Close() })
 		return &boundConn{conn, func() { slow(); over() }}, nil
 	}
@@ -381,14 +386,14 @@ func (c *Cluster) dialer(ctx, connections context.Context) *kafka.Dialer {
 	}
 }
 
-// boundConn forgets the contexts when it is closed.
+// boundConn releases its context callbacks when it is closed.
 type boundConn struct {
 	net.Conn
-	forget func()
+	release func()
 }
 
 // Close implements net.Conn.
 func (b *boundConn) Close() error {
-	b.forget()
+	b.release()
 	return b.Conn.Close()
 }

@@ -17,9 +17,9 @@ import (
 	"orderclose/internal/partition"
 )
 
-// TestConsume_TheLastCommitIsTriedAgain: what a claim had done when it ended is not
-// done again, although the coordinator could not be reached just then.
-func TestConsume_TheLastCommitIsTriedAgain(t *testing.T) {
+// TestConsume_RetriesLastCommit: work that is done when a claim ends is not repeated, even if
+// the coordinator cannot be reached for a moment.
+func TestConsume_RetriesLastCommit(t *testing.T) {
 	broker, c := newFake(t, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	if err := c.Consume(ctx, "g", "t", func(ctx context.Context, claim orderclose.Claim) {
@@ -35,9 +35,9 @@ func TestConsume_TheLastCommitIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestDialer_AReadEndsSoonAfterItsContext: a join may wait for slow members for
-// longer than a process that was told to stop may take.
-func TestDialer_AReadEndsSoonAfterItsContext(t *testing.T) {
+// TestDialer_ReadEndsSoonAfterContext: a join may wait for slow members for longer than a
+// process may take to stop.
+func TestDialer_ReadEndsSoonAfterContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broker := newBroker(t)
 		c := broker.cluster(Options{})
@@ -47,21 +47,21 @@ func TestDialer_AReadEndsSoonAfterItsContext(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		conn.SetDeadline(time.Now().Add(time.Hour)) // the library's own
+		conn.SetDeadline(time.Now().Add(time.Hour)) // as the library does
 		time.AfterFunc(time.Minute, cancel)
 		begin := time.Now()
 		if _, err := conn.Read(make([]byte, 1)); err == nil {
-			t.Error("read something")
+			t.Error("Read returned data")
 		}
-		if took := time.Since(begin); took != time.Minute+leaveTimeout {
+		if took := time.Since(begin); took != time.Minute+stopReadTimeout {
 			t.Errorf("the read ended after %v", took)
 		}
 	})
 }
 
-// TestConsume_AnAddedPartitionHasLostNothing, and its position is committed. Those of a
-// topic that is new, or was deleted and recreated, may have.
-func TestConsume_AnAddedPartitionHasLostNothing(t *testing.T) {
+// TestConsume_AddedPartitionIsNotFresh, and its position is committed. The partitions of a
+// topic that is new, or was deleted and recreated, are fresh.
+func TestConsume_AddedPartitionIsNotFresh(t *testing.T) {
 	_, c := newFake(t, 2)
 	acked := ""
 	fresh := func(partitions int, done ...int) map[int]bool {
@@ -97,10 +97,10 @@ func TestConsume_AnAddedPartitionHasLostNothing(t *testing.T) {
 	}
 	commits, err := c.Commits(t.Context(), "g", "t", 4)
 	if err != nil || commits[3].Offset != 0 {
-		t.Errorf("%v, %v; want that of an added partition too", commits, err)
+		t.Errorf("%v, %v; want a commit of the added partition too", commits, err)
 	}
-	// A member that was slow commits of the old topic to the group, after the topic was
-	// recreated with more partitions.
+	// A slow member of the old topic commits after the topic was recreated with more
+	// partitions.
 	old, err := c.TopicID(t.Context(), "t")
 	if err != nil {
 		t.Fatal(err)
@@ -118,6 +118,6 @@ func TestConsume_AnAddedPartitionHasLostNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := fresh(5); !got[4] {
-		t.Errorf("the topic was recreated: %v, want a first start of partition 4", got)
+		t.Errorf("the topic was recreated: %v, want partition 4 fresh", got)
 	}
 }

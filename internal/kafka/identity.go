@@ -14,15 +14,15 @@ import (
 	"orderclose"
 )
 
-// The first versions of requests that know a topic's id. The client library ends before
-// them.
+// The first versions of these requests that use topic ids. The client library knows only
+// older versions.
 const (
 	metadataWithID = 10 // Kafka 2.8
 	fetchByID      = 13 // Kafka 3.1
 )
 
-// What a broker answers to a fetch by an id that none of its topics has. The client
-// library has no names for them.
+// The error codes of a fetch by a topic id that the broker does not know. The client library
+// has no names for them.
 const (
 	unknownTopicID      = 100
 	inconsistentTopicID = 103
@@ -30,17 +30,17 @@ const (
 
 var noTopicID [16]byte
 
-// ErrNoTopicIDs says that the brokers are too old for topic ids.
+// ErrNoTopicIDs means that the brokers are too old to compare topic ids in a fetch.
 var ErrNoTopicIDs = errors.New("the brokers are older than Kafka 3.1 and compare no topic ids")
 
-// TopicID asks for the id of a topic: one that is deleted and recreated has another. It
-// fails with ErrNoTopicIDs if the brokers have none, and with
-// kafka.UnknownTopicOrPartition if there is no such topic.
+// TopicID returns the id of a topic. A topic that is deleted and recreated gets another id.
+// TopicID fails with ErrNoTopicIDs if a broker is too old, and with
+// kafka.UnknownTopicOrPartition if the topic does not exist.
 func (c *Cluster) TopicID(ctx context.Context, topic string) ([16]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	res, err := c.transport.RoundTrip(ctx, c.client.Addr, &idRequest{
-		Request: metadataAPI.Request{TopicNames: []string{topic}}, brokers: &c.brokers,
+		Request: metadataAPI.Request{TopicNames: []string{topic}}, brokers: &c.versions,
 	})
 	if err != nil {
 		return noTopicID, fmt.Errorf("id of topic %s: %w", topic, err)
@@ -55,11 +55,11 @@ func (c *Cluster) TopicID(ctx context.Context, topic string) ([16]byte, error) {
 	return a.id, nil
 }
 
-// idRequest asks any broker for the id of one topic. One that could not compare the id
-// with a fetch is not asked: the answer is zero.
+// idRequest asks any broker for the id of one topic. If the broker is too old to compare the
+// id in a fetch, nothing is sent and the id in the answer is zero.
 type idRequest struct {
 	metadataAPI.Request
-	brokers *brokers
+	brokers *versionCache
 }
 
 // idAnswer is the answer to an idRequest.
@@ -72,7 +72,7 @@ type idAnswer struct {
 // ApiKey makes it a protocol message.
 func (*idAnswer) ApiKey() protocol.ApiKey { return protocol.Metadata }
 
-// Required is asked with the versions that the library agreed on.
+// Required implements protocol.RawExchanger.
 func (*idRequest) Required(map[protocol.ApiKey]int16) bool { return true }
 
 // RawExchange sends the request and reads the answer.
@@ -88,21 +88,21 @@ func (r *idRequest) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
 	w := newRequest(protocol.Metadata, metadataWithID)
 	w.tags()
 	w.count(1)
-	w.bytes(noTopicID[:]) // by its name
+	w.bytes(noTopicID[:]) // none: by name
 	w.string(topic)
 	w.tags()
-	w.int8(0) // create none
-	w.int8(0) // tell of no operations on the cluster
-	w.int8(0) // nor on topics
+	w.int8(0) // allow auto topic creation
+	w.int8(0) // include cluster authorized operations
+	w.int8(0) // include topic authorized operations
 	w.tags()
-	body, err := ask(rw, w)
+	body, err := roundTrip(rw, w)
 	if err != nil {
 		return nil, err
 	}
 	return parseIDAnswer(body, topic)
 }
 
-// parseIDAnswer reads a metadata response of one topic, version 10.
+// parseIDAnswer reads a metadata response of version 10 about one topic.
 func parseIDAnswer(body []byte, topic string) (*idAnswer, error) {
 	d := cursor{b: body}
 	d.tags()  // of the header
@@ -114,23 +114,23 @@ func parseIDAnswer(body []byte, topic string) (*idAnswer, error) {
 		d.skip(d.length()) // rack
 		d.tags()
 	}
-	d.skip(d.length()) // cluster
+	d.skip(d.length()) // cluster id
 	d.skip(4)          // controller
 	topics := d.length()
 	a := &idAnswer{topic: topic, code: int16(d.uint16())}
 	d.skip(d.length()) // name
 	copy(a.id[:], d.take(16))
 	if d.bad || topics != 1 {
-		return nil, fmt.Errorf("id of topic %s: an answer of %d topics, or one that ends early", topic, topics)
+		return nil, fmt.Errorf("id of topic %s: the answer has %d topics or ends early", topic, topics)
 	}
 	return a, nil
 }
 
-// noIDsFor is how long it is believed that the brokers have no topic ids.
+// noIDsFor is for how long ErrNoTopicIDs is cached.
 const noIDsFor = time.Minute
 
-// idOf is TopicID, or a zero id if the brokers have none, for which they are asked once
-// a minute.
+// idOf is TopicID, but returns a zero id if the brokers have no topic ids. It asks such
+// brokers at most once a minute.
 func (c *Cluster) idOf(ctx context.Context, topic string) ([16]byte, error) {
 	c.mu.Lock()
 	none := !c.noIDs.IsZero() && time.Since(c.noIDs) < noIDsFor
@@ -148,17 +148,17 @@ func (c *Cluster) idOf(ctx context.Context, topic string) ([16]byte, error) {
 	return id, err
 }
 
-// outOfRange finds where reading goes on when the log does not have the offset: at the
-// start of a log that lost its start or was recreated, and before the end of one that
-// lost its end.
+// outOfRange returns the Fetched for an offset that the log does not have. Reading continues
+// at the start of a log that lost its start or was recreated, and before the end of a log
+// that lost its end.
 func (c *Cluster) outOfRange(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error) {
 	known := at.Log.Topic != noTopicID
-	if known { // a broker that compares no ids may have answered
+	if known { // a broker that compares no topic ids may have answered the fetch
 		id, err := c.idOf(ctx, at.Topic)
 		switch {
 		case err != nil:
 			return orderclose.Fetched{}, err
-		case id == noTopicID: // the brokers run an older version than when the id was learned
+		case id == noTopicID: // the brokers were downgraded since the id was learned
 			known = false
 		case id != at.Log.Topic:
 			return c.recreated(ctx, at)
@@ -172,23 +172,23 @@ func (c *Cluster) outOfRange(ctx context.Context, at orderclose.Position) (order
 	case at.Offset < first:
 		lost := orderclose.Range{First: at.Offset, Last: first - 1, Err: fmt.Errorf("the log begins at %d", first)}
 		return orderclose.Fetched{Next: first, Lost: &lost, Log: orderclose.LogID{Topic: at.Log.Topic, Epoch: -1}}, nil
-	case at.Offset > end && !known: // the worse of the two is assumed
+	case at.Offset > end && !known: // recreated or truncated: assume recreated, which repeats more
 		lost := orderclose.Range{First: first, Last: at.Offset - 1, Err: fmt.Errorf("the log ends at %d", end)}
 		return orderclose.Fetched{Next: first, Lost: &lost, Replaced: true, Log: orderclose.LogID{Epoch: -1}}, nil
 	case at.Offset > end, c.unknownEpoch(ctx, at):
 		return c.truncatedSomewhere(ctx, at, first, end)
 	}
-	return orderclose.Fetched{}, fmt.Errorf("fetch %s/%d at %d: %w, and yet the log goes from %d to %d", at.Topic, at.Partition, at.Offset, kafka.OffsetOutOfRange, first, end)
+	return orderclose.Fetched{}, fmt.Errorf("fetch %s/%d at %d: %w, but the log goes from %d to %d", at.Topic, at.Partition, at.Offset, kafka.OffsetOutOfRange, first, end)
 }
 
-// recreated returns what a read of a position brings whose log is gone with its topic, if
-// there is a topic of its name: all of the new log is unread.
+// recreated returns the Fetched for a position whose topic was deleted, if a topic of the
+// same name exists now. All of the new log is unread.
 func (c *Cluster) recreated(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error) {
 	id, err := c.TopicID(ctx, at.Topic)
 	if err != nil {
 		return orderclose.Fetched{}, err
 	}
-	if id == at.Log.Topic { // brokers hear of a topic one after the other
+	if id == at.Log.Topic { // brokers learn of a new topic one after the other
 		return orderclose.Fetched{}, fmt.Errorf("fetch %s/%d at %d: the broker does not know the topic yet", at.Topic, at.Partition, at.Offset)
 	}
 	first, _, err := c.Bounds(ctx, at.Topic, at.Partition)
@@ -199,17 +199,17 @@ func (c *Cluster) recreated(ctx context.Context, at orderclose.Position) (orderc
 	return orderclose.Fetched{Next: first, Lost: &lost, Replaced: true, Log: orderclose.LogID{Topic: id, Epoch: -1}}, nil
 }
 
-// truncated returns what a read of a position brings whose log lost its end, as after an
-// unclean leader election: from there on offsets mean other records. After two such
-// elections in a row the end may be too late by what the first one lost.
+// truncated returns the Fetched for a position whose log lost its end, as in an unclean
+// leader election. From d.end on the offsets mean other records. After two such elections in
+// a row d.end may be too high by what the first one lost.
 func truncated(at orderclose.Position, d divergence) orderclose.Fetched {
-	lost := orderclose.Range{First: d.end, Last: max(at.Offset-1, d.end), Err: fmt.Errorf("the log lost its end: what was read before ends at %d", d.end)}
+	lost := orderclose.Range{First: d.end, Last: max(at.Offset-1, d.end), Err: fmt.Errorf("the log was truncated: records read before are valid up to offset %d only", d.end)}
 	return orderclose.Fetched{Next: d.end, Lost: &lost, Replaced: true, Log: orderclose.LogID{Topic: at.Log.Topic, Epoch: d.epoch}}
 }
 
-// truncatedSomewhere is truncated where nobody can say how much was lost: no epoch stands
-// beside the commit, or the broker lost that too. What was appended within LookBack is
-// read again.
+// truncatedSomewhere is truncated for a loss of unknown size: the commit has no epoch, or the
+// broker has lost its epochs too. Reading goes back to the records that were appended within
+// at.LookBack, or to the start of the log if LookBack is zero.
 func (c *Cluster) truncatedSomewhere(ctx context.Context, at orderclose.Position, first, end int64) (orderclose.Fetched, error) {
 	next := first
 	if at.LookBack > 0 {
@@ -222,12 +222,12 @@ func (c *Cluster) truncatedSomewhere(ctx context.Context, at orderclose.Position
 	f := truncated(at, divergence{-1, next})
 	f.Lost.First = min(at.Offset, end)
 	f.Lost.Last = max(f.Lost.First, f.Lost.Last)
-	f.Lost.Err = fmt.Errorf("the log lost its end, and has an end at %d now", end)
+	f.Lost.Err = fmt.Errorf("the log was truncated, and ends at offset %d now", end)
 	return f, nil
 }
 
-// unknownEpoch reports whether the broker refuses the position for nothing but its epoch,
-// and does so twice: a leader that moves may refuse anything once.
+// unknownEpoch reports whether the broker rejects the position only because of its epoch.
+// It requires two rejections, because a leader that moves may reject anything once.
 func (c *Cluster) unknownEpoch(ctx context.Context, at orderclose.Position) bool {
 	if at.Log.Topic == noTopicID || at.Log.Epoch < 0 {
 		return false

@@ -16,8 +16,8 @@ import (
 	"orderclose/internal/partition"
 )
 
-// remake deletes t and creates it again with n records.
-func remake(t *testing.T, c *Cluster, n int) {
+// recreate deletes t and creates it again with n records.
+func recreate(t *testing.T, c *Cluster, n int) {
 	t.Helper()
 	if err := c.DeleteTopics(t.Context(), "t"); err != nil {
 		t.Fatal(err)
@@ -33,7 +33,7 @@ func remake(t *testing.T, c *Cluster, n int) {
 	appendTo(t, c, n)
 }
 
-// mustRead reads at an offset of a log.
+// mustRead reads or verifies at an offset of a log.
 func mustRead(t *testing.T, read func(context.Context, orderclose.Position) (orderclose.Fetched, error), offset int64, log orderclose.LogID, lookBack time.Duration) orderclose.Fetched {
 	t.Helper()
 	f, err := read(t.Context(), orderclose.Position{Topic: "t", Offset: offset, Log: log, LookBack: lookBack})
@@ -43,29 +43,29 @@ func mustRead(t *testing.T, read func(context.Context, orderclose.Position) (ord
 	return f
 }
 
-// TestRead_ARecreatedTopicIsNoticed also if it is longer than the old one was read.
-func TestRead_ARecreatedTopicIsNoticed(t *testing.T) {
+// TestRead_NoticesRecreatedTopic also if the new log is longer than the position in the old.
+func TestRead_NoticesRecreatedTopic(t *testing.T) {
 	_, c := newFakeWith(t, 3)
 	old := mustRead(t, c.Read, 0, orderclose.LogID{}, 0)
 	if old.Log.Topic == noTopicID || old.Log.Epoch < 0 || len(old.Records) == 0 || old.Replaced {
 		t.Fatalf("%+v", old)
 	}
 	if f := mustRead(t, c.Verify, 3, old.Log, 0); f.Lost != nil || f.Next != 3 || f.Log != old.Log {
-		t.Errorf("the log is the same, and %+v", f)
+		t.Errorf("the same log: %+v", f)
 	}
-	remake(t, c, 5)
+	recreate(t, c, 5)
 	for name, read := range map[string]func(context.Context, orderclose.Position) (orderclose.Fetched, error){"read": c.Read, "verify": c.Verify} {
 		f := mustRead(t, read, 3, old.Log, 0)
 		if f.Lost == nil || !f.Replaced || f.Next != 0 || f.Lost.Last != 2 || len(f.Records) > 0 || f.Log.Topic == old.Log.Topic {
-			t.Errorf("%s: %+v, lost %+v; want all of the new log, from 0", name, f, f.Lost)
+			t.Errorf("%s: %+v, lost %+v; want the whole new log, from 0", name, f, f.Lost)
 		}
 		if f = mustRead(t, c.Read, f.Next, f.Log, 0); f.Lost != nil || len(f.Records) == 0 {
-			t.Errorf("%s, and on: %+v", name, f)
+			t.Errorf("%s, next read: %+v", name, f)
 		}
 	}
 }
 
-func TestRead_ADeletedTopicIsAnError(t *testing.T) {
+func TestRead_DeletedTopicIsAnError(t *testing.T) {
 	_, c := newFakeWith(t, 3)
 	log := mustRead(t, c.Read, 0, orderclose.LogID{}, 0).Log
 	if err := c.DeleteTopics(t.Context(), "t"); err != nil {
@@ -75,13 +75,13 @@ func TestRead_ADeletedTopicIsAnError(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 	if _, err := c.TopicID(t.Context(), "t"); !errors.Is(err, kafka.UnknownTopicOrPartition) {
-		t.Errorf("its id: %v", err)
+		t.Errorf("TopicID: %v", err)
 	}
 }
 
-// TestRead_ATruncatedLogIsReadOnWhereItDiffers, which the broker says, also if it has
-// grown past the position again.
-func TestRead_ATruncatedLogIsReadOnWhereItDiffers(t *testing.T) {
+// TestRead_TruncatedLogContinuesAtDivergence: the broker reports where its log diverges, also
+// if the log has grown past the position again.
+func TestRead_TruncatedLogContinuesAtDivergence(t *testing.T) {
 	broker, c := newFakeWith(t, 9)
 	log := mustRead(t, c.Read, 0, orderclose.LogID{}, 0).Log
 	log.Epoch = 4
@@ -95,28 +95,28 @@ func TestRead_ATruncatedLogIsReadOnWhereItDiffers(t *testing.T) {
 	})
 	f := mustRead(t, c.Read, 8, log, 0)
 	if f.Lost == nil || !f.Replaced || f.Next != 5 || f.Lost.First != 5 || f.Lost.Last != 7 || f.Log.Topic != log.Topic || f.Log.Epoch != 3 {
-		t.Errorf("%+v, lost %+v; want 5 to 7 lost", f, f.Lost)
+		t.Errorf("%+v, lost %+v; want offsets 5 to 7 lost", f, f.Lost)
 	}
 	if asked != 4 {
-		t.Errorf("the broker was told of epoch %d, want 4", asked)
+		t.Errorf("the request has epoch %d, want 4", asked)
 	}
 }
 
-// TestRead_ATruncatedLogIsNotReadFromItsStart if nobody can say where it lost its end.
-func TestRead_ATruncatedLogIsNotReadFromItsStart(t *testing.T) {
+// TestRead_TruncatedLogIsNotReadFromStart if it is unknown where the log was truncated.
+func TestRead_TruncatedLogIsNotReadFromStart(t *testing.T) {
 	broker, c := newFakeWith(t, 6)
 	log := mustRead(t, c.Read, 0, orderclose.LogID{}, 0).Log
 	unknown := orderclose.LogID{Topic: log.Topic, Epoch: -1}
 	if f := mustRead(t, c.Read, 9, unknown, time.Hour); !f.Replaced || f.Next != 0 || f.Lost.First != 6 || f.Lost.Last != 8 {
-		t.Errorf("all is of the last hour: %+v, lost %+v", f, f.Lost)
+		t.Errorf("all records are of the last hour: %+v, lost %+v", f, f.Lost)
 	}
 	if f := mustRead(t, c.Read, 9, unknown, time.Nanosecond); f.Next != 6 {
-		t.Errorf("none is of this moment: %+v", f)
+		t.Errorf("no record is of the last nanosecond: %+v", f)
 	}
 	if f := mustRead(t, c.Read, 9, unknown, 0); f.Next != 0 {
-		t.Errorf("without a bound: %+v", f)
+		t.Errorf("without LookBack: %+v", f)
 	}
-	// The broker's data was restored from a copy: it knows no such epoch.
+	// The broker's data was restored from a backup, which does not have this epoch.
 	broker.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		broker.KeepControl()
 		if asked := req.(*kmsg.FetchRequest); asked.Topics[0].Partitions[0].LastFetchedEpoch >= 0 {
@@ -133,29 +133,29 @@ func TestRead_ATruncatedLogIsNotReadFromItsStart(t *testing.T) {
 		t.Errorf("with an epoch that the broker does not know: %+v, lost %+v", f, f.Lost)
 	}
 	if f := mustRead(t, c.Read, 4, log, time.Nanosecond); f.Next != 4 {
-		t.Errorf("nothing unread is passed over: %+v, lost %+v", f, f.Lost)
+		t.Errorf("an unread record is skipped: %+v, lost %+v", f, f.Lost)
 	}
 }
 
-// TestRead_OldBrokersAreReadByName: then only an offset past the end tells.
+// TestRead_OldBrokersAreReadByName: only an offset past the end shows a replaced log.
 func TestRead_OldBrokersAreReadByName(t *testing.T) {
 	_, c := newFake(t, 1, kfake.MaxVersions(kversion.V3_0_0()))
 	appendTo(t, c, 3)
 	if _, err := c.TopicID(t.Context(), "t"); !errors.Is(err, ErrNoTopicIDs) {
-		t.Errorf("its id: %v", err)
+		t.Errorf("TopicID: %v", err)
 	}
 	if f := mustRead(t, c.Read, 1, orderclose.LogID{}, 0); len(f.Records) != 2 || f.Log.Topic != noTopicID {
 		t.Errorf("%+v", f)
 	}
-	for _, log := range []orderclose.LogID{{}, {Topic: [16]byte{1}, Epoch: 2}} { // newer brokers may have given an id
+	for _, log := range []orderclose.LogID{{}, {Topic: [16]byte{1}, Epoch: 2}} { // the second as after a downgrade of the brokers
 		if f := mustRead(t, c.Read, 7, log, time.Nanosecond); !f.Replaced || f.Next != 0 || f.Log.Topic != noTopicID {
 			t.Errorf("past the end of %+v: %+v", log, f)
 		}
 	}
 }
 
-// TestCommits_OfAnOldLogSayNothingOfTheNewOne also if it is longer than the commit.
-func TestCommits_OfAnOldLogSayNothingOfTheNewOne(t *testing.T) {
+// TestCommits_MarksCommitsOfOldLog also if the new log is longer than the commit.
+func TestCommits_MarksCommitsOfOldLog(t *testing.T) {
 	_, c := newFakeWith(t, 3)
 	at := mustRead(t, c.Read, 0, orderclose.LogID{}, 0)
 	commit := func() {
@@ -169,11 +169,11 @@ func TestCommits_OfAnOldLogSayNothingOfTheNewOne(t *testing.T) {
 	}
 	for _, recreated := range []bool{false, true} {
 		if recreated {
-			remake(t, c, 5)
+			recreate(t, c, 5)
 		}
-		commit() // one that was under way arrives late
+		commit() // after the recreation: a commit that was in flight arrives late
 		commits, err := c.Commits(t.Context(), "g", "t", 1)
-		if err != nil || commits[0].OldLog != recreated {
+		if err != nil || commits[0].FromDeletedLog != recreated {
 			t.Fatalf("recreated %v: %+v, %v", recreated, commits, err)
 		}
 		first, waiting := int64(2), int64(2)
@@ -181,7 +181,7 @@ func TestCommits_OfAnOldLogSayNothingOfTheNewOne(t *testing.T) {
 			first, waiting = 0, 5
 		}
 		if f, w, gaps := FirstWaiting(commits[0], 0, 5), Waiting(commits[0], 0, 5), Gaps(commits[0], 0, 5); f != first || w != waiting || gaps[0].First != first {
-			t.Errorf("recreated %v: the first is %d, %d wait, %v; want %d, %d", recreated, f, w, gaps, first, waiting)
+			t.Errorf("recreated %v: first waiting %d, waiting %d, gaps %v; want %d, %d", recreated, f, w, gaps, first, waiting)
 		}
 	}
 }

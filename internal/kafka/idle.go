@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Exists says whether there is such a topic. One that we may not look at is taken
-// to be there: whoever appends to it will hear.
+// Exists reports whether the topic exists. If we may not see the topic, Exists returns true,
+// and an append to it will report the missing access.
 func (c *Cluster) Exists(ctx context.Context, topic string) (bool, error) {
 	meta, err := c.metadata(ctx, topic)
 	if hiddenTopic(err) {
@@ -24,13 +24,14 @@ func (c *Cluster) Exists(ctx context.Context, topic string) (bool, error) {
 	return false, nil
 }
 
-// Holds counts the offsets of a topic that the group has not dealt with.
+// Holds returns the number of offsets of a topic that the group has not done yet, as Waiting
+// counts them, over all partitions.
 func (c *Cluster) Holds(ctx context.Context, group, topic string) (int64, error) {
 	return c.sum(ctx, group, topic, Waiting)
 }
 
-// UsedSince says whether anything was appended to a topic at t or later, by the
-// brokers' clock, which its records are stamped by.
+// UsedSince reports whether a record was appended to a topic at t or later. t is a time of
+// the brokers' clock, because the brokers stamp the records.
 func (c *Cluster) UsedSince(ctx context.Context, topic string, t time.Time) (bool, error) {
 	n, err := c.Partitions(ctx, topic)
 	if err != nil {

@@ -17,28 +17,29 @@ import (
 
 const (
 	// describeTopicPartitions lists topics in the order of their names, from a given name
-	// on. Brokers have it since Kafka 3.8; the client library does not know it.
+	// on. Brokers have it since Kafka 3.8. The client library does not know it.
 	describeTopicPartitions protocol.ApiKey = 75
-	// pagePartitions bounds an answer: the first partition of one topic. Only names are
-	// wanted, and there are few delay topics.
+	// pagePartitions bounds the number of partitions in an answer, so that each page has one
+	// topic. Only the names are used, and there are few delay topics.
 	pagePartitions = 1
 	// listAllEvery is how often an older broker is asked for all topics.
 	listAllEvery = 10 * time.Minute
 )
 
-// errNoPages says that a broker cannot list topics from a given name on.
+// errNoPages means that a broker cannot list topics from a given name on.
 var errNoPages = errors.New("the broker does not list topics by their names")
 
-// listed are the names of all topics of a cluster with older brokers.
-type listed struct {
+// namesCache caches the names of all topics of a cluster with older brokers.
+type namesCache struct {
 	mu    sync.Mutex
 	names []string
 	at    time.Time
 }
 
-// TopicNames lists, by name, the topics with a prefix that we may see. It does not read
-// about other topics, of which a cluster may have thousands. If the brokers are older than
-// Kafka 3.8 or the prefix is empty, all topics are read, and the answer may be 10 min old.
+// TopicNames returns, in order, the names of the topics with a prefix that we may see. It
+// does not request the metadata of other topics, of which a cluster may have thousands. If
+// the brokers are older than Kafka 3.8 or the prefix is empty, it reads the metadata of all
+// topics, and the answer may be 10 minutes old.
 func (c *Cluster) TopicNames(ctx context.Context, prefix string) ([]string, error) {
 	names, err := c.namesFrom(ctx, prefix)
 	if errors.Is(err, errNoPages) {
@@ -50,19 +51,19 @@ func (c *Cluster) TopicNames(ctx context.Context, prefix string) ([]string, erro
 	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, prefix) }), nil
 }
 
-// namesFrom reads pages until there are no more topics with the prefix.
+// namesFrom reads pages until a page has no topic with the prefix.
 func (c *Cluster) namesFrom(ctx context.Context, prefix string) (names []string, err error) {
 	if prefix == "" {
 		return nil, errNoPages
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	for from := prefix; ; from = names[len(names)-1] + "-" { // no legal character comes before -
-		res, err := c.transport.send(ctx, c.client.Addr, &listPage{from: from})
+	for from := prefix; ; from = names[len(names)-1] + "-" { // no character of topic names sorts before -
+		res, err := c.transport.send(ctx, c.client.Addr, &pageRequest{from: from})
 		if err != nil {
 			return nil, explainConnection(err, c.opts.Security, false)
 		}
-		page := res.(*pageOfNames).names
+		page := res.(*pageAnswer).names
 		names = append(names, page...)
 		if len(page) == 0 || !strings.HasPrefix(page[len(page)-1], prefix) {
 			return names, nil
@@ -70,11 +71,12 @@ func (c *Cluster) namesFrom(ctx context.Context, prefix string) (names []string,
 	}
 }
 
-// allNames lists all topics, from memory if that is young enough.
+// allNames returns the names of all topics, from the cache if it is younger than
+// listAllEvery.
 func (c *Cluster) allNames(ctx context.Context) ([]string, error) {
-	c.listed.mu.Lock()
-	names, at := c.listed.names, c.listed.at
-	c.listed.mu.Unlock()
+	c.cachedNames.mu.Lock()
+	names, at := c.cachedNames.names, c.cachedNames.at
+	c.cachedNames.mu.Unlock()
 	if !at.IsZero() && time.Since(at) < listAllEvery {
 		return slices.Clone(names), nil
 	}
@@ -85,9 +87,9 @@ func (c *Cluster) allNames(ctx context.Context) ([]string, error) {
 		return nil, explainConnection(err, c.opts.Security, false)
 	}
 	names = namesOf(res)
-	c.listed.mu.Lock()
-	defer c.listed.mu.Unlock()
-	c.listed.names, c.listed.at = names, time.Now()
+	c.cachedNames.mu.Lock()
+	defer c.cachedNames.mu.Unlock()
+	c.cachedNames.names, c.cachedNames.at = names, time.Now()
 	return slices.Clone(names), nil
 }
 
@@ -101,16 +103,17 @@ func namesOf(res *metadataAPI.Response) (names []string) {
 	return names
 }
 
-// listPage asks for topics whose names are from or come after it.
-type listPage struct{ from string }
+// pageRequest asks for the topics whose names are not less than from.
+type pageRequest struct{ from string }
 
-// ApiKey makes it a protocol message. The versions of the key that it is sent by are not
-// among those that the library encodes.
-func (*listPage) ApiKey() protocol.ApiKey { return protocol.Metadata }
+// ApiKey implements protocol.Message. It returns a key that the library knows, because the
+// library does not know describeTopicPartitions.
+func (*pageRequest) ApiKey() protocol.ApiKey { return protocol.Metadata }
 
-// Required reports that the library does not encode it. Versions lists every request
-// that the broker takes.
-func (l *listPage) Required(versions map[protocol.ApiKey]int16) bool {
+// Required implements protocol.RawExchanger. versions has the requests that the broker
+// accepts. If the broker has no describeTopicPartitions, Required empties from, and
+// RawExchange fails with errNoPages.
+func (l *pageRequest) Required(versions map[protocol.ApiKey]int16) bool {
 	if _, ok := versions[describeTopicPartitions]; !ok {
 		l.from = ""
 	}
@@ -118,45 +121,45 @@ func (l *listPage) Required(versions map[protocol.ApiKey]int16) bool {
 }
 
 // RawExchange sends the request, of version 0, and reads the answer.
-func (l *listPage) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
+func (l *pageRequest) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
 	if l.from == "" {
-		return nil, fmt.Errorf("%w: %w", errNoPages, protocol.ErrNoRecord) // which keeps the connection
+		return nil, fmt.Errorf("%w: %w", errNoPages, protocol.ErrNoRecord) // ErrNoRecord makes the library keep the connection
 	}
 	w := newRequest(describeTopicPartitions, 0)
 	w.tags()
-	w.count(0) // no topics by name: all
+	w.count(0) // no names: all topics
 	w.int32(pagePartitions)
-	w.int8(1) // there is a cursor
+	w.int8(1) // a cursor follows
 	w.string(l.from)
-	w.int32(0) // from its first partition on
+	w.int32(0) // the first partition to return
 	w.tags()   // of the cursor
 	w.tags()
-	body, err := ask(rw, w)
+	body, err := roundTrip(rw, w)
 	if err != nil {
 		return nil, err
 	}
 	return parsePage(body)
 }
 
-// pageOfNames is the answer to a listPage.
-type pageOfNames struct{ names []string }
+// pageAnswer is the answer to a pageRequest.
+type pageAnswer struct{ names []string }
 
-// ApiKey makes it a protocol message.
-func (*pageOfNames) ApiKey() protocol.ApiKey { return protocol.Metadata }
+// ApiKey implements protocol.Message.
+func (*pageAnswer) ApiKey() protocol.ApiKey { return protocol.Metadata }
 
 // parsePage reads a DescribeTopicPartitions response of version 0.
-func parsePage(body []byte) (*pageOfNames, error) {
+func parsePage(body []byte) (*pageAnswer, error) {
 	d := cursor{b: body}
 	d.tags()  // of the header
 	d.skip(4) // throttle time
-	page := &pageOfNames{}
+	page := &pageAnswer{}
 	for range d.length() {
 		code := int16(d.uint16())
 		name := string(d.take(d.length()))
-		d.skip(16 + 1) // topic id, whether it is internal
+		d.skip(16 + 1) // topic id, is internal
 		for range d.length() {
 			d.skip(2 + 4 + 4 + 4) // error, partition, leader, epoch
-			for range 5 {         // replicas, in sync, eligible leaders, last known ones, offline
+			for range 5 {         // replicas, in-sync, eligible leaders, last known ELR, offline
 				d.skip(4 * d.length())
 			}
 			d.tags()

@@ -8,21 +8,22 @@ import (
 	metadataAPI "github.com/segmentio/kafka-go/protocol/metadata"
 )
 
-// lookup asks a broker for topics by their names. The client library answers such a
-// request from what it knows, which is nothing; see topology. It never creates a topic.
-type lookup struct {
+// topicRequest asks a broker for the metadata of topics by name. The client library would
+// answer a plain metadata request from its own cache, which has no topics; see topology. A
+// topicRequest never creates a topic.
+type topicRequest struct {
 	metadataAPI.Request
 	version int16
 }
 
-// Required is asked with the versions that the connection agreed on.
-func (l *lookup) Required(versions map[protocol.ApiKey]int16) bool {
+// Required implements protocol.RawExchanger. versions has those that the connection uses.
+func (l *topicRequest) Required(versions map[protocol.ApiKey]int16) bool {
 	l.version = versions[protocol.Metadata]
 	return true
 }
 
 // RawExchange sends the request and reads the answer.
-func (l *lookup) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
+func (l *topicRequest) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
 	if err := protocol.WriteRequest(rw, l.version, oneRequest, clientName, &l.Request); err != nil {
 		return nil, err
 	}
@@ -30,20 +31,20 @@ func (l *lookup) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &lookedUp{res.(*metadataAPI.Response)}, nil
+	return &topicAnswer{res.(*metadataAPI.Response)}, nil
 }
 
-// lookedUp is the answer, of a type of its own: one of the library's it would
-// take for the answer to a request of its own.
-type lookedUp struct{ *metadataAPI.Response }
+// topicAnswer is the answer to a topicRequest. It is a type of its own, because the library
+// would take a metadataAPI.Response for the answer to a request of the library.
+type topicAnswer struct{ *metadataAPI.Response }
 
-// askTopics asks any broker for topics by their names; nil is all of them.
+// askTopics asks any broker for the metadata of topics by name; nil means all topics.
 func (t *transport) askTopics(ctx context.Context, names []string) (*metadataAPI.Response, error) {
-	res, err := t.send(ctx, t.addr, &lookup{Request: metadataAPI.Request{TopicNames: names}})
+	res, err := t.send(ctx, t.addr, &topicRequest{Request: metadataAPI.Request{TopicNames: names}})
 	if err != nil {
 		return nil, err
 	}
-	answer := res.(*lookedUp).Response
+	answer := res.(*topicAnswer).Response
 	t.connect.learn(answer.Brokers)
 	return answer, nil
 }

@@ -10,23 +10,23 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
-// Group is a consumer group as its coordinator sees it.
+// Group is a consumer group as its coordinator describes it.
 type Group struct {
-	// State is the coordinator's word: Stable, Empty, Dead (nobody has heard of
-	// it), PreparingRebalance or CompletingRebalance.
+	// State is the coordinator's term: Stable, Empty, Dead (the group does not exist),
+	// PreparingRebalance or CompletingRebalance.
 	State   string
 	Members []Member
 }
 
-// Member is a process in a group, with the partitions of one topic that it owns.
+// Member is a process in a group, and the partitions of one topic that it owns.
 type Member struct {
-	ID         string `json:"member"` // the coordinator's name for it
+	ID         string `json:"member"` // the member id, given by the coordinator
 	ClientID   string `json:"client_id"`
 	Host       string `json:"host"`
 	Partitions []int  `json:"-"`
 }
 
-// Owner returns the member that owns the partition, or nil if none does.
+// Owner returns the member that owns the partition, or nil if no member does.
 func (g Group) Owner(partition int) *Member {
 	for i, m := range g.Members {
 		if slices.Contains(m.Partitions, partition) {
@@ -36,8 +36,8 @@ func (g Group) Owner(partition int) *Member {
 	return nil
 }
 
-// Group looks at a group, and at which of its members owns which partitions of
-// the topic. During a rebalance nobody owns any.
+// Group describes a group, and which of its members owns which partitions of the topic.
+// During a rebalance no member owns a partition.
 func (c *Cluster) Group(ctx context.Context, group, topic string) (Group, error) {
 	var res *kafka.DescribeGroupsResponse
 	err := askCoordinator(ctx, func() (err error) {
@@ -54,7 +54,7 @@ func (c *Cluster) Group(ctx context.Context, group, topic string) (Group, error)
 	}
 	g := Group{State: "Dead"}
 	for _, d := range res.Groups {
-		if d.Error != nil { // nobody has heard of it
+		if d.Error != nil { // the group does not exist
 			continue
 		}
 		g.State = d.GroupState

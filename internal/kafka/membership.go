@@ -11,28 +11,29 @@ import (
 )
 
 const (
-	// leaveAgain is how often a coordinator that is not ready is asked.
-	leaveAgain = 100 * time.Millisecond
-	// leavePatience is for how long: a new coordinator counts the session of a member
-	// from when it has taken the group over, which may be seconds after the old one
-	// has died.
-	leavePatience = 30 * time.Second
+	// leaveRetryEvery is the pause before another attempt to leave a group.
+	leaveRetryEvery = 100 * time.Millisecond
+	// leaveGroupTimeout bounds all attempts to leave a group. A new coordinator starts the
+	// session timeout of a member when it takes the group over, which may be seconds after
+	// the old coordinator has died.
+	leaveGroupTimeout = 30 * time.Second
 )
 
-// confirm commits what a partition stands at, which the group refuses if it is not
-// this generation's any more; its contexts have ended by then. The library's
-// heartbeat cannot be asked: it takes the throttle time for the error. ctx is the
-// caller's, claim the claim's.
+// confirm checks that this generation still owns a partition. It commits the partition's
+// latest offset again, and the group rejects the commit if another generation has begun.
+// The contexts of the claims have ended when confirm returns that error. confirm does not
+// use the library's heartbeat, which mistakes the throttle time for an error code. ctx is
+// the caller's context, claim that of the claim.
 func (g *generation) confirm(ctx, claim context.Context, partition int) error {
 	g.mu.Lock()
-	if _, soon := g.done[partition]; !soon {
+	if _, pending := g.done[partition]; !pending {
 		g.done[partition] = g.last[partition]
 	}
 	g.mu.Unlock()
 	answer := make(chan error, 1)
 	select {
-	case g.asked <- answer:
-		return <-answer // there is a deadline to every request
+	case g.commitRequests <- answer:
+		return <-answer // bounded by requestTimeout
 	case <-claim.Done():
 		return claim.Err()
 	case <-ctx.Done():
@@ -40,16 +41,16 @@ func (g *generation) confirm(ctx, claim context.Context, partition int) error {
 	}
 }
 
-// leave takes a member out of its group, trying until there is a coordinator. The
-// library forgets who it was when a join fails, as while the coordinator moves, and
-// its own leaving fails with it: the new coordinator then gives nobody anything until
-// the session of the forgotten one has run out.
+// leave removes a member from its group, and retries until there is a coordinator. When a
+// join fails, as while the coordinator moves, the library forgets its member id, and its own
+// leave request fails too. The new coordinator then assigns no partitions until the session
+// of the forgotten member times out.
 func (c *Cluster) leave(ctx context.Context, group, member string) {
-	ctx, cancel := context.WithTimeout(ctx, leavePatience)
+	ctx, cancel := context.WithTimeout(ctx, leaveGroupTimeout)
 	defer cancel()
-	// No error means nothing: the library takes the throttle time for the error of
-	// the whole. Once the member has left, it is unknown.
-	for !errors.Is(c.leaveOnce(ctx, group, member), kafka.UnknownMemberId) && partition.Sleep(ctx, leaveAgain) {
+	// A nil error proves nothing: the library mistakes the throttle time for the error code of
+	// the answer. Once the member has left, the coordinator answers that it is unknown.
+	for !errors.Is(c.leaveOnce(ctx, group, member), kafka.UnknownMemberId) && partition.Sleep(ctx, leaveRetryEvery) {
 	}
 }
 

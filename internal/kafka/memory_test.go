@@ -10,60 +10,60 @@ import (
 	"orderclose"
 )
 
-func TestMemories_LargeOnesAreUsedAgain(t *testing.T) {
-	var all memories
-	first := all.get(fetchMaxBytes)
+func TestAnswerPool_ReusesLargeBuffers(t *testing.T) {
+	var pool answerPool
+	first := pool.get(fetchMaxBytes)
 	first.records = append(first.records, orderclose.RawRecord{Offset: 7, Body: first.body[:5]})
 	room := cap(first.body)
-	all.put(first)
+	pool.put(first)
 	if r := first.records[:1][0]; r.Body != nil || r.Offset != 0 {
-		t.Errorf("what was given back still holds %+v", r)
+		t.Errorf("a buffer in the pool still holds %+v", r)
 	}
-	// A pool may forget what it was given, and under the race detector does.
+	// A sync.Pool may drop what was put into it, and does so under the race detector.
 	for range 100 {
-		again := all.get(pooledBytes)
+		again := pool.get(pooledBytes)
 		if len(again.body) != pooledBytes || cap(again.body) != room || len(again.records) != 0 {
 			t.Fatalf("%d bytes with room for %d, %d records; want %d with room for %d and none", len(again.body), cap(again.body), len(again.records), pooledBytes, room)
 		}
-		all.put(again)
+		pool.put(again)
 	}
 }
 
-func TestMemories_EachAnswerHasItsOwn(t *testing.T) {
-	var all memories
+func TestAnswerPool_NeverSharesABuffer(t *testing.T) {
+	var pool answerPool
 	kept := map[*byte]bool{}
-	for range 20 { // none of which is given back
-		m := all.get(fetchMaxBytes)
+	for range 20 { // none of which is put back
+		m := pool.get(fetchMaxBytes)
 		if kept[&m.body[0]] {
-			t.Fatal("two have the same memory")
+			t.Fatal("two answers have the same buffer")
 		}
 		kept[&m.body[0]] = true
 	}
-	small, huge := all.get(100), all.get(mostPooled+1)
-	all.put(small)
-	all.put(huge)
+	small, huge := pool.get(100), pool.get(mostPooled+1)
+	pool.put(small)
+	pool.put(huge)
 	for range 3 {
-		if m := all.get(pooledBytes); &m.body[0] == &small.body[0] || &m.body[0] == &huge.body[0] {
-			t.Errorf("one of %d bytes was kept", cap(m.body))
+		if m := pool.get(pooledBytes); &m.body[0] == &small.body[0] || &m.body[0] == &huge.body[0] {
+			t.Errorf("a buffer of %d bytes was pooled", cap(m.body))
 		}
 	}
 }
 
-func TestMemories_Scribble(t *testing.T) {
-	all := memories{scribble: true}
+func TestAnswerPool_PoisonsFreedMemory(t *testing.T) {
+	pool := answerPool{poison: true}
 	for _, size := range []int{0, 100, fetchMaxBytes} {
-		m := all.get(size)
+		m := pool.get(size)
 		body := m.body
-		all.put(m)
+		pool.put(m)
 		if !bytes.Equal(body, bytes.Repeat([]byte{0xdb}, size)) {
-			t.Errorf("%d bytes can be read after they were given back", size)
+			t.Errorf("%d bytes are readable after they were put back", size)
 		}
 	}
 }
 
-// TestIdempotent_KeepsNoMemoryOnceItIsAcked: a relay has a producer id for each target of
-// each partition, and each may have appended a large batch once.
-func TestIdempotent_KeepsNoMemoryOnceItIsAcked(t *testing.T) {
+// TestIdempotent_KeepsNoMemoryAfterAck: a relay has a producer id for each target of each
+// partition, and each may have appended a large batch once.
+func TestIdempotent_KeepsNoMemoryAfterAck(t *testing.T) {
 	broker, c := newFakeWith(t, 1)
 	broker.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		broker.KeepControl()
@@ -71,28 +71,28 @@ func TestIdempotent_KeepsNoMemoryOnceItIsAcked(t *testing.T) {
 		topic := kmsg.NewProduceResponseTopic()
 		topic.Topic, topic.Partitions = "t", append(topic.Partitions, kmsg.NewProduceResponseTopicPartition())
 		res.Topics = append(res.Topics, topic)
-		return res, nil, true // and keep nothing
+		return res, nil, true // without storing the records
 	})
-	const pipes, size = 50, 500 << 10
+	const producers, size = 50, 500 << 10
 	m := orderclose.Message{Key: []byte("k"), Value: make([]byte, size)}
 	records := []orderclose.RawRecord{m.Raw()}
 	inUse := func() uint64 {
 		runtime.GC()
-		runtime.GC() // a pool forgets what it has after two
+		runtime.GC() // a sync.Pool is empty after two collections
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
 	before := inUse()
 	var all []orderclose.AppendFunc
-	for range pipes {
+	for range producers {
 		all = append(all, c.Idempotent(nil, nil))
 		if _, err := all[len(all)-1](t.Context(), "t", 0, records); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if kept := int64(inUse() - before); kept > pipes*size/5 {
-		t.Errorf("%d producers keep %d KB", pipes, kept>>10)
+	if kept := int64(inUse() - before); kept > producers*size/5 {
+		t.Errorf("%d producers keep %d KB", producers, kept>>10)
 	}
 	runtime.KeepAlive(all)
 }

@@ -13,20 +13,20 @@ import (
 )
 
 const (
-	// oneRequest is the correlation id of requests of our own: a connection has one at
-	// a time.
+	// oneRequest is the correlation id of our own requests. It is constant, because a
+	// connection has one request in flight at a time.
 	oneRequest = 1
-	// clientName is what brokers log of them.
+	// clientName is the client id in our own requests.
 	clientName = "orderclose"
 )
 
-// request is a request of a version that the client library does not know.
-type request struct{ b []byte }
+// rawRequest encodes a request of a version that the client library does not know.
+type rawRequest struct{ b []byte }
 
-// newRequest begins a request: room for its size, and the header up to the tags that
-// newer versions have.
-func newRequest(key protocol.ApiKey, version int16) *request {
-	r := &request{b: make([]byte, 4, 160)}
+// newRequest begins a request. It reserves the bytes of the size and writes the header, but
+// not the tags that end the header of newer versions.
+func newRequest(key protocol.ApiKey, version int16) *rawRequest {
+	r := &rawRequest{b: make([]byte, 4, 160)}
 	r.int16(int16(key))
 	r.int16(version)
 	r.int32(oneRequest)
@@ -35,38 +35,38 @@ func newRequest(key protocol.ApiKey, version int16) *request {
 	return r
 }
 
-func (r *request) int8(v int8)    { r.b = append(r.b, byte(v)) }
-func (r *request) int16(v int16)  { r.b = binary.BigEndian.AppendUint16(r.b, uint16(v)) }
-func (r *request) int32(v int32)  { r.b = binary.BigEndian.AppendUint32(r.b, uint32(v)) }
-func (r *request) int64(v int64)  { r.b = binary.BigEndian.AppendUint64(r.b, uint64(v)) }
-func (r *request) bytes(v []byte) { r.b = append(r.b, v...) }
+func (r *rawRequest) int8(v int8)    { r.b = append(r.b, byte(v)) }
+func (r *rawRequest) int16(v int16)  { r.b = binary.BigEndian.AppendUint16(r.b, uint16(v)) }
+func (r *rawRequest) int32(v int32)  { r.b = binary.BigEndian.AppendUint32(r.b, uint32(v)) }
+func (r *rawRequest) int64(v int64)  { r.b = binary.BigEndian.AppendUint64(r.b, uint64(v)) }
+func (r *rawRequest) bytes(v []byte) { r.b = append(r.b, v...) }
 
-// count begins an array of n elements.
-func (r *request) count(n int) { r.b = binary.AppendUvarint(r.b, uint64(n)+1) }
+// count begins a compact array of n elements.
+func (r *rawRequest) count(n int) { r.b = binary.AppendUvarint(r.b, uint64(n)+1) }
 
-func (r *request) string(s string) {
+func (r *rawRequest) string(s string) {
 	r.count(len(s))
 	r.b = append(r.b, s...)
 }
 
-// tags ends a structure: it has no tagged fields.
-func (r *request) tags() { r.b = append(r.b, 0) }
+// tags writes that a structure has no tagged fields.
+func (r *rawRequest) tags() { r.b = append(r.b, 0) }
 
-// done returns the whole request.
-func (r *request) done() []byte {
+// done sets the size and returns the whole request.
+func (r *rawRequest) done() []byte {
 	binary.BigEndian.PutUint32(r.b, uint32(len(r.b)-4))
 	return r.b
 }
 
-// ask sends a request and returns the answer, behind its correlation id.
-func ask(rw io.ReadWriter, r *request) ([]byte, error) {
+// roundTrip sends a request and returns the answer without its size and correlation id.
+func roundTrip(rw io.ReadWriter, r *rawRequest) ([]byte, error) {
 	if _, err := rw.Write(r.done()); err != nil {
 		return nil, err
 	}
 	return readAnswer(rw, func(size int) []byte { return make([]byte, size) })
 }
 
-// readAnswer reads the answer to a request of our own into what room gives.
+// readAnswer reads the answer to one of our own requests into the buffer that room returns.
 func readAnswer(r io.Reader, room func(size int) []byte) ([]byte, error) {
 	var head [8]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -81,28 +81,28 @@ func readAnswer(r io.Reader, room func(size int) []byte) ([]byte, error) {
 	return body, err
 }
 
-// newest are the newest versions of requests that a broker takes.
-type newest struct{ fetch, metadata int16 }
+// maxVersions are the highest versions of requests that a broker accepts.
+type maxVersions struct{ fetch, metadata int16 }
 
-// brokers remembers what each broker takes, by its address. The client library tells only
-// of versions that it knows itself; and during an upgrade brokers differ.
-type brokers struct {
+// versionCache caches the maxVersions of each broker, by its address. During an upgrade
+// brokers differ. The client library reports only versions that it knows itself.
+type versionCache struct {
 	mu  sync.Mutex
-	all map[string]known
+	all map[string]knownVersions
 }
 
-// known is what a broker took when it was asked.
-type known struct {
-	newest
+// knownVersions are the versions that a broker accepted at a time.
+type knownVersions struct {
+	maxVersions
 	at time.Time
 }
 
-// knownFor is how long it is believed that a broker takes what it took: it may be started
-// again in another version.
-const knownFor = time.Minute
+// versionsTTL bounds the age of a cached answer: a broker may be restarted in another
+// version.
+const versionsTTL = time.Minute
 
-// at returns what the broker at the other end of a connection takes.
-func (b *brokers) at(rw io.ReadWriter) (newest, error) {
+// at returns the versions that the broker of a connection accepts.
+func (b *versionCache) at(rw io.ReadWriter) (maxVersions, error) {
 	var broker string
 	if c, ok := rw.(interface{ RemoteAddr() net.Addr }); ok && c.RemoteAddr() != nil {
 		broker = c.RemoteAddr().String()
@@ -110,8 +110,8 @@ func (b *brokers) at(rw io.ReadWriter) (newest, error) {
 	b.mu.Lock()
 	k, ok := b.all[broker]
 	b.mu.Unlock()
-	if ok && time.Since(k.at) < knownFor {
-		return k.newest, nil
+	if ok && time.Since(k.at) < versionsTTL {
+		return k.maxVersions, nil
 	}
 	versions, err := askVersions(rw)
 	if err != nil {
@@ -120,15 +120,15 @@ func (b *brokers) at(rw io.ReadWriter) (newest, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.all == nil {
-		b.all = map[string]known{}
+		b.all = map[string]knownVersions{}
 	}
-	b.all[broker] = known{versions, time.Now()}
+	b.all[broker] = knownVersions{versions, time.Now()}
 	return versions, nil
 }
 
-// askVersions asks a broker what it takes.
-func askVersions(rw io.ReadWriter) (n newest, err error) {
-	body, err := ask(rw, newRequest(protocol.ApiVersions, 0))
+// askVersions asks a broker which versions it accepts.
+func askVersions(rw io.ReadWriter) (n maxVersions, err error) {
+	body, err := roundTrip(rw, newRequest(protocol.ApiVersions, 0))
 	if err != nil {
 		return n, err
 	}
@@ -138,7 +138,7 @@ func askVersions(rw io.ReadWriter) (n newest, err error) {
 	}
 	for keys := d.uint32(); keys > 0 && !d.bad; keys-- {
 		key := protocol.ApiKey(d.uint16())
-		d.skip(2) // the oldest version
+		d.skip(2) // the lowest version
 		switch v := int16(d.uint16()); key {
 		case protocol.Fetch:
 			n.fetch = v
@@ -149,7 +149,8 @@ func askVersions(rw io.ReadWriter) (n newest, err error) {
 	return n, nil
 }
 
-// length reads the length of a compact array, string or byte string; 0 also for null.
+// length reads the length of a compact array, string or byte string. It returns 0 for null,
+// too.
 func (c *cursor) length() int {
 	n := c.uvarint()
 	if n == 0 {
@@ -162,7 +163,7 @@ func (c *cursor) length() int {
 	return int(n - 1)
 }
 
-// uvarint reads an unsigned integer.
+// uvarint reads an unsigned variable-length integer.
 func (c *cursor) uvarint() uint64 {
 	v, n := binary.Uvarint(c.b)
 	if n <= 0 {

@@ -9,20 +9,20 @@ import (
 )
 
 const (
-	// peekMaxBytes is less than any batch of many records: a broker answers with
-	// the first batch whole, however large it is, and with no other beside it.
+	// peekMaxBytes is smaller than any batch of many records. The broker sends the first
+	// batch whole, however large it is, and with this limit no other batch.
 	peekMaxBytes = 1 << 10
-	// peekMaxWait is for a record that is there: it is not waited for.
+	// peekMaxWait is how long the broker may wait for a first byte. The record exists
+	// already, so there is nothing to wait for.
 	peekMaxWait = 100 * time.Millisecond
-	// maxPeeks bounds how many batches without a record, such as the markers of
-	// transactions, are passed over.
+	// maxPeeks bounds how many batches without a record are skipped, such as transaction
+	// markers.
 	maxPeeks = 100
 )
 
-// Peek returns the first record of the partition in [offset, end), or nil if there
-// is none. A batch that nobody can read is passed over; of a malformed record
-// only offset and append time are known. It asks for little more than the
-// record's batch.
+// Peek returns the first record of the partition in [offset, end), or nil if there is none.
+// It skips corrupt batches. Of a malformed record only the offset and the append time are
+// known. Peek fetches little more than the batch of the record.
 func (c *Cluster) Peek(ctx context.Context, topic string, partition int, offset, end int64) (*orderclose.Message, error) {
 	for range maxPeeks {
 		if offset >= end {
@@ -39,11 +39,11 @@ func (c *Cluster) Peek(ctx context.Context, topic string, partition int, offset,
 			return decoded(f.Records[0]), nil
 		}
 		if f.Next == offset {
-			return nil, fmt.Errorf("look at %s/%d at %d: the broker answers with nothing", topic, partition, offset)
+			return nil, fmt.Errorf("look at %s/%d at %d: the broker sent no batch", topic, partition, offset)
 		}
 		offset = f.Next
 	}
-	return nil, fmt.Errorf("look at %s/%d: no record in %d batches before %d", topic, partition, maxPeeks, offset)
+	return nil, fmt.Errorf("look at %s/%d: %d batches before offset %d have no record", topic, partition, maxPeeks, offset)
 }
 
 func decoded(r orderclose.RawRecord) *orderclose.Message {

@@ -12,9 +12,9 @@ import (
 	"orderclose/internal/partition"
 )
 
-// TestPeek_IsTheNextRecordThatThereIs reads a log of two batches with a
-// transaction's marker behind each: 0, 1, 2, a marker at 3, 4, and a marker at 5.
-func TestPeek_IsTheNextRecordThatThereIs(t *testing.T) {
+// TestPeek_ReturnsNextRecord reads a log of two batches, each followed by a transaction
+// marker: records 0, 1 and 2, a marker at 3, record 4, and a marker at 5.
+func TestPeek_ReturnsNextRecord(t *testing.T) {
 	broker, c := newFake(t, 1)
 	produceTransactions(t, broker.ListenAddrs(), 3, 1)
 	for _, want := range []struct{ offset, end, found int64 }{
@@ -41,8 +41,8 @@ func TestPeek_IsTheNextRecordThatThereIs(t *testing.T) {
 	}
 }
 
-// produceTransactions commits a transaction of as many records as each count
-// says, in one batch each; a key says its offset.
+// produceTransactions commits one transaction per count, with that many records in one batch.
+// The key of a record contains its offset.
 func produceTransactions(t *testing.T, brokers []string, counts ...int) {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.TransactionalID("tx"), kgo.ManualFlushing())
@@ -69,7 +69,7 @@ func produceTransactions(t *testing.T, brokers []string, counts ...int) {
 	}
 }
 
-func TestFirstWaiting_IsNeitherBeforeTheLogNorPastItsEnd(t *testing.T) {
+func TestFirstWaiting_StaysWithinLog(t *testing.T) {
 	for _, c := range []struct{ commit, start, end, want int64 }{
 		{-1, 5, 9, 5}, {3, 5, 9, 5}, {5, 5, 9, 5}, {7, 5, 9, 7}, {9, 5, 9, 9}, {10, 5, 9, 5}, {-1, 0, 0, 0},
 	} {
@@ -79,8 +79,8 @@ func TestFirstWaiting_IsNeitherBeforeTheLogNorPastItsEnd(t *testing.T) {
 	}
 }
 
-// TestWaitingBelow_IsWaitingUpToThere: and counts no run twice, nor beyond.
-func TestWaitingBelow_IsWaitingUpToThere(t *testing.T) {
+// TestWaitingBelow_CountsOnlyBelowOffset: no run is counted twice or above the offset.
+func TestWaitingBelow_CountsOnlyBelowOffset(t *testing.T) {
 	acked, _ := partition.EncodeRuns(10, []partition.Run{{First: 11, End: 13}, {First: 15, End: 18}})
 	c := Commit{Offset: 10, Metadata: acked}
 	for below, want := range map[int64]int64{0: 0, 10: 0, 11: 1, 12: 1, 14: 2, 16: 3, 18: 3, 20: 5, 99: 5} {
@@ -89,11 +89,11 @@ func TestWaitingBelow_IsWaitingUpToThere(t *testing.T) {
 		}
 	}
 	if got := WaitingBelow(c, 12, 20, 15); got != 3 {
-		t.Errorf("of a log that begins past the commit: %d, want 3", got)
+		t.Errorf("in a log that begins after the commit: %d, want 3", got)
 	}
 }
 
-func TestPeek_OfAMalformedRecordStillSaysWhereItIs(t *testing.T) {
+func TestPeek_MalformedRecordKeepsOffset(t *testing.T) {
 	m := decoded(orderclose.RawRecord{Offset: 7, Appended: 1_700_000_000_000, Body: []byte{0x7f}})
 	if m.Offset != 7 || m.Appended.UnixMilli() != 1_700_000_000_000 || m.Key != nil {
 		t.Errorf("%+v", m)

@@ -12,46 +12,46 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
-// silentFor is how long nothing must have been heard from a broker, on any connection,
-// before a request that is not answered in time shows that the broker hangs. Fetches wait
-// for 2 s at most.
-const silentFor = 3 * time.Second
+// hangTimeout is how long a broker must be silent, on all connections, before a request
+// without an answer shows that the broker hangs. It is longer than a fetch waits, which is
+// 2 s at most.
+const hangTimeout = 3 * time.Second
 
-// errUnsent says that nothing of a request was sent: its connection had been closed
-// because its broker hangs.
+// errUnsent means that nothing of a request was sent, because its connection had been
+// closed after the broker hung.
 var errUnsent = errors.New("the broker hung, and its connections were closed")
 
-// peers are the brokers that this process has connections to, by address. The process of
-// a broker may hang while its kernel keeps the connections alive. The client library keeps
-// dozens of idle ones, and each would cost a request its deadline before it is closed.
+// peers are the brokers that this process has connections to, by address. A broker's process
+// may hang while its kernel keeps the connections open. The client library keeps dozens of
+// idle connections, and each of them would cost a request its deadline before it is closed.
 // So when a broker hangs, all its connections are closed at once.
 type peers struct {
 	mu  sync.Mutex
 	all map[string]*peer
 }
 
-// peer is a broker, by one of its addresses.
+// peer is a broker under one of its addresses.
 type peer struct {
 	address string
-	hangs   func(address string) // is called when the broker is found to hang
-	heard   atomic.Int64         // when it sent something last; see sinceStart
+	onHang  func(address string) // is called when the broker is found to hang
+	heard   atomic.Int64         // when the broker last sent something; see sinceStart
 
 	mu    sync.Mutex
-	conns map[*peerConn]struct{} // that are open
+	conns map[*peerConn]struct{} // the open connections
 }
 
 var start = time.Now()
 
-// sinceStart is a moment by the monotonic clock.
+// sinceStart returns the present by the monotonic clock, in nanoseconds since start.
 func sinceStart() int64 { return int64(time.Since(start)) }
 
-// join returns the connection as one of the broker at the address. hangs is called when
-// the broker is found to hang.
-func (p *peers) join(conn net.Conn, address string, hangs func(address string)) net.Conn {
+// join adds a connection to the broker at the address, and returns it wrapped. onHang is
+// called when the broker is found to hang.
+func (p *peers) join(conn net.Conn, address string, onHang func(address string)) net.Conn {
 	p.mu.Lock()
 	broker := p.all[address]
 	if broker == nil {
-		broker = &peer{address: address, hangs: hangs, conns: map[*peerConn]struct{}{}}
+		broker = &peer{address: address, onHang: onHang, conns: map[*peerConn]struct{}{}}
 		if p.all == nil {
 			p.all = map[string]*peer{}
 		}
@@ -65,10 +65,10 @@ func (p *peers) join(conn net.Conn, address string, hangs func(address string)) 
 	return c
 }
 
-// unanswered notes that what was sent at the given time was not answered before its
-// deadline. If the broker has said nothing since, for silentFor, it hangs.
+// unanswered is called when data that was written at the given time was not answered before
+// its deadline. If the broker has sent nothing since, for hangTimeout, it hangs.
 func (b *peer) unanswered(sent int64) {
-	if b.heard.Load() > sent || time.Duration(sinceStart()-sent) < silentFor {
+	if b.heard.Load() > sent || time.Duration(sinceStart()-sent) < hangTimeout {
 		return
 	}
 	b.mu.Lock()
@@ -79,15 +79,15 @@ func (b *peer) unanswered(sent int64) {
 		c.hung.Store(true)
 		c.Conn.Close()
 	}
-	b.hangs(b.address)
+	b.onHang(b.address)
 }
 
 // peerConn is a connection to a broker.
 type peerConn struct {
 	net.Conn
 	broker *peer
-	sent   atomic.Int64 // when something was written last
-	hung   atomic.Bool  // it was closed because the broker hangs
+	sent   atomic.Int64 // when something was last written
+	hung   atomic.Bool  // the connection was closed because the broker hangs
 }
 
 // Read implements net.Conn.
@@ -119,17 +119,18 @@ func (c *peerConn) Close() error {
 	return c.Conn.Close()
 }
 
-// hangs has the next connection to any broker begin at another one.
-func (c *connector) hangs(address string) {
-	c.log.Warn("a Kafka broker does not answer: its connections are closed", "broker", address, "silent", silentFor)
+// brokerHangs logs a broker that hangs, and makes the next connection to any broker begin
+// with another broker.
+func (c *connector) brokerHangs(address string) {
+	c.log.Warn("broker does not answer, closing its connections", "broker", address, "silent", hangTimeout)
 	at, all := c.next.Load(), c.all()
 	if all[at%uint64(len(all))] == address {
 		c.next.CompareAndSwap(at, at+1)
 	}
 }
 
-// send sends a request by the client library. It takes another connection as long as it
-// gets those that were closed because their broker hung.
+// send sends a request through the client library. It retries as long as the library picks
+// a connection that was closed because its broker hung.
 func (t *transport) send(ctx context.Context, addr net.Addr, req kafka.Request) (res kafka.Response, err error) {
 	for {
 		res, err = t.Transport.RoundTrip(ctx, addr, req)

@@ -12,17 +12,17 @@ import (
 	"orderclose"
 )
 
-// rawFetch is a fetch request of one partition whose answer is kept as bytes:
-// the library's decoder drops the batch header, and with it the append time.
+// rawFetch is a fetch request for one partition whose answer is kept as bytes. The library's
+// decoder drops the batch header, and with it the append time.
 type rawFetch struct {
 	fetchAPI.Request
-	log      orderclose.LogID // with a topic id, the broker compares it if it can
-	version  int16
-	memories *memories
-	brokers  *brokers
+	log     orderclose.LogID // compared by the broker, if it is new enough and log has a topic id
+	version int16
+	answers *answerPool
+	brokers *versionCache
 }
 
-// Required is asked with the versions that the connection agreed on.
+// Required implements protocol.RawExchanger. versions has those that the connection uses.
 func (r *rawFetch) Required(versions map[protocol.ApiKey]int16) bool {
 	r.version = versions[protocol.Fetch]
 	return true
@@ -48,10 +48,10 @@ func (r *rawFetch) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	var m *memory
+	var buffer *answerBuffer
 	body, err := readAnswer(rw, func(size int) []byte {
-		m = r.memories.get(size)
-		return m.body
+		buffer = r.answers.get(size)
+		return buffer.body
 	})
 	if err != nil {
 		return nil, fmt.Errorf("fetch: %w", err)
@@ -64,11 +64,11 @@ func (r *rawFetch) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.memory = m
+	a.buffer = buffer
 	return a, nil
 }
 
-// byID writes the request for version 13, which names the topic by its id.
+// byID encodes the request in version 13, which names the topic by its id.
 func (r *rawFetch) byID() []byte {
 	p := r.Topics[0].Partitions[0]
 	w := newRequest(protocol.Fetch, fetchByID)
@@ -86,7 +86,7 @@ func (r *rawFetch) byID() []byte {
 	w.int32(p.Partition)
 	w.int32(p.CurrentLeaderEpoch)
 	w.int64(p.FetchOffset)
-	w.int32(r.log.Epoch) // the broker says where its log ends with this epoch, if that is before the offset
+	w.int32(r.log.Epoch) // if the broker's log of this epoch ends below the offset, the broker says where
 	w.int64(p.LogStartOffset)
 	w.int32(p.PartitionMaxBytes)
 	w.tags() // of the partition
@@ -100,16 +100,16 @@ func (r *rawFetch) byID() []byte {
 // rawAnswer is the answer to a rawFetch.
 type rawAnswer struct {
 	code    int16
-	records []byte // record batches, the last one perhaps cut off
+	records []byte // record batches; the last one may be cut off
 	end     int64  // the high watermark, which the broker reads before the records
-	// diverged is set, without records, if the log no longer has the last batch that
-	// the position is behind.
+	// diverged is set, and records are empty, if the log no longer has the last batch that
+	// was read before the position.
 	diverged *divergence
-	memory   *memory
+	buffer   *answerBuffer
 }
 
-// divergence is where a log differs from what was read of it: it has the epoch, up to
-// the end.
+// divergence is where a log differs from what was read of it: the log of the broker has the
+// epoch only up to end.
 type divergence struct {
 	epoch int32
 	end   int64
@@ -138,7 +138,7 @@ func parseAnswer(body []byte, version int16) (*rawAnswer, error) {
 		return a, nil
 	}
 	d.skip(int(d.uint16())) // topic
-	d.skip(4 + 4)           // how many partitions, which one
+	d.skip(4 + 4)           // number of partitions, partition
 	if code := int16(d.uint16()); code != 0 {
 		a.code = code
 	}
@@ -157,7 +157,7 @@ func parseAnswer(body []byte, version int16) (*rawAnswer, error) {
 		a.records = d.take(int(n))
 	}
 	if d.bad {
-		return nil, fmt.Errorf("fetch: the answer (version %d) ends early: %x", version, bytes.Clone(body[:min(len(body), 64)]))
+		return nil, fmt.Errorf("fetch: answer of version %d ends early: %x", version, bytes.Clone(body[:min(len(body), 64)]))
 	}
 	return a, nil
 }
@@ -172,9 +172,9 @@ func parseAnswerByID(body []byte, version int16) (*rawAnswer, error) {
 	if topics := d.length(); topics == 0 && a.code != 0 {
 		return a, nil
 	}
-	d.skip(16) // topic
-	d.length() // partitions
-	d.skip(4)  // which one
+	d.skip(16) // topic id
+	d.length() // number of partitions
+	d.skip(4)  // partition
 	if code := int16(d.uint16()); code != 0 {
 		a.code = code
 	}
@@ -195,7 +195,7 @@ func parseAnswerByID(body []byte, version int16) (*rawAnswer, error) {
 		}
 	}
 	if d.bad {
-		return nil, fmt.Errorf("fetch: the answer (version %d) ends early: %x", version, bytes.Clone(body[:min(len(body), 64)]))
+		return nil, fmt.Errorf("fetch: answer of version %d ends early: %x", version, bytes.Clone(body[:min(len(body), 64)]))
 	}
 	return a, nil
 }

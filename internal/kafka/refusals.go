@@ -28,26 +28,25 @@ import (
 	"github.com/segmentio/kafka-go/protocol/produce"
 )
 
-// transport is the client library's, with its refusals explained: every request
-// of this package goes through it, so it is the one place that sees them all. An
-// answer that refuses access to any of what was asked for becomes an error.
+// transport wraps the client library's transport. Every request of this package goes through
+// it. If an answer refuses access to any of its resources, RoundTrip returns an AccessError.
 type transport struct {
 	*kafka.Transport
-	addr     net.Addr // any broker's
+	addr     net.Addr // means any broker
 	topology *topology
 	connect  *connector
 	security Security
-	reached  atomic.Bool // a request was answered at some time
+	reached  atomic.Bool // a request has been answered
 
-	lifetime context.Context // of what runs in the background
+	lifetime context.Context // of the background functions
 	end      context.CancelFunc
-	mu       sync.Mutex // guards closed, and running against being waited for too early
+	mu       sync.Mutex // guards closed, and orders running.Go before running.Wait
 	closed   bool
 	running  sync.WaitGroup
 }
 
-// background runs what nobody waits for, until the transport is closed. It reports false
-// if it is closed.
+// background runs a function until the transport is closed. It returns false, and runs
+// nothing, if the transport is closed already.
 func (t *transport) background(run func(context.Context)) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -57,7 +56,7 @@ func (t *transport) background(run func(context.Context)) bool {
 	return !t.closed
 }
 
-// close ends what runs in the background.
+// close ends the background functions and waits for them.
 func (t *transport) close() {
 	t.end()
 	t.mu.Lock()
@@ -66,7 +65,7 @@ func (t *transport) close() {
 	t.running.Wait()
 }
 
-// RoundTrip sends a request and returns its answer.
+// RoundTrip sends a request and returns its answer. Metadata is answered by the topology.
 func (t *transport) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Request) (res kafka.Response, err error) {
 	if about, ok := req.(*metadataAPI.Request); ok {
 		res, err = t.topology.describe(ctx, about.TopicNames)
@@ -80,9 +79,9 @@ func (t *transport) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Requ
 		t.reached.Store(true)
 	}
 	var refused refusals
-	codes(req, res, func(code int16, name string) {
-		t.topology.see(code, name)
-		refused.see(code, name)
+	eachErrorCode(req, res, func(code int16, name string) {
+		t.topology.observe(code, name)
+		refused.observe(code, name)
 	})
 	switch req.(type) {
 	case *createtopics.Request, *createpartitions.Request, *deletetopics.Request:
@@ -100,8 +99,8 @@ type refusals struct {
 	names []string
 }
 
-// see takes an error code and the name of the resource that it is about.
-func (r *refusals) see(code int16, name string) {
+// observe records an error code and the name of its resource, if the code is a refusal.
+func (r *refusals) observe(code int16, name string) {
 	switch c := kafka.Error(code); c {
 	case kafka.TopicAuthorizationFailed, kafka.GroupAuthorizationFailed, kafka.ClusterAuthorizationFailed:
 		r.code = c
@@ -111,9 +110,9 @@ func (r *refusals) see(code int16, name string) {
 	}
 }
 
-// explain returns the AccessError, nil if nothing was refused.
+// explain returns the AccessError, or nil if nothing was refused.
 func (r *refusals) explain(request protocol.ApiKey, who func() string) error {
-	a, ok := needed(request, r.code)
+	a, ok := neededACL(request, r.code)
 	if !ok {
 		return nil
 	}
@@ -122,9 +121,9 @@ func (r *refusals) explain(request protocol.ApiKey, who func() string) error {
 	return denied(who(), a, r.code)
 }
 
-// codes calls see with every error code of an answer and the name of the
-// resource that it is about.
-func codes(req kafka.Request, res kafka.Response, see func(code int16, name string)) {
+// eachErrorCode calls see with every error code of an answer and with the name of the
+// resource that the code is about.
+func eachErrorCode(req kafka.Request, res kafka.Response, see func(code int16, name string)) {
 	switch r := res.(type) {
 	case *produce.Response:
 		for i := range r.Topics {
@@ -160,12 +159,12 @@ func codes(req kafka.Request, res kafka.Response, see func(code int16, name stri
 			see(t.ErrorCode, t.Name)
 		}
 	default:
-		adminCodes(req, res, see)
+		eachAdminCode(req, res, see)
 	}
 }
 
-// adminCodes is codes for the requests of operators.
-func adminCodes(req kafka.Request, res kafka.Response, see func(code int16, name string)) {
+// eachAdminCode is eachErrorCode for the requests of administrators.
+func eachAdminCode(req kafka.Request, res kafka.Response, see func(code int16, name string)) {
 	switch r := res.(type) {
 	case *initproducerid.Response:
 		see(r.ErrorCode, "")
@@ -202,7 +201,7 @@ func adminCodes(req kafka.Request, res kafka.Response, see func(code int16, name
 	}
 }
 
-// resourceOf is the group's name where the code is about the group.
+// resourceOf returns the group's name if the code is about the group, else the topic.
 func resourceOf(code int16, topic string, req kafka.Request) string {
 	if kafka.Error(code) == kafka.GroupAuthorizationFailed {
 		return groupOf(req)
@@ -231,8 +230,8 @@ func fetchTopic(req kafka.Request) string {
 	return topics[0].Topic
 }
 
-// explainJoin says why a group's membership failed. It has connections of its
-// own, which no transport sees.
+// explainJoin explains why joining a group failed. A membership has its own connections,
+// which do not go through the transport.
 func (c *Cluster) explainJoin(err error, group, topic string) error {
 	var code kafka.Error
 	if errors.As(err, &code) {

@@ -15,8 +15,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol/rawproduce"
 )
 
-// route sends a request to the broker that it is for. Requests about partitions go by
-// the topology; all others go by the client library, which knows the brokers.
+// route sends a request to the right broker. Requests about partitions are routed by the
+// topology. All other requests are routed by the client library, which knows the brokers.
 func (t *transport) route(ctx context.Context, addr net.Addr, req kafka.Request) (kafka.Response, error) {
 	names := topicsOf(req)
 	if len(names) == 0 {
@@ -37,7 +37,8 @@ func (t *transport) route(ctx context.Context, addr net.Addr, req kafka.Request)
 	return res, err
 }
 
-// toLeaders sends a request about partitions, in parts if it is for several brokers.
+// toLeaders sends a request about partitions to their leaders, in parts if it is for several
+// brokers.
 func (t *transport) toLeaders(ctx context.Context, addr net.Addr, req kafka.Request, layout protocol.Cluster) (kafka.Response, error) {
 	whole, ok := req.(protocol.Splitter)
 	if !ok {
@@ -61,8 +62,8 @@ func (t *transport) toLeaders(ctx context.Context, addr net.Addr, req kafka.Requ
 	return merger.Merge(parts, results)
 }
 
-// exchange sends a request by the client library, once more if that did not know the
-// broker yet.
+// exchange sends a request through the client library. If the library does not know the
+// broker yet, exchange makes it ask for the brokers, and sends the request again.
 func (t *transport) exchange(ctx context.Context, addr net.Addr, req *routed) (kafka.Response, error) {
 	req.clientID = t.ClientID
 	res, err := t.send(ctx, addr, req.sendable())
@@ -99,17 +100,17 @@ func topicsOf(req kafka.Request) (names []string) {
 	return names
 }
 
-// routed is a request that finds its broker by a layout of ours.
+// routed is a request that is routed by our layout.
 type routed struct {
 	protocol.Message
-	layout   *protocol.Cluster // nil: the client library's
+	layout   *protocol.Cluster // nil: that of the client library
 	clientID string
 	versions map[protocol.ApiKey]int16
 }
 
-// sendable is what the client library gets. Requests that find their way without
-// help stay as they are, but for one to create topics: after its answer the library would
-// wait until those are among the topics that it knows, and it knows none.
+// sendable returns the message for the client library. The library routes most requests
+// itself, and they stay as they are. A request to create topics is wrapped nevertheless:
+// after its answer the library would wait until it knows these topics, and it never does.
 func (r *routed) sendable() kafka.Request {
 	if _, creates := r.Message.(*createtopics.Request); r.layout == nil && !creates {
 		return r.Message
@@ -125,7 +126,7 @@ func (r *routed) Broker(library protocol.Cluster) (protocol.Broker, error) {
 	return r.Message.(protocol.BrokerMessage).Broker(library)
 }
 
-// Required is asked with the versions that the connection agreed on.
+// Required implements protocol.RawExchanger. versions has those that the connection uses.
 func (r *routed) Required(versions map[protocol.ApiKey]int16) bool {
 	r.versions = versions
 	return true
@@ -143,20 +144,20 @@ func (r *routed) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
 	return &answer{res}, nil
 }
 
-// answer hides the type of an answer from the client library.
+// answer hides the type of an answer from the client library, which acts on some types.
 type answer struct{ protocol.Message }
 
-// askBrokers is no request: the client library asks for the brokers after it has
-// created topics, and takes this for an answer that none was created.
+// askBrokers makes the client library ask for the brokers and sends nothing itself. The
+// library does so after a request to create topics, and takes askBrokers for one.
 type askBrokers struct{}
 
-// ApiKey makes it a protocol message.
+// ApiKey implements protocol.Message.
 func (*askBrokers) ApiKey() protocol.ApiKey { return protocol.CreateTopics }
 
-// Required says that it is exchanged as below.
+// Required implements protocol.RawExchanger.
 func (*askBrokers) Required(map[protocol.ApiKey]int16) bool { return true }
 
-// RawExchange sends nothing.
+// RawExchange sends nothing, and returns an answer by which no topic was created.
 func (*askBrokers) RawExchange(io.ReadWriter) (protocol.Message, error) {
 	return &createtopics.Response{}, nil
 }

@@ -17,25 +17,25 @@ import (
 	"github.com/segmentio/kafka-go/sasl/scram"
 )
 
-// Security says how connections are secured, each of them: requests and group
-// memberships. The zero value: not at all.
+// Security says how all connections are secured, those of requests and of group memberships.
+// The zero value means neither encryption nor authentication.
 type Security struct {
-	// TLS encrypts connections and checks the broker's certificate against its
-	// RootCAs. With certificates of its own it also tells the broker who we are
-	// (mutual TLS). An empty ServerName becomes the host of each broker.
+	// TLS encrypts connections and checks the broker's certificate against RootCAs. Client
+	// certificates in it identify us to the broker (mutual TLS). An empty ServerName stands
+	// for the host of each broker.
 	TLS *tls.Config
-	// SASL is who we are, by name and password.
+	// SASL identifies us by a user name and password.
 	SASL *SASL
 }
 
-// The mechanisms of SASL.
+// The supported SASL mechanisms.
 const (
 	Plain       = "PLAIN"
 	ScramSHA256 = "SCRAM-SHA-256"
 	ScramSHA512 = "SCRAM-SHA-512"
 )
 
-// Mechanisms lists the mechanisms, the best first.
+// Mechanisms returns the supported SASL mechanisms, the strongest first.
 func Mechanisms() []string { return []string{ScramSHA512, ScramSHA256, Plain} }
 
 // SASL is a user and its password. Printed or logged, it hides the password.
@@ -45,11 +45,11 @@ type SASL struct {
 	Password  string
 }
 
-// Check says what is missing or wrong.
+// Check returns an error that says which field is missing or wrong.
 func (s SASL) Check() error {
 	switch {
 	case !slices.Contains(Mechanisms(), s.Mechanism):
-		return fmt.Errorf("there is no SASL mechanism %q; take one of %s", s.Mechanism, strings.Join(Mechanisms(), ", "))
+		return fmt.Errorf("unknown SASL mechanism %q: use one of %s", s.Mechanism, strings.Join(Mechanisms(), ", "))
 	case s.User == "":
 		return fmt.Errorf("SASL %s needs a user", s.Mechanism)
 	case s.Password == "":
@@ -58,19 +58,19 @@ func (s SASL) Check() error {
 	return nil
 }
 
-// String says who, without the password.
+// String returns the mechanism and the user, without the password.
 func (s SASL) String() string { return fmt.Sprintf("%s as user %q", s.Mechanism, s.User) }
 
-// Format is String whatever the verb.
+// Format writes String for every verb, so that no verb prints the password.
 func (s SASL) Format(f fmt.State, _ rune) { io.WriteString(f, s.String()) }
 
-// LogValue is String, for slog.
+// LogValue returns String, for slog.
 func (s SASL) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// MarshalJSON is String too.
+// MarshalJSON encodes String.
 func (s SASL) MarshalJSON() ([]byte, error) { return json.Marshal(s.String()) }
 
-// String says how connections are secured, without secrets.
+// String describes the security in words, without secrets.
 func (s Security) String() string {
 	how := "not encrypted"
 	if s.TLS != nil {
@@ -85,16 +85,16 @@ func (s Security) String() string {
 	return how
 }
 
-// Format is String whatever the verb.
+// Format writes String for every verb.
 func (s Security) Format(f fmt.State, _ rune) { io.WriteString(f, s.String()) }
 
-// LogValue is String, for slog.
+// LogValue returns String, for slog.
 func (s Security) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// MarshalJSON is String too.
+// MarshalJSON encodes String.
 func (s Security) MarshalJSON() ([]byte, error) { return json.Marshal(s.String()) }
 
-// who is how errors name us: by what the broker can know of us.
+// who returns the principal for error messages, as the broker knows it.
 func (s Security) who() string {
 	if s.SASL != nil {
 		return fmt.Sprintf("user %q", s.SASL.User)
@@ -122,7 +122,7 @@ func leafOf(c tls.Certificate) *x509.Certificate {
 	return leaf
 }
 
-// mechanism returns what the client library takes, nil without SASL.
+// mechanism returns the mechanism for the client library; nil without SASL.
 func (s Security) mechanism() (sasl.Mechanism, error) {
 	if s.SASL == nil {
 		return nil, nil
@@ -139,26 +139,26 @@ func (s Security) mechanism() (sasl.Mechanism, error) {
 		algorithm = scram.SHA256
 	}
 	m, err := scram.Mechanism(algorithm, s.SASL.User, s.SASL.Password)
-	if err != nil { // it may quote what it refuses
+	if err != nil { // err may contain the password
 		return nil, errors.New("user or password have characters that SASL does not allow (RFC 4013)")
 	}
 	return m, nil
 }
 
-// opaque is a mechanism of which printing shows no password, whatever is printed
-// that holds it.
+// opaque is a mechanism that never shows the password, even if a value that contains it is
+// printed.
 type opaque struct {
 	name  string
 	start func(ctx context.Context) (sasl.StateMachine, []byte, error)
 }
 
-// Name is the mechanism's.
+// Name implements sasl.Mechanism.
 func (h *opaque) Name() string { return h.name }
 
-// Start begins a conversation.
+// Start implements sasl.Mechanism.
 func (h *opaque) Start(ctx context.Context) (sasl.StateMachine, []byte, error) { return h.start(ctx) }
 
-// withoutPassword is the security as errors and logs need it.
+// withoutPassword returns a copy for errors and logs.
 func (s Security) withoutPassword() Security {
 	if s.SASL != nil {
 		s.SASL = &SASL{Mechanism: s.SASL.Mechanism, User: s.SASL.User}
@@ -166,14 +166,13 @@ func (s Security) withoutPassword() Security {
 	return s
 }
 
-// warning says what a reader of the log should know about the security, if
-// anything.
+// warning returns a warning for the log if the security is weak, else "".
 func (s Security) warning() string {
 	switch {
 	case s.TLS != nil || s.SASL == nil:
 		return ""
 	case s.SASL.Mechanism == Plain:
-		return "SASL PLAIN without TLS sends the password readable to everybody on the way"
+		return "SASL PLAIN without TLS sends the password in clear text"
 	}
-	return "SASL without TLS: nobody reads the password on the way, but everything else, and nothing proves that nobody changes it"
+	return "SASL without TLS protects only the password: other data can be read and changed on the network"
 }

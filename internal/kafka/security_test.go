@@ -10,12 +10,12 @@ import (
 	"testing"
 )
 
-func TestNew_RefusesSASLThatCannotWork(t *testing.T) {
+func TestNew_RejectsInvalidSASL(t *testing.T) {
 	for _, row := range []struct {
 		sasl SASL
 		want string
 	}{
-		{SASL{"GSSAPI", "u", "hunter2"}, `kafka: there is no SASL mechanism "GSSAPI"; take one of SCRAM-SHA-512, SCRAM-SHA-256, PLAIN`},
+		{SASL{"GSSAPI", "u", "hunter2"}, `kafka: unknown SASL mechanism "GSSAPI": use one of SCRAM-SHA-512, SCRAM-SHA-256, PLAIN`},
 		{SASL{Plain, "", "hunter2"}, "kafka: SASL PLAIN needs a user"},
 		{SASL{ScramSHA512, "u", ""}, `kafka: SASL SCRAM-SHA-512 needs the password of user "u"`},
 		{SASL{ScramSHA256, "u", "hunter2\a"}, "kafka: user or password have characters that SASL does not allow (RFC 4013)"},
@@ -26,14 +26,14 @@ func TestNew_RefusesSASLThatCannotWork(t *testing.T) {
 	}
 }
 
-func TestNew_WarnsOfSASLWithoutTLS(t *testing.T) {
+func TestNew_WarnsAboutSASLWithoutTLS(t *testing.T) {
 	for _, row := range []struct {
 		security Security
 		want     string
 	}{
 		{Security{}, ""},
 		{Security{TLS: &tls.Config{}, SASL: &SASL{Plain, "u", "hunter2"}}, ""},
-		{Security{SASL: &SASL{Plain, "u", "hunter2"}}, "sends the password readable"},
+		{Security{SASL: &SASL{Plain, "u", "hunter2"}}, "sends the password in clear text"},
 		{Security{SASL: &SASL{ScramSHA256, "u", "hunter2"}}, "SASL without TLS"},
 	} {
 		var log bytes.Buffer
@@ -46,9 +46,9 @@ func TestNew_WarnsOfSASLWithoutTLS(t *testing.T) {
 	}
 }
 
-// TestSecurity_EveryConnectionHasIt: requests and group memberships open their
-// connections in one place, and that place has the security.
-func TestSecurity_EveryConnectionHasIt(t *testing.T) {
+// TestSecurity_AppliesToEveryConnection: requests and group memberships open their
+// connections through the connector, which has the security.
+func TestSecurity_AppliesToEveryConnection(t *testing.T) {
 	c, err := New(Options{Brokers: []string{"a:1"}, Security: Security{TLS: &tls.Config{}, SASL: &SASL{ScramSHA512, "u", "hunter2"}}})
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func TestSecurity_EveryConnectionHasIt(t *testing.T) {
 	}
 	d := c.dialer(t.Context(), t.Context())
 	if d.DialFunc == nil || c.transport.Dial == nil || c.client.Transport != c.transport {
-		t.Error("the client library dials on its own")
+		t.Error("the client library opens connections itself")
 	}
 }
 

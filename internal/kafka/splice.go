@@ -8,7 +8,7 @@ import (
 	"orderclose"
 )
 
-// Where else things stand in the header of a record batch; batch.go has the rest.
+// More fields in the header of a record batch; see also batch.go.
 const (
 	atFirstTimestamp = 27
 	atProducerID     = 43
@@ -16,23 +16,22 @@ const (
 	atBaseSequence   = 53
 )
 
-// noProducer is the producer id, epoch and sequence of a batch that is not
-// produced idempotently.
-var noProducer = sequenced{id: -1, epoch: -1, base: -1}
+// noProducer marks a batch that is not idempotent.
+var noProducer = producerSequence{id: -1, epoch: -1, base: -1}
 
-// sequenced is what makes a batch recognisable when it is sent again.
-type sequenced struct {
+// producerSequence identifies a batch, so that the broker recognises a retry.
+type producerSequence struct {
 	id    int64
 	epoch int16
 	base  int32
 }
 
-// splice makes one record batch of the records, stamped now, and puts the size
-// that a produce request wants before it. The bodies are copied byte for byte;
-// only what Kafka counts per batch is written anew: length, timestamp and offset
-// deltas. No compression; one copy, and one pass for the checksum. The batch is
-// written over what is in buf, if that is large enough.
-func splice(buf []byte, records []orderclose.RawRecord, now time.Time, by sequenced) []byte {
+// splice makes one record batch of the records, with the timestamp now, and prepends its
+// size, as a produce request needs it. The bodies are copied byte for byte. Only the fields
+// that depend on the batch are new: lengths, timestamps, offset deltas and the checksum. The
+// batch is not compressed. It costs one copy and one pass for the checksum. splice writes
+// the batch into buf if it is large enough.
+func splice(buf []byte, records []orderclose.RawRecord, now time.Time, by producerSequence) []byte {
 	size := 4 + headerSize
 	for _, r := range records {
 		size += recordSize(len(r.Body), len(records))
@@ -54,8 +53,8 @@ func splice(buf []byte, records []orderclose.RawRecord, now time.Time, by sequen
 }
 
 // seal writes the header of a batch whose records are in place.
-func seal(b []byte, records int, now int64, by sequenced) {
-	binary.BigEndian.PutUint64(b, 0) // base offset: the broker's to set
+func seal(b []byte, records int, now int64, by producerSequence) {
+	binary.BigEndian.PutUint64(b, 0) // base offset: set by the broker
 	binary.BigEndian.PutUint32(b[atLength:], uint32(len(b)-atLength-4))
 	binary.BigEndian.PutUint32(b[atLength+4:], ^uint32(0)) // leader epoch: -1
 	b[atMagic] = 2
@@ -70,14 +69,14 @@ func seal(b []byte, records int, now int64, by sequenced) {
 	binary.BigEndian.PutUint32(b[atCRC:], crc32.Checksum(b[atAttributes:], castagnoli))
 }
 
-// recordSize bounds what a record with a body of n bytes takes in a batch of so
-// many records.
+// recordSize returns the most bytes that a record with a body of n bytes takes in a batch of
+// the given number of records.
 func recordSize(n, records int) int {
 	delta := varintSize(int64(records))
 	return varintSize(int64(2+delta+n)) + 2 + delta + n
 }
 
-// varintSize is how many bytes a zigzag-encoded number takes.
+// varintSize returns the number of bytes of a zigzag-encoded number.
 func varintSize(v int64) int {
 	u := uint64(v<<1) ^ uint64(v>>63)
 	n := 1

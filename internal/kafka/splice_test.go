@@ -14,7 +14,7 @@ import (
 	"orderclose"
 )
 
-// decode reads a batch with the client library's own decoder.
+// decode decodes a batch with the client library's decoder.
 func decode(t testing.TB, raw []byte) (all []orderclose.Message) {
 	t.Helper()
 	var set protocol.RecordSet
@@ -61,9 +61,9 @@ func anyRecords(t *rapid.T) []orderclose.Message {
 	}), 1, 200).Draw(t, "records")
 }
 
-// TestSplice_IsWhatTheClientLibraryReads: whatever the records are, its decoder
-// finds them in the batch as they were, numbered from 0 and stamped now.
-func TestSplice_IsWhatTheClientLibraryReads(t *testing.T) {
+// TestSplice_IsReadableByClientLibrary: the library's decoder finds the same records in the
+// batch, numbered from 0 and with the present timestamp.
+func TestSplice_IsReadableByClientLibrary(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		want := anyRecords(rt)
 		records := make([]orderclose.RawRecord, len(want))
@@ -72,13 +72,13 @@ func TestSplice_IsWhatTheClientLibraryReads(t *testing.T) {
 			records[i] = want[i].Raw()
 			want[i].Offset, want[i].Appended = int64(i), now
 		}
-		batch := splice(nil, records, now, sequenced{id: 7, epoch: 1, base: 42})
+		batch := splice(nil, records, now, producerSequence{id: 7, epoch: 1, base: 42})
 		if diff := cmp.Diff(want, decode(t, batch)); diff != "" {
 			rt.Fatalf("(-want +got):\n%s", diff)
 		}
 		dirty := bytes.Repeat([]byte{0xff}, len(batch)+10)
-		if again := splice(dirty, records, now, sequenced{id: 7, epoch: 1, base: 42}); !bytes.Equal(again, batch) {
-			rt.Fatal("written over another buffer it differs")
+		if again := splice(dirty, records, now, producerSequence{id: 7, epoch: 1, base: 42}); !bytes.Equal(again, batch) {
+			rt.Fatal("the batch differs when it is written into a used buffer")
 		}
 		if cap(batch) != len(batch) && cap(batch)-len(batch) > 4*len(records) {
 			rt.Fatalf("%d bytes in a buffer of %d", len(batch), cap(batch))
@@ -86,7 +86,7 @@ func TestSplice_IsWhatTheClientLibraryReads(t *testing.T) {
 	})
 }
 
-// TestSplice_UndoesSplit: what is cut out of one batch and put into another is
+// TestSplice_UndoesSplit: a record that is split out of a batch and spliced into another is
 // the same, byte for byte.
 func TestSplice_UndoesSplit(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -106,7 +106,7 @@ func TestSplice_UndoesSplit(t *testing.T) {
 			}
 		}
 		if again := splice(nil, f.Records, time.UnixMilli(5), noProducer); !bytes.Equal(again, batch) {
-			rt.Fatal("spliced again it differs")
+			rt.Fatal("the batch differs when it is spliced again")
 		}
 	})
 }

@@ -11,14 +11,14 @@ type TopicSpec struct {
 	Name        string
 	Partitions  int
 	Replication int
-	// Retention is the least time for which records are kept.
+	// Retention is the shortest time for which records are kept.
 	Retention time.Duration
-	// BrokerTime: records are stamped by the broker when it takes them
+	// BrokerTime means that the broker stamps records when it appends them
 	// (LogAppendTime).
 	BrokerTime bool
 }
 
-// TopicState is what a topic looks like.
+// TopicState is what a topic looks like. The zero value is a topic that does not exist.
 type TopicState struct {
 	Exists      bool
 	Partitions  int
@@ -29,22 +29,22 @@ type TopicState struct {
 // Finding is one difference between a spec and a state.
 type Finding struct {
 	Topic string `json:"topic"`
-	What  string `json:"what"` // what is and what should be
-	Mend  string `json:"mend"` // what topics apply does about it, or a person must
-	// By is the change that mends it; at most one field is set, none if only a
-	// person can.
+	What  string `json:"what"` // the actual and the wanted value
+	Mend  string `json:"mend"` // how topics apply fixes it, or how a person must
+	// By is the change that fixes it. At most one of Create, Partitions and Key is set, and
+	// none if only a person can fix it.
 	By Change `json:"-"`
 }
 
-// Change is one thing that Apply does to a topic.
+// Change is one change that Apply makes to a topic.
 type Change struct {
 	Create     bool
-	Partitions int    // raise to
-	Key, Value string // set this
+	Partitions int    // raise the number of partitions to this
+	Key, Value string // set this setting
 }
 
-// Drift compares specs with states, by topic name, and returns what differs, in
-// the order of the specs. Pure.
+// Drift returns the differences between specs and states, in the order of the specs. states
+// is by topic name. Pure.
 func Drift(specs []TopicSpec, states map[string]TopicState) []Finding {
 	var all []Finding
 	for _, spec := range specs {
@@ -64,7 +64,7 @@ func drift(spec TopicSpec, state TopicState) []Finding {
 			"add partitions", Change{Partitions: spec.Partitions}})
 	case state.Partitions > spec.Partitions:
 		all = append(all, Finding{spec.Name, fmt.Sprintf("has %d partitions, want %d", state.Partitions, spec.Partitions),
-			"partitions cannot be taken away: set partitions in topics.yaml to " + strconv.Itoa(state.Partitions), Change{}})
+			"the number of partitions cannot be reduced: set partitions in topics.yaml to " + strconv.Itoa(state.Partitions), Change{}})
 	}
 	if state.Replication < spec.Replication {
 		all = append(all, Finding{spec.Name, fmt.Sprintf("has %d replicas, want %d", state.Replication, spec.Replication),
@@ -80,16 +80,16 @@ func drift(spec TopicSpec, state TopicState) []Finding {
 	return all
 }
 
-// wanted is one setting of a topic.
+// wanted is one required setting of a topic.
 type wanted struct {
 	Key, Value string
-	atLeast    bool // a greater number is as good, and so is -1, for ever
+	atLeast    bool // a larger number is accepted, and so is -1, which means unlimited
 }
 
-// config lists the settings that a topic needs. Their reasons: compaction or a
-// size bound would delete records that still wait; retention must outlast the
-// wait and a long weekend; append time is what a record's release is computed
-// from; and with three replicas, an acked record survives the loss of one.
+// config returns the settings that a topic needs. Compaction or a size limit would delete
+// records that still wait. Retention must outlast the wait and a long weekend. A record's
+// release time is computed from its append time, hence LogAppendTime. With three replicas, an
+// acked record survives the loss of one of them.
 func (s TopicSpec) config() []wanted {
 	all := []wanted{
 		{Key: "cleanup.policy", Value: "delete"},

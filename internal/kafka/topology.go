@@ -14,87 +14,87 @@ import (
 )
 
 const (
-	// suspectFor is how long a topology waits before it asks again for a topic that may
-	// have changed: while a partition has no leader, every request finds a change.
-	suspectFor = 100 * time.Millisecond
-	// keepFor is how long after the last request a topology is kept recent.
-	keepFor = 10 * time.Second
+	// minRefreshInterval is the shortest time between two requests for a topic that may have
+	// changed. While a partition has no leader, the answer to every request says that it may.
+	minRefreshInterval = 100 * time.Millisecond
+	// refreshFor is how long after the last request a topology is still refreshed.
+	refreshFor = 10 * time.Second
 )
 
-// topology knows the topics that this process uses: their partitions and leaders. The
-// client library would ask for every topic of the cluster, or for a list that cannot
-// change, and would accept an answer only within its time to live.
+// topology caches the metadata of the topics that this process uses: their partitions and
+// leaders. The client library would request the metadata of every topic of the cluster, or
+// of a list that cannot change, and would use an answer only within its time to live.
 //
-// Requests are routed by what is known, however old. While there are requests, all of it
-// is asked for again every metadataTTL in the background. A topic is asked for before its
-// next request when an answer, or a missing one, says that it may have changed.
+// Requests are routed by the cached metadata, however old it is. While there are requests,
+// all of it is refreshed every metadataTTL in the background. When an answer, or a missing
+// answer, says that a topic may have changed, the topic is refreshed before its next request.
 type topology struct {
 	ask func(ctx context.Context, topics []string) (*metadataAPI.Response, error)
 
-	turn chan struct{} // held while asking; never while mu is
+	refreshLock chan struct{} // is held while asking; acquire it before mu, never while holding mu
 
-	mu      sync.Mutex
-	used    time.Time        // when a request was routed last
-	keeping bool             // keep runs
-	cluster protocol.Cluster // its brokers; replaced, never changed
-	brokers []metadataAPI.ResponseBroker
-	topics  map[string]topic
+	mu         sync.Mutex
+	used       time.Time        // when the last request was routed
+	refreshing bool             // refreshLoop runs
+	cluster    protocol.Cluster // without topics; is replaced, never changed
+	brokers    []metadataAPI.ResponseBroker
+	topics     map[string]topic
 }
 
 // topic is the last answer about a topic.
 type topic struct {
 	metadataAPI.ResponseTopic
 	layout  protocol.Topic
-	at      time.Time // when it was asked for
-	suspect bool      // it may have changed since
+	at      time.Time // when the answer was requested; zero: there is none
+	suspect bool      // the topic may have changed since
 }
 
 func newTopology(ask func(context.Context, []string) (*metadataAPI.Response, error)) *topology {
-	return &topology{ask: ask, turn: make(chan struct{}, 1), topics: map[string]topic{}}
+	return &topology{ask: ask, refreshLock: make(chan struct{}, 1), topics: map[string]topic{}}
 }
 
-// usable says whether requests may be routed by what is known of a topic.
+// usable reports whether requests may be routed by the cached answer.
 func (t topic) usable() bool {
-	return !t.at.IsZero() && (!t.suspect || time.Since(t.at) < suspectFor)
+	return !t.at.IsZero() && (!t.suspect || time.Since(t.at) < minRefreshInterval)
 }
 
-// recent says whether the answer is good enough for who asks how a topic is.
+// recent reports whether the cached answer is recent enough to describe the topic.
 func (t topic) recent() bool {
 	if t.suspect || t.ErrorCode != 0 {
-		return time.Since(t.at) < suspectFor
+		return time.Since(t.at) < minRefreshInterval
 	}
-	return time.Since(t.at) < 2*metadataTTL // a round and its answer
+	return time.Since(t.at) < 2*metadataTTL // one refresh and its answer
 }
 
-// all says whether enough holds for each topic.
+// all reports whether enough is true for each topic.
 func (t *topology) all(names []string, enough func(topic) bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return !slices.ContainsFunc(names, func(name string) bool { return !enough(t.topics[name]) })
 }
 
-// learn asks the cluster until enough holds for each of the topics, once at most. One
-// request at a time asks for all topics that are known.
-func (t *topology) learn(ctx context.Context, names []string, enough func(topic) bool) error {
+// ensure refreshes the cache, at most once, if enough is false for one of the topics. Only one
+// goroutine refreshes at a time, and each refresh asks for all cached topics.
+func (t *topology) ensure(ctx context.Context, names []string, enough func(topic) bool) error {
 	if t.all(names, enough) {
 		return nil
 	}
 	select {
-	case t.turn <- struct{}{}:
+	case t.refreshLock <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { <-t.turn }()
-	if t.all(names, enough) { // somebody else asked meanwhile
+	defer func() { <-t.refreshLock }()
+	if t.all(names, enough) { // another goroutine has refreshed meanwhile
 		return nil
 	}
 	return t.refresh(ctx, names)
 }
 
-// refresh asks for the topics and for all that are known. The caller has the turn.
+// refresh requests the named topics and all cached topics. The caller holds refreshLock.
 func (t *topology) refresh(ctx context.Context, names []string) error {
 	t.mu.Lock()
-	asked := append([]string{}, names...) // never nil, which would be all topics
+	asked := append([]string{}, names...) // never nil, which would mean all topics
 	for name := range t.topics {
 		if !slices.Contains(asked, name) {
 			asked = append(asked, name)
@@ -119,7 +119,7 @@ func (t *topology) refresh(ctx context.Context, names []string) error {
 	return nil
 }
 
-// layoutOf is an answer in the words of the client library's routing.
+// layoutOf converts an answer to the type that the client library's routing uses.
 func layoutOf(answer metadataAPI.ResponseTopic) protocol.Topic {
 	layout := protocol.Topic{Name: answer.Name, Error: answer.ErrorCode, Partitions: map[int32]protocol.Partition{}}
 	for _, p := range answer.Partitions {
@@ -128,11 +128,11 @@ func layoutOf(answer metadataAPI.ResponseTopic) protocol.Topic {
 	return layout
 }
 
-// layout returns the cluster with these topics, by which requests are routed. Topics
-// that do not exist are left out, and so are those that are hidden from us. It fails only
-// if nothing is known of a topic: else the last answer may still be right.
+// layout returns the cluster with the named topics, for routing. It leaves out topics that do
+// not exist or that we may not see; the latter are in hidden. It fails only if a topic has no
+// cached answer and the refresh failed: an old answer may still be right.
 func (t *topology) layout(ctx context.Context, names []string) (cluster protocol.Cluster, hidden refusals, err error) {
-	failed := t.learn(ctx, names, topic.usable)
+	failed := t.ensure(ctx, names, topic.usable)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	cluster = t.cluster
@@ -142,7 +142,7 @@ func (t *topology) layout(ctx context.Context, names []string) (cluster protocol
 		if known.at.IsZero() {
 			return cluster, hidden, failed
 		}
-		hidden.see(known.ErrorCode, name)
+		hidden.observe(known.ErrorCode, name)
 		if len(known.Partitions) > 0 {
 			cluster.Topics[name] = known.layout
 		}
@@ -150,13 +150,13 @@ func (t *topology) layout(ctx context.Context, names []string) (cluster protocol
 	return cluster, hidden, nil
 }
 
-// describe answers a metadata request about topics. If it names none, it is about the
-// brokers, which are asked for.
+// describe answers a metadata request about topics. Without names the request is about the
+// brokers, and describe forwards it.
 func (t *topology) describe(ctx context.Context, names []string) (*metadataAPI.Response, error) {
 	if len(names) == 0 {
-		return t.ask(ctx, []string{}) // nil would be all topics
+		return t.ask(ctx, []string{}) // nil would mean all topics
 	}
-	if err := t.learn(ctx, names, topic.recent); err != nil {
+	if err := t.ensure(ctx, names, topic.recent); err != nil {
 		return nil, err
 	}
 	t.mu.Lock()
@@ -168,34 +168,34 @@ func (t *topology) describe(ctx context.Context, names []string) (*metadataAPI.R
 	return res, nil
 }
 
-// keepRecent has what requests are routed by refreshed while there are requests. It does
-// not wait: run starts a function in the background, or reports false.
+// keepRecent starts refreshLoop if it does not run, and does not wait for it. run starts a
+// function in the background, or returns false.
 func (t *topology) keepRecent(run func(func(context.Context)) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.used = time.Now()
-	if !t.keeping {
-		t.keeping = run(t.keep)
+	if !t.refreshing {
+		t.refreshing = run(t.refreshLoop)
 	}
 }
 
-// keep refreshes every metadataTTL until there was no request for keepFor, or ctx ends.
-// The rate does not depend on when requests come.
-func (t *topology) keep(ctx context.Context) {
+// refreshLoop refreshes every metadataTTL, until there was no request for refreshFor or ctx
+// ends. The rate does not depend on the rate of requests.
+func (t *topology) refreshLoop(ctx context.Context) {
 	for partition.Sleep(ctx, metadataTTL) {
 		t.mu.Lock()
-		t.keeping = time.Since(t.used) < keepFor
-		goesOn := t.keeping
+		t.refreshing = time.Since(t.used) < refreshFor
+		goesOn := t.refreshing
 		t.mu.Unlock()
 		if !goesOn {
 			return
 		}
 		select {
-		case t.turn <- struct{}{}:
+		case t.refreshLock <- struct{}{}:
 			limited, cancel := context.WithTimeout(ctx, requestTimeout)
-			t.refresh(limited, nil) // what is known holds until this succeeds
+			t.refresh(limited, nil) // after a failure the cached answers stay
 			cancel()
-			<-t.turn
+			<-t.refreshLock
 		case <-ctx.Done():
 		}
 	}
@@ -213,15 +213,15 @@ func (t *topology) suspect(names ...string) {
 	}
 }
 
-// forget forgets every topic, after a change of ours.
+// forget drops all cached topics, after we have changed topics.
 func (t *topology) forget() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	clear(t.topics)
 }
 
-// see takes an error code of an answer about a topic.
-func (t *topology) see(code int16, name string) {
+// observe marks a topic as suspect if an error code says that it may have changed.
+func (t *topology) observe(code int16, name string) {
 	switch kafka.Error(code) {
 	case kafka.NotLeaderForPartition, kafka.UnknownTopicOrPartition, kafka.LeaderNotAvailable, kafka.ReplicaNotAvailable,
 		kafka.FencedLeaderEpoch, kafka.UnknownLeaderEpoch, kafka.KafkaStorageError, kafka.UnknownTopicID, kafka.Unknown:

@@ -16,14 +16,14 @@ import (
 	"orderclose"
 )
 
-// asked are the topics that a broker is asked about.
+// asked records the topics that brokers are asked about.
 type asked struct {
 	mu    sync.Mutex
 	names []string // "*" is all topics
 	times int
 }
 
-// watchMetadata notes what the broker is asked about from now on.
+// watchMetadata records the metadata requests from now on.
 func watchMetadata(b *broker) *asked {
 	a := &asked{}
 	b.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
@@ -51,11 +51,11 @@ func (a *asked) about() []string {
 	return slices.Sorted(slices.Values(a.names))
 }
 
-// someRecords are what is appended.
+// someRecords are the records that tests append.
 var someRecords = []orderclose.Message{{Key: []byte("1"), Value: []byte("{}")}}
 
-// TestCluster_AsksOnlyAboutItsOwnTopics: a cluster may have thousands of others, and
-// what they are used to be read twice a second.
+// TestCluster_AsksOnlyAboutItsOwnTopics: a cluster may have thousands of other topics, and
+// their metadata used to be read twice a second.
 func TestCluster_AsksOnlyAboutItsOwnTopics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		foreign := []string{"a", "delay", "delay-x", "delay_", "zz"}
@@ -83,7 +83,7 @@ func TestCluster_AsksOnlyAboutItsOwnTopics(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if err := c.DeleteTopics(t.Context(), "gone"); err != nil { // and what is known is forgotten
+		if err := c.DeleteTopics(t.Context(), "gone"); err != nil { // makes the cluster forget its topics
 			t.Fatal(err)
 		}
 		time.Sleep(2 * metadataTTL)
@@ -100,9 +100,8 @@ func TestCluster_AsksOnlyAboutItsOwnTopics(t *testing.T) {
 	})
 }
 
-// TestTopicNames_OlderBrokersAreAskedForAllTopicsNowAndThen: brokers before Kafka 3.8
-// cannot list some topics only.
-func TestTopicNames_OlderBrokersAreAskedForAllTopicsNowAndThen(t *testing.T) {
+// TestTopicNames_AsksOlderBrokersRarely: brokers before Kafka 3.8 can only list all topics.
+func TestTopicNames_AsksOlderBrokersRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(1, "delay_10s", "delay_1m", "other"))
 		b.ControlKey(int16(kmsg.ApiVersions), func(req kmsg.Request) (kmsg.Response, error, bool) {
@@ -130,8 +129,8 @@ func TestTopicNames_OlderBrokersAreAskedForAllTopicsNowAndThen(t *testing.T) {
 	})
 }
 
-// TestCluster_ALeaderMoveIsNoticedByTheFirstRefusal: not only when what is known is old.
-func TestCluster_ALeaderMoveIsNoticedByTheFirstRefusal(t *testing.T) {
+// TestCluster_NoticesLeaderMoveByFirstRefusal, and does not wait for the next refresh.
+func TestCluster_NoticesLeaderMoveByFirstRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(3), kfake.Ports(9092, 9093, 9094))
 		c := b.cluster(Options{})
@@ -147,15 +146,15 @@ func TestCluster_ALeaderMoveIsNoticedByTheFirstRefusal(t *testing.T) {
 				}
 				time.Sleep(50 * time.Millisecond)
 			}
-			if took := time.Since(moved); took > 2*suspectFor {
+			if took := time.Since(moved); took > 2*minRefreshInterval {
 				t.Errorf("noticed after %v", took)
 			}
 		}
 	})
 }
 
-// TestCluster_AnAnswerMayTakeLongerThanASecond: as over a slow line.
-func TestCluster_AnAnswerMayTakeLongerThanASecond(t *testing.T) {
+// TestCluster_AcceptsSlowAnswers: answers may take longer than a second on a slow network.
+func TestCluster_AcceptsSlowAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(1, "t"))
 		b.slow.Store(int64(1200 * time.Millisecond))
@@ -166,17 +165,17 @@ func TestCluster_AnAnswerMayTakeLongerThanASecond(t *testing.T) {
 				failed++
 			}
 		}
-		if failed > 3 { // connections are opened meanwhile
+		if failed > 3 { // a few requests also open connections
 			t.Errorf("%d of 20 requests failed", failed)
 		}
 		b.slow.Store(0)
-		time.Sleep(2 * time.Second) // until nothing is slow any more
+		time.Sleep(2 * time.Second) // until no answer is delayed any more
 	})
 }
 
-// TestCluster_WhatWeCreateIsThereAtOnce: the client library would wait for ever until it
-// sees the topic among those that it knows.
-func TestCluster_WhatWeCreateIsThereAtOnce(t *testing.T) {
+// TestCluster_CreatedTopicIsUsableAtOnce: the client library would wait for ever until the
+// topic is among the topics that it knows.
+func TestCluster_CreatedTopicIsUsableAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t)
 		c := b.cluster(Options{})

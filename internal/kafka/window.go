@@ -16,16 +16,15 @@ type Span struct {
 	Partition int   `json:"partition"`
 	First     int64 `json:"first"`
 	End       int64 `json:"end"`
-	// Log is the log that the offsets are of; zero: the present one.
+	// Log is the log of the offsets; zero: the present log.
 	Log orderclose.LogID `json:"-"`
 }
 
-// Len is how many offsets the span has.
+// Len returns the number of offsets in the span.
 func (s Span) Len() int64 { return s.End - s.First }
 
-// Window returns, by partition, the offsets of the records that were appended to
-// the topic in [from, to). Partitions without any are left out. It reads no
-// record.
+// Window returns, by partition, the offsets of the records that were appended to the topic in
+// [from, to). It leaves out partitions without such records. It reads no record.
 func (c *Cluster) Window(ctx context.Context, topic string, from, to time.Time) ([]Span, error) {
 	n, err := c.Partitions(ctx, topic)
 	if err != nil {
@@ -48,8 +47,8 @@ func (c *Cluster) Window(ctx context.Context, topic string, from, to time.Time) 
 	return spans, nil
 }
 
-// OffsetAt returns the offset of the first record that was appended at t or
-// later: the end of the partition if there is none yet. It reads no record.
+// OffsetAt returns the offset of the first record that was appended at t or later, or the end
+// of the partition if there is none. It reads no record.
 func (c *Cluster) OffsetAt(ctx context.Context, topic string, p int, t time.Time) (int64, error) {
 	res, err := c.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{
 		topic: {kafka.TimeOffsetOf(p, orderclose.CeilMilli(t))},
@@ -71,26 +70,26 @@ func (c *Cluster) OffsetAt(ctx context.Context, topic string, p int, t time.Time
 	return end, err
 }
 
-// LogReader reads from a partition; see Cluster.Read for the contract.
+// LogReader reads from a partition; see Cluster.Read.
 type LogReader interface {
 	Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
 }
 
-// maxIdleFetches is how many fetches in a row may bring nothing before Scan gives up.
-// Each waits two seconds, which is longer than a new leader needs to catch up.
+// maxIdleFetches is how many fetches in a row may make no progress before Scan gives up. Each
+// waits two seconds, so they last longer than a new leader needs to catch up.
 const maxIdleFetches = 3
 
-// Errors of Scan; compare with errors.Is.
+// Errors of Scan. Compare them with errors.Is.
 var (
-	// ErrRecreated: the offsets of the span mean other records now.
-	ErrRecreated = errors.New("the topic was deleted and recreated while it was read: begin again")
-	// ErrShorter: the log no longer reaches the end of the span.
-	ErrShorter = errors.New("the log has become shorter while it was read: begin again")
+	// ErrRecreated means that the offsets of the span belong to other records now.
+	ErrRecreated = errors.New("the topic was deleted and recreated while it was read: start again")
+	// ErrShorter means that the log no longer reaches the end of the span.
+	ErrShorter = errors.New("the log became shorter while it was read: start again")
 )
 
-// Scan reads the span and calls each with what every fetch brought of it, until each
-// returns an error. It returns the offset it has read to, which is the end of the span
-// unless it fails. Offsets that are lost or corrupt are for each to judge.
+// Scan reads the span and calls each with the Fetched of every read. It stops at the first
+// error of each or of a read. It returns the offset up to which it has read, which is the end
+// of the span if it succeeds. Lost and corrupt offsets are not errors: each decides.
 func Scan(ctx context.Context, log LogReader, topic string, s Span, each func(orderclose.Fetched) error) (read int64, err error) {
 	idle, at := 0, s.First
 	for at < s.End {
@@ -118,8 +117,8 @@ func Scan(ctx context.Context, log LogReader, topic string, s Span, each func(or
 	return s.End, nil
 }
 
-// ReadSpan reads the span and calls each with the records of every fetch, until each
-// returns an error. Offsets of the span that are lost or corrupt are an error.
+// ReadSpan reads the span and calls each with the records of every read, and stops at the
+// first error of each. Lost or corrupt offsets of the span are errors.
 func (c *Cluster) ReadSpan(ctx context.Context, topic string, s Span, each func([]orderclose.RawRecord) error) error {
 	at := s.First
 	_, err := Scan(ctx, c, topic, s, func(f orderclose.Fetched) error {

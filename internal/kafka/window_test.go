@@ -8,7 +8,7 @@ import (
 	"orderclose"
 )
 
-// fetcher answers reads one after the other, and then always the last.
+// fetcher returns its answers one after the other, and then always the last.
 type fetcher struct {
 	answers []orderclose.Fetched
 	asked   []orderclose.Position
@@ -44,13 +44,12 @@ func TestScan_EndsWithTheSpan(t *testing.T) {
 		t.Errorf("read to %d, %d records, %v; want 9, 4", read, n, err)
 	}
 	if was := log.asked; was[0].Log != (orderclose.LogID{}) || was[1].Log != first.Log || was[1].Offset != 7 {
-		t.Errorf("read at %+v: want each read to name the log of the one before", was)
+		t.Errorf("read at %+v: want each read to use the log of the previous read", was)
 	}
 }
 
-// TestScan_NeverPollsForEver a log that was recreated, or has become shorter, while it
-// was read.
-func TestScan_NeverPollsForEver(t *testing.T) {
+// TestScan_StopsAtRecreatedOrShorterLog that changes while it is read.
+func TestScan_StopsAtRecreatedOrShorterLog(t *testing.T) {
 	lost := &orderclose.Range{First: 0, Last: 6, Err: errors.New("the log ends at 3")}
 	for want, last := range map[error]orderclose.Fetched{
 		ErrRecreated: {Next: 0, Lost: lost, Replaced: true},

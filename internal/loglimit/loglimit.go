@@ -1,25 +1,25 @@
 // Package loglimit bounds how many lines one cause of trouble logs.
 //
-// Wrap the logger of a part once, where the part is made:
+// Wrap the logger of a part once, in the constructor of the part:
 //
 //	o.Logger = loglimit.New(o.Logger)
 //
-// Lines of the same stage, level and message are one kind, whatever their attributes
-// are: one kind comes from one place in the code, so the number of kinds is small. Of
-// each kind the first Burst lines are logged as they are. Further ones are counted, and
-// each Period one line stands for them: the last of them with its attributes, how many
-// it stands for (left_out), and, if they had the attribute cause, how many of each
-// (causes). While that goes on nothing else of the kind is logged; after a Period without
-// a line that was left out it begins anew.
+// Lines of the same stage, level and message are one kind. Other attributes do not matter.
+// One kind comes from one place in the code, so the number of kinds is small.
 //
-// Some answers of Kafka only say that something is on its way, such as a group's coordinator
-// on a fresh cluster or a new leader. Lines with such an error (attribute err) are a kind of
-// their own, of which none is logged as it is. After the first Period one line at level
-// INFO stands for all of them; if they go on, each further Period has one warning.
+// The first Burst lines of a kind are logged unchanged. Further lines are only counted. Once
+// a Period, one summary line replaces them: the last of them with its attributes, the number
+// of lines it replaces (left_out), and the number of lines for each value of the attribute
+// cause, if they have one (causes). Until a Period passes without a suppressed line, nothing
+// but summaries of the kind is logged. Then the kind starts over with a new Burst.
 //
-// So one kind logs Burst lines at once at most, and one line in each Period from then
-// on. Only warnings and errors are bounded; other lines tell of changes of state, of
-// which each matters.
+// Some errors of Kafka are transient: a fresh cluster has no group coordinator yet, or a
+// partition has no leader yet. Lines with such an error (attribute err) are a kind of their
+// own, and none of them is logged unchanged. The summary of the first Period has level INFO.
+// If the error persists, the summary of each further Period has the level of the lines.
+//
+// So one kind logs at most Burst lines at once, and then one line in each Period. Only
+// warnings and errors are limited. Other lines report changes of state, and each is logged.
 package loglimit
 
 import (
@@ -31,62 +31,63 @@ import (
 )
 
 const (
-	// Burst is how many lines of one kind are logged as they are: as many as a person
-	// reads to see what they have in common.
+	// Burst is the number of lines of one kind that are logged unchanged: as many as a
+	// person reads to see what they have in common.
 	Burst = 20
-	// Period is how often one line stands for those that were left out.
+	// Period is the time between two summary lines of one kind.
 	Period = 5 * time.Second
-	// maxKinds bounds the kinds that are told apart, and maxCauses the causes of one.
-	// Further ones are one kind, or one cause, together.
+	// maxKinds bounds the number of kinds, and maxCauses the number of causes of one kind.
+	// All further kinds share one kind per level, and all further causes are one cause.
 	maxKinds  = 1000
 	maxCauses = 20
 )
 
-// Attributes of the line that stands for others.
+// Attributes of a summary line.
 const (
 	LeftOut = "left_out"
 	Causes  = "causes"
 )
 
-// other is the cause of those beyond maxCauses.
+// other is the cause of the lines beyond maxCauses.
 const other = "other"
 
-// New returns a logger that bounds its lines and writes them to l. One that is bounded
-// already is returned as it is, so that all parts of a process share one bound.
+// New returns a logger that limits its lines and writes them to l. If l is limited already,
+// New returns l itself, so that all parts of a process share one limit.
 func New(l *slog.Logger) *slog.Logger {
 	if _, is := l.Handler().(*handler); is {
 		return l
 	}
-	return slog.New(&handler{inner: l.Handler(), kinds: &kinds{by: map[kind]*window{}}})
+	return slog.New(&handler{inner: l.Handler(), kinds: &kinds{windows: map[kind]*window{}}})
 }
 
 // handler is a slog.Handler.
 type handler struct {
 	inner slog.Handler
-	stage string // of the attributes so far
+	stage string // the attribute stage, if WithAttrs has set it
 	kinds *kinds
 }
 
-// kind is what lines have in common.
+// kind identifies the lines that are limited together.
 type kind struct {
 	stage, message string
 	level          slog.Level
-	passing        bool // the error says that it will pass
+	transient      bool // the line has a transient error
 }
 
-// kinds are those of which a line was logged lately. Safe for concurrent use.
+// kinds holds the window of each kind that had a line in the present or previous Period.
+// It is safe for concurrent use.
 type kinds struct {
-	mu sync.Mutex
-	by map[kind]*window
+	mu      sync.Mutex
+	windows map[kind]*window
 }
 
-// window is what came of a kind in the present Period.
+// window counts the lines of a kind in the present Period.
 type window struct {
-	passed  int // lines that were logged as they are
+	logged  int // lines that were logged unchanged; Burst once a summary was logged
 	leftOut int
 	causes  map[string]int
-	last    slog.Record // of those that were left out
-	to      slog.Handler
+	last    slog.Record  // the last line that was left out
+	inner   slog.Handler // the handler for last
 }
 
 // Enabled implements slog.Handler.
@@ -112,62 +113,63 @@ func (h *handler) WithGroup(name string) slog.Handler {
 
 // Handle implements slog.Handler.
 func (h *handler) Handle(ctx context.Context, r slog.Record) error {
-	if r.Level < slog.LevelWarn || h.kinds.passes(kind{h.stage, r.Message, r.Level, passing(r)}, r, h.inner) {
+	if r.Level < slog.LevelWarn || h.kinds.admit(kind{h.stage, r.Message, r.Level, isTransient(r)}, r, h.inner) {
 		return h.inner.Handle(ctx, r)
 	}
 	return nil
 }
 
-// passes reports whether a line is to be logged as it is. Else it is counted.
-func (k *kinds) passes(of kind, r slog.Record, to slog.Handler) bool {
+// admit reports whether a line is to be logged unchanged. If not, admit counts the line.
+func (k *kinds) admit(of kind, r slog.Record, inner slog.Handler) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	w := k.by[of]
-	if w == nil && len(k.by) >= maxKinds {
+	w := k.windows[of]
+	if w == nil && len(k.windows) >= maxKinds {
 		of = kind{level: r.Level}
-		w = k.by[of]
+		w = k.windows[of]
 	}
 	if w == nil {
 		w = &window{}
-		k.by[of] = w
+		k.windows[of] = w
 		time.AfterFunc(Period, func() { k.end(of, w) })
 	}
-	if w.passed < Burst && !of.passing {
-		w.passed++
+	if w.logged < Burst && !of.transient {
+		w.logged++
 		return true
 	}
 	w.leftOut++
-	w.last, w.to = r, to
+	w.last, w.inner = r, inner
 	w.count(r)
 	return false
 }
 
-// end logs what was left out in a Period, and begins the next one if something was.
+// end ends a Period. If lines were left out, end logs their summary and begins the next
+// Period. If none was, end forgets the kind.
 func (k *kinds) end(of kind, w *window) {
 	k.mu.Lock()
 	if w.leftOut == 0 {
-		delete(k.by, of)
+		delete(k.windows, of)
 		k.mu.Unlock()
 		return
 	}
-	r, to := w.last.Clone(), w.to
-	if of.passing && w.passed == 0 { // it may pass yet
+	r, inner := w.last.Clone(), w.inner
+	if of.transient && w.logged == 0 { // the first Period: the error may still go away
 		r.Level = slog.LevelInfo
 	}
 	r.AddAttrs(slog.Int(LeftOut, w.leftOut))
 	if len(w.causes) > 0 {
 		r.AddAttrs(slog.Any(Causes, w.causes))
 	}
-	*w = window{passed: Burst}
+	*w = window{logged: Burst}
 	time.AfterFunc(Period, func() { k.end(of, w) })
 	k.mu.Unlock()
-	if !to.Enabled(context.Background(), r.Level) {
+	if !inner.Enabled(context.Background(), r.Level) {
 		return
 	}
-	_ = to.Handle(context.Background(), r) // there is nobody to tell that the log takes nothing
+	_ = inner.Handle(context.Background(), r) // an error of the log itself has nowhere to go
 }
 
-// count counts the line by its cause, if it has one.
+// count counts the line under its attribute cause, if it has one.
 func (w *window) count(r slog.Record) {
 	r.Attrs(func(a slog.Attr) bool {
 		if a.Key != "cause" {
@@ -185,22 +187,22 @@ func (w *window) count(r slog.Record) {
 	})
 }
 
-// passingCodes are the titles of Kafka's answers that say that something is on its way.
-// They are titles because only internal/kafka knows the client library.
-var passingCodes = map[string]bool{
+// transientCodes are the titles of Kafka's transient errors. The map holds titles and not
+// error codes because only internal/kafka imports the client library.
+var transientCodes = map[string]bool{
 	"Group Load In Progress": true, "Group Coordinator Not Available": true, "Not Coordinator For Group": true,
 	"Rebalance In Progress": true, "Leader Not Available": true, "Not Leader For Partition": true,
 }
 
-// passing says whether the line's error is such an answer.
-func passing(r slog.Record) (is bool) {
+// isTransient reports whether the attribute err of the line is a transient error of Kafka.
+func isTransient(r slog.Record) (is bool) {
 	r.Attrs(func(a slog.Attr) bool {
 		err, ok := a.Value.Any().(error)
 		if a.Key != "err" || !ok {
 			return true
 		}
 		var answer interface{ Title() string }
-		is = errors.As(err, &answer) && passingCodes[answer.Title()]
+		is = errors.As(err, &answer) && transientCodes[answer.Title()]
 		return false
 	})
 	return is

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// output is what was logged.
+// output collects the log.
 type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -24,7 +24,7 @@ func (o *output) Write(p []byte) (int, error) {
 	return o.b.Write(p)
 }
 
-// take returns the lines since it was asked last.
+// take returns the lines since the last call of take, and forgets them.
 func (o *output) take() (lines []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -44,7 +44,7 @@ func logger(o *output) *slog.Logger {
 	}})))
 }
 
-func TestLogger_AFloodIsABoundedNumberOfLinesAndAllAreCounted(t *testing.T) {
+func TestLogger_FloodIsSummarizedAndCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o output
 		l := logger(&o).With("stage", "closer")
@@ -65,17 +65,17 @@ func TestLogger_AFloodIsABoundedNumberOfLinesAndAllAreCounted(t *testing.T) {
 			if i >= Burst {
 				_, rest, _ := strings.Cut(line, LeftOut+"=")
 				if _, err := fmt.Sscanf(rest, "%d", &n); err != nil {
-					t.Fatalf("line %d stands for no others: %q: %v", i, line, err)
+					t.Fatalf("line %d is no summary: %q: %v", i, line, err)
 				}
 			}
 			counted += n
 		}
 		if counted != sent || len(lines) != Burst+12 {
-			t.Errorf("%d lines for %d of %d; want %d and one each %v", len(lines), counted, sent, Burst, Period)
+			t.Errorf("%d lines account for %d of %d; want %d lines and one each %v", len(lines), counted, sent, Burst, Period)
 		}
 		want := regexp.MustCompile(`^level=ERROR msg="dead letter" stage=closer partition=\d+ offset=\d+ cause=\w+ left_out=\d+ causes="map\[bad_due:\d+ no_key:\d+\]"$`)
 		if got := lines[Burst+1]; !want.MatchString(got) {
-			t.Errorf("a line that stands for others is\n%s, want\n%s", got, want)
+			t.Errorf("a summary is\n%s, want\n%s", got, want)
 		}
 		l.Error("dead letter", "cause", "bad_due")
 		if lines := o.take(); len(lines) != 1 || strings.Contains(lines[0], LeftOut) {
@@ -84,7 +84,7 @@ func TestLogger_AFloodIsABoundedNumberOfLinesAndAllAreCounted(t *testing.T) {
 	})
 }
 
-func TestLogger_OneFloodHidesNothingElse(t *testing.T) {
+func TestLogger_FloodHidesNoOtherKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o output
 		l := logger(&o)
@@ -100,13 +100,14 @@ func TestLogger_OneFloodHidesNothingElse(t *testing.T) {
 			closer.Info("serving")
 		}
 		if n := len(o.take()); n != 3+2*Burst {
-			t.Errorf("%d lines of others, want %d", n, 3+2*Burst)
+			t.Errorf("%d lines of other kinds, want %d", n, 3+2*Burst)
 		}
 	})
 }
 
-// TestLogger_MessagesWithoutEndAreBoundedToo, as from somebody who writes ids into them.
-func TestLogger_MessagesWithoutEndAreBoundedToo(t *testing.T) {
+// TestLogger_NumberOfKindsIsBounded uses messages that contain ids, so that each message is
+// another kind.
+func TestLogger_NumberOfKindsIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o output
 		l := logger(&o)
@@ -125,50 +126,50 @@ func TestLogger_MessagesWithoutEndAreBoundedToo(t *testing.T) {
 	})
 }
 
-func TestNew_PartsShareOneBound(t *testing.T) {
+func TestNew_PartsShareOneLimit(t *testing.T) {
 	var o output
 	l := logger(&o)
 	if again := New(l.With("stage", "closer")); again.Handler().(*handler).kinds != l.Handler().(*handler).kinds {
-		t.Error("it was bounded twice")
+		t.Error("New has wrapped a logger that is limited already")
 	}
 }
 
-// answer is one of Kafka's, as its client library has them.
+// answer is an error of Kafka with a title, as the client library returns it.
 type answer string
 
 // Error implements error.
 func (a answer) Error() string { return "[n] " + string(a) }
 
-// Title is Kafka's name for it.
+// Title returns Kafka's name of the error.
 func (a answer) Title() string { return string(a) }
 
-// TestLogger_WhatPassesWithinSecondsIsNoWarning: on a fresh cluster each partition hears
-// for a moment that its group has no coordinator yet.
-func TestLogger_WhatPassesWithinSecondsIsNoWarning(t *testing.T) {
+// TestLogger_ShortTransientErrorIsNoWarning: on a fresh cluster, requests of each partition
+// fail for a moment because its group has no coordinator yet.
+func TestLogger_ShortTransientErrorIsNoWarning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o output
 		l := logger(&o)
-		say := func(d time.Duration) {
+		warnFor := func(d time.Duration) {
 			for first := time.Now(); time.Since(first) < d; time.Sleep(time.Second) {
 				for p := range 12 {
 					l.Warn("append failed", "partition", p, "err", fmt.Errorf("asking for an id: %w", answer("Group Load In Progress")))
 				}
 			}
 		}
-		say(3 * time.Second)
+		warnFor(3 * time.Second)
 		time.Sleep(time.Minute)
 		want := `level=INFO msg="append failed" partition=11 err="asking for an id: [n] Group Load In Progress" left_out=36`
 		if lines := o.take(); len(lines) != 1 || lines[0] != want {
 			t.Errorf("got  %q\nwant %s", lines, want)
 		}
-		say(12 * time.Second)
+		warnFor(12 * time.Second)
 		time.Sleep(time.Minute)
 		if lines := o.take(); len(lines) != 3 || !strings.HasPrefix(lines[0], "level=INFO") || !strings.HasPrefix(lines[1], "level=WARN") || !strings.HasPrefix(lines[2], "level=WARN") {
-			t.Errorf("trouble that goes on: %q", lines)
+			t.Errorf("a transient error that persists: %q", lines)
 		}
 		l.Warn("append failed", "err", answer("Not Enough Replicas"))
 		if lines := o.take(); len(lines) != 1 {
-			t.Errorf("other trouble is told at once: %q", lines)
+			t.Errorf("another error is logged at once: %q", lines)
 		}
 		time.Sleep(time.Minute)
 	})

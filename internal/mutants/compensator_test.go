@@ -1,9 +1,10 @@
 package mutants
 
-// compensatorMutants are mistakes in the sweep, its lock, and what follows a loss.
+// compensatorMutants are mistakes in the sweep, in its lock, and in the handling of
+// losses.
 var compensatorMutants = []mutant{
 	{
-		name:  "a sweep says that a closer is behind, whatever it sees",
+		name:  "a sweep reports every missed order as closer_behind",
 		edits: []edit{{"internal/cause/decide.go", "	case s.Kind != story.Bucket:\n", "	case s.Topic != \"\":\n"}},
 		pkg:   "internal/cause", run: "TestDecide", says: "want relay_behind",
 	},
@@ -13,14 +14,14 @@ var compensatorMutants = []mutant{
 		pkg:   "compensator", run: "TestLock_", says: "two have it",
 	},
 	{
-		name:  "a sweep goes on when its lock is lost",
+		name:  "a sweep continues after its lock is lost",
 		edits: []edit{{"compensator/lock.go", "	err := work(held)\n", "	err := work(ctx)\n"}},
 		pkg:   "compensator", run: "TestLock_", says: "the work goes on",
 	},
 	{
 		name:  "a lock key without expiry stops every sweep",
 		edits: []edit{{"compensator/lock.go", "	case ttl == never:\n", "	case ttl == never && false:\n"}},
-		pkg:   "compensator", run: "ALockThatNoProcessHolds", says: "0 sweeps in a day",
+		pkg:   "compensator", run: "AStuckLock", says: "0 sweeps in a day",
 	},
 	{
 		name:  "a sweep does not leave the grace to the pipeline",
@@ -29,37 +30,37 @@ var compensatorMutants = []mutant{
 	},
 	{
 		name:  "a page on which the store hangs ends the sweep",
-		edits: []edit{{"compensator/sweep.go", "	maxSilent = 3\n", "	maxSilent = 1\n"}},
+		edits: []edit{{"compensator/sweep.go", "	maxSilentPages = 3\n", "	maxSilentPages = 1\n"}},
 		pkg:   "compensator", run: "TestSweep_OrdersOnWhichTheStoreHangs", says: "the sweep is given up",
 	},
 	{
-		name:  "each sweep begins at the pages that the last one gave up",
-		edits: []edit{{"compensator/sweep.go", "			s.from = last // the next sweep goes on here\n", ""}},
-		pkg:   "compensator", run: "TestSweep_GoesOnBehind", says: "the sweep is given up",
+		name:  "each sweep starts again at the pages that the last sweep gave up",
+		edits: []edit{{"compensator/sweep.go", "			s.from = last // the next sweep continues here\n", ""}},
+		pkg:   "compensator", run: "TestSweep_ContinuesBehind", says: "the sweep is given up",
 	},
 	{
 		name:  "an order without a verdict is forgotten",
-		edits: []edit{{"compensator/sweep.go", "			s.left = append(s.left, page[i])\n", ""}},
+		edits: []edit{{"compensator/sweep.go", "			s.unresolved = append(s.unresolved, page[i])\n", ""}},
 		pkg:   "compensator", run: "TestSweep_", says: "failed",
 	},
 	{
-		name:  "scheduling orders again after a loss keeps sweeps out",
-		edits: []edit{{"compensator/lost.go", "	err := l.guarded(ctx, l.k.Lock, true, func", "	l.busy.Lock()\n	defer l.busy.Unlock()\n	err := l.guarded(ctx, l.k.Lock, true, func"}},
-		pkg:   "compensator", run: "TestListen_SweepsGoOn", says: "is still open an hour after it was due",
+		name:  "no sweep runs while orders are scheduled again after a loss",
+		edits: []edit{{"compensator/lost.go", "	err := l.withLock(ctx, l.k.Lock, true, func", "	l.busy.Lock()\n	defer l.busy.Unlock()\n	err := l.withLock(ctx, l.k.Lock, true, func"}},
+		pkg:   "compensator", run: "TestListen_SweepsRun", says: "is still open an hour after it was due",
 	},
 	{
 		name:  "a bucket that was added counts as a loss",
-		edits: []edit{{"compensator/lost.go", "	if lost.Last < lost.First && !l.k.knows(lost.Topic) {\n", "	if false {\n"}},
-		pkg:   "compensator", run: "TestListen_ABucketThatIsAdded", says: "orders are scheduled again",
+		edits: []edit{{"compensator/lost.go", "	if lost.Last < lost.First && !l.k.inUse(lost.Topic) {\n", "	if false {\n"}},
+		pkg:   "compensator", run: "TestListen_ANewBucket", says: "orders are scheduled again",
 	},
 	{
-		name:  "a loss that is heard of while orders are scheduled again is not made up for",
-		edits: []edit{{"compensator/lost.go", "	l.lost.until = time.Time{} // what was scheduled again may be lost now\n", ""}},
-		pkg:   "compensator", run: "TestListen_ALossWhile", says: "0 of them twice",
+		name:  "a loss during rescheduling does not restart the rescheduling",
+		edits: []edit{{"compensator/lost.go", "	l.lost.until = time.Time{} // orders that were scheduled again may be lost now\n", ""}},
+		pkg:   "compensator", run: "TestListen_ALossDuring", says: "0 of them twice",
 	},
 	{
-		name:  "a sweep that a wrong clock noted in the future keeps others from beginning",
-		edits: []edit{{"compensator/period.go", " || finished.After(now.Add(s.ask()))", ""}},
+		name:  "a finish time in the future keeps sweeps from starting",
+		edits: []edit{{"compensator/period.go", " || finished.After(now.Add(s.pollInterval()))", ""}},
 		pkg:   "compensator", run: "TestSchedule_", says: "due false, want true",
 	},
 	{
@@ -68,8 +69,8 @@ var compensatorMutants = []mutant{
 		pkg:   "compensator", run: "TestRun_WithoutRedis", says: "sweeps in a day without Redis",
 	},
 	{
-		name:  "a bucket that accepts nothing keeps orders from being scheduled again",
+		name:  "a bucket that accepts no records stops the rescheduling of orders",
 		edits: []edit{{"compensator/reschedule.go", "l.avoided.pick(l.k.Buckets(), remaining).Topic", "l.k.Buckets().Pick(remaining).Topic"}},
-		pkg:   "compensator", run: "TestListen_ABucketThatAcceptsNothing", says: "of 100 orders are scheduled again",
+		pkg:   "compensator", run: "TestListen_AFailingBucket", says: "of 100 orders are scheduled again",
 	},
 }

@@ -1,11 +1,11 @@
-// Package mutants is the test of the tests: it breaks the code on purpose, in a copy
-// that only the compiler sees, and requires that a test fails.
+// Package mutants tests the tests. It breaks the code on purpose, in a copy that only
+// the compiler sees, and requires that a test fails.
 //
-//	make mutants                  all mutants; a table at the end says which test caught each
+//	make mutants                  all mutants; the table at the end says which test caught each
 //	make mutants ARGS='-run Mutants/commit'
 //
-// The mutants stand in the other files, by area. Each is a mistake that a review could
-// overlook.
+// Each mutant is a mistake that a review could overlook. The other files list the
+// mutants, one file for each area.
 package mutants
 
 import (
@@ -22,29 +22,30 @@ import (
 	"time"
 )
 
-// killTime bounds the test that has to fail, its build apart. It allows for a machine
-// that is ten times slower than most: on an idle one the slowest test takes 3 s.
+// killTime limits the test that has to fail, without its build. It allows for a
+// machine that is ten times slower than most: on an idle machine the slowest test
+// takes 3 s.
 const killTime = 30 * time.Second
 
-// edit replaces a piece of a file. The piece must occur once in the file.
+// edit replaces a piece of code in a file. The piece must occur exactly once in the
+// file.
 type edit struct{ file, old, new string }
 
-// mutant is code that is wrong in one way, and the test that has to fail.
+// mutant is a mistake in the code, and the test that has to fail because of it.
 type mutant struct {
 	name     string
 	edits    []edit
 	pkg, run string
-	says     string // part of what the failing test prints, so that it fails for the right reason
+	says     string // part of the output of the failing test, so that it fails for the right reason
 }
 
-// all returns the mutants of every area.
+// all returns the mutants of all areas.
 func all() []mutant {
 	return slices.Concat(relayMutants, partitionMutants, closerMutants, kafkaMutants, storeMutants,
 		outboxMutants, compensatorMutants, operationMutants)
 }
 
-// TestMutants_AreCaught requires that each mutant fits the code as it is. With MUTANTS=1
-// each must also be caught.
+// Each mutant must fit the current code. With MUTANTS=1 each must also be caught.
 func TestMutants_AreCaught(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -60,16 +61,15 @@ func TestMutants_AreCaught(t *testing.T) {
 			if os.Getenv("MUTANTS") != "1" {
 				return
 			}
-			t.Parallel() // as many at once as there are cores
+			t.Parallel() // as many in parallel as there are cores
 			caught.add(m, m.mustDie(t, root, overlay))
 		})
 	}
 	t.Cleanup(func() { caught.print(os.Stdout) })
 }
 
-// TestMutants_HaveNamesOfTheirOwn requires that a name in the table stands for one
-// mutant.
-func TestMutants_HaveNamesOfTheirOwn(t *testing.T) {
+// Each name in the table must be unique.
+func TestMutants_HaveUniqueNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, m := range all() {
 		if seen[m.name] || m.says == "" || m.run == "" {
@@ -79,7 +79,8 @@ func TestMutants_HaveNamesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// apply writes the mutated files and the overlay that tells the compiler of them.
+// apply writes the mutated files, and the overlay file that names them to the
+// compiler.
 func (m mutant) apply(t *testing.T, root string) (overlay string) {
 	t.Helper()
 	dir, replace := t.TempDir(), map[string]string{}
@@ -117,17 +118,18 @@ func (m mutant) apply(t *testing.T, root string) (overlay string) {
 	return overlay
 }
 
-// testName is the name of a test, where it is declared.
+// testName matches the declaration of a test.
 var testName = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 
-// hasTest reports whether there is a test for run: one that was renamed catches nothing.
+// hasTest reports whether a test matches run: a mutant whose test was renamed is not
+// caught.
 func (m mutant) hasTest(t *testing.T, root string) bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, m.pkg, "*_test.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	test, _, _ := strings.Cut(m.run, "/") // without its subtest
+	test, _, _ := strings.Cut(m.run, "/") // without the subtest
 	wanted := regexp.MustCompile(test)
 	return slices.ContainsFunc(files, func(file string) bool {
 		data, err := os.ReadFile(file)
@@ -138,12 +140,12 @@ func (m mutant) hasTest(t *testing.T, root string) bool {
 	})
 }
 
-// mustDie builds the test program of the mutant, runs it, and requires that a test fails
-// in time and for the right reason.
+// mustDie builds the test program with the mutant, runs it, and requires that a test
+// fails in time and for the right reason.
 func (m mutant) mustDie(t *testing.T, root, overlay string) verdict {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "mutant.test")
-	// Without debug information the linker takes half the time.
+	// Linking without debug information takes half the time.
 	build := exec.Command("go", "test", "-c", "-ldflags=-s -w", "-overlay", overlay, "-o", program, "./"+m.pkg)
 	build.Dir = root
 	began := time.Now()
@@ -174,8 +176,8 @@ func (m mutant) mustDie(t *testing.T, root, overlay string) verdict {
 	return v
 }
 
-// flags returns those of the test program: if rapid is linked into it, rapid shall write no
-// file beside the tests, and not search for long for the shortest failure.
+// flags returns flags for the test program. If it contains rapid, rapid must not
+// write files beside the tests, nor search long for the shortest failure.
 func flags(t *testing.T, program string) []string {
 	t.Helper()
 	data, err := os.ReadFile(program)
@@ -188,11 +190,10 @@ func flags(t *testing.T, program string) []string {
 	return []string{"-rapid.nofailfile", "-rapid.shrinktime=2s"}
 }
 
-// failure is the line of a test that failed.
+// failure matches the line of a failed test.
 var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
-// failed returns the name of the first test that failed, and of its subtest if it has
-// one.
+// failed returns the name of the first failed test, including its subtest.
 func failed(output string) (name string) {
 	for _, match := range failure.FindAllStringSubmatch(output, -1) {
 		if strings.HasPrefix(match[1], name) {
@@ -202,7 +203,7 @@ func failed(output string) (name string) {
 	return name
 }
 
-// lineOf returns the first line of the output that has the text, shortened.
+// lineOf returns the first line of the output that contains text, shortened.
 func lineOf(output, text string) string {
 	for line := range strings.Lines(output) {
 		if line = strings.TrimSpace(line); strings.Contains(line, text) {

@@ -1,31 +1,31 @@
 package mutants
 
-// partitionMutants are mistakes in what every loop over a partition is made of: the
+// partitionMutants are mistakes in the shared parts of all partition loops: the
 // watermark, the reader, the appends, and the dead letters.
 var partitionMutants = []mutant{
 	{
-		name:  "the watermark passes what is not done",
+		name:  "the watermark passes an offset that is not done",
 		edits: []edit{{"internal/partition/watermark.go", "n < len(w.open) && w.open[n].state == done", "n < len(w.open)"}},
 		pkg:   "internal/partition", run: "TestWatermark_", says: "low is",
 	},
 	{
-		name:  "what a former owner did ahead of its commit is done again",
-		edits: []edit{{"internal/partition/committer.go", "	w.before = DecodeRuns(claim.Offset, claim.Acked)\n", ""}},
-		pkg:   "internal/partition", run: "ATakeOverRepeatsNothing", says: "to be done true, was done true",
+		name:  "records that a former owner acked above its commit are repeated",
+		edits: []edit{{"internal/partition/committer.go", "	w.formerRuns = DecodeRuns(claim.Offset, claim.Acked)\n", ""}},
+		pkg:   "internal/partition", run: "ATakeOverRepeatsNothing", says: "to be processed true, was done true",
 	},
 	{
-		name:  "the list of what is done does not fit beside a commit",
-		edits: []edit{{"internal/partition/runs.go", "const maxRuns = 4000", "const maxRuns = 5000"}},
+		name:  "the list of done records does not fit into a commit",
+		edits: []edit{{"internal/partition/runs.go", "const maxRunBytes = 4000", "const maxRunBytes = 5000"}},
 		pkg:   "internal/partition", run: "TestRuns_|TestDone_", says: "bytes, epoch",
 	},
 	{
-		name:  "dead letters that wait are bounded in bytes and not in records",
-		edits: []edit{{"internal/partition/graveyard.go", "len(g.waiting)+len(g.underway) >= maxUnburied || g.bytes >= maxUnburiedBytes", "g.bytes >= maxUnburiedBytes"}},
+		name:  "pending dead letters are bounded in bytes only",
+		edits: []edit{{"internal/partition/graveyard.go", "len(g.waiting)+len(g.inFlight) >= maxPending || g.bytes >= maxPendingBytes", "g.bytes >= maxPendingBytes"}},
 		pkg:   "internal/partition", run: "TestGraveyard_IsFull", says: "small: full with",
 	},
 	{
-		name:  "dead letters that wait are bounded in records and not in bytes",
-		edits: []edit{{"internal/partition/graveyard.go", " || g.bytes >= maxUnburiedBytes", ""}},
+		name:  "pending dead letters are bounded in records only",
+		edits: []edit{{"internal/partition/graveyard.go", " || g.bytes >= maxPendingBytes", ""}},
 		pkg:   "internal/partition", run: "TestGraveyard_IsFull", says: "large: full with",
 	},
 	{
@@ -46,15 +46,15 @@ var partitionMutants = []mutant{
 	{
 		name:  "a log that is not read for long is not verified",
 		edits: []edit{{"internal/partition/reader.go", "const verifyEvery = time.Minute", "const verifyEvery = 24 * time.Hour"}},
-		pkg:   "internal/partition", run: "ALoopThatReadsNothingHears", says: "never heard of it",
+		pkg:   "internal/partition", run: "VerifyNoticesAReplacedLog", says: "was not noticed",
 	},
 	{
-		name:  "a list of done records is believed whatever log it is of",
+		name:  "a list of done records is applied to another log",
 		edits: []edit{{"internal/partition/reader.go", "	if r.done == 0 {\n		return read\n	}\n", "	if r.done >= 0 {\n		return read\n	}\n"}},
-		pkg:   "internal/partition", run: "WhatAFormerOwnerDidAhead", says: "Replaced:false",
+		pkg:   "internal/partition", run: "VerifiesTheFormerOwnersRuns", says: "Replaced:false",
 	},
 	{
-		name:  "a fetch that fails counts as evidence of damage",
+		name:  "a failed fetch counts as evidence of a damaged batch",
 		edits: []edit{{"internal/partition/reader.go", "		case err != nil:\n			if retry.Say() {", "		case err != nil:\n			corrupt++\n			if retry.Say() {"}},
 		pkg:   "internal/partition", run: "TestReader_FailedFetches", says: "want no damage",
 	},
@@ -66,12 +66,12 @@ var partitionMutants = []mutant{
 	{
 		name:  "another append is begun after the partition was revoked",
 		edits: []edit{{"internal/partition/appender.go", "	if ctx.Err() != nil {\n		return records\n	}\n	lingering", "	lingering"}},
-		pkg:   "internal/partition", run: "TestOut_", says: "want the one that was under way",
+		pkg:   "internal/partition", run: "TestOut_", says: "want the one that was in flight",
 	},
 	{
 		name:  "all records of a refused request become dead letters",
 		edits: []edit{{"internal/partition/appender.go", "	case len(records) > 1:\n		half", "	case len(records) > 1000:\n		half"}},
-		pkg:   "internal/partition", run: "TestOut_OnlyWhatIsRefused", says: "0 acked",
+		pkg:   "internal/partition", run: "TestOut_OnlyRefusedRecords", says: "0 acked",
 	},
 	{
 		name:  "a partition without a leader holds up the others of its topic",
@@ -79,14 +79,14 @@ var partitionMutants = []mutant{
 		pkg:   "internal/partition", run: "TestSenders_APartition", says: "acked, left",
 	},
 	{
-		name:  "a topic that accepts nothing is tried each turn",
-		edits: []edit{{"internal/partition/senders.go", "	t.resume = time.Now().Add(t.pause)\n", ""}},
+		name:  "a topic that accepts no records is tried in each turn",
+		edits: []edit{{"internal/partition/senders.go", "	t.retryAt = time.Now().Add(t.pause)\n", ""}},
 		pkg:   "internal/partition", run: "TestSenders_ATopic", says: "tries, want",
 	},
 	{
-		name:  "a position is committed although its loss was not told",
+		name:  "a position is committed before its loss is published",
 		edits: []edit{{"internal/partition/losses.go", "	c.Hold()\n", ""}},
-		pkg:   "delayrelay", run: "TestRelay_GoesOnWhereTheLogBegins|TestRelay_AControlTopic", says: "nobody was told of the loss",
+		pkg:   "delayrelay", run: "TestRelay_ContinuesAtTheLogStart|TestRelay_AFailingControlTopic", says: "before the notice of the loss was appended",
 	},
 	{
 		name:  "a loop that hangs is not noticed",
@@ -94,7 +94,7 @@ var partitionMutants = []mutant{
 		pkg:   "internal/partition", run: "TestWatchdog_", says: "stuck 0 times",
 	},
 	{
-		name:  "a loop that was stopped with its process is taken to hang",
+		name:  "a loop that was stopped with its process counts as hanging",
 		edits: []edit{{"internal/partition/watchdog.go", "	for silent := 0; silent < 2; {\n", "	for silent := 0; silent < 1; {\n"}},
 		pkg:   "internal/partition", run: "TestWatchdog_", says: "abandoned",
 	},
@@ -104,8 +104,8 @@ var partitionMutants = []mutant{
 		pkg:   "internal/partition", run: "TestWatchdog_", says: "want 2 and 1",
 	},
 	{
-		name:  "a partition whose owner was stopped for long is still taken to be its own",
+		name:  "an owner that was stopped for long does not confirm its claim",
 		edits: []edit{{"internal/partition/out.go", "	return !late || o.o.Claim.Confirm == nil ||", "	return late || !late || o.o.Claim.Confirm == nil ||"}},
-		pkg:   "delayrelay", run: "AfterAStop", says: "the record was moved: true",
+		pkg:   "delayrelay", run: "AfterAPause", says: "record moved: true",
 	},
 }

@@ -1,7 +1,7 @@
 package mutants
 
-// storeMutants are mistakes in the transactions that close orders, in what a mapping may
-// say, and in the library that producers use.
+// storeMutants are mistakes in the transactions that close orders, in the checks of a
+// mapping, and in the producer.
 var storeMutants = []mutant{
 	{
 		name: "closing without compare-and-set",
@@ -27,7 +27,7 @@ var storeMutants = []mutant{
 	{
 		name:  "stock comes back twice",
 		edits: []edit{{"internal/store/stock.go", "			sums[r.SKU] += r.Quantity", "			sums[r.SKU] += r.Quantity\n			if r.SKU != \"\" && len(released) > 1 {\n				sums[r.SKU] += r.Quantity\n			}"}},
-		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/(Stock|Receipt|Event|Closing|Concurrent|Batch)", says: "less reserved than ordered",
+		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/(Stock|Receipt|Event|Closing|Concurrent|Batch)", says: "less is reserved than ordered",
 	},
 	{
 		name:  "a close without its event",
@@ -41,14 +41,14 @@ var storeMutants = []mutant{
 		pkg: "internal/store/sqlite", run: "TestSuite_InMemory/Dispatch", says: "what is left",
 	},
 	{
-		name:  "one order that cannot be closed fails its whole batch",
+		name:  "one bad order fails its whole batch",
 		edits: []edit{{"internal/closing/search.go", "	half := len(items) / 2\n	if err := s.run(items[:half]); err != nil {\n", "	half := len(items) / 2\n	if err := s.run(items[:half]); err != nil || len(items) > 8 {\n"}},
 		pkg:   "internal/closing", run: "TestBisect_", says: "outcome",
 	},
 	{
 		name:  "an order is blamed for a store that is down",
-		edits: []edit{{"internal/closing/culprits.go", "			certain = l.failures >= r.proof\n", "			certain = l.failures >= 0\n"}},
-		pkg:   "internal/closing", run: "TestCulprits_AnOrderIsNotBlamed", says: "after verdicts on others",
+		edits: []edit{{"internal/closing/culprits.go", "			atFault = l.failures >= r.proof\n", "			atFault = l.failures >= 0\n"}},
+		pkg:   "internal/closing", run: "TestCulprits_BlamesAnOrderOnly", says: "after verdicts on others",
 	},
 	{
 		name:  "an order on which the store hangs is never blamed",
@@ -62,12 +62,12 @@ var storeMutants = []mutant{
 	},
 	{
 		name:  "a mapping may name a table that orderclose writes to itself",
-		edits: []edit{{"internal/tables/check.go", "	c.notOurs(\"table\", m.Orders)\n", ""}},
-		pkg:   "internal/tables", run: "TestCheck_", says: "orderclose makes for itself",
+		edits: []edit{{"internal/tables/check.go", "	c.refuseOwnTable(\"table\", m.Orders)\n", ""}},
+		pkg:   "internal/tables", run: "TestCheck_", says: "of orderclose's own tables",
 	},
 	{
 		name:  "a producer picks a bucket whose topic does not exist",
 		edits: []edit{{"producer/watch.go", "		if ok {\n			there", "		if ok || len(there) < len(buckets) {\n			there"}},
-		pkg:   "producer", run: "TestNew_ABucketWithoutATopic", says: "has no topic",
+		pkg:   "producer", run: "TestNew_DoesNotUseABucketWithoutATopic", says: "has no topic",
 	},
 }

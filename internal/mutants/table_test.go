@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// verdict is how a mutant was caught.
+// verdict is the result of one mutant.
 type verdict struct {
 	test  string        // the test that failed, or why none did
-	after time.Duration // how long the test program ran
-	built time.Duration // how long its build took
-	says  string        // what the test said
+	after time.Duration // run time of the test program
+	built time.Duration // build time
+	says  string        // output line of the test
 }
 
 // table collects verdicts. It is safe for concurrent use.
@@ -35,7 +35,7 @@ func (t *table) add(m mutant, v verdict) {
 	t.rows = append(t.rows, row{m, v})
 }
 
-// print writes a line for each mutant, in the order of the packages and names, and a sum.
+// print writes a line for each mutant, sorted by package and name, and a summary.
 func (t *table) print(w io.Writer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

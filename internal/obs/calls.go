@@ -9,8 +9,8 @@ import (
 	"orderclose/payment"
 )
 
-// calls counts what is asked of the user's services. It satisfies the Metrics of
-// packages httpclose and payment.
+// calls counts the calls of the user's services. It implements the Metrics of packages
+// httpclose and payment.
 type calls struct {
 	breaker  *prometheus.GaugeVec
 	seconds  *prometheus.HistogramVec
@@ -20,15 +20,15 @@ type calls struct {
 	failing  *prometheus.GaugeVec
 }
 
-// breakerValues are the states of a breaker as a gauge has them.
+// breakerValues are the values of the gauge for the states of a circuit breaker.
 var breakerValues = map[string]float64{patience.Closed: 0, patience.HalfOpen: 1, patience.Open: 2}
 
 func (c *calls) register(f factory) {
-	c.breaker = f.gauges("breaker_state", "Of a service: 0 it is asked, 1 one call tries whether it answers again, 2 it is not asked.", "endpoint")
-	c.seconds = f.histograms("call_seconds", "How long a call of a service took: ok, failed or timeout.", prometheus.ExponentialBuckets(.001, 2, 13), "endpoint", "result")
-	c.refused = f.counters("calls_refused_total", "Calls of a service that were not made: it did not answer lately, or wants to be left alone.", "endpoint")
-	c.limit = f.gauges("call_timeout_seconds", "How long the next call of a service may take.", "endpoint")
-	c.failing = f.gauges("calls_failing_since_timestamp_seconds", "Since when no call of a service has succeeded, whatever it answers; 0 if the last one did.", "endpoint")
+	c.breaker = f.gauges("breaker_state", "State of a service's circuit breaker: 0 closed (calls are made), 1 half-open (one call tests the service), 2 open (no calls).", "endpoint")
+	c.seconds = f.histograms("call_seconds", "Duration of a call of a service, by result: ok, failed or timeout.", prometheus.ExponentialBuckets(.001, 2, 13), "endpoint", "result")
+	c.refused = f.counters("calls_refused_total", "Calls of a service that were not made, because the circuit breaker is open or the service asked for a pause.", "endpoint")
+	c.limit = f.gauges("call_timeout_seconds", "Timeout of the next call of a service.", "endpoint")
+	c.failing = f.gauges("calls_failing_since_timestamp_seconds", "Time since which every call of a service has failed, for any reason; 0 if the last call succeeded.", "endpoint")
 	c.payments = f.counters("payment_answers_total", "Orders that the payment provider was asked about before their close, by its answer.", "answer")
 }
 

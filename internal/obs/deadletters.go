@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// deadLetters tells what of the dead-letter topic is pending, as it was when the
-// topic was read last. Until then there is nothing to tell.
+// deadLetters collects the metrics of pending dead letters, as of the last read of the
+// topic. Before the first read it has no metrics.
 type deadLetters struct {
 	pending, oldest, read *prometheus.Desc
 
@@ -24,13 +24,13 @@ func newDeadLetters() *deadLetters {
 	}
 	return &deadLetters{
 		pending: desc("dead_letters_pending", "Dead letters that are neither redriven nor discarded.", "cause"),
-		oldest:  desc("dead_letters_oldest_pending_timestamp_seconds", "When the oldest of them came to the topic; absent if there is none."),
-		read:    desc("dead_letters_read_timestamp_seconds", "When this process last read the dead-letter topic to its end; absent if it could not yet."),
+		oldest:  desc("dead_letters_oldest_pending_timestamp_seconds", "When the oldest pending dead letter was appended; absent if there is none."),
+		read:    desc("dead_letters_read_timestamp_seconds", "When this process last read the dead-letter topic to its end; absent if it never did."),
 	}
 }
 
-// DeadLettersPending says how many dead letters are pending, by cause, when the
-// oldest came (zero: there is none), and when that was so.
+// DeadLettersPending sets the pending dead letters by cause, when the oldest of them was
+// appended (zero: there is none), and the time of this state.
 func (m *Metrics) DeadLettersPending(counts map[string]int, oldest, at time.Time) {
 	d := m.dead
 	d.mu.Lock()

@@ -8,8 +8,8 @@ import (
 
 const namespace = "orderclose"
 
-// factory makes metrics and registers them with a registry that is passed in,
-// never the global one.
+// factory makes metrics and registers them with a given registry, never with the global
+// one.
 type factory struct{ r prometheus.Registerer }
 
 func register[C prometheus.Collector](f factory, c C) C {

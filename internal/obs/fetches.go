@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// fetches tells for how long fetches of a partition have failed. It is worked out when
-// it is asked for, so that it grows while nothing moves.
+// fetches collects for how long the fetches of each partition have failed. It computes the
+// value when it is collected, so that the value grows while a loop hangs.
 type fetches struct {
 	desc *prometheus.Desc
 
@@ -16,7 +16,7 @@ type fetches struct {
 	since map[fetch]time.Time // the zero time: they succeed
 }
 
-// fetch is who fetches what.
+// fetch names the stage and partition of a fetch.
 type fetch struct {
 	stage, topic string
 	partition    int
@@ -24,7 +24,7 @@ type fetch struct {
 
 func newFetches() *fetches {
 	return &fetches{since: map[fetch]time.Time{}, desc: prometheus.NewDesc(namespace+"_fetch_failing_seconds",
-		"For how long no fetch of a partition has succeeded; 0 while they do.", []string{"stage", "topic", "partition"}, nil)}
+		"Time since the last successful fetch of a partition; 0 while fetches succeed.", []string{"stage", "topic", "partition"}, nil)}
 }
 
 // FetchFailing implements the Metrics of packages delayrelay, closer and release.

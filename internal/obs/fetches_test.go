@@ -10,12 +10,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-func TestMetrics_TellForHowLongFetchesFail(t *testing.T) {
+func TestMetrics_HaveTheTimeForWhichFetchesFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := prometheus.NewRegistry()
 		m := NewMetrics(r, nil)
 		h := Handler(r, &Readiness{}, false)
-		told := func(want ...string) {
+		wantLines := func(want ...string) {
 			t.Helper()
 			_, body := get(t, h, "/metrics")
 			var lines []string
@@ -34,10 +34,10 @@ func TestMetrics_TellForHowLongFetchesFail(t *testing.T) {
 		m.FetchFailing("relay", "delay_5m", 3, time.Time{})
 		m.FetchFailing("closer", "order-close", 3, time.Now())
 		time.Sleep(90 * time.Second)
-		told(closer+"90", relay+"0")
+		wantLines(closer+"90", relay+"0")
 		m.FetchFailing("closer", "order-close", 3, time.Time{})
-		told(closer+"0", relay+"0")
+		wantLines(closer+"0", relay+"0")
 		m.FetchEnded("closer", "order-close", 3)
-		told(relay + "0")
+		wantLines(relay + "0")
 	})
 }

@@ -12,51 +12,52 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Readiness collects what a process still waits for, and what it works without. It is
-// ready when it waits for nothing. The zero value is ready. Safe for concurrent use.
+// Readiness collects what a process waits for, and hints at problems that do not stop it.
+// The process is ready when it waits for nothing. The zero value is ready. It is safe for
+// concurrent use.
 type Readiness struct {
-	mu      sync.Mutex
-	waiting map[string]string // by what: why
-	hints   map[string]string // the same of what the process works without
-	asked   map[string]func() string
+	mu        sync.Mutex
+	waiting   map[string]string        // reason by name
+	hints     map[string]string        // reason by name
+	hintFuncs map[string]func() string // functions that return the reason, by name
 }
 
-// Wait says that something is not there yet, and why.
+// Wait adds something that the process waits for, with the reason.
 func (r *Readiness) Wait(what, why string) { r.set(&r.waiting, what, why) }
 
-// Done says that it is there.
+// Done removes what was added by Wait.
 func (r *Readiness) Done(what string) { r.unset(&r.waiting, what) }
 
-// Waiting lists what is not there, each with its reason, in a fixed order.
+// Waiting lists what the process waits for, with the reasons, sorted by name.
 func (r *Readiness) Waiting() []string { return r.list(&r.waiting) }
 
-// Hint says that the process works without something, and why it is missing.
+// Hint adds something that is missing and that the process can work without, with the reason.
 func (r *Readiness) Hint(what, why string) { r.set(&r.hints, what, why) }
 
-// Unhint says that it is there.
-func (r *Readiness) Unhint(what string) { r.unset(&r.hints, what) }
+// RemoveHint removes what was added by Hint.
+func (r *Readiness) RemoveHint(what string) { r.unset(&r.hints, what) }
 
-// HintBy has a function say, whenever somebody looks, why the process works without
-// something; "": it is there. The function must not block.
-func (r *Readiness) HintBy(what string, why func() string) {
+// HintFunc adds a function that is called for each list of hints. It returns the reason of the
+// hint, or "" if there is none. The function must not block.
+func (r *Readiness) HintFunc(what string, why func() string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.asked == nil {
-		r.asked = map[string]func() string{}
+	if r.hintFuncs == nil {
+		r.hintFuncs = map[string]func() string{}
 	}
-	r.asked[what] = why
+	r.hintFuncs[what] = why
 }
 
-// Hints lists what the process works without, as Waiting does.
+// Hints lists what is missing and not required, with the reasons, sorted by name.
 func (r *Readiness) Hints() []string {
 	r.mu.Lock()
-	asked := maps.Clone(r.asked)
+	funcs := maps.Clone(r.hintFuncs)
 	r.mu.Unlock()
-	for what, why := range asked {
-		if said := why(); said != "" {
-			r.Hint(what, said)
+	for what, why := range funcs {
+		if reason := why(); reason != "" {
+			r.Hint(what, reason)
 		} else {
-			r.Unhint(what)
+			r.RemoveHint(what)
 		}
 	}
 	return r.list(&r.hints)
@@ -87,10 +88,9 @@ func (r *Readiness) list(of *map[string]string) []string {
 	return all
 }
 
-// Handler serves /metrics, /-/healthy (the process answers; servers that are
-// away do not count), /-/ready (503 with the reasons while it waits for something; else
-// 200, with a line for each thing that it works without)
-// and, if profiles is set, /debug/pprof.
+// Handler serves /metrics, /-/healthy (200 as long as the process answers, whether its
+// servers do or not), /-/ready (503 with the reasons while the process waits for something;
+// otherwise 200, with a line for each hint) and, if profiles is set, /debug/pprof.
 func Handler(g prometheus.Gatherer, ready *Readiness, profiles bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{}))

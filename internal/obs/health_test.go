@@ -25,7 +25,7 @@ func get(t *testing.T, h http.Handler, path string) (int, string) {
 	return w.Code, string(body)
 }
 
-func TestHandler_IsReadyWhenNothingIsMissing(t *testing.T) {
+func TestHandler_IsReadyWhenItWaitsForNothing(t *testing.T) {
 	var ready Readiness
 	h := Handler(prometheus.NewRegistry(), &ready, false)
 	ready.Wait("kafka", "no route")
@@ -34,7 +34,7 @@ func TestHandler_IsReadyWhenNothingIsMissing(t *testing.T) {
 		t.Errorf("%d %q", code, body)
 	}
 	if code, _ := get(t, h, "/-/healthy"); code != 200 {
-		t.Errorf("healthy is %d: a server that is away is not the process's fault", code)
+		t.Errorf("healthy is %d although only servers are away", code)
 	}
 	ready.Done("kafka")
 	ready.Done("database")
@@ -42,11 +42,11 @@ func TestHandler_IsReadyWhenNothingIsMissing(t *testing.T) {
 		t.Errorf("ready is %d", code)
 	}
 	if code, _ := get(t, h, "/debug/pprof/"); code != 404 {
-		t.Errorf("profiles answer %d without being asked for", code)
+		t.Errorf("profiles answer %d although they are not enabled", code)
 	}
 }
 
-func TestMetrics_TellThePromises(t *testing.T) {
+func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)
 	r := prometheus.NewRegistry()
 	m := NewMetrics(r, func() time.Time { return now })
@@ -68,7 +68,7 @@ func TestMetrics_TellThePromises(t *testing.T) {
 	m.Missed("unpublished", 7)
 	m.LastSweep(now.Add(500 * time.Millisecond))
 	m.Sweeping(now)
-	m.ScheduledAgain(4)
+	m.Rescheduled(4)
 	m.DeadLettered("relay", "bad_due")
 	m.Breaker("close", "closed")
 	m.Breaker("close", "open")
@@ -111,6 +111,6 @@ func TestMetrics_TellThePromises(t *testing.T) {
 		}
 	}
 	if strings.Contains(body, `partition="6"`) {
-		t.Error("tells of a partition that was revoked")
+		t.Error("a revoked partition still has a metric")
 	}
 }

@@ -1,4 +1,7 @@
-// Package obs is what on-call sees of a process: metrics, health, logs.
+// Package obs exposes metrics, health and readiness of a process over HTTP.
+//
+// NewMetrics registers the metrics of all stages with a registry, RegisterRuntime those of
+// the Go runtime. Handler serves them, together with /-/healthy and /-/ready.
 package obs
 
 import (
@@ -11,12 +14,12 @@ import (
 	"orderclose/compensator"
 )
 
-// latenessBuckets span what is promised (milliseconds), what is tolerated (a
-// rebalance, a crash) and what the sweep finds (an hour).
+// latenessBuckets span the normal case (milliseconds), a rebalance or a crash (seconds),
+// and what a sweep finds (an hour).
 var latenessBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600, 7200}
 
-// Metrics counts for every stage; it satisfies their Metrics interfaces. All
-// names begin with orderclose_ and all units are seconds, bytes or counts.
+// Metrics counts for every stage and implements the Metrics interfaces of the stages. All
+// names begin with orderclose_. Units are seconds, bytes or counts.
 type Metrics struct {
 	calls
 	heads   *heads
@@ -66,8 +69,8 @@ type Metrics struct {
 	waitingMetrics
 }
 
-// NewMetrics returns Metrics that are registered with r. now is the clock by
-// which a head is overdue; nil is time.Now.
+// NewMetrics returns Metrics that are registered with r. now is the clock that heads are
+// compared with; default time.Now.
 func NewMetrics(r prometheus.Registerer, now func() time.Time) *Metrics {
 	if now == nil {
 		now = time.Now
@@ -88,50 +91,50 @@ func NewMetrics(r prometheus.Registerer, now func() time.Time) *Metrics {
 
 func (m *Metrics) registerRelay(f factory) {
 	m.window = f.gauges("relay_window_records", "Records read ahead and waiting in memory.", "topic", "partition")
-	m.windowBytes = f.gauges("relay_window_bytes", "Memory that they keep.", "topic", "partition")
-	m.windowDropped = f.counters("relay_window_dropped_total", "Records dropped from a look-ahead over its bound, to be read again.", "topic")
+	m.windowBytes = f.gauges("relay_window_bytes", "Memory of the records read ahead.", "topic", "partition")
+	m.windowDropped = f.counters("relay_window_dropped_total", "Records dropped from memory because the window was full; they are read again.", "topic")
 	m.relayLateness = f.histogram("relay_lateness_seconds", "How long after its due time a record was in the close topic.", latenessBuckets)
-	m.early = f.counter("relay_early_total", "Records that the broker had in the close topic before they were due. Always 0.")
+	m.early = f.counter("relay_early_total", "Records that were appended to the close topic before they were due. Must be 0.")
 	m.forwarded = f.counters("relay_forwarded_total", "Records appended to the close topic.", "topic")
 	m.hops = f.counters("relay_hops_total", "Records moved to another delay topic.", "from", "to")
-	m.deadLetters = f.counters("dead_letters_total", "Records given up.", "stage", "cause")
-	m.lost = f.counters("retention_lost_records_total", "Offsets that were gone when they were to be read.", "topic", "partition")
+	m.deadLetters = f.counters("dead_letters_total", "Records written to the dead-letter topic.", "stage", "cause")
+	m.lost = f.counters("retention_lost_records_total", "Offsets that were deleted before they were read.", "topic", "partition")
 	m.mispicked = f.counters("mispicked_total", "Records that a producer put into the wrong bucket; they may be late.", "topic")
-	m.stuck = f.counters("partition_stuck_total", "Times that a partition's loop hung and was started again.", "stage", "topic", "partition")
-	m.writesFailing = f.gauge("database_write_failing_seconds", "For how long the database has refused the writes of a close, tried each 15 s and rolled back; 0 if it takes them.")
-	m.drift = f.gauge("topic_drift", "In how many ways topics differ from what topics.yaml wants; looked at each minute.")
-	m.unrecorded = f.counter("relay_unrecorded_runs_total", "Runs of acked records that did not fit beside a commit, and may be repeated after a take-over.")
-	m.repeated = f.counter("possible_duplicates_total", "Records that may have been written twice, because the broker forgot their producer id. Repeats are harmless.")
-	m.clockOffset = f.gauges("clock_offset_seconds", "By how much another clock is ahead of this machine's; absent until it was measured.", "against")
-	m.drifted = f.counters("producer_stamped_batches_total", "Batches stamped by their producer: the topic is not set to LogAppendTime.", "topic")
+	m.stuck = f.counters("partition_stuck_total", "Restarts of a partition's loop because it hung.", "stage", "topic", "partition")
+	m.writesFailing = f.gauge("database_write_failing_seconds", "For how long the database has refused the writes of a close, probed every 15 s and rolled back; 0 if it accepts them.")
+	m.drift = f.gauge("topic_drift", "Number of differences between the topics and topics.yaml; checked every minute.")
+	m.unrecorded = f.counter("relay_unrecorded_runs_total", "Runs of acked records that did not fit into the metadata of a commit, and may be repeated after a take-over.")
+	m.repeated = f.counter("possible_duplicates_total", "Records that may have been appended twice, because the broker forgot their producer id. Duplicates are harmless.")
+	m.clockOffset = f.gauges("clock_offset_seconds", "By how much another clock is ahead of the clock of this machine; absent until the first measurement.", "against")
+	m.drifted = f.counters("producer_stamped_batches_total", "Batches with a timestamp of their producer: the topic is not set to LogAppendTime.", "topic")
 }
 
 func (m *Metrics) registerCloser(f factory) {
-	m.verdicts = f.counters("close_total", "Orders tried, by what became of them and the way they came.", "path", "result")
+	m.verdicts = f.counters("close_total", "Attempts to close an order, by path and result.", "path", "result")
 	m.closeLateness = f.histograms("close_end_to_end_lateness_seconds", "How long after its due time an order was closed, by the database's clock.", latenessBuckets, "path")
-	m.closedEarly = f.counter("close_early_total", "Orders closed before they were due. Always 0.")
-	m.pace = f.gauge("close_pace_orders", "How many orders may be in transactions at once; fewer while the database is slow.")
-	m.retries = f.counters("retry_total", "Orders that could not be closed and are tried again later, by cause.", "cause")
-	m.pendingBegan = f.counter("payment_pending_began_total", "Orders that began to wait for the payment provider's word.")
-	m.pendingEnded = f.counter("payment_pending_ended_total", "Orders that no longer wait for it. Those that do are the difference, over all closers.")
+	m.closedEarly = f.counter("close_early_total", "Orders closed before they were due. Must be 0.")
+	m.pace = f.gauge("close_pace_orders", "Limit of orders in transactions at once; smaller while the database is slow.")
+	m.retries = f.counters("retry_total", "Orders that could not be closed and will be retried, by cause.", "cause")
+	m.pendingBegan = f.counter("payment_pending_began_total", "Orders that started to wait for an answer of the payment provider.")
+	m.pendingEnded = f.counter("payment_pending_ended_total", "Orders that stopped waiting for the payment provider. The difference, over all closers, is the number that waits.")
 	m.batch = f.histogram("close_batch_seconds", "How long closing one batch took.", prometheus.ExponentialBuckets(.001, 2, 14))
 }
 
 func (m *Metrics) registerCompensator(f factory) {
 	m.sweep = f.histogram("compensator_sweep_seconds", "How long a sweep took.", prometheus.ExponentialBuckets(.01, 2, 16))
-	m.lastSweep = f.gauge("compensator_last_success_timestamp_seconds", "When any process last finished a sweep, by the database's clock, asked each minute; 0 if none has.")
-	m.sweepingSince = f.gauge("compensator_sweep_running_since_timestamp_seconds", "Since when this process has been sweeping; 0 if it is not.")
-	m.found = f.counters("compensator_found_total", "Overdue orders that sweeps found, by why the pipeline had missed them; not_closed: the sweep did not close them either.", "cause")
+	m.lastSweep = f.gauge("compensator_last_success_timestamp_seconds", "When any process last finished a sweep, by the database's clock, read every minute; 0 if no sweep was finished.")
+	m.sweepingSince = f.gauge("compensator_sweep_running_since_timestamp_seconds", "Start of the running sweep of this process; 0 if none is running.")
+	m.found = f.counters("compensator_found_total", "Overdue orders that sweeps found, by the reason why the pipeline missed them; not_closed: the sweep did not close them either.", "cause")
 	for _, c := range compensator.Causes() {
-		m.found.WithLabelValues(string(c)) // so that a first miss is seen to rise
+		m.found.WithLabelValues(string(c)) // a series must exist at 0, or its first increase is not seen
 	}
 	m.again = f.counter("compensator_scheduled_again_total", "Orders scheduled again after records were lost.")
-	m.sweepsFailed = f.counter("compensator_failed_total", "Sweeps that could not be finished.")
-	m.sweepsSkipped = f.counters("compensator_skipped_total", "Sweeps due and not begun: held (another process sweeps) or running (this one still does).", "reason")
-	m.lockAvailable = f.gauge("compensator_lock_available", "1 if Redis can be asked for the lock, else 0; looked at each minute.")
+	m.sweepsFailed = f.counter("compensator_failed_total", "Sweeps that failed.")
+	m.sweepsSkipped = f.counters("compensator_skipped_total", "Due sweeps that were skipped: held (another process sweeps) or running (this process still sweeps).", "reason")
+	m.lockAvailable = f.gauge("compensator_lock_available", "1 if Redis answers for the lock, else 0; checked every minute.")
 	m.lockAvailable.Set(1)
-	m.lockStuck = f.gauge("compensator_lock_stuck", "1 if the key of the lock is in Redis with no expiry, or too long a one, so that no process holds it; looked at each minute.")
-	m.sweepPeriod = f.gauge("compensator_period_seconds", "From the start of one sweep to the next, as configured; 0 in a process without a compensator.")
+	m.lockStuck = f.gauge("compensator_lock_stuck", "1 if the key of the lock in Redis has no expiry or one that is too long, so that no living process holds it; checked every minute.")
+	m.sweepPeriod = f.gauge("compensator_period_seconds", "Configured time from the start of one sweep to the next; 0 in a process without a compensator.")
 }
 
 // Head implements delayrelay.Metrics.
@@ -177,7 +180,7 @@ func (m *Metrics) Hopped(from, to string, records int) {
 // Repeated implements the Metrics of the stages that append.
 func (m *Metrics) Repeated(records int) { m.repeated.Add(float64(records)) }
 
-// DeadLettered implements the Metrics of the stages that give records up.
+// DeadLettered implements the Metrics of the stages that write dead letters.
 func (m *Metrics) DeadLettered(stage, cause string) {
 	m.deadLetters.WithLabelValues(stage, cause).Inc()
 }
@@ -195,16 +198,16 @@ func (m *Metrics) Stuck(stage, topic string, partition int) {
 	m.stuck.WithLabelValues(stage, topic, itoa(partition)).Inc()
 }
 
-// DatabaseWriteFailing says for how long the writes of a close have failed; 0: they work.
+// DatabaseWriteFailing sets for how long the writes of a close have failed; 0: they succeed.
 func (m *Metrics) DatabaseWriteFailing(d time.Duration) { m.writesFailing.Set(d.Seconds()) }
 
-// TopicDrift says in how many ways topics differ from what they must look like.
+// TopicDrift sets the number of differences between the topics and the configuration.
 func (m *Metrics) TopicDrift(findings int) { m.drift.Set(float64(findings)) }
 
 // Unrecorded implements delayrelay.Metrics.
 func (m *Metrics) Unrecorded(runs int) { m.unrecorded.Add(float64(runs)) }
 
-// ClockOffset says by how much another clock is ahead of this machine's.
+// ClockOffset sets by how much another clock is ahead of the clock of this machine.
 func (m *Metrics) ClockOffset(against string, offset time.Duration) {
 	m.clockOffset.WithLabelValues(against).Set(offset.Seconds())
 }
@@ -258,7 +261,7 @@ func (m *Metrics) LastSweep(finished time.Time) { m.lastSweep.Set(timestamp(fini
 // Sweeping implements compensator.Metrics.
 func (m *Metrics) Sweeping(since time.Time) { m.sweepingSince.Set(timestamp(since)) }
 
-// timestamp is a time in unix seconds; 0 if it is zero.
+// timestamp returns t in unix seconds, or 0 for the zero time.
 func timestamp(t time.Time) float64 {
 	if t.IsZero() {
 		return 0
@@ -271,8 +274,8 @@ func (m *Metrics) Missed(cause compensator.Cause, orders int) {
 	m.found.WithLabelValues(string(cause)).Add(float64(orders))
 }
 
-// ScheduledAgain implements compensator.Metrics.
-func (m *Metrics) ScheduledAgain(orders int) { m.again.Add(float64(orders)) }
+// Rescheduled implements compensator.Metrics.
+func (m *Metrics) Rescheduled(orders int) { m.again.Add(float64(orders)) }
 
 // SweepFailed implements compensator.Metrics.
 func (m *Metrics) SweepFailed() { m.sweepsFailed.Inc() }
@@ -290,11 +293,11 @@ func (m *Metrics) LockStuck(stuck bool) {
 	m.lockStuck.Set(map[bool]float64{true: 1}[stuck])
 }
 
-// SweepPeriod says how often this process sweeps.
+// SweepPeriod sets the configured period of sweeps.
 func (m *Metrics) SweepPeriod(d time.Duration) { m.sweepPeriod.Set(d.Seconds()) }
 
-// heads tells by how much the head of each partition is overdue, at the moment
-// somebody asks: a loop that hangs cannot tell it itself.
+// heads collects by how much the head of each partition is overdue. It computes the value
+// when it is collected, because a loop that hangs cannot report.
 type heads struct {
 	now  func() time.Time
 	desc *prometheus.Desc
@@ -312,7 +315,7 @@ func newHeads(now func() time.Time) *heads {
 	return &heads{
 		now: now, releases: map[head]time.Time{},
 		desc: prometheus.NewDesc("orderclose_delay_head_overdue_seconds",
-			"By how much the record that leaves a partition next is overdue; 0 if it is not.",
+			"By how much the next record to leave a partition is overdue; 0 if it is not.",
 			[]string{"topic", "partition"}, nil),
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"orderclose"
 )
 
-// outboxMetrics are those of the dispatcher.
+// outboxMetrics are the metrics of the dispatcher.
 type outboxMetrics struct {
 	oldest, rows *prometheus.GaugeVec
 	dispatched   *prometheus.CounterVec
@@ -16,8 +16,8 @@ type outboxMetrics struct {
 
 func newOutboxMetrics(f factory) outboxMetrics {
 	return outboxMetrics{
-		oldest:     f.gauges("outbox_oldest_unpublished_seconds", "Age of the row that was written first of those that wait, by the database's clock; looked at each 5 s.", "outbox"),
-		rows:       f.gauges("outbox_rows", "Rows that wait, counted up to 10,000; looked at each 5 s.", "outbox"),
+		oldest:     f.gauges("outbox_oldest_unpublished_seconds", "Age of the oldest row in the outbox, by the database's clock; read every 5 s.", "outbox"),
+		rows:       f.gauges("outbox_rows", "Rows in the outbox, counted up to 10,000; read every 5 s.", "outbox"),
 		dispatched: f.counters("outbox_dispatched_total", "Rows that were published and deleted.", "outbox"),
 	}
 }
@@ -33,7 +33,7 @@ func (m outboxMetrics) Backlog(box orderclose.Outbox, b orderclose.OutboxBacklog
 	m.rows.WithLabelValues(string(box)).Set(float64(b.Rows))
 }
 
-// releaseMetrics are those of the release worker.
+// releaseMetrics are the metrics of the release worker.
 type releaseMetrics struct {
 	released *prometheus.CounterVec
 	took     prometheus.Histogram
@@ -42,9 +42,9 @@ type releaseMetrics struct {
 
 func newReleaseMetrics(f factory) releaseMetrics {
 	return releaseMetrics{
-		released: f.counters("stock_release_total", "Calls that release stock, by what became of each: released, already, failed (to be tried again), refused or given_up (dead letters).", "result"),
-		took:     f.histogram("stock_release_seconds", "How long a call took.", prometheus.ExponentialBuckets(.001, 2, 14)),
-		waiting:  f.gauge("stock_release_waiting", "Events that this process has read and not settled."),
+		released: f.counters("stock_release_total", "Calls that release stock, by result: released, already, failed (will be retried), refused or given_up (dead letters).", "result"),
+		took:     f.histogram("stock_release_seconds", "Duration of a call that releases stock.", prometheus.ExponentialBuckets(.001, 2, 14)),
+		waiting:  f.gauge("stock_release_waiting", "Events that this process has read and not finished."),
 	}
 }
 

@@ -6,15 +6,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// reloadMetrics are those of the configuration.
+// reloadMetrics are the metrics of the configuration.
 type reloadMetrics struct{ reloaded, reloadedAt prometheus.Gauge }
 
 func newReloadMetrics(f factory) reloadMetrics {
 	m := reloadMetrics{
-		reloaded:   f.gauge("config_last_reload_successful", "1 if topics.yaml, as it was last read, holds; 0 if it was refused, and the one before holds."),
-		reloadedAt: f.gauge("config_last_reload_success_timestamp_seconds", "When topics.yaml was last read and found right."),
+		reloaded:   f.gauge("config_last_reload_successful", "1 if the last read topics.yaml was accepted; 0 if it was refused and the previous one is in effect."),
+		reloadedAt: f.gauge("config_last_reload_success_timestamp_seconds", "When topics.yaml was last read and accepted."),
 	}
-	m.ConfigReloaded(true) // or the process would not have begun
+	m.ConfigReloaded(true) // the process started with a valid file
 	return m
 }
 

@@ -8,8 +8,8 @@ import (
 )
 
 // RegisterRuntime adds the metrics of the Go runtime (go_…) and of the process
-// (process_…: memory, CPU time, open files) to r. A registry that has them already, such
-// as one that a program shares with its own metrics, keeps its own.
+// (process_…: memory, CPU time, open files) to r. A registry that has these metrics
+// already, such as the registry of an embedding program, stays unchanged.
 func RegisterRuntime(r prometheus.Registerer) error {
 	for _, c := range []prometheus.Collector{
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-func TestRegisterRuntime_TellsOfTheProcessAlsoWhenCalledTwice(t *testing.T) {
+func TestRegisterRuntime_MayBeCalledTwice(t *testing.T) {
 	r := prometheus.NewRegistry()
 	for range 2 {
 		if err := RegisterRuntime(r); err != nil {

@@ -2,7 +2,7 @@ package obs
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// waitingMetrics are what a process sees of records that wait, whoever moves them.
+// waitingMetrics are the metrics of waiting records, as read from Kafka.
 type waitingMetrics struct {
 	waitingOverdue *prometheus.GaugeVec
 	waitingUnseen  prometheus.Gauge
@@ -10,13 +10,13 @@ type waitingMetrics struct {
 
 func newWaitingMetrics(f factory) waitingMetrics {
 	return waitingMetrics{
-		waitingOverdue: f.gauges("waiting_overdue_seconds", "By how much the record that is overdue the most in a topic is overdue, as a compensator sees it in Kafka each minute, whatever relays and closers believe.", "topic"),
-		waitingUnseen:  f.gauge("waiting_unseen", "How many topics and partitions that compensator could not look at, or found without what is committed."),
+		waitingOverdue: f.gauges("waiting_overdue_seconds", "By how much the most overdue record of a topic is overdue. A compensator reads it from Kafka every minute, independently of relays and closers.", "topic"),
+		waitingUnseen:  f.gauge("waiting_unseen", "Number of topics and partitions that the compensator could not check, or whose log does not have the committed offset."),
 	}
 }
 
-// WaitingOverdue says by how much records are overdue, by topic, in seconds, and how many
-// topics and partitions have a problem. A topic that is not named has no value any more.
+// WaitingOverdue sets by how many seconds records are overdue, by topic, and the number of
+// topics and partitions with a problem. Other topics lose their value.
 func (m *waitingMetrics) WaitingOverdue(seconds map[string]float64, unseen int) {
 	m.waitingOverdue.Reset()
 	for topic, s := range seconds {

@@ -10,61 +10,61 @@ import (
 	"orderclose"
 )
 
-// An append that ends without an ack or a definite no may say more:
+// An append that is neither acked nor refused may wrap one of these errors.
 var (
-	// ErrNoPartition: the topic does not have the partition any more, or does not exist.
+	// ErrNoPartition means that the topic or the partition does not exist.
 	ErrNoPartition = errors.New("there is no such partition")
-	// ErrUnanswered: the records may have been written.
+	// ErrUnanswered means that the records may have been written.
 	ErrUnanswered = errors.New("an answer is missing")
 )
 
-// SendResult is the outcome of an attempt to append records to one topic. Records that the
-// broker refuses for good are neither acked nor left: they become dead letters.
+// SendResult is the result of an attempt to append records to one topic. A record that
+// the broker refuses for good is in neither Acked nor Left: it becomes a dead letter.
 type SendResult struct {
 	Topic string
 	Began time.Time
 	Acked []Acked
-	// Left was not acked within the time limit. Some of it may have been written all the
-	// same, which is counted.
+	// Left holds the records that were not acked within the time limit. Some may have
+	// been written all the same, which is counted.
 	Left []orderclose.RawRecord
-	// Pause is how long the topic rests now, if something is left.
+	// Pause is how long the topic rests now, if Left is not empty.
 	Pause time.Duration
 
 	refused []refused
 }
 
-// Acked is one request that was acked.
+// Acked is one acked request.
 type Acked struct {
 	Records  []orderclose.RawRecord
-	At       time.Time // when the broker appended them, by its own clock; zero if that is unknown
-	Answered time.Time // when the ack was here, by the local clock
+	At       time.Time // the broker's append time, by its own clock; zero if unknown
+	Answered time.Time // when the ack arrived, by the local clock
 }
 
-// refused is a record that the broker will never accept, and why.
+// refused is a record that the broker refuses for good, and its error.
 type refused struct {
 	record orderclose.RawRecord
 	err    error
 }
 
-// appender appends records of a claim to one topic, each to the partition of its key.
-// It has a producer id of its own for each partition, so that several may be under way at
-// once: a partition without a leader holds up no other.
+// appender appends records of a claim to one topic, each to the partition of its key. It
+// has a producer id for each partition, so that requests to several partitions may be in
+// flight at once: a partition without a leader delays no other.
 type appender struct {
 	o     *OutOptions
 	claim context.Context
 	pipes map[int]orderclose.AppendFunc
 	pulse Pulse
-	// spread sorts records by their partition.
+	// spread groups records by their partition.
 	spread func(ctx context.Context, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
 }
 
-// try appends the records until everything is acked or refused, ctx ends, or the claim
-// does. No request is begun after that. The requests that are under way then are
-// awaited, and sent again if an answer is missing, for LingerTime.
+// try appends the records until all are acked or refused, ctx ends, or the claim ends. No
+// request begins after that. The requests in flight then are awaited, and resent if an
+// answer is missing, for LingerTime.
 func (a *appender) try(ctx context.Context, topic string, records []orderclose.RawRecord, sent *SendResult) {
 	for len(records) > 0 {
 		var spread map[int][]orderclose.RawRecord
-		ok := retry(ctx, a.o.Logger, "finding the partitions of "+topic, func(ctx context.Context) (err error) {
+		ok := retry(ctx, a.o.Logger.With("to", topic), "partition lookup", func(ctx context.Context) (err error) {
 			a.pulse.Beat()
 			spread, err = a.spread(ctx, topic, records)
 			return err
@@ -77,8 +77,8 @@ func (a *appender) try(ctx context.Context, topic string, records []orderclose.R
 	sent.Left = records
 }
 
-// appendAll appends the records of each partition, and returns what is left because ctx
-// has ended or a partition is gone.
+// appendAll appends the records of each partition. It returns the records that are left
+// because ctx has ended or a partition does not exist.
 func (a *appender) appendAll(ctx context.Context, topic string, spread map[int][]orderclose.RawRecord, sent *SendResult) (left []orderclose.RawRecord) {
 	for p := range spread {
 		if a.pipes[p] == nil {
@@ -107,8 +107,8 @@ func (a *appender) appendAll(ctx context.Context, topic string, spread map[int][
 	return left
 }
 
-// appendPart appends records to one partition in as many requests as they need, and
-// returns what is left.
+// appendPart appends records to one partition, in as many requests as needed, and returns
+// the records that are left.
 func (a *appender) appendPart(ctx context.Context, topic string, p int, records []orderclose.RawRecord, sent *SendResult) []orderclose.RawRecord {
 	for len(records) > 0 {
 		n := orderclose.Fitting(records)
@@ -120,8 +120,8 @@ func (a *appender) appendPart(ctx context.Context, topic string, p int, records 
 	return nil
 }
 
-// request writes one request, and returns what is left of it. Records that the broker
-// refuses together are tried in halves, down to those that are to blame.
+// request sends one request and returns the records that are left. If the broker refuses
+// the request, its halves are tried, down to the records that are at fault.
 func (a *appender) request(ctx context.Context, topic string, p int, records []orderclose.RawRecord, sent *SendResult) (left []orderclose.RawRecord) {
 	if ctx.Err() != nil {
 		return records
@@ -135,7 +135,7 @@ func (a *appender) request(ctx context.Context, topic string, p int, records []o
 		return nil
 	case !errors.Is(err, orderclose.ErrRefused):
 		if errors.Is(err, ErrUnanswered) && a.claim.Err() == nil && a.o.Repeated != nil {
-			a.o.Repeated(len(records)) // they are to be sent again, under another producer id
+			a.o.Repeated(len(records)) // the retry uses another producer id
 		}
 		return records
 	case len(records) > 1:

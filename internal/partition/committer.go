@@ -6,70 +6,70 @@ import (
 	"orderclose"
 )
 
-// tellEvery is how often a Committer tells how far a claim has come: as often as
-// it is committed.
-const tellEvery = 200 * time.Millisecond
+// commitEvery is how often a Committer passes its position to the claim. The claim
+// commits as often.
+const commitEvery = 200 * time.Millisecond
 
-// maxSleep is the longest that a loop sleeps without looking at the clock again: a
-// wall clock that was set forward makes nothing later than this.
+// maxSleep is the longest time that a loop sleeps without reading the clock. If the wall
+// clock is set forward, nothing is late by more than this.
 const maxSleep = 5 * time.Second
 
-// Committer tells how far a claim is done: the low watermark, and what is done
-// above it, so that whoever takes over repeats only what was in flight. It
-// belongs to the claim's loop.
+// Committer passes the progress of a claim to its Done function: the low watermark, and
+// the runs of done offsets above it, so that the next owner repeats only what was in
+// flight. It belongs to the goroutine of the claim's loop.
 type Committer struct {
 	*Watermark
-	claim orderclose.Claim
-	log   orderclose.LogID
-	gen   uint32         // of the log; marks of records of another one are ignored
-	left  func(runs int) // counts runs that did not fit
-	low   int64          // as it was told
-	done  int            // how many were done, when it was told
-	told  time.Time
-	held  int // losses that are not told yet
+	claim       orderclose.Claim
+	log         orderclose.LogID
+	gen         uint32         // generation of the log; marks with another generation are ignored
+	unrecorded  func(runs int) // counts runs that did not fit into the metadata
+	low         int64          // as last committed
+	done        int            // number of changes at the last commit
+	committedAt time.Time
+	holds       int // notices of losses that are not acked yet
 }
 
-// NewCommitter returns a Committer of a claim that goes on where the former owner
-// left it. left counts runs of done records that did not fit beside a commit and
-// may be repeated; it may be nil.
-func NewCommitter(claim orderclose.Claim, left func(runs int)) *Committer {
+// NewCommitter returns a Committer of a claim that continues where the former owner
+// stopped. unrecorded counts runs of done records that did not fit into the metadata of a
+// commit and may be repeated; it may be nil.
+func NewCommitter(claim orderclose.Claim, unrecorded func(runs int)) *Committer {
 	w := NewWatermark(claim.Offset)
-	w.before = DecodeRuns(claim.Offset, claim.Acked)
-	if left == nil {
-		left = func(int) {}
+	w.formerRuns = DecodeRuns(claim.Offset, claim.Acked)
+	if unrecorded == nil {
+		unrecorded = func(int) {}
 	}
-	return &Committer{Watermark: w, claim: claim, log: DecodeLog(claim.Acked), left: left, low: claim.Offset}
+	return &Committer{Watermark: w, claim: claim, log: DecodeLog(claim.Acked), unrecorded: unrecorded, low: claim.Offset}
 }
 
-// Arrived notes that records are where they go, which is to be done with them.
-// Records of a log that was replaced meanwhile are ignored.
+// Arrived marks the offsets of acked records as done. Records of a log that was replaced
+// meanwhile are ignored.
 func (c *Committer) Arrived(records []orderclose.RawRecord) {
 	for _, r := range records {
 		c.Done(r.Generation, r.Offset)
 	}
 }
 
-// Done notes that the record at an offset is done. One of a log that was replaced
-// meanwhile is ignored: its offset means another record now.
+// Done marks an offset as done. A record of a log that was replaced meanwhile is ignored:
+// its offset belongs to another record now.
 func (c *Committer) Done(generation uint32, offset int64) {
 	if c.Current(generation) {
 		c.Watermark.Done(offset)
 	}
 }
 
-// Current reports whether a record of the generation lies in the log that is read now.
+// Current reports whether the generation is that of the log that is read now.
 func (c *Committer) Current(generation uint32) bool { return generation == c.gen }
 
-// Read notes how far the log was read by a fetch, also where there was no record.
+// Read notes how far a fetch has read the log, gaps included.
 func (c *Committer) Read(f orderclose.Fetched) {
 	c.Watermark.Read(f.Next)
 	c.log = f.Log
 }
 
-// Restart begins again in a log that was replaced, as f says. It sets f.Next to the offset
-// from which the log is to be read. What is under way of the old log marks nothing any
-// more. Of a log that lost its end, what was done before that stays done, and the rest is
-// read again.
+// Restart starts again in a log that was replaced, as f describes. It sets f.Next to the
+// offset of the next fetch. Records of the old log that are in flight mark nothing any
+// more. If the log only lost its end, at f.Next, the done offsets below stay done, and
+// the others are read again.
 func (c *Committer) Restart(f *orderclose.Fetched) {
 	low, runs := c.Low(), c.Runs()
 	same := f.Log.Topic == c.log.Topic && f.Log.Topic != (orderclose.LogID{}).Topic
@@ -81,47 +81,45 @@ func (c *Committer) Restart(f *orderclose.Fetched) {
 	c.Reset(low)
 	for _, r := range runs {
 		if r.First < f.Next {
-			c.before = append(c.before, Run{r.First, min(r.End, f.Next)})
+			c.formerRuns = append(c.formerRuns, Run{r.First, min(r.End, f.Next)})
 		}
 	}
 	f.Next = low
 }
 
-// Tell tells how far the claim is done if there is something new, at most each
-// 200 ms, or at once.
+// Tell commits the position if it has changed: at most every 200 ms, or at once. It does
+// nothing while a Hold is in effect.
 func (c *Committer) Tell(now time.Time, atOnce bool) {
-	if c.held > 0 || !c.dirty() || !atOnce && now.Sub(c.told) < tellEvery {
+	if c.holds > 0 || !c.dirty() || !atOnce && now.Sub(c.committedAt) < commitEvery {
 		return
 	}
 	acked, left := EncodeDone(c.log, c.Low(), c.Runs())
-	c.left(left)
-	c.low, c.done, c.told = c.Low(), c.changes, now
+	c.unrecorded(left)
+	c.low, c.done, c.committedAt = c.Low(), c.changes, now
 	c.claim.Done(c.low, acked)
 }
 
-// Wait returns how long the claim's loop may sleep: until there is something to tell,
-// and 5 s at most.
+// Wait returns how long the loop may sleep: until the next commit is due, at most 5 s.
 func (c *Committer) Wait(now time.Time) time.Duration {
-	if c.held > 0 || !c.dirty() {
+	if c.holds > 0 || !c.dirty() {
 		return maxSleep
 	}
-	return max(tellEvery-now.Sub(c.told), 0)
+	return max(commitEvery-now.Sub(c.committedAt), 0)
 }
 
-// TellNow tells how far the claim is done whether that is new or not: a position
-// that was found rather than reached.
+// TellNow commits the position even if it has not changed. It is for a position that was
+// found in the log, not reached by progress.
 func (c *Committer) TellNow(now time.Time) {
 	c.low = -1
 	c.Tell(now, true)
 }
 
-// Hold keeps every position from being told until Release was called as often.
-func (c *Committer) Hold() { c.held++ }
+// Hold prevents commits until Release was called as often.
+func (c *Committer) Hold() { c.holds++ }
 
-// Release undoes one Hold. After the last one it tells the position, whether that is new
-// or not.
+// Release undoes one Hold. The last one commits the position, even if it has not changed.
 func (c *Committer) Release(now time.Time) {
-	if c.held--; c.held == 0 {
+	if c.holds--; c.holds == 0 {
 		c.TellNow(now)
 	}
 }

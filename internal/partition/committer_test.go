@@ -9,13 +9,12 @@ import (
 	"orderclose"
 )
 
-// TestCommitter_ARecordOfTheOldLogMarksNothingOfTheNew, whatever becomes of it and
-// however late.
-func TestCommitter_ARecordOfTheOldLogMarksNothingOfTheNew(t *testing.T) {
+// This holds however late the record is done.
+func TestCommitter_ARecordOfTheOldLogMarksNoOffset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := []orderclose.Fetched{
 			{Records: []orderclose.RawRecord{{Offset: 7}, {Offset: 8}}, Next: 9},
-			{Next: 7, Lost: &orderclose.Range{First: 7, Last: 8, Err: errAway}, Replaced: true},
+			{Next: 7, Lost: &orderclose.Range{First: 7, Last: 8, Err: errDown}, Replaced: true},
 			{Records: []orderclose.RawRecord{{Offset: 7}, {Offset: 8}}, Next: 9},
 		}
 		r := newReader(t.Context(), &fakeLog{fetch: func(int64) (orderclose.Fetched, error) {
@@ -23,8 +22,8 @@ func TestCommitter_ARecordOfTheOldLogMarksNothingOfTheNew(t *testing.T) {
 			answers = answers[1:]
 			return f, nil
 		}})
-		var told int64
-		c := NewCommitter(orderclose.Claim{Offset: 7, Done: func(low int64, _ string) { told = low }}, nil)
+		var committed int64
+		c := NewCommitter(orderclose.Claim{Offset: 7, Done: func(low int64, _ string) { committed = low }}, nil)
 		var of [][]orderclose.RawRecord
 		for len(answers) > 0 {
 			r.Start()
@@ -40,25 +39,24 @@ func TestCommitter_ARecordOfTheOldLogMarksNothingOfTheNew(t *testing.T) {
 		}
 		c.Arrived(of[0])
 		c.TellNow(time.Now())
-		if told != 7 || !c.Current(of[2][0].Generation) || c.Current(of[0][0].Generation) {
-			t.Errorf("done below %d by records of the old log, want 7", told)
+		if committed != 7 || !c.Current(of[2][0].Generation) || c.Current(of[0][0].Generation) {
+			t.Errorf("done below %d by records of the old log, want 7", committed)
 		}
 		c.Arrived(of[2])
 		c.TellNow(time.Now())
-		if told != 9 {
-			t.Errorf("done below %d, want 9", told)
+		if committed != 9 {
+			t.Errorf("done below %d, want 9", committed)
 		}
 	})
 }
 
-// TestGraveyard_ADeadLetterKeepsTheGenerationOfItsRecord.
 func TestGraveyard_ADeadLetterKeepsTheGenerationOfItsRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		out := newOut(ctx, &fakeLog{})
 		out.BuryRaw(orderclose.RawRecord{Offset: 1, Generation: 3}, "c", "d")
-		out.BuryCorrupt(orderclose.Fetched{Corrupt: &orderclose.Range{First: 2, Last: 4, Err: errAway}, Generation: 3})
+		out.BuryCorrupt(orderclose.Fetched{Corrupt: &orderclose.Range{First: 2, Last: 4, Err: errDown}, Generation: 3})
 		out.StartBurying()
 		for _, r := range <-out.Buried {
 			if r.Generation != 3 {
@@ -68,9 +66,9 @@ func TestGraveyard_ADeadLetterKeepsTheGenerationOfItsRecord(t *testing.T) {
 	})
 }
 
-// TestCommitter_InALogThatLostItsEndNothingIsLostOrRepeated: what was done before the cut
-// stays done, what was not is read again, and so is all behind the cut.
-func TestCommitter_InALogThatLostItsEndNothingIsLostOrRepeated(t *testing.T) {
+// Offsets that were done before the cut stay done. The others, and all behind the cut,
+// are read again.
+func TestCommitter_ALogThatLostItsEndLosesAndRepeatsNothing(t *testing.T) {
 	log := orderclose.LogID{Topic: [16]byte{1}, Epoch: 3}
 	for _, cut := range []int64{2, 5, 7, 8, 10} {
 		claim := orderclose.Claim{Offset: 0, Done: func(int64, string) {}}
@@ -87,23 +85,23 @@ func TestCommitter_InALogThatLostItsEndNothingIsLostOrRepeated(t *testing.T) {
 		f := orderclose.Fetched{Next: cut, Replaced: true, Generation: 1, Log: log}
 		c.Restart(&f)
 		if f.Next != min(cut, 5) || c.Low() != f.Next {
-			t.Errorf("cut at %d: reads on at %d, done below %d; want %d", cut, f.Next, c.Low(), min(cut, 5))
+			t.Errorf("cut at %d: next fetch at %d, done below %d; want %d", cut, f.Next, c.Low(), min(cut, 5))
 		}
 		c.Read(f)
 		for offset := f.Next; offset < 12; offset++ {
 			want := offset >= cut || !done[offset]
 			if fresh := c.Add(offset); fresh != want {
-				t.Errorf("cut at %d: offset %d is to be done: %v, want %v", cut, offset, fresh, want)
+				t.Errorf("cut at %d: offset %d is to be processed: %v, want %v", cut, offset, fresh, want)
 			}
 		}
 	}
 }
 
-// TestCommitter_NothingOfTheOldLogIsDoneInARecreatedOne, whatever its offsets.
-func TestCommitter_NothingOfTheOldLogIsDoneInARecreatedOne(t *testing.T) {
+// The offsets of both logs may be the same.
+func TestCommitter_ARecreatedLogHasNothingDone(t *testing.T) {
 	acked, _ := EncodeDone(orderclose.LogID{Topic: [16]byte{1}}, 10, []Run{{First: 20, End: 30}})
-	var told string
-	c := NewCommitter(orderclose.Claim{Offset: 10, Acked: acked, Done: func(_ int64, acked string) { told = acked }}, nil)
+	var committed string
+	c := NewCommitter(orderclose.Claim{Offset: 10, Acked: acked, Done: func(_ int64, acked string) { committed = acked }}, nil)
 	f := orderclose.Fetched{Next: 0, Replaced: true, Generation: 1, Log: orderclose.LogID{Topic: [16]byte{2}}}
 	c.Restart(&f)
 	for offset := range int64(40) {
@@ -112,7 +110,7 @@ func TestCommitter_NothingOfTheOldLogIsDoneInARecreatedOne(t *testing.T) {
 		}
 	}
 	c.TellNow(time.Now())
-	if DecodeLog(told).Topic != f.Log.Topic || c.Low() != 0 {
-		t.Errorf("told %q, done below %d", told, c.Low())
+	if DecodeLog(committed).Topic != f.Log.Topic || c.Low() != 0 {
+		t.Errorf("committed %q, done below %d", committed, c.Low())
 	}
 }

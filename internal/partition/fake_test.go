@@ -10,12 +10,12 @@ import (
 	"orderclose"
 )
 
-// fakeLog answers fetches and appends as its functions say.
+// fakeLog answers fetches and appends with its functions.
 type fakeLog struct {
 	fetch  func(offset int64) (orderclose.Fetched, error)
 	verify func(at orderclose.Position) (orderclose.Fetched, error)
 	append func(topic string, records []orderclose.RawRecord) error
-	counts func() int // partitions of every topic; one if it is nil
+	counts func() int // partitions of every topic; nil means one
 
 	mu       sync.Mutex
 	appended map[string][]string // keys by topic
@@ -40,7 +40,7 @@ func (f *fakeLog) Spread(_ context.Context, _ orderclose.Claim, _ string, record
 	return spread, nil
 }
 
-// Idempotent gives appends that try until they are acked, like the real ones.
+// Idempotent returns appends that retry until they are acked, like the real ones.
 func (f *fakeLog) Idempotent(func(), func(int)) orderclose.AppendFunc {
 	return func(ctx context.Context, topic string, p int, records []orderclose.RawRecord) (time.Time, error) {
 		if f.counts != nil && p >= f.counts() {

@@ -11,20 +11,19 @@ import (
 )
 
 const (
-	// buryPause is how soon dead letters are tried again that the dead-letter topic
-	// refused.
-	buryPause = 5 * time.Second
-	// maxUnburied and maxUnburiedBytes bound the dead letters of a claim that are in
-	// memory, waiting or under way: with more it is not read on. What one fetch brings may
-	// come on top. A thousand small dead letters are 300 KB; one of the largest records is
-	// 130 KB.
-	maxUnburied      = 1000
-	maxUnburiedBytes = 4 << 20
+	// buryRetryPause is the pause after the dead-letter topic refused dead letters.
+	buryRetryPause = 5 * time.Second
+	// maxPending and maxPendingBytes bound the dead letters of a claim that are in
+	// memory, waiting or in flight. Above either bound the claim is not read on. The
+	// records of one fetch may come on top. A thousand small dead letters take 300 KB;
+	// one of the largest takes 130 KB.
+	maxPending      = 1000
+	maxPendingBytes = 4 << 20
 )
 
-// Graveyard brings the dead letters of a claim to the dead-letter topic, in a
-// goroutine of its own, so that a topic that is missing or full stops nobody who
-// is well. Until a dead letter is acked its offset stays open. It belongs to the
+// Graveyard appends the dead letters of a claim to the dead-letter topic, in its own
+// goroutine, so that a topic that is missing or full delays no other record. Until a dead
+// letter is acked its offset stays open. A Graveyard belongs to the goroutine of the
 // claim's loop:
 //
 //	g.Bury(…)                        // any time
@@ -32,23 +31,23 @@ const (
 //	select { case dead := <-g.Buried: g.TookBuried(); … mark them done }
 //	g.WaitBuried(done)               // after ctx has ended, before returning
 type Graveyard struct {
-	Buried chan []orderclose.RawRecord // dead letters that were acked, with the offsets of their records
+	Buried chan []orderclose.RawRecord // acked dead letters, with the offsets of their records
 
 	o        OutOptions
 	ctx      context.Context
 	append   orderclose.AppendFunc
 	waiting  []orderclose.RawRecord
-	bytes    int // that those take, and those under way
-	underway []orderclose.RawRecord
+	bytes    int // of waiting and inFlight
+	inFlight []orderclose.RawRecord
 	busy     bool
-	under    sync.WaitGroup
+	wg       sync.WaitGroup
 }
 
 func newGraveyard(ctx context.Context, o OutOptions) *Graveyard {
 	return &Graveyard{Buried: make(chan []orderclose.RawRecord, 1), o: o, ctx: ctx, append: o.Log.Idempotent(nil, o.Repeated)}
 }
 
-// Bury makes a dead letter of m and counts it.
+// Bury turns m into a dead letter and counts it. It does not wait for the append.
 func (g *Graveyard) Bury(m orderclose.Message, cause, detail string) {
 	g.o.Logger.Error("dead letter", "offset", m.Offset, "key", string(m.Key[:min(len(m.Key), orderclose.MaxIDBytes)]), "cause", cause, "detail", detail)
 	g.o.DeadLettered(g.o.Stage, cause)
@@ -60,8 +59,8 @@ func (g *Graveyard) Bury(m orderclose.Message, cause, detail string) {
 	g.bytes += raw.Size()
 }
 
-// BuryRaw makes a dead letter of a record that was not decoded yet. Of one that
-// cannot be, the bytes become the value.
+// BuryRaw turns an undecoded record into a dead letter. If the record cannot be decoded,
+// its bytes become the value.
 func (g *Graveyard) BuryRaw(r orderclose.RawRecord, cause, detail string) {
 	m, err := r.Message()
 	if err != nil {
@@ -70,7 +69,7 @@ func (g *Graveyard) BuryRaw(r orderclose.RawRecord, cause, detail string) {
 	g.Bury(m, cause, detail)
 }
 
-// BuryUnreadable makes a dead letter of a record that Due or Decode refused.
+// BuryUnreadable turns a record that Due or Decode rejected into a dead letter.
 func (g *Graveyard) BuryUnreadable(r orderclose.RawRecord, err error) {
 	cause := "unreadable"
 	if bad := (*orderclose.RecordError)(nil); errors.As(err, &bad) {
@@ -79,19 +78,19 @@ func (g *Graveyard) BuryUnreadable(r orderclose.RawRecord, err error) {
 	g.BuryRaw(r, cause, err.Error())
 }
 
-// BuryCorrupt makes a dead letter that stands for the corrupt range of a fetch, of
-// which nothing but the offsets is known; its own offset is the first.
+// BuryCorrupt makes one dead letter for the corrupt range of a fetch. Only the offsets of
+// the range are known. The dead letter has the first offset.
 func (g *Graveyard) BuryCorrupt(f orderclose.Fetched) {
 	r := f.Corrupt
 	g.Bury(orderclose.Message{Offset: r.First, Generation: f.Generation}, "corrupt", fmt.Sprintf("offsets %d to %d: %v", r.First, r.Last, r.Err))
 }
 
-// Full reports whether so many dead letters wait that no more should be read.
+// Full reports whether a bound is reached, so that nothing more should be read.
 func (g *Graveyard) Full() bool {
-	return len(g.waiting)+len(g.underway) >= maxUnburied || g.bytes >= maxUnburiedBytes
+	return len(g.waiting)+len(g.inFlight) >= maxPending || g.bytes >= maxPendingBytes
 }
 
-// StartBurying begins to append what waits, unless that is under way.
+// StartBurying starts to append the waiting dead letters, unless an append is in flight.
 func (g *Graveyard) StartBurying() {
 	if g.busy || len(g.waiting) == 0 {
 		return
@@ -99,25 +98,26 @@ func (g *Graveyard) StartBurying() {
 	g.busy = true
 	batch := g.waiting[:orderclose.Fitting(g.waiting)]
 	g.waiting = g.waiting[len(batch):]
-	g.underway = batch
-	g.under.Go(func() {
+	g.inFlight = batch
+	g.wg.Go(func() {
 		if g.appendDead(batch) {
 			g.Buried <- batch
 		}
 	})
 }
 
-// TookBuried notes that a batch was received from Buried.
+// TookBuried notes that a batch was received from Buried. The loop must call it for each
+// batch.
 func (g *Graveyard) TookBuried() {
-	for _, r := range g.underway {
+	for _, r := range g.inFlight {
 		g.bytes -= r.Size()
 	}
-	g.busy, g.underway = false, nil
+	g.busy, g.inFlight = false, nil
 }
 
-// WaitBuried waits for the append under way and passes on what was acked by it.
+// WaitBuried waits for the append in flight and passes its acked dead letters to done.
 func (g *Graveyard) WaitBuried(done func([]orderclose.RawRecord)) {
-	g.under.Wait()
+	g.wg.Wait()
 	select {
 	case batch := <-g.Buried:
 		done(batch)
@@ -125,10 +125,10 @@ func (g *Graveyard) WaitBuried(done func([]orderclose.RawRecord)) {
 	}
 }
 
-// appendDead appends a batch, or reports false if the claim has ended first.
+// appendDead appends a batch, or returns false if the claim ends first.
 func (g *Graveyard) appendDead(batch []orderclose.RawRecord) bool {
 	left := batch
-	return retry(g.ctx, g.o.Logger, "appending dead letters", func(ctx context.Context) error {
+	return retry(g.ctx, g.o.Logger, "dead-letter append", func(ctx context.Context) error {
 		spread, err := g.o.Log.Spread(ctx, g.o.Claim, g.o.DeadLetterTopic, left)
 		if err != nil {
 			return err
@@ -143,10 +143,10 @@ func (g *Graveyard) appendDead(batch []orderclose.RawRecord) bool {
 			}
 		}
 		if errors.Is(err, orderclose.ErrRefused) {
-			// They were cut to fit: if they are refused the topic's limits are wrong,
-			// which a person has to mend.
-			Sleep(g.ctx, buryPause)
-			return fmt.Errorf("%s refuses dead letters: check its max.message.bytes: %w", g.o.DeadLetterTopic, err)
+			// Dead letters are cut to fit. A refusal means that the topic's limits are
+			// wrong, which an operator has to fix.
+			Sleep(g.ctx, buryRetryPause)
+			return fmt.Errorf("%s rejects dead letters; check its max.message.bytes: %w", g.o.DeadLetterTopic, err)
 		}
 		return err
 	})

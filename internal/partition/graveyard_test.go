@@ -10,7 +10,7 @@ import (
 	"orderclose"
 )
 
-// TestGraveyard_IsFullByRecordsAndByBytes, whichever comes first, until they are appended.
+// The first bound that is reached counts, until the dead letters are appended.
 func TestGraveyard_IsFullByRecordsAndByBytes(t *testing.T) {
 	for name, value := range map[string]int{"small": 10, "large": 1 << 20} {
 		synctest.Test(t, func(t *testing.T) {
@@ -19,7 +19,7 @@ func TestGraveyard_IsFullByRecordsAndByBytes(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			out := newOut(ctx, &fakeLog{append: func(string, []orderclose.RawRecord) error {
 				if away.Load() {
-					return errAway
+					return errDown
 				}
 				return nil
 			}})
@@ -30,7 +30,7 @@ func TestGraveyard_IsFullByRecordsAndByBytes(t *testing.T) {
 				buried++
 				bytes += out.waiting[buried-1].Size()
 			}
-			if buried > maxUnburied || bytes > maxUnburiedBytes+orderclose.MaxDeadValue+1000 || (buried == maxUnburied) != (value == 10) {
+			if buried > maxPending || bytes > maxPendingBytes+orderclose.MaxDeadValue+1000 || (buried == maxPending) != (value == 10) {
 				t.Errorf("%s: full with %d dead letters of %d bytes", name, buried, bytes)
 			}
 			out.StartBurying()
@@ -43,7 +43,7 @@ func TestGraveyard_IsFullByRecordsAndByBytes(t *testing.T) {
 				out.StartBurying()
 			}
 			if out.Full() || out.bytes != 0 || len(out.waiting) != 0 {
-				t.Errorf("%s: %d bytes of %d are left when all were appended", name, out.bytes, len(out.waiting))
+				t.Errorf("%s: %d bytes of %d dead letters remain after all were appended", name, out.bytes, len(out.waiting))
 			}
 			cancel()
 			out.WaitBuried(func([]orderclose.RawRecord) {})

@@ -7,8 +7,8 @@ import (
 	"orderclose"
 )
 
-// Begin tells of a claim of which nothing was committed: what was in the topic
-// before, if anything, nobody can say.
+// Begin reports a loss if nothing was committed for the claim: it is unknown which
+// records the topic had before.
 func (o *Out) Begin(c *Committer) {
 	if o.o.Claim.Fresh {
 		o.TellLost(orderclose.Range{First: 0, Last: o.o.Claim.Offset - 1},
@@ -16,50 +16,50 @@ func (o *Out) Begin(c *Committer) {
 	}
 }
 
-// TellLost tells the control topic that records are gone, beside the loop. Until that is
-// acked no position is committed, so that the next owner finds the same loss if the claim
-// ends first. A control topic that refuses the record for good stops no commit: the log
-// tells of the loss.
+// TellLost appends a notice of lost records to the control topic, beside the loop. No
+// position is committed until the notice is acked, so that the next owner finds the same
+// loss if the claim ends first. If the control topic refuses the notice for good, commits
+// continue, and the notice is only in the process log.
 func (o *Out) TellLost(r orderclose.Range, reason string, c *Committer) {
 	lost := orderclose.Lost{Topic: o.o.Claim.Topic, Partition: o.o.Claim.Partition, First: r.First, Last: r.Last, Reason: reason}
 	m := lost.Encode()
 	o.losses = append(o.losses, m.Raw())
-	o.mark = c
+	o.committer = c
 	c.Hold()
-	o.startTelling()
+	o.sendLosses()
 }
 
-// startTelling begins to tell the losses that wait, unless that is under way.
-func (o *Out) startTelling() {
+// sendLosses starts to append the waiting notices, unless an append is in flight.
+func (o *Out) sendLosses() {
 	if len(o.losses) == 0 || o.ctx.Err() != nil {
 		return
 	}
-	told := func(sent SendResult) {
-		for _, acked := range sent.Acked {
-			o.toldLosses(len(acked.Records))
+	acked := func(sent SendResult) {
+		for _, a := range sent.Acked {
+			o.lossesAcked(len(a.Records))
 		}
 		o.losses = slices.Concat(sent.Left, o.losses)
 	}
-	if _, ok := o.send(o.control, o.losses, told); ok {
+	if _, ok := o.send(o.control, o.losses, acked); ok {
 		o.losses = nil
 	}
 }
 
-// toldLosses has the position committed once every loss was told.
-func (o *Out) toldLosses(n int) {
+// lossesAcked releases the committer for n notices.
+func (o *Out) lossesAcked(n int) {
 	for range n {
-		o.mark.Release(time.Now())
+		o.committer.Release(time.Now())
 	}
 }
 
-func (o *Out) lossRefused(r refused) {
-	o.o.Logger.Error("the control topic refuses to be told of a loss: compare it with what it must look like, with orderclose topics check",
-		"control", o.o.ControlTopic, "loss", string(lossOf(r.record)), "err", r.err)
-	o.toldLosses(1)
+func (o *Out) handleRefusedLoss(r refused) {
+	o.o.Logger.Error("control topic rejected the notice of a loss, check the topic with orderclose topics check",
+		"control", o.o.ControlTopic, "loss", string(lossValue(r.record)), "err", r.err)
+	o.lossesAcked(1)
 }
 
-// lossOf is the value of a loss's record.
-func lossOf(r orderclose.RawRecord) []byte {
+// lossValue returns the value of a notice's record.
+func lossValue(r orderclose.RawRecord) []byte {
 	m, err := r.Message()
 	if err != nil {
 		return nil

@@ -8,73 +8,74 @@ import (
 	"orderclose"
 )
 
-// LingerTime is how long what is under way is awaited after a revocation: an answer of
-// Kafka's, a transaction, a call.
+// LingerTime is how long work in flight may finish after a revocation: a request to
+// Kafka, a transaction, a call.
 const LingerTime = 2 * time.Second
 
-// OutLog is where records go; see kafka.Cluster for the contract.
+// OutLog appends records; see kafka.Cluster for the contract.
 type OutLog interface {
 	Spread(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
 	Idempotent(trying func(), repeated func(records int)) orderclose.AppendFunc
 }
 
-// OutOptions for an Out. All must be set.
+// OutOptions are the options of an Out. All are required, except Trying.
 type OutOptions struct {
 	Log             OutLog
 	Claim           orderclose.Claim
 	Stage           string // for dead letters
 	DeadLetterTopic string
 	ControlTopic    string
-	DeadLettered    func(stage, cause string) // counts one
-	Trying          func()                    // is called before each try that the loop waits for; may be nil
+	DeadLettered    func(stage, cause string) // counts one dead letter
+	Trying          func()                    // called before each attempt that the loop waits for; may be nil
 	Repeated        func(records int)         // counts records that may have been written twice
 	Logger          *slog.Logger
 }
 
-// Out is where the records of a claim go: to other topics (Senders), to the dead letters
-// (Graveyard), and losses to the control topic. It belongs to the claim's loop.
+// Out appends the records of a claim: to other topics (Senders), to the dead-letter topic
+// (Graveyard), and notices of losses to the control topic. It belongs to the goroutine of
+// the claim's loop.
 type Out struct {
 	*Graveyard
 	*Senders
-	o       OutOptions
-	ctx     context.Context // of the claim
-	wake    time.Time       // when the loop wakes at the latest; see Held
-	control *sending
-	losses  []orderclose.RawRecord // that are to be told
-	mark    *Committer             // is held until they were
+	o         OutOptions
+	ctx       context.Context // the claim's context
+	wake      time.Time       // when the loop wakes at the latest; see Held
+	control   *topicSender
+	losses    []orderclose.RawRecord // notices that wait for an append
+	committer *Committer             // held until the notices are acked
 }
 
-// NewOut returns an Out that ends with ctx.
+// NewOut returns an Out that ends with ctx, the claim's context.
 func NewOut(ctx context.Context, o OutOptions) *Out {
 	out := &Out{Graveyard: newGraveyard(ctx, o), o: o, ctx: ctx, wake: time.Now()}
 	out.Senders = newSenders(ctx, &out.o, func(r refused) { out.BuryRaw(r.record, "refused", r.err.Error()) })
-	out.control = newSending(ctx, &out.o, o.ControlTopic)
+	out.control = newTopicSender(ctx, &out.o, o.ControlTopic)
 	out.control.spread = func(_ context.Context, _ string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
 		return map[int][]orderclose.RawRecord{0: records}, nil
 	}
-	out.control.refused = out.lossRefused
+	out.control.refused = out.handleRefusedLoss
 	return out
 }
 
-// StartWaiting begins to append the dead letters and to tell the losses that wait.
+// StartWaiting starts to append the waiting dead letters and notices of losses.
 func (o *Out) StartWaiting() {
 	o.StartBurying()
-	o.startTelling()
+	o.sendLosses()
 }
 
-// Hang reports whether something is under way that shows no sign of life.
+// Hang reports whether an append in flight shows no sign of life.
 func (o *Out) Hang() bool { return o.Senders.Hang() || o.control.hangs() }
 
-// Wait waits for what is under way, after the claim has ended, and passes on the dead
-// letters that were acked by it.
+// Wait waits for the appends in flight, after the claim has ended, and passes the acked
+// dead letters to buried.
 func (o *Out) Wait(buried func([]orderclose.RawRecord)) {
 	o.WaitSent()
 	o.WaitBuried(buried)
 }
 
-// lateWake is how much later than planned a loop may wake before it asks whether
-// the partition is still its own: with the 5 s that loops sleep at most, less than a
-// session lasts.
+// lateWake is how much later than planned a loop may wake before it checks that the
+// partition is still assigned to it. Together with the 5 s that loops sleep at most, it
+// is less than the session timeout.
 const lateWake = 500 * time.Millisecond
 
 // Sleeping notes that the loop wakes after d at the latest, and returns d:
@@ -87,15 +88,16 @@ func (o *Out) Sleeping(d time.Duration) time.Duration {
 	return d
 }
 
-// Held reports whether the claim is still ours, as far as it can be known. A loop
-// that was stopped for longer than the group waits, with its process or its
-// machine, wakes with records that another owner has moved already: one that wakes
-// much later than planned asks first, and is told by a refused commit.
+// Held reports whether the claim is still assigned to this process, as far as that can be
+// known. If a process or its machine is stopped for longer than the session timeout, its
+// loops wake with records that another owner has moved already. So a loop that wakes much
+// later than planned first checks with Confirm, a commit that the group refuses to a
+// former owner.
 func (o *Out) Held() bool {
 	late := time.Since(o.wake) > lateWake
 	o.wake = time.Now()
 	return !late || o.o.Claim.Confirm == nil ||
-		o.Retry("asking whether the partition is still ours", func(ctx context.Context) error {
+		o.Retry("ownership check", func(ctx context.Context) error {
 			if o.o.Trying != nil {
 				o.o.Trying()
 			}
@@ -103,9 +105,9 @@ func (o *Out) Held() bool {
 		})
 }
 
-// Retry does something until it succeeds, or reports false when the claim has ended.
-// A call of do that was begun before that may take LingerTime more; no other call is
-// begun.
+// Retry calls do until it succeeds, or returns false when the claim has ended. A call
+// that began before may take LingerTime more; no other call begins. what names the work
+// in the log.
 func (o *Out) Retry(what string, do func(ctx context.Context) error) bool {
 	return retry(o.ctx, o.o.Logger, what, do)
 }
@@ -123,7 +125,7 @@ func retry(claim context.Context, logger *slog.Logger, what string, do func(ctx 
 			return false
 		}
 		if pauses.Say() {
-			logger.Warn(what+" failed, trying again", "err", err)
+			logger.Warn(what+" failed, will retry", "err", err)
 		}
 		if !Sleep(claim, pauses.NextBackOff()) {
 			return false

@@ -15,10 +15,10 @@ import (
 	"orderclose"
 )
 
-var errAway = errors.New("the broker is away")
+var errDown = errors.New("the broker is down")
 
-// sendAll sends records until everything is acked or refused, and reports false if the
-// claim ends first.
+// sendAll sends records until all are acked or refused, or returns false if the claim
+// ends first.
 func sendAll(out *Out, topic string, records []orderclose.RawRecord, acked func(records []orderclose.RawRecord)) bool {
 	for {
 		sent := out.SendNow(topic, records)
@@ -34,12 +34,12 @@ func sendAll(out *Out, topic string, records []orderclose.RawRecord, acked func(
 	}
 }
 
-func TestOut_TriesUntilItIsAcked(t *testing.T) {
+func TestOut_RetriesUntilAcked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
 		log := &fakeLog{append: func(string, []orderclose.RawRecord) error {
 			if tries++; tries < 5 {
-				return errAway
+				return errDown
 			}
 			return nil
 		}}
@@ -55,23 +55,23 @@ func TestOut_TriesUntilItIsAcked(t *testing.T) {
 	})
 }
 
-func TestOut_AcksNothingThatWasNotAckedAndLetsGoSoonAfterARevocation(t *testing.T) {
+func TestOut_ReturnsSoonAfterARevocation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		log := &fakeLog{append: func(string, []orderclose.RawRecord) error { return errAway }}
+		log := &fakeLog{append: func(string, []orderclose.RawRecord) error { return errDown }}
 		begin := time.Now()
 		ok := sendAll(newOut(ctx, log), "target", records("a"), func([]orderclose.RawRecord) { t.Error("acked") })
 		if ok {
 			t.Error("reported success after the claim has ended")
 		}
 		if took := time.Since(begin); took > time.Minute+LingerTime+time.Second {
-			t.Errorf("let go %v after the claim began", took)
+			t.Errorf("returned %v after the claim began", took)
 		}
 	})
 }
 
-func TestOut_BeginsNothingAfterTheClaimHasEnded(t *testing.T) {
+func TestOut_StartsNothingAfterTheClaimHasEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	log := &fakeLog{append: func(string, []orderclose.RawRecord) error { t.Error("appended"); return nil }}
@@ -79,14 +79,13 @@ func TestOut_BeginsNothingAfterTheClaimHasEnded(t *testing.T) {
 	if sendAll(out, "target", records("a"), nil) {
 		t.Error("reported success")
 	}
-	if out.Retry("something", func(context.Context) error { t.Error("began"); return nil }) {
+	if out.Retry("something", func(context.Context) error { t.Error("called do"); return nil }) {
 		t.Error("reported success")
 	}
 }
 
-// TestOut_BeginsNoHalfAfterTheClaimHasEnded: a request that is refused meanwhile is not
-// tried in halves.
-func TestOut_BeginsNoHalfAfterTheClaimHasEnded(t *testing.T) {
+// A request that is refused after the claim has ended is not halved.
+func TestOut_StartsNoHalfAfterTheClaimHasEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	requests := 0
 	log := &fakeLog{append: func(string, []orderclose.RawRecord) error {
@@ -95,11 +94,11 @@ func TestOut_BeginsNoHalfAfterTheClaimHasEnded(t *testing.T) {
 		return orderclose.ErrRefused
 	}}
 	if sendAll(newOut(ctx, log), "target", records("a", "b"), nil) || requests != 1 {
-		t.Errorf("%d requests, want the one that was under way", requests)
+		t.Errorf("%d requests, want the one that was in flight", requests)
 	}
 }
 
-func TestOut_OnlyWhatIsRefusedBecomesADeadLetter(t *testing.T) {
+func TestOut_OnlyRefusedRecordsBecomeDeadLetters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &fakeLog{append: func(topic string, records []orderclose.RawRecord) error {
 			if topic == "target" && slices.ContainsFunc(records, func(r orderclose.RawRecord) bool { return string(r.Key()) == "huge" }) {
@@ -124,9 +123,9 @@ func TestOut_OnlyWhatIsRefusedBecomesADeadLetter(t *testing.T) {
 	})
 }
 
-// TestOut_WhatGoesToAPartitionThatIsGoneIsSpreadAnew: a topic was made again with
-// fewer partitions between the spread and the append, the dead-letter topic too.
-func TestOut_WhatGoesToAPartitionThatIsGoneIsSpreadAnew(t *testing.T) {
+// The topic was recreated with fewer partitions between Spread and the append. The same
+// holds for the dead-letter topic.
+func TestOut_RecordsOfAMissingPartitionAreGroupedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked int
 		log := &fakeLog{}
@@ -162,8 +161,8 @@ func TestOut_WhatGoesToAPartitionThatIsGoneIsSpreadAnew(t *testing.T) {
 	})
 }
 
-// TestOut_ALossThatCannotBeToldIsNoDeadLetter: it stands for no record of the claim.
-func TestOut_ALossThatCannotBeToldIsNoDeadLetter(t *testing.T) {
+// A notice of a loss stands for no record of the claim.
+func TestOut_ARefusedLossIsNoDeadLetter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &fakeLog{append: func(topic string, _ []orderclose.RawRecord) error {
 			if topic == "control" {
@@ -171,27 +170,27 @@ func TestOut_ALossThatCannotBeToldIsNoDeadLetter(t *testing.T) {
 			}
 			return nil
 		}}
-		var said strings.Builder
+		var logged strings.Builder
 		out := NewOut(t.Context(), OutOptions{
 			Log: log, Claim: orderclose.Claim{Topic: "source", Fresh: true}, Stage: "test", DeadLetterTopic: "dead", ControlTopic: "control",
-			DeadLettered: func(string, string) { t.Error("a dead letter") }, Repeated: func(int) {}, Logger: slog.New(slog.NewTextHandler(&said, nil)),
+			DeadLettered: func(string, string) { t.Error("a dead letter") }, Repeated: func(int) {}, Logger: slog.New(slog.NewTextHandler(&logged, nil)),
 		})
-		var told []int64
-		mark := NewCommitter(orderclose.Claim{Done: func(offset int64, _ string) { told = append(told, offset) }}, nil)
-		out.Begin(mark)
-		mark.Add(0)
+		var committed []int64
+		c := NewCommitter(orderclose.Claim{Done: func(offset int64, _ string) { committed = append(committed, offset) }}, nil)
+		out.Begin(c)
+		c.Add(0)
 		out.StartWaiting()
-		out.Wait(mark.Arrived)
-		if diff := cmp.Diff([]int64{0}, told); diff != "" || mark.Low() != 0 || len(log.appended) != 0 {
-			t.Errorf("done below %d, appended %v, told (-want +got):\n%s", mark.Low(), log.appended, diff)
+		out.Wait(c.Arrived)
+		if diff := cmp.Diff([]int64{0}, committed); diff != "" || c.Low() != 0 || len(log.appended) != 0 {
+			t.Errorf("done below %d, appended %v, committed (-want +got):\n%s", c.Low(), log.appended, diff)
 		}
-		if !strings.Contains(said.String(), "orderclose topics check") {
-			t.Errorf("the log does not say what to do: %s", said.String())
+		if !strings.Contains(logged.String(), "orderclose topics check") {
+			t.Errorf("the log does not say what to do: %s", logged.String())
 		}
 	})
 }
 
-func TestGraveyard_ATopicThatRefusesStopsNobody(t *testing.T) {
+func TestGraveyard_ARefusingTopicDelaysNoAppend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		log := &fakeLog{append: func(topic string, _ []orderclose.RawRecord) error {
@@ -204,7 +203,7 @@ func TestGraveyard_ATopicThatRefusesStopsNobody(t *testing.T) {
 		out.Bury(orderclose.Message{Key: []byte("poison")}, "bad_due", "")
 		out.StartBurying()
 		if !sendAll(out, "target", records("well"), func([]orderclose.RawRecord) {}) {
-			t.Error("could not append")
+			t.Error("append failed")
 		}
 		if dead := <-out.Buried; len(dead) != 1 || time.Since(begin) < time.Hour {
 			t.Errorf("buried %v after %v", dead, time.Since(begin))
@@ -212,7 +211,7 @@ func TestGraveyard_ATopicThatRefusesStopsNobody(t *testing.T) {
 	})
 }
 
-func TestLinger_OutlivesItsParentByJustSoMuch(t *testing.T) {
+func TestLinger_OutlivesItsParentByD(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		parent, end := context.WithCancel(t.Context())
 		ctx, cancel := Linger(parent, 2*time.Second)
@@ -230,14 +229,13 @@ func TestLinger_OutlivesItsParentByJustSoMuch(t *testing.T) {
 	})
 }
 
-// TestSenders_APartitionThatTakesNothingHoldsUpNoOther of the same topic: what is left
-// comes back.
-func TestSenders_APartitionThatTakesNothingHoldsUpNoOther(t *testing.T) {
+// The other partitions are of the same topic. The records of the failing one are left.
+func TestSenders_APartitionThatFailsDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		log := &fakeLog{counts: func() int { return 3 }, append: func(_ string, records []orderclose.RawRecord) error {
 			if string(records[0].Key()) == "b" && time.Since(begin) < time.Hour {
-				return errAway
+				return errDown
 			}
 			return nil
 		}}
@@ -253,13 +251,13 @@ func TestSenders_APartitionThatTakesNothingHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// TestSenders_ATopicThatTakesNothingRests longer each time, and comes back by itself.
-func TestSenders_ATopicThatTakesNothingRests(t *testing.T) {
+// Each rest is longer, and the topic is used again once it works.
+func TestSenders_ATopicThatFailsRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		log := &fakeLog{append: func(string, []orderclose.RawRecord) error {
 			if time.Since(begin) < time.Hour {
-				return errAway
+				return errDown
 			}
 			return nil
 		}}
@@ -277,7 +275,7 @@ func TestSenders_ATopicThatTakesNothingRests(t *testing.T) {
 				continue
 			}
 			if tries++; out.Hang() {
-				t.Fatal("it counts as hanging")
+				t.Fatal("the append counts as hanging")
 			}
 			out.TookSent(<-out.Sent)
 		}

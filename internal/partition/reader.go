@@ -1,5 +1,21 @@
-// Package partition holds what every loop over a partition needs: a reader that
-// keeps one fetch under way, the low watermark of what is done, and the retries.
+// Package partition holds the parts that every loop over an assigned partition shares:
+// the relay's, the closer's and the release worker's.
+//
+// A loop uses a Reader to fetch, a Committer to track and commit what is done, an Out to
+// append records, dead letters and notices of losses, and a Pulse to show that it is
+// alive. The process runs each loop under a Watchdog. Every type says how a loop calls
+// it.
+//
+// reader.go keeps one fetch in flight, and has BackOff, Sleep and Linger. watermark.go
+// tracks which offsets are done. committer.go commits the low watermark, and runs.go
+// encodes the metadata of the commit. out.go starts a claim's appends: senders.go and
+// appender.go append records beside the loop, graveyard.go appends dead letters,
+// losses.go appends notices of losses. watchdog.go restarts a loop that hangs. budget.go
+// divides memory between the loops.
+//
+// An offset is committed only if everything below it is done. A claim has one request in
+// flight to each partition, so that a resend is no duplicate. After a claim has ended no
+// request begins, and a request in flight has LingerTime to finish.
 package partition
 
 import (
@@ -13,8 +29,9 @@ import (
 	"orderclose"
 )
 
-// corruptTries is after how many answers with a batch that cannot be read the batch
-// counts as damaged: the damage may happen on the way. Fetches that fail do not count.
+// corruptTries is the number of answers with an unreadable batch after which the batch
+// counts as damaged: a single answer may be damaged on its way. Failed fetches do not
+// count.
 const corruptTries = 3
 
 // Log reads from a partition; see kafka.Cluster for the contract.
@@ -23,47 +40,48 @@ type Log interface {
 	Verify(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
 }
 
-// verifyEvery is how often the log of a partition is verified that is not read meanwhile.
+// verifyEvery is how often the log of a partition is verified while it is not fetched.
 const verifyEvery = time.Minute
 
-// ReaderMetrics is told how the fetches of a partition go.
+// ReaderMetrics receives the state of the fetches of a partition. Its methods are called
+// from any goroutine.
 type ReaderMetrics interface {
-	// FetchFailing says since when no fetch of a partition has succeeded. The zero
-	// time: they do.
+	// FetchFailing sets since when no fetch of a partition has succeeded. The zero time
+	// means that fetches succeed.
 	FetchFailing(stage, topic string, partition int, since time.Time)
-	// FetchEnded says that a partition is fetched no longer.
+	// FetchEnded means that the partition is no longer fetched.
 	FetchEnded(stage, topic string, partition int)
 }
 
-// Reader reads a claim forward, with at most one fetch under way. It belongs to
-// one goroutine, the claim's loop; the fetch runs in another and hands its
-// result over by C.
+// Reader reads a claim forward, with at most one fetch in flight. It belongs to the
+// goroutine of the claim's loop. The fetch runs in another goroutine and passes its
+// result through C.
 //
-//	r.Start()                     // when more is wanted
+//	r.Start()                     // to fetch more
 //	select { case f := <-r.C: r.Took(f) … }
 //	r.Wait()                      // after ctx has ended, before returning
 type Reader struct {
-	C chan orderclose.Fetched // what a fetch brought
-	// LookBack is that of every Position; set it before the first Start.
+	C chan orderclose.Fetched // receives the result of each fetch
+	// LookBack is copied to each Position. Set it before the first Start.
 	LookBack time.Duration
 
-	ctx    context.Context
-	source Log
-	claim  orderclose.Claim
-	stage  string
-	m      ReaderMetrics
-	logger *slog.Logger
-	next   int64
-	done   int64            // the end of what a former owner did ahead of next; 0 once it was verified
-	log    orderclose.LogID // that next is an offset of
-	gen    uint32           // of the log
-	known  time.Time        // when the log was last known to be the same
-	busy   bool
-	under  sync.WaitGroup
+	ctx        context.Context
+	source     Log
+	claim      orderclose.Claim
+	stage      string
+	m          ReaderMetrics
+	logger     *slog.Logger
+	next       int64
+	done       int64            // the end of the former owner's runs above next; 0 once they are verified
+	log        orderclose.LogID // the log that next belongs to
+	gen        uint32           // generation of the log
+	verifiedAt time.Time        // when the log was last known to be the same
+	busy       bool
+	wg         sync.WaitGroup
 }
 
-// NewReader returns a Reader of the claim that ends with ctx, for a stage. Whoever
-// makes one must Wait for it.
+// NewReader returns a Reader of the claim for a stage. It ends with ctx. The caller must
+// call Wait before returning.
 func NewReader(ctx context.Context, log Log, claim orderclose.Claim, stage string, m ReaderMetrics, logger *slog.Logger) *Reader {
 	m.FetchFailing(stage, claim.Topic, claim.Partition, time.Time{})
 	var done int64
@@ -78,15 +96,15 @@ func NewReader(ctx context.Context, log Log, claim orderclose.Claim, stage strin
 	}
 }
 
-// Start begins a fetch, unless one is under way.
+// Start starts a fetch, unless one is in flight.
 func (r *Reader) Start() { r.begin(r.source.Read) }
 
-// Verify begins to ask whether the log is still the one that was read, unless it was
-// asked within a minute, or a fetch is under way. It is for a loop that does not want
-// more for long: what a fetch finds out would come too late. If the log is the same, C
-// brings an empty Fetched.
+// Verify starts a check that the log is still the one that was read, unless it was
+// checked within a minute or a fetch is in flight. It is for a loop that will not fetch
+// for long, and would notice a replaced log too late. If the log is the same, C receives
+// an empty Fetched.
 func (r *Reader) Verify() {
-	if time.Since(r.known) >= verifyEvery {
+	if time.Since(r.verifiedAt) >= verifyEvery {
 		r.begin(r.source.Verify)
 	}
 }
@@ -98,16 +116,17 @@ func (r *Reader) begin(read read) {
 		return
 	}
 	r.busy = true
-	r.under.Go(func() {
+	r.wg.Go(func() {
 		if f, ok := r.fetch(read); ok {
-			r.C <- r.stamped(f)
+			r.C <- r.withGeneration(f)
 		}
 	})
 }
 
-// first is a read that verifies first that what a former owner did ahead of the position
-// is of the log still: else other records, at the same offsets, would count as done.
-func (r *Reader) first(read read) read {
+// verifyFirst returns a read that first verifies the runs of the former owner: that the
+// log still has the records they stand for. Otherwise other records at the same offsets
+// would count as done.
+func (r *Reader) verifyFirst(read read) read {
 	if r.done == 0 {
 		return read
 	}
@@ -122,14 +141,15 @@ func (r *Reader) first(read read) read {
 	}
 }
 
-// Took notes that the result of the fetch was received from C.
+// Took notes that the result of the fetch was received from C. The loop must call it for
+// each result.
 func (r *Reader) Took(f orderclose.Fetched) {
 	r.busy, r.next, r.log, r.gen = false, f.Next, f.Log, f.Generation
-	r.known, r.done = time.Now(), 0
+	r.verifiedAt, r.done = time.Now(), 0
 }
 
-// stamped sets the generation of what was fetched.
-func (r *Reader) stamped(f orderclose.Fetched) orderclose.Fetched {
+// withGeneration sets the generation of the result and of its records.
+func (r *Reader) withGeneration(f orderclose.Fetched) orderclose.Fetched {
 	f.Generation = r.gen
 	if f.Replaced {
 		f.Generation++
@@ -140,26 +160,26 @@ func (r *Reader) stamped(f orderclose.Fetched) orderclose.Fetched {
 	return f
 }
 
-// Rewind makes the next fetch begin at an offset that was read before. None may
-// be under way.
+// Rewind makes the next fetch start at an offset that was read before. No fetch may be in
+// flight.
 func (r *Reader) Rewind(offset int64) { r.next = offset }
 
-// Busy reports whether a fetch is under way.
+// Busy reports whether a fetch is in flight.
 func (r *Reader) Busy() bool { return r.busy }
 
-// Next is the offset after the last one that was read.
+// Next is the offset of the next fetch.
 func (r *Reader) Next() int64 { return r.next }
 
-// Wait waits for the fetch under way, which is the last one. Its result stays in C,
+// Wait waits for the fetch in flight, which is the last one. Its result stays in C,
 // unread.
 func (r *Reader) Wait() {
-	r.under.Wait()
+	r.wg.Wait()
 	r.m.FetchEnded(r.stage, r.claim.Topic, r.claim.Partition)
 }
 
-// fetch retries until it has something to show, or reports false when ctx ends.
+// fetch retries until it has a result, or returns false when ctx ends.
 func (r *Reader) fetch(read read) (orderclose.Fetched, bool) {
-	read, offset := r.first(read), r.next
+	read, offset := r.verifyFirst(read), r.next
 	at := orderclose.Position{Topic: r.claim.Topic, Partition: r.claim.Partition, Offset: offset, Log: r.log, LookBack: r.LookBack}
 	retry := NewBackOff()
 	failing, corrupt := false, 0
@@ -175,11 +195,11 @@ func (r *Reader) fetch(read read) (orderclose.Fetched, bool) {
 		switch {
 		case err != nil:
 			if retry.Say() {
-				r.logger.Warn("fetch failed, trying again", "offset", offset, "err", err)
+				r.logger.Warn("fetch failed, will retry", "offset", offset, "err", err)
 			}
 		case f.Corrupt != nil && corrupt < corruptTries-1:
 			corrupt++
-			r.logger.Warn("fetched records that cannot be read, trying again", "offset", offset, "err", f.Corrupt.Err)
+			r.logger.Warn("fetched records are unreadable, will retry", "offset", offset, "err", f.Corrupt.Err)
 		default:
 			return f, true
 		}
@@ -189,7 +209,7 @@ func (r *Reader) fetch(read read) (orderclose.Fetched, bool) {
 	}
 }
 
-// failing tells that fetches begin to fail now, or that they no longer do.
+// failing reports to the metrics that fetches begin to fail now, or succeed again.
 func (r *Reader) failing(failing bool) {
 	var since time.Time
 	if failing {
@@ -198,15 +218,15 @@ func (r *Reader) failing(failing bool) {
 	r.m.FetchFailing(r.stage, r.claim.Topic, r.claim.Partition, since)
 }
 
-// BackOff is the pauses between tries that every loop uses: from 50 ms up to half a
-// second, jittered, without end. After a broker has died nobody tells when its
-// partitions have new leaders, and what is due waits for the next try.
+// BackOff is the backoff of all loops: from 50 ms to half a second, with jitter, without
+// end. After a broker has died no event says when its partitions have new leaders, and
+// due records wait for the next attempt. A BackOff belongs to one goroutine.
 type BackOff struct {
 	*backoff.ExponentialBackOff
-	said time.Time
+	logged time.Time
 }
 
-// NewBackOff returns a BackOff that begins.
+// NewBackOff returns a BackOff at its shortest pause.
 func NewBackOff() *BackOff {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval, b.MaxInterval = 50*time.Millisecond, 500*time.Millisecond
@@ -214,20 +234,19 @@ func NewBackOff() *BackOff {
 	return &BackOff{ExponentialBackOff: b}
 }
 
-// sayEvery is how often tries that fail are told of.
-const sayEvery = 2 * time.Second
+// logEvery is how often failed attempts are logged.
+const logEvery = 2 * time.Second
 
-// Say reports whether a try that failed is worth a line in the log: the first is,
-// and then one each two seconds.
+// Say reports whether to log a failed attempt: the first one, and then one every 2 s.
 func (b *BackOff) Say() bool {
-	if !b.said.IsZero() && time.Since(b.said) < sayEvery {
+	if !b.logged.IsZero() && time.Since(b.logged) < logEvery {
 		return false
 	}
-	b.said = time.Now()
+	b.logged = time.Now()
 	return true
 }
 
-// Sleep waits for d, or reports false as soon as ctx ends.
+// Sleep waits for d and returns true, or returns false as soon as ctx ends.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -239,8 +258,8 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Linger returns a context that outlives ctx by d: for work that should not be
-// begun after ctx has ended, but should be finished if it was.
+// Linger returns a context that ends d after ctx: for work that must not begin after ctx
+// has ended, but may finish then. The caller must call cancel.
 func Linger(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	lingering, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {

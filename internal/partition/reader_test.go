@@ -13,31 +13,31 @@ import (
 )
 
 func newReader(ctx context.Context, log Log) *Reader {
-	return newToldReader(ctx, log, &told{})
+	return newReaderWith(ctx, log, &metricsState{})
 }
 
-func newToldReader(ctx context.Context, log Log, m ReaderMetrics) *Reader {
+func newReaderWith(ctx context.Context, log Log, m ReaderMetrics) *Reader {
 	return NewReader(ctx, log, orderclose.Claim{Topic: "t", Offset: 7}, "test", m, slog.New(slog.DiscardHandler))
 }
 
-// told is what a Reader last told its metrics.
-type told struct {
+// metricsState is what a Reader last reported to its metrics.
+type metricsState struct {
 	mu      sync.Mutex
 	failing time.Time
-	n       int // times that it told
+	n       int // number of reports
 	ended   bool
 }
 
-func (m *told) FetchFailing(_, _ string, _ int, since time.Time) {
+func (m *metricsState) FetchFailing(_, _ string, _ int, since time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.failing, m.n = since, m.n+1
 }
 
-func (m *told) FetchEnded(string, string, int) { m.ended = true }
+func (m *metricsState) FetchEnded(string, string, int) { m.ended = true }
 
-// last is since when fetches fail, and how often that was told.
-func (m *told) last() (time.Time, int) {
+// last returns since when fetches fail, and the number of reports.
+func (m *metricsState) last() (time.Time, int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.failing, m.n
@@ -48,12 +48,12 @@ func TestReader_RetriesAFetchThatFails(t *testing.T) {
 		tries := 0
 		r := newReader(t.Context(), &fakeLog{fetch: func(offset int64) (orderclose.Fetched, error) {
 			if tries++; tries < 4 {
-				return orderclose.Fetched{}, errAway
+				return orderclose.Fetched{}, errDown
 			}
 			return orderclose.Fetched{Next: offset + 1}, nil
 		}})
 		r.Start()
-		r.Start() // one is under way: this changes nothing
+		r.Start() // has no effect: a fetch is in flight
 		f := <-r.C
 		r.Took(f)
 		if tries != 4 || r.Next() != 8 || r.Busy() {
@@ -62,50 +62,50 @@ func TestReader_RetriesAFetchThatFails(t *testing.T) {
 	})
 }
 
-// Since the first failure, however many follow; and nothing after it was revoked.
-func TestReader_TellsSinceWhenFetchesFail(t *testing.T) {
+// The time is that of the first failure. Nothing is reported after a revocation.
+func TestReader_ReportsSinceWhenFetchesFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var away atomic.Bool
-		m := &told{}
-		r := newToldReader(ctx, &fakeLog{fetch: func(offset int64) (orderclose.Fetched, error) {
-			time.Sleep(time.Second) // as long as a fetch of what is read to its end
+		m := &metricsState{}
+		r := newReaderWith(ctx, &fakeLog{fetch: func(offset int64) (orderclose.Fetched, error) {
+			time.Sleep(time.Second) // like a fetch at the end of the log
 			if away.Load() {
-				return orderclose.Fetched{}, errAway
+				return orderclose.Fetched{}, errDown
 			}
 			return orderclose.Fetched{Next: offset}, nil
 		}}, m)
 		r.Start()
 		r.Took(<-r.C)
 		if since, n := m.last(); !since.IsZero() || n != 1 {
-			t.Errorf("fails since %v, told %d times, and all is well", since, n)
+			t.Errorf("fails since %v, reported %d times, while fetches succeed", since, n)
 		}
 		away.Store(true)
 		began := time.Now()
 		r.Start()
 		time.Sleep(5 * time.Minute)
 		if since, n := m.last(); since.Sub(began) != time.Second || n != 2 {
-			t.Errorf("fails since %v after the first fetch began, told %d times; want 1s, once", since.Sub(began), n-1)
+			t.Errorf("fails since %v after the first fetch began, reported %d times; want 1s, once", since.Sub(began), n-1)
 		}
 		away.Store(false)
 		r.Took(<-r.C)
 		if since, _ := m.last(); !since.IsZero() {
-			t.Errorf("fails since %v, and goes on", since)
+			t.Errorf("fails since %v, and the fetch succeeded", since)
 		}
 		cancel()
 		r.Wait()
 		if !m.ended {
-			t.Error("does not tell of its end")
+			t.Error("FetchEnded was not called")
 		}
 	})
 }
 
-func TestReader_BelievesInDamageOnlyAfterFetchingAgain(t *testing.T) {
+func TestReader_ReportsDamageOnlyAfterRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
 		r := newReader(t.Context(), &fakeLog{fetch: func(offset int64) (orderclose.Fetched, error) {
 			tries++
-			return orderclose.Fetched{Next: offset + 1, Corrupt: &orderclose.Range{First: offset, Last: offset, Err: errAway}}, nil
+			return orderclose.Fetched{Next: offset + 1, Corrupt: &orderclose.Range{First: offset, Last: offset, Err: errDown}}, nil
 		}})
 		r.Start()
 		if f := <-r.C; f.Corrupt == nil || tries != corruptTries {
@@ -114,17 +114,16 @@ func TestReader_BelievesInDamageOnlyAfterFetchingAgain(t *testing.T) {
 	})
 }
 
-// TestReader_FailedFetchesAreNoEvidenceOfDamage: one answer that cannot be read is no
-// more believed after failed fetches than before.
+// Failed fetches before an unreadable answer do not count towards damage.
 func TestReader_FailedFetchesAreNoEvidenceOfDamage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
 		r := newReader(t.Context(), &fakeLog{fetch: func(offset int64) (orderclose.Fetched, error) {
 			switch tries++; tries {
 			case 1, 2, 3:
-				return orderclose.Fetched{}, errAway
+				return orderclose.Fetched{}, errDown
 			case 4, 5:
-				return orderclose.Fetched{Next: offset + 1, Corrupt: &orderclose.Range{First: offset, Last: offset, Err: errAway}}, nil
+				return orderclose.Fetched{Next: offset + 1, Corrupt: &orderclose.Range{First: offset, Last: offset, Err: errDown}}, nil
 			}
 			return orderclose.Fetched{Next: offset + 3}, nil
 		}})
@@ -138,7 +137,7 @@ func TestReader_FailedFetchesAreNoEvidenceOfDamage(t *testing.T) {
 func TestReader_EndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		r := newReader(ctx, &fakeLog{fetch: func(int64) (orderclose.Fetched, error) { return orderclose.Fetched{}, errAway }})
+		r := newReader(ctx, &fakeLog{fetch: func(int64) (orderclose.Fetched, error) { return orderclose.Fetched{}, errDown }})
 		r.Start()
 		cancel()
 		r.Wait()
@@ -150,9 +149,8 @@ func TestReader_EndsWithItsContext(t *testing.T) {
 	})
 }
 
-// TestReader_ALoopThatReadsNothingHearsThatItsLogWasReplaced within a minute, and costs one
-// question a minute.
-func TestReader_ALoopThatReadsNothingHearsThatItsLogWasReplaced(t *testing.T) {
+// A loop that fetches nothing notices within a minute, with one request a minute.
+func TestReader_VerifyNoticesAReplacedLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, began, asked := orderclose.LogID{Topic: [16]byte{1}}, time.Now(), 0
 		r := newReader(t.Context(), &fakeLog{
@@ -164,7 +162,7 @@ func TestReader_ALoopThatReadsNothingHearsThatItsLogWasReplaced(t *testing.T) {
 				if time.Since(began) < 10*time.Minute {
 					return orderclose.Fetched{Next: at.Offset, Log: at.Log}, nil
 				}
-				return orderclose.Fetched{Lost: &orderclose.Range{Err: errAway}, Replaced: true}, nil
+				return orderclose.Fetched{Lost: &orderclose.Range{Err: errDown}, Replaced: true}, nil
 			},
 		})
 		r.Start()
@@ -177,7 +175,7 @@ func TestReader_ALoopThatReadsNothingHearsThatItsLogWasReplaced(t *testing.T) {
 				r.Took(f)
 				if f.Replaced {
 					if late := time.Since(began); late > 11*time.Minute || asked > 12 {
-						t.Errorf("heard of it after %v, asked %d times", late, asked)
+						t.Errorf("noticed after %v, asked %d times", late, asked)
 					}
 					return
 				}
@@ -185,13 +183,12 @@ func TestReader_ALoopThatReadsNothingHearsThatItsLogWasReplaced(t *testing.T) {
 			}
 			time.Sleep(maxSleep)
 		}
-		t.Error("never heard of it")
+		t.Error("the replaced log was not noticed")
 	})
 }
 
-// TestReader_WhatAFormerOwnerDidAheadIsVerifiedFirst: in a log that lost its end since,
-// other records would count as done.
-func TestReader_WhatAFormerOwnerDidAheadIsVerifiedFirst(t *testing.T) {
+// In a log that has lost its end since, other records would count as done.
+func TestReader_VerifiesTheFormerOwnersRunsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := orderclose.LogID{Topic: [16]byte{1}, Epoch: 5}
 		acked, _ := EncodeDone(log, 10, []Run{{First: 15, End: 20}})
@@ -204,11 +201,11 @@ func TestReader_WhatAFormerOwnerDidAheadIsVerifiedFirst(t *testing.T) {
 				if at.Offset != 20 || at.Log != log {
 					t.Errorf("verified at %+v, want 20", at)
 				}
-				return orderclose.Fetched{Next: 12, Log: log, Lost: &orderclose.Range{Err: errAway}, Replaced: replaced}, nil
+				return orderclose.Fetched{Next: 12, Log: log, Lost: &orderclose.Range{Err: errDown}, Replaced: replaced}, nil
 			},
 		}
 		for _, replaced = range []bool{false, true} {
-			r := NewReader(t.Context(), source, orderclose.Claim{Topic: "t", Offset: 10, Acked: acked}, "test", &told{}, slog.New(slog.DiscardHandler))
+			r := NewReader(t.Context(), source, orderclose.Claim{Topic: "t", Offset: 10, Acked: acked}, "test", &metricsState{}, slog.New(slog.DiscardHandler))
 			r.Start()
 			if f := <-r.C; f.Replaced != replaced || !replaced && f.Next != 11 {
 				t.Errorf("%+v, want replaced: %v", f, replaced)
@@ -217,13 +214,13 @@ func TestReader_WhatAFormerOwnerDidAheadIsVerifiedFirst(t *testing.T) {
 	})
 }
 
-// TestBackOff_TellsOfALongTroubleNowAndThen: not of each try, which are many.
-func TestBackOff_TellsOfALongTroubleNowAndThen(t *testing.T) {
+// Attempts are too many to log each.
+func TestBackOff_LogsEveryTwoSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pauses, said, tries := NewBackOff(), 0, 0
+		pauses, logged, tries := NewBackOff(), 0, 0
 		for begin := time.Now(); time.Since(begin) < time.Minute; tries++ {
 			if pauses.Say() {
-				said++
+				logged++
 			}
 			d := pauses.NextBackOff()
 			if d <= 0 || d > 750*time.Millisecond {
@@ -231,8 +228,8 @@ func TestBackOff_TellsOfALongTroubleNowAndThen(t *testing.T) {
 			}
 			time.Sleep(d)
 		}
-		if said < 20 || said > 31 || tries < 80 {
-			t.Errorf("%d of %d failed tries were told in a minute", said, tries)
+		if logged < 20 || logged > 31 || tries < 80 {
+			t.Errorf("%d of %d failed attempts were logged in a minute", logged, tries)
 		}
 	})
 }

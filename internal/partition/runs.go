@@ -9,21 +9,22 @@ import (
 	"orderclose"
 )
 
-// Run is a run of offsets, [First, End), that are done above a watermark.
+// Run is a run of done offsets above a watermark, [First, End).
 type Run struct{ First, End int64 }
 
-// maxRuns bounds an encoded run list: brokers refuse a commit whose metadata is
-// longer than 4,096 bytes, all of it. The log's identity takes up to 40 beside it.
-const maxRuns = 4000
+// maxRunBytes bounds an encoded list of runs. Brokers refuse a commit with metadata over
+// 4,096 bytes. The log's identity takes up to 40 of them.
+const maxRunBytes = 4000
 
-// runsPrefix marks commit metadata as a run list of this form.
+// runsPrefix marks the field of commit metadata that holds a list of runs.
 const runsPrefix = "r1:"
 
 // logPrefix marks the field of commit metadata that identifies the log.
 const logPrefix = "t1:"
 
-// EncodeDone writes what stands beside a commit of the watermark low: the log that the
-// offset is of, if it is known, and the runs, as EncodeRuns does.
+// EncodeDone encodes the metadata of a commit of the watermark low: the log that the
+// offset belongs to, if it is known, and the runs. left is the number of runs that did
+// not fit.
 func EncodeDone(log orderclose.LogID, low int64, runs []Run) (encoded string, left int) {
 	encoded, left = EncodeRuns(low, runs)
 	if log.Topic == (orderclose.LogID{}).Topic {
@@ -33,8 +34,9 @@ func EncodeDone(log orderclose.LogID, low int64, runs []Run) (encoded string, le
 	return strings.TrimSpace(logPrefix + base64.RawStdEncoding.EncodeToString(b) + " " + encoded), left
 }
 
-// DecodeLog reads from the metadata of a commit which log the offset is of. Metadata that
-// does not say it, such as that of an older version, is of whatever log there is.
+// DecodeLog reads from the metadata of a commit which log the offset belongs to. Metadata
+// without a log, such as that of an older version, gives the zero LogID, which accepts
+// any log.
 func DecodeLog(encoded string) orderclose.LogID {
 	log := orderclose.LogID{}
 	b, err := base64.RawStdEncoding.DecodeString(field(encoded, logPrefix))
@@ -49,8 +51,8 @@ func DecodeLog(encoded string) orderclose.LogID {
 	return log
 }
 
-// field returns the rest of the first field of the metadata that begins with the prefix,
-// or "".
+// field returns the first field of the metadata that begins with the prefix, without the
+// prefix, or "".
 func field(metadata, prefix string) string {
 	for f := range strings.FieldsSeq(metadata) {
 		if rest, ok := strings.CutPrefix(f, prefix); ok {
@@ -60,11 +62,11 @@ func field(metadata, prefix string) string {
 	return ""
 }
 
-// EncodeRuns writes runs above the watermark low, in order, for the metadata of a
-// commit: base64 of varints, the gap before each run and its length. What does
-// not fit is left out, and may then be repeated. Nothing to tell is "".
+// EncodeRuns encodes runs above the watermark low, in order, for the metadata of a
+// commit: base64 of varints, the gap before each run and its length. left is the number
+// of runs that did not fit; they may be repeated. Without runs the result is "".
 func EncodeRuns(low int64, runs []Run) (encoded string, left int) {
-	most := base64.RawStdEncoding.DecodedLen(maxRuns - len(runsPrefix))
+	most := base64.RawStdEncoding.DecodedLen(maxRunBytes - len(runsPrefix))
 	var b []byte
 	at := low
 	for i, r := range runs {
@@ -81,8 +83,8 @@ func EncodeRuns(low int64, runs []Run) (encoded string, left int) {
 	return runsPrefix + base64.RawStdEncoding.EncodeToString(b), left
 }
 
-// DecodeRuns reads what EncodeRuns wrote beside a commit of low. Metadata of any
-// other form, such as another program's, tells nothing.
+// DecodeRuns decodes the runs of EncodeRuns from the metadata of a commit of low.
+// Metadata of another format, such as that of another program, has no runs.
 func DecodeRuns(low int64, encoded string) []Run {
 	b, err := base64.RawStdEncoding.DecodeString(field(encoded, runsPrefix))
 	if err != nil {
@@ -92,7 +94,7 @@ func DecodeRuns(low int64, encoded string) []Run {
 	for at := low; len(b) > 0; {
 		gap, n := binary.Uvarint(b)
 		if n <= 0 || gap == 0 || gap > 1<<40 {
-			return nil // at the watermark itself stands what is not done
+			return nil // the offset at the watermark is not done
 		}
 		length, m := binary.Uvarint(b[n:])
 		if m <= 0 || length == 0 || length > 1<<40 {
@@ -104,7 +106,7 @@ func DecodeRuns(low int64, encoded string) []Run {
 	return runs
 }
 
-// CountRuns is how many offsets the runs hold.
+// CountRuns is the number of offsets in the runs.
 func CountRuns(runs []Run) (n int64) {
 	for _, r := range runs {
 		n += r.End - r.First

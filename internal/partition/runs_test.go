@@ -12,7 +12,7 @@ import (
 	"orderclose"
 )
 
-func TestRuns_DecodeToWhatWasEncoded(t *testing.T) {
+func TestRuns_RoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		low := rapid.Int64Range(0, 1<<40).Draw(t, "low")
 		var runs []Run
@@ -29,14 +29,14 @@ func TestRuns_DecodeToWhatWasEncoded(t *testing.T) {
 	})
 }
 
-func TestRuns_FitBesideACommit(t *testing.T) {
+func TestRuns_FitIntoACommit(t *testing.T) {
 	var runs []Run
 	for i := range int64(10_000) {
 		runs = append(runs, Run{1000*i + 500, 1000*i + 900})
 	}
 	encoded, left := EncodeRuns(0, runs)
 	kept := DecodeRuns(0, encoded)
-	if len(encoded) > maxRuns || left == 0 || len(kept)+left != len(runs) {
+	if len(encoded) > maxRunBytes || left == 0 || len(kept)+left != len(runs) {
 		t.Errorf("%d bytes, %d kept, %d left out", len(encoded), len(kept), left)
 	}
 	if diff := cmp.Diff(runs[:len(kept)], kept); diff != "" {
@@ -44,9 +44,8 @@ func TestRuns_FitBesideACommit(t *testing.T) {
 	}
 }
 
-// TestDone_SaysWhichLogItIsOf, beside as many runs as there may be, and older metadata says
-// nothing of it.
-func TestDone_SaysWhichLogItIsOf(t *testing.T) {
+// The log is beside as many runs as fit. Older metadata has no log.
+func TestDone_IdentifiesItsLog(t *testing.T) {
 	var many []Run
 	for i := range int64(10_000) {
 		many = append(many, Run{1000*i + 500, 1000*i + 900})
@@ -92,9 +91,9 @@ func FuzzDecodeRuns(f *testing.F) {
 	})
 }
 
-// TestCommitter_ATakeOverRepeatsNothingThatWasDone: whatever was told when the
-// claim changed hands, the next owner is given exactly what was not done.
-func TestCommitter_ATakeOverRepeatsNothingThatWasDone(t *testing.T) {
+// Whatever was committed when the claim changed hands, the next owner processes exactly
+// the records that were not done.
+func TestCommitter_ATakeOverRepeatsNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var low int64
 		var acked string
@@ -108,7 +107,7 @@ func TestCommitter_ATakeOverRepeatsNothingThatWasDone(t *testing.T) {
 			end := rapid.Int64Range(low, records).Draw(t, "reads up to")
 			for offset := low; offset < end; offset++ {
 				if fresh := c.Add(offset); fresh == done[offset] {
-					t.Fatalf("offset %d: to be done %v, was done %v", offset, fresh, done[offset])
+					t.Fatalf("offset %d: to be processed %v, was done %v", offset, fresh, done[offset])
 				}
 			}
 			for range rapid.IntRange(0, 30).Draw(t, "does") {
@@ -120,7 +119,7 @@ func TestCommitter_ATakeOverRepeatsNothingThatWasDone(t *testing.T) {
 			c.Tell(time.Time{}, true)
 			for offset := range int64(records) {
 				if offset < low && !done[offset] {
-					t.Fatalf("told %d, and %d is not done", low, offset)
+					t.Fatalf("committed %d, and %d is not done", low, offset)
 				}
 			}
 		}

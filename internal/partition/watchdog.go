@@ -10,42 +10,42 @@ import (
 )
 
 const (
-	// StuckAfter is how long a loop may show no sign of life. Whatever it waits for has a
-	// deadline of 5 s and is then tried again, which is a sign. So a loop that shows none
-	// does not wait for a server that is away: something in it hangs.
+	// StuckAfter is how long a loop may show no sign of life. Everything that a loop
+	// waits for has a deadline of 5 s and is retried, which is a sign of life. So a
+	// silent loop does not wait for an unavailable server: it hangs.
 	StuckAfter = 30 * time.Second
-	// stopTimeout is how long a loop that was told to stop may take before the process is
-	// better restarted.
+	// stopTimeout is how long a loop may take to stop before the process is better
+	// restarted.
 	stopTimeout = 10 * time.Second
 )
 
-// start is what a Pulse counts from, by the monotonic clock: setting the wall clock is no
-// sign of anything.
+// start is the zero of all Pulses, by the monotonic clock, so that setting the wall clock
+// has no effect.
 var start = time.Now()
 
-// Pulse is when a loop last showed a sign of life. Any goroutine may use it. Before the
-// first Beat it is silent since the process began.
+// Pulse records when a loop last showed a sign of life. It is safe for concurrent use.
+// Before the first Beat it has been silent since the process began.
 type Pulse struct{ last atomic.Int64 }
 
-// Beat shows a sign of life.
+// Beat records a sign of life.
 func (p *Pulse) Beat() { p.last.Store(int64(time.Since(start))) }
 
-// Silent is how long ago the last sign of life was.
+// Silent is the time since the last Beat.
 func (p *Pulse) Silent() time.Duration { return time.Since(start) - time.Duration(p.last.Load()) }
 
-// Watchdog starts the loops of claims, and starts those again that hang. All fields must
-// be set.
+// Watchdog runs the loops of claims and restarts a loop that hangs. All fields are
+// required. It is safe for concurrent use.
 type Watchdog struct {
-	Stage   string
-	Stuck   func(stage, topic string, partition int) // counts a loop that hung
-	Abandon func(why string)                         // ends the process: a loop cannot be stopped
-	Logger  *slog.Logger
+	Stage  string
+	Stuck  func(stage, topic string, partition int) // counts a loop that hung
+	OnHang func(why string)                         // ends the process, because a loop does not stop
+	Logger *slog.Logger
 }
 
-// Serve runs a claim's loop until the claim ends. A loop that hangs is stopped and run
-// again from the last position that it committed, within the same generation of the
-// group, so that no other partition moves. If a loop does not stop, the process is
-// abandoned. The loop must call Beat each turn.
+// Serve runs a claim's loop until the claim ends. A loop that hangs is stopped and
+// restarted from its last committed position, within the same generation of the group, so
+// that no other partition moves. If the loop does not stop, Serve calls OnHang. The loop
+// must call Beat each turn.
 func (w *Watchdog) Serve(ctx context.Context, claim orderclose.Claim, run func(ctx context.Context, claim orderclose.Claim, pulse *Pulse)) {
 	done := claim.Done
 	for ctx.Err() == nil {
@@ -67,21 +67,21 @@ func (w *Watchdog) Serve(ctx context.Context, claim orderclose.Claim, run func(c
 		if !stuck {
 			return
 		}
-		w.Logger.Error("the loop of a partition hangs and is started again", "topic", claim.Topic, "partition", claim.Partition, "silent", StuckAfter)
+		w.Logger.Error("partition loop hangs, restarting it", "topic", claim.Topic, "partition", claim.Partition, "silent", StuckAfter)
 		w.Stuck(w.Stage, claim.Topic, claim.Partition)
 		select {
 		case <-ended:
 		case <-time.After(stopTimeout):
-			w.Abandon("the loop of a partition of " + claim.Topic + " hangs and does not stop")
+			w.OnHang("the loop of a partition of " + claim.Topic + " hangs and does not stop")
 			<-ended
 		}
 		claim = next
 	}
 }
 
-// watch returns when the loop has ended, or reports true when it shows no sign of life,
-// twice in a row: a process that was stopped and goes on finds everything silent for a
-// moment.
+// watch returns false when the loop has ended, or true when it was silent at two ticks in
+// a row. One is not enough: when a stopped process continues, every loop looks silent for
+// a moment.
 func watch(p *Pulse, ended <-chan struct{}) (stuck bool) {
 	tick := time.NewTicker(StuckAfter / 6)
 	defer tick.Stop()

@@ -10,14 +10,14 @@ import (
 	"orderclose"
 )
 
-// watched serves a claim by run under a Watchdog, and returns the claims that run got and
+// watched serves a claim by run under a Watchdog. It returns the claims that run got, and
 // how often a loop counted as stuck.
 func watched(t *testing.T, run func(ctx context.Context, claim orderclose.Claim, pulse *Pulse)) (claims []orderclose.Claim, stuck int) {
 	t.Helper()
 	w := Watchdog{
 		Stage: "test", Logger: slog.New(slog.DiscardHandler),
-		Stuck:   func(string, string, int) { stuck++ },
-		Abandon: func(why string) { t.Errorf("abandoned: %s", why) },
+		Stuck:  func(string, string, int) { stuck++ },
+		OnHang: func(why string) { t.Errorf("abandoned: %s", why) },
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -28,7 +28,7 @@ func watched(t *testing.T, run func(ctx context.Context, claim orderclose.Claim,
 	return claims, stuck
 }
 
-func TestWatchdog_StartsALoopThatHangsAgainFromItsCommit(t *testing.T) {
+func TestWatchdog_RestartsAHangingLoopFromItsCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		claims, stuck := watched(t, func(ctx context.Context, claim orderclose.Claim, _ *Pulse) {
@@ -49,9 +49,8 @@ func TestWatchdog_StartsALoopThatHangsAgainFromItsCommit(t *testing.T) {
 	})
 }
 
-// TestWatchdog_AProcessThatWasStoppedIsNoHang: when it goes on, every loop has been silent
-// for as long.
-func TestWatchdog_AProcessThatWasStoppedIsNoHang(t *testing.T) {
+// When the process continues, every loop has been silent for as long as it was stopped.
+func TestWatchdog_AStoppedProcessIsNotAHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		claims, stuck := watched(t, func(_ context.Context, _ orderclose.Claim, pulse *Pulse) {
 			time.Sleep(StuckAfter/6 - time.Second)

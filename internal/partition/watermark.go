@@ -2,42 +2,40 @@ package partition
 
 import "sort"
 
-// Watermark knows up to where a partition is done when its records are done in
-// another order than they were read in. Offsets are added as they are read, in
-// order; the low watermark is the first one that is not done. It belongs to one
-// goroutine.
+// Watermark tracks up to which offset a partition is done when its records are done in
+// another order than they were read. Offsets are added in the order of reading. The low
+// watermark is the first offset that is not done. It belongs to one goroutine.
 type Watermark struct {
-	open    []openOffset // read and not below the watermark, in order
-	next    int64        // everything below was read
-	changes int          // how often something became done
-	before  []Run        // done by a former owner, above where reading began
-	roomy   int          // with more in open it is made smaller
+	open       []openOffset // read and not below the watermark, in order
+	next       int64        // everything below was read
+	changes    int          // how many offsets became done
+	formerRuns []Run        // done by a former owner, above the offset where reading began
+	compactAt  int          // compact when open is longer
 }
 
-// openOffset is one offset; or, of those that are done, a run of them.
+// openOffset is one offset, or a run of offsets that are done.
 type openOffset struct {
 	offset, last int64
 	state        state
 }
 
-// minRoom is with how many open offsets it begins to be worth while to make runs of
-// those that are done.
-const minRoom = 4096
+// minCompact is the length of open from which compacting is worthwhile.
+const minCompact = 4096
 
-// state is how far an offset above the watermark has come.
+// state is the progress of an offset above the watermark.
 type state int8
 
 const (
-	pending state = iota // somebody works on it
-	dropped              // nobody does until it is read again
+	pending state = iota // being processed
+	dropped              // not processed until it is read again
 	done
 )
 
-// NewWatermark returns a Watermark for reading from the offset on.
+// NewWatermark returns a Watermark of a partition that is read from the offset on.
 func NewWatermark(offset int64) *Watermark { return &Watermark{next: offset} }
 
-// Add notes that the record at offset was read, and reports whether it is to be
-// done: one that a former owner has done is not, nor one that was read before and
+// Add notes that the record at offset was read, and reports whether to process it. A
+// record that a former owner has done is not processed, nor one that was read before and
 // not dropped.
 func (w *Watermark) Add(offset int64) (fresh bool) {
 	if offset < w.next {
@@ -48,10 +46,10 @@ func (w *Watermark) Add(offset int64) (fresh bool) {
 		}
 		return fresh
 	}
-	for len(w.before) > 0 && w.before[0].End <= offset {
-		w.before = w.before[1:]
+	for len(w.formerRuns) > 0 && w.formerRuns[0].End <= offset {
+		w.formerRuns = w.formerRuns[1:]
 	}
-	fresh = len(w.before) == 0 || offset < w.before[0].First
+	fresh = len(w.formerRuns) == 0 || offset < w.formerRuns[0].First
 	w.next = offset + 1
 	switch {
 	case fresh:
@@ -60,28 +58,26 @@ func (w *Watermark) Add(offset int64) (fresh bool) {
 		w.open = append(w.open, openOffset{offset, offset, done})
 		w.changes++
 	}
-	if len(w.open) > max(w.roomy, minRoom) {
+	if len(w.open) > max(w.compactAt, minCompact) {
 		w.compact()
 	}
 	return fresh
 }
 
-// Read notes that everything below next was read, also where there was no
-// record.
+// Read notes that everything below next was read, gaps included.
 func (w *Watermark) Read(next int64) { w.next = max(w.next, next) }
 
-// Reset forgets everything: the log was made anew and is read from next on.
+// Reset forgets everything: the log was replaced and is read from next on.
 func (w *Watermark) Reset(next int64) { *w = *NewWatermark(next) }
 
-// Drop notes that nobody works on the record at offset any more: it will be read
-// again.
+// Drop notes that the record at offset is not processed any more and will be read again.
 func (w *Watermark) Drop(offset int64) {
 	if o := w.find(offset); o != nil && o.state == pending {
 		o.state = dropped
 	}
 }
 
-// Lose gives up what was dropped below the offset: the log has lost it.
+// Lose marks the dropped offsets below the given one as done: the log has lost them.
 func (w *Watermark) Lose(below int64) {
 	for i := range w.open {
 		if o := &w.open[i]; o.offset < below && o.state == dropped {
@@ -92,8 +88,8 @@ func (w *Watermark) Lose(below int64) {
 	w.advance()
 }
 
-// Done notes that the record at offset is done. An offset that was never added,
-// or is done already, changes nothing.
+// Done marks an offset as done. It ignores an offset that was never added or is done
+// already.
 func (w *Watermark) Done(offset int64) {
 	o := w.find(offset)
 	if o == nil || o.state == done {
@@ -104,9 +100,9 @@ func (w *Watermark) Done(offset int64) {
 	w.advance()
 }
 
-// compact makes runs of what is done, so that one record which stays open for hours
-// costs no memory for all that are done meanwhile. It is done again when there is
-// twice as much.
+// compact joins done offsets into runs, so that one record that stays open for hours
+// costs no memory for the records that are done meanwhile. It runs again when open has
+// doubled.
 func (w *Watermark) compact() {
 	var all []openOffset
 	for _, o := range w.open {
@@ -116,10 +112,10 @@ func (w *Watermark) compact() {
 		}
 		all = append(all, o)
 	}
-	w.open, w.roomy = all, 2*len(all)
+	w.open, w.compactAt = all, 2*len(all)
 }
 
-// advance lets go of what is done at the watermark.
+// advance removes the done offsets at the watermark.
 func (w *Watermark) advance() {
 	n := 0
 	for n < len(w.open) && w.open[n].state == done {
@@ -128,7 +124,7 @@ func (w *Watermark) advance() {
 	w.open = w.open[n:]
 }
 
-// find returns the entry of an offset, or nil if it is not open.
+// find returns the entry of an offset, or nil if the offset is not in open.
 func (w *Watermark) find(offset int64) *openOffset {
 	i := sort.Search(len(w.open), func(i int) bool { return w.open[i].last >= offset })
 	if i == len(w.open) || w.open[i].offset > offset {
@@ -143,7 +139,7 @@ func (w *Watermark) Low() int64 {
 		return w.open[0].offset
 	}
 	low := w.next
-	for _, r := range w.before { // what comes next may be done already
+	for _, r := range w.formerRuns { // the next offsets may be done already
 		if r.First <= low {
 			low = max(low, r.End)
 		}
@@ -151,8 +147,8 @@ func (w *Watermark) Low() int64 {
 	return low
 }
 
-// Runs lists what is done above the watermark, in order, what a former owner did
-// and was not read again yet included.
+// Runs lists the done offsets above the watermark, in order, including those of a former
+// owner that were not read again yet.
 func (w *Watermark) Runs() []Run {
 	var runs []Run
 	for i := 0; i < len(w.open); i++ {
@@ -166,8 +162,8 @@ func (w *Watermark) Runs() []Run {
 		runs = append(runs, Run{first, w.open[i].last + 1})
 	}
 	low := w.Low()
-	for _, r := range w.before {
-		r.First = max(r.First, w.next) // below that it was read again
+	for _, r := range w.formerRuns {
+		r.First = max(r.First, w.next) // offsets below next are in open
 		switch last := len(runs) - 1; {
 		case r.End <= low || r.End <= r.First:
 		case last >= 0 && runs[last].End >= r.First:

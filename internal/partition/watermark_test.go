@@ -7,9 +7,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestWatermark_NeverPassesWhatIsNotDone compares with the plain definition: the
-// first offset that was added and is not done, or where reading stands.
-func TestWatermark_NeverPassesWhatIsNotDone(t *testing.T) {
+// The model is the plain definition: the lowest offset that was added and is not done, or
+// else the next offset to read.
+func TestWatermark_NeverPassesAnOpenOffset(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		next := rapid.Int64Range(0, 100).Draw(t, "start")
 		w := NewWatermark(next)
@@ -20,10 +20,10 @@ func TestWatermark_NeverPassesWhatIsNotDone(t *testing.T) {
 				offset := next + rapid.Int64Range(0, 3).Draw(t, "gap")
 				w.Add(offset)
 				open[offset], next = true, offset+1
-			case 1: // read nothing but markers
+			case 1: // read markers only
 				next += rapid.Int64Range(0, 3).Draw(t, "markers")
 				w.Read(next)
-			case 2: // anything may be done, also what was never read
+			case 2: // any offset may be done, also one that was never read
 				offset := rapid.Int64Range(0, next+2).Draw(t, "done")
 				w.Done(offset)
 				delete(open, offset)
@@ -42,9 +42,9 @@ func TestWatermark_NeverPassesWhatIsNotDone(t *testing.T) {
 	})
 }
 
-// One record may stay open for hours: its row is held, or its dead letter is not
-// taken.
-func TestWatermark_OneThatStaysOpenCostsNoMemoryForTheRest(t *testing.T) {
+// An offset may stay open for hours: its row is locked, or its dead letter is not
+// accepted.
+func TestWatermark_AnOpenOffsetCostsNoMemoryForLaterOnes(t *testing.T) {
 	w := NewWatermark(0)
 	w.Add(0)
 	for first := int64(1); first < 1_000_000; first += 100 {
@@ -56,14 +56,14 @@ func TestWatermark_OneThatStaysOpenCostsNoMemoryForTheRest(t *testing.T) {
 		}
 	}
 	w.Add(1_000_001)
-	if len(w.open) > 2*minRoom || w.Low() != 0 {
+	if len(w.open) > 2*minCompact || w.Low() != 0 {
 		t.Errorf("%d entries, low %d", len(w.open), w.Low())
 	}
 	if diff := cmp.Diff([]Run{{1, 1_000_001}}, w.Runs()); diff != "" {
 		t.Errorf("runs (-want +got):\n%s", diff)
 	}
 	if w.Add(500_000) {
-		t.Error("one that is done is to be done again")
+		t.Error("a done offset is to be processed again")
 	}
 	w.Done(0)
 	if w.Low() != 1_000_001 {
@@ -71,7 +71,7 @@ func TestWatermark_OneThatStaysOpenCostsNoMemoryForTheRest(t *testing.T) {
 	}
 }
 
-func TestWatermark_ForgetsWhatWasOpenWhenTheLogIsMadeAnew(t *testing.T) {
+func TestWatermark_ResetForgetsOpenOffsets(t *testing.T) {
 	w := NewWatermark(50)
 	w.Add(50)
 	w.Add(51)
@@ -81,7 +81,7 @@ func TestWatermark_ForgetsWhatWasOpenWhenTheLogIsMadeAnew(t *testing.T) {
 	}
 }
 
-func TestWatermark_WhatWasDroppedIsToBeDoneWhenItIsReadAgain(t *testing.T) {
+func TestWatermark_ADroppedOffsetIsProcessedWhenReadAgain(t *testing.T) {
 	w := NewWatermark(0)
 	for offset := range int64(6) {
 		w.Add(offset)
@@ -90,7 +90,7 @@ func TestWatermark_WhatWasDroppedIsToBeDoneWhenItIsReadAgain(t *testing.T) {
 	w.Done(4)
 	w.Drop(2)
 	w.Drop(3)
-	w.Drop(4) // is done: stays so
+	w.Drop(4) // done, so it stays done
 	var again []int64
 	for offset := int64(1); offset < 8; offset++ {
 		if w.Add(offset) {
@@ -98,13 +98,13 @@ func TestWatermark_WhatWasDroppedIsToBeDoneWhenItIsReadAgain(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff([]int64{2, 3, 6, 7}, again); diff != "" {
-		t.Errorf("to be done (-want +got):\n%s", diff)
+		t.Errorf("to be processed (-want +got):\n%s", diff)
 	}
 	w.Drop(2)
 	w.Drop(3)
 	w.Lose(3)
 	w.Done(0)
 	if w.Low() != 3 {
-		t.Errorf("low is %d, want 3: what is lost holds nothing up, what is dropped does", w.Low())
+		t.Errorf("low is %d, want 3: a lost offset does not hold the watermark, a dropped one does", w.Low())
 	}
 }

@@ -1,9 +1,10 @@
-// Package patience is how long to wait for somebody else's service, and when to
-// stop asking it.
+// Package patience decides how long a call to an external service may take, and when
+// the service is not called. Create an Endpoint for each service and call it through
+// Do.
 //
-// A call times out at one and a half times the p99 of the last calls, at 3 s at
-// most (window.go). Several time-outs in a row open a breaker: calls then fail at
-// once, except for one now and then that tries whether it is better.
+// The timeout of a call is one and a half times the p99 of the last calls, at most 3
+// s (window.go). Several failures in a row open a circuit breaker. Calls then fail at
+// once, except for one call now and then that probes the service.
 package patience
 
 import (
@@ -20,41 +21,40 @@ import (
 )
 
 const (
-	// failuresToOpen in a row open the breaker. By then the limit of a call is as
-	// long as it gets, or nearly.
+	// failuresToOpen is how many failures in a row open the breaker. By then the
+	// timeout has grown to its maximum, or nearly.
 	failuresToOpen = 5
-	// openFor is how long nobody is asked before one call tries again.
+	// openFor is how long the breaker stays open before one call probes the service.
 	openFor = 5 * time.Second
-	// maxHold bounds how long a service may ask to be left alone.
-	maxHold = 5 * time.Minute
+	// maxPause limits how long a service may ask for no calls by Retry-After.
+	maxPause = 5 * time.Minute
 )
 
-// What can be wrong with a call besides its own error. Both come with
-// orderclose.ErrUnavailable.
+// Errors of a call besides its own. orderclose.ErrUnavailable is wrapped beside both.
 var (
 	ErrTimeout = errors.New("no answer in time")
-	ErrOpen    = errors.New("it did not answer lately and is not asked for the moment")
+	ErrOpen    = errors.New("the circuit breaker is open")
 )
 
-// The states of a breaker, as Metrics are told them.
-const (
-	Closed   = "closed"    // calls go through
-	HalfOpen = "half_open" // one call tries
+// States of a breaker in Metrics.
+const ( // calls are made
+	Closed   = "closed"    // one call probes the service
+	HalfOpen = "half_open" // no calls are made
 	Open     = "open"      // no call goes through
 )
 
-// Metrics takes what there is to count of calls; internal/obs has one for
-// Prometheus. Its methods are called from many goroutines and must not block.
+// Metrics receives the counts of calls; internal/obs implements it for Prometheus.
+// Its methods are called from many goroutines and must not block.
 type Metrics interface {
-	// Breaker says which state the breaker of an endpoint is in.
+	// Breaker sets the state of an endpoint's breaker.
 	Breaker(endpoint, state string)
-	// Called says how long a call took: result is ok, failed, timeout; and refused,
-	// with no time at all, if the breaker was open.
+	// Called records the duration of a call. result is ok, failed, timeout, or
+	// refused with a duration of 0 if the call was not made.
 	Called(endpoint, result string, took time.Duration)
-	// CallLimit is when the next call will time out.
+	// CallLimit sets the timeout of the next call.
 	CallLimit(endpoint string, limit time.Duration)
-	// CallsFailing says since when no call has succeeded, whatever the answers were. The
-	// zero time: the last one did.
+	// CallsFailing sets since when all calls have failed, whatever the failures were.
+	// The zero time means that the last call succeeded.
 	CallsFailing(endpoint string, since time.Time)
 }
 
@@ -66,21 +66,21 @@ const (
 	ResultRefused = "refused"
 )
 
-// Endpoint is a service that is called with patience. It may be called from any
-// goroutine. Make it with New.
+// Endpoint is a service that is called with an adaptive timeout and a circuit
+// breaker. It is safe for concurrent use. Create it with New.
 type Endpoint struct {
 	name    string
 	metrics Metrics
 	breaker *gobreaker.CircuitBreaker[struct{}]
 
-	mu     sync.Mutex
-	window Window
-	held   time.Time // until then it asked to be left alone
-	since  time.Time // of the first of the calls that failed in a row; zero: the last one succeeded
-	cause  string    // why the last of them failed
+	mu          sync.Mutex
+	window      Window
+	pausedUntil time.Time // end of a pause that the service asked for
+	since       time.Time // first of the current run of failed calls; zero: the last call succeeded
+	cause       string    // error of the last failed call
 }
 
-// New returns an Endpoint of a name, for metrics and errors. m may be nil.
+// New returns an Endpoint with a name for metrics and errors. m may be nil.
 func New(name string, m Metrics) *Endpoint {
 	if m == nil {
 		m = NoMetrics{}
@@ -90,7 +90,8 @@ func New(name string, m Metrics) *Endpoint {
 		Name:        name,
 		Timeout:     openFor,
 		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= failuresToOpen },
-		// An answer that says no is an answer.
+		// An error response other than ErrUnavailable still shows that the service
+		// works.
 		IsSuccessful:  func(err error) bool { return !errors.Is(err, orderclose.ErrUnavailable) },
 		IsExcluded:    func(err error) bool { return errors.Is(err, errGivenUp) },
 		OnStateChange: func(_ string, _, to gobreaker.State) { m.Breaker(name, stateOf(to)) },
@@ -100,31 +101,31 @@ func New(name string, m Metrics) *Endpoint {
 	return e
 }
 
-// Limit is how long the next call may take.
+// Limit returns the timeout of the next call.
 func (e *Endpoint) Limit() time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.window.Limit()
 }
 
-// errGivenUp marks a call whose caller did not wait for its end: that says
-// nothing of the service.
+// errGivenUp marks a call whose caller did not wait for its end. Such a call says
+// nothing about the service.
 var errGivenUp = errors.New("the caller gave up")
 
-// Do calls f with a context that ends when the call has taken too long, and
-// returns its error. f must return soon after its context has ended. An error of
-// f that is orderclose.ErrUnavailable is a failure of the service, and so is a
-// time-out, whose error is ErrTimeout and orderclose.ErrUnavailable. With the
-// breaker open f is not called, and the error is ErrOpen and
-// orderclose.ErrUnavailable; likewise while the service wants to be left alone,
-// which an error of f with a method RetryAfter() time.Duration says.
+// Do calls f with a context that ends at the timeout, and returns the error of f. f
+// must return soon after its context has ended. An error of f that wraps
+// orderclose.ErrUnavailable counts as a failure of the service. So does a timeout;
+// its error wraps ErrTimeout and orderclose.ErrUnavailable. While the breaker is
+// open, Do does not call f and returns an error that wraps ErrOpen and
+// orderclose.ErrUnavailable. It does the same while the service wants no calls: an
+// error of f may have a method RetryAfter() time.Duration.
 func (e *Endpoint) Do(ctx context.Context, f func(ctx context.Context) error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s: %w", e.name, err)
 	}
-	if wait := e.holding(); wait > 0 {
+	if wait := e.pauseLeft(); wait > 0 {
 		e.metrics.Called(e.name, ResultRefused, 0)
-		return fmt.Errorf("%s: %w: %w: it wants no call for another %v: the last call failed with: %s", e.name, orderclose.ErrUnavailable, ErrOpen, wait.Round(time.Second), e.lastCause())
+		return fmt.Errorf("%s: %w: %w: no calls for another %v (Retry-After): the last call failed with: %s", e.name, orderclose.ErrUnavailable, ErrOpen, wait.Round(time.Second), e.lastCause())
 	}
 	_, err := e.breaker.Execute(func() (struct{}, error) { return struct{}{}, e.call(ctx, f) })
 	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
@@ -137,20 +138,20 @@ func (e *Endpoint) Do(ctx context.Context, f func(ctx context.Context) error) er
 	return nil
 }
 
-// heardOut is the key of HearOut's contexts.
+// heardOut is the context key of WithMaxTimeout.
 type heardOut struct{}
 
-// HearOut returns a context whose calls may take as long as a call ever may. What
-// they take says nothing about other calls: it is for a request that timed out before.
-func HearOut(ctx context.Context) context.Context {
+// WithMaxTimeout returns a context whose calls get the maximum timeout. Their timeouts do
+// not change the timeout of other calls. Use it for a request that timed out before.
+func WithMaxTimeout(ctx context.Context) context.Context {
 	return context.WithValue(ctx, heardOut{}, true)
 }
 
-// call is one call and what is learned from it.
+// call makes one call and records its result.
 func (e *Endpoint) call(ctx context.Context, f func(ctx context.Context) error) error {
-	limit, alone := e.Limit(), ctx.Value(heardOut{}) != nil
-	if alone || e.breaker.State() == gobreaker.StateHalfOpen {
-		limit = maxLimit // it is asked once: hear it out
+	limit, longest := e.Limit(), ctx.Value(heardOut{}) != nil
+	if longest || e.breaker.State() == gobreaker.StateHalfOpen {
+		limit = maxLimit // a single chance: give it the longest timeout
 	}
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -159,14 +160,14 @@ func (e *Endpoint) call(ctx context.Context, f func(ctx context.Context) error) 
 	took := time.Since(began)
 	switch {
 	case err == nil:
-		e.learn(ResultOK, took, nil, func(w *Window) { w.Add(took) })
+		e.record(ResultOK, took, nil, func(w *Window) { w.Add(took) })
 		return nil
 	case ctx.Err() != nil:
 		return fmt.Errorf("%w: %w: %w", errGivenUp, ctx.Err(), err)
 	case limited.Err() != nil:
 		err = fmt.Errorf("%w: %w: %v passed: %w", orderclose.ErrUnavailable, ErrTimeout, limit, err)
-		e.learn(ResultTimeout, took, err, func(w *Window) {
-			if !alone {
+		e.record(ResultTimeout, took, err, func(w *Window) {
+			if !longest {
 				w.AddTimeout(limit)
 			}
 		})
@@ -176,18 +177,18 @@ func (e *Endpoint) call(ctx context.Context, f func(ctx context.Context) error) 
 		error
 		RetryAfter() time.Duration
 	}](err); ok {
-		e.hold(asked.RetryAfter())
+		e.pause(asked.RetryAfter())
 	}
-	e.learn(ResultFailed, took, err, func(*Window) {}) // how fast somebody says no tells nothing
+	e.record(ResultFailed, took, err, func(*Window) {}) // the duration of an error response says nothing about the duration of a good one
 	return err
 }
 
-// maxCause is how many bytes of the last failure are kept.
+// maxCause limits the stored text of the last failure, in bytes.
 const maxCause = 500
 
-// learn tells the metrics of a call, and remembers its failure, if it failed, and what
-// the window is to remember of it.
-func (e *Endpoint) learn(result string, took time.Duration, failure error, what func(w *Window)) {
+// record reports a call to the metrics, stores its failure, if any, and updates the
+// window.
+func (e *Endpoint) record(result string, took time.Duration, failure error, what func(w *Window)) {
 	e.mu.Lock()
 	what(&e.window)
 	limit := e.window.Limit()
@@ -208,8 +209,8 @@ func (e *Endpoint) learn(result string, took time.Duration, failure error, what 
 	e.metrics.CallsFailing(e.name, since)
 }
 
-// Failing says since when no call has succeeded, and why the last one failed. The zero
-// time: the last one succeeded, or there was none.
+// Failing returns since when all calls have failed, and why the last one failed. The
+// zero time means that the last call succeeded, or that there was none.
 func (e *Endpoint) Failing() (since time.Time, cause string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -222,20 +223,20 @@ func (e *Endpoint) lastCause() string {
 	return e.cause
 }
 
-// holding is how long the service still wants to be left alone.
-func (e *Endpoint) holding() time.Duration {
+// pauseLeft returns how long the service still wants no calls.
+func (e *Endpoint) pauseLeft() time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return time.Until(e.held)
+	return time.Until(e.pausedUntil)
 }
 
-func (e *Endpoint) hold(d time.Duration) {
+func (e *Endpoint) pause(d time.Duration) {
 	if d <= 0 {
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.held = time.Now().Add(min(d, maxHold))
+	e.pausedUntil = time.Now().Add(min(d, maxPause))
 }
 
 func stateOf(s gobreaker.State) string {
@@ -249,7 +250,7 @@ func stateOf(s gobreaker.State) string {
 	}
 }
 
-// NoMetrics counts nothing.
+// NoMetrics discards all counts.
 type NoMetrics struct{}
 
 // Breaker implements Metrics.

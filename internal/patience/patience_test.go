@@ -30,7 +30,7 @@ func TestWindow_Limit(t *testing.T) {
 	const ms = time.Millisecond
 	mixed := fill(990, 100*ms)
 	for range 10 {
-		mixed.Add(2 * time.Second) // one in a hundred, which p99 leaves out
+		mixed.Add(2 * time.Second) // one in a hundred, which the p99 ignores
 	}
 	mixedMore := fill(989, 100*ms)
 	for range 11 {
@@ -60,7 +60,7 @@ func TestWindow_Limit(t *testing.T) {
 	}
 }
 
-func TestWindow_LimitFollowsWhateverHappens(t *testing.T) {
+func TestWindow_LimitStaysWithinItsBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.SampledFrom([]int{0, 90, 950}).Draw(t, "fast calls before")
 		w, all := fill(n, time.Millisecond), slices.Repeat([]time.Duration{time.Millisecond}, n)
@@ -71,7 +71,7 @@ func TestWindow_LimitFollowsWhateverHappens(t *testing.T) {
 				w.AddTimeout(limit)
 				took = limit
 				if next := w.Limit(); next < limit {
-					t.Fatalf("after a time-out at %v the limit is %v", limit, next)
+					t.Fatalf("after a timeout at %v the limit is %v", limit, next)
 				}
 			} else {
 				w.Add(took)
@@ -96,9 +96,9 @@ func TestWindow_LimitFollowsWhateverHappens(t *testing.T) {
 	})
 }
 
-// A service that becomes a hundred times slower for good is heard out after a few
-// calls, and has its own limit soon.
-func TestWindow_ASlowerServiceIsHeardOut(t *testing.T) {
+// A service that becomes a hundred times slower for good gets a longer timeout after
+// a few calls, and soon its own timeout.
+func TestWindow_ASlowerServiceGetsALongerTimeout(t *testing.T) {
 	w, timeouts := fill(1000, 10*time.Millisecond), 0
 	for range 50 {
 		if limit := w.Limit(); limit <= time.Second {
@@ -126,7 +126,7 @@ func (r *recorder) Called(_, result string, _ time.Duration) { r.results[result]
 func hang(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 func fine(context.Context) error     { return nil }
 
-func TestEndpoint_RepeatedTimeoutsOpenTheBreakerAndOneGoodCallClosesIt(t *testing.T) {
+func TestEndpoint_RepeatedTimeoutsOpenTheBreakerAndOneSuccessClosesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{results: map[string]int{}}
 		e := New("service", r)
@@ -143,7 +143,7 @@ func TestEndpoint_RepeatedTimeoutsOpenTheBreakerAndOneGoodCallClosesIt(t *testin
 		time.Sleep(openFor + time.Millisecond)
 		began := time.Now()
 		if err := e.Do(t.Context(), hang); !errors.Is(err, ErrTimeout) || time.Since(began) != maxLimit {
-			t.Fatalf("%v after %v; want one call, heard out", err, time.Since(began))
+			t.Fatalf("%v after %v; want one call with the longest timeout", err, time.Since(began))
 		}
 		if err := e.Do(t.Context(), count); !errors.Is(err, ErrOpen) {
 			t.Fatal(err)
@@ -162,7 +162,7 @@ func TestEndpoint_RepeatedTimeoutsOpenTheBreakerAndOneGoodCallClosesIt(t *testin
 	})
 }
 
-func TestEndpoint_WhatOpensTheBreaker(t *testing.T) {
+func TestEndpoint_OnlyUnavailabilityOpensTheBreaker(t *testing.T) {
 	no := errors.New("no")
 	for _, row := range []struct {
 		name string
@@ -182,7 +182,7 @@ func TestEndpoint_WhatOpensTheBreaker(t *testing.T) {
 	}
 }
 
-func TestEndpoint_ACallerWhoGivesUpSaysNothingOfTheService(t *testing.T) {
+func TestEndpoint_ACancelledCallDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := New("service", nil)
 		for range 2 * failuresToOpen {
@@ -203,9 +203,9 @@ type later time.Duration
 func (l later) Error() string             { return "later" }
 func (l later) RetryAfter() time.Duration { return time.Duration(l) }
 
-func TestEndpoint_IsLeftAloneForAsLongAsItAsks(t *testing.T) {
+func TestEndpoint_RespectsRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, row := range []struct{ asks, gets time.Duration }{{20 * time.Second, 20 * time.Second}, {time.Hour, maxHold}} {
+		for _, row := range []struct{ asks, gets time.Duration }{{20 * time.Second, 20 * time.Second}, {time.Hour, maxPause}} {
 			e := New("service", nil)
 			if err := e.Do(t.Context(), func(context.Context) error { return later(row.asks) }); !errors.Is(err, later(row.asks)) {
 				t.Fatal(err)
@@ -222,7 +222,7 @@ func TestEndpoint_IsLeftAloneForAsLongAsItAsks(t *testing.T) {
 	})
 }
 
-// failing is when calls began to fail, as a Metrics is told.
+// failing records CallsFailing.
 type failing struct {
 	NoMetrics
 	since time.Time
@@ -230,12 +230,12 @@ type failing struct {
 
 func (f *failing) CallsFailing(_ string, since time.Time) { f.since = since }
 
-// TestEndpoint_SaysWhyItIsNotAsked: an open breaker hides no cause, and calls that fail
-// are told also while it is closed.
-func TestEndpoint_SaysWhyItIsNotAsked(t *testing.T) {
+// An open breaker does not hide the cause, and failing calls are reported also while
+// the breaker is closed.
+func TestEndpoint_AnOpenBreakerReportsTheLastFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		told := &failing{}
-		e, begin := New("close", told), time.Now()
+		metrics := &failing{}
+		e, begin := New("close", metrics), time.Now()
 		answer := errors.New("it answered 500")
 		call := func() error { return e.Do(t.Context(), func(context.Context) error { return answer }) }
 		for range 2 * failuresToOpen {
@@ -244,20 +244,20 @@ func TestEndpoint_SaysWhyItIsNotAsked(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if !told.since.Equal(begin) {
-			t.Errorf("it fails since %v, want %v", told.since, begin)
+		if !metrics.since.Equal(begin) {
+			t.Errorf("calls fail since %v, want %v", metrics.since, begin)
 		}
 		answer = fmt.Errorf("%w: it answered 404", orderclose.ErrUnavailable)
 		for range failuresToOpen {
 			_ = call()
 		}
 		if err := call(); !errors.Is(err, ErrOpen) || !strings.Contains(err.Error(), "it answered 404") {
-			t.Errorf("%v does not say why", err)
+			t.Errorf("%v does not contain the cause", err)
 		}
 		time.Sleep(openFor + time.Second)
 		answer = nil
-		if err := call(); err != nil || !told.since.IsZero() {
-			t.Errorf("%v, it fails since %v", err, told.since)
+		if err := call(); err != nil || !metrics.since.IsZero() {
+			t.Errorf("%v, calls fail since %v", err, metrics.since)
 		}
 	})
 }

@@ -5,46 +5,46 @@ import (
 	"time"
 )
 
-// The window of calls that a time-out is made from.
+// Sizes of the window of calls from which the timeout is computed.
 const (
-	windowCalls = 1000 // the last calls that are remembered
-	enoughCalls = 100  // with fewer a p99 means nothing: it would be the slowest but one
+	windowCalls = 1000 // number of last calls that are remembered
+	enoughCalls = 100  // with fewer calls the p99 would be one of the slowest two
 )
 
-// The bounds of a time-out.
+// Limits of the timeout.
 const (
-	// firstLimit holds until there are enough calls.
+	// firstLimit applies until there are enough calls.
 	firstLimit = 500 * time.Millisecond
-	// maxLimit is never exceeded: whoever waits for longer holds up what waits
-	// behind it for nothing.
+	// maxLimit is the longest timeout. A longer wait would only delay the requests
+	// behind this one.
 	maxLimit = 3 * time.Second
-	// minLimit is above what a pause for garbage or a busy machine costs: a service
-	// that answers in 1 ms has not failed after 2.
+	// minLimit is longer than a garbage collection or a busy machine may delay a
+	// call: a service that answers in 1 ms has not failed after 2 ms.
 	minLimit = 50 * time.Millisecond
 )
 
-// Window is how long the last calls took, and what a next one may take.
-// The zero value knows of no call.
+// Window holds the durations of the last calls, and computes the timeout of the next.
+// The zero value is an empty window. It is not safe for concurrent use.
 type Window struct {
-	calls []time.Duration // a ring once it is full
+	calls []time.Duration // a ring buffer once it is full
 	next  int
-	least time.Duration // after a time-out: what the next limit is at least
+	floor time.Duration // minimum of the next timeout, after a call timed out
 }
 
-// Add notes a call that was answered after d.
+// Add records a call that was answered after d.
 func (w *Window) Add(d time.Duration) {
 	if d <= w.base() {
-		w.least = 0
+		w.floor = 0
 	}
 	w.add(d)
 }
 
-// AddTimeout notes a call that was not answered within its limit. It counts as
-// one that took that long, and the next may take twice as long: a service that
-// has become slower than it ever was is heard out after a few calls instead of
-// being given up each time. That holds until the usual limit is enough again.
+// AddTimeout records a call that timed out after limit. It counts as a call of that
+// duration, and doubles the next timeout until the usual one is enough again. So a
+// service that became slower than ever gets enough time after a few calls, instead of
+// timing out each time.
 func (w *Window) AddTimeout(limit time.Duration) {
-	w.least = max(w.least, min(2*limit, maxLimit))
+	w.floor = max(w.floor, min(2*limit, maxLimit))
 	w.add(limit)
 }
 
@@ -57,7 +57,8 @@ func (w *Window) add(d time.Duration) {
 	w.next = (w.next + 1) % windowCalls
 }
 
-// P99 is the time that 99 of 100 calls kept within; false: there were too few.
+// P99 returns the duration that 99 of 100 calls did not exceed; ok is false if there
+// were too few calls.
 func (w *Window) P99() (time.Duration, bool) {
 	n := len(w.calls)
 	if n < enoughCalls {
@@ -67,10 +68,10 @@ func (w *Window) P99() (time.Duration, bool) {
 	return sorted[(n*99+99)/100-1], true // nearest rank
 }
 
-// Limit is how long the next call may take.
-func (w *Window) Limit() time.Duration { return max(w.base(), w.least) }
+// Limit returns the timeout of the next call.
+func (w *Window) Limit() time.Duration { return max(w.base(), w.floor) }
 
-// base is the limit when nothing timed out lately.
+// base returns the timeout without the increase after timeouts.
 func (w *Window) base() time.Duration {
 	p99, ok := w.P99()
 	if !ok {

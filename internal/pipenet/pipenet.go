@@ -1,5 +1,7 @@
-// Package pipenet is a network of one listener in memory, for HTTP servers inside
-// a testing/synctest bubble. Only tests use it.
+// Package pipenet is an in-memory network with one listener, for tests of HTTP servers under
+// testing/synctest.
+//
+// Give the Listener of Listen to an http.Server, and its Transport to the client.
 package pipenet
 
 import (
@@ -9,7 +11,7 @@ import (
 	"sync"
 )
 
-// Listener accepts the connections that its Transport dials.
+// Listener accepts the connections that its Transport opens.
 type Listener struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -31,7 +33,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements net.Listener: whoever dials afterwards is refused.
+// Close implements net.Listener. Later connections are refused.
 func (l *Listener) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return nil
@@ -40,8 +42,8 @@ func (l *Listener) Close() error {
 // Addr implements net.Listener.
 func (l *Listener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
 
-// Transport returns a transport that reaches the listener under any name. Close
-// its idle connections.
+// Transport returns a transport that connects to the listener, whatever the address. The caller
+// must close its idle connections.
 func (l *Listener) Transport() *http.Transport {
 	return &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		here, there := net.Pipe()

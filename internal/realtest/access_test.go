@@ -13,13 +13,13 @@ import (
 
 // row is a row of the access table in docs/security.md.
 type row struct {
-	part, resource, name, operation string // name without the prefix, perhaps with a * behind
+	part, resource, name, operation string // name without the prefix; a * at its end matches any suffix
 }
 
 var rowPattern = regexp.MustCompile("^\\| (\\w+) \\| (Topic|Group) \\| `([^`]+)` \\| (\\w+) \\|")
 
-// accessTable reads the table from the document, so that what is tested is what
-// is written.
+// accessTable reads the table from the document, so that the tests cover what the
+// document says.
 func accessTable(t *testing.T) (parts []string, rows map[string][]row) {
 	t.Helper()
 	f, err := os.Open("../../docs/security.md")
@@ -46,7 +46,7 @@ func accessTable(t *testing.T) (parts []string, rows map[string][]row) {
 
 func (r row) String() string { return r.operation + " on " + r.resource + " " + r.name }
 
-// acl grants the row to a user, for names behind the prefix.
+// acl returns the ACL that grants the row to a user, for names behind the prefix.
 func (r row) acl(t *testing.T, user, prefix string) kafkago.ACLEntry {
 	t.Helper()
 	e := kafkago.ACLEntry{
@@ -65,10 +65,10 @@ func (r row) acl(t *testing.T, user, prefix string) kafkago.ACLEntry {
 	return e
 }
 
-// refusal matches the error that names the row as what is missing, or what the
-// row includes and is needed first: somebody with no access to a topic at all
-// cannot even see it, settings are looked at before they are changed, and a
-// producer id is asked for, which needs Write on any topic, before appending.
+// refusal matches the error that names the missing row, or a row that it implies and
+// that is needed first. A user without any access to a topic cannot see the topic,
+// settings are read before they are changed, and a producer id, which needs Write on
+// any topic, is requested before an append.
 func (r row) refusal(user, prefix string) *regexp.Regexp {
 	name, prefixed := strings.CutSuffix(regexp.QuoteMeta(prefix)+r.name, "*")
 	if !prefixed {

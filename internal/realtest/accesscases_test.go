@@ -25,18 +25,18 @@ import (
 	"orderclose/release"
 )
 
-// accessCase is a part that has every row of its table, or all but one.
+// accessCase is a part that has all rows of its table, or all but one.
 type accessCase struct {
 	part    string
 	rows    []row
-	without *row // nil: has all
+	without *row // nil: has all rows
 	user    string
 	prefix  string
 	cfg     *config.Config
 	file    string
 	result  error
 	took    time.Duration
-	prepare func(ctx context.Context, db *store.Store) error // of the database of a role; may be nil
+	prepare func(ctx context.Context, db *store.Store) error // prepares the database of a role; may be nil
 }
 
 const accessTopics = `topics: {prefix: %s}
@@ -44,7 +44,7 @@ partitions: 2
 buckets: [1s, 2s]
 `
 
-// accessCases makes the cases of every part of the table.
+// accessCases returns the cases of all parts in the table.
 func accessCases(t *testing.T, b *broker) []*accessCase {
 	t.Helper()
 	parts, rows := accessTable(t)
@@ -89,15 +89,15 @@ func (c *accessCase) acls(t *testing.T) []kafkago.ACLEntry {
 }
 
 const (
-	// caseTimeout is how long a case may take; those that go well take a few seconds.
+	// caseTimeout limits a case; successful cases take a few seconds.
 	caseTimeout = 3 * time.Minute
-	// casesAtOnce is how many are played at once: they mostly wait, and yet 40 make a broker
-	// so slow that the last ones take minutes.
-	casesAtOnce = 12
+	// parallelCases is how many cases run in parallel. They mostly wait, but with 40
+	// the broker gets so slow that the last ones take minutes.
+	parallelCases = 12
 )
 
-// playCases plays them and judges each: with all rows everything works, without one it is
-// refused, and the refusal names it.
+// playCases runs the cases and checks each: with all rows everything works; without
+// one row it is rejected, and the error names the row.
 func playCases(t *testing.T, b *broker, cases []*accessCase) {
 	_, security := b.mutual("admin")
 	admin := b.connect(t, access{brokers: []string{b.mtls}, security: security})
@@ -105,7 +105,7 @@ func playCases(t *testing.T, b *broker, cases []*accessCase) {
 		"producer": playProducer, "relay": playRelay, "closer": playCloser, "compensator": playCompensator, "outbox": playOutbox, "release": playRelease, "inspector": playInspector, "viewer": playViewer, "operator": playOperator,
 	}
 	var playing sync.WaitGroup
-	turns := make(chan struct{}, casesAtOnce)
+	turns := make(chan struct{}, parallelCases)
 	for _, c := range cases {
 		if play[c.part] == nil {
 			t.Fatalf("docs/security.md has a part %s that nothing here plays", c.part)
@@ -138,14 +138,14 @@ func playCases(t *testing.T, b *broker, cases []*accessCase) {
 
 func (b *broker) scram(user string) access { return b.by(kafka.ScramSHA512, user) }
 
-// making bounds how many cases have their topics made at once: the broker takes seconds
-// for hundreds.
-var making = make(chan struct{}, 3)
+// topicSlots limits how many cases create their topics in parallel, because the broker
+// takes seconds for hundreds of topics.
+var topicSlots = make(chan struct{}, 3)
 
-// makeTopics makes those of the case, however often it takes.
+// makeTopics creates the topics of the case, with retries.
 func makeTopics(ctx context.Context, admin *kafka.Cluster, c *accessCase) error {
-	making <- struct{}{}
-	defer func() { <-making }()
+	topicSlots <- struct{}{}
+	defer func() { <-topicSlots }()
 	for {
 		_, _, err := admin.Apply(ctx, app.TopicSpecs(c.cfg))
 		if err == nil || ctx.Err() != nil {
@@ -155,7 +155,7 @@ func makeTopics(ctx context.Context, admin *kafka.Cluster, c *accessCase) error 
 	}
 }
 
-// playProducer schedules an order for later and one that is due.
+// playProducer schedules an order that is due later and one that is due.
 func playProducer(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
 	if err := makeTopics(ctx, admin, c); err != nil {
 		return err
@@ -169,7 +169,7 @@ func playProducer(ctx context.Context, b *broker, admin *kafka.Cluster, c *acces
 	}
 	defer p.Close()
 	schedule := func(id string, in time.Duration) error {
-		ctx, cancel := context.WithTimeout(ctx, 2*time.Second) // somebody refused tries on
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second) // a rejected producer retries
 		defer cancel()
 		now := time.Now()
 		return p.Schedule(ctx, orderclose.Order{ID: id, CreatedAt: now, Due: now.Add(in)})
@@ -182,13 +182,12 @@ func playProducer(ctx context.Context, b *broker, admin *kafka.Cluster, c *acces
 	}
 }
 
-// record is that of an order.
+// record returns the record of an order.
 func record(id string, due time.Time) (orderclose.Message, error) {
 	return orderclose.Record{Order: orderclose.Order{ID: id, CreatedAt: time.Now(), Due: due}, Release: due}.Encode()
 }
 
-// put appends a record of a new order, due after the delay, and one that cannot
-// be read.
+// put appends a record of a new order for each delay, and an unreadable record.
 func put(ctx context.Context, admin *kafka.Cluster, topic string, dues ...time.Duration) error {
 	messages := []orderclose.Message{{Key: []byte("unreadable"), Value: []byte("{}")}}
 	for i, d := range dues {
@@ -202,23 +201,23 @@ func put(ctx context.Context, admin *kafka.Cluster, topic string, dues ...time.D
 	return err
 }
 
-// putAgain appends a record of an order as it is sent again by hand.
-func putAgain(ctx context.Context, admin *kafka.Cluster, topic string, due time.Duration) error {
+// putReplay appends a record of an order on the replay lane.
+func putReplay(ctx context.Context, admin *kafka.Cluster, topic string, due time.Duration) error {
 	m, err := record("again", time.Now().Add(due))
 	if err == nil {
-		_, err = admin.Append(ctx, topic, 0, []orderclose.Message{m.SentAgain()})
+		_, err = admin.Append(ctx, topic, 0, []orderclose.Message{m.Resend()})
 	}
 	return err
 }
 
-// playRelay has a relay forward a record, and one that was sent again, hop another,
-// give a fourth up, and ask for the brokers' time.
+// playRelay runs a relay that forwards a record and a replay, hops another record,
+// gives a fourth up, and measures the brokers' time.
 func playRelay(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
 	if err := makeTopics(ctx, admin, c); err != nil {
 		return err
 	}
 	if err := errors.Join(put(ctx, admin, c.cfg.Buckets[0].Topic, 100*time.Millisecond, 10*time.Second),
-		putAgain(ctx, admin, c.cfg.Buckets[0].Topic, 100*time.Millisecond)); err != nil {
+		putReplay(ctx, admin, c.cfg.Buckets[0].Topic, 100*time.Millisecond)); err != nil {
 		return err
 	}
 	return c.run(ctx, b, app.Relay, func() error {
@@ -230,14 +229,14 @@ func playRelay(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCa
 	})
 }
 
-// playCloser has a closer close an order, try one that was sent again, schedule again
-// one that the database says is due later, and give a third up.
+// playCloser runs a closer that closes an order, tries a replay, schedules an order
+// again that is due later by the database, and gives a third up.
 func playCloser(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
 	if err := makeTopics(ctx, admin, c); err != nil {
 		return err
 	}
-	if err := errors.Join(put(ctx, admin, c.cfg.Topics.Close, -time.Second, -time.Second), putAgain(ctx, admin, c.cfg.Topics.Replay, -time.Second),
-		put(ctx, admin, c.cfg.Topics.DeadLetter, time.Minute)); err != nil { // one to be counted
+	if err := errors.Join(put(ctx, admin, c.cfg.Topics.Close, -time.Second, -time.Second), putReplay(ctx, admin, c.cfg.Topics.Replay, -time.Second),
+		put(ctx, admin, c.cfg.Topics.DeadLetter, time.Minute)); err != nil { // a dead letter to count
 		return err
 	}
 	return c.run(ctx, b, app.Closer, func() error {
@@ -248,13 +247,13 @@ func playCloser(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessC
 	})
 }
 
-// playCompensator has a compensator hear of a loss, and schedule again an order that
+// playCompensator runs a compensator that reads a loss, and schedules an order that
 // is due and one that is not.
 func playCompensator(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
 	if err := makeTopics(ctx, admin, c); err != nil {
 		return err
 	}
-	c.prepare = func(ctx context.Context, _ *store.Store) error { // told of when the orders are there
+	c.prepare = func(ctx context.Context, _ *store.Store) error { // the loss is published when the orders exist
 		lost := orderclose.Lost{Topic: c.cfg.Buckets[1].Topic, Reason: "to be heard of"}
 		_, err := admin.Append(ctx, c.cfg.Topics.Control, 0, []orderclose.Message{lost.Encode()})
 		return err
@@ -267,8 +266,8 @@ func playCompensator(ctx context.Context, b *broker, admin *kafka.Cluster, c *ac
 	})
 }
 
-// playOutbox has a dispatcher publish an event, give up one that is too large, and
-// schedule an order for later and one that is due.
+// playOutbox runs a dispatcher that publishes an event, gives up one that is too
+// large, and schedules an order that is due later and one that is due.
 func playOutbox(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
 	if err := makeTopics(ctx, admin, c); err != nil {
 		return err
@@ -293,13 +292,13 @@ func playOutbox(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessC
 	})
 }
 
-// done200 is a stock service that always says yes.
+// done200 is a stock service that always succeeds.
 type done200 struct{}
 
 func (done200) Release(context.Context, release.Request) error { return nil }
 
-// playRelease has a worker release what an event tells of, and give up one that
-// nobody can read.
+// playRelease runs a worker that releases the stock of an event, and gives up an
+// unreadable event.
 func playRelease(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
 	if err := makeTopics(ctx, admin, c); err != nil {
 		return err
@@ -316,8 +315,8 @@ func playRelease(ctx context.Context, b *broker, admin *kafka.Cluster, c *access
 	})
 }
 
-// run plays a role until done succeeds, or its log names what is missing, and
-// returns what was not done with the log.
+// run runs a role until done succeeds or the log names a missing row. It returns the
+// error of done with the log.
 func (c *accessCase) run(ctx context.Context, b *broker, role app.Role, done func() error) error {
 	logs := &syncBuffer{}
 	logger := slog.New(slog.NewTextHandler(logs, nil))
@@ -370,8 +369,8 @@ func (c *accessCase) run(ctx context.Context, b *broker, role app.Role, done fun
 	}
 }
 
-// refusalsAtWork are the lines of a log that say what somebody lacks, but for
-// what would be nice to have when it starts.
+// refusalsAtWork returns the log lines that name a missing access, without those
+// about optional checks at the start.
 func refusalsAtWork(log string) string {
 	var all strings.Builder
 	for line := range strings.Lines(log) {
@@ -382,7 +381,7 @@ func refusalsAtWork(log string) string {
 	return all.String()
 }
 
-// arrived says whether there is a record in the topic.
+// arrived returns an error while the topic has no record.
 func arrived(ctx context.Context, admin *kafka.Cluster, topic string) error {
 	for p := range 2 {
 		if _, end, err := admin.Bounds(ctx, topic, p); err != nil || end > 0 {
@@ -392,7 +391,7 @@ func arrived(ctx context.Context, admin *kafka.Cluster, topic string) error {
 	return fmt.Errorf("nothing has arrived in %s", topic)
 }
 
-// committed says whether the group has committed all of the topic.
+// committed returns an error while the group has not committed all of the topic.
 func committed(ctx context.Context, admin *kafka.Cluster, group, topic string) error {
 	lag, err := admin.Lag(ctx, group, topic)
 	if err == nil && lag > 0 {
@@ -401,8 +400,8 @@ func committed(ctx context.Context, admin *kafka.Cluster, group, topic string) e
 	return err
 }
 
-// cliTimeout is how long commands may take; one that is refused an append tries
-// on, and says so.
+// cliTimeout limits a command. A command whose append is rejected retries, and logs
+// it.
 const cliTimeout = 25 * time.Second
 
 // cli runs commands of the production binary until one fails.
@@ -430,7 +429,7 @@ func playInspector(ctx context.Context, b *broker, admin *kafka.Cluster, c *acce
 	return c.cli(ctx, b, []string{"topics", "check"})
 }
 
-// playViewer looks at records that wait in a bucket, and in the topics of what is due.
+// playViewer reads records that wait in a bucket and in the topics of due orders.
 func playViewer(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
 	if err := makeTopics(ctx, admin, c); err != nil {
 		return err
@@ -446,8 +445,8 @@ func playViewer(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessC
 	return c.cli(ctx, b, []string{"status"}, []string{"forecast"}, []string{"dlq", "ls"})
 }
 
-// playOperator mends every kind of drift, in delay topics and in others, replays,
-// and redrives a dead letter that is due and one that is not.
+// playOperator fixes every kind of drift, in delay topics and in others, replays, and
+// redrives a dead letter that is due and one that is not.
 func playOperator(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
 	var drifted []kafka.TopicSpec
 	for _, spec := range app.TopicSpecs(c.cfg) {

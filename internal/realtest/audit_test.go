@@ -20,13 +20,13 @@ import (
 	"orderclose/internal/store"
 )
 
-// TestReal_AnAuditFindsWhatIsPlantedAmongTenThousandOrders, and nothing before.
-func TestReal_AnAuditFindsWhatIsPlantedAmongTenThousandOrders(t *testing.T) {
+// The audit finds nothing before that.
+func TestReal_AnAuditFindsPlantedFaultsAmongTenThousandOrders(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, servers(t))
 	const orders, batch = 10_000, 500
 	r.overdue(orders)
-	// Their events are asked for only if they were closed more than a minute ago.
+	// The audit checks events only of orders that were closed more than a minute ago.
 	r.exec("UPDATE orders SET created_at = created_at - INTERVAL 1 HOUR, expire_at = expire_at - INTERVAL 1 HOUR")
 	for first := 0; first < orders; first += batch {
 		requests := make([]orderclose.CloseRequest, batch)
@@ -107,8 +107,8 @@ func TestReal_AnAuditFindsWhatIsPlantedAmongTenThousandOrders(t *testing.T) {
 	}
 }
 
-// TestReal_ASweepSaysWhyEachOrderWasMissed as far as that goes without running a part.
-func TestReal_ASweepSaysWhyEachOrderWasMissed(t *testing.T) {
+// The causes are those that can be caused without running a part.
+func TestReal_ASweepReportsWhyEachOrderWasMissed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, servers(t))
 	file, err := os.ReadFile(r.file)
@@ -157,7 +157,7 @@ func TestReal_ASweepSaysWhyEachOrderWasMissed(t *testing.T) {
 	append1(long, record(later, soon, 0))
 	append1(long, record(retry, soon, 1))
 	append1(r.cfg.Topics.DeadLetter, orderclose.DeadLetter(record(dead, dead.Due, 3), "closer", "failed", "no stock row"))
-	<-time.After(3 * time.Second) // the record of relay may have left within two
+	<-time.After(3 * time.Second) // the relay may have forwarded the record within two seconds
 
 	var report compensator.Report
 	r.decode(r.must("compensate", "--once", "-o", "json"), &report)
@@ -180,7 +180,7 @@ func TestReal_ASweepSaysWhyEachOrderWasMissed(t *testing.T) {
 	}
 }
 
-// configureCauses bounds finding out why orders were missed.
+// configureCauses sets the limit for looking up causes.
 func (r *rig) configureCauses(causes string) {
 	r.t.Helper()
 	file, err := os.ReadFile(r.file)

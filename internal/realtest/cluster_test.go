@@ -24,7 +24,7 @@ type cluster struct {
 	dir string
 }
 
-// newCluster starts three brokers and names them in the servers.
+// newCluster starts three brokers and stores their addresses in s.
 func newCluster(t *testing.T, s *config.Servers) *cluster {
 	t.Helper()
 	c := &cluster{t, filepath.Join(t.TempDir(), "cluster")}
@@ -58,7 +58,7 @@ func (c *cluster) try(verb string, brokers ...int32) (out []byte, err error) {
 	return exec.Command("../../deploy/native/kafka-cluster.sh", args...).CombinedOutput()
 }
 
-// client is a Kafka client that is not the product's.
+// client returns a Kafka client that is independent of the product.
 func (r *rig) client() *kgo.Client {
 	r.t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(r.servers.Brokers...))
@@ -69,7 +69,7 @@ func (r *rig) client() *kgo.Client {
 	return client
 }
 
-// coordinator is the broker that coordinates a group.
+// coordinator returns the broker that coordinates a group.
 func (r *rig) coordinator(group string) int32 {
 	r.t.Helper()
 	req := kmsg.NewPtrFindCoordinatorRequest()
@@ -84,7 +84,7 @@ func (r *rig) coordinator(group string) int32 {
 	return res.Coordinators[0].NodeID
 }
 
-// electLeaders makes every partition's first replica its leader again.
+// electLeaders makes the first replica of every partition its leader again.
 func (r *rig) electLeaders() {
 	r.t.Helper()
 	req := kmsg.NewPtrElectLeadersRequest()
@@ -103,8 +103,9 @@ func (r *rig) electLeaders() {
 	r.t.Logf("%d partitions got another leader", moved)
 }
 
-// owned is an error if a partition has no owner. A member whose first join the
-// coordinator takes to its grave stays a member, whom nobody knows, for a session.
+// owned returns an error if a partition has no owner. If a coordinator is killed
+// during a member's first join, that member stays in the group, unknown to all, until
+// its session ends.
 func (r *rig) owned() error {
 	groups := map[string]string{r.cfg.Topics.Close: r.cfg.CloserGroup()}
 	for _, b := range r.cfg.Buckets {
@@ -137,7 +138,7 @@ func TestReal_OneBrokerOfThree(t *testing.T) {
 		r.eventually(r.owned)
 		r.load(11, 300, 14*time.Second, func() {
 			<-time.After(3 * time.Second)
-			broker := r.coordinator(r.cfg.CloserGroup()) // and leader of a third of the partitions
+			broker := r.coordinator(r.cfg.CloserGroup()) // it also leads a third of the partitions
 			c.run("kill", broker)
 			<-time.After(5 * time.Second)
 			c.run("start", broker)
@@ -160,7 +161,7 @@ func TestReal_OneBrokerOfThree(t *testing.T) {
 			r.electLeaders()
 		})
 		r.settle(40 * time.Second)
-		r.check() // a commit that the old coordinator did not take may be repeated
+		r.check() // a commit that the old coordinator did not accept may be repeated
 	})
 }
 
@@ -180,7 +181,7 @@ func TestReal_FromOneRelayToFourAndBack(t *testing.T) {
 		}
 	})
 	r.settle(20 * time.Second)
-	r.planned(r.check().Repeated)
+	r.checkNoRepeats(r.check().Repeated)
 }
 
 func TestReal_ARollingRestart(t *testing.T) {
@@ -195,14 +196,14 @@ func TestReal_ARollingRestart(t *testing.T) {
 		}
 	})
 	r.settle(20 * time.Second)
-	r.planned(r.check().Repeated)
+	r.checkNoRepeats(r.check().Repeated)
 }
 
-// frozenFor is longer than the group waits for a sign of life.
+// frozenFor is longer than the group's session timeout.
 const frozenFor = 9 * time.Second
 
-// TestReal_AFrozenRelayDoesNotRepeatWhatOthersDid: it wakes with a window full of
-// records that are due, and that another relay has forwarded long ago.
+// The relay wakes with a window full of due records that another relay has forwarded
+// meanwhile.
 func TestReal_AFrozenRelayDoesNotRepeatWhatOthersDid(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, servers(t))
@@ -213,11 +214,11 @@ func TestReal_AFrozenRelayDoesNotRepeatWhatOthersDid(t *testing.T) {
 		r.freeze("relay-1", frozenFor)
 	})
 	r.settle(20 * time.Second)
-	r.crashed(r.check().Repeated, orders, over)
+	r.checkAfterCrash(r.check().Repeated, orders, over)
 }
 
-// TestReal_TheOtherRelayTakesOverFromAKilledOne: within the session's 6 seconds, and
-// what it takes two members to share the partitions anew.
+// The take-over needs the session timeout of 6 seconds, and the time for two members
+// to rebalance.
 func TestReal_TheOtherRelayTakesOverFromAKilledOne(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, servers(t))
@@ -229,12 +230,12 @@ func TestReal_TheOtherRelayTakesOverFromAKilledOne(t *testing.T) {
 		r.signal("relay-1", syscall.SIGKILL)
 	})
 	r.settle(30 * time.Second)
-	r.crashed(r.check().Repeated, orders, over)
+	r.checkAfterCrash(r.check().Repeated, orders, over)
 }
 
-// crashed: twice is at most what was in flight, which is what one turn of a loop had
-// taken; a commit interval of all is generous.
-func (r *rig) crashed(repeated, orders int, over time.Duration) {
+// checkAfterCrash allows as many duplicates as records were in flight: those of one turn
+// of a loop. The orders of one commit interval are a generous estimate.
+func (r *rig) checkAfterCrash(repeated, orders int, over time.Duration) {
 	r.t.Helper()
 	if most := int(time.Duration(orders) * 200 * time.Millisecond / over); repeated > most {
 		r.t.Errorf("%d are in the close topic twice, and at most %d were in flight", repeated, most)
@@ -257,7 +258,7 @@ func TestReal_PartitionsAreAddedUnderLoad(t *testing.T) {
 		r.must("topics", "apply")
 	})
 	r.settle(30 * time.Second)
-	r.planned(r.check().Repeated)
+	r.checkNoRepeats(r.check().Repeated)
 	for _, b := range r.cfg.Buckets {
 		group, err := r.kafka.Group(t.Context(), r.cfg.RelayGroup(b), b.Topic)
 		if err != nil {
@@ -271,8 +272,8 @@ func TestReal_PartitionsAreAddedUnderLoad(t *testing.T) {
 	}
 }
 
-// planned: none is twice where nothing crashed.
-func (r *rig) planned(repeated int) {
+// checkNoRepeats checks that there are no duplicates, since nothing crashed.
+func (r *rig) checkNoRepeats(repeated int) {
 	r.t.Helper()
 	if repeated > 0 {
 		r.t.Errorf("%d records are in the close topic twice", repeated)

@@ -11,14 +11,14 @@ import (
 	"orderclose/internal/config"
 )
 
-// databases are the kinds that everything runs on, and the variables that name a
-// server of each.
+// databases are the kinds of database for the tests, and the variables that name a
+// server of each kind.
 var databases = []struct{ kind, variable string }{
 	{"mariadb", config.EnvDSN}, {"mysql", "ORDERCLOSE_MYSQL_DSN"},
 }
 
-// eachDatabase runs test with the servers that the environment names, once with
-// each kind of database, as a parallel subtest named after it.
+// eachDatabase runs test once for each kind of database, with the servers that the
+// environment names, as a parallel subtest with the name of the kind.
 func eachDatabase(t *testing.T, test func(t *testing.T, s config.Servers)) {
 	t.Parallel()
 	for _, d := range databases {
@@ -33,7 +33,7 @@ func eachDatabase(t *testing.T, test func(t *testing.T, s config.Servers)) {
 	}
 }
 
-// missing ends a test that cannot run.
+// missing skips a test that cannot run, or fails it with REQUIRE_REAL.
 func missing(t *testing.T, err error) {
 	t.Helper()
 	if os.Getenv("REQUIRE_REAL") == "1" {
@@ -45,14 +45,13 @@ func missing(t *testing.T, err error) {
 // ownServer is a database server of a test's own.
 type ownServer struct {
 	t    *testing.T
-	kind string // as of databases
+	kind string // one of databases
 	dir  string
 	port string
 	args []string
 }
 
-// startDatabase starts a server, with further arguments of its own, that stops
-// when the test ends.
+// startDatabase starts a server with further arguments. It stops when the test ends.
 func startDatabase(t *testing.T, kind string, args ...string) *ownServer {
 	t.Helper()
 	s := &ownServer{t: t, kind: kind, dir: filepath.Join(t.TempDir(), kind), port: freePort(t), args: args}
@@ -63,7 +62,7 @@ func startDatabase(t *testing.T, kind string, args ...string) *ownServer {
 
 func (s *ownServer) addr() string { return "127.0.0.1:" + s.port }
 
-// dsn names the server, without a database.
+// dsn returns the DSN of the server, without a database.
 func (s *ownServer) dsn() string { return "root@tcp(" + s.addr() + ")/" }
 
 func (s *ownServer) start() { s.script(append([]string{"start", s.dir, s.port}, s.args...)...) }

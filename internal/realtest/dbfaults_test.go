@@ -17,63 +17,64 @@ import (
 	"orderclose/internal/tcpproxy"
 )
 
-// faultLasts is for how long a fault of the database lasts, from before the first
-// order is due.
+// faultLasts is the duration of a database fault. It begins before the first order is
+// due.
 const faultLasts = 3 * time.Second
 
-// suffering is a pipeline whose way to the database leads through a proxy, to a
-// server of its own, as a user without any privilege. The shop goes straight
-// there, as root.
-type suffering struct {
+// faultyPipeline is a pipeline whose connection to the database leads through a proxy
+// to a server of its own, as a user without privileges. The shop connects directly,
+// as root.
+type faultyPipeline struct {
 	*rig
 	server *ownServer
 	proxy  *tcpproxy.Proxy
-	dsn    string // the pipeline's, straight to the server
+	dsn    string // the pipeline's DSN, without the proxy
 }
 
-// databaseFaults is what the database and the way there may do. Each begins one
-// and returns what ends it; nil: it ends by itself.
+// databaseFaults are the faults of the database and of the connection to it. Each
+// function starts a fault and returns a function that ends it; nil means that the
+// fault ends by itself.
 var databaseFaults = []struct {
 	name  string
-	begin func(s *suffering) (end func())
+	begin func(s *faultyPipeline) (end func())
 }{
-	{"unreachable", func(s *suffering) func() {
+	{"unreachable", func(s *faultyPipeline) func() {
 		s.proxy.Refuse()
 		s.proxy.Cut()
 		return s.proxy.Heal
 	}},
-	{"stalled", func(s *suffering) func() {
+	{"stalled", func(s *faultyPipeline) func() {
 		s.proxy.Stall()
 		return s.proxy.Heal
 	}},
-	{"half open", func(s *suffering) func() {
+	{"half open", func(s *faultyPipeline) func() {
 		s.proxy.HalfOpen()
 		return nil
 	}},
-	{"answers swallowed", func(s *suffering) func() {
+	{"answers swallowed", func(s *faultyPipeline) func() {
 		s.proxy.Set(tcpproxy.ToClient, tcpproxy.Rules{Drop: true})
 		return s.proxy.Heal
 	}},
-	{"slow", func(s *suffering) func() {
+	{"slow", func(s *faultyPipeline) func() {
 		rules := tcpproxy.Rules{Delay: 150 * time.Millisecond, Rate: 20_000}
 		s.proxy.Set(tcpproxy.ToServer, rules)
 		s.proxy.Set(tcpproxy.ToClient, rules)
 		return s.proxy.Heal
 	}},
-	{"cut again and again", func(s *suffering) func() {
+	{"cut again and again", func(s *faultyPipeline) func() {
 		s.proxy.Set(tcpproxy.ToServer, tcpproxy.Rules{CutAfter: 2000})
 		return s.proxy.Heal
 	}},
-	{"commits lost before", func(s *suffering) func() { return s.loseCommits((*tcpproxy.Proxy).CutBefore) }},
-	{"commits lost after", func(s *suffering) func() { return s.loseCommits((*tcpproxy.Proxy).CutAnswer) }},
-	{"killed and started again", (*suffering).kill},
-	{"read-only", func(s *suffering) func() {
-		s.exec("SET GLOBAL read_only = 1") // binds all but root
+	{"commits lost before", func(s *faultyPipeline) func() { return s.loseCommits((*tcpproxy.Proxy).CutBefore) }},
+	{"commits lost after", func(s *faultyPipeline) func() { return s.loseCommits((*tcpproxy.Proxy).CutAnswer) }},
+	{"killed and started again", (*faultyPipeline).kill},
+	{"read-only", func(s *faultyPipeline) func() {
+		s.exec("SET GLOBAL read_only = 1") // applies to all users but root
 		return func() { s.exec("SET GLOBAL read_only = 0") }
 	}},
-	{"too many connections", (*suffering).tooMany},
-	{"sessions killed", (*suffering).killAgain},
-	{"rows locked", func(s *suffering) func() {
+	{"too many connections", (*faultyPipeline).tooMany},
+	{"sessions killed", (*faultyPipeline).killAgain},
+	{"rows locked", func(s *faultyPipeline) func() {
 		tx, err := s.store.DB().Begin()
 		if err != nil {
 			s.t.Error(err)
@@ -88,19 +89,19 @@ var databaseFaults = []struct {
 			}
 		}
 	}},
-	{"deadlocks", (*suffering).deadlock},
+	{"deadlocks", (*faultyPipeline).deadlock},
 }
 
-// TestReal_WhateverTheDatabaseDoesThePipelineClosesEveryOrder has orders become
-// due, and paid, under each fault in turn. The sweep is off: the closer gets over
-// each by itself, gives no order up, and uses none of its attempts. How long it
-// took is in the log. (A disk that is full is tried in internal/bubble.)
-func TestReal_WhateverTheDatabaseDoesThePipelineClosesEveryOrder(t *testing.T) {
+// Orders become due, and are paid, under each fault in turn. There are no sweeps: the
+// closer recovers from each fault by itself, gives no order up, and uses up none of
+// its attempts. The log has the duration of each. (A full disk is tested in
+// internal/bubble.)
+func TestReal_ThePipelineClosesEveryOrderDespiteDatabaseFaults(t *testing.T) {
 	t.Parallel()
 	for _, d := range databases {
 		t.Run(d.kind, func(t *testing.T) {
 			t.Parallel()
-			s := newSuffering(t, d.kind)
+			s := newFaultyPipeline(t, d.kind)
 			s.start("relay", "closer")
 			for n, fault := range databaseFaults {
 				t.Run(fault.name, func(t *testing.T) { s.endure(t, uint64(n), fault.begin) })
@@ -122,12 +123,12 @@ func TestReal_WhateverTheDatabaseDoesThePipelineClosesEveryOrder(t *testing.T) {
 	}
 }
 
-func newSuffering(t *testing.T, kind string) *suffering {
+func newFaultyPipeline(t *testing.T, kind string) *faultyPipeline {
 	t.Helper()
 	all := servers(t)
 	server := startDatabase(t, kind)
 	all.DSN = server.dsn()
-	s := &suffering{rig: newRig(t, all), server: server}
+	s := &faultyPipeline{rig: newRig(t, all), server: server}
 	s.disturbed = true
 	s.shop.Store = scenario.Persistent{Store: s.store}
 
@@ -144,13 +145,13 @@ func newSuffering(t *testing.T, kind string) *suffering {
 	cfg.User, cfg.ReadTimeout = "pipeline", faultLasts
 	s.dsn = cfg.FormatDSN()
 	cfg.Addr = s.proxy.Addr()
-	s.servers.DSN = cfg.FormatDSN() // of the processes that are started from here on
+	s.servers.DSN = cfg.FormatDSN() // for the processes that are started from here on
 	return s
 }
 
-// endure plays orders that become due under the fault, and waits until each has
-// come to its end.
-func (s *suffering) endure(t *testing.T, seed uint64, begin func(*suffering) func()) {
+// endure plays orders that become due during the fault, and waits until each is paid
+// or closed.
+func (s *faultyPipeline) endure(t *testing.T, seed uint64, begin func(*faultyPipeline) func()) {
 	defer func(t *testing.T) { s.t = t }(s.t)
 	s.t = t
 	steps := scenario.Plan(scenario.Spec{Seed: seed, Orders: 40, Over: 2 * time.Second, SKUs: skus, Categories: []string{"flash-sale"}})
@@ -161,7 +162,7 @@ func (s *suffering) endure(t *testing.T, seed uint64, begin func(*suffering) fun
 	}
 	played := make(chan error, 1)
 	go func() { played <- s.shop.Run(t.Context(), time.Now(), steps) }()
-	<-time.After(1500 * time.Millisecond) // the first are due in half a second
+	<-time.After(1500 * time.Millisecond) // the first orders are due in half a second
 	if end := begin(s); end != nil {
 		<-time.After(faultLasts)
 		end()
@@ -174,7 +175,7 @@ func (s *suffering) endure(t *testing.T, seed uint64, begin func(*suffering) fun
 }
 
 // allClosed waits until no order of a plan is unpaid, and logs how long that took.
-func (s *suffering) allClosed(seed uint64, since time.Time) {
+func (s *faultyPipeline) allClosed(seed uint64, since time.Time) {
 	s.t.Helper()
 	for {
 		var unpaid int
@@ -190,15 +191,15 @@ func (s *suffering) allClosed(seed uint64, since time.Time) {
 	s.t.Logf("all closed %v after the fault was over", time.Since(since).Round(10*time.Millisecond))
 }
 
-func (s *suffering) exec(query string, args ...any) {
+func (s *faultyPipeline) exec(query string, args ...any) {
 	s.t.Helper()
 	if _, err := s.store.DB().Exec(query, args...); err != nil {
 		s.t.Errorf("%s: %v", query, err)
 	}
 }
 
-// again does something again and again until it is ended.
-func (s *suffering) again(do func()) (end func()) {
+// repeat calls do repeatedly until end is called.
+func (s *faultyPipeline) repeat(do func()) (end func()) {
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -218,7 +219,7 @@ func (s *suffering) again(do func()) (end func()) {
 }
 
 // loseCommits breaks the connection at each of the next three commits.
-func (s *suffering) loseCommits(how func(*tcpproxy.Proxy, []byte) <-chan struct{}) (end func()) {
+func (s *faultyPipeline) loseCommits(how func(*tcpproxy.Proxy, []byte) <-chan struct{}) (end func()) {
 	var sprung []<-chan struct{}
 	for range 3 {
 		sprung = append(sprung, how(s.proxy, tcpproxy.MySQLCommit))
@@ -235,9 +236,9 @@ func (s *suffering) loseCommits(how func(*tcpproxy.Proxy, []byte) <-chan struct{
 	}
 }
 
-// kill kills the server, as a machine that loses power does, and starts it again.
-// One in a container would lose its data: there it is only unreachable.
-func (s *suffering) kill() (end func()) {
+// kill kills the server, as a power failure does, and starts it again. A server in a
+// container would lose its data; it is made unreachable instead.
+func (s *faultyPipeline) kill() (end func()) {
 	text, err := os.ReadFile(s.server.dir + "/pid")
 	if errors.Is(err, os.ErrNotExist) {
 		s.proxy.Refuse()
@@ -258,12 +259,12 @@ func (s *suffering) kill() (end func()) {
 	return s.server.start
 }
 
-// tooMany takes every connection that the server gives to users like the
-// pipeline's, which has to connect anew.
-func (s *suffering) tooMany() (end func()) {
+// tooMany opens all connections that the server allows to users like the pipeline's,
+// which then has to connect again.
+func (s *faultyPipeline) tooMany() (end func()) {
 	s.exec("SET GLOBAL max_connections = 12")
 	var hogs []*sql.DB
-	hog := s.again(func() {
+	hog := s.repeat(func() {
 		s.proxy.Cut()
 		for {
 			db, err := sql.Open("mysql", s.dsn)
@@ -291,10 +292,10 @@ func (s *suffering) tooMany() (end func()) {
 	}
 }
 
-// killAgain ends the sessions of the pipeline, again and again.
-func (s *suffering) killAgain() (end func()) {
+// killAgain kills the sessions of the pipeline repeatedly.
+func (s *faultyPipeline) killAgain() (end func()) {
 	killed := 0
-	stop := s.again(func() {
+	stop := s.repeat(func() {
 		for _, id := range s.sessions() {
 			if _, err := s.store.DB().Exec(fmt.Sprint("KILL ", id)); err == nil {
 				killed++
@@ -309,8 +310,8 @@ func (s *suffering) killAgain() (end func()) {
 	}
 }
 
-// sessions are the pipeline's.
-func (s *suffering) sessions() (ids []int64) {
+// sessions returns the ids of the pipeline's sessions.
+func (s *faultyPipeline) sessions() (ids []int64) {
 	rows, err := s.store.DB().Query("SELECT id FROM information_schema.processlist WHERE user = 'pipeline'")
 	if err != nil {
 		s.t.Error(err)
@@ -327,10 +328,10 @@ func (s *suffering) sessions() (ids []int64) {
 	return ids
 }
 
-// deadlock locks crosswise, again and again.
-func (s *suffering) deadlock() (end func()) {
+// deadlock causes deadlocks repeatedly.
+func (s *faultyPipeline) deadlock() (end func()) {
 	before := s.deadlocks()
-	stop := s.again(s.lockCrosswise)
+	stop := s.repeat(s.lockCrosswise)
 	return func() {
 		stop()
 		if n := s.deadlocks() - before; n == 0 {
@@ -341,18 +342,18 @@ func (s *suffering) deadlock() (end func()) {
 	}
 }
 
-// deadlocks is how many the server has seen.
-func (s *suffering) deadlocks() (n int) {
+// deadlocks returns the number of deadlocks that the server has seen.
+func (s *faultyPipeline) deadlocks() (n int) {
 	if err := s.store.DB().QueryRow("SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'").Scan(&n); err != nil {
 		s.t.Error(err)
 	}
 	return n
 }
 
-// lockCrosswise locks all of the stock, and then orders, which the closer locks
-// first. Whoever has changed fewer rows gives way: that is the closer, as this
-// changes many.
-func (s *suffering) lockCrosswise() {
+// lockCrosswise locks all stock rows and then orders, while the closer locks orders
+// first. The server rolls back the transaction with fewer changed rows: the closer's,
+// because this one changes many.
+func (s *faultyPipeline) lockCrosswise() {
 	tx, err := s.store.DB().Begin()
 	if err != nil {
 		s.t.Error(err)
@@ -374,7 +375,7 @@ func (s *suffering) lockCrosswise() {
 	}
 }
 
-// manyRows makes an INSERT into stock one of a thousand rows.
+// manyRows returns an INSERT of a thousand stock rows.
 var manyRows = func() string {
 	var b strings.Builder
 	for n := range 1000 {

@@ -15,8 +15,8 @@ import (
 	"orderclose/internal/story"
 )
 
-// TestReal_ADeadLetterIsRedrivenToSuccess: an order that is published before it is
-// in the database, and given up for that, closes when it is redriven.
+// The order is published before it is in the database and is given up for that. It is
+// closed when it is redriven.
 func TestReal_ADeadLetterIsRedrivenToSuccess(t *testing.T) {
 	eachDatabase(t, aDeadLetterIsRedrivenToSuccess)
 }
@@ -25,11 +25,11 @@ func aDeadLetterIsRedrivenToSuccess(t *testing.T, servers config.Servers) {
 	r := newRig(t, servers)
 	due := time.Now().Truncate(time.Millisecond)
 	o := orderclose.Order{ID: "late", Category: "virtual", CreatedAt: due.Add(-time.Minute), Due: due}
-	m, err := orderclose.Record{Order: o, Release: due, Attempt: 3, Cause: "not_found"}.Encode() // its last try
+	m, err := orderclose.Record{Order: o, Release: due, Attempt: 3, Cause: "not_found"}.Encode() // its last attempt
 	if err != nil {
 		t.Fatal(err)
 	}
-	partition := kafka.PartitionOf(m.Key, r.cfg.Partitions) // where its story looks for it
+	partition := kafka.PartitionOf(m.Key, r.cfg.Partitions) // where its history looks for it
 	if _, err := r.kafka.Append(t.Context(), r.cfg.Topics.Close, partition, []orderclose.Message{m, {Key: []byte("broken"), Value: []byte("{")}}); err != nil {
 		t.Fatal(err)
 	}
@@ -88,15 +88,15 @@ func aDeadLetterIsRedrivenToSuccess(t *testing.T, servers config.Servers) {
 		what = append(what, e.What)
 	}
 	all := strings.Join(what, "\n")
-	for _, want := range []string{"after 3 failed tries (not_found)", "given up by closer: not_found", "handed to the closer once more, lane replay", "was redriven", "closed by pipeline", "2 of"} {
+	for _, want := range []string{"after 3 failed attempts (not_found)", "given up by closer: not_found", "handed to the closer again, lane replay", "was redriven", "closed by pipeline", "2 of"} {
 		if !strings.Contains(all, want) {
-			t.Errorf("the timeline says nothing of %q:\n%s", want, all)
+			t.Errorf("the timeline does not contain %q:\n%s", want, all)
 		}
 	}
 	r.must("doctor", "--stock")
 }
 
-// tell has the story of an order told.
+// tell returns the history of an order.
 func (r *rig) tell(id string) (told story.Story) {
 	r.t.Helper()
 	r.decode(r.must("order", id, "-o", "json"), &told)

@@ -1,8 +1,8 @@
-// Package realtest holds the tests that need real servers: Apache Kafka,
-// MariaDB and Redis, as the environment names them. They run the production
-// binary as processes of their own, so that they can kill them, in a database,
-// topics and a Redis key of their own, which they drop at the end.
+// Package realtest contains the tests that need real servers: Apache Kafka, MariaDB
+// or MySQL, and Redis. The environment names the servers. The tests run the
+// production binary in processes of its own, so that they can kill it. They use a
+// database, topics and a Redis key of their own, and drop them at the end.
 //
-// Without the variables they are skipped; with REQUIRE_REAL=1 they fail instead.
-// make test sets it, and brings the servers up.
+// Without the environment variables the tests are skipped; with REQUIRE_REAL=1 they
+// fail. make test sets REQUIRE_REAL and starts the servers.
 package realtest

@@ -12,7 +12,7 @@ import (
 	"orderclose/internal/store"
 )
 
-// exec changes the database by hand, as somebody with other tools does.
+// exec changes the database directly, as an operator does with other tools.
 func (r *rig) exec(query string, args ...any) {
 	r.t.Helper()
 	if _, err := r.store.DB().ExecContext(r.t.Context(), query, args...); err != nil {
@@ -20,8 +20,8 @@ func (r *rig) exec(query string, args ...any) {
 	}
 }
 
-// overdue makes so many orders that were due a minute ago, each with a line, and
-// puts their records into the replay topic.
+// overdue creates orders that were due a minute ago, each with a line, and appends
+// their records to the replay topic.
 func (r *rig) overdue(orders int) {
 	r.t.Helper()
 	const chunk = 1000
@@ -38,7 +38,7 @@ func (r *rig) overdue(orders int) {
 			if err != nil {
 				r.t.Fatal(err)
 			}
-			messages = append(messages, m.SentAgain())
+			messages = append(messages, m.Resend())
 		}
 		r.exec("INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES " + rows.String()[1:])
 		r.exec("INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES " + lines.String()[1:])
@@ -49,9 +49,8 @@ func (r *rig) overdue(orders int) {
 	r.exec("UPDATE stock SET available = available - ?, reserved = reserved + ?", orders/skus, orders/skus)
 }
 
-// TestReal_AHundredThousandReplaysDelayNoOrderThatIsDue: orders of two seconds are
-// made and close beside them. How late they were is told, not judged: that is the
-// machine's.
+// Orders with a delay of two seconds are created and close meanwhile. Their lateness
+// is logged but not checked, because it depends on the machine.
 func TestReal_AHundredThousandReplaysDelayNoOrderThatIsDue(t *testing.T) {
 	eachDatabase(t, replaysDelayNoOrderThatIsDue)
 }
@@ -85,13 +84,13 @@ func replaysDelayNoOrderThatIsDue(t *testing.T, servers config.Servers) {
 	t.Logf("fresh orders were at most %d ms late; %d of %d replays were still to be closed when the first was", latest, beside, replays)
 }
 
-// TestReal_DeadlinesMoveByAnUpdate: later, earlier with one more record, earlier
-// without, and never.
+// Due times move later; earlier with another record; earlier without one; and to
+// never.
 func TestReal_DeadlinesMoveByAnUpdate(t *testing.T) { eachDatabase(t, deadlinesMoveByAnUpdate) }
 
 func deadlinesMoveByAnUpdate(t *testing.T, servers config.Servers) {
 	r := newRig(t, servers)
-	r.disturbed = true // the sweep closes one that was published
+	r.disturbed = true // the sweep closes an order that was published
 	r.start("relay", "closer", "compensator")
 	r.firstStart()
 	order := func(id, category string) orderclose.Order {
@@ -109,7 +108,7 @@ func deadlinesMoveByAnUpdate(t *testing.T, servers config.Servers) {
 		r.exec("UPDATE orders SET expire_at = ? WHERE id = ? AND status = 0", orderclose.CeilMilli(o.Due).UTC(), o.ID)
 		return o
 	}
-	move(order("later", "flash-sale"), 13*time.Second) // 2 s; longer than a closer would hold it in memory
+	move(order("later", "flash-sale"), 13*time.Second) // 2 s; longer than a closer would keep it in memory
 	sooner := move(order("earlier", "physical"), -5*time.Second)
 	if err := r.shop.Publish(t.Context(), sooner); err != nil {
 		t.Fatal(err)
@@ -123,7 +122,7 @@ func deadlinesMoveByAnUpdate(t *testing.T, servers config.Servers) {
 		t.Fatal(err)
 	}
 	move(far, -time.Hour)
-	if answer, err := r.store.Cancel(t.Context(), order("cancelled", "physical").ID); err != nil || answer != store.NowCancelled {
+	if answer, err := r.store.Cancel(t.Context(), order("cancelled", "physical").ID); err != nil || answer != store.AnswerCancelled {
 		t.Fatal(answer, err)
 	}
 	r.settleBy(time.Now().Add(60 * time.Second))
@@ -138,13 +137,12 @@ func deadlinesMoveByAnUpdate(t *testing.T, servers config.Servers) {
 	}
 }
 
-// TestReal_AnOrderThatFailsIsTriedAgainInAMinute: its stock row is missing, and
-// mended before the next try.
-func TestReal_AnOrderThatFailsIsTriedAgainInAMinute(t *testing.T) {
-	eachDatabase(t, anOrderThatFailsIsTriedAgainInAMinute)
+// The stock row is missing, and is inserted before the retry.
+func TestReal_AFailedOrderIsRetriedAfterAMinute(t *testing.T) {
+	eachDatabase(t, aFailedOrderIsRetriedAfterAMinute)
 }
 
-func anOrderThatFailsIsTriedAgainInAMinute(t *testing.T, servers config.Servers) {
+func aFailedOrderIsRetriedAfterAMinute(t *testing.T, servers config.Servers) {
 	r := newRig(t, servers)
 	r.start("relay", "closer")
 	o := r.shop.Producer.Order("failing", time.Now(), "flash-sale")

@@ -13,7 +13,7 @@ import (
 	"orderclose/internal/status"
 )
 
-// put appends n records of nobody's order to a bucket, all due at once.
+// put appends n records of unknown orders to a bucket, all with the same due time.
 func (r *rig) put(b orderclose.Bucket, n int, due time.Time) {
 	r.t.Helper()
 	for i := range n {
@@ -28,7 +28,7 @@ func (r *rig) put(b orderclose.Bucket, n int, due time.Time) {
 	}
 }
 
-func TestReal_StatusExitsWith3UntilARelayHasMovedWhatIsOverdue(t *testing.T) {
+func TestReal_StatusExitsWith3UntilOverdueRecordsAreForwarded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, servers(t))
 	bucket := r.cfg.Buckets[1]
@@ -63,8 +63,8 @@ func TestReal_StatusExitsWith3UntilARelayHasMovedWhatIsOverdue(t *testing.T) {
 	}
 }
 
-// TestReal_StatusShowsHowMuchTheRelayHolds: all of a bucket of seconds, nothing yet of
-// one of ten minutes, and nothing of either while no relay runs.
+// The relay holds all records of a bucket of seconds, none yet of a bucket of ten
+// minutes, and none at all while it does not run.
 func TestReal_StatusShowsHowMuchTheRelayHolds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, servers(t))
@@ -93,7 +93,7 @@ func TestReal_StatusShowsHowMuchTheRelayHolds(t *testing.T) {
 	}
 	r.start("relay")
 	r.eventually(func() error {
-		r.put(r.cfg.Buckets[short], 4, due) // they go on to ten minutes after five seconds
+		r.put(r.cfg.Buckets[short], 4, due) // they are due ten minutes after five seconds
 		look()
 		if s := report.Topics[short]; s.Members != 1 || s.Waiting < 4 || s.Window != s.Waiting {
 			return fmt.Errorf("%d of %d that wait in %s are in the window of %d relays", s.Window, s.Waiting, s.Topic, s.Members)
@@ -105,7 +105,7 @@ func TestReal_StatusShowsHowMuchTheRelayHolds(t *testing.T) {
 	})
 }
 
-func TestReal_ForecastCountsWhatWaitsAndNothingThatLeft(t *testing.T) {
+func TestReal_ForecastCountsOnlyWaitingRecords(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, servers(t))
 	begin := time.Now()
@@ -118,7 +118,8 @@ func TestReal_ForecastCountsWhatWaitsAndNothingThatLeft(t *testing.T) {
 	for _, s := range bucket.Steps {
 		in += s.Records
 	}
-	// All leave within the bucket's length of now; on a slow machine some are overdue.
+	// All are released within the bucket's length from now. On a slow machine some
+	// are overdue.
 	if in+bucket.Overdue != 10 || bucket.Later != 0 || len(bucket.Steps) != 5 || time.Since(begin) < 5*time.Second && bucket.Overdue > 0 {
 		t.Errorf("%+v, after putting 10 in %v", bucket, put)
 	}
@@ -130,7 +131,7 @@ func TestReal_ForecastCountsWhatWaitsAndNothingThatLeft(t *testing.T) {
 	})
 }
 
-// waits is an error if something waits in a bucket.
+// waits returns an error if a record waits in a bucket.
 func waits(f forecast.Forecast) error {
 	for _, b := range f.Buckets {
 		all := b.Overdue + b.Later
@@ -173,9 +174,11 @@ func TestReal_TopicsPlanShowsWhatApplyDoesAndChangesNothing(t *testing.T) {
 			t.Errorf("of a missing topic: %+v", plan)
 		}
 	}
-	var applied struct{ Mended []finding }
+	var applied struct {
+		Fixed []finding `json:"mended"`
+	}
 	r.decode(r.must("topics", "apply", "-o", "json"), &applied)
-	if len(applied.Mended) != 1 || applied.Mended[0] != plan.Would[0] {
-		t.Errorf("apply mended %+v, planned was %+v", applied.Mended, plan.Would)
+	if len(applied.Fixed) != 1 || applied.Fixed[0] != plan.Would[0] {
+		t.Errorf("apply fixed %+v, planned was %+v", applied.Fixed, plan.Would)
 	}
 }

@@ -19,10 +19,9 @@ import (
 	"orderclose/internal/store"
 )
 
-// TestReal_EveryKindOfLossIsToldAndTheSweepMendsIt: while the relay is away,
-// retention deletes what waits for it, or the topic is deleted with its commits, or
-// made anew below commits that are still there.
-func TestReal_EveryKindOfLossIsToldAndTheSweepMendsIt(t *testing.T) {
+// While the relay does not run, retention deletes the waiting records; or the topic
+// is deleted with its commits; or it is recreated below commits that still exist.
+func TestReal_EveryKindOfLossIsPublishedAndASweepRepairsIt(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(r *rig, topic, group string, ends []int64) (partitions []int){
 		"retention": func(r *rig, topic, _ string, ends []int64) (partitions []int) {
@@ -38,7 +37,7 @@ func TestReal_EveryKindOfLossIsToldAndTheSweepMendsIt(t *testing.T) {
 			r.remake(topic)
 			return []int{0, 1, 2, 3}
 		},
-		"made anew": func(r *rig, topic, group string, _ []int64) []int {
+		"recreated": func(r *rig, topic, group string, _ []int64) []int {
 			r.remake(topic)
 			r.commit(group, topic, 1000)
 			return []int{0, 1, 2, 3}
@@ -67,8 +66,8 @@ func TestReal_EveryKindOfLossIsToldAndTheSweepMendsIt(t *testing.T) {
 				return differs(slices.Concat([]int{0, 1, 2, 3}, partitions), r.losses(bucket.Topic))
 			})
 			r.settleBy(time.Now().Add(60 * time.Second))
-			// By a sweep if they are overdue by more than the grace when the loss is acted
-			// on, else by the records that are scheduled again.
+			// Orders that are overdue by more than the grace are closed by a sweep,
+			// the others by records that are scheduled again.
 			if v := r.check(); v.Closed() != 12 {
 				t.Errorf("closed %v, want all 12", v.ByPath)
 			}
@@ -76,9 +75,9 @@ func TestReal_EveryKindOfLossIsToldAndTheSweepMendsIt(t *testing.T) {
 	}
 }
 
-// firstStart waits until every part has told that it starts for the first time, with
-// nothing committed, and the compensator has scheduled again what may have been lost
-// by that: orders that are made from here on are not.
+// firstStart waits until all parts have reported that they start without a commit,
+// and the compensator has scheduled again what may have been lost. Orders that are
+// created later are not affected.
 func (r *rig) firstStart() {
 	r.t.Helper()
 	topics := []string{r.cfg.Topics.Close, r.cfg.Topics.Replay}
@@ -102,7 +101,7 @@ func (r *rig) firstStart() {
 	})
 }
 
-// differs is an error if the partitions of losses are others than want.
+// differs returns an error if the losses are of other partitions than want.
 func differs(want []int, losses []orderclose.Lost) error {
 	got := []int{}
 	for _, l := range losses {
@@ -116,7 +115,7 @@ func differs(want []int, losses []orderclose.Lost) error {
 	return nil
 }
 
-// losses are those of a topic that were told in the control topic.
+// losses returns the losses of a topic that were published to the control topic.
 func (r *rig) losses(topic string) (all []orderclose.Lost) {
 	r.t.Helper()
 	control := r.cfg.Topics.Control
@@ -145,7 +144,7 @@ func (r *rig) losses(topic string) (all []orderclose.Lost) {
 	return all
 }
 
-// ends are where the partitions of a topic end.
+// ends returns the end offset of each partition of a topic.
 func (r *rig) ends(topic string) []int64 {
 	r.t.Helper()
 	ends := make([]int64, r.cfg.Partitions)
@@ -159,7 +158,7 @@ func (r *rig) ends(topic string) []int64 {
 	return ends
 }
 
-// deleteRecords does what retention does: the log begins anew at the offsets.
+// deleteRecords does what retention does: the log then starts at the offsets.
 func (r *rig) deleteRecords(topic string, offsets []int64) {
 	r.t.Helper()
 	rt := kmsg.NewDeleteRecordsRequestTopic()
@@ -184,7 +183,7 @@ func (r *rig) deleteRecords(topic string, offsets []int64) {
 	}
 }
 
-// remake deletes a topic, and with it the broker its commits, and makes it again.
+// remake deletes a topic, and with it its commits, and creates it again.
 func (r *rig) remake(topic string) {
 	r.t.Helper()
 	if err := r.kafka.DeleteTopics(r.t.Context(), topic); err != nil {
@@ -203,7 +202,7 @@ func (r *rig) remake(topic string) {
 	})
 }
 
-// commit commits an offset in each partition for a group that has no members.
+// commit commits an offset in each partition for a group without members.
 func (r *rig) commit(group, topic string, offset int64) {
 	r.t.Helper()
 	rt := kmsg.NewOffsetCommitRequestTopic()

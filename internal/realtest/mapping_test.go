@@ -19,8 +19,8 @@ import (
 )
 
 // ownTables is a shop with tables of its own, the first example of docs/mapping.md,
-// and a pipeline of the production program on them. What the shop does it does by
-// plain SQL, in a session that keeps the server's zone.
+// and a pipeline on them. The shop uses plain SQL, in sessions with the server's time
+// zone.
 type ownTables struct {
 	*rig
 	db *sql.DB
@@ -66,7 +66,7 @@ func newOwnTables(t *testing.T, s config.Servers) *ownTables {
 	return o
 }
 
-// plain is the database as any program opens it: in the server's zone.
+// plain opens the database as any program does: in the server's time zone.
 func plain(t *testing.T, dsn string) *sql.DB {
 	t.Helper()
 	cfg, err := mysql.ParseDSN(dsn)
@@ -82,7 +82,7 @@ func plain(t *testing.T, dsn string) *sql.DB {
 	return db
 }
 
-// example is the first of docs/mapping.md: its SQL and its YAML.
+// example returns the SQL and the YAML of the first example in docs/mapping.md.
 func example(t *testing.T) (ddl, mapping string) {
 	t.Helper()
 	data, err := os.ReadFile("../../docs/mapping.md")
@@ -112,8 +112,9 @@ func (o *ownTables) count(query string, args ...any) (n int) {
 	return n
 }
 
-// checkout makes orders for two of one SKU each, which are due in some seconds by
-// the server's clock, and returns their records as lines for orderclose send.
+// checkout creates orders for two pieces of one SKU each, which are due in the given
+// number of seconds by the server's clock. It returns their records as lines for
+// orderclose send.
 func (o *ownTables) checkout(from, to, seconds int) string {
 	o.t.Helper()
 	var lines strings.Builder
@@ -131,7 +132,7 @@ func (o *ownTables) checkout(from, to, seconds int) string {
 	return lines.String()
 }
 
-// send publishes records as a program that is not in Go does by hand.
+// send publishes records by orderclose send, as a program in another language may do.
 func (o *ownTables) send(lines string) {
 	o.t.Helper()
 	cmd := o.command("send", "-")
@@ -141,9 +142,9 @@ func (o *ownTables) send(lines string) {
 	}
 }
 
-// TestReal_AShopsOwnTables: orders in tables that were there before, on a server in
-// +08:00 whose clock wrote them, by plain SQL. Those that were sent are closed by the
-// pipeline, the others by the sweep, and those that were paid by nobody.
+// The tables existed before, on a server in +08:00 whose clock wrote the times, and
+// the shop uses plain SQL. Orders that were sent are closed by the pipeline, the
+// others by the sweep, and paid orders not at all.
 func TestReal_AShopsOwnTables(t *testing.T) {
 	t.Parallel()
 	for _, d := range databases {
@@ -190,7 +191,7 @@ func shopsOwnTables(o *ownTables) {
 			t.Errorf("%s: off by %d", what, n)
 		}
 	}
-	// Tables that do not fit are told of before anything is done.
+	// Tables that do not match are reported before any change is made.
 	o.exec("ALTER TABLE t_order DROP KEY idx_state_deadline")
 	if _, code := o.cli("migrate"); code != 3 || !strings.Contains(o.logs.tail(1000), "CREATE INDEX") {
 		t.Errorf("orderclose migrate exited with %d without the index, and said:\n%s", code, o.logs.tail(1000))

@@ -19,7 +19,7 @@ import (
 	"orderclose/internal/store"
 )
 
-// closeMany makes overdue orders and closes them, so that as many events wait.
+// closeMany creates overdue orders and closes them, so that as many events wait.
 func (r *rig) closeMany(orders, batch int) {
 	r.t.Helper()
 	var closing sync.WaitGroup
@@ -42,7 +42,7 @@ func (r *rig) closeMany(orders, batch int) {
 	closing.Wait()
 }
 
-// configure adds to the rig's topics.yaml.
+// configure adds text to the rig's topics.yaml.
 func (r *rig) configure(text string) {
 	r.t.Helper()
 	data, err := os.ReadFile(r.file)
@@ -57,7 +57,7 @@ func (r *rig) configure(text string) {
 	}
 }
 
-// published waits until so many events more are published, or none is left.
+// published waits until that many more events are published, or none is left.
 func (r *rig) published(more int) {
 	r.t.Helper()
 	for begin, left := -1, 0; ; <-time.After(time.Millisecond) {
@@ -70,8 +70,8 @@ func (r *rig) published(more int) {
 	}
 }
 
-// TestReal_KillingADispatcherLosesNoEvent kills two of them at random moments while
-// they have thousands of events to publish in small batches, and more come.
+// Two dispatchers are killed at random moments while thousands of events wait to be
+// published in small batches, and more are added.
 func TestReal_KillingADispatcherLosesNoEvent(t *testing.T) {
 	eachDatabase(t, killingADispatcherLosesNoEvent)
 }
@@ -90,7 +90,7 @@ func killingADispatcherLosesNoEvent(t *testing.T, servers config.Servers) {
 	random := rand.New(rand.NewPCG(9, 9))
 	for i := range 16 {
 		part := fmt.Sprint("outbox-", 1+i%2)
-		r.published(20) // it is at work
+		r.published(20) // it is publishing
 		<-time.After(time.Duration(random.IntN(50)) * time.Millisecond)
 		r.signal(part, syscall.SIGKILL)
 		r.start(part)
@@ -113,8 +113,8 @@ func killingADispatcherLosesNoEvent(t *testing.T, servers config.Servers) {
 	t.Logf("%d records of %d events", records, v.Events)
 }
 
-// TestReal_AServiceGetsTheStockBack: run release calls it once per order and SKU,
-// or again under the same key after a kill.
+// run release calls the service once for each order and SKU, or again with the same
+// key after a kill.
 func TestReal_AServiceGetsTheStockBack(t *testing.T) {
 	t.Parallel()
 	type posted struct {
@@ -128,7 +128,7 @@ func TestReal_AServiceGetsTheStockBack(t *testing.T) {
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		data, _ := io.ReadAll(req.Body)
 		var p posted
-		<-time.After(50 * time.Millisecond) // as a service takes its time
+		<-time.After(50 * time.Millisecond) // simulates a slow service
 		mu.Lock()
 		defer mu.Unlock()
 		if err := json.Unmarshal(data, &p); err != nil || req.Header.Get("Idempotency-Key") != p.Key || req.Header.Get("Authorization") != "Bearer of tokens" {

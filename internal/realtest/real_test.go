@@ -39,8 +39,7 @@ func everyPromiseIsKept(t *testing.T, s config.Servers) {
 	}
 }
 
-// TestReal_KillingARelayOrACloserLosesNothing kills them in the middle of their
-// work, several times, and starts them again.
+// The processes are killed several times while they work, and started again.
 func TestReal_KillingARelayOrACloserLosesNothing(t *testing.T) {
 	eachDatabase(t, killingARelayOrACloser)
 }
@@ -60,16 +59,15 @@ func killingARelayOrACloser(t *testing.T, s config.Servers) {
 		r.start(part)
 	}
 	<-played
-	// A crash costs the session timeout, twice over at worst here; what is overdue
-	// by more than the grace is the sweep's.
+	// A crash costs the session timeout, at worst twice here. Orders that are overdue
+	// by more than the grace are closed by the sweep.
 	r.settle(60 * time.Second)
 	if v := r.check(); v.ByPath["pipeline"] == 0 {
 		t.Errorf("closed by path %v: the pipeline did not come back", v.ByPath)
 	}
 }
 
-// TestReal_ADatabaseInAnotherZoneMakesNothingEarlyOrLate: every zone mistake is
-// hours wide, and shows at once.
+// A mistake with time zones would be hours wide.
 func TestReal_ADatabaseInAnotherZoneMakesNothingEarlyOrLate(t *testing.T) {
 	for _, in := range []struct{ kind, zone string }{{"mariadb", "+08:00"}, {"mysql", "-05:00"}} {
 		t.Run(in.kind+in.zone, func(t *testing.T) {
@@ -131,7 +129,7 @@ func (r *rig) caughtUp() {
 	}
 }
 
-// dump is what a close may change.
+// dump returns the data that a close may change.
 func (r *rig) dump() string {
 	r.t.Helper()
 	var all strings.Builder
@@ -166,13 +164,13 @@ func (r *rig) decode(out string, into any) {
 	}
 }
 
-func TestReal_TopicsCheckSeesDriftAndApplyMendsIt(t *testing.T) {
+func TestReal_TopicsCheckFindsDriftAndApplyFixesIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, servers(t))
 	if out, code := r.cli("topics", "check"); code != 0 {
 		t.Errorf("after apply it exits with %d:\n%s", code, out)
 	}
-	// A bucket whose retention is too short for it, and a topic that is missing.
+	// A bucket with too short a retention, and a missing topic.
 	specs := app.TopicSpecs(r.cfg)
 	short := specs[0]
 	if err := r.kafka.DeleteTopics(t.Context(), short.Name, specs[1].Name); err != nil {
@@ -198,12 +196,12 @@ func TestReal_TopicsCheckSeesDriftAndApplyMendsIt(t *testing.T) {
 	}
 	r.must("topics", "apply")
 	if out, code := r.cli("topics", "check"); code != 0 {
-		t.Errorf("mended, it exits with %d:\n%s", code, out)
+		t.Errorf("after the fix it exits with %d:\n%s", code, out)
 	}
 }
 
-// eventually tries until it succeeds: deleting a topic takes the broker a moment
-// after it was answered.
+// eventually retries until try succeeds: a broker takes a moment to delete a topic
+// after it has answered.
 func (r *rig) eventually(try func() error) {
 	r.t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
@@ -256,7 +254,7 @@ func aSweepOnDemand(t *testing.T, s config.Servers) {
 func TestReal_WithoutRedisASweepStillCloses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, servers(t))
-	r.servers.RedisURL = "redis://127.0.0.1:" + freePort(t) + "/0" // nobody there
+	r.servers.RedisURL = "redis://127.0.0.1:" + freePort(t) + "/0" // no server listens there
 	if err := r.store.CreateOrder(t.Context(), r.shop.Producer.Order("missed", time.Now().Add(-time.Hour)), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -267,8 +265,8 @@ func TestReal_WithoutRedisASweepStillCloses(t *testing.T) {
 	}
 }
 
-// TestReal_SendPublishesWhatCheckoutWould: the command line goes the same way.
-func TestReal_SendPublishesWhatCheckoutWould(t *testing.T) {
+// orderclose send produces the same records as checkout.
+func TestReal_SendPublishesTheRecordsOfCheckout(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, servers(t))
 	r.start("relay", "closer")

@@ -18,8 +18,7 @@ import (
 	"orderclose/internal/tcpproxy"
 )
 
-// endless is a database that always has one more overdue order, until it is told
-// that this was enough.
+// endless is a database that always has another overdue order, until it is stopped.
 type endless struct {
 	enough chan struct{}
 
@@ -57,20 +56,20 @@ func (e *endless) CloseOrders(ctx context.Context, _ orderclose.Path, requests [
 	return outcomes, nil
 }
 
-// sweeping is a sweep under way, whose way to Redis leads through a proxy.
+// sweeping is a sweep in progress whose connection to Redis leads through a proxy.
 type sweeping struct {
 	t      *testing.T
 	proxy  *tcpproxy.Proxy
-	direct *redis.Client // past the proxy
+	direct *redis.Client // without the proxy
 	key    string
 	store  *endless
-	over   chan struct{} // closed when it has ended, with:
+	over   chan struct{} // closed when the sweep has ended, with:
 	report compensator.Report
 	err    error
 }
 
-// sweepThroughProxy prepares a sweep with a lock of its own, whose client is the
-// one that production makes.
+// sweepThroughProxy prepares a sweep with a lock of its own, whose Redis client is
+// the production client.
 func sweepThroughProxy(t *testing.T, expiry time.Duration) *sweeping {
 	t.Helper()
 	all := servers(t)
@@ -111,7 +110,7 @@ func sweepThroughProxy(t *testing.T, expiry time.Duration) *sweeping {
 	return s
 }
 
-// page returns true when one more page was read; false: the sweep is over.
+// page returns true when one more page was read, and false if the sweep has ended.
 func (s *sweeping) page() bool {
 	s.store.mu.Lock()
 	more := s.store.more
@@ -133,7 +132,7 @@ func (s *sweeping) stop() {
 	}
 }
 
-// owner is what stands in the lock, "" if it is free.
+// owner returns the value of the lock, "" if it is free.
 func (s *sweeping) owner() string {
 	s.t.Helper()
 	owner, err := s.direct.Get(s.t.Context(), s.key).Result()
@@ -155,7 +154,7 @@ func (s *sweeping) ended() error {
 	}
 }
 
-func TestReal_ASweepStopsWhenItsLockMayBeSomebodyElses(t *testing.T) {
+func TestReal_ASweepStopsWhenItMayHaveLostItsLock(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(s *sweeping){
 		"taken by another": func(s *sweeping) {
@@ -189,7 +188,7 @@ func TestReal_ASweepStopsWhenItsLockMayBeSomebodyElses(t *testing.T) {
 	}
 }
 
-func TestReal_ASweepOutlivesAShortFailureOfRedis(t *testing.T) {
+func TestReal_ASweepSurvivesAShortFailureOfRedis(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(p *tcpproxy.Proxy){
 		"cut":       func(p *tcpproxy.Proxy) { p.Cut() },
@@ -208,7 +207,7 @@ func TestReal_ASweepOutlivesAShortFailureOfRedis(t *testing.T) {
 			fail(s.proxy)
 			<-time.After(1200 * time.Millisecond)
 			s.proxy.Heal()
-			// For longer than it would have lasted without an extension.
+			// Longer than the lock would have lasted without an extension.
 			for until := time.Now().Add(expiry); time.Now().Before(until) && s.page(); {
 			}
 			if now := s.owner(); owner == "" || now != owner {
@@ -225,7 +224,7 @@ func TestReal_ASweepOutlivesAShortFailureOfRedis(t *testing.T) {
 	}
 }
 
-func TestReal_ASweepGoesOnWithoutARedisThatHangs(t *testing.T) {
+func TestReal_ASweepContinuesIfRedisHangs(t *testing.T) {
 	t.Parallel()
 	all := servers(t)
 	o, err := redis.ParseURL(all.RedisURL)

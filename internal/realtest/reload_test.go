@@ -20,8 +20,7 @@ import (
 	"orderclose/producer"
 )
 
-// rewrite replaces the rig's topics.yaml by renaming, with one text changed for
-// another.
+// rewrite replaces the rig's topics.yaml by a rename, with texts replaced.
 func (r *rig) rewrite(pairs ...string) {
 	r.t.Helper()
 	data, err := os.ReadFile(r.file)
@@ -36,7 +35,7 @@ func (r *rig) rewrite(pairs ...string) {
 	}
 }
 
-// until waits for something that is to come; the test's deadline bounds it.
+// until waits for a condition; the test's deadline limits the wait.
 func (r *rig) until(what string, is func() bool) {
 	r.t.Helper()
 	for began := time.Now(); !is(); <-time.After(50 * time.Millisecond) {
@@ -46,7 +45,7 @@ func (r *rig) until(what string, is func() bool) {
 	}
 }
 
-// freeAddress is one that nobody listens on just now.
+// freeAddress returns an address on which no process listens.
 func freeAddress(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -74,7 +73,7 @@ func request(t *testing.T, method, url string) (code int, body string) {
 	return res.StatusCode, string(data)
 }
 
-func TestReal_AChangedTopicsFileIsTakenUpWhileAllRuns(t *testing.T) {
+func TestReal_AChangedTopicsFileIsAppliedWhileAllPartsRun(t *testing.T) {
 	r := newRig(t, servers(t))
 	listen := freeAddress(t)
 	r.extra = func(args []string) []string {
@@ -122,7 +121,7 @@ func TestReal_AChangedTopicsFileIsTakenUpWhileAllRuns(t *testing.T) {
 		t.Errorf("config_last_reload_successful is %s at the start", got)
 	}
 
-	// A delay holds for new orders.
+	// A new delay applies to new orders.
 	before := order("before", "physical")
 	r.rewrite("physical: 8s", "physical: 4s, fresh: 3s")
 	r.until("the producer has the new delays", func() bool { return delay("physical") == 4*time.Second && delay("fresh") == 3*time.Second })
@@ -149,7 +148,7 @@ func TestReal_AChangedTopicsFileIsTakenUpWhileAllRuns(t *testing.T) {
 	r.mu.Unlock()
 	r.until("SIGHUP is heard", func() bool { return strings.Contains(r.logs.tail(1<<20), "asked to reload") })
 
-	// A bucket comes: the topic, the relay, the producer.
+	// A bucket is added: the topic, the relay, the producer.
 	r.rewrite("[1s, 2s, 5s]", "[1s, 2s, 5s, 10s]", "fresh: 9s", "fresh: 10s")
 	bucket := r.prefix + "delay_10s"
 	r.until("the relay waits for the topic", func() bool {
@@ -167,7 +166,7 @@ func TestReal_AChangedTopicsFileIsTakenUpWhileAllRuns(t *testing.T) {
 	r.until("the producer picks the bucket", func() bool { return topic() == bucket })
 	order("through-the-new-bucket", "fresh")
 
-	// It may not go while it is in use.
+	// The bucket may not be removed while it is in use.
 	r.rewrite(", 10s]", "]")
 	if code, body := reload(); code != http.StatusBadRequest || !strings.Contains(body, "bucket 10s is missing") {
 		t.Errorf("POST: %d %s", code, body)

@@ -29,10 +29,10 @@ import (
 	"orderclose/producer"
 )
 
-// binDir is a folder for the production program; TestMain makes and removes it.
+// binDir is a folder for the production binary; TestMain creates and removes it.
 var binDir string
 
-// binary builds the production program, once for all tests that need it.
+// binary builds the production binary, once for all tests that need it.
 var binary = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(binDir, "orderclose")
 	out, err := exec.Command("go", "build", "-o", path, "orderclose/cmd/orderclose").CombinedOutput()
@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// servers are those that the environment names.
+// servers returns the servers that the environment names.
 func servers(t *testing.T) config.Servers {
 	t.Helper()
 	s, err := config.FromEnviron(os.LookupEnv)
@@ -67,7 +67,7 @@ func servers(t *testing.T) config.Servers {
 	return s
 }
 
-// rig is a pipeline of processes, with a shop and a place of its own.
+// rig is a pipeline of processes, with a shop and names of its own on the servers.
 type rig struct {
 	t       *testing.T
 	servers config.Servers
@@ -78,20 +78,20 @@ type rig struct {
 	kafka   *kafka.Cluster
 	shop    *scenario.Shop
 	logs    *syncBuffer
-	secured *secured // nil: everybody may do everything
-	env     []string // of the processes, beside what names the servers
-	// extra is more of what the binary sees, by its arguments.
+	secured *secured // nil: the broker has no access control
+	env     []string // environment of the processes, in addition to the servers
+	// extra returns additional environment of the binary, by its arguments.
 	extra func(args []string) []string
-	// disturbed: something was killed, or not running, while orders were due.
+	// disturbed: a part was killed, or did not run, while orders were due.
 	disturbed bool
-	// dispatching: events were dispatched to the end; see drain.
+	// dispatching: all events were dispatched; see drain.
 	dispatching bool
 
 	mu        sync.Mutex
 	processes map[string]*exec.Cmd
 }
 
-// topicsFile is the pipeline in seconds instead of minutes.
+// topicsFile configures the pipeline with seconds instead of minutes.
 const topicsFile = `topics: {prefix: %[1]s}
 partitions: 4
 replication: %[2]d
@@ -105,18 +105,18 @@ compensator:
   lock: {key: "%[1]slock:scan_unpaid_orders", expiry: 3s, extend: 1s}
 `
 
-// newRig makes a place of its own on the servers, with topics and a schema made
-// by the production commands.
+// newRig creates topics and a schema of its own on the servers, with the production
+// commands.
 func newRig(t *testing.T, s config.Servers) *rig {
 	t.Helper()
 	return newRigIn(t, s, newPrefix(), nil)
 }
 
-// newPrefix is what all names of one place begin with.
+// newPrefix returns the prefix of all names of a rig.
 func newPrefix() string { return "oc_" + strings.ToLower(rand.Text()[:10]) + "_" }
 
-// newRigIn is newRig with a prefix that is known already, on a secured broker if
-// there is one: s.Brokers and s.Kafka are then how its super user gets in.
+// newRigIn is newRig with a given prefix, on a secured broker if secured is set:
+// s.Brokers and s.Kafka are then the access of its super user.
 func newRigIn(t *testing.T, s config.Servers, prefix string, secured *secured) *rig {
 	t.Helper()
 	r := &rig{t: t, servers: s, prefix: prefix, secured: secured, logs: &syncBuffer{}, processes: map[string]*exec.Cmd{}}
@@ -170,7 +170,7 @@ func (r *rig) openShop() {
 	}
 }
 
-// skus is how many SKUs the shop sells.
+// skus is the number of SKUs that the shop sells.
 const skus = 20
 
 func (r *rig) clean(f func(context.Context) error) {
@@ -189,7 +189,8 @@ func (r *rig) dropTopics(ctx context.Context) error {
 	return r.kafka.DeleteTopics(ctx, names...)
 }
 
-// environ is what the production binary sees when it is called with args.
+// environ returns the environment of the production binary when it is called with
+// args.
 func (r *rig) environ(args []string) []string {
 	env := append(os.Environ(),
 		config.EnvBrokers+"="+strings.Join(r.servers.Brokers, ","),
@@ -240,8 +241,8 @@ func (r *rig) must(args ...string) string {
 	return out
 }
 
-// start starts each part as a process of its own. Of several of a kind the names
-// differ after a dash: relay-1 and relay-2 are relays.
+// start starts each part as a process of its own. Processes of one kind have
+// different suffixes: relay-1 and relay-2 are relays.
 func (r *rig) start(parts ...string) {
 	r.t.Helper()
 	for _, part := range parts {
@@ -256,8 +257,8 @@ func (r *rig) start(parts ...string) {
 	}
 }
 
-// freeze stops a part's process for a while, as a swapped or migrated machine
-// does.
+// freeze stops a part's process for a while, as swapping or the migration of a
+// machine does.
 func (r *rig) freeze(part string, d time.Duration) {
 	r.mu.Lock()
 	process := r.processes[part].Process
@@ -288,7 +289,7 @@ func (r *rig) killAll() {
 	}
 }
 
-// play runs the shop through a plan, and reports its errors.
+// play runs the shop through a plan and reports its errors.
 func (r *rig) play(seed uint64, orders int, over time.Duration) {
 	r.t.Helper()
 	steps := scenario.Plan(scenario.Spec{Seed: seed, Orders: orders, Over: over, SKUs: skus,
@@ -298,8 +299,8 @@ func (r *rig) play(seed uint64, orders int, over time.Duration) {
 	}
 }
 
-// load plays a shop that publishes every order, and runs meanwhile beside it.
-// Without a compensator, each order that comes to be closed came by the pipeline.
+// load runs a shop that publishes every order, and runs meanwhile in parallel.
+// Without a compensator, each closed order came through the pipeline.
 func (r *rig) load(seed uint64, orders int, over time.Duration, meanwhile func()) {
 	r.t.Helper()
 	steps := scenario.Plan(scenario.Spec{Seed: seed, Orders: orders, Over: over, SKUs: skus,
@@ -317,8 +318,8 @@ func (r *rig) load(seed uint64, orders int, over time.Duration, meanwhile func()
 	}
 }
 
-// settle waits until no order is unpaid, at most for the time after the last is
-// due.
+// settle waits until no order is unpaid, at most for the given time after the last
+// due time.
 func (r *rig) settle(within time.Duration) {
 	r.t.Helper()
 	r.settleBy(r.shop.LastDue().Add(within))
@@ -339,7 +340,7 @@ func (r *rig) settleBy(deadline time.Time) {
 	}
 }
 
-// useOutbox has the shop schedule half of its orders with their own transactions.
+// useOutbox makes the shop schedule half of its orders in their own transactions.
 func (r *rig) useOutbox() {
 	r.t.Helper()
 	var err error
@@ -348,7 +349,7 @@ func (r *rig) useOutbox() {
 	}
 }
 
-// drain waits until nothing is left for the dispatchers.
+// drain waits until the outboxes are empty.
 func (r *rig) drain(within time.Duration) {
 	r.t.Helper()
 	r.dispatching = true
@@ -363,7 +364,7 @@ func (r *rig) drain(within time.Duration) {
 	}
 }
 
-// check has the checker judge everything.
+// check lets the checker verify everything.
 func (r *rig) check() *checker.Verdict {
 	r.t.Helper()
 	delays := map[string]string{}
@@ -387,7 +388,7 @@ func (r *rig) check() *checker.Verdict {
 	return v
 }
 
-// redisClient is a client of the server that the environment names.
+// redisClient returns a client of the Redis that the environment names.
 func (r *rig) redisClient() *redis.Client {
 	r.t.Helper()
 	o, err := redis.ParseURL(r.servers.RedisURL)
@@ -399,7 +400,7 @@ func (r *rig) redisClient() *redis.Client {
 	return c
 }
 
-// syncBuffer gathers what several processes write.
+// syncBuffer collects the output of several processes.
 type syncBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -10,10 +10,9 @@ import (
 	"orderclose"
 )
 
-// TestReal_KillingADispatcherLosesNoSchedule kills two of them at random moments
-// while both outboxes have rows, and checkouts add more to one and closes to the
-// other. Whoever is late for it is found by the pipeline, and not by a sweep: none
-// runs.
+// Two dispatchers are killed at random moments while both outboxes have rows,
+// checkouts add rows to one, and closes to the other. Late orders have to be closed
+// by the pipeline, since no sweep runs.
 func TestReal_KillingADispatcherLosesNoSchedule(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, servers(t))

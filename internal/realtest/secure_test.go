@@ -13,8 +13,7 @@ import (
 	"orderclose/internal/kafka"
 )
 
-// TestSecure runs on a broker that lets nobody in without a name, and nobody do
-// anything without an ACL.
+// The broker requires authentication, and an ACL for every operation.
 func TestSecure(t *testing.T) {
 	t.Parallel()
 	servers := servers(t)
@@ -68,7 +67,8 @@ func TestSecure(t *testing.T) {
 			if r.drain(10 * time.Second); r.count("SELECT COUNT(*) FROM outbox_events") > 0 {
 				t.Error("events are not published")
 			}
-			// What was never published is the sweep's, which does not run here.
+			// Orders that were never published are left to the sweep, which does not
+			// run here.
 			if closed := r.closed(); closed == 0 {
 				t.Error("nothing was closed by the pipeline")
 			}
@@ -88,7 +88,7 @@ func TestSecure(t *testing.T) {
 	})
 }
 
-// closed is how many orders the pipeline has closed.
+// closed returns how many orders the pipeline has closed.
 func (r *rig) closed() int {
 	r.t.Helper()
 	return r.count("SELECT COUNT(*) FROM receipts WHERE path = 'pipeline'")
@@ -103,7 +103,7 @@ func (r *rig) count(query string) int {
 	return n
 }
 
-// refusals tries to get in by every wrong way, and reads what is said of it.
+// refusals tries every wrong way to authenticate, and checks the errors.
 func refusals(t *testing.T, b *broker) {
 	ca := config.EnvTLSCA + "=" + b.file("ca.crt")
 	sasl := func(mechanism, user, password string) []string {
@@ -117,24 +117,24 @@ func refusals(t *testing.T, b *broker) {
 		is   error
 	}{
 		"a wrong password by PLAIN": {b.with(append(sasl(kafka.Plain, "plain-relay", "hunter2"), ca)...),
-			`the broker does not let user "plain-relay" in by PLAIN; check the password`, kafkago.SASLAuthenticationFailed},
+			`the broker rejects user "plain-relay" with PLAIN; check the password`, kafkago.SASLAuthenticationFailed},
 		"a wrong password by SCRAM": {b.with(append(sasl(kafka.ScramSHA512, "scram512-relay", "hunter2"), ca)...),
-			`the broker does not let user "scram512-relay" in by SCRAM-SHA-512; check the password`, kafkago.SASLAuthenticationFailed},
+			`the broker rejects user "scram512-relay" with SCRAM-SHA-512; check the password`, kafkago.SASLAuthenticationFailed},
 		"a user whom SCRAM does not know": {b.with(append(sasl(kafka.ScramSHA256, "nobody", "hunter2"), ca)...),
-			`the broker does not let user "nobody" in`, kafkago.SASLAuthenticationFailed},
+			`the broker rejects user "nobody"`, kafkago.SASLAuthenticationFailed},
 		"SASL on a listener without": {b.with(config.EnvBrokers+"="+b.mtls, ca, config.EnvTLSCert+"="+b.file("admin.crt"), config.EnvTLSKey+"="+b.file("admin.key"),
 			config.EnvSASLMechanism+"=PLAIN", config.EnvSASLUser+"=admin", config.EnvSASLPassword+"=hunter2"),
-			"this listener of the broker takes no SASL", kafkago.IllegalSASLState},
+			"this listener of the broker does not accept SASL", kafkago.IllegalSASLState},
 		"no SASL on a listener with": {b.with(config.EnvBrokers+"="+b.sasl, ca),
-			"the broker hung up on a connection with TLS and without SASL", nil},
+			"the broker closed a connection with TLS and without SASL", nil},
 		"plain text": {b.with(sasl(kafka.Plain, "plain-relay", password("plain-relay"))...),
-			"the broker hung up on a connection without TLS and with SASL; name a port whose listener takes such connections, or set ORDERCLOSE_KAFKA_TLS=on", nil},
+			"the broker closed a connection without TLS and with SASL; use the port of a listener that accepts such connections, or set ORDERCLOSE_KAFKA_TLS=on", nil},
 		"no client certificate": {b.with(config.EnvBrokers+"="+b.mtls, ca),
-			"it may want a certificate of the client; set ORDERCLOSE_KAFKA_TLS_CERT_FILE and ORDERCLOSE_KAFKA_TLS_KEY_FILE", nil},
+			"it may require a client certificate; set ORDERCLOSE_KAFKA_TLS_CERT_FILE and ORDERCLOSE_KAFKA_TLS_KEY_FILE", nil},
 		"a certificate of another authority": {foreign,
-			`the broker does not take the client with certificate "CN=admin"`, nil},
+			`the broker rejects the client with certificate "CN=admin"`, nil},
 		"a broker that nobody vouches for": {b.with(append(sasl(kafka.Plain, "plain-relay", password("plain-relay")), config.EnvTLS+"=on")...),
-			"the broker's certificate is not signed by anybody trusted here; name the file with its authority's certificate in ORDERCLOSE_KAFKA_TLS_CA_FILE", nil},
+			"the broker's certificate is signed by an unknown authority; set ORDERCLOSE_KAFKA_TLS_CA_FILE to the file with the authority's certificate", nil},
 	} {
 		err := ping(t, way.access)
 		switch {

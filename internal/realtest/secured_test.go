@@ -23,8 +23,8 @@ import (
 	"orderclose/producer"
 )
 
-// broker is a secured broker of a test's own. Everybody's password is made from
-// the user's name.
+// broker is a secured broker of a test's own. The password of each user is derived
+// from the user's name.
 type broker struct {
 	t          *testing.T
 	dir        string
@@ -34,8 +34,7 @@ type broker struct {
 
 func password(user string) string { return "secret of " + user }
 
-// newBroker starts a secured broker that knows the users by PLAIN, or skips the
-// test.
+// newBroker starts a secured broker that knows the users by PLAIN, or skips the test.
 func newBroker(t *testing.T, plain ...string) *broker {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "kafka")
@@ -77,15 +76,15 @@ func (b *broker) script(args ...string) *exec.Cmd {
 
 func (b *broker) file(name string) string { return filepath.Join(b.dir, "tls", name) }
 
-// access is how somebody gets in: the environment for the production binary, and
-// what that amounts to.
+// access is a way to authenticate: the environment for the production binary, and the
+// security settings that result from it.
 type access struct {
 	env      []string
 	brokers  []string
 	security kafka.Security
 }
 
-// with reads the environment as the binary does.
+// with parses the environment as the binary does.
 func (b *broker) with(env ...string) access {
 	b.t.Helper()
 	s, err := config.FromEnviron(func(name string) (string, bool) {
@@ -102,20 +101,20 @@ func (b *broker) with(env ...string) access {
 	return access{env, s.Brokers, s.Kafka}
 }
 
-// by is access of a user by SASL over TLS.
+// by returns the access of a user by SASL over TLS.
 func (b *broker) by(mechanism, user string) access {
 	return b.with(config.EnvBrokers+"="+b.sasl, config.EnvTLSCA+"="+b.file("ca.crt"),
 		config.EnvSASLMechanism+"="+mechanism, config.EnvSASLUser+"="+user, config.EnvSASLPassword+"="+password(user))
 }
 
-// mutual is access by a client certificate, which is there already.
+// mutual returns access by an existing client certificate.
 func (b *broker) mutual(user string) ([]string, kafka.Security) {
 	a := b.with(config.EnvBrokers+"="+b.mtls, config.EnvTLSCA+"="+b.file("ca.crt"),
 		config.EnvTLSCert+"="+b.file(user+".crt"), config.EnvTLSKey+"="+b.file(user+".key"))
 	return a.env, a.security
 }
 
-// certified is access by a client certificate, which it makes.
+// certified returns access by a client certificate, which it creates.
 func (b *broker) certified(user string) access {
 	b.t.Helper()
 	if out, err := b.script("cert", b.dir, user).CombinedOutput(); err != nil {
@@ -125,7 +124,7 @@ func (b *broker) certified(user string) access {
 	return access{env, []string{b.mtls}, security}
 }
 
-// scramUsers makes users that SCRAM knows, by both mechanisms.
+// scramUsers creates users for both SCRAM mechanisms.
 func (b *broker) scramUsers(users ...string) {
 	b.t.Helper()
 	b.scramUsersBy(kafkago.ScramMechanismSha256, sha256.New, users)
@@ -134,7 +133,7 @@ func (b *broker) scramUsers(users ...string) {
 
 func (b *broker) scramUsersBy(mechanism kafkago.ScramMechanism, h func() hash.Hash, users []string) {
 	b.t.Helper()
-	const iterations = 4096 // the least that brokers take
+	const iterations = 4096 // the minimum of Kafka
 	var all []kafkago.UserScramCredentialsUpsertion
 	for _, user := range users {
 		salt := []byte(rand.Text())
@@ -155,7 +154,7 @@ func (b *broker) scramUsersBy(mechanism kafkago.ScramMechanism, h func() hash.Ha
 	}
 }
 
-// grant makes ACLs and waits until the broker goes by them.
+// grant creates ACLs and waits until the broker applies them.
 func (b *broker) grant(acls []kafkago.ACLEntry) {
 	b.t.Helper()
 	res, err := b.admin.CreateACLs(b.t.Context(), &kafkago.CreateACLsRequest{ACLs: acls})
@@ -197,12 +196,12 @@ func (b *broker) connect(t *testing.T, a access) *kafka.Cluster {
 	return c
 }
 
-// secured is who plays which part of a rig.
+// secured maps the parts of a rig to users.
 type secured struct {
 	parts map[string]access // producer, relay, closer, operator
 }
 
-// environ is for the part that the arguments call for.
+// environ returns the environment for the part that args start.
 func (s *secured) environ(args []string) []string {
 	part := "operator"
 	if len(args) > 1 && args[0] == "run" {
@@ -216,7 +215,7 @@ func (s *secured) producer(o *producer.Options) {
 	o.Brokers, o.TLS, o.SASL = a.brokers, a.security.TLS, (*producer.SASL)(a.security.SASL)
 }
 
-// ping says how somebody with the access fares.
+// ping returns the error that a client with the access gets.
 func ping(t *testing.T, a access) error {
 	t.Helper()
 	c, err := kafka.New(kafka.Options{Brokers: a.brokers, Security: a.security})
@@ -229,8 +228,8 @@ func ping(t *testing.T, a access) error {
 	return c.Ping(ctx)
 }
 
-// stranger is a config that trusts the broker and shows a certificate of another
-// authority.
+// stranger returns a TLS configuration that trusts the broker and has a certificate
+// of another authority.
 func stranger(t *testing.T, b *broker) *tls.Config {
 	t.Helper()
 	dir := t.TempDir()

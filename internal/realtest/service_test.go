@@ -20,8 +20,8 @@ import (
 
 const serviceSecret = "a secret of the real tests"
 
-// closingService is a shop's service that closes orders, in the way of the real
-// world: each fault now and then, and none of it for a while in the middle.
+// closingService is a shop's service that closes orders. It has each fault now and
+// then, and is down for a while in the middle.
 func (r *rig) closingService(down *atomic.Bool) *httptest.Server {
 	r.t.Helper()
 	closes, err := httpclose.Handler([]string{serviceSecret}, func(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
@@ -36,7 +36,7 @@ func (r *rig) closingService(down *atomic.Bool) *httptest.Server {
 		switch {
 		case down.Load():
 			panic(http.ErrAbortHandler)
-		case n%11 == 0: // it does its work, and the answer is lost
+		case n%11 == 0: // it closes the orders, and the answer is lost
 			closes.ServeHTTP(httptest.NewRecorder(), q)
 			panic(http.ErrAbortHandler)
 		case n%13 == 0:
@@ -52,8 +52,8 @@ func (r *rig) closingService(down *atomic.Bool) *httptest.Server {
 	return server
 }
 
-// TestReal_OrdersCloseThroughAService: the closer has no database at all, the
-// service fails in every way, and is away for a while.
+// The closer has no database at all. The service has all kinds of failures, and is
+// down for a while.
 func TestReal_OrdersCloseThroughAService(t *testing.T) { eachDatabase(t, closeThroughAService) }
 
 func closeThroughAService(t *testing.T, servers config.Servers) {

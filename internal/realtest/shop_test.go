@@ -70,7 +70,7 @@ func (s *shopProcess) signalShop(signal syscall.Signal) {
 	s.cmd.Wait()
 }
 
-// dropViews deletes what the shop has put into Redis.
+// dropViews deletes the shop's data in Redis.
 func (s *shopProcess) dropViews() {
 	ctx, client := context.Background(), s.redisClient()
 	for keys := client.Scan(ctx, 0, s.prefix+"*", 1000).Iterator(); keys.Next(ctx); {
@@ -78,8 +78,8 @@ func (s *shopProcess) dropViews() {
 	}
 }
 
-// ask sends a request, the same again until there is an answer, as a client does
-// whose shop may be killed at any moment. It reports the code.
+// ask repeats a request until there is an answer, as a client does whose shop may be
+// killed at any moment. It returns the status code.
 func (s *shopProcess) ask(method, path, body, key string, into any) int {
 	for try := 0; ; try++ {
 		code, answer, err := s.askOnce(method, path, body, key)
@@ -112,14 +112,14 @@ func (s *shopProcess) askOnce(method, path, body, key string) (int, []byte, erro
 	return res.StatusCode, answer, err
 }
 
-// TestReal_TheShop drives the shop over HTTP while payments race closes, and kills
-// it in the middle. Clients repeat what was not answered, by the same name.
+// Payments race with closes, and the shop is killed in between. Clients repeat
+// unanswered requests with the same idempotency key.
 func TestReal_TheShop(t *testing.T) { eachDatabase(t, theShop) }
 
 func theShop(t *testing.T, servers config.Servers) {
 	const orders = 200
 	r := newRig(t, servers)
-	r.disturbed = true // reads past due close orders before the pipeline
+	r.disturbed = true // reads after the due time close orders before the pipeline
 	s := r.openCheckout()
 	for _, role := range app.AllRoles() {
 		r.start(string(role))
@@ -200,7 +200,7 @@ func theShop(t *testing.T, servers config.Servers) {
 	t.Logf("%d paid, closed %v, %d refunds", v.Paid, v.ByPath, len(r.texts("SELECT order_id FROM refund_intents")))
 }
 
-// awaitTold waits until so many customers were told, each once.
+// awaitTold waits until that many customers were notified, each once.
 func (s *shopProcess) awaitTold(n int) {
 	s.t.Helper()
 	s.dispatch()
@@ -216,14 +216,14 @@ func (s *shopProcess) awaitTold(n int) {
 	}
 }
 
-// dispatch brings what is in the outbox to the topic, where no dispatcher runs.
+// dispatch publishes the outbox to the topic while no dispatcher runs.
 func (r *rig) dispatch() {
 	r.t.Helper()
 	for _, id := range r.texts("SELECT order_id FROM outbox_events") {
 		payload := r.texts("SELECT payload FROM outbox_events WHERE order_id = ?", id)
 		for range 2 * len(payload) {
 			_, err := r.kafka.Append(context.Background(), r.cfg.Topics.Events, kafka.PartitionOf([]byte(id), r.cfg.Partitions),
-				[]orderclose.Message{{Key: []byte(id), Value: store.WholeEvent(id, []byte(payload[0]))}})
+				[]orderclose.Message{{Key: []byte(id), Value: store.ExpandEvent(id, []byte(payload[0]))}})
 			if err != nil {
 				r.t.Fatal(err)
 			}
@@ -252,9 +252,9 @@ func (r *rig) texts(query string, args ...any) []string {
 	return texts
 }
 
-// TestReal_TheShopAsksTheProviderBeforeItClosesOnTheSpot: what the pipeline asks
-// about, the shop does too; the provider's word decides.
-func TestReal_TheShopAsksTheProviderBeforeItClosesOnTheSpot(t *testing.T) {
+// The shop asks the provider about the same orders as the pipeline, and follows its
+// answer.
+func TestReal_TheShopAsksTheProviderBeforeItClosesAnOrder(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, servers(t))
 	handler, err := payment.Handler([]string{serviceSecret}, payment.ProviderFunc(func(_ context.Context, ids []string) ([]payment.Answer, error) {

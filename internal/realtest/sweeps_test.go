@@ -12,7 +12,7 @@ import (
 	"orderclose/internal/app"
 )
 
-// slowly has sweeps close a hundred orders a second, ten at a time.
+// slowly limits sweeps to a hundred orders a second, ten at a time.
 func (r *rig) slowly() {
 	r.t.Helper()
 	text, err := os.ReadFile(r.file)
@@ -25,7 +25,7 @@ func (r *rig) slowly() {
 	}
 }
 
-// missed makes orders that are overdue and were never published.
+// missed creates orders that are overdue and were never published.
 func (r *rig) missed(n int) {
 	r.t.Helper()
 	for i := range n {
@@ -35,7 +35,7 @@ func (r *rig) missed(n int) {
 	}
 }
 
-// untilClosed waits until so many orders are closed.
+// untilClosed waits until that many orders are closed.
 func (r *rig) untilClosed(n int, within time.Duration) {
 	r.t.Helper()
 	var closed int
@@ -52,9 +52,9 @@ func (r *rig) untilClosed(n int, within time.Duration) {
 	}
 }
 
-// TestReal_ASweepOutlivesItsProcess: one is killed, or stopped for longer than its
-// lock lasts and then goes on; another takes over, and every order is closed once.
-func TestReal_ASweepOutlivesItsProcess(t *testing.T) {
+// A sweep's process is killed, or stopped for longer than its lock lasts and then
+// continued. Another process takes over, and every order is closed once.
+func TestReal_ASweepIsTakenOverFromAStoppedProcess(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]func(r *rig){
 		"killed": func(r *rig) { r.signal("compensator-1", syscall.SIGKILL) },
@@ -83,12 +83,12 @@ func TestReal_ASweepOutlivesItsProcess(t *testing.T) {
 	}
 }
 
-// TestReal_TwoSweepsAtOnceChangeNothing, as when there is no Redis.
+// Two sweeps run at the same time when Redis is unavailable.
 func TestReal_TwoSweepsAtOnceChangeNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, servers(t))
 	r.disturbed = true
-	r.servers.RedisURL = "redis://127.0.0.1:" + freePort(t) + "/0" // nobody there
+	r.servers.RedisURL = "redis://127.0.0.1:" + freePort(t) + "/0" // no server listens there
 	r.slowly()
 	r.missed(200)
 	r.start("compensator-1", "compensator-2")
@@ -100,8 +100,8 @@ func TestReal_TwoSweepsAtOnceChangeNothing(t *testing.T) {
 	}
 }
 
-// TestReal_KafkaIsWiped: every topic is deleted with all that waited there, and made
-// anew; what was not due yet is scheduled again, and closes on time.
+// Every topic is deleted with its records and recreated. Orders that were not due yet
+// are scheduled again and close on time.
 func TestReal_KafkaIsWiped(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, servers(t))

@@ -13,16 +13,16 @@ import (
 	"orderclose/internal/config"
 )
 
-// Change is a setting that two configurations have different.
+// Change is a setting that differs between two configurations.
 type Change struct {
 	Key  string `json:"key"`  // as in the file, such as delays.categories.virtual or buckets.10s
-	From string `json:"from"` // "" if it was not there
-	To   string `json:"to"`   // "" if it is not there
-	// Live: it takes effect at once; else when the process starts next.
+	From string `json:"from"` // "" if the key was added
+	To   string `json:"to"`   // "" if the key was removed
+	// Live says that the change takes effect at once; otherwise at the next start.
 	Live bool `json:"live"`
 }
 
-// String is the change in words.
+// String describes the change in one line.
 func (c Change) String() string {
 	when := "from now on"
 	if !c.Live {
@@ -38,7 +38,7 @@ func orNone(s string) string {
 	return s
 }
 
-// Changes compares two configurations, by key. Pure.
+// Changes compares two configurations, key by key. It is a pure function.
 func Changes(from, to *config.Config) []Change {
 	before, after := flatten(from), flatten(to)
 	keys := maps.Clone(before)
@@ -52,16 +52,16 @@ func Changes(from, to *config.Config) []Change {
 	return all
 }
 
-// live says whether a setting is taken up by what runs: delays and buckets are, and
-// what the topics are compared with.
+// live reports whether a change of the setting takes effect without a restart. Delays and
+// buckets do, and the properties that topics are checked against.
 func live(key string) bool {
 	section, _, _ := strings.Cut(key, ".")
 	return slices.Contains([]string{"delays", "buckets", "partitions", "replication"}, section)
 }
 
-// Effective is what holds in a process that runs on one configuration and is given
-// another: of what is not live it keeps its own. Buckets are then in topics of the
-// names that it has. Pure.
+// Effective returns the configuration in effect after a running process reads a new file:
+// live settings of the new file, and the running values of all others. Topics of new
+// buckets are named by the running pattern. It is a pure function.
 func Effective(running, given *config.Config) *config.Config {
 	e := *running
 	e.Delays, e.MaxDelay = given.Delays, given.MaxDelay
@@ -75,14 +75,14 @@ func Effective(running, given *config.Config) *config.Config {
 	return &e
 }
 
-// Removed returns the buckets of one list that the other has no more. Pure.
+// Removed returns the buckets of from that are not in to. It is a pure function.
 func Removed(from, to orderclose.Buckets) orderclose.Buckets {
 	return slices.DeleteFunc(slices.Clone(from), func(b orderclose.Bucket) bool {
 		return slices.ContainsFunc(to, func(o orderclose.Bucket) bool { return o.Length == b.Length })
 	})
 }
 
-// flatten lists the settings of a configuration by key.
+// flatten returns the settings of a configuration by key.
 func flatten(c *config.Config) map[string]string {
 	flat := map[string]string{
 		"delays.default": config.FormatDuration(c.Delays.Default),
@@ -110,7 +110,7 @@ func flatten(c *config.Config) map[string]string {
 	return flat
 }
 
-// walk lists what is under a value, by the names of its fields.
+// walk adds the settings under a value, named after the fields.
 func walk(flat map[string]string, key string, v reflect.Value) {
 	switch {
 	case v.Kind() == reflect.Pointer && v.IsNil():
@@ -127,8 +127,8 @@ func walk(flat map[string]string, key string, v reflect.Value) {
 	}
 }
 
-// exported says whether all fields of a struct are; one that hides something is
-// compared as it prints.
+// exported reports whether all fields of a struct are exported. A struct with an unexported
+// field is compared by its printed form.
 func exported(t reflect.Type) bool {
 	for i := range t.NumField() {
 		if !t.Field(i).IsExported() {
@@ -138,7 +138,7 @@ func exported(t reflect.Type) bool {
 	return true
 }
 
-// snake is a field's name as the file writes it: PageSize is page_size, URL is url.
+// snake converts a field name to the key in the file: PageSize is page_size, URL is url.
 func snake(name string) string {
 	var b strings.Builder
 	letters := []rune(name)

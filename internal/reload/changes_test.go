@@ -34,7 +34,7 @@ orders:
   stock: none
 `
 
-func TestChanges_NamesEachKeyAsTheFileDoes(t *testing.T) {
+func TestChanges_UsesTheKeysOfTheFile(t *testing.T) {
 	from := parse(t, `
 topics: {prefix: a-, delay: "wait_{bucket}"}
 buckets: [10s, 1m, 2h]
@@ -63,9 +63,9 @@ outbox: {in_flight: 3}
 	}
 }
 
-// TestChanges_SeesEverySetting: each field of a configuration, however deep, when it
-// has another value.
-func TestChanges_SeesEverySetting(t *testing.T) {
+// TestChanges_DetectsEverySetting: changing any field of a configuration, however deep,
+// gives a change.
+func TestChanges_DetectsEverySetting(t *testing.T) {
 	var each func(v reflect.Value, path string)
 	c := parse(t, full)
 	each = func(v reflect.Value, path string) {
@@ -91,13 +91,13 @@ func TestChanges_SeesEverySetting(t *testing.T) {
 			return
 		}
 		if len(Changes(parse(t, full), c)) == 0 {
-			t.Errorf("%s has changed and nobody sees it", path)
+			t.Errorf("the change of %s is not detected", path)
 		}
 	}
 	each(reflect.ValueOf(c).Elem(), "Config")
 }
 
-func TestEffective_TakesWhatIsLiveAndKeepsTheRest(t *testing.T) {
+func TestEffective_UsesLiveSettingsAndKeepsTheRest(t *testing.T) {
 	running := parse(t, "buckets: [10s]\ntopics: {prefix: old-}\ncloser: {batch: 7}\n")
 	given := parse(t, "buckets: [10s, 1m]\ntopics: {prefix: new-}\ncloser: {batch: 8}\npartitions: 3\ndelays: {default: 9m}\n")
 	e := Effective(running, given)
@@ -110,7 +110,7 @@ func TestEffective_TakesWhatIsLiveAndKeepsTheRest(t *testing.T) {
 	}
 	for _, c := range Changes(running, e) {
 		if !c.Live {
-			t.Errorf("%v is not live and was taken", c)
+			t.Errorf("%v is not live and was applied", c)
 		}
 	}
 }

@@ -1,14 +1,15 @@
-// Package reload takes up a changed topics.yaml while a process runs.
+// Package reload applies a changed topics.yaml while a process runs.
 //
-// A Reloader reads the file when its directory changes, on a signal, when it is
-// asked, and once a minute. The file is checked whole before anything that runs is
-// touched, and taken whole or not at all: with one mistake in it everything stays
-// as it is, a metric says so, and the log has each mistake with its line. What
-// differs, and what of that takes effect without a restart, is decided by pure
-// functions (changes.go).
+// Make a Reloader with New, and run it with Run. Reload reads the file at once.
 //
-// A changed list of buckets is picked from some time after it was read (adopt.go):
-// by then each of its topics must be there, and every relay have read the same file.
+// A Reloader reads the file when its directory changes, on a signal, on request, and
+// once a minute. It checks the whole file before it changes anything. A file with a
+// mistake changes nothing: a metric reports it, and the log names each mistake with its
+// line. Pure functions in changes.go decide which keys differ, and which of them take
+// effect without a restart.
+//
+// A changed list of buckets is used only some time after it was read (rollout.go). By then
+// every topic of the list exists, and every relay has read the same file.
 package reload
 
 import (
@@ -28,81 +29,81 @@ import (
 )
 
 const (
-	// calm is how long the directory must be quiet before the file is read: whoever
-	// writes a file in several steps has finished by then.
-	calm = 200 * time.Millisecond
-	// lookEvery is how often the file is read without any notice: directories of some
-	// kinds give none, and what was refused because of the world may be right by now.
-	lookEvery = time.Minute
+	// quietPeriod is how long the directory must be quiet before the file is read, so that
+	// a program that writes the file in several steps has finished.
+	quietPeriod = 200 * time.Millisecond
+	// pollInterval is how often the file is read without a notification. Some file systems
+	// send none, and a file that Validate refused may be acceptable later.
+	pollInterval = time.Minute
 )
 
 // Options for a Reloader. File, Running and Take must be set.
 type Options struct {
 	File    string         // the topics.yaml
-	Running *config.Config // what holds now
-	// May refuses a configuration that is right by itself, because of how the world
-	// is. Default: nothing is refused.
-	May func(ctx context.Context, next *config.Config) error
-	// Take makes what runs work by the configuration. It must not block. It is called
-	// only if something that is live differs.
-	Take    func(next *config.Config)
-	Hangup  <-chan os.Signal // a signal asks for a reload; nil: none does
+	Running *config.Config // the configuration in use
+	// Validate refuses a valid configuration because of the state outside of the file,
+	// such as records in a topic. Default: nothing is refused.
+	Validate func(ctx context.Context, next *config.Config) error
+	// Apply applies the configuration to the running parts. It must not block. It is called
+	// only if a live setting differs.
+	Apply   func(next *config.Config)
+	Hangup  <-chan os.Signal // each signal starts a reload; nil: no signals
 	Metrics Metrics          // default: none
 	Logger  *slog.Logger     // default: discard
 }
 
-// Metrics takes how reloading went.
+// Metrics receives the results of reloading.
 type Metrics interface {
-	// ConfigReloaded says that the file was taken, or is as it was; or that it was not
-	// taken.
+	// ConfigReloaded reports whether the file was accepted. An unchanged file counts as
+	// accepted.
 	ConfigReloaded(ok bool)
 }
 
-// Reloader keeps what runs as the file says. Make it with New.
+// Reloader applies changes of the file. Make it with New. It is safe for concurrent use.
 type Reloader struct {
 	o    Options
-	turn chan struct{} // holds one token; who has it may touch what is below
+	lock chan struct{} // holds one token; its holder may use the fields below
 
-	running *config.Config
-	seen    []byte // the content that was judged last
-	failed  error  // what was wrong with it
-	world   bool   // it was the world that refused it, which may change its mind
+	running  *config.Config
+	seen     []byte // the content that was checked last
+	failed   error  // the error of that check; nil if the content was accepted
+	external bool   // Validate refused the content, and may accept it later
 }
 
 // New returns a Reloader.
 func New(o Options) (*Reloader, error) {
-	if o.File == "" || o.Running == nil || o.Take == nil {
+	if o.File == "" || o.Running == nil || o.Apply == nil {
 		return nil, errors.New("reload: Options need File, Running and Take")
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	r := &Reloader{o: o, turn: make(chan struct{}, 1), running: o.Running}
-	r.turn <- struct{}{}
+	r := &Reloader{o: o, lock: make(chan struct{}, 1), running: o.Running}
+	r.lock <- struct{}{}
 	return r, nil
 }
 
-// Reload reads the file and takes what it says. It returns what has changed; or
-// why the file was not taken, which may be config.Problems, and then nothing has.
-func (r *Reloader) Reload(ctx context.Context) ([]Change, error) { return r.look(ctx, true) }
+// Reload reads the file and applies it. It returns the changes. If the file is not
+// accepted, it returns the error, which may be config.Problems, and changes nothing.
+func (r *Reloader) Reload(ctx context.Context) ([]Change, error) { return r.check(ctx, true) }
 
 // Run watches the file until ctx ends.
 func (r *Reloader) Run(ctx context.Context) error {
 	dir := filepath.Dir(r.o.File)
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
-		r.o.Logger.Warn("changes of the configuration are noticed after a minute only", "dir", dir, "err", err)
-		watcher = &fsnotify.Watcher{} // nothing comes
+		r.o.Logger.Warn("cannot watch the configuration, polling once a minute", "dir", dir, "err", err)
+		watcher = &fsnotify.Watcher{} // never sends an event
 	} else {
 		defer watcher.Close()
 		if err := watcher.Add(dir); err != nil {
-			r.o.Logger.Warn("changes of the configuration are noticed after a minute only", "dir", dir, "err", err)
+			r.o.Logger.Warn("cannot watch the configuration, polling once a minute", "dir", dir, "err", err)
 		}
 	}
-	r.look(ctx, false) // what has changed since it was loaded
-	every := time.NewTicker(lookEvery)
+	r.check(ctx, false) // the file may have changed since it was loaded
+	every := time.NewTicker(pollInterval)
 	defer every.Stop()
-	quiet := time.NewTimer(calm)
+	quiet := time.NewTimer(quietPeriod)
 	quiet.Stop()
 	for {
 		select {
@@ -110,66 +111,66 @@ func (r *Reloader) Run(ctx context.Context) error {
 			return nil
 		case e := <-watcher.Events:
 			if r.concerns(e.Name) {
-				quiet.Reset(calm)
+				quiet.Reset(quietPeriod)
 			}
 		case <-quiet.C:
-			r.look(ctx, false)
+			r.check(ctx, false)
 		case err := <-watcher.Errors:
-			r.o.Logger.Warn("watching the configuration", "dir", dir, "err", err)
-			quiet.Reset(calm)
+			r.o.Logger.Warn("watching the configuration failed", "dir", dir, "err", err)
+			quiet.Reset(quietPeriod)
 		case <-every.C:
 			if err == nil {
-				watcher.Add(dir) // the directory may be another one by now; again is harmless
+				watcher.Add(dir) // the directory may have been replaced; adding it again is harmless
 			}
-			r.look(ctx, false)
+			r.check(ctx, false)
 		case s := <-r.o.Hangup:
 			r.o.Logger.Info("asked to reload", "signal", s)
-			r.look(ctx, true)
+			r.check(ctx, true)
 		}
 	}
 }
 
-// concerns says whether something that changed in the directory may be the file:
-// itself, or what a mounted ConfigMap has it linked to (..data).
+// concerns reports whether a changed entry of the directory may be the file: the file
+// itself, or the link of a mounted ConfigMap (..data).
 func (r *Reloader) concerns(name string) bool {
 	base := filepath.Base(name)
 	return base == filepath.Base(r.o.File) || strings.HasPrefix(base, "..")
 }
 
-// look reads the file and takes it. Unless somebody asked for it, a content that
-// was judged before is left alone.
-func (r *Reloader) look(ctx context.Context, asked bool) ([]Change, error) {
+// check reads the file and applies it. If asked is false, it skips content that was
+// checked before, unless Validate refused that content.
+func (r *Reloader) check(ctx context.Context, asked bool) ([]Change, error) {
 	select {
-	case <-r.turn:
-		defer func() { r.turn <- struct{}{} }()
+	case <-r.lock:
+		defer func() { r.lock <- struct{}{} }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	data, err := os.ReadFile(r.o.File)
 	if err != nil {
-		err = fmt.Errorf("the configuration cannot be read; name the right topics.yaml: %w", err)
+		err = fmt.Errorf("read the configuration: %w; pass the path of topics.yaml", err)
 	}
 	again := r.seen != nil && bytes.Equal(data, r.seen) && (err == nil || r.failed != nil && err.Error() == r.failed.Error())
-	if again && !asked && !r.world {
+	if again && !asked && !r.external {
 		return nil, r.failed
 	}
-	known := again && r.failed != nil
+	repeated := again && r.failed != nil
 	var changes []Change
-	r.world = false
+	r.external = false
 	if err == nil {
-		changes, err = r.take(ctx, data)
+		changes, err = r.apply(ctx, data)
 	}
-	if err != nil && ctx.Err() != nil { // whoever asks next hears of it
+	if err != nil && ctx.Err() != nil { // not recorded: the next check reports it
 		return nil, errors.Join(err, ctx.Err())
 	}
 	recovered := r.failed != nil && err == nil
 	r.seen, r.failed = append([]byte{}, data...), err
-	r.tell(changes, err, known && !asked, recovered)
+	r.report(changes, err, repeated && !asked, recovered)
 	return changes, err
 }
 
-// take judges the content, and if nothing is wrong with it lets it hold.
-func (r *Reloader) take(ctx context.Context, data []byte) ([]Change, error) {
+// apply checks the content and applies it.
+func (r *Reloader) apply(ctx context.Context, data []byte) ([]Change, error) {
 	given, err := config.Parse(r.o.File, data)
 	if err != nil {
 		return nil, err
@@ -179,34 +180,34 @@ func (r *Reloader) take(ctx context.Context, data []byte) ([]Change, error) {
 	if len(Changes(r.running, next)) == 0 {
 		return changes, nil
 	}
-	if r.o.May != nil {
-		if err := r.o.May(ctx, next); err != nil {
-			r.world = true
+	if r.o.Validate != nil {
+		if err := r.o.Validate(ctx, next); err != nil {
+			r.external = true
 			return nil, err
 		}
 	}
-	if err := ctx.Err(); err != nil { // what is taken is told
+	if err := ctx.Err(); err != nil { // each applied change is reported, so do not apply one now
 		return nil, err
 	}
 	r.running = next
-	r.o.Take(next)
+	r.o.Apply(next)
 	return changes, nil
 }
 
-// tell says in log and metrics what became of a file.
-func (r *Reloader) tell(changes []Change, err error, known, recovered bool) {
+// report reports the result of a check in the log and the metrics.
+func (r *Reloader) report(changes []Change, err error, repeated, recovered bool) {
 	if r.o.Metrics != nil {
 		r.o.Metrics.ConfigReloaded(err == nil)
 	}
 	log := r.o.Logger.With("file", r.o.File)
 	switch {
-	case known:
+	case repeated:
 	case err != nil:
 		for _, problem := range Problems(err) {
-			log.Error("the configuration is not taken, what was before stays", "err", problem)
+			log.Error("configuration rejected, keeping the previous one", "err", problem)
 		}
 	case len(changes) == 0 && recovered:
-		log.Info("the configuration is right again, and as it was")
+		log.Info("configuration valid again, unchanged")
 	}
 	for _, c := range changes {
 		if c.Live {
@@ -217,7 +218,7 @@ func (r *Reloader) tell(changes []Change, err error, known, recovered bool) {
 	}
 }
 
-// Problems returns what is wrong, one by one.
+// Problems returns the problems in err as separate errors.
 func Problems(err error) []error {
 	var problems config.Problems
 	if errors.As(err, &problems) {

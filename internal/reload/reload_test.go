@@ -10,17 +10,17 @@ import (
 	"orderclose/internal/config"
 )
 
-// rig is a Reloader on a file, and what it does.
+// rig is a Reloader on a file. It records the applied configurations and the reports.
 type rig struct {
 	*Reloader
-	t     *testing.T
-	path  string
-	world error // what May says
-	taken []*config.Config
-	told  []bool
+	t        *testing.T
+	path     string
+	refusal  error // returned by Validate
+	taken    []*config.Config
+	reported []bool
 }
 
-func (r *rig) ConfigReloaded(ok bool) { r.told = append(r.told, ok) }
+func (r *rig) ConfigReloaded(ok bool) { r.reported = append(r.reported, ok) }
 
 func newRig(t *testing.T, content string) *rig {
 	r := &rig{t: t, path: filepath.Join(t.TempDir(), "topics.yaml")}
@@ -31,8 +31,8 @@ func newRig(t *testing.T, content string) *rig {
 	}
 	r.Reloader, err = New(Options{
 		File: r.path, Running: running, Metrics: r,
-		May:  func(context.Context, *config.Config) error { return r.world },
-		Take: func(c *config.Config) { r.taken = append(r.taken, c) },
+		Validate: func(context.Context, *config.Config) error { return r.refusal },
+		Apply:    func(c *config.Config) { r.taken = append(r.taken, c) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -47,72 +47,72 @@ func (r *rig) write(content string) {
 	}
 }
 
-// look lets the Reloader notice the file, and requires that it was taken so often
-// since the beginning, and that the last was told to be right or wrong.
-func (r *rig) look(when string, taken int, ok bool) {
+// check makes the Reloader check the file. taken is the expected number of applied
+// configurations since the start, and ok whether the last check was accepted.
+func (r *rig) check(when string, taken int, ok bool) {
 	r.t.Helper()
-	if _, err := r.Reloader.look(r.t.Context(), false); (err == nil) != ok {
+	if _, err := r.Reloader.check(r.t.Context(), false); (err == nil) != ok {
 		r.t.Errorf("%s: %v", when, err)
 	}
-	if len(r.taken) != taken || r.told[len(r.told)-1] != ok {
-		r.t.Errorf("%s: taken %d times, want %d; told %v, want %v", when, len(r.taken), taken, r.told, ok)
+	if len(r.taken) != taken || r.reported[len(r.reported)-1] != ok {
+		r.t.Errorf("%s: applied %d times, want %d; reported %v, want %v", when, len(r.taken), taken, r.reported, ok)
 	}
 }
 
-func TestReloader_TakesAFileWholeOrNotAtAll(t *testing.T) {
+func TestReloader_AppliesAWholeFileOrNothing(t *testing.T) {
 	first, second := "buckets: [10s]\n", "buckets: [10s, 1m]\n"
 	r := newRig(t, first)
-	r.look("as it was", 0, true)
+	r.check("unchanged", 0, true)
 	r.write(second)
-	r.look("changed", 1, true)
-	told := len(r.told)
-	r.look("the same content", 1, true)
-	if len(r.told) != told {
-		t.Error("the same content was judged again")
+	r.check("changed", 1, true)
+	reported := len(r.reported)
+	r.check("the same content", 1, true)
+	if len(r.reported) != reported {
+		t.Error("the same content was checked again")
 	}
 	r.write("buckets: [10s, 1m, 5m]\ndelays: {default: 0s}\n")
-	r.look("half of it is wrong", 1, false)
-	r.look("and still is", 1, false)
+	r.check("half of it is wrong", 1, false)
+	r.check("and still is", 1, false)
 	if err := os.Remove(r.path); err != nil {
 		t.Fatal(err)
 	}
-	r.look("no file", 1, false)
+	r.check("no file", 1, false)
 	r.write(second)
-	r.look("right again, and as it was", 1, true)
+	r.check("valid again, and unchanged", 1, true)
 	r.write("# with a comment\n" + second)
-	r.look("another content that says the same", 1, true)
+	r.check("another content with the same settings", 1, true)
 	r.write(second + "closer: {batch: 7}\n")
 	if changes, err := r.Reload(t.Context()); err != nil || len(changes) != 1 || changes[0].Live || len(r.taken) != 1 {
-		t.Errorf("what is not live: %v, %v, taken %d times", changes, err, len(r.taken))
+		t.Errorf("a setting that is not live: %v, %v, applied %d times", changes, err, len(r.taken))
 	}
 }
 
-func TestReloader_WhatTheWorldRefusesIsTriedAgain(t *testing.T) {
+func TestReloader_RetriesAFileThatValidateRefused(t *testing.T) {
 	r := newRig(t, "buckets: [10s, 1m]\n")
-	r.world = errors.New("it still holds records")
+	r.refusal = errors.New("it still holds records")
 	r.write("buckets: [10s]\n")
-	r.look("refused", 0, false)
-	r.look("refused again", 0, false)
-	r.world = nil
-	r.look("empty by now", 1, true)
+	r.check("refused", 0, false)
+	r.check("refused again", 0, false)
+	r.refusal = nil
+	r.check("now empty", 1, true)
 }
 
-// TestReloader_ACallerWhoGoesAwayLeavesNothingUntold: a change is taken and told, or
-// neither.
-func TestReloader_ACallerWhoGoesAwayLeavesNothingUntold(t *testing.T) {
-	for _, when := range []string{"before it is taken", "then"} {
+// TestReloader_ReportsEveryAppliedChangeWhenTheCallerCancels: a change is applied and
+// reported, or neither.
+func TestReloader_ReportsEveryAppliedChangeWhenTheCallerCancels(t *testing.T) {
+	for _, when := range []string{"before it is applied", "while it is applied"} {
 		r := newRig(t, "buckets: [10s]\n")
 		ctx, cancel := context.WithCancel(t.Context())
-		if when == "then" {
-			r.o.Take = func(c *config.Config) { r.taken = append(r.taken, c); cancel() }
+		if when == "while it is applied" {
+			r.o.Apply = func(c *config.Config) { r.taken = append(r.taken, c); cancel() }
 		} else {
-			r.o.May = func(context.Context, *config.Config) error { cancel(); return nil }
+			r.o.Validate = func(context.Context, *config.Config) error { cancel(); return nil }
 		}
 		r.write("buckets: [10s, 1m]\n")
 		changes, err := r.Reload(ctx)
-		if taken := when == "then"; (err == nil) != taken || len(changes) == 1 != taken || len(r.taken) == 1 != taken || len(r.told) == 1 != taken {
-			t.Errorf("gone %s: %v, %v; taken %d times, told %v", when, changes, err, len(r.taken), r.told)
+		if taken := when == "while it is applied"; (err == nil) != taken || len(changes) == 1 != taken || len(r.taken) == 1 != taken || len(r.reported) == 1 != taken {
+			t.Errorf("canceled %s: %v, %v; applied %d times, reported %v", when, changes, err, len(r.taken), r.reported)
 		}
-		r.look("the next one", 1, true)
+		r.check("the next one", 1, true)
 	}
 }

@@ -1,6 +1,9 @@
-// Package replay sends a window of the close topic again: what on-call does after
-// a closer misbehaved. What it sends travels on a topic of its own, beside what is
-// due now, and closing twice changes nothing: replaying too much only costs.
+// Package replay sends a window of the close topic to the closer again. On-call uses it
+// after a closer misbehaved.
+//
+// Make plans a window, and Run sends the plan. The records go to a topic of their own, so
+// that they do not delay orders that become due now. Closing an order twice changes
+// nothing: a window that is too large only costs time.
 package replay
 
 import (
@@ -12,10 +15,10 @@ import (
 	"orderclose/internal/kafka"
 )
 
-// sendTimeout bounds the tries for one batch: a person waits.
+// sendTimeout bounds all attempts to append one batch: a person waits for the command.
 const sendTimeout = 30 * time.Second
 
-// Log is what a replay needs of Kafka; internal/kafka's Cluster is one.
+// Log is what a replay needs of Kafka. Cluster of internal/kafka implements it.
 type Log interface {
 	Window(ctx context.Context, topic string, from, to time.Time) ([]kafka.Span, error)
 	ReadSpan(ctx context.Context, topic string, s kafka.Span, each func([]orderclose.RawRecord) error) error
@@ -23,7 +26,7 @@ type Log interface {
 	Idempotent(trying func(), repeated func(records int)) orderclose.AppendFunc
 }
 
-// Window is what is to be sent again: what was appended to Topic in [From, To).
+// Window is the range of records to send again: those appended to Topic in [From, To).
 type Window struct {
 	Topic string    `json:"topic"` // the close topic
 	Into  string    `json:"into"`  // the replay topic
@@ -31,19 +34,18 @@ type Window struct {
 	To    time.Time `json:"to"`
 }
 
-// Plan is what a replay would send: a snapshot by offsets, which later appends
-// do not change.
+// Plan is what a replay sends. It is a snapshot of offsets: later appends do not change it.
 type Plan struct {
 	Window
 	Spans   []kafka.Span `json:"partitions"`
-	Records int64        `json:"records"` // at most: what is a replay itself is passed over
+	Records int64        `json:"records"` // an upper bound: records that are replays are skipped
 }
 
-// Result is what a replay did.
+// Result is the outcome of Run.
 type Result struct {
 	Plan
 	Sent   int `json:"sent"`
-	Passed int `json:"passed"` // were replays themselves, or no records
+	Passed int `json:"passed"` // skipped: replays, and invalid records
 }
 
 // Make plans the replay of a window.
@@ -61,18 +63,18 @@ func Make(ctx context.Context, log Log, w Window) (Plan, error) {
 	return p, err
 }
 
-// Run sends the records of the plan again, on the replay lane and with all their
-// tries before them. It reads the close topic and writes to the replay topic, so a
-// second run of a window sends the same once more, nothing that the first one sent
-// among it, and changes nothing. progress, if not nil, hears how many records were
-// handled. The result counts what was done also if an error ended it.
+// Run sends the records of the plan again, on the replay lane and with a full number of
+// retries. It reads the close topic and writes to the replay topic. So a second run of a
+// window sends the same records again, none of those that the first run sent, and changes
+// nothing. progress, if not nil, is called with the number of records handled so far. If
+// Run fails, the result still counts what it did.
 func Run(ctx context.Context, log Log, p Plan, progress func(done int64)) (Result, error) {
 	r := Result{Plan: p}
 	send := log.Idempotent(nil, nil)
 	for _, span := range p.Spans {
 		claim := orderclose.Claim{Topic: p.Topic, Partition: span.Partition}
 		err := log.ReadSpan(ctx, p.Topic, span, func(records []orderclose.RawRecord) error {
-			marked := mark(records)
+			marked := toReplay(records)
 			r.Passed += len(records) - len(marked)
 			spread, err := log.Spread(ctx, claim, p.Into, marked)
 			if err != nil {
@@ -111,10 +113,10 @@ func sendAll(ctx context.Context, send orderclose.AppendFunc, topic string, part
 	return sent, nil
 }
 
-// mark returns the records that are no replays, as they are sent again. A replay in
-// the close topic is one of a relay that knows no lanes. What is no record at all
-// became a dead letter when it came by first.
-func mark(records []orderclose.RawRecord) []orderclose.RawRecord {
+// toReplay returns the records to send. It skips replays: a replay in the close topic comes
+// from a relay that does not know lanes. It also skips invalid records, which became dead
+// letters when the closer read them first.
+func toReplay(records []orderclose.RawRecord) []orderclose.RawRecord {
 	var marked []orderclose.RawRecord
 	for _, r := range records {
 		_, replay, err := r.Route()
@@ -122,7 +124,7 @@ func mark(records []orderclose.RawRecord) []orderclose.RawRecord {
 		if malformed != nil || err == nil && replay {
 			continue
 		}
-		again := m.SentAgain()
+		again := m.Resend()
 		marked = append(marked, again.Raw())
 	}
 	return marked

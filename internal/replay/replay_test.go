@@ -15,7 +15,7 @@ import (
 // fakeLog has a close topic of one partition; its replay topic has two.
 type fakeLog struct {
 	records []orderclose.RawRecord
-	fail    error // of the second append
+	fail    error // returned by the second append
 	sent    map[int][]orderclose.Message
 	appends int
 }
@@ -25,7 +25,7 @@ func (f *fakeLog) Window(context.Context, string, time.Time, time.Time) ([]kafka
 }
 
 func (f *fakeLog) ReadSpan(_ context.Context, _ string, s kafka.Span, each func([]orderclose.RawRecord) error) error {
-	for i := s.First; i < s.End; i += 2 { // two a fetch
+	for i := s.First; i < s.End; i += 2 { // two records for each fetch
 		if err := each(f.records[i:min(i+2, s.End)]); err != nil {
 			return err
 		}
@@ -74,17 +74,17 @@ func record(t *testing.T, id string, attempt int) orderclose.Message {
 func newLog(t *testing.T) *fakeLog {
 	t.Helper()
 	log := &fakeLog{sent: map[int][]orderclose.Message{}}
-	replayed := record(t, "d", 0).SentAgain()
+	replayed := record(t, "d", 0).Resend()
 	for _, m := range []orderclose.Message{record(t, "a", 0), record(t, "b", 3), record(t, "c", 0), replayed} {
 		log.records = append(log.records, m.Raw())
 	}
-	log.records = append(log.records, orderclose.RawRecord{Body: []byte{1}}) // no record
+	log.records = append(log.records, orderclose.RawRecord{Body: []byte{1}}) // invalid
 	return log
 }
 
 var window = Window{Topic: "close", Into: "again", From: time.UnixMilli(1), To: time.UnixMilli(2)}
 
-func TestRun_SendsAllButReplaysOnTheReplayLaneWithTheirTriesBeforeThem(t *testing.T) {
+func TestRun_SendsAllButReplaysOnTheReplayLaneWithFullRetries(t *testing.T) {
 	log := newLog(t)
 	plan, err := Make(t.Context(), log, window)
 	if err != nil || plan.Records != 5 {
@@ -93,7 +93,7 @@ func TestRun_SendsAllButReplaysOnTheReplayLaneWithTheirTriesBeforeThem(t *testin
 	var progress []int64
 	result, err := Run(t.Context(), log, plan, func(done int64) { progress = append(progress, done) })
 	if err != nil || result.Sent != 3 || result.Passed != 2 {
-		t.Errorf("%+v, %v; want 3 sent and 2 passed over", result, err)
+		t.Errorf("%+v, %v; want 3 sent and 2 skipped", result, err)
 	}
 	if diff := cmp.Diff([]int64{2, 4, 5}, progress); diff != "" {
 		t.Errorf("progress (-want +got):\n%s", diff)
@@ -112,7 +112,7 @@ func TestRun_SendsAllButReplaysOnTheReplayLaneWithTheirTriesBeforeThem(t *testin
 	}
 }
 
-func TestRun_AnErrorTellsHowFarItCame(t *testing.T) {
+func TestRun_ReturnsTheProgressWithAnError(t *testing.T) {
 	log := newLog(t)
 	log.fail = errors.New("no broker")
 	plan, err := Make(t.Context(), log, window)

@@ -9,15 +9,15 @@ import (
 	"orderclose/internal/store"
 )
 
-// askAgain is how soon a Persistent asks again.
-const askAgain = 500 * time.Millisecond
+// retryInterval is the pause before a Persistent tries again.
+const retryInterval = 500 * time.Millisecond
 
-// Persistent is a Store that asks again while its database fails, as a shop does
-// whose customers wait. Where the answer of an earlier try was lost, it finds
-// what that had done.
+// Persistent is a Store that retries while its database fails, as a shop does whose customers
+// wait. If the answer of an earlier attempt was lost, a retry may find the work done, and
+// reports success.
 type Persistent struct{ Store }
 
-// CreateOrder is Store's.
+// CreateOrder implements Store.
 func (p Persistent) CreateOrder(ctx context.Context, o orderclose.Order, items []store.Item) error {
 	tries, err := persist(ctx, func() error { return p.Store.CreateOrder(ctx, o, items) })
 	if tries > 1 && errors.Is(err, store.ErrDuplicateOrder) {
@@ -26,8 +26,8 @@ func (p Persistent) CreateOrder(ctx context.Context, o orderclose.Order, items [
 	return err
 }
 
-// Checkout is Store's. fn is run again after an answer that was lost, and what it
-// creates may be there then.
+// Checkout implements Store. fn is run again after a lost answer, when the rows that it
+// creates may exist already.
 func (p Persistent) Checkout(ctx context.Context, fn func(*store.Tx) error) error {
 	tries, err := persist(ctx, func() error { return p.Store.Checkout(ctx, fn) })
 	if tries > 1 && errors.Is(err, store.ErrDuplicateOrder) {
@@ -36,31 +36,31 @@ func (p Persistent) Checkout(ctx context.Context, fn func(*store.Tx) error) erro
 	return err
 }
 
-// Pay is Store's.
+// Pay implements Store.
 func (p Persistent) Pay(ctx context.Context, id, payment string) (a store.Answer, err error) {
 	tries, err := persist(ctx, func() error { a, err = p.Store.Pay(ctx, id, payment); return err })
 	if tries > 1 && a == store.AlreadyPaid {
-		a = store.NowPaid
+		a = store.AnswerPaid
 	}
 	return a, err
 }
 
-// Cancel is Store's.
+// Cancel implements Store.
 func (p Persistent) Cancel(ctx context.Context, id string) (a store.Answer, err error) {
 	tries, err := persist(ctx, func() error { a, err = p.Store.Cancel(ctx, id); return err })
 	if tries > 1 && a == store.AlreadyCancelled {
-		a = store.NowCancelled
+		a = store.AnswerCancelled
 	}
 	return a, err
 }
 
-// persist tries until the answer is the database's own.
+// persist calls do until its error is neither ErrUnavailable nor ErrContended, or ctx ends.
 func persist(ctx context.Context, do func() error) (tries int, err error) {
 	for tries = 1; ; tries++ {
 		err = do()
 		if !errors.Is(err, orderclose.ErrUnavailable) && !errors.Is(err, orderclose.ErrContended) || ctx.Err() != nil {
 			return tries, err
 		}
-		sleepUntil(ctx, time.Now().Add(askAgain))
+		sleepUntil(ctx, time.Now().Add(retryInterval))
 	}
 }

@@ -1,9 +1,12 @@
-// Package scenario is the story that the demo tells and the tests repeat, in the
-// bubble and on real servers: orders of several categories are created, most are
-// published, some are paid, and in the end everything must have come right.
+// Package scenario is a workload for the demo and for tests, in the simulation and on real
+// servers. It creates orders of several categories, publishes most of them, and pays some. In
+// the end every order must be in the right state; package checker says so.
 //
-//	plan.go  what will happen to each order; a pure function of a seed
-//	run.go   makes it happen, against a store and a producer
+// Plan makes the steps of a run, and Shop.Run plays them.
+//
+//	plan.go    what happens to each order: a pure function of a seed
+//	run.go     plays the steps against a store and a producer
+//	persist.go a store that retries while its database fails
 package scenario
 
 import (
@@ -15,7 +18,7 @@ import (
 	"orderclose/internal/store"
 )
 
-// Fate is what happens to an order after it was created.
+// Fate is what happens to an order after its creation.
 type Fate string
 
 const (
@@ -26,56 +29,56 @@ const (
 	Twice       Fate = "twice"       // published twice, never paid
 )
 
-// Spec says what a plan should be like.
+// Spec is the input of Plan.
 type Spec struct {
 	Seed       uint64
 	Orders     int
-	Over       time.Duration // the creations are spread over this
+	Over       time.Duration // the orders are created within this time
 	Categories []string
 	SKUs       int
 }
 
-// Step is one order: when it is created, counted from the beginning, what is in
-// it and what becomes of it.
+// Step is one order: when it is created, as the time since the start of the run, its items,
+// and its fate.
 type Step struct {
 	At         time.Duration
 	ID         string
 	Categories []string
 	Items      []store.Item
 	Fate       Fate
-	// ByOutbox: it is scheduled in the transaction that creates it, if the shop has an
-	// outbox, rather than after it; one that is published Twice is both.
+	// ByOutbox: if the shop has an outbox, the order is scheduled in the transaction that
+	// creates it, and not after it. An order with the fate Twice is scheduled both ways.
 	ByOutbox bool
-	// Undone: before that, the same is done for another order in a transaction that is
-	// rolled back.
-	Undone bool
-	// PayAfter is the share of its delay after which it is paid or cancelled.
+	// RollBackFirst: before the order, another order is created and scheduled in a transaction that
+	// is rolled back.
+	RollBackFirst bool
+	// PayAfter is the share of the order's delay after which it is paid or cancelled.
 	PayAfter float64
 }
 
-// Plan returns the steps of a spec, in the order of At. The same spec gives the
-// same plan. Of four or more orders at least one is paid, one unpublished and one
-// published twice.
+// Plan returns the steps of a spec, in the order of At. The same spec gives the same plan. A
+// plan of four or more orders has at least one that is paid, one unpublished and one published
+// twice.
 func Plan(s Spec) []Step {
 	r := rand.New(rand.NewPCG(s.Seed, 0x0c105e))
 	steps := make([]Step, s.Orders)
 	for i := range steps {
 		steps[i] = Step{
-			At:         time.Duration(r.Float64() * float64(s.Over)),
-			ID:         fmt.Sprintf("order-%d-%05d", s.Seed, i),
-			Categories: s.categories(r),
-			Items:      s.items(r),
-			Fate:       fate(i, r),
-			PayAfter:   0.1 + 0.8*r.Float64(),
-			ByOutbox:   i%2 == 1,
-			Undone:     i%10 == 5,
+			At:            time.Duration(r.Float64() * float64(s.Over)),
+			ID:            fmt.Sprintf("order-%d-%05d", s.Seed, i),
+			Categories:    s.categories(r),
+			Items:         s.items(r),
+			Fate:          fate(i, r),
+			PayAfter:      0.1 + 0.8*r.Float64(),
+			ByOutbox:      i%2 == 1,
+			RollBackFirst: i%10 == 5,
 		}
 	}
 	slices.SortStableFunc(steps, func(a, b Step) int { return int(a.At - b.At) })
 	return steps
 }
 
-// fate gives the first orders one of each that must be there.
+// fate returns the fate of the i-th order. The first orders get the fates that every plan has.
 func fate(i int, r *rand.Rand) Fate {
 	if must := []Fate{Unpublished, Twice, Paid}; i < len(must) {
 		return must[i]
@@ -109,5 +112,5 @@ func (s Spec) items(r *rand.Rand) []store.Item {
 	return items
 }
 
-// SKU is the name of the n-th SKU.
+// SKU returns the name of the n-th SKU.
 func SKU(n int) string { return fmt.Sprintf("sku-%03d", n) }

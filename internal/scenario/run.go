@@ -12,10 +12,10 @@ import (
 	"orderclose/producer"
 )
 
-// startStock is what each SKU has at the beginning: enough for any plan.
+// startStock is the stock of each SKU at the beginning: enough for any plan.
 const startStock = 1_000_000
 
-// Store is the database of a shop; store.Store is one, and Persistent.
+// Store is the database of a shop. store.Store and Persistent implement it.
 type Store interface {
 	CreateOrder(ctx context.Context, o orderclose.Order, items []store.Item) error
 	Checkout(ctx context.Context, fn func(*store.Tx) error) error
@@ -24,12 +24,13 @@ type Store interface {
 	PutStock(ctx context.Context, sku string, available int64) error
 }
 
-// Shop is a checkout: it creates orders, publishes them, takes payments.
+// Shop is a checkout: it creates orders, publishes them, and takes payments. Its methods are
+// safe for concurrent use, except Stock, which must be called first.
 type Shop struct {
 	Store    Store
 	Producer *producer.Producer
 	Outbox   *producer.Outbox // nil: all orders are published directly
-	// OnOrder, if set, is called when an order was created.
+	// OnOrder, if set, is called after each creation of an order, by several goroutines.
 	OnOrder func(o orderclose.Order, f Fate)
 
 	mu        sync.Mutex
@@ -41,7 +42,7 @@ type Shop struct {
 	last      time.Time // the latest due time
 }
 
-// Stock puts SKUs on the shelf.
+// Stock puts the given number of SKUs into the store.
 func (s *Shop) Stock(ctx context.Context, skus int) error {
 	s.stock = map[string]int64{}
 	for n := range skus {
@@ -53,9 +54,9 @@ func (s *Shop) Stock(ctx context.Context, skus int) error {
 	return nil
 }
 
-// Run plays the steps, each at its time after begin, and returns when the last
-// order was created and the last payment made. The errors are the shop's own:
-// publishing an order that Kafka refuses, a database that is away.
+// Run plays the steps, each at its time after begin. It returns when the last order was created
+// and the last payment made. Its errors are those of the shop: Kafka rejects a record, or the
+// database is unavailable.
 func (s *Shop) Run(ctx context.Context, begin time.Time, steps []Step) error {
 	var plays sync.WaitGroup
 	errs := make([]error, len(steps))
@@ -69,7 +70,7 @@ func (s *Shop) Run(ctx context.Context, begin time.Time, steps []Step) error {
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
-// play is the life of one order in the shop.
+// play plays one step.
 func (s *Shop) play(ctx context.Context, step Step) error {
 	created := time.Now().Truncate(time.Millisecond)
 	order := s.Producer.Order(step.ID, created, step.Categories...)
@@ -98,15 +99,15 @@ func (s *Shop) play(ctx context.Context, step Step) error {
 	if !sleepUntil(ctx, created.Add(time.Duration(step.PayAfter*float64(delay)))) {
 		return ctx.Err()
 	}
-	return s.leave(ctx, order, step.Fate)
+	return s.finish(ctx, order, step.Fate)
 }
 
 func (s *Shop) create(ctx context.Context, order orderclose.Order, step Step) error {
 	return s.Store.CreateOrder(ctx, order, step.Items)
 }
 
-// errUndone ends a transaction that is to come to nothing.
-var errUndone = errors.New("rolled back on purpose")
+// errRolledBack rolls a transaction back on purpose.
+var errRolledBack = errors.New("rolled back on purpose")
 
 // createAndAdd creates an order and schedules it in the same transaction.
 func (s *Shop) createAndAdd(ctx context.Context, order orderclose.Order, step Step) error {
@@ -116,31 +117,31 @@ func (s *Shop) createAndAdd(ctx context.Context, order orderclose.Order, step St
 		}
 		return s.Outbox.Add(ctx, t.SQL(), o)
 	}
-	if step.Undone {
+	if step.RollBackFirst {
 		other := order
 		other.ID += "-undone"
-		err := s.Store.Checkout(ctx, func(t *store.Tx) error { return errors.Join(write(t, other), errUndone) })
+		err := s.Store.Checkout(ctx, func(t *store.Tx) error { return errors.Join(write(t, other), errRolledBack) })
 		if err == nil {
-			return fmt.Errorf("order %s is there, which was rolled back", other.ID)
+			return fmt.Errorf("order %s exists, but its transaction was rolled back", other.ID)
 		}
-		s.remember(&s.undone, other.ID)
+		s.add(&s.undone, other.ID)
 	}
 	err := s.Store.Checkout(ctx, func(t *store.Tx) error { return write(t, order) })
 	if err == nil {
-		s.remember(&s.added, order.ID)
+		s.add(&s.added, order.ID)
 	}
 	return err
 }
 
-func (s *Shop) remember(in *[]string, id string) {
+func (s *Shop) add(list *[]string, id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	*in = append(*in, id)
+	*list = append(*list, id)
 }
 
-// leave pays or cancels an order. Being too late is no error: on a slow machine
-// the close may have won.
-func (s *Shop) leave(ctx context.Context, order orderclose.Order, fate Fate) error {
+// finish pays or cancels an order. Being too late is no error: on a slow machine the close may
+// have won.
+func (s *Shop) finish(ctx context.Context, order orderclose.Order, fate Fate) error {
 	if fate == Cancelled {
 		_, err := s.Store.Cancel(ctx, order.ID)
 		return err
@@ -149,7 +150,7 @@ func (s *Shop) leave(ctx context.Context, order orderclose.Order, fate Fate) err
 	if err != nil {
 		return fmt.Errorf("pay %s: %w", order.ID, err)
 	}
-	if answer == store.NowPaid {
+	if answer == store.AnswerPaid {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.paid = append(s.paid, order.ID)
@@ -168,7 +169,7 @@ func (s *Shop) created(order orderclose.Order, fate Fate) {
 	}
 }
 
-// Publish schedules an order and remembers that it did.
+// Publish schedules an order and adds it to Published.
 func (s *Shop) Publish(ctx context.Context, order orderclose.Order) error {
 	if err := s.Producer.Schedule(ctx, order); err != nil {
 		return err
@@ -179,45 +180,45 @@ func (s *Shop) Publish(ctx context.Context, order orderclose.Order) error {
 	return nil
 }
 
-// Added are the orders that a committed transaction put into the outbox.
+// Added returns the orders that a committed transaction has put into the outbox.
 func (s *Shop) Added() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]string(nil), s.added...)
 }
 
-// RolledBack are the orders of transactions that put them into the outbox and came
-// to nothing.
+// RolledBack returns the orders that only a rolled-back transaction has put into the outbox.
 func (s *Shop) RolledBack() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]string(nil), s.undone...)
 }
 
-// Published are the orders whose record Kafka has acked.
+// Published returns the orders whose record Kafka has acked.
 func (s *Shop) Published() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]string(nil), s.published...)
 }
 
-// Paid are the orders whose payment was confirmed.
+// Paid returns the orders whose payment was confirmed.
 func (s *Shop) Paid() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]string(nil), s.paid...)
 }
 
-// StartStock is what each SKU had at the beginning.
+// StartStock returns the stock of each SKU at the beginning.
 func (s *Shop) StartStock() map[string]int64 { return s.stock }
 
-// LastDue is when the last order is due.
+// LastDue returns the due time of the order that is due last.
 func (s *Shop) LastDue() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last
 }
 
+// sleepUntil sleeps until t. It returns false if ctx ends first.
 func sleepUntil(ctx context.Context, t time.Time) bool {
 	timer := time.NewTimer(time.Until(t))
 	defer timer.Stop()

@@ -17,16 +17,16 @@ import (
 	"orderclose"
 )
 
-// ErrReply marks an answer that says yes and cannot be read.
-var ErrReply = errors.New("the answer cannot be read")
+// ErrReply marks a response with status 2xx that cannot be decoded.
+var ErrReply = errors.New("the answer cannot be decoded")
 
-// StatusError is an answer other than 2xx. It is orderclose.ErrUnavailable if it
-// says nothing about what was sent: the service is elsewhere, away, or wants
-// another secret.
+// StatusError is a response with another status than 2xx. It wraps
+// orderclose.ErrUnavailable if the status says nothing about the request: the service
+// has moved, is down, or wants another secret.
 type StatusError struct {
 	Status int
-	Detail string        // the beginning of the body, or where a redirect leads
-	After  time.Duration // how long the service wants to be left alone; 0: not said
+	Detail string        // start of the body, or the target of a redirect
+	After  time.Duration // duration from Retry-After; 0 without the header
 }
 
 func (e *StatusError) Error() string {
@@ -45,10 +45,11 @@ func (e *StatusError) Error() string {
 	return text
 }
 
-// RetryAfter is how long the service wants to be left alone; 0: it did not say.
+// RetryAfter returns how long the service wants no calls; 0 if it did not say.
 func (e *StatusError) RetryAfter() time.Duration { return e.After }
 
-// Unwrap returns orderclose.ErrUnavailable if what was sent is not to blame.
+// Unwrap returns orderclose.ErrUnavailable if the request is not at fault, and nil
+// otherwise.
 func (e *StatusError) Unwrap() error {
 	switch {
 	case e.Status < 400, e.Status > 500:
@@ -63,21 +64,21 @@ func (e *StatusError) Unwrap() error {
 	return nil
 }
 
-// ClientOptions for a Client. URL and Secrets must be set.
+// ClientOptions configure a Client. URL and Secrets are required.
 type ClientOptions struct {
 	URL       string            // http or https, without user and password
 	Secrets   []string          // see CheckSecrets
-	Transport http.RoundTripper // default: a new one, that knows proxies from the environment
-	Now       func() time.Time  // for timestamps; default time.Now
+	Transport http.RoundTripper // default: a new one that uses proxies from the environment
+	Now       func() time.Time  // clock for timestamps; default time.Now
 }
 
-// Client sends signed requests to one URL. Make it with NewClient.
+// Client sends signed requests to one URL. Create it with NewClient.
 type Client struct {
 	o    ClientOptions
 	http http.Client
 }
 
-// NewClient returns a Client, or says what is wrong with the options.
+// NewClient returns a Client, or an error if the options are invalid.
 func NewClient(o ClientOptions) (*Client, error) {
 	if err := CheckURL(o.URL); err != nil {
 		return nil, err
@@ -97,25 +98,25 @@ func NewClient(o ClientOptions) (*Client, error) {
 	}}, nil
 }
 
-// CheckURL reports whether requests can be sent to a URL.
+// CheckURL reports why requests cannot be sent to a URL; nil if they can.
 func CheckURL(raw string) error {
 	u, err := url.Parse(raw)
 	switch {
-	case err != nil: // its text quotes the URL, secrets and all
+	case err != nil: // the error quotes the URL with its secrets
 		return errors.New("it is not a URL")
 	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
 		return errors.New("it is not http://host/path or https://host/path")
 	case u.User != nil:
 		return errors.New("it holds a user or password; requests are signed instead")
 	case u.Fragment != "":
-		return errors.New("it has a fragment, which no server gets to see")
+		return errors.New("it has a fragment, which is never sent to a server")
 	}
 	return nil
 }
 
-// connections is how many idle connections are kept: as many as a few closers'
-// workers use at once.
-const connections = 16
+// maxIdleConnections is the number of idle connections that are kept: about as many
+// as the workers of a few closers use at the same time.
+const maxIdleConnections = 16
 
 func newTransport() *http.Transport {
 	return &http.Transport{
@@ -123,27 +124,28 @@ func newTransport() *http.Transport {
 		DialContext:           (&net.Dialer{Timeout: 3 * time.Second}).DialContext,
 		TLSHandshakeTimeout:   3 * time.Second,
 		ForceAttemptHTTP2:     true,
-		MaxIdleConnsPerHost:   connections,
+		MaxIdleConnsPerHost:   maxIdleConnections,
 		IdleConnTimeout:       90 * time.Second,
 		ExpectContinueTimeout: time.Second,
-		DisableCompression:    true, // replies are small, and a small one may unfold into a large one
+		DisableCompression:    true, // replies are small, and a small compressed reply may decompress to a huge one
 	}
 }
 
 // Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Post sends in as JSON, signed, and reads the answer, of at most maxReply bytes,
-// into out. The error is a *StatusError; or ErrReply; or orderclose.ErrUnavailable
-// if there was no answer, or not the whole of it. It says nothing of what was sent.
+// Post sends in as signed JSON and decodes the response, of at most maxReply bytes,
+// into out. The error is a *StatusError, or wraps ErrReply, or wraps
+// orderclose.ErrUnavailable if the response is missing or incomplete. It does not
+// quote the request.
 func (c *Client) Post(ctx context.Context, in, out any, maxReply int64) error {
 	body, err := json.Marshal(in)
 	if err != nil {
-		return fmt.Errorf("writing the request: %w", err)
+		return fmt.Errorf("encode the request: %w", err)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.o.URL, bytes.NewReader(body))
 	if err != nil {
-		return errors.New("the request cannot be made: is the url right?")
+		return errors.New("the request cannot be created: is the url right?")
 	}
 	timestamp, signature := Sign(c.o.Secrets, c.o.Now(), body)
 	req.Header.Set("Content-Type", "application/json")
@@ -154,25 +156,25 @@ func (c *Client) Post(ctx context.Context, in, out any, maxReply int64) error {
 	resp, err := c.http.Do(req)
 	if err != nil {
 		if u, ok := errors.AsType[*url.Error](err); ok {
-			err = u.Err // without the URL, which the caller knows and a log need not
+			err = u.Err // without the URL, which may hold secrets and must not be logged
 		}
 		return fmt.Errorf("%w: %w", orderclose.ErrUnavailable, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return c.refused(resp)
+		return c.statusError(resp)
 	}
 	return read(resp.Body, out, maxReply)
 }
 
-// read reads a reply.
-func read(body io.Reader, out any, most int64) error {
-	data, err := io.ReadAll(io.LimitReader(body, most+1))
+// read decodes a response of at most limit bytes.
+func read(body io.Reader, out any, limit int64) error {
+	data, err := io.ReadAll(io.LimitReader(body, limit+1))
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: the answer broke off: %w", orderclose.ErrUnavailable, err)
-	case int64(len(data)) > most:
-		return fmt.Errorf("%w: it has more than %d bytes", ErrReply, most)
+		return fmt.Errorf("%w: the answer is incomplete: %w", orderclose.ErrUnavailable, err)
+	case int64(len(data)) > limit:
+		return fmt.Errorf("%w: it has more than %d bytes", ErrReply, limit)
 	}
 	if err := json.Unmarshal(data, out); err != nil {
 		return fmt.Errorf("%w: %w: it begins %q", ErrReply, err, Cut(string(data), 80))
@@ -180,32 +182,32 @@ func read(body io.Reader, out any, most int64) error {
 	return nil
 }
 
-// maxDetail is how much of a refusal's body is kept.
+// maxDetail limits the stored body of an error response, in bytes.
 const maxDetail = 300
 
-func (c *Client) refused(resp *http.Response) error {
+func (c *Client) statusError(resp *http.Response) error {
 	e := &StatusError{Status: resp.StatusCode, After: retryAfter(resp.Header.Get("Retry-After"), time.Now())}
 	if e.Detail = resp.Header.Get("Location"); e.Detail == "" {
-		data, _ := io.ReadAll(io.LimitReader(resp.Body, maxDetail)) // the status alone says enough
+		data, _ := io.ReadAll(io.LimitReader(resp.Body, maxDetail)) // without the body the status is enough
 		e.Detail = string(data)
 	}
 	e.Detail = strings.Join(strings.Fields(strings.ToValidUTF8(Cut(e.Detail, maxDetail), "")), " ")
 	return e
 }
 
-// retryAfter reads the header of that name: seconds, or a date.
+// retryAfter parses a Retry-After header: seconds, or a date.
 func retryAfter(value string, now time.Time) time.Duration {
-	const most = 24 * time.Hour
+	const limit = 24 * time.Hour
 	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
-		return min(time.Duration(seconds)*time.Second, most)
+		return min(time.Duration(seconds)*time.Second, limit)
 	}
 	if at, err := http.ParseTime(value); err == nil {
-		return min(max(at.Sub(now), 0), most)
+		return min(max(at.Sub(now), 0), limit)
 	}
 	return 0
 }
 
-// Cut returns at most n bytes of s, for messages.
+// Cut returns at most the first n bytes of s, for messages.
 func Cut(s string, n int) string {
 	if len(s) <= n {
 		return s

@@ -10,31 +10,32 @@ import (
 	"orderclose"
 )
 
-// MaxRequest is the largest request that a receiver takes, in bytes: ten times
-// what the largest batch has.
+// MaxRequest is the largest request that a receiver accepts, in bytes: ten times the
+// size of the largest batch.
 const MaxRequest = 4 << 20
 
-// readWithin is how long a request may take to arrive. Until it has, nobody knows who
-// sends it, and the shop's own server may have no limit.
-const readWithin = 10 * time.Second
+// readTimeout limits how long a request may take to arrive. The sender is unknown
+// until then, and the server of the shop may have no limit of its own.
+const readTimeout = 10 * time.Second
 
-// Receive reads a signed request into in, within 10 s. If there is something wrong with it,
-// it has been answered, and the result is false.
+// Receive reads a signed request into in, within 10 s. If the request is invalid,
+// Receive sends the error response and returns false.
 func Receive(w http.ResponseWriter, r *http.Request, secrets []string, now time.Time, in any) bool {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
 		http.Error(w, "send a POST", http.StatusMethodNotAllowed)
 		return false
 	}
-	// A ResponseWriter that cannot, as in a test, has no connection to keep.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(readWithin))
+	// A ResponseWriter that cannot set a deadline, as in a test, has no connection to
+	// protect.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(readTimeout))
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxRequest))
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
 		http.Error(w, "the request is too large", http.StatusRequestEntityTooLarge)
 		return false
 	}
 	if err != nil {
-		http.Error(w, "the request broke off", http.StatusBadRequest)
+		http.Error(w, "the request is incomplete", http.StatusBadRequest)
 		return false
 	}
 	if err := Verify(secrets, r.Header, body, now); err != nil {
@@ -48,9 +49,9 @@ func Receive(w http.ResponseWriter, r *http.Request, secrets []string, now time.
 	return true
 }
 
-// Reply answers a request: with out as JSON; or, if err is set, with 503 where
-// that is orderclose.ErrUnavailable, and else with 500. The caller sees the text
-// of the error.
+// Reply sends the response to a request: out as JSON; or, if err is set, status 503
+// if err wraps orderclose.ErrUnavailable, and 500 otherwise. The body of an error
+// response is the text of err.
 func Reply(w http.ResponseWriter, out any, err error) {
 	switch {
 	case errors.Is(err, orderclose.ErrUnavailable):
@@ -66,5 +67,5 @@ func Reply(w http.ResponseWriter, out any, err error) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(body) // whoever went away asks again
+	_, _ = w.Write(body) // a client that has gone away asks again
 }

@@ -1,8 +1,11 @@
-// Package signed is how orderclose speaks to a user's services over HTTP: POST
-// requests with JSON, signed with a shared secret and the time (sign.go), sent by
-// a client that trusts nothing it gets back (client.go), and taken in by a
-// receiver that trusts nothing either (receive.go). docs/http.md describes it for
+// Package signed is the HTTP protocol between orderclose and a user's services: POST
+// requests with JSON, signed with a shared secret and the time. Client sends requests
+// (client.go), Receive and Reply handle them in a service (receive.go), and Sign and
+// Verify handle the signatures (sign.go). docs/http.md describes the protocol for
 // other languages.
+//
+// Neither side trusts the other: both limit the size of what they read, and the
+// receiver verifies the signature before it decodes the body.
 package signed
 
 import (
@@ -21,27 +24,29 @@ import (
 const (
 	// HeaderTimestamp is when the request was signed, in unix seconds.
 	HeaderTimestamp = "Orderclose-Timestamp"
-	// HeaderSignature has a signature for each secret, separated by commas.
+	// HeaderSignature has one signature for each secret, separated by commas.
 	HeaderSignature = "Orderclose-Signature"
 )
 
-// MaxAge is how far a request's timestamp may be from the receiver's clock.
+// MaxAge is the largest accepted difference between a request's timestamp and the
+// receiver's clock.
 const MaxAge = 5 * time.Minute
 
-// MinSecret is the shortest secret, in bytes: 128 bits, if it is random.
+// MinSecret is the minimum length of a secret, in bytes: 128 bits, if it is random.
 const MinSecret = 16
 
-// scheme is what each signature begins with; another way to sign gets another.
+// scheme is the prefix of each signature. Another way to sign gets another prefix.
 const scheme = "v1="
 
-// What is wrong with a request. None of them says how a right signature looks.
+// Reasons to reject a request. No text reveals the right signature.
 var (
 	ErrNoSignature  = errors.New("the request is not signed")
-	ErrBadSignature = errors.New("no signature of the request is right: is the secret the same on both sides?")
+	ErrBadSignature = errors.New("the request has no valid signature: is the secret the same on both sides?")
 	ErrBadTimestamp = errors.New("the request was not signed within the last 5 minutes: are both clocks right?")
 )
 
-// CheckSecrets reports whether requests can be signed and verified with secrets.
+// CheckSecrets reports why the secrets cannot sign and verify requests; nil if they
+// can.
 func CheckSecrets(secrets []string) error {
 	if len(secrets) == 0 {
 		return errors.New("there is no secret")
@@ -54,8 +59,8 @@ func CheckSecrets(secrets []string) error {
 	return nil
 }
 
-// Sign returns the values of the two headers for a body that is sent at a
-// moment. While a secret is being changed there are two, and two signatures.
+// Sign returns the values of the two headers for a body that is sent at the given
+// time. While a secret is being replaced there are two secrets, and two signatures.
 func Sign(secrets []string, at time.Time, body []byte) (timestamp, signature string) {
 	timestamp = strconv.FormatInt(at.Unix(), 10)
 	signatures := make([]string, len(secrets))
@@ -65,8 +70,8 @@ func Sign(secrets []string, at time.Time, body []byte) (timestamp, signature str
 	return timestamp, strings.Join(signatures, ",")
 }
 
-// Verify reports whether the headers of a request say that somebody who knows
-// one of the secrets has signed the body, at most MaxAge before or after now.
+// Verify checks that the body was signed with one of the secrets, at most MaxAge
+// before or after now.
 func Verify(secrets []string, h http.Header, body []byte, now time.Time) error {
 	timestamp, signature := h.Get(HeaderTimestamp), strings.Join(h.Values(HeaderSignature), ",")
 	if timestamp == "" || signature == "" {
@@ -82,8 +87,9 @@ func Verify(secrets []string, h http.Header, body []byte, now time.Time) error {
 	return nil
 }
 
-// signedBy works once for each secret, however many signatures there are: a stranger
-// sends as many as fit into a header, beside the largest body that is taken.
+// signedBy computes one MAC for each secret, however many signatures the request has:
+// an attacker may send as many as fit into the headers, with the largest accepted
+// body.
 func signedBy(secrets []string, timestamp, signature string, body []byte) bool {
 	right := make([][]byte, len(secrets))
 	for i, secret := range secrets {
@@ -96,7 +102,7 @@ func signedBy(secrets []string, timestamp, signature string, body []byte) bool {
 			continue
 		}
 		for _, r := range right {
-			if hmac.Equal(given, r) { // takes the same time for any two
+			if hmac.Equal(given, r) { // takes constant time
 				return true
 			}
 		}

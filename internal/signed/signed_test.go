@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestSign_AsDocumented: services in other languages are written by docs/http.md.
-func TestSign_AsDocumented(t *testing.T) {
+// Services in other languages are written by docs/http.md.
+func TestSign_MatchesTheDocumentation(t *testing.T) {
 	data, err := os.ReadFile("../../docs/http.md")
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +27,7 @@ func TestSign_AsDocumented(t *testing.T) {
 	_, rest, _ := strings.Cut(doc, "```json request\n")
 	body, _, ok := strings.Cut(rest, "\n```")
 	if !ok || len(body) != 213 {
-		t.Fatalf("the request has %d bytes", len(body))
+		t.Fatalf("the example request has %d bytes", len(body))
 	}
 	rows := regexp.MustCompile("\\| `(orderclose-test-secret-\\w+)` \\| `(v1=[0-9a-f]{64})` \\|").FindAllStringSubmatch(doc, -1)
 	if len(rows) != 2 {
@@ -40,7 +40,7 @@ func TestSign_AsDocumented(t *testing.T) {
 		}
 	}
 	if !strings.Contains(doc, HeaderTimestamp+": 1772366700\n"+HeaderSignature+": "+rows[0][2]+"\n") {
-		t.Error("the headers of the example are others")
+		t.Error("the headers of the example differ")
 	}
 }
 
@@ -57,12 +57,12 @@ func TestVerify(t *testing.T) {
 		want    error
 	}{
 		{name: "signed", by: []string{one}, secrets: []string{one}},
-		{name: "signed by two, one of them known", by: []string{two, one}, secrets: []string{one}},
-		{name: "signed by one of two that are known", by: []string{two}, secrets: []string{one, two}},
+		{name: "signed by two secrets, one of them known", by: []string{two, one}, secrets: []string{one}},
+		{name: "signed by one of two known secrets", by: []string{two}, secrets: []string{one, two}},
 		{name: "5 minutes old", by: []string{one}, secrets: []string{one}, at: now.Add(-5*time.Minute + time.Second)},
 		{name: "older", by: []string{one}, secrets: []string{one}, at: now.Add(-5*time.Minute - time.Second), want: ErrBadTimestamp},
 		{name: "from the future", by: []string{one}, secrets: []string{one}, at: now.Add(5*time.Minute + time.Second), want: ErrBadTimestamp},
-		{name: "signed by a stranger", by: []string{other}, secrets: []string{one, two}, want: ErrBadSignature},
+		{name: "signed with an unknown secret", by: []string{other}, secrets: []string{one, two}, want: ErrBadSignature},
 		{name: "with another body", by: []string{one}, secrets: []string{one}, body: `{"a":2}`, want: ErrBadSignature},
 		{name: "with another time", by: []string{one}, secrets: []string{one}, change: func(h http.Header) { h.Set(HeaderTimestamp, "1772366701") }, want: ErrBadSignature},
 		{name: "without a signature", by: []string{one}, secrets: []string{one}, change: func(h http.Header) { h.Del(HeaderSignature) }, want: ErrNoSignature},
@@ -71,10 +71,10 @@ func TestVerify(t *testing.T) {
 		{name: "in another scheme", by: []string{one}, secrets: []string{one}, change: func(h http.Header) {
 			h.Set(HeaderSignature, strings.Replace(h.Get(HeaderSignature), "v1", "v0", 1))
 		}, want: ErrBadSignature},
-		{name: "with spaces and a scheme to come", by: []string{one}, secrets: []string{one}, change: func(h http.Header) {
+		{name: "with spaces and an unknown scheme", by: []string{one}, secrets: []string{one}, change: func(h http.Header) {
 			h.Set(HeaderSignature, "v2=xyz, "+h.Get(HeaderSignature))
 		}},
-		{name: "by no secret that is known", by: []string{one}, want: ErrBadSignature},
+		{name: "without secrets to verify", by: []string{one}, want: ErrBadSignature},
 	} {
 		if row.at.IsZero() {
 			row.at = now
@@ -95,7 +95,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// A stranger who sends a quarter of a million signatures with 4 MB would otherwise
+// An attacker could otherwise send a quarter of a million signatures with 4 MB, and
 // have a terabyte hashed.
 func TestVerify_HashesTheBodyOnceForEachSecret(t *testing.T) {
 	hashing := func(signatures int) float64 {
@@ -109,7 +109,7 @@ func TestVerify_HashesTheBodyOnceForEachSecret(t *testing.T) {
 	}
 }
 
-func TestReceive_AnswersWhatIsWrong(t *testing.T) {
+func TestReceive_ReportsInvalidRequests(t *testing.T) {
 	const secret = "secret-number-one"
 	send := func(method, body string, sign bool) int {
 		r := httptest.NewRequest(method, "/", strings.NewReader(body))
@@ -139,13 +139,13 @@ func TestReceive_AnswersWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestStatusError_WhoIsToBlame(t *testing.T) {
+func TestStatusError_Fault(t *testing.T) {
 	for status, want := range map[int]bool{
 		301: true, 307: true, 401: true, 403: true, 404: true, 405: true, 408: true, 429: true, 501: true, 502: true, 503: true, 504: true, 599: true,
 		400: false, 409: false, 413: false, 418: false, 422: false, 500: false,
 	} {
 		if got := errors.Is(&StatusError{Status: status}, orderclose.ErrUnavailable); got != want {
-			t.Errorf("%d: the service is to blame: %v, want %v", status, got, want)
+			t.Errorf("%d: the service is at fault: %v, want %v", status, got, want)
 		}
 	}
 }
@@ -162,7 +162,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-func TestNewClient_RefusesWhatItCannotUse(t *testing.T) {
+func TestNewClient_RejectsInvalidOptions(t *testing.T) {
 	good := []string{"secret-number-one"}
 	for _, o := range []ClientOptions{
 		{URL: "", Secrets: good}, {URL: "shop/close", Secrets: good}, {URL: "ftp://shop/", Secrets: good}, {URL: "http://", Secrets: good},

@@ -8,13 +8,13 @@ import (
 	"orderclose/internal/kafka"
 )
 
-// OverdueLimit is how long overdue a record may be before somebody has to look: a
-// crash of its owner costs less.
+// OverdueLimit is how overdue a record may be before a person must act. A crash of the
+// owner causes less.
 const OverdueLimit = 30 * time.Second
 
-// leaves returns when a record is to leave its bucket, or the close topic if the
-// length is 0. A record that cannot be read goes to the dead letters when its
-// turn has come, which is at the end of the bucket at the latest.
+// leaves returns when a record should leave its bucket, or the close topic if length is 0.
+// A record without a valid due time becomes a dead letter at its release, which is at the
+// end of the bucket at the latest.
 func leaves(length time.Duration, m *orderclose.Message) time.Time {
 	due, err := m.Due()
 	switch {
@@ -22,21 +22,20 @@ func leaves(length time.Duration, m *orderclose.Message) time.Time {
 		return m.Appended.Add(length)
 	case length > 0:
 		return orderclose.Bucket{Length: length}.Release(due, m.Appended)
-	case err != nil || due.Before(m.Appended): // a replay was due long before it was appended
+	case err != nil || due.Before(m.Appended): // a replay is appended long after it was due
 		return m.Appended
 	}
 	return due
 }
 
-// unreadFrom returns from which append time on the records of a bucket need not be
-// in memory yet. What was appended before belongs in the window; brokers stamp whole
-// milliseconds.
+// unreadFrom returns the append time from which on the owner of a bucket need not have read
+// the records yet. Older records belong to the window. Brokers stamp whole milliseconds.
 func unreadFrom(length time.Duration, now time.Time) time.Time {
 	return now.Add(-orderclose.Bucket{Length: length}.Unread()).Truncate(time.Millisecond).Add(time.Millisecond)
 }
 
-// sane brings a moment that a client made up within what RFC 3339 can say.
-func sane(t time.Time) time.Time {
+// printable limits a time from a client to the range of RFC 3339.
+func printable(t time.Time) time.Time {
 	first, last := time.Unix(0, 0), time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 	switch {
 	case t.Before(first):
@@ -47,11 +46,11 @@ func sane(t time.Time) time.Time {
 	return t.UTC()
 }
 
-// gap says that the log does not have the offset where reading goes on, or "".
-func gap(c kafka.Commit, logStart, end int64) string {
+// missingOffsets returns a text if the log does not have the committed offset, or "".
+func missingOffsets(c kafka.Commit, logStart, end int64) string {
 	switch {
-	case c.OldLog:
-		return "the commit is of a topic that was deleted and recreated since: no relay or closer has read the new one"
+	case c.FromDeletedLog:
+		return "the commit is from before the topic was deleted and recreated: no relay or closer has read the new topic"
 	case c.Offset > end:
 		return fmt.Sprintf("the log ends at %d, before the commit: the topic was deleted and recreated", end)
 	case c.Offset >= 0 && c.Offset < logStart:
@@ -60,14 +59,14 @@ func gap(c kafka.Commit, logStart, end int64) string {
 	return ""
 }
 
-// Overdue is a partition with a record that should have left by now.
+// Overdue is a partition with an overdue record.
 type Overdue struct {
 	Topic     Topic
 	Partition Partition
-	Count     int // of all partitions that are overdue by more than the limit
+	Count     int // the number of partitions that are overdue by more than the limit
 }
 
-// Overdue is by how much the record that is overdue the most is overdue, in seconds.
+// Overdue returns by how many seconds the most overdue record of the topic is overdue.
 func (t Topic) Overdue() (most float64) {
 	for _, p := range t.Partitions {
 		most = max(most, p.Overdue)
@@ -75,7 +74,7 @@ func (t Topic) Overdue() (most float64) {
 	return most
 }
 
-// Worst returns the partition that is overdue the most, and whether any is by
+// Worst returns the most overdue partition. It returns false if no partition is overdue by
 // more than the limit.
 func (r Report) Worst(limit time.Duration) (Overdue, bool) {
 	var worst Overdue
@@ -109,7 +108,7 @@ func (r Report) Problems() int {
 	return n
 }
 
-// Record is the record that is overdue the most.
+// Record returns the most overdue record.
 func (o Overdue) Record() *Head {
 	if o.Partition.Late != nil {
 		return o.Partition.Late
@@ -117,23 +116,23 @@ func (o Overdue) Record() *Head {
 	return o.Partition.Head
 }
 
-// Next says what to do about it, most likely cause first.
+// Next says what to do, for the most likely cause.
 func (o Overdue) Next() string {
 	part, section := "relay", "Records do not leave a delay topic"
 	if o.Topic.close {
 		part, section = "closer", "The closer is behind"
 	}
-	see := fmt.Sprintf("see %q in docs/runbook.md", section)
+	glance := fmt.Sprintf("see %q in docs/runbook.md", section)
 	switch {
 	case o.Partition.Owner != nil:
-		return fmt.Sprintf("its owner %s does not move it: %s", Name(o.Partition.Owner), see)
+		return fmt.Sprintf("its owner %s does not move the record: %s", Name(o.Partition.Owner), glance)
 	case o.Topic.Members == 0:
-		return fmt.Sprintf("no %s is running: start one with orderclose run %s; %s", part, part, see)
+		return fmt.Sprintf("no %s is running: start one with orderclose run %s; %s", part, part, glance)
 	}
-	return fmt.Sprintf("the group is %s and nobody owns it: look again in 10 s; if it stays so, %s", o.Topic.State, see)
+	return fmt.Sprintf("the group is %s and the partition has no owner: check again in 10 s; if it has none then, %s", o.Topic.State, glance)
 }
 
-// Name is how people name a member; "" for none.
+// Name returns client id and host of a member; "" for none.
 func Name(m *kafka.Member) string {
 	if m == nil {
 		return ""

@@ -12,15 +12,15 @@ import (
 	"orderclose/internal/kafka"
 )
 
-// message is a record that was appended at the given moment; due as its header
-// says, whatever that is.
+// message returns a record with this append time and this value of the due header, which
+// may be invalid.
 func message(due string, appended time.Time) *orderclose.Message {
 	return &orderclose.Message{Key: []byte("o"), Appended: appended, Headers: []orderclose.Header{
 		{Key: orderclose.HeaderVersion, Value: []byte(orderclose.WireVersion)}, {Key: orderclose.HeaderDue, Value: []byte(due)},
 	}}
 }
 
-func TestLeaves_OfABucketIsItsReleaseWhateverTheHeaderSays(t *testing.T) {
+func TestLeaves_OfABucketIsTheReleaseForAnyHeader(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := orderclose.Bucket{Length: time.Duration(rapid.Int64Range(1000, 1e8).Draw(t, "length")) * time.Millisecond}
 		appended := time.UnixMilli(rapid.Int64Range(0, 4e12).Draw(t, "appended"))
@@ -35,10 +35,10 @@ func TestLeaves_OfABucketIsItsReleaseWhateverTheHeaderSays(t *testing.T) {
 	})
 }
 
-func TestLeaves_OfTheCloseTopicIsNeverBeforeItWasThere(t *testing.T) {
+func TestLeaves_OfTheCloseTopicIsNeverBeforeTheAppend(t *testing.T) {
 	appended := time.UnixMilli(1_700_000_000_000)
 	for due, want := range map[string]time.Time{
-		"1700000002000": appended.Add(2 * time.Second), // a little early: the closer keeps it
+		"1700000002000": appended.Add(2 * time.Second), // a little early: the closer waits
 		"1600000000000": appended,                      // a replay
 		"soon":          appended,
 	} {
@@ -48,10 +48,10 @@ func TestLeaves_OfTheCloseTopicIsNeverBeforeItWasThere(t *testing.T) {
 	}
 }
 
-func TestSane_CanAlwaysBePrinted(t *testing.T) {
+func TestPrintable_CanAlwaysBePrinted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ms := rapid.Int64().Draw(t, "ms")
-		got := sane(time.UnixMilli(ms))
+		got := printable(time.UnixMilli(ms))
 		if _, err := got.MarshalJSON(); err != nil {
 			t.Fatalf("%d: %v", ms, err)
 		}
@@ -61,7 +61,7 @@ func TestSane_CanAlwaysBePrinted(t *testing.T) {
 	})
 }
 
-func TestGap_IsALogThatDoesNotHaveTheCommit(t *testing.T) {
+func TestMissingOffsets_ReportsALogWithoutTheCommittedOffset(t *testing.T) {
 	for _, c := range []struct {
 		commit, start, end int64
 		want               string
@@ -69,15 +69,15 @@ func TestGap_IsALogThatDoesNotHaveTheCommit(t *testing.T) {
 		{-1, 5, 9, ""}, {5, 5, 9, ""}, {9, 5, 9, ""}, {0, 0, 0, ""},
 		{4, 5, 9, "1 offsets are gone"}, {10, 5, 9, "deleted and recreated"},
 	} {
-		got := gap(kafka.Commit{Offset: c.commit}, c.start, c.end)
+		got := missingOffsets(kafka.Commit{Offset: c.commit}, c.start, c.end)
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%+v: %q", c, got)
 		}
 	}
 }
 
-func TestGap_IsACommitOfAnOldLog(t *testing.T) {
-	if got := gap(kafka.Commit{Offset: 7, OldLog: true}, 5, 9); !strings.Contains(got, "recreated") {
+func TestMissingOffsets_ReportsACommitOfAnOldLog(t *testing.T) {
+	if got := missingOffsets(kafka.Commit{Offset: 7, FromDeletedLog: true}, 5, 9); !strings.Contains(got, "recreated") {
 		t.Errorf("%q", got)
 	}
 }
@@ -91,7 +91,7 @@ func TestNext_NamesTheLikelyCause(t *testing.T) {
 		{Overdue{Topic: Topic{Members: 1}, Partition: Partition{Owner: owner}}, "its owner orderclose@10.0.0.7"},
 		{Overdue{}, "orderclose run relay"},
 		{Overdue{Topic: Topic{close: true}}, "orderclose run closer"},
-		{Overdue{Topic: Topic{Members: 2, State: "PreparingRebalance"}}, "PreparingRebalance and nobody owns it"},
+		{Overdue{Topic: Topic{Members: 2, State: "PreparingRebalance"}}, "PreparingRebalance and the partition has no owner"},
 	} {
 		if got := c.o.Next(); !strings.Contains(got, c.want) || !strings.Contains(got, "docs/runbook.md") {
 			t.Errorf("%q, want %q", got, c.want)
@@ -99,7 +99,7 @@ func TestNext_NamesTheLikelyCause(t *testing.T) {
 	}
 }
 
-func TestWorst_IsBeyondTheLimitOnly(t *testing.T) {
+func TestWorst_FindsOnlyPartitionsBeyondTheLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		seconds := rapid.SliceOf(rapid.Float64Range(0, 60)).Draw(t, "overdue")
 		var r Report

@@ -8,54 +8,55 @@ import (
 	"orderclose/internal/partition"
 )
 
-// Bounds of a look behind a head, per partition, in glances of some dozens of records.
+// Bounds of the search behind a head, per partition. A glance reads some dozens of records.
 const (
-	// firstGaps is how many gaps are entered. A gap is a run of records that are not
-	// acked, between records that are.
-	firstGaps = 4
-	// lastGap is how many glances the last gap gets from its start on. What its owner has
-	// not read stands there.
-	lastGap = 4
-	// samples is how many glances are spread over what is left of it.
+	// maxFirstGaps is how many of the first gaps are searched. A gap is a run of records that
+	// are not acked, between records that are.
+	maxFirstGaps = 4
+	// lastGapGlances is how many glances read the start of the last gap, which extends to the end of
+	// the log. Records that the owner has not read are there.
+	lastGapGlances = 4
+	// samples is how many glances are spread evenly over the rest of the last gap.
 	samples = 4
 )
 
-// scan looks for the record that is overdue the most among those that are not acked. The
-// head alone does not tell: append times and due times are only nearly in order, and a
-// broker's clock that was wrong for a minute leaves a head that is due in an hour before
-// records that are due now. scan reads a bounded part; it returns nil if it found none.
-func scan(ctx context.Context, log Log, place Place, partition int, gaps []partition.Run, now time.Time) (worst *Head, err error) {
-	see := func(from int64) (next int64, err error) {
+// scan searches the records that are not acked for the most overdue one. The head is not
+// always the most overdue: append times and due times are only nearly in order. If a
+// broker's clock was wrong for a minute, a head that is due in an hour may be followed by
+// records that are due now. scan reads a bounded number of records, and returns nil if none
+// of them is overdue.
+func scan(ctx context.Context, log Log, target TopicGroup, partition int, gaps []partition.Run, now time.Time) (worst *Head, err error) {
+	glance := func(from int64) (next int64, err error) {
 		end := gaps[len(gaps)-1].End
-		records, next, err := log.Glance(ctx, place.Topic, partition, from, end)
+		records, next, err := log.Glance(ctx, target.Topic, partition, from, end)
 		for _, m := range records {
-			if h := headOf(place, &m); open(gaps, m.Offset) && h.Leaves.Before(now) && (worst == nil || h.Leaves.Before(worst.Leaves)) {
+			if h := headOf(target, &m); open(gaps, m.Offset) && h.Leaves.Before(now) && (worst == nil || h.Leaves.Before(worst.Leaves)) {
 				worst = h
 			}
 		}
 		return next, err
 	}
 	last := gaps[len(gaps)-1]
-	for _, g := range gaps[:min(len(gaps)-1, firstGaps)] {
-		if _, err := see(g.First); err != nil {
+	for _, g := range gaps[:min(len(gaps)-1, maxFirstGaps)] {
+		if _, err := glance(g.First); err != nil {
 			return worst, err
 		}
 	}
 	at := last.First
-	for i := 0; i < lastGap && at < last.End; i++ {
-		if at, err = see(at); err != nil {
+	for i := 0; i < lastGapGlances && at < last.End; i++ {
+		if at, err = glance(at); err != nil {
 			return worst, err
 		}
 	}
 	for _, offset := range spread(at, last.End) {
-		if _, err := see(offset); err != nil {
+		if _, err := glance(offset); err != nil {
 			return worst, err
 		}
 	}
 	return worst, nil
 }
 
-// open says whether an offset is in one of the gaps. Pure.
+// open reports whether an offset is in one of the gaps. It is a pure function.
 func open(gaps []partition.Run, offset int64) bool {
 	for _, g := range gaps {
 		if g.First <= offset && offset < g.End {
@@ -65,7 +66,7 @@ func open(gaps []partition.Run, offset int64) bool {
 	return false
 }
 
-// spread returns a few offsets from at to end, at the same distance. Pure.
+// spread returns a few offsets between at and end, evenly spaced. It is a pure function.
 func spread(at, end int64) (offsets []int64) {
 	if at >= end {
 		return nil
@@ -77,7 +78,7 @@ func spread(at, end int64) (offsets []int64) {
 	return offsets
 }
 
-// headOf describes a record as it is reported.
-func headOf(place Place, m *orderclose.Message) *Head {
-	return &Head{Offset: m.Offset, Key: string(m.Key), Appended: sane(m.Appended), Leaves: sane(leaves(place.Length, m))}
+// headOf converts a record to a Head.
+func headOf(target TopicGroup, m *orderclose.Message) *Head {
+	return &Head{Offset: m.Offset, Key: string(m.Key), Appended: printable(m.Appended), Leaves: printable(leaves(target.Length, m))}
 }

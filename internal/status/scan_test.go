@@ -12,7 +12,7 @@ import (
 	"orderclose/internal/partition"
 )
 
-// behindLog is one partition of a bucket whose records an offset describes.
+// behindLog is one partition of a bucket. at gives the times of the record at an offset.
 type behindLog struct {
 	fakeLog
 	end      int64
@@ -48,21 +48,21 @@ func (l *behindLog) Glance(_ context.Context, _ string, _ int, offset, end int64
 	return records, next, nil
 }
 
-// look looks at the only partition.
-func (l *behindLog) look() Partition {
+// inspect inspects the only partition.
+func (l *behindLog) inspect() Partition {
 	l.n = 1
-	return Look(context.Background(), l, []Place{{Topic: "bucket", Length: time.Minute}}, func() time.Time { return l.now }).Topics[0].Partitions[0]
+	return Inspect(context.Background(), l, []TopicGroup{{Topic: "bucket", Length: time.Minute}}, func() time.Time { return l.now }).Topics[0].Partitions[0]
 }
 
-// TestLook_FindsWhatIsOverdueBehindAHeadThatIsNotDue: a broker's clock was an hour ahead
-// for a while, and the owner sleeps.
-func TestLook_FindsWhatIsOverdueBehindAHeadThatIsNotDue(t *testing.T) {
+// TestInspect_FindsOverdueRecordsBehindAHeadThatIsNotDue: a broker's clock was an hour ahead
+// for a while, and the owner does nothing.
+func TestInspect_FindsOverdueRecordsBehindAHeadThatIsNotDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()
 		ahead := func(int64) (due, appended time.Time) { return now.Add(time.Hour), now.Add(time.Hour - time.Minute) }
 		overdue := func(int64) (due, appended time.Time) { return now.Add(-5 * time.Minute), now.Add(-6 * time.Minute) }
 		for name, c := range map[string]struct {
-			end, from int64 // records from there on are overdue
+			end, from int64 // records from this offset on are overdue
 			runs      []partition.Run
 			want      bool
 		}{
@@ -79,7 +79,7 @@ func TestLook_FindsWhatIsOverdueBehindAHeadThatIsNotDue(t *testing.T) {
 				}
 				return ahead(offset)
 			}}
-			p := log.look()
+			p := log.inspect()
 			if got := p.Overdue == (5 * time.Minute).Seconds(); got != c.want || got != (p.Late != nil) || p.Head == nil || p.Head.Offset != 0 {
 				t.Errorf("%s: overdue by %v s, late %+v, head %+v", name, p.Overdue, p.Late, p.Head)
 			}
@@ -87,18 +87,18 @@ func TestLook_FindsWhatIsOverdueBehindAHeadThatIsNotDue(t *testing.T) {
 			if worst, found := r.Worst(OverdueLimit); found != c.want || found && worst.Record().Offset < c.from {
 				t.Errorf("%s: worst %+v, %v", name, worst, found)
 			}
-			if log.glances > firstGaps+lastGap+samples {
+			if log.glances > maxFirstGaps+lastGapGlances+samples {
 				t.Errorf("%s: %d glances", name, log.glances)
 			}
 		}
 	})
 }
 
-func TestLook_ReadsNoMoreWhereTheHeadIsOverdue(t *testing.T) {
+func TestInspect_ReadsNoMoreIfTheHeadIsOverdue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &behindLog{fakeLog: fakeLog{now: time.Now()}, end: 100, glanceOf: 60}
 		log.at = func(int64) (due, appended time.Time) { return log.now.Add(-time.Hour), log.now.Add(-time.Hour) }
-		if p := log.look(); p.Overdue != time.Hour.Seconds() || p.Late != nil || log.glances != 0 {
+		if p := log.inspect(); p.Overdue != time.Hour.Seconds() || p.Late != nil || log.glances != 0 {
 			t.Errorf("%+v after %d glances", p, log.glances)
 		}
 	})

@@ -1,10 +1,14 @@
-// Package status looks at the pipeline from outside: what waits in each
-// partition, how long overdue it is, and whose it is. It asks Kafka only,
-// changes nothing, and needs no part of the pipeline to be running.
+// Package status reads the state of the pipeline from Kafka: what waits in each partition,
+// by how much it is overdue, and which group member owns the partition.
 //
-//	status.go  looking: bounded requests, a few at once
-//	scan.go    looking behind a head that is not due
+// Inspect returns a Report. Report.Worst finds the most overdue partition, and
+// Overdue.Next says what to do about it.
+//
+//	status.go  inspecting topics and partitions: bounded requests, a few at once
+//	scan.go    searching behind a head that is not due
 //	judge.go   what is overdue, and what to do about it (pure)
+//
+// Inspect asks only Kafka, changes nothing, and needs no running part of the pipeline.
 package status
 
 import (
@@ -17,11 +21,11 @@ import (
 	"orderclose/internal/kafka"
 )
 
-// atOnce bounds how many partitions are looked at together: a cluster in trouble
-// is not to be troubled more.
+// atOnce bounds how many partitions are inspected at once, so that a cluster in trouble
+// gets no heavy load.
 const atOnce = 8
 
-// Log is what a look needs of Kafka; internal/kafka's Cluster is one.
+// Log is what Inspect needs of Kafka. Cluster of internal/kafka implements it.
 type Log interface {
 	Partitions(ctx context.Context, topic string) (int, error)
 	Commits(ctx context.Context, group, topic string, n int) ([]kafka.Commit, error)
@@ -32,83 +36,83 @@ type Log interface {
 	Glance(ctx context.Context, topic string, partition int, offset, end int64) (records []orderclose.Message, next int64, err error)
 }
 
-// Place is a topic that records wait in, and the group that takes them out.
-type Place struct {
+// TopicGroup is a topic in which records wait, and the group that consumes it.
+type TopicGroup struct {
 	Topic string
 	Group string
-	// Length is the bucket's; 0 for the close topic, which holds nothing back.
+	// Length is the length of the bucket; 0 for the close topic, where records do not wait.
 	Length time.Duration
-	// Whole: it is the smallest bucket, which takes whatever is shorter and is read
-	// whole.
+	// Whole is set for the smallest bucket. Shorter delays go there too, so its owner reads
+	// the whole topic into memory.
 	Whole bool
 }
 
-// Report is what a look has seen.
+// Report is the result of Inspect.
 type Report struct {
-	At     time.Time `json:"at"` // by this machine's clock, as all that is overdue or in a window
+	At     time.Time `json:"at"` // by the clock of this machine, as are Overdue and Window
 	Topics []Topic   `json:"topics"`
 }
 
-// Topic is a topic with its group.
+// Topic is the state of a topic and its group.
 type Topic struct {
 	Topic      string      `json:"topic"`
 	Group      string      `json:"group"`
 	State      string      `json:"group_state"`
 	Members    int         `json:"members"`
-	Waiting    int64       `json:"waiting"` // of the partitions that answered
-	Window     int64       `json:"window"`  // of these too
+	Waiting    int64       `json:"waiting"` // records in the partitions that answered
+	Window     int64       `json:"window"`  // the sum of Partition.Window
 	Partitions []Partition `json:"partitions"`
-	// Problem says why nothing is known of the partitions.
+	// Problem is the error if nothing is known about the partitions.
 	Problem string `json:"problem,omitempty"`
 
 	close bool
 }
 
-// Partition is one partition of a topic.
+// Partition is the state of a partition.
 type Partition struct {
 	Partition int    `json:"partition"`
-	Committed *int64 `json:"committed"` // null if nothing was
+	Committed *int64 `json:"committed"` // null without a commit
 	LogStart  int64  `json:"log_start"`
 	End       int64  `json:"end"`
-	Waiting   int64  `json:"waiting"` // from the commit to the end, less what was acked out of order
-	// Window is how many of the waiting records the partition's owner holds in memory,
-	// because they may leave soon: those that were appended long enough ago. A fetch
-	// brings a few more; an owner over its share of the memory holds less. Nobody
-	// holds any of a partition that nobody owns, nor of the close topic.
+	Waiting   int64  `json:"waiting"` // from the commit to the end, without what was acked out of order
+	// Window estimates how many of the waiting records the owner holds in memory: those that
+	// were appended long enough ago to leave soon. The owner may hold a few more, because a
+	// fetch brings them, and fewer if it has used up its share of the memory. Window is 0
+	// without an owner and in the close topic.
 	Window  int64   `json:"window"`
 	Head    *Head   `json:"head,omitempty"`
-	Overdue float64 `json:"overdue_seconds"` // how long ago the head was to leave, or Late
-	// Late is the record behind the head that is overdue the most, if it is more overdue
-	// than the head. Of many that wait only some are looked at; see scan.go.
+	Overdue float64 `json:"overdue_seconds"` // seconds by which Late, or else the head, is overdue; 0 if it is not due
+	// Late is the most overdue record behind the head, if it is more overdue than the head.
+	// If many records wait, only some of them are read; see scan.go.
 	Late  *Head         `json:"late,omitempty"`
 	Owner *kafka.Member `json:"owner,omitempty"`
-	// Problem says what is wrong with the partition, or why little is known of it.
+	// Problem is a fault of the partition, or the error that hides its state.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Head is the first record at or after the commit: the one that holds it.
+// Head is a record that waits.
 type Head struct {
 	Offset   int64     `json:"offset"`
 	Key      string    `json:"key"`
 	Appended time.Time `json:"appended"`
-	// Leaves is when it is to leave: its release from a bucket; from the close topic
-	// when it is due, or was appended if that was later.
+	// Leaves is when the record should leave: at its release from a bucket; from the close
+	// topic when it is due, or when it was appended if that is later.
 	Leaves time.Time `json:"leaves"`
 }
 
-// Look looks at the places. What cannot be seen is a Problem of its topic or
-// partition, and does not hide the rest. now is read once per partition.
-func Look(ctx context.Context, log Log, places []Place, now func() time.Time) Report {
-	r := Report{At: now().UTC(), Topics: make([]Topic, len(places))}
-	commits := make([][]kafka.Commit, len(places))
-	groups := make([]kafka.Group, len(places))
-	each(len(places), func(i int) {
-		r.Topics[i], commits[i], groups[i] = lookAtTopic(ctx, log, places[i])
+// Inspect returns the state of the targets. An error becomes the Problem of its topic or
+// partition and does not hide the others. now is called once for each partition.
+func Inspect(ctx context.Context, log Log, targets []TopicGroup, now func() time.Time) Report {
+	r := Report{At: now().UTC(), Topics: make([]Topic, len(targets))}
+	commits := make([][]kafka.Commit, len(targets))
+	groups := make([]kafka.Group, len(targets))
+	each(len(targets), func(i int) {
+		r.Topics[i], commits[i], groups[i] = inspectTopic(ctx, log, targets[i])
 	})
-	for i, place := range places {
+	for i, target := range targets {
 		t := &r.Topics[i]
 		each(len(t.Partitions), func(p int) {
-			t.Partitions[p] = lookAtPartition(ctx, log, place, p, commits[i][p], groups[i].Owner(p), now)
+			t.Partitions[p] = inspectPartition(ctx, log, target, p, commits[i][p], groups[i].Owner(p), now)
 		})
 		for _, p := range t.Partitions {
 			t.Waiting += p.Waiting
@@ -118,7 +122,7 @@ func Look(ctx context.Context, log Log, places []Place, now func() time.Time) Re
 	return r
 }
 
-// each calls f with 0 to n-1, a few at once, and returns when all have returned.
+// each calls f with 0 to n-1, atOnce at a time, and returns when all calls have returned.
 func each(n int, f func(i int)) {
 	var g errgroup.Group
 	g.SetLimit(atOnce)
@@ -131,16 +135,16 @@ func each(n int, f func(i int)) {
 	g.Wait()
 }
 
-func lookAtTopic(ctx context.Context, log Log, place Place) (Topic, []kafka.Commit, kafka.Group) {
-	t := Topic{Topic: place.Topic, Group: place.Group, Partitions: []Partition{}, close: place.Length == 0}
-	n, err := log.Partitions(ctx, place.Topic)
+func inspectTopic(ctx context.Context, log Log, target TopicGroup) (Topic, []kafka.Commit, kafka.Group) {
+	t := Topic{Topic: target.Topic, Group: target.Group, Partitions: []Partition{}, close: target.Length == 0}
+	n, err := log.Partitions(ctx, target.Topic)
 	var commits []kafka.Commit
 	if err == nil {
-		commits, err = log.Commits(ctx, place.Group, place.Topic, n)
+		commits, err = log.Commits(ctx, target.Group, target.Topic, n)
 	}
 	var group kafka.Group
 	if err == nil {
-		group, err = log.Group(ctx, place.Group, place.Topic)
+		group, err = log.Group(ctx, target.Group, target.Topic)
 	}
 	if err != nil {
 		t.Problem = err.Error()
@@ -151,35 +155,35 @@ func lookAtTopic(ctx context.Context, log Log, place Place) (Topic, []kafka.Comm
 	return t, commits, group
 }
 
-func lookAtPartition(ctx context.Context, log Log, place Place, partition int, commit kafka.Commit, owner *kafka.Member, now func() time.Time) Partition {
+func inspectPartition(ctx context.Context, log Log, target TopicGroup, partition int, commit kafka.Commit, owner *kafka.Member, now func() time.Time) Partition {
 	p := Partition{Partition: partition, Owner: owner}
 	if commit.Offset >= 0 {
 		p.Committed = &commit.Offset
 	}
 	var err error
-	if p.LogStart, p.End, err = log.Bounds(ctx, place.Topic, partition); err != nil {
+	if p.LogStart, p.End, err = log.Bounds(ctx, target.Topic, partition); err != nil {
 		p.Problem = err.Error()
 		return p
 	}
-	p.Problem = gap(commit, p.LogStart, p.End)
+	p.Problem = missingOffsets(commit, p.LogStart, p.End)
 	first := kafka.FirstWaiting(commit, p.LogStart, p.End)
 	if p.Waiting = kafka.Waiting(commit, p.LogStart, p.End); p.Waiting == 0 {
 		return p
 	}
-	m, err := log.Peek(ctx, place.Topic, partition, first, p.End)
+	m, err := log.Peek(ctx, target.Topic, partition, first, p.End)
 	if err != nil {
 		p.Problem = err.Error()
 		return p
 	}
-	if m == nil { // markers of transactions, and no record
+	if m == nil { // only transaction markers, and no record
 		p.Waiting = 0
 		return p
 	}
-	p.Head = headOf(place, m)
+	p.Head = headOf(target, m)
 	at := now()
 	p.Overdue = max(0, at.Sub(p.Head.Leaves)).Seconds()
 	if p.Overdue <= OverdueLimit.Seconds() && p.Waiting > 1 {
-		if p.Late, err = scan(ctx, log, place, partition, kafka.Gaps(commit, p.LogStart, p.End), at); err != nil {
+		if p.Late, err = scan(ctx, log, target, partition, kafka.Gaps(commit, p.LogStart, p.End), at); err != nil {
 			p.Problem = err.Error()
 		}
 		if p.Late != nil && !p.Late.Leaves.Before(p.Head.Leaves) {
@@ -189,12 +193,12 @@ func lookAtPartition(ctx context.Context, log Log, place Place, partition int, c
 			p.Overdue = at.Sub(p.Late.Leaves).Seconds()
 		}
 	}
-	if owner == nil || place.Length == 0 {
+	if owner == nil || target.Length == 0 {
 		return p
 	}
 	below := p.End
-	if !place.Whole {
-		if below, err = log.OffsetAt(ctx, place.Topic, partition, unreadFrom(place.Length, now())); err != nil {
+	if !target.Whole {
+		if below, err = log.OffsetAt(ctx, target.Topic, partition, unreadFrom(target.Length, now())); err != nil {
 			p.Problem = err.Error()
 			return p
 		}

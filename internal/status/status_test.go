@@ -17,14 +17,14 @@ import (
 	"orderclose/internal/partition"
 )
 
-// fakeLog has two topics: "bucket" with partitions of seven records, an overdue one
-// first and then one for each second up to now, but the third, which does not
-// answer; "close", which does not exist.
+// fakeLog has two topics. "bucket" has partitions of seven records: the first is overdue,
+// and one was appended in each second up to now. Its third partition does not answer.
+// "close" does not exist.
 type fakeLog struct {
 	now      time.Time
 	n        int
 	asking   atomic.Int32
-	together atomic.Int32 // the most at once
+	together atomic.Int32 // the highest number at once
 }
 
 func (l *fakeLog) ask() {
@@ -89,25 +89,25 @@ func (l *fakeLog) Glance(_ context.Context, _ string, _ int, offset, end int64) 
 	return records, next, nil
 }
 
-// TestLook_TheWindowIsWhatWasAppendedLongEnoughAgo: of what an owner holds; the rest
-// is not read yet.
-func TestLook_TheWindowIsWhatWasAppendedLongEnoughAgo(t *testing.T) {
+// TestInspect_TheWindowCountsRecordsAppendedLongEnoughAgo: the window counts records that the
+// owner has read; younger ones are not read yet.
+func TestInspect_TheWindowCountsRecordsAppendedLongEnoughAgo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// Of 10 s, 3 s stay unread: offsets 4, 5 and 6 are younger.
+		// Of a bucket of 10 s the last 3 s stay unread: offsets 4, 5 and 6 are younger.
 		for _, c := range []struct {
 			name                 string
-			place                Place
+			target               TopicGroup
 			first, second, third int64
 		}{
-			{"a bucket", Place{Topic: "bucket", Length: 10 * time.Second}, 3, 4, 0},
-			{"the smallest bucket", Place{Topic: "bucket", Length: 10 * time.Second, Whole: true}, 4, 7, 0},
-			{"a long bucket", Place{Topic: "bucket", Length: time.Hour}, 0, 0, 0},
-			{"the close topic", Place{Topic: "bucket"}, 0, 0, 0},
+			{"a bucket", TopicGroup{Topic: "bucket", Length: 10 * time.Second}, 3, 4, 0},
+			{"the smallest bucket", TopicGroup{Topic: "bucket", Length: 10 * time.Second, Whole: true}, 4, 7, 0},
+			{"a long bucket", TopicGroup{Topic: "bucket", Length: time.Hour}, 0, 0, 0},
+			{"the close topic", TopicGroup{Topic: "bucket"}, 0, 0, 0},
 		} {
 			log := &fakeLog{now: time.Now(), n: 4}
-			bucket := Look(t.Context(), log, []Place{c.place}, func() time.Time { return log.now }).Topics[0]
+			bucket := Inspect(t.Context(), log, []TopicGroup{c.target}, func() time.Time { return log.now }).Topics[0]
 			got := []int64{bucket.Partitions[0].Window, bucket.Partitions[1].Window, bucket.Partitions[3].Window, bucket.Window}
-			// 1 of the first's was acked above the watermark, as were 5 and 6; nobody owns the last.
+			// In partition 0, offset 1 was acked out of order, and so were 5 and 6. The last has no owner.
 			if diff := cmp.Diff([]int64{c.first, c.second, c.third, c.first + c.second + c.third}, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.name, diff)
 			}
@@ -115,16 +115,16 @@ func TestLook_TheWindowIsWhatWasAppendedLongEnoughAgo(t *testing.T) {
 	})
 }
 
-func TestLook_WhatDoesNotAnswerHidesNothingElse(t *testing.T) {
+func TestInspect_APartitionThatDoesNotAnswerHidesNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &fakeLog{now: time.Now(), n: 30}
-		r := Look(t.Context(), log, []Place{{Topic: "bucket", Length: time.Minute}, {Topic: "close"}}, time.Now)
+		r := Inspect(t.Context(), log, []TopicGroup{{Topic: "bucket", Length: time.Minute}, {Topic: "close"}}, time.Now)
 		bucket := r.Topics[0]
 		if bucket.Waiting != 29*7-3 || len(bucket.Partitions) != 30 || bucket.Problem != "" {
 			t.Errorf("%d wait in %d partitions, %q; want 200 in 30", bucket.Waiting, len(bucket.Partitions), bucket.Problem)
 		}
 		if p := bucket.Partitions[2]; !strings.Contains(p.Problem, "no leader") || p.Head != nil {
-			t.Errorf("the silent partition: %+v", p)
+			t.Errorf("the partition that does not answer: %+v", p)
 		}
 		if p := bucket.Partitions[0]; p.Owner == nil || p.Committed == nil || *p.Committed != 0 || p.Overdue <= 60 {
 			t.Errorf("partition 0: %+v", p)
@@ -139,7 +139,7 @@ func TestLook_WhatDoesNotAnswerHidesNothingElse(t *testing.T) {
 			t.Errorf("%d problems; of the missing topic %q", r.Problems(), r.Topics[1].Problem)
 		}
 		if p := bucket.Partitions[4]; !strings.Contains(p.Problem, "no leader any more") || p.Waiting != 7 || p.Head == nil || p.Window != 0 {
-			t.Errorf("partition 4, which fell silent: %+v", p)
+			t.Errorf("partition 4, which stopped answering: %+v", p)
 		}
 		if n := log.together.Load(); n > atOnce {
 			t.Errorf("%d requests at once, want at most %d", n, atOnce)

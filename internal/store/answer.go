@@ -2,52 +2,52 @@ package store
 
 import "errors"
 
-// Answer is what Pay, Cancel, Ship and Confirm say of an order.
+// Answer is the result of Pay, Cancel, Ship or Confirm for an order.
 type Answer string
 
-// What a call has done.
+// Answers of a call that changed the order's status.
 const (
-	NowPaid      Answer = "paid"      // it was unpaid and is paid now
-	NowCancelled Answer = "cancelled" // it was unpaid and is cancelled now
-	NowShipped   Answer = "shipped"   // it was paid and is shipped now
-	NowConfirmed Answer = "confirmed" // it was shipped and is confirmed now
+	AnswerPaid      Answer = "paid"      // unpaid before
+	AnswerCancelled Answer = "cancelled" // unpaid before
+	AnswerShipped   Answer = "shipped"   // paid before
+	NowConfirmed    Answer = "confirmed" // shipped before
 )
 
-// What a payment has done that was not wanted any more: it left a refund intent.
-// A repeat of the same payment leaves none.
+// Answers to a payment that came too late or twice. The call wrote a refund intent. A repeat
+// of the same payment writes none.
 const (
-	PaidAfterClose  Answer = "paid_after_close"  // the order was closed first
-	PaidAfterCancel Answer = "paid_after_cancel" // the order was cancelled first
-	PaidTwice       Answer = "paid_twice"        // another payment has paid the order
-	RefundNoted     Answer = "refund_noted"      // there is a refund intent of this payment
+	PaidAfterClose  Answer = "paid_after_close"  // the order was closed before
+	PaidAfterCancel Answer = "paid_after_cancel" // the order was cancelled before
+	PaidTwice       Answer = "paid_twice"        // another payment paid the order
+	RefundNoted     Answer = "refund_noted"      // this payment has a refund intent already
 )
 
-// Why a call has done nothing.
+// Answers of a call that changed nothing.
 const (
-	AlreadyPaid      Answer = "already_paid"      // it was paid before, by this payment if it is one, and may be on its way
-	AlreadyClosed    Answer = "already_closed"    // it was closed first
-	AlreadyCancelled Answer = "already_cancelled" // it was cancelled first
-	AlreadyShipped   Answer = "already_shipped"   // it was shipped before, or confirmed as well
-	AlreadyConfirmed Answer = "already_confirmed" // it was confirmed before
-	NotPaid          Answer = "not_paid"          // it is unpaid, and only a paid one can be shipped
-	NotShipped       Answer = "not_shipped"       // it is not shipped, so that nobody can have got it
-	NotFound         Answer = "not_found"         // there is no such order
+	AlreadyPaid      Answer = "already_paid"      // paid before (for Pay: by this payment), and perhaps shipped
+	AlreadyClosed    Answer = "already_closed"    // closed before
+	AlreadyCancelled Answer = "already_cancelled" // cancelled before
+	AlreadyShipped   Answer = "already_shipped"   // shipped before, and perhaps confirmed
+	AlreadyConfirmed Answer = "already_confirmed" // confirmed before
+	NotPaid          Answer = "not_paid"          // unpaid: only a paid order can be shipped
+	NotShipped       Answer = "not_shipped"       // not shipped: only a shipped order can be confirmed
+	NotFound         Answer = "not_found"         // the order does not exist
 )
 
-// What can be wrong with an order at checkout. Compare with errors.Is.
+// Errors of a checkout. Compare with errors.Is.
 var (
-	// ErrOutOfStock: there is less of a SKU than the order wants, or none.
+	// ErrOutOfStock: fewer pieces of a SKU are available than the order needs.
 	ErrOutOfStock = errors.New("out of stock")
-	// ErrDuplicateOrder: an order of that id exists.
+	// ErrDuplicateOrder: an order with this id exists.
 	ErrDuplicateOrder = errors.New("the order exists already")
-	// ErrBadItem: a line without SKU, or with a quantity below one.
+	// ErrBadItem: a line has no SKU, or a quantity below one.
 	ErrBadItem = errors.New("a line needs a SKU and a quantity of at least one")
-	// ErrBadPayment: a payment whose id is none.
+	// ErrBadPayment: the id of a payment is not valid.
 	ErrBadPayment = errors.New("a payment needs an id of at most 64 bytes")
 )
 
-// whyNot says what keeps an order of a status from leaving another one.
-func whyNot(st, from Status) Answer {
+// refusal returns the answer for an order of status st that a call cannot move on from status from.
+func refusal(st, from Status) Answer {
 	switch {
 	case st == Closed:
 		return AlreadyClosed

@@ -18,57 +18,56 @@ import (
 // AuditState is what an order's status means for its close.
 type AuditState string
 
-// The states.
+// The states of an order's status.
 const (
-	AuditOpen   AuditState = "open"   // to be closed once it is due
+	AuditOpen   AuditState = "open"   // closed once it is due
 	AuditPaid   AuditState = "paid"   // paid, and never to be closed
-	AuditClosed AuditState = "closed" // closed, and by nobody else where Exclusive is set
-	AuditOther  AuditState = "other"  // at its end in another way, such as cancelled
+	AuditClosed AuditState = "closed" // closed; by orderclose only, if AuditRules.Exclusive
+	AuditOther  AuditState = "other"  // ended in another way, such as cancelled
 )
 
-// AuditPart is a table of orders and a status: what one audit goes through at a
-// time, by the index on status and due time.
+// AuditPart is a table of orders and a status. One query of an audit reads one part, by the
+// index on status and due time.
 type AuditPart struct {
 	Table  string
-	Status string // in the database's words
+	Status string // as the database stores it
 	State  AuditState
-	// Unlisted: the mapping does not name the status. State is what a close takes an order
-	// of such a status for.
+	// Unlisted says that the mapping does not name the status. State is what a close
+	// takes the status for.
 	Unlisted bool
 	table    *table
 	value    tables.Value
 }
 
-// AuditRow is an order and what belongs to it.
+// AuditRow is an order with its receipt, lines and ledger rows.
 type AuditRow struct {
 	orderclose.Order
 	Part    AuditPart
-	PaidAt  bool             // it was paid at some time; of the reference schema only
-	Receipt *ReceiptRow      // nil: there is none
-	Held    map[string]int64 // by SKU, what its lines hold
-	// LinesError says what is wrong with its lines, so that Held is not known.
+	PaidAt  bool             // the order has a payment time; reference schema only
+	Receipt *ReceiptRow      // nil: the order has no receipt
+	Held    map[string]int64 // quantity of its lines, by SKU
+	// LinesError says why the lines cannot be read. Held is then unknown.
 	LinesError error
 	Ledger     []LedgerRow
 }
 
-// AuditRules say what an audit of this database can know.
+// AuditRules say what an audit of this database can check.
 type AuditRules struct {
-	// Exclusive: nobody but orderclose sets the closed status, so that each closed
-	// order has a receipt, and who has one is closed. In tables of the shop's own that
-	// is not known.
+	// Exclusive says that only orderclose sets the closed status. Then an order is closed
+	// if and only if it has a receipt. In the shop's own tables this is not known.
 	Exclusive bool
-	Lines     bool // orders have lines, so that each close has written the ledger
+	Lines     bool // orders have lines, so each close writes the ledger
 	// Event is the type of the event of a close.
 	Event string
 }
 
-// AuditRules returns what an audit can know.
+// AuditRules returns what an audit can check.
 func (s *Store) AuditRules() AuditRules {
 	return AuditRules{Exclusive: !s.mapped, Lines: s.q.m.Items != nil, Event: s.q.m.Event}
 }
 
-// AuditParts returns all there is to go through: the statuses that the mapping names,
-// and those that orders have beside them. An order whose status is NULL is in none.
+// AuditParts returns all parts of an audit: the statuses that the mapping names, and the other
+// statuses that orders have. An order whose status is NULL is in no part.
 func (s *Store) AuditParts(ctx context.Context) ([]AuditPart, error) {
 	in, err := s.allTables(ctx)
 	if err != nil {
@@ -97,7 +96,7 @@ func (s *Store) AuditParts(ctx context.Context) ([]AuditPart, error) {
 		}
 		unlisted, err := s.unlisted(ctx, t)
 		if err != nil {
-			return nil, fmt.Errorf("look for the statuses of %s: %w", t.name, s.explain(ctx, err))
+			return nil, fmt.Errorf("read the statuses of %s: %w", t.name, s.explain(ctx, err))
 		}
 		named := len(parts)
 		add(s.unlistedState(), unlisted...)
@@ -108,16 +107,16 @@ func (s *Store) AuditParts(ctx context.Context) ([]AuditPart, error) {
 	return parts, nil
 }
 
-// statusOf is a status of the reference schema.
+// statusOf converts a value to a status of the reference schema.
 func statusOf(v tables.Value) Status {
 	n, _ := v.Arg().(int64)
 	return Status(n)
 }
 
-// AuditPage returns up to limit orders of a part, at most 999, that are due in [from, to),
-// with what belongs to them, all as it is at one moment. They come in the order of
-// due time and id, after the given one; the zero Order begins. The error wraps
-// orderclose.ErrUnavailable if it is the database's.
+// AuditPage returns up to limit orders of a part, at most 999, that are due in [from, to), with
+// their receipts, lines and ledger rows, all as of one moment. They are ordered by due time and
+// id, after the order after; the zero Order begins. The error wraps orderclose.ErrUnavailable
+// if the database failed.
 func (s *Store) AuditPage(ctx context.Context, part AuditPart, from, to time.Time, after orderclose.Order, limit int) ([]AuditRow, error) {
 	var rows []AuditRow
 	err := s.gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
@@ -162,7 +161,7 @@ func (s *Store) auditPage(tx *gorm.DB, part AuditPart, from, to time.Time, after
 	return found, s.auditBelongings(tx, part, ids, func(id string) *AuditRow {
 		i, ok := byID[id]
 		if !ok {
-			return &AuditRow{Held: map[string]int64{}} // what a collation finds alike
+			return &AuditRow{Held: map[string]int64{}} // matched by the collation, not requested
 		}
 		return &found[i]
 	})
@@ -175,7 +174,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// auditBelongings reads what belongs to orders.
+// auditBelongings reads the receipts, lines and ledger rows of orders.
 func (s *Store) auditBelongings(tx *gorm.DB, part AuditPart, ids []string, of func(id string) *AuditRow) error {
 	var id string
 	err := eachRow(tx, "SELECT order_id, verdict, due, closed_at, path, attempts, lateness_ms FROM receipts WHERE order_id IN ?", []any{ids}, func(rows *sql.Rows) error {
@@ -223,8 +222,8 @@ func (s *Store) auditBelongings(tx *gorm.DB, part AuditPart, ids []string, of fu
 	})
 }
 
-// auditSpelling has lines and ledger spell SKUs as the stock does where they are not
-// alike: a close may have written either's spelling.
+// auditSpelling spells the SKUs of lines and ledger as the stock does, where the two differ: a
+// close may have written either spelling.
 func (s *Store) auditSpelling(tx *gorm.DB, ids []string, of func(id string) *AuditRow) error {
 	if s.q.m.Stock == nil {
 		return nil
@@ -265,10 +264,10 @@ func (s *Store) auditSpelling(tx *gorm.DB, ids []string, of func(id string) *Aud
 	return nil
 }
 
-// outgoingPage is how many rows of the outbox are read at a time.
+// outgoingPage is how many rows of the outbox one query reads.
 const outgoingPage = 5000
 
-// Outgoing calls each with the order of every event in the outbox.
+// Outgoing calls each with the order id of every event in the outbox.
 func (s *Store) Outgoing(ctx context.Context, each func(orderID string)) error {
 	for after := int64(-1); ; {
 		n := 0

@@ -15,46 +15,45 @@ import (
 	"orderclose"
 )
 
-// Item is one line of an order. Several lines may name one SKU.
+// Item is one line of an order. Several lines may have the same SKU.
 type Item struct {
 	SKU      string
 	Quantity int64
 }
 
-// Tx is a transaction of a checkout: what a shop does to an order, and whatever
-// it writes to tables of its own beside it, happens together or not at all. Its
-// methods say no whom an error belongs to; Store.Checkout does.
+// Tx is a transaction of a checkout: the changes of an order, and the shop's writes to its
+// own tables, are committed together or not at all. Errors of its methods do not say whether
+// the database is at fault; the error of Store.Checkout does.
 type Tx struct {
 	s  *Store
 	tx *gorm.DB
 }
 
-// Checkout runs fn in one transaction, READ COMMITTED, and all of it again if it
-// lost against another one, so fn must begin from nothing each time. What fn
-// returns rolls back unless it is nil. The error is fn's, or wraps
-// orderclose.ErrUnavailable or orderclose.ErrContended.
+// Checkout runs fn in a READ COMMITTED transaction. It runs fn again if the transaction lost
+// a deadlock or a lock wait, so fn must not keep state between runs. It rolls back if fn
+// returns an error. The error is the error of fn, or wraps orderclose.ErrUnavailable or
+// orderclose.ErrContended.
 func (s *Store) Checkout(ctx context.Context, fn func(*Tx) error) error {
 	return s.transact(ctx, func(tx *gorm.DB) error { return fn(&Tx{s, tx}) })
 }
 
-// SQL is the transaction itself, for tables that the store does not know. Do not
-// commit it.
+// SQL returns the underlying transaction, for tables that the store does not know. The caller
+// must not commit it.
 func (t *Tx) SQL() *sql.Tx {
 	tx, ok := t.tx.Statement.ConnPool.(*sql.Tx)
 	if !ok {
-		panic("store: a transaction without database/sql's underneath") // gorm began it
+		panic("store: a transaction without a sql.Tx") // gorm always begins one
 	}
 	return tx
 }
 
-// Now is the database's clock, in UTC and whole milliseconds.
+// Now returns the database's clock, in UTC and whole milliseconds.
 func (t *Tx) Now() (time.Time, error) { return t.s.now(t.tx) }
 
-// CreateOrder writes an unpaid order with its lines and reserves their stock, in
-// one transaction. The due time is rounded up to the millisecond, as it is in
-// the order's record. The error wraps ErrOutOfStock, ErrDuplicateOrder,
-// ErrBadItem, one of package orderclose's about orders, or
-// orderclose.ErrUnavailable.
+// CreateOrder writes an unpaid order with its lines and reserves their stock, in one
+// transaction. It rounds the due time up to the millisecond, as the order's record does. The
+// error wraps ErrOutOfStock, ErrDuplicateOrder, ErrBadItem, an error of package orderclose
+// about orders, or orderclose.ErrUnavailable.
 func (s *Store) CreateOrder(ctx context.Context, o orderclose.Order, items []Item) error {
 	return s.Checkout(ctx, func(t *Tx) error { return t.CreateOrder(o, items) })
 }
@@ -75,7 +74,7 @@ func (t *Tx) CreateOrder(o orderclose.Order, items []Item) error {
 }
 
 func checkOrder(o orderclose.Order, items []Item) error {
-	if err := o.Validate(o.Due, 0); err != nil { // not how far ahead it is due
+	if err := o.Validate(o.Due, 0); err != nil { // 0: the due time may be any time ahead
 		return err
 	}
 	for i, item := range items {
@@ -102,7 +101,7 @@ func (s *Store) insertOrder(tx *gorm.DB, o orderclose.Order, items []Item) error
 	return lines.exec(tx)
 }
 
-// reserve takes stock in SKU order, as closing gives it back.
+// reserve takes stock in SKU order, the order in which a close releases it.
 func reserve(tx *gorm.DB, items []Item) error {
 	sums := map[string]int64{}
 	for _, item := range items {
@@ -121,22 +120,21 @@ func reserve(tx *gorm.DB, items []Item) error {
 	return nil
 }
 
-// OrderView is an order as it is, and when that was.
+// OrderView is an order at a point in time.
 type OrderView struct {
 	orderclose.Order
 	Status  Status
-	Version int64     // one more with every change of status
-	At      time.Time // the database's clock when it was read
+	Version int64     // grows by one with each change of status
+	At      time.Time // the database's clock at the read
 }
 
-// PastDue reports whether the order is one that waits for its close.
+// PastDue reports whether the order is due and not closed.
 func (v OrderView) PastDue() bool { return v.Status == Unpaid && !v.Due.After(v.At) }
 
-// ErrNoOrder says that the database has no order of that id.
-var ErrNoOrder = errors.New("there is no such order")
+// ErrNoOrder says that the database has no order with this id.
+var ErrNoOrder = errors.New("the order does not exist")
 
-// ViewOrder reads an order. The error wraps ErrNoOrder or
-// orderclose.ErrUnavailable.
+// ViewOrder reads an order. The error wraps ErrNoOrder or orderclose.ErrUnavailable.
 func (s *Store) ViewOrder(ctx context.Context, id string) (OrderView, error) {
 	v, err := (&Tx{s, s.gorm.WithContext(ctx)}).ViewOrder(id)
 	if err != nil {
@@ -148,7 +146,7 @@ func (s *Store) ViewOrder(ctx context.Context, id string) (OrderView, error) {
 // ViewOrder is Store.ViewOrder within this transaction.
 func (t *Tx) ViewOrder(id string) (v OrderView, err error) {
 	err = sql.ErrNoRows
-	if orderclose.ValidateID(id) == nil { // the database might find something else
+	if orderclose.ValidateID(id) == nil { // for another id the database might match another order
 		row := t.tx.Raw("SELECT id, category, created_at, expire_at, status, version, ? FROM orders WHERE id = ?",
 			t.s.dialect.now(), id).Row()
 		err = row.Scan(&v.ID, &v.Category, timeInto(&v.CreatedAt), timeInto(&v.Due), &v.Status, &v.Version, timeInto(&v.At))
@@ -162,18 +160,17 @@ func (t *Tx) ViewOrder(id string) (v OrderView, err error) {
 	return v, nil
 }
 
-// Pay marks an order paid unless it is closed, cancelled or paid already. Past
-// its due time it still does: a payment provider's word is taken until the order
-// is closed. The payment's id is the provider's; the money of a payment that
-// comes too late, or beside another one, is to go back, and a refund intent says
-// so, once, however often the provider calls. The error wraps ErrBadPayment or
-// orderclose.ErrUnavailable.
+// Pay marks an order paid unless it is closed, cancelled or paid. It also does so past the
+// due time: the payment provider decides until the order is closed. payment is the
+// provider's id of the payment. If the payment comes too late, or another payment paid the
+// order, its money must go back: Pay writes a refund intent once, however often the provider
+// calls. The error wraps ErrBadPayment or orderclose.ErrUnavailable.
 func (s *Store) Pay(ctx context.Context, id, payment string) (a Answer, err error) {
 	err = s.Checkout(ctx, func(t *Tx) error {
 		a, err = t.Pay(id, payment)
 		return err
 	})
-	return answered(a, err)
+	return answerOrError(a, err)
 }
 
 // Pay is Store.Pay within this transaction.
@@ -189,9 +186,9 @@ func (t *Tx) Pay(id, payment string) (Answer, error) {
 }
 
 func (t *Tx) pay(id, payment string) (Answer, error) {
-	won, err := t.move(id, Unpaid, Paid, ", paid_at = ?, payment_id = ?", t.s.dialect.now(), payment)
+	won, err := t.compareAndSet(id, Unpaid, Paid, ", paid_at = ?, payment_id = ?", t.s.dialect.now(), payment)
 	if err != nil || won {
-		return NowPaid, err
+		return AnswerPaid, err
 	}
 	st, by, err := t.status(id)
 	switch {
@@ -202,14 +199,14 @@ func (t *Tx) pay(id, payment string) (Answer, error) {
 	}
 	switch st {
 	case Unpaid:
-		return "", errors.New("it is unpaid and could not be changed")
+		return "", errors.New("the order is unpaid, and the update did not change it")
 	case Closed:
 		return t.refund(id, payment, "closed", PaidAfterClose)
 	case Cancelled:
 		return t.refund(id, payment, "cancelled", PaidAfterCancel)
 	}
-	if by == "" { // the provider was asked, or payments had no ids then: the first to come is the one that paid
-		if by, err = t.claim(id, payment); err != nil {
+	if by == "" { // the pipeline marked the order paid, or an old version without payment ids: the first payment that arrives paid it
+		if by, err = t.recordPayment(id, payment); err != nil {
 			return "", err
 		}
 	}
@@ -219,19 +216,19 @@ func (t *Tx) pay(id, payment string) (Answer, error) {
 	return t.refund(id, payment, "paid_twice", PaidTwice)
 }
 
-// claim writes down which payment has paid an order that is paid by none that is
-// known, and returns the one that has.
-func (t *Tx) claim(id, payment string) (by string, err error) {
+// recordPayment writes the payment to an order that is paid by an unknown payment. It returns the
+// payment that paid the order.
+func (t *Tx) recordPayment(id, payment string) (by string, err error) {
 	res := t.tx.Exec("UPDATE orders SET payment_id = ? WHERE id = ? AND payment_id IS NULL", payment, id)
 	if res.Error != nil || res.RowsAffected == 1 {
 		return payment, res.Error
 	}
-	_, by, err = t.status(id) // another was faster
+	_, by, err = t.status(id) // another payment was faster
 	return by, err
 }
 
-// refund leaves a refund intent, or finds that there is one. An order that has
-// left the unpaid state never comes back to it, so that nothing need be locked.
+// refund writes a refund intent, unless it exists. No lock is needed: an order that left the
+// unpaid state never returns to it.
 func (t *Tx) refund(id, payment, reason string, first Answer) (Answer, error) {
 	var known int64
 	err := t.tx.Raw("SELECT COUNT(*) FROM refund_intents WHERE order_id = ? AND payment_id = ?", id, payment).Scan(&known).Error
@@ -251,75 +248,75 @@ func (t *Tx) refund(id, payment, reason string, first Answer) (Answer, error) {
 	return first, err
 }
 
-// Cancel marks an order cancelled unless it is paid, closed or cancelled
-// already, and gives its stock back in the same transaction.
+// Cancel marks an order cancelled unless it is paid, closed or cancelled, and releases its
+// stock in the same transaction.
 func (s *Store) Cancel(ctx context.Context, id string) (a Answer, err error) {
 	err = s.Checkout(ctx, func(t *Tx) error {
 		a, err = t.Cancel(id)
 		return err
 	})
-	return answered(a, err)
+	return answerOrError(a, err)
 }
 
 // Cancel is Store.Cancel within this transaction.
 func (t *Tx) Cancel(id string) (Answer, error) {
-	a, err := t.leave(id, Unpaid, Cancelled, kindCancel, t.s.moveStock)
+	a, err := t.changeStatus(id, Unpaid, Cancelled, kindCancel, t.s.moveStock)
 	if err != nil {
 		return "", fmt.Errorf("cancel order %q: %w", id, err)
 	}
 	return a, nil
 }
 
-// Ship marks a paid order shipped and takes its stock out of what is reserved,
-// for good, in the same transaction.
+// Ship marks a paid order shipped, and removes its stock from the reserved quantity in the
+// same transaction.
 func (s *Store) Ship(ctx context.Context, id string) (a Answer, err error) {
 	err = s.Checkout(ctx, func(t *Tx) error {
 		a, err = t.Ship(id)
 		return err
 	})
-	return answered(a, err)
+	return answerOrError(a, err)
 }
 
 // Ship is Store.Ship within this transaction.
 func (t *Tx) Ship(id string) (Answer, error) {
-	a, err := t.leave(id, Paid, Shipped, kindShip, takeOut)
+	a, err := t.changeStatus(id, Paid, Shipped, kindShip, removeReserved)
 	if err != nil {
 		return "", fmt.Errorf("ship order %q: %w", id, err)
 	}
 	return a, nil
 }
 
-// Confirm marks a shipped order confirmed: the customer has it.
+// Confirm marks a shipped order confirmed: the customer has received it.
 func (s *Store) Confirm(ctx context.Context, id string) (a Answer, err error) {
 	err = s.Checkout(ctx, func(t *Tx) error {
 		a, err = t.Confirm(id)
 		return err
 	})
-	return answered(a, err)
+	return answerOrError(a, err)
 }
 
 // Confirm is Store.Confirm within this transaction.
 func (t *Tx) Confirm(id string) (Answer, error) {
-	a, err := t.leave(id, Shipped, Confirmed, "", nil)
+	a, err := t.changeStatus(id, Shipped, Confirmed, "", nil)
 	if err != nil {
 		return "", fmt.Errorf("confirm order %q: %w", id, err)
 	}
 	return a, nil
 }
 
-// answered drops what a transaction would have said that did not come to be.
-func answered(a Answer, err error) (Answer, error) {
+// answerOrError drops the answer of a transaction that was not committed.
+func answerOrError(a Answer, err error) (Answer, error) {
 	if err != nil {
 		return "", err
 	}
 	return a, nil
 }
 
-// leave moves an order from one status to the next, and its stock with it.
-func (t *Tx) leave(id string, from, to Status, k kind, stock func(*gorm.DB, map[string][]orderclose.Release) error) (Answer, error) {
-	won, err := t.move(id, from, to, "")
+// changeStatus changes an order's status from one value to the next, and moves its stock.
+func (t *Tx) changeStatus(id string, from, to Status, k kind, stock func(*gorm.DB, map[string][]orderclose.Release) error) (Answer, error) {
+	won, err := t.compareAndSet(id, from, to, "")
 	if err == nil && !won {
-		return t.whyNot(id, from)
+		return t.refusal(id, from)
 	}
 	if err != nil || stock == nil {
 		return Answer(to.String()), err
@@ -335,19 +332,19 @@ func (t *Tx) leave(id string, from, to Status, k kind, stock func(*gorm.DB, map[
 	return Answer(to.String()), stock(t.tx, released)
 }
 
-// move is the same compare-and-set as a close's, from another side. It reports
-// whether it has won.
-func (t *Tx) move(id string, from, to Status, set string, args ...any) (bool, error) {
+// compareAndSet is the compare-and-set of the status, like the compare-and-set of a close. It
+// reports whether it changed the row.
+func (t *Tx) compareAndSet(id string, from, to Status, set string, args ...any) (bool, error) {
 	if orderclose.ValidateID(id) != nil {
 		return false, nil
 	}
 	args = append(append([]any{to}, args...), id, from)
-	// The plus keeps SQLite off the index on status; elsewhere it does nothing.
+	// The plus keeps SQLite from using the index on status; other databases ignore it.
 	res := t.tx.Exec("UPDATE orders SET status = ?, version = version + 1"+set+" WHERE id = ? AND +status = ?", args...)
 	return res.RowsAffected == 1, res.Error
 }
 
-// status reads how an order stands, and what paid it.
+// status returns the status of an order and the payment that paid it.
 func (t *Tx) status(id string) (st Status, payment string, err error) {
 	if orderclose.ValidateID(id) != nil {
 		return 0, "", ErrNoOrder
@@ -359,8 +356,8 @@ func (t *Tx) status(id string) (st Status, payment string, err error) {
 	return st, payment, err
 }
 
-// whyNot says why an order could not leave a status.
-func (t *Tx) whyNot(id string, from Status) (Answer, error) {
+// refusal returns the reason why an order could not leave a status.
+func (t *Tx) refusal(id string, from Status) (Answer, error) {
 	st, _, err := t.status(id)
 	switch {
 	case errors.Is(err, ErrNoOrder):
@@ -368,20 +365,20 @@ func (t *Tx) whyNot(id string, from Status) (Answer, error) {
 	case err != nil:
 		return "", err
 	case st == from:
-		// It came there after the statement that did not find it there.
-		return "", fmt.Errorf("%w: it has just become %v", orderclose.ErrContended, st)
+		// The order reached this status after the UPDATE, which did not find it.
+		return "", fmt.Errorf("%w: the order has just become %v", orderclose.ErrContended, st)
 	}
-	return whyNot(st, from), nil
+	return refusal(st, from), nil
 }
 
-// takeOut takes what orders release out of what is reserved, in SKU order. It
-// must be the last statement of its transaction.
-func takeOut(tx *gorm.DB, released map[string][]orderclose.Release) error {
-	for _, releases := range released { // of one order
+// removeReserved removes the stock of shipped orders from the reserved quantity, in SKU order.
+// It must be the last statement of its transaction.
+func removeReserved(tx *gorm.DB, released map[string][]orderclose.Release) error {
+	for _, releases := range released { // a single order
 		for _, r := range releases {
 			res := tx.Exec("UPDATE stock SET reserved = reserved - ? WHERE sku_id = ? AND reserved >= ?", r.Quantity, r.SKU, r.Quantity)
-			if err := wantRows(res, 1); err != nil {
-				return fmt.Errorf("take %d of SKU %q out of what is reserved: is it missing from the stock, or less reserved than ordered? %w",
+			if err := expectRows(res, 1); err != nil {
+				return fmt.Errorf("remove %d of SKU %q from the reserved stock: the stock has no such SKU, or less is reserved than ordered: %w",
 					r.Quantity, r.SKU, err)
 			}
 		}
@@ -389,12 +386,11 @@ func takeOut(tx *gorm.DB, released map[string][]orderclose.Release) error {
 	return nil
 }
 
-// PutStock sets how much of a SKU is available, zero or more. What is reserved
-// stays.
+// PutStock sets the available quantity of a SKU, zero or more. The reserved quantity stays.
 func (s *Store) PutStock(ctx context.Context, sku string, available int64) error {
 	err := orderclose.ValidateID(sku)
 	if err == nil && available < 0 {
-		err = fmt.Errorf("%d is below zero", available) // not every server checks
+		err = fmt.Errorf("the quantity %d is below zero", available) // not every server checks it
 	}
 	if err == nil {
 		err = s.transact(ctx, func(tx *gorm.DB) error {
@@ -410,14 +406,14 @@ func (s *Store) PutStock(ctx context.Context, sku string, available int64) error
 	return nil
 }
 
-// Stock is how much there is of a SKU: what can be ordered, and what unpaid and
-// paid orders hold.
+// Stock is the stock of one SKU: the quantity that can be ordered, and the quantity that
+// unpaid and paid orders hold.
 type Stock struct {
 	SKU                 string
 	Available, Reserved int64
 }
 
-// ReadStock reads the stock of a SKU; ok is false if it has none and never had.
+// ReadStock reads the stock of a SKU. ok is false if the stock has no row for the SKU.
 func (s *Store) ReadStock(ctx context.Context, sku string) (st Stock, ok bool, err error) {
 	var rows []stockRow
 	if err := s.gorm.WithContext(ctx).Where("sku_id = ?", sku).Find(&rows).Error; err != nil {

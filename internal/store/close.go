@@ -15,41 +15,42 @@ import (
 	"orderclose"
 )
 
-// maxIn is the longest IN list. MariaDB turns one of 1,000 or more into a join
-// with a temporary table, and then rows are no longer locked in id order.
+// maxIn is the maximum length of an IN list. MariaDB turns a list of 1,000 or more into a
+// join with a temporary table, and then does not lock rows in id order.
 const maxIn = 999
 
-// errNoDue is why an order cannot be closed whose due time is NULL, 0, or the zero
+// errNoDue says that an order cannot be closed because its due time is NULL, 0, or the zero
 // date.
-var errNoDue = errors.New("the order has no due time in the database: write one, and send it again")
+var errNoDue = errors.New("the order has no due time in the database: write a due time, and publish the order again")
 
-// CloseOrders closes, in one transaction, the orders of reqs that are unpaid and
-// due by the database's clock, gives their stock back and leaves a receipt of
-// each, and an event in the outbox. It answers every request, in the order of reqs; of several for one order
-// the first gets the verdict, and the others AlreadyClosed if that closed it.
+// CloseOrders closes, in one transaction, the orders of reqs that are unpaid and due by the
+// database's clock. It releases their stock, and writes a receipt and an outbox event for
+// each. It returns an outcome for each request, in the order of reqs. If several requests
+// name one order, the first gets the verdict; the others get AlreadyClosed if it closed.
 //
-// On an error nothing was closed, with one exception: if the connection broke
-// during the commit and the database cannot be asked at once what became of it.
-// Closing the same orders again, by the same Store, finds out: what that commit
-// closed is Closed, once. An error that wraps orderclose.ErrUnavailable, or the context's
-// error with it, is the database's. It wraps orderclose.ErrStoreDown as well, unless the
-// call took as long as the database may take for an answer: then an order may have made
-// the database hang. One that wraps
-// orderclose.ErrContended means that some order's row was held by somebody else for
-// too long. With that and with any other, the
-// batch without the order at fault can succeed. Where the database can tell, those
-// that are held are Contended instead, and the others closed.
+// On an error no order was closed, with one exception: the connection broke during the
+// commit, and the database could not be asked at once for the result. Closing the same
+// orders again by the same Store resolves that: an order that the commit closed is Closed,
+// once.
+//
+// An error of the database wraps orderclose.ErrUnavailable, and the context's error if the
+// context ended. It also wraps orderclose.ErrStoreDown, unless the call took as long as the
+// database may take for an answer: then an order may have made the database hang. An error
+// that wraps orderclose.ErrContended means that another transaction locked the row of some
+// order for too long. With ErrContended and with any other error, the batch without the
+// order at fault can succeed. If the database can name the locked orders, they are Contended
+// instead, and the others are closed.
 func (s *Store) CloseOrders(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	if len(reqs) == 0 {
 		return nil, nil
 	}
 	began := time.Now()
-	c, err := s.closeUnheld(ctx, path, reqs)
+	c, err := s.closeUnlocked(ctx, path, reqs)
 	if err != nil {
 		if s.q.months != nil {
-			s.q.months.forget() // a table may be gone
+			s.q.months.forget() // a table may have been dropped
 		}
-		if errors.Is(err, orderclose.ErrUnavailable) && (s.hang == 0 || time.Since(began) < s.hang) {
+		if errors.Is(err, orderclose.ErrUnavailable) && (s.answerLimit == 0 || time.Since(began) < s.answerLimit) {
 			err = fmt.Errorf("%w: %w", err, orderclose.ErrStoreDown)
 		}
 		return nil, fmt.Errorf("close %d orders from %q: %w", len(reqs), reqs[0].OrderID, err)
@@ -57,63 +58,63 @@ func (s *Store) CloseOrders(ctx context.Context, path orderclose.Path, reqs []or
 	return c.outcomes(reqs), nil
 }
 
-// closeUnheld closes the orders that nobody holds, and finds out who is held if a row
-// was waited for in vain.
-func (s *Store) closeUnheld(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) (*closing, error) {
+// closeUnlocked closes the orders whose rows no other transaction locks. If a lock wait timed
+// out, it finds the locked orders and tries again without them.
+func (s *Store) closeUnlocked(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) (*closing, error) {
 	ids, attempts := s.distinct(reqs)
-	places, err := s.places(ctx, reqs)
+	candidates, err := s.candidates(ctx, reqs)
 	if err != nil {
 		return nil, err
 	}
-	without := s.stillHeld(ctx, ids, places)
+	skipped := s.stillLocked(ctx, ids, candidates)
 	try := func() (*closing, error) {
-		left := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return without[id] })
-		c, err := s.tryClose(ctx, path, left, attempts, places)
+		left := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return skipped[id] })
+		c, err := s.tryClose(ctx, path, left, attempts, candidates)
 		if errors.Is(err, errCommitLost) && ctx.Err() == nil {
-			c, err = s.tryClose(ctx, path, left, attempts, places)
+			c, err = s.tryClose(ctx, path, left, attempts, candidates)
 		}
 		if err == nil {
-			c.without = without
+			c.skipped = skipped
 		}
 		return c, err
 	}
 	c, err := try()
-	for _, heldIn := range []func(*gorm.DB, *table, []string, map[string]bool) error{s.heldRows, s.heldSKUs} {
+	for _, lookup := range []func(*gorm.DB, *table, []string, map[string]bool) error{s.ordersWithLockedRow, s.ordersWithLockedSKU} {
 		if !errors.Is(err, orderclose.ErrContended) || ctx.Err() != nil {
 			break
 		}
-		found := s.findHeld(ctx, ids, places, heldIn)
+		found := s.findLocked(ctx, ids, candidates, lookup)
 		if len(found) == 0 {
 			continue
 		}
-		maps.Copy(found, without)
-		without = found
+		maps.Copy(found, skipped)
+		skipped = found
 		c, err = try()
 	}
 	return c, err
 }
 
-func (s *Store) tryClose(ctx context.Context, path orderclose.Path, ids []string, attempts map[string]int, places places) (*closing, error) {
+func (s *Store) tryClose(ctx context.Context, path orderclose.Path, ids []string, attempts map[string]int, candidates candidates) (*closing, error) {
 	var c *closing
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		c = &closing{
-			s: s, tx: tx, path: path, attempts: attempts, places: places, try: rand.Int64N(1<<62) + 1,
+			s: s, tx: tx, path: path, attempts: attempts, candidates: candidates, txID: rand.Int64N(1<<62) + 1,
 			orders: map[string]lockedRow{}, won: map[*table][]string{},
 		}
 		return c.run(ids)
 	})
 	switch {
 	case errors.Is(err, errCommitLost):
-		s.undecided.add(c.try, c.all)
+		s.inDoubt.add(c.txID, c.all)
 	case err == nil:
-		s.undecided.settle(ids)
+		s.inDoubt.forget(ids)
 	}
 	return c, err
 }
 
-// distinct returns the ids of reqs, in the order of their index, and how often
-// closing each failed before. Ids that no order can have are left out: the
-// database must not be asked for them, as it may find something else.
+// distinct returns the ids of reqs in the order of their index, and how many attempts of
+// each failed before. It leaves out ids that no order can have: the database might match
+// another order.
 func (s *Store) distinct(reqs []orderclose.CloseRequest) (ids []string, attempts map[string]int) {
 	attempts = make(map[string]int, len(reqs))
 	ids = make([]string, 0, len(reqs))
@@ -131,41 +132,41 @@ func (s *Store) distinct(reqs []orderclose.CloseRequest) (ids []string, attempts
 	return ids, attempts
 }
 
-// closing is one transaction of CloseOrders.
+// closing is one transaction of CloseOrders. Its goroutine owns it.
 type closing struct {
-	s        *Store
-	tx       *gorm.DB
-	path     orderclose.Path
-	attempts map[string]int // by order id: how often closing it failed before
-	places   places
-	without  map[string]bool // asked for and left out: somebody holds them
-	preview  bool            // only look, lock nothing
-	try      int64           // names this transaction in its receipts
+	s          *Store
+	tx         *gorm.DB
+	path       orderclose.Path
+	attempts   map[string]int // by order id: how many attempts failed before
+	candidates candidates
+	skipped    map[string]bool // requested orders that are left out because they are locked
+	preview    bool            // only read, and lock nothing
+	txID       int64           // the random id of this transaction, written to its receipts
 
 	now    time.Time            // the database's clock, read once
-	orders map[string]lockedRow // what is there, by id
-	won    map[*table][]string  // ids that are closed here, in the order of their index
-	all    []string             // all of them, sorted
-	open   map[string]*table    // where the open ones are, due or not; nil: nobody asks
+	orders map[string]lockedRow // the rows that were found, by order id
+	won    map[*table][]string  // ids that this transaction closes, in the order of their index
+	all    []string             // all ids of won, sorted
+	open   map[string]*table    // the tables of open orders, due or not; nil: not collected
 }
 
-// lockedRow is an order's row, locked until the transaction ends.
+// lockedRow is the row of an order, locked until the transaction ends.
 type lockedRow struct {
 	category string
 	due      time.Time
-	version  int64 // before this transaction; -1: the table has none
+	version  int64 // before this transaction; -1: the table has no version
 	verdict  orderclose.Verdict
-	at       time.Time // when it was closed, if a commit without an answer did it
+	at       time.Time // time of the close, if a commit in doubt closed the order
 }
 
-// run takes the steps of a close in the order that the package's doc gives. If
-// nothing is to be closed it ends after the first.
+// run takes the steps of a close in the order of the package comment. If no order is to be
+// closed, it ends after the first step.
 func (c *closing) run(ids []string) error {
-	if err := c.find(ids); err != nil {
+	if err := c.lockOrders(ids); err != nil {
 		return fmt.Errorf("lock: %w", err)
 	}
-	if err := c.recognise(); err != nil {
-		return fmt.Errorf("read the receipts of a commit without an answer: %w", err)
+	if err := c.resolveInDoubt(); err != nil {
+		return fmt.Errorf("read the receipts of a commit in doubt: %w", err)
 	}
 	if len(c.won) == 0 {
 		return c.readClock()
@@ -194,18 +195,18 @@ func (c *closing) run(ids []string) error {
 	return c.s.moveStock(c.tx, released)
 }
 
-// tables are those in which something is to be closed, in one order for all.
+// tables returns the tables with orders to close, always in the same order.
 func (c *closing) tables() []*table {
 	return slices.SortedFunc(maps.Keys(c.won), func(a, b *table) int { return strings.Compare(a.name, b.name) })
 }
 
-// find locks each order in the first of its places that has it.
-func (c *closing) find(ids []string) error {
+// lockOrders locks, or in a preview reads, each order in the first of its tables that has it.
+func (c *closing) lockOrders(ids []string) error {
 	for n := 0; len(ids) > 0; n++ {
 		in := map[*table][]string{}
 		var order []*table
 		for _, id := range ids {
-			t := c.places.nth(id, n)
+			t := c.candidates.nth(id, n)
 			if t == nil {
 				continue
 			}
@@ -229,14 +230,14 @@ func (c *closing) find(ids []string) error {
 	return nil
 }
 
-// lock locks the rows of ids in a table and decides on each. What the database
-// finds alike and is not asked for, by a collation, is left alone.
+// lock locks, or in a preview reads, the rows of ids in a table and decides on each. It skips
+// rows that were not requested, which the database matches by the collation.
 func (c *closing) lock(t *table, ids []string) error {
 	query := t.lock
 	if c.preview {
-		query = t.look
+		query = t.read
 	}
-	rows, err := c.tx.Raw(query, c.s.q.lookArgs(c.s.q.args(ids))...).Rows()
+	rows, err := c.tx.Raw(query, c.s.q.readArgs(c.s.q.args(ids))...).Rows()
 	if err != nil {
 		return err
 	}
@@ -256,10 +257,10 @@ func (c *closing) lock(t *table, ids []string) error {
 			continue
 		}
 		if row.due, _, err = c.s.q.due.Decode(due); err != nil {
-			return unavailable(c.tx.Statement.Context, err) // the mapping's fault
+			return unavailable(c.tx.Statement.Context, err) // the mapping is wrong, not an order
 		}
 		if c.now.IsZero() {
-			c.now = now // of the first statement: an older clock never closes early
+			c.now = now // the clock of the first statement: an older clock never closes early
 		}
 		row.verdict = verdict(st, row.due, c.now)
 		c.orders[id] = row
@@ -273,7 +274,7 @@ func (c *closing) lock(t *table, ids []string) error {
 	return rows.Err()
 }
 
-// readClock asks for the time if no row told it.
+// readClock reads the clock if no row returned it.
 func (c *closing) readClock() (err error) {
 	if c.now.IsZero() {
 		c.now, err = c.s.now(c.tx)
@@ -281,12 +282,12 @@ func (c *closing) readClock() (err error) {
 	return err
 }
 
-// mark is the compare-and-set. The rows are locked and were seen unpaid and due,
-// so anything but all of them means that the lock did not hold.
+// mark is the compare-and-set. The rows are locked, and were read as unpaid and due, so
+// another count of changed rows means that the lock did not hold.
 func (c *closing) mark(t *table) error {
 	for part := range slices.Chunk(c.won[t], maxIn) {
 		res := c.tx.Exec(t.mark, c.s.q.markArgs(c.s.q.args(part), c.now)...)
-		if err := wantRows(res, len(part)); err != nil {
+		if err := expectRows(res, len(part)); err != nil {
 			return err
 		}
 	}
@@ -299,19 +300,18 @@ func (c *closing) receipts() error {
 	in := insert{into: "receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms, try)", rows: len(c.all)}
 	for _, id := range c.all {
 		due := orderclose.CeilMilli(c.orders[id].due)
-		in.row(id, orderclose.Closed, d.time(due), now, c.path, c.attempts[id], c.now.Sub(due).Milliseconds(), c.try)
+		in.row(id, orderclose.Closed, d.time(due), now, c.path, c.attempts[id], c.now.Sub(due).Milliseconds(), c.txID)
 	}
 	return in.exec(c.tx)
 }
 
-// events puts one event for each closed order into the outbox, on its way to
-// whoever wants to know.
+// events writes one event for each closed order into the outbox.
 func (c *closing) events(released map[string][]orderclose.Release) error {
 	now := c.s.dialect.time(c.now)
 	in := insert{into: "outbox_events (order_id, payload, created_at)", rows: len(c.all)}
 	for _, id := range c.all {
 		row := c.orders[id]
-		payload, err := keep(orderclose.OrderClosed{
+		payload, err := encodeKept(orderclose.OrderClosed{
 			Type: c.s.q.m.Event, OrderID: id, Category: row.category, Due: row.due, ClosedAt: c.now, Path: c.path,
 			Attempts: c.attempts[id], Version: row.version + 1, Release: released[id],
 		})
@@ -323,8 +323,8 @@ func (c *closing) events(released map[string][]orderclose.Release) error {
 	return in.exec(c.tx)
 }
 
-// outcomes answers reqs. A repeat of an order that this transaction closed comes
-// second to it.
+// outcomes returns the outcomes of reqs. A repeated request of an order that this
+// transaction closed gets AlreadyClosed.
 func (c *closing) outcomes(reqs []orderclose.CloseRequest) []orderclose.Outcome {
 	out := make([]orderclose.Outcome, len(reqs))
 	seen := make(map[string]bool, len(reqs))
@@ -338,12 +338,12 @@ func (c *closing) outcomes(reqs []orderclose.CloseRequest) []orderclose.Outcome 
 	return out
 }
 
-// outcome is what was found of one order.
+// outcome returns the outcome of one order.
 func (c *closing) outcome(id string) orderclose.Outcome {
 	row, ok := c.orders[id]
 	switch {
-	case c.without[id]:
-		return orderclose.Outcome{OrderID: id, Verdict: orderclose.Contended, At: c.now, Err: errHeld}
+	case c.skipped[id]:
+		return orderclose.Outcome{OrderID: id, Verdict: orderclose.Contended, At: c.now, Err: errRowLocked}
 	case !ok:
 		return orderclose.Outcome{OrderID: id, Verdict: orderclose.NotFound, At: c.now}
 	}

@@ -14,13 +14,13 @@ import (
 	"orderclose/internal/tcpproxy"
 )
 
-func TestMySQL_CommitWithoutAnswerIsReadAgain(t *testing.T) {
-	eachServer(t, commitWithoutAnswerIsReadAgain)
+func TestMySQL_ACommitInDoubtIsResolvedAtOnce(t *testing.T) {
+	eachServer(t, commitInDoubtIsResolvedAtOnce)
 }
 
-// Whichever side of the commit the connection broke on, it is read again what
-// became of it: the order was closed by this call, once.
-func commitWithoutAnswerIsReadAgain(t *testing.T) {
+// Whether the connection breaks before or after the commit, the store reads the result: this
+// call closed the order, once.
+func commitInDoubtIsResolvedAtOnce(t *testing.T) {
 	for name, cut := range map[string]func(*tcpproxy.Proxy, []byte) <-chan struct{}{
 		"before": (*tcpproxy.Proxy).CutBefore, "after": (*tcpproxy.Proxy).CutAnswer,
 	} {
@@ -49,19 +49,19 @@ func commitWithoutAnswerIsReadAgain(t *testing.T) {
 	}
 }
 
-func TestMySQL_CommitWithoutAnswerIsReadOnceTheDatabaseIsBack(t *testing.T) {
-	eachServer(t, commitWithoutAnswerIsReadOnceTheDatabaseIsBack)
+func TestMySQL_ACommitInDoubtIsResolvedOnceTheDatabaseIsBack(t *testing.T) {
+	eachServer(t, commitInDoubtIsResolvedLater)
 }
 
-// While the database is away it is not known what became of the commit; the next
-// call that reaches it finds out, and nobody else is told that they closed it.
-func commitWithoutAnswerIsReadOnceTheDatabaseIsBack(t *testing.T) {
+// While the database is not reachable the commit stays in doubt. The next call that reaches the
+// database resolves it, and no other call gets Closed.
+func commitInDoubtIsResolvedLater(t *testing.T) {
 	proxy, dsn := throughProxy(t, ownDatabase(t))
 	s := openMigrated(t, store.Options{DSN: dsn, MaxOpenConns: 1})
 	overdue(t, s, "a")
 	overdue(t, s, "b")
 	proxy.CutAnswer(tcpproxy.MySQLCommit)
-	proxy.Refuse() // the connection that is open stays until it is cut
+	proxy.Refuse() // the open connection stays until it is cut
 	ask := []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "b"}}
 	_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, ask)
 	wantError(t, err, orderclose.ErrUnavailable)
@@ -76,9 +76,8 @@ func commitWithoutAnswerIsReadOnceTheDatabaseIsBack(t *testing.T) {
 	}
 }
 
-// The driver has errors of its own, without a name to compare with, for a
-// connection that breaks while it is being opened.
-func TestMySQL_ConnectionThatBreaksInTheMiddleOfTheGreetingIsNoOrdersFault(t *testing.T) {
+// The driver has unnamed errors for a connection that breaks while it is opened.
+func TestMySQL_AConnectionThatBreaksDuringTheHandshakeBlamesNoOrder(t *testing.T) {
 	eachServer(t, brokenGreeting)
 }
 
@@ -97,15 +96,14 @@ func brokenGreeting(t *testing.T) {
 	wantError(t, err, orderclose.ErrUnavailable)
 }
 
-// deaf is a connection that was reset after the server's greeting.
+// deaf is a connection that is reset after the server's greeting.
 type deaf struct{ net.Conn }
 
 func (d deaf) Write([]byte) (int, error) {
 	return 0, &net.OpError{Op: "write", Net: "tcp", Err: syscall.ECONNRESET}
 }
 
-// throughProxy returns a proxy to the server of dsn, and the DSN that leads
-// through it.
+// throughProxy returns a proxy to the server of dsn, and a DSN that uses the proxy.
 func throughProxy(t *testing.T, dsn string) (*tcpproxy.Proxy, string) {
 	t.Helper()
 	cfg, err := mysql.ParseDSN(dsn)

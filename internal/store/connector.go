@@ -9,8 +9,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// openPool returns a pool whose every new connection has been seen to keep UTC.
-// It does not connect.
+// openPool returns a pool that checks each new connection for UTC. It does not connect.
 func openPool(cfg *mysql.Config) (*sql.DB, error) {
 	c, err := mysql.NewConnector(cfg)
 	if err != nil {
@@ -19,10 +18,10 @@ func openPool(cfg *mysql.Config) (*sql.DB, error) {
 	return sql.OpenDB(utcConnector{c}), nil
 }
 
-// utcConnector checks the session's zone on each new connection: on a session
-// that is not in UTC an order may look due hours early. Whatever goes wrong on
-// the way to a connection is no order's fault, and says so: the driver's own
-// errors there, such as a bare "bad connection", cannot all be told by kind.
+// utcConnector checks the session's time zone on each new connection: in a session that is
+// not in UTC, an order may look due hours early. Every error until the connection is ready
+// wraps orderclose.ErrUnavailable, since no order caused it: the driver's errors here, such as
+// a plain "bad connection", cannot all be recognized.
 type utcConnector struct{ driver.Connector }
 
 // Connect implements driver.Connector.
@@ -45,16 +44,16 @@ func checkConnZone(ctx context.Context, conn driver.Conn) error {
 	}
 	rows, err := q.QueryContext(ctx, zoneQuery, nil)
 	if err != nil {
-		return fmt.Errorf("ask for the session's time zone: %w", err)
+		return fmt.Errorf("read the session's time zone: %w", err)
 	}
 	defer func() { _ = rows.Close() }()
 	dest := make([]driver.Value, 1)
 	if err := rows.Next(dest); err != nil {
-		return fmt.Errorf("ask for the session's time zone: %w", err)
+		return fmt.Errorf("read the session's time zone: %w", err)
 	}
 	off, ok := dest[0].(int64)
 	if !ok {
-		return fmt.Errorf("ask for the session's time zone: the answer is %v", dest[0])
+		return fmt.Errorf("read the session's time zone: the answer is %v", dest[0])
 	}
 	return zoneError(off)
 }

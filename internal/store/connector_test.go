@@ -11,8 +11,7 @@ import (
 	"orderclose"
 )
 
-// zoned is a server whose sessions are a number of seconds off UTC, whatever
-// they were told.
+// zoned is a server whose sessions are off seconds away from UTC, whatever the DSN says.
 type zoned struct {
 	scripted
 	off  int64
@@ -35,7 +34,7 @@ func (z *zoned) Next(dest []driver.Value) error {
 	return nil
 }
 
-func TestConnect_SessionInAnotherZoneIsRefused(t *testing.T) {
+func TestConnect_RefusesASessionThatIsNotInUTC(t *testing.T) {
 	for off, want := range map[int64]error{0: nil, 8 * 3600: ErrZone, -5 * 3600: ErrZone} {
 		db := sql.OpenDB(utcConnector{&zoned{off: off}})
 		err := db.PingContext(t.Context())

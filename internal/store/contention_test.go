@@ -21,7 +21,7 @@ func wantError(t *testing.T, err, target error) {
 	}
 }
 
-// closeA closes the order "a" elsewhere and sends what came of it.
+// closeA closes the order "a" in another goroutine and sends its error.
 func closeA(t *testing.T, s *store.Store) <-chan error {
 	done := make(chan error, 1)
 	go func() {
@@ -34,9 +34,9 @@ func closeA(t *testing.T, s *store.Store) <-chan error {
 	return done
 }
 
-// waiter is the connection that waits for a lock with a statement that contains
-// part, and when its transaction began; 0 if none does. The server refreshes its
-// list of transactions only when nobody asked for it for a tenth of a second.
+// waiter returns the connection that waits for a lock with a statement that contains part, and
+// the start of its transaction; 0 if there is none. The server refreshes its list of
+// transactions only if it was not read for a tenth of a second.
 func waiter(t *testing.T, db *sql.DB, part string) (id int64, began string) {
 	t.Helper()
 	<-time.After(150 * time.Millisecond)
@@ -48,8 +48,8 @@ func waiter(t *testing.T, db *sql.DB, part string) (id int64, began string) {
 	return id, began
 }
 
-// waitsFor returns once a statement that contains part waits for a lock, in a
-// transaction other than the one that began at not.
+// waitsFor returns once a statement that contains part waits for a lock, in a transaction that
+// did not begin at not.
 func waitsFor(t *testing.T, db *sql.DB, part, not string) (id int64, began string) {
 	t.Helper()
 	for range 100 {
@@ -61,7 +61,7 @@ func waitsFor(t *testing.T, db *sql.DB, part, not string) (id int64, began strin
 	return 0, ""
 }
 
-// The other one has changed more rows, so that the close is the one to give way.
+// The other transaction has changed more rows, so the server rolls the close back.
 func TestMySQL_CloseSurvivesADeadlock(t *testing.T) { eachServer(t, closeSurvivesADeadlock) }
 
 func closeSurvivesADeadlock(t *testing.T) {
@@ -75,7 +75,7 @@ func closeSurvivesADeadlock(t *testing.T) {
 	exec(t, other, "UPDATE stock SET available = available + 1 WHERE sku_id = 'ink'")
 	done := closeA(t, s)
 	waitsFor(t, s.DB(), "STRAIGHT_JOIN", "")
-	exec(t, other, "UPDATE orders SET category = 'other' WHERE id = 'a'") // the server ends the close's transaction
+	exec(t, other, "UPDATE orders SET category = 'other' WHERE id = 'a'") // the server rolls back the close's transaction
 	must(t, other.Commit())
 	must(t, <-done)
 }
@@ -91,10 +91,10 @@ func closeSurvivesALockWait(t *testing.T) {
 	other, err := s.DB().BeginTx(t.Context(), nil)
 	must(t, err)
 	exec(t, other, "UPDATE orders SET category = 'other' WHERE id = 'a'")
-	// A server may see that a wait is over up to a second late, and then the store
-	// has no time left for a second try.
+	// A server may end a lock wait up to a second late. Then the store has no time left for a
+	// retry.
 	for range 10 {
-		// A store that remembers no order as held.
+		// A new store, which remembers no locks.
 		done := closeA(t, open(t, store.Options{DSN: cfg.FormatDSN()}))
 		_, first := waitsFor(t, s.DB(), "FOR UPDATE", "")
 		if err := waitsAgain(t, s.DB(), first, done); err == nil {
@@ -105,11 +105,11 @@ func closeSurvivesALockWait(t *testing.T) {
 			wantError(t, err, orderclose.ErrContended)
 		}
 	}
-	t.Error("no lock wait was tried again")
+	t.Error("no lock wait was retried")
 }
 
-// waitsAgain returns nil once a transaction other than the one that began at
-// first waits for a lock, or the error with which the close ended before.
+// waitsAgain returns nil once a transaction that did not begin at first waits for a lock, or the
+// error with which the close ended before.
 func waitsAgain(t *testing.T, db *sql.DB, first string, done <-chan error) error {
 	t.Helper()
 	for {
@@ -124,26 +124,26 @@ func waitsAgain(t *testing.T, db *sql.DB, first string, done <-chan error) error
 	}
 }
 
-func TestMySQL_ReadOnlyServerIsNoOrdersFault(t *testing.T) {
-	eachServer(t, readOnlyServerIsNoOrdersFault)
+func TestMySQL_AReadOnlyServerBlamesNoOrder(t *testing.T) {
+	eachServer(t, readOnlyServer)
 }
 
-func readOnlyServerIsNoOrdersFault(t *testing.T) {
+func readOnlyServer(t *testing.T) {
 	s := openMigrated(t, store.Options{MaxOpenConns: 1})
 	overdue(t, s, "a")
 	exec(t, s.DB(), "SET SESSION TRANSACTION READ ONLY")
 	_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
 	wantError(t, err, orderclose.ErrUnavailable)
 	if my, ok := errors.AsType[*mysql.MySQLError](err); !ok || my.Number != 1792 {
-		t.Errorf("error %v; want the server's own in the chain", err)
+		t.Errorf("error %v; want the server's error in the chain", err)
 	}
 }
 
-func TestMySQL_KilledConnectionIsNoOrdersFault(t *testing.T) {
-	eachServer(t, killedConnectionIsNoOrdersFault)
+func TestMySQL_AKilledConnectionBlamesNoOrder(t *testing.T) {
+	eachServer(t, killedConnection)
 }
 
-func killedConnectionIsNoOrdersFault(t *testing.T) {
+func killedConnection(t *testing.T) {
 	s := openMigrated(t, store.Options{})
 	overdue(t, s, "a")
 	other, err := s.DB().BeginTx(t.Context(), nil)

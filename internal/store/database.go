@@ -8,16 +8,16 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// ErrDatabaseExists says that a database cannot be made because it is there.
+// ErrDatabaseExists says that a database cannot be created because it exists.
 var ErrDatabaseExists = errors.New("the database exists already")
 
-// errDBExists is MySQL's number for it.
+// errDBExists is MySQL's error number for it.
 const errDBExists = 1007
 
-// CreateDatabase makes a database of that name on the server that dsn names, for
-// a demo or a test that must not touch what is there, and returns its DSN and
-// what drops it again. A database that exists is refused with ErrDatabaseExists.
-// The name has letters, digits and underscores only.
+// CreateDatabase creates a database of that name on the server of dsn, for a demo or a test
+// that must not touch existing databases. It returns the DSN of the new database and a
+// function that drops it. The error wraps ErrDatabaseExists if the database exists. The name
+// may have letters, digits and underscores.
 func CreateDatabase(ctx context.Context, dsn, name string) (newDSN string, drop func(context.Context) error, err error) {
 	if err := checkName(name); err != nil {
 		return "", nil, fmt.Errorf("create database %q: %w", name, err)
@@ -26,7 +26,7 @@ func CreateDatabase(ctx context.Context, dsn, name string) (newDSN string, drop 
 	if err != nil {
 		return "", nil, err
 	}
-	cfg.DBName = "" // the one that dsn names need not exist
+	cfg.DBName = "" // the database in dsn need not exist
 	err = execOn(ctx, cfg, "CREATE DATABASE `"+name+"` CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
 	if my, ok := errors.AsType[*mysql.MySQLError](err); ok && my.Number == errDBExists {
 		err = fmt.Errorf("%w: %w", ErrDatabaseExists, err)
@@ -45,7 +45,7 @@ func CreateDatabase(ctx context.Context, dsn, name string) (newDSN string, drop 
 	return own.FormatDSN(), drop, nil
 }
 
-// execOn runs one statement on a connection of its own.
+// execOn runs one statement on a new connection, and closes it.
 func execOn(ctx context.Context, cfg *mysql.Config, statement string) (err error) {
 	db, err := openPool(cfg)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"orderclose"
 )
 
-// verdict says what closing does with an order in this state, due then, at the
-// database's time now.
+// verdict returns what a close does with an order of this state and due time, when the
+// database's clock is now. Pure.
 func verdict(st state, due, now time.Time) orderclose.Verdict {
 	switch {
 	case st == stateClosed:

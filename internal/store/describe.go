@@ -11,17 +11,17 @@ import (
 	"orderclose/internal/tables"
 )
 
-// CheckMapping says what keeps the orders' tables from being used as they are
-// mapped: what is missing or of another type, where, and what to do. It only
-// reads. The error is a *MappingError, or wraps orderclose.ErrUnavailable if the
-// database could not be asked. Tables of SQLite are not looked at.
+// CheckMapping reports what keeps the store from using the orders' tables as they are mapped:
+// what is missing or has another type, where, and how to fix it. It only reads. The error is
+// a *MappingError, or wraps orderclose.ErrUnavailable if the database failed. It does not
+// check tables of SQLite.
 func (s *Store) CheckMapping(ctx context.Context) error {
 	if s.dialect.describe == nil {
 		return nil
 	}
 	problems, err := s.judge(ctx)
 	if err != nil {
-		return fmt.Errorf("look at the orders' tables: %w", s.explain(ctx, err))
+		return fmt.Errorf("read the definitions of the orders' tables: %w", s.explain(ctx, err))
 	}
 	for i := range problems {
 		if s.ordersAt != nil {
@@ -34,15 +34,15 @@ func (s *Store) CheckMapping(ctx context.Context) error {
 	return nil
 }
 
-// MappingError is what CheckMapping found.
+// MappingError holds the problems that CheckMapping found.
 type MappingError struct{ Problems []tables.Problem }
 
 func (e *MappingError) Error() string {
-	return "the database's tables are not as topics.yaml maps them: " + strings.ReplaceAll(tables.Err(e.Problems).Error(), "\n", "; and ")
+	return "the database's tables do not match the mapping in topics.yaml: " + strings.ReplaceAll(tables.Err(e.Problems).Error(), "\n", "; and ")
 }
 
 func (s *Store) judge(ctx context.Context) ([]tables.Problem, error) {
-	in := []*table{s.q.whole}
+	in := []*table{s.q.single}
 	if s.q.months != nil {
 		s.q.months.forget()
 		var err error
@@ -52,7 +52,7 @@ func (s *Store) judge(ctx context.Context) ([]tables.Problem, error) {
 		if len(in) == 0 {
 			return []tables.Problem{{
 				Path: "table", What: "no month has a table " + s.q.m.Orders,
-				Do: "mend the name, or grant SELECT and UPDATE on the tables",
+				Do: "correct the name, or grant SELECT and UPDATE on the tables",
 			}}, nil
 		}
 	}
@@ -74,8 +74,8 @@ func (s *Store) judge(ctx context.Context) ([]tables.Problem, error) {
 	return s.q.m.Judge(facts, orders, items), nil
 }
 
-// describe asks MySQL what the tables of these names are like. Those that are not
-// there, or that the user may not see, are left out.
+// describe returns the definitions of MySQL tables. It leaves out tables that do not exist or
+// that the user may not see.
 func describe(ctx context.Context, db *sql.DB, names []string) (tables.Facts, error) {
 	facts := tables.Facts{}
 	for _, name := range names {
@@ -121,8 +121,8 @@ func describeTable(ctx context.Context, db *sql.DB, name string) (t tables.Table
 	return t, err == nil, err
 }
 
-// presentMoment is a default that is the moment of the INSERT, as MySQL and MariaDB
-// write it.
+// presentMoment matches a default that is the time of the INSERT, as MySQL and MariaDB write
+// it.
 var presentMoment = regexp.MustCompile(`^\(?(current_timestamp|now|localtime|localtimestamp|utc_timestamp|unix_timestamp)(\(\d*\))?\)?$`)
 
 func describeColumns(ctx context.Context, db *sql.DB, args []any) (map[string]tables.Column, error) {
@@ -157,11 +157,11 @@ func describeColumns(ctx context.Context, db *sql.DB, args []any) (map[string]ta
 		})
 }
 
-// usedIndexes are conditions on information_schema.statistics, by the column that they
-// need: MySQL calls an index that it does not use invisible, MariaDB ignored.
+// usedIndexes holds conditions on information_schema.statistics that select indexes in use, by
+// the column that they need: MySQL has invisible indexes, MariaDB ignored ones.
 var usedIndexes = map[string]string{"IS_VISIBLE": " AND is_visible = 'YES'", "IGNORED": " AND ignored = 'NO'"}
 
-// describeIndexes leaves out the indexes that the database does not use.
+// describeIndexes leaves out indexes that the database does not use.
 func describeIndexes(ctx context.Context, db *sql.DB, args []any) ([]tables.Index, error) {
 	used := ""
 	err := each(ctx, db, "SELECT UPPER(column_name) FROM information_schema.columns WHERE table_schema = 'information_schema' AND table_name = 'STATISTICS'",
@@ -193,7 +193,7 @@ func describeIndexes(ctx context.Context, db *sql.DB, args []any) ([]tables.Inde
 	return indexes, err
 }
 
-// each calls row for every row of a query.
+// each calls row for each row of a query.
 func each(ctx context.Context, db *sql.DB, query string, args []any, row func(scan func(...any) error) error) error {
 	rows, err := db.QueryContext(ctx, query, args...)
 	if err != nil {

@@ -10,25 +10,24 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// Time-outs of a connection, unless the DSN names its own. Reading waits longer
-// than a lock does, so that a lock wait ends with the server's answer and not
-// with a broken connection.
+// Timeouts of a connection, unless the DSN sets them. The read timeout is longer than a lock
+// wait, so that a lock wait ends with the server's answer and not with a broken connection.
 const (
 	dialTimeout  = 3 * time.Second
 	readTimeout  = 15 * time.Second
 	writeTimeout = 10 * time.Second
 	lockTimeout  = "2" // seconds
 
-	// tableLockMargin is for how much longer than a connection's reader the server waits
-	// for the lock of a table. The reader gives up first, which is the database's fault and
-	// no order's. The server, which does not notice, waits no longer than this: its own
-	// default is up to a year, and each try would leave a session behind.
+	// tableLockMargin is how much longer than the connection's read timeout the server waits
+	// for a table lock. The read timeout ends first, so the error is a failure of the
+	// database and not of an order. The server does not notice the timeout. Without this
+	// bound it would wait for up to a year, and each retry would leave a session behind.
 	tableLockMargin = 5 * time.Second
-	// migrateLockWait is how long a migration waits for the lock of a table, in seconds.
+	// migrateLockWait is how long a migration waits for a table lock, in seconds.
 	migrateLockWait = "300"
 )
 
-// parseDSN reads a DSN and forces on it what correctness rests on.
+// parseDSN parses a DSN and overrides the settings that correctness depends on.
 func parseDSN(dsn string) (*mysql.Config, error) {
 	cfg, err := mysql.ParseDSN(dsn)
 	if err != nil {
@@ -40,23 +39,23 @@ func parseDSN(dsn string) (*mysql.Config, error) {
 	return cfg, nil
 }
 
-// dsnError hides whatever the driver's message quotes: with a slash in the wrong
-// place that is a part of the password.
+// dsnError hides the text that the driver quotes: with a slash in the wrong place, the text is
+// a part of the password.
 func dsnError(err error) error {
 	reason := ""
-	if text := err.Error(); strings.HasPrefix(text, "invalid DSN: ") { // these quote nothing
+	if text := err.Error(); strings.HasPrefix(text, "invalid DSN: ") { // these messages quote nothing
 		reason = ": " + strings.TrimPrefix(text, "invalid DSN: ")
 	}
-	return fmt.Errorf("the database's DSN cannot be read%s; it looks like user:password@tcp(host:3306)/database", reason)
+	return fmt.Errorf("the database's DSN is invalid%s; write it as user:password@tcp(host:3306)/database", reason)
 }
 
 func force(cfg *mysql.Config) error {
 	cfg.ParseTime = true
 	cfg.Loc = time.UTC
 	cfg.InterpolateParams = true // one round trip for a statement with arguments
-	cfg.ClientFoundRows = false  // affected rows must mean changed rows
+	cfg.ClientFoundRows = false  // the count of affected rows must be the count of changed rows
 	cfg.MultiStatements = false
-	cfg.Logger = &mysql.NopLogger{} // what it would log is returned as well
+	cfg.Logger = &mysql.NopLogger{} // the driver returns as errors what it logs
 
 	cfg.Timeout = orDefault(cfg.Timeout, dialTimeout)
 	cfg.ReadTimeout = orDefault(cfg.ReadTimeout, readTimeout)
@@ -65,7 +64,7 @@ func force(cfg *mysql.Config) error {
 	if cfg.Params == nil {
 		cfg.Params = map[string]string{}
 	}
-	cfg.Params["time_zone"] = "'+00:00'" // loc alone does not set the session's zone
+	cfg.Params["time_zone"] = "'+00:00'" // Loc alone does not set the session's time zone
 	cfg.Params["autocommit"] = "1"       // else a plain read would begin a transaction
 	cfg.Params["sql_mode"] = "'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"
 	if _, ok := cfg.Params["innodb_lock_wait_timeout"]; !ok {
@@ -74,7 +73,7 @@ func force(cfg *mysql.Config) error {
 	if _, ok := cfg.Params["lock_wait_timeout"]; !ok {
 		cfg.Params["lock_wait_timeout"] = strconv.Itoa(int((cfg.ReadTimeout + tableLockMargin) / time.Second))
 	}
-	// Isolation is set per transaction; not every server knows these names.
+	// The isolation level is set per transaction; not every server has these variables.
 	delete(cfg.Params, "transaction_isolation")
 	delete(cfg.Params, "tx_isolation")
 
@@ -91,8 +90,8 @@ func orDefault(d, def time.Duration) time.Duration {
 	return d
 }
 
-// withoutReadTimeout is for statements that may take minutes, such as a
-// migration of a large table.
+// withoutReadTimeout returns the configuration for statements that may take minutes, such as
+// the migration of a large table.
 func withoutReadTimeout(cfg *mysql.Config) *mysql.Config {
 	cfg = cfg.Clone()
 	cfg.ReadTimeout = 0
@@ -100,7 +99,7 @@ func withoutReadTimeout(cfg *mysql.Config) *mysql.Config {
 	return cfg
 }
 
-// checkName refuses a database name that would have to be quoted.
+// checkName returns an error for a database name that would need quotes.
 func checkName(name string) error {
 	plain := func(r rune) bool {
 		return r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'

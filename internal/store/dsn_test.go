@@ -34,7 +34,7 @@ func TestOpen_BadDSNNeverShowsThePassword(t *testing.T) {
 }
 
 func TestOpen_NeedsNoServer(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") // a port where nobody will be
+	l, err := net.Listen("tcp", "127.0.0.1:0") // a port without a listener
 	must(t, err)
 	must(t, l.Close())
 	s := open(t, store.Options{DSN: "root:secret@tcp(" + l.Addr().String() + ")/db"})

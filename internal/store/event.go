@@ -10,13 +10,13 @@ import (
 	"orderclose"
 )
 
-// keptEvent is an event as outbox_events keeps it until it is dispatched: without
-// what the row's order_id and the rest of it tell. That is a third of the CloudEvent.
-// Each close writes one, and the database writes its bytes three times.
+// keptEvent is the form of an event in outbox_events. It omits what the row's order_id and its
+// other fields determine, so it has a third of the bytes of the CloudEvent. Each close writes
+// one, and the database writes these bytes three times.
 type keptEvent struct {
 	Type     string           `json:"event,omitempty"`
 	Category string           `json:"category,omitempty"`
-	Due      *time.Time       `json:"due_at"` // says that it is one
+	Due      *time.Time       `json:"due_at"` // always set: marks the payload as a keptEvent
 	ClosedAt time.Time        `json:"closed_at"`
 	Path     orderclose.Path  `json:"path"`
 	Attempts int              `json:"attempts,omitempty"`
@@ -24,9 +24,9 @@ type keptEvent struct {
 	Release  map[string]int64 `json:"release,omitempty"` // by SKU
 }
 
-// keep returns the event in the form of the outbox. Its releases are a close's, and
-// need no keys.
-func keep(e orderclose.OrderClosed) (string, error) {
+// encodeKept encodes an event for the outbox. It drops the keys of the releases, which ExpandEvent
+// computes again.
+func encodeKept(e orderclose.OrderClosed) (string, error) {
 	k := keptEvent{e.Type, e.Category, &e.Due, e.ClosedAt, e.Path, e.Attempts, e.Version, nil}
 	if len(e.Release) > 0 {
 		k.Release = make(map[string]int64, len(e.Release))
@@ -41,9 +41,9 @@ func keep(e orderclose.OrderClosed) (string, error) {
 	return string(payload), nil
 }
 
-// WholeEvent returns the CloudEvent that a row of outbox_events stands for. Anything
-// but what this package keeps there is returned as it is.
-func WholeEvent(orderID string, payload []byte) []byte {
+// ExpandEvent returns the CloudEvent of a row of outbox_events. It returns a payload that encodeKept
+// did not write unchanged.
+func ExpandEvent(orderID string, payload []byte) []byte {
 	var k keptEvent
 	if err := json.Unmarshal(payload, &k); err != nil || k.Due == nil {
 		return payload
@@ -57,7 +57,7 @@ func WholeEvent(orderID string, payload []byte) []byte {
 	}
 	whole, err := e.Encode()
 	if err != nil {
-		return payload // a time out of RFC 3339's years, which was kept by the same rule
+		return payload // a time outside the years of RFC 3339, which encodeKept refuses too
 	}
 	return whole
 }

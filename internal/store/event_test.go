@@ -22,7 +22,7 @@ func TestWholeEvent(t *testing.T) {
 		"little": {OrderID: "o", Due: at, ClosedAt: at, Path: orderclose.PathPipeline},
 	} {
 		t.Run(name, func(t *testing.T) {
-			kept, err := keep(e)
+			kept, err := encodeKept(e)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -33,20 +33,20 @@ func TestWholeEvent(t *testing.T) {
 			if len(kept)*2 > len(want) {
 				t.Errorf("it takes %d bytes of the event's %d", len(kept), len(want))
 			}
-			if got := string(WholeEvent(e.OrderID, []byte(kept))); got != string(want) {
+			if got := string(ExpandEvent(e.OrderID, []byte(kept))); got != string(want) {
 				t.Errorf("%s comes back as\n%s\nwant\n%s", kept, got, want)
 			}
 		})
 	}
 }
 
-func TestWholeEvent_LeavesAloneWhatIsNoneOfIts(t *testing.T) {
+func TestWholeEvent_ReturnsAnyOtherPayloadUnchanged(t *testing.T) {
 	whole, err := orderclose.OrderClosed{OrderID: "o", Path: orderclose.PathPipeline}.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, payload := range []string{string(whole), "", "{", "[]", "null", `{"due_at":7}`, `{"event":""}`, strings.Repeat("x", 1000)} {
-		if got := string(WholeEvent("o", []byte(payload))); got != payload {
+		if got := string(ExpandEvent("o", []byte(payload))); got != payload {
 			t.Errorf("%.50q becomes %.50q", payload, got)
 		}
 	}

@@ -15,24 +15,24 @@ import (
 	"orderclose"
 )
 
-// Fault is whose a failure is, which decides what may be done about it.
+// Fault is the cause of an error, which decides what may be done about it.
 type Fault int
 
 const (
-	// FaultOrder is a failure that the data of an order may have caused: trying
-	// the others without it can succeed.
+	// FaultOrder is a failure that the data of an order may have caused: the others may
+	// succeed without the order.
 	FaultOrder Fault = iota
 	// FaultDuplicate is a unique key that exists already.
 	FaultDuplicate
-	// FaultRetry is a transaction that lost against another one: nobody is to
-	// blame, and the same again is likely to work.
+	// FaultRetry is a transaction that lost a conflict with another transaction: a retry
+	// is likely to succeed.
 	FaultRetry
-	// FaultUnavailable is the database's: not reachable, read-only, full,
-	// overloaded, or without the tables or the rights that are needed.
+	// FaultUnavailable is a failure of the database: not reachable, read-only, full,
+	// overloaded, or without the tables or privileges that are needed.
 	FaultUnavailable
 )
 
-// mysqlFaults are the errors of MySQL and MariaDB that are no order's fault.
+// mysqlFaults maps the errors of MySQL and MariaDB that no order caused.
 var mysqlFaults = map[uint16]Fault{
 	1062: FaultDuplicate, // duplicate entry
 
@@ -54,22 +54,22 @@ var mysqlFaults = map[uint16]Fault{
 	1047: FaultUnavailable, // Galera: this node is not ready
 	1049: FaultUnavailable, // unknown database
 	1053: FaultUnavailable, // shutdown in progress
-	1054: FaultUnavailable, // unknown column: the schema is not ours
+	1054: FaultUnavailable, // unknown column: the schema does not match the mapping
 	1077: FaultUnavailable, // normal shutdown
 	1079: FaultUnavailable, // shutdown complete
 	1114: FaultUnavailable, // table full
 	1129: FaultUnavailable, // host blocked after many errors
 	1130: FaultUnavailable, // host not allowed
 	1135: FaultUnavailable, // cannot create a thread
-	1142: FaultUnavailable, // no right on the table
-	1143: FaultUnavailable, // no right on the column
+	1142: FaultUnavailable, // no privilege on the table
+	1143: FaultUnavailable, // no privilege on the column
 	1146: FaultUnavailable, // no such table
 	1152: FaultUnavailable, // connection aborted
 	1158: FaultUnavailable, // network read error
 	1159: FaultUnavailable, // network read timed out
 	1160: FaultUnavailable, // network write error
 	1161: FaultUnavailable, // network write timed out
-	1176: FaultUnavailable, // no such index: it was dropped or has another name now
+	1176: FaultUnavailable, // no such index: it was dropped or renamed
 	1180: FaultUnavailable, // error during COMMIT
 	1184: FaultUnavailable, // connection aborted
 	1194: FaultUnavailable, // table crashed
@@ -79,8 +79,8 @@ var mysqlFaults = map[uint16]Fault{
 	1227: FaultUnavailable, // access denied, privilege missing
 	1290: FaultUnavailable, // --read-only
 	1317: FaultUnavailable, // query interrupted
-	1356: FaultUnavailable, // a view whose tables or rights are gone
-	1449: FaultUnavailable, // a view or trigger whose definer is gone
+	1356: FaultUnavailable, // a view whose tables or privileges were removed
+	1449: FaultUnavailable, // a view or trigger whose definer was removed
 	1698: FaultUnavailable, // user refused
 	1792: FaultUnavailable, // read-only transaction
 	1820: FaultUnavailable, // password expired
@@ -97,7 +97,7 @@ var mysqlFaults = map[uint16]Fault{
 	4031: FaultUnavailable, // disconnected for inactivity
 }
 
-// readOnlyFaults say that the server takes no writes, and may not be the primary any more.
+// readOnlyFaults say that the server accepts no writes, and may no longer be the primary.
 var readOnlyFaults = []uint16{1036, 1290, 1792, 1836, 1874, 3032}
 
 func isReadOnly(err error) bool {
@@ -105,10 +105,9 @@ func isReadOnly(err error) bool {
 	return ok && slices.Contains(readOnlyFaults, my.Number)
 }
 
-// connectionErrors are those of the drivers and of database/sql that speak of
-// the connection. One of them in answer to COMMIT leaves open whether it was
-// done: the same transaction again reads the rows under their locks and finds
-// what is true.
+// connectionErrors are the errors of the drivers and of database/sql about the connection. If
+// COMMIT returns such an error, the commit may have been done: the next transaction reads the rows
+// under their locks and finds the result.
 var connectionErrors = []error{
 	driver.ErrBadConn, mysql.ErrInvalidConn, sql.ErrConnDone,
 	mysql.ErrMalformPkt, mysql.ErrPktSync, mysql.ErrPktSyncMul, mysql.ErrBusyBuffer,
@@ -118,7 +117,7 @@ var connectionErrors = []error{
 	context.DeadlineExceeded,
 }
 
-// MySQLFault tells what an error of go-sql-driver means.
+// MySQLFault returns the cause of an error of go-sql-driver.
 func MySQLFault(err error) Fault {
 	if my, ok := errors.AsType[*mysql.MySQLError](err); ok {
 		return mysqlFaults[my.Number]
@@ -126,8 +125,8 @@ func MySQLFault(err error) Fault {
 	return ConnectionFault(err)
 }
 
-// ConnectionFault tells whether an error speaks of the connection, for drivers
-// of databases other than MySQL too.
+// ConnectionFault returns FaultUnavailable for an error about the connection, else FaultOrder.
+// Drivers of other databases use it too.
 func ConnectionFault(err error) Fault {
 	if _, ok := errors.AsType[net.Error](err); ok {
 		return FaultUnavailable
@@ -140,10 +139,10 @@ func ConnectionFault(err error) Fault {
 	return FaultOrder
 }
 
-// fault tells what err means that a transaction under ctx ended with.
+// fault returns the cause of the error with which a transaction under ctx ended.
 func (s *Store) fault(ctx context.Context, err error) Fault {
 	if ctx.Err() != nil || errors.Is(err, orderclose.ErrUnavailable) {
-		return FaultUnavailable // what a cancelled transaction says is of no order
+		return FaultUnavailable // no order caused an error of a cancelled transaction
 	}
 	if errors.Is(err, errSpelling) {
 		return FaultRetry
@@ -151,9 +150,9 @@ func (s *Store) fault(ctx context.Context, err error) Fault {
 	return s.dialect.Fault(err)
 }
 
-// explain marks err with orderclose.ErrUnavailable unless an order may be to
-// blame for it. After an error of a server that takes no writes it closes the idle
-// connections: a primary that was demoted keeps them, and new ones find the new primary.
+// explain wraps err with orderclose.ErrUnavailable unless an order may have caused it. After
+// a read-only error it closes the idle connections: a demoted primary keeps its connections,
+// and new connections reach the new primary.
 func (s *Store) explain(ctx context.Context, err error) error {
 	if s.maxIdle > 0 && isReadOnly(err) {
 		pool := s.DB()
@@ -168,8 +167,8 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	}
 }
 
-// unavailable marks err with orderclose.ErrUnavailable. If ctx ended, its error
-// is in the chain as well: the driver may have said something else.
+// unavailable wraps err with orderclose.ErrUnavailable. If ctx ended, it adds the error of
+// ctx, since the driver may have returned another error.
 func unavailable(ctx context.Context, err error) error {
 	if end := ctx.Err(); end != nil && !errors.Is(err, end) {
 		err = fmt.Errorf("%w: %w", end, err)

@@ -16,7 +16,7 @@ import (
 	"orderclose"
 )
 
-func TestMySQLFault_TellsWhoseItIs(t *testing.T) {
+func TestMySQLFault_NamesTheCause(t *testing.T) {
 	number := func(n uint16) error { return fmt.Errorf("lock: %w", &mysql.MySQLError{Number: n}) }
 	for _, c := range []struct {
 		err  error
@@ -55,7 +55,7 @@ func TestMySQLFault_TellsWhoseItIs(t *testing.T) {
 	}
 }
 
-func TestUnavailable_NamesTheContextsEndOnce(t *testing.T) {
+func TestUnavailable_AddsTheContextsErrorOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	err := unavailable(ctx, unavailable(ctx, driver.ErrBadConn))

@@ -10,8 +10,8 @@ import (
 	"orderclose/internal/store"
 )
 
-// TestMigrated_AMissingGrantIsNotAMissingSchema: the server lists no table that the user
-// has no right on.
+// TestMigrated_AMissingGrantIsNotAMissingSchema: the server does not list tables on which the
+// user has no privilege.
 func TestMigrated_AMissingGrantIsNotAMissingSchema(t *testing.T) {
 	eachServer(t, func(t *testing.T) {
 		root := openMigrated(t, store.Options{DSN: ownDatabase(t)})
@@ -25,7 +25,7 @@ func TestMigrated_AMissingGrantIsNotAMissingSchema(t *testing.T) {
 		exec(t, root.DB(), "GRANT SELECT ON `"+name+"`.orders TO "+cfg.User+"@'%'")
 		err = open(t, store.Options{DSN: cfg.FormatDSN()}).Migrated(t.Context())
 		if err == nil || !strings.Contains(err.Error(), "grant SELECT on the table orderclose_schema") {
-			t.Errorf("a missing grant is told as %v", err)
+			t.Errorf("a missing grant is reported as %v", err)
 		}
 		exec(t, root.DB(), "GRANT SELECT ON `"+name+"`.* TO "+cfg.User+"@'%'")
 		must(t, open(t, store.Options{DSN: cfg.FormatDSN()}).Migrated(t.Context()))

@@ -9,8 +9,8 @@ import (
 	"orderclose/internal/tables"
 )
 
-// What each database tells of its columns is enough to refuse a mapping that does harm.
-func TestMySQL_AMappingThatDoesHarmIsRefused(t *testing.T) { eachServer(t, harmIsRefused) }
+// The definitions that each database reports are enough to refuse a harmful mapping.
+func TestMySQL_AHarmfulMappingIsRefused(t *testing.T) { eachServer(t, harmIsRefused) }
 
 func harmIsRefused(t *testing.T) {
 	dsn := ownDatabase(t)
@@ -39,7 +39,7 @@ func harmIsRefused(t *testing.T) {
 	stamp := &tables.Moment{Column: "touched", Type: tables.Timestamp, Precision: tables.Seconds}
 	for _, c := range []struct {
 		change func(m *tables.Mapping)
-		want   string // path: a part of what is said; empty: nothing
+		want   string // path: a part of Problem.What; empty: no problem
 	}{
 		{func(*tables.Mapping) {}, ""},
 		{func(m *tables.Mapping) { m.Version = "revision" }, ""},

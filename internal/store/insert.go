@@ -9,8 +9,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// maxRows is the most rows that one INSERT carries: well below what any of the
-// databases takes in arguments and in bytes.
+// maxRows is the maximum number of rows of one INSERT. It is well below the limits of all
+// databases on arguments and bytes.
 const maxRows = 500
 
 // insert is an INSERT of many rows.
@@ -18,7 +18,7 @@ type insert struct {
 	into  string // table and columns
 	width int    // how many columns
 	args  []any  // row by row
-	rows  int    // how many there will be, if that is known: room for them
+	rows  int    // expected number of rows, to allocate args; 0: unknown
 }
 
 func (in *insert) row(args ...any) {
@@ -28,7 +28,7 @@ func (in *insert) row(args ...any) {
 	in.args = append(in.args, args...)
 }
 
-// exec inserts the rows, as few statements as it takes.
+// exec inserts the rows in as few statements as possible.
 func (in *insert) exec(tx *gorm.DB) error {
 	if len(in.args) == 0 {
 		return nil
@@ -43,7 +43,7 @@ func (in *insert) exec(tx *gorm.DB) error {
 	return nil
 }
 
-// execRows runs a long statement that must change n rows.
+// execRows runs a long statement that must change exactly n rows.
 func execRows(tx *gorm.DB, n int, query string, args []any) error {
 	res, err := execLong(tx, query, args)
 	if err != nil {
@@ -56,16 +56,16 @@ func execRows(tx *gorm.DB, n int, query string, args []any) error {
 	return err
 }
 
-// execLong runs a statement with up to thousands of placeholders. It passes gorm by,
-// which looks for them letter by letter and builds the statement anew: that was a
-// fifth of this program's part of a batch.
+// execLong runs a statement with up to thousands of placeholders. It bypasses gorm, which
+// searches for placeholders character by character and rebuilds the statement: that took a
+// fifth of this program's CPU time of a batch.
 func execLong(tx *gorm.DB, query string, args []any) (sql.Result, error) {
 	return tx.Statement.ConnPool.ExecContext(tx.Statement.Context, query, args...)
 }
 
-// wantRows returns the error of a statement, or one of its own if the statement
-// did not change exactly n rows.
-func wantRows(res *gorm.DB, n int) error {
+// expectRows returns the error of a statement, or a rowsError if the statement did not change
+// exactly n rows.
+func expectRows(res *gorm.DB, n int) error {
 	if res.Error != nil {
 		return res.Error
 	}
@@ -75,12 +75,12 @@ func wantRows(res *gorm.DB, n int) error {
 	return nil
 }
 
-// rowsError says that a statement changed another number of rows than it must.
+// rowsError says that a statement changed a wrong number of rows.
 type rowsError struct {
 	Want int
 	Got  int64
 }
 
 func (e *rowsError) Error() string {
-	return fmt.Sprintf("%d rows changed where %d had to", e.Got, e.Want)
+	return fmt.Sprintf("%d rows changed, want %d", e.Got, e.Want)
 }

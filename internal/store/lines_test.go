@@ -17,12 +17,12 @@ import (
 	"orderclose/internal/tables"
 )
 
-// In a shop's own tables a line may be of nothing, or of less.
-func TestMySQL_LinesOfNothingHoldNothing(t *testing.T) { eachServer(t, linesOfNothing) }
+// In a shop's own tables, the quantity of a line may be zero or negative.
+func TestMySQL_LinesWithoutQuantityHoldNothing(t *testing.T) { eachServer(t, linesOfNothing) }
 
 func linesOfNothing(t *testing.T) {
 	s := open(t, store.Options{DSN: ownDatabase(t), Orders: spelling})
-	begin(t, s, "INSERT INTO o VALUES ('gift', 0, 1), ('back', 0, 1), ('minus', 0, 1)",
+	createTables(t, s, "INSERT INTO o VALUES ('gift', 0, 1), ('back', 0, 1), ('minus', 0, 1)",
 		"INSERT INTO l VALUES ('gift', 'ink', 0), ('gift', 'nib', 2), ('back', 'ink', 3), ('back', 'ink', -3), ('minus', 'ink', -1)")
 	out, err := closing.Bisect(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "gift"}, {OrderID: "back"}, {OrderID: "minus"}})
 	must(t, err)
@@ -38,16 +38,16 @@ func linesOfNothing(t *testing.T) {
 	}
 }
 
-// A transaction that hangs with one order's row costs the others one lock wait, and
-// one with a SKU's row another; those after them none.
-func TestMySQL_WhatIsHeldIsLeftOut(t *testing.T) { eachServer(t, heldIsLeftOut) }
+// A transaction that keeps the row of one order locked costs the others one lock wait, and a
+// locked row of a SKU costs another. Later batches wait for neither.
+func TestMySQL_LockedOrdersAreLeftOut(t *testing.T) { eachServer(t, lockedOrdersAreLeftOut) }
 
-func heldIsLeftOut(t *testing.T) {
+func lockedOrdersAreLeftOut(t *testing.T) {
 	cfg, err := mysql.ParseDSN(ownDatabase(t))
 	must(t, err)
 	cfg.Params = map[string]string{"innodb_lock_wait_timeout": "4"}
 	s := open(t, store.Options{DSN: cfg.FormatDSN(), Orders: spelling})
-	begin(t, s)
+	createTables(t, s)
 	ids := func(from, to int) (reqs []orderclose.CloseRequest) {
 		for i := from; i < to; i++ {
 			reqs = append(reqs, orderclose.CloseRequest{OrderID: fmt.Sprintf("o%03d", i)})
@@ -66,7 +66,7 @@ func heldIsLeftOut(t *testing.T) {
 		_, err := tx.ExecContext(t.Context(), q)
 		must(t, err)
 	}
-	held := func(out []orderclose.Outcome) (ids []string) {
+	contended := func(out []orderclose.Outcome) (ids []string) {
 		for _, o := range out {
 			switch o.Verdict {
 			case orderclose.Contended:
@@ -80,7 +80,7 @@ func heldIsLeftOut(t *testing.T) {
 	}
 	for i, round := range []struct{ from, to int }{{0, 10}, {0, 10}, {0, 5}, {3, 4}, {5, 6}} {
 		ctx, cancel := t.Context(), func() {}
-		if i > 0 { // less than a lock wait
+		if i > 0 { // shorter than a lock wait
 			ctx, cancel = context.WithTimeout(ctx, 3500*time.Millisecond)
 		}
 		out, err := s.CloseOrders(ctx, orderclose.PathPipeline, ids(round.from, round.to))
@@ -92,31 +92,31 @@ func heldIsLeftOut(t *testing.T) {
 				want = append(want, fmt.Sprintf("o%03d", id))
 			}
 		}
-		if got := held(out); !slices.Equal(got, want) {
-			t.Errorf("%d to %d: %q are held, want %q", round.from, round.to, got, want)
+		if got := contended(out); !slices.Equal(got, want) {
+			t.Errorf("%d to %d: %q are locked, want %q", round.from, round.to, got, want)
 		}
 	}
 	must(t, tx.Rollback())
 	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, ids(0, 20))
 	must(t, err)
-	if got := held(out); len(got) != 0 || out[3].Verdict != orderclose.Closed || out[5].Verdict != orderclose.Closed {
-		t.Errorf("when they are let go: %q are held; %+v", got, out)
+	if got := contended(out); len(got) != 0 || out[3].Verdict != orderclose.Closed || out[5].Verdict != orderclose.Closed {
+		t.Errorf("after the rollback: %q are locked; %+v", got, out)
 	}
 	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku, free, held) FROM g"); got != "ink 20 80, nib 1 99" {
 		t.Errorf("the stock is %s", got)
 	}
 }
 
-// A transaction that hangs with the row of a SKU which every order of a batch has
-// costs that batch one lock wait, however many they are, and those after it none.
-func TestMySQL_ABatchOfWhichAllAreHeldWaitsOnce(t *testing.T) { eachServer(t, allAreHeld) }
+// A transaction that keeps the row of a SKU locked that every order of a batch has costs the
+// batch one lock wait, whatever its size, and later batches none.
+func TestMySQL_ABatchOfLockedOrdersWaitsOnce(t *testing.T) { eachServer(t, batchOfLockedOrders) }
 
-func allAreHeld(t *testing.T) {
+func batchOfLockedOrders(t *testing.T) {
 	cfg, err := mysql.ParseDSN(ownDatabase(t))
 	must(t, err)
-	cfg.Params = map[string]string{"innodb_lock_wait_timeout": "8"} // MySQL ends them up to a second late
+	cfg.Params = map[string]string{"innodb_lock_wait_timeout": "8"} // MySQL ends lock waits up to a second late
 	s := open(t, store.Options{DSN: cfg.FormatDSN(), Orders: spelling})
-	begin(t, s, "INSERT INTO o VALUES ('p', 0, 1), ('q', 0, 1)", "INSERT INTO l VALUES ('p', 'nib', 1), ('q', 'ink', 1)")
+	createTables(t, s, "INSERT INTO o VALUES ('p', 0, 1), ('q', 0, 1)", "INSERT INTO l VALUES ('p', 'nib', 1), ('q', 'ink', 1)")
 	var reqs []orderclose.CloseRequest
 	for i := range 6 {
 		id := fmt.Sprintf("o%03d", i)
@@ -132,10 +132,10 @@ func allAreHeld(t *testing.T) {
 	for _, round := range []struct {
 		path orderclose.Path
 		most time.Duration
-		also []orderclose.CloseRequest // the first is of another SKU
+		also []orderclose.CloseRequest // the first order has another SKU
 	}{
-		{orderclose.PathPipeline, 15 * time.Second, nil}, // less than two lock waits
-		{orderclose.PathSweep, 7 * time.Second, nil},     // less than one
+		{orderclose.PathPipeline, 15 * time.Second, nil}, // shorter than two lock waits
+		{orderclose.PathSweep, 7 * time.Second, nil},     // shorter than one
 		{orderclose.PathPipeline, 7 * time.Second, []orderclose.CloseRequest{{OrderID: "p"}, {OrderID: "q"}}},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), round.most)
@@ -144,7 +144,7 @@ func allAreHeld(t *testing.T) {
 		must(t, err)
 		if round.also != nil {
 			if out[0].Verdict != orderclose.Closed {
-				t.Errorf("one of another SKU: %+v", out[0])
+				t.Errorf("an order of another SKU: %+v", out[0])
 			}
 			out = out[1:]
 		}
@@ -159,19 +159,19 @@ func allAreHeld(t *testing.T) {
 	must(t, err)
 	for _, o := range out {
 		if o.Verdict != orderclose.Closed {
-			t.Errorf("when it is let go: %+v", o)
+			t.Errorf("after the rollback: %+v", o)
 		}
 	}
 }
 
-// Columns of a shop's own tables may hold NULL.
-func TestMySQL_NullsStopNoOrderThatIsClear(t *testing.T) { eachServer(t, nulls) }
+// Columns of a shop's own tables may be NULL.
+func TestMySQL_NULLsFailOnlyTheOrdersThatTheyMakeUnclear(t *testing.T) { eachServer(t, nulls) }
 
 func nulls(t *testing.T) {
 	mapping := *spelling
 	mapping.Version = "v"
 	s := open(t, store.Options{DSN: ownDatabase(t), Orders: &mapping})
-	begin(t, s, "ALTER TABLE o ADD COLUMN v INT NULL", "ALTER TABLE l MODIFY COLUMN n INT NULL",
+	createTables(t, s, "ALTER TABLE o ADD COLUMN v INT NULL", "ALTER TABLE l MODIFY COLUMN n INT NULL",
 		"INSERT INTO o (no, status, due) VALUES ('fee', 0, 1), ('unclear', 0, 1)",
 		"INSERT INTO l VALUES ('fee', 'ink', 1), ('fee', NULL, 1), ('fee', NULL, NULL), ('unclear', 'ink', NULL)")
 	out, err := closing.Bisect(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "fee"}, {OrderID: "unclear"}})
@@ -189,21 +189,21 @@ func nulls(t *testing.T) {
 	}
 }
 
-// Whoever drops what all orders need stops the closer, and costs no order a try.
-func TestMySQL_AnIndexThatIsGoneIsNoOrdersFault(t *testing.T) { eachServer(t, indexGone) }
+// Dropping an index that all orders need stops the closer, and costs no order an attempt.
+func TestMySQL_AMissingIndexBlamesNoOrder(t *testing.T) { eachServer(t, missingIndex) }
 
-func indexGone(t *testing.T) {
+func missingIndex(t *testing.T) {
 	mapping := *spelling
 	mapping.Stock = &tables.Stock{Table: "g", SKU: tables.Key{Column: "sku", Index: "by_sku"}, Available: "free"}
 	s := open(t, store.Options{DSN: ownDatabase(t), Orders: &mapping})
-	begin(t, s, "INSERT INTO o VALUES ('a', 0, 1)", "INSERT INTO l VALUES ('a', 'ink', 1)", "ALTER TABLE g ADD UNIQUE KEY by_other_name (sku)")
+	createTables(t, s, "INSERT INTO o VALUES ('a', 0, 1)", "INSERT INTO l VALUES ('a', 'ink', 1)", "ALTER TABLE g ADD UNIQUE KEY by_other_name (sku)")
 	_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
 	if !errors.Is(err, orderclose.ErrUnavailable) {
 		t.Errorf("%v; want the store to be unavailable", err)
 	}
 }
 
-// counted counts transactions of closing.
+// counted counts transactions of a close.
 type counted struct {
 	closing.Store
 	closes int
@@ -214,14 +214,13 @@ func (c *counted) CloseOrders(ctx context.Context, path orderclose.Path, reqs []
 	return c.Store.CloseOrders(ctx, path, reqs)
 }
 
-// Lines may spell a SKU in several ways that the stock takes for one. The whole batch
-// closes at once, stock comes back right, and the ledger and events have the stock's
-// spelling.
-func TestMySQL_SKUsAreSpeltAsInTheStock(t *testing.T) { eachServer(t, spelledSKUs) }
+// Lines may spell a SKU in several ways that are one row of the stock. The whole batch closes at
+// once, the stock is released correctly, and the ledger and events have the stock's spelling.
+func TestMySQL_SKUsAreSpelledAsInTheStock(t *testing.T) { eachServer(t, spelledSKUs) }
 
 func spelledSKUs(t *testing.T) {
 	s := open(t, store.Options{DSN: ownDatabase(t), Orders: spelling})
-	begin(t, s)
+	createTables(t, s)
 	var reqs []orderclose.CloseRequest
 	put := func(id string, lines ...string) {
 		t.Helper()
@@ -231,7 +230,7 @@ func spelledSKUs(t *testing.T) {
 		}
 		reqs = append(reqs, orderclose.CloseRequest{OrderID: id})
 	}
-	put("before", "INK") // the only one of its transaction: nothing has to be looked up
+	put("before", "INK") // the only SKU of its transaction: no lookup is needed
 	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, reqs)
 	must(t, err)
 	if out[0].Verdict != orderclose.Closed {
@@ -254,15 +253,15 @@ func spelledSKUs(t *testing.T) {
 				t.Errorf("%+v", o)
 			}
 		}
-		if round == 0 { // known by now, and found out at once
+		if round == 0 { // the store now knows that spellings differ
 			reqs = nil
 			put("c", "ink", "INK")
 		}
 	}
-	put("gone", "INK", "ink", "Pen") // of pen there is no row
+	put("gone", "INK", "ink", "Pen") // Pen has no row
 	out, err = closing.Bisect(t.Context(), s, orderclose.PathSweep, reqs[1:])
 	must(t, err)
-	if out[0].Verdict != orderclose.Failed || !strings.Contains(fmt.Sprint(out[0].Err), "is a SKU missing from the stock") {
+	if out[0].Verdict != orderclose.Failed || !strings.Contains(fmt.Sprint(out[0].Err), "a SKU is missing from the stock") {
 		t.Errorf("%+v", out)
 	}
 	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku, free, held) FROM g"); got != "ink 26 74, nib 11 89" {
@@ -288,14 +287,14 @@ func spelledSKUs(t *testing.T) {
 		for _, r := range rows {
 			for _, l := range r.Ledger {
 				if r.Held[l.SKU] != l.Quantity || len(r.Held) != len(r.Ledger) {
-					t.Errorf("the audit takes %s to have held %v and given back %+v", r.ID, r.Held, r.Ledger)
+					t.Errorf("the audit finds that %s held %v and released %+v", r.ID, r.Held, r.Ledger)
 				}
 			}
 		}
 	}
 }
 
-// Ids and SKUs that are binary are refused, and what is said to do about them helps.
+// Binary ids and SKUs are refused, and the fix in the problem's text works.
 func TestMySQL_BinaryIDsAreMappedAsText(t *testing.T) { eachServer(t, binaryIDs) }
 
 func binaryIDs(t *testing.T) {
@@ -315,7 +314,7 @@ func binaryIDs(t *testing.T) {
 	err := s.CheckMapping(t.Context())
 	for _, path := range []string{"orders.id.column", "orders.items.order", "orders.items.sku", "orders.stock.sku.column"} {
 		if err == nil || !strings.Contains(err.Error(), path+": column") {
-			t.Errorf("nothing is said of %s: %v", path, err)
+			t.Errorf("no problem with %s: %v", path, err)
 		}
 	}
 	for _, table := range []string{"o", "l"} {
@@ -337,7 +336,7 @@ func binaryIDs(t *testing.T) {
 	}
 }
 
-// spelling maps tables of which the lines' ids compare otherwise than the orders'.
+// spelling maps tables in which the ids of lines compare otherwise than the ids of orders.
 var spelling = &tables.Mapping{
 	Orders: "o", ID: tables.Key{Column: "no"},
 	Status: tables.Status{Column: "status", From: tables.Int(0), To: tables.Int(2)},
@@ -346,8 +345,8 @@ var spelling = &tables.Mapping{
 	Stock:  &tables.Stock{Table: "g", SKU: tables.Key{Column: "sku"}, Available: "free", Reserved: "held"},
 }
 
-// begin makes the tables, and what else there is to do.
-func begin(t *testing.T, s *store.Store, queries ...string) {
+// createTables creates the tables, runs the queries and migrates.
+func createTables(t *testing.T, s *store.Store, queries ...string) {
 	t.Helper()
 	for _, q := range append([]string{
 		"CREATE TABLE o (no VARCHAR(20) COLLATE utf8mb4_bin PRIMARY KEY, status INT NOT NULL, due INT NOT NULL, KEY (status, due, no)) DEFAULT CHARSET utf8mb4",
@@ -360,7 +359,7 @@ func begin(t *testing.T, s *store.Store, queries ...string) {
 	must(t, s.Migrate(t.Context()))
 }
 
-// texts are the rows of a query, sorted.
+// texts returns the rows of a query, sorted.
 func texts(t *testing.T, s *store.Store, query string) string {
 	t.Helper()
 	rows, err := s.DB().QueryContext(t.Context(), query)
@@ -377,13 +376,13 @@ func texts(t *testing.T, s *store.Store, query string) string {
 	return strings.Join(all, ", ")
 }
 
-// The ids of the orders compare exactly and those of their lines do not, as where
-// somebody changed the collation of one table only.
-func TestMySQL_LinesThatAreSpeltAlikeAreNotMixedUp(t *testing.T) { eachServer(t, speltAlike) }
+// The ids of orders compare exactly and the ids of their lines do not, as after a change of the
+// collation of one table.
+func TestMySQL_LinesOfIDsThatDifferInCaseAreNotMixedUp(t *testing.T) { eachServer(t, differInCase) }
 
-func speltAlike(t *testing.T) {
+func differInCase(t *testing.T) {
 	s := open(t, store.Options{DSN: ownDatabase(t), Orders: spelling})
-	begin(t, s, "INSERT INTO o VALUES ('aB', 0, 1), ('Ab', 1, 1), ('ord-1', 0, 1), ('x-1', 0, 1), ('X-1', 0, 1)", // Ab is paid
+	createTables(t, s, "INSERT INTO o VALUES ('aB', 0, 1), ('Ab', 1, 1), ('ord-1', 0, 1), ('x-1', 0, 1), ('X-1', 0, 1)", // Ab is paid
 		"INSERT INTO l VALUES ('aB', 'ink', 1), ('Ab', 'ink', 10), ('ORD-1', 'ink', 5), ('ord-1', 'ink', 2), ('x-1', 'ink', 3), ('X-1', 'ink', 4)")
 	var reqs []orderclose.CloseRequest
 	for _, id := range []string{"aB", "Ab", "ord-1", "x-1", "X-1"} {
@@ -394,7 +393,7 @@ func speltAlike(t *testing.T) {
 		must(t, err)
 	}
 	if got := texts(t, s, "SELECT CONCAT_WS(' ', sku, free, held) FROM g"); got != "ink 15 85, nib 0 100" {
-		t.Errorf("the stock is %s; want 15 of ink back, of aB, ord-1, x-1 and X-1", got)
+		t.Errorf("the stock is %s; want 15 of ink released, by aB, ord-1, x-1 and X-1", got)
 	}
 	if got := texts(t, s, "SELECT CONCAT_WS(' ', order_id, quantity) FROM stock_ledger"); got != "X-1 4, aB 1, ord-1 7, x-1 3" {
 		t.Errorf("the ledger has %s", got)

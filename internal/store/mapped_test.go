@@ -16,7 +16,7 @@ import (
 	"orderclose/internal/tables"
 )
 
-// examples are those of docs/mapping.md, which are tested as they are printed.
+// examples returns the examples of docs/mapping.md, which are tested as printed.
 func examples(t *testing.T) []storetest.Shop {
 	t.Helper()
 	data, err := os.ReadFile("../../docs/mapping.md")
@@ -47,7 +47,7 @@ func examples(t *testing.T) []storetest.Shop {
 	return shops
 }
 
-// block is the first block of code in a language.
+// block returns the first code block of a language.
 func block(t *testing.T, text, language string) string {
 	t.Helper()
 	_, code, found := strings.Cut(text, "```"+language+"\n")
@@ -75,9 +75,10 @@ func referenceSchemaFits(t *testing.T) {
 	must(t, s.CheckMapping(t.Context()))
 }
 
-// Who has begun with tables of their own and drops the mapping gets the reference
-// schema all the same.
-func TestMySQL_WithoutTheMappingTheRestIsMade(t *testing.T) { eachServer(t, withoutTheMapping) }
+// A shop that begins with its own tables and removes the mapping gets the reference schema.
+func TestMySQL_RemovingTheMappingAddsTheReferenceSchema(t *testing.T) {
+	eachServer(t, withoutTheMapping)
+}
 
 func withoutTheMapping(t *testing.T) {
 	dsn := ownDatabase(t)
@@ -92,7 +93,7 @@ func withoutTheMapping(t *testing.T) {
 	must(t, own.Migrated(t.Context()))
 }
 
-// A pool that is used up must not be waited for by who holds its connections.
+// A call must not wait for a connection of a pool while it holds the last connection.
 func TestMySQL_PaymentsInShardsNeedOneConnection(t *testing.T) { eachServer(t, paymentsInShards) }
 
 func paymentsInShards(t *testing.T) {
@@ -107,9 +108,11 @@ func paymentsInShards(t *testing.T) {
 	}
 }
 
-// The first example's due column is a DATETIME in +08:00 with whole seconds, which is
-// compared with a constant; the second's pages are merged from three months.
-func TestMySQL_APageOfOwnTablesReadsWhatItFinds(t *testing.T) { eachServer(t, pageOfOwnTables) }
+// In the first example the due column is a DATETIME in +08:00 with whole seconds, compared with
+// a constant. In the second, pages are merged from three months.
+func TestMySQL_APageOfOwnTablesReadsOnlyTheRowsItReturns(t *testing.T) {
+	eachServer(t, pageOfOwnTables)
+}
 
 func pageOfOwnTables(t *testing.T) {
 	const limit = 100
@@ -127,7 +130,7 @@ func pageOfOwnTables(t *testing.T) {
 	}{
 		{"INSERT INTO t_order (id, state, create_time, pay_deadline) SELECT seq, IF(seq % 3, 'PAID', 'WAIT_PAY'), UTC_TIMESTAMP()," +
 			" UTC_TIMESTAMP() + INTERVAL 8 HOUR - INTERVAL 5000 - seq SECOND" + numbers, nil, limit + 10},
-		// Each month gives a page, which is read, put aside, merged and sorted.
+		// Each month returns a page, and the pages are stored, merged and sorted.
 		{"INSERT INTO orders_%s (order_no, status, created_ms, expire_ms) SELECT CONCAT('%[1]s', seq), IF(seq %% 3, 20, 10), 1, seq * 1000" + numbers,
 			months, 3 * 5 * limit},
 	} {
@@ -151,7 +154,7 @@ func pageOfOwnTables(t *testing.T) {
 			if len(orders) != limit {
 				t.Fatalf("%s: page %d has %d orders", shop.Title, page, len(orders))
 			}
-			if page > 0 { // the first may ask which months there are
+			if page > 0 { // the first page may list the months
 				if read := handlerReads(t, s.DB()); read > c.most {
 					t.Errorf("%s: page %d of %d orders read %d rows", shop.Title, page, limit, read)
 				}

@@ -15,41 +15,41 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// versionTable is where goose keeps what it did: a name of its own, so that a
-// shop that uses goose in the same database keeps its own count.
+// versionTable is goose's table of applied versions. Its name differs from goose's default, so
+// that a shop that uses goose in the same database keeps its own versions.
 const versionTable = "orderclose_schema"
 
 //go:embed migrations
 var migrations embed.FS
 
-// referenceSteps are those that make or change the reference schema's own tables of
-// orders, lines and stock. Where orders are in the user's tables they are left out:
-// what is made beside those is ours alone.
+// referenceSteps are the steps that create or change the reference schema's tables of orders,
+// lines and stock. They are skipped where orders are in the shop's own tables: the other
+// tables belong to orderclose alone.
 var referenceSteps = []int64{1, 2, 3, 7}
 
-// SchemaError says that the database's schema is not the one that this program
-// was built for.
+// SchemaError says that the schema of the database does not have the version that this
+// program needs.
 type SchemaError struct {
-	Has, Wants int64   // versions; 0 is a database without the schema
-	Lacks      []int64 // steps below Has that were left out, as for tables of the user's own
+	Has, Wants int64   // versions; Has is 0 for a database without the schema
+	Lacks      []int64 // steps below Has that were skipped, as for the shop's own tables
 }
 
 func (e *SchemaError) Error() string {
 	if e.Has > e.Wants {
-		return fmt.Sprintf("the database's schema has version %d and this program wants %d: it is too old, run a newer one", e.Has, e.Wants)
+		return fmt.Sprintf("the database's schema has version %d and this program needs %d: run a newer program", e.Has, e.Wants)
 	}
 	if len(e.Lacks) > 0 {
 		return fmt.Sprintf("the database's schema lacks the steps %d: run orderclose migrate", e.Lacks)
 	}
-	return fmt.Sprintf("the database's schema has version %d and this program wants %d: run orderclose migrate", e.Has, e.Wants)
+	return fmt.Sprintf("the database's schema has version %d and this program needs %d: run orderclose migrate", e.Has, e.Wants)
 }
 
-// Migrate brings the schema to the version that this program wants, step by
-// step. Several processes may do it at once: one works, the others wait.
+// Migrate brings the schema to the version that this program needs, step by step. Several
+// processes may call it at once: one migrates, the others wait.
 func (s *Store) Migrate(ctx context.Context) (err error) {
 	db := s.DB()
-	if s.migrator != nil {
-		if db, err = s.migrator(); err != nil {
+	if s.openUnbounded != nil {
+		if db, err = s.openUnbounded(); err != nil {
 			return fmt.Errorf("migrate the schema: %w", err)
 		}
 		defer func() { err = errors.Join(err, db.Close()) }()
@@ -58,16 +58,16 @@ func (s *Store) Migrate(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("migrate the schema: %w", err)
 	}
-	if err := s.dialect.alone(ctx, db, func() error { _, err := p.Up(ctx); return err }); err != nil {
+	if err := s.dialect.exclusively(ctx, db, func() error { _, err := p.Up(ctx); return err }); err != nil {
 		return fmt.Errorf("migrate the schema: %w", s.explain(ctx, err))
 	}
 	return nil
 }
 
-// alone runs work while no other process does. goose could take the lock by
-// itself, but looks at its table before that, and fails if another one has just
-// created it and not filled it yet.
-func (d Dialect) alone(ctx context.Context, db *sql.DB, work func() error) (err error) {
+// exclusively runs work while no other process runs it. goose can take this lock itself, but it
+// reads its table before that, and fails if another process has just created the table and not
+// yet filled it.
+func (d Dialect) exclusively(ctx context.Context, db *sql.DB, work func() error) (err error) {
 	if d.Name == SQLite {
 		return work()
 	}
@@ -92,7 +92,7 @@ func (s *Store) provider(db *sql.DB) (*goose.Provider, error) {
 	}
 	options := []goose.ProviderOption{
 		goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true),
-		goose.WithAllowOutofOrder(true), // the reference's own steps, where they were left out
+		goose.WithAllowOutofOrder(true), // applies referenceSteps that were skipped before
 	}
 	if s.mapped {
 		options = append(options, goose.WithExcludeVersions(referenceSteps))
@@ -103,11 +103,11 @@ func (s *Store) provider(db *sql.DB) (*goose.Provider, error) {
 	return goose.NewProvider(goose.DialectMySQL, db, files, options...)
 }
 
-// steps are the files of migrations, one for each step, named by its version.
+// steps returns the migration files, one for each step, named by version.
 func (d Dialect) steps() (fs.FS, error) { return fs.Sub(migrations, "migrations/"+string(d.Name)) }
 
-// Migrated reports whether the schema has the version that this program wants, and
-// every step up to it. If not, the error is a *SchemaError. It only reads.
+// Migrated reports whether the schema has the version that this program needs, and every step
+// up to it. If not, the error is a *SchemaError. It only reads.
 func (s *Store) Migrated(ctx context.Context) error {
 	wants, err := s.dialect.versions(s.mapped)
 	if err != nil {
@@ -115,7 +115,7 @@ func (s *Store) Migrated(ctx context.Context) error {
 	}
 	has, err := s.applied(ctx)
 	if denied(err) {
-		return fmt.Errorf("read the schema's version: grant SELECT on the table %s, or run orderclose migrate if there is none: %w", versionTable, s.explain(ctx, err))
+		return fmt.Errorf("read the schema's version: grant SELECT on the table %s, or run orderclose migrate if the table does not exist: %w", versionTable, s.explain(ctx, err))
 	}
 	if err != nil {
 		return fmt.Errorf("read the schema's version: %w", s.explain(ctx, err))
@@ -135,7 +135,7 @@ func (s *Store) Migrated(ctx context.Context) error {
 	return nil
 }
 
-// versions are the steps of the schema; mapped: without those of the reference.
+// versions returns the steps of the schema; if mapped, without referenceSteps.
 func (d Dialect) versions(mapped bool) ([]int64, error) {
 	files, err := d.files()
 	if err != nil {
@@ -166,7 +166,7 @@ func (d Dialect) files() ([]string, error) {
 	return files, err
 }
 
-// applied are the steps that the database has taken; none: it has no schema.
+// applied returns the steps that were applied to the database; none: it has no schema.
 func (s *Store) applied(ctx context.Context) (versions []int64, err error) {
 	db := s.gorm.WithContext(ctx)
 	var has int64
@@ -177,20 +177,19 @@ func (s *Store) applied(ctx context.Context) (versions []int64, err error) {
 	if has == 0 && !denied(err) && ConnectionFault(err) == FaultOrder {
 		return versions, nil // there is no such table
 	}
-	return versions, err // a table that the user has no right on is not listed either
+	return versions, err // a table that the user may not read is not listed either
 }
 
-// denied says whether the user has no right to read a table. MySQL says so also of a
-// table that does not exist, to a user who has no right on the whole database.
+// denied reports whether err says that the user may not read a table. MySQL returns it also for
+// a table that does not exist, to a user without privileges on the database.
 func denied(err error) bool {
 	my, ok := errors.AsType[*mysql.MySQLError](err)
 	return ok && (my.Number == 1142 || my.Number == 1143)
 }
 
-// WriteMigrations writes the whole schema as SQL for people who run their own
-// migrations, with the bookkeeping that Migrated and a later Migrate read. The
-// dialect is "mysql" or "sqlite". Mapped: without the reference's tables of orders,
-// lines and stock.
+// WriteMigrations writes the whole schema as SQL, for shops that run their own migrations. It
+// includes the table of versions that Migrated and a later Migrate read. dialect is "mysql" or
+// "sqlite". If mapped, it omits the reference schema's tables of orders, lines and stock.
 func WriteMigrations(w io.Writer, dialect string, mapped bool) error {
 	d := Dialect{Name: DialectName(dialect)}
 	files, err := d.files()
@@ -198,7 +197,7 @@ func WriteMigrations(w io.Writer, dialect string, mapped bool) error {
 		return err
 	}
 	var b strings.Builder
-	b.WriteString(bookkeeping[d.Name])
+	b.WriteString(versionTableSQL[d.Name])
 	for _, name := range files {
 		text, err := fs.ReadFile(migrations, "migrations/"+dialect+"/"+name)
 		if err != nil {
@@ -218,8 +217,8 @@ func WriteMigrations(w io.Writer, dialect string, mapped bool) error {
 	return err
 }
 
-// bookkeeping makes goose's table of versions as goose itself does.
-var bookkeeping = map[DialectName]string{
+// versionTableSQL creates goose's table of versions as goose does.
+var versionTableSQL = map[DialectName]string{
 	MySQL: "CREATE TABLE " + versionTable + ` (
   id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
   version_id BIGINT NOT NULL,

@@ -6,13 +6,13 @@ import (
 	"errors"
 )
 
-// migrationLock keeps two processes from migrating one database at the same
-// time: MySQL commits each CREATE TABLE by itself, so the second would trip over
-// the first. The server gives the lock up if the connection breaks.
+// migrationLock keeps two processes from migrating one database at once: MySQL commits each
+// CREATE TABLE by itself, so the second process would fail on the tables of the first. The
+// server releases the lock if the connection breaks.
 type migrationLock struct{}
 
-// A lock's name is one for the whole server, hence the database's name in it; it
-// has at most 64 characters.
+// lockName includes the database's name, since a lock's name is global to the server. It has at
+// most 64 characters.
 const lockName = "LEFT(CONCAT('orderclose_migrate.', DATABASE()), 64)"
 
 // SessionLock waits for the lock, for at most five minutes.
@@ -27,7 +27,7 @@ func (migrationLock) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// SessionUnlock gives the lock back.
+// SessionUnlock releases the lock.
 func (migrationLock) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 	_, err := conn.ExecContext(ctx, "DO RELEASE_LOCK("+lockName+")")
 	return err

@@ -33,8 +33,8 @@ func eachServer(t *testing.T, test func(t *testing.T)) {
 	}
 }
 
-// realDSN is that of the real server that eachServer chose, else of the first, or
-// ends the test.
+// realDSN returns the DSN of the real server that eachServer chose, else of the first server.
+// Without a server it skips or fails the test.
 func realDSN(t *testing.T) string {
 	t.Helper()
 	variable := dsnVariables["mariadb"]
@@ -54,8 +54,7 @@ func realDSN(t *testing.T) string {
 	return dsn
 }
 
-// ownDatabase makes a database that is dropped when the test ends, and returns
-// its DSN.
+// ownDatabase creates a database, drops it when the test ends, and returns its DSN.
 func ownDatabase(t *testing.T) string {
 	t.Helper()
 	dsn, drop, err := store.CreateDatabase(t.Context(), realDSN(t), "oc_"+strings.ToLower(rand.Text()))
@@ -84,8 +83,7 @@ func open(t *testing.T, o store.Options) *store.Store {
 	return s
 }
 
-// openMigrated opens a database of its own with the schema and a thousand of the
-// SKU "ink".
+// openMigrated opens a new database with the schema and a thousand of the SKU "ink".
 func openMigrated(t *testing.T, o store.Options) *store.Store {
 	t.Helper()
 	if o.DSN == "" {
@@ -104,7 +102,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// overdue creates an order for one of "ink" that was due a minute ago.
+// overdue creates an order of one "ink" that was due a minute ago.
 func overdue(t *testing.T, s *store.Store, id string) {
 	t.Helper()
 	now, err := s.Now(t.Context())
@@ -158,7 +156,7 @@ func settingsAreForced(t *testing.T) {
 	}
 }
 
-// The server's own counters say how many rows a page read.
+// The server's counters report how many rows a page read.
 func TestMySQL_PageReadsOneIndexRowPerRowFound(t *testing.T) {
 	eachServer(t, pageReadsOneIndexRowPerRowFound)
 }
@@ -168,7 +166,7 @@ func pageReadsOneIndexRowPerRowFound(t *testing.T) {
 	now, err := s.Now(t.Context())
 	must(t, err)
 	const n = 3000
-	for status := range 3 { // as many paid and closed ones
+	for status := range 3 { // as many paid and closed orders
 		values := strings.TrimSuffix(strings.Repeat("(?, '', ?, ?, ?, 1), ", n), ", ")
 		var args []any
 		for i := range n {
@@ -193,7 +191,7 @@ func pageReadsOneIndexRowPerRowFound(t *testing.T) {
 	}
 }
 
-// handlerReads is how many rows the connection read from tables and indexes.
+// handlerReads returns how many rows the connection read from tables and indexes.
 func handlerReads(t *testing.T, db *sql.DB) (sum int) {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), "SHOW SESSION STATUS LIKE 'Handler_read%'")
@@ -209,7 +207,7 @@ func handlerReads(t *testing.T, db *sql.DB) (sum int) {
 	return sum
 }
 
-func TestCreateDatabase_RefusesWhatExists(t *testing.T) { eachServer(t, databaseThatExists) }
+func TestCreateDatabase_RefusesAnExistingDatabase(t *testing.T) { eachServer(t, databaseThatExists) }
 
 func databaseThatExists(t *testing.T) {
 	dsn := ownDatabase(t)

@@ -10,11 +10,10 @@ import (
 	"orderclose/internal/tables"
 )
 
-// MappingNotes says what a person should know of the shop's own tables that keeps
-// nothing from working: triggers that each close fires, statuses that the mapping does
-// not name, orders without an id, and that no order has the status that a close begins
-// with. It only reads.
-func (s *Store) MappingNotes(ctx context.Context) ([]string, error) {
+// MappingHints returns hints on the shop's own tables that keep nothing from working: triggers
+// that each close fires, statuses that the mapping does not name, orders without an id, and
+// that no order has the status Status.From. It only reads.
+func (s *Store) MappingHints(ctx context.Context) ([]string, error) {
 	if !s.mapped || s.dialect.describe == nil {
 		return nil, nil
 	}
@@ -25,7 +24,7 @@ func (s *Store) MappingNotes(ctx context.Context) ([]string, error) {
 		notes = append(notes, more...)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look at the orders' tables: %w", s.explain(ctx, err))
+		return nil, fmt.Errorf("read the definitions of the orders' tables: %w", s.explain(ctx, err))
 	}
 	return notes, nil
 }
@@ -45,7 +44,7 @@ func (s *Store) triggerNotes(ctx context.Context) (notes []string, err error) {
 	facts, err := s.dialect.describe(ctx, s.DB(), names)
 	for _, name := range names {
 		if triggers := facts[name].Triggers; len(triggers) > 0 {
-			notes = append(notes, fmt.Sprintf("each close fires the triggers of table %s: %s; make sure that none of them gives stock back too", name, strings.Join(triggers, ", ")))
+			notes = append(notes, fmt.Sprintf("each close fires the triggers of table %s: %s; make sure that no trigger releases stock too", name, strings.Join(triggers, ", ")))
 		}
 	}
 	return notes, err
@@ -68,11 +67,11 @@ func (s *Store) statusNotes(ctx context.Context) (notes []string, err error) {
 				unlisted = append(unlisted, v.String())
 			}
 		}
-		nameless, err := s.nameless(ctx, t)
+		anyWithoutID, err := s.anyWithoutID(ctx, t)
 		if err != nil {
 			return nil, err
 		}
-		if nameless {
+		if anyWithoutID {
 			notes = append(notes, fmt.Sprintf("table %s has orders whose %s (orders.id) is NULL: they are never closed", t.name, s.q.m.ID.Column))
 		}
 		if !open {
@@ -82,7 +81,7 @@ func (s *Store) statusNotes(ctx context.Context) (notes []string, err error) {
 		}
 	}
 	if !open {
-		notes = append(notes, fmt.Sprintf("no order has the status %v (orders.status.from): see that it is spelt as the shop writes it", s.q.m.Status.From))
+		notes = append(notes, fmt.Sprintf("no order has the status %v (orders.status.from): check that it is spelled as the shop writes it", s.q.m.Status.From))
 	}
 	if len(unlisted) > 0 {
 		notes = append(notes, fmt.Sprintf("orders.status does not name the statuses %s: they count as %s", strings.Join(unlisted, ", "), s.unlistedState()))
@@ -90,24 +89,24 @@ func (s *Store) statusNotes(ctx context.Context) (notes []string, err error) {
 	return notes, nil
 }
 
-// nameless says whether a table has orders without an id.
-func (s *Store) nameless(ctx context.Context, t *table) (bool, error) {
+// anyWithoutID reports whether a table has orders without an id.
+func (s *Store) anyWithoutID(ctx context.Context, t *table) (bool, error) {
 	var found []int
 	err := s.gorm.WithContext(ctx).Raw("SELECT 1 FROM " + tables.Quote(t.name) + " WHERE " + tables.Quote(s.q.m.ID.Column) + " IS NULL LIMIT 1").Scan(&found).Error
 	return len(found) > 0, err
 }
 
-// allTables are the tables of orders that there are.
+// allTables returns the existing tables of orders.
 func (s *Store) allTables(ctx context.Context) ([]*table, error) {
 	if s.q.months == nil {
-		return []*table{s.q.whole}, nil
+		return []*table{s.q.single}, nil
 	}
 	return s.monthTables(ctx)
 }
 
-// unlisted are the statuses of a table that the mapping does not name, as the database
-// compares them, but NULL. It reads one entry of the index on status and due time for
-// each status.
+// unlisted returns the statuses of a table that the mapping does not name, as the database
+// compares them, without NULL. It reads one entry of the index on status and due time for each
+// status.
 func (s *Store) unlisted(ctx context.Context, t *table) (values []tables.Value, err error) {
 	column := tables.Quote(s.q.m.Status.Column)
 	var listed []any
@@ -124,7 +123,7 @@ func (s *Store) unlisted(ctx context.Context, t *table) (values []tables.Value, 
 	return values, err
 }
 
-// listed are the statuses that the mapping names, and all of the reference schema.
+// listed returns the statuses that the mapping names; in the reference schema, all.
 func (s *Store) listed() []tables.Value {
 	st := s.q.m.Status
 	all := slices.Concat([]tables.Value{st.From, st.To}, st.Paid, st.Closed)
@@ -149,7 +148,7 @@ func (s *Store) dueHint() string {
 	return s.q.d.hint(s.q.m.DueIndex)
 }
 
-// unlistedState is what an order counts as whose status the mapping does not name.
+// unlistedState returns what a status counts as that the mapping does not name.
 func (s *Store) unlistedState() AuditState {
 	if s.q.listsPaid() {
 		return AuditOther

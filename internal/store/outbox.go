@@ -13,34 +13,33 @@ import (
 	"orderclose"
 )
 
-// outboxTables are the tables of the outboxes. All have the columns id, order_id,
-// payload and created_at.
+// outboxTables are the tables of the outboxes. All have the columns id, order_id, payload and
+// created_at.
 var outboxTables = map[orderclose.Outbox]string{
 	orderclose.EventOutbox:    "outbox_events",
 	orderclose.ScheduleOutbox: "outbox_schedules",
 }
 
-// Dispatch hands up to limit rows of an outbox whose ids are above after, lowest first,
-// to publish, and deletes those whose ids it returns. Begin with 0: more than that is for
-// looking past rows that cannot be published. It returns how many rows there were to hand
-// over; publish is not called for none. Rows that another dispatcher has in hand,
-// in whatever process, are left out, so that several share the work.
+// Dispatch passes up to limit rows of an outbox with ids above after, lowest first, to publish,
+// and deletes the rows whose ids publish returns. A caller begins with after = 0, and passes a
+// larger id to skip rows that cannot be published. Dispatch returns how many rows it read; for
+// no rows it does not call publish. It skips rows that another dispatcher has, in any process,
+// so several dispatchers share the work.
 //
-// Rows are handed over again until they are deleted. On an error they all may be,
-// also those that publish reported. The error wraps orderclose.ErrUnavailable if
-// it is the database's.
+// A row is passed again until it is deleted. After an error all rows may be passed again, also
+// rows that publish returned. The error wraps orderclose.ErrUnavailable if the database failed.
 //
-// The rows are locked while publish runs, and a connection is used; publish should
-// take seconds at most.
+// The rows stay locked, and a connection stays in use, while publish runs; publish should take
+// seconds at most.
 func (s *Store) Dispatch(ctx context.Context, box orderclose.Outbox, after int64, limit int, publish func(ctx context.Context, rows []orderclose.OutboxRow) (done []int64)) (int, error) {
 	table, err := tableOf(box)
 	if err != nil {
 		return 0, err
 	}
 	d := &dispatch{s: s, box: box, table: table, after: after, limit: limit, publish: publish}
-	run := d.locked
-	if s.inHand != nil {
-		run = d.inHand
+	run := d.withLocks
+	if s.dispatched != nil {
+		run = d.withoutLocks
 	}
 	if err := run(ctx); err != nil {
 		return d.rows, fmt.Errorf("dispatch %s: %w", table, s.explain(ctx, err))
@@ -56,16 +55,15 @@ type dispatch struct {
 	after   int64
 	limit   int
 	publish func(ctx context.Context, rows []orderclose.OutboxRow) (done []int64)
-	rows    int // that there were
+	rows    int // number of rows read
 }
 
-// locked does it all in one transaction, whose locks others skip: it selects what
-// is there rather than what is beyond an id seen before, since ids are not
-// committed in order. It is not tried again when it fails, for publish may have
-// published.
-func (d *dispatch) locked(ctx context.Context) error {
+// withLocks reads, publishes and deletes in one transaction, whose row locks other dispatchers
+// skip. It selects the rows that exist and not the rows above the last id, since ids are not
+// committed in order. It is not retried after an error, since publish may have published.
+func (d *dispatch) withLocks(ctx context.Context) error {
 	db := d.s.gorm.WithContext(ctx)
-	// Most looks at a quiet outbox find nothing: they shall cost one statement.
+	// Most reads of a quiet outbox find no row: they must cost one statement.
 	if any, err := d.any(db); err != nil || !any {
 		return err
 	}
@@ -78,13 +76,13 @@ func (d *dispatch) locked(ctx context.Context) error {
 	}, readCommitted)
 }
 
-// inHand is for a database with one writer, where a transaction that waited for
-// Kafka would stop every other: what a dispatcher has in hand is remembered by this
-// process, and only reading and deleting touch the database. A second process that
-// has the database open does not know, and may publish the same rows again.
-func (d *dispatch) inHand(ctx context.Context) error {
+// withoutLocks is for a database with one writer, where a transaction that waits for Kafka would
+// block all others. This process remembers which rows its dispatchers have, and only reading
+// and deleting use the database. A second process with the same database does not know these
+// rows, and may publish them again.
+func (d *dispatch) withoutLocks(ctx context.Context) error {
 	var rows []orderclose.OutboxRow
-	err := d.s.inHand.with(ctx, func(ids map[int64]bool) error {
+	err := d.s.dispatched.with(ctx, func(ids map[int64]bool) error {
 		all, err := d.read(d.s.gorm.WithContext(ctx), d.limit+len(ids), "")
 		for _, r := range all {
 			if len(rows) < d.limit && !ids[r.ID] {
@@ -97,8 +95,8 @@ func (d *dispatch) inHand(ctx context.Context) error {
 	if d.rows = len(rows); err != nil || len(rows) == 0 {
 		return err
 	}
-	// Let go of only after they are deleted: nobody reads them in between.
-	defer d.s.inHand.with(context.WithoutCancel(ctx), func(ids map[int64]bool) error {
+	// Forgotten only after the delete: nobody reads the rows in between.
+	defer d.s.dispatched.with(context.WithoutCancel(ctx), func(ids map[int64]bool) error {
 		for _, r := range rows {
 			delete(ids, r.ID)
 		}
@@ -130,7 +128,7 @@ func (d *dispatch) read(db *gorm.DB, limit int, lock string) ([]orderclose.Outbo
 			return nil, err
 		}
 		if d.box == orderclose.EventOutbox {
-			r.Payload = WholeEvent(r.OrderID, r.Payload)
+			r.Payload = ExpandEvent(r.OrderID, r.Payload)
 		}
 		all = append(all, r)
 	}
@@ -150,8 +148,8 @@ func (d *dispatch) delete(tx *gorm.DB, ids []int64) error {
 	return nil
 }
 
-// mysqlDeleteByID looks each row up by its key. Of an IN list a server may make a
-// scan, hinted or not, and that waits for the rows that others have locked.
+// mysqlDeleteByID deletes each row by its key. For an IN list a server may scan the table,
+// even with a hint, and the scan waits for rows that other transactions locked.
 func mysqlDeleteByID(table string, n int) string {
 	return "DELETE t FROM (SELECT ? AS id" + strings.Repeat(" UNION ALL SELECT ?", n-1) + ") AS v" +
 		" STRAIGHT_JOIN " + table + " AS t FORCE INDEX (PRIMARY) ON t.id = v.id"
@@ -161,7 +159,7 @@ func sqliteDeleteByID(table string, n int) string {
 	return "DELETE FROM " + table + " WHERE id IN (?" + strings.Repeat(", ?", n-1) + ")"
 }
 
-// Backlog tells how much waits in an outbox and for how long.
+// Backlog returns how many rows wait in an outbox, and the age of the oldest.
 func (s *Store) Backlog(ctx context.Context, box orderclose.Outbox) (orderclose.OutboxBacklog, error) {
 	table, err := tableOf(box)
 	if err != nil {
@@ -169,16 +167,15 @@ func (s *Store) Backlog(ctx context.Context, box orderclose.Outbox) (orderclose.
 	}
 	b, err := s.backlog(ctx, table)
 	if err != nil {
-		return b, fmt.Errorf("look at %s: %w", table, s.explain(ctx, err))
+		return b, fmt.Errorf("read %s: %w", table, s.explain(ctx, err))
 	}
 	return b, nil
 }
 
-// Unpublished reads a page of the rows of orders that are not scheduled yet: up to
-// limit rows whose ids are above afterID, lowest first, without their payloads. It
-// takes no lock, and rows that a dispatcher has in hand are among them. Begin with
-// 0; a page with fewer rows is the last. Rows that are added meanwhile may be
-// missed: this is for those that were there when it began.
+// Unpublished returns a page of the rows of orders that are not scheduled yet: up to limit rows
+// with ids above afterID, lowest first, without payloads. It takes no lock, and includes rows
+// that a dispatcher has. A caller begins with 0; a page with fewer than limit rows is the last.
+// Rows that are added meanwhile may be missed.
 func (s *Store) Unpublished(ctx context.Context, afterID int64, limit int) ([]orderclose.OutboxRow, error) {
 	table := outboxTables[orderclose.ScheduleOutbox]
 	var page []orderclose.OutboxRow
@@ -223,22 +220,24 @@ func (s *Store) backlog(ctx context.Context, table string) (orderclose.OutboxBac
 	return b, rows.Err()
 }
 
-// inHand are the ids that dispatchers of this process have in hand. Whoever uses it
-// waits in a way that a context can end.
-type inHand struct {
+// dispatchedRows holds the ids of the rows that dispatchers of this process have. Waiting for
+// it ends with the caller's context.
+type dispatchedRows struct {
 	turn chan struct{}
 	ids  map[int64]bool
 }
 
-func newInHand() *inHand { return &inHand{turn: make(chan struct{}, 1), ids: map[int64]bool{}} }
+func newDispatchedRows() *dispatchedRows {
+	return &dispatchedRows{turn: make(chan struct{}, 1), ids: map[int64]bool{}}
+}
 
-// with lets one caller at a time have the ids.
-func (h *inHand) with(ctx context.Context, do func(ids map[int64]bool) error) error {
+// with gives one caller at a time access to the ids.
+func (r *dispatchedRows) with(ctx context.Context, do func(ids map[int64]bool) error) error {
 	select {
-	case h.turn <- struct{}{}:
+	case r.turn <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { <-h.turn }()
-	return do(h.ids)
+	defer func() { <-r.turn }()
+	return do(r.ids)
 }

@@ -10,10 +10,10 @@ import (
 	"orderclose"
 )
 
-// Overdue returns up to limit orders that are unpaid and were due at cutoff or
-// before, oldest first, and by id where they are due alike. It goes on behind
-// after, the last order of the page before; the zero Order begins at the oldest.
-// The orders have ID, Category, CreatedAt and Due. Rows without an id are left out.
+// Overdue returns up to limit orders that are unpaid and were due at or before cutoff, ordered
+// by due time and id, after the order after, which is the last order of the previous page. The
+// zero Order begins at the oldest. The orders have ID, Category, CreatedAt and Due. Rows
+// without an id are skipped.
 func (s *Store) Overdue(ctx context.Context, cutoff time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {
 	orders, err := s.overdue(ctx, cutoff, after, limit)
 	if err != nil {
@@ -22,10 +22,9 @@ func (s *Store) Overdue(ctx context.Context, cutoff time.Time, after orderclose.
 	return orders, nil
 }
 
-// DueBetween returns up to limit orders that are unpaid and due from one moment to
-// another, both included, in the order and with the fields of Overdue. From is rounded
-// down to what the column tells apart. It goes on behind after; the zero Order begins
-// at from.
+// DueBetween returns up to limit unpaid orders with a due time in [from, to], in the order and
+// with the fields of Overdue. from is rounded down to the column's precision. It continues
+// after the order after; the zero Order begins at from.
 func (s *Store) DueBetween(ctx context.Context, from, to time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {
 	if after.Due.Before(from) {
 		after = orderclose.Order{Due: from}
@@ -37,10 +36,10 @@ func (s *Store) DueBetween(ctx context.Context, from, to time.Time, after orderc
 	return orders, nil
 }
 
-// CountOverdue is how many orders Overdue has in all. It reads as many rows of the
-// index.
+// CountOverdue returns how many orders Overdue returns in all pages. It reads one entry of the
+// index for each.
 func (s *Store) CountOverdue(ctx context.Context, cutoff time.Time) (n int64, err error) {
-	in := []*table{s.q.whole}
+	in := []*table{s.q.single}
 	if s.q.months != nil {
 		if in, err = s.monthTables(ctx); err != nil || len(in) == 0 {
 			return 0, err
@@ -58,7 +57,7 @@ func (s *Store) CountOverdue(ctx context.Context, cutoff time.Time) (n int64, er
 }
 
 func (s *Store) overdue(ctx context.Context, cutoff time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {
-	in := []*table{s.q.whole}
+	in := []*table{s.q.single}
 	if s.q.months != nil {
 		var err error
 		if in, err = s.monthTables(ctx); err != nil || len(in) == 0 {
@@ -80,15 +79,15 @@ func (s *Store) overdue(ctx context.Context, cutoff time.Time, after orderclose.
 		}
 		o.CreatedAt = s.q.createdAt(created)
 		if o.Due, _, err = s.q.due.Decode(due); err != nil {
-			return nil, unavailable(ctx, err) // the mapping's fault
+			return nil, unavailable(ctx, err) // the mapping is wrong, not an order
 		}
 		orders = append(orders, o)
 	}
 	return orders, rows.Err()
 }
 
-// createdAt is when an order was made. The zero time stands for every value that is no
-// moment, so that it ends no page: nothing is decided by when an order was made.
+// createdAt returns when an order was created, or the zero time for a value that is not a time.
+// Such a value must not end a page: nothing depends on the creation time.
 func (q *statements) createdAt(src any) time.Time {
 	if q.m.Created == nil {
 		return time.Time{}
@@ -100,9 +99,9 @@ func (q *statements) createdAt(src any) time.Time {
 	return t
 }
 
-// pages is one statement for a page out of all the tables. Several are merged by
-// due time and id: so a page tells where the next one begins, whatever table an
-// order was found in. Tables without overdue orders cost a look at their index.
+// pages returns one statement for a page of all tables. It merges the tables by due time and
+// id, so the last order of a page is the position of the next page in every table. A table
+// without overdue orders costs one index lookup.
 func (q *statements) pages(in []*table, cutoff time.Time, after orderclose.Order, limit int) (query string, args []any) {
 	if len(in) == 1 {
 		return in[0].page, q.pageArgs(cutoff, after, limit)

@@ -15,9 +15,9 @@ import (
 	"orderclose/internal/store/storetest"
 )
 
-// The rights that docs/mapping.md names are enough for a close, for publishing what it
-// left in the outbox, and for a sweep.
-func TestMySQL_TheRightsOfTheManualSuffice(t *testing.T) { eachServer(t, rightsSuffice) }
+// The privileges in docs/mapping.md suffice for a close, for publishing its events from the
+// outbox, and for a sweep.
+func TestMySQL_TheDocumentedPrivilegesSuffice(t *testing.T) { eachServer(t, rightsSuffice) }
 
 func rightsSuffice(t *testing.T) {
 	dsn, shop := ownDatabase(t), examples(t)[0]
@@ -53,7 +53,7 @@ func rightsSuffice(t *testing.T) {
 
 var rightsRow = regexp.MustCompile("(?m)^ *\\| ([a-z_`, ]+) \\| ((?:`[A-Z]+`(?:, )?)+) \\|$")
 
-// asUserOf makes a user with the rights of docs/mapping.md, and returns its DSN.
+// asUserOf creates a user with the privileges of docs/mapping.md, and returns its DSN.
 func asUserOf(t *testing.T, admin *store.Store, dsn string, shop storetest.Shop) string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/mapping.md")
@@ -87,8 +87,7 @@ func publishAll(_ context.Context, rows []orderclose.OutboxRow) (done []int64) {
 	return done
 }
 
-// Where what is available is NULL a close would take the stock out of reserved and add it
-// to nothing.
+// If available is NULL, a close would remove stock from reserved and lose it.
 func TestMySQL_StockIsNotAddedToNULL(t *testing.T) { eachServer(t, stockIsNotAddedToNULL) }
 
 func stockIsNotAddedToNULL(t *testing.T) {

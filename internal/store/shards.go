@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// monthsEvery is how often it is asked which months have a table, unless one is
-	// missed before.
+	// monthsEvery is how long the list of months is valid, unless a wanted month is
+	// missing from it.
 	monthsEvery = time.Minute
-	// monthsAhead is how far ahead a due time may lie: the maximum delay is 30 days,
-	// which may touch three months.
+	// monthsAhead is how many months ahead a due time may lie: the maximum delay of 30 days
+	// may touch three months.
 	monthsAhead = 2
 )
 
-// months knows which months have a table of orders.
+// months knows which months have a table of orders. Safe for concurrent use.
 type months struct {
 	q       *statements
 	loc     *time.Location
@@ -30,7 +30,7 @@ type months struct {
 
 	mu    sync.Mutex
 	asked time.Time
-	known map[tables.Month]*table // those that there were when it was asked
+	known map[tables.Month]*table // the months with a table at the time asked
 }
 
 func newMonths(q *statements) (*months, error) {
@@ -42,8 +42,8 @@ func newMonths(q *statements) (*months, error) {
 	return &months{q: q, loc: loc, pattern: pattern, known: map[tables.Month]*table{}}, err
 }
 
-// of is the month in whose table an order should be; false if its times do not
-// tell.
+// of returns the month whose table should have the order of a request. It returns false if the
+// request does not have the time that decides.
 func (m *months) of(r orderclose.CloseRequest) (tables.Month, bool) {
 	t := r.CreatedAt
 	if m.q.m.Shards.On == tables.OnDue {
@@ -52,19 +52,19 @@ func (m *months) of(r orderclose.CloseRequest) (tables.Month, bool) {
 	return tables.MonthOf(t, m.loc), !t.IsZero()
 }
 
-// monthTables returns the tables that there are, the newest first, of the months
-// that are looked at. It asks the database if it did not of late, or if that may
-// tell of a month that is wanted.
+// monthTables returns the existing tables of the months in range, the newest first. It lists the
+// tables in the database if the list is older than monthsEvery, or if a wanted month is missing
+// from it.
 func (s *Store) monthTables(ctx context.Context, wanted ...tables.Month) ([]*table, error) {
 	m := s.q.months
 	now := time.Now()
-	known, fresh := m.now(now)
+	known, fresh := m.cached(now)
 	if !fresh || slices.ContainsFunc(wanted, func(w tables.Month) bool { return known[w] == nil }) {
 		var err error
-		if known, err = s.askMonths(ctx); err != nil {
-			return nil, fmt.Errorf("look for tables %s: %w", s.q.m.Orders, s.explain(ctx, err))
+		if known, err = s.listMonths(ctx); err != nil {
+			return nil, fmt.Errorf("list the tables %s: %w", s.q.m.Orders, s.explain(ctx, err))
 		}
-		m.keep(known, now)
+		m.set(known, now)
 	}
 	if s.dialect.Clock != nil {
 		now = s.dialect.Clock()
@@ -80,8 +80,8 @@ func (s *Store) monthTables(ctx context.Context, wanted ...tables.Month) ([]*tab
 	return all, nil
 }
 
-// askMonths asks the database which tables there are.
-func (s *Store) askMonths(ctx context.Context) (map[tables.Month]*table, error) {
+// listMonths lists the existing tables.
+func (s *Store) listMonths(ctx context.Context) (map[tables.Month]*table, error) {
 	m := s.q.months
 	database, like := m.pattern.Like()
 	var names []string
@@ -97,39 +97,39 @@ func (s *Store) askMonths(ctx context.Context) (map[tables.Month]*table, error) 
 	return known, nil
 }
 
-// now is what is known, and whether it was asked of late.
-func (m *months) now(now time.Time) (known map[tables.Month]*table, fresh bool) {
+// cached returns the known tables, and whether the list is younger than monthsEvery.
+func (m *months) cached(now time.Time) (known map[tables.Month]*table, fresh bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.known, !m.asked.IsZero() && now.Sub(m.asked) < monthsEvery
 }
 
-func (m *months) keep(known map[tables.Month]*table, asked time.Time) {
+func (m *months) set(known map[tables.Month]*table, asked time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.known, m.asked = known, asked
 }
 
-// forget has the next who wants the tables ask the database.
+// forget makes the next call of monthTables list the tables again.
 func (m *months) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.asked = time.Time{}
 }
 
-// places says in which tables to look for each order, the likeliest first.
-type places struct {
+// candidates holds the tables to search for each order, the most likely first.
+type candidates struct {
 	all   []*table                  // newest first
-	month map[string]tables.Month   // by id, as far as the requests tell
-	near  map[tables.Month][]*table // all, by how likely they are for an order of that month
+	month map[string]tables.Month   // the expected month by order id, if the request tells it
+	near  map[tables.Month][]*table // all, the most likely first for an order of that month
 }
 
-// places returns where the orders of requests may be.
-func (s *Store) places(ctx context.Context, reqs []orderclose.CloseRequest) (p places, err error) {
+// candidates returns the tables that may have the orders of requests.
+func (s *Store) candidates(ctx context.Context, reqs []orderclose.CloseRequest) (p candidates, err error) {
 	if s.q.months == nil {
-		return places{all: []*table{s.q.whole}}, nil
+		return candidates{all: []*table{s.q.single}}, nil
 	}
-	p = places{month: make(map[string]tables.Month, len(reqs)), near: map[tables.Month][]*table{}}
+	p = candidates{month: make(map[string]tables.Month, len(reqs)), near: map[tables.Month][]*table{}}
 	for _, r := range reqs {
 		if month, ok := s.q.months.of(r); ok {
 			p.month[r.OrderID], p.near[month] = month, nil
@@ -146,22 +146,21 @@ func (s *Store) places(ctx context.Context, reqs []orderclose.CloseRequest) (p p
 	return p, nil
 }
 
-// nth is the n-th table in which to look for an order, nil when there is none
-// left: that of its month, the one before, the one after, and then the others. A
-// record that was written around midnight by another clock is next door; a due
-// time may have been moved by months.
-func (p places) nth(id string, n int) *table {
-	candidates := p.all
+// nth returns the n-th table to search for an order, or nil after the last one: the table of
+// its month, the month before, the month after, and then the others. A record that was written
+// around midnight by another clock is in a neighboring month; a due time may move by months.
+func (p candidates) nth(id string, n int) *table {
+	list := p.all
 	if month, ok := p.month[id]; ok {
-		candidates = p.near[month]
+		list = p.near[month]
 	}
-	if n >= len(candidates) {
+	if n >= len(list) {
 		return nil
 	}
-	return candidates[n]
+	return list[n]
 }
 
-// distance orders months by how likely they are, if one is expected.
+// distance orders months by how likely they are if one month is expected.
 func distance(m, expected tables.Month) int {
 	d := int(m - expected)
 	if d < 0 {

@@ -9,31 +9,33 @@ import (
 	"orderclose/internal/tables"
 )
 
-// statements are the SQL on a mapped set of tables, written once. Of a mapping
-// with shards each month has its own texts for orders and items.
+// statements holds the SQL on the mapped tables, written once. In a mapping with shards,
+// each month has its own statements on orders and lines.
 type statements struct {
 	m                      *tables.Mapping
 	d                      Dialect
-	due, created, closedAt tables.Codec // created and closedAt only where mapped
-	months                 *months      // nil: no shards
-	whole                  *table       // nil: shards
+	due, created, closedAt tables.Codec // created and closedAt are set only if mapped
+	months                 *months      // nil: the mapping has no shards
+	single                 *table       // nil: the mapping has shards
 }
 
-// table is one table of orders, and their lines, with the statements on them.
+// table is one table of orders and its lines, with the statements on them. The comment of
+// a statement lists its arguments.
 type table struct {
-	name  string // of the orders, as the mapping writes it
-	items string // of their lines; empty: none
+	name  string // table of orders, as the mapping writes it
+	items string // table of lines; empty: none
 	month tables.Month
 
 	lock  string // open, closed or paid, now, ids
-	look  string // the same, without locking
-	pay   string // paid, ids, open; empty: the mapping does not say what paid is
+	read  string // the same, without locking
+	pay   string // paid, ids, open; empty: the mapping names no paid status
 	mark  string // to, [closed at], ids, from, now
 	lines string // ids
 	page  string // from, cutoff, at, at, id, limit
 }
 
-// newStatements writes the statements of a mapping that is in order.
+// newStatements writes the statements of a mapping, and returns an error if the mapping has
+// problems.
 func newStatements(m *tables.Mapping, d Dialect) (*statements, error) {
 	q := &statements{m: m.WithDefaults(), d: d}
 	if err := tables.Err(q.m.Check()); err != nil {
@@ -51,7 +53,7 @@ func newStatements(m *tables.Mapping, d Dialect) (*statements, error) {
 		return nil, err
 	}
 	if q.m.Shards == nil {
-		q.whole = q.table(0)
+		q.single = q.table(0)
 		return q, nil
 	}
 	var err error
@@ -59,7 +61,8 @@ func newStatements(m *tables.Mapping, d Dialect) (*statements, error) {
 	return q, err
 }
 
-// referenceMapping is the reference schema as the dialect's migrations make it.
+// referenceMapping returns the mapping of the reference schema as the dialect's migrations
+// create it.
 func referenceMapping(d Dialect) *tables.Mapping {
 	m := tables.Reference()
 	if d.Name == SQLite {
@@ -70,7 +73,7 @@ func referenceMapping(d Dialect) *tables.Mapping {
 	return m
 }
 
-// table writes the statements for one month, or for the one table there is.
+// table writes the statements of one month's table, or of the only table.
 func (q *statements) table(month tables.Month) *table {
 	t := &table{name: q.m.Orders, month: month}
 	if q.m.Items != nil {
@@ -80,8 +83,8 @@ func (q *statements) table(month tables.Month) *table {
 		t.name = monthly(t.name, month)
 		t.items = monthly(t.items, month)
 	}
-	t.look = q.look(t.name)
-	t.lock = t.look + q.d.lock
+	t.read = q.readOrders(t.name)
+	t.lock = t.read + q.d.lock
 	t.pay, t.mark, t.page = q.pay(t.name), q.mark(t.name), q.page(t.name)
 	if t.items != "" {
 		i := q.m.Items
@@ -98,7 +101,7 @@ func monthly(name string, month tables.Month) string {
 	return name
 }
 
-// What a status is to closing.
+// state is what a status means for closing.
 type state int8
 
 const (
@@ -107,9 +110,9 @@ const (
 	stateClosed state = 2
 )
 
-// look has the database itself compare the status, by the column's own rules, as
-// the compare-and-set will.
-func (q *statements) look(orders string) string {
+// readOrders writes the SELECT of orders by id. The database compares the status, by the rules of
+// the column, as it does in the compare-and-set.
+func (q *statements) readOrders(orders string) string {
 	listed, rest := stateClosed, statePaid
 	if q.listsPaid() {
 		listed, rest = statePaid, stateClosed
@@ -125,12 +128,12 @@ func (q *statements) look(orders string) string {
 		tables.Quote(orders), q.d.hint(q.m.ID.Index), id, id)
 }
 
-// listsPaid tells whether it is the paid values that are listed, and all others
-// are closed.
+// listsPaid reports whether the mapping lists only paid values. Then all other values count
+// as closed.
 func (q *statements) listsPaid() bool { return len(q.m.Status.Paid) > 0 && len(q.m.Status.Closed) == 0 }
 
-// lookArgs are the arguments of a table's look and lock.
-func (q *statements) lookArgs(ids []any) []any {
+// readArgs returns the arguments of table.read and table.lock.
+func (q *statements) readArgs(ids []any) []any {
 	listed := append([]tables.Value{q.m.Status.To}, q.m.Status.Closed...)
 	if q.listsPaid() {
 		listed = q.m.Status.Paid
@@ -142,7 +145,7 @@ func (q *statements) lookArgs(ids []any) []any {
 	return []any{q.m.Status.From.Arg(), values, q.d.now(), ids}
 }
 
-// pay is the payment's compare-and-set.
+// pay writes the compare-and-set of a payment.
 func (q *statements) pay(orders string) string {
 	if _, ok := q.m.Status.Pay(); !ok {
 		return ""
@@ -175,7 +178,7 @@ func (q *statements) mark(orders string) string {
 		tables.Quote(q.m.ID.Column), q.d.unindexed, tables.Quote(q.m.Status.Column), tables.Quote(q.m.Due.Column))
 }
 
-// markArgs are the arguments of a table's mark.
+// markArgs returns the arguments of table.mark.
 func (q *statements) markArgs(ids []any, now time.Time) []any {
 	args := []any{q.m.Status.To.Arg()}
 	if q.m.ClosedAt != nil {
@@ -184,9 +187,9 @@ func (q *statements) markArgs(ids []any, now time.Time) []any {
 	return append(args, ids, q.m.Status.From.Arg(), q.due.Arg(now))
 }
 
-// page is spelt so that the index is entered at the right place and each row read
-// is a row found: a comparison of tuples reads the whole range. A row without an id is no
-// order that anybody can name.
+// page writes the SELECT of a page. Its condition lets the database enter the index at the
+// right position, so each row read is a row found: with a comparison of tuples it reads the
+// whole range. A row without an id cannot be named, so it is skipped.
 func (q *statements) page(orders string) string {
 	created := "NULL"
 	if q.m.Created != nil {
@@ -210,7 +213,7 @@ func (q *statements) pageArgs(cutoff time.Time, after orderclose.Order, limit in
 	return []any{q.m.Status.From.Arg(), q.due.Arg(cutoff), at, at, q.m.ID.After(after.ID), limit}
 }
 
-// args are ids as the database has them.
+// args returns ids as arguments of the type of the id column.
 func (q *statements) args(ids []string) []any {
 	args := make([]any, len(ids))
 	for i, id := range ids {
@@ -219,10 +222,10 @@ func (q *statements) args(ids []string) []any {
 	return args
 }
 
-// skuArg is a SKU as the stock's table has it.
+// skuArg returns a SKU as an argument of the type of the stock's key.
 func (q *statements) skuArg(sku string) any {
 	if arg, ok := q.m.Stock.SKU.Arg(sku); ok {
 		return arg
 	}
-	return sku // nothing has it, and that fails the order
+	return sku // no row has this SKU, so the order fails
 }

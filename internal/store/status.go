@@ -2,12 +2,12 @@ package store
 
 import "fmt"
 
-// Status is the state of an order as the column orders.status has it.
+// Status is the state of an order, as the column orders.status stores it.
 type Status int8
 
-// An order begins unpaid and leaves that state once: to be paid, closed or
-// cancelled. A paid one is shipped, and a shipped one confirmed. Unpaid and paid
-// orders hold reserved stock; the others hold none.
+// An order begins unpaid and leaves that status once: it becomes paid, closed or cancelled. A
+// paid order becomes shipped, and a shipped order confirmed. Unpaid and paid orders hold
+// reserved stock; other orders hold none.
 const (
 	Unpaid    Status = 0
 	Paid      Status = 1
@@ -19,7 +19,7 @@ const (
 
 var statusNames = [...]string{"unpaid", "paid", "closed", "cancelled", "shipped", "confirmed"}
 
-// String names the status in a word: unpaid, paid, closed and so on.
+// String returns the name of the status: unpaid, paid, closed and so on.
 func (s Status) String() string {
 	if s < 0 || int(s) >= len(statusNames) {
 		return fmt.Sprintf("status %d", int8(s))
@@ -27,6 +27,5 @@ func (s Status) String() string {
 	return statusNames[s]
 }
 
-// HoldsStock reports whether an order of this status has its lines in
-// stock.reserved.
+// HoldsStock reports whether the lines of an order of this status are in stock.reserved.
 func (s Status) HoldsStock() bool { return s == Unpaid || s == Paid }

@@ -17,8 +17,7 @@ import (
 	"orderclose/internal/tables"
 )
 
-// kind is why stock came back, or left for good, the last part of the ledger's
-// key.
+// kind is why stock was released or shipped. It is the last part of the ledger's key.
 type kind string
 
 const (
@@ -27,21 +26,21 @@ const (
 	kindShip   kind = "ship"
 )
 
-// line is a quantity of one SKU that an order holds.
+// line is the quantity of one SKU that an order holds.
 type line struct {
 	order, sku string
 	quantity   int64
 }
 
-// recordLines is recordLinesOf of the one table that a mapping without shards has.
+// recordLines is recordLinesOf on the only table of a mapping without shards.
 func (s *Store) recordLines(tx *gorm.DB, orders []string, k kind, now time.Time) (map[string][]orderclose.Release, error) {
-	return s.recordLinesOf(tx, s.q.whole, orders, k, now)
+	return s.recordLinesOf(tx, s.q.single, orders, k, now)
 }
 
-// recordLinesOf writes the ledger rows of the orders' lines, those of one SKU
-// summed, and returns what each order gives back, in SKU order and without the
-// releases' keys. The ledger's key makes sure that it is given back once. SKUs are
-// spelt as in the lines, or as in the stock where that was seen to differ.
+// recordLinesOf writes the ledger rows of the orders' lines, with the lines of one SKU summed.
+// It returns what each order releases, in SKU order, without the releases' keys. The ledger's
+// unique key ensures that stock is released once. SKUs are spelled as in the lines, or as in
+// the stock once a difference was seen.
 func (s *Store) recordLinesOf(tx *gorm.DB, t *table, orders []string, k kind, now time.Time) (map[string][]orderclose.Release, error) {
 	released := make(map[string][]orderclose.Release, len(orders))
 	if t.lines == "" {
@@ -53,10 +52,10 @@ func (s *Store) recordLinesOf(tx *gorm.DB, t *table, orders []string, k kind, no
 			err = cmp.Or(err, bad)
 		}
 		if err == nil {
-			lines, err = s.theirs(tx, t, part, lines)
+			lines, err = s.ownLines(tx, t, part, lines)
 		}
 		if err == nil {
-			lines, err = s.asInStock(tx, lines)
+			lines, err = s.spelledAsStock(tx, lines)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read lines: %w", err)
@@ -65,10 +64,10 @@ func (s *Store) recordLinesOf(tx *gorm.DB, t *table, orders []string, k kind, no
 		at := s.dialect.time(now)
 		for _, l := range lines {
 			switch {
-			case l.quantity == 0: // a gift, or a line that was taken back: nothing is held
+			case l.quantity == 0: // a gift, or a line that was removed: the order holds nothing
 				continue
 			case l.quantity < 0:
-				return nil, fmt.Errorf("order %q holds %d of SKU %q: mend its lines", l.order, l.quantity, l.sku)
+				return nil, fmt.Errorf("order %q holds %d of SKU %q: fix its lines", l.order, l.quantity, l.sku)
 			}
 			in.row(l.order, l.sku, k, l.quantity, at)
 			released[l.order] = append(released[l.order], orderclose.Release{SKU: l.sku, Quantity: l.quantity})
@@ -80,7 +79,7 @@ func (s *Store) recordLinesOf(tx *gorm.DB, t *table, orders []string, k kind, no
 	return released, nil
 }
 
-// sumLines adds up those of one order and SKU, in place, and sorts them by both.
+// sumLines sums the lines of one order and SKU, in place, and sorts by order and SKU.
 func sumLines(lines []line) []line {
 	slices.SortFunc(lines, func(a, b line) int {
 		return cmp.Or(strings.Compare(a.order, b.order), strings.Compare(a.sku, b.sku))
@@ -97,16 +96,15 @@ func sumLines(lines []line) []line {
 	return lines[:n]
 }
 
-// theirs returns the lines that are of the orders. By the collation of a shop's own
-// tables the database may find more, such as those of the order aB for Ab. Of an order
-// that there is they are none of ours; of one that there is not they are of the one
-// that is spelt alike.
-func (s *Store) theirs(tx *gorm.DB, t *table, orders []string, lines []line) ([]line, error) {
+// ownLines returns the lines of the given orders. By the collation of a shop's own tables, the
+// database may return more lines, such as those of order aB for Ab. If order aB exists, ownLines
+// drops its lines. If not, the lines belong to the order whose id differs only in case.
+func (s *Store) ownLines(tx *gorm.DB, t *table, orders []string, lines []line) ([]line, error) {
 	asked := make(map[string]bool, len(orders))
 	for _, id := range orders {
 		asked[id] = true
 	}
-	strays := map[string]string{} // by id as the lines have it: whose they are
+	strays := map[string]string{} // from an id in the lines to the order that owns the lines
 	for _, l := range lines {
 		if !asked[l.order] {
 			strays[l.order] = ""
@@ -115,7 +113,7 @@ func (s *Store) theirs(tx *gorm.DB, t *table, orders []string, lines []line) ([]
 	if len(strays) == 0 {
 		return lines, nil
 	}
-	others, err := s.present(tx, t, slices.Sorted(maps.Keys(strays)))
+	others, err := s.existing(tx, t, slices.Sorted(maps.Keys(strays)))
 	if err != nil {
 		return nil, err
 	}
@@ -125,12 +123,12 @@ func (s *Store) theirs(tx *gorm.DB, t *table, orders []string, lines []line) ([]
 				continue
 			}
 			if strays[stray] != "" {
-				return nil, fmt.Errorf("the lines of %q may be of %q or of %q: write their ids alike in both tables", stray, strays[stray], id)
+				return nil, fmt.Errorf("the lines of order %q belong to order %q or to order %q: write ids the same way in both tables", stray, strays[stray], id)
 			}
 			strays[stray] = id
 		}
 		if strays[stray] == "" && !others[stray] {
-			return nil, fmt.Errorf("lines of %q were found, and there is no such order: write ids alike in both tables", stray)
+			return nil, fmt.Errorf("the lines of order %q belong to no order: write ids the same way in both tables", stray)
 		}
 	}
 	var ours []line
@@ -145,13 +143,13 @@ func (s *Store) theirs(tx *gorm.DB, t *table, orders []string, lines []line) ([]
 	return sumLines(ours), nil
 }
 
-// present returns which of the ids are those of orders, letter for letter, as far as
-// their lines are in the table's.
-func (s *Store) present(tx *gorm.DB, t *table, ids []string) (map[string]bool, error) {
+// existing returns which of the ids exist as orders, compared exactly. It searches the tables
+// whose lines may be in the table of lines of t.
+func (s *Store) existing(tx *gorm.DB, t *table, ids []string) (map[string]bool, error) {
 	present := make(map[string]bool, len(ids))
 	in := []*table{t}
-	if s.q.months != nil && !tables.IsPattern(s.q.m.Items.Table) { // lines of all months
-		known, _ := s.q.months.now(time.Now())
+	if s.q.months != nil && !tables.IsPattern(s.q.m.Items.Table) { // one table has the lines of all months
+		known, _ := s.q.months.cached(time.Now())
 		in = slices.Collect(maps.Values(known))
 	}
 	id := tables.Quote(s.q.m.ID.Column)
@@ -171,14 +169,14 @@ func (s *Store) present(tx *gorm.DB, t *table, ids []string) (map[string]bool, e
 	return present, nil
 }
 
-// readLines returns what the orders hold, each SKU of an order once, sorted by both. For
-// an order with a line whose quantity is no number, unreadable has an error by its id.
+// readLines returns the lines of the orders, each SKU of an order once, sorted by order and
+// SKU. unreadable has an error for each order with a quantity that is not a number, by id.
 func readLines(tx *gorm.DB, query string, orders []any) (lines []line, unreadable map[string]error, err error) {
 	lines = make([]line, 0, 2*len(orders))
 	err = eachRow(tx, query, []any{orders}, func(rows *sql.Rows) error {
 		var order string
 		var sku, text sql.NullString
-		if err := rows.Scan(&order, &sku, &text); err != nil || !sku.Valid { // a fee, or a line of text: nothing that is in stock
+		if err := rows.Scan(&order, &sku, &text); err != nil || !sku.Valid { // no SKU: a fee or a line of text
 			return err
 		}
 		quantity, err := strconv.ParseInt(text.String, 10, 64)
@@ -189,7 +187,7 @@ func readLines(tx *gorm.DB, query string, orders []any) (lines []line, unreadabl
 			if unreadable == nil {
 				unreadable = map[string]error{}
 			}
-			unreadable[order] = fmt.Errorf("order %q has a line of SKU %q whose quantity is %s: mend its lines", order, sku.String, text.String)
+			unreadable[order] = fmt.Errorf("order %q has a line of SKU %q whose quantity is %s: fix its lines", order, sku.String, text.String)
 			return nil
 		}
 		lines = append(lines, line{order: order, sku: sku.String, quantity: quantity})
@@ -198,10 +196,10 @@ func readLines(tx *gorm.DB, query string, orders []any) (lines []line, unreadabl
 	return sumLines(lines), unreadable, err
 }
 
-// moveStock moves what orders release from reserved to available, summed by SKU,
-// in SKU order. It must be the last statement of its transaction. A SKU that has
-// no row, or less reserved than is to come back, fails all of it. Without a mapped
-// stock nothing moves: whoever keeps it takes the release from the event.
+// moveStock moves released quantities from reserved to available, summed by SKU, in SKU
+// order. It must be the last statement of its transaction. It fails as a whole if a SKU has
+// no row, or less reserved than released. Without a mapped stock it does nothing: the owner
+// of the stock reads the release from the event.
 func (s *Store) moveStock(tx *gorm.DB, released map[string][]orderclose.Release) error {
 	if s.q.m.Stock == nil {
 		return nil
@@ -218,29 +216,29 @@ func (s *Store) moveStock(tx *gorm.DB, released map[string][]orderclose.Release)
 		for _, sku := range part {
 			args = append(args, s.q.skuArg(sku), sums[sku])
 		}
-		err := execRows(tx, len(part), s.dialect.giveBack(s.q.m.Stock, len(part)), args)
-		if _, fewer := errors.AsType[*rowsError](err); fewer && !s.respell.Load() {
+		err := execRows(tx, len(part), s.dialect.releaseStock(s.q.m.Stock, len(part)), args)
+		if _, fewer := errors.AsType[*rowsError](err); fewer && !s.spellingsDiffer.Load() {
 			if spelt, lookErr := s.spellings(tx, part); lookErr != nil {
-				return fmt.Errorf("look at how the stock spells SKUs: %w", lookErr)
+				return fmt.Errorf("read how the stock spells SKUs: %w", lookErr)
 			} else if oneRowTwice(part, spelt) {
-				s.respell.Store(true)
+				s.spellingsDiffer.Store(true)
 				return fmt.Errorf("%w: %w", errSpelling, err)
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("give back the stock of %q to %q: is a SKU missing from the stock, or less reserved than ordered, or what is available NULL? %w",
+			return fmt.Errorf("release the stock of SKUs %q to %q: a SKU is missing from the stock, or less is reserved than ordered, or available is NULL: %w",
 				part[0], part[len(part)-1], err)
 		}
 	}
 	return nil
 }
 
-// errSpelling says that lines spell a SKU in several ways that the stock takes for
-// one. The transaction is done again, and spells them as the stock does.
-var errSpelling = errors.New("SKUs are not spelt as in the stock")
+// errSpelling says that lines spell a SKU in several ways that are one row of the stock. The
+// transaction is tried again and spells SKUs as the stock does.
+var errSpelling = errors.New("SKUs are not spelled as in the stock")
 
-// spellings returns how the stock spells the SKUs that it finds by its collation and
-// that are written otherwise, such as ink for INK.
+// spellings returns the stock's spelling of each SKU that the stock finds by its collation
+// and spells otherwise, such as ink for INK.
 func (s *Store) spellings(tx *gorm.DB, skus []string) (map[string]string, error) {
 	spelt := map[string]string{}
 	for part := range slices.Chunk(skus, maxIn) {
@@ -263,7 +261,7 @@ func (s *Store) spellings(tx *gorm.DB, skus []string) (map[string]string, error)
 	return spelt, nil
 }
 
-// oneRowTwice tells whether two of the SKUs are of one row of the stock.
+// oneRowTwice reports whether two of the SKUs are one row of the stock.
 func oneRowTwice(skus []string, spelt map[string]string) bool {
 	rows := make(map[string]bool, len(skus))
 	for _, sku := range skus {
@@ -272,10 +270,10 @@ func oneRowTwice(skus []string, spelt map[string]string) bool {
 	return len(rows) < len(skus)
 }
 
-// asInStock spells the lines' SKUs as the stock does, once it is known that they may
-// differ: most shops shall not pay for the look.
-func (s *Store) asInStock(tx *gorm.DB, lines []line) ([]line, error) {
-	if !s.respell.Load() {
+// spelledAsStock spells the lines' SKUs as the stock does, once a difference was seen. Most shops
+// have none and need not pay for the query.
+func (s *Store) spelledAsStock(tx *gorm.DB, lines []line) ([]line, error) {
+	if !s.spellingsDiffer.Load() {
 		return lines, nil
 	}
 	skus := make([]string, len(lines))

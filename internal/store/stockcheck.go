@@ -11,47 +11,46 @@ import (
 	"gorm.io/gorm"
 )
 
-// StockFinding is something in the database that closing, cancelling and shipping
-// by this package never leave behind.
+// StockFinding is an inconsistency that closes, cancellations and shipments by this package
+// never leave behind.
 type StockFinding struct {
-	Kind  string `json:"kind"` // a word for programs: reserved, available, no_sku, no_order, ledger, twice, receipt
+	Kind  string `json:"kind"` // for programs: reserved, available, no_sku, no_order, ledger, twice, receipt
 	Order string `json:"order_id,omitempty"`
 	SKU   string `json:"sku,omitempty"`
 	What  string `json:"what"` // what is and what should be
 	Mend  string `json:"mend"` // what a person can do
 }
 
-// StockReport is what CheckStock has seen.
+// StockReport is the result of CheckStock.
 type StockReport struct {
 	SKUs     int            `json:"skus"`
 	Orders   int            `json:"orders"`
 	Ledger   int            `json:"ledger_rows"`
 	Receipts int            `json:"receipts"`
 	Found    int            `json:"found"`
-	Findings []StockFinding `json:"findings"` // the first of them, at most MaxStockFindings
+	Findings []StockFinding `json:"findings"` // the first MaxStockFindings
 }
 
-// MaxStockFindings is how many findings a StockReport names; all are counted.
+// MaxStockFindings bounds the findings in a StockReport; Found counts all.
 const MaxStockFindings = 1000
 
 const (
-	// stockPage is how many orders are looked at together.
+	// stockPage is how many orders one query reads.
 	stockPage = 500
-	// skuPage is how many SKUs are summed up in memory at a time, some ten megabytes.
-	// A shop that sells more has its orders read once for each so many.
+	// skuPage is how many SKUs are summed in memory at a time, some ten megabytes. For a
+	// shop with more SKUs, the orders are read once for each page of SKUs.
 	skuPage = 100_000
 )
 
 var snapshot = &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
 
-// CheckStock compares the tables of the reference schema with one another, as they
-// are at one moment: what each SKU has reserved is what unpaid and paid orders
-// hold of it; each closed order has its receipt and has given back what it held,
-// each cancelled one too, each shipped one has taken it out; nothing came back
-// twice or without an order. It reads page by page in one transaction that locks
-// nothing, and changes nothing. progress, if not nil, hears how many orders were
-// looked at. The error wraps orderclose.ErrUnavailable if it is the database's, and
-// ErrOwnTables where orders are mapped.
+// CheckStock compares the tables of the reference schema with one another, as of one moment:
+// the reserved quantity of each SKU is what unpaid and paid orders hold; each closed order has
+// its receipt, and its stock was released, as for each cancelled order; the stock of each
+// shipped order was removed; no stock was released twice or without an order. It reads page by
+// page in one transaction, locks nothing, and changes nothing. progress, if not nil, is called
+// with the number of orders that were read. The error wraps orderclose.ErrUnavailable if the
+// database failed, and ErrOwnTables where orders are mapped.
 func (s *Store) CheckStock(ctx context.Context, progress func(orders int)) (StockReport, error) {
 	if s.mapped {
 		return StockReport{}, fmt.Errorf("check the stock: %w", ErrOwnTables)
@@ -67,10 +66,9 @@ func (s *Store) CheckStock(ctx context.Context, progress func(orders int)) (Stoc
 	return c.report, nil
 }
 
-// snapshot are the options of a transaction in which everything is as it was when
-// it began.
+// snapshot returns the options of a transaction that reads everything as of its beginning.
 func (d Dialect) snapshot() *sql.TxOptions {
-	if d.Name == SQLite { // always so
+	if d.Name == SQLite { // every transaction is a snapshot
 		return nil
 	}
 	return snapshot
@@ -89,8 +87,7 @@ func (c *stockCheck) find(found ...StockFinding) {
 	c.report.Findings = append(c.report.Findings, found[:min(len(found), MaxStockFindings-len(c.report.Findings))]...)
 }
 
-// run goes through the SKUs, as many as fit into memory at a time, and through all
-// orders for each.
+// run reads the SKUs, as many as fit in memory at a time, and for each page of SKUs all orders.
 func (c *stockCheck) run() error {
 	after := ""
 	for first := true; ; first = false {
@@ -112,19 +109,19 @@ func (c *stockCheck) run() error {
 	}
 }
 
-// skuRange is a page of SKUs, those in (from, to].
+// skuRange is a page of SKUs, the SKUs in (from, to].
 type skuRange struct {
 	from, to string
-	last     bool // there is none after it
+	last     bool // the last page
 	rows     map[string]*skuRow
 	sorted   []string
 }
 
-// skuRow is what the stock has of a SKU, and what orders hold of it.
+// skuRow is the stock of a SKU, and the quantity that orders hold.
 type skuRow struct{ available, reserved, held int64 }
 
-// holds says whether a SKU belongs to the page, be it in the stock or not. Ids
-// compare as bytes, here as there.
+// holds reports whether a SKU belongs to the page, whether the stock has it or not. Ids compare
+// as bytes here and in the database.
 func (r skuRange) holds(sku string) bool { return sku > r.from && (r.last || sku <= r.to) }
 
 func (c *stockCheck) skus(after string) (skuRange, error) {
@@ -142,8 +139,8 @@ func (c *stockCheck) skus(after string) (skuRange, error) {
 	return r, err
 }
 
-// orders goes through all orders and sums up what they hold of the SKUs; the first
-// time it judges them as well.
+// orders reads all orders and sums what they hold of the SKUs. If judge is set, it also checks
+// the orders.
 func (c *stockCheck) orders(skus skuRange, judge bool) error {
 	after := ""
 	for {
@@ -166,7 +163,7 @@ func (c *stockCheck) orders(skus skuRange, judge bool) error {
 	}
 }
 
-// orderRange is a page of orders, those in (from, to].
+// orderRange is a page of orders, the orders in (from, to].
 type orderRange struct {
 	from, to string
 	last     bool
@@ -174,7 +171,7 @@ type orderRange struct {
 	sorted   []string
 }
 
-// stockOrder is what the tables say of one order.
+// stockOrder is one order with its lines, ledger rows and receipts.
 type stockOrder struct {
 	id       string
 	status   Status
@@ -204,8 +201,8 @@ func (c *stockCheck) page(after string) (orderRange, error) {
 	return p, err
 }
 
-// within goes through the rows of a table that belong to orders of the page,
-// whether those exist or not.
+// within reads the rows of a table whose order ids are in the range of the page, whether the
+// orders exist or not.
 func (c *stockCheck) within(p orderRange, columns, table string, each func(*sql.Rows) error) error {
 	query, args := "SELECT "+columns+" FROM "+table+" WHERE order_id > ?", []any{p.from}
 	if !p.last {
@@ -214,7 +211,7 @@ func (c *stockCheck) within(p orderRange, columns, table string, each func(*sql.
 	return eachRow(c.tx, query, args, each)
 }
 
-// lines sums up what the orders of the page hold of the SKUs.
+// lines sums what the orders of the page hold of the SKUs.
 func (c *stockCheck) lines(p orderRange, skus skuRange, judge bool) error {
 	return c.within(p, "order_id, sku_id, quantity", "order_items", func(rows *sql.Rows) error {
 		var id, sku string
@@ -237,13 +234,13 @@ func (c *stockCheck) lines(p orderRange, skus skuRange, judge bool) error {
 			row.held += quantity
 			return nil
 		}
-		c.find(StockFinding{"no_sku", id, sku, fmt.Sprintf("the order holds %d of a SKU that is not in the stock", quantity),
-			"insert the stock's row with what it has and with what orders hold reserved; until then the order cannot be closed"})
+		c.find(StockFinding{"no_sku", id, sku, fmt.Sprintf("the order holds %d of a SKU that the stock does not have", quantity),
+			"insert the SKU's row into the stock, with its available quantity and with the quantity that orders hold as reserved; until then the order cannot be closed"})
 		return nil
 	})
 }
 
-// judgePage judges the orders of a page.
+// judgePage checks the orders of a page.
 func (c *stockCheck) judgePage(p orderRange) error {
 	err := c.within(p, "order_id, sku_id, kind, quantity", "stock_ledger", func(rows *sql.Rows) error {
 		var id, sku string
@@ -285,11 +282,11 @@ func (c *stockCheck) judgePage(p orderRange) error {
 }
 
 func noOrder(id, sku, what string) StockFinding {
-	return StockFinding{"no_order", id, sku, what + " without its order", "find out who deleted the order; delete this with it if that was meant"}
+	return StockFinding{"no_order", id, sku, what + " without its order", "find out why the order was deleted; if that was intended, delete this row too"}
 }
 
-// ledgerKind is how the stock of an order of this status went: "" while it is
-// reserved, or if only the shop knows the status.
+// ledgerKind returns the kind of ledger rows that an order of this status has. It is empty
+// while the stock is reserved, and for a status that only the shop knows.
 func ledgerKind(st Status) kind {
 	switch st {
 	case Closed:
@@ -302,25 +299,24 @@ func ledgerKind(st Status) kind {
 	return ""
 }
 
-// judgeSKU compares what is reserved of a SKU with what orders hold. Pure.
+// judgeSKU compares the reserved quantity of a SKU with what orders hold. Pure.
 func judgeSKU(sku string, row skuRow) (found []StockFinding) {
 	if row.available < 0 || row.reserved < 0 {
-		found = append(found, StockFinding{"available", "", sku, fmt.Sprintf("%d are available and %d reserved, and neither can be below 0", row.available, row.reserved),
-			"somebody writes to the stock past the shop's transactions: find out who, and count what there is"})
+		found = append(found, StockFinding{"available", "", sku, fmt.Sprintf("%d are available and %d reserved; neither may be below 0", row.available, row.reserved),
+			"a program writes to the stock outside the shop's transactions: find the program, and count the stock"})
 	}
 	if row.reserved != row.held {
 		found = append(found, StockFinding{"reserved", "", sku, fmt.Sprintf("%d are reserved and orders hold %d", row.reserved, row.held),
-			fmt.Sprintf("look at the findings of its orders first; if they do not explain it, reserved is to be %d", row.held)})
+			fmt.Sprintf("resolve the findings of its orders first; if they do not explain the difference, set reserved to %d", row.held)})
 	}
 	return found
 }
 
-// judgeOrder compares what an order held with its ledger rows and its receipt.
-// Pure.
+// judgeOrder compares the lines of an order with its ledger rows and its receipt. Pure.
 func judgeOrder(o stockOrder) (found []StockFinding) {
 	if want := o.status == Closed; want != (o.receipts > 0) || o.receipts > 1 {
-		found = append(found, StockFinding{"receipt", o.id, "", fmt.Sprintf("its status is %d and it has %d receipts", o.status, o.receipts),
-			"an order has a receipt just if it is closed (2): find out who wrote its status past the shop's transactions"})
+		found = append(found, StockFinding{"receipt", o.id, "", fmt.Sprintf("the order has status %d and %d receipts", o.status, o.receipts),
+			"an order has a receipt if and only if it is closed (2): find the program that wrote its status outside the shop's transactions"})
 	}
 	went := ledgerKind(o.status)
 	skus := map[string]bool{}
@@ -341,8 +337,8 @@ func judgeOrder(o stockOrder) (found []StockFinding) {
 	return found
 }
 
-// judgeLine judges one SKU of an order, whose stock went in the way that its
-// status says.
+// judgeLine checks one SKU of an order. went is the kind of ledger row that the order's status
+// requires.
 func judgeLine(o stockOrder, sku string, went kind) (StockFinding, bool) {
 	moves, held := o.ledger[sku], o.lines[sku]
 	rows := make([]string, len(moves))
@@ -358,17 +354,17 @@ func judgeLine(o stockOrder, sku string, went kind) (StockFinding, bool) {
 	case went == "" && len(moves) == 0:
 		return StockFinding{}, false
 	case len(moves) > 1:
-		return finding("twice", fmt.Sprintf("its status is %d, it held %d, and its stock moved more than once: %s", o.status, held, have),
-			"take back what was too much from available, and delete that ledger row, in one transaction; see that the table has its primary key")
+		return finding("twice", fmt.Sprintf("the order has status %d and held %d; its stock moved more than once: %s", o.status, held, have),
+			"subtract the excess from available and delete its ledger row, in one transaction; check that the table has its primary key")
 	case went == "":
-		return finding("ledger", fmt.Sprintf("its status is %d, so that it holds its stock, and yet that moved: %s", o.status, have),
-			"find out who set its status back; reserve its stock again and delete the ledger row, in one transaction")
+		return finding("ledger", fmt.Sprintf("the order has status %d and must hold its stock, but the stock moved: %s", o.status, have),
+			"find out why its status was set back; reserve its stock again and delete the ledger row, in one transaction")
 	case len(moves) == 0:
-		return finding("ledger", fmt.Sprintf("its status is %d, it held %d, and that never moved", o.status, held),
-			fmt.Sprintf("take %d out of reserved (to available, unless shipped) and insert the ledger row (%s), in one transaction", held, went))
+		return finding("ledger", fmt.Sprintf("the order has status %d and held %d; its stock never moved", o.status, held),
+			fmt.Sprintf("subtract %d from reserved (add it to available, unless shipped) and insert the ledger row (%s), in one transaction", held, went))
 	case moves[0].kind != went || moves[0].quantity != held:
-		return finding("ledger", fmt.Sprintf("its status is %d, it held %d, and its ledger row says: %s", o.status, held, have),
-			fmt.Sprintf("want %s %d: move the difference and correct the row, in one transaction", went, held))
+		return finding("ledger", fmt.Sprintf("the order has status %d and held %d; its ledger row has: %s", o.status, held, have),
+			fmt.Sprintf("the row should be %s %d: move the difference and correct the row, in one transaction", went, held))
 	}
 	return StockFinding{}, false
 }

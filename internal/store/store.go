@@ -15,66 +15,64 @@ import (
 	"orderclose/internal/tables"
 )
 
-// DefaultMaxOpenConns is the size of the connection pool unless Options say
-// otherwise. Two transactions at once keep a database busy (make bench-close); the
-// others are for closer, sweep, dispatcher and what looks at the database beside
-// them in one process.
+// DefaultMaxOpenConns is the default size of the connection pool. Two transactions at once
+// keep a database busy (make bench-close). The other connections serve the closer, the
+// sweep, the dispatcher and monitoring in one process.
 const DefaultMaxOpenConns = 16
 
-// connMaxLifetime bounds how long a server that another one replaced can keep a pooled
-// connection, if it says nothing that makes explain close it.
+// connMaxLifetime bounds how long the pool keeps a connection to a server that was replaced,
+// if the server returns no error on which explain closes the connection.
 const connMaxLifetime = 3 * time.Minute
 
-// Options say where the database is.
+// Options select the database.
 type Options struct {
-	// DSN names a MySQL or MariaDB database as go-sql-driver does:
-	// user:password@tcp(host:port)/database?param=value. The settings that
-	// correctness rests on (UTC, READ COMMITTED, exact ids) are made whatever it
-	// says; its time-outs are kept.
+	// DSN names a MySQL or MariaDB database in the format of go-sql-driver:
+	// user:password@tcp(host:port)/database?param=value. Open overrides the settings that
+	// correctness depends on (UTC, READ COMMITTED, exact ids). It keeps the timeouts.
 	DSN string
-	// Orders says in which tables orders are; nil: those that Migrate makes.
+	// Orders maps the tables of orders; nil: the tables that Migrate creates.
 	Orders *tables.Mapping
-	// OrdersAt says where a key of Orders stands, as file:line:column, for what
-	// CheckMapping finds; nil: it is not known.
+	// OrdersAt returns the position of a key of Orders, as file:line:column, for the
+	// problems that CheckMapping finds; nil: not known.
 	OrdersAt func(path string) string
 	// MaxOpenConns bounds the connection pool; 0 is DefaultMaxOpenConns.
 	MaxOpenConns int
 }
 
-// ErrOwnTables says that something works on the reference schema only, and that
+// ErrOwnTables says that an operation works only on the reference schema, and that
 // topics.yaml maps orders to other tables.
-var ErrOwnTables = errors.New("orders are in tables of the shop's own (orders in topics.yaml), and this knows only those of the reference schema")
+var ErrOwnTables = errors.New("topics.yaml maps orders to the shop's own tables (key orders); this works only on the reference schema")
 
-// Store is the database of orders. Its methods may be called from any goroutine.
+// Store is the database of orders. Its methods are safe for concurrent use.
 type Store struct {
 	gorm    *gorm.DB
 	dialect Dialect
-	// mapped: the orders are in the user's own tables, which Migrate does not make.
-	mapped    bool
-	ordersAt  func(path string) string // of Options; may be nil
-	maxIdle   int                      // of the pool; 0: Open did not make it
-	hang      time.Duration            // the longest wait for one answer; 0: the database is in this process
-	q         *statements
-	undecided undecided
-	held      held        // orders
-	heldStock held        // SKUs
-	respell   atomic.Bool // lines were seen whose SKUs the stock spells otherwise
-	// migrator opens a connection on which a statement may take as long as it
-	// needs; nil: the store's own will do.
-	migrator func() (*sql.DB, error)
-	inHand   *inHand // of the outboxes; nil: row locks do it
+	// mapped says that the orders are in the shop's own tables, which Migrate does not create.
+	mapped          bool
+	ordersAt        func(path string) string // Options.OrdersAt; may be nil
+	maxIdle         int                      // idle connections of the pool; 0: Open did not create the pool
+	answerLimit     time.Duration            // the longest wait for one answer of the server; 0: the database is in this process
+	q               *statements
+	inDoubt         inDoubt
+	lockedOrders    lockedKeys  // recently locked by other transactions
+	lockedSKUs      lockedKeys  // the same for SKUs
+	spellingsDiffer atomic.Bool // the stock spells some SKUs otherwise than the lines of orders
+	// openUnbounded opens a connection without a read timeout, for long statements; nil: the
+	// store's own connections have none.
+	openUnbounded func() (*sql.DB, error)
+	dispatched    *dispatchedRows // outbox rows that a dispatcher has; nil: row locks mark them
 }
 
-// Open prepares a Store on MySQL or MariaDB. It does not connect: the first
-// method that needs the server does, and Ping tells whether it is there. The
-// error of a DSN that cannot be read never shows the password.
+// Open prepares a Store on MySQL or MariaDB. It does not connect: the first method that
+// needs the server does, and Ping reports whether the server answers. The error for an
+// invalid DSN never contains the password.
 func Open(o Options) (*Store, error) {
 	cfg, err := parseDSN(o.DSN)
 	if err != nil {
 		return nil, err
 	}
 	if cfg.DBName == "" {
-		return nil, errors.New("the database's DSN names a server and no database; it ends in /database")
+		return nil, errors.New("the database's DSN names no database: append /database to the server")
 	}
 	pool, err := openPool(cfg)
 	if err != nil {
@@ -88,7 +86,7 @@ func Open(o Options) (*Store, error) {
 	pool.SetConnMaxLifetime(connMaxLifetime)
 	db, err := gorm.Open(mysql.New(mysql.Config{
 		Conn: pool, DSNConfig: cfg,
-		SkipInitializeWithVersion: true, // it would ask the server
+		SkipInitializeWithVersion: true, // initializing would ask the server
 	}), GormConfig())
 	if err != nil {
 		_ = pool.Close()
@@ -99,14 +97,14 @@ func Open(o Options) (*Store, error) {
 		_ = pool.Close()
 		return nil, err
 	}
-	s.ordersAt, s.maxIdle, s.hang = o.OrdersAt, o.MaxOpenConns, cfg.ReadTimeout
-	s.migrator = func() (*sql.DB, error) { return openPool(withoutReadTimeout(cfg)) }
+	s.ordersAt, s.maxIdle, s.answerLimit = o.OrdersAt, o.MaxOpenConns, cfg.ReadTimeout
+	s.openUnbounded = func() (*sql.DB, error) { return openPool(withoutReadTimeout(cfg)) }
 	return s, nil
 }
 
-// GormConfig is how the store wants gorm: no transaction nobody asked for, no
-// prepared statements (they cost a round trip), no log (errors are returned), no
-// ping while opening.
+// GormConfig returns the configuration that the store needs: no implicit transactions, no
+// prepared statements (they cost a round trip), no log (errors are returned), and no ping
+// while opening.
 func GormConfig() *gorm.Config {
 	return &gorm.Config{
 		SkipDefaultTransaction: true,
@@ -115,18 +113,18 @@ func GormConfig() *gorm.Config {
 	}
 }
 
-// New returns a Store on a database that is open already, configured as
-// GormConfig says. The Store owns it from here on.
+// New returns a Store on an open database that is configured by GormConfig. The Store owns
+// the database from here on.
 func New(db *gorm.DB, d Dialect) *Store {
 	s, err := NewMapped(db, d, nil)
 	if err != nil {
-		panic("store: the reference schema: " + err.Error()) // a constant
+		panic("store: the reference schema: " + err.Error()) // the reference schema is a constant
 	}
 	return s
 }
 
-// NewMapped is New for orders in other tables; nil is those that Migrate makes.
-// The error says what is wrong with the mapping.
+// NewMapped is New for orders in other tables; nil: the tables that Migrate creates. The
+// error names the problems of the mapping.
 func NewMapped(db *gorm.DB, d Dialect, orders *tables.Mapping) (*Store, error) {
 	m := orders
 	if m == nil {
@@ -135,7 +133,7 @@ func NewMapped(db *gorm.DB, d Dialect, orders *tables.Mapping) (*Store, error) {
 	q, err := newStatements(m, d)
 	s := &Store{gorm: db, dialect: d, mapped: orders != nil, q: q}
 	if d.oneWriter {
-		s.inHand = newInHand()
+		s.dispatched = newDispatchedRows()
 	}
 	return s, err
 }
@@ -143,17 +141,17 @@ func NewMapped(db *gorm.DB, d Dialect, orders *tables.Mapping) (*Store, error) {
 // Close closes the connections.
 func (s *Store) Close() error { return s.DB().Close() }
 
-// DB is the connection pool underneath.
+// DB returns the underlying connection pool.
 func (s *Store) DB() *sql.DB {
 	db, err := s.gorm.DB()
 	if err != nil {
-		panic("store: gorm without a database/sql pool: " + err.Error()) // New was given one
+		panic("store: gorm without a database/sql pool: " + err.Error()) // New requires a pool
 	}
 	return db
 }
 
-// Ping reports whether the database answers and its session keeps UTC. The error
-// wraps orderclose.ErrUnavailable.
+// Ping reports whether the database answers and its session is in UTC. The error wraps
+// orderclose.ErrUnavailable.
 func (s *Store) Ping(ctx context.Context) error {
 	err := s.DB().PingContext(ctx)
 	if err == nil && s.dialect.checkZone != nil {
@@ -165,8 +163,8 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Now returns the database's clock, in UTC and whole milliseconds. It is the
-// clock that decides whether an order is due.
+// Now returns the database's clock, in UTC and whole milliseconds. This clock decides
+// whether an order is due.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	now, err := s.now(s.gorm.WithContext(ctx))
 	if err != nil {
@@ -175,12 +173,11 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	return now, nil
 }
 
-// now reads the clock inside whatever transaction tx is.
+// now reads the clock in the transaction tx.
 func (s *Store) now(tx *gorm.DB) (now time.Time, err error) {
 	err = tx.Raw("SELECT ?", s.dialect.now()).Row().Scan(timeInto(&now))
 	return now, err
 }
 
-// Dialect is the kind of database: whoever reads it past the store has to know
-// how times are stored.
+// Dialect returns the kind of database, which decides how times are stored.
 func (s *Store) Dialect() DialectName { return s.dialect.Name }

@@ -11,21 +11,21 @@ import (
 	"orderclose"
 )
 
-// Story is all that the database has of one order. Its parts are read one after the
-// other, so that something may have happened in between. Where orders are mapped to
-// tables of the shop's own, it has of them what is mapped.
+// Story is all that the database has of one order. Its parts are read one after the other, so
+// the order may change in between. Where orders are mapped to the shop's own tables, Story has
+// the mapped columns.
 type Story struct {
 	At       time.Time     `json:"at"`    // the database's clock
-	Order    *OrderRow     `json:"order"` // nil: there is none
+	Order    *OrderRow     `json:"order"` // nil: the database has no such order
 	Items    []ItemRow     `json:"items"`
-	Receipt  *ReceiptRow   `json:"receipt"` // nil: it was not closed
+	Receipt  *ReceiptRow   `json:"receipt"` // nil: the order has no receipt
 	Ledger   []LedgerRow   `json:"ledger"`
 	Outgoing []OutgoingRow `json:"outgoing"` // events that are not published yet
-	// Unscheduled are its rows in the outbox of schedules: no relay has it yet.
+	// Unscheduled are the order's rows in the schedule outbox: not yet published.
 	Unscheduled []OutgoingRow `json:"unscheduled,omitempty"`
 }
 
-// Known says whether the database has anything of the order.
+// Known reports whether the database has anything of the order.
 func (s Story) Known() bool {
 	return s.Order != nil || len(s.Items)+len(s.Ledger)+len(s.Outgoing)+len(s.Unscheduled) > 0 || s.Receipt != nil
 }
@@ -35,7 +35,7 @@ type OrderRow struct {
 	ID        string     `json:"order_id"`
 	Category  string     `json:"category"`
 	Status    Status     `json:"status"`
-	State     string     `json:"state"` // the status in a word
+	State     string     `json:"state"` // the name of the status
 	CreatedAt time.Time  `json:"created_at"`
 	Due       time.Time  `json:"due_at"`
 	PaidAt    *time.Time `json:"paid_at,omitempty"`
@@ -43,14 +43,14 @@ type OrderRow struct {
 	Version   int64      `json:"version"`
 }
 
-// ItemRow is a line of the order.
+// ItemRow is one line of the order.
 type ItemRow struct {
 	Line     int    `json:"line"`
 	SKU      string `json:"sku"`
 	Quantity int64  `json:"quantity"`
 }
 
-// ReceiptRow is the receipt of its close.
+// ReceiptRow is the receipt of the order's close.
 type ReceiptRow struct {
 	Verdict    orderclose.Verdict `json:"verdict"`
 	Due        time.Time          `json:"due_at"`
@@ -74,8 +74,8 @@ type OutgoingRow struct {
 	At time.Time `json:"at"`
 }
 
-// Story reads all there is of an order. An order that nobody knows is no error.
-// The error wraps orderclose.ErrUnavailable if it is the database's.
+// Story reads everything about an order. An unknown order is no error. The error wraps
+// orderclose.ErrUnavailable if the database failed.
 func (s *Store) Story(ctx context.Context, id string) (Story, error) {
 	story := Story{Items: []ItemRow{}, Ledger: []LedgerRow{}, Outgoing: []OutgoingRow{}}
 	if err := orderclose.ValidateID(id); err != nil {
@@ -83,7 +83,7 @@ func (s *Store) Story(ctx context.Context, id string) (Story, error) {
 	}
 	err := s.story(s.gorm.WithContext(ctx), id, &story)
 	if err != nil {
-		return story, fmt.Errorf("read all of order %q: %w", id, s.explain(ctx, err))
+		return story, fmt.Errorf("read everything about order %q: %w", id, s.explain(ctx, err))
 	}
 	return story, nil
 }
@@ -131,7 +131,7 @@ func (s *Store) story(tx *gorm.DB, id string, story *Story) (err error) {
 			story.Ledger = append(story.Ledger, l)
 			return err
 		}},
-		// No index has the order's id: the table holds what is on its way only.
+		// No index has the order's id: the table holds only rows that are not published yet.
 		{"SELECT id, created_at FROM outbox_events WHERE order_id = ? ORDER BY id", func(rows *sql.Rows) error {
 			var o OutgoingRow
 			err := rows.Scan(&o.ID, timeInto(&o.At))
@@ -159,7 +159,7 @@ func some(t time.Time) *time.Time {
 	return &t
 }
 
-// eachRow calls each with every row of a query.
+// eachRow calls each for each row of a query.
 func eachRow(tx *gorm.DB, query string, args []any, each func(*sql.Rows) error) error {
 	rows, err := tx.Raw(query, args...).Rows()
 	if err != nil {

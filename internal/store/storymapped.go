@@ -11,19 +11,19 @@ import (
 	"orderclose/internal/tables"
 )
 
-// mappedStory reads an order and its lines from the shop's own tables: the first of
-// the months' that has it.
+// mappedStory reads an order and its lines from the shop's own tables. With shards it reads the
+// first table that has the order.
 func (s *Store) mappedStory(tx *gorm.DB, id string, story *Story) error {
 	arg, ok := s.q.m.ID.Arg(id)
 	if !ok {
 		return nil
 	}
-	places, err := s.places(tx.Statement.Context, []orderclose.CloseRequest{{OrderID: id}})
+	candidates, err := s.candidates(tx.Statement.Context, []orderclose.CloseRequest{{OrderID: id}})
 	if err != nil {
 		return err
 	}
 	for n := 0; ; n++ {
-		t := places.nth(id, n)
+		t := candidates.nth(id, n)
 		if t == nil {
 			return nil
 		}
@@ -36,7 +36,7 @@ func (s *Store) mappedStory(tx *gorm.DB, id string, story *Story) error {
 	}
 }
 
-// story reads one order without locking it.
+// story writes the SELECT of one order, without a lock.
 func (q *statements) story(t *table) string {
 	at := func(m *tables.Moment) string {
 		if m == nil {
@@ -49,8 +49,8 @@ func (q *statements) story(t *table) string {
 		"COALESCE("+orElse(q.m.Version, "0")+", 0)", tables.Quote(t.name), tables.Quote(q.m.ID.Column))
 }
 
-// scanStory reads an order's row. Its state is the shop's own value of the status,
-// for which there is no number.
+// scanStory reads an order's row. Its State is the shop's own value of the status, and its
+// Status is -1.
 func (q *statements) scanStory(rows *sql.Rows, id string, story *Story) error {
 	o := OrderRow{ID: id, Status: -1}
 	var created, due, closed any

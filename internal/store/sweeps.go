@@ -8,8 +8,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// LastSweep returns when the sweep of a name was last finished, zero if never, and
-// the present, both by the database's clock.
+// LastSweep returns when the sweep of that name last finished, zero if never, and the current
+// time, both by the database's clock.
 func (s *Store) LastSweep(ctx context.Context, name string) (finished, now time.Time, err error) {
 	err = s.gorm.WithContext(ctx).Raw("SELECT (SELECT finished_at FROM sweeps WHERE name = ?), ?", name, s.dialect.now()).
 		Row().Scan(timeInto(&finished), timeInto(&now))
@@ -19,13 +19,13 @@ func (s *Store) LastSweep(ctx context.Context, name string) (finished, now time.
 	return finished, now, nil
 }
 
-// SweepFinished notes that the sweep of a name was finished now.
+// SweepFinished records that the sweep of that name finished now.
 func (s *Store) SweepFinished(ctx context.Context, name string) error {
 	err := s.transact(ctx, func(tx *gorm.DB) error {
 		return tx.Exec("REPLACE INTO sweeps (name, finished_at) VALUES (?, ?)", name, s.dialect.now()).Error
 	})
 	if err != nil {
-		return fmt.Errorf("note that %s was swept: %w", name, err)
+		return fmt.Errorf("record the sweep of %s: %w", name, err)
 	}
 	return nil
 }

@@ -13,10 +13,9 @@ import (
 	"orderclose"
 )
 
-// A transaction that lost against another one is tried again: at most maxTries
-// times and not beyond retryFor, which one lock wait (lockTimeout) uses up by
-// itself: whoever holds a row for that long may hold it for hours, and the other
-// orders of a batch should not wait for it.
+// A transaction that lost a deadlock or a lock wait is tried again, at most maxTries times
+// within retryFor. One lock wait (lockTimeout) uses up retryFor: a transaction that holds a
+// row for so long may hold it for hours, and the other orders of a batch must not wait for it.
 const (
 	maxTries  = 10
 	retryFor  = 2 * time.Second
@@ -26,18 +25,16 @@ const (
 
 var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 
-// errCommitLost says that a commit failed in a way that leaves open whether it was
-// done.
-var errCommitLost = errors.New("the commit had no answer")
+// errCommitLost says that a commit failed and may still have been done.
+var errCommitLost = errors.New("the commit got no answer")
 
-// transact runs fn in a READ COMMITTED transaction, and all of it again if it
-// lost against another one, so fn must begin from nothing each time. The error
-// is fn's, or wraps orderclose.ErrUnavailable, or orderclose.ErrContended if it
-// lost each time. It wraps errCommitLost too if only the commit failed, in a way
-// other than losing.
+// transact runs fn in a READ COMMITTED transaction. It runs fn again if the transaction lost a
+// deadlock or a lock wait, so fn must not keep state between runs. The error is the error of
+// fn, or wraps orderclose.ErrUnavailable, or orderclose.ErrContended after the last retry. It
+// also wraps errCommitLost if only the commit failed, unless the commit lost a conflict.
 //
-// All writing goes through it, single statements too: a commit is where a
-// cancelled context shows, whatever the driver made of it before.
+// All writes use transact, single statements too: a cancelled context always shows at the
+// commit, whatever the driver did with it before.
 func (s *Store) transact(ctx context.Context, fn func(tx *gorm.DB) error) error {
 	began := time.Now()
 	for try := 1; ; try++ {
@@ -65,14 +62,14 @@ func (s *Store) transact(ctx context.Context, fn func(tx *gorm.DB) error) error 
 	}
 }
 
-// backoff is how long to wait after the try-th failure: doubling, and anything
-// between half of it and all, so that those who met once do not meet again.
+// backoff returns the wait after the try-th failure: it doubles, with a jitter of up to half,
+// so that two transactions do not collide again.
 func backoff(try int) time.Duration {
 	d := min(firstWait<<(try-1), lastWait)
 	return d/2 + rand.N(d/2)
 }
 
-// sleep waits for d; false means that ctx ended first.
+// sleep waits for d. It returns false if ctx ended first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

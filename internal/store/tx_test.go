@@ -16,7 +16,7 @@ import (
 	"orderclose"
 )
 
-// scripted is a database that does nothing but answer COMMIT as it is told.
+// scripted is a database that only answers COMMIT, with a given error.
 type scripted struct{ commit error }
 
 func (d *scripted) Connect(context.Context) (driver.Conn, error) { return d, nil }
@@ -27,7 +27,7 @@ func (d *scripted) Begin() (driver.Tx, error)                    { return d, nil
 func (d *scripted) Commit() error                                { return d.commit }
 func (d *scripted) Rollback() error                              { return nil }
 
-// BeginTx implements driver.ConnBeginTx and wants READ COMMITTED.
+// BeginTx implements driver.ConnBeginTx and requires READ COMMITTED.
 func (d *scripted) BeginTx(_ context.Context, o driver.TxOptions) (driver.Tx, error) {
 	if sql.IsolationLevel(o.Isolation) != sql.LevelReadCommitted {
 		return nil, errors.New("the transaction is not READ COMMITTED")
@@ -35,7 +35,7 @@ func (d *scripted) BeginTx(_ context.Context, o driver.TxOptions) (driver.Tx, er
 	return d, nil
 }
 
-// inBubble runs test with a store on d, on the bubble's clock.
+// inBubble runs test with a store on d, in a synctest bubble.
 func inBubble(t *testing.T, d *scripted, test func(t *testing.T, s *Store)) {
 	synctest.Test(t, func(t *testing.T) {
 		db, err := gorm.Open(gormmysql.New(gormmysql.Config{Conn: sql.OpenDB(d), SkipInitializeWithVersion: true}), GormConfig())
@@ -54,7 +54,7 @@ var (
 	readOnly = &mysql.MySQLError{Number: 1290, Message: "running with --read-only"}
 )
 
-func TestTransact_LostOnesAreTriedAgain(t *testing.T) {
+func TestTransact_RetriesAfterALostConflict(t *testing.T) {
 	inBubble(t, &scripted{}, func(t *testing.T, s *Store) {
 		tries := 0
 		err := s.transact(t.Context(), func(*gorm.DB) error {
@@ -69,7 +69,7 @@ func TestTransact_LostOnesAreTriedAgain(t *testing.T) {
 	})
 }
 
-func TestTransact_GivesUpInTheEnd(t *testing.T) {
+func TestTransact_GivesUpAfterTheLastRetry(t *testing.T) {
 	inBubble(t, &scripted{}, func(t *testing.T, s *Store) {
 		tries := 0
 		err := s.transact(t.Context(), func(*gorm.DB) error { tries++; return deadlock })
@@ -85,7 +85,7 @@ func TestTransact_GivesUpInTheEnd(t *testing.T) {
 	})
 }
 
-func TestTransact_OnlyLostOnesAreTriedAgain(t *testing.T) {
+func TestTransact_RetriesOnlyALostConflict(t *testing.T) {
 	inBubble(t, &scripted{}, func(t *testing.T, s *Store) {
 		for _, c := range []struct {
 			err         error
@@ -111,7 +111,7 @@ func TestTransact_CancelEndsTheWait(t *testing.T) {
 	})
 }
 
-func TestTransact_CommitWithoutAnswerBlamesNoOrder(t *testing.T) {
+func TestTransact_ACommitInDoubtBlamesNoOrder(t *testing.T) {
 	for _, lost := range []error{driver.ErrBadConn, mysql.ErrInvalidConn} {
 		inBubble(t, &scripted{commit: lost}, func(t *testing.T, s *Store) {
 			tries := 0

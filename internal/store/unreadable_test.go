@@ -9,7 +9,7 @@ import (
 	"orderclose/internal/store"
 )
 
-// TestMySQL_ARowThatCannotBeReadEndsNoPage: neither of a sweep nor of an audit.
+// TestMySQL_ARowThatCannotBeReadEndsNoPage holds for a sweep and an audit.
 func TestMySQL_ARowThatCannotBeReadEndsNoPage(t *testing.T) { eachServer(t, unreadableRows) }
 
 func unreadableRows(t *testing.T) {
@@ -40,10 +40,10 @@ func unreadableRows(t *testing.T) {
 	if got := strings.Join(found, " "); got != "a b" {
 		t.Errorf("the sweep finds %q", got)
 	}
-	notes, err := s.MappingNotes(t.Context())
+	notes, err := s.MappingHints(t.Context())
 	must(t, err)
 	if got := strings.Join(notes, "\n"); !strings.Contains(got, "orders whose order_no (orders.id) is NULL") {
-		t.Errorf("the notes do not tell of rows without an id: %s", got)
+		t.Errorf("the notes do not mention rows without an id: %s", got)
 	}
 
 	parts, err := s.AuditParts(t.Context())

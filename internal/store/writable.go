@@ -17,29 +17,29 @@ import (
 const (
 	// writableWithin bounds Writable.
 	writableWithin = 5 * time.Second
-	// tableLockWait is for how many seconds Writable waits for the lock of a table that
-	// another session holds. The server stops waiting by itself: asking again and again
-	// leaves nothing behind on a server that is locked for hours.
+	// tableLockWait is how many seconds Writable waits for a table lock of another
+	// session. The server ends the wait itself, so repeated calls leave no sessions behind on
+	// a server that is locked for hours.
 	tableLockWait = 1
 )
 
-// ErrLocked says that a statement waited in vain for the lock of a table.
-var ErrLocked = errors.New("another session holds the lock of a table: FLUSH TABLES WITH READ LOCK, LOCK TABLES, or a long ALTER TABLE or transaction; SHOW PROCESSLIST names it")
+// ErrLocked says that the wait for a table lock timed out.
+var ErrLocked = errors.New("another session holds the lock of a table: FLUSH TABLES WITH READ LOCK, LOCK TABLES, or a long ALTER TABLE or transaction; SHOW PROCESSLIST shows it")
 
-// errUndo ends a transaction that shall leave nothing behind.
+// errUndo rolls a transaction back on purpose.
 var errUndo = errors.New("undo")
 
-// Writable reports why a close could not be written now: the database is away,
-// read-only or full, a table that a close writes to is locked, or the user lacks a right
-// to it. It updates no row in each table of orders and of stock, inserts into the tables
-// beside them, and rolls back. It takes 5 s at most. The error wraps
-// orderclose.ErrUnavailable, and ErrLocked where it is so.
+// Writable reports why a close could not be written now: the database is not reachable,
+// read-only or full, a table that a close writes is locked, or the user lacks a privilege. It
+// updates no row of each table of orders and of stock, inserts into the other tables, and
+// rolls back. It takes at most 5 s. The error wraps orderclose.ErrUnavailable, and ErrLocked
+// for a table lock.
 func (s *Store) Writable(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, writableWithin)
 	defer cancel()
 	err := s.writable(ctx)
 	if err != nil {
-		return fmt.Errorf("try to write as a close does, and roll back: %w", unavailable(ctx, err))
+		return fmt.Errorf("test the writes of a close: %w", unavailable(ctx, err))
 	}
 	return nil
 }
@@ -49,7 +49,7 @@ func (s *Store) writable(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// One connection throughout: the bound on the wait is the session's.
+	// One connection for all: the lock wait is a setting of the session.
 	return s.gorm.WithContext(ctx).Connection(func(conn *gorm.DB) (err error) {
 		if s.dialect.lockWait != "" {
 			var before int64
@@ -78,9 +78,9 @@ func (s *Store) writable(ctx context.Context) error {
 	})
 }
 
-// closeWrites are statements that change the columns that a close changes, of no row.
+// closeWrites returns statements that update the columns that a close changes, of no row.
 func (s *Store) closeWrites(ctx context.Context) ([]string, error) {
-	in := []*table{s.q.whole}
+	in := []*table{s.q.single}
 	if s.q.months != nil {
 		var err error
 		if in, err = s.monthTables(ctx); err != nil {
@@ -112,12 +112,12 @@ func updateNone(table string, columns ...string) string {
 	return "UPDATE " + tables.Quote(table) + " SET " + strings.Join(set, ", ") + " WHERE 1 = 0"
 }
 
-// tryWrites writes what a close writes. Each call has an id of its own: two of them do
-// not wait for each other.
+// tryWrites makes the writes of a close. Each call uses its own id, so that two calls do not
+// wait for each other.
 func (s *Store) tryWrites(tx *gorm.DB, statements []string) error {
 	id := "write-probe-" + rand.Text()
 	for _, statement := range statements {
-		if err := s.lockedOut(tx.Exec(statement).Error, statement); err != nil {
+		if err := s.statementError(tx.Exec(statement).Error, statement); err != nil {
 			return err
 		}
 	}
@@ -136,15 +136,16 @@ func (s *Store) tryWrites(tx *gorm.DB, statements []string) error {
 	} {
 		rows := insert{into: in.into}
 		rows.row(in.row...)
-		if err := s.lockedOut(rows.exec(tx), "INSERT INTO "+in.into); err != nil {
+		if err := s.statementError(rows.exec(tx), "INSERT INTO "+in.into); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// lockedOut names a statement that failed, and says what it waited for.
-func (s *Store) lockedOut(err error, statement string) error {
+// statementError wraps an error with the statement that failed, and with ErrLocked after a lock
+// wait.
+func (s *Store) statementError(err error, statement string) error {
 	switch {
 	case err == nil:
 		return nil

@@ -12,14 +12,14 @@ import (
 	"orderclose/internal/store"
 )
 
-// A primary that was demoted answers each write with an error, and keeps its
-// connections. They are not used again.
-func TestMySQL_AfterAReadOnlyAnswerConnectionsAreNew(t *testing.T) { eachServer(t, readOnlyAnswer) }
+// A demoted primary answers each write with an error and keeps its connections. The store must
+// not use them again.
+func TestMySQL_AReadOnlyErrorReplacesTheConnections(t *testing.T) { eachServer(t, readOnlyAnswer) }
 
 func readOnlyAnswer(t *testing.T) {
 	s := openMigrated(t, store.Options{MaxOpenConns: 1})
 	overdue(t, s, "o")
-	exec(t, s.DB(), "SET SESSION TRANSACTION READ ONLY") // of the one connection in the pool
+	exec(t, s.DB(), "SET SESSION TRANSACTION READ ONLY") // the pool has one connection
 	_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "o"}})
 	if my, ok := errors.AsType[*mysql.MySQLError](err); !ok || my.Number != 1792 || !errors.Is(err, orderclose.ErrUnavailable) {
 		t.Fatalf("on a connection that is read-only: %v", err)
@@ -48,13 +48,13 @@ func writableLeavesNothing(t *testing.T, dsn string) {
 	}
 	before := setting()
 	if before != 20 {
-		t.Errorf("the server waits %d s for the lock of a table, and the client 15", before)
+		t.Errorf("the server waits %d s for a table lock, and the client 15", before)
 	}
 	must(t, s.Writable(t.Context()))
 	var rows int
 	must(t, s.DB().QueryRowContext(t.Context(), "SELECT (SELECT COUNT(*) FROM receipts) + (SELECT COUNT(*) FROM stock_ledger) + (SELECT COUNT(*) FROM outbox_events)").Scan(&rows))
 	if rows != 0 || setting() != before {
-		t.Errorf("%d rows; the wait for the lock of a table is %d s, was %d s", rows, setting(), before)
+		t.Errorf("%d rows; the wait for a table lock is %d s, was %d s", rows, setting(), before)
 	}
 	exec(t, s.DB(), "SET SESSION TRANSACTION READ ONLY")
 	if err := s.Writable(t.Context()); err == nil || !errors.Is(err, orderclose.ErrUnavailable) || !strings.Contains(err.Error(), "1792") {
@@ -62,7 +62,7 @@ func writableLeavesNothing(t *testing.T, dsn string) {
 	}
 }
 
-// The lock of a table is waited for a second, and no more.
+// Writable waits for a table lock for one second.
 func writableSeesLocks(t *testing.T, s *store.Store) {
 	other, err := s.DB().Conn(t.Context())
 	must(t, err)
@@ -75,7 +75,7 @@ func writableSeesLocks(t *testing.T, s *store.Store) {
 	must(t, s.Writable(t.Context()))
 }
 
-// A user that lacks a right to a column that a close writes is told which.
+// The error names the column on which the user lacks a privilege.
 func writableSeesRights(t *testing.T, admin *store.Store, dsn string) {
 	cfg, err := mysql.ParseDSN(dsn)
 	must(t, err)
@@ -88,7 +88,7 @@ func writableSeesRights(t *testing.T, admin *store.Store, dsn string) {
 	cfg.User, cfg.Passwd = name, ""
 	s := open(t, store.Options{DSN: cfg.FormatDSN()})
 	if err := s.Writable(t.Context()); err == nil || !strings.Contains(err.Error(), "'reserved'") {
-		t.Errorf("without the right to update reserved: %v", err)
+		t.Errorf("without the privilege to update reserved: %v", err)
 	}
 	exec(t, admin.DB(), "GRANT UPDATE ON "+cfg.DBName+".stock TO "+name+"@'%'")
 	must(t, s.Writable(t.Context()))

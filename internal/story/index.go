@@ -12,99 +12,99 @@ import (
 	"orderclose/internal/kafka"
 )
 
-// Sight is a record that waits for somebody, or a dead letter that is pending.
-type Sight struct {
+// Match is a waiting record, or a pending dead letter.
+type Match struct {
 	Topic     string
 	Kind      Kind
 	Partition int
 	Offset    int64
-	Leaves    time.Time // of a bucket's record; zero if it cannot be read
-	Again     bool      // closing its order was tried before
+	Leaves    time.Time // the release of a record in a bucket; zero if the record is invalid
+	Again     bool      // a close of the order was tried before
 }
 
-// Sights are what an Index knows of one order.
-type Sights struct {
-	Found []Sight
-	// Unseen says what was not looked at, and why; empty: nothing that may be the
-	// order's.
+// Matches are the records that an Index found for one order.
+type Matches struct {
+	Found []Match
+	// Unseen says what was not read, and why. It is empty if every partition that may have a
+	// record of the order was read.
 	Unseen string
 }
 
-// Index looks for what waits of many orders. It reads each partition once, however
-// often it is asked, up to where that ended when it was first asked: all that waits,
-// or where the budget is too small for that only from some time before the oldest order
-// was made that it was asked for. It keeps some 60 bytes of
-// each record that waits, under a hash of its key: that of 500 orders one is taken
-// for one of a million others happens once in 37 thousand million times.
+// Index searches for the waiting records of many orders. It reads each partition once, up
+// to the end that the partition had at the first question, however often it is asked. It
+// reads all waiting records. If the budget is too small for that, it starts some time
+// before the creation of the oldest order that it was asked for. It keeps some 60 bytes for
+// each waiting record, under a hash of the record's key. Of 500 orders, one is mistaken for
+// one of a million others once in 37 thousand million times.
 //
 // An Index belongs to one goroutine.
 type Index struct {
 	log    Log
 	places []Place
-	left   int64 // offsets that may yet be read
+	left   int64 // offsets that may still be read
 	seed   maphash.Seed
 
-	counts  []int // of partitions, by place; 0: not known yet
-	parts   map[partAt]*part
-	sights  []sight
-	last    map[uint64]int32          // by hash of the key: the sight of it that was found last
-	settled map[partAt]map[int64]bool // dead letters that are
+	counts  []int // the number of partitions of each place; 0: not known yet
+	states  map[topicPartition]*partitionState
+	sights  []storedSight
+	last    map[uint64]int32                  // by hash of the key: the index of the last sight with the key
+	settled map[topicPartition]map[int64]bool // offsets of the resolved dead letters
 }
 
-// partAt is a partition of one of the places.
-type partAt struct{ place, partition int }
+// topicPartition is a partition of one of the places.
+type topicPartition struct{ place, partition int }
 
-// part is a partition as it was when it was first asked for.
-type part struct {
-	begun   bool
+// partitionState is the state of a partition. Commit and end are those of the first question.
+type partitionState struct {
+	loaded  bool
 	commit  kafka.Commit
-	floor   int64 // nothing below it waits
+	floor   int64 // no record below it waits
 	end     int64
-	low     int64        // what lies in [low, end) was read, or is to do
-	since   time.Time    // what orders of that age may have lies there; zero: nobody asked yet
-	todo    []kafka.Span // what of it is
+	low     int64        // [low, end) has been read or is in todo
+	since   time.Time    // the creation time of the oldest order that low suffices for; zero: none yet
+	todo    []kafka.Span // the part of [low, end) that has not been read
 	problem error
 }
 
-// sight is a Sight as it is kept, in a list of those of the same key.
-type sight struct {
+// storedSight is a stored Match. Those with the same key form a linked list.
+type storedSight struct {
 	leaves, offset   int64
-	before           int32 // -1: none
+	before           int32 // the index of the next older one with this key; -1: none
 	place, partition int32
 	again            bool
 }
 
-// NewIndex returns an Index that reads at most budget offsets of the places, of
-// those first that come first.
+// NewIndex returns an Index that reads at most budget offsets. Places that come first have
+// precedence.
 func NewIndex(log Log, places []Place, budget int64) *Index {
 	return &Index{
 		log: log, places: places, left: budget, seed: maphash.MakeSeed(), counts: make([]int, len(places)),
-		parts: map[partAt]*part{}, last: map[uint64]int32{}, settled: map[partAt]map[int64]bool{},
+		states: map[topicPartition]*partitionState{}, last: map[uint64]int32{}, settled: map[topicPartition]map[int64]bool{},
 	}
 }
 
-// Find looks for what waits of each of the orders, in their order. One without
-// CreatedAt is looked for in all that waits.
-func (x *Index) Find(ctx context.Context, orders []orderclose.Order) []Sights {
-	var asked []ask
+// Find returns the waiting records of each order, in the order of the argument. For an
+// order without CreatedAt it reads all waiting records.
+func (x *Index) Find(ctx context.Context, orders []orderclose.Order) []Matches {
+	var requests []request
 	unseen := ""
 	for n, p := range x.places {
-		parts, err := x.aim(ctx, n, orders)
+		partitions, err := x.choosePartitions(ctx, n, orders)
 		if err != nil && unseen == "" {
 			unseen = fmt.Sprintf("%s: %v", p.Topic, err)
 		}
-		asked = append(asked, parts...)
+		requests = append(requests, partitions...)
 	}
-	x.extendAll(ctx, asked)
-	for i, a := range asked {
-		x.read(ctx, a.at, x.left/int64(len(asked)-i))
+	x.extendAll(ctx, requests)
+	for i, a := range requests {
+		x.read(ctx, a.at, x.left/int64(len(requests)-i))
 	}
-	for _, a := range asked { // what others have left over
+	for _, a := range requests { // use the budget that other partitions have left over
 		x.read(ctx, a.at, x.left)
 	}
-	all := make([]Sights, len(orders))
+	all := make([]Matches, len(orders))
 	for i, o := range orders {
-		all[i] = Sights{x.found(o.ID), unseen}
+		all[i] = Matches{x.found(o.ID), unseen}
 		if unseen == "" {
 			all[i].Unseen = x.unseen(o.ID)
 		}
@@ -112,14 +112,14 @@ func (x *Index) Find(ctx context.Context, orders []orderclose.Order) []Sights {
 	return all
 }
 
-// ask is a partition that is asked for orders, the oldest of which was made then.
-type ask struct {
-	at     partAt
+// request is a partition to read, and the creation time of the oldest order to find there.
+type request struct {
+	at     topicPartition
 	oldest time.Time
 }
 
-// aim finds out which partitions of a place to read for the orders.
-func (x *Index) aim(ctx context.Context, place int, orders []orderclose.Order) ([]ask, error) {
+// choosePartitions returns the partitions of a place to read for the orders.
+func (x *Index) choosePartitions(ctx context.Context, place int, orders []orderclose.Order) ([]request, error) {
 	if x.counts[place] == 0 {
 		n, err := x.log.Partitions(ctx, x.places[place].Topic)
 		if err != nil {
@@ -134,36 +134,36 @@ func (x *Index) aim(ctx context.Context, place int, orders []orderclose.Order) (
 			oldest[p] = o.CreatedAt
 		}
 	}
-	var asked []ask
+	var requests []request
 	for _, partition := range slices.Sorted(maps.Keys(oldest)) {
-		at := partAt{place, partition}
-		asked = append(asked, ask{at, oldest[partition]})
-		if x.parts[at] == nil {
-			x.parts[at] = &part{}
+		at := topicPartition{place, partition}
+		requests = append(requests, request{at, oldest[partition]})
+		if x.states[at] == nil {
+			x.states[at] = &partitionState{}
 		}
-		p := x.parts[at]
-		if p.problem = nil; !p.begun {
-			p.problem = x.begin(ctx, at, p)
+		p := x.states[at]
+		if p.problem = nil; !p.loaded {
+			p.problem = x.load(ctx, at, p)
 		}
 	}
-	return asked, nil
+	return requests, nil
 }
 
 func (x *Index) partition(place int, id string) int {
 	return kafka.PartitionOf([]byte(id), x.counts[place])
 }
 
-// extendAll has the partitions read from where orders may be. The budget is for all
-// that waits, if it is enough, else each has its share.
-func (x *Index) extendAll(ctx context.Context, asked []ask) {
+// extendAll decides for each partition from which offset on to read. If the budget covers
+// all waiting records, they are all read. Otherwise each partition gets an equal share.
+func (x *Index) extendAll(ctx context.Context, requests []request) {
 	left, all := x.left, int64(0)
-	for _, a := range asked {
-		all += x.parts[a.at].unread()
+	for _, a := range requests {
+		all += x.states[a.at].unread()
 	}
-	for i, a := range asked {
-		p, room := x.parts[a.at], left
+	for i, a := range requests {
+		p, room := x.states[a.at], left
 		if all > x.left {
-			room = left / int64(len(asked)-i)
+			room = left / int64(len(requests)-i)
 		}
 		if p.problem == nil {
 			p.problem = x.extend(ctx, a.at, p, a.oldest, room)
@@ -172,51 +172,51 @@ func (x *Index) extendAll(ctx context.Context, asked []ask) {
 	}
 }
 
-// extend has the partition read from where an order of that age may be: if there is
-// room for all that waits, whatever the order's clock said.
-func (x *Index) extend(ctx context.Context, at partAt, p *part, created time.Time, room int64) error {
+// extend decides from which offset on to read a partition for an order created then. If room
+// covers all waiting records, it reads them all and does not depend on the order's clock.
+func (x *Index) extend(ctx context.Context, at topicPartition, p *partitionState, created time.Time, room int64) error {
 	if p.low == p.floor {
 		return nil
 	}
 	if created.IsZero() || p.unread() <= room {
-		p.reach(at.partition, p.floor)
+		p.readFrom(at.partition, p.floor)
 		return nil
 	}
 	if !p.since.IsZero() && !created.Before(p.since) {
 		return nil
 	}
-	for _, before := range []time.Duration{slack, slack + doubt} { // where it should be goes first
+	for _, before := range []time.Duration{slack, slack + doubt} { // the likelier part is read first
 		offset, err := x.log.OffsetAt(ctx, x.places[at.place].Topic, at.partition, created.Add(-before))
 		if err != nil {
 			return err
 		}
-		p.reach(at.partition, max(p.floor, offset))
+		p.readFrom(at.partition, max(p.floor, offset))
 	}
 	p.since = created
 	return nil
 }
 
-// reach has the partition read from an offset on.
-func (p *part) reach(partition int, from int64) {
+// readFrom adds the offsets from from on to todo.
+func (p *partitionState) readFrom(partition int, from int64) {
 	if from < p.low {
 		p.todo = append(p.todo, kafka.Span{Partition: partition, First: from, End: p.low})
 		p.low = from
 	}
 }
 
-// pending is how many offsets are to do.
-func (p *part) pending() (n int64) {
+// pending returns how many offsets are in todo.
+func (p *partitionState) pending() (n int64) {
 	for _, s := range p.todo {
 		n += s.Len()
 	}
 	return n
 }
 
-// unread is how many offsets wait and were not read.
-func (p *part) unread() int64 { return p.pending() + p.low - p.floor }
+// unread returns how many offsets from floor on have not been read.
+func (p *partitionState) unread() int64 { return p.pending() + p.low - p.floor }
 
-// begin asks how far the partition is done, and where it ends.
-func (x *Index) begin(ctx context.Context, at partAt, p *part) (err error) {
+// load reads the commit and the bounds of a partition.
+func (x *Index) load(ctx context.Context, at topicPartition, p *partitionState) (err error) {
 	place := x.places[at.place]
 	p.commit.Offset = -1
 	if place.Group != "" {
@@ -230,17 +230,17 @@ func (x *Index) begin(ctx context.Context, at partAt, p *part) (err error) {
 	if err != nil {
 		return err
 	}
-	p.begun, p.end, p.low, p.floor = true, end, end, kafka.FirstWaiting(p.commit, first, end)
+	p.loaded, p.end, p.low, p.floor = true, end, end, kafka.FirstWaiting(p.commit, first, end)
 	return nil
 }
 
-// read reads what is to do of a partition, at most budget offsets of it.
-func (x *Index) read(ctx context.Context, at partAt, budget int64) {
-	p := x.parts[at]
+// read reads the spans in todo, at most budget offsets.
+func (x *Index) read(ctx context.Context, at topicPartition, budget int64) {
+	p := x.states[at]
 	for p.problem == nil && budget > 0 && len(p.todo) > 0 {
 		s := p.todo[0]
 		s.End = min(s.End, s.First+budget)
-		read, err := Scan(ctx, x.log, x.places[at.place].Topic, s, func(r orderclose.RawRecord) { x.see(at, p, r) })
+		read, err := Scan(ctx, x.log, x.places[at.place].Topic, s, func(r orderclose.RawRecord) { x.add(at, p, r) })
 		p.problem = err
 		budget -= read - s.First
 		x.left -= read - s.First
@@ -250,18 +250,18 @@ func (x *Index) read(ctx context.Context, at partAt, budget int64) {
 	}
 }
 
-// see keeps a record that waits. Of one that cannot be read there is its place.
-func (x *Index) see(at partAt, p *part, r orderclose.RawRecord) {
+// add stores a record that waits. An invalid record is stored without its release.
+func (x *Index) add(at topicPartition, p *partitionState, r orderclose.RawRecord) {
 	place := x.places[at.place]
 	if place.Group != "" && done(p.commit, r.Offset, p.end) {
 		return
 	}
-	s := sight{offset: r.Offset, place: int32(at.place), partition: int32(at.partition)}
+	s := storedSight{offset: r.Offset, place: int32(at.place), partition: int32(at.partition)}
 	m, err := r.Message()
 	switch mark, isMark := orderclose.ReadMark(&m); {
 	case err != nil:
 	case place.Kind == Dead && isMark:
-		dead := partAt{at.place, mark.Partition}
+		dead := topicPartition{at.place, mark.Partition}
 		if x.settled[dead] == nil {
 			x.settled[dead] = map[int64]bool{}
 		}
@@ -274,7 +274,7 @@ func (x *Index) see(at partAt, p *part, r orderclose.RawRecord) {
 			s.leaves = orderclose.Bucket{Length: place.Length}.Release(due, r.AppendedAt()).UnixMilli()
 		}
 	}
-	// What the closer tries again says why, or for how often or how long it has done so.
+	// The closer adds one of these headers to a record that it retries.
 	for _, key := range []string{orderclose.HeaderCause, orderclose.HeaderAttempt, orderclose.HeaderPendingSince} {
 		if _, there := m.Header(key); there {
 			s.again = true
@@ -290,37 +290,37 @@ func (x *Index) see(at partAt, p *part, r orderclose.RawRecord) {
 	x.sights = append(x.sights, s)
 }
 
-// isEvent says whether a dead letter is an event's.
+// isEvent reports whether a dead letter is that of an event.
 func isEvent(m *orderclose.Message) bool {
 	_, ok := m.Header(orderclose.HeaderContentType)
 	return ok
 }
 
-// found returns what is known of an order, the places in their order.
-func (x *Index) found(id string) (found []Sight) {
+// found returns the stored records of an order, in the order in which they were read.
+func (x *Index) found(id string) (found []Match) {
 	i, ok := x.last[maphash.String(x.seed, id)]
 	for ok && i >= 0 {
 		s := x.sights[i]
 		i = s.before
 		place := x.places[s.place]
-		if place.Kind == Dead && x.settled[partAt{int(s.place), int(s.partition)}][s.offset] {
+		if place.Kind == Dead && x.settled[topicPartition{int(s.place), int(s.partition)}][s.offset] {
 			continue
 		}
-		sight := Sight{Topic: place.Topic, Kind: place.Kind, Partition: int(s.partition), Offset: s.offset, Again: s.again}
+		match := Match{Topic: place.Topic, Kind: place.Kind, Partition: int(s.partition), Offset: s.offset, Again: s.again}
 		if s.leaves != 0 {
-			sight.Leaves = time.UnixMilli(s.leaves).UTC()
+			match.Leaves = time.UnixMilli(s.leaves).UTC()
 		}
-		found = append(found, sight)
+		found = append(found, match)
 	}
 	slices.Reverse(found)
 	return found
 }
 
-// unseen says what of an order's partitions was not read.
+// unseen says which part of the order's partitions was not read, and why.
 func (x *Index) unseen(id string) string {
 	for place := range x.places {
-		at := partAt{place, x.partition(place, id)}
-		p := x.parts[at]
+		at := topicPartition{place, x.partition(place, id)}
+		p := x.states[at]
 		switch topic := x.places[place].Topic; {
 		case p.problem != nil:
 			return fmt.Sprintf("%s/%d: %v", topic, at.partition, p.problem)

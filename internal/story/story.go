@@ -1,11 +1,15 @@
-// Package story tells all that happened to one order: what the database has of
-// it, which records of it lie in which topics, and where it is now. It changes
-// nothing, and needs no part of the pipeline to be running.
+// Package story collects everything that happened to one order: what the database has,
+// which records of the order are in which topics, and where the order is now.
 //
-//	story.go     the story, and in a sentence where the order is (pure)
-//	timeline.go  what happened, in the order of time (pure)
-//	look.go      looking for its records, within a budget
-//	index.go     looking for what waits of many orders, in one pass
+// Search finds the records of one order, and New combines them with the database's rows to
+// a Story. An Index finds the waiting records of many orders in one pass.
+//
+//	story.go     the story, and in one sentence where the order is (pure)
+//	timeline.go  what happened, sorted by time (pure)
+//	search.go    searching for the records of one order, within a budget
+//	index.go     searching for the waiting records of many orders, in one pass
+//
+// The package changes nothing, and needs no running part of the pipeline.
 package story
 
 import (
@@ -16,22 +20,22 @@ import (
 	"orderclose/internal/store"
 )
 
-// Story is what is known of an order.
+// Story is what is known about an order.
 type Story struct {
 	ID string    `json:"order_id"`
-	At time.Time `json:"at"` // by this machine's clock
-	// Now says in a sentence where the order is.
+	At time.Time `json:"at"` // by the clock of this machine
+	// Now says in one sentence where the order is.
 	Now      string       `json:"now"`
-	Database *store.Story `json:"database"` // nil: not looked at
-	Places   []Place      `json:"topics"`   // that were looked through
+	Database *store.Story `json:"database"` // nil: the database was not asked
+	Places   []Place      `json:"topics"`   // the topics that were searched
 	Timeline []Event      `json:"timeline"`
-	// Unseen says what could not be looked at, and why.
+	// Unseen lists what could not be searched, with the reasons.
 	Unseen []string `json:"unseen"`
 }
 
-// Tell puts a story together. Database is nil, and there are no places, where those
-// were not asked.
-func Tell(id string, at time.Time, database *store.Story, places []Place) Story {
+// New returns the story of an order. database is nil if the database was not asked, and
+// places is empty if Kafka was not asked.
+func New(id string, at time.Time, database *store.Story, places []Place) Story {
 	s := Story{ID: id, At: at.UTC(), Database: database, Places: append([]Place{}, places...), Unseen: []string{}}
 	for _, p := range places {
 		if p.Problem != "" {
@@ -43,7 +47,7 @@ func Tell(id string, at time.Time, database *store.Story, places []Place) Story 
 	return s
 }
 
-// Known says whether anybody knows the order.
+// Known reports whether the database or a searched topic has the order.
 func (s Story) Known() bool {
 	if s.Database != nil && s.Database.Known() {
 		return true
@@ -56,7 +60,7 @@ func (s Story) Known() bool {
 	return false
 }
 
-// Skipped says how many offsets were not looked at because the budget was spent.
+// Skipped returns how many offsets were not searched because the budget was used up.
 func (s Story) Skipped() (offsets int64) {
 	for _, p := range s.Places {
 		offsets += p.Skipped
@@ -64,8 +68,7 @@ func (s Story) Skipped() (offsets int64) {
 	return offsets
 }
 
-// now says where the order is: what the database has decided, and if it has not,
-// what is to come.
+// now says where the order is: the decision of the database, or else what will happen next.
 func (s Story) now() string {
 	record := s.record()
 	if s.Database == nil {
@@ -74,7 +77,7 @@ func (s Story) now() string {
 	o := s.Database.Order
 	switch {
 	case o == nil && !s.Known():
-		return "nobody knows it"
+		return "unknown: found neither in the database nor in Kafka"
 	case o == nil:
 		return "the database has no such order; " + record
 	case o.Status == store.Closed && s.Database.Receipt != nil:
@@ -89,18 +92,17 @@ func (s Story) now() string {
 	return fmt.Sprintf("unpaid, due in %s; %s", o.Due.Sub(s.Database.At).Round(time.Second), record)
 }
 
-// record says where its record is: the one that waits, else the dead letter that
-// is pending.
+// record says where the order's record is: the waiting one, or else the pending dead letter.
 func (s Story) record() string {
-	looked, dead := false, deadletters.Place{Offset: -1}
+	searched, dead := false, deadletters.Place{Offset: -1}
 	for _, p := range s.Places {
-		looked = looked || p.Problem == "" && p.waits()
+		searched = searched || p.Problem == "" && p.hasGroup()
 		for _, r := range p.Records {
 			switch {
 			case r.Waits && r.Leaves != nil:
 				return fmt.Sprintf("its record waits in %s/%d at %d and leaves at %s", p.Topic, p.Partition, r.Offset, clock(*r.Leaves))
 			case r.Waits:
-				return fmt.Sprintf("its record is in %s/%d at %d, and nobody has committed it yet", p.Topic, p.Partition, r.Offset)
+				return fmt.Sprintf("its record is in %s/%d at %d and is not committed yet", p.Topic, p.Partition, r.Offset)
 			case r.Dead != nil && r.Settles == nil && !settled(p, r):
 				dead = deadletters.Place{Partition: p.Partition, Offset: r.Offset}
 			}
@@ -109,16 +111,15 @@ func (s Story) record() string {
 	switch {
 	case dead.Offset >= 0:
 		return fmt.Sprintf("its record is a dead letter: orderclose dlq show %v", dead)
-	case !looked:
-		return "where its record is was not looked at"
+	case !searched:
+		return "its record was not searched for"
 	case s.Skipped() > 0:
-		return fmt.Sprintf("no record of it waits in what was looked at; %d offsets were not, look further with --budget", s.Skipped())
+		return fmt.Sprintf("no record of it waits in the searched part; %d offsets were skipped, search more with --budget", s.Skipped())
 	}
 	return "no record of it waits"
 }
 
-// settled says whether there is a mark for a dead letter among the records of its
-// partition.
+// settled reports whether the partition has a resolution mark for a dead letter.
 func settled(p Place, dead Record) bool {
 	for _, r := range p.Records {
 		if r.Settles != nil && r.Settles.Partition == p.Partition && r.Settles.Offset == dead.Offset {

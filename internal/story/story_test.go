@@ -23,7 +23,7 @@ func after(d time.Duration) time.Time { return made.Add(d) }
 
 func ptr[V any](v V) *V { return &v }
 
-func TestTell_IsInTheOrderOfTime(t *testing.T) {
+func TestNew_SortsTheTimeline(t *testing.T) {
 	db := &store.Story{
 		At:       after(time.Hour),
 		Order:    &store.OrderRow{ID: "a", Category: "virtual", Status: store.Closed, State: "closed", CreatedAt: made, Due: after(5 * time.Minute), ClosedAt: ptr(after(7 * time.Minute))},
@@ -42,31 +42,31 @@ func TestTell_IsInTheOrderOfTime(t *testing.T) {
 			{Offset: 5, Appended: after(6 * time.Minute), Settles: &orderclose.Mark{Offset: 4, How: orderclose.Redriven}}}},
 		{Topic: "events", Kind: Events, Partition: 3, Records: []Record{{Offset: 2, Appended: after(7*time.Minute + time.Second), Event: "order.closed/a"}}},
 	}
-	s := Tell("a", after(time.Hour), db, places)
+	s := New("a", after(time.Hour), db, places)
 	var got []string
 	for _, e := range s.Timeline {
 		got = append(got, e.At.Format("04:05.000 ")+e.Where+": "+e.What)
 	}
 	want := []string{
-		"00:00.000 database: made of category virtual, to be closed at 2026-11-20T12:05:00.000Z if it is not paid",
+		"00:00.000 database: created with category virtual, to be closed at 2026-11-20T12:05:00.000Z if it is not paid",
 		"00:00.020 delay_5m/3/17: put into a bucket, to leave at 2026-11-20T12:05:00.000Z",
 		"05:00.000 database: due",
 		"05:00.000 order-close/3/7: handed to the closer",
-		"05:01.000 dead/0/4: given up by closer: failed: no stock row; it lay in order-close/3/7",
+		"05:01.000 dead/0/4: given up by closer: failed: no stock row; from order-close/3/7",
 		"06:00.000 dead/0/5: its dead letter 0/4 was redriven",
-		"07:00.000 order-close/3/9: handed to the closer, after 1 failed tries (failed), came 2 times too soon",
-		"07:00.000 database: closed by pipeline, 120000 ms after it was due, after 1 failed tries",
+		"07:00.000 order-close/3/9: handed to the closer, after 1 failed attempts (failed), came 2 times before it was due",
+		"07:00.000 database: closed by pipeline, 120000 ms after it was due, after 1 failed attempts",
 		"07:00.000 database: stock: 3 of ink came back (close)",
 		"07:00.000 database: event 9 written, and still in the outbox",
 		"07:01.000 events/3/2: event order.closed/a published",
-		"08:00.000 replay/3/1: handed to the closer once more, lane replay, not committed yet",
+		"08:00.000 replay/3/1: handed to the closer again, lane replay, not committed yet",
 	}
 	if diff := cmp.Diff(want, got); diff != "" || s.Now != "closed by pipeline, 2m0s after it was due" || !s.Known() {
 		t.Errorf("%q (-want +got):\n%s", s.Now, diff)
 	}
 }
 
-func TestTell_SaysWhereTheOrderIs(t *testing.T) {
+func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 	order := func(st store.Status, due time.Duration) *store.Story {
 		return &store.Story{At: made, Order: &store.OrderRow{ID: "a", Status: st, State: "paid", CreatedAt: made.Add(-time.Hour), Due: after(due)}}
 	}
@@ -84,7 +84,7 @@ func TestTell_SaysWhereTheOrderIs(t *testing.T) {
 		known  bool
 		want   string
 	}{
-		"nobody":              {&store.Story{}, []Place{bucket(0)}, false, "nobody knows it"},
+		"nobody":              {&store.Story{}, []Place{bucket(0)}, false, "found neither in the database nor in Kafka"},
 		"not in the database": {&store.Story{}, []Place{bucket(0, waiting)}, true, "the database has no such order; its record waits in delay_5m/3 at 17"},
 		"paid":                {order(store.Paid, 0), []Place{bucket(0, waiting)}, true, "paid"},
 		"waits":               {order(store.Unpaid, time.Minute), []Place{bucket(0, gone, waiting)}, true, "due in 1m0s; its record waits in delay_5m/3 at 17 and leaves at 2026-11-20T12:01:00"},
@@ -92,23 +92,23 @@ func TestTell_SaysWhereTheOrderIs(t *testing.T) {
 		"overdue":             {order(store.Unpaid, -time.Minute), []Place{bucket(0, gone)}, true, "overdue by 1m0s; no record of it waits; the sweep closes it"},
 		"dead":                {order(store.Unpaid, -time.Minute), []Place{bucket(0, gone), dead(letter)}, true, "dlq show 0/4"},
 		"dead, and settled":   {order(store.Unpaid, -time.Minute), []Place{bucket(0, gone), dead(letter, mark)}, true, "no record of it waits"},
-		"budget spent":        {order(store.Unpaid, time.Minute), []Place{bucket(77, gone)}, true, "77 offsets were not, look further"},
-		"no Kafka":            {order(store.Unpaid, time.Minute), nil, true, "was not looked at"},
-		"Kafka fails":         {order(store.Unpaid, time.Minute), []Place{{Topic: "x", Group: "g", Problem: "away"}}, true, "was not looked at"},
+		"budget spent":        {order(store.Unpaid, time.Minute), []Place{bucket(77, gone)}, true, "77 offsets were skipped, search more"},
+		"no Kafka":            {order(store.Unpaid, time.Minute), nil, true, "was not searched for"},
+		"Kafka fails":         {order(store.Unpaid, time.Minute), []Place{{Topic: "x", Group: "g", Problem: "away"}}, true, "was not searched for"},
 		"no database":         {nil, []Place{bucket(0, waiting)}, true, "its record waits in delay_5m/3"},
 		"neither":             {nil, []Place{bucket(0)}, false, "no record of it waits"},
 	} {
-		s := Tell("a", made, c.db, c.places)
+		s := New("a", made, c.db, c.places)
 		if s.Known() != c.known || !strings.Contains(s.Now, c.want) {
 			t.Errorf("%s: known %v, %q; want %v, %q", what, s.Known(), s.Now, c.known, c.want)
 		}
 	}
-	if s := Tell("a", made, nil, []Place{{Topic: "x", Problem: "away"}}); len(s.Unseen) != 1 {
+	if s := New("a", made, nil, []Place{{Topic: "x", Problem: "away"}}); len(s.Unseen) != 1 {
 		t.Errorf("%+v", s)
 	}
 }
 
-func TestWithin_KeepsToTheBudget(t *testing.T) {
+func TestWithin_StaysWithinTheBudget(t *testing.T) {
 	for _, c := range []struct {
 		from, waiting, end, budget int64
 		want                       string
@@ -124,18 +124,18 @@ func TestWithin_KeepsToTheBudget(t *testing.T) {
 		{0, 6, 11, 10, "0-5 6-11"},
 	} {
 		var got []string
-		var looked int64
+		var results int64
 		for _, s := range within(c.from, c.waiting, c.end, c.budget) {
 			got = append(got, fmt.Sprintf("%d-%d", s.First, s.End))
-			looked += s.Len()
+			results += s.Len()
 		}
-		if g := strings.Join(got, " "); g != c.want || looked > c.budget {
+		if g := strings.Join(got, " "); g != c.want || results > c.budget {
 			t.Errorf("[%d, %d), %d waits, %d: %q, want %q", c.from, c.end, c.waiting, c.budget, g, c.want)
 		}
 	}
 }
 
-func TestDone_ReadsTheCommit(t *testing.T) {
+func TestDone_DecodesTheCommit(t *testing.T) {
 	acked, _ := partition.EncodeRuns(10, []partition.Run{{First: 12, End: 14}})
 	commit := kafka.Commit{Offset: 10, Metadata: acked}
 	for offset, want := range map[int64]bool{9: true, 10: false, 11: false, 12: true, 13: true, 14: false} {
@@ -144,24 +144,24 @@ func TestDone_ReadsTheCommit(t *testing.T) {
 		}
 	}
 	if done(kafka.Commit{Offset: 30}, 5, 20) || done(kafka.Commit{Offset: -1}, 0, 20) {
-		t.Error("a commit past the end, or none, is believed")
+		t.Error("a commit past the end, or a missing commit, counts as done")
 	}
 }
 
-// badLog answers nothing.
+// badLog fails every request.
 type badLog struct{ Log }
 
 func (badLog) Partitions(context.Context, string) (int, error) { return 0, errors.New("away") }
 
-func TestLook_WhatFailsIsAProblemOfItsTopic(t *testing.T) {
-	places := Look(t.Context(), badLog{}, []Place{{Topic: "x"}, {Topic: "y"}}, "a", Budget{Records: 10})
+func TestSearch_AnErrorIsAProblemOfItsTopic(t *testing.T) {
+	places := Search(t.Context(), badLog{}, []Place{{Topic: "x"}, {Topic: "y"}}, "a", Budget{Records: 10})
 	if len(places) != 2 || places[1].Topic != "y" || places[1].Problem != "away" {
 		t.Errorf("%+v", places)
 	}
 }
 
-// longLog is one partition with a record each second from when o was made, of which
-// the group has committed some.
+// longLog is one partition with a record for each second since made. The group has
+// committed the first of them.
 type longLog struct {
 	records   []orderclose.RawRecord
 	committed int64
@@ -190,9 +190,9 @@ func (l longLog) Read(_ context.Context, at orderclose.Position) (orderclose.Fet
 	return orderclose.Fetched{Records: l.records[at.Offset:], Next: int64(len(l.records))}, nil
 }
 
-// TestLook_ACheckoutWhoseClockIsAhead hides no record that waits; and where too much
-// waits to be read, it is said that not all was.
-func TestLook_ACheckoutWhoseClockIsAhead(t *testing.T) {
+// TestSearch_WithACheckoutWhoseClockIsAhead: the search finds waiting records although the
+// creation time is too late. If it cannot read all of them, it reports skipped offsets.
+func TestSearch_WithACheckoutWhoseClockIsAhead(t *testing.T) {
 	log := longLog{committed: 900}
 	for i := range 1000 {
 		m, err := orderclose.Record{Order: orderclose.Order{ID: fmt.Sprint("o", i), Due: after(time.Hour)}, Release: after(time.Hour)}.Encode()
@@ -203,9 +203,9 @@ func TestLook_ACheckoutWhoseClockIsAhead(t *testing.T) {
 		log.records = append(log.records, m.Raw())
 	}
 	for _, budget := range []int64{10_000, 500, 50} {
-		p := Look(t.Context(), log, []Place{{Topic: "delay_1h", Kind: Bucket, Group: "g", Length: time.Hour}}, "o950", Budget{Records: budget, Since: after(950*time.Second + 10*time.Minute)})[0]
+		p := Search(t.Context(), log, []Place{{Topic: "delay_1h", Kind: Bucket, Group: "g", Length: time.Hour}}, "o950", Budget{Records: budget, Since: after(950*time.Second + 10*time.Minute)})[0]
 		if found := len(p.Records) == 1 && p.Records[0].Waits; found != (budget > 50) || !found && p.Skipped == 0 {
-			t.Errorf("of a budget of %d: %+v", budget, p)
+			t.Errorf("budget %d: %+v", budget, p)
 		}
 	}
 }

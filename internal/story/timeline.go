@@ -9,18 +9,18 @@ import (
 	"orderclose/internal/store"
 )
 
-// Event is something that happened to the order, or will.
+// Event is something that happened to the order, or will happen.
 type Event struct {
 	At    time.Time `json:"at"`
 	Where string    `json:"where"` // database, or topic/partition/offset
 	What  string    `json:"what"`
 }
 
-// database is where what the tables say comes from.
+// database is the value of Where for events from the tables.
 const database = "database"
 
-// timeline merges what database and topics tell, by time; what is of the same
-// millisecond in the order in which it goes. Their clocks may differ by a little.
+// timeline merges the events of database and topics, sorted by time. Events of the same
+// millisecond are in causal order. The clocks of database and brokers may differ a little.
 func timeline(db *store.Story, places []Place) []Event {
 	all := []Event{}
 	add := func(at time.Time, where, format string, args ...any) {
@@ -29,20 +29,20 @@ func timeline(db *store.Story, places []Place) []Event {
 		}
 	}
 	if db != nil && db.Order != nil {
-		add(db.Order.CreatedAt, database, "made%s, to be closed at %s if it is not paid", category(db.Order.Category), clock(db.Order.Due))
+		add(db.Order.CreatedAt, database, "created%s, to be closed at %s if it is not paid", category(db.Order.Category), clock(db.Order.Due))
 		add(db.Order.Due, database, "due")
 	}
 	for _, p := range places {
-		if !p.after() {
-			p.tell(add)
+		if !p.afterClosing() {
+			p.addRecords(add)
 		}
 	}
 	if db != nil {
-		tellDatabase(db, add)
+		addDatabase(db, add)
 	}
 	for _, p := range places {
-		if p.after() {
-			p.tell(add)
+		if p.afterClosing() {
+			p.addRecords(add)
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Event) int { return a.At.Compare(b.At) })
@@ -53,11 +53,11 @@ func category(name string) string {
 	if name == "" {
 		return ""
 	}
-	return " of category " + name
+	return " with category " + name
 }
 
-// tellDatabase adds what came of the order.
-func tellDatabase(db *store.Story, add func(at time.Time, where, format string, args ...any)) {
+// addDatabase adds the events after the creation of the order.
+func addDatabase(db *store.Story, add func(at time.Time, where, format string, args ...any)) {
 	if o := db.Order; o != nil {
 		if o.PaidAt != nil {
 			add(*o.PaidAt, database, "paid")
@@ -69,7 +69,7 @@ func tellDatabase(db *store.Story, add func(at time.Time, where, format string, 
 	if r := db.Receipt; r != nil {
 		tries := ""
 		if r.Attempts > 0 {
-			tries = fmt.Sprintf(", after %d failed tries", r.Attempts)
+			tries = fmt.Sprintf(", after %d failed attempts", r.Attempts)
 		}
 		add(r.ClosedAt, database, "closed by %s, %d ms after it was due%s", r.Path, r.LatenessMS, tries)
 	}
@@ -91,14 +91,14 @@ func ledger(l store.LedgerRow) string {
 	return fmt.Sprintf("stock: %d of %s came back (%s)", l.Quantity, l.SKU, l.Kind)
 }
 
-// tell adds the records of a topic.
-func (p Place) tell(add func(at time.Time, where, format string, args ...any)) {
+// addRecords adds the records of a topic.
+func (p Place) addRecords(add func(at time.Time, where, format string, args ...any)) {
 	for _, r := range p.Records {
 		add(r.Appended, fmt.Sprintf("%s/%d/%d", p.Topic, p.Partition, r.Offset), "%s", r.what(p.Kind))
 	}
 }
 
-// what says in words what a record is.
+// what describes a record in words.
 func (r Record) what(kind Kind) string {
 	switch {
 	case r.Event != "":
@@ -106,37 +106,37 @@ func (r Record) what(kind Kind) string {
 	case r.Settles != nil:
 		return fmt.Sprintf("its dead letter %d/%d was %s", r.Settles.Partition, r.Settles.Offset, r.Settles.How)
 	case r.Dead != nil:
-		return fmt.Sprintf("given up by %s: %s: %s; it lay in %s/%d/%d",
+		return fmt.Sprintf("given up by %s: %s: %s; from %s/%d/%d",
 			r.Dead.Stage, r.Dead.Cause, r.Dead.Detail, r.Dead.Source.Topic, r.Dead.Source.Partition, r.Dead.Source.Offset)
 	}
-	var parts []string
+	var states []string
 	switch kind {
 	case Bucket:
-		parts = append(parts, "put into a bucket")
+		states = append(states, "put into a bucket")
 	case Replay:
-		parts = append(parts, "handed to the closer once more")
+		states = append(states, "handed to the closer again")
 	default:
-		parts = append(parts, "handed to the closer")
+		states = append(states, "handed to the closer")
 	}
 	if r.Leaves != nil {
-		parts = append(parts, "to leave at "+clock(*r.Leaves))
+		states = append(states, "to leave at "+clock(*r.Leaves))
 	}
 	if r.Attempt > 0 {
-		parts = append(parts, fmt.Sprintf("after %d failed tries (%s)", r.Attempt, r.Cause))
+		states = append(states, fmt.Sprintf("after %d failed attempts (%s)", r.Attempt, r.Cause))
 	} else if r.Cause != "" {
-		parts = append(parts, "put off ("+r.Cause+")")
+		states = append(states, "postponed ("+r.Cause+")")
 	}
 	if r.NotDue > 0 {
-		parts = append(parts, fmt.Sprintf("came %d times too soon", r.NotDue))
+		states = append(states, fmt.Sprintf("came %d times before it was due", r.NotDue))
 	}
 	if r.Lane != "" {
-		parts = append(parts, "lane "+r.Lane)
+		states = append(states, "lane "+r.Lane)
 	}
 	if r.Problem != "" {
-		parts = append(parts, "cannot be read: "+r.Problem)
+		states = append(states, "cannot be read: "+r.Problem)
 	}
 	if r.Waits {
-		parts = append(parts, "not committed yet")
+		states = append(states, "not committed yet")
 	}
-	return strings.Join(parts, ", ")
+	return strings.Join(states, ", ")
 }

@@ -2,7 +2,7 @@ package story
 
 import "strings"
 
-// Word writes an order's id as a shell takes it, for commands that people paste.
+// Word quotes an order's id for a shell, for commands that people paste.
 func Word(id string) string {
 	if id != "" && id[0] != '-' && strings.IndexFunc(id, func(r rune) bool { return !plain(r) }) < 0 {
 		return id
@@ -10,7 +10,7 @@ func Word(id string) string {
 	return "'" + strings.ReplaceAll(id, "'", `'\''`) + "'"
 }
 
-// plain says whether a letter means nothing to a shell.
+// plain reports whether a character has no special meaning in a shell.
 func plain(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:@/", r)
 }

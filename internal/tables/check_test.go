@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// shop is a mapping that nothing is wrong with.
+// shop returns a mapping without a problem.
 func shop() *Mapping {
 	return &Mapping{
 		Orders: "shop_orders_{yyyyMM}",
@@ -21,7 +21,7 @@ func shop() *Mapping {
 	}
 }
 
-func TestCheck_SaysWhatIsWrong(t *testing.T) {
+func TestCheck_ReportsEachMistake(t *testing.T) {
 	for _, m := range []*Mapping{shop(), Reference()} {
 		if err := Err(m.Check()); err != nil {
 			t.Errorf("a good mapping: %v", err)
@@ -29,46 +29,46 @@ func TestCheck_SaysWhatIsWrong(t *testing.T) {
 	}
 	for _, c := range []struct {
 		change func(m *Mapping)
-		want   string // path: a part of what is said
+		want   string // path: a part of Problem.What
 	}{
-		{func(m *Mapping) { m.Orders = "" }, "table: has no place for the month"},
-		{func(m *Mapping) { m.Shards, m.Items = nil, nil; m.Stock = nil }, "table: there are no shards"},
-		{func(m *Mapping) { m.Orders = "o`; DROP TABLE x_{yyyyMM}" }, "table: names have letters"},
+		{func(m *Mapping) { m.Orders = "" }, "table: has no placeholder for the month"},
+		{func(m *Mapping) { m.Shards, m.Items = nil, nil; m.Stock = nil }, "table: no shards are mapped"},
+		{func(m *Mapping) { m.Orders = "o`; DROP TABLE x_{yyyyMM}" }, "table: names consist of letters"},
 		{func(m *Mapping) { m.ID.Column = "" }, "id.column: missing"},
-		{func(m *Mapping) { m.ID.Type = "uuid" }, `id.type: "uuid" is no type`},
-		{func(m *Mapping) { m.Status.To = Word("WAIT_PAY") }, "status.to: before the close too"},
-		{func(m *Mapping) { m.Status.To = Int(2) }, "status: of two kinds"},
+		{func(m *Mapping) { m.ID.Type = "uuid" }, `id.type: "uuid" is not a type`},
+		{func(m *Mapping) { m.Status.To = Word("WAIT_PAY") }, "status.to: also the status before the close"},
+		{func(m *Mapping) { m.Status.To = Int(2) }, "status: of different kinds"},
 		{func(m *Mapping) { m.Status.From = Value{} }, "status.from: missing"},
-		{func(m *Mapping) { m.Status.Paid = []Value{Word("CANCELLED")} }, "status: listed as two things"},
-		{func(m *Mapping) { m.Due.Zone = "" }, "due.zone: no zone is given"},
+		{func(m *Mapping) { m.Status.Paid = []Value{Word("CANCELLED")} }, "status: listed with two meanings"},
+		{func(m *Mapping) { m.Due.Zone = "" }, "due.zone: no time zone is given"},
 		{func(m *Mapping) { m.Due.Type = Timestamp }, "due.zone: has no zone"},
-		{func(m *Mapping) { m.Due.Precision = "" }, "due.precision: is no precision"},
-		{func(m *Mapping) { m.Due.Type, m.Due.Zone = UnixMillis, "" }, "due.precision: has one of its own"},
-		{func(m *Mapping) { m.Due.Type = "date" }, `due.type: "date" is no type`},
+		{func(m *Mapping) { m.Due.Precision = "" }, "due.precision: is not a precision"},
+		{func(m *Mapping) { m.Due.Type, m.Due.Zone = UnixMillis, "" }, "due.precision: has a fixed precision"},
+		{func(m *Mapping) { m.Due.Type = "date" }, `due.type: "date" is not a type`},
 		{func(m *Mapping) { m.Items = nil }, "stock: no items"},
 		{func(m *Mapping) { m.Shards.By = "day" }, `shards.by: "day"`},
 		{func(m *Mapping) { m.Shards.On = "paid" }, `shards.on: "paid"`},
 		{func(m *Mapping) { m.Shards.Zone = "Mars" }, `shards.zone: "Mars"`},
-		{func(m *Mapping) { m.Shards.Back = 2 }, "shards.back: looking at 2 months"},
-		{func(m *Mapping) { m.Shards.Back, m.Shards.On = 1, OnDue }, "shards.back: looking at 1 months"},
+		{func(m *Mapping) { m.Shards.Back = 2 }, "shards.back: reading 2 months"},
+		{func(m *Mapping) { m.Shards.Back, m.Shards.On = 1, OnDue }, "shards.back: reading 1 months"},
 		{func(m *Mapping) { m.Shards.Back = 61 }, "shards.back: 61 is out of range"},
 		{func(m *Mapping) { m.Event = "Order Closed" }, "event: cannot be the type"},
 		{func(m *Mapping) { m.Version = "state" }, "version: mapped as the order's status and as the order's version"},
 		{func(m *Mapping) { m.Version = "ID" }, "version: mapped as the order's id"},
 		{func(m *Mapping) { m.Status.Column = "id" }, "status.column: mapped as the order's id"},
 		{func(m *Mapping) { m.ClosedAt = &m.Due }, "closed_at.column: mapped as when the order is due"},
-		{func(m *Mapping) { m.Created = &m.Due }, "due.column: mapped as when the order was made and as when the order is due"},
-		{func(m *Mapping) { m.Created = &Moment{Column: "made", Type: UnixMillis}; m.ClosedAt = m.Created }, "closed_at.column: mapped as when the order was made"},
+		{func(m *Mapping) { m.Created = &m.Due }, "due.column: mapped as when the order was created and as when the order is due"},
+		{func(m *Mapping) { m.Created = &Moment{Column: "made", Type: UnixMillis}; m.ClosedAt = m.Created }, "closed_at.column: mapped as when the order was created"},
 		{func(m *Mapping) { m.Category = "state" }, "category: mapped as the order's status"},
 		{func(m *Mapping) { m.Items.Quantity = "order_id" }, "items.quantity: mapped as the order of a line"},
 		{func(m *Mapping) { m.Items.Quantity = "sku" }, "items.quantity: mapped as the SKU of a line"},
 		{func(m *Mapping) { m.Stock.Available = "sku" }, "stock.available: mapped as the SKU"},
-		{func(m *Mapping) { m.Stock.Reserved = "FREE" }, "stock.reserved: mapped as what can be sold"},
+		{func(m *Mapping) { m.Stock.Reserved = "FREE" }, "stock.reserved: mapped as the quantity of a SKU that can be sold"},
 		{func(m *Mapping) { m.Shards, m.Orders, m.Items.Table = nil, "o", "o"; m.Items.Quantity = "state" }, "items.quantity: mapped as the order's status"},
 		{func(m *Mapping) { m.Shards, m.Orders, m.Items.Table, m.Stock.Table = nil, "o", "l", "o" }, "stock.table: mapped as the stock and as orders"},
 		{func(m *Mapping) { m.Shards, m.Orders, m.Items.Table, m.Stock.Table = nil, "o", "l", "l" }, "stock.table: mapped as the stock and as lines"},
-		{func(m *Mapping) { m.Stock.Table = "stock_ledger" }, "stock.table: orderclose makes for itself"},
-		{func(m *Mapping) { m.Shards, m.Orders, m.Items.Table = nil, "receipts", "l" }, "table: orderclose makes for itself"},
+		{func(m *Mapping) { m.Stock.Table = "stock_ledger" }, "stock.table: of orderclose's own tables"},
+		{func(m *Mapping) { m.Shards, m.Orders, m.Items.Table = nil, "receipts", "l" }, "table: of orderclose's own tables"},
 	} {
 		m := shop()
 		c.change(m)
@@ -76,8 +76,8 @@ func TestCheck_SaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// Whatever the day and the delay, an order's month is looked at when it is due and in
-// all of the month after.
+// For any day and delay, the month of an order is read in the month of its due time and in
+// all of the next month.
 func TestLeastBack_MissesNoOrder(t *testing.T) {
 	for _, longest := range []time.Duration{time.Hour, 28 * 24 * time.Hour, 28*24*time.Hour + 1, 30 * 24 * time.Hour} {
 		least := (&Shards{On: OnCreated}).LeastBack(longest)
@@ -91,8 +91,8 @@ func TestLeastBack_MissesNoOrder(t *testing.T) {
 	}
 }
 
-// A line may stand in the row of its order, and a category be what is read anyway.
-func TestCheck_AColumnMayBeReadTwiceWhereNothingIsLost(t *testing.T) {
+// A line may be in the row of its order, and a category may be a column with another purpose.
+func TestCheck_AColumnMayHaveTwoPurposesThatOnlyRead(t *testing.T) {
 	m := shop()
 	m.Shards, m.Orders, m.Items.Table = nil, "tickets", "tickets"
 	m.Items.Order, m.Category = "id", "sku"
@@ -101,18 +101,19 @@ func TestCheck_AColumnMayBeReadTwiceWhereNothingIsLost(t *testing.T) {
 	}
 }
 
-// Each harmful mapping says what harm it would do.
-func TestCheck_AWrittenColumnSaysWhatACloseWouldDestroy(t *testing.T) {
+// The problem of a harmful mapping names the harm.
+func TestCheck_NamesWhatACloseWouldDestroy(t *testing.T) {
 	m := shop()
 	m.Version = "state"
 	want := "orders.version: column shop_orders_{yyyyMM}.state is mapped as the order's status and as the order's version: " +
-		"a close adds one to it, and so destroys the order's status; map the column that holds the order's version, or remove version"
+		"a close adds one to it, which destroys the order's status; map the column that holds the order's version, or remove version"
 	if got := Err(m.Check()); got == nil || got.Error() != want {
 		t.Errorf("got  %v\nwant %s", got, want)
 	}
 }
 
-// wantOne wants one problem: its path, and after a colon a part of what it says.
+// wantOne checks for exactly one problem. want is its path and, after a colon, a part of
+// Problem.What.
 func wantOne(t *testing.T, got []Problem, want string) {
 	t.Helper()
 	path, what, _ := strings.Cut(want, ": ")
@@ -121,7 +122,7 @@ func wantOne(t *testing.T, got []Problem, want string) {
 	}
 }
 
-// facts are those of tables that fit the mapping of shop, in November.
+// facts returns tables of November that fit the mapping of shop.
 func facts() Facts {
 	return Facts{
 		"shop_orders_202611": {
@@ -147,7 +148,7 @@ func facts() Facts {
 	}
 }
 
-func TestJudge_SaysWhatDoesNotFit(t *testing.T) {
+func TestJudge_ReportsEachMismatch(t *testing.T) {
 	const orders = "shop_orders_202611"
 	judged := func(m *Mapping, f Facts) []Problem {
 		return m.WithDefaults().Judge(f, []string{orders}, []string{"shop_lines_202611"})
@@ -176,7 +177,7 @@ func TestJudge_SaysWhatDoesNotFit(t *testing.T) {
 		change func(m *Mapping, f Facts)
 		want   string
 	}{
-		{func(_ *Mapping, f Facts) { delete(f, orders) }, "table: there is no table shop_orders_202611"},
+		{func(_ *Mapping, f Facts) { delete(f, orders) }, "table: table shop_orders_202611 does not exist"},
 		{change(orders, func(t *Table) { t.Engine = "MyISAM" }), "table: which has no transactions"},
 		{change(orders, func(t *Table) { delete(t.Columns, "state") }), "status.column: there is no column shop_orders_202611.state"},
 		{column("id", Column{Type: "varchar", Definition: "varchar(64)"}), "id.column: varchar(64), and is mapped as integer"},
@@ -189,7 +190,7 @@ func TestJudge_SaysWhatDoesNotFit(t *testing.T) {
 		{change(orders, func(t *Table) { t.Indexes = t.Indexes[:1] }), "due.index: no index on state, pay_deadline and id"},
 		{func(m *Mapping, _ Facts) { m.DueIndex = "gone" }, "due.index: no index gone"},
 		{change("shop_lines_202611", func(t *Table) { t.Indexes = nil }), "items.order: no index that begins with order_id"},
-		{change("shop_lines_202611", func(t *Table) { t.Columns["num"] = Column{Type: "decimal", Definition: "decimal(10,2)"} }), "items.quantity: decimal(10,2), which may hold other than whole numbers"},
+		{change("shop_lines_202611", func(t *Table) { t.Columns["num"] = Column{Type: "decimal", Definition: "decimal(10,2)"} }), "items.quantity: decimal(10,2), which can hold values that are not whole numbers"},
 		{column("id", Column{Type: "binary", Definition: "binary(16)"}), "id.column: binary(16), and an id or SKU has to be text"},
 		{change("shop_lines_202611", func(t *Table) { t.Columns["order_id"] = Column{Type: "varbinary", Definition: "varbinary(16)"} }), "items.order: varbinary(16), and an id"},
 		{change("shop_lines_202611", func(t *Table) { t.Columns["sku"] = Column{Type: "blob", Definition: "blob"} }), "items.sku: blob, and an id or SKU"},
@@ -220,9 +221,9 @@ func TestJudge_SaysWhatDoesNotFit(t *testing.T) {
 		{change("shop_lines_202611", func(t *Table) { t.Indexes = append(t.Indexes, Index{"PRIMARY", true, []string{"num"}}) }), "items.quantity: has a unique index"},
 		{change("shop_stock", func(t *Table) { t.Indexes = append(t.Indexes, Index{"uk", true, []string{"free", "x"}}) }), "stock.available: a part of the unique index uk"},
 		{change("shop_stock", func(t *Table) { t.Columns["free"] = Column{Type: "int", Generated: true} }), "stock.available: generated column"},
-		{change("shop_stock", func(t *Table) { t.Columns["free"] = Column{Type: "decimal", Definition: "decimal(10,2)"} }), "stock.available: other than whole numbers"},
+		{change("shop_stock", func(t *Table) { t.Columns["free"] = Column{Type: "decimal", Definition: "decimal(10,2)"} }), "stock.available: values that are not whole numbers"},
 		{change("shop_stock", func(t *Table) { t.Columns["held"] = Column{Type: "int", Numbered: true} }), "stock.reserved: AUTO_INCREMENT"},
-		{change("shop_stock", func(t *Table) { t.Schema, t.Name, t.Home = "shop", "stock_ledger", true }), "stock.table: orderclose makes for itself"},
+		{change("shop_stock", func(t *Table) { t.Schema, t.Name, t.Home = "shop", "stock_ledger", true }), "stock.table: of orderclose's own tables"},
 		{func(m *Mapping, f Facts) {
 			for _, name := range []string{orders, "shop_stock"} {
 				change(name, func(t *Table) { t.Schema, t.Name = "shop", "o" })(m, f)
@@ -242,7 +243,7 @@ func TestJudge_SaysWhatDoesNotFit(t *testing.T) {
 	}
 }
 
-func TestErr_HasALineForEach(t *testing.T) {
+func TestErr_HasALineForEachProblem(t *testing.T) {
 	problems := []Problem{{Path: "due.zone", What: "none is given", Do: "write one"}, {Path: "table", What: "it is gone", Why: "no order is found", Do: "look for it"}}
 	lines := strings.Split(fmt.Sprint(Err(problems)), "\n")
 	if !slices.Equal(lines, []string{"orders.due.zone: none is given; write one", "orders.table: it is gone: no order is found; look for it"}) || Err(nil) != nil {

@@ -6,50 +6,50 @@ import (
 	"strings"
 )
 
-// Facts is what a database has: its tables, by name as the mapping writes them.
+// Facts describes the tables of a database, by name as the mapping writes them.
 type Facts map[string]Table
 
-// Table is a table as a database describes it. Names of columns are in lower
-// case, as the database does not tell them apart.
+// Table describes one table of a database. Column names are in lower case, since the
+// database ignores their case.
 type Table struct {
-	Schema, Name string // of the table, as the database has them
+	Schema, Name string // as the database reports them
 	Home         bool   // the table is in the database of the connection
 	View         bool
 	Engine       string
 	Columns      map[string]Column
 	Indexes      []Index
-	Triggers     []string // those that an UPDATE fires
+	Triggers     []string // the triggers that an UPDATE fires
 }
 
-// Column is a column as a database describes it.
+// Column describes one column of a database.
 type Column struct {
-	Type       string // without its length, in lower case: varchar
-	Definition string // with it: varchar(64), enum('a','b')
-	Digits     int    // of a second
-	Length     int64  // the most characters that it holds; 0: it holds no text
-	Collation  string // empty: it holds no text, or bytes
+	Type       string // without the length, in lower case: varchar
+	Definition string // with the length: varchar(64), enum('a','b')
+	Digits     int    // digits of a fraction of a second
+	Length     int64  // maximum number of characters; 0: not text
+	Collation  string // empty: not text, or bytes
 	Nullable   bool
 	Default    bool   // an INSERT may leave it out
-	DefaultNow bool   // an INSERT that leaves it out writes the present moment
-	OnUpdate   bool   // the database sets it to the present moment with each UPDATE
+	DefaultNow bool   // an INSERT that leaves it out writes the present time
+	OnUpdate   bool   // the database sets it to the present time with each UPDATE
 	Generated  bool   // the database computes it
-	Expression string // from what, in lower case, names in backquotes; empty: it is not generated
+	Expression string // of a generated column, in lower case, with names in backquotes; empty: not generated
 	Numbered   bool   // AUTO_INCREMENT
-	RefersTo   string // the table that a foreign key of it refers to; empty: none
+	RefersTo   string // the table that a foreign key of the column refers to; empty: none
 }
 
-// Index is an index as a database describes it.
+// Index describes one index of a database.
 type Index struct {
 	Name   string
 	Unique bool
-	// Columns are in lower case. One that is indexed in part, or descending, has that
+	// Columns are in lower case. A column that is indexed in part, or descending, has that
 	// after its name.
 	Columns []string
 }
 
-// full is a table's name with its schema, or as it is written if the database has no
-// such table.
-func (f Facts) full(name string) string {
+// fullName returns a table's name with its schema, or the name as it is written if the database
+// has no such table.
+func (f Facts) fullName(name string) string {
 	if t, ok := f[name]; ok && t.Name != "" {
 		return t.Schema + "." + t.Name
 	}
@@ -61,11 +61,11 @@ func (t Table) column(name string) (Column, bool) {
 	return c, ok
 }
 
-// zoned is what makes the value of a generated moment depend on the time zone of the
-// session that computes it: a column of the other kind, of DATETIME and TIMESTAMP, or a
-// function; empty: nothing does. An index has the value of the session that wrote the row,
-// and another session reads another one.
-func (t Table) zoned(c Column) string {
+// zoneDependence returns what makes the value of a generated time column depend on the time zone of
+// the session that computes it: a column of the other kind (DATETIME or TIMESTAMP), or a
+// function. It returns an empty string if nothing does. An index holds the value of the
+// session that wrote the row, and another session computes another value.
+func (t Table) zoneDependence(c Column) string {
 	other := "datetime"
 	if c.Type == "datetime" {
 		other = "timestamp"

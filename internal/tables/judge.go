@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Judge is what keeps a mapping from working on these tables, or what harm it would do
-// there. The names are those of tables that there are, for a mapping with shards those
-// of the months.
+// Judge returns the problems that keep a mapping from working on the tables of a database,
+// or the harm it would do there. orders and items are the names of existing tables; for a
+// mapping with shards, of the months' tables.
 func (m *Mapping) Judge(facts Facts, orders, items []string) []Problem {
 	var j judge
 	for _, name := range orders {
@@ -26,7 +26,7 @@ func (m *Mapping) Judge(facts Facts, orders, items []string) []Problem {
 	return j.problems
 }
 
-// judge looks at one table after the other.
+// judge checks one table after the other.
 type judge struct {
 	checker
 	name  string
@@ -34,83 +34,83 @@ type judge struct {
 }
 
 func (j *judge) orders(m *Mapping, name string, facts Facts) {
-	if !j.enter("table", name, facts) {
+	if !j.selectTable("table", name, facts) {
 		return
 	}
 	j.key("id.column", m.ID.Column, m.ID.Type)
-	j.unique("id.index", m.ID)
+	j.needUniqueIndex("id.index", m.ID)
 	j.status(m.Status)
 	j.moment("due", &m.Due)
 	j.moment("created", m.Created)
 	j.moment("closed_at", m.ClosedAt)
-	j.writtenMoments(m)
-	j.written("status.column", m.Status.Column, m.ID.Column, "")
+	j.writableMoments(m)
+	j.writable("status.column", m.Status.Column, m.ID.Column, "")
 	j.optional("category", m.Category)
-	if c, ok := j.optional("version", m.Version); ok && j.written("version", m.Version, m.ID.Column, "version") {
+	if c, ok := j.optional("version", m.Version); ok && j.writable("version", m.Version, m.ID.Column, "version") {
 		j.counter(m.Version, c)
 	}
-	j.dueIndex(m)
+	j.needDueIndex(m)
 }
 
 func (j *judge) items(m *Mapping, name string, facts Facts) {
-	if !j.enter("items.table", name, facts) {
+	if !j.selectTable("items.table", name, facts) {
 		return
 	}
 	j.key("items.order", m.Items.Order, m.ID.Type)
 	if c, ok := j.column("items.sku", m.Items.SKU); ok {
 		j.readable("items.sku", m.Items.SKU, c)
 	}
-	if j.whole("items.quantity", m.Items.Quantity) {
-		j.amount("items.quantity", m.Items.Quantity)
+	if j.wholeNumbers("items.quantity", m.Items.Quantity) {
+		j.pieces("items.quantity", m.Items.Quantity)
 	}
-	j.led("items.order", m.Items.Order, "items_by_order")
+	j.needIndexOn("items.order", m.Items.Order, "items_by_order")
 }
 
 func (j *judge) stock(s *Stock, facts Facts) {
-	if !j.enter("stock.table", s.Table, facts) {
+	if !j.selectTable("stock.table", s.Table, facts) {
 		return
 	}
 	j.key("stock.sku.column", s.SKU.Column, s.SKU.Type)
-	j.unique("stock.sku.index", s.SKU)
+	j.needUniqueIndex("stock.sku.index", s.SKU)
 	for _, c := range []struct{ path, column, remove string }{{"stock.available", s.Available, ""}, {"stock.reserved", s.Reserved, "reserved"}} {
-		if c.column != "" && j.whole(c.path, c.column) {
-			j.written(c.path, c.column, s.SKU.Column, c.remove)
+		if c.column != "" && j.wholeNumbers(c.path, c.column) {
+			j.writable(c.path, c.column, s.SKU.Column, c.remove)
 		}
 	}
 }
 
-// distinct wants each table and each column to have one purpose where only the
-// database knows that two names mean the same table.
+// distinct checks that each table and each column has one purpose, where only the database
+// knows that two names mean the same table.
 func (j *judge) distinct(m *Mapping, facts Facts, orders, items []string) {
 	stock := ""
 	if m.Stock != nil {
-		stock = facts.full(m.Stock.Table)
-		j.notOurTable("stock.table", m.Stock.Table, facts)
+		stock = facts.fullName(m.Stock.Table)
+		j.refuseOwnTableAs("stock.table", m.Stock.Table, facts)
 	}
 	for _, o := range orders {
-		j.notOurTable("table", o, facts)
-		j.apart(facts.full(o), "", stock)
+		j.refuseOwnTableAs("table", o, facts)
+		j.stockApart(facts.fullName(o), "", stock)
 	}
 	for _, i := range items {
-		j.notOurTable("items.table", i, facts)
-		j.apart("", facts.full(i), stock)
+		j.refuseOwnTableAs("items.table", i, facts)
+		j.stockApart("", facts.fullName(i), stock)
 		for _, o := range orders {
-			if full := facts.full(o); full == facts.full(i) {
-				j.purposesOnce(m.purposes(full, full, ""))
+			if full := facts.fullName(o); full == facts.fullName(i) {
+				j.onePurposeEach(m.purposes(full, full, ""))
 			}
 		}
 	}
 	j.problems = firstOfEach(j.problems)
 }
 
-// notOurTable refuses one of orderclose's own tables, under whatever name.
-func (j *judge) notOurTable(path, name string, facts Facts) {
+// refuseOwnTableAs reports one of orderclose's own tables, whatever the mapping calls it.
+func (j *judge) refuseOwnTableAs(path, name string, facts Facts) {
 	if t := facts[name]; t.Home {
-		j.notOurs(path, t.Name)
+		j.refuseOwnTable(path, t.Name)
 	}
 }
 
-// firstOfEach leaves out what is said again, such as of the next month's table.
+// firstOfEach removes repeated problems, such as the same problem in the next month's table.
 func firstOfEach(problems []Problem) []Problem {
 	seen := map[Problem]bool{}
 	return slices.DeleteFunc(problems, func(p Problem) bool {
@@ -120,20 +120,20 @@ func firstOfEach(problems []Problem) []Problem {
 	})
 }
 
-// enter turns to a table, if it is there.
-func (j *judge) enter(path, name string, facts Facts) bool {
+// selectTable makes a table the current one, if it exists.
+func (j *judge) selectTable(path, name string, facts Facts) bool {
 	table, ok := facts[name]
 	switch {
 	case !ok:
-		j.say(path, fmt.Sprintf("there is no table %s, or this user may not see it", name), "correct the name, or grant SELECT and UPDATE on the table")
+		j.report(path, fmt.Sprintf("table %s does not exist, or this database user may not see it", name), "correct the name, or grant SELECT and UPDATE on the table")
 		return false
 	case table.View:
-		j.harm(path, name+" is a view", "its rows are locked through no index of its own", "name the table behind it")
+		j.reportHarm(path, name+" is a view", "its rows are locked through no index of its own", "name the table behind it")
 		return false
 	}
 	j.name, j.table = name, table
 	if !strings.EqualFold(table.Engine, "InnoDB") {
-		j.harm(path, fmt.Sprintf("table %s has the engine %s, which has no transactions", name, table.Engine),
+		j.reportHarm(path, fmt.Sprintf("table %s has the engine %s, which has no transactions", name, table.Engine),
 			"a close that fails in the middle would leave half of its changes", "ALTER TABLE "+Quote(name)+" ENGINE = InnoDB")
 	}
 	return true
@@ -144,7 +144,7 @@ func (j *judge) where(column string) string { return "column " + j.name + "." + 
 func (j *judge) column(path, name string) (Column, bool) {
 	c, ok := j.table.column(name)
 	if !ok {
-		j.say(path, "there is no "+j.where(name), "correct the name, or add the column")
+		j.report(path, "there is no "+j.where(name), "correct the name, or add the column")
 	}
 	return c, ok
 }

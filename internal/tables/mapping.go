@@ -1,36 +1,37 @@
-// Package tables describes where a shop keeps what is to be closed: which table,
-// which columns, and how to read them. A description is plain data, so that a
-// configuration can be compared and checked before any database is asked.
+// Package tables describes where a shop keeps its orders, their lines and the stock: which
+// tables and columns, and how to read them. A Mapping is plain data, so a configuration can
+// be compared and checked before a database is asked.
 //
-// The schema that orderclose migrate makes is one such description, Reference;
-// the store knows no other way to a table than a Mapping.
+// Build a Mapping, and call Check for mistakes in the mapping itself and Judge for tables
+// that do not fit it.
+//
+// The schema that orderclose migrate creates is the mapping Reference. The store reaches
+// every table through a Mapping.
 package tables
 
 import "orderclose"
 
-// Mapping says where orders are and what closing one changes. Check tells whether
-// it makes sense by itself, Judge whether a database fits it.
+// Mapping describes where orders are and what closing an order changes.
 type Mapping struct {
-	// Orders is the table, as "table" or "database.table". With Shards it is a
+	// Orders is the table of orders, as "table" or "database.table". With Shards it is a
 	// pattern, such as orders_{yyyyMM} or orders_{yyyy_MM}.
 	Orders string
 	ID     Key
 	Status Status
-	// Due is when an order is closed if its status is still Status.From. NULL, 0 and
-	// the zero date are no due time: such an order is never closed.
+	// Due is when an order is closed if its status is still Status.From. NULL, 0 and the
+	// zero date are not due times: such an order is never closed.
 	Due Moment
-	// DueIndex names the index on status, due and id; pages are told to use it.
-	// Empty: the database picks one.
+	// DueIndex names the index on status, due and id, which the queries for pages of orders force.
+	// Empty: the database chooses an index.
 	DueIndex string
-	Created  *Moment // nil: not told
-	ClosedAt *Moment // set to the moment of the close; nil: there is no such column
+	Created  *Moment // nil: there is no such column
+	ClosedAt *Moment // a close sets it to the time of the close; nil: there is no such column
 	Category string  // a column; empty: orders have no category
-	Version  string  // a column, one more with each change; empty: there is none
+	Version  string  // a column that grows by one with each change; empty: there is no such column
 	Items    *Items  // nil: orders have no lines
-	Stock    *Stock  // nil: the database has no stock to give back
+	Stock    *Stock  // nil: a close releases no stock
 	Shards   *Shards // nil: one table has all orders
-	// Event is the type of the event that tells of a close; empty:
-	// orderclose.EventOrderClosed.
+	// Event is the type of the event of a close; empty: orderclose.EventOrderClosed.
 	Event string
 }
 
@@ -38,32 +39,32 @@ type Mapping struct {
 type Key struct {
 	Column string
 	Type   KeyType // empty: Text
-	// Index is the unique index on the column, through which rows are found and
-	// locked; empty: PRIMARY.
+	// Index is the unique index on the column; rows are found and locked through it.
+	// Empty: PRIMARY.
 	Index string
 }
 
-// KeyType is what a key's values are.
+// KeyType is the type of a key's values.
 type KeyType string
 
 const (
 	Text    KeyType = "text"
-	Integer KeyType = "integer" // of 64 bits, signed or not
+	Integer KeyType = "integer" // 64 bits, signed or unsigned
 )
 
 // Status is the column that a close changes, and its values.
 type Status struct {
 	Column   string
 	From, To Value
-	// Paid and Closed say how to read other values: as an order that was paid, or
-	// that was closed before. To is closed. What is in neither list is paid, unless
-	// only Paid is given: then it is closed. The first of Paid is what an order becomes
-	// that the payment provider says was paid.
+	// Paid and Closed list other values: those of an order that was paid, and those of an
+	// order that was closed before. To counts as closed. A value in neither list counts as
+	// paid, unless only Paid is given: then it counts as closed. The first value of Paid is
+	// written to an order that was paid according to the payment provider.
 	Paid, Closed []Value
 }
 
-// Pay is what an order becomes that the payment provider says was paid; false if
-// the mapping does not tell.
+// Pay returns the status to write to an order that was paid according to the payment
+// provider. It returns false if the mapping has no paid status.
 func (s Status) Pay() (Value, bool) {
 	if len(s.Paid) == 0 {
 		return Value{}, false
@@ -79,39 +80,39 @@ type Items struct {
 	Quantity string
 }
 
-// Stock has one row for each SKU. A close moves a quantity from Reserved to
+// Stock has one row for each SKU. A close subtracts a quantity from Reserved and adds it to
 // Available.
 type Stock struct {
 	Table     string
 	SKU       Key
 	Available string
-	Reserved  string // empty: only Available grows
+	Reserved  string // empty: a close changes only Available
 }
 
 // Shards are tables of orders, one for each month.
 type Shards struct {
 	By   string // "month"
-	On   string // what the month is of: "created" or "due"
-	Zone string // where a month begins: UTC, +08:00, Asia/Shanghai
-	// Back is how many months are looked at, this one included; 0: DefaultBack. See
-	// LeastBack.
+	On   string // the time that decides the month of an order: "created" or "due"
+	Zone string // the time zone of the month: UTC, +08:00, Asia/Shanghai
+	// Back is how many months are read, the current one included; 0: DefaultBack. LeastBack
+	// is the minimum.
 	Back int
 }
 
-// DefaultBack is a year and this month: what is older is somebody's archive.
+// DefaultBack is the current month and the year before it: older tables are archives.
 const DefaultBack = 13
 
-// By and On of Shards.
+// Values of Shards.By and Shards.On.
 const (
 	ByMonth   = "month"
 	OnCreated = "created"
 	OnDue     = "due"
 )
 
-// primary is the name of a table's primary key, to MySQL.
+// primary is MySQL's name of a table's primary key.
 const primary = "PRIMARY"
 
-// Reference is the schema that orderclose migrate makes.
+// Reference returns the mapping of the schema that orderclose migrate creates.
 func Reference() *Mapping {
 	return (&Mapping{
 		Orders:   "orders",
@@ -128,7 +129,7 @@ func Reference() *Mapping {
 	}).WithDefaults()
 }
 
-// WithDefaults returns a copy in which nothing is left to a default.
+// WithDefaults returns a copy in which every default is filled in.
 func (m *Mapping) WithDefaults() *Mapping {
 	c := *m
 	c.ID = m.ID.withDefaults()
@@ -160,7 +161,7 @@ func (k Key) withDefaults() Key {
 	return k
 }
 
-// Moments are the times of an order that the mapping names.
+// Moments returns the time columns of orders that the mapping names.
 func (m *Mapping) Moments() []*Moment {
 	all := []*Moment{&m.Due}
 	for _, t := range []*Moment{m.Created, m.ClosedAt} {

@@ -7,35 +7,35 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	_ "time/tzdata" // zones by name, on machines without a database of them
+	_ "time/tzdata" // time zones by name, on machines without a zone database
 )
 
-// Moment is a column that holds a moment, and how to read it.
+// Moment is a column that holds a point in time, and how to read it.
 type Moment struct {
 	Column string
-	Type   MomentType
-	// Zone is what a DATETIME is written in: UTC, an offset such as +08:00, or a
-	// name such as Asia/Shanghai. There is no default. The other types have none.
+	Type   TimeType
+	// Zone is the time zone of a DATETIME: UTC, an offset such as +08:00, or a name such as
+	// Asia/Shanghai. It has no default. The other types have no zone.
 	Zone string
-	// Precision is that of a DATETIME or TIMESTAMP. Columns of unix time have the
-	// one that their type says.
+	// Precision is the precision of a DATETIME or TIMESTAMP. The type of a column of unix
+	// time includes its precision.
 	Precision Precision
 }
 
-// MomentType is how a column holds a moment.
-type MomentType string
+// TimeType is how a column stores a point in time.
+type TimeType string
 
 const (
-	DateTime    MomentType = "datetime"
-	Timestamp   MomentType = "timestamp"
-	UnixSeconds MomentType = "unix_s"
-	UnixMillis  MomentType = "unix_ms"
+	DateTime    TimeType = "datetime"
+	Timestamp   TimeType = "timestamp"
+	UnixSeconds TimeType = "unix_s"
+	UnixMillis  TimeType = "unix_ms"
 )
 
-// MomentTypes are all of them.
-func MomentTypes() []MomentType { return []MomentType{DateTime, Timestamp, UnixSeconds, UnixMillis} }
+// MomentTypes returns all types.
+func MomentTypes() []TimeType { return []TimeType{DateTime, Timestamp, UnixSeconds, UnixMillis} }
 
-// Precision is the smallest step of a column.
+// Precision is the smallest difference of two values of a column.
 type Precision string
 
 const (
@@ -44,13 +44,13 @@ const (
 	Micros  Precision = "us"
 )
 
-// Precisions are all of them.
+// Precisions returns all precisions.
 func Precisions() []Precision { return []Precision{Seconds, Millis, Micros} }
 
-// digits is how many digits of a second a column of that precision has.
+// digits returns how many digits of a fraction of a second a column has.
 func (p Precision) digits() int { return map[Precision]int{Millis: 3, Micros: 6}[p] }
 
-// step is the smallest difference of two values of the column.
+// step returns the smallest difference of two values of the column.
 func (m Moment) step() time.Duration {
 	switch {
 	case m.Type == UnixMillis:
@@ -63,13 +63,13 @@ func (m Moment) step() time.Duration {
 
 var offset = regexp.MustCompile(`^([+-])(\d\d):(\d\d)$`)
 
-// ParseZone reads UTC, an offset such as +08:00, or a name such as Asia/Shanghai.
+// ParseZone parses UTC, an offset such as +08:00, or a name such as Asia/Shanghai.
 func ParseZone(zone string) (*time.Location, error) {
 	if parts := offset.FindStringSubmatch(zone); parts != nil {
 		hours, _ := strconv.Atoi(parts[2])
 		minutes, _ := strconv.Atoi(parts[3])
 		if hours > 14 || minutes > 59 {
-			return nil, fmt.Errorf("%q is no offset of any zone", zone)
+			return nil, fmt.Errorf("%q is not an offset of any time zone", zone)
 		}
 		seconds := hours*3600 + minutes*60
 		if parts[1] == "-" {
@@ -78,23 +78,23 @@ func ParseZone(zone string) (*time.Location, error) {
 		return time.FixedZone(zone, seconds), nil
 	}
 	if zone == "" || strings.EqualFold(zone, "local") {
-		return nil, errors.New("no zone is given, and that of a machine is none to go by")
+		return nil, errors.New("no time zone is given, and the zone of the machine is not used")
 	}
 	loc, err := time.LoadLocation(zone)
 	if err != nil {
-		return nil, fmt.Errorf("%q is no zone that is known", zone)
+		return nil, fmt.Errorf("%q is not a known time zone", zone)
 	}
 	return loc, nil
 }
 
-// Codec turns moments into values of a column and back.
+// Codec converts times to values of a column and back.
 type Codec struct {
 	moment Moment
 	loc    *time.Location
 	step   time.Duration
 }
 
-// Codec returns the codec of a moment that Check has nothing to say of.
+// Codec returns the codec of a moment in which Check finds no problem.
 func (m Moment) Codec() (Codec, error) {
 	c := Codec{moment: m, loc: time.UTC, step: m.step()}
 	if c.step == 0 {
@@ -107,9 +107,9 @@ func (m Moment) Codec() (Codec, error) {
 	return c, err
 }
 
-// Arg is t as the column holds it, rounded down to its precision: compared with
-// "<=", nothing is due before it is. A constant finer than the column could keep
-// the database from using an index.
+// Arg returns t as the column stores it, rounded down to the column's precision: a column
+// that is compared with it by "<=" is never due early. A constant that is finer than the
+// column could keep the database from using an index.
 func (c Codec) Arg(t time.Time) any {
 	t = t.UTC().Truncate(c.step)
 	switch c.moment.Type {
@@ -125,8 +125,8 @@ func (c Codec) Arg(t time.Time) any {
 	return t.In(c.loc).Format(layout)
 }
 
-// Oldest is a value below or at that of every moment. What is below it is no
-// moment: 0, or the zero date.
+// Oldest returns a value that is not above any point in time. A value below it is not a
+// point in time: 0, or the zero date.
 func (c Codec) Oldest() any {
 	switch c.moment.Type {
 	case UnixSeconds, UnixMillis:
@@ -137,8 +137,8 @@ func (c Codec) Oldest() any {
 	return "1000-01-01 00:00:00"
 }
 
-// Decode reads what a driver returned for the column; false, and the zero time, if
-// it is no moment: NULL, 0, or the zero date.
+// Decode reads the value that a driver returned for the column. It returns the zero time and
+// false if the value is not a point in time: NULL, 0, or the zero date.
 func (c Codec) Decode(src any) (time.Time, bool, error) {
 	switch v := src.(type) {
 	case nil:
@@ -175,10 +175,10 @@ func (c Codec) unix(n int64) (time.Time, bool, error) {
 	return time.UnixMilli(n).UTC(), true, nil
 }
 
-// instant is the moment at which clocks in loc show wall, whose own zone does not
-// count. Where clocks are set back and show it twice, it is the later one; where
-// they are set forward and never show it, it is as if they had not been: so nothing
-// is early.
+// instant returns the time at which clocks in loc show wall, whose own zone is ignored.
+// Where clocks are set back and show wall twice, it returns the later time. Where clocks are
+// set forward and never show wall, it continues the time before the change. So nothing is
+// early.
 func instant(wall time.Time, loc *time.Location) time.Time {
 	u := time.Date(wall.Year(), wall.Month(), wall.Day(), wall.Hour(), wall.Minute(), wall.Second(), wall.Nanosecond(), time.UTC)
 	var shown, any time.Time

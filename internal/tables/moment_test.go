@@ -45,7 +45,7 @@ func TestArg_IsRoundedDownInTheColumnsZone(t *testing.T) {
 	}
 }
 
-func TestDecode_WhatIsNoMoment(t *testing.T) {
+func TestDecode_AValueThatIsNotATime(t *testing.T) {
 	for _, c := range []struct {
 		moment Moment
 		src    any
@@ -65,13 +65,13 @@ func TestDecode_WhatIsNoMoment(t *testing.T) {
 	}
 }
 
-// Clocks in New York go from 02:00 to 03:00 on 8 March 2026, and from 02:00 back to
-// 01:00 on 1 November.
-func TestDecode_ATimeThatClocksShowTwiceOrNeverIsTheLaterOne(t *testing.T) {
+// In New York, clocks go from 02:00 to 03:00 on 8 March 2026, and from 02:00 back to 01:00 on
+// 1 November.
+func TestDecode_AnAmbiguousOrMissingLocalTimeIsTheLaterOne(t *testing.T) {
 	c := codec(t, Moment{Type: DateTime, Zone: "America/New_York", Precision: Seconds})
 	for wall, want := range map[string]string{
 		"2026-03-08 01:59:59": "2026-03-08 06:59:59",
-		"2026-03-08 02:30:00": "2026-03-08 07:30:00", // never shown: 01:30 and an hour, as if nothing had happened
+		"2026-03-08 02:30:00": "2026-03-08 07:30:00", // never shown: 01:30 and an hour, as if the clocks had not changed
 		"2026-03-08 03:00:00": "2026-03-08 07:00:00",
 		"2026-11-01 00:59:59": "2026-11-01 04:59:59",
 		"2026-11-01 01:30:00": "2026-11-01 06:30:00", // shown at 05:30 too
@@ -83,9 +83,9 @@ func TestDecode_ATimeThatClocksShowTwiceOrNeverIsTheLaterOne(t *testing.T) {
 	}
 }
 
-// In any zone: what is decoded as due is never refused by the comparison of the
-// column with the moment, and nothing passes both before it is due.
-func TestCodec_NothingIsEarlyAndNothingIsRefusedForever(t *testing.T) {
+// In any zone: an order that is due as decoded passes the comparison of the column with the
+// time, and no order passes both before it is due.
+func TestCodec_NoOrderIsEarlyAndNoneIsRefusedForever(t *testing.T) {
 	zones := []string{"UTC", "+08:00", "-03:30", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Casablanca"}
 	from, to := utc("2020-01-01 00:00:00"), utc("2030-01-01 00:00:00")
 	rapid.Check(t, func(t *rapid.T) {

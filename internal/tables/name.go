@@ -9,17 +9,17 @@ import (
 	"unicode"
 )
 
-// maxName is how many letters MySQL takes in a name.
+// maxName is how many characters MySQL allows in a name.
 const maxName = 64
 
-// checkName refuses what cannot be the name of a column or a table.
+// checkName returns an error for a string that cannot be the name of a column or table.
 func checkName(name string) error {
 	if name == "" {
 		return errors.New("the name is missing")
 	}
 	for _, r := range name {
 		if r != '_' && r != '$' && !unicode.IsLetter(r) && !unicode.IsDigit(r) || r > 0xFFFF {
-			return fmt.Errorf("%q has %q in it: names have letters, digits, _ and $", name, r)
+			return fmt.Errorf("%q contains %q: names consist of letters, digits, _ and $", name, r)
 		}
 	}
 	if len([]rune(name)) > maxName {
@@ -28,7 +28,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// checkTable refuses what cannot be a table, with its database before it or not.
+// checkTable does the same for a table, with or without its database in front.
 func checkTable(name string) error {
 	database, table, qualified := strings.Cut(name, ".")
 	if !qualified {
@@ -37,11 +37,11 @@ func checkTable(name string) error {
 	return errors.Join(checkName(database), checkName(table))
 }
 
-// Quote is the name of a column or a table as it stands in a statement.
+// Quote returns the name of a column or table as it is written in a statement.
 func Quote(name string) string { return "`" + strings.ReplaceAll(name, ".", "`.`") + "`" }
 
-// Split is a table's database, empty for the one that the connection is in, and
-// its name.
+// Split returns the database and the name of a table. The database is empty if the table is
+// in the database of the connection.
 func Split(table string) (database, name string) {
 	if database, name, ok := strings.Cut(table, "."); ok {
 		return database, name
@@ -49,41 +49,41 @@ func Split(table string) (database, name string) {
 	return "", table
 }
 
-// Month is a calendar month: twelve times the year and the month from 0 on.
+// Month is a calendar month: the year times 12, plus the month counted from 0.
 type Month int
 
-// MonthOf is the month that t lies in, where loc is.
+// MonthOf returns the month of t in the zone loc.
 func MonthOf(t time.Time, loc *time.Location) Month {
 	t = t.In(loc)
 	return Month(t.Year()*12 + int(t.Month()) - 1)
 }
 
-// Pattern is the name of a table with a place for the month.
+// Pattern is a table name with a placeholder for the month.
 type Pattern struct{ before, layout, after string }
 
-var place = regexp.MustCompile(`^([^{}]*)\{(yyyy_?MM)\}([^{}]*)$`)
+var placeholder = regexp.MustCompile(`^([^{}]*)\{(yyyy_?MM)\}([^{}]*)$`)
 
-// ParsePattern reads a name such as orders_{yyyyMM} or orders_{yyyy_MM}.
+// ParsePattern parses a name such as orders_{yyyyMM} or orders_{yyyy_MM}.
 func ParsePattern(name string) (Pattern, error) {
-	parts := place.FindStringSubmatch(name)
+	parts := placeholder.FindStringSubmatch(name)
 	if parts == nil {
-		return Pattern{}, fmt.Errorf("%q has no place for the month, {yyyyMM} or {yyyy_MM}", name)
+		return Pattern{}, fmt.Errorf("%q has no placeholder for the month, {yyyyMM} or {yyyy_MM}", name)
 	}
 	p := Pattern{parts[1], parts[2], parts[3]}
 	return p, checkTable(p.Table(MonthOf(time.Unix(0, 0), time.UTC)))
 }
 
-// IsPattern tells whether a name has a place for the month, or something like it.
+// IsPattern reports whether a name has a placeholder for the month, valid or not.
 func IsPattern(name string) bool { return strings.ContainsAny(name, "{}") }
 
-// Table is the name of the month's table.
+// Table returns the name of the table of month m.
 func (p Pattern) Table(m Month) string {
 	month := strings.NewReplacer("yyyy", fmt.Sprintf("%04d", int(m)/12), "MM", fmt.Sprintf("%02d", int(m)%12+1)).Replace(p.layout)
 	return p.before + month + p.after
 }
 
-// Month is the month whose table has that name, without its database; false if it
-// is another table.
+// Month returns the month of a table, given its name without the database. It returns false
+// for a table that does not match the pattern.
 func (p Pattern) Month(table string) (Month, bool) {
 	database, before := Split(p.before)
 	if database == "" {
@@ -105,8 +105,8 @@ func (p Pattern) Month(table string) (Month, bool) {
 	return m, name == table
 }
 
-// Like is a pattern for LIKE that every month's table fits, and the database they
-// are in, empty for the connection's own.
+// Like returns a LIKE pattern that the tables of all months match, and their database,
+// which is empty for the database of the connection.
 func (p Pattern) Like() (database, like string) {
 	database, name := Split(p.Table(0))
 	at := len(name) - len(p.layout) - len(p.after)

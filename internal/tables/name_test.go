@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestPattern_FindsItsMonthsOnly(t *testing.T) {
+func TestPattern_MatchesItsMonthsOnly(t *testing.T) {
 	november := MonthOf(utc("2026-11-30 20:00:00"), time.UTC)
 	for pattern, table := range map[string]string{
 		"orders_{yyyyMM}":         "orders_202611",
@@ -37,7 +37,7 @@ func TestPattern_FindsItsMonthsOnly(t *testing.T) {
 	}
 }
 
-func TestMonth_BeginsWhereTheZoneIs(t *testing.T) {
+func TestMonth_BeginsByTheClockOfTheZone(t *testing.T) {
 	loc, _ := ParseZone("+08:00")
 	october := MonthOf(utc("2026-10-31 15:59:59"), loc)
 	if got := MonthOf(utc("2026-10-31 16:00:00"), loc); got != october+1 {
@@ -45,7 +45,7 @@ func TestMonth_BeginsWhereTheZoneIs(t *testing.T) {
 	}
 }
 
-func TestKey_ANumberIsWrittenInOneWay(t *testing.T) {
+func TestKey_ANumberHasOneNotation(t *testing.T) {
 	k := Key{Column: "id", Type: Integer}
 	for id, want := range map[string]any{
 		"17": int64(17), "0": int64(0), "-3": int64(-3), "9223372036854775808": uint64(1 << 63),

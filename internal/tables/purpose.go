@@ -6,25 +6,25 @@ import (
 	"strings"
 )
 
-// purpose is what a mapping uses one column for.
+// purpose is one use of a column by a mapping.
 type purpose struct {
 	path   string // the key under orders in topics.yaml
 	table  string
 	column string
-	is     string // what the column holds, in words
-	effect string // what a close does to the column; empty: a close only reads it
-	// optional: the mapping works without the key.
+	is     string // what the column must hold, in words
+	effect string // what a close does to the column; empty: a close only reads the column
+	// optional says that the mapping works without the key.
 	optional bool
 }
 
-// purposes lists what the mapping uses columns for, in tables of these names.
+// purposes lists the uses of columns, for tables with these names.
 func (m *Mapping) purposes(orders, items, stock string) []purpose {
 	all := []purpose{
 		{path: "id.column", table: orders, column: m.ID.Column, is: "the order's id"},
 		{path: "status.column", table: orders, column: m.Status.Column, is: "the order's status", effect: "a close writes the closed status to it"},
 	}
 	if m.Created != nil {
-		all = append(all, purpose{path: "created.column", table: orders, column: m.Created.Column, is: "when the order was made", optional: true})
+		all = append(all, purpose{path: "created.column", table: orders, column: m.Created.Column, is: "when the order was created", optional: true})
 	}
 	all = append(all, purpose{path: "due.column", table: orders, column: m.Due.Column, is: "when the order is due"})
 	if m.ClosedAt != nil {
@@ -44,16 +44,16 @@ func (m *Mapping) purposes(orders, items, stock string) []purpose {
 	if s := m.Stock; s != nil {
 		all = append(all,
 			purpose{path: "stock.sku.column", table: stock, column: s.SKU.Column, is: "the SKU"},
-			purpose{path: "stock.available", table: stock, column: s.Available, is: "what can be sold of a SKU", effect: "a close adds the quantity of the order to it"},
-			purpose{path: "stock.reserved", table: stock, column: s.Reserved, is: "what orders hold of a SKU", effect: "a close takes the quantity of the order from it", optional: true},
+			purpose{path: "stock.available", table: stock, column: s.Available, is: "the quantity of a SKU that can be sold", effect: "a close adds the quantity of the order to it"},
+			purpose{path: "stock.reserved", table: stock, column: s.Reserved, is: "the quantity of a SKU that orders hold", effect: "a close takes the quantity of the order from it", optional: true},
 		)
 	}
 	return slices.DeleteFunc(all, func(p purpose) bool { return p.column == "" })
 }
 
-// purposesOnce wants each column to have one purpose. Lines may stand in the table of
-// orders, one in the row of each order; then the order's id is that of its line too.
-func (c *checker) purposesOnce(all []purpose) {
+// onePurposeEach checks that each column has one purpose. Lines may be in the table of orders,
+// one in the row of each order: then the order's id is also the order of the line.
+func (c *checker) onePurposeEach(all []purpose) {
 	for i, a := range all {
 		for _, b := range all[i+1:] {
 			if a.table == b.table && strings.EqualFold(a.column, b.column) && !mayShare(a, b) {
@@ -70,8 +70,8 @@ func mayShare(a, b purpose) bool {
 	return a.effect == "" && b.effect == "" && (a.path == "category" || b.path == "category")
 }
 
-// shared reports a column with two purposes, at the key that is more likely wrong:
-// the one that is written, else the later one.
+// shared reports a column with two purposes. It reports the key that is more likely wrong:
+// the key of the column that a close writes, else the later key.
 func (c *checker) shared(a, b purpose) {
 	wrong, right := b, a
 	if b.effect == "" && a.effect != "" && a.path != "status.column" {
@@ -80,21 +80,21 @@ func (c *checker) shared(a, b purpose) {
 	if slices.ContainsFunc(c.problems, func(p Problem) bool { return p.Path == wrong.path }) {
 		return
 	}
-	why := "no column holds both"
+	why := "one column cannot hold both"
 	switch {
 	case wrong.effect != "":
-		why = wrong.effect + ", and so destroys " + right.is
+		why = wrong.effect + ", which destroys " + right.is
 	case right.effect != "":
-		why = right.effect + ", and so destroys " + wrong.is
+		why = right.effect + ", which destroys " + wrong.is
 	case right.path == "created.column" && wrong.path == "due.column":
-		why = "every order would be due at the moment it is made"
+		why = "every order would be due when it is created"
 	case wrong.path == "items.quantity":
-		why = "a close would give back as many as " + right.is + " says"
+		why = "a close would release as many pieces as " + right.is + " says"
 	}
-	c.harm(wrong.path, fmt.Sprintf("column %s.%s is mapped as %s and as %s", wrong.table, wrong.column, right.is, wrong.is), why, wrong.fix())
+	c.reportHarm(wrong.path, fmt.Sprintf("column %s.%s is mapped as %s and as %s", wrong.table, wrong.column, right.is, wrong.is), why, wrong.fix())
 }
 
-// fix is what to do where the column is the wrong one.
+// fix returns what to do if p is mapped to the wrong column.
 func (p purpose) fix() string {
 	do := "map the column that holds " + p.is
 	if p.optional {
@@ -103,23 +103,23 @@ func (p purpose) fix() string {
 	return do
 }
 
-// ownTables are the tables that orderclose makes beside those of the shop, and
-// changes by itself.
+// ownTables are the tables that orderclose creates beside the shop's tables, and writes
+// itself.
 var ownTables = []string{"receipts", "stock_ledger", "outbox_events", "outbox_schedules", "sweeps", "orderclose_schema"}
 
-// notOurs refuses a table that orderclose makes for itself.
-func (c *checker) notOurs(path, table string) {
+// refuseOwnTable reports a table that is one of orderclose's own tables.
+func (c *checker) refuseOwnTable(path, table string) {
 	if slices.Contains(ownTables, table) {
-		c.harm(path, "table "+table+" is one that orderclose makes for itself", "both would write to it", "name the shop's own table")
+		c.reportHarm(path, "table "+table+"is one of orderclose's own tables", "orderclose and the shop would both write to it", "name the shop's own table")
 	}
 }
 
-// apart wants the stock in a table of its own.
-func (c *checker) apart(orders, items, stock string) {
+// stockApart checks that the stock has a table of its own.
+func (c *checker) stockApart(orders, items, stock string) {
 	for _, other := range []struct{ name, holds string }{{orders, "orders"}, {items, "lines of orders"}} {
 		if stock == other.name && stock != "" {
-			c.harm("stock.table", "table "+stock+" is mapped as the stock and as "+other.holds,
-				"a close would add quantities to rows that are no stock", "name the table that has one row for each SKU, or write stock: none")
+			c.reportHarm("stock.table", "table "+stock+" is mapped as the stock and as "+other.holds,
+				"a close would add quantities to rows that are not stock", "name the table that has one row for each SKU, or write stock: none")
 			return
 		}
 	}

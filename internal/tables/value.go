@@ -7,17 +7,17 @@ import (
 
 // Value is a value of a status column: a number or text.
 type Value struct {
-	Text   string // a number in decimal
+	Text   string // for a number, its decimal digits
 	Number bool
 }
 
-// Int is a status that is a number.
+// Int returns a status that is a number.
 func Int(n int64) Value { return Value{strconv.FormatInt(n, 10), true} }
 
-// Word is a status that is text.
+// Word returns a status that is text.
 func Word(text string) Value { return Value{Text: text} }
 
-// Arg is the value as an argument of a statement.
+// Arg returns the value as an argument of a statement.
 func (v Value) Arg() any {
 	if n, err := strconv.ParseInt(v.Text, 10, 64); v.Number && err == nil {
 		return n
@@ -25,7 +25,7 @@ func (v Value) Arg() any {
 	return v.Text
 }
 
-// String is the value as topics.yaml has it.
+// String returns the value as it is written in topics.yaml.
 func (v Value) String() string {
 	if v.Number {
 		return v.Text
@@ -33,8 +33,8 @@ func (v Value) String() string {
 	return strconv.Quote(v.Text)
 }
 
-// Arg is the value of a key as an argument of a statement; false if no row can
-// have it. A number is written in one way only: 017 is not the order 17.
+// Arg returns the value of a key as an argument of a statement. It returns false if no row
+// can have the value. A number has one notation: 017 is not the order 17.
 func (k Key) Arg(id string) (any, bool) {
 	if k.Type != Integer {
 		return id, id != ""
@@ -46,8 +46,8 @@ func (k Key) Arg(id string) (any, bool) {
 	return n, err == nil && strconv.FormatUint(n, 10) == id
 }
 
-// After is the argument that stands for a page's last key; for the empty one it
-// is before all keys.
+// After returns the argument for the last key of a page. For the empty id it returns a value
+// below all keys.
 func (k Key) After(id string) any {
 	if k.Type == Integer && id == "" {
 		return int64(math.MinInt64)
@@ -56,7 +56,7 @@ func (k Key) After(id string) any {
 	return arg
 }
 
-// Compare orders ids as an index on the key does, as far as that can be told.
+// Compare orders ids as an index on the key does, except for collations.
 func (k Key) Compare(a, b string) int {
 	if k.Type == Integer && (len(a) != len(b) || len(a) > 0 && a[0] == '-') {
 		return compareNumbers(a, b)
@@ -68,7 +68,7 @@ func compareNumbers(a, b string) int {
 	x, errX := strconv.ParseInt(a, 10, 64)
 	y, errY := strconv.ParseInt(b, 10, 64)
 	switch {
-	case errX != nil || errY != nil: // beyond 63 bits; the longer one is larger
+	case errX != nil || errY != nil: // more than 63 bits: the longer number is larger
 		return len(a) - len(b)
 	case x < y:
 		return -1

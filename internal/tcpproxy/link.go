@@ -10,31 +10,31 @@ import (
 	"time"
 )
 
-// pieceSize is the most that is passed on at once; small enough that a Rate is
+// pieceSize is the most bytes that are forwarded at once. It is small enough that a Rate is
 // kept smoothly.
 const pieceSize = 16 << 10
 
-// link is one connection of a client, and the one to the server that it leads to.
+// link is one connection of a client, and its connection to the server.
 type link struct {
 	proxy  *Proxy
 	client *net.TCPConn
 	once   sync.Once
-	done   chan struct{} // closed when it was cut
+	done   chan struct{} // is closed when the link is cut
 
 	mu     sync.Mutex
-	server *net.TCPConn // nil: not yet, or not any more
+	server *net.TCPConn // nil: not connected yet
 
-	deaf   atomic.Bool          // half-open: what the client sends is swallowed
-	answer atomic.Pointer[trap] // the next answer springs it
+	deaf   atomic.Bool          // half-open: bytes of the client are dropped
+	answer atomic.Pointer[trap] // the server's next answer triggers this trap
 }
 
-// run passes bytes both ways until both have ended.
+// run forwards bytes both ways until both directions have ended.
 func (l *link) run(server *net.TCPConn) {
 	l.mu.Lock()
 	l.server = server
 	l.mu.Unlock()
 	select {
-	case <-l.done: // cut while it was being opened
+	case <-l.done: // cut while the connection to the server was being opened
 		reset(server)
 	default:
 	}
@@ -58,7 +58,7 @@ func (l *link) cut() {
 	})
 }
 
-// halfOpen resets the server's side alone.
+// halfOpen resets only the connection to the server.
 func (l *link) halfOpen() {
 	l.deaf.Store(true)
 	l.mu.Lock()
@@ -68,7 +68,7 @@ func (l *link) halfOpen() {
 	}
 }
 
-// reset closes a connection so that the other end sees a reset.
+// reset closes a connection so that its peer sees a reset.
 func reset(c *net.TCPConn) {
 	_ = c.SetLinger(0)
 	_ = c.Close()
@@ -80,13 +80,13 @@ type pipe struct {
 	from, to  *net.TCPConn
 	direction Direction
 
-	since  chan struct{} // the rules that passed belongs to
-	passed int           // bytes, since the rules were set
-	lost   bool          // something was swallowed
-	tail   []byte        // the end of what was passed, in case a pattern began there
+	since  chan struct{} // the rules for which passed counts; see Proxy.changed
+	passed int           // bytes forwarded since the rules were set
+	lost   bool          // bytes were dropped
+	tail   []byte        // the end of the last piece, where a pattern may have begun
 }
 
-// run passes pieces on until the sender is done or the link is broken.
+// run forwards pieces until the sender closes its side or the link is broken.
 func (p *pipe) run() {
 	buffer := make([]byte, pieceSize)
 	for {
@@ -98,7 +98,7 @@ func (p *pipe) run() {
 		switch {
 		case err == nil:
 		case p.deaf.Load() && p.direction == ToClient:
-			return // the client is not to notice
+			return // the client must not notice
 		case errors.Is(err, io.EOF):
 			_ = p.to.CloseWrite()
 			return
@@ -109,7 +109,7 @@ func (p *pipe) run() {
 	}
 }
 
-// piece does with a piece what the rules say; false: the link is to be cut.
+// piece applies the rules to a piece. It returns false if the link is to be cut.
 func (p *pipe) piece(b []byte) bool {
 	if p.deaf.Load() {
 		return true
@@ -117,7 +117,7 @@ func (p *pipe) piece(b []byte) bool {
 	if p.direction == ToClient {
 		if t := p.answer.Load(); t != nil {
 			p.cut()
-			close(t.sprung)
+			close(t.triggered)
 			return false
 		}
 	} else if !p.watch(b) {
@@ -146,13 +146,13 @@ func (p *pipe) piece(b []byte) bool {
 	}
 	p.passed += len(b)
 	if _, err := p.to.Write(b); err != nil {
-		return p.deaf.Load() // the server's side went while this was on its way
+		return p.deaf.Load() // halfOpen has reset the server's side meanwhile
 	}
 	return whole
 }
 
-// admit waits while the rules hold everything, and returns those that do not;
-// false: the link was cut.
+// admit waits while the rules hold everything, and then returns the rules. It returns false
+// if the link was cut.
 func (p *pipe) admit() (Rules, bool) {
 	for {
 		p.proxy.mu.Lock()
@@ -172,7 +172,7 @@ func (p *pipe) admit() (Rules, bool) {
 	}
 }
 
-// sleep waits; false: the link was cut.
+// sleep waits for d. It returns false if the link was cut.
 func (p *pipe) sleep(d time.Duration) bool {
 	if d <= 0 {
 		return true
@@ -187,8 +187,8 @@ func (p *pipe) sleep(d time.Duration) bool {
 	}
 }
 
-// watch looks for the patterns of traps in what goes to the server, also where
-// one is spread over pieces. False: the link is to be cut before this piece.
+// watch looks for the patterns of traps in the bytes to the server. It also finds a pattern
+// that is spread over pieces. It returns false if the link is to be cut before this piece.
 func (p *pipe) watch(b []byte) bool {
 	p.proxy.mu.Lock()
 	defer p.proxy.mu.Unlock()
@@ -202,7 +202,7 @@ func (p *pipe) watch(b []byte) bool {
 		p.proxy.traps = append(p.proxy.traps[:i:i], p.proxy.traps[i+1:]...)
 		p.tail = nil
 		if t.before {
-			close(t.sprung)
+			close(t.triggered)
 			return false
 		}
 		p.answer.Store(t)

@@ -1,13 +1,16 @@
-// Package tcpproxy stands between a client and a server, for tests, and does to
-// their connections what networks do: cuts, stalls, half-open connections, delay,
-// little bandwidth, an answer that is lost.
+// Package tcpproxy is a proxy for tests that injects the failures of networks: it cuts
+// connections, stalls them, leaves them half-open, delays them, limits their bandwidth, and
+// loses answers.
 //
-//	proxy.go  the listener, and what can be done to connections
+// New starts a Proxy to a server. Clients connect to Addr. The methods of Proxy change what
+// happens to present and future connections, and Heal ends all failures.
+//
+//	proxy.go  the listener, and the failures
 //	link.go   one connection and its two directions
 //
-// It does not look into what passes, but for the pattern of a trap, so it serves
-// MySQL and Redis alike. Kafka's clients go to the addresses that the broker
-// tells them, past a proxy that it does not know.
+// The proxy looks into the bytes only for the pattern of a trap, so it serves any protocol,
+// such as those of MySQL and Redis. It is of no use for Kafka, whose clients connect to the
+// addresses that the brokers report.
 package tcpproxy
 
 import (
@@ -17,7 +20,7 @@ import (
 	"time"
 )
 
-// Direction is where bytes go.
+// Direction is the direction of bytes.
 type Direction int
 
 const (
@@ -25,24 +28,23 @@ const (
 	ToClient
 )
 
-// Rules are what happens to the bytes of one direction, of connections there are
-// and of those to come. The zero value passes everything on at once.
+// Rules are applied to the bytes of one direction, of present and future connections. The zero
+// value forwards everything at once.
 type Rules struct {
-	Delay time.Duration // each piece goes on that much later
-	Rate  int           // bytes a second at most; 0 is no limit
-	// Hold stalls: nothing goes on, and nothing is lost; it goes on when the rules
-	// change.
+	Delay time.Duration // each piece is forwarded that much later
+	Rate  int           // bytes a second at most; 0: no limit
+	// Hold stalls: nothing is forwarded and nothing is lost until the rules change.
 	Hold bool
-	// Drop swallows what is sent. A connection that lost something this way is cut
-	// by the next piece after the rules have changed.
+	// Drop discards all bytes. A connection that has lost bytes is cut at its next piece
+	// after the rules have changed.
 	Drop bool
-	// CutAfter cuts a connection once this many bytes have passed since the rules
-	// were set, in the middle of a piece if need be; 0 is never.
+	// CutAfter cuts a connection after this many bytes since the rules were set, in the
+	// middle of a piece if necessary; 0: never.
 	CutAfter int
 }
 
-// Proxy is a listener on loopback. Make it with New. Its methods may be called
-// from any goroutine.
+// Proxy is a listener on loopback. Create it with New. Its methods are safe for concurrent
+// use.
 type Proxy struct {
 	target   string
 	listener net.Listener
@@ -53,33 +55,33 @@ type Proxy struct {
 	rules   [2]Rules
 	refuse  bool
 	traps   []*trap
-	changed chan struct{} // closed when the rules change
+	changed chan struct{} // is closed and replaced when the rules change
 	closed  bool
 }
 
-// trap waits for a pattern on its way to the server.
+// trap waits for a pattern among the bytes to the server.
 type trap struct {
-	pattern []byte
-	before  bool          // cut without passing the pattern on
-	sprung  chan struct{} // closed when it was done
+	pattern   []byte
+	before    bool          // cut without forwarding the pattern
+	triggered chan struct{} // is closed when the connection was cut
 }
 
-// New listens on a free port of 127.0.0.1 and passes connections on to target,
-// which is host:port and need not be there yet.
+// New listens on a free port of 127.0.0.1 and forwards connections to target, which is
+// host:port. The target need not listen yet.
 func New(target string) (*Proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, fmt.Errorf("a proxy to %s: %w", target, err)
+		return nil, fmt.Errorf("listen for a proxy to %s: %w", target, err)
 	}
 	p := &Proxy{target: target, listener: l, links: map[*link]bool{}, changed: make(chan struct{})}
 	p.running.Go(p.accept)
 	return p, nil
 }
 
-// Addr is where clients connect to, as host:port.
+// Addr returns the address for clients, as host:port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Close cuts everything and returns when all has ended.
+// Close cuts all connections and returns when all goroutines have ended.
 func (p *Proxy) Close() error {
 	p.mu.Lock()
 	p.closed = true
@@ -100,8 +102,8 @@ func (p *Proxy) accept() {
 	}
 }
 
-// serve serves one connection until both sides are done with it. A connection
-// that the server does not take is reset.
+// serve serves one connection until both directions have ended. If the server refuses the
+// connection, serve resets the client's.
 func (p *Proxy) serve(client *net.TCPConn) {
 	l := &link{proxy: p, client: client, done: make(chan struct{})}
 	if !p.add(l) {
@@ -117,7 +119,7 @@ func (p *Proxy) serve(client *net.TCPConn) {
 	l.run(server.(*net.TCPConn))
 }
 
-// dialTimeout bounds how long a server that does not answer is waited for.
+// dialTimeout bounds the wait for a server that does not answer.
 const dialTimeout = 5 * time.Second
 
 func (p *Proxy) add(l *link) bool {
@@ -144,21 +146,20 @@ func (p *Proxy) Set(d Direction, r Rules) {
 	p.announce()
 }
 
-// Stall holds both directions: connections are taken, and nothing comes of it.
+// Stall holds both directions. Connections are accepted, and nothing is forwarded.
 func (p *Proxy) Stall() {
 	p.Set(ToServer, Rules{Hold: true})
 	p.Set(ToClient, Rules{Hold: true})
 }
 
-// Refuse resets connections that are opened from now on.
+// Refuse resets all connections that are opened from now on.
 func (p *Proxy) Refuse() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refuse = true
 }
 
-// Heal takes back every rule, trap and refusal. Connections that are broken stay
-// broken.
+// Heal removes all rules, traps and refusals. Broken connections stay broken.
 func (p *Proxy) Heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -166,18 +167,17 @@ func (p *Proxy) Heal() {
 	p.announce()
 }
 
-// announce wakes whoever holds something back. The mutex is held.
+// announce wakes all goroutines that hold bytes back. The caller holds mu.
 func (p *Proxy) announce() {
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
 
-// Cut resets every connection, on both sides, and returns how many.
+// Cut resets every connection, on both sides, and returns the number of connections.
 func (p *Proxy) Cut() int { return p.each((*link).cut) }
 
-// HalfOpen resets every connection towards the server, and leaves the client in
-// the belief that it is there: what it sends is swallowed, and nothing comes. It
-// returns how many.
+// HalfOpen resets the server's side of every connection. The client does not notice: its bytes
+// are dropped, and it receives nothing. HalfOpen returns the number of connections.
 func (p *Proxy) HalfOpen() int { return p.each((*link).halfOpen) }
 
 func (p *Proxy) each(do func(*link)) int {
@@ -189,23 +189,23 @@ func (p *Proxy) each(do func(*link)) int {
 	return len(p.links)
 }
 
-// CutBefore resets the next connection on which a client sends pattern; the
-// server does not get all of it. The channel is closed when it has happened.
-func (p *Proxy) CutBefore(pattern []byte) <-chan struct{} { return p.lay(pattern, true) }
+// CutBefore cuts the next connection on which a client sends the pattern. The server does not
+// receive the whole pattern. The channel is closed when the connection was cut.
+func (p *Proxy) CutBefore(pattern []byte) <-chan struct{} { return p.addTrap(pattern, true) }
 
-// CutAnswer passes the next pattern that a client sends on, waits for the
-// server's answer, and resets the connection without it: what was asked is done,
-// and the client cannot know. The channel is closed when it has happened.
-func (p *Proxy) CutAnswer(pattern []byte) <-chan struct{} { return p.lay(pattern, false) }
+// CutAnswer waits for the next pattern that a client sends, forwards it, waits for the server's
+// answer, and cuts the connection without forwarding the answer. So the request is done and
+// the client cannot know. The channel is closed when the connection was cut.
+func (p *Proxy) CutAnswer(pattern []byte) <-chan struct{} { return p.addTrap(pattern, false) }
 
-func (p *Proxy) lay(pattern []byte, before bool) <-chan struct{} {
+func (p *Proxy) addTrap(pattern []byte, before bool) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t := &trap{pattern: pattern, before: before, sprung: make(chan struct{})}
+	t := &trap{pattern: pattern, before: before, triggered: make(chan struct{})}
 	p.traps = append(p.traps, t)
-	return t.sprung
+	return t.triggered
 }
 
-// MySQLCommit is the packet by which go-sql-driver commits a transaction, as a
-// pattern: seven bytes, the first of an exchange, COM_QUERY.
+// MySQLCommit is a pattern: the packet by which go-sql-driver commits a transaction. It is a
+// COM_QUERY of seven bytes with sequence number 0.
 var MySQLCommit = []byte("\x07\x00\x00\x00\x03COMMIT")

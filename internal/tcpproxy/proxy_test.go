@@ -16,13 +16,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// echo is a server that answers what it gets, and keeps it.
+// echo is a server that sends back and records what it receives.
 type echo struct {
 	listener net.Listener
 	running  sync.WaitGroup
 	mu       sync.Mutex
 	got      bytes.Buffer
-	ends     []error // how its connections ended
+	ends     []error // the last errors of its connections
 }
 
 func newEcho(t *testing.T) *echo {
@@ -112,23 +112,23 @@ func (c client) send(text string) {
 	}
 }
 
-// hears wants text, within ten seconds.
-func (c client) hears(text string) {
+// expect requires that the client receives text within ten seconds.
+func (c client) expect(text string) {
 	c.Helper()
 	c.SetReadDeadline(time.Now().Add(10 * time.Second))
 	b := make([]byte, len(text))
 	if _, err := io.ReadFull(c, b); err != nil || string(b) != text {
-		c.Fatalf("heard %q, %v; want %q", b, err, text)
+		c.Fatalf("received %q, %v; want %q", b, err, text)
 	}
 }
 
-func (c client) says(text string) {
+func (c client) exchange(text string) {
 	c.Helper()
 	c.send(text)
-	c.hears(text)
+	c.expect(text)
 }
 
-// broken wants a reset.
+// broken requires a reset.
 func (c client) broken() {
 	c.Helper()
 	c.SetReadDeadline(time.Now().Add(10 * time.Second))
@@ -137,7 +137,7 @@ func (c client) broken() {
 	}
 }
 
-// refused wants a reset of a new connection, perhaps while it is being opened.
+// refused requires that a new connection is reset, perhaps while it is being opened.
 func refused(t *testing.T, p *Proxy) {
 	t.Helper()
 	c, err := net.Dial("tcp", p.Addr())
@@ -149,32 +149,32 @@ func refused(t *testing.T, p *Proxy) {
 	}
 }
 
-// silent wants nothing, and no end either.
+// silent requires that the client receives nothing and that the connection stays open.
 func (c client) silent() {
 	c.Helper()
 	c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 	if n, err := c.Read(make([]byte, 100)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		c.Fatalf("read %d, %v; want silence", n, err)
+		c.Fatalf("read %d, %v; want neither data nor an error", n, err)
 	}
 }
 
-func TestProxy_PassesOnWhatIsSentAndThatOneSideIsDone(t *testing.T) {
+func TestProxy_ForwardsDataAndCloseWrite(t *testing.T) {
 	p, _ := newPair(t)
 	c := dial(t, p)
 	big := string(bytes.Repeat([]byte("0123456789"), 10_000))
 	go c.Write([]byte(big))
-	c.hears(big)
+	c.expect(big)
 	c.send("last words")
 	if err := c.Conn.(*net.TCPConn).CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
 	if rest, err := io.ReadAll(c); err != nil || string(rest) != "last words" {
-		t.Errorf("after closing its side the client heard %q, %v", rest, err)
+		t.Errorf("after closing its side the client received %q, %v", rest, err)
 	}
 }
 
-func TestProxy_ServerThatIsNotThereIsAReset(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") // a port where nobody will be
+func TestProxy_ResetsIfServerIsDown(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") // its port is free after Close
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,27 +187,27 @@ func TestProxy_ServerThatIsNotThereIsAReset(t *testing.T) {
 	refused(t, p)
 }
 
-func TestProxy_CutBreaksWhatIsThereAndRefuseWhatComes(t *testing.T) {
+func TestProxy_CutBreaksPresentAndRefuseFutureConnections(t *testing.T) {
 	p, _ := newPair(t)
 	a, b := dial(t, p), dial(t, p)
-	a.says("a")
-	b.says("b")
+	a.exchange("a")
+	b.exchange("b")
 	if n := p.Cut(); n != 2 {
 		t.Errorf("cut %d, want 2", n)
 	}
 	a.broken()
 	b.broken()
-	dial(t, p).says("c")
+	dial(t, p).exchange("c")
 	p.Refuse()
 	refused(t, p)
 	p.Heal()
-	dial(t, p).says("d")
+	dial(t, p).exchange("d")
 }
 
-func TestProxy_StallTakesConnectionsAndLosesNothing(t *testing.T) {
+func TestProxy_StallAcceptsConnectionsAndLosesNothing(t *testing.T) {
 	p, e := newPair(t)
 	a := dial(t, p)
-	a.says("before")
+	a.exchange("before")
 	p.Stall()
 	b := dial(t, p)
 	a.send("while")
@@ -218,20 +218,20 @@ func TestProxy_StallTakesConnectionsAndLosesNothing(t *testing.T) {
 		t.Errorf("the server got %q", got)
 	}
 	p.Heal()
-	a.hears("while")
-	b.hears("new")
+	a.expect("while")
+	b.expect("new")
 }
 
-func TestProxy_DropSwallowsAndTheConnectionDoesNotOutliveIt(t *testing.T) {
+func TestProxy_DropDiscardsBytesAndLaterCutsTheConnection(t *testing.T) {
 	p, e := newPair(t)
 	a, b := dial(t, p), dial(t, p)
-	a.says("a")
-	b.says("b")
+	a.exchange("a")
+	b.exchange("b")
 	p.Set(ToClient, Rules{Drop: true})
 	a.send("lost")
 	a.silent()
 	p.Heal()
-	b.says("unharmed")
+	b.exchange("unharmed")
 	a.send("more")
 	a.broken()
 	if got := e.received(); !bytes.Contains([]byte(got), []byte("lost")) {
@@ -239,16 +239,16 @@ func TestProxy_DropSwallowsAndTheConnectionDoesNotOutliveIt(t *testing.T) {
 	}
 }
 
-func TestProxy_HalfOpenTellsTheServerAlone(t *testing.T) {
+func TestProxy_HalfOpenResetsOnlyTheServerSide(t *testing.T) {
 	p, e := newPair(t)
 	a := dial(t, p)
-	a.says("a")
+	a.exchange("a")
 	if n := p.HalfOpen(); n != 1 {
 		t.Errorf("%d half open, want 1", n)
 	}
-	a.send("into the void")
+	a.send("dropped")
 	a.silent()
-	dial(t, p).says("b")
+	dial(t, p).exchange("b")
 	if got := e.received(); got != "ab" {
 		t.Errorf("the server got %q", got)
 	}
@@ -259,11 +259,11 @@ func TestProxy_HalfOpenTellsTheServerAlone(t *testing.T) {
 	}
 }
 
-func TestProxy_CutAfterSoManyBytes(t *testing.T) {
+func TestProxy_CutAfterCountsBytes(t *testing.T) {
 	p, e := newPair(t)
 	p.Set(ToServer, Rules{CutAfter: 5})
 	c := dial(t, p)
-	c.says("123")
+	c.exchange("123")
 	c.send("4567")
 	for i := 0; len(e.received()) < 5 && i < 1000; i++ {
 		<-time.After(time.Millisecond)
@@ -273,47 +273,47 @@ func TestProxy_CutAfterSoManyBytes(t *testing.T) {
 	}
 }
 
-func TestProxy_DelayAndRateMakeItSlower(t *testing.T) {
+func TestProxy_DelayAndRateSlowDown(t *testing.T) {
 	p, _ := newPair(t)
 	c := dial(t, p)
 	for name, rules := range map[string]Rules{"delay": {Delay: 20 * time.Millisecond}, "rate": {Rate: 1000}} {
 		p.Set(ToServer, rules)
 		p.Set(ToClient, rules)
 		began := time.Now()
-		c.says("twenty bytes, no less")
+		c.exchange("twenty bytes or more")
 		if took := time.Since(began); took < 40*time.Millisecond {
-			t.Errorf("%s: there and back took %v", name, took)
+			t.Errorf("%s: the round trip took %v", name, took)
 		}
 	}
 }
 
-func TestProxy_TrapBeforeKeepsThePatternFromTheServer(t *testing.T) {
+func TestProxy_CutBeforeKeepsThePatternFromTheServer(t *testing.T) {
 	p, e := newPair(t)
 	a, b := dial(t, p), dial(t, p)
-	sprung := p.CutBefore([]byte("COMMIT"))
-	a.says("some COM")
-	b.says("MIT") // of another connection
+	triggered := p.CutBefore([]byte("COMMIT"))
+	a.exchange("some COM")
+	b.exchange("MIT") // of another connection
 	a.send("MIT")
 	a.broken()
-	<-sprung
-	b.says(" COMMIT") // it springs once
+	<-triggered
+	b.exchange(" COMMIT") // a trap triggers once
 	if got := e.received(); got != "some COMMIT COMMIT" {
-		t.Errorf("the server got %q; the first MIT is b's", got)
+		t.Errorf("the server got %q; the first MIT must be that of b", got)
 	}
 }
 
-func TestProxy_TrapAfterLosesTheAnswerAlone(t *testing.T) {
+func TestProxy_CutAnswerLosesOnlyTheAnswer(t *testing.T) {
 	p, e := newPair(t)
 	a := dial(t, p)
-	sprung := p.CutAnswer([]byte("COMMIT"))
-	a.says("some")
+	triggered := p.CutAnswer([]byte("COMMIT"))
+	a.exchange("some")
 	a.send(" COMMIT")
 	a.broken()
-	<-sprung
+	<-triggered
 	if got := e.received(); got != "some COMMIT" {
 		t.Errorf("the server got %q", got)
 	}
 	p.CutAnswer([]byte("COMMIT"))
 	p.Heal()
-	dial(t, p).says("COMMIT")
+	dial(t, p).exchange("COMMIT")
 }

@@ -16,10 +16,10 @@ import (
 	"orderclose/internal/scenario"
 )
 
-// skus is how many SKUs the demo's shop sells.
+// skus is how many SKUs the shop of the demo has.
 const skus = 50
 
-// demo is one run of the demo.
+// demo holds the flags of a demo.
 type demo struct {
 	env    cli.Env
 	orders int
@@ -34,29 +34,28 @@ func newDemo(env cli.Env) *cobra.Command {
 	d := &demo{env: env}
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Run the whole pipeline for half a minute and check every promise",
-		Long: `Run the whole pipeline for half a minute: orders of several categories with
-delays of seconds; half of them are scheduled by the outbox, half directly; some are
-paid in time, some never published so that the sweep must find them, some
-published twice. Then check every promise, and exit with 1
-if one was broken.
+		Short: "Run the whole pipeline for half a minute and check every guarantee",
+		Long: `Run the whole pipeline for half a minute, with orders of several categories and
+delays of seconds. Half of them are scheduled by the outbox, half directly. Some are paid
+in time, some are never published, so that the sweep must find them, and some are
+published twice. Then check every guarantee, and exit with 1 if one was violated.
 
-It runs on embedded servers in this process, or with --real on those that
-the environment names (or make up started), in a database, topics and a Redis key
-of its own, which it drops at the end.`,
+The demo runs on embedded servers in this process. With --real it runs on the servers
+that the environment names (or that make up started), with a database, topics and a Redis
+key of its own, which it deletes at the end.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd.Context()) },
 	}
 	cmd.Flags().IntVar(&d.orders, "orders", 300, "how many orders")
 	cmd.Flags().Float64Var(&d.rate, "rate", 50, "orders per second")
-	cmd.Flags().Uint64Var(&d.seed, "seed", 1, "what happens to which order")
+	cmd.Flags().Uint64Var(&d.seed, "seed", 1, "the random seed, which decides what happens to which order")
 	cmd.Flags().BoolVar(&d.real, "real", false, "run on real servers")
 	cmd.Flags().StringVarP(&d.output, "output", "o", "table", "how to print the summary: table or json")
-	cmd.Flags().BoolVar(&d.debug, "debug", false, "log what the parts do")
+	cmd.Flags().BoolVar(&d.debug, "debug", false, "log at debug level")
 	return cmd
 }
 
-// summary is what the demo prints. Its keys are for programs to read.
+// summary is the output of the demo. Programs read its keys.
 type summary struct {
 	Backend          string   `json:"backend"`
 	Orders           int      `json:"orders"`
@@ -65,11 +64,11 @@ type summary struct {
 	ClosedBySweep    int      `json:"closed_by_sweep"`
 	Open             int      `json:"open"`
 	Early            int      `json:"early"`
-	Published        int      `json:"published"` // directly, after their commit
-	ByOutbox         int      `json:"by_outbox"` // scheduled with their own transaction
-	Events           int      `json:"events"`    // that tell of closes
+	Published        int      `json:"published"` // published directly, after their commit
+	ByOutbox         int      `json:"by_outbox"` // scheduled in their own transaction
+	Events           int      `json:"events"`    // events of closes
 	StockOK          bool     `json:"stock_ok"`
-	Lateness         lateness `json:"lateness_ms"` // of those closed by the pipeline
+	Lateness         lateness `json:"lateness_ms"` // of the orders that the pipeline closed
 }
 
 type lateness struct {
@@ -97,7 +96,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, st.close()) }()
-	v, err := d.tell(ctx, st)
+	v, err := d.play(ctx, st)
 	if err != nil {
 		return err
 	}
@@ -106,15 +105,15 @@ func (d *demo) run(ctx context.Context) (err error) {
 	}
 	if !v.OK() {
 		for _, broken := range v.Violations {
-			fmt.Fprintln(d.env.Stderr, "broken promise:", broken)
+			fmt.Fprintln(d.env.Stderr, "violation:", broken)
 		}
-		return cli.Exit(cli.Failed, fmt.Errorf("%d promises were broken", len(v.Violations)))
+		return cli.Exit(cli.Failed, fmt.Errorf("%d guarantees were violated", len(v.Violations)))
 	}
 	return nil
 }
 
-// tell plays the story on the stage and has it judged.
-func (d *demo) tell(ctx context.Context, st *stage) (*checker.Verdict, error) {
+// play runs the scenario and returns the verdict of the checker.
+func (d *demo) play(ctx context.Context, st *environment) (*checker.Verdict, error) {
 	over := time.Duration(float64(d.orders) / d.rate * float64(time.Second))
 	steps := scenario.Plan(scenario.Spec{Seed: d.seed, Orders: d.orders, Over: over, Categories: demoCategories(), SKUs: skus})
 	if err := st.shop.Stock(ctx, skus); err != nil {
@@ -127,12 +126,12 @@ func (d *demo) tell(ctx context.Context, st *stage) (*checker.Verdict, error) {
 	}
 	fmt.Fprintf(d.env.Stderr, "%d orders on %s servers; unpaid ones close after: %s; a sweep each %v\n", d.orders, st.backend, delaysInWords(st.cfg), st.cfg.Compensator.Period)
 	progress := cli.NewProgress(d.env.Stderr, "settled")
-	watched := d.watch(ctx, st, progress)
+	stopWatching := d.watch(ctx, st, progress)
 	err := st.shop.Run(ctx, time.Now(), steps)
 	if err == nil {
-		err = st.settle(ctx)
+		err = st.awaitSettled(ctx)
 	}
-	watched()
+	stopWatching()
 	progress.End()
 	if err != nil {
 		return nil, err
@@ -141,9 +140,8 @@ func (d *demo) tell(ctx context.Context, st *stage) (*checker.Verdict, error) {
 	return st.check(ctx)
 }
 
-// watch shows how far the orders have come, until the function it returns is
-// called.
-func (d *demo) watch(ctx context.Context, st *stage, p *cli.Progress) func() {
+// watch shows the progress of the orders until the returned function is called.
+func (d *demo) watch(ctx context.Context, st *environment, p *cli.Progress) func() {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -167,7 +165,7 @@ func (d *demo) watch(ctx context.Context, st *stage, p *cli.Progress) func() {
 	}
 }
 
-func (d *demo) print(st *stage, v *checker.Verdict) error {
+func (d *demo) print(st *environment, v *checker.Verdict) error {
 	ms := func(t time.Duration) float64 { return float64(t.Microseconds()) / 1000 }
 	s := summary{
 		Backend: st.backend, Orders: v.Orders, Paid: v.Paid,

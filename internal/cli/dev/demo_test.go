@@ -21,8 +21,8 @@ func runDev(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	return out.String(), err.String(), code
 }
 
-// TestDemo_EndsWithOneJSONObjectAndEveryPromiseKept runs a short demo for real.
-func TestDemo_EndsWithOneJSONObjectAndEveryPromiseKept(t *testing.T) {
+// TestDemo_PrintsOneJSONObjectAndKeepsEveryGuarantee runs a short demo.
+func TestDemo_PrintsOneJSONObjectAndKeepsEveryGuarantee(t *testing.T) {
 	out, stderr, code := runDev(t, "demo", "--orders", "40", "--rate", "40", "-o", "json")
 	var s map[string]any
 	if err := json.Unmarshal([]byte(out), &s); err != nil || code != 0 {
@@ -32,7 +32,7 @@ func TestDemo_EndsWithOneJSONObjectAndEveryPromiseKept(t *testing.T) {
 		t.Errorf("%v", s)
 	}
 	if s["closed_by_sweep"].(float64) < 1 || s["closed_by_pipeline"].(float64) < 1 || s["paid"].(float64) < 1 {
-		t.Errorf("the story is not whole: %v", s)
+		t.Errorf("some cases are missing: %v", s)
 	}
 	if s["events"].(float64) != s["closed_by_sweep"].(float64)+s["closed_by_pipeline"].(float64) {
 		t.Errorf("%v events: %v", s["events"], s)
@@ -45,7 +45,7 @@ func TestDemo_EndsWithOneJSONObjectAndEveryPromiseKept(t *testing.T) {
 	}
 }
 
-func TestDemo_RefusesWhatItCannotTell(t *testing.T) {
+func TestDemo_RefusesWrongFlags(t *testing.T) {
 	for _, args := range [][]string{{"--orders", "3"}, {"--rate", "0"}, {"-o", "xml"}} {
 		if out, stderr, code := runDev(t, append([]string{"demo"}, args...)...); code != 2 || out != "" || stderr == "" {
 			t.Errorf("%v: exit %d, %q, %q", args, code, out, stderr)
@@ -53,7 +53,7 @@ func TestDemo_RefusesWhatItCannotTell(t *testing.T) {
 	}
 }
 
-func TestExports_ReadsWhatMakeUpWrites(t *testing.T) {
+func TestExports_ReadsTheFileOfMakeUp(t *testing.T) {
 	got := exports("export A='1'\nexport B='x=y'\n\n")
 	if diff := cmp.Diff(map[string]string{"A": "1", "B": "x=y"}, got); diff != "" {
 		t.Error(diff)

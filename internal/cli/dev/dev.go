@@ -1,4 +1,6 @@
-// Package dev is the command line for a desk without servers.
+// Package dev is the command line for development, on embedded servers. Main runs it. The
+// command demo runs the pipeline for half a minute and checks it; serve runs a shop with
+// the pipeline until it is stopped.
 package dev
 
 import (
@@ -13,7 +15,7 @@ import (
 func Main(ctx context.Context, env cli.Env, args []string) int {
 	root := &cobra.Command{
 		Use:   "orderclose-dev",
-		Short: "Try the pipeline on a desk without servers",
+		Short: "Try the pipeline on embedded servers",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

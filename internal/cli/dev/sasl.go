@@ -8,8 +8,8 @@ import (
 	"orderclose/internal/kafka"
 )
 
-// mechanism is how the checker, which has a client of its own, gets in as the
-// same user.
+// mechanism returns the SASL mechanism for the checker, which has a Kafka client of its own
+// and uses the same user.
 func mechanism(s *kafka.SASL) sasl.Mechanism {
 	switch {
 	case s == nil:

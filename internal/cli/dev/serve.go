@@ -29,10 +29,10 @@ import (
 	"orderclose/producer"
 )
 
-// stopWithin is how long serve may take to stop.
+// stopWithin bounds how long serve may take to stop.
 const stopWithin = 10 * time.Second
 
-// serve is one run of the shop with the pipeline.
+// serve holds the flags of the command serve.
 type serve struct {
 	env                            cli.Env
 	dir, config, output            string
@@ -47,37 +47,35 @@ func newServe(env cli.Env) *cobra.Command {
 		Short: "Run a shop and the whole pipeline on embedded servers, until Ctrl-C",
 		Long: `Run a small shop over HTTP (examples/checkout) and the whole pipeline, on
 embedded servers: Kafka and Redis on ports of the loopback, and SQLite. A checkout
-in any language can be tried with them: write the order to the database file and
-publish its record to Kafka, as docs/wire.md says.
+in any language can be tried with them: it writes the order to the database file and
+publishes its record to Kafka, as docs/wire.md describes.
 
-What is kept in the folder, and found again by the next run there: the database
-(orders, stock, receipts, points) and Kafka (topics, records, offsets). It outlives
-kill -9 of this process; a power failure may take the last moments of both, which
-the sweep makes good for every order that the database has. Redis keeps nothing: it
-holds only a view of orders, and a lock. Orders that came due while nothing ran are
-closed at the start.
+The folder keeps the database (orders, stock, receipts, points) and Kafka (topics,
+records, offsets); the next run there continues with them. The data survives kill -9 of
+this process. A power failure may lose the last moments of both; the sweep closes every
+order that is in the database. Redis keeps nothing: it holds only a view of orders, and a
+lock. Orders that became due while nothing ran are closed at the start.
 
-Where --config has closer.payment.url or closer.kind http, the secret that requests
-to the service are signed with is ORDERCLOSE_PAYMENT_SECRET or ORDERCLOSE_HTTP_SECRET,
-as with orderclose run. With the second the service closes the orders in the database
-file.
+If --config has closer.payment.url or closer.kind http, requests to the service are signed
+with ORDERCLOSE_PAYMENT_SECRET or ORDERCLOSE_HTTP_SECRET, as with orderclose run. With
+closer.kind http the service closes the orders in the database file.
 
-It is for a desk: the embedded servers have no users, no replicas, and no limits.`,
+serve is for development: the embedded servers have no users, no replicas, and no limits.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd.Context()) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&s.dir, "dir", "orderclose-data", "the folder that keeps the data; it is made if need be")
-	f.StringVar(&s.config, "config", "", "a topics.yaml, taken up when it changes (default: one with delays to wait for: flash-sale 10s, virtual 1m, physical 5m, any other 30m)")
+	f.StringVar(&s.dir, "dir", "orderclose-data", "the folder that keeps the data; it is created if it is missing")
+	f.StringVar(&s.config, "config", "", "a topics.yaml, reloaded when it changes (default: one with short delays: flash-sale 10s, virtual 1m, physical 5m, any other 30m)")
 	f.IntVar(&s.shopPort, "shop-port", 8080, "port of the shop, its /metrics and /-/ready; 0: any free one")
 	f.IntVar(&s.kafkaPort, "kafka-port", 19092, "port of Kafka; 0: any free one")
 	f.IntVar(&s.redisPort, "redis-port", 16379, "port of Redis; 0: any free one")
 	f.StringVarP(&s.output, "output", "o", "table", "how to print the addresses: table or json")
-	f.BoolVar(&s.debug, "debug", false, "log what the parts do")
+	f.BoolVar(&s.debug, "debug", false, "log at debug level")
 	return cmd
 }
 
-// addresses is what serve prints. Its keys are for programs to read.
+// addresses is the output of serve. Programs read its keys.
 type addresses struct {
 	Shop     string `json:"shop"`
 	Kafka    string `json:"kafka"`
@@ -86,8 +84,8 @@ type addresses struct {
 	Dir      string `json:"dir"`
 }
 
-// serveConfig is the shipped configuration with delays that somebody at a desk
-// waits for.
+// serveConfig returns the default configuration with delays that are short enough to wait
+// for.
 func serveConfig() *config.Config {
 	c := config.Default()
 	c.Partitions = 4
@@ -135,12 +133,12 @@ func (s *serve) run(ctx context.Context) error {
 	case err := <-ran:
 		return err
 	case <-late.C:
-		return cli.Exit(cli.TimedOut, fmt.Errorf("not stopped within %v; what was not committed is done again", stopWithin))
+		return cli.Exit(cli.TimedOut, fmt.Errorf("not stopped within %v; the next run repeats what was not committed", stopWithin))
 	}
 }
 
-// secrets are those that closing takes, and no more: which servers the environment
-// names is of no interest here.
+// secrets returns the secrets that closing needs. It reads no other variable, because serve
+// has servers of its own.
 func (s *serve) secrets(c config.Closer) (config.Secrets, error) {
 	needs := slices.DeleteFunc(c.Needs(), func(name string) bool { return name == config.EnvDSN })
 	named, err := config.FromEnviron(func(name string) (string, bool) {
@@ -155,10 +153,10 @@ func (s *serve) secrets(c config.Closer) (config.Secrets, error) {
 	return named.Secrets, err
 }
 
-// closeAsPipeline has the shop close on the spot as the pipeline does, with the
-// provider's question first, or not at all if it is a service that closes. The
-// function that it returns lets go of what that has opened.
-func closeAsPipeline(o *checkout.Options, c config.Closer, secrets config.Secrets) (stop func(), err error) {
+// configureClosing configures how the shop closes an order at once: as the pipeline does, with
+// the payment provider asked first, or not at all if a service closes the orders. stop closes
+// the clients.
+func configureClosing(o *checkout.Options, c config.Closer, secrets config.Secrets) (stop func(), err error) {
 	switch {
 	case c.Kind == config.KindHTTP:
 		o.AskFirst = true
@@ -174,23 +172,22 @@ func closeAsPipeline(o *checkout.Options, c config.Closer, secrets config.Secret
 	return func() {}, nil
 }
 
-// serve opens the servers, runs shop and pipeline on them until ctx ends, and
-// closes them.
+// serve starts the servers, runs shop and pipeline until ctx ends, and stops the servers.
 func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Secrets, logger *slog.Logger) error {
-	desk, err := bubble.OpenDesk(ctx, bubble.DeskOptions{Dir: s.dir, KafkaPort: s.kafkaPort, RedisPort: s.redisPort, Logger: logger})
-	if errors.Is(err, bubble.ErrDeskInUse) {
+	servers, err := bubble.OpenDevEnvironment(ctx, bubble.DevOptions{Dir: s.dir, KafkaPort: s.kafkaPort, RedisPort: s.redisPort, Logger: logger})
+	if errors.Is(err, bubble.ErrFolderInUse) {
 		return cli.Exit(cli.Refused, fmt.Errorf("%w: stop it, or give this one another --dir", err))
 	}
 	if err != nil {
 		return fmt.Errorf("%w: is a port taken? --kafka-port and --redis-port give others, 0 any free one", err)
 	}
-	defer desk.Close()
+	defer servers.Close()
 	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(s.shopPort)))
 	if err != nil {
 		return fmt.Errorf("%w: --shop-port gives the shop another port, 0 any free one", err)
 	}
 	defer listener.Close()
-	c, err := desk.Connect("serve")
+	c, err := servers.Connect("serve")
 	if err != nil {
 		return err
 	}
@@ -198,7 +195,7 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 	if _, _, err := c.Kafka.Apply(ctx, app.TopicSpecs(cfg)); err != nil {
 		return err
 	}
-	if err := furnish(ctx, desk.Store); err != nil {
+	if err := createTables(ctx, servers.Store); err != nil {
 		return err
 	}
 	coalescer := kafka.NewCoalescer(c.Kafka)
@@ -222,7 +219,7 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 	options := checkout.Options{
 		Store: c.Store, Producer: p, Outbox: outbox, Redis: c.Redis, Logger: logger, Metrics: checkout.NewCounters(registry),
 	}
-	stop, err := closeAsPipeline(&options, cfg.Closer, secrets)
+	stop, err := configureClosing(&options, cfg.Closer, secrets)
 	if err != nil {
 		return err
 	}
@@ -236,7 +233,7 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 		return err
 	}
 	at := addresses{
-		Shop: "http://" + listener.Addr().String(), Kafka: strings.Join(desk.Brokers(), ","), Redis: desk.RedisAddr(),
+		Shop: "http://" + listener.Addr().String(), Kafka: strings.Join(servers.Brokers(), ","), Redis: servers.RedisAddr(),
 		Database: filepath.Join(s.dir, bubble.DeskDatabase), Dir: s.dir,
 	}
 	mux := http.NewServeMux()
@@ -247,22 +244,21 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	piped := make(chan error, 1)
+	pipelineDone := make(chan error, 1)
 	go func() {
 		defer cancel()
-		piped <- a.Run(ctx, app.AllRoles()...)
+		pipelineDone <- a.Run(ctx, app.AllRoles()...)
 	}()
 	err = s.print(at, cfg)
 	if err == nil {
 		err = shop.Run(ctx, checkout.RunOptions{Listener: listener, Handler: mux, Log: c.Kafka, Group: cfg.Topics.Prefix + "checkout", Topic: cfg.Topics.Events})
 	}
 	cancel()
-	return errors.Join(err, <-piped)
+	return errors.Join(err, <-pipelineDone)
 }
 
-// furnish makes the shop's tables and puts something on the shelf, if nothing
-// is there yet.
-func furnish(ctx context.Context, s *store.Store) error {
+// createTables creates the shop's tables, and stock for SKUs that have none yet.
+func createTables(ctx context.Context, s *store.Store) error {
 	if err := checkout.CreateTables(ctx, s); err != nil {
 		return err
 	}
@@ -286,7 +282,7 @@ func (s *serve) print(at addresses, cfg *config.Config) error {
 	return err
 }
 
-// welcome says where everything is and what to try.
+// welcome describes the addresses, with commands to try.
 func welcome(at addresses, cfg *config.Config) string {
 	return fmt.Sprintf(`A shop and the whole pipeline, on embedded servers:
 
@@ -306,6 +302,6 @@ Try:
   curl -s %[1]s/customers/ann                     # points, and what ann was told
   curl -s %[1]s/stock/ink
 
-Ctrl-C stops it. The next run in the same folder goes on where this one ends.
+Ctrl-C stops it. The next run in the same folder continues where this one ends.
 `, at.Shop, at.Kafka, at.Redis, at.Database, delaysInWords(cfg), cfg.Compensator.Period)
 }

@@ -23,7 +23,7 @@ import (
 	"orderclose/payment"
 )
 
-// delays of the test's shop: one to wait for, one that outlives a stop.
+// serveTopics has one delay that the test waits for, and one that outlasts a restart.
 const serveTopics = `buckets: [1s, 10s]
 partitions: 2
 delays:
@@ -35,7 +35,7 @@ compensator:
   lock: {expiry: 2s, extend: 1s}
 `
 
-// running is a serve in this process.
+// running is a serve command in this process.
 type running struct {
 	t      *testing.T
 	at     addresses
@@ -46,7 +46,7 @@ type running struct {
 
 func startServe(t *testing.T, args ...string) *running { return startServeIn(t, nil, args...) }
 
-// startServeIn starts one with an environment.
+// startServeIn starts serve with these environment variables.
 func startServeIn(t *testing.T, environ map[string]string, args ...string) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -79,7 +79,7 @@ func (r *running) stop() {
 	}
 }
 
-// call asks the shop and reads its answer, which must have that code.
+// call sends a request to the shop, checks the status code, and decodes the answer.
 func (r *running) call(code int, method, path, body string, into any) {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), method, r.at.Shop+path, strings.NewReader(body))
@@ -100,11 +100,11 @@ func (r *running) call(code int, method, path, body string, into any) {
 	}
 }
 
-// await asks for an order until it is closed.
-func (r *running) await(id string) { r.t.Helper(); r.awaits(id, checkout.Closed) }
+// await polls an order until it is closed.
+func (r *running) await(id string) { r.t.Helper(); r.awaitStatus(id, checkout.Closed) }
 
-// awaits asks for an order until it has that status.
-func (r *running) awaits(id string, want checkout.State) {
+// awaitStatus polls an order until it has the status.
+func (r *running) awaitStatus(id string, want checkout.State) {
 	r.t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; {
 		var o checkout.Order
@@ -119,7 +119,7 @@ func (r *running) awaits(id string, want checkout.State) {
 	}
 }
 
-func TestServe_KeepsWhatItHasAndRefusesASecondOne(t *testing.T) {
+func TestServe_KeepsItsDataAndRefusesASecondProcess(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	file := filepath.Join(t.TempDir(), "topics.yaml")
 	if err := os.WriteFile(file, []byte(serveTopics), 0o600); err != nil {
@@ -136,7 +136,7 @@ func TestServe_KeepsWhatItHasAndRefusesASecondOne(t *testing.T) {
 	r.call(200, "POST", "/payments/callback", fmt.Sprintf(`{"payment_id":%q}`, p.PaymentID), &result)
 	r.await("soon")
 	if _, stderr, code := runDev(t, "serve", "--dir", dir, "--shop-port", "0", "--kafka-port", "0", "--redis-port", "0"); code != 5 || !strings.Contains(stderr, "--dir") {
-		t.Errorf("a second one in the same folder: exit %d, %s", code, stderr)
+		t.Errorf("a second serve in the same folder: exit %d, %s", code, stderr)
 	}
 	r.call(201, "POST", "/orders", `{"id":"meanwhile","customer":"ann","category":"soon","items":[{"sku":"ink","quantity":1}]}`, &o)
 	r.stop()
@@ -154,7 +154,7 @@ func TestServe_KeepsWhatItHasAndRefusesASecondOne(t *testing.T) {
 	}
 }
 
-func TestServe_RefusesWhatItCannotDo(t *testing.T) {
+func TestServe_RefusesWrongFlags(t *testing.T) {
 	for _, args := range [][]string{{"--kafka-port", "-1"}, {"--shop-port", "65536"}, {"-o", "xml"}, {"--config", "none.yaml"}} {
 		if out, stderr, code := runDev(t, append([]string{"serve", "--dir", t.TempDir()}, args...)...); code != 2 || out != "" || stderr == "" {
 			t.Errorf("%v: exit %d, %q, %q", args, code, out, stderr)
@@ -164,7 +164,7 @@ func TestServe_RefusesWhatItCannotDo(t *testing.T) {
 
 const serveSecret = "orderclose-test-secret-one"
 
-// writeTopics writes the test's topics.yaml with a closer.
+// writeTopics writes the test's topics.yaml with this closer section.
 func writeTopics(t *testing.T, closer string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "topics.yaml")
@@ -174,7 +174,7 @@ func writeTopics(t *testing.T, closer string) string {
 	return file
 }
 
-// What the provider says decides, whether the pipeline closes or a touch does.
+// The provider's answer decides, whether the pipeline closes an order or a request does.
 func TestServe_AsksThePaymentProvider(t *testing.T) {
 	handler, err := payment.Handler([]string{serveSecret}, payment.ProviderFunc(func(_ context.Context, ids []string) ([]payment.Answer, error) {
 		answers := make([]payment.Answer, len(ids))
@@ -194,19 +194,19 @@ func TestServe_AsksThePaymentProvider(t *testing.T) {
 	for _, id := range []string{"paid", "unpaid", "unknown"} {
 		r.call(201, "POST", "/orders", fmt.Sprintf(`{"id":%q,"customer":"ann","category":"soon","items":[{"sku":"ink","quantity":1}]}`, id), &o)
 	}
-	r.awaits("unpaid", checkout.Closed)
-	r.awaits("paid", checkout.Paid)
-	<-time.After(time.Second) // it is past due, and what happens to it has the shop close it first
+	r.awaitStatus("unpaid", checkout.Closed)
+	r.awaitStatus("paid", checkout.Paid)
+	<-time.After(time.Second) // the order is past due, and the next request makes the shop try to close it first
 	var refused map[string]any
 	r.call(409, "POST", "/orders/unknown/payments", "", &refused)
 	if r.call(200, "GET", "/orders/unknown", "", &o); o.Status == checkout.Closed {
-		t.Errorf("nobody knows whether it was paid, and it is closed: %+v", o)
+		t.Errorf("the provider does not know whether it was paid, and it is closed: %+v", o)
 	}
 	r.stop()
 }
 
-// A service that closes is asked, and the shop closes nothing by itself.
-func TestServe_HasAServiceClose(t *testing.T) {
+// The shop asks the service to close an order and does not close it itself.
+func TestServe_ClosesThroughAService(t *testing.T) {
 	asked := make(chan string, 100)
 	handler, err := httpclose.Handler([]string{serveSecret}, func(_ context.Context, _ orderclose.Path, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 		out := make([]orderclose.Outcome, len(reqs))
@@ -237,12 +237,12 @@ func TestServe_HasAServiceClose(t *testing.T) {
 		t.Error("the service was not asked to close")
 	}
 	if r.call(200, "GET", "/orders/soon", "", &o); o.Status == checkout.Closed {
-		t.Errorf("the shop has closed it by itself: %+v", o)
+		t.Errorf("the shop has closed the order itself: %+v", o)
 	}
 	r.stop()
 }
 
-func TestServe_WantsTheSecretOfAService(t *testing.T) {
+func TestServe_RequiresTheSecretOfAService(t *testing.T) {
 	for variable, closer := range map[string]string{
 		config.EnvPaymentSecret: "payment: {url: http://127.0.0.1:1/}", config.EnvHTTPSecret: "{kind: http, http: {url: http://127.0.0.1:1/}}",
 	} {

@@ -1,5 +1,5 @@
-// Package partitiontest has a log in memory, for the tests of the parts that serve
-// partitions.
+// Package partitiontest has a Kafka log in memory, for the tests of the packages that
+// serve partitions.
 package partitiontest
 
 import (
@@ -16,70 +16,71 @@ import (
 )
 
 const (
-	// fetchMost is how many records one fetch brings at most, as those of a megabyte
-	// would.
-	fetchMost = 3000
-	// fetchWait is how long a fetch waits for something to bring.
+	// maxFetch is the maximum number of records in a fetch, about those of 1 MB.
+	maxFetch = 3000
+	// fetchWait is how long a fetch waits for records.
 	fetchWait = 2 * time.Second
-	// pause is how soon a fetch looks again, and an append is tried again.
-	pause = 100 * time.Millisecond
+	// pollPause is the pause of a waiting fetch between two looks, and of an append
+	// between two attempts.
+	pollPause = 100 * time.Millisecond
 )
 
-// Log hands out what was put into it, from where it was committed, and keeps what is
-// appended apart. Who consumes a topic has all its partitions that have records or a
-// beginning.
+// Log serves the records that were put into it, from the committed offset on, and keeps
+// appended records apart. A consumer of a topic is assigned all its partitions that have
+// records or a start offset. Set the fields before use. The methods are safe for
+// concurrent use.
 type Log struct {
-	Fail func(topic string) error                // an append's answer; nil is an ack
-	Hang func(ctx context.Context, topic string) // what an append does first
-	Lost bool                                    // every claim is somebody else's; Confirm finds out
-	// Clock is the clock of a topic's leader, which appends are stamped by; default
-	// time.Now.
+	Fail func(topic string) error                // the answer to an append; nil is an ack
+	Hang func(ctx context.Context, topic string) // called at the start of each append
+	Lost bool                                    // every claim belongs to another owner, which Confirm reports
+	// Clock is the clock of a topic's leader, which sets append times; default time.Now.
 	Clock func(topic string) time.Time
-	// Silent has the answers to appends leave the append time out.
+	// Silent makes appends return no append time.
 	Silent bool
-	// Loop has what is appended to the first partition of a topic read from there again.
+	// Loop makes records that are appended to the first partition of a topic readable
+	// there.
 	Loop bool
 
 	confirms  atomic.Int32
 	mu        sync.Mutex
 	records   map[Place][]entry
-	begins    map[Place]int64 // offset of the first record
-	remade    map[Place]byte  // how often it was remade
+	starts    map[Place]int64 // offset of the first record; default 0
+	recreated map[Place]byte  // how often the topic was recreated
 	committed map[Place]position
 	appended  map[string][]orderclose.Message // by topic
 }
 
-// Place is a partition.
+// Place is a partition of a topic.
 type Place struct {
 	Topic     string
 	Partition int
 }
 
-// entry is a record and when it can be read.
+// entry is a record and the time from which it can be read.
 type entry struct {
 	orderclose.Message
-	from time.Time
+	visible time.Time
 }
 
-// position is how far a claim is done.
+// position is a committed position.
 type position struct {
 	offset int64
 	acked  string
 }
 
-// Put appends a record to what is handed out: from its own append time on, if it has
-// one, else at once.
+// Put appends a record to the partition. It can be read from its append time on, or at
+// once if it has none.
 func (l *Log) Put(at Place, m orderclose.Message) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	from := m.Appended
+	visible := m.Appended
 	if m.Appended.IsZero() {
 		m.Appended = l.now(at.Topic)
 	}
-	l.put(at, m, from)
+	l.add(at, m, visible)
 }
 
-// now is the time by the clock of a topic's leader.
+// now is the time of the clock of a topic's leader.
 func (l *Log) now(topic string) time.Time {
 	if l.Clock == nil {
 		return time.Now()
@@ -87,39 +88,39 @@ func (l *Log) now(topic string) time.Time {
 	return l.Clock(topic)
 }
 
-func (l *Log) put(at Place, m orderclose.Message, from time.Time) {
+func (l *Log) add(at Place, m orderclose.Message, visible time.Time) {
 	if l.records == nil {
 		l.records = map[Place][]entry{}
 	}
-	m.Topic, m.Partition, m.Offset = at.Topic, at.Partition, l.begins[at]+int64(len(l.records[at]))
-	l.records[at] = append(l.records[at], entry{m, from})
+	m.Topic, m.Partition, m.Offset = at.Topic, at.Partition, l.starts[at]+int64(len(l.records[at]))
+	l.records[at] = append(l.records[at], entry{m, visible})
 }
 
-// Begin has a partition without records begin at an offset, as after a loss.
+// Begin sets the start offset of an empty partition, as after a loss.
 func (l *Log) Begin(at Place, offset int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.begins == nil {
-		l.begins = map[Place]int64{}
+	if l.starts == nil {
+		l.starts = map[Place]int64{}
 	}
-	l.begins[at] = offset
+	l.starts[at] = offset
 }
 
-// Remake deletes the topic of a partition and makes it again with records.
+// Remake deletes the topic of a partition and recreates it with the given records.
 func (l *Log) Remake(at Place, all ...orderclose.Message) {
 	l.mu.Lock()
 	l.records[at] = nil
-	if l.remade == nil {
-		l.remade = map[Place]byte{}
+	if l.recreated == nil {
+		l.recreated = map[Place]byte{}
 	}
-	l.remade[at]++
+	l.recreated[at]++
 	l.mu.Unlock()
 	for _, m := range all {
 		l.Put(at, m)
 	}
 }
 
-// Commit notes how far a partition is done, as a claim does.
+// Commit sets the committed position of a partition, as a claim does.
 func (l *Log) Commit(at Place, offset int64, acked string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,24 +130,24 @@ func (l *Log) Commit(at Place, offset int64, acked string) {
 	l.committed[at] = position{offset, acked}
 }
 
-// DoneBelow is how far a partition is done.
+// DoneBelow is the committed offset of a partition.
 func (l *Log) DoneBelow(at Place) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.committed[at].offset
 }
 
-// Confirms is how often it was asked whether a claim is still its owner's.
+// Confirms is the number of calls of Confirm.
 func (l *Log) Confirms() int { return int(l.confirms.Load()) }
 
-// Appended is what was appended, by topic.
+// Appended returns the appended records by topic.
 func (l *Log) Appended() map[string][]orderclose.Message {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return maps.Clone(l.appended)
 }
 
-// Keys are those of what was appended to a topic.
+// Keys returns the keys of the records that were appended to a topic.
 func (l *Log) Keys(topic string) (keys []string) {
 	for _, m := range l.Appended()[topic] {
 		keys = append(keys, string(m.Key))
@@ -154,10 +155,10 @@ func (l *Log) Keys(topic string) (keys []string) {
 	return keys
 }
 
-// Consume has each partition of the topic served until ctx ends.
+// Consume serves each partition of the topic until ctx ends.
 func (l *Log) Consume(ctx context.Context, _, topic string, serve func(context.Context, orderclose.Claim)) error {
 	var serves sync.WaitGroup
-	for _, at := range l.places(topic) {
+	for _, at := range l.partitions(topic) {
 		serves.Go(func() { l.serve(ctx, at, serve) })
 	}
 	serves.Wait()
@@ -165,7 +166,7 @@ func (l *Log) Consume(ctx context.Context, _, topic string, serve func(context.C
 	return nil
 }
 
-func (l *Log) places(topic string) (all []Place) {
+func (l *Log) partitions(topic string) (all []Place) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for at := range l.records {
@@ -173,7 +174,7 @@ func (l *Log) places(topic string) (all []Place) {
 			all = append(all, at)
 		}
 	}
-	for at := range l.begins {
+	for at := range l.starts {
 		if at.Topic == topic && l.records[at] == nil {
 			all = append(all, at)
 		}
@@ -201,7 +202,7 @@ func (l *Log) serve(ctx context.Context, at Place, serve func(context.Context, o
 	})
 }
 
-// Verify says whether the log is still the position's.
+// Verify reports whether the log of the position was replaced or lost records.
 func (l *Log) Verify(_ context.Context, at orderclose.Position) (orderclose.Fetched, error) {
 	f, _ := l.read(at)
 	if f.Lost == nil {
@@ -210,12 +211,12 @@ func (l *Log) Verify(_ context.Context, at orderclose.Position) (orderclose.Fetc
 	return f, nil
 }
 
-// Read brings what is there, or waits for it.
+// Read returns the records from the position on, or waits for them.
 func (l *Log) Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error) {
 	f, wait := l.read(at)
 	for end := time.Now().Add(fetchWait); time.Now().Before(end); f, wait = l.read(at) {
 		if len(f.Records) > 0 || f.Lost != nil {
-			f.Free = func() { scribble(f.Records) }
+			f.Free = func() { poisonFreedMemory(f.Records) }
 			return f, nil
 		}
 		if !partition.Sleep(ctx, wait) {
@@ -225,13 +226,14 @@ func (l *Log) Read(ctx context.Context, at orderclose.Position) (orderclose.Fetc
 	return f, nil
 }
 
-// read is what there is now, and if there is nothing, when to look again.
+// read returns the records that can be read now, and if there are none, when to look
+// again.
 func (l *Log) read(position orderclose.Position) (f orderclose.Fetched, wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at, offset := Place{position.Topic, position.Partition}, position.Offset
-	f.Log.Topic[0] = l.remade[at] + 1
-	begin := l.begins[at]
+	f.Log.Topic[0] = l.recreated[at] + 1
+	begin := l.starts[at]
 	end := begin + int64(len(l.records[at]))
 	recreated := position.Log.Topic[0] != 0 && position.Log != f.Log
 	switch {
@@ -245,20 +247,20 @@ func (l *Log) read(position orderclose.Position) (f orderclose.Fetched, wait tim
 	}
 	f.Next = offset
 	for _, m := range l.records[at][offset-begin:] {
-		if later := time.Until(m.from); later > 0 {
-			return f, min(pause, later)
+		if later := time.Until(m.visible); later > 0 {
+			return f, min(pollPause, later)
 		}
-		if len(f.Records) == fetchMost {
+		if len(f.Records) == maxFetch {
 			break
 		}
 		f.Records, f.Next = append(f.Records, m.Raw()), f.Next+1
 	}
-	return f, pause
+	return f, pollPause
 }
 
-// scribble writes over records that were given back, so that it shows who reads them
-// still.
-func scribble(records []orderclose.RawRecord) {
+// poisonFreedMemory overwrites records that were freed, so that a later use of them
+// shows.
+func poisonFreedMemory(records []orderclose.RawRecord) {
 	for i, r := range records {
 		for b := range r.Body {
 			r.Body[b] = 0xdb
@@ -267,12 +269,12 @@ func scribble(records []orderclose.RawRecord) {
 	}
 }
 
-// Spread has everything go to the first partition.
+// Spread sends all records to the first partition.
 func (l *Log) Spread(_ context.Context, _ orderclose.Claim, _ string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
 	return map[int][]orderclose.RawRecord{0: records}, nil
 }
 
-// Idempotent gives appends that try until they are acked, like the real ones.
+// Idempotent returns appends that retry until they are acked, like the real ones.
 func (l *Log) Idempotent(trying func(), _ func(int)) orderclose.AppendFunc {
 	return func(ctx context.Context, topic string, _ int, records []orderclose.RawRecord) (time.Time, error) {
 		if l.Hang != nil {
@@ -286,12 +288,12 @@ func (l *Log) Idempotent(trying func(), _ func(int)) orderclose.AppendFunc {
 			if err == nil {
 				break
 			}
-			if !partition.Sleep(ctx, pause) {
+			if !partition.Sleep(ctx, pollPause) {
 				return time.Time{}, err
 			}
 		}
 		at := l.now(topic)
-		err := l.keep(topic, records, at)
+		err := l.record(topic, records, at)
 		if l.Silent {
 			at = time.Time{}
 		}
@@ -299,7 +301,7 @@ func (l *Log) Idempotent(trying func(), _ func(int)) orderclose.AppendFunc {
 	}
 }
 
-func (l *Log) keep(topic string, records []orderclose.RawRecord, at time.Time) error {
+func (l *Log) record(topic string, records []orderclose.RawRecord, at time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.appended == nil {
@@ -307,13 +309,13 @@ func (l *Log) keep(topic string, records []orderclose.RawRecord, at time.Time) e
 	}
 	for _, r := range records {
 		m, err := r.Message()
-		if err != nil { // as when its memory was given back: to try again would be in vain
+		if err != nil { // for example a body in freed memory: a retry would fail too
 			return fmt.Errorf("%w: %w", orderclose.ErrRefused, err)
 		}
 		m.Topic, m.Appended = topic, at
 		l.appended[topic] = append(l.appended[topic], m)
 		if l.Loop {
-			l.put(Place{Topic: topic}, m, time.Time{})
+			l.add(Place{Topic: topic}, m, time.Time{})
 		}
 	}
 	return nil

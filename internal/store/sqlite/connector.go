@@ -13,9 +13,9 @@ import (
 	"orderclose/internal/store"
 )
 
-// connector opens connections to one database and keeps one of its own open all
-// the while: database/sql drops a connection whose transaction was cancelled,
-// and a database in memory goes with its last connection.
+// connector opens connections to one database, and keeps a connection open itself:
+// database/sql drops a connection whose transaction was cancelled, and a database in memory
+// disappears with its last connection.
 type connector struct {
 	driver driver.Driver
 	dsn    string
@@ -23,7 +23,7 @@ type connector struct {
 }
 
 func newConnector(dsn string) (*connector, error) {
-	db, err := sql.Open(sqlite.DriverName, "") // the only way to the driver
+	db, err := sql.Open(sqlite.DriverName, "") // the driver is not exported
 	if err != nil {
 		return nil, err
 	}
@@ -47,11 +47,11 @@ func (c *connector) Driver() driver.Driver { return c.driver }
 // Close is called by database/sql when the pool is closed.
 func (c *connector) Close() error { return c.keeper.Close() }
 
-// fault tells what an error of the driver means.
+// fault returns the cause of an error of the driver.
 func fault(err error) store.Fault {
 	e, ok := errors.AsType[*gosqlite.Error](err)
 	if !ok {
-		return store.MySQLFault(err) // of faults that a test has put in between
+		return store.MySQLFault(err) // an error that Options.Through injected
 	}
 	switch e.Code() {
 	case sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE:

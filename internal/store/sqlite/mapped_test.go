@@ -90,10 +90,10 @@ func TestSuite_OwnTables(t *testing.T) {
 	}
 }
 
-// An order of the last day of a month is due in another one, the longest delay later
-// in the one after the next: too few months are refused, and the fewest that are taken
-// find it.
-func TestShards_TheTurnOfAMonthLosesNoOrder(t *testing.T) {
+// An order of the last day of a month is due in the next month, or with the longest delay in the
+// month after it. Too small a Back is refused, and the smallest that is accepted finds the
+// order.
+func TestShards_NoOrderIsLostAtTheEndOfAMonth(t *testing.T) {
 	zone := time.FixedZone("", 8*3600)
 	created := time.Date(2026, 1, 31, 23, 50, 0, 0, zone)
 	for _, delay := range []time.Duration{30 * time.Minute, orderclose.DefaultMaxDelay} {
@@ -135,8 +135,8 @@ func TestShards_TheTurnOfAMonthLosesNoOrder(t *testing.T) {
 	}
 }
 
-// Lines may spell a SKU in several ways that the stock takes for one.
-func TestClose_SKUsAreSpeltAsInTheStock(t *testing.T) {
+// Lines may spell a SKU in several ways that are one row of the stock.
+func TestClose_SKUsAreSpelledAsInTheStock(t *testing.T) {
 	m := *shops[1].Mapping
 	m.Orders, m.Items, m.Shards = "o", &tables.Items{Table: "l", Order: "order_no", SKU: "sku", Quantity: "quantity"}, nil
 	s, err := sqlite.OpenWith(sqlite.Memory, sqlite.Options{Orders: &m})

@@ -1,5 +1,5 @@
-// Package sqlite opens the store on SQLite, for the demo on a desk without
-// servers and for tests inside a synctest bubble. Production does not link it.
+// Package sqlite opens the store on SQLite, for the demo on a machine without servers and for
+// tests in a synctest bubble. Production does not link it.
 package sqlite
 
 import (
@@ -17,31 +17,30 @@ import (
 	"orderclose/internal/tables"
 )
 
-// Memory as a path is a database in memory, gone with Close.
+// Memory is the path of a database in memory, which Close deletes.
 const Memory = ":memory:"
 
-// Open opens the database in the file path, or one of its own in memory if path
-// is Memory. The clock of the database is now; nil is time.Now.
+// Open opens the database in the file path, or a new database in memory if path is Memory. now
+// is the database's clock; nil means time.Now.
 //
-// One connection does everything, so writers wait in the pool and not in SQLite.
-// The connection's goroutines belong to the bubble in which Open is called, and
-// end with Close.
+// The pool has one connection, so writers wait in the pool and not in SQLite. The connection's
+// goroutines belong to the synctest bubble in which Open is called, and end with Close.
 func Open(path string, now func() time.Time) (*store.Store, error) {
 	return OpenWith(path, Options{Now: now})
 }
 
-// Options for OpenWith; each may be left out.
+// Options for OpenWith. All are optional.
 type Options struct {
 	Now func() time.Time // the clock of the database; default time.Now
-	// Orders says where the orders are, if not in the tables that Migrate makes;
-	// their times are unix times.
+	// Orders maps the tables of orders; nil: the tables that Migrate creates. Their times are
+	// unix times.
 	Orders *tables.Mapping
-	// Through puts something between the pool and the driver, such as faults. What
-	// it makes up may be errors of MySQL: they mean the same here.
+	// Through wraps the driver, for example to inject faults. An injected error of MySQL has the
+	// same meaning as on MySQL.
 	Through func(driver.Connector) driver.Connector
 }
 
-// OpenWith is Open with more to choose.
+// OpenWith is Open with options.
 func OpenWith(path string, o Options) (*store.Store, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -69,12 +68,12 @@ func OpenWith(path string, o Options) (*store.Store, error) {
 	return s, nil
 }
 
-// dsn names the database. A transaction takes the write lock when it begins,
-// since SQLite has no row locks.
+// dsn returns the DSN of a path. A transaction takes the write lock when it begins, since SQLite
+// has no row locks.
 func dsn(path string) string {
 	params := url.Values{"_txlock": {"immediate"}}
 	if path == Memory {
-		// Shared by the connections of this process, and lives as long as one is open.
+		// The connections of this process share the database, which lasts as long as one is open.
 		params.Set("vfs", "memdb")
 		return "file:/" + rand.Text() + "?" + params.Encode()
 	}

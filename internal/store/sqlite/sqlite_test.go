@@ -42,8 +42,8 @@ func TestSuite_InAFile(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) *store.Store { return open(t, filepath.Join(t.TempDir(), "a b?c%.db")) })
 }
 
-// The clock of the bubble decides, to the millisecond, and nothing of the store
-// outlives the bubble.
+// The bubble's clock decides, to the millisecond, and no goroutine of the store outlives the
+// bubble.
 func TestBubble_ClosesAtItsMillisecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, sqlite.Memory)
@@ -75,8 +75,8 @@ func TestBubble_ClosesAtItsMillisecond(t *testing.T) {
 	})
 }
 
-// Nobody in the bubble waits on a mutex while another works, so its clock goes on
-// and a deadline passes for who waits for the one connection.
+// No goroutine in the bubble waits on a mutex while another works, so the bubble's clock advances
+// and the deadline of a call that waits for the only connection passes.
 func TestBubble_WritersWaitInThePool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, sqlite.Memory)
@@ -119,7 +119,7 @@ func TestBubble_WritersWaitInThePool(t *testing.T) {
 	})
 }
 
-func TestOpen_TwoInMemoryAreTwo(t *testing.T) {
+func TestOpen_DatabasesInMemoryAreSeparate(t *testing.T) {
 	a, b := open(t, sqlite.Memory), open(t, sqlite.Memory)
 	if err := a.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func TestOpen_TwoInMemoryAreTwo(t *testing.T) {
 	}
 }
 
-func TestOpen_TheClockIsTheOneGiven(t *testing.T) {
+func TestOpen_UsesTheGivenClock(t *testing.T) {
 	at := time.Date(2030, 1, 2, 3, 4, 5, 678_900_000, time.FixedZone("far", 8*3600))
 	s, err := sqlite.Open(sqlite.Memory, func() time.Time { return at })
 	if err != nil {
@@ -142,9 +142,9 @@ func TestOpen_TheClockIsTheOneGiven(t *testing.T) {
 	}
 }
 
-func TestOpen_FolderThatIsNotThere(t *testing.T) {
+func TestOpen_FailsWithoutTheFolder(t *testing.T) {
 	if s, err := sqlite.Open(filepath.Join(t.TempDir(), "no", "such", "folder.db"), nil); err == nil {
 		_ = s.Close()
-		t.Error("it opened")
+		t.Error("Open succeeded")
 	}
 }

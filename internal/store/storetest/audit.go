@@ -12,11 +12,11 @@ import (
 
 var auditClaims = []claim{
 	{"AuditPagesHaveEachOrderOfTheWindowOnce", auditPages},
-	{"AuditRowsHaveWhatBelongsToAnOrder", auditRows},
+	{"AuditRowsAreComplete", auditRows},
 	{"OutgoingHasEveryEventOfTheOutbox", outgoing},
 }
 
-// audited goes through all parts, in pages of two, and returns the orders by status.
+// audited reads all parts in pages of two, and returns the orders by status.
 func (s *shop) audited(from, to time.Time) map[string][]store.AuditRow {
 	s.Helper()
 	parts, err := s.AuditParts(s.Context())
@@ -41,7 +41,7 @@ func auditPages(t *testing.T, s *shop) {
 	now := s.now()
 	from := now.Add(-time.Hour)
 	var want []string
-	for i := range 7 { // three are due at once
+	for i := range 7 { // three are due at the same time
 		o := orderclose.Order{ID: fmt.Sprint("o", i), CreatedAt: from.Add(-time.Hour), Due: from.Add(time.Duration(max(i-2, 0)) * time.Minute)}
 		s.must(s.CreateOrder(t.Context(), o, nil))
 		want = append(want, o.ID)
@@ -99,8 +99,7 @@ func outgoing(t *testing.T, s *shop) {
 	}
 }
 
-// auditMapped goes through a shop's own tables, those of months too, whose rows have
-// what is mapped.
+// auditMapped audits a shop's own tables, with shards too.
 func auditMapped(t *testing.T, s *mapped) {
 	s.begin()
 	closed, open, paid := s.an(1, -time.Minute), s.an(2, -time.Minute), s.an(3, -time.Minute)

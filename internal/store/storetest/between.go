@@ -9,15 +9,15 @@ import (
 )
 
 var betweenClaims = []claim{
-	{"DueBetweenHasBothBorders", betweenHasBothBorders},
+	{"DueBetweenIncludesBothEnds", betweenHasBothBorders},
 	{"DueBetweenVisitsEveryOrderOfTheSpanOnce", betweenVisitsOnce},
-	{"DueBetweenGoesOnWhileOrdersAreClosed", betweenGoesOnWhileClosing},
+	{"DueBetweenContinuesWhileOrdersAreClosed", betweenGoesOnWhileClosing},
 	{"DueBetweenHasUnpaidOrdersOnly", betweenHasUnpaidOnly},
-	{"DueBetweenSaysWhatTheOrderIs", betweenSaysWhatTheOrderIs},
+	{"DueBetweenReturnsTheOrdersFields", betweenSaysWhatTheOrderIs},
 	{"DueBetweenOfNoOrdersIsEmpty", betweenOfNoOrders},
 }
 
-// between walks all pages of DueBetween and calls each with what it has.
+// between reads all pages of DueBetween, calls each with every page, and returns the ids.
 func (s *shop) between(from, to time.Time, limit int, each func([]orderclose.Order)) (ids []string) {
 	s.Helper()
 	return s.walk(limit, each, func(after orderclose.Order) ([]orderclose.Order, error) {
@@ -25,11 +25,11 @@ func (s *shop) between(from, to time.Time, limit int, each func([]orderclose.Ord
 	})
 }
 
-// noted is for pages of which nothing is wanted but the ids.
-func noted([]orderclose.Order) {}
+// ignorePage ignores a page.
+func ignorePage([]orderclose.Order) {}
 
-// A span may begin in the past and end in the future: what is due is no other order
-// than what will be.
+// A span may begin in the past and end in the future: orders that are due and orders that will be
+// due are returned alike.
 func betweenHasBothBorders(t *testing.T, s *shop) {
 	s.migrated()
 	now := s.now()
@@ -55,7 +55,7 @@ func betweenHasBothBorders(t *testing.T, s *shop) {
 		{"nothing due", from.Add(time.Millisecond), now.Add(-time.Millisecond), nil},
 	} {
 		for _, limit := range []int{1, 100} {
-			want(t, fmt.Sprintf("%s, in pages of %d", span.what, limit), s.between(span.from, span.to, limit, noted), span.want)
+			want(t, fmt.Sprintf("%s, in pages of %d", span.what, limit), s.between(span.from, span.to, limit, ignorePage), span.want)
 		}
 	}
 }
@@ -64,16 +64,16 @@ func betweenVisitsOnce(t *testing.T, s *shop) {
 	s.migrated()
 	ids, last := s.overdue(500)
 	from, to := last.Add(-50*time.Millisecond), last.Add(-20*time.Millisecond)
-	within := ids[500-51*7 : 500-20*7] // seven are due alike
+	within := ids[500-51*7 : 500-20*7] // seven are due at each millisecond
 	for _, limit := range []int{1, 6, 7, 100, 5000} {
-		want(t, fmt.Sprintf("orders in pages of %d", limit), s.between(from, to, limit, noted), within)
+		want(t, fmt.Sprintf("orders in pages of %d", limit), s.between(from, to, limit, ignorePage), within)
 	}
 	page, err := s.DueBetween(t.Context(), from, to, orderclose.Order{ID: "z", Due: from.Add(-5 * time.Millisecond)}, 2)
 	s.must(err)
-	want(t, "behind an order that was due before", []string{page[0].ID, page[1].ID}, within[:2])
+	want(t, "after an order that was due before the span", []string{page[0].ID, page[1].ID}, within[:2])
 	page, err = s.DueBetween(t.Context(), from, to, orderclose.Order{ID: "z", Due: to}, 2)
 	s.must(err)
-	want(t, "orders behind the last", len(page), 0)
+	want(t, "orders after the last", len(page), 0)
 }
 
 func betweenGoesOnWhileClosing(t *testing.T, s *shop) {
@@ -85,14 +85,14 @@ func betweenGoesOnWhileClosing(t *testing.T, s *shop) {
 			s.close(o.ID)
 		}
 	}), ids)
-	want(t, "orders afterwards", s.between(from, last, 40, noted), nil)
+	want(t, "orders afterwards", s.between(from, last, 40, ignorePage), nil)
 }
 
 func betweenHasUnpaidOnly(t *testing.T, s *shop) {
 	s.migrated()
 	s.orderOfEachStatus()
 	from, to := s.now().Add(-2*time.Hour), s.now().Add(2*time.Hour)
-	want(t, "orders", s.between(from, to, 100, noted), []string{"overdue", "unpaid"})
+	want(t, "orders", s.between(from, to, 100, ignorePage), []string{"overdue", "unpaid"})
 }
 
 func betweenSaysWhatTheOrderIs(t *testing.T, s *shop) {
@@ -106,26 +106,26 @@ func betweenSaysWhatTheOrderIs(t *testing.T, s *shop) {
 func betweenOfNoOrders(t *testing.T, s *shop) {
 	s.migrated()
 	now := s.now()
-	want(t, "orders", s.between(now.Add(-time.Hour), now.Add(time.Hour), 10, noted), nil)
-	want(t, "orders without a beginning", s.between(time.Time{}, now, 10, noted), nil)
+	want(t, "orders", s.between(now.Add(-time.Hour), now.Add(time.Hour), 10, ignorePage), nil)
+	want(t, "orders without a beginning", s.between(time.Time{}, now, 10, ignorePage), nil)
 }
 
-// mappedBetween: the same in a shop's own tables; of months they are merged.
+// mappedBetween tests the same in a shop's own tables; shards are merged.
 func mappedBetween(t *testing.T, s *mapped) {
 	s.begin()
 	orders := s.putThroughMonths()
 	from, to := orders[15].Due, orders[45].Due
 	s.put(s.Paid, orderclose.Order{ID: s.ID(2000), CreatedAt: s.monthsAgo(2), Due: s.monthsAgo(2)})
 	for _, limit := range []int{1, 7, 100} {
-		want(t, fmt.Sprintf("orders in pages of %d", limit), s.between(from, to, limit, noted), idsDue(orders, from, to))
+		want(t, fmt.Sprintf("orders in pages of %d", limit), s.between(from, to, limit, ignorePage), idsDue(orders, from, to))
 	}
-	want(t, "orders without a beginning", s.between(time.Time{}, to, 7, noted), idsDue(orders, time.Time{}, to))
+	want(t, "orders without a beginning", s.between(time.Time{}, to, 7, ignorePage), idsDue(orders, time.Time{}, to))
 	later := s.an(3000, time.Hour)
 	s.put(s.Mapping.Status.From, later)
-	want(t, "orders that are not due yet", s.between(later.Due, later.Due.Add(time.Hour), 7, noted), []string{later.ID})
+	want(t, "orders that are not due yet", s.between(later.Due, later.Due.Add(time.Hour), 7, ignorePage), []string{later.ID})
 }
 
-// idsDue are those of the orders that are due from one moment to another.
+// idsDue returns the ids of the orders that are due in a span.
 func idsDue(orders []orderclose.Order, from, to time.Time) (ids []string) {
 	for _, o := range orders {
 		if !o.Due.Before(from) && !o.Due.After(to) {

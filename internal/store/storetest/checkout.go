@@ -17,18 +17,18 @@ var checkoutClaims = []claim{
 	{"DuplicateOrderChangesNothing", duplicateOrder},
 	{"BadOrderIsRefused", badOrder},
 	{"DueIsRoundedUp", dueIsRoundedUp},
-	{"PayIsTakenUntilClosed", payIsTakenUntilClosed},
-	{"PaymentThatIsNotWantedLeavesOneRefundIntent", refundIntentOnce},
-	{"RacingRepeatsOfALatePaymentLeaveOneRefundIntent", refundIntentRace},
-	{"CancelGivesStockBackOnce", cancelGivesStockBackOnce},
-	{"ShipTakesStockOutOnce", shipTakesStockOutOnce},
+	{"PayIsAcceptedUntilTheClose", payIsTakenUntilClosed},
+	{"ALatePaymentLeavesOneRefundIntent", refundIntentOnce},
+	{"ConcurrentRepeatsOfALatePaymentLeaveOneRefundIntent", refundIntentRace},
+	{"CancelReleasesStockOnce", cancelGivesStockBackOnce},
+	{"ShipRemovesStockOnce", shipTakesStockOutOnce},
 	{"ConfirmFollowsShip", confirmFollowsShip},
-	{"ViewOrderIsTheOrderAsItIs", viewOrder},
+	{"ViewOrderReturnsTheOrder", viewOrder},
 	{"CheckoutIsAllOrNothing", checkoutIsAllOrNothing},
-	{"PutStockKeepsWhatIsReserved", putStockKeepsReserved},
+	{"PutStockKeepsTheReservedQuantity", putStockKeepsReserved},
 }
 
-// refused creates an order and wants that error, and nothing changed.
+// refused checks that creating an order fails with target and changes nothing.
 func (s *shop) refused(target error, o orderclose.Order, items ...store.Item) {
 	s.Helper()
 	before := s.state()
@@ -65,7 +65,7 @@ func badOrder(t *testing.T, s *shop) {
 	s.refused(store.ErrBadItem, ok, store.Item{SKU: "", Quantity: 1})
 }
 
-// Cut off, a due time would come up to a millisecond too early.
+// Rounded down, a due time would be up to a millisecond early.
 func dueIsRoundedUp(t *testing.T, s *shop) {
 	s.migrated()
 	due := s.now().Add(-time.Minute)
@@ -80,7 +80,7 @@ func payIsTakenUntilClosed(t *testing.T, s *shop) {
 		return s.answer(s.Pay(t.Context(), id, "p"))
 	}
 	s.order("late", -time.Minute)
-	want(t, "payment past due", pay("late"), store.NowPaid)
+	want(t, "payment past due", pay("late"), store.AnswerPaid)
 	want(t, "payment again", pay("late"), store.AlreadyPaid)
 	s.order("closed", -time.Minute)
 	s.close("closed")
@@ -88,12 +88,12 @@ func payIsTakenUntilClosed(t *testing.T, s *shop) {
 	s.order("cancelled", time.Minute)
 	s.answer(s.Cancel(t.Context(), "cancelled"))
 	want(t, "payment after a cancel", pay("cancelled"), store.PaidAfterCancel)
-	want(t, "payment of nothing", pay("x"), store.NotFound)
+	want(t, "payment of an unknown order", pay("x"), store.NotFound)
 	want(t, "payment of an impossible id", pay("late "), store.NotFound)
 	want(t, "orders with a time of payment", s.texts("SELECT id FROM orders WHERE paid_at IS NOT NULL"), []string{"late"})
 }
 
-// answer is what a call has said; it must not have failed.
+// answer returns the answer of a call that must not fail.
 func (s *shop) answer(a store.Answer, err error) store.Answer {
 	s.Helper()
 	s.must(err)
@@ -111,7 +111,7 @@ func refundIntentOnce(t *testing.T, s *shop) {
 	s.order("cancelled", time.Minute)
 	s.answer(s.Cancel(t.Context(), "cancelled"))
 	s.order("paid", time.Minute)
-	want(t, "first payment", pay("paid", "p1"), store.NowPaid)
+	want(t, "first payment", pay("paid", "p1"), store.AnswerPaid)
 	for round, want3 := range [][3]store.Answer{
 		{store.PaidAfterClose, store.PaidAfterCancel, store.PaidTwice},
 		{store.RefundNoted, store.RefundNoted, store.RefundNoted},
@@ -149,7 +149,7 @@ func refundIntentRace(t *testing.T, s *shop) {
 		})
 	}
 	wg.Wait()
-	want(t, "who were told to be first", first.Load(), int32(1))
+	want(t, "first answers", first.Load(), int32(1))
 	want(t, "refund intents", s.refunds(), []string{"a p closed"})
 }
 
@@ -160,20 +160,20 @@ func shipTakesStockOutOnce(t *testing.T, s *shop) {
 		return s.answer(s.Ship(t.Context(), id))
 	}
 	s.order("a", time.Hour, store.Item{SKU: "nib", Quantity: 2}, store.Item{SKU: "ink", Quantity: 1}, store.Item{SKU: "nib", Quantity: 1})
-	want(t, "ship of an unpaid one", ship("a"), store.NotPaid)
+	want(t, "ship of an unpaid order", ship("a"), store.NotPaid)
 	want(t, "stock before", s.stock(), []string{"ink 999 1", "nib 997 3"})
 	s.answer(s.Pay(t.Context(), "a", "p"))
-	want(t, "ship", ship("a"), store.NowShipped)
+	want(t, "ship", ship("a"), store.AnswerShipped)
 	want(t, "ship again", ship("a"), store.AlreadyShipped)
-	want(t, "ship of nothing", ship("x"), store.NotFound)
+	want(t, "ship of an unknown order", ship("x"), store.NotFound)
 	want(t, "stock", s.stock(), []string{"ink 999 0", "nib 997 0"})
 	want(t, "ledger", s.ledger(), []string{"a ink ship 1", "a nib ship 3"})
-	want(t, "pay, cancel and close of a shipped one",
+	want(t, "pay, cancel and close of a shipped order",
 		[]string{string(s.answer(s.Pay(t.Context(), "a", "p"))), string(s.answer(s.Cancel(t.Context(), "a"))), verdicts(s.close("a"))[0]},
 		[]string{"already_paid", "already_paid", "a already_paid"})
 	s.order("closed", -time.Hour)
 	s.close("closed")
-	want(t, "ship of a closed one", ship("closed"), store.AlreadyClosed)
+	want(t, "ship of a closed order", ship("closed"), store.AlreadyClosed)
 }
 
 func confirmFollowsShip(t *testing.T, s *shop) {
@@ -183,13 +183,13 @@ func confirmFollowsShip(t *testing.T, s *shop) {
 		return s.answer(s.Confirm(t.Context(), id))
 	}
 	s.order("a", time.Hour)
-	want(t, "confirm of an unpaid one", confirm("a"), store.NotShipped)
+	want(t, "confirm of an unpaid order", confirm("a"), store.NotShipped)
 	s.answer(s.Pay(t.Context(), "a", "p"))
-	want(t, "confirm of a paid one", confirm("a"), store.NotShipped)
+	want(t, "confirm of a paid order", confirm("a"), store.NotShipped)
 	s.answer(s.Ship(t.Context(), "a"))
 	want(t, "confirm", confirm("a"), store.NowConfirmed)
 	want(t, "confirm again", confirm("a"), store.AlreadyConfirmed)
-	want(t, "ship of a confirmed one", s.answer(s.Ship(t.Context(), "a")), store.AlreadyShipped)
+	want(t, "ship of a confirmed order", s.answer(s.Ship(t.Context(), "a")), store.AlreadyShipped)
 	want(t, "status and version", s.texts("SELECT CONCAT_WS(' ', status, version) FROM orders"), []string{"5 4"})
 }
 
@@ -198,13 +198,13 @@ func viewOrder(t *testing.T, s *shop) {
 	o := s.order("a", time.Hour)
 	v, err := s.ViewOrder(t.Context(), "a")
 	s.must(err)
-	want(t, "what there is", v, store.OrderView{Order: o, Status: store.Unpaid, Version: 1, At: v.At})
+	want(t, "order view", v, store.OrderView{Order: o, Status: store.Unpaid, Version: 1, At: v.At})
 	if v.PastDue() || v.At.Before(o.CreatedAt) {
 		t.Errorf("read at %v, past due %v: %+v", v.At, v.PastDue(), v)
 	}
 	s.order("due", -time.Millisecond)
 	if v, err = s.ViewOrder(t.Context(), "due"); err != nil || !v.PastDue() {
-		t.Errorf("%+v, %v; want one past due", v, err)
+		t.Errorf("%+v, %v; want an order past due", v, err)
 	}
 	for _, id := range []string{"x", "a ", ""} {
 		if _, err := s.ViewOrder(t.Context(), id); !errors.Is(err, store.ErrNoOrder) {
@@ -231,7 +231,7 @@ func checkoutIsAllOrNothing(t *testing.T, s *shop) {
 		})
 	}
 	if err := run(no); !errors.Is(err, no) {
-		t.Errorf("%v; want the function's own error", err)
+		t.Errorf("%v; want the error of fn", err)
 	}
 	want(t, "state after a roll-back", s.state(), before)
 	want(t, "own rows after a roll-back", s.count("SELECT COUNT(*) FROM own"), 0)
@@ -247,25 +247,25 @@ func cancelGivesStockBackOnce(t *testing.T, s *shop) {
 		return s.answer(s.Cancel(t.Context(), id))
 	}
 	s.order("a", time.Hour, store.Item{SKU: "ink", Quantity: 2}, store.Item{SKU: "ink", Quantity: 1})
-	want(t, "cancel", cancel("a"), store.NowCancelled)
+	want(t, "cancel", cancel("a"), store.AnswerCancelled)
 	want(t, "cancel again", cancel("a"), store.AlreadyCancelled)
 	want(t, "stock", s.stock(), []string{"ink 1000 0"})
 	want(t, "ledger", s.ledger(), []string{"a ink cancel 3"})
-	want(t, "cancel of nothing", cancel("x"), store.NotFound)
+	want(t, "cancel of an unknown order", cancel("x"), store.NotFound)
 
 	s.order("paid", time.Hour)
 	s.answer(s.Pay(t.Context(), "paid", "p"))
-	want(t, "cancel of a paid one", cancel("paid"), store.AlreadyPaid)
+	want(t, "cancel of a paid order", cancel("paid"), store.AlreadyPaid)
 	s.order("closed", -time.Hour)
 	s.close("closed")
-	want(t, "cancel of a closed one", cancel("closed"), store.AlreadyClosed)
+	want(t, "cancel of a closed order", cancel("closed"), store.AlreadyClosed)
 }
 
 func putStockKeepsReserved(t *testing.T, s *shop) {
 	s.migrated("ink")
 	s.order("a", time.Hour, store.Item{SKU: "ink", Quantity: 2})
 	s.must(s.PutStock(t.Context(), "ink", 5))
-	s.must(s.PutStock(t.Context(), "ink", 5)) // the same again is no error
+	s.must(s.PutStock(t.Context(), "ink", 5)) // a repeat is no error
 	want(t, "stock", s.stock(), []string{"ink 5 2"})
 	if err := s.PutStock(t.Context(), "ink", -1); err == nil {
 		t.Error("stock below zero was accepted")

@@ -15,20 +15,20 @@ var closeClaims = []claim{
 	{"PaidIsNeverClosed", paidIsNeverClosed},
 	{"CancelledIsNeverClosed", cancelledIsNeverClosed},
 	{"ClosingTwiceChangesNothing", closingTwiceChangesNothing},
-	{"StockComesBackOncePerSKU", stockComesBackOncePerSKU},
+	{"StockIsReleasedOncePerSKU", stockIsReleasedOncePerSKU},
 	{"OrderWithoutLinesCloses", orderWithoutLinesCloses},
-	{"ReceiptSaysHow", receiptSaysHow},
-	{"EventTellsOfTheClose", eventTellsOfTheClose},
-	{"NobodyKnowsTheOrder", nobodyKnowsTheOrder},
+	{"ReceiptRecordsTheClose", receiptRecordsTheClose},
+	{"EventDescribesTheClose", eventDescribesTheClose},
+	{"UnknownOrderIsNotFound", unknownOrder},
 	{"IdsCompareExactly", idsCompareExactly},
-	{"RepeatedInOneBatch", repeatedInOneBatch},
+	{"RepeatsInOneBatchCloseOnce", repeatedInOneBatch},
 	{"BatchLongerThanAnyList", batchLongerThanAnyList},
-	{"NothingAskedNothingDone", nothingAskedNothingDone},
+	{"EmptyRequestDoesNothing", emptyRequest},
 }
 
-// An order for each millisecond around the moment of the close, so that one of
-// them is due at that very millisecond and one in the next. The moment has to be
-// foreseen; if it was not, the next try knows better how long inserting takes.
+// One order for each millisecond around the close, so that one order is due at that very
+// millisecond and one at the next. The test must predict the time of the close; if it was wrong,
+// the next try knows better how long inserting takes.
 func neverBeforeDue(t *testing.T, s *shop) {
 	s.migrated()
 	const n = 5000
@@ -44,7 +44,7 @@ func neverBeforeDue(t *testing.T, s *shop) {
 		}
 		lead = at.Sub(began)
 	}
-	t.Fatal("no close fell into the span of due times that was laid out for it")
+	t.Fatal("no close fell into the span of due times that was prepared for it")
 }
 
 func (s *shop) everyMillisecond(format string, first time.Time, n int) (ids []string) {
@@ -72,7 +72,7 @@ func paidIsNeverClosed(t *testing.T, s *shop) {
 	s.order("a", -time.Minute, store.Item{SKU: "ink", Quantity: 2})
 	a, err := s.Pay(t.Context(), "a", "p")
 	s.must(err)
-	want(t, "answer to the payment", a, store.NowPaid)
+	want(t, "answer to the payment", a, store.AnswerPaid)
 	before := s.state()
 	want(t, "verdict", verdicts(s.close("a")), []string{"a already_paid"})
 	want(t, "state after the close", s.state(), before)
@@ -97,7 +97,7 @@ func closingTwiceChangesNothing(t *testing.T, s *shop) {
 	want(t, "state after the second close", s.state(), before)
 }
 
-func stockComesBackOncePerSKU(t *testing.T, s *shop) {
+func stockIsReleasedOncePerSKU(t *testing.T, s *shop) {
 	s.migrated("ink", "nib", "pad")
 	s.order("a", -time.Minute,
 		store.Item{SKU: "nib", Quantity: 1}, store.Item{SKU: "ink", Quantity: 2}, store.Item{SKU: "nib", Quantity: 4})
@@ -117,14 +117,14 @@ func orderWithoutLinesCloses(t *testing.T, s *shop) {
 	want(t, "ledger", s.ledger(), nil)
 }
 
-func receiptSaysHow(t *testing.T, s *shop) {
+func receiptRecordsTheClose(t *testing.T, s *shop) {
 	s.migrated("ink")
 	o := s.order("a", -90*time.Second, store.Item{SKU: "ink", Quantity: 1})
 	out, err := s.CloseOrders(t.Context(), orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "a", Attempt: 2}})
 	s.must(err)
 	want(t, "due in the outcome", out[0].Due, o.Due)
 	if late := -out[0].Remaining(); late < 90*time.Second || late > 2*time.Minute {
-		t.Errorf("it was closed %v late; it was due 90s before it was created", late)
+		t.Errorf("the order was closed %v late; it was due 90s before it was created", late)
 	}
 	want(t, "receipts that fit", s.count("SELECT COUNT(*) FROM receipts WHERE order_id = 'a' AND verdict = 'closed'"+
 		" AND path = 'sweep' AND attempts = 2 AND due = ? AND closed_at = ? AND lateness_ms = ?",
@@ -134,7 +134,7 @@ func receiptSaysHow(t *testing.T, s *shop) {
 		s.time(out[0].At)), 1)
 }
 
-func eventTellsOfTheClose(t *testing.T, s *shop) {
+func eventDescribesTheClose(t *testing.T, s *shop) {
 	s.migrated("ink", "pen")
 	o := s.order("a", -time.Minute, store.Item{SKU: "pen", Quantity: 1}, store.Item{SKU: "ink", Quantity: 2}, store.Item{SKU: "pen", Quantity: 3})
 	s.order("b", time.Hour)
@@ -144,7 +144,7 @@ func eventTellsOfTheClose(t *testing.T, s *shop) {
 	payloads := s.texts("SELECT payload FROM outbox_events WHERE order_id = 'a'")
 	want(t, "events of the order", len(payloads), 1)
 	want(t, "events", s.count("SELECT COUNT(*) FROM outbox_events"), 1)
-	_, got, err := orderclose.DecodeOrderClosed(store.WholeEvent("a", []byte(payloads[0])))
+	_, got, err := orderclose.DecodeOrderClosed(store.ExpandEvent("a", []byte(payloads[0])))
 	s.must(err)
 	want(t, "event", got, orderclose.OrderClosed{
 		OrderID: "a", Category: o.Category, Due: o.Due, ClosedAt: out[1].At, Path: orderclose.PathTouch, Attempts: 1, Version: 2,
@@ -155,7 +155,7 @@ func eventTellsOfTheClose(t *testing.T, s *shop) {
 	})
 }
 
-func nobodyKnowsTheOrder(t *testing.T, s *shop) {
+func unknownOrder(t *testing.T, s *shop) {
 	s.migrated()
 	s.order("a", -time.Minute)
 	out := s.close("x", "", "a", "bad\x00id", "bad\xffutf8", string(make([]byte, 100)))
@@ -201,7 +201,7 @@ func batchLongerThanAnyList(t *testing.T, s *shop) {
 		orders[i] = orderclose.Order{ID: id, CreatedAt: due.Add(-time.Minute), Due: due}
 	}
 	s.bulk(orders)
-	s.exec("INSERT INTO stock SELECT REPLACE(id, 'o', 'sku'), 0, 3 FROM orders") // a SKU each, so that those are many too
+	s.exec("INSERT INTO stock SELECT REPLACE(id, 'o', 'sku'), 0, 3 FROM orders") // one SKU for each order, so that there are many SKUs too
 	s.exec("INSERT INTO order_items SELECT id, 1, REPLACE(id, 'o', 'sku'), 3 FROM orders")
 
 	slices.Reverse(ids)
@@ -211,12 +211,12 @@ func batchLongerThanAnyList(t *testing.T, s *shop) {
 			t.Fatalf("outcome %d is %+v; want %s closed at %v", i, o, ids[i], out[0].At)
 		}
 	}
-	want(t, "SKUs given back", s.count("SELECT COUNT(*) FROM stock WHERE available = 3 AND reserved = 0"), len(ids))
+	want(t, "SKUs released", s.count("SELECT COUNT(*) FROM stock WHERE available = 3 AND reserved = 0"), len(ids))
 	want(t, "receipts", s.count("SELECT COUNT(*) FROM receipts"), len(ids))
 }
 
-func nothingAskedNothingDone(t *testing.T, s *shop) {
-	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, nil) // not even a schema
+func emptyRequest(t *testing.T, s *shop) {
+	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, nil) // the database has no schema yet
 	s.must(err)
 	want(t, "outcomes", out, nil)
 }

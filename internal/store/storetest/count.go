@@ -8,9 +8,9 @@ import (
 )
 
 var countClaims = []claim{
-	{"CountOverdueIsHowManyPagesHave", countIsHowMany},
+	{"CountOverdueEqualsTheOrdersOfAllPages", countIsHowMany},
 	{"CountOverdueHasUnpaidOrdersOnly", countHasUnpaidOnly},
-	{"CountOverdueOfNoOrdersIsNone", countOfNoOrders},
+	{"CountOverdueOfNoOrdersIsZero", countOfNoOrders},
 }
 
 func (s *shop) countOverdue(cutoff time.Time) int64 {
@@ -22,7 +22,7 @@ func (s *shop) countOverdue(cutoff time.Time) int64 {
 
 func countIsHowMany(t *testing.T, s *shop) {
 	s.migrated()
-	_, cutoff := s.overdue(2500) // seven are due alike
+	_, cutoff := s.overdue(2500) // seven are due at each millisecond
 	s.bulk([]orderclose.Order{{ID: "later", CreatedAt: cutoff, Due: cutoff.Add(time.Millisecond)}})
 	for _, row := range []struct {
 		what   string
@@ -53,7 +53,7 @@ func countOfNoOrders(t *testing.T, s *shop) {
 	want(t, "overdue", s.countOverdue(s.now()), 0)
 }
 
-// mappedCount: the same in a shop's own tables; of months they are added up.
+// mappedCount tests the same in a shop's own tables; shards are summed.
 func mappedCount(t *testing.T, s *mapped) {
 	s.begin()
 	want(t, "overdue of no orders", s.countOverdue(s.now()), 0)

@@ -27,8 +27,7 @@ var crowdClaims = []claim{
 	{"ACrowdOnTheSameOrders", crowdOnTheSameOrders},
 }
 
-// A crowd: how many work on how many orders. Each batch holds rows of all the hot
-// SKUs, in its own order of arrival.
+// The size of the crowd. Each batch has rows of all hot SKUs, in its own order.
 const (
 	crowdOrders  = 3000
 	crowdSKUs    = 4
@@ -37,11 +36,11 @@ const (
 	crowdTouches = 3
 )
 
-// crowdBatches are the closers', each with one of its own: most small, so that
-// there is something left for the others to win.
+// crowdBatches are the batch sizes of the closers. Most are small, so that the others get a
+// share of the orders.
 var crowdBatches = []int{1, 7, 20, 60}
 
-// crowdSeed is that of this run: CROWD_SEED, to play one again, or any.
+// crowdSeed returns the seed of this run: CROWD_SEED, to repeat a run, or a random seed.
 func crowdSeed(t *testing.T) uint64 {
 	t.Helper()
 	text := os.Getenv("CROWD_SEED")
@@ -55,9 +54,9 @@ func crowdSeed(t *testing.T) uint64 {
 	return seed
 }
 
-// crowdOnTheSameOrders has closers, sweeps, payers, a canceller, readers who close
-// on the spot and a checkout work on the same overdue orders and the same few
-// SKUs at once. Who wins is open; the seed fixes what each wants, not the race.
+// crowdOnTheSameOrders runs closers, sweeps, payers, a canceller, readers who close at once and a
+// checkout on the same overdue orders and the same few SKUs. The winner is open; the seed
+// determines what each goroutine tries, not the race.
 func crowdOnTheSameOrders(t *testing.T, s *shop) {
 	seed := crowdSeed(t)
 	c := &crowd{shop: s, seed: seed, told: map[string][]string{}, skus: names("hot%d", crowdSKUs), ids: names("o%04d", crowdOrders)}
@@ -81,37 +80,37 @@ func crowdOnTheSameOrders(t *testing.T, s *shop) {
 		wg.Go(c.sweep)
 	}
 	for n := range crowdPayers {
-		wg.Go(func() { c.leave(c.random(4, n), c.pay, store.NowPaid, crowdOrders/5) })
+		wg.Go(func() { c.end(c.random(4, n), c.pay, store.AnswerPaid, crowdOrders/5) })
 	}
-	wg.Go(func() { c.leave(c.random(5, 0), s.Cancel, store.NowCancelled, crowdOrders/10) })
+	wg.Go(func() { c.end(c.random(5, 0), s.Cancel, store.AnswerCancelled, crowdOrders/10) })
 	wg.Go(func() { c.checkout(c.random(6, 0)) })
 	wg.Wait()
 
 	for _, err := range c.errs {
-		t.Errorf("somebody got an error: %v", err)
+		t.Errorf("a call failed: %v", err)
 	}
 	if c.contended > 0 {
 		t.Logf("%d times a row was held for longer than a transaction waits", c.contended)
 	}
-	c.judge()
+	c.checkPromises()
 }
 
-// crowd is what they work on, and what they were told.
+// crowd is the state that the goroutines share, and the answers that they got.
 type crowd struct {
 	*shop
 	seed      uint64
 	skus, ids []string
 
 	mu        sync.Mutex
-	told      map[string][]string // order id: what somebody was told to have made of it
+	told      map[string][]string // by order id: the final states that calls returned
 	contended int
 	errs      []error
 }
 
-// crowdStock is what each SKU has: enough for all.
+// crowdStock is the stock of each SKU: enough for all orders.
 const crowdStock = 1_000_000
 
-// pay pays an order by the one payment that it has.
+// pay pays an order by its only payment.
 func (c *crowd) pay(ctx context.Context, id string) (store.Answer, error) {
 	return c.Pay(ctx, id, "p-"+id)
 }
@@ -126,7 +125,7 @@ func (c *crowd) stock() {
 	}
 }
 
-// create inserts the orders, each with a line of two SKUs, some with two of one.
+// create inserts the orders. Each has lines of two SKUs; some have two lines of one SKU.
 func (c *crowd) create() {
 	random, now := c.random(0, 0), c.now()
 	orders := make([]orderclose.Order, len(c.ids))
@@ -158,9 +157,8 @@ func (c *crowd) create() {
 	}
 }
 
-// note keeps what somebody was told, or what went wrong. That a row was held for
-// too long is no failure: whoever asked asks again. A deadlock must not come this
-// far.
+// note records the answer of a call, or its error. A row that was locked for too long is no
+// failure: the caller retries. A deadlock must not reach the caller.
 func (c *crowd) note(id, what string, err error) (again bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,8 +175,7 @@ func (c *crowd) note(id, what string, err error) (again bool) {
 	return false
 }
 
-// closer closes all orders, in an order and in batches of its own, until each is
-// settled.
+// closer closes all orders, in its own order and batches, until each order has ended.
 func (c *crowd) closer(random *rand.Rand, path orderclose.Path, batch int) {
 	left := c.shuffled(random)
 	if path == orderclose.PathTouch {
@@ -203,7 +200,7 @@ func (c *crowd) closer(random *rand.Rand, path orderclose.Path, batch int) {
 	}
 }
 
-// sweep sweeps, without a lock, as two do whose Redis is away.
+// sweep sweeps without the Redis lock, as two sweeps do whose Redis is not reachable.
 func (c *crowd) sweep() {
 	sweeper, err := compensator.New(compensator.Options{Store: swept{c}, Grace: -1, PageSize: 20})
 	c.must(err)
@@ -218,7 +215,7 @@ func (c *crowd) sweep() {
 	}
 }
 
-// swept is the store as the sweeps see it: it notes what they are told.
+// swept is the store of the sweeps: it records the answers.
 type swept struct{ *crowd }
 
 func (s swept) CloseOrders(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
@@ -231,8 +228,8 @@ func (s swept) CloseOrders(ctx context.Context, path orderclose.Path, reqs []ord
 	return outcomes, err
 }
 
-// leave pays or cancels some of the orders.
-func (c *crowd) leave(random *rand.Rand, how func(context.Context, string) (store.Answer, error), won store.Answer, n int) {
+// end pays or cancels some of the orders.
+func (c *crowd) end(random *rand.Rand, how func(context.Context, string) (store.Answer, error), won store.Answer, n int) {
 	left := c.shuffled(random)[:n]
 	for len(left) > 0 {
 		id := left[0]
@@ -248,7 +245,7 @@ func (c *crowd) leave(random *rand.Rand, how func(context.Context, string) (stor
 	}
 }
 
-// checkout creates orders on the same SKUs, which stay unpaid.
+// checkout creates orders of the same SKUs that stay unpaid.
 func (c *crowd) checkout(random *rand.Rand) {
 	due := c.now().Add(time.Hour)
 	for n := 0; n < 200; {
@@ -266,14 +263,14 @@ func (c *crowd) shuffled(random *rand.Rand) []string {
 	return ids
 }
 
-// judge holds the database, and what everybody was told, against the promises.
-func (c *crowd) judge() {
+// checkPromises checks the database and all answers against the promises.
+func (c *crowd) checkPromises() {
 	c.Helper()
 	told := map[string]int{}
 	var closed []string
 	for id, whats := range c.told {
 		if len(whats) != 1 {
-			c.Errorf("order %s: %d were told to have brought it to an end: %q", id, len(whats), whats)
+			c.Errorf("order %s: %d calls returned that they ended it: %q", id, len(whats), whats)
 		}
 		what, path, _ := strings.Cut(whats[0], " by ")
 		told[cmp.Or(path, what)]++
@@ -283,16 +280,15 @@ func (c *crowd) judge() {
 	}
 	c.Logf("seed %d: %v", c.seed, told)
 	slices.Sort(closed)
-	want(c, "orders that came to no end", c.texts("SELECT id FROM orders WHERE status = 0 AND id LIKE 'o%'"), nil)
+	want(c, "orders that did not end", c.texts("SELECT id FROM orders WHERE status = 0 AND id LIKE 'o%'"), nil)
 	want(c, "orders by status", c.texts("SELECT CONCAT_WS(' ', status, COUNT(*)) FROM orders WHERE id LIKE 'o%' GROUP BY status ORDER BY status"),
 		[]string{fmt.Sprint("1 ", told["paid"]), fmt.Sprint("2 ", len(closed)), fmt.Sprint("3 ", told["cancelled"])})
 	want(c, "receipts and their paths", c.texts("SELECT CONCAT_WS(' ', order_id, path) FROM receipts ORDER BY order_id"), closed)
-	want(c, "receipts of no closed order, or early", c.texts("SELECT r.order_id FROM receipts r JOIN orders o ON o.id = r.order_id"+
+	want(c, "receipts without a closed order, or early", c.texts("SELECT r.order_id FROM receipts r JOIN orders o ON o.id = r.order_id"+
 		" WHERE o.status <> 2 OR r.closed_at < o.expire_at OR r.closed_at <> o.closed_at OR o.paid_at IS NOT NULL OR o.version <> 2"), nil)
 	want(c, "events", c.texts("SELECT order_id FROM outbox_events ORDER BY order_id"),
 		c.texts("SELECT order_id FROM receipts ORDER BY order_id"))
-	// What was given back, and what should have been: of closed and cancelled orders,
-	// under the right kind, summed by SKU.
+	// The expected ledger: rows of closed and cancelled orders, with their kind, summed by SKU.
 	want(c, "the ledger", c.texts("SELECT CONCAT_WS(' ', order_id, sku_id, kind, quantity) FROM stock_ledger ORDER BY order_id, sku_id, kind"),
 		c.texts("SELECT CONCAT_WS(' ', i.order_id, i.sku_id, CASE o.status WHEN 2 THEN 'close' ELSE 'cancel' END, SUM(i.quantity)) FROM order_items i"+
 			" JOIN orders o ON o.id = i.order_id WHERE o.status IN (2, 3) GROUP BY i.order_id, i.sku_id, o.status ORDER BY i.order_id, i.sku_id"))
@@ -301,7 +297,7 @@ func (c *crowd) judge() {
 			" LEFT JOIN (order_items i JOIN orders o ON o.id = i.order_id AND o.status IN (0, 1)) ON i.sku_id = s.sku_id GROUP BY s.sku_id"))
 }
 
-// sums reads a SKU and two numbers of each row.
+// sums reads a SKU and two numbers from each row.
 func (c *crowd) sums(query string) map[string][2]int64 {
 	c.Helper()
 	rows, err := c.DB().QueryContext(c.Context(), query)

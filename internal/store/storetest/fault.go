@@ -14,14 +14,14 @@ import (
 var faultClaims = []claim{
 	{"OneBadOrderFailsItsBatchAndChangesNothing", oneBadOrder},
 	{"LessReservedThanOrderedFails", lessReservedThanOrdered},
-	{"StockThatCameBackBeforeFails", stockThatCameBackBefore},
-	{"CancelledIsNoOrdersFault", cancelledIsNoOrdersFault},
-	{"WithoutSchemaIsNoOrdersFault", withoutSchema},
-	{"AfterCancelTheStoreGoesOn", afterCancelTheStoreGoesOn},
-	{"ProbeTellsTheDatabasesFaultAndChangesNothing", probeTells},
+	{"StockThatWasReleasedBeforeFails", stockReleasedBefore},
+	{"ACancelledContextBlamesNoOrder", cancelledContext},
+	{"AMissingSchemaBlamesNoOrder", withoutSchema},
+	{"TheStoreWorksAfterACancel", worksAfterCancel},
+	{"ProbeReportsAFailingDatabaseAndChangesNothing", probe},
 }
 
-// failing closes ids and wants an error that is an order's, and nothing changed.
+// failing checks that closing ids fails with an error of an order, and changes nothing.
 func (s *shop) failing(ids ...string) {
 	s.Helper()
 	before := s.state()
@@ -39,7 +39,7 @@ func oneBadOrder(t *testing.T, s *shop) {
 	s.exec("DELETE FROM stock WHERE sku_id = 'nib'")
 	s.failing("good", "bad")
 	s.failing("bad")
-	want(t, "verdict of the good one alone", verdicts(s.close("good")), []string{"good closed"})
+	want(t, "verdict of the good order alone", verdicts(s.close("good")), []string{"good closed"})
 }
 
 func lessReservedThanOrdered(t *testing.T, s *shop) {
@@ -49,7 +49,7 @@ func lessReservedThanOrdered(t *testing.T, s *shop) {
 	s.failing("a")
 }
 
-func stockThatCameBackBefore(t *testing.T, s *shop) {
+func stockReleasedBefore(t *testing.T, s *shop) {
 	s.migrated("ink")
 	s.order("a", -time.Minute, store.Item{SKU: "ink", Quantity: 2})
 	s.order("b", -time.Minute, store.Item{SKU: "ink", Quantity: 2})
@@ -57,7 +57,7 @@ func stockThatCameBackBefore(t *testing.T, s *shop) {
 	s.failing("a", "b")
 }
 
-func cancelledIsNoOrdersFault(t *testing.T, s *shop) {
+func cancelledContext(t *testing.T, s *shop) {
 	s.migrated("ink")
 	s.order("a", -time.Minute, store.Item{SKU: "ink", Quantity: 2})
 	before := s.state()
@@ -81,9 +81,9 @@ func withoutSchema(t *testing.T, s *shop) {
 	}
 }
 
-// A transaction that is cancelled half-way costs its connection; the database,
-// in memory too, must outlive it.
-func afterCancelTheStoreGoesOn(t *testing.T, s *shop) {
+// A transaction that is cancelled half-way costs its connection. The database must survive it,
+// also in memory.
+func worksAfterCancel(t *testing.T, s *shop) {
 	s.migrated("ink")
 	s.order("a", -time.Minute, store.Item{SKU: "ink", Quantity: 2})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -97,9 +97,9 @@ func afterCancelTheStoreGoesOn(t *testing.T, s *shop) {
 	want(t, "verdict", verdicts(s.close("a")), []string{"a closed"})
 }
 
-// Many probe at once, as closers do whose orders fail; what is of an order stays as
-// it is, and a database that takes no writes is told apart.
-func probeTells(t *testing.T, s *shop) {
+// Many probes run at once, as of closers whose orders fail. Orders stay as they are, and a
+// database that accepts no writes is reported.
+func probe(t *testing.T, s *shop) {
 	s.migrated("ink")
 	s.order("a", -time.Minute, store.Item{SKU: "ink", Quantity: 2})
 	before := s.state()

@@ -13,44 +13,44 @@ import (
 	"orderclose/internal/tables"
 )
 
-// Shop is a shop with tables of its own, and a mapping of them.
+// Shop is a shop with its own tables, and their mapping.
 type Shop struct {
 	Title   string
 	Mapping *tables.Mapping
-	// DDL makes the tables. What has Month in it is made for each month that a test
-	// needs, with that month in its place.
+	// DDL creates the tables. A statement that contains Month is run for each month that a
+	// test needs, with that month in its place.
 	DDL   []string
 	Month string
-	// DueFrom is the column that the due column is generated from, so much later;
-	// empty: the due column itself is written.
+	// DueFrom is the column from which the due column is generated, DueAt later; empty: the
+	// due column is written.
 	DueFrom string
 	DueAt   time.Duration
-	// Paid is a status that an order has gone on to; SKUs are two of the stock.
+	// Paid is the status of a paid order. SKUs are two SKUs of the stock.
 	Paid tables.Value
 	SKUs [2]string
-	// ID makes an order's id of a number.
+	// ID returns the n-th order id.
 	ID func(n int) string
 }
 
-// RunMapped runs what the store promises on a shop's own tables. open returns a
-// store with the mapping on an empty database of its own.
+// RunMapped tests the promises of the store on a shop's own tables. open returns a store with
+// the mapping on a new, empty database.
 func RunMapped(t *testing.T, own Shop, open func(t *testing.T, m *tables.Mapping) *store.Store) {
 	for _, c := range []struct {
 		name string
 		test func(t *testing.T, s *mapped)
 	}{
-		{"MigrateMakesOnlyWhatIsOurs", onlyWhatIsOurs},
-		{"ClosesWhatIsDueAndNothingElse", closesWhatIsDue},
+		{"MigrateCreatesOnlyOurTables", onlyOurTables},
+		{"ClosesOnlyDueOrders", closesOnlyDue},
 		{"NeverBeforeDue", mappedNeverBeforeDue},
-		{"EachInOneTransaction", mappedInOneTransaction},
+		{"ABatchIsOneTransaction", mappedInOneTransaction},
 		{"PagesVisitEveryOverdueOrderOnce", mappedPages},
 		{"DueBetweenVisitsEveryOrderOfTheSpanOnce", mappedBetween},
-		{"CountsWhatIsOverdue", mappedCount},
-		{"NoDueTimeIsNeverClosed", mappedNoDue},
-		{"FoundNextDoor", mappedNextDoor},
-		{"TheTablesFit", theTablesFit},
-		{"PreviewsAndPays", askedMapped},
-		{"AnAuditGoesThroughAllOfThem", auditMapped},
+		{"CountsOverdueOrders", mappedCount},
+		{"AnOrderWithoutDueTimeIsNeverClosed", mappedNoDue},
+		{"AnOrderOfAnotherMonthIsFound", mappedOtherMonth},
+		{"TheTablesFit", tablesFit},
+		{"PreviewsAndPays", payOrdersMapped},
+		{"AnAuditReadsAllTables", auditMapped},
 	} {
 		t.Run(own.Title+"/"+c.name, func(t *testing.T) {
 			s := &mapped{shop: &shop{T: t, Store: open(t, own.Mapping)}, Shop: own}
@@ -67,8 +67,8 @@ type mapped struct {
 	today        time.Time
 }
 
-// begin makes the shop's tables, those of months for half a year and the next one,
-// and ours.
+// begin creates the shop's tables, with shards for the last six months and the next one, and
+// migrates.
 func (s *mapped) begin() {
 	s.Helper()
 	var err error
@@ -84,7 +84,7 @@ func (s *mapped) begin() {
 			s.exec(ddl)
 			continue
 		}
-		for back := -1; back < 6; back++ { // the next one has begun in some zone
+		for back := -1; back < 6; back++ { // the next month has begun in some time zone
 			s.exec(strings.ReplaceAll(ddl, s.Month, s.month(s.monthsAgo(back))))
 		}
 	}
@@ -100,12 +100,12 @@ func (s *mapped) begin() {
 	}
 }
 
-// monthsAgo is a moment in the middle of a month.
+// monthsAgo returns a time in the middle of a month.
 func (s *mapped) monthsAgo(n int) time.Time {
 	return time.Date(s.today.Year(), s.today.Month()-time.Month(n), 15, 12, 0, 0, 0, time.UTC)
 }
 
-// month is how the name of a table has the month of t.
+// month returns the month of t as the table names write it.
 func (s *mapped) month(t time.Time) string {
 	loc := time.UTC
 	if s.Mapping.Shards != nil {
@@ -114,13 +114,13 @@ func (s *mapped) month(t time.Time) string {
 	return t.In(loc).Format("200601")
 }
 
-// table is the name of the table that a row belongs in.
+// table returns the name of the table to which a row belongs.
 func (s *mapped) table(pattern string, created time.Time) string {
 	return strings.NewReplacer("{yyyyMM}", s.month(created)).Replace(pattern)
 }
 
-// put writes orders with this status, each with two of one SKU and three of the
-// other in two lines, if the shop has such.
+// put inserts orders with this status, each with two of one SKU and three of the other in two
+// lines, if the shop has lines.
 func (s *mapped) put(status tables.Value, orders ...orderclose.Order) {
 	s.Helper()
 	m := s.Mapping
@@ -159,13 +159,13 @@ func (s *mapped) insert(table string, columns []string, args []any) {
 	s.exec("INSERT INTO "+tables.Quote(table)+" ("+strings.Join(columns, ", ")+") VALUES (?"+strings.Repeat(", ?", len(args)-1)+")", args...)
 }
 
-// an order, the n-th, that is due so long from now.
+// an returns the n-th order, which is due in the given time from now.
 func (s *mapped) an(n int, in time.Duration) orderclose.Order {
 	due := s.now().Add(in).Truncate(time.Second)
 	return orderclose.Order{ID: s.ID(n), Category: "book", CreatedAt: s.today.Add(-time.Hour), Due: due}
 }
 
-// ask asks for orders as their records do.
+// ask returns close requests as records would make them.
 func ask(orders ...orderclose.Order) []orderclose.CloseRequest {
 	reqs := make([]orderclose.CloseRequest, len(orders))
 	for i, o := range orders {
@@ -181,25 +181,25 @@ func (s *mapped) closing(orders ...orderclose.Order) []orderclose.Outcome {
 	return out
 }
 
-func onlyWhatIsOurs(t *testing.T, s *mapped) {
+func onlyOurTables(t *testing.T, s *mapped) {
 	s.must(s.Migrate(t.Context()))
 	s.must(s.Migrated(t.Context()))
 	var printed strings.Builder
 	s.must(store.WriteMigrations(&printed, string(s.Dialect()), true))
 	for _, table := range []string{"orders", "order_items", "stock"} {
 		if _, err := s.DB().ExecContext(t.Context(), "SELECT 1 FROM "+table); err == nil {
-			t.Errorf("there is a table %s", table)
+			t.Errorf("table %s exists", table)
 		}
 		for statement := range strings.SplitSeq(withoutComments(printed.String()), ";") {
 			if slices.Contains(strings.Fields(strings.ReplaceAll(statement, "`", "")), table) {
-				t.Errorf("table %s is in what is printed: %s", table, statement)
+				t.Errorf("table %s is in the printed schema: %s", table, statement)
 			}
 		}
 	}
 	s.count("SELECT COUNT(*) FROM receipts")
 }
 
-func closesWhatIsDue(t *testing.T, s *mapped) {
+func closesOnlyDue(t *testing.T, s *mapped) {
 	s.begin()
 	overdue, later, paid, closed, gone := s.an(1, -time.Minute), s.an(2, time.Hour), s.an(3, -time.Minute), s.an(4, -time.Minute), s.an(5, -time.Minute)
 	s.put(s.Mapping.Status.From, overdue, later)
@@ -214,19 +214,19 @@ func closesWhatIsDue(t *testing.T, s *mapped) {
 		t.Errorf("closed at %v, due %v", out[1].At, overdue.Due)
 	}
 	again := s.closing(overdue)
-	want(t, "verdict on the same again", again[0].Verdict, orderclose.AlreadyClosed)
+	want(t, "verdict on a repeat", again[0].Verdict, orderclose.AlreadyClosed)
 	want(t, "receipts", s.texts("SELECT order_id FROM receipts"), []string{overdue.ID})
 	s.checkStory(overdue, out[1].At)
-	s.checkGoods(overdue)
+	s.checkReleased(overdue)
 	s.checkEvent(overdue, out[1].At)
 	if c := s.Mapping.ClosedAt; c != nil {
 		codec, err := c.Codec()
 		s.must(err)
-		want(t, "orders with that time of the close", s.count("SELECT COUNT(*) FROM "+tables.Quote(s.Mapping.Orders)+" WHERE "+tables.Quote(c.Column)+" = ?", codec.Arg(out[1].At)), 1)
+		want(t, "orders with the time of the close", s.count("SELECT COUNT(*) FROM "+tables.Quote(s.Mapping.Orders)+" WHERE "+tables.Quote(c.Column)+" = ?", codec.Arg(out[1].At)), 1)
 	}
 }
 
-// checkStory wants all of an order to be told from the shop's own tables.
+// checkStory checks that Story reads an order from the shop's own tables.
 func (s *mapped) checkStory(o orderclose.Order, closed time.Time) {
 	s.Helper()
 	story, err := s.Store.Story(s.Context(), o.ID)
@@ -236,17 +236,17 @@ func (s *mapped) checkStory(o orderclose.Order, closed time.Time) {
 	}
 	want(s, "state", story.Order.State, s.Mapping.Status.To.Text)
 	want(s, "due time", story.Order.Due, o.Due)
-	want(s, "moment of the close", story.Receipt.ClosedAt, closed)
+	want(s, "time of the close", story.Receipt.ClosedAt, closed)
 	if s.Mapping.Items != nil {
 		want(s, "lines", len(story.Items), 2)
 	}
 	if _, err := s.CheckStock(s.Context(), nil); !errors.Is(err, store.ErrOwnTables) {
-		s.Errorf("checking the stock of tables that it does not know: %v", err)
+		s.Errorf("checking the stock in a shop's own tables: %v", err)
 	}
 }
 
-// checkGoods wants the goods of one order back, and in the ledger.
-func (s *mapped) checkGoods(o orderclose.Order) {
+// checkReleased checks that the stock of one order was released and is in the ledger.
+func (s *mapped) checkReleased(o orderclose.Order) {
 	s.Helper()
 	if s.Mapping.Items == nil {
 		want(s, "rows in the ledger", s.count("SELECT COUNT(*) FROM stock_ledger"), 0)
@@ -268,7 +268,7 @@ func (s *mapped) checkEvent(o orderclose.Order, at time.Time) {
 	payloads := s.texts("SELECT payload FROM outbox_events")
 	want(s, "events", len(payloads), 1)
 	kind := s.Mapping.WithDefaults().Event
-	id, got, err := orderclose.DecodeClosed(store.WholeEvent(o.ID, []byte(payloads[0])), kind)
+	id, got, err := orderclose.DecodeClosed(store.ExpandEvent(o.ID, []byte(payloads[0])), kind)
 	s.must(err)
 	expected := orderclose.OrderClosed{OrderID: o.ID, Due: o.Due, ClosedAt: at, Path: orderclose.PathPipeline}
 	if kind != orderclose.EventOrderClosed {
@@ -289,8 +289,8 @@ func (s *mapped) checkEvent(o orderclose.Order, at time.Time) {
 	want(s, "event's id", id, kind+"/"+o.ID)
 }
 
-// An order for each step of the column around now: those are closed whose due time
-// is not after the moment of the close.
+// One order for each step of the column's precision around now: an order is closed if its due
+// time is not after the time of the close.
 func mappedNeverBeforeDue(t *testing.T, s *mapped) {
 	s.begin()
 	s.Mapping = s.Mapping.WithDefaults()
@@ -313,7 +313,7 @@ func mappedNeverBeforeDue(t *testing.T, s *mapped) {
 	}
 }
 
-// A batch of orders in all the tables there are: one fails, and nothing changed.
+// A batch with orders in all tables: one fails, and nothing changes.
 func mappedInOneTransaction(t *testing.T, s *mapped) {
 	s.begin()
 	var orders []orderclose.Order
@@ -337,14 +337,14 @@ func mappedInOneTransaction(t *testing.T, s *mapped) {
 	want(t, "receipts", s.count("SELECT COUNT(*) FROM receipts"), 12)
 }
 
-// putThroughMonths puts unpaid orders into every month there is, ten into each, some of
-// them due alike, and returns those that are overdue in page order.
+// putThroughMonths inserts ten unpaid orders into every month's table, some due at the same
+// time, and returns the overdue orders in page order.
 func (s *mapped) putThroughMonths() (orders []orderclose.Order) {
 	s.Helper()
 	for n := range 60 {
 		o := orderclose.Order{ID: s.ID(1000 + n), CreatedAt: s.monthsAgo(5 - n/10)}
 		o.Due = o.CreatedAt.Add(time.Duration(n/7) * time.Second)
-		if o.Due.Before(s.today) { // this month's middle may lie ahead
+		if o.Due.Before(s.today) { // the middle of this month may be in the future
 			orders = append(orders, o)
 		}
 	}
@@ -376,13 +376,13 @@ func mappedNoDue(t *testing.T, s *mapped) {
 	out := s.closing(without, overdue)
 	want(t, "verdicts", verdicts(out), []string{without.ID + " failed", overdue.ID + " closed"})
 	if out[0].Err == nil {
-		t.Error("nothing says why")
+		t.Error("the outcome has no error")
 	}
 	want(t, "orders in pages", s.pages(s.now(), 10, func([]orderclose.Order) {}), nil)
 }
 
-// A record whose times are of another month than its row's, or that has none.
-func mappedNextDoor(t *testing.T, s *mapped) {
+// Records whose times are of another month than the row, and a record without times.
+func mappedOtherMonth(t *testing.T, s *mapped) {
 	s.begin()
 	var orders []orderclose.Order
 	for n := range 4 {
@@ -398,18 +398,18 @@ func mappedNextDoor(t *testing.T, s *mapped) {
 	}
 }
 
-func theTablesFit(t *testing.T, s *mapped) {
+func tablesFit(t *testing.T, s *mapped) {
 	if s.Dialect() == store.SQLite {
 		t.Skip("SQLite's tables are not looked at")
 	}
 	if err := s.CheckMapping(t.Context()); err == nil {
-		t.Error("nothing is said of tables that are not there")
+		t.Error("missing tables are not reported")
 	}
 	s.begin()
 	s.must(s.CheckMapping(t.Context()))
 	table := s.table(s.Mapping.Orders, s.today)
 	s.exec("ALTER TABLE " + tables.Quote(table) + " DROP COLUMN " + tables.Quote(s.Mapping.Due.Column))
 	if err := s.CheckMapping(t.Context()); err == nil || !strings.Contains(err.Error(), "there is no column "+table+"."+s.Mapping.Due.Column) {
-		t.Errorf("with the due column gone: %v", err)
+		t.Errorf("without the due column: %v", err)
 	}
 }

@@ -18,34 +18,34 @@ import (
 )
 
 var outboxClaims = []claim{
-	{"DispatchDeletesWhatIsDoneAndKeepsTheRest", dispatchDeletesWhatIsDone},
-	{"DispatchLooksPastRows", dispatchLooksPastRows},
+	{"DispatchDeletesPublishedRowsAndKeepsTheRest", dispatchDeletesWhatIsDone},
+	{"DispatchBeginsAfterAnID", dispatchAfterID},
 	{"DispatchersShareTheRows", dispatchersShareTheRows},
 	{"NoRowIsDispatchedTwiceUnderLoad", noRowIsDispatchedTwice},
-	{"RowsComeBackWhenADispatcherFails", rowsComeBack},
+	{"RowsAreDispatchedAgainWhenADispatcherFails", rowsAreDispatchedAgain},
 	{"ALowerIdThatCommitsLaterIsFound", lowerIDCommitsLater},
-	{"OthersGoOnWhileADispatcherPublishes", othersGoOnMeanwhile},
-	{"BacklogTellsTheOldest", backlogTellsTheOldest},
-	{"NobodyKnowsTheOutbox", nobodyKnowsTheOutbox},
+	{"DispatchBlocksNoCheckoutAndNoClose", dispatchBlocksNobody},
+	{"BacklogHasTheAgeOfTheOldest", backlogTellsTheOldest},
+	{"AnUnknownOutboxIsRefused", unknownOutbox},
 	{"AnOrderIsAddedIfAndOnlyIfItsTransactionCommits", addedWithItsTransaction},
-	{"GormLendsItsTransaction", gormLendsItsTransaction},
+	{"AGormTransactionCanBeUsed", gormLendsItsTransaction},
 	{"UnpublishedVisitsEveryRowOnce", unpublishedVisitsEveryRow},
 }
 
-// event puts a row into the outbox as if it had been written a while ago.
+// event inserts an outbox row that was written ago earlier.
 func (s *shop) event(id int, ago time.Duration) {
 	s.Helper()
 	s.exec("INSERT INTO outbox_events (id, order_id, payload, created_at) VALUES (?, ?, ?, ?)",
 		id, fmt.Sprintf("o%d", id), fmt.Sprintf(`{"n":%d}`, id), s.time(s.now().Add(-ago)))
 }
 
-// dispatch takes up to limit rows and has those deleted whose ids publish returns.
+// dispatch reads up to limit rows, and the store deletes those whose ids publish returns.
 func (s *shop) dispatch(limit int, publish func(ids []int64) []int64) []int64 {
 	s.Helper()
 	return s.dispatchAfter(0, limit, publish)
 }
 
-// dispatchAfter does the same with rows behind an id.
+// dispatchAfter does the same with rows above an id.
 func (s *shop) dispatchAfter(after int64, limit int, publish func(ids []int64) []int64) []int64 {
 	s.Helper()
 	var ids []int64
@@ -56,21 +56,21 @@ func (s *shop) dispatchAfter(after int64, limit int, publish func(ids []int64) [
 		return publish(ids)
 	})
 	s.must(err)
-	want(s, "rows that there were", n, len(ids))
+	want(s, "number of rows", n, len(ids))
 	return ids
 }
 
 func all(ids []int64) []int64  { return ids }
 func none(ids []int64) []int64 { return nil }
 
-func dispatchLooksPastRows(t *testing.T, s *shop) {
+func dispatchAfterID(t *testing.T, s *shop) {
 	s.migrated()
 	for id := range 5 {
 		s.event(id+1, 0)
 	}
-	want(t, "behind the second", s.dispatchAfter(2, 2, all), []int64{3, 4})
-	want(t, "behind the fourth", s.dispatchAfter(4, 9, none), []int64{5})
-	want(t, "behind the last", s.dispatchAfter(5, 9, all), nil)
+	want(t, "after the second", s.dispatchAfter(2, 2, all), []int64{3, 4})
+	want(t, "after the fourth", s.dispatchAfter(4, 9, none), []int64{5})
+	want(t, "after the last", s.dispatchAfter(5, 9, all), nil)
 	want(t, "from the beginning", s.dispatch(9, all), []int64{1, 2, 5})
 }
 
@@ -87,7 +87,7 @@ func dispatchDeletesWhatIsDone(t *testing.T, s *shop) {
 	})
 	s.must(err)
 	s.dispatch(9, all)
-	want(t, "what is left at last", s.dispatch(9, all), nil)
+	want(t, "what is left at the end", s.dispatch(9, all), nil)
 }
 
 func dispatchersShareTheRows(t *testing.T, s *shop) {
@@ -137,22 +137,22 @@ func noRowIsDispatchedTwice(t *testing.T, s *shop) {
 	dispatchers.Wait()
 	slices.Sort(published)
 	want(t, "rows published", len(published), n)
-	want(t, "different ones", len(slices.Compact(published)), n)
+	want(t, "different rows published", len(slices.Compact(published)), n)
 	want(t, "rows left", s.count("SELECT COUNT(*) FROM outbox_events"), 0)
 }
 
-func rowsComeBack(t *testing.T, s *shop) {
+func rowsAreDispatchedAgain(t *testing.T, s *shop) {
 	s.migrated()
 	s.event(1, 0)
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := s.Dispatch(ctx, orderclose.EventOutbox, 0, 9, func(context.Context, []orderclose.OutboxRow) []int64 {
-		cancel() // as a process that dies after publishing
+		cancel() // like a process that dies after publishing
 		return []int64{1}
 	})
 	if !errors.Is(err, orderclose.ErrUnavailable) || !errors.Is(err, context.Canceled) {
-		t.Errorf("a cancelled dispatch says %v", err)
+		t.Errorf("a cancelled dispatch returns %v", err)
 	}
-	want(t, "rows handed over again", s.dispatch(9, all), []int64{1})
+	want(t, "rows dispatched again", s.dispatch(9, all), []int64{1})
 }
 
 func lowerIDCommitsLater(t *testing.T, s *shop) {
@@ -163,8 +163,8 @@ func lowerIDCommitsLater(t *testing.T, s *shop) {
 	want(t, "rows", s.dispatch(9, all), []int64{5})
 }
 
-// A publish that waits for Kafka must delay no checkout and no close.
-func othersGoOnMeanwhile(t *testing.T, s *shop) {
+// A publish that waits for Kafka must not delay a checkout or a close.
+func dispatchBlocksNobody(t *testing.T, s *shop) {
 	s.migrated("ink")
 	s.event(1, 0)
 	s.order("a", -time.Minute, store.Item{SKU: "ink", Quantity: 1})
@@ -188,11 +188,11 @@ func backlogTellsTheOldest(t *testing.T, s *shop) {
 	s.event(3, time.Hour)
 	b := look()
 	if b.Rows != 2 || b.Oldest < time.Hour || b.Oldest > time.Hour+time.Minute {
-		t.Errorf("backlog is %+v, want 2 rows, the one of the lowest id an hour old", b)
+		t.Errorf("backlog is %+v, want 2 rows, the row of the lowest id an hour old", b)
 	}
 }
 
-func nobodyKnowsTheOutbox(t *testing.T, s *shop) {
+func unknownOutbox(t *testing.T, s *shop) {
 	s.migrated()
 	for _, box := range []orderclose.Outbox{"", "orders", "events;"} {
 		if _, err := s.Dispatch(t.Context(), box, 0, 1, nil); err == nil {
@@ -204,10 +204,10 @@ func nobodyKnowsTheOutbox(t *testing.T, s *shop) {
 	}
 }
 
-// schedules is an outbox of orders for the shop's database.
+// schedules returns a schedule outbox on the shop's database.
 func (s *shop) schedules() *producer.Outbox {
 	s.Helper()
-	now := s.now() // once: a transaction may have the only connection
+	now := s.now() // read once: a transaction may hold the only connection
 	x, err := producer.NewOutbox(producer.OutboxOptions{Dialect: producer.Dialect(s.Dialect()), Now: func() time.Time { return now }})
 	s.must(err)
 	return x
@@ -252,15 +252,15 @@ func addedWithItsTransaction(t *testing.T, s *shop) {
 	story, err := s.Story(t.Context(), "kept")
 	s.must(err)
 	if len(story.Unscheduled) != 1 || story.Unscheduled[0].At.Before(story.At.Add(-time.Minute)) || story.Unscheduled[0].At.After(story.At) {
-		t.Errorf("its story tells of %+v, at %v", story.Unscheduled, story.At)
+		t.Errorf("its story has %+v, at %v", story.Unscheduled, story.At)
 	}
 }
 
-// gormLendsItsTransaction as docs/wire.md shows it.
+// gormLendsItsTransaction uses a gorm transaction as docs/wire.md shows.
 func gormLendsItsTransaction(t *testing.T, s *shop) {
 	s.migrated()
 	x, now := s.schedules(), s.now()
-	// No statement is gorm's own, so that one dialect will do for all.
+	// gorm writes no statement here, so one dialect suffices for all databases.
 	db, err := gorm.Open(mysql.New(mysql.Config{Conn: s.DB(), SkipInitializeWithVersion: true}), store.GormConfig())
 	s.must(err)
 	add := func(id string, end error) error {
@@ -270,7 +270,7 @@ func gormLendsItsTransaction(t *testing.T, s *shop) {
 	}
 	s.must(add("kept", nil))
 	if err := add("undone", errors.New("undone")); err == nil {
-		t.Error("it was not rolled back")
+		t.Error("the transaction was not rolled back")
 	}
 	want(t, "orders to be scheduled", s.texts("SELECT order_id FROM outbox_schedules"), []string{"kept"})
 }
@@ -294,7 +294,7 @@ func unpublishedVisitsEveryRow(t *testing.T, s *shop) {
 	}
 	want(t, "rows", visit(), []string{"o0", "o1", "o2", "o3", "o4", "o5", "o6"})
 	_, err := s.Dispatch(t.Context(), orderclose.ScheduleOutbox, 0, 5, func(_ context.Context, rows []orderclose.OutboxRow) []int64 {
-		want(t, "rows while some are in hand", len(visit()), 7)
+		want(t, "rows while a dispatcher has some", len(visit()), 7)
 		return []int64{rows[1].ID, rows[4].ID}
 	})
 	s.must(err)

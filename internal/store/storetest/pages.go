@@ -11,17 +11,17 @@ import (
 
 var pageClaims = []claim{
 	{"PagesVisitEveryOverdueOrderOnce", pagesVisitOnce},
-	{"PagesGoOnWhileOrdersAreClosed", pagesGoOnWhileClosing},
-	{"PageSaysWhatTheOrderIs", pageSaysWhatTheOrderIs},
+	{"PagesContinueWhileOrdersAreClosed", pagesGoOnWhileClosing},
+	{"PageReturnsTheOrdersFields", pageSaysWhatTheOrderIs},
 }
 
-// overdue makes n orders that were due before the returned moment, many of them
-// alike, and returns their ids in page order.
+// overdue creates n orders that were due before the returned time, seven at each millisecond,
+// and returns their ids in page order.
 func (s *shop) overdue(n int) (ids []string, cutoff time.Time) {
 	cutoff = s.now().Add(-time.Minute)
 	orders := make([]orderclose.Order, n)
 	for i := range orders {
-		due := cutoff.Add(-time.Duration((n-1-i)/7) * time.Millisecond) // seven alike
+		due := cutoff.Add(-time.Duration((n-1-i)/7) * time.Millisecond) // seven at each millisecond
 		orders[i] = orderclose.Order{ID: fmt.Sprintf("o%05d", i), Category: "book", CreatedAt: due.Add(-time.Hour), Due: due}
 		ids = append(ids, orders[i].ID)
 	}
@@ -30,7 +30,7 @@ func (s *shop) overdue(n int) (ids []string, cutoff time.Time) {
 	return ids, cutoff
 }
 
-// pages walks all pages of Overdue and calls each with what it has.
+// pages reads all pages of Overdue, calls each with every page, and returns the ids.
 func (s *shop) pages(cutoff time.Time, limit int, each func([]orderclose.Order)) (ids []string) {
 	s.Helper()
 	return s.walk(limit, each, func(after orderclose.Order) ([]orderclose.Order, error) {
@@ -38,7 +38,7 @@ func (s *shop) pages(cutoff time.Time, limit int, each func([]orderclose.Order))
 	})
 }
 
-// walk reads page behind page until one is not full, and calls each with what it has.
+// walk reads page after page until one is not full, and calls each with every page.
 func (s *shop) walk(limit int, each func([]orderclose.Order), read func(after orderclose.Order) ([]orderclose.Order, error)) (ids []string) {
 	s.Helper()
 	var after orderclose.Order

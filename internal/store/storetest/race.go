@@ -21,10 +21,10 @@ const (
 	raceOrders  = 240
 	raceClosers = 8
 	racePayers  = 3
-	raceSKUs    = 5 // few, so that every transaction wants the same rows
+	raceSKUs    = 5 // few, so that all transactions need the same rows
 )
 
-// tally is what the racers were told.
+// tally counts the answers that the goroutines got, by order id.
 type tally struct {
 	sync.Mutex
 	closed, paid, cancelled map[string]int
@@ -41,9 +41,9 @@ func (y *tally) note(told map[string]int, id string, err error) {
 	told[id]++
 }
 
-// Closers with overlapping shuffled batches, payers, a canceller and a checkout
-// all work on the same orders and the same few SKUs. Nobody gets an error, each
-// order ends in exactly one way, and somebody was told so exactly once.
+// Closers with overlapping shuffled batches, payers, a canceller and a checkout work on the same
+// orders and the same few SKUs. No call fails, each order ends in exactly one way, and exactly
+// one call returned that way.
 func concurrentClosersAndPayers(t *testing.T, s *shop) {
 	skus := names("sku%d", raceSKUs)
 	s.migrated(skus...)
@@ -65,7 +65,7 @@ func concurrentClosersAndPayers(t *testing.T, s *shop) {
 	wg.Wait()
 
 	for _, err := range y.errs {
-		t.Errorf("somebody got an error: %v", err)
+		t.Errorf("a call failed: %v", err)
 	}
 	s.checkRace(y)
 }
@@ -92,7 +92,7 @@ func (s *shop) raceCloser(y *tally, ids []string) {
 
 func (s *shop) racePayer(y *tally, ids []string) {
 	for _, id := range ids {
-		if a, err := s.Pay(s.Context(), id, "p-"+id); err != nil || a == store.NowPaid {
+		if a, err := s.Pay(s.Context(), id, "p-"+id); err != nil || a == store.AnswerPaid {
 			y.note(y.paid, id, err)
 		}
 	}
@@ -100,13 +100,13 @@ func (s *shop) racePayer(y *tally, ids []string) {
 
 func (s *shop) raceCanceller(y *tally, ids []string) {
 	for _, id := range ids {
-		if a, err := s.Cancel(s.Context(), id); err != nil || a == store.NowCancelled {
+		if a, err := s.Cancel(s.Context(), id); err != nil || a == store.AnswerCancelled {
 			y.note(y.cancelled, id, err)
 		}
 	}
 }
 
-// raceCheckout makes orders that stay unpaid: they are due later.
+// raceCheckout creates orders that stay unpaid: they are due later.
 func (s *shop) raceCheckout(y *tally, skus []string) {
 	for i := range 40 {
 		o := orderclose.Order{ID: fmt.Sprintf("new%02d", i), CreatedAt: time.Now(), Due: time.Now().Add(time.Hour)}
@@ -120,7 +120,7 @@ func (s *shop) checkRace(y *tally) {
 	for what, told := range map[string]map[string]int{"1": y.paid, "2": y.closed, "3": y.cancelled} {
 		for id, n := range told {
 			if n != 1 {
-				s.Errorf("order %s: %d were told that they brought it to status %s", id, n, what)
+				s.Errorf("order %s: %d calls returned that they set status %s", id, n, what)
 			}
 		}
 		want(s, "orders of status "+what,
@@ -128,8 +128,8 @@ func (s *shop) checkRace(y *tally) {
 	}
 	want(s, "orders left over", s.count("SELECT COUNT(*) FROM orders WHERE status = 0 AND id LIKE 'o%'"), 0)
 	want(s, "receipts", s.texts("SELECT order_id FROM receipts ORDER BY order_id"), slices.Sorted(maps.Keys(y.closed)))
-	want(s, "SKUs whose sum is off", s.texts("SELECT sku_id FROM stock WHERE available + reserved <> 1000"), nil)
-	want(s, "SKUs whose reserve is not what open and paid orders have", s.texts(
+	want(s, "SKUs with a wrong sum", s.texts("SELECT sku_id FROM stock WHERE available + reserved <> 1000"), nil)
+	want(s, "SKUs whose reserved quantity is not what open and paid orders hold", s.texts(
 		"SELECT sku_id FROM stock s WHERE reserved <> (SELECT COALESCE(SUM(i.quantity), 0) FROM order_items i"+
 			" JOIN orders o ON o.id = i.order_id WHERE i.sku_id = s.sku_id AND o.status IN (0, 1))"), nil)
 	want(s, "ledger rows", s.count("SELECT COUNT(*) FROM stock_ledger"), 2*(len(y.closed)+len(y.cancelled)))

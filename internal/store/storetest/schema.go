@@ -9,7 +9,7 @@ import (
 )
 
 var schemaClaims = []claim{
-	{"WrongSchemaVersionIsTold", wrongSchemaVersion},
+	{"WrongSchemaVersionIsReported", wrongSchemaVersion},
 	{"MigratingTwiceChangesNothing", migratingTwice},
 	{"PrintedSchemaIsTheSchema", printedSchema},
 	{"PingAnswers", pingAnswers},
@@ -49,11 +49,11 @@ func printedSchema(t *testing.T, s *shop) {
 		}
 	}
 	s.must(s.Migrated(t.Context()))
-	s.migrated("ink") // there is nothing left to do, and all works
+	s.migrated("ink") // no step is left to apply, and the schema works
 	s.order("a", -1, store.Item{SKU: "ink", Quantity: 1})
 	want(t, "verdict", verdicts(s.close("a")), []string{"a closed"})
 	if err := store.WriteMigrations(&printed, "oracle", false); err == nil {
-		t.Error("the schema was printed for a database that nobody knows")
+		t.Error("the schema was printed for an unknown database")
 	}
 }
 

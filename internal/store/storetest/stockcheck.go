@@ -12,8 +12,8 @@ import (
 
 var stockClaims = []claim{
 	{"StockIsRightAfterEverything", stockIsRight},
-	{"StockCheckSeesEveryMistake", stockCheckSees},
-	{"StockCheckPagesThroughMany", stockCheckPages},
+	{"StockCheckFindsEveryMistake", stockCheckSees},
+	{"StockCheckReadsManyPages", stockCheckPages},
 }
 
 // checkStock returns the findings as text.
@@ -32,7 +32,7 @@ func (s *shop) checkStock() (report store.StockReport, found []string) {
 	return report, found
 }
 
-// everything is an order in each state, with two lines of one SKU.
+// everything creates an order of each status, with two lines of one SKU.
 func (s *shop) everything() {
 	s.Helper()
 	s.migrated("ink", "nib")
@@ -60,7 +60,7 @@ func stockCheckSees(t *testing.T, s *shop) {
 	s.everything()
 	before := s.state()
 	for _, c := range []struct {
-		breaks, mends string
+		breaks, fixes string
 		want          []string
 	}{
 		{"UPDATE stock SET reserved = reserved + 1 WHERE sku_id = 'nib'", "UPDATE stock SET reserved = reserved - 1 WHERE sku_id = 'nib'", []string{"reserved  nib"}},
@@ -82,16 +82,16 @@ func stockCheckSees(t *testing.T, s *shop) {
 		s.exec(c.breaks)
 		_, found := s.checkStock()
 		want(t, c.breaks, found, c.want)
-		s.exec(c.mends)
+		s.exec(c.fixes)
 	}
 	want(t, "state", s.state(), before)
 	_, found := s.checkStock()
-	want(t, "findings when all is mended", found, nil)
+	want(t, "findings when all is fixed", found, nil)
 }
 
 func stockCheckPages(t *testing.T, s *shop) {
 	s.migrated("ink")
-	const n = 1000 // two whole pages: the last one is found out by the empty one after it
+	const n = 1000 // two full pages: an empty page after them ends the check
 	var orders []orderclose.Order
 	for i := range n {
 		orders = append(orders, orderclose.Order{ID: fmt.Sprintf("o%04d", i), CreatedAt: s.now(), Due: s.now()})
@@ -103,5 +103,5 @@ func stockCheckPages(t *testing.T, s *shop) {
 	report, err := s.CheckStock(t.Context(), func(orders int) { seen = orders })
 	s.must(err)
 	want(t, "report", report, store.StockReport{SKUs: 1, Orders: n, Findings: []store.StockFinding{}})
-	want(t, "orders told", seen, n)
+	want(t, "orders reported as progress", seen, n)
 }

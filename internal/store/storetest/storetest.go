@@ -1,5 +1,5 @@
-// Package storetest holds what the store promises, as tests that run on every
-// database it speaks to.
+// Package storetest tests the promises of the store, on every database that it supports. Call
+// Run for the reference schema and RunMapped for a shop's own tables.
 package storetest
 
 import (
@@ -14,12 +14,12 @@ import (
 	"orderclose/internal/store"
 )
 
-// Run runs the suite. open returns a store on an empty database of its own,
-// without the schema, and sees to its end with t.Cleanup.
+// Run runs the suite. open returns a store on a new, empty database without the schema, and
+// cleans up with t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) *store.Store) {
 	for _, claims := range [][]claim{
 		closeClaims, faultClaims, raceClaims, crowdClaims, pageClaims, betweenClaims, countClaims, sweepClaims, checkoutClaims, schemaClaims, stockClaims,
-		storyClaims, outboxClaims, askedClaims, auditClaims,
+		storyClaims, outboxClaims, payOrdersClaims, auditClaims,
 	} {
 		for _, c := range claims {
 			t.Run(c.name, func(t *testing.T) { c.test(t, &shop{T: t, Store: open(t)}) })
@@ -27,13 +27,13 @@ func Run(t *testing.T, open func(t *testing.T) *store.Store) {
 	}
 }
 
-// claim is one promise and its test. The shop's schema is not there yet.
+// claim is one promise and its test, which begins without the schema.
 type claim struct {
 	name string
 	test func(t *testing.T, s *shop)
 }
 
-// shop is a store under test with what a test does to it.
+// shop is a store under test, with helpers.
 type shop struct {
 	*testing.T
 	*store.Store
@@ -47,7 +47,7 @@ func (s *shop) must(err error) {
 	}
 }
 
-// migrated makes the schema and puts each SKU in stock, a thousand of it.
+// migrated creates the schema and puts a thousand of each SKU in stock.
 func (s *shop) migrated(skus ...string) *shop {
 	s.Helper()
 	s.must(s.Migrate(s.Context()))
@@ -57,7 +57,7 @@ func (s *shop) migrated(skus ...string) *shop {
 	return s
 }
 
-// now is the database's clock.
+// now returns the database's clock.
 func (s *shop) now() time.Time {
 	s.Helper()
 	now, err := s.Now(s.Context())
@@ -65,8 +65,7 @@ func (s *shop) now() time.Time {
 	return now
 }
 
-// order creates an order that is due in the given time from now. Negative: it is
-// overdue already.
+// order creates an order that is due in the given time from now; negative: overdue.
 func (s *shop) order(id string, in time.Duration, items ...store.Item) orderclose.Order {
 	s.Helper()
 	now := s.now()
@@ -75,8 +74,8 @@ func (s *shop) order(id string, in time.Duration, items ...store.Item) orderclos
 	return o
 }
 
-// orderOfEachStatus makes an order for each way that one can go on to, all overdue,
-// beside one that is unpaid and overdue and one that is unpaid and due in an hour.
+// orderOfEachStatus creates an overdue order of each status, and one that is unpaid and due in an
+// hour. The overdue unpaid order has the id "overdue".
 func (s *shop) orderOfEachStatus() {
 	s.Helper()
 	for _, id := range []string{"overdue", "paid", "closed", "cancelled", "shipped", "confirmed"} {
@@ -110,7 +109,7 @@ func (s *shop) bulk(orders []orderclose.Order) {
 	}
 }
 
-// time is t as the database stores it.
+// time returns t as the database stores it.
 func (s *shop) time(t time.Time) any {
 	if s.Dialect() == store.SQLite {
 		return t.UnixMilli()
@@ -124,7 +123,7 @@ func (s *shop) exec(query string, args ...any) {
 	s.must(err)
 }
 
-// close asks for ids to be closed through the pipeline, on the first try.
+// close closes the orders by the pipeline's path, as a first attempt.
 func (s *shop) close(ids ...string) []orderclose.Outcome {
 	s.Helper()
 	out, err := s.CloseOrders(s.Context(), orderclose.PathPipeline, requests(ids...))
@@ -140,7 +139,7 @@ func requests(ids ...string) []orderclose.CloseRequest {
 	return reqs
 }
 
-// verdicts are those of outcomes, each with its order.
+// verdicts returns each outcome's order id and verdict.
 func verdicts(out []orderclose.Outcome) []string {
 	text := make([]string, len(out))
 	for i, o := range out {
@@ -149,7 +148,7 @@ func verdicts(out []orderclose.Outcome) []string {
 	return text
 }
 
-// want compares what is with what must be.
+// want reports a difference between got and want.
 func want[V any](t testing.TB, what string, got, want V) {
 	t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -157,7 +156,7 @@ func want[V any](t testing.TB, what string, got, want V) {
 	}
 }
 
-// state is everything that a close may change, as text, to see that nothing did.
+// state returns everything that a close may change, as text, for comparison.
 func (s *shop) state() []string {
 	s.Helper()
 	return slices.Concat(

@@ -9,8 +9,8 @@ import (
 )
 
 var storyClaims = []claim{
-	{"StoryHasAllThereIsOfAnOrder", storyHasAll},
-	{"StoryOfNobodyIsEmpty", storyOfNobody},
+	{"StoryHasEverythingAboutAnOrder", storyHasAll},
+	{"StoryOfAnUnknownOrderIsEmpty", storyOfUnknownOrder},
 }
 
 func storyHasAll(t *testing.T, s *shop) {
@@ -32,7 +32,7 @@ func storyHasAll(t *testing.T, s *shop) {
 	})
 }
 
-func storyOfNobody(t *testing.T, s *shop) {
+func storyOfUnknownOrder(t *testing.T, s *shop) {
 	s.migrated()
 	got, err := s.Story(t.Context(), "nobody")
 	s.must(err)
@@ -40,6 +40,6 @@ func storyOfNobody(t *testing.T, s *shop) {
 		t.Errorf("%+v", got)
 	}
 	if _, err := s.Story(t.Context(), "no id "); err == nil {
-		t.Error("the story of an impossible id was told")
+		t.Error("the story of an invalid id was returned")
 	}
 }

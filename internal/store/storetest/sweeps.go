@@ -6,14 +6,14 @@ import (
 )
 
 var sweepClaims = []claim{
-	{"NoSweepIsLastUntilOneWasFinished", noSweepYet},
-	{"LastSweepIsWhenItWasFinished", lastSweep},
-	{"SweepFinishedAgainIsOneSweep", sweepFinishedAgain},
-	{"EachNameHasSweepsOfItsOwn", sweepsOfEachName},
+	{"LastSweepIsZeroUntilASweepFinished", noSweepYet},
+	{"LastSweepIsWhenTheSweepFinished", lastSweep},
+	{"SweepFinishedTwiceIsOneRow", sweepFinishedAgain},
+	{"SweepsOfEachNameAreSeparate", sweepsOfEachName},
 }
 
-// swept returns when the sweep of a name was last finished. The present that comes
-// with it must be the database's.
+// swept returns when the sweep of a name last finished. It checks that the returned current time
+// is the database's.
 func (s *shop) swept(name string) time.Time {
 	s.Helper()
 	begin := s.now()
@@ -23,7 +23,7 @@ func (s *shop) swept(name string) time.Time {
 	return finished
 }
 
-// within wants a moment to be between begin and now, by the database's clock.
+// within checks that at is between begin and now, by the database's clock.
 func (s *shop) within(what string, at, begin time.Time) {
 	s.Helper()
 	if end := s.now(); at.Before(begin) || at.After(end) {
@@ -47,7 +47,7 @@ func lastSweep(t *testing.T, s *shop) {
 	s.sweep("order-close")
 	finished := s.swept("order-close")
 	s.within("the last sweep", finished, begin)
-	want(t, "last sweep, asked again", s.swept("order-close"), finished)
+	want(t, "last sweep, read again", s.swept("order-close"), finished)
 }
 
 func sweepFinishedAgain(t *testing.T, s *shop) {
@@ -62,8 +62,8 @@ func sweepFinishedAgain(t *testing.T, s *shop) {
 	want(t, "sweeps in the table", s.count("SELECT COUNT(*) FROM sweeps"), 1)
 }
 
-// Two pipelines share a database; each has its close topic, by which its sweeps go.
-// Names compare exactly.
+// Two pipelines share a database. Their sweeps have the names of their close topics. Names
+// compare exactly.
 func sweepsOfEachName(t *testing.T, s *shop) {
 	s.migrated()
 	s.sweep("order-close")

@@ -1,4 +1,4 @@
-// Command checkout runs the shop on real servers; ../../README.md says how.
+// Command checkout runs the shop on real servers. See ../../README.md.
 package main
 
 import (
@@ -24,7 +24,7 @@ import (
 	"orderclose/producer"
 )
 
-// The secret of the provider's callbacks is never a flag.
+// envSecret is the environment variable of the callback secret, which is never a flag.
 const envSecret = "CHECKOUT_CALLBACK_SECRET"
 
 func main() {
@@ -43,7 +43,7 @@ func main() {
 	}
 }
 
-// usageError is one of whoever has started it.
+// usageError is an error of the flags, the configuration or the environment.
 type usageError struct{ error }
 
 func (u usageError) Unwrap() error { return u.error }
@@ -51,9 +51,9 @@ func (u usageError) Unwrap() error { return u.error }
 func run(ctx context.Context, args []string) (err error) {
 	flags := flag.NewFlagSet("checkout", flag.ContinueOnError)
 	listen := flags.String("listen", "127.0.0.1:8080", "host:port of the shop and its /metrics")
-	file := flags.String("config", "topics.yaml", "the topics.yaml that relays and closers use too")
-	maxStale := flags.Duration("max-stale", checkout.DefaultMaxStale, "for how long a read may miss a change that Redis has missed")
-	direct := flags.Bool("direct", false, "publish orders after their commit, without the outbox: what Kafka does not take then is left to the sweep")
+	file := flags.String("config", "topics.yaml", "the topics.yaml of the relays and closers")
+	maxStale := flags.Duration("max-stale", checkout.DefaultMaxStale, "how long a read may show an old status after Redis missed a change")
+	direct := flags.Bool("direct", false, "publish orders after their commit, without the outbox: if Kafka does not accept an order, the sweep closes it")
 	if err := flags.Parse(args); err != nil {
 		return usageError{err}
 	}
@@ -94,9 +94,9 @@ func run(ctx context.Context, args []string) (err error) {
 
 	secret := os.Getenv(envSecret)
 	if secret == "" {
-		logger.Warn("payment callbacks are believed unsigned: set " + envSecret)
+		logger.Warn("payment callbacks are accepted without a signature", "set", envSecret)
 	}
-	// A close on the spot is the pipeline's close, the provider's question included.
+	// A close on a read is the pipeline's close, with the question to the payment provider.
 	var closer checkout.Closer = c.Store
 	askFirst := cfg.Closer.Payment.URL != ""
 	if askFirst {
@@ -128,11 +128,11 @@ func run(ctx context.Context, args []string) (err error) {
 	}
 	listener, err := net.Listen("tcp", *listen)
 	if err != nil {
-		return fmt.Errorf("give another --listen: %w", err)
+		return fmt.Errorf("listen, set another --listen: %w", err)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", shop.Handler())
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	logger.Info("the shop is open", "address", "http://"+listener.Addr().String())
+	logger.Info("shop started", "address", "http://"+listener.Addr().String())
 	return shop.Run(ctx, checkout.RunOptions{Listener: listener, Handler: mux, Log: c.Kafka, Group: cfg.Topics.Prefix + "checkout", Topic: cfg.Topics.Events})
 }

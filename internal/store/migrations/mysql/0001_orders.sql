@@ -1,6 +1,6 @@
 -- +goose Up
--- All times are UTC. No column defaults to the server's clock, which may be in
--- another zone. Ids are up to 64 bytes and compare exactly.
+-- All times are UTC. No column defaults to the server's clock, which may have
+-- another time zone. Ids are up to 64 bytes and compare exactly.
 CREATE TABLE orders (
   id         VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
   category   VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,

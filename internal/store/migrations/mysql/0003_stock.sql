@@ -1,6 +1,6 @@
 -- +goose Up
--- An order moves its quantity from available to reserved; closing or cancelling
--- it moves it back; shipping takes it out of reserved.
+-- An order moves its quantity from available to reserved. A close or cancellation
+-- moves it back, and shipping removes it from reserved.
 CREATE TABLE stock (
   sku_id    VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
   available BIGINT      NOT NULL,

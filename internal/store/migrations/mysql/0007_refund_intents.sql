@@ -1,8 +1,7 @@
 -- +goose Up
--- Money that a customer has paid and gets back: the payment came when the order
--- was closed, cancelled or paid by another one. The key is what makes it once.
--- Each statement can be taken again, should this step break in the middle; the
--- one that cannot comes last.
+-- Money that a customer paid and gets back: the payment came after the order was
+-- closed, cancelled or paid by another payment. The key ensures one row per payment.
+-- Each statement but the last can be repeated, if this step fails in the middle.
 CREATE TABLE IF NOT EXISTS refund_intents (
   order_id   VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
   payment_id VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,

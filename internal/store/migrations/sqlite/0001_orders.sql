@@ -8,6 +8,6 @@ CREATE TABLE orders (
   expire_at  INTEGER NOT NULL, -- when it is closed if still unpaid
   paid_at    INTEGER,
   closed_at  INTEGER,
-  version    INTEGER NOT NULL  -- one more with every change of status
+  version    INTEGER NOT NULL  -- grows by one with each change of status
 ) WITHOUT ROWID;
 CREATE INDEX orders_overdue ON orders (status, expire_at, id);

@@ -1,6 +1,6 @@
 -- +goose Up
--- An order moves its quantity from available to reserved; closing or cancelling
--- it moves it back; shipping takes it out of reserved.
+-- An order moves its quantity from available to reserved. A close or cancellation
+-- moves it back, and shipping removes it from reserved.
 CREATE TABLE stock (
   sku_id    TEXT    NOT NULL PRIMARY KEY,
   available INTEGER NOT NULL CHECK (available >= 0),

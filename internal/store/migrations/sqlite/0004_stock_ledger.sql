@@ -1,5 +1,5 @@
 -- +goose Up
--- What was given back, and why. The key is what makes it once.
+-- Released or shipped stock, and why. The key ensures that it happens once.
 CREATE TABLE stock_ledger (
   order_id   TEXT    NOT NULL,
   sku_id     TEXT    NOT NULL,

@@ -6,6 +6,6 @@ CREATE TABLE receipts (
   due         INTEGER NOT NULL,
   closed_at   INTEGER NOT NULL,
   path        TEXT    NOT NULL, -- pipeline, sweep or touch
-  attempts    INTEGER NOT NULL, -- how often closing it failed before
+  attempts    INTEGER NOT NULL, -- how many attempts failed before
   lateness_ms INTEGER NOT NULL  -- closed_at - due
 ) WITHOUT ROWID;

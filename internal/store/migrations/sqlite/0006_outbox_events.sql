@@ -1,5 +1,5 @@
 -- +goose Up
--- AUTOINCREMENT: an id that was deleted is never given again.
+-- AUTOINCREMENT: a deleted id is never used again.
 CREATE TABLE outbox_events (
   id         INTEGER PRIMARY KEY AUTOINCREMENT,
   order_id   TEXT    NOT NULL,

@@ -1,6 +1,6 @@
 -- +goose Up
--- Money that a customer has paid and gets back: the payment came when the order
--- was closed, cancelled or paid by another one. The key is what makes it once.
+-- Money that a customer paid and gets back: the payment came after the order was
+-- closed, cancelled or paid by another payment. The key ensures one row per payment.
 CREATE TABLE refund_intents (
   order_id   TEXT    NOT NULL,
   payment_id TEXT    NOT NULL,

@@ -1,8 +1,7 @@
 -- +goose Up
--- When a sweep was last finished: so that one process sweeps in each period,
--- however many there are.
+-- When a sweep last finished, so that one process of many sweeps in each period.
 CREATE TABLE sweeps (
-  name        TEXT    NOT NULL, -- of the close topic: one pipeline, one sweep
+  name        TEXT    NOT NULL, -- the close topic: each pipeline has one sweep
   finished_at INTEGER NOT NULL,
   PRIMARY KEY (name)
 ) WITHOUT ROWID;

@@ -15,20 +15,21 @@ import (
 	"orderclose/internal/partition"
 )
 
-// atOnce bounds how many topics are looked through together.
+// atOnce bounds how many topics are searched at once.
 const atOnce = 4
 
-// When an order was made is told by another clock than when its records were appended,
-// so that it only tells where to begin where not everything that waits can be read.
+// The creation time of an order and the append times of its records come from different
+// clocks. So the creation time is used only to choose a start if not all waiting records
+// can be read.
 const (
-	// slack is how long before an order was made its records are looked for.
+	// slack is how long before the creation of an order its records may have been appended.
 	slack = time.Minute
-	// doubt is how long before that they may be all the same, if they are not found: the
-	// checkout's clock is ahead, by an hour if it takes one zone for another.
+	// doubt is how much earlier a second search starts, if the checkout's clock is ahead: by
+	// an hour if it has the wrong zone.
 	doubt = time.Hour
 )
 
-// Log is what looking for records needs of Kafka; internal/kafka's Cluster is one.
+// Log is what a search needs of Kafka. Cluster of internal/kafka implements it.
 type Log interface {
 	Partitions(ctx context.Context, topic string) (int, error)
 	Commits(ctx context.Context, group, topic string, n int) ([]kafka.Commit, error)
@@ -37,10 +38,10 @@ type Log interface {
 	Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
 }
 
-// Kind is what a topic is for.
+// Kind is the purpose of a topic.
 type Kind string
 
-// The kinds, in the order of an order's way.
+// The kinds, in the order in which an order passes them.
 const (
 	Bucket Kind = "bucket"
 	Close  Kind = "close"
@@ -49,71 +50,72 @@ const (
 	Events Kind = "events"
 )
 
-// Place is a topic that an order's records go through, and what was found of them.
+// Place is a topic that records of an order pass, and the result of the search there.
 type Place struct {
 	Topic  string        `json:"topic"`
 	Kind   Kind          `json:"kind"`
-	Group  string        `json:"group,omitempty"` // who takes records out; "" if nobody does
+	Group  string        `json:"group,omitempty"` // the consumer group; "" if there is none
 	Length time.Duration `json:"-"`               // of a bucket
 
-	Partition int      `json:"partition"`         // of the order's key
-	Looked    int64    `json:"looked_at"`         // offsets
-	Skipped   int64    `json:"skipped"`           // offsets, for the budget was spent
-	Records   []Record `json:"records"`           // of the order
-	Problem   string   `json:"problem,omitempty"` // why it was not, or not all, looked at
+	Partition int      `json:"partition"`         // the partition of the order's key
+	Looked    int64    `json:"looked_at"`         // the number of offsets that were read
+	Skipped   int64    `json:"skipped"`           // the number of offsets that were not read, because the budget was used up
+	Records   []Record `json:"records"`           // the records of the order
+	Problem   string   `json:"problem,omitempty"` // the error that stopped the search
 }
 
-// waits says whether records wait in the topic for somebody to take them.
-func (p Place) waits() bool { return p.Group != "" }
+// hasGroup reports whether records wait in the topic for a consumer group.
+func (p Place) hasGroup() bool { return p.Group != "" }
 
-// after says whether records come here when closing has been tried.
-func (p Place) after() bool { return p.Kind == Dead || p.Kind == Events }
+// afterClosing reports whether records come to the topic after closing was tried.
+func (p Place) afterClosing() bool { return p.Kind == Dead || p.Kind == Events }
 
 // Record is a record of the order.
 type Record struct {
 	Offset   int64      `json:"offset"`
 	Appended time.Time  `json:"appended"`
-	Waits    bool       `json:"waits"`            // the group has not committed it
-	Due      *time.Time `json:"due_at,omitempty"` // as it says
+	Waits    bool       `json:"waits"`            // the group has not committed the record
+	Due      *time.Time `json:"due_at,omitempty"` // as the record says
 	Leaves   *time.Time `json:"leaves_at,omitempty"`
 	Attempt  int        `json:"attempt,omitempty"`
-	Cause    string     `json:"cause,omitempty"` // of the last try that failed
+	Cause    string     `json:"cause,omitempty"` // of the last failed attempt
 	NotDue   int        `json:"not_due,omitempty"`
 	Lane     string     `json:"lane,omitempty"`
-	Problem  string     `json:"problem,omitempty"` // why it cannot be read
+	Problem  string     `json:"problem,omitempty"` // why the record is invalid
 
 	Dead    *deadletters.Letter `json:"dead_letter,omitempty"`
 	Settles *orderclose.Mark    `json:"settles,omitempty"`
-	Event   string              `json:"event,omitempty"` // its id
+	Event   string              `json:"event,omitempty"` // the id of the event
 }
 
-// Budget bounds looking. It also ends with its context.
+// Budget bounds a search. The context bounds it too.
 type Budget struct {
-	Records int64     // offsets of each topic
-	Since   time.Time // when the order was made; zero if that is not known
+	Records int64     // offsets to read in each topic
+	Since   time.Time // when the order was created; zero if unknown
 }
 
-// Look looks through the partition of the order's key in each topic: all of it, or from
-// when the order was made if the budget is too small for that. A record that somebody put into another partition is not found.
-func Look(ctx context.Context, log Log, places []Place, id string, b Budget) []Place {
-	looked := make([]Place, len(places))
+// Search searches the partition of the order's key in each topic: all of it, or from the
+// creation of the order if the budget is too small. It does not find a record that a
+// producer put into another partition.
+func Search(ctx context.Context, log Log, places []Place, id string, b Budget) []Place {
+	results := make([]Place, len(places))
 	var g errgroup.Group
 	g.SetLimit(atOnce)
 	for i := range places {
 		g.Go(func() error {
-			looked[i] = places[i]
-			looked[i].Records = []Record{}
-			if err := looked[i].look(ctx, log, id, b); err != nil {
-				looked[i].Problem = err.Error()
+			results[i] = places[i]
+			results[i].Records = []Record{}
+			if err := results[i].search(ctx, log, id, b); err != nil {
+				results[i].Problem = err.Error()
 			}
 			return nil
 		})
 	}
 	g.Wait()
-	return looked
+	return results
 }
 
-func (p *Place) look(ctx context.Context, log Log, id string, b Budget) error {
+func (p *Place) search(ctx context.Context, log Log, id string, b Budget) error {
 	n, err := log.Partitions(ctx, p.Topic)
 	if err != nil {
 		return err
@@ -132,21 +134,21 @@ func (p *Place) look(ctx context.Context, log Log, id string, b Budget) error {
 		return err
 	}
 	waiting := kafka.FirstWaiting(commit, first, end)
-	from, doubtful := first, int64(0)
+	from, doubtfulOffsets := first, int64(0)
 	if !b.Since.IsZero() && end-first > b.Records {
 		at, err := log.OffsetAt(ctx, p.Topic, p.Partition, b.Since.Add(-slack))
 		if err != nil {
 			return err
 		}
 		from = max(first, min(at, end))
-		if p.waits() && waiting < from && end-waiting <= b.Records {
+		if p.hasGroup() && waiting < from && end-waiting <= b.Records {
 			from = waiting
-		} else if p.waits() && waiting < from {
+		} else if p.hasGroup() && waiting < from {
 			at, err := log.OffsetAt(ctx, p.Topic, p.Partition, b.Since.Add(-slack-doubt))
 			if err != nil {
 				return err
 			}
-			doubtful = from - max(waiting, min(at, from))
+			doubtfulOffsets = from - max(waiting, min(at, from))
 		}
 	}
 	spans := within(from, waiting, end, b.Records)
@@ -161,14 +163,14 @@ func (p *Place) look(ctx context.Context, log Log, id string, b Budget) error {
 		}
 	}
 	if len(p.Records) == 0 {
-		p.Skipped += doubtful
+		p.Skipped += doubtfulOffsets
 	}
 	return nil
 }
 
-// within chooses which offsets of [from, end) to look at if they may be budget at
-// most: half of them from the beginning on, where an order is published, half from
-// the first that waits on, where its record is if it should have left. Pure.
+// within chooses which offsets of [from, end) to read, at most budget of them. One half
+// starts at from, where an order is published. The other half starts at the first waiting
+// record, where a record is that should have left. It is a pure function.
 func within(from, waiting, end, budget int64) []kafka.Span {
 	if end-from <= budget {
 		if from >= end {
@@ -177,18 +179,18 @@ func within(from, waiting, end, budget int64) []kafka.Span {
 		return []kafka.Span{{First: from, End: end}}
 	}
 	waiting = max(waiting, from)
-	if waiting >= end { // nothing waits: the newest instead
+	if waiting >= end { // no record waits: read the newest instead
 		waiting = end - budget/2
 	}
 	half := budget / 2
-	if waiting <= from+half { // they meet
+	if waiting <= from+half { // the halves overlap
 		return []kafka.Span{{First: from, End: min(from+budget, end)}}
 	}
 	tail := kafka.Span{First: waiting, End: min(waiting+half, end)}
 	return []kafka.Span{{First: from, End: min(from+budget-tail.Len(), waiting)}, tail}
 }
 
-// read reads a span and keeps the order's records.
+// read reads a span and keeps the records of the order.
 func (p *Place) read(ctx context.Context, log Log, s kafka.Span, id string, commit kafka.Commit, end int64) error {
 	read, err := Scan(ctx, log, p.Topic, s, func(r orderclose.RawRecord) {
 		if string(r.Key()) == id {
@@ -200,9 +202,9 @@ func (p *Place) read(ctx context.Context, log Log, s kafka.Span, id string, comm
 	return err
 }
 
-// Scan reads a span and calls each with its records; read is where it came to, the
-// span's end unless it fails. Offsets that are gone, or cannot be read, are passed
-// over; a topic that was recreated meanwhile is an error.
+// Scan reads a span and calls each with its records. read is the offset after the last one
+// read: the end of the span unless Scan fails. Scan skips offsets that are deleted or
+// damaged. A topic that is recreated meanwhile is an error.
 func Scan(ctx context.Context, log kafka.LogReader, topic string, s kafka.Span, each func(orderclose.RawRecord)) (read int64, err error) {
 	read, err = kafka.Scan(ctx, log, topic, s, func(f orderclose.Fetched) error {
 		for _, r := range f.Records {
@@ -211,14 +213,14 @@ func Scan(ctx context.Context, log kafka.LogReader, topic string, s kafka.Span, 
 		return nil
 	})
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		err = fmt.Errorf("there was no more time at offset %d of %d", read, s.End)
+		err = fmt.Errorf("timeout at offset %d of %d", read, s.End)
 	}
 	return read, err
 }
 
-// record says what a record of the order is.
+// record describes a record of the order.
 func (p *Place) record(raw orderclose.RawRecord, commit kafka.Commit, end int64) Record {
-	r := Record{Offset: raw.Offset, Appended: raw.AppendedAt().UTC(), Waits: p.waits() && !done(commit, raw.Offset, end)}
+	r := Record{Offset: raw.Offset, Appended: raw.AppendedAt().UTC(), Waits: p.hasGroup() && !done(commit, raw.Offset, end)}
 	m, err := raw.Message()
 	if err != nil {
 		r.Problem = err.Error()
@@ -240,7 +242,7 @@ func (p *Place) record(raw orderclose.RawRecord, commit kafka.Commit, end int64)
 	return r
 }
 
-// travels reads what an order's record says.
+// travels adds the fields of a record that travels through the pipeline.
 func (p *Place) travels(r *Record, m orderclose.Message) {
 	record, err := m.Decode()
 	if err != nil {
@@ -255,10 +257,10 @@ func (p *Place) travels(r *Record, m orderclose.Message) {
 	}
 }
 
-// done reports whether the group is done with an offset. A commit past the end is of
-// an old log.
+// done reports whether the group has acked an offset. A commit past the end belongs to an
+// old log.
 func done(c kafka.Commit, offset, end int64) bool {
-	if c.OldLog || c.Offset > end {
+	if c.FromDeletedLog || c.Offset > end {
 		return false
 	}
 	if offset < c.Offset {
@@ -272,7 +274,7 @@ func done(c kafka.Commit, offset, end int64) bool {
 	return false
 }
 
-// eventID names an event: its id, or that it has none.
+// eventID returns the id of an event, or "without an id".
 func eventID(value []byte) string {
 	var event struct {
 		ID string `json:"id"`

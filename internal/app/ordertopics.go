@@ -11,19 +11,18 @@ import (
 	"orderclose/internal/story"
 )
 
-// OrderPlaces are the topics that an order's records go through, in the order of
-// their way, those of buckets that the configuration does not list included, those of
-// buckets that are not made yet left out. If Kafka does not tell which those are, it
-// returns the others with the error.
-func OrderPlaces(ctx context.Context, k *kafka.Cluster, cfg *config.Config) ([]story.Place, error) {
+// OrderTopics returns the topics that records of an order pass, in that order. It includes
+// delay topics that are not in the configuration, and leaves out delay topics that do not
+// exist. If Kafka cannot list the delay topics, it returns the other topics with an error.
+func OrderTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) ([]story.Place, error) {
 	names, err := k.TopicNames(ctx, cfg.Topics.DelayPrefix())
 	if err != nil {
-		err = fmt.Errorf("topics of buckets that are not listed: %w", err)
+		err = fmt.Errorf("list the delay topics that are not in topics.yaml: %w", err)
 	}
 	slices.Sort(names)
 	var all []story.Place
 	for _, b := range slices.Concat(cfg.Buckets, unlisted(cfg, names)) {
-		if err == nil && !slices.Contains(names, b.Topic) { // or we may not see it in the list
+		if err == nil && !slices.Contains(names, b.Topic) { // the list leaves out topics that we have no access to
 			if there, failed := k.Exists(ctx, b.Topic); failed == nil && !there {
 				continue
 			}
@@ -38,8 +37,8 @@ func OrderPlaces(ctx context.Context, k *kafka.Cluster, cfg *config.Config) ([]s
 	), err
 }
 
-// investigator finds out why orders were missed. What has few records that wait is
-// looked at first.
+// investigator returns the search for the reasons why orders were missed. It reads topics
+// with few waiting records first.
 func (a *App) investigator() *cause.Investigator {
 	c := a.o.Config.Compensator.Causes
 	o := cause.Options{Clock: a.o.Store.Now, Records: int64(c.Records), Time: c.Time, Logger: a.o.Logger.With("stage", "compensator")}
@@ -51,7 +50,7 @@ func (a *App) investigator() *cause.Investigator {
 	}
 	o.Log = a.o.Kafka
 	o.Places = func(ctx context.Context) ([]story.Place, error) {
-		all, err := OrderPlaces(ctx, a.o.Kafka, a.config())
+		all, err := OrderTopics(ctx, a.o.Kafka, a.config())
 		var first, buckets []story.Place
 		for _, p := range all {
 			switch p.Kind {

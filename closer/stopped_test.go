@@ -11,7 +11,8 @@ import (
 	"orderclose/internal/partition/partitiontest"
 )
 
-// stoppedLog is a log whose reader's process is about to be stopped, once it sleeps.
+// stoppedLog is a log that sets stop while its reader's loop sleeps, so that the process
+// is stopped when it wakes.
 type stoppedLog struct {
 	orderLog
 	stop atomic.Bool
@@ -23,9 +24,8 @@ func (l *stoppedLog) Read(ctx context.Context, at orderclose.Position) (orderclo
 	return l.orderLog.Read(ctx, at)
 }
 
-// TestCloser_AfterAStopItClosesNothingThatIsNotItsOwn: whoever has the partition now
-// closes it, and tells how it went.
-func TestCloser_AfterAStopItClosesNothingThatIsNotItsOwn(t *testing.T) {
+// The new owner of the partition closes the order and commits.
+func TestCloser_AfterAPauseItClosesNothingOfALostPartition(t *testing.T) {
 	for _, lost := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			log, store := &stoppedLog{}, &fakeStore{}
@@ -34,7 +34,7 @@ func TestCloser_AfterAStopItClosesNothingThatIsNotItsOwn(t *testing.T) {
 			c, err := New(Options{
 				Log: log, Store: store, Group: "g", CloseTopic: "order-close", DeadLetterTopic: "dead", ControlTopic: "control",
 				Buckets: orderclose.Buckets{{Topic: "delay_10s", Length: 10 * time.Second}},
-				Now: func() time.Time { // as SIGSTOP stops a process that has just woken
+				Now: func() time.Time { // like a process that SIGSTOP stops when it wakes
 					if log.stop.CompareAndSwap(true, false) {
 						time.Sleep(8 * time.Second)
 					}
@@ -45,9 +45,9 @@ func TestCloser_AfterAStopItClosesNothingThatIsNotItsOwn(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer partitiontest.Start(t, c.Run)()
-			time.Sleep(30 * time.Second) // and it wakes in time from then on
+			time.Sleep(30 * time.Second) // later the loop wakes in time
 			if closed := len(store.ids()) > 0; closed == lost || log.Confirms() != 1 {
-				t.Errorf("the claim is lost: %v; the order was closed: %v, after asking %d times", lost, closed, log.Confirms())
+				t.Errorf("claim lost: %v; order closed: %v, after %d calls of Confirm", lost, closed, log.Confirms())
 			}
 		})
 	}

@@ -14,8 +14,8 @@ import (
 	"orderclose/internal/partition/partitiontest"
 )
 
-// TestCloser_GarbageIsABoundedNumberOfLinesInTheLog, and every record is a dead letter.
-func TestCloser_GarbageIsABoundedNumberOfLinesInTheLog(t *testing.T) {
+// Every unreadable record becomes a dead letter.
+func TestCloser_UnreadableRecordsWriteFewLogLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const garbage, partitions = 5000, 4
 		log := &orderLog{}
@@ -42,15 +42,15 @@ func TestCloser_GarbageIsABoundedNumberOfLinesInTheLog(t *testing.T) {
 	})
 }
 
-// TestCloser_GarbageIsNotReadOnWhileItCannotBeBuried: what waits in memory is bounded, the
-// other partitions go on, and all of it becomes dead letters in the end.
-func TestCloser_GarbageIsNotReadOnWhileItCannotBeBuried(t *testing.T) {
+// The dead letters in memory are bounded, other partitions go on, and in the end every
+// record becomes a dead letter.
+func TestCloser_StopsReadingWhileDeadLettersCannotBeAppended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const garbage, most = 10_000, 1000 + 3000 // a fetch of this log brings 3,000
 		log, store := &fetchedLog{}, &fakeStore{}
-		var mended atomic.Bool
+		var fixed atomic.Bool
 		log.Fail = func(topic string) error {
-			if topic == "dead" && !mended.Load() {
+			if topic == "dead" && !fixed.Load() {
 				return errors.New("unknown topic or partition")
 			}
 			return nil
@@ -65,7 +65,7 @@ func TestCloser_GarbageIsNotReadOnWhileItCannotBeBuried(t *testing.T) {
 		if n := log.upTo.Load(); n > most || len(store.ids()) != 1 {
 			t.Errorf("%d records of garbage were read, want %d at most; closed %v", n, most, store.ids())
 		}
-		mended.Store(true)
+		fixed.Store(true)
 		time.Sleep(time.Minute)
 		if n := len(log.Keys("dead")); n != garbage || log.doneBelow() != garbage {
 			t.Errorf("%d of %d are dead letters, done below %d", n, garbage, log.doneBelow())

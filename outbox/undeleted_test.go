@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestDispatcher_ADatabaseThatTakesNoWritesHasRowsPublishedOnce by each worker, however
-// long that lasts, also those for the dead-letter topic.
-func TestDispatcher_ADatabaseThatTakesNoWritesHasRowsPublishedOnce(t *testing.T) {
+// Each worker publishes a row once, however long the database accepts no writes, also
+// to the dead-letter topic.
+func TestDispatcher_PublishesRowsOnceIfTheDatabaseAcceptsNoWrites(t *testing.T) {
 	for _, n := range []int{1, 10, 100} {
 		t.Run(fmt.Sprint(n, " rows"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -30,9 +30,9 @@ func TestDispatcher_ADatabaseThatTakesNoWritesHasRowsPublishedOnce(t *testing.T)
 	}
 }
 
-// TestDispatcher_AnIdThatIsGivenAgainIsAnotherRow: the table was emptied and its ids begin
-// again while rows were kept.
-func TestDispatcher_AnIdThatIsGivenAgainIsAnotherRow(t *testing.T) {
+// A table that was emptied may assign the same ids again while a worker remembers
+// rows.
+func TestDispatcher_AReusedIdIsAnotherRow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l, m := newStore("former"), &fakeLog{}, &counts{}
 		s.setFull(true)

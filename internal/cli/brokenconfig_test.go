@@ -11,9 +11,9 @@ import (
 	"orderclose/internal/status"
 )
 
-// TestBroker_StatusForecastAndDoctorLookWithABrokenTopicsFile: the file is often broken when they
-// are needed.
-func TestBroker_StatusForecastAndDoctorLookWithABrokenTopicsFile(t *testing.T) {
+// TestBroker_StatusForecastAndDoctorWorkWithABrokenTopicsFile: the file is often broken when
+// these commands are needed.
+func TestBroker_StatusForecastAndDoctorWorkWithABrokenTopicsFile(t *testing.T) {
 	r := newRig(t)
 	r.cli("topics", "apply")
 	if err := os.WriteFile(r.file, []byte("buckets: [1m, 1h]\npartitions: 2\npartition: 3\n"), 0o600); err != nil {
@@ -46,7 +46,7 @@ func TestBroker_DoctorFindsAWrongValueOfTheEnvironment(t *testing.T) {
 	}
 }
 
-func TestBroker_CommandsRefuseNoValueThatTheyDoNotUse(t *testing.T) {
+func TestBroker_CommandsIgnoreInvalidValuesThatTheyDoNotUse(t *testing.T) {
 	r := newRig(t)
 	wrong := map[string]string{config.EnvBrokers: r.brokers, config.EnvRedis: "no URL", config.EnvListen: "nowhere", config.EnvReleaseURL: "x", config.EnvHTTPSecret: "x"}
 	for _, args := range [][]string{{"topics", "apply"}, {"topics", "check"}, {"status"}, {"forecast"}, {"dlq", "ls"}} {
@@ -56,7 +56,7 @@ func TestBroker_CommandsRefuseNoValueThatTheyDoNotUse(t *testing.T) {
 	}
 	delete(wrong, config.EnvBrokers)
 	wrong[config.EnvDSN] = "root@tcp(127.0.0.1:1)/shop"
-	for _, args := range [][]string{{"migrate"}, {"doctor", "--stock"}} { // which need the database only
+	for _, args := range [][]string{{"migrate"}, {"doctor", "--stock"}} { // these need only the database
 		if _, stderr, code := run(t, wrong, append(args, "--config", r.file)...); code == 2 {
 			t.Errorf("%v: exit %d, %q", args, code, stderr)
 		}

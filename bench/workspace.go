@@ -15,10 +15,9 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
-// place is a corner of a broker that is ours: topics and groups whose names
-// begin with a prefix that nobody else has. clean removes them. It is used by one
-// goroutine, but for append.
-type place struct {
+// workspace creates topics and groups on a broker, with a prefix that no other program
+// uses. clean removes them. Only append may be used by several goroutines.
+type workspace struct {
 	brokers []string
 	prefix  string
 	client  *kafka.Client
@@ -27,8 +26,8 @@ type place struct {
 	count   int
 }
 
-func newPlace(brokers []string) *place {
-	return &place{
+func newWorkspace(brokers []string) *workspace {
+	return &workspace{
 		brokers: brokers,
 		prefix:  "oc_bench_" + strings.ToLower(rand.Text()[:8]) + "_",
 		topics:  map[string]int{},
@@ -39,23 +38,23 @@ func newPlace(brokers []string) *place {
 	}
 }
 
-// name returns a name that was not used before.
-func (p *place) name(what string) string {
+// name returns a new, unused name.
+func (p *workspace) name(what string) string {
 	p.count++
 	return p.prefix + what + "_" + strconv.Itoa(p.count)
 }
 
 // group returns the name of a new consumer group.
-func (p *place) group() string {
+func (p *workspace) group() string {
 	g := p.name("group")
 	p.groups = append(p.groups, g)
 	return g
 }
 
-// topic makes a topic with the settings that delay and close topics have, and
-// waits until each of its partitions answers. An interrupt does not cut the
-// creation off: clean would not know whether there is something to remove.
-func (p *place) topic(ctx context.Context, what string, partitions int) (string, error) {
+// topic creates a topic with the settings of delay and close topics, and waits until
+// each of its partitions answers. An interrupt does not stop the creation, because
+// clean would not know whether to remove the topic.
+func (p *workspace) topic(ctx context.Context, what string, partitions int) (string, error) {
 	name := p.name(what)
 	retention := bucketLength + 8*24*time.Hour
 	res, err := p.client.CreateTopics(context.WithoutCancel(ctx), &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{{
@@ -65,7 +64,7 @@ func (p *place) topic(ctx context.Context, what string, partitions int) (string,
 			{ConfigName: "cleanup.policy", ConfigValue: "delete"},
 			{ConfigName: "retention.bytes", ConfigValue: "-1"},
 			{ConfigName: "retention.ms", ConfigValue: strconv.FormatInt(retention.Milliseconds(), 10)},
-			// What a turn leaves behind goes at once, not in the middle of the next.
+			// Delete the data of earlier turns at once, not during the next turn.
 			{ConfigName: "file.delete.delay.ms", ConfigValue: "100"},
 		},
 	}}})
@@ -85,7 +84,7 @@ func (p *place) topic(ctx context.Context, what string, partitions int) (string,
 }
 
 // drop deletes topics.
-func (p *place) drop(ctx context.Context, names ...string) error {
+func (p *workspace) drop(ctx context.Context, names ...string) error {
 	res, err := p.client.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{Topics: names})
 	if err != nil {
 		return fmt.Errorf("delete topics: %w", err)
@@ -99,8 +98,9 @@ func (p *place) drop(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// length returns how many records the topic holds: nothing of it was deleted.
-func (p *place) length(ctx context.Context, topic string) (int, error) {
+// length returns how many records the topic holds. Nothing of it must have been
+// deleted.
+func (p *workspace) length(ctx context.Context, topic string) (int, error) {
 	var ask []kafka.OffsetRequest
 	for i := range p.topics[topic] {
 		ask = append(ask, kafka.LastOffsetOf(i))
@@ -119,9 +119,9 @@ func (p *place) length(ctx context.Context, topic string) (int, error) {
 	return int(all), nil
 }
 
-// await waits until the topic holds so many records, or one of the processes
-// that are to bring them has ended.
-func (p *place) await(ctx context.Context, topic string, want int, by ...*process) error {
+// await waits until the topic holds that many records, or until one of the given
+// processes has ended.
+func (p *workspace) await(ctx context.Context, topic string, want int, by ...*process) error {
 	ctx, cancel := context.WithTimeout(ctx, turnLimit)
 	defer cancel()
 	for {
@@ -140,8 +140,8 @@ func (p *place) await(ctx context.Context, topic string, want int, by ...*proces
 	}
 }
 
-// awaitMembers waits until the group is at rest with so many members.
-func (p *place) awaitMembers(ctx context.Context, group string, want int) error {
+// awaitMembers waits until the group is stable with that many members.
+func (p *workspace) awaitMembers(ctx context.Context, group string, want int) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for {
@@ -155,8 +155,8 @@ func (p *place) awaitMembers(ctx context.Context, group string, want int) error 
 	}
 }
 
-// clean removes all that is ours. It says what it could not remove.
-func (p *place) clean() {
+// clean removes all topics and groups, and reports those that it could not remove.
+func (p *workspace) clean() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for names := range slices.Chunk(slices.Collect(maps.Keys(p.topics)), 100) {
@@ -175,7 +175,7 @@ func (p *place) clean() {
 	}
 }
 
-// sleep waits for d, or reports false as soon as ctx ends.
+// sleep waits for d; it returns false as soon as ctx ends.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():

@@ -11,14 +11,15 @@ import (
 	"orderclose"
 )
 
-// manyOpen is a control topic, and a database with many orders that are due far ahead.
+// manyOpen is a control topic, and a database with many open orders that are due far
+// ahead.
 type manyOpen struct {
 	mu sync.Mutex
 	fakeControl
 	n        int
 	begin    time.Time
 	appended map[string]int
-	refusing string // a topic that accepts nothing
+	refusing string // a topic that accepts no records
 }
 
 func (k *manyOpen) Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error) {
@@ -42,14 +43,14 @@ func (k *manyOpen) SetPosition(_ context.Context, _, _ string, _ int, offset int
 	return nil
 }
 
-// at is up to where losses were made up for.
+// at returns the committed position.
 func (k *manyOpen) at() int64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.position
 }
 
-// lose tells of another loss.
+// lose reports another loss.
 func (k *manyOpen) lose(l orderclose.Lost) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -85,7 +86,7 @@ func (k *manyOpen) Append(ctx context.Context, topic string, m orderclose.Messag
 	return nil
 }
 
-// times is how many orders were scheduled again so often.
+// times returns how many orders were scheduled exactly n times.
 func (k *manyOpen) times(n int) (orders int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -97,8 +98,8 @@ func (k *manyOpen) times(n int) (orders int) {
 	return orders
 }
 
-// listening runs a compensator that hears of losses and schedules two orders again in
-// a second.
+// listening runs a compensator that reads the control topic and schedules two orders
+// a second again.
 func listening(t *testing.T, n int, told orderclose.Lost, test func(k *manyOpen, s *fakeStore)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -122,9 +123,8 @@ func listening(t *testing.T, n int, told orderclose.Lost, test func(k *manyOpen,
 	})
 }
 
-// TestListen_ABucketThatAcceptsNothingStopsNoRescheduling: a smaller one takes its
-// orders, and their relay hands them on.
-func TestListen_ABucketThatAcceptsNothingStopsNoRescheduling(t *testing.T) {
+// A smaller bucket takes the orders, and its relay forwards them.
+func TestListen_AFailingBucketDoesNotStopRescheduling(t *testing.T) {
 	listening(t, 100, orderclose.Lost{Topic: "delay_12h", First: 0, Last: 5}, func(k *manyOpen, _ *fakeStore) {
 		k.mu.Lock()
 		k.refusing = "delay_12h"
@@ -136,9 +136,9 @@ func TestListen_ABucketThatAcceptsNothingStopsNoRescheduling(t *testing.T) {
 	})
 }
 
-// TestListen_SweepsGoOnWhileOrdersAreScheduledAgain, which takes three hours here, and
-// as long at 5,000 a second with 54 million orders open.
-func TestListen_SweepsGoOnWhileOrdersAreScheduledAgain(t *testing.T) {
+// Scheduling takes three hours in this test, as long as 54 million open orders take
+// at 5,000 a second.
+func TestListen_SweepsRunWhileOrdersAreScheduledAgain(t *testing.T) {
 	listening(t, 21_600, orderclose.Lost{Topic: "delay_12h", Partition: 1, First: 0, Last: 5}, func(k *manyOpen, s *fakeStore) {
 		time.Sleep(30 * time.Minute)
 		due := time.Now()
@@ -159,9 +159,9 @@ func TestListen_SweepsGoOnWhileOrdersAreScheduledAgain(t *testing.T) {
 	})
 }
 
-// TestListen_ALossWhileOrdersAreScheduledAgain is heard of, swept for at once, and
-// begins the scheduling again: what was appended before it may be lost.
-func TestListen_ALossWhileOrdersAreScheduledAgain(t *testing.T) {
+// The loss is handled by a sweep at once, and scheduling begins again, because the
+// records that were appended before may be lost.
+func TestListen_ALossDuringReschedulingRestartsIt(t *testing.T) {
 	listening(t, 7_200, orderclose.Lost{Topic: "delay_12h", Partition: 1, First: 0, Last: 5}, func(k *manyOpen, s *fakeStore) {
 		time.Sleep(30 * time.Minute)
 		before := k.times(1)
@@ -171,7 +171,7 @@ func TestListen_ALossWhileOrdersAreScheduledAgain(t *testing.T) {
 		k.lose(orderclose.Lost{Topic: "delay_5m", Partition: 1, First: 0, Last: 5})
 		time.Sleep(2 * time.Minute)
 		if s.open() > 0 {
-			t.Error("nobody sweeps for it")
+			t.Error("no sweep handles the loss")
 		}
 		time.Sleep(2 * time.Hour)
 		if n := k.times(1) + k.times(2); n != k.n || k.times(2) < before || k.at() != 2 {
@@ -180,8 +180,8 @@ func TestListen_ALossWhileOrdersAreScheduledAgain(t *testing.T) {
 	})
 }
 
-// TestListen_ABucketThatIsAddedHasLostNothing: relays serve it before anybody picks it.
-func TestListen_ABucketThatIsAddedHasLostNothing(t *testing.T) {
+// Relays serve a new bucket before records are appended to it.
+func TestListen_ANewBucketIsNoLoss(t *testing.T) {
 	listening(t, 100, orderclose.Lost{Topic: "delay_1h", Partition: 1, First: 0, Last: -1}, func(k *manyOpen, s *fakeStore) {
 		time.Sleep(30 * time.Minute)
 		if n := k.times(1); n > 0 || k.at() != 1 {

@@ -31,11 +31,11 @@ import (
 	"orderclose/producer"
 )
 
-// readyTimeout bounds how long servers and groups may take to get going.
+// readyTimeout bounds how long servers and groups may take to start.
 const readyTimeout = 30 * time.Second
 
-// stage is where the demo plays: servers, the pipeline on them, and a shop.
-type stage struct {
+// environment is what the demo runs on: servers, the pipeline, and a shop.
+type environment struct {
 	backend string
 	cfg     *config.Config
 	app.Connections
@@ -48,11 +48,11 @@ type stage struct {
 	closers  []func() error // last in, first out
 }
 
-// demoCategories are the categories of the demo's orders; one is in no list.
+// demoCategories returns the categories of the demo's orders. One of them is not in the
+// configuration.
 func demoCategories() []string { return []string{"flash-sale", "virtual", "physical", "unheard-of"} }
 
-// demoConfig is the pipeline in seconds instead of minutes. prefix goes before
-// every name.
+// demoConfig returns a configuration with delays of seconds. prefix is added to all names.
 func demoConfig(prefix string) *config.Config {
 	c := config.Default()
 	c.Partitions = 4
@@ -69,7 +69,7 @@ func demoConfig(prefix string) *config.Config {
 	return c
 }
 
-// delaysInWords lists the delays, the shortest first: flash-sale 2s, virtual 5s, …
+// delaysInWords lists the delays, sorted by length: flash-sale 2s, virtual 5s, …
 func delaysInWords(c *config.Config) string {
 	delays := c.Delays.ByCategory
 	categories := slices.SortedFunc(maps.Keys(delays), func(a, b string) int {
@@ -82,10 +82,10 @@ func delaysInWords(c *config.Config) string {
 	return strings.Join(append(all, "any other "+orderclose.ShortDuration(c.Delays.Default)), ", ")
 }
 
-// open makes the stage: embedded servers, or a place of its own on real ones.
-// What it made by then is closed again if it fails.
-func (d *demo) open(ctx context.Context, logger *slog.Logger) (*stage, error) {
-	st := &stage{registry: prometheus.NewRegistry()}
+// open makes the environment on embedded servers, or in a database and topics of its own on real
+// ones. If it fails, it closes what it opened.
+func (d *demo) open(ctx context.Context, logger *slog.Logger) (*environment, error) {
+	st := &environment{registry: prometheus.NewRegistry()}
 	build := st.openEmbedded
 	if d.real {
 		build = st.openReal
@@ -100,7 +100,7 @@ func (d *demo) open(ctx context.Context, logger *slog.Logger) (*stage, error) {
 	return st, nil
 }
 
-func (st *stage) openEmbedded(_ context.Context, _ cli.Env, logger *slog.Logger) error {
+func (st *environment) openEmbedded(_ context.Context, _ cli.Env, logger *slog.Logger) error {
 	st.backend, st.cfg = "embedded", demoConfig("")
 	w, err := bubble.New(bubble.Options{Logger: logger})
 	if err != nil {
@@ -115,7 +115,7 @@ func (st *stage) openEmbedded(_ context.Context, _ cli.Env, logger *slog.Logger)
 	return nil
 }
 
-func (st *stage) openReal(ctx context.Context, env cli.Env, logger *slog.Logger) error {
+func (st *environment) openReal(ctx context.Context, env cli.Env, logger *slog.Logger) error {
 	st.backend = "real"
 	servers, err := realServers(env)
 	if err != nil {
@@ -127,7 +127,7 @@ func (st *stage) openReal(ctx context.Context, env cli.Env, logger *slog.Logger)
 	if err != nil {
 		return err
 	}
-	st.onClose(func() error { return bounded(drop) })
+	st.onClose(func() error { return withTimeout(drop) })
 	servers.DSN = dsn
 	if st.Connections, err = app.Connect(servers, st.cfg, logger); err != nil {
 		return err
@@ -140,12 +140,11 @@ func (st *stage) openReal(ctx context.Context, env cli.Env, logger *slog.Logger)
 	if err := st.Redis.Ping(ctx).Err(); err != nil {
 		return fmt.Errorf("redis: %w", err)
 	}
-	st.onClose(func() error { return bounded(st.dropTopics) })
+	st.onClose(func() error { return withTimeout(st.dropTopics) })
 	return st.Store.Migrate(ctx)
 }
 
-// realServers are those that the environment names, or those that make up has
-// started and written down.
+// realServers returns the servers that the environment names, or those that make up started.
 func realServers(env cli.Env) (config.Servers, error) {
 	servers, err := config.FromEnviron(env.LookupEnv)
 	if err != nil {
@@ -171,12 +170,12 @@ func realServers(env cli.Env) (config.Servers, error) {
 	return servers, errors.Join(err, servers.Require(names...))
 }
 
-// upFile is where make up writes down what it has started.
+// upFile is the file in which make up lists the servers that it started.
 func upFile() string {
 	return filepath.Join(os.TempDir(), "orderclose-up-"+strconv.Itoa(os.Getuid()), "env")
 }
 
-// exports reads lines of the form export NAME='value'.
+// exports parses lines of the form export NAME='value'.
 func exports(s string) map[string]string {
 	vars := map[string]string{}
 	for line := range strings.Lines(s) {
@@ -188,8 +187,8 @@ func exports(s string) map[string]string {
 	return vars
 }
 
-// dropTopics deletes what the demo made in Kafka and Redis.
-func (st *stage) dropTopics(ctx context.Context) error {
+// dropTopics deletes what the demo created in Kafka and Redis.
+func (st *environment) dropTopics(ctx context.Context) error {
 	var names []string
 	for _, spec := range app.TopicSpecs(st.cfg) {
 		names = append(names, spec.Name)
@@ -201,8 +200,8 @@ func (st *stage) dropTopics(ctx context.Context) error {
 	)
 }
 
-// build makes topics, the pipeline and the shop.
-func (st *stage) build(ctx context.Context, logger *slog.Logger) error {
+// build creates topics, the pipeline and the shop.
+func (st *environment) build(ctx context.Context, logger *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	if _, _, err := st.Kafka.Apply(ctx, app.TopicSpecs(st.cfg)); err != nil {
@@ -227,8 +226,8 @@ func (st *stage) build(ctx context.Context, logger *slog.Logger) error {
 	return err
 }
 
-// start starts the pipeline; the function it returns stops it, once.
-func (st *stage) start(ctx context.Context) (stop func()) {
+// start starts the pipeline. The returned function stops it and may be called again.
+func (st *environment) start(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() { done <- st.app.Run(ctx, app.AllRoles()...) }()
@@ -238,8 +237,8 @@ func (st *stage) start(ctx context.Context) (stop func()) {
 	})
 }
 
-// ready waits until the relays have all the partitions.
-func (st *stage) ready(ctx context.Context) error {
+// ready waits until the relays serve all partitions.
+func (st *environment) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	for want := len(st.cfg.Buckets) * st.cfg.Partitions; ; {
@@ -258,8 +257,8 @@ func (st *stage) ready(ctx context.Context) error {
 	}
 }
 
-// served is how many partitions the relays serve, by their metrics.
-func (st *stage) served() (int, error) {
+// served returns how many partitions the relays serve, according to their metrics.
+func (st *environment) served() (int, error) {
 	families, err := st.registry.Gather()
 	for _, f := range families {
 		if f.GetName() == "orderclose_delay_head_overdue_seconds" {
@@ -269,9 +268,9 @@ func (st *stage) served() (int, error) {
 	return 0, err
 }
 
-// settle waits until no order is unpaid and nothing waits in an outbox, for at most the bound
-// of a miss.
-func (st *stage) settle(ctx context.Context) error {
+// awaitSettled waits until no order is unpaid and the outboxes are empty, or until the sweep must
+// have found every missed order.
+func (st *environment) awaitSettled(ctx context.Context) error {
 	c := st.cfg.Compensator
 	deadline := st.shop.LastDue().Add(c.Period + c.Grace + 10*time.Second)
 	for time.Now().Before(deadline) {
@@ -288,21 +287,21 @@ func (st *stage) settle(ctx context.Context) error {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-	return nil // the checker says what is open
+	return nil // the checker reports open orders
 }
 
-// counts are orders by status, and what waits in the outboxes.
+// counts are orders by status, and the number of rows in the outboxes.
 type counts struct{ orders, unpaid, paid, closed, outgoing int64 }
 
-func (st *stage) count(ctx context.Context) (counts, error) {
+func (st *environment) count(ctx context.Context) (counts, error) {
 	var n counts
 	err := st.Store.DB().QueryRowContext(ctx, `SELECT COUNT(*), COALESCE(SUM(status = 0), 0),
 		COALESCE(SUM(status = 1), 0), COALESCE(SUM(status = 2), 0), (SELECT COUNT(*) FROM outbox_events) + (SELECT COUNT(*) FROM outbox_schedules) FROM orders`).Scan(&n.orders, &n.unpaid, &n.paid, &n.closed, &n.outgoing)
 	return n, err
 }
 
-// check has the checker judge what is left.
-func (st *stage) check(ctx context.Context) (*checker.Verdict, error) {
+// check runs the checker.
+func (st *environment) check(ctx context.Context) (*checker.Verdict, error) {
 	delays := map[string]string{}
 	for _, b := range st.cfg.Buckets {
 		delays[b.Topic] = st.cfg.RelayGroup(b)
@@ -316,10 +315,10 @@ func (st *stage) check(ctx context.Context) (*checker.Verdict, error) {
 	})
 }
 
-func (st *stage) onClose(f func() error) { st.closers = append(st.closers, f) }
+func (st *environment) onClose(f func() error) { st.closers = append(st.closers, f) }
 
-// close undoes what was made, in reverse.
-func (st *stage) close() error {
+// close runs the closers in reverse order.
+func (st *environment) close() error {
 	var errs []error
 	for i := len(st.closers) - 1; i >= 0; i-- {
 		errs = append(errs, st.closers[i]())
@@ -328,8 +327,8 @@ func (st *stage) close() error {
 	return errors.Join(errs...)
 }
 
-// bounded runs a clean-up that should happen also after an interrupt.
-func bounded(f func(context.Context) error) error {
+// withTimeout runs a clean-up with a timeout. The clean-up runs also after an interrupt.
+func withTimeout(f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 	defer cancel()
 	return f(ctx)

@@ -9,20 +9,20 @@ import (
 	"orderclose/internal/partition"
 )
 
-// topicEvery is how often a topic is asked for that does not exist yet.
-const topicEvery = 2 * time.Second
+// topicPollInterval is the interval at which awaitTopic checks for a missing topic.
+const topicPollInterval = 2 * time.Second
 
-// appearing is Kafka for stages that begin with the topics that exist, and take up each
-// other topic when it appears. So one topic that nobody has made yet, such as the one of
-// a bucket that was just added to topics.yaml, stops none of the others.
-type appearing struct {
+// topicWaiter is a Kafka log that delays Consume until the topic exists. A stage starts with
+// the topics that exist, and one missing topic, such as that of a bucket that was just
+// added to topics.yaml, does not stop the others.
+type topicWaiter struct {
 	*kafka.Cluster
 	app *App
 }
 
 // Consume implements Log of the stages. It joins the group as soon as the topic exists.
-// Meanwhile the log says once that the topic is missing, and /-/ready hints at it.
-func (k appearing) Consume(ctx context.Context, group, topic string, serve func(context.Context, orderclose.Claim)) error {
+// Until then /-/ready shows a hint, and the log has one line.
+func (k topicWaiter) Consume(ctx context.Context, group, topic string, serve func(context.Context, orderclose.Claim)) error {
 	if !k.app.awaitTopic(ctx, topic) {
 		return nil
 	}
@@ -32,14 +32,14 @@ func (k appearing) Consume(ctx context.Context, group, topic string, serve func(
 // awaitTopic waits until the topic exists. It returns false when ctx ends.
 func (a *App) awaitTopic(ctx context.Context, topic string) bool {
 	hint, waited := "topic "+topic, false
-	defer a.ready.Unhint(hint)
+	defer a.ready.RemoveHint(hint)
 	for {
 		asking, cancel := context.WithTimeout(ctx, checkTimeout)
 		err := a.exists(asking, topic)
 		cancel()
 		if err == nil {
 			if waited {
-				a.o.Logger.Info("the topic exists now", "topic", topic)
+				a.o.Logger.Info("topic exists now", "topic", topic)
 			}
 			return true
 		}
@@ -48,10 +48,10 @@ func (a *App) awaitTopic(ctx context.Context, topic string) bool {
 		}
 		if !waited {
 			waited = true
-			a.o.Logger.Warn("not serving a topic yet, all others go on", "topic", topic, "err", err)
+			a.o.Logger.Warn("not serving a topic yet, serving all others", "topic", topic, "err", err)
 		}
 		a.ready.Hint(hint, err.Error())
-		if !partition.Sleep(ctx, topicEvery) {
+		if !partition.Sleep(ctx, topicPollInterval) {
 			return false
 		}
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 )
 
-// TestCluster_ABrokerThatHangsCostsSecondsHoweverManyConnectionsItHas: a broker whose
-// process hangs still has its connections kept alive by its kernel.
-func TestCluster_ABrokerThatHangsCostsSecondsHoweverManyConnectionsItHas(t *testing.T) {
+// TestCluster_HangingBrokerCostsSecondsDespiteManyConnections: the kernel of a broker whose
+// process hangs keeps the connections open.
+func TestCluster_HangingBrokerCostsSecondsDespiteManyConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(3), kfake.Ports(9092, 9093, 9094))
 		c := b.cluster(Options{})
@@ -21,7 +21,7 @@ func TestCluster_ABrokerThatHangsCostsSecondsHoweverManyConnectionsItHas(t *test
 		}
 		var many sync.WaitGroup
 		b.slow.Store(int64(10 * time.Millisecond))
-		for range 100 { // as when a process starts: each partition asks something
+		for range 100 { // as at the start of a process: each partition sends requests
 			many.Go(func() {
 				c.TopicID(t.Context(), "t")
 				c.Append(t.Context(), "t", 0, someRecords)
@@ -50,9 +50,9 @@ func TestCluster_ABrokerThatHangsCostsSecondsHoweverManyConnectionsItHas(t *test
 	})
 }
 
-// TestCluster_OutlivesTheBrokersOfItsOptions: all of them may have been replaced since the
-// process began.
-func TestCluster_OutlivesTheBrokersOfItsOptions(t *testing.T) {
+// TestCluster_WorksAfterBootstrapBrokersAreReplaced: the brokers in Options may all have been
+// replaced since the process started.
+func TestCluster_WorksAfterBootstrapBrokersAreReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.NumBrokers(3), kfake.Ports(9092, 9093, 9094))
 		c := b.cluster(Options{Brokers: b.ListenAddrs()[:1]})

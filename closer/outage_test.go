@@ -17,10 +17,10 @@ import (
 	"orderclose/httpclose"
 )
 
-func TestCloser_NothingIsDoneWhileTheDatabaseIsAway(t *testing.T) {
+func TestCloser_CommitsNothingWhileTheDatabaseIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		log, store := &orderLog{}, &fakeStore{away: func() bool { return time.Since(begin) < time.Minute }}
+		log, store := &orderLog{}, &fakeStore{down: func() bool { return time.Since(begin) < time.Minute }}
 		log.add(t, "a")
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(59 * time.Second)
@@ -36,7 +36,7 @@ func TestCloser_NothingIsDoneWhileTheDatabaseIsAway(t *testing.T) {
 	})
 }
 
-// probedStore is a store whose probe fails for a while.
+// probedStore is a store whose probe fails until well returns true.
 type probedStore struct {
 	*fakeStore
 	well func() bool
@@ -44,14 +44,14 @@ type probedStore struct {
 
 func (s probedStore) Probe(context.Context) error {
 	if !s.well() {
-		return fmt.Errorf("%w: nothing can be written", orderclose.ErrUnavailable)
+		return fmt.Errorf("%w: the database accepts no writes", orderclose.ErrUnavailable)
 	}
 	return nil
 }
 
-// TestCloser_AnOrderIsNotBlamedForADatabaseThatTakesNothing: by an error that
-// nobody knows, every order fails; the probe tells whose fault it is.
-func TestCloser_AnOrderIsNotBlamedForADatabaseThatTakesNothing(t *testing.T) {
+// With an unknown error every order fails; the probe shows whether the store or an order
+// is at fault.
+func TestCloser_BlamesNoOrderWhileTheProbeFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, store := &orderLog{}, &fakeStore{bad: map[string]bool{"a": true, "b": true}}
 		log.add(t, "a")
@@ -65,12 +65,12 @@ func TestCloser_AnOrderIsNotBlamedForADatabaseThatTakesNothing(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if got := log.Appended()["delay_1m"]; len(got) != 2 || len(log.Appended()) != 1 || log.doneBelow() != 2 {
-			t.Errorf("when it works: done below %d, appended %v; want both to be tried again", log.doneBelow(), log.Appended())
+			t.Errorf("after the probe succeeds: done below %d, appended %v; want both to be retried", log.doneBelow(), log.Appended())
 		}
 	})
 }
 
-// fetchedLog is a log that knows up to where it was read.
+// fetchedLog records the offset up to which it was read.
 type fetchedLog struct {
 	orderLog
 	upTo atomic.Int64
@@ -82,11 +82,11 @@ func (l *fetchedLog) Read(ctx context.Context, at orderclose.Position) (orderclo
 	return f, err
 }
 
-// TestCloser_WhileTheDatabaseIsAwayItReadsALittleAhead, however long that takes.
-func TestCloser_WhileTheDatabaseIsAwayItReadsALittleAhead(t *testing.T) {
+// The bound also holds in a long outage.
+func TestCloser_ReadsALittleAheadWhileTheDatabaseIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, end := &fetchedLog{}, time.Now().Add(time.Hour)
-		store := &fakeStore{away: func() bool { return time.Now().Before(end) }}
+		store := &fakeStore{down: func() bool { return time.Now().Before(end) }}
 		for i := range 2000 {
 			id := fmt.Sprint(i)
 			o := orderclose.Order{ID: id, CreatedAt: time.Now(), Due: time.Now()}
@@ -99,12 +99,13 @@ func TestCloser_WhileTheDatabaseIsAwayItReadsALittleAhead(t *testing.T) {
 		}
 		time.Sleep(time.Minute + 5*time.Second)
 		if n := len(store.ids()); n < 2000 {
-			t.Errorf("when it is back: %d were closed", n)
+			t.Errorf("after the outage: %d orders were closed", n)
 		}
 	})
 }
 
-// service is one that answers 500 if it is broken, or asked for an order that breaks it.
+// service answers 500 while it is broken, and to any request with an order whose id
+// begins with "poison".
 type service struct{ broken func() bool }
 
 func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -133,9 +134,9 @@ func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// TestCloser_AnOrderThatBreaksAServiceStopsNobodyElse, if it was there before anybody
-// else. While the service is broken for all, nobody is to blame.
-func TestCloser_AnOrderThatBreaksAServiceStopsNobodyElse(t *testing.T) {
+// The orders that break the service come first in the log. While the service is broken
+// for all orders, no order is blamed.
+func TestCloser_AnOrderThatBreaksAServiceDelaysNoOther(t *testing.T) {
 	for _, batch := range []int{1, 500} {
 		for _, down := range []time.Duration{0, 10 * time.Minute} {
 			synctest.Test(t, func(t *testing.T) {
@@ -161,11 +162,11 @@ func TestCloser_AnOrderThatBreaksAServiceStopsNobodyElse(t *testing.T) {
 					}
 				}
 				time.Sleep(12 * time.Second)
-				again := log.Appended()["delay_1m"]
-				if log.doneBelow() != 3 || len(again) != 2 || len(log.Appended()) != 1 {
-					t.Errorf("batches of %d, broken for %v: done below %d, appended %v; want both that break it to be tried again", batch, down, log.doneBelow(), log.Appended())
+				retried := log.Appended()["delay_1m"]
+				if log.doneBelow() != 3 || len(retried) != 2 || len(log.Appended()) != 1 {
+					t.Errorf("batches of %d, broken for %v: done below %d, appended %v; want both poison orders to be retried", batch, down, log.doneBelow(), log.Appended())
 				}
-				for _, m := range again {
+				for _, m := range retried {
 					if r, err := m.Decode(); err != nil || r.Attempt != 1 || !strings.HasPrefix(r.Order.ID, "poison") {
 						t.Errorf("%+v, %v", r, err)
 					}
@@ -175,7 +176,7 @@ func TestCloser_AnOrderThatBreaksAServiceStopsNobodyElse(t *testing.T) {
 	}
 }
 
-// hanging is a store that hangs on some orders, or on all of them.
+// hanging is a store that hangs for the duration took on the orders that on selects.
 type hanging struct {
 	*fakeStore
 	on   func(id string) bool
@@ -192,9 +193,9 @@ func (s hanging) CloseOrders(ctx context.Context, path orderclose.Path, requests
 	return s.fakeStore.CloseOrders(ctx, path, requests)
 }
 
-// TestCloser_OrdersOnWhichTheStoreHangsUseUpTheirAttempts, and the others are closed
-// meanwhile. While the store hangs on all orders, nobody is to blame.
-func TestCloser_OrdersOnWhichTheStoreHangsUseUpTheirAttempts(t *testing.T) {
+// The other orders are closed meanwhile. While the store hangs on all orders, no order is
+// blamed.
+func TestCloser_OrdersThatMakeTheStoreHangUseUpTheirRetries(t *testing.T) {
 	for _, outage := range []time.Duration{0, 20 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			begin, log := time.Now(), &orderLog{}
@@ -211,18 +212,18 @@ func TestCloser_OrdersOnWhichTheStoreHangsUseUpTheirAttempts(t *testing.T) {
 			defer runCloser(t, log, store, 500)()
 			time.Sleep(outage - time.Second)
 			if n := len(log.Appended()); n > 0 {
-				t.Errorf("while it hangs on all orders: %d are appended", n)
+				t.Errorf("while the store hangs on all orders, records were appended to %d topics", n)
 			}
 			time.Sleep(400*time.Second + 10*time.Second)
 			synctest.Wait()
-			again := log.Appended()["delay_1m"]
-			if len(store.ids()) != 200 || len(again) != 2 || len(log.Appended()) != 1 || log.doneBelow() != 202 {
-				t.Errorf("%d closed, %d tried again, done below %d; want 200, 2 and 202", len(store.ids()), len(again), log.doneBelow())
+			retried := log.Appended()["delay_1m"]
+			if len(store.ids()) != 200 || len(retried) != 2 || len(log.Appended()) != 1 || log.doneBelow() != 202 {
+				t.Errorf("%d closed, %d retried, done below %d; want 200, 2 and 202", len(store.ids()), len(retried), log.doneBelow())
 			}
 			for i := range 200 {
 				due := begin.Add(outage + time.Duration(i)*2*time.Second)
 				if late := store.at(fmt.Sprint("good-", i)).Sub(due); late > 12*time.Second {
-					t.Errorf("order %d is closed %v late", i, late)
+					t.Errorf("order %d was closed %v late", i, late)
 				}
 			}
 		})

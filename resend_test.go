@@ -8,9 +8,9 @@ import (
 	"orderclose"
 )
 
-// TestSentAgain_BeginsAnewOnTheReplayLane, also from a dead letter, and for what
-// was sent again before.
-func TestSentAgain_BeginsAnewOnTheReplayLane(t *testing.T) {
+// The result is the same for a dead letter, and for a record that was sent again
+// before.
+func TestSentAgain_GoesToTheReplayLaneWithoutAttempts(t *testing.T) {
 	want := []orderclose.Header{
 		{Key: "due", Value: []byte("1772366760000")}, {Key: "v", Value: []byte("1")},
 		{Key: "traceparent", Value: []byte("00-ab-cd-01")}, {Key: "lane", Value: []byte("replay")},
@@ -18,9 +18,9 @@ func TestSentAgain_BeginsAnewOnTheReplayLane(t *testing.T) {
 	m := whole(t)
 	m.Topic = "order-close"
 	dead := orderclose.DeadLetter(m, "closer", "failed", "no stock row")
-	for name, from := range map[string]orderclose.Message{"a record": m, "a dead letter": dead, "twice": m.SentAgain()} {
+	for name, from := range map[string]orderclose.Message{"a record": m, "a dead letter": dead, "twice": m.Resend()} {
 		count := len(from.Headers)
-		again := from.SentAgain()
+		again := from.Resend()
 		if diff := cmp.Diff(want, again.Headers); diff != "" || string(again.Value) != string(m.Value) || len(from.Headers) != count {
 			t.Errorf("%s, value %s (-want +got):\n%s", name, again.Value, diff)
 		}

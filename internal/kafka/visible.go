@@ -8,11 +8,11 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
-// CheckSeen is Check for somebody who may not see everything: it compares what
-// can be seen, and returns what cannot, as AccessErrors, instead of failing. A
-// topic that is hidden from us is not missing; one whose settings are is compared
-// but for them.
-func (c *Cluster) CheckSeen(ctx context.Context, specs []TopicSpec) (findings []Finding, unseen []error, err error) {
+// CheckVisible is Check for a user who may not see everything. It compares what the user may
+// see. It returns an AccessError in unseen for each topic or setting that is hidden, instead
+// of failing. A hidden topic counts as existing. If the settings are hidden, only partitions
+// and replication are compared.
+func (c *Cluster) CheckVisible(ctx context.Context, specs []TopicSpec) (findings []Finding, unseen []error, err error) {
 	var seen []TopicSpec
 	for _, spec := range specs {
 		if _, err := c.metadata(ctx, spec.Name); hiddenTopic(err) {
@@ -35,7 +35,7 @@ func (c *Cluster) CheckSeen(ctx context.Context, specs []TopicSpec) (findings []
 	return findings, unseen, err
 }
 
-// checkShape compares all but settings.
+// checkShape compares partitions and replication, but no settings.
 func (c *Cluster) checkShape(ctx context.Context, specs []TopicSpec) ([]Finding, error) {
 	names := make([]string, len(specs))
 	for i, s := range specs {
@@ -60,7 +60,7 @@ func (c *Cluster) checkShape(ctx context.Context, specs []TopicSpec) ([]Finding,
 	return findings, nil
 }
 
-// hiddenTopic says whether we lack the access to look at a topic or its settings.
+// hiddenTopic reports whether err means that we may not see a topic or its settings.
 func hiddenTopic(err error) bool {
 	var access *AccessError
 	return errors.As(err, &access) && errors.Is(err, kafka.TopicAuthorizationFailed)

@@ -10,10 +10,10 @@ import (
 	"orderclose/internal/store"
 )
 
-var askedClaims = []claim{
-	{"PreviewSaysWhatACloseWouldSayAndChangesNothing", previewSays},
+var payOrdersClaims = []claim{
+	{"PreviewReturnsTheOutcomesOfACloseAndChangesNothing", previewSays},
 	{"PayOrdersIsTheCompareAndSetOfPay", payOrders},
-	{"OfPaymentsAfterTheProvidersWordTheFirstHasPaid", payAfterAsking},
+	{"AfterPayOrdersTheFirstPaymentHasPaid", payAfterAsking},
 }
 
 func previewSays(t *testing.T, s *shop) {
@@ -62,8 +62,8 @@ func payOrders(t *testing.T, s *shop) {
 	want(t, "paid orders", s.count("SELECT COUNT(*) FROM orders WHERE status = 1 AND paid_at IS NOT NULL AND version = 2"), 2)
 }
 
-// The provider said that it was paid; which payment it was comes later, and whatever
-// comes beside it goes back.
+// PayOrders marks the order paid without a payment id. The first payment that arrives counts as
+// the one that paid, and any other payment goes back.
 func payAfterAsking(t *testing.T, s *shop) {
 	s.migrated()
 	s.order("a", -time.Minute)
@@ -92,12 +92,12 @@ func payAfterAsking(t *testing.T, s *shop) {
 		})
 	}
 	wg.Wait()
-	want(t, "payments of eight that go back", s.count("SELECT COUNT(*) FROM refund_intents WHERE order_id = 'b'"), 7)
+	want(t, "payments of eight with a refund intent", s.count("SELECT COUNT(*) FROM refund_intents WHERE order_id = 'b'"), 7)
 }
 
-// askedMapped: the same in a shop's own tables, whose paid orders look as the
-// mapping says, if it does.
-func askedMapped(t *testing.T, s *mapped) {
+// payOrdersMapped tests the same in a shop's own tables, with the paid status of the mapping if it
+// has one.
+func payOrdersMapped(t *testing.T, s *mapped) {
 	s.begin()
 	overdue, later, paid, gone := s.an(1, -time.Minute), s.an(2, time.Hour), s.an(3, -time.Minute), s.an(4, -time.Minute)
 	s.put(s.Mapping.Status.From, overdue, later)
@@ -112,12 +112,12 @@ func askedMapped(t *testing.T, s *mapped) {
 	out, err = s.PayOrders(t.Context(), ask(overdue, gone, paid))
 	if len(s.Mapping.Status.Paid) == 0 {
 		if err == nil {
-			t.Errorf("nobody says how a paid order looks, and it was paid: %v", out)
+			t.Errorf("the mapping has no paid status, and the order was paid: %v", out)
 		}
 		return
 	}
 	s.must(err)
 	want(t, "payments", verdicts(out), []string{overdue.ID + " already_paid", gone.ID + " not_found", paid.ID + " already_paid"})
-	want(t, "close of what was paid", s.closing(overdue)[0].Verdict, orderclose.AlreadyPaid)
+	want(t, "close of the paid order", s.closing(overdue)[0].Verdict, orderclose.AlreadyPaid)
 	want(t, "receipts", s.count("SELECT COUNT(*) FROM receipts"), 0)
 }

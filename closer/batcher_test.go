@@ -1,0 +1,211 @@
+package closer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"orderclose"
+)
+
+// testBatcher is a batcher whose transactions end one by one, when the test sends to
+// release.
+type testBatcher struct {
+	*batcher
+	t            *testing.T
+	release      chan error
+	mu           sync.Mutex
+	transactions []string // the orders of each transaction, in the order of their start
+}
+
+func newTestBatcher(t *testing.T, workers int) *testBatcher {
+	b := &testBatcher{t: t, release: make(chan error)}
+	b.batcher = newBatcher(newLimiter(time.Second, 10, workers), workers, 10, b.transaction, func(int) {})
+	return b
+}
+
+func (b *testBatcher) transaction(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	var ids []string
+	outcomes := make([]orderclose.Outcome, len(requests))
+	for i, r := range requests {
+		ids = append(ids, r.OrderID)
+		outcomes[i] = orderclose.Outcome{OrderID: r.OrderID, Verdict: orderclose.Closed}
+	}
+	b.mu.Lock()
+	b.transactions = append(b.transactions, strings.Join(ids, " "))
+	b.mu.Unlock()
+	select {
+	case err := <-b.release:
+		return outcomes, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// orders returns n requests with ids that begin with the name.
+func orders(name string, n int) []orderclose.CloseRequest {
+	requests := make([]orderclose.CloseRequest, n)
+	for i := range requests {
+		requests[i].OrderID = fmt.Sprintf("%s%d", name, i)
+	}
+	return requests
+}
+
+// answer is the result of a job.
+type answer struct {
+	outcomes []orderclose.Outcome
+	err      error
+}
+
+// wait submits a job in the background.
+func (b *testBatcher) wait(ctx context.Context, name string, n int, replay bool) <-chan answer {
+	got := make(chan answer, 1)
+	go func() {
+		outcomes, err := b.close(ctx, orders(name, n), replay, func() {})
+		got <- answer{outcomes, err}
+	}()
+	synctest.Wait()
+	return got
+}
+
+// finish ends all transactions and requires that no job is left.
+func (b *testBatcher) finish() {
+	b.t.Helper()
+	close(b.release)
+	synctest.Wait()
+	if b.running != 0 || b.replaying != 0 || b.inFlight != 0 || len(b.fresh) != 0 || len(b.replays) != 0 {
+		b.t.Errorf("left behind: %+v", b.batcher)
+	}
+}
+
+func TestBatcher_RunsFreshOrdersFirstAndAReplayAfterTen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newTestBatcher(t, 1)
+		b.wait(t.Context(), "first", 10, false)
+		for range 3 {
+			b.wait(t.Context(), "r", 10, true) // the limiter cuts them to five orders
+		}
+		for range 25 {
+			b.wait(t.Context(), "f", 10, false)
+		}
+		b.finish()
+		var order strings.Builder
+		for _, ids := range b.transactions[1:] {
+			order.WriteByte(ids[0])
+		}
+		if got, want := order.String(), "ffffffffffrffffffffffrfffffr"; got != want {
+			t.Errorf("ran as %s, want %s", got, want)
+		}
+	})
+}
+
+func TestBatcher_CombinesWaitingJobs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newTestBatcher(t, 1)
+		b.wait(t.Context(), "a", 1, false)
+		jobB, jobC, jobE := b.wait(t.Context(), "b", 3, false), b.wait(t.Context(), "c", 6, false), b.wait(t.Context(), "e", 2, false)
+		b.release <- nil
+		synctest.Wait()
+		if want := "b0 b1 b2 c0 c1 c2 c3 c4 c5"; len(b.transactions) != 2 || b.transactions[1] != want {
+			t.Fatalf("transactions of %q; want the second to be %q, as ten may go together", b.transactions, want)
+		}
+		b.release <- nil
+		for name, got := range map[string]answer{"b": <-jobB, "c": <-jobC} {
+			if want := len(orders(name, map[string]int{"b": 3, "c": 6}[name])); got.err != nil || len(got.outcomes) != want || got.outcomes[0].OrderID != name+"0" {
+				t.Errorf("%s got %+v, want its own %d", name, got, want)
+			}
+		}
+		failed := errors.New("away")
+		b.release <- failed
+		if got := <-jobE; !errors.Is(got.err, failed) {
+			t.Errorf("got %+v, want the error", got)
+		}
+		b.finish()
+	})
+}
+
+func TestBatcher_ReplaysUseHalfOfTheWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newTestBatcher(t, 4)
+		b.limiter.limit = 1000
+		for range 5 {
+			b.wait(t.Context(), "r", 1, true)
+		}
+		if b.replaying != 2 {
+			t.Errorf("replays use %d of 4 workers, want 2", b.replaying)
+		}
+		b.wait(t.Context(), "f", 1, false)
+		if b.transactions[len(b.transactions)-1] != "f0" {
+			t.Errorf("a fresh order waits beside two replays: %q", b.transactions)
+		}
+		b.finish()
+	})
+}
+
+func TestBatcher_CutsAWaitingJobToTheCurrentLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newTestBatcher(t, 2)
+		b.updateLimit(func(l *limiter, _ int) { l.failed(time.Now()) })
+		got := b.wait(t.Context(), "a", 10, false)
+		if b.inFlight != b.limiter.minLimit {
+			t.Errorf("%d are in flight, want %d", b.inFlight, b.limiter.minLimit)
+		}
+		b.finish()
+		if n := len((<-got).outcomes); n != b.limiter.minLimit {
+			t.Errorf("%d of 10 orders were closed, want %d", n, b.limiter.minLimit)
+		}
+	})
+}
+
+func TestBatcher_AJobThatLeavesUnblocksTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newTestBatcher(t, 2)
+		b.wait(t.Context(), "a", 8, false)
+		ctx, cancel := context.WithCancel(t.Context())
+		gone := b.wait(ctx, "b", 5, false) // too many beside 8
+		b.wait(t.Context(), "c", 2, false)
+		if len(b.transactions) != 1 {
+			t.Fatalf("transactions %q, with a limit of 10", b.transactions)
+		}
+		cancel()
+		if got := <-gone; got.err == nil {
+			t.Error("5 orders ran beside 8, with a limit of 10")
+		}
+		synctest.Wait()
+		if len(b.transactions) != 2 || b.transactions[1] != "c0 c1" {
+			t.Errorf("transactions %q; want the job behind to run", b.transactions)
+		}
+		b.finish()
+	})
+}
+
+func TestBatcher_ATransactionRunsUntilAllItsJobsLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newTestBatcher(t, 1)
+		b.wait(t.Context(), "a", 1, false)
+		one, stopOne := context.WithCancel(t.Context())
+		two, stopTwo := context.WithCancel(t.Context())
+		jobB, jobC := b.wait(one, "b", 1, false), b.wait(two, "c", 1, false)
+		b.release <- nil
+		stopOne()
+		if got := <-jobB; !errors.Is(got.err, context.Canceled) {
+			t.Errorf("the job that left got %+v", got)
+		}
+		synctest.Wait()
+		if b.running != 1 {
+			t.Error("the transaction ended when the first job left")
+		}
+		stopTwo()
+		<-jobC
+		synctest.Wait()
+		if b.running != 0 {
+			t.Error("the transaction goes on without a job")
+		}
+		b.finish()
+	})
+}

@@ -1,0 +1,62 @@
+package closer
+
+import "time"
+
+// limiter bounds how many orders may be in transactions at once (AIMD: additive increase,
+// multiplicative decrease). The limit grows by a step when as many orders as it allows
+// were closed within the target time of a transaction. A transaction over the target
+// halves it. It falls to its minimum when the store is unavailable, so that a backlog
+// starts slowly.
+//
+// It holds no lock and reads no clock.
+type limiter struct {
+	target                   time.Duration
+	minLimit, maxLimit, step int
+	limit                    int
+	fastOrders               int       // orders closed within the target since the limit last changed
+	lastCut                  time.Time // when the limit was last lowered
+}
+
+// newLimiter returns the limiter for workers that close batches of the given size. The
+// limit begins with one batch.
+func newLimiter(target time.Duration, batch, workers int) limiter {
+	return limiter{target: target, minLimit: max(batch/50, 1), maxLimit: batch * workers, step: max(batch/10, 1), limit: batch}
+}
+
+// sample is a transaction that succeeded.
+type sample struct {
+	orders   int
+	inFlight int // orders in transactions when it ended, its own included
+	began    time.Time
+	took     time.Duration
+}
+
+// observe updates the limit after a transaction.
+//
+// A slow transaction that began before the last cut ran under an older limit, and cuts no
+// further. A fast transaction that ran while less than half of the limit was in use does
+// not show that more would be fast, and raises nothing.
+func (l *limiter) observe(s sample) {
+	switch {
+	case s.took > l.target:
+		if !s.began.Before(l.lastCut) {
+			l.limit, l.fastOrders, l.lastCut = max(l.limit/2, l.minLimit), 0, s.began.Add(s.took)
+		}
+	case 2*s.inFlight >= l.limit:
+		if l.fastOrders += s.orders; l.fastOrders >= l.limit {
+			l.limit, l.fastOrders = min(l.limit+l.step, l.maxLimit), 0
+		}
+	}
+}
+
+// failed notes that the store was unavailable.
+func (l *limiter) failed(now time.Time) { l.limit, l.fastOrders, l.lastCut = l.minLimit, 0, now }
+
+// batchSize returns how many of the orders may go together. Replays may use half of the
+// limit, so that fresh orders have room beside them.
+func (l *limiter) batchSize(orders int, replay bool) int {
+	if replay {
+		return max(min(orders, l.limit/2), 1)
+	}
+	return min(orders, l.limit)
+}

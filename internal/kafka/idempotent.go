@@ -1,0 +1,163 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+
+	"orderclose"
+	"orderclose/internal/partition"
+)
+
+// goneAfter is for how long a partition must not exist before its records are given up. A
+// partition that was just created, or that moves, is unknown for a moment too.
+const goneAfter = 4 * time.Second
+
+// Idempotent returns a function that appends idempotently. If an answer is lost, it sends
+// the same bytes again under the same producer id and sequence, and the broker drops the
+// duplicate. The function belongs to one goroutine and one claim. The next owner of the
+// partition uses another producer id. If the target partition does not exist for
+// goneAfter, the function gives up with partition.ErrNoPartition.
+//
+// beforeTry, if not nil, is called before each attempt. An attempt takes at most 5 s.
+// onDuplicates, if not nil, is called when records may have been written twice, because the
+// broker has forgotten the producer id under which they were first sent.
+func (c *Cluster) Idempotent(beforeTry func(), onDuplicates func(records int)) orderclose.AppendFunc {
+	if beforeTry == nil {
+		beforeTry = func() {}
+	}
+	if onDuplicates == nil {
+		onDuplicates = func(int) {}
+	}
+	return (&idempotentProducer{cluster: c, id: -1, beforeTry: beforeTry, onDuplicates: onDuplicates}).append
+}
+
+// idempotentProducer has one request in flight at a time. It is not safe for concurrent use.
+type idempotentProducer struct {
+	cluster      *Cluster
+	beforeTry    func()
+	onDuplicates func(records int)
+	id           int64 // -1: a new id is needed
+	epoch        int16
+	next         map[topicPartition]int32 // the next sequence of each partition under this id
+}
+
+type topicPartition struct {
+	topic     string
+	partition int
+}
+
+func (p *idempotentProducer) append(ctx context.Context, topic string, number int, records []orderclose.RawRecord) (time.Time, error) {
+	tp := topicPartition{topic, number}
+	pauses := partition.NewBackOff()
+	var batch []byte // is made once for each producer id: a retry must send the same bytes
+	unanswered := false
+	var gone time.Time // since when the partition does not exist; zero: it may exist
+	for {
+		p.beforeTry()
+		at, err := p.try(ctx, tp, records, &batch)
+		switch {
+		case err == nil:
+			return at, nil
+		case errors.Is(err, orderclose.ErrRefused):
+			if unanswered { // an earlier attempt may have been written nevertheless
+				p.retire()
+			}
+			return time.Time{}, err
+		case unknownProducer(err):
+			p.retire()
+			batch = nil
+			if unanswered {
+				p.onDuplicates(len(records))
+			}
+		default:
+			unanswered = unanswered || batch != nil && !unsent(err)
+		}
+		switch {
+		case !unsent(err) && !errors.Is(err, kafka.UnknownTopicOrPartition):
+			gone = time.Time{}
+		case gone.IsZero():
+			gone = time.Now()
+		case time.Since(gone) >= goneAfter:
+			return time.Time{}, p.giveUp(unanswered, errors.Join(partition.ErrNoPartition, err))
+		}
+		if pauses.Say() {
+			p.cluster.opts.Logger.Warn("append failed, will retry", "topic", topic, "partition", number, "err", err)
+		}
+		if !partition.Sleep(ctx, pauses.NextBackOff()) {
+			return time.Time{}, p.giveUp(unanswered, fmt.Errorf("%w: %w", err, ctx.Err()))
+		}
+	}
+}
+
+// giveUp returns the error of an append that is given up. If an attempt had no answer, it
+// retires the producer id: a broker would ack and drop other records under a used sequence.
+func (p *idempotentProducer) giveUp(unanswered bool, err error) error {
+	if !unanswered {
+		return err
+	}
+	p.retire()
+	return errors.Join(partition.ErrUnanswered, err)
+}
+
+// unsent reports whether the request was not sent, because its topic or partition is unknown.
+func unsent(err error) bool {
+	return errors.Is(err, protocol.ErrNoTopic) || errors.Is(err, protocol.ErrNoPartition)
+}
+
+// try sends the batch once. It makes the batch first if there is none.
+func (p *idempotentProducer) try(ctx context.Context, tp topicPartition, records []orderclose.RawRecord, batch *[]byte) (time.Time, error) {
+	first := *batch == nil
+	if first {
+		if err := p.init(ctx); err != nil {
+			return time.Time{}, err
+		}
+		*batch = splice(p.cluster.batches.get(), records, time.Now(), producerSequence{p.id, p.epoch, p.next[tp]})
+	}
+	at, err := p.cluster.produce(ctx, tp.topic, tp.partition, len(records), *batch)
+	if errors.Is(err, kafka.DuplicateSequenceNumber) {
+		err = nil // an earlier attempt was written, and its answer was lost
+	}
+	if err == nil {
+		if first { // an attempt without an answer may still be reading the batch
+			p.cluster.batches.put(*batch)
+		}
+		p.next[tp] += int32(len(records)) // wraps as the broker's sequence does: 2^31 - 1 is followed by 0
+		if p.next[tp] < 0 {
+			p.next[tp] &= 1<<31 - 1
+		}
+	}
+	return at, err
+}
+
+// init requests a producer id if there is none.
+func (p *idempotentProducer) init(ctx context.Context) error {
+	if p.id >= 0 {
+		return nil
+	}
+	res, err := p.cluster.client.InitProducerID(ctx, &kafka.InitProducerIDRequest{ProducerID: -1, ProducerEpoch: -1})
+	if err == nil {
+		err = res.Error
+	}
+	if err == nil && res.Producer.ProducerID < 0 {
+		err = errors.New("the broker returned none yet")
+	}
+	if err != nil {
+		return fmt.Errorf("request a producer id: %w", err)
+	}
+	p.id, p.epoch, p.next = int64(res.Producer.ProducerID), int16(res.Producer.ProducerEpoch), map[topicPartition]int32{}
+	return nil
+}
+
+// retire drops the producer id and all its sequences.
+func (p *idempotentProducer) retire() { p.id = -1 }
+
+// unknownProducer reports whether the broker no longer knows the producer id, or its
+// sequences.
+func unknownProducer(err error) bool {
+	return errors.Is(err, kafka.OutOfOrderSequenceNumber) || errors.Is(err, kafka.InvalidProducerEpoch) || errors.Is(err, kafka.UnknownProducerId)
+}

@@ -1,0 +1,124 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"gorm.io/gorm"
+
+	"orderclose"
+)
+
+// PreviewClose returns the outcomes that CloseOrders would return now, in the order of reqs,
+// and changes nothing: Closed stands for an order that is unpaid and due. It reads by key
+// without a lock, so an outcome may change at once.
+func (s *Store) PreviewClose(ctx context.Context, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	if len(reqs) == 0 {
+		return nil, nil
+	}
+	c, err := s.readForClose(ctx, reqs)
+	if err != nil {
+		return nil, fmt.Errorf("read %d orders from %q: %w", len(reqs), reqs[0].OrderID, s.explain(ctx, err))
+	}
+	out := make([]orderclose.Outcome, len(reqs))
+	for i, r := range reqs {
+		out[i] = c.outcome(r.OrderID)
+	}
+	return out, nil
+}
+
+func (s *Store) readForClose(ctx context.Context, reqs []orderclose.CloseRequest) (*closing, error) {
+	ids, attempts := s.distinct(reqs)
+	candidates, err := s.candidates(ctx, reqs)
+	if err != nil {
+		return nil, err
+	}
+	c := &closing{
+		s: s, tx: s.gorm.WithContext(ctx), attempts: attempts, candidates: candidates, preview: true,
+		orders: map[string]lockedRow{}, won: map[*table][]string{},
+	}
+	if err := c.lockOrders(ids); err != nil {
+		return nil, err
+	}
+	return c, c.readClock()
+}
+
+// errNoPaidStatus says that the mapping names no status to write to a paid order.
+var errNoPaidStatus = errors.New("the mapping names no paid status: list it first in orders.status.paid")
+
+// PayOrders marks unpaid orders paid, due or not, each in a transaction of its own. It returns
+// an outcome for each: AlreadyPaid if the order is paid now, AlreadyClosed if it was closed or
+// cancelled before, or NotFound. The error wraps orderclose.ErrUnavailable, or was caused by an
+// order. Some orders may be paid by then; paying them again is safe.
+func (s *Store) PayOrders(ctx context.Context, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	out := make([]orderclose.Outcome, len(reqs))
+	for i, r := range reqs {
+		// Outside the transaction, which holds one connection already.
+		where, err := s.candidates(ctx, reqs[i:i+1])
+		if err == nil {
+			err = s.transact(ctx, func(tx *gorm.DB) (err error) {
+				out[i], err = s.payOrder(tx, r, where)
+				return err
+			})
+		}
+		if err != nil {
+			return nil, fmt.Errorf("pay order %q: %w", r.OrderID, err)
+		}
+	}
+	return out, nil
+}
+
+// payOrder is the compare-and-set of one payment. It returns the outcome after it.
+func (s *Store) payOrder(tx *gorm.DB, r orderclose.CloseRequest, where candidates) (orderclose.Outcome, error) {
+	if s.mapped {
+		return s.payMapped(tx, r, where)
+	}
+	t := &Tx{s, tx}
+	won, err := t.compareAndSet(r.OrderID, Unpaid, Paid, ", paid_at = ?", s.dialect.now()) // the payment's id arrives later with the provider's callback, if at all
+	a := AlreadyPaid
+	if err == nil && !won {
+		a, err = t.refusal(r.OrderID, Unpaid)
+	}
+	if err != nil {
+		return orderclose.Outcome{}, err
+	}
+	now, err := s.now(tx)
+	return orderclose.Outcome{OrderID: r.OrderID, Verdict: payVerdict(a), Due: r.Due, At: now}, err
+}
+
+// payMapped locks the order's row in the shop's own table, and marks the order paid if it is
+// open.
+func (s *Store) payMapped(tx *gorm.DB, r orderclose.CloseRequest, where candidates) (orderclose.Outcome, error) {
+	ids, attempts := s.distinct([]orderclose.CloseRequest{r})
+	c := &closing{s: s, tx: tx, attempts: attempts, candidates: where, orders: map[string]lockedRow{}, won: map[*table][]string{}, open: map[string]*table{}}
+	if err := c.lockOrders(ids); err != nil {
+		return orderclose.Outcome{}, err
+	}
+	if err := c.readClock(); err != nil {
+		return orderclose.Outcome{}, err
+	}
+	o := c.outcome(r.OrderID)
+	t := c.open[r.OrderID]
+	if t == nil {
+		return o, nil
+	}
+	paid, ok := s.q.m.Status.Pay()
+	if !ok {
+		return orderclose.Outcome{}, errNoPaidStatus
+	}
+	o.Verdict, o.Err = orderclose.AlreadyPaid, nil
+	return o, expectRows(tx.Exec(t.pay, paid.Arg(), s.q.args(ids), s.q.m.Status.From.Arg()), 1)
+}
+
+// payVerdict converts the answer to a payment to a verdict.
+func payVerdict(a Answer) orderclose.Verdict {
+	switch a {
+	case AlreadyPaid:
+		return orderclose.AlreadyPaid
+	case AlreadyClosed, AlreadyCancelled:
+		return orderclose.AlreadyClosed
+	default:
+		return orderclose.NotFound
+	}
+}
