@@ -39,6 +39,9 @@ func (w *chaosWorld) settle(r *result) {
 	for !w.quiet() && time.Now().Before(bound) {
 		time.Sleep(time.Second)
 	}
+	if n := w.openOrders.Load(); n > 0 {
+		w.violation("harness", "the checkout still works on %d orders", n)
+	}
 	if standing := w.standing(); len(standing) > 0 {
 		w.violation("late", "partitions stand still: %s", strings.Join(standing, ", "))
 	}
@@ -85,7 +88,7 @@ func (w *chaosWorld) number(query string) (n int64) {
 
 // quiet reports whether no part has anything left to do.
 func (w *chaosWorld) quiet() bool {
-	return w.number("SELECT COUNT(*) FROM orders WHERE status = 0") == 0 &&
+	return w.openOrders.Load() == 0 && w.number("SELECT COUNT(*) FROM orders WHERE status = 0") == 0 &&
 		w.number("SELECT (SELECT COUNT(*) FROM outbox_events) + (SELECT COUNT(*) FROM outbox_schedules)") == 0 &&
 		len(w.standing()) == 0 && len(w.unsettled()) == 0
 }

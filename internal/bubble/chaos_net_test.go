@@ -45,12 +45,14 @@ func (w *way) Dial(ctx context.Context, network, address string) (net.Conn, erro
 	dead, otherEnd := net.Pipe()
 	c := &wayConn{Conn: conn, way: w, address: address, dead: dead, otherEnd: otherEnd}
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.down {
+	if down = w.down; !down {
+		w.conns[c] = true
+	}
+	w.mu.Unlock()
+	if down {
 		c.closeAll()
 		return nil, &net.OpError{Op: "dial", Net: network, Err: errWayDown}
 	}
-	w.conns[c] = true
 	return c, nil
 }
 

@@ -58,6 +58,10 @@ type chaosWorld struct {
 	dbAhead     atomic.Int64
 	shopAhead   atomic.Int64
 
+	// openOrders is the number of orders whose event is not over: the checkout still
+	// creates, pays, cancels or moves the order.
+	openOrders atomic.Int64
+
 	mu         sync.Mutex
 	cfg        *config.Config
 	processes  map[string]*process
@@ -133,7 +137,11 @@ func playPlan(t *testing.T, p *plan) *result {
 			break
 		}
 		if e.Kind == "order" {
-			w.errands.Go(func() { w.order(e) })
+			w.openOrders.Add(1)
+			w.errands.Go(func() {
+				defer w.openOrders.Add(-1)
+				w.order(e)
+			})
 			continue
 		}
 		w.events.Go(func() { kinds[e.Kind].play(w, e) })
