@@ -157,27 +157,31 @@ func (g *generation) run(ctx, ended context.Context, serve func(context.Context,
 
 // commitUntil commits at every interval, and when asked, until ctx ends. When the group says
 // that the partitions are no longer ours, commitUntil ends ctx by revoke and reports true.
+// A commit in flight when ctx ends may take finalCommitTimeout more: a broker that does not
+// answer must not keep a process from stopping in time.
 func (g *generation) commitUntil(ctx context.Context, revoke func()) (gone bool) {
+	lingering, cancel := partition.Linger(ctx, finalCommitTimeout)
+	defer cancel()
 	tick := time.NewTicker(commitEvery)
 	defer tick.Stop()
-	for {
+	for ctx.Err() == nil { // select prefers no case, and a tick may be ready as well
+		var answer chan error
 		select {
 		case <-ctx.Done():
 			return gone
 		case <-tick.C:
-			if err := g.commit(context.Background()); evicted(err) {
-				gone = true
-				revoke()
-			}
-		case answer := <-g.commitRequests:
-			err := g.commit(context.Background())
-			if evicted(err) {
-				gone = true
-				revoke()
-			}
+		case answer = <-g.commitRequests:
+		}
+		err := g.commit(lingering)
+		if evicted(err) {
+			gone = true
+			revoke()
+		}
+		if answer != nil {
 			answer <- err
 		}
 	}
+	return gone
 }
 
 // commitLast commits what is done after the claims have ended. If the commit fails, as while

@@ -35,6 +35,33 @@ func TestConsume_RetriesLastCommit(t *testing.T) {
 	}
 }
 
+// TestConsume_StopsInTimeIfCommitsGetNoAnswer: commits that wait for an answer one after the
+// other used to keep a process from stopping for more than 10 s.
+func TestConsume_StopsInTimeIfCommitsGetNoAnswer(t *testing.T) {
+	for range 10 { // which commits follow each other is random
+		synctest.Test(t, func(t *testing.T) {
+			b := newBroker(t, kfake.SeedTopics(1, "t"))
+			c := b.cluster(Options{})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var canceled time.Time
+			if err := c.Consume(ctx, "g", "t", func(claimed context.Context, claim orderclose.Claim) {
+				b.hung.Store(b.ListenAddrs()[0])
+				claim.Done(7, "")
+				time.Sleep(time.Second)
+				canceled = time.Now()
+				cancel()
+				<-claimed.Done()
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(canceled); took > memberStopTimeout {
+				t.Errorf("Consume returned %v after its ctx had ended", took)
+			}
+		})
+	}
+}
+
 // TestDialer_ReadEndsSoonAfterContext: a join may wait for slow members for longer than a
 // process may take to stop.
 func TestDialer_ReadEndsSoonAfterContext(t *testing.T) {

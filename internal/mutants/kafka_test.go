@@ -83,4 +83,12 @@ var kafkaMutants = []mutant{
 		edits: []edit{{"internal/kafka/connect.go", "		conn = c.peers.join(conn, address, c.brokerHangs)\n", ""}},
 		pkg:   "internal/kafka", run: "TestCluster_HangingBroker", says: "appended after",
 	},
+	{
+		name: "a stop waits for one commit after the other, though the broker does not answer",
+		edits: []edit{
+			{"internal/kafka/group.go", "	for ctx.Err() == nil { // select", "	for { // select"},
+			{"internal/kafka/group.go", "		err := g.commit(lingering)\n		if evicted", "		err := g.commit(context.WithoutCancel(lingering))\n		if evicted"},
+		},
+		pkg: "internal/kafka", run: "TestConsume_StopsInTime", says: "after its ctx had ended",
+	},
 }
