@@ -47,12 +47,12 @@ func (b Bucket) Release(due, appended time.Time) time.Time {
 	return due
 }
 
-// Unread returns how long after its append a record may stay unread. The producer put
+// UnreadFor returns how long after its append a record may stay unread. The producer put
 // the record here because nearly the bucket's length remained, so it is not released
 // earlier. A record that was appended longer ago must be in the relay's window. The
 // relay reads the smallest bucket whole, because that bucket also takes shorter
 // delays. Treat a negative result as 0.
-func (b Bucket) Unread() time.Duration {
+func (b Bucket) UnreadFor() time.Duration {
 	return b.Length - b.Tolerance() - ReadSlack - ReadLead
 }
 

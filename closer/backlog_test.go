@@ -23,13 +23,13 @@ func TestCloser_ReplaysDelayNoDueOrder(t *testing.T) {
 		}}
 		for i := range replays {
 			o := orderclose.Order{ID: fmt.Sprint("replayed-", i), CreatedAt: begin, Due: begin}
-			log.put(t, partitiontest.Place{Topic: "order-close-replay", Partition: i % partitions}, orderclose.Record{Order: o, Release: begin, Lane: orderclose.LaneReplay})
+			log.put(t, partitiontest.TopicPartition{Topic: "order-close-replay", Partition: i % partitions}, orderclose.Record{Order: o, Release: begin, Lane: orderclose.LaneReplay})
 		}
 		due := map[string]time.Time{} // one each 10 ms
 		for i := range 800 {
 			o := orderclose.Order{ID: fmt.Sprint("fresh-", i), CreatedAt: begin, Due: begin.Add(time.Duration(i) * 10 * time.Millisecond)}
 			due[o.ID] = o.Due
-			log.putAt(t, partitiontest.Place{Topic: toClose.Topic, Partition: i % partitions}, orderclose.Record{Order: o, Release: o.Due}, o.Due)
+			log.putAt(t, partitiontest.TopicPartition{Topic: toClose.Topic, Partition: i % partitions}, orderclose.Record{Order: o, Release: o.Due}, o.Due)
 		}
 		defer runCloser(t, log, store, 500)()
 		time.Sleep(9 * time.Second)
@@ -63,7 +63,7 @@ func TestCloser_ABacklogKeepsTransactionsFast(t *testing.T) {
 		log := &orderLog{}
 		for i := range orders {
 			o := orderclose.Order{ID: fmt.Sprint(i), CreatedAt: begin, Due: begin}
-			log.put(t, partitiontest.Place{Topic: "order-close", Partition: i % partitions}, orderclose.Record{Order: o, Release: begin})
+			log.put(t, partitiontest.TopicPartition{Topic: "order-close", Partition: i % partitions}, orderclose.Record{Order: o, Release: begin})
 		}
 		store := &fakeStore{
 			down: func() bool { return time.Now().Before(back) },
@@ -80,7 +80,7 @@ func TestCloser_ABacklogKeepsTransactionsFast(t *testing.T) {
 		over := 0
 		for _, took := range store.took {
 			sum, most = sum+took, max(most, took)
-			if took > DefaultLatency {
+			if took > DefaultTargetLatency {
 				over++
 			}
 		}
@@ -89,8 +89,8 @@ func TestCloser_ABacklogKeepsTransactionsFast(t *testing.T) {
 		if len(store.closed) != orders || len(log.Appended()) != 0 {
 			t.Errorf("%d of %d closed, appended %v", len(store.closed), orders, log.Appended())
 		}
-		if most > 2*DefaultLatency || over > n/2 {
-			t.Errorf("transactions took up to %v, %d of %d over %v", most, over, n, DefaultLatency)
+		if most > 2*DefaultTargetLatency || over > n/2 {
+			t.Errorf("transactions took up to %v, %d of %d over %v", most, over, n, DefaultTargetLatency)
 		}
 	})
 }

@@ -44,11 +44,11 @@ const (
 	DefaultWorkers = 4
 )
 
-// DefaultLatency is the target time of a transaction; above it fewer orders are closed at
+// DefaultTargetLatency is the target time of a transaction; above it fewer orders are closed at
 // once. It is twenty times the 12 ms that 500 orders take on MariaDB with durable
 // commits, and an eighth of the 2 s after which a row counts as locked. A checkout of the
 // same goods waits no longer than that for one transaction.
-const DefaultLatency = 250 * time.Millisecond
+const DefaultTargetLatency = 250 * time.Millisecond
 
 // Log is the part of Kafka that a Closer uses; internal/kafka's Cluster implements it.
 type Log interface {
@@ -59,9 +59,9 @@ type Log interface {
 	Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
 	// Verify reports in Fetched.Replaced whether the log of the position was replaced.
 	Verify(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
-	// Spread groups records of a claim by the partition of the topic that each record
+	// GroupForClaim groups records of a claim by the partition of the topic that each record
 	// goes to.
-	Spread(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
+	GroupForClaim(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
 	// Idempotent returns an append function for one goroutine. A resend after a lost
 	// answer is no duplicate.
 	Idempotent(trying func(), repeated func(records int)) orderclose.AppendFunc
@@ -89,8 +89,8 @@ type Metrics interface {
 	Lateness(path orderclose.Path, d time.Duration)
 	// Batch observes how long closing one batch took.
 	Batch(path orderclose.Path, orders int, took time.Duration)
-	// Pace sets how many orders may be in transactions at once.
-	Pace(orders int)
+	// ConcurrencyLimit sets how many orders may be in transactions at once.
+	ConcurrencyLimit(orders int)
 	// Retried counts one order that is retried later: not_found, failed, payment_pending,
 	// or, if memory had no room for it, contended or no_verdict.
 	Retried(cause string)
@@ -126,7 +126,7 @@ type Options struct {
 	ControlTopic    string        // receives notices of losses
 	Batch           int           // maximum orders in a transaction; default DefaultBatch
 	Workers         int           // concurrent transactions; default DefaultWorkers
-	Latency         time.Duration // target time of a transaction, above which fewer orders are closed at once; default DefaultLatency
+	TargetLatency   time.Duration // target time of a transaction, above which fewer orders are closed at once; default DefaultLatency
 	// BufferBytes bounds the memory, in bytes, of the orders that wait in all partitions
 	// together: orders that are nearly due, orders with locked rows, and records that
 	// were read ahead while the store is unavailable. Beyond it orders wait in a bucket.
@@ -153,9 +153,9 @@ type Closer struct {
 	buckets  atomic.Pointer[orderclose.Buckets]
 }
 
-// Pick replaces the buckets for orders that are retried or not due yet. It may be called
+// SetBuckets replaces the buckets for orders that are retried or not due yet. It may be called
 // while the closer runs.
-func (c *Closer) Pick(bs orderclose.Buckets) { c.buckets.Store(&bs) }
+func (c *Closer) SetBuckets(bs orderclose.Buckets) { c.buckets.Store(&bs) }
 
 // New returns a Closer, or an error that names the missing or invalid options.
 func New(o Options) (*Closer, error) {
@@ -166,8 +166,8 @@ func New(o Options) (*Closer, error) {
 		return nil, errors.New("closer: Options need at least one bucket")
 	case (o.ReplayTopic == "") != (o.ReplayGroup == ""), o.ReplayTopic == o.CloseTopic:
 		return nil, errors.New("closer: set both ReplayTopic and ReplayGroup or neither, and ReplayTopic must differ from CloseTopic")
-	case o.Batch < 0, o.Workers < 0, o.Latency < 0, o.BufferBytes < 0:
-		return nil, fmt.Errorf("closer: Batch is %d, Workers %d, Latency %v and BufferBytes %d; none may be negative", o.Batch, o.Workers, o.Latency, o.BufferBytes)
+	case o.Batch < 0, o.Workers < 0, o.TargetLatency < 0, o.BufferBytes < 0:
+		return nil, fmt.Errorf("closer: Batch is %d, Workers %d, Latency %v and BufferBytes %d; none may be negative", o.Batch, o.Workers, o.TargetLatency, o.BufferBytes)
 	}
 	if o.Batch == 0 {
 		o.Batch = DefaultBatch
@@ -175,8 +175,8 @@ func New(o Options) (*Closer, error) {
 	if o.Workers == 0 {
 		o.Workers = DefaultWorkers
 	}
-	if o.Latency == 0 {
-		o.Latency = DefaultLatency
+	if o.TargetLatency == 0 {
+		o.TargetLatency = DefaultTargetLatency
 	}
 	if o.BufferBytes == 0 {
 		o.BufferBytes = DefaultBufferBytes
@@ -199,8 +199,8 @@ func New(o Options) (*Closer, error) {
 	}
 	c := &Closer{o: o, budget: partition.NewBudget(o.BufferBytes)}
 	c.watchdog = partition.Watchdog{Stage: Stage, Stuck: o.Metrics.Stuck, OnHang: o.OnHang, Logger: o.Logger}
-	c.Pick(o.Buckets)
-	c.batcher = newBatcher(newLimiter(o.Latency, o.Batch, o.Workers), o.Workers, o.Batch, c.close, o.Metrics.Pace)
+	c.SetBuckets(o.Buckets)
+	c.batcher = newBatcher(newLimiter(o.TargetLatency, o.Batch, o.Workers), o.Workers, o.Batch, c.close, o.Metrics.ConcurrencyLimit)
 	c.culprits = closing.NewCulprits(measuredStore{o.Store, c.batcher}, closing.ProofPipeline)
 	return c, nil
 }
@@ -231,7 +231,7 @@ func (c *Closer) Run(ctx context.Context) error {
 func (c *Closer) close(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	began := time.Now()
 	outcomes, err := c.culprits.CloseOrders(ctx, orderclose.PathPipeline, requests)
-	if errors.Is(err, closing.ErrSilent) {
+	if errors.Is(err, closing.ErrNoVerdicts) {
 		c.batcher.updateLimit(func(l *limiter, _ int) { l.failed(time.Now()) })
 	}
 	if err == nil {
@@ -255,7 +255,7 @@ type noMetrics struct{}
 func (noMetrics) Verdict(orderclose.Path, orderclose.Verdict) {}
 func (noMetrics) Lateness(orderclose.Path, time.Duration)     {}
 func (noMetrics) Batch(orderclose.Path, int, time.Duration)   {}
-func (noMetrics) Pace(int)                                    {}
+func (noMetrics) ConcurrencyLimit(int)                        {}
 func (noMetrics) Retried(string)                              {}
 func (noMetrics) PaymentPending(bool)                         {}
 func (noMetrics) DeadLettered(string, string)                 {}

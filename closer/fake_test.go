@@ -13,7 +13,7 @@ import (
 )
 
 // toClose is a partition of the close topic.
-var toClose = partitiontest.Place{Topic: "order-close"}
+var toClose = partitiontest.TopicPartition{Topic: "order-close"}
 
 // orderLog is a log of order records.
 type orderLog struct{ partitiontest.Log }
@@ -28,13 +28,13 @@ func (l *orderLog) add(t *testing.T, id string) {
 	l.put(t, toClose, orderclose.Record{Order: o, Release: o.Due})
 }
 
-func (l *orderLog) put(t *testing.T, at partitiontest.Place, r orderclose.Record) {
+func (l *orderLog) put(t *testing.T, at partitiontest.TopicPartition, r orderclose.Record) {
 	t.Helper()
 	l.putAt(t, at, r, time.Now())
 }
 
 // putAt appends a record that becomes visible at the append time.
-func (l *orderLog) putAt(t *testing.T, at partitiontest.Place, r orderclose.Record, appended time.Time) {
+func (l *orderLog) putAt(t *testing.T, at partitiontest.TopicPartition, r orderclose.Record, appended time.Time) {
 	t.Helper()
 	m, err := r.Encode()
 	if err != nil {

@@ -59,7 +59,7 @@ func newLoop(ctx context.Context, c *Closer, claim orderclose.Claim, pulse *part
 // delay the next fetch.
 func (l *loop) run() {
 	l.logger.Debug("serving", "offset", l.claim.Offset)
-	l.out.Begin(l.committer)
+	l.out.ReportMissingCommit(l.committer)
 	defer l.budget.Join()()
 	defer l.finish()
 	timer := time.NewTimer(0)
@@ -85,7 +85,7 @@ func (l *loop) run() {
 			default:
 			}
 		}
-		if !l.out.Held() {
+		if !l.out.StillAssigned() {
 			return
 		}
 		l.fetchMore()
@@ -216,7 +216,7 @@ func (l *loop) requeue(batch []*entry, err error) {
 	if l.backoff == nil {
 		l.backoff = partition.NewBackOff()
 	}
-	if l.backoff.Say() {
+	if l.backoff.ShouldLog() {
 		l.logger.Warn("closing a batch failed, will retry", "err", err)
 	}
 	l.retryAt = l.o.Now().Add(l.backoff.NextBackOff())

@@ -29,7 +29,7 @@ func TestCloser_APendingPaymentWaitsAndUsesUpNoRetry(t *testing.T) {
 		begin := time.Now()
 		log.add(t, "new")
 		for id, since := range map[string]time.Duration{"old": 3 * time.Minute, "ancient": 25 * time.Hour, "answered": time.Hour} {
-			log.put(t, partitiontest.Place{Topic: "order-close", Partition: 1}, orderclose.Record{
+			log.put(t, partitiontest.TopicPartition{Topic: "order-close", Partition: 1}, orderclose.Record{
 				Order: orderclose.Order{ID: id, CreatedAt: begin, Due: begin}, Release: begin,
 				PendingSince: begin.Add(-since), Origin: orderclose.Origin{Topic: "order-close", Offset: 99},
 			})

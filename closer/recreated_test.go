@@ -31,7 +31,7 @@ func TestCloser_ADeadLetterOfTheOldLogMarksNoOffset(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		log.Remake(toClose, m)
+		log.Recreate(toClose, m)
 		time.Sleep(80 * time.Second)
 		synctest.Wait()
 		if done, dead := log.doneBelow(), len(log.Keys("dead")); done != 0 || dead != 1 {

@@ -145,7 +145,7 @@ func TestCloser_ASlowStoreIsNotAHang(t *testing.T) {
 		log, stuck := &orderLog{}, &stuckCounter{}
 		store := &fakeStore{slow: func(int) time.Duration { return 50 * time.Second }}
 		for p := range 8 {
-			at := partitiontest.Place{Topic: toClose.Topic, Partition: p}
+			at := partitiontest.TopicPartition{Topic: toClose.Topic, Partition: p}
 			o := orderclose.Order{ID: fmt.Sprint(p), CreatedAt: time.Now(), Due: time.Now()}
 			log.put(t, at, orderclose.Record{Order: o, Release: o.Due})
 		}

@@ -42,7 +42,7 @@ func TestCloser_AFailedOrderIsRetriedInAMinute(t *testing.T) {
 func TestCloser_TheDeadLetterOfAnOrderHasAllCoordinates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, store := &orderLog{}, &fakeStore{bad: map[string]bool{"bad": true}}
-		log.put(t, partitiontest.Place{Topic: "order-close-replay", Partition: 4}, orderclose.Record{
+		log.put(t, partitiontest.TopicPartition{Topic: "order-close-replay", Partition: 4}, orderclose.Record{
 			Order: orderclose.Order{ID: "bad", CreatedAt: time.Now(), Due: time.Now()}, Release: time.Now(),
 			Attempt: 3, Cause: "not_found", Origin: orderclose.Origin{Topic: "order-close", Partition: 7, Offset: 1234},
 		})
@@ -69,7 +69,7 @@ func TestCloser_TheDeadLetterOfAnOrderHasAllCoordinates(t *testing.T) {
 func TestCloser_ARetryOfAReplayStaysOnItsLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, store := &orderLog{}, &fakeStore{bad: map[string]bool{"bad": true}}
-		log.put(t, partitiontest.Place{Topic: "order-close-replay", Partition: 0}, orderclose.Record{Order: orderclose.Order{ID: "bad", CreatedAt: time.Now(), Due: time.Now()}, Release: time.Now()})
+		log.put(t, partitiontest.TopicPartition{Topic: "order-close-replay", Partition: 0}, orderclose.Record{Order: orderclose.Order{ID: "bad", CreatedAt: time.Now(), Due: time.Now()}, Release: time.Now()})
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(250 * time.Millisecond)
 		synctest.Wait()

@@ -35,7 +35,7 @@ type Miss struct {
 	Order orderclose.Order
 	Cause Cause
 	Where string // topic/partition@offset of the evidence, or why the cause is unknown
-	Mend  string // command that fixes the cause, or shows more
+	Fix   string // command that fixes the cause, or shows more
 }
 
 // missJSON is the JSON form of a Miss in a report. The order has the field names of
@@ -47,20 +47,20 @@ type missJSON struct {
 	Due       time.Time `json:"due_at"`
 	Cause     Cause     `json:"cause"`
 	Where     string    `json:"where,omitempty"`
-	Mend      string    `json:"mend"`
+	Fix       string    `json:"mend"`
 }
 
 // MarshalJSON implements json.Marshaler.
 func (m Miss) MarshalJSON() ([]byte, error) {
 	o := m.Order
-	return json.Marshal(missJSON{o.ID, o.Category, o.CreatedAt, o.Due, m.Cause, m.Where, m.Mend})
+	return json.Marshal(missJSON{o.ID, o.Category, o.CreatedAt, o.Due, m.Cause, m.Where, m.Fix})
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (m *Miss) UnmarshalJSON(b []byte) error {
 	var j missJSON
 	err := json.Unmarshal(b, &j)
-	*m = Miss{orderclose.Order{ID: j.OrderID, Category: j.Category, CreatedAt: j.CreatedAt, Due: j.Due}, j.Cause, j.Where, j.Mend}
+	*m = Miss{orderclose.Order{ID: j.OrderID, Category: j.Category, CreatedAt: j.CreatedAt, Due: j.Due}, j.Cause, j.Where, j.Fix}
 	return err
 }
 

@@ -381,12 +381,15 @@ func (l *listener) stillNeeded(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	_, end, err := l.k.Kafka.Bounds(ctx, l.k.Topic, 0) // read after the position: another process may have read further than this one
+	if err != nil {
+		return false, err
+	}
 	unmoved := l.lost.control && position == l.lost.controlPosition
 	wanted := position < l.lost.next || position > end || unmoved
-	if err == nil && !wanted && l.lost.control {
+	if !wanted && l.lost.control {
 		// The other process read the current log, which may not be the log that this
 		// one noticed: the topic may have been recreated once more since.
 		l.next, l.log = position, orderclose.LogID{}
 	}
-	return err == nil && wanted, err
+	return wanted, nil
 }

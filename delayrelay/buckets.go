@@ -7,12 +7,12 @@ import (
 	"orderclose/internal/partition"
 )
 
-// Change replaces the buckets while the relay runs. The relay consumes the buckets of
+// SetBuckets replaces the buckets while the relay runs. The relay consumes the buckets of
 // serve, and hops go to the buckets of pick. The lists may differ for a while: hops use
 // the old list until all relays serve the new one. A bucket in both the old and the new
 // serve list is not disturbed. A bucket that is not in serve is left after its loops have
 // committed. Both lists must be sorted, shortest first.
-func (r *Relay) Change(serve, pick orderclose.Buckets) {
+func (r *Relay) SetBuckets(serve, pick orderclose.Buckets) {
 	// Producers put a delay that is shorter than every bucket into the smallest bucket
 	// that they know. So a topic that is the smallest of either list is read whole. It
 	// stays so, because not all producers change at the same time.

@@ -12,7 +12,7 @@ import (
 )
 
 // bucket1m is a partition of a bucket that is fetched only before its records may leave.
-var bucket1m = partitiontest.Place{Topic: testBuckets[1].Topic}
+var bucket1m = partitiontest.TopicPartition{Topic: testBuckets[1].Topic}
 
 // setClock is a clock that a test can set.
 type setClock struct{ ahead atomic.Int64 }
@@ -94,7 +94,7 @@ func hopCount(t *testing.T, log *partitiontest.Log, now func() time.Time, bucket
 	t.Helper()
 	log.Loop = true
 	for _, b := range buckets {
-		log.Begin(partitiontest.Place{Topic: b.Topic}, 0)
+		log.SetStart(partitiontest.TopicPartition{Topic: b.Topic}, 0)
 	}
 	defer runRelay(t, log, func(o *Options) { o.Now, o.Buckets = now, buckets })()
 	plan, due := map[string]int{}, map[string]time.Time{}
@@ -105,7 +105,7 @@ func hopCount(t *testing.T, log *partitiontest.Log, now func() time.Time, bucket
 			delay := time.Duration(i*7919%1020+5) * time.Second
 			key := fmt.Sprint(i, ": ", delay)
 			plan[key], due[key] = planned(buckets, delay, 3*apart), time.Now().Add(delay)
-			log.Put(partitiontest.Place{Topic: buckets.Pick(delay).Topic}, record(key, delay))
+			log.Put(partitiontest.TopicPartition{Topic: buckets.Pick(delay).Topic}, record(key, delay))
 			if due[key].After(last) {
 				last = due[key]
 			}

@@ -25,7 +25,7 @@ func nextFetch(b orderclose.Bucket, smallest bool, appended, now time.Time) time
 	if appended.After(now) {
 		appended = now
 	}
-	return appended.Add(b.Unread())
+	return appended.Add(b.UnreadFor())
 }
 
 // mispicked reports whether another bucket would have fitted the record better, by more

@@ -125,7 +125,7 @@ func TestRelay_AHopOfTheOldLogMarksNoOffset(t *testing.T) {
 		}
 		defer runRelay(t, log, nil)()
 		time.Sleep(11 * time.Second)
-		log.Remake(bucket10s, record("new", 9*time.Second))
+		log.Recreate(bucket10s, record("new", 9*time.Second))
 		time.Sleep(7 * time.Second)
 		synctest.Wait()
 		if done := log.DoneBelow(bucket10s); done != 0 || len(log.Keys("delay_1m")) != 3 {
@@ -239,7 +239,7 @@ func TestRelay_AFailingControlTopicDelaysNothing(t *testing.T) {
 			}
 			return nil
 		}}
-		log.Begin(bucket10s, 40)
+		log.SetStart(bucket10s, 40)
 		log.Commit(bucket10s, 7, "")
 		log.Put(bucket10s, record("a", time.Second))
 		defer runRelay(t, log, nil)()

@@ -68,7 +68,7 @@ func newLoop(ctx context.Context, r *Relay, b orderclose.Bucket, claim orderclos
 // answer, fetches more if it is time to, releases records, and sleeps.
 func (l *loop) run() {
 	l.logger.Debug("serving", "offset", l.claim.Offset)
-	l.out.Begin(l.committer)
+	l.out.ReportMissingCommit(l.committer)
 	defer l.relay.budget.Join()()
 	defer l.Metrics.Revoked(l.claim.Topic, l.claim.Partition)
 	defer l.finish()
@@ -192,7 +192,7 @@ func (l *loop) handleLoss(f *orderclose.Fetched) {
 
 // release appends the records whose release time has come to their destinations.
 func (l *loop) release() {
-	for l.ctx.Err() == nil && l.out.Held() {
+	for l.ctx.Err() == nil && l.out.StillAssigned() {
 		now := l.Now()
 		leaving := l.window.takeReleased(now.UnixMilli(), maxReleaseBytes)
 		if len(leaving) == 0 {

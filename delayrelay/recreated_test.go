@@ -25,7 +25,7 @@ func TestRelay_ARecreatedLog(t *testing.T) {
 		defer runRelay(t, log, nil)()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		log.Remake(bucket10s, record("new", 9*time.Second))
+		log.Recreate(bucket10s, record("new", 9*time.Second))
 		time.Sleep(6 * time.Second)
 		synctest.Wait()
 		if done := log.DoneBelow(bucket10s); done > 0 {
@@ -53,7 +53,7 @@ func TestRelay_ADeadLetterOfTheOldLogMarksNoOffset(t *testing.T) {
 		log.Put(bucket10s, record("old", 9*time.Second))
 		defer runRelay(t, log, nil)()
 		time.Sleep(3 * time.Second)
-		log.Remake(bucket10s, record("new", 9*time.Second))
+		log.Recreate(bucket10s, record("new", 9*time.Second))
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		if done, dead := log.DoneBelow(bucket10s), len(log.Appended()["dead"]); done != 0 || dead != 1 {
@@ -66,7 +66,7 @@ func TestRelay_ADeadLetterOfTheOldLogMarksNoOffset(t *testing.T) {
 // within about a minute.
 func TestRelay_ReadsALogRecreatedWhileItSleepsFromItsStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, at, began := &partitiontest.Log{}, partitiontest.Place{Topic: "delay_1h"}, time.Now()
+		log, at, began := &partitiontest.Log{}, partitiontest.TopicPartition{Topic: "delay_1h"}, time.Now()
 		log.Put(at, record("old", time.Hour))
 		defer runRelay(t, log, func(o *Options) {
 			o.Buckets = append(o.Buckets, orderclose.Bucket{Topic: at.Topic, Length: time.Hour})
@@ -77,7 +77,7 @@ func TestRelay_ReadsALogRecreatedWhileItSleepsFromItsStart(t *testing.T) {
 		for i := range 5 {
 			all, want = append(all, record(strconv.Itoa(i), time.Hour)), append(want, strconv.Itoa(i))
 		}
-		log.Remake(at, all...)
+		log.Recreate(at, all...)
 		time.Sleep(70 * time.Second)
 		synctest.Wait()
 		if notices := len(log.Appended()["control"]); notices != 1 {

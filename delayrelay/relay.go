@@ -47,9 +47,9 @@ type Log interface {
 	Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
 	// Verify reports in Fetched.Replaced whether the log of the position was replaced.
 	Verify(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
-	// Spread groups records of a claim by the partition of the topic that each record
+	// GroupForClaim groups records of a claim by the partition of the topic that each record
 	// goes to.
-	Spread(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
+	GroupForClaim(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
 	// Idempotent returns an append function for one goroutine. A resend after a lost
 	// answer is no duplicate.
 	Idempotent(trying func(), repeated func(records int)) orderclose.AppendFunc
@@ -168,7 +168,7 @@ func New(o Options) (*Relay, error) {
 	r := &Relay{o: o, budget: partition.NewBudget(o.WindowBytes), newBuckets: make(chan orderclose.Buckets, 1)}
 	r.watchdog = partition.Watchdog{Stage: Stage, Stuck: o.Metrics.Stuck, OnHang: o.OnHang, Logger: o.Logger}
 	r.current.Store(&o)
-	r.Change(o.Buckets, o.Buckets)
+	r.SetBuckets(o.Buckets, o.Buckets)
 	return r, nil
 }
 

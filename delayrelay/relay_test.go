@@ -17,7 +17,7 @@ import (
 )
 
 // bucket10s is a partition that the relays under test serve.
-var bucket10s = partitiontest.Place{Topic: testBuckets[0].Topic}
+var bucket10s = partitiontest.TopicPartition{Topic: testBuckets[0].Topic}
 
 // record returns a message in the wire format that is due after the delay.
 func record(key string, delay time.Duration) orderclose.Message {
@@ -148,7 +148,7 @@ func TestRelay_AFailingDeadLetterTopicDelaysNoRecord(t *testing.T) {
 func TestRelay_ContinuesAtTheLogStartAfterALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &partitiontest.Log{}
-		log.Begin(bucket10s, 40)
+		log.SetStart(bucket10s, 40)
 		log.Commit(bucket10s, 7, "")
 		log.Put(bucket10s, record("a", time.Second))
 		defer runRelay(t, log, nil)()

@@ -100,7 +100,7 @@ func classify(err error) error {
 	case errors.Is(err, orderclose.ErrUnavailable):
 		return err
 	case status && e.Status < http.StatusInternalServerError:
-		return fmt.Errorf("%w: %w", closing.ErrRefused, err)
+		return fmt.Errorf("%w: %w", closing.ErrRejected, err)
 	case status, errors.Is(err, signed.ErrReply), errors.Is(err, errEmptyReply):
 		return fmt.Errorf("%w: %w", closing.ErrUnclear, err)
 	}

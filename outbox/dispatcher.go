@@ -239,7 +239,7 @@ func (w *worker) lead(more chan<- struct{}) {
 			return
 		}
 		if err != nil {
-			if failures.Say() {
+			if failures.ShouldLog() {
 				w.logger.Warn("dispatch failed, will retry", "err", err)
 			}
 			pause = failures.NextBackOff()

@@ -65,9 +65,9 @@ type Options struct {
 	Metrics     Metrics      // default: none
 }
 
-// Asking closes orders after it has asked the provider about them. It is safe for
+// CheckedStore closes orders after it has asked the provider about them. It is safe for
 // concurrent use. Create it with New.
-type Asking struct {
+type CheckedStore struct {
 	o        Options
 	endpoint *patience.Endpoint
 	slots    chan struct{}    // one element for each question in flight
@@ -75,7 +75,7 @@ type Asking struct {
 }
 
 // New returns an Asking, or an error if the options are invalid.
-func New(o Options) (*Asking, error) {
+func New(o Options) (*CheckedStore, error) {
 	if o.Store == nil || o.Provider == nil {
 		return nil, errors.New("payment: Options need Store and Provider")
 	}
@@ -95,7 +95,7 @@ func New(o Options) (*Asking, error) {
 	if o.Metrics == nil {
 		o.Metrics = noMetrics{}
 	}
-	return &Asking{o: o, endpoint: patience.New(Endpoint, o.Metrics), slots: make(chan struct{}, o.Concurrency)}, nil
+	return &CheckedStore{o: o, endpoint: patience.New(Endpoint, o.Metrics), slots: make(chan struct{}, o.Concurrency)}, nil
 }
 
 // CloseOrders closes the orders that are unpaid and due and that the provider did not
@@ -107,7 +107,7 @@ func New(o Options) (*Asking, error) {
 //
 // The error is the store's: orderclose.ErrUnavailable, or the fault of an order. The
 // provider's errors are not returned; they make orders PaymentPending.
-func (a *Asking) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+func (a *CheckedStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	outcomes, err := a.o.Store.PreviewClose(ctx, requests)
 	if err == nil && len(outcomes) != len(requests) {
 		err = fmt.Errorf("the store returned %d outcomes for %d requests", len(outcomes), len(requests))
@@ -128,7 +128,7 @@ func (a *Asking) CloseOrders(ctx context.Context, path orderclose.Path, requests
 
 // Probe checks whether the store works, if the Store can check; it implements
 // closing.Prober.
-func (a *Asking) Probe(ctx context.Context) error {
+func (a *CheckedStore) Probe(ctx context.Context) error {
 	if p, ok := a.o.Store.(interface{ Probe(context.Context) error }); ok {
 		return p.Probe(ctx)
 	}
@@ -137,7 +137,7 @@ func (a *Asking) Probe(ctx context.Context) error {
 
 // Failing returns since when no question was answered, and why the last one was not.
 // The zero time means that the last question was answered, or that there was none.
-func (a *Asking) Failing() (since time.Time, cause string) { return a.endpoint.Failing() }
+func (a *CheckedStore) Failing() (since time.Time, cause string) { return a.endpoint.Failing() }
 
 // failedQuestion is a question that got no answer: its orders and the error.
 type failedQuestion struct {
@@ -147,7 +147,7 @@ type failedQuestion struct {
 
 // ask asks for orders, in questions of at most Options.Batch orders, several at the
 // same time. It returns the answers and the questions that failed.
-func (a *Asking) ask(ctx context.Context, ids []string) (answers map[string]Answer, unanswered []failedQuestion) {
+func (a *CheckedStore) ask(ctx context.Context, ids []string) (answers map[string]Answer, unanswered []failedQuestion) {
 	parts := slices.Collect(slices.Chunk(ids, a.o.Batch))
 	got := make([][]Answer, len(parts))
 	failures := make([]error, len(parts))
@@ -174,7 +174,7 @@ func (a *Asking) ask(ctx context.Context, ids []string) (answers map[string]Answ
 }
 
 // askOne asks one question.
-func (a *Asking) askOne(ctx context.Context, ids []string) ([]Answer, error) {
+func (a *CheckedStore) askOne(ctx context.Context, ids []string) ([]Answer, error) {
 	select {
 	case a.slots <- struct{}{}:
 		defer func() { <-a.slots }()
@@ -192,7 +192,7 @@ func (a *Asking) askOne(ctx context.Context, ids []string) ([]Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.suspects.Heard(ids...)
+	a.suspects.StoreAnswered(ids...)
 	counts := map[Answer]int{}
 	for i, answer := range got {
 		if answer != Paid && answer != Unpaid {

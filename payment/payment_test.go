@@ -27,12 +27,12 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // An Asking passes Probe on to its store.
-var _ closing.Prober = (*payment.Asking)(nil)
+var _ closing.Prober = (*payment.CheckedStore)(nil)
 
 // shop is a database with a provider in front of its closes.
 type shop struct {
 	*store.Store
-	asking *payment.Asking
+	asking *payment.CheckedStore
 
 	mu    sync.Mutex
 	asked [][]string

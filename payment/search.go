@@ -25,7 +25,7 @@ const (
 // batch holds the requests of one CloseOrders and their outcomes. It belongs to the
 // goroutine of CloseOrders.
 type batch struct {
-	*Asking
+	*CheckedStore
 	path     orderclose.Path
 	requests []orderclose.CloseRequest
 	outcomes []orderclose.Outcome
@@ -36,8 +36,8 @@ type batch struct {
 
 // newBatch takes the outcomes of a preview and changes those that would be Closed to
 // PaymentPending, until the provider has answered.
-func newBatch(a *Asking, path orderclose.Path, requests []orderclose.CloseRequest, outcomes []orderclose.Outcome) *batch {
-	b := &batch{Asking: a, path: path, requests: requests, outcomes: outcomes, open: map[string][]int{}}
+func newBatch(a *CheckedStore, path orderclose.Path, requests []orderclose.CloseRequest, outcomes []orderclose.Outcome) *batch {
+	b := &batch{CheckedStore: a, path: path, requests: requests, outcomes: outcomes, open: map[string][]int{}}
 	for i, o := range outcomes {
 		if o.Verdict == orderclose.Closed {
 			outcomes[i].Verdict = orderclose.PaymentPending
@@ -50,7 +50,7 @@ func newBatch(a *Asking, path orderclose.Path, requests []orderclose.CloseReques
 // askForAll asks for all orders and applies the answers. The error is the store's.
 func (b *batch) askForAll(ctx context.Context) error {
 	suspects, others := b.split()
-	if b.suspects.Silent() && len(others) > 0 { // the provider may be down, or hang on one of them
+	if b.suspects.NoVerdicts() && len(others) > 0 { // the provider may be down, or hang on one of them
 		first := rand.IntN(len(others))
 		if err := b.askSome(ctx, others, []int{first}); errors.Is(err, errStore) {
 			return err
@@ -67,7 +67,7 @@ func (b *batch) askForAll(ctx context.Context) error {
 	}
 	err := b.search(ctx, unanswered, suspects)
 	if b.lastErr != nil && !b.answered {
-		b.suspects.SetSilent()
+		b.suspects.SetNoVerdicts()
 	}
 	return err
 }
@@ -161,9 +161,9 @@ func (b *batch) search(ctx context.Context, unanswered []failedQuestion, suspect
 	for _, ids := range parts {
 		search := closing.Search{
 			Ask: func(items []int) error { return b.askSome(ctx, ids, items) },
-			Judge: func(err error) closing.Blame {
+			Classify: func(err error) closing.Blame {
 				if errors.Is(err, errStore) || errors.Is(err, patience.ErrOpen) || ctx.Err() != nil || time.Since(began) > maxSearch {
-					return closing.Nobody
+					return closing.NotItems
 				}
 				return closing.Unclear
 			},

@@ -33,7 +33,7 @@ func TestProducers_AcceptADelayEqualToTheMaximum(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer p.Close()
-		x, err := NewOutbox(OutboxOptions{Dialect: MySQL, Limit: p.MaxDelay})
+		x, err := NewOutbox(OutboxOptions{Dialect: MySQL, MaxDelayFunc: p.MaxDelay})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -48,7 +48,7 @@ type OutboxOptions struct {
 	MaxDelay time.Duration
 	// Limit, if set, replaces MaxDelay and is called by each Add. Use
 	// Producer.MaxDelay of a Producer that reloads its file.
-	Limit func() time.Duration
+	MaxDelayFunc func() time.Duration
 	// Traceparent, if set, returns the caller's W3C trace context, which the order's
 	// record then carries; "" means none.
 	Traceparent func(ctx context.Context) string
@@ -80,8 +80,8 @@ func NewOutbox(o OutboxOptions) (*Outbox, error) {
 	if o.MaxDelay == 0 {
 		o.MaxDelay = orderclose.DefaultMaxDelay
 	}
-	if o.Limit == nil {
-		o.Limit = func() time.Duration { return o.MaxDelay }
+	if o.MaxDelayFunc == nil {
+		o.MaxDelayFunc = func() time.Duration { return o.MaxDelay }
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -111,7 +111,7 @@ func NewOutbox(o OutboxOptions) (*Outbox, error) {
 // Schedule does, before it writes anything. Any other error comes from encoding the
 // order or, wrapped, from the database: roll the transaction back.
 func (x *Outbox) Add(ctx context.Context, tx Execer, order orderclose.Order) error {
-	if err := order.Validate(x.o.Now(), x.o.Limit()); err != nil {
+	if err := order.Validate(x.o.Now(), x.o.MaxDelayFunc()); err != nil {
 		return err
 	}
 	r := orderclose.Record{Order: order}

@@ -74,9 +74,9 @@ type Options struct {
 	// calls of Order, new buckets as Reload describes. If the file has a mistake, the
 	// lines are logged and the current settings stay.
 	Watch bool
-	// Settle is how long after reading a changed list of buckets the Producer starts
+	// RolloutDelay is how long after reading a changed list of buckets the Producer starts
 	// to use it. The relays must have read it by then. Default: 2 minutes.
-	Settle time.Duration
+	RolloutDelay time.Duration
 
 	Buckets    orderclose.Buckets // shortest first
 	CloseTopic string             // for orders that are due already

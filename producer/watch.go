@@ -142,7 +142,7 @@ func (w *watcher) take(next *config.Config) {
 
 // await starts to wait until buckets may be used. The caller holds mu.
 func (w *watcher) await(buckets orderclose.Buckets) {
-	a := reload.Rollout{Buckets: buckets, Settle: w.settle(), Logger: w.p.o.Logger}
+	a := reload.Rollout{Buckets: buckets, Delay: w.settle(), Logger: w.p.o.Logger}
 	if topics, ok := w.p.o.Appender.(Topics); ok {
 		a.Exists = topics.Exists
 	}
@@ -152,7 +152,7 @@ func (w *watcher) await(buckets orderclose.Buckets) {
 }
 
 func (w *watcher) settle() time.Duration {
-	return cmp.Or(w.given.Settle, reload.DefaultRolloutDelay)
+	return cmp.Or(w.given.RolloutDelay, reload.DefaultRolloutDelay)
 }
 
 // adopt waits until the buckets may be used, and then uses them.

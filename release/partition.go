@@ -257,7 +257,7 @@ func (l *loop) attempt(ctx context.Context, e *entry) {
 		e.failures++
 	}
 	if len(open) == 0 {
-		l.suspects.Heard(e.id)
+		l.suspects.StoreAnswered(e.id)
 	}
 }
 

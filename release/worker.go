@@ -93,9 +93,9 @@ type Log interface {
 	Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
 	// Verify checks that the position's log still exists.
 	Verify(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
-	// Spread groups records of a claim by the partition of another topic for their
+	// GroupForClaim groups records of a claim by the partition of another topic for their
 	// key.
-	Spread(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
+	GroupForClaim(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
 	// Idempotent returns a function that appends records without duplicates when it
 	// retries after a lost answer. Only one goroutine may use the function.
 	Idempotent(trying func(), repeated func(records int)) orderclose.AppendFunc
@@ -253,7 +253,7 @@ func (w *Worker) call(ctx context.Context, r Request) (made bool, err error) {
 		w.noteCall(result == Failed)
 	}
 	if !unavailable(err) && !errors.Is(err, errGivenUp) {
-		w.suspects.Heard()
+		w.suspects.StoreAnswered()
 	}
 	return true, err
 }

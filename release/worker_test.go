@@ -17,7 +17,7 @@ import (
 )
 
 // events is the partition that the workers under test serve.
-var events = partitiontest.Place{Topic: "events"}
+var events = partitiontest.TopicPartition{Topic: "events"}
 
 // eventLog is a log of events.
 type eventLog struct{ partitiontest.Log }
@@ -267,7 +267,7 @@ func TestWorker_ADeadLetterOfAReplacedLogMarksNoOffset(t *testing.T) {
 		log.add(t, "b")
 		defer runWorker(t, log, s)()
 		time.Sleep(5 * time.Second)
-		log.Remake(events, closed(t, "c", "ink"))
+		log.Recreate(events, closed(t, "c", "ink"))
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		if done, dead := log.doneBelow(), len(log.Appended()["dead"]); done != 0 || dead != 1 {

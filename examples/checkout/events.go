@@ -169,14 +169,14 @@ func (s *Shop) handleEvent(ctx context.Context, tx *sql.Tx, e event) (n notifica
 
 // Customer is a customer as the API shows it.
 type Customer struct {
-	ID     string   `json:"id"`
-	Points int64    `json:"points"`
-	Told   []string `json:"told"` // the last hundred notifications, newest first
+	ID            string   `json:"id"`
+	Points        int64    `json:"points"`
+	Notifications []string `json:"told"` // the last hundred notifications, newest first
 }
 
 // Customer returns a customer. A customer without orders has Options.Welcome points.
 func (s *Shop) Customer(ctx context.Context, id string) (Customer, error) {
-	c := Customer{ID: id, Points: s.o.Welcome, Told: []string{}}
+	c := Customer{ID: id, Points: s.o.Welcome, Notifications: []string{}}
 	db := s.o.Store.DB()
 	err := db.QueryRowContext(ctx, "SELECT points FROM checkout_customers WHERE customer = ?", id).Scan(&c.Points)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
@@ -192,7 +192,7 @@ func (s *Shop) Customer(ctx context.Context, id string) (Customer, error) {
 		if err := rows.Scan(&text); err != nil {
 			return c, err
 		}
-		c.Told = append(c.Told, text)
+		c.Notifications = append(c.Notifications, text)
 	}
 	return c, rows.Err()
 }

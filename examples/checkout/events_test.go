@@ -33,7 +33,7 @@ func TestEvents_EachIsHandledOnceAndABadEventBlocksNoOther(t *testing.T) {
 		other := `{"specversion":"1.0","id":"x","type":"order.made","data":{}}`
 		r.publish(3, "a", a, "not JSON", other, a, closedEvent(r, "another shop's"))
 		time.Sleep(5 * time.Second)
-		if c := r.customer(); c.Points != 80 || len(c.Told) != 1 {
+		if c := r.customer(); c.Points != 80 || len(c.Notifications) != 1 {
 			t.Errorf("%+v, want 80 points and one message", c)
 		}
 		// Another process that reads the topic from its start repeats nothing, and continues.
@@ -42,7 +42,7 @@ func TestEvents_EachIsHandledOnceAndABadEventBlocksNoOther(t *testing.T) {
 		r.publish(1, "b", closedEvent(r, "b"))
 		r.read(again)
 		time.Sleep(20 * time.Second)
-		if c := r.customer(); c.Points != 100 || len(c.Told) != 2 {
+		if c := r.customer(); c.Points != 100 || len(c.Notifications) != 2 {
 			t.Errorf("%+v, want 100 points and two messages", c)
 		}
 		r.same("what is kept of events", len(r.rows("SELECT * FROM checkout_events")), 3)

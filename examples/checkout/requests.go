@@ -93,8 +93,8 @@ func (s *Shop) recordRequest(ctx context.Context, t *store.Tx, r Request, reply 
 // topic keeps events.
 const keepEvents = 30 * 24 * time.Hour
 
-// Tidy deletes old requests and old ids of events, each hour, until ctx ends.
-func (s *Shop) Tidy(ctx context.Context) {
+// DeleteOldRows deletes old requests and old ids of events, each hour, until ctx ends.
+func (s *Shop) DeleteOldRows(ctx context.Context) {
 	tick := time.NewTicker(time.Hour)
 	defer tick.Stop()
 	for {

@@ -37,7 +37,7 @@ func (s *Shop) Run(ctx context.Context, o RunOptions) error {
 			reading = s.ReadEvents(ctx, o.Log, o.Group, o.Topic)
 		})
 	}
-	running.Go(func() { s.Tidy(ctx) })
+	running.Go(func() { s.DeleteOldRows(ctx) })
 	running.Wait()
 	return errors.Join(serving, reading)
 }

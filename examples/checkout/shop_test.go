@@ -96,7 +96,7 @@ func TestShop_AnUnpaidOrderIsClosed(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		var c checkout.Customer
 		r.want(200, "GET", "/customers/ann", "").into(t, &c)
-		if c.Points != checkout.DefaultWelcome || len(c.Told) != 1 || !strings.Contains(c.Told[0], "order a was closed") || !strings.Contains(c.Told[0], "30 points are back") {
+		if c.Points != checkout.DefaultWelcome || len(c.Notifications) != 1 || !strings.Contains(c.Notifications[0], "order a was closed") || !strings.Contains(c.Notifications[0], "30 points are back") {
 			t.Errorf("%+v", c)
 		}
 		r.check()
@@ -299,7 +299,7 @@ func TestShop_ARepeatedRequestHasOneEffectAndOneAnswer(t *testing.T) {
 		r.must(err)
 		ctx, cancel := context.WithTimeout(r.t.Context(), time.Second)
 		defer cancel()
-		r.shop.Tidy(ctx)
+		r.shop.DeleteOldRows(ctx)
 		r.same("requests after a day", len(r.rows("SELECT * FROM checkout_requests")), 0)
 	})
 }

@@ -65,13 +65,13 @@ type Options struct {
 	Services http.RoundTripper        // the transport to the user's services; default: the network
 	// TopicsFile is the file from which Config was read. Reload reads it again. "": no
 	// reload is possible. With Watch the file is also read when it changes, and on Hangup.
-	TopicsFile string
-	Watch      bool
-	Hangup     <-chan os.Signal
-	Settle     time.Duration        // the delay before changed buckets are used; default reload.DefaultRolloutDelay
-	Registry   *prometheus.Registry // gets the metrics of the roles, the Go runtime and the process; default: a new one
-	Now        func() time.Time     // the clock of this machine; default time.Now
-	Logger     *slog.Logger         // default: discard
+	TopicsFile   string
+	Watch        bool
+	Hangup       <-chan os.Signal
+	RolloutDelay time.Duration        // the delay before changed buckets are used; default reload.DefaultRolloutDelay
+	Registry     *prometheus.Registry // gets the metrics of the roles, the Go runtime and the process; default: a new one
+	Now          func() time.Time     // the clock of this machine; default time.Now
+	Logger       *slog.Logger         // default: discard
 }
 
 // App runs roles. Make it with New.
@@ -104,8 +104,8 @@ func New(o Options) (*App, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Logger = loglimit.New(o.Logger)
-	if o.Settle == 0 {
-		o.Settle = reload.DefaultRolloutDelay
+	if o.RolloutDelay == 0 {
+		o.RolloutDelay = reload.DefaultRolloutDelay
 	}
 	if err := obs.RegisterRuntime(o.Registry); err != nil {
 		return nil, fmt.Errorf("app: %w", err)
@@ -254,7 +254,7 @@ func (a *App) buildRelay() (part, error) {
 	if err != nil {
 		return part{}, err
 	}
-	a.subscribers = append(a.subscribers, r.Change)
+	a.subscribers = append(a.subscribers, r.SetBuckets)
 	return part{Relay, []need{a.needKafka(), a.needTopic(c.Topics.Close)}, r.Run}, nil
 }
 
@@ -296,7 +296,7 @@ func (a *App) buildCloser() (part, error) {
 		DeadLetterTopic: c.Topics.DeadLetter,
 		ControlTopic:    c.Topics.Control,
 		Batch:           method.batch(c.Closer.Batch),
-		Latency:         c.Closer.Latency,
+		TargetLatency:   c.Closer.Latency,
 		Now:             a.o.Now,
 		Clock:           a.clock.Now,
 		OnHang:          a.abandon,
@@ -306,6 +306,6 @@ func (a *App) buildCloser() (part, error) {
 	if err != nil {
 		return part{}, err
 	}
-	a.subscribers = append(a.subscribers, func(_, pick orderclose.Buckets) { cl.Pick(pick) })
+	a.subscribers = append(a.subscribers, func(_, pick orderclose.Buckets) { cl.SetBuckets(pick) })
 	return part{Closer, append([]need{a.needKafka(), a.needTopic(c.Topics.Close)}, method.needs...), cl.Run}, nil
 }

@@ -17,8 +17,8 @@ import (
 // cannot be checked.
 const bucketsRetryInterval = 5 * time.Second
 
-// Picked returns the buckets into which records are put now.
-func (a *App) Picked() orderclose.Buckets { return *a.picked.Load() }
+// ActiveBuckets returns the buckets into which records are put now.
+func (a *App) ActiveBuckets() orderclose.Buckets { return *a.picked.Load() }
 
 // keepBuckets keeps the buckets of the parts up to date with the configuration until stop
 // is called. Relays serve each bucket of the configuration as soon as its topic exists, and
@@ -77,7 +77,7 @@ func (m *bucketManager) run(ctx context.Context) {
 				continue
 			}
 			bs := f.buckets
-			if !slices.Equal(bs, m.Picked()) {
+			if !slices.Equal(bs, m.ActiveBuckets()) {
 				m.o.Logger.Info("using new buckets", "buckets", len(bs.Open()), "draining", len(bs)-len(bs.Open()))
 			}
 			m.picked.Store(&bs)
@@ -98,12 +98,12 @@ func (m *bucketManager) startRollout(ctx context.Context) {
 	ctx, m.stopRollout = context.WithCancel(ctx)
 	m.latest++
 	wanted, number := m.config().Buckets, m.latest
-	settle := m.o.Settle
-	if slices.Equal(wanted, m.Picked()) {
+	settle := m.o.RolloutDelay
+	if slices.Equal(wanted, m.ActiveBuckets()) {
 		settle = 0
 	}
 	m.rollouts.Go(func() {
-		if (reload.Rollout{Buckets: wanted, Settle: settle, Exists: m.o.Kafka.Exists, Logger: m.o.Logger}).Await(ctx) {
+		if (reload.Rollout{Buckets: wanted, Delay: settle, Exists: m.o.Kafka.Exists, Logger: m.o.Logger}).Await(ctx) {
 			select {
 			case m.finished <- finishedRollout{wanted, number}:
 			case <-ctx.Done():
@@ -160,7 +160,7 @@ func (m *bucketManager) existingBuckets(ctx context.Context) (there orderclose.B
 // notify passes the buckets to all parts.
 func (m *bucketManager) notify() {
 	for _, notify := range m.subscribers {
-		notify(m.served, m.Picked())
+		notify(m.served, m.ActiveBuckets())
 	}
 }
 
@@ -192,7 +192,7 @@ func (m *bucketManager) bucketsToServe(ctx context.Context) (serve orderclose.Bu
 	}
 	for _, b := range unlisted(c, names) {
 		if !slices.Contains(topicsOf(m.served), b.Topic) {
-			holds, unknown := m.o.Kafka.Holds(ctx, c.RelayGroup(b), b.Topic)
+			holds, unknown := m.o.Kafka.WaitingIn(ctx, c.RelayGroup(b), b.Topic)
 			if unknown != nil && !accessDenied(unknown) {
 				err = errors.Join(err, unknown)
 			}

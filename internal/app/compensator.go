@@ -26,7 +26,7 @@ func (a *App) buildCompensator() (part, error) {
 			Appender:    again,
 			Group:       c.CompensatorGroup(),
 			Topic:       c.Topics.Control,
-			Buckets:     a.Picked,
+			Buckets:     a.ActiveBuckets,
 			CloseTopic:  c.Topics.Close,
 			ReplayTopic: c.Topics.Replay,
 			MaxDelay:    a.maxDelay,

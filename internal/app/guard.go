@@ -63,7 +63,7 @@ func (a *App) reportFindings(known map[string]kafka.Finding, findings []kafka.Fi
 				missing = append(missing, f.Topic)
 			}
 		case !old:
-			a.o.Logger.Error("topic has wrong settings: run orderclose topics check", "topic", f.Topic, "problem", f.What, "fix", f.Mend)
+			a.o.Logger.Error("topic has wrong settings: run orderclose topics check", "topic", f.Topic, "problem", f.What, "fix", f.Fix)
 		}
 	}
 	if len(missing) > 0 {

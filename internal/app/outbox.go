@@ -37,7 +37,7 @@ func (a *App) buildOutbox() (part, error) {
 // scheduling returns the settings for publishing schedules now.
 func (a *App) scheduling() outbox.Scheduling {
 	c := a.o.Config
-	return outbox.Scheduling{Buckets: a.Picked(), CloseTopic: c.Topics.Close, Now: a.o.Now}
+	return outbox.Scheduling{Buckets: a.ActiveBuckets(), CloseTopic: c.Topics.Close, Now: a.o.Now}
 }
 
 // maxDelay returns how far ahead an order may be due: the larger of the maximum at the

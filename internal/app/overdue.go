@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -27,12 +28,12 @@ func WaitingTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) []
 	buckets := slices.Clone(cfg.Buckets)
 	if names, err := k.TopicNames(ctx, cfg.Topics.DelayPrefix()); err == nil { // otherwise each topic reports the same problem
 		for _, b := range unlisted(cfg, names) {
-			if holds, err := k.Holds(ctx, cfg.RelayGroup(b), b.Topic); err == nil && holds > 0 {
+			if holds, err := k.WaitingIn(ctx, cfg.RelayGroup(b), b.Topic); err == nil && holds > 0 {
 				buckets = append(buckets, b)
 			}
 		}
 	}
-	slices.SortFunc(buckets, func(a, b orderclose.Bucket) int { return int(a.Length - b.Length) })
+	slices.SortFunc(buckets, func(a, b orderclose.Bucket) int { return cmp.Compare(a.Length, b.Length) })
 	var all []status.TopicGroup
 	for i, b := range buckets {
 		all = append(all, status.TopicGroup{Topic: b.Topic, Group: cfg.RelayGroup(b), Length: b.Length, Whole: i == 0})

@@ -135,7 +135,7 @@ func accessDenied(err error) bool {
 // inUse returns why a bucket may not be removed yet, or "" if it may. Kafka has all the
 // facts, so no state is kept.
 func inUse(ctx context.Context, k *kafka.Cluster, group string, b orderclose.Bucket, now time.Time) (string, error) {
-	holds, err := k.Holds(ctx, group, b.Topic)
+	holds, err := k.WaitingIn(ctx, group, b.Topic)
 	if err != nil {
 		return "", err
 	}
@@ -170,7 +170,7 @@ func Unlisted(ctx context.Context, k *kafka.Cluster, c *config.Config, now time.
 		if use != "" {
 			findings = append(findings, kafka.Finding{
 				Topic: b.Topic, What: "has no bucket in topics.yaml and " + use,
-				Mend: fmt.Sprintf("list it as {length: %s, draining: true} until it has been empty for its length and a day", config.FormatDuration(b.Length)),
+				Fix: fmt.Sprintf("list it as {length: %s, draining: true} until it has been empty for its length and a day", config.FormatDuration(b.Length)),
 			})
 		}
 	}

@@ -54,8 +54,8 @@ type Options struct {
 
 	EventsTopic, CloseTopic, ReplayTopic, DeadLetterTopic string
 
-	// Found is called with each finding at once, by one goroutine. Its error ends the audit.
-	Found func(Finding) error
+	// OnFinding is called with each finding at once, by one goroutine. Its error ends the audit.
+	OnFinding func(Finding) error
 	// Progress, if not nil, is called with the number of steps done, the number of all
 	// steps, and the current step.
 	Progress func(done, total int64, now string)
@@ -91,10 +91,10 @@ type Summary struct {
 	EventsRead     int64 `json:"events_read"`
 	RecordsRead    int64 `json:"records_read"`
 
-	Findings map[Kind]int `json:"findings"`
-	Found    int          `json:"found"`
-	// Unseen says what could not be read, and why.
-	Unseen     []string `json:"unseen"`
+	Findings     map[Kind]int `json:"findings"`
+	FindingCount int          `json:"found"`
+	// Unread says what could not be read, and why.
+	Unread     []string `json:"unseen"`
 	TookMillis int64    `json:"took_ms"`
 }
 
@@ -114,7 +114,7 @@ func Run(ctx context.Context, o Options) (Summary, error) {
 	began := time.Now()
 	a := &audit{o: o, rules: o.Store.AuditRules(), sum: Summary{
 		From: o.From.UTC(), To: o.To.UTC(), Bound: o.Bound.String(),
-		Statuses: map[string]int{}, Unlisted: map[string]store.AuditState{}, ClosedBy: map[orderclose.Path]int{}, Findings: map[Kind]int{}, Unseen: []string{},
+		Statuses: map[string]int{}, Unlisted: map[string]store.AuditState{}, ClosedBy: map[orderclose.Path]int{}, Findings: map[Kind]int{}, Unread: []string{},
 	}}
 	err := a.run(ctx)
 	a.sum.TookMillis = time.Since(began).Milliseconds()
@@ -178,7 +178,7 @@ func (a *audit) part(ctx context.Context, part store.AuditPart) error {
 		}
 		last = page[len(page)-1].Order
 		a.done = begun + int64(percent*float64(last.Due.Sub(a.o.From))/float64(a.o.To.Sub(a.o.From)))
-		a.progress(fmt.Sprintf("%d orders, %d findings", a.sum.Orders, a.sum.Found))
+		a.progress(fmt.Sprintf("%d orders, %d findings", a.sum.Orders, a.sum.FindingCount))
 	}
 }
 
@@ -188,9 +188,9 @@ func (a *audit) order(r store.AuditRow) error {
 	seen, known := a.kafka.seen(r)
 	a.sum.count(r, f, seen, known)
 	for _, finding := range judge(r, f) {
-		a.sum.Found++
+		a.sum.FindingCount++
 		a.sum.Findings[finding.Kind]++
-		if err := a.o.Found(finding); err != nil {
+		if err := a.o.OnFinding(finding); err != nil {
 			return err
 		}
 	}

@@ -62,11 +62,11 @@ func TestRun_MemoryDoesNotGrowWithTheOrders(t *testing.T) {
 		}
 	}}
 	found := 0
-	sum, err := Run(t.Context(), Options{Store: db, Receipts: true, From: due, To: due.Add(time.Hour), Bound: time.Hour, Found: func(f Finding) error {
+	sum, err := Run(t.Context(), Options{Store: db, Receipts: true, From: due, To: due.Add(time.Hour), Bound: time.Hour, OnFinding: func(f Finding) error {
 		found++
 		return nil
 	}})
-	if err != nil || sum.Orders != n || sum.Found != n/10 || sum.Findings[NoReceipt] != found {
+	if err != nil || sum.Orders != n || sum.FindingCount != n/10 || sum.Findings[NoReceipt] != found {
 		t.Fatalf("%+v, %v", sum, err)
 	}
 	if early, late := objects[n/10], objects[n/10*9]; late > early+5000 {
@@ -77,7 +77,7 @@ func TestRun_MemoryDoesNotGrowWithTheOrders(t *testing.T) {
 func TestRun_EndsWithTheErrorOfFound(t *testing.T) {
 	full := errors.New("the disk is full")
 	db := manyOrders{n: 5000, each: func(int) {}}
-	_, err := Run(t.Context(), Options{Store: db, Receipts: true, From: due, To: due.Add(time.Hour), Found: func(Finding) error { return full }})
+	_, err := Run(t.Context(), Options{Store: db, Receipts: true, From: due, To: due.Add(time.Hour), OnFinding: func(Finding) error { return full }})
 	if !errors.Is(err, full) {
 		t.Error(err)
 	}

@@ -33,7 +33,7 @@ type Finding struct {
 	Order string    `json:"order_id"`
 	Due   time.Time `json:"due_at"`
 	What  string    `json:"what"` // what is and what should be
-	Mend  string    `json:"mend"` // what a person can do
+	Fix   string    `json:"mend"` // what a person can do
 }
 
 // facts are what one order is judged by, in addition to its rows.
@@ -59,13 +59,13 @@ func judge(r store.AuditRow, f facts) (found []Finding) {
 		if f.letter != "" {
 			what += "; its record is the dead letter " + f.letter
 		}
-		add(StillOpen, "orderclose order "+story.Word(r.ID)+" shows why; orderclose compensate --once closes it", "%s", what)
+		add(StillOpen, "orderclose order "+story.ShellQuote(r.ID)+" shows why; orderclose compensate --once closes it", "%s", what)
 	}
 	if !f.receipts {
 		return found
 	}
 	if k, what := judgeReceipt(r, f.rules.Exclusive); k != "" {
-		add(k, "find the program that writes to the orders outside the shop's transactions; orderclose order "+story.Word(r.ID), "%s", what)
+		add(k, "find the program that writes to the orders outside the shop's transactions; orderclose order "+story.ShellQuote(r.ID), "%s", what)
 	}
 	receipt := r.Receipt
 	if receipt != nil && (receipt.ClosedAt.Before(receipt.Due) || f.rules.Exclusive && r.Part.State == store.AuditClosed && receipt.ClosedAt.Before(r.Due)) {
@@ -82,7 +82,7 @@ func judge(r store.AuditRow, f facts) (found []Finding) {
 	}
 	switch none := closed && receipt != nil && f.eventKnown(receipt.ClosedAt) && !f.event; {
 	case none && f.eventLetter != "":
-		add(NoEvent, "orderclose dlq show "+f.eventLetter+" shows why; fix the cause, then orderclose dlq redrive --order "+story.Word(r.ID),
+		add(NoEvent, "orderclose dlq show "+f.eventLetter+" shows why; fix the cause, then orderclose dlq redrive --order "+story.ShellQuote(r.ID),
 			"the order was closed at %s; its event is the dead letter %s", stamp(receipt.ClosedAt), f.eventLetter)
 	case none:
 		add(NoEvent, "inform the consumers of the events by hand: the event is neither in the outbox nor in Kafka", "the order was closed at %s and has no event", stamp(receipt.ClosedAt))
@@ -145,12 +145,12 @@ func judgeLedger(r store.AuditRow, closed bool) (found []line) {
 		skus[sku] = true
 	}
 	if closed {
-		for sku := range r.Held {
+		for sku := range r.LineQuantities {
 			skus[sku] = true
 		}
 	}
 	for _, sku := range slices.Sorted(maps.Keys(skus)) {
-		rows, held := moved[sku], r.Held[sku]
+		rows, held := moved[sku], r.LineQuantities[sku]
 		switch {
 		case !closed && r.Receipt == nil:
 			found = append(found, line{LedgerWrong, fmt.Sprintf("a close released %s, and the order is %s", written(rows), r.Part.Status)})

@@ -15,10 +15,10 @@ var due = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 // row is an order of a state with what belongs to one that is as it should be; change
 // plants a difference.
 func row(state store.AuditState, change func(r *store.AuditRow)) store.AuditRow {
-	r := store.AuditRow{Order: orderclose.Order{ID: "o", Due: due}, Part: store.AuditPart{Status: string(state), State: state}, Held: map[string]int64{}}
+	r := store.AuditRow{Order: orderclose.Order{ID: "o", Due: due}, Part: store.AuditPart{Status: string(state), State: state}, LineQuantities: map[string]int64{}}
 	if state == store.AuditClosed {
 		r.Receipt = &store.ReceiptRow{Due: due, ClosedAt: due.Add(time.Second), Path: orderclose.PathPipeline}
-		r.Held = map[string]int64{"ink": 2, "nib": 1}
+		r.LineQuantities = map[string]int64{"ink": 2, "nib": 1}
 		r.Ledger = []store.LedgerRow{{SKU: "ink", Kind: "close", Quantity: 2}, {SKU: "nib", Kind: "close", Quantity: 1}}
 	}
 	if change != nil {
@@ -72,7 +72,7 @@ func TestJudge_EachDifferenceIsFound(t *testing.T) {
 		}), factsWith(nil), "ledger_double"},
 		"too much was released":             {row(store.AuditClosed, func(r *store.AuditRow) { r.Ledger[0].Quantity = 3 }), factsWith(nil), "ledger_wrong"},
 		"closed, and shipped":               {row(store.AuditClosed, func(r *store.AuditRow) { r.Ledger[0].Kind = "ship" }), factsWith(nil), "ledger_wrong"},
-		"released a SKU that it never held": {row(store.AuditClosed, func(r *store.AuditRow) { delete(r.Held, "nib") }), factsWith(nil), "ledger_wrong"},
+		"released a SKU that it never held": {row(store.AuditClosed, func(r *store.AuditRow) { delete(r.LineQuantities, "nib") }), factsWith(nil), "ledger_wrong"},
 		"released, and paid":                {row(store.AuditPaid, func(r *store.AuditRow) { r.Ledger = []store.LedgerRow{{SKU: "ink", Kind: "close", Quantity: 2}} }), factsWith(nil), "ledger_wrong"},
 		"no lines":                          {row(store.AuditClosed, func(r *store.AuditRow) { r.Ledger = nil }), factsWith(func(f *facts) { f.rules.Lines = false }), ""},
 		"no event":                          {row(store.AuditClosed, nil), factsWith(func(f *facts) { f.event = false }), "no_event"},
@@ -84,7 +84,7 @@ func TestJudge_EachDifferenceIsFound(t *testing.T) {
 		var kinds []string
 		for _, f := range judge(c.r, c.f) {
 			kinds = append(kinds, string(f.Kind))
-			if f.Order != "o" || f.What == "" || f.Mend == "" {
+			if f.Order != "o" || f.What == "" || f.Fix == "" {
 				t.Errorf("%s: %+v", what, f)
 			}
 		}
@@ -112,7 +112,7 @@ func TestJudge_AnOpenOrderIsReportedWithItsDeadLetter(t *testing.T) {
 
 func TestJudge_AnEventThatIsADeadLetterIsRedriven(t *testing.T) {
 	f := judge(row(store.AuditClosed, nil), factsWith(func(f *facts) { f.event, f.eventLetter = false, "0/17" }))
-	if len(f) != 1 || f[0].Kind != NoEvent || !strings.Contains(f[0].What, "dead letter 0/17") || !strings.Contains(f[0].Mend, "dlq redrive --order o") {
+	if len(f) != 1 || f[0].Kind != NoEvent || !strings.Contains(f[0].What, "dead letter 0/17") || !strings.Contains(f[0].Fix, "dlq redrive --order o") {
 		t.Errorf("%+v", f)
 	}
 }

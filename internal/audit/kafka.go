@@ -54,7 +54,7 @@ func (a *audit) readKafka(ctx context.Context) error {
 	}
 	unseen := func(what string, err error) {
 		if err != nil {
-			a.sum.Unseen = append(a.sum.Unseen, fmt.Sprintf("%s: %v", what, err))
+			a.sum.Unread = append(a.sum.Unread, fmt.Sprintf("%s: %v", what, err))
 		}
 	}
 	if a.o.Receipts {
@@ -159,7 +159,7 @@ func (a *audit) readLetters(ctx context.Context) error {
 	return topic.Letters(ctx, spans, index, func(letters []deadletters.Letter) error {
 		for _, l := range letters {
 			switch known := len(a.kafka.letters)+len(a.kafka.eventLetters) < maxLetters; {
-			case l.Settle != "" || l.Source.Topic == a.o.EventsTopic || !known:
+			case l.Resolution != "" || l.Source.Topic == a.o.EventsTopic || !known:
 			case l.Source.Topic == outboxOfEvents:
 				a.kafka.eventLetters[l.Key] = l.At.String()
 			default:

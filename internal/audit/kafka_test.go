@@ -78,9 +78,9 @@ func TestRun_AnEventThatKafkaRefusedIsFoundAmongTheDeadLetters(t *testing.T) {
 	_, err := Run(t.Context(), Options{
 		Store: storeWithEvents{manyOrders{n: 10, each: func(int) {}}}, Log: log, Receipts: true, From: due, To: due.Add(time.Minute), Bound: time.Hour,
 		EventsTopic: "events", CloseTopic: "close", ReplayTopic: "replay", DeadLetterTopic: "dead",
-		Found: func(f Finding) error {
+		OnFinding: func(f Finding) error {
 			if f.Kind == NoEvent {
-				fixes[f.Order] = f.Mend
+				fixes[f.Order] = f.Fix
 			}
 			return nil
 		},

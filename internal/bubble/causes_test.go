@@ -212,7 +212,7 @@ func TestSimulation_EachCauseOfAMiss(t *testing.T) {
 					t.Fatalf("%+v; want the one order closed, and %s", report, c.want)
 				}
 				m := report.Misses[0]
-				if m.Order.ID != "o" || m.Cause != c.want || !strings.Contains(m.Where, c.where) || !strings.HasPrefix(m.Mend, c.fix) {
+				if m.Order.ID != "o" || m.Cause != c.want || !strings.Contains(m.Where, c.where) || !strings.HasPrefix(m.Fix, c.fix) {
 					t.Errorf("%+v; want it in %q, and %q to fix it", m, c.where, c.fix)
 				}
 				r.deadCauses = []string{"failed"}
@@ -220,7 +220,7 @@ func TestSimulation_EachCauseOfAMiss(t *testing.T) {
 				r.check(time.Now())
 				if c.want == compensator.DeadLettered {
 					topic := deadletters.Topic{Log: r.kafka, Name: cfg.Topics.DeadLetter}
-					if l, err := topic.Find(ctx, deadletters.Place{}); err != nil || l == nil || l.Key != "o" {
+					if l, err := topic.Find(ctx, deadletters.Position{}); err != nil || l == nil || l.Key != "o" {
 						t.Errorf("the dead letter that is named: %+v, %v", l, err)
 					}
 				}

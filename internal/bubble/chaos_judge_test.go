@@ -152,9 +152,9 @@ func (w *chaosWorld) check(r *result, openAfter time.Time) {
 		}
 	}
 	w.mu.Unlock()
-	e.Forgotten = p.has(destructive()...)
+	e.RecordsDeleted = p.has(destructive()...)
 	if w.damaged.Load() >= batchTries && p.Sweeps { // a batch may have been given up
-		e.Forgotten, e.DeadLetters = true, append(e.DeadLetters, "corrupt")
+		e.RecordsDeleted, e.DeadLetters = true, append(e.DeadLetters, "corrupt")
 	}
 	w.checkPayments()
 	e.OneClock = !p.has(clocks...) && p.oneBrokerClock()
@@ -172,8 +172,8 @@ func (w *chaosWorld) check(r *result, openAfter time.Time) {
 		w.violation("harness", "the checker cannot read: %v", err)
 		return
 	}
-	w.checkAppends(v, e.Forgotten)
-	r.Orders, r.Early, r.Lost, r.Double, r.Open = v.Orders, v.Early, v.Lost, v.Double, v.Open
+	w.checkAppends(v, e.RecordsDeleted)
+	r.Orders, r.Early, r.Lost, r.Double, r.Open = v.Orders, v.Early, v.Lost, v.Inconsistent, v.Open
 	for _, broken := range v.Violations {
 		w.violation("broken", "%s", broken)
 	}

@@ -196,7 +196,7 @@ func (w *chaosWorld) build() (err error) {
 		return err
 	}
 	o := producer.Options{
-		Appender: kafka.NewCoalescer(w.kafka), TopicsFile: w.filePath(), Settle: settleTime,
+		Appender: kafka.NewCoalescer(w.kafka), TopicsFile: w.filePath(), RolloutDelay: settleTime,
 		Now: func() time.Time { return time.Now().Add(time.Duration(w.shopAhead.Load())) },
 	}
 	if w.file == nil {

@@ -55,7 +55,7 @@ func (w *chaosWorld) launch(name string, roles ...app.Role) *process {
 	p.wants = cfg.Buckets
 	p.app, err = app.New(app.Options{
 		Config: cfg, Kafka: p.kafka, Store: w.servers.Store, Redis: p.redis, Logger: w.logger,
-		Registry: prometheus.NewRegistry(), Missed: w.misses.add, TopicsFile: w.filePath(), Settle: settleTime,
+		Registry: prometheus.NewRegistry(), Missed: w.misses.add, TopicsFile: w.filePath(), RolloutDelay: settleTime,
 		Services: transportBy(p.way.Dial), Secrets: config.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
 		Now: func() time.Time { return setNow(time.Duration(p.ahead.Load())) },
 	})

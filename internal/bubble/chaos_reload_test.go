@@ -274,7 +274,7 @@ func (w *chaosWorld) unsettled() (all []string) {
 		}) {
 			continue
 		}
-		if picked := p.app.Picked(); !slices.Equal(picked, p.wants) {
+		if picked := p.app.ActiveBuckets(); !slices.Equal(picked, p.wants) {
 			all = append(all, fmt.Sprintf("%s uses the buckets %v, not %v", name, picked, p.wants))
 		}
 	}

@@ -34,7 +34,7 @@ func init() {
 // replayAll replays the whole close topic, as orderclose replay does.
 func (w *chaosWorld) replayAll(ctx context.Context, c *kafka.Cluster) error {
 	cfg := w.config()
-	plan, err := replay.Make(ctx, c, replay.Window{ // wider than the error of any clock
+	plan, err := replay.NewPlan(ctx, c, replay.Window{ // wider than the error of any clock
 		Topic: cfg.Topics.Close, Into: cfg.Topics.Replay, From: w.began.Add(-2 * time.Hour), To: time.Now().Add(2 * time.Hour),
 	})
 	if err == nil {

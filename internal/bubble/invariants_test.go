@@ -94,7 +94,7 @@ func TestSimulation_ReplayingTheWholeCloseTopicChangesNothing(t *testing.T) {
 		r.startAll()
 		time.Sleep(10 * time.Second)
 		r.mixed(ctx)
-		plan, err := replay.Make(ctx, r.kafka, replay.Window{Topic: r.cfg.Topics.Close, Into: r.cfg.Topics.Replay, From: begin, To: time.Now()})
+		plan, err := replay.NewPlan(ctx, r.kafka, replay.Window{Topic: r.cfg.Topics.Close, Into: r.cfg.Topics.Replay, From: begin, To: time.Now()})
 		if err != nil || plan.Records == 0 {
 			t.Fatal(plan, err)
 		}

@@ -42,7 +42,7 @@ func TestSimulation_ARestartBeforeTopicsApplyServesWhatThereIs(t *testing.T) {
 			if len(a.Ready()) > 0 || !strings.Contains(hints, "topic delay_30s: does not exist: run orderclose topics apply") {
 				t.Errorf("%s waits for %v and lacks %q", role, a.Ready(), hints)
 			}
-			if topics := len(a.Picked()); topics != 3 {
+			if topics := len(a.ActiveBuckets()); topics != 3 {
 				t.Errorf("%s picks %d buckets, want the 3 whose topics exist", role, topics)
 			}
 		}
@@ -56,8 +56,8 @@ func TestSimulation_ARestartBeforeTopicsApplyServesWhatThereIs(t *testing.T) {
 			t.Errorf("closed %v, the latest %v late, %d went through the new bucket", v.ByPath, v.Quantile(1), r.inTopic("delay_30s"))
 		}
 		for _, role := range app.AllRoles() {
-			if a := r.apps[role]; len(a.Hints()) > 0 || !slices.Equal(a.Picked(), r.cfg.Buckets) {
-				t.Errorf("%s lacks %v, picks %v", role, a.Hints(), a.Picked())
+			if a := r.apps[role]; len(a.Hints()) > 0 || !slices.Equal(a.ActiveBuckets(), r.cfg.Buckets) {
+				t.Errorf("%s lacks %v, picks %v", role, a.Hints(), a.ActiveBuckets())
 			}
 		}
 	})

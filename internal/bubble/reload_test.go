@@ -136,7 +136,7 @@ func reloadAtRandom(ctx context.Context, r *rig, f *topicsFile, seed uint64) {
 	ever, hops := maps.Clone(f.buckets), 0
 	for range 12 {
 		time.Sleep(time.Duration(random.Int64N(int64(time.Minute))))
-		before := r.apps[app.Relay].Picked()
+		before := r.apps[app.Relay].ActiveBuckets()
 		switch broken := f.edit(r, random); {
 		case broken:
 			for _, err := range r.reload() {
@@ -144,7 +144,7 @@ func reloadAtRandom(ctx context.Context, r *rig, f *topicsFile, seed uint64) {
 					r.t.Errorf("a file with a mistake: %v", err)
 				}
 			}
-			if !slices.Equal(before, r.apps[app.Relay].Picked()) {
+			if !slices.Equal(before, r.apps[app.Relay].ActiveBuckets()) {
 				r.t.Error("a file with a mistake changed the buckets")
 			}
 		default:
@@ -247,8 +247,8 @@ func TestSimulation_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
 		picked := func(length time.Duration, want bool) { // checks each part
 			t.Helper()
 			for role, a := range r.apps {
-				if slices.ContainsFunc(a.Picked().Open(), func(b orderclose.Bucket) bool { return b.Length == length }) != want {
-					t.Errorf("%s picks from %v; want %v among them: %v", role, a.Picked().Open(), length, want)
+				if slices.ContainsFunc(a.ActiveBuckets().Open(), func(b orderclose.Bucket) bool { return b.Length == length }) != want {
+					t.Errorf("%s picks from %v; want %v among them: %v", role, a.ActiveBuckets().Open(), length, want)
 				}
 			}
 		}
@@ -312,7 +312,7 @@ func TestSimulation_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
 		}
 		closeAll(2, "virtual")
 		for role, a := range r.apps {
-			if got := a.Picked(); !slices.Equal(got, mustLoad(t, f.path).Buckets) {
+			if got := a.ActiveBuckets(); !slices.Equal(got, mustLoad(t, f.path).Buckets) {
 				t.Errorf("%s knows %v after the bucket was taken out", role, got)
 			}
 		}

@@ -41,18 +41,18 @@ type Schedules interface {
 // Options for an Investigator. A source that is nil is skipped.
 type Options struct {
 	Log story.Log
-	// Places returns the topics in which records of orders wait, and the dead-letter
+	// Topics returns the topics in which records of orders wait, and the dead-letter
 	// topic. With an error it returns the topics that it knows. Each sweep calls it once,
 	// since buckets come and go.
-	Places    func(ctx context.Context) ([]story.Place, error)
+	Topics    func(ctx context.Context) ([]story.Topic, error)
 	Schedules Schedules
 	// Clock returns the time by which release times are judged; default time.Now.
 	Clock func(ctx context.Context) (time.Time, error)
-	// Records is how many records of all topics one sweep may read. Time is how long one
+	// MaxRecords is how many records of all topics one sweep may read. Time is how long one
 	// sweep may investigate, the schedule outbox included. 0 means none.
-	Records int64
-	Time    time.Duration
-	Logger  *slog.Logger // default: discard
+	MaxRecords int64
+	MaxTime    time.Duration
+	Logger     *slog.Logger // default: discard
 }
 
 // Investigator implements compensator.Investigator. Create it with New.
@@ -73,7 +73,7 @@ func New(o Options) *Investigator {
 // topics. A read that fails is no error of Begin: an order without a record is then
 // reported as unknown instead of absent.
 func (i *Investigator) Begin(ctx context.Context) (compensator.Investigation, error) {
-	n := &investigation{o: i.o, left: i.o.Time, rows: map[uint64]int64{}, seed: maphash.MakeSeed()}
+	n := &investigation{o: i.o, left: i.o.MaxTime, rows: map[uint64]int64{}, seed: maphash.MakeSeed()}
 	n.timed(ctx, func(ctx context.Context) { n.incomplete = n.readRows(ctx) })
 	if n.incomplete != "" {
 		i.o.Logger.Warn("schedule outbox not read completely, unpublished orders may be missed", "reason", n.incomplete)
@@ -82,12 +82,12 @@ func (i *Investigator) Begin(ctx context.Context) (compensator.Investigation, er
 		return n, nil
 	}
 	n.timed(ctx, func(ctx context.Context) {
-		places, err := i.o.Places(ctx)
+		places, err := i.o.Topics(ctx)
 		if err != nil {
 			i.o.Logger.Warn("topics not listed completely, some records may be missed", "err", err)
 			n.incomplete = cmp.Or(n.incomplete, err.Error())
 		}
-		n.index = story.NewIndex(i.o.Log, places, i.o.Records)
+		n.index = story.NewIndex(i.o.Log, places, i.o.MaxRecords)
 	})
 	return n, nil
 }
@@ -157,7 +157,7 @@ func (n *investigation) Explain(ctx context.Context, missed []orderclose.Order) 
 		}
 		misses[i].Order = o
 		misses[i].Cause, misses[i].Where = decide(e, now)
-		misses[i].Mend = mendOne(misses[i])
+		misses[i].Fix = mendOne(misses[i])
 	}
 	return misses
 }

@@ -81,7 +81,7 @@ func (o outbox) Unpublished(_ context.Context, after int64, limit int) (rows []o
 	return rows, nil
 }
 
-var places = []story.Place{
+var places = []story.Topic{
 	{Topic: "close", Kind: story.Close, Group: "c"}, {Topic: "dead", Kind: story.Dead},
 	{Topic: "delay_5m", Kind: story.Bucket, Group: "r", Length: 5 * time.Minute},
 }
@@ -101,8 +101,8 @@ func backlog(n int) (*fakeLog, []orderclose.Order) {
 
 func begin(t *testing.T, o Options) compensator.Investigation {
 	t.Helper()
-	if o.Places == nil {
-		o.Places = func(context.Context) ([]story.Place, error) { return places, nil }
+	if o.Topics == nil {
+		o.Topics = func(context.Context) ([]story.Topic, error) { return places, nil }
 	}
 	o.Clock = func(context.Context) (time.Time, error) { return now.Add(24 * time.Hour), nil }
 	inv, err := New(o).Begin(t.Context())
@@ -125,7 +125,7 @@ func count(misses []compensator.Miss) map[compensator.Cause]int {
 func TestExplain_ReadsEachPartitionOnce(t *testing.T) {
 	for _, backwards := range []bool{false, true} {
 		log, orders := backlog(1000)
-		inv := begin(t, Options{Log: log, Records: 1000, Time: time.Minute})
+		inv := begin(t, Options{Log: log, MaxRecords: 1000, MaxTime: time.Minute})
 		for page := range 10 {
 			if backwards {
 				page = 9 - page
@@ -142,7 +142,7 @@ func TestExplain_ReadsEachPartitionOnce(t *testing.T) {
 
 func TestExplain_KeepsToTheLimitOfRecords(t *testing.T) {
 	log, orders := backlog(1000)
-	inv := begin(t, Options{Log: log, Records: 300, Time: time.Minute})
+	inv := begin(t, Options{Log: log, MaxRecords: 300, MaxTime: time.Minute})
 	n := count(inv.Explain(t.Context(), orders))
 	if n[compensator.RelayBehind] < 280 || n[compensator.RelayBehind] > 300 || n[compensator.Absent] != 0 || n[compensator.RelayBehind]+n[compensator.Unknown] != 1000 {
 		t.Errorf("%v of a budget of 300", n)
@@ -158,13 +158,13 @@ func TestExplain_AFailureIsReportedAsUnknownWithItsReason(t *testing.T) {
 		o    Options
 		want string
 	}{
-		"no Kafka":    {Options{Time: time.Minute}, "no Kafka"},
-		"Kafka fails": {Options{Log: &fakeLog{err: errors.New("away")}, Records: 10, Time: time.Minute}, "close: away"},
-		"no time":     {Options{Log: &fakeLog{}, Records: 10}, "time limit was reached"},
-		"the topics": {Options{Log: &fakeLog{}, Records: 10, Time: time.Minute, Places: func(context.Context) ([]story.Place, error) {
+		"no Kafka":    {Options{MaxTime: time.Minute}, "no Kafka"},
+		"Kafka fails": {Options{Log: &fakeLog{err: errors.New("away")}, MaxRecords: 10, MaxTime: time.Minute}, "close: away"},
+		"no time":     {Options{Log: &fakeLog{}, MaxRecords: 10}, "time limit was reached"},
+		"the topics": {Options{Log: &fakeLog{}, MaxRecords: 10, MaxTime: time.Minute, Topics: func(context.Context) ([]story.Topic, error) {
 			return places, errors.New("nobody tells")
 		}}, "nobody tells"},
-		"the outbox": {Options{Log: &fakeLog{}, Records: 10, Time: time.Minute, Schedules: badOutbox{}}, "schedule outbox: no such table"},
+		"the outbox": {Options{Log: &fakeLog{}, MaxRecords: 10, MaxTime: time.Minute, Schedules: badOutbox{}}, "schedule outbox: no such table"},
 	} {
 		for _, m := range begin(t, c.o).Explain(t.Context(), orders) {
 			if m.Cause != compensator.Unknown || !strings.Contains(m.Where, c.want) {
@@ -185,7 +185,7 @@ func TestExplain_ReadsTheOutboxWhenTheSweepBegins(t *testing.T) {
 	for i := range rows {
 		rows[i] = orderclose.OutboxRow{ID: int64(i + 1), OrderID: fmt.Sprint("o", i)}
 	}
-	inv := begin(t, Options{Time: time.Minute, Schedules: rows})
+	inv := begin(t, Options{MaxTime: time.Minute, Schedules: rows})
 	misses := inv.Explain(t.Context(), []orderclose.Order{{ID: "o11999"}, {ID: "o0"}, {ID: "other"}})
 	if misses[0].Where != "outbox_schedules row 12000" || misses[1].Cause != compensator.Unpublished || misses[2].Cause != compensator.Unknown {
 		t.Errorf("%+v", misses)
@@ -195,7 +195,7 @@ func TestExplain_ReadsTheOutboxWhenTheSweepBegins(t *testing.T) {
 // TestExplain_WithoutTimeLeftReturnsWhatIsKnown holds for the pages after the time limit.
 func TestExplain_WithoutTimeLeftReturnsWhatIsKnown(t *testing.T) {
 	log, orders := backlog(200)
-	inv := begin(t, Options{Log: log, Records: 1000, Time: time.Minute})
+	inv := begin(t, Options{Log: log, MaxRecords: 1000, MaxTime: time.Minute})
 	inv.Explain(t.Context(), orders[:100])
 	inv.(*investigation).left = 0
 	if n := count(inv.Explain(t.Context(), orders[100:])); n[compensator.RelayBehind] != 100 {
@@ -216,7 +216,7 @@ func TestExplain_ACheckoutWhoseClockIsAhead(t *testing.T) {
 				log.put("delay_5m", fmt.Sprint("later", i), appended.Add(time.Duration(i)*time.Second), o.Due)
 			}
 			orders := []orderclose.Order{o, {ID: "other", CreatedAt: o.CreatedAt, Due: o.Due}}
-			misses := begin(t, Options{Log: log, Records: budget, Time: time.Minute}).Explain(t.Context(), orders)
+			misses := begin(t, Options{Log: log, MaxRecords: budget, MaxTime: time.Minute}).Explain(t.Context(), orders)
 			if misses[0].Cause != compensator.RelayBehind || misses[1].Cause == compensator.RelayBehind {
 				t.Errorf("ahead by %v, of a budget of %d: %+v", ahead, budget, misses)
 			}
@@ -224,7 +224,7 @@ func TestExplain_ACheckoutWhoseClockIsAhead(t *testing.T) {
 	}
 	log, _ := backlog(1000)
 	o := orderclose.Order{ID: "o7", CreatedAt: now.Add(24 * time.Hour)} // in the right zone, on the wrong day
-	if m := begin(t, Options{Log: log, Records: 1000, Time: time.Minute}).Explain(t.Context(), []orderclose.Order{o}); m[0].Cause != compensator.RelayBehind {
+	if m := begin(t, Options{Log: log, MaxRecords: 1000, MaxTime: time.Minute}).Explain(t.Context(), []orderclose.Order{o}); m[0].Cause != compensator.RelayBehind {
 		t.Errorf("a day ahead: %+v", m)
 	}
 }

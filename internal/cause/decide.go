@@ -66,8 +66,8 @@ var precedence = map[compensator.Cause]int{
 
 func rank(c compensator.Cause) int { return precedence[c] }
 
-// Mend returns the command that fixes a cause for all its orders, or that shows more.
-func Mend(c compensator.Cause) string {
+// FixCommand returns the command that fixes a cause for all its orders, or that shows more.
+func FixCommand(c compensator.Cause) string {
 	switch c {
 	case compensator.Unpublished:
 		return "orderclose run outbox"
@@ -89,7 +89,7 @@ func Mend(c compensator.Cause) string {
 
 // mendOne returns the command for one order.
 func mendOne(m compensator.Miss) string {
-	id := story.Word(m.Order.ID)
+	id := story.ShellQuote(m.Order.ID)
 	switch m.Cause {
 	case compensator.LaterRelease: // an application that moves a due time earlier must send one more record
 		return "orderclose send --id " + id + " --due " + m.Order.Due.UTC().Format(time.RFC3339Nano)
@@ -100,5 +100,5 @@ func mendOne(m compensator.Miss) string {
 	case compensator.Unknown:
 		return "orderclose order " + id + " --budget 1000000"
 	}
-	return Mend(m.Cause)
+	return FixCommand(m.Cause)
 }

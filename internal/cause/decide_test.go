@@ -75,7 +75,7 @@ func TestDecide_HoldsForAnyEvidence(t *testing.T) {
 		if again, _ := decide(other, now); again != why {
 			t.Fatalf("%+v: %s, and in another order %s", e, why, again)
 		}
-		if mend := mendOne(compensator.Miss{Cause: why}); mend == "" || Mend(why) == "" {
+		if mend := mendOne(compensator.Miss{Cause: why}); mend == "" || FixCommand(why) == "" {
 			t.Fatalf("nothing fixes %s", why)
 		}
 	})

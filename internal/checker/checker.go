@@ -98,9 +98,9 @@ type Expect struct {
 	// ClockSkew says that clocks of brokers or producers were wrong. A record may then be in
 	// the close topic before it is due by another clock.
 	ClockSkew bool
-	// Forgotten says that records were deleted from the logs before this check. A missing
+	// RecordsDeleted says that records were deleted from the logs before this check. A missing
 	// record then proves nothing.
-	Forgotten bool
+	RecordsDeleted bool
 	// ProducerTime says that producers set the timestamps of records, as with an embedded broker
 	// in real time. Otherwise such records are a violation, because their append time is unknown.
 	ProducerTime bool
@@ -108,21 +108,21 @@ type Expect struct {
 
 // Verdict is the result of a check.
 type Verdict struct {
-	Orders    int
-	Paid      int
-	Cancelled int
-	ByPath    map[string]int // closed orders by the path of their receipt
-	Open      int            // unpaid, and due before OpenAfter
-	Waiting   int            // unpaid, and not due before OpenAfter
-	Early     int            // closed before due, or in the close topic before due
-	Lost      int            // records that disappeared
-	Double    int            // violations of ledger, stock and events
-	Repeated  int            // records in the close topic beyond one for each publication of their order
-	Events    int            // orders with an event in the events topic
-	StockOK   bool
-	Lateness  []time.Duration // of every order that the pipeline closed, sorted
-	Appends   map[string]int  // records in delay topics, by key
-	Arrivals  map[string]int  // records in the close topic and the replay topic, by key
+	Orders       int
+	Paid         int
+	Cancelled    int
+	ByPath       map[string]int // closed orders by the path of their receipt
+	Open         int            // unpaid, and due before OpenAfter
+	Waiting      int            // unpaid, and not due before OpenAfter
+	Early        int            // closed before due, or in the close topic before due
+	Lost         int            // records that disappeared
+	Inconsistent int            // violations of ledger, stock and events
+	Repeated     int            // records in the close topic beyond one for each publication of their order
+	Events       int            // orders with an event in the events topic
+	StockOK      bool
+	Lateness     []time.Duration // of every order that the pipeline closed, sorted
+	Appends      map[string]int  // records in delay topics, by key
+	Arrivals     map[string]int  // records in the close topic and the replay topic, by key
 	// Violations describe the broken promises. It is empty if all were kept.
 	Violations []string
 }
@@ -170,7 +170,7 @@ func evaluate(db *tables, l *logs, e Expect) *Verdict {
 	v := &Verdict{Orders: len(db.orders), ByPath: map[string]int{}, Appends: l.appends, Arrivals: l.arrivals(e)}
 	v.checkOrders(db, e)
 	v.checkReceipts(db)
-	v.counting(&v.Double, func() {
+	v.counting(&v.Inconsistent, func() {
 		v.checkLedger(db)
 		v.checkStock(db, e)
 	})
@@ -184,7 +184,7 @@ func evaluate(db *tables, l *logs, e Expect) *Verdict {
 	v.checkDeadLetterHeaders(l, e)
 	v.checkMisses(db, l, e)
 	v.checkPublished(db, e)
-	v.counting(&v.Double, func() { v.checkEvents(db, l, e) })
+	v.counting(&v.Inconsistent, func() { v.checkEvents(db, l, e) })
 	v.countRepeated(l, e)
 	slices.Sort(v.Lateness)
 	return v
@@ -317,7 +317,7 @@ func (v *Verdict) checkLogs(l *logs, e Expect) {
 			}
 		}
 		for p, committed := range l.committed[group] {
-			if e.Forgotten {
+			if e.RecordsDeleted {
 				break
 			}
 			if end := l.ends[topic][p]; committed > end {
@@ -325,7 +325,7 @@ func (v *Verdict) checkLogs(l *logs, e Expect) {
 			}
 		}
 	}
-	if len(gone) > 0 && !e.Forgotten {
+	if len(gone) > 0 && !e.RecordsDeleted {
 		v.Lost += len(gone)
 		v.violation("%d records were committed and went nowhere, such as %v", len(gone), some(gone))
 	}
@@ -362,7 +362,7 @@ func (v *Verdict) checkCloser(db *tables, l *logs, e Expect) {
 		for _, r := range l.records[topic] {
 			committed, ok := l.committed[group][r.partition]
 			o, known := db.orders[r.key]
-			if !known && e.Forgotten { // its dead letter may have been deleted
+			if !known && e.RecordsDeleted { // its dead letter may have been deleted
 				continue
 			}
 			if ok && r.offset < committed && (!known || o.status == unpaid) && !l.dead[r.key] && !l.appendedAfter(r) {
@@ -403,7 +403,7 @@ func (v *Verdict) checkAdded(db *tables, l *logs, e Expect) {
 			lost = append(lost, id)
 		}
 	}
-	if len(lost) > 0 && !e.Forgotten {
+	if len(lost) > 0 && !e.RecordsDeleted {
 		v.Lost += len(lost)
 		v.violation("%d orders were added to the outbox and are neither there nor in any topic, such as %v", len(lost), some(lost))
 	}

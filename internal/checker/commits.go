@@ -127,7 +127,7 @@ func (v *Verdict) checkCommits(db *tables, l *logs, e Expect) {
 			}
 		}
 	}
-	if len(tooSoon) > 0 && !e.Forgotten {
+	if len(tooSoon) > 0 && !e.RecordsDeleted {
 		v.violation("%d records were committed before they were done, such as %v", len(tooSoon), some(tooSoon))
 	}
 }
@@ -149,7 +149,7 @@ func settled(db *tables, w routes, r record, by time.Time) bool {
 
 // checkRelayed: while relays ran, no record stayed in a delay topic after its release time.
 func (v *Verdict) checkRelayed(l *logs, e Expect) {
-	if e.RelayedUntil.IsZero() || e.Forgotten {
+	if e.RelayedUntil.IsZero() || e.RecordsDeleted {
 		return
 	}
 	w := l.routes(e)

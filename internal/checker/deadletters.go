@@ -32,7 +32,7 @@ func (v *Verdict) checkDeadLetterHeaders(l *logs, e Expect) {
 		p, err1 := strconv.ParseInt(r.headers["source-partition"], 10, 32)
 		offset, err2 := strconv.ParseInt(r.headers["source-offset"], 10, 64)
 		end, there := ends[int32(p)]
-		if known && !e.Forgotten && (err1 != nil || err2 != nil || !there || offset < 0 || offset >= end) {
+		if known && !e.RecordsDeleted && (err1 != nil || err2 != nil || !there || offset < 0 || offset >= end) {
 			v.violation("the dead letter %s is of %s/%s/%s, where no record ever was", where, topic, r.headers["source-partition"], r.headers["source-offset"])
 		}
 	}

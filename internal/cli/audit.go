@@ -125,14 +125,14 @@ func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o audit.
 		o.Progress = bar.Show
 	}
 	out := &auditOutput{c: c, bar: bar, limit: f.limit, Findings: []audit.Finding{}}
-	o.Found = out.found
+	o.OnFinding = out.found
 	sum, err := audit.Run(ctx, o)
 	bar.End()
 	if err != nil {
 		return err
 	}
 	if s.Kafka == nil {
-		sum.Unseen = append(sum.Unseen, "Kafka was not asked: set "+config.EnvBrokers)
+		sum.Unread = append(sum.Unread, "Kafka was not asked: set "+config.EnvBrokers)
 	}
 	if err := out.end(sum); err != nil {
 		return err
@@ -150,9 +150,9 @@ func (c *common) bar(what string) *Progress {
 
 func auditError(sum audit.Summary, asked bool) error {
 	switch {
-	case sum.Found > 0:
-		return Exit(Findings, fmt.Errorf("%d differences in %d orders", sum.Found, sum.Orders))
-	case asked && len(sum.Unseen) > 0:
+	case sum.FindingCount > 0:
+		return Exit(Findings, fmt.Errorf("%d differences in %d orders", sum.FindingCount, sum.Orders))
+	case asked && len(sum.Unread) > 0:
 		return Exit(Partly, errors.New("some parts could not be checked; they are listed above"))
 	}
 	return nil
@@ -186,7 +186,7 @@ func (o *auditOutput) found(f audit.Finding) error {
 	if o.bar != nil {
 		fmt.Fprint(o.c.env.Stderr, "\r\x1b[K") // clear the bar; it is drawn again
 	}
-	_, err := fmt.Fprintf(w, "%s: order %s, due %s: %s\n    -> %s\n", f.Kind, oneLine(f.Order, orderclose.MaxIDBytes), stamp(f.Due), oneLine(f.What, 300), oneLine(f.Mend, 300))
+	_, err := fmt.Fprintf(w, "%s: order %s, due %s: %s\n    -> %s\n", f.Kind, oneLine(f.Order, orderclose.MaxIDBytes), stamp(f.Due), oneLine(f.What, 300), oneLine(f.Fix, 300))
 	return err
 }
 
@@ -199,7 +199,7 @@ func (o *auditOutput) end(sum audit.Summary) error {
 }
 
 func printAudit(w io.Writer, s audit.Summary, shown int) {
-	if more := s.Found - shown; more > 0 {
+	if more := s.FindingCount - shown; more > 0 {
 		fmt.Fprintf(w, "and %d more: --limit 0 shows all\n", more)
 	}
 	fmt.Fprintf(w, "due from %s to %s\t%d orders\n", stamp(s.From), stamp(s.To), s.Orders)
@@ -227,14 +227,14 @@ func printAudit(w io.Writer, s audit.Summary, shown int) {
 		}
 	}
 	fmt.Fprintf(w, "read from Kafka\t%d events, %d records of the close topic, %d dead letters pending\n", s.EventsRead, s.RecordsRead, s.DeadLettersAll)
-	for _, what := range s.Unseen {
+	for _, what := range s.Unread {
 		fmt.Fprintf(w, "not checked\t%s\n", oneLine(what, 300))
 	}
-	if s.Found == 0 {
+	if s.FindingCount == 0 {
 		fmt.Fprintln(w, "differences\tnone")
 		return
 	}
-	fmt.Fprintf(w, "differences\t%d\n", s.Found)
+	fmt.Fprintf(w, "differences\t%d\n", s.FindingCount)
 	for _, k := range slices.Sorted(maps.Keys(s.Findings)) {
 		fmt.Fprintf(w, "  %s\t%d\n", k, s.Findings[k])
 	}

@@ -91,11 +91,11 @@ func TestBroker_AnAuditFindsPlantedFaults(t *testing.T) {
 			sum = *l.Summary
 		}
 	}
-	if code != 3 || fmt.Sprint(got) != fmt.Sprint(want) || sum.Found != 4 || sum.Orders != 6 {
+	if code != 3 || fmt.Sprint(got) != fmt.Sprint(want) || sum.FindingCount != 4 || sum.Orders != 6 {
 		t.Errorf("exit %d, %v; want exit 3 and %v; %+v", code, got, want, sum)
 	}
 	// closed and unledgered were closed just now, and the closing time of receiptless is unknown.
-	if sum.ClosedBy["sweep"] != 3 || sum.NoRecord != 4 || sum.EventsUnjudged != 2 || sum.DeadLetters != 1 || sum.EventsRead != 1 || len(sum.Unseen) != 0 {
+	if sum.ClosedBy["sweep"] != 3 || sum.NoRecord != 4 || sum.EventsUnjudged != 2 || sum.DeadLetters != 1 || sum.EventsRead != 1 || len(sum.Unread) != 0 {
 		t.Errorf("%+v", sum)
 	}
 
@@ -108,7 +108,7 @@ func TestBroker_AnAuditFindsPlantedFaults(t *testing.T) {
 		Summary  audit.Summary
 	}
 	out, code = r.runAudit(s, "json", 2, window)
-	if err := json.Unmarshal([]byte(out), &whole); err != nil || code != 3 || len(whole.Findings) != 2 || whole.Summary.Found != 4 {
+	if err := json.Unmarshal([]byte(out), &whole); err != nil || code != 3 || len(whole.Findings) != 2 || whole.Summary.FindingCount != 4 {
 		t.Errorf("exit %d, %v\n%s", code, err, out)
 	}
 }
@@ -151,8 +151,8 @@ func TestAudit_Table(t *testing.T) {
 		From: at, To: at.Add(24 * time.Hour), Bound: "1h4m0s", Orders: 120_000, Statuses: map[string]int{"closed": 80_001, "paid": 39_997, "unpaid": 2},
 		ClosedBy: map[orderclose.Path]int{"pipeline": 79_990, "sweep": 10}, OpenWithinBound: 1, NoRecord: 4, EventsUnjudged: 2,
 		Unlisted:   map[string]store.AuditState{"REFUNDED": store.AuditPaid},
-		EventsRead: 79_998, RecordsRead: 119_000, DeadLettersAll: 1, Findings: map[audit.Kind]int{audit.StillOpen: 1, audit.NoReceipt: 1}, Found: 2,
-		Unseen: []string{"order-close-replay: not authorized"},
+		EventsRead: 79_998, RecordsRead: 119_000, DeadLettersAll: 1, Findings: map[audit.Kind]int{audit.StillOpen: 1, audit.NoReceipt: 1}, FindingCount: 2,
+		Unread: []string{"order-close-replay: not authorized"},
 	}
 	golden(t, "audit", func(w io.Writer) { printAudit(w, sum, 1) })
 }

@@ -135,11 +135,11 @@ func printCauses(w io.Writer, r compensator.Report) {
 		if n == 0 {
 			continue
 		}
-		fix, example := cause.Mend(why), ""
+		fix, example := cause.FixCommand(why), ""
 		for _, m := range r.Misses {
 			if m.Cause == why {
 				if n == 1 {
-					fix = m.Mend
+					fix = m.Fix
 				}
 				example = fmt.Sprintf("\tsuch as %s %s", oneLine(m.Order.ID, orderclose.MaxIDBytes), oneLine(m.Where, 200))
 				break

@@ -12,7 +12,7 @@ import (
 func TestCompensate_Table(t *testing.T) {
 	due := at
 	miss := func(id string, why compensator.Cause, where, fix string) compensator.Miss {
-		return compensator.Miss{Order: orderclose.Order{ID: id, Due: due}, Cause: why, Where: where, Mend: fix}
+		return compensator.Miss{Order: orderclose.Order{ID: id, Due: due}, Cause: why, Where: where, Fix: fix}
 	}
 	r := compensator.Report{
 		StartedAt: at.Add(time.Hour), Found: 1234, Closed: 1231, AlreadyPaid: 2, Failed: 1, OldestDue: &due, Lock: "held", TookMillis: 420,

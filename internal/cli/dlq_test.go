@@ -124,7 +124,7 @@ func TestBroker_DeadLettersAreListedShownRedrivenAndDiscarded(t *testing.T) {
 		t.Errorf("left: %+v", list)
 	}
 	list = listed{}
-	if r.json(&list, 0, "dlq", "ls", "--all"); len(list.Letters) != 4 || list.Letters[0].Settle != orderclose.Redriven || list.Letters[2].Settle != orderclose.Discarded {
+	if r.json(&list, 0, "dlq", "ls", "--all"); len(list.Letters) != 4 || list.Letters[0].Resolution != orderclose.Redriven || list.Letters[2].Resolution != orderclose.Discarded {
 		t.Errorf("all: %+v", list)
 	}
 	if r.json(&result, 4, "dlq", "discard", "0/77", "--yes"); result.Done != 0 {
@@ -171,10 +171,10 @@ func TestDLQ_RefusesWrongArguments(t *testing.T) {
 
 func sampleLetters() []deadletters.Letter {
 	return []deadletters.Letter{
-		{At: deadletters.Place{Offset: 7}, Buried: at, Cause: "not_found", Stage: "closer", Key: "order-17", Detail: "the database has no such order",
+		{At: deadletters.Position{Offset: 7}, AppendedAt: at, Cause: "not_found", Stage: "closer", Key: "order-17", Detail: "the database has no such order",
 			Source: deadletters.Source{Topic: "order-close", Partition: 3, Offset: 900}},
-		{At: deadletters.Place{Offset: 9}, Buried: at.Add(time.Minute), Cause: "bad_value", Stage: "relay", Key: "a\x1b[31m\n", Detail: strings.Repeat("long ", 30),
-			Source: deadletters.Source{Topic: "delay_5m", Partition: 11, Offset: 1 << 40}, Settle: orderclose.Discarded},
+		{At: deadletters.Position{Offset: 9}, AppendedAt: at.Add(time.Minute), Cause: "bad_value", Stage: "relay", Key: "a\x1b[31m\n", Detail: strings.Repeat("long ", 30),
+			Source: deadletters.Source{Topic: "delay_5m", Partition: 11, Offset: 1 << 40}, Resolution: orderclose.Discarded},
 	}
 }
 
@@ -185,7 +185,7 @@ func TestDLQ_ListTable(t *testing.T) {
 }
 
 func TestDLQ_PlanTable(t *testing.T) {
-	places := []deadletters.Place{{Offset: 1031}, {Partition: 1, Offset: 12}}
+	places := []deadletters.Position{{Offset: 1031}, {Partition: 1, Offset: 12}}
 	s := selection{cause: "not found", since: "2h"}
 	f := deadletters.Filter{Since: at}
 	p := deadletters.Plan{
@@ -205,7 +205,7 @@ func TestDLQ_JSONHasPositionsInTheFormOfTheArguments(t *testing.T) {
 		t.Errorf("%s, %v", b, err)
 	}
 	var l deadletters.Letter
-	if err := json.Unmarshal(b, &l); err != nil || l.At != (deadletters.Place{Offset: 7}) {
+	if err := json.Unmarshal(b, &l); err != nil || l.At != (deadletters.Position{Offset: 7}) {
 		t.Errorf("%+v, %v", l, err)
 	}
 }

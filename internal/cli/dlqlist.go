@@ -71,10 +71,10 @@ func printLetters(w io.Writer, l listed) {
 	}
 	for _, d := range l.Letters {
 		cause := d.Cause
-		if d.Settle != "" {
-			cause += ", " + string(d.Settle)
+		if d.Resolution != "" {
+			cause += ", " + string(d.Resolution)
 		}
-		fmt.Fprintf(w, "%v\t%s\t%s\t%s\t%s\t%s\t%s\n", d.At, stamp(d.Buried), cause, d.Stage, oneLine(d.Key, 40), from(d.Source), oneLine(d.Detail, 80))
+		fmt.Fprintf(w, "%v\t%s\t%s\t%s\t%s\t%s\t%s\n", d.At, stamp(d.AppendedAt), cause, d.Stage, oneLine(d.Key, 40), from(d.Source), oneLine(d.Detail, 80))
 	}
 	fmt.Fprintln(w, pendingLine(l.Pending))
 	if l.More {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"orderclose/internal/deadletters"
+	"orderclose/internal/story"
 )
 
 // selection are the flags that select dead letters.
@@ -62,11 +63,11 @@ func (s *selection) filter(args []string) (deadletters.Filter, error) {
 }
 
 // arguments returns the flags and positions for a command that a person copies.
-func (s *selection) arguments(args []string, f deadletters.Filter, through []deadletters.Place) string {
+func (s *selection) arguments(args []string, f deadletters.Filter, through []deadletters.Position) string {
 	var b strings.Builder
 	for _, flag := range []struct{ name, value string }{{"cause", s.cause}, {"stage", s.stage}, {"order", s.order}} {
 		if flag.value != "" {
-			fmt.Fprintf(&b, " --%s %s", flag.name, shellQuote(flag.value))
+			fmt.Fprintf(&b, " --%s %s", flag.name, story.ShellQuote(flag.value))
 		}
 	}
 	if s.since != "" {
@@ -79,14 +80,4 @@ func (s *selection) arguments(args []string, f deadletters.Filter, through []dea
 		fmt.Fprintf(&b, " %s", arg)
 	}
 	return b.String()
-}
-
-// shellQuote quotes a value for a shell.
-func shellQuote(s string) string {
-	if !strings.ContainsFunc(s, func(r rune) bool {
-		return !strings.ContainsRune("-_./:@+", r) && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
-	}) {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

@@ -45,7 +45,7 @@ type shownHeader struct {
 	Value string `json:"value"`
 }
 
-func (c *common) dlqShow(ctx context.Context, at deadletters.Place) error {
+func (c *common) dlqShow(ctx context.Context, at deadletters.Position) error {
 	s, topic, err := c.deadLetters(ctx)
 	if err != nil {
 		return err
@@ -84,12 +84,12 @@ func show(l deadletters.Letter) shown {
 func printLetter(w io.Writer, d shown) {
 	row := func(name, value string) { fmt.Fprintf(w, "%s\t%s\n", name, value) }
 	state := "pending"
-	if d.Settle != "" {
-		state = string(d.Settle)
+	if d.Resolution != "" {
+		state = string(d.Resolution)
 	}
 	row("at", d.At.String())
 	row("state", state)
-	row("appended", stamp(d.Buried))
+	row("appended", stamp(d.AppendedAt))
 	row("cause", causeName(d.Cause))
 	row("detail", oneLine(d.Detail, orderclose.MaxDeadHeader))
 	row("given up by", d.Stage)

@@ -62,14 +62,14 @@ type checkup struct {
 	// Skipped says that the check could not be made.
 	Skipped bool   `json:"skipped,omitempty"`
 	What    string `json:"what"`
-	Mend    string `json:"mend,omitempty"`
+	Fix     string `json:"mend,omitempty"`
 }
 
 func passed(check, format string, args ...any) checkup {
 	return checkup{Check: check, OK: true, What: fmt.Sprintf(format, args...)}
 }
 
-func finding(check, what, mend string) checkup { return checkup{Check: check, What: what, Mend: mend} }
+func finding(check, what, mend string) checkup { return checkup{Check: check, What: what, Fix: mend} }
 
 func skipped(check, why string) checkup { return checkup{Check: check, Skipped: true, What: why} }
 
@@ -120,8 +120,8 @@ func printCheckups(w io.Writer, all []checkup) {
 			state = "FOUND"
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\n", state, k.Check, oneLine(k.What, 400))
-		if k.Mend != "" {
-			fmt.Fprintf(w, "\t\t-> %s\n", k.Mend)
+		if k.Fix != "" {
+			fmt.Fprintf(w, "\t\t-> %s\n", k.Fix)
 		}
 	}
 }
@@ -289,8 +289,8 @@ func (s *session) checkTables(ctx context.Context) []checkup {
 	if wrong, ok := errors.AsType[*store.MappingError](err); ok {
 		all := make([]checkup, len(wrong.Problems))
 		for i, p := range wrong.Problems {
-			fix := p.Do
-			p.Do = "docs/mapping.md has every key"
+			fix := p.Fix
+			p.Fix = "docs/mapping.md has every key"
 			all[i] = finding(check, p.Error(), fix)
 		}
 		return all
@@ -392,7 +392,7 @@ func (c *common) doctorStock(ctx context.Context) error {
 func printStock(w io.Writer, r store.StockReport) {
 	for _, f := range r.Findings {
 		fmt.Fprintf(w, "%s\torder %s\tSKU %s\t%s\n", f.Kind, orDash(f.Order), orDash(f.SKU), oneLine(f.What, 200))
-		fmt.Fprintf(w, "\t\t\t-> %s\n", f.Mend)
+		fmt.Fprintf(w, "\t\t\t-> %s\n", f.Fix)
 	}
 	if more := r.Found - len(r.Findings); more > 0 {
 		fmt.Fprintf(w, "and %d more\n", more)

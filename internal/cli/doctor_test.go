@@ -25,7 +25,7 @@ func TestBroker_DoctorFindsProblems(t *testing.T) {
 				word = "skipped"
 			}
 			all = append(all, k.Check+" "+word)
-			if word == "found" && k.Mend == "" {
+			if word == "found" && k.Fix == "" {
 				t.Errorf("%+v has no hint", k)
 			}
 		}
@@ -77,7 +77,7 @@ func TestDoctor_AHealthyDatabase(t *testing.T) {
 	if _, err := s.Store.DB().ExecContext(t.Context(), "DELETE FROM orderclose_schema WHERE version_id > 2"); err != nil {
 		t.Fatal(err)
 	}
-	if all, _, _ = s.checkDatabase(t.Context()); all[1].OK || !strings.Contains(all[1].Mend, "migrate") {
+	if all, _, _ = s.checkDatabase(t.Context()); all[1].OK || !strings.Contains(all[1].Fix, "migrate") {
 		t.Errorf("%+v", all)
 	}
 }
@@ -103,8 +103,8 @@ func TestLeastOffset_IsTheSmallestPossible(t *testing.T) {
 func TestDoctor_StockTable(t *testing.T) {
 	golden(t, "doctor_stock", func(w io.Writer) {
 		printStock(w, store.StockReport{SKUs: 2, Orders: 300, Ledger: 40, Receipts: 20, Found: 1001, Findings: []store.StockFinding{
-			{Kind: "reserved", SKU: "ink", What: "5 are reserved and orders hold 3", Mend: "reserved is to be 3"},
-			{Kind: "receipt", Order: "order-17", What: "its status is 2 and it has 0 receipts", Mend: "find out who"},
+			{Kind: "reserved", SKU: "ink", What: "5 are reserved and orders hold 3", Fix: "reserved is to be 3"},
+			{Kind: "receipt", Order: "order-17", What: "its status is 2 and it has 0 receipts", Fix: "find out who"},
 		}})
 		printStock(w, store.StockReport{SKUs: 2, Orders: 300, Ledger: 40, Receipts: 20})
 	})

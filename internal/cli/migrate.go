@@ -71,7 +71,7 @@ func findings(err error) error {
 	if !ok {
 		return err
 	}
-	return Exit(Findings, fmt.Errorf("the database's tables do not fit the mapping in topics.yaml:\n%w", tables.Err(wrong.Problems)))
+	return Exit(Findings, fmt.Errorf("the tables of the database do not match the mapping in topics.yaml:\n%w", tables.Err(wrong.Problems)))
 }
 
 // printMigrations prints the SQL of the schema. It reads the configuration only to know

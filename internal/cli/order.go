@@ -68,19 +68,19 @@ func (c *common) order(ctx context.Context, id string, budget int64, within time
 }
 
 // story asks the database and Kafka, as far as they are set.
-func (s *session) story(ctx context.Context, id string, budget int64) story.Story {
+func (s *session) story(ctx context.Context, id string, budget int64) story.History {
 	var unseen []string
-	var database *store.Story
+	var database *store.OrderHistory
 	b := story.Budget{Records: budget}
 	if s.Store != nil {
-		row, err := s.Store.Story(ctx, id)
+		row, err := s.Store.OrderHistory(ctx, id)
 		if err != nil {
 			unseen = append(unseen, "the database: "+err.Error())
 		} else if database = &row; row.Order != nil {
 			b.Since = row.Order.CreatedAt
 		}
 	}
-	var places []story.Place
+	var places []story.Topic
 	if s.Kafka != nil {
 		if err := s.Kafka.Ping(ctx); err != nil {
 			unseen = append(unseen, err.Error())
@@ -108,7 +108,7 @@ func (s *session) unset() (names []string) {
 	return names
 }
 
-func storyError(s story.Story, all bool) error {
+func storyError(s story.History, all bool) error {
 	switch {
 	case len(s.Unseen) > 0:
 		return Exit(Partly, errors.New("some parts could not be checked; they are listed above"))
@@ -123,7 +123,7 @@ func storyError(s story.Story, all bool) error {
 }
 
 // printStory prints the history. unset are the variables whose servers were not asked.
-func printStory(w io.Writer, s story.Story, unset []string) {
+func printStory(w io.Writer, s story.History, unset []string) {
 	fmt.Fprintf(w, "order %s: %s\n", oneLine(s.ID, orderclose.MaxIDBytes), oneLine(s.Now, 400))
 	if s.Database != nil && s.Database.Order != nil {
 		o := s.Database.Order

@@ -98,7 +98,7 @@ func TestBroker_OrderWithoutADatabaseSaysSo(t *testing.T) {
 	if code != 0 || !strings.Contains(out, "the database was not asked: "+config.EnvDSN+" is not set\nread 1 record of ") || strings.Contains(out, "Kafka was not") || !strings.Contains(out, "its record waits in delay_1m/") {
 		t.Errorf("exit %d\n%s", code, out)
 	}
-	var history story.Story
+	var history story.History
 	if stderr := r.json(&history, 4, "order", "b"); history.Known() || !strings.Contains(stderr, config.EnvDSN) {
 		t.Errorf("%+v, %s", history, stderr)
 	}
@@ -156,12 +156,12 @@ func TestSeveral_OneHasNoPlural(t *testing.T) {
 
 func TestOrder_Table(t *testing.T) {
 	due := at.Add(5 * time.Minute)
-	db := &store.Story{
+	db := &store.OrderHistory{
 		At: at.Add(6 * time.Minute), Order: &store.OrderRow{ID: "order-17", Category: "virtual", State: "unpaid", CreatedAt: at, Due: due, Version: 1},
 		Items: []store.ItemRow{{Line: 1, SKU: "ink", Quantity: 2}},
 	}
 	letter := &deadletters.Letter{Cause: "failed", Detail: "no stock\nrow", Stage: "closer", Source: deadletters.Source{Topic: "order-close", Partition: 3, Offset: 7}}
-	places := []story.Place{
+	places := []story.Topic{
 		{Topic: "delay_5m", Kind: story.Bucket, Group: "g", Partition: 3, Looked: 100_000, Skipped: 31, Records: []story.Record{{Offset: 17, Appended: at.Add(time.Second), Leaves: &due}}},
 		{Topic: "order-close-dead-letter", Kind: story.Dead, Looked: 2, Records: []story.Record{{Offset: 4, Appended: due.Add(time.Second), Dead: letter}}},
 		{Topic: "order-events", Kind: story.Events, Problem: "topic order-events does not exist"},

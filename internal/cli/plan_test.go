@@ -52,9 +52,9 @@ func TestPlan_Tables(t *testing.T) {
 		printDelayPlan(w, planDelayOf(cfg.Buckets, cfg.Topics.Close, 26*time.Hour+17*time.Minute))
 	})
 	findings := []kafka.Finding{
-		{Topic: "delay_10s", What: "does not exist", Mend: "create it", By: kafka.Change{Create: true}},
-		{Topic: "delay_1m", What: "has 4 partitions, want 12", Mend: "add partitions", By: kafka.Change{Partitions: 12}},
-		{Topic: "order-close", What: "has 1 replicas, want 3", Mend: "reassign its partitions with your cluster's tools"},
+		{Topic: "delay_10s", What: "does not exist", Fix: "create it", By: kafka.Change{Create: true}},
+		{Topic: "delay_1m", What: "has 4 partitions, want 12", Fix: "add partitions", By: kafka.Change{Partitions: 12}},
+		{Topic: "order-close", What: "has 1 replicas, want 3", Fix: "reassign its partitions with your cluster's tools"},
 	}
 	golden(t, "plan_topics", func(w io.Writer) { printTopicsPlan(w, planFor(cfg, 8, findings)) })
 	golden(t, "plan_nothing", func(w io.Writer) { printTopicsPlan(w, planFor(cfg, 8, nil)) })

@@ -57,7 +57,7 @@ func (c *common) replay(ctx context.Context, from, to time.Time, yes bool) error
 		return err
 	}
 	defer s.Close()
-	plan, err := replay.Make(ctx, s.Kafka, replay.Window{Topic: s.cfg.Topics.Close, Into: s.cfg.Topics.Replay, From: from, To: to})
+	plan, err := replay.NewPlan(ctx, s.Kafka, replay.Window{Topic: s.cfg.Topics.Close, Into: s.cfg.Topics.Replay, From: from, To: to})
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (c *common) replay(ctx context.Context, from, to time.Time, yes bool) error
 	bar.End()
 	if printed := c.print(result, func(w io.Writer) {
 		fmt.Fprintf(w, "sent again\t%d\n", result.Sent)
-		fmt.Fprintf(w, "skipped\t%d were replays themselves, or invalid\n", result.Passed)
+		fmt.Fprintf(w, "skipped\t%d were replays themselves, or invalid\n", result.Skipped)
 	}); err == nil {
 		err = printed
 	}

@@ -119,6 +119,6 @@ func (c *common) topicsApply(ctx context.Context) error {
 
 func printFindings(w io.Writer, prefix string, findings []kafka.Finding) {
 	for _, f := range findings {
-		fmt.Fprintf(w, "%s%s\t%s\t%s\n", prefix, f.Topic, f.What, f.Mend)
+		fmt.Fprintf(w, "%s%s\t%s\t%s\n", prefix, f.Topic, f.What, f.Fix)
 	}
 }

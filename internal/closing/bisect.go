@@ -41,11 +41,11 @@ func Bisect(ctx context.Context, s Store, path orderclose.Path, requests []order
 	search := Search{
 		Ask:   func(items []int) error { return b.ask(ctx, items) },
 		Alone: func(i int, err error) error { return b.alone(ctx, i, err) },
-		Judge: func(err error) Blame {
+		Classify: func(err error) Blame {
 			if errors.Is(err, orderclose.ErrUnavailable) || ctx.Err() != nil {
-				return Nobody
+				return NotItems
 			}
-			return Item
+			return ItemFault
 		},
 	}
 	if err := search.RunAll(len(b.orders)); err != nil {

@@ -43,13 +43,13 @@ var (
 	// ErrUnclear means that an order or the store may be at fault. An order that gets
 	// it alone is blamed if another order gets a verdict.
 	ErrUnclear = errors.New("an order or the store may be at fault")
-	// ErrRefused means that the store rejected the request. An order that is rejected
+	// ErrRejected means that the store rejected the request. An order that is rejected
 	// alone is blamed, unless the store rejects several orders and gives no verdict
 	// on any.
-	ErrRefused = errors.New("the store rejected the request")
-	// ErrSilent is wrapped beside orderclose.ErrUnavailable if no order of a batch
+	ErrRejected = errors.New("the store rejected the request")
+	// ErrNoVerdicts is wrapped beside orderclose.ErrUnavailable if no order of a batch
 	// got a verdict.
-	ErrSilent = errors.New("no order gets a verdict")
+	ErrNoVerdicts = errors.New("no order gets a verdict")
 )
 
 // MaxBatch returns how many orders a store accepts in one call; 0 means any number.
@@ -94,7 +94,7 @@ func NewCulprits(s Store, proof int) *Culprits { return &Culprits{of: s, proof: 
 // error wraps orderclose.ErrUnavailable or ctx's error, and ErrSilent if no order of
 // the batch got a verdict.
 func (c *Culprits) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	r := &round{Culprits: c, ctx: ctx, silent: c.suspects.Silent(), batch: newBatch(c.of, path, requests)}
+	r := &round{Culprits: c, ctx: ctx, silent: c.suspects.NoVerdicts(), batch: newBatch(c.of, path, requests)}
 	err := r.run()
 	r.decide()
 	missing := slices.IndexFunc(r.outcomes, func(o orderclose.Outcome) bool { return o.Verdict == "" })
@@ -107,8 +107,8 @@ func (c *Culprits) CloseOrders(ctx context.Context, path orderclose.Path, reques
 	switch {
 	case ctx.Err() != nil:
 	case !r.answered:
-		c.suspects.SetSilent()
-		err = fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, ErrSilent, err)
+		c.suspects.SetNoVerdicts()
+		err = fmt.Errorf("%w: %w: %w", orderclose.ErrUnavailable, ErrNoVerdicts, err)
 	case !errors.Is(err, orderclose.ErrUnavailable):
 		err = fmt.Errorf("%w: %w", orderclose.ErrUnavailable, err)
 	}
@@ -139,7 +139,7 @@ var errLater = errors.New("it failed alone before and is tried again later")
 
 // run asks for all orders, suspects last.
 func (r *round) run() (err error) {
-	search := Search{Ask: r.askFor, Alone: r.failedAlone, Judge: r.judge}
+	search := Search{Ask: r.askFor, Alone: r.failedAlone, Classify: r.judge}
 	var suspects, others []int
 	for i := range r.orders {
 		if r.isSuspect(i) {
@@ -194,7 +194,7 @@ func (r *round) askFor(orders []int) error {
 	for j, i := range orders {
 		ids[j] = r.id(i)
 	}
-	r.suspects.Heard(ids...)
+	r.suspects.StoreAnswered(ids...)
 	return nil
 }
 
@@ -208,24 +208,24 @@ func (r *round) isSuspect(order int) bool { return r.suspects.Has(r.id(order)) }
 func (r *round) judge(err error) Blame {
 	switch {
 	case r.ctx.Err() != nil, errors.Is(err, patience.ErrOpen): // no call was made
-		return Nobody
+		return NotItems
 	case errors.Is(err, orderclose.ErrStoreDown):
-		return Nobody
-	case errors.Is(err, orderclose.ErrUnavailable), errors.Is(err, ErrUnclear), errors.Is(err, ErrRefused):
+		return NotItems
+	case errors.Is(err, orderclose.ErrUnavailable), errors.Is(err, ErrUnclear), errors.Is(err, ErrRejected):
 		return Unclear
 	}
-	return Item
+	return ItemFault
 }
 
 // failedAlone records an order that failed alone. It ends the round once the store
 // counts as down, or too many orders got no answer.
 func (r *round) failedAlone(i int, err error) error {
-	if r.judge(err) == Item {
+	if r.judge(err) == ItemFault {
 		if err := r.alone(r.ctx, i, err); err != nil {
 			return err
 		}
 		r.answered = true
-		r.suspects.Heard()
+		r.suspects.StoreAnswered()
 		return nil
 	}
 	noAnswer := errors.Is(err, orderclose.ErrUnavailable)
@@ -238,7 +238,7 @@ func (r *round) failedAlone(i int, err error) error {
 	case fault != nil:
 		return fmt.Errorf("%w: %w: close of order %q failed with: %w", orderclose.ErrUnavailable, fault, r.id(i), err)
 	case known:
-		r.suspects.Heard()
+		r.suspects.StoreAnswered()
 	}
 	if r.unanswered >= maxUnanswered || r.storeDown() {
 		return err
@@ -262,7 +262,7 @@ func (r *round) decide() {
 			atFault = l.since || r.answered && r.unanswered < maxUnanswered
 		case errors.Is(l.err, orderclose.ErrUnavailable):
 			atFault = l.failures >= r.proof
-		case errors.Is(l.err, ErrRefused):
+		case errors.Is(l.err, ErrRejected):
 			atFault = r.answered || l.since || !r.storeDown()
 		default:
 			atFault = r.answered || l.since

@@ -99,7 +99,7 @@ func TestCulprits_BlamesAnOrderOnlyWithProof(t *testing.T) {
 	bad := []orderclose.CloseRequest{{OrderID: "bad"}}
 	ask := func() orderclose.Outcome {
 		out, err := c.CloseOrders(t.Context(), orderclose.PathPipeline, bad)
-		if (err == nil) != (out[0].Verdict != "") || err != nil && !errors.Is(err, ErrSilent) {
+		if (err == nil) != (out[0].Verdict != "") || err != nil && !errors.Is(err, ErrNoVerdicts) {
 			t.Fatalf("%+v, %v", out, err)
 		}
 		return out[0]
@@ -171,7 +171,7 @@ func TestCulprits_BlamesNoOrderIfTheStoreIsDown(t *testing.T) {
 		for n := range 50 {
 			s.calls = 0
 			out, err := c.CloseOrders(t.Context(), orderclose.PathSweep, named("o", 100))
-			if !errors.Is(err, ErrSilent) || !errors.Is(err, orderclose.ErrUnavailable) {
+			if !errors.Is(err, ErrNoVerdicts) || !errors.Is(err, orderclose.ErrUnavailable) {
 				t.Fatal(err)
 			}
 			for _, o := range out {

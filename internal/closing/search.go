@@ -9,10 +9,10 @@ import (
 type Blame int
 
 const (
-	// Nobody means that the failure says nothing about the items. The search ends.
-	Nobody Blame = iota
-	// Item means that one of the items is at fault. The items are halved.
-	Item
+	// NotItems means that the failure says nothing about the items. The search ends.
+	NotItems Blame = iota
+	// ItemFault means that one of the items is at fault. The items are halved.
+	ItemFault
 	// Unclear means that an item or the store may be at fault. Before the items are
 	// halved, calls for single items show whether the store works.
 	Unclear
@@ -26,8 +26,8 @@ type Search struct {
 	// Alone is called with an item that failed although it was asked for alone. An
 	// error ends the search.
 	Alone func(item int, err error) error
-	// Judge tells who may be at fault for an error of Ask.
-	Judge func(err error) Blame
+	// Classify tells who may be at fault for an error of Ask.
+	Classify func(err error) Blame
 
 	answered int // calls that showed that the store works
 }
@@ -56,15 +56,15 @@ func (s *Search) run(items []int) error {
 		s.answered++
 		return nil
 	}
-	blame := s.Judge(err)
+	blame := s.Classify(err)
 	switch {
-	case blame == Nobody:
+	case blame == NotItems:
 		return err
 	case len(items) == 1:
 		if err := s.Alone(items[0], err); err != nil {
 			return err
 		}
-		if blame == Item { // one item is at fault, so the store works
+		if blame == ItemFault { // one item is at fault, so the store works
 			s.answered++
 		}
 		return nil

@@ -31,9 +31,9 @@ type suspicion struct {
 	answered uint64 // Suspects.answered when it last failed
 }
 
-// Heard records that the store works: it gave verdicts on these orders, or a probe
+// StoreAnswered records that the store works: it gave verdicts on these orders, or a probe
 // succeeded. It clears the suspicion of these orders.
-func (s *Suspects) Heard(ids ...string) {
+func (s *Suspects) StoreAnswered(ids ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {
@@ -98,18 +98,18 @@ func (s *Suspects) Has(id string) bool {
 	return known
 }
 
-// Silent reports whether SetSilent was called since the last call of Heard.
-func (s *Suspects) Silent() bool {
+// NoVerdicts reports whether SetSilent was called since the last call of Heard.
+func (s *Suspects) NoVerdicts() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.silent
 }
 
-// SetSilent records that no order of a batch got a verdict. The next batch should
+// SetNoVerdicts records that no order of a batch got a verdict. The next batch should
 // then begin with one order. This is enough to see whether the store is still down; a
 // whole batch with an order on which the store hangs would keep a circuit breaker
 // open.
-func (s *Suspects) SetSilent() {
+func (s *Suspects) SetNoVerdicts() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.silent = true

@@ -23,8 +23,8 @@ func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
 		"id":        key(&m.ID),
 		"status":    status(&m.Status),
 		"due":       moment(&m.Due, fields{"index": text(&m.DueIndex)}),
-		"created":   optional(func() value { m.Created = new(tables.Moment); return moment(m.Created, nil) }),
-		"closed_at": optional(func() value { m.ClosedAt = new(tables.Moment); return moment(m.ClosedAt, nil) }),
+		"created":   optional(func() value { m.Created = new(tables.TimeColumn); return moment(m.Created, nil) }),
+		"closed_at": optional(func() value { m.ClosedAt = new(tables.TimeColumn); return moment(m.ClosedAt, nil) }),
 		"category":  text(&m.Category),
 		"version":   text(&m.Version),
 		"items": orNone(func() value {
@@ -45,7 +45,7 @@ func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
 			m.Shards = &tables.Shards{By: tables.ByMonth}
 			return section(fields{
 				"by": text(&m.Shards.By), "on": text(&m.Shards.On), "zone": text(&m.Shards.Zone),
-				"back": integer(&m.Shards.Back, 1, tables.MaxBack),
+				"back": integer(&m.Shards.Months, 1, tables.MaxMonths),
 			})
 		}),
 		"event": text(&m.Event),
@@ -65,13 +65,13 @@ func (r *reader) checkMapping(m *tables.Mapping, maxDelay time.Duration) {
 		}
 	}
 	problems := m.Check()
-	if m.Shards != nil && m.Shards.Back != 0 && !r.bad["delays.max"] {
-		problems = append(m.Shards.CheckBack(maxDelay), problems...) // the stricter check first: only the first is reported
+	if m.Shards != nil && m.Shards.Months != 0 && !r.bad["delays.max"] {
+		problems = append(m.Shards.CheckMonths(maxDelay), problems...) // the stricter check first: only the first is reported
 	}
 	for _, p := range problems {
 		at, found := r.nearest(path + "." + p.Path)
 		if !r.anyBad(found) {
-			r.refuse(at, r.at[found], strings.TrimSpace(p.Reason()), p.Do)
+			r.refuse(at, r.at[found], strings.TrimSpace(p.Reason()), p.Fix)
 		}
 	}
 }
@@ -98,7 +98,7 @@ func key(to *tables.Key) value {
 	}
 }
 
-func moment(to *tables.Moment, more fields) value {
+func moment(to *tables.TimeColumn, more fields) value {
 	return func(r *reader, path string, n *yaml.Node) {
 		var kind, precision string
 		known := fields{"column": text(&to.Column), "type": text(&kind), "zone": text(&to.Zone), "precision": text(&precision)}
@@ -136,9 +136,9 @@ func statusValue(to *tables.Value) value {
 		var i int64
 		switch tag := raw.ShortTag(); {
 		case tag == "!!str" && raw.Value != "":
-			*to = tables.Word(raw.Value)
+			*to = tables.TextValue(raw.Value)
 		case tag == "!!int" && raw.Decode(&i) == nil:
-			*to = tables.Int(i)
+			*to = tables.IntValue(i)
 		default:
 			r.refuse(path, n, fmt.Sprintf("%s is no status", quote(raw.Value)), hint)
 		}

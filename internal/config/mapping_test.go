@@ -35,17 +35,17 @@ func TestOrders_ReadsEveryKey(t *testing.T) {
 		Orders: "shop.orders_{yyyyMM}",
 		ID:     tables.Key{Column: "no", Type: tables.Integer, Index: "uk_no"},
 		Status: tables.Status{
-			Column: "state", From: tables.Int(1), To: tables.Int(9), Paid: []tables.Value{tables.Int(2), tables.Int(3)}, Closed: []tables.Value{tables.Int(8)},
+			Column: "state", From: tables.IntValue(1), To: tables.IntValue(9), Paid: []tables.Value{tables.IntValue(2), tables.IntValue(3)}, Closed: []tables.Value{tables.IntValue(8)},
 		},
-		Due:      tables.Moment{Column: "deadline", Type: tables.DateTime, Zone: "+08:00", Precision: tables.Seconds},
+		Due:      tables.TimeColumn{Column: "deadline", Type: tables.DateTime, Zone: "+08:00", Precision: tables.Seconds},
 		DueIndex: "by_deadline",
-		Created:  &tables.Moment{Column: "made", Type: tables.Timestamp, Precision: tables.Millis},
-		ClosedAt: &tables.Moment{Column: "shut", Type: tables.UnixSeconds},
+		Created:  &tables.TimeColumn{Column: "made", Type: tables.Timestamp, Precision: tables.Millis},
+		ClosedAt: &tables.TimeColumn{Column: "shut", Type: tables.UnixSeconds},
 		Category: "kind",
 		Version:  "rev",
 		Items:    &tables.Items{Table: "lines_{yyyyMM}", Order: "no", SKU: "sku", Quantity: "n"},
 		Stock:    &tables.Stock{Table: "goods", SKU: tables.Key{Column: "id", Type: tables.Integer, Index: "uk"}, Available: "free", Reserved: "held"},
-		Shards:   &tables.Shards{By: tables.ByMonth, On: tables.OnDue, Zone: "Asia/Shanghai", Back: 24},
+		Shards:   &tables.Shards{By: tables.ByMonth, On: tables.OnDue, Zone: "Asia/Shanghai", Months: 24},
 		Event:    "order.gone",
 	}
 	if diff := cmp.Diff(want, parse(t, mapped).Orders); diff != "" {

@@ -90,7 +90,7 @@ func (f *fakeLog) Idempotent(func(), func(int)) orderclose.AppendFunc {
 	}
 }
 
-func (f *fakeLog) put(topic string, p int, r orderclose.RawRecord, at time.Time) Place {
+func (f *fakeLog) put(topic string, p int, r orderclose.RawRecord, at time.Time) Position {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.records == nil {
@@ -100,11 +100,11 @@ func (f *fakeLog) put(topic string, p int, r orderclose.RawRecord, at time.Time)
 	r.Offset, r.Appended = int64(len(partitions[p])), at.UnixMilli()
 	partitions[p] = append(partitions[p], r)
 	f.records[topic] = partitions
-	return Place{p, r.Offset}
+	return Position{p, r.Offset}
 }
 
 // bury appends a dead letter of an order's record.
-func (f *fakeLog) bury(t *testing.T, p int, id, cause string, due time.Time) Place {
+func (f *fakeLog) bury(t *testing.T, p int, id, cause string, due time.Time) Position {
 	t.Helper()
 	m := dead(t, id, cause, due)
 	return f.put(deadTopic, p, m.Raw(), now.Add(-time.Hour))

@@ -28,16 +28,16 @@ func NewIndex() *Index {
 }
 
 // Bury adds a dead letter.
-func (x *Index) Bury(at Place, cause string) {
+func (x *Index) Bury(at Position, cause string) {
 	if x.pending[cause] == nil && len(x.pending) >= maxCauses {
 		cause = otherCause
 	}
 	setOf(x.pending, cause, at.Partition).add(at.Offset)
 }
 
-// Settle adds a mark. It changes nothing if the dead letter is not in the index, because
+// Resolve adds a mark. It changes nothing if the dead letter is not in the index, because
 // retention has deleted it, or if it was resolved before.
-func (x *Index) Settle(m orderclose.Mark) {
+func (x *Index) Resolve(m orderclose.Mark) {
 	for _, partitions := range x.pending {
 		if set := partitions[m.Partition]; set != nil && set.remove(m.Offset) {
 			if m.How != orderclose.Discarded {
@@ -61,7 +61,7 @@ func setOf[K comparable](all map[K]map[int]*offsets, key K, partition int) *offs
 
 // Find reports whether the index has a dead letter, and how it was resolved: "" while it is
 // pending.
-func (x *Index) Find(at Place) (how orderclose.Resolution, ok bool) {
+func (x *Index) Find(at Position) (how orderclose.Resolution, ok bool) {
 	for how, partitions := range x.settled {
 		if set := partitions[at.Partition]; set != nil && set.has(at.Offset) {
 			return how, true
@@ -89,8 +89,8 @@ func (x *Index) Pending() map[string]int {
 }
 
 // Oldest returns the pending dead letter with the smallest offset of a partition.
-func (x *Index) Oldest(partition int) (at Place, ok bool) {
-	at = Place{partition, math.MaxInt64}
+func (x *Index) Oldest(partition int) (at Position, ok bool) {
+	at = Position{partition, math.MaxInt64}
 	for _, partitions := range x.pending {
 		if set := partitions[partition]; set != nil {
 			if offset, some := set.smallest(); some && offset < at.Offset {
@@ -120,9 +120,9 @@ func (x *Index) Forget(partition int, below int64) (pending int) {
 // add adds a record of the topic: a dead letter or a mark.
 func (x *Index) add(partition int, m orderclose.Message) {
 	if mark, ok := orderclose.ReadMark(&m); ok {
-		x.Settle(mark)
+		x.Resolve(mark)
 		return
 	}
 	cause, _ := m.Header(orderclose.HeaderCause)
-	x.Bury(Place{partition, m.Offset}, cause)
+	x.Bury(Position{partition, m.Offset}, cause)
 }

@@ -12,15 +12,15 @@ import (
 // The index behaves like a plain map.
 func TestIndex_BehavesLikeAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		x, model, settled, next := NewIndex(), map[Place]string{}, map[Place]orderclose.Resolution{}, [2]int64{}
-		place := rapid.Custom(func(t *rapid.T) Place {
+		x, model, settled, next := NewIndex(), map[Position]string{}, map[Position]orderclose.Resolution{}, [2]int64{}
+		place := rapid.Custom(func(t *rapid.T) Position {
 			p := rapid.IntRange(0, 1).Draw(t, "partition")
-			return Place{p, rapid.Int64Range(0, next[p]+1).Draw(t, "offset")}
+			return Position{p, rapid.Int64Range(0, next[p]+1).Draw(t, "offset")}
 		})
 		t.Repeat(map[string]func(*rapid.T){
 			"bury": func(t *rapid.T) {
 				p := rapid.IntRange(0, 1).Draw(t, "partition")
-				at := Place{p, next[p]}
+				at := Position{p, next[p]}
 				next[p] += rapid.SampledFrom([]int64{1, 1, 1, 63, pageBits - 1, 3 * pageBits}).Draw(t, "gap")
 				model[at] = rapid.SampledFrom([]string{"failed", "not_found", ""}).Draw(t, "cause")
 				x.Bury(at, model[at])
@@ -32,7 +32,7 @@ func TestIndex_BehavesLikeAMap(t *testing.T) {
 					delete(model, at)
 					settled[at] = how
 				}
-				x.Settle(orderclose.Mark{Partition: at.Partition, Offset: at.Offset, How: how})
+				x.Resolve(orderclose.Mark{Partition: at.Partition, Offset: at.Offset, How: how})
 			},
 			"forget": func(t *rapid.T) {
 				below, gone := place.Draw(t, "below"), 0
@@ -88,7 +88,7 @@ func TestIndex_AMillionDeadLettersUseLittleMemory(t *testing.T) {
 	x := NewIndex()
 	const n = 1_000_000
 	for i := range n {
-		x.Bury(Place{0, int64(i)}, fmt.Sprintf("cause %d", i%1000))
+		x.Bury(Position{0, int64(i)}, fmt.Sprintf("cause %d", i%1000))
 	}
 	pages := 0
 	for _, partitions := range x.pending {
@@ -98,7 +98,7 @@ func TestIndex_AMillionDeadLettersUseLittleMemory(t *testing.T) {
 		t.Errorf("%d causes, %d pages", len(x.pending), pages)
 	}
 	for i := range n {
-		x.Settle(orderclose.Mark{Offset: int64(i), How: orderclose.Discarded})
+		x.Resolve(orderclose.Mark{Offset: int64(i), How: orderclose.Discarded})
 	}
 	for cause, left := range x.Pending() {
 		if left != 0 || len(x.pending[cause][0].pages) != 0 {

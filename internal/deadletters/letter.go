@@ -9,31 +9,31 @@ import (
 	"orderclose"
 )
 
-// Place is the position of a dead letter in the dead-letter topic.
-type Place struct {
+// Position is the position of a dead letter in the dead-letter topic.
+type Position struct {
 	Partition int
 	Offset    int64
 }
 
 // String formats the position as commands accept it: 0/17.
-func (p Place) String() string { return fmt.Sprintf("%d/%d", p.Partition, p.Offset) }
+func (p Position) String() string { return fmt.Sprintf("%d/%d", p.Partition, p.Offset) }
 
 // MarshalText implements encoding.TextMarshaler.
-func (p Place) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+func (p Position) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (p *Place) UnmarshalText(b []byte) (err error) {
+func (p *Position) UnmarshalText(b []byte) (err error) {
 	*p, err = ParsePartitionOffset(string(b))
 	return err
 }
 
 // ParsePartitionOffset parses the output of String.
-func ParsePartitionOffset(s string) (Place, error) {
+func ParsePartitionOffset(s string) (Position, error) {
 	partition, offset, ok := orderclose.ParsePartitionOffset(s)
 	if !ok {
-		return Place{}, fmt.Errorf("%q is not the position of a dead letter: want PARTITION/OFFSET, such as 0/17", s)
+		return Position{}, fmt.Errorf("%q is not the position of a dead letter: want PARTITION/OFFSET, such as 0/17", s)
 	}
-	return Place{partition, offset}, nil
+	return Position{partition, offset}, nil
 }
 
 // Source is the position from which the record of a dead letter was read.
@@ -45,14 +45,14 @@ type Source struct {
 
 // Letter is a dead letter.
 type Letter struct {
-	At     Place                 `json:"at"`
-	Buried time.Time             `json:"buried_at"` // the append time of the dead letter
-	Cause  string                `json:"cause"`
-	Stage  string                `json:"stage"`
-	Detail string                `json:"detail"`
-	Source Source                `json:"source"`
-	Key    string                `json:"key"`               // the order's id, if the record had one
-	Settle orderclose.Resolution `json:"settled,omitempty"` // "" while pending
+	At         Position              `json:"at"`
+	AppendedAt time.Time             `json:"buried_at"` // the append time of the dead letter
+	Cause      string                `json:"cause"`
+	Stage      string                `json:"stage"`
+	Detail     string                `json:"detail"`
+	Source     Source                `json:"source"`
+	Key        string                `json:"key"`               // the order's id, if the record had one
+	Resolution orderclose.Resolution `json:"settled,omitempty"` // "" while pending
 	// Record is the original record, without the headers that the dead letter added. It may
 	// have been cut.
 	Record orderclose.Message `json:"-"`
@@ -71,7 +71,7 @@ func Read(partition int, m orderclose.Message) Letter {
 		return v
 	}
 	l := Letter{
-		At: Place{partition, m.Offset}, Buried: m.Appended.UTC(), Key: string(m.Key),
+		At: Position{partition, m.Offset}, AppendedAt: m.Appended.UTC(), Key: string(m.Key),
 		Cause: header(orderclose.HeaderCause), Stage: header(orderclose.HeaderStage), Detail: header(orderclose.HeaderDetail),
 		Source: Source{Topic: header(orderclose.HeaderSourceTopic)},
 	}

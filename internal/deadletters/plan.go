@@ -33,7 +33,7 @@ type Plan struct {
 	Topic string                `json:"topic"`
 	How   orderclose.Resolution `json:"how"`
 	// Through is the snapshot: the last offset of each partition.
-	Through []Place        `json:"through"`
+	Through []Position     `json:"through"`
 	Pending int            `json:"pending"` // dead letters of the filter
 	ByCause map[string]int `json:"by_cause"`
 	// To is the number of records to send, by topic; nil for a discard.
@@ -42,17 +42,17 @@ type Plan struct {
 	Refused  int       `json:"refused"`
 	Refusals []Refusal `json:"refusals,omitempty"`
 	// Missing are the requested positions that have no dead letter.
-	Missing []Place `json:"missing,omitempty"`
+	Missing []Position `json:"missing,omitempty"`
 	// Settled are the requested dead letters that are not pending.
-	Settled []Place `json:"settled_before,omitempty"`
+	Settled []Position `json:"settled_before,omitempty"`
 }
 
 // Refusal is a dead letter that cannot be sent again, with the reason.
 type Refusal struct {
-	At    Place  `json:"at"`
-	Key   string `json:"key"`
-	Cause string `json:"cause"`
-	Why   string `json:"why"`
+	At    Position `json:"at"`
+	Key   string   `json:"key"`
+	Cause string   `json:"cause"`
+	Why   string   `json:"why"`
 }
 
 // Doable returns how many dead letters the plan would resolve.
@@ -76,7 +76,7 @@ func (t *Topic) MakePlan(ctx context.Context, o Options) (Plan, error) {
 	plan.To = map[string]int{}
 	err = t.Letters(ctx, spans, x, func(letters []Letter) error {
 		for _, l := range letters {
-			if l.Settle != "" {
+			if l.Resolution != "" {
 				continue
 			}
 			if topic, _, refusal := o.Rules.decide(l, now); refusal != "" {
@@ -92,7 +92,7 @@ func (t *Topic) MakePlan(ctx context.Context, o Options) (Plan, error) {
 
 // prepare takes a snapshot and finds its pending dead letters.
 func (t *Topic) prepare(ctx context.Context, o Options) (Plan, []kafka.Span, *Index, error) {
-	plan := Plan{Topic: t.Name, How: o.How, Through: []Place{}}
+	plan := Plan{Topic: t.Name, How: o.How, Through: []Position{}}
 	spans, err := t.Snapshot(ctx, o.Filter)
 	if err != nil {
 		return plan, nil, nil, err
@@ -110,7 +110,7 @@ func (t *Topic) prepare(ctx context.Context, o Options) (Plan, []kafka.Span, *In
 			}
 			last = min(last, through)
 		}
-		plan.Through = append(plan.Through, Place{s.Partition, last})
+		plan.Through = append(plan.Through, Position{s.Partition, last})
 	}
 	plan.ByCause = map[string]int{}
 	for cause, n := range x.Pending() {
@@ -131,7 +131,7 @@ func (t *Topic) prepare(ctx context.Context, o Options) (Plan, []kafka.Span, *In
 	return plan, spans, x, nil
 }
 
-func comparePlaces(a, b Place) int {
+func comparePlaces(a, b Position) int {
 	if a.Partition != b.Partition {
 		return a.Partition - b.Partition
 	}

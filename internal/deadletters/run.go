@@ -65,7 +65,7 @@ func (r *run) batch(ctx context.Context, letters []Letter) error {
 	moves := map[destination][]move{}
 	for _, l := range letters {
 		switch {
-		case l.Settle != "":
+		case l.Resolution != "":
 		case r.o.How == orderclose.Discarded:
 			settled = append(settled, l)
 		default:

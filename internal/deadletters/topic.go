@@ -33,7 +33,7 @@ type Filter struct {
 	Order string    // the order's id
 	Since time.Time // appended then or later
 	// Places, if not empty, are the only dead letters.
-	Places []Place
+	Places []Position
 	// Through is a snapshot: the last offset to read of each partition. Nil: to the end. A
 	// partition that is not in the map is left out.
 	Through map[int]int64
@@ -50,7 +50,7 @@ func (f Filter) match(l Letter) bool {
 		named = named || p == l.At
 	}
 	return named && (f.Cause == "" || f.Cause == l.Cause) && (f.Stage == "" || f.Stage == l.Stage) &&
-		(f.Order == "" || f.Order == l.Key) && (f.Since.IsZero() || !l.Buried.Before(f.Since))
+		(f.Order == "" || f.Order == l.Key) && (f.Since.IsZero() || !l.AppendedAt.Before(f.Since))
 }
 
 // Snapshot returns, by partition, the offsets of the dead letters of the filter and of the
@@ -106,7 +106,7 @@ func (t *Topic) Index(ctx context.Context, spans []kafka.Span, f Filter) (*Index
 		err := t.read(ctx, s, func(batch []orderclose.RawRecord) error {
 			for _, m := range messages(batch) {
 				if mark, ok := orderclose.ReadMark(&m); ok {
-					x.Settle(mark)
+					x.Resolve(mark)
 				} else if l := Read(s.Partition, m); f.match(l) {
 					x.Bury(l.At, l.Cause)
 				}
@@ -135,9 +135,9 @@ func (t *Topic) Letters(ctx context.Context, spans []kafka.Span, x *Index, each 
 		err := t.read(ctx, s, func(batch []orderclose.RawRecord) error {
 			var letters []Letter
 			for _, m := range messages(batch) {
-				if how, ok := x.Find(Place{s.Partition, m.Offset}); ok {
+				if how, ok := x.Find(Position{s.Partition, m.Offset}); ok {
 					l := Read(s.Partition, m)
-					l.Settle = how
+					l.Resolution = how
 					letters = append(letters, l)
 				}
 			}
@@ -154,8 +154,8 @@ func (t *Topic) Letters(ctx context.Context, spans []kafka.Span, x *Index, each 
 }
 
 // Find returns the dead letter at a position, with its resolution, or nil if there is none.
-func (t *Topic) Find(ctx context.Context, at Place) (*Letter, error) {
-	f := Filter{Places: []Place{at}}
+func (t *Topic) Find(ctx context.Context, at Position) (*Letter, error) {
+	f := Filter{Places: []Position{at}}
 	spans, err := t.Snapshot(ctx, f)
 	if err != nil {
 		return nil, err
@@ -187,7 +187,7 @@ func (t *Topic) List(ctx context.Context, f Filter, settled bool, limit int) (le
 	}
 	err = t.Letters(ctx, spans, x, func(batch []Letter) error {
 		for _, l := range batch {
-			if l.Settle != "" && !settled {
+			if l.Resolution != "" && !settled {
 				continue
 			}
 			if limit > 0 && len(letters) == limit {

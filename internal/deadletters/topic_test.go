@@ -50,7 +50,7 @@ func TestTopic_ListsThePendingDeadLettersOfTheFilter(t *testing.T) {
 		"by stage":     {Filter{Stage: "relay"}, true, 0, ""},
 		"by order":     {Filter{Order: "c"}, false, 0, "c"},
 		"by age":       {Filter{Since: now.Add(-time.Minute)}, false, 0, "d"},
-		"by place":     {Filter{Places: []Place{{0, 1}, {1, 0}, {1, 2}, {1, 77}}}, true, 0, "c b"},
+		"by place":     {Filter{Places: []Position{{0, 1}, {1, 0}, {1, 2}, {1, 77}}}, true, 0, "c b"},
 		"snapshot":     {Filter{Through: map[int]int64{0: 0}}, false, 0, "a"},
 		"never buried": {Filter{Since: now.Add(time.Hour)}, false, 0, ""},
 	} {
@@ -64,10 +64,10 @@ func TestTopic_ListsThePendingDeadLettersOfTheFilter(t *testing.T) {
 		}
 	}
 	l := must[*Letter](t)(log.topic().Find(t.Context(), b))
-	if l == nil || l.Settle != orderclose.Discarded || l.Source != (Source{"order-close", 1, 99}) || l.Detail != "in words" || l.Stage != "closer" {
+	if l == nil || l.Resolution != orderclose.Discarded || l.Source != (Source{"order-close", 1, 99}) || l.Detail != "in words" || l.Stage != "closer" {
 		t.Errorf("%+v", l)
 	}
-	if l := must[*Letter](t)(log.topic().Find(t.Context(), Place{1, 2})); l != nil {
+	if l := must[*Letter](t)(log.topic().Find(t.Context(), Position{1, 2})); l != nil {
 		t.Errorf("a mark is shown as a dead letter: %+v", l)
 	}
 }
@@ -125,12 +125,12 @@ func TestRedrive_HandlesOnlyTheSnapshot(t *testing.T) {
 func TestRedrive_ReportsMissingAndResolvedDeadLetters(t *testing.T) {
 	log := &fakeLog{}
 	at := log.bury(t, 0, "a", "failed", now)
-	o := redrive(Filter{Places: []Place{at, {1, 5}}})
+	o := redrive(Filter{Places: []Position{at, {1, 5}}})
 	result := must[Result](t)(log.topic().Run(t.Context(), o, nil))
-	if result.Done != 1 || !cmp.Equal(result.Missing, []Place{{1, 5}}) || result.Settled != nil {
+	if result.Done != 1 || !cmp.Equal(result.Missing, []Position{{1, 5}}) || result.Settled != nil {
 		t.Errorf("%+v", result)
 	}
-	if result = must[Result](t)(log.topic().Run(t.Context(), o, nil)); result.Done != 0 || !cmp.Equal(result.Settled, []Place{at}) {
+	if result = must[Result](t)(log.topic().Run(t.Context(), o, nil)); result.Done != 0 || !cmp.Equal(result.Settled, []Position{at}) {
 		t.Errorf("again: %+v", result)
 	}
 }

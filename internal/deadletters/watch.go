@@ -37,7 +37,7 @@ func Watch(ctx context.Context, o WatchOptions) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	w := &watch{o: o, topic: Topic{Log: o.Log, Name: o.Topic}, index: NewIndex(), next: map[int]orderclose.Position{}, oldestAt: map[Place]time.Time{}}
+	w := &watch{o: o, topic: Topic{Log: o.Log, Name: o.Topic}, index: NewIndex(), next: map[int]orderclose.Position{}, oldestAt: map[Position]time.Time{}}
 	for failing := false; ; {
 		err := w.poll(ctx)
 		switch {
@@ -61,7 +61,7 @@ type watch struct {
 	topic    Topic
 	index    *Index
 	next     map[int]orderclose.Position // by partition: the position of the next read
-	oldestAt map[Place]time.Time         // the append time of the oldest pending dead letter of each partition
+	oldestAt map[Position]time.Time      // the append time of the oldest pending dead letter of each partition
 	readable bool                        // a read was allowed
 }
 
@@ -129,7 +129,7 @@ func (w *watch) reset(p int) {
 // again, because the index has no times.
 func (w *watch) oldest(ctx context.Context, partitions int) (oldest time.Time, err error) {
 	known := w.oldestAt
-	w.oldestAt = map[Place]time.Time{}
+	w.oldestAt = map[Position]time.Time{}
 	for p := range partitions {
 		at, ok := w.index.Oldest(p)
 		if !ok {

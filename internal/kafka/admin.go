@@ -90,7 +90,7 @@ func (c *Cluster) Apply(ctx context.Context, specs []TopicSpec) (fixed, left []F
 			continue
 		}
 		if err := c.change(ctx, byName[f.Topic], f.By); err != nil {
-			return fixed, left, fmt.Errorf("topic %s: %s: %w", f.Topic, f.Mend, err)
+			return fixed, left, fmt.Errorf("topic %s: %s: %w", f.Topic, f.Fix, err)
 		}
 		fixed = append(fixed, f)
 	}

@@ -157,11 +157,11 @@ func (c *Cluster) askPartitions(ctx context.Context, topic string) (int, error) 
 	return 0, fmt.Errorf("topic %s: %w: run orderclose topics apply", topic, kafka.UnknownTopicOrPartition)
 }
 
-// Spread groups records of a claim by the partition of another topic to which each record
+// GroupForClaim groups records of a claim by the partition of another topic to which each record
 // goes. If that topic has as many partitions as the claim's topic, all records go to the
 // claim's own partition number, where their keys have put them already. Otherwise, as while
 // partitions are being added, each record goes to the partition of its key.
-func (c *Cluster) Spread(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
+func (c *Cluster) GroupForClaim(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
 	n, err := c.Partitions(ctx, topic)
 	if err != nil {
 		return nil, err

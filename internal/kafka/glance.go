@@ -8,14 +8,14 @@ import (
 	"orderclose/internal/partition"
 )
 
-// glanceMaxBytes bounds the answer of one Glance, in bytes: about sixty records of orders.
+// glanceMaxBytes bounds the answer of one ReadSome, in bytes: about sixty records of orders.
 // The broker sends a larger first batch whole.
 const glanceMaxBytes = 16 << 10
 
-// Glance returns some records of the partition in [offset, end), and the offset from which
-// the next Glance continues. It does not wait for records. Of a malformed record only the
+// ReadSome returns some records of the partition in [offset, end), and the offset from which
+// the next ReadSome continues. It does not wait for records. Of a malformed record only the
 // offset and the append time are known. A corrupt batch has no records.
-func (c *Cluster) Glance(ctx context.Context, topic string, partition int, offset, end int64) (records []orderclose.Message, next int64, err error) {
+func (c *Cluster) ReadSome(ctx context.Context, topic string, partition int, offset, end int64) (records []orderclose.Message, next int64, err error) {
 	f, err := c.fetchLittle(ctx, topic, partition, offset, glanceMaxBytes)
 	if err != nil {
 		return nil, offset, fmt.Errorf("look at %s/%d at %d: %w", topic, partition, offset, err)

@@ -273,7 +273,7 @@ func (g *generation) claim(ctx context.Context, number int) (claim orderclose.Cl
 			g.mu.Unlock()
 			return claim, true
 		}
-		if ctx.Err() == nil && pauses.Say() {
+		if ctx.Err() == nil && pauses.ShouldLog() {
 			g.cluster.opts.Logger.Warn("find start offset failed, will retry", "topic", g.topic, "partition", number, "err", err)
 		}
 		if !partition.Sleep(ctx, pauses.NextBackOff()) {

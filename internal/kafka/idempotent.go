@@ -85,7 +85,7 @@ func (p *idempotentProducer) append(ctx context.Context, topic string, number in
 		case time.Since(gone) >= goneAfter:
 			return time.Time{}, p.giveUp(unanswered, errors.Join(partition.ErrNoPartition, err))
 		}
-		if pauses.Say() {
+		if pauses.ShouldLog() {
 			p.cluster.opts.Logger.Warn("append failed, will retry", "topic", topic, "partition", number, "err", err)
 		}
 		if !partition.Sleep(ctx, pauses.NextBackOff()) {

@@ -24,9 +24,9 @@ func (c *Cluster) Exists(ctx context.Context, topic string) (bool, error) {
 	return false, nil
 }
 
-// Holds returns the number of offsets of a topic that the group has not done yet, as Waiting
+// WaitingIn returns the number of offsets of a topic that the group has not done yet, as Waiting
 // counts them, over all partitions.
-func (c *Cluster) Holds(ctx context.Context, group, topic string) (int64, error) {
+func (c *Cluster) WaitingIn(ctx context.Context, group, topic string) (int64, error) {
 	return c.sum(ctx, group, topic, Waiting)
 }
 

@@ -43,14 +43,14 @@ type Metrics struct {
 	mispicked           *prometheus.CounterVec
 	clockOffset         *prometheus.GaugeVec
 
-	verdicts      *prometheus.CounterVec
-	closeLateness *prometheus.HistogramVec
-	closedEarly   prometheus.Counter
-	batch         prometheus.Histogram
-	pace          prometheus.Gauge
-	retries       *prometheus.CounterVec
-	pendingBegan  prometheus.Counter
-	pendingEnded  prometheus.Counter
+	verdicts         *prometheus.CounterVec
+	closeLateness    *prometheus.HistogramVec
+	closedEarly      prometheus.Counter
+	batch            prometheus.Histogram
+	concurrencyLimit prometheus.Gauge
+	retries          *prometheus.CounterVec
+	pendingBegan     prometheus.Counter
+	pendingEnded     prometheus.Counter
 
 	sweep         prometheus.Histogram
 	lastSweep     prometheus.Gauge
@@ -113,7 +113,7 @@ func (m *Metrics) registerCloser(f factory) {
 	m.verdicts = f.counters("close_total", "Attempts to close an order, by path and result.", "path", "result")
 	m.closeLateness = f.histograms("close_end_to_end_lateness_seconds", "How long after its due time an order was closed, by the database's clock.", latenessBuckets, "path")
 	m.closedEarly = f.counter("close_early_total", "Orders closed before they were due. Must be 0.")
-	m.pace = f.gauge("close_pace_orders", "Limit of orders in transactions at once; smaller while the database is slow.")
+	m.concurrencyLimit = f.gauge("close_concurrency_limit_orders", "Limit of orders in transactions at once; smaller while the database is slow.")
 	m.retries = f.counters("retry_total", "Orders that could not be closed and will be retried, by cause.", "cause")
 	m.pendingBegan = f.counter("payment_pending_began_total", "Orders that started to wait for an answer of the payment provider.")
 	m.pendingEnded = f.counter("payment_pending_ended_total", "Orders that stopped waiting for the payment provider. The difference, over all closers, is the number that waits.")
@@ -236,7 +236,7 @@ func (m *Metrics) Batch(_ orderclose.Path, _ int, took time.Duration) {
 }
 
 // Pace implements closer.Metrics.
-func (m *Metrics) Pace(orders int) { m.pace.Set(float64(orders)) }
+func (m *Metrics) ConcurrencyLimit(orders int) { m.concurrencyLimit.Set(float64(orders)) }
 
 // Retried implements closer.Metrics.
 func (m *Metrics) Retried(cause string) { m.retries.WithLabelValues(cause).Inc() }

@@ -29,7 +29,7 @@ func (f *fakeLog) Verify(_ context.Context, at orderclose.Position) (orderclose.
 	return f.verify(at)
 }
 
-func (f *fakeLog) Spread(_ context.Context, _ orderclose.Claim, _ string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
+func (f *fakeLog) GroupForClaim(_ context.Context, _ orderclose.Claim, _ string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
 	if f.counts == nil {
 		return map[int][]orderclose.RawRecord{0: records}, nil
 	}

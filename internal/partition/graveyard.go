@@ -129,7 +129,7 @@ func (g *Graveyard) WaitBuried(done func([]orderclose.RawRecord)) {
 func (g *Graveyard) appendDead(batch []orderclose.RawRecord) bool {
 	left := batch
 	return retry(g.ctx, g.o.Logger, "dead-letter append", func(ctx context.Context) error {
-		spread, err := g.o.Log.Spread(ctx, g.o.Claim, g.o.DeadLetterTopic, left)
+		spread, err := g.o.Log.GroupForClaim(ctx, g.o.Claim, g.o.DeadLetterTopic, left)
 		if err != nil {
 			return err
 		}

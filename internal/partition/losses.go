@@ -7,9 +7,9 @@ import (
 	"orderclose"
 )
 
-// Begin reports a loss if nothing was committed for the claim: it is unknown which
+// ReportMissingCommit reports a loss if nothing was committed for the claim: it is unknown which
 // records the topic had before.
-func (o *Out) Begin(c *Committer) {
+func (o *Out) ReportMissingCommit(c *Committer) {
 	if o.o.Claim.Fresh {
 		o.TellLost(orderclose.Range{First: 0, Last: o.o.Claim.Offset - 1},
 			"nothing was committed: this is the first start, or the topic was deleted", c)

@@ -14,7 +14,7 @@ const LingerTime = 2 * time.Second
 
 // OutLog appends records; see kafka.Cluster for the contract.
 type OutLog interface {
-	Spread(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
+	GroupForClaim(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
 	Idempotent(trying func(), repeated func(records int)) orderclose.AppendFunc
 }
 
@@ -88,12 +88,12 @@ func (o *Out) Sleeping(d time.Duration) time.Duration {
 	return d
 }
 
-// Held reports whether the claim is still assigned to this process, as far as that can be
+// StillAssigned reports whether the claim is still assigned to this process, as far as that can be
 // known. If a process or its machine is stopped for longer than the session timeout, its
 // loops wake with records that another owner has moved already. So a loop that wakes much
 // later than planned first checks with Confirm, a commit that the group refuses to a
 // former owner.
-func (o *Out) Held() bool {
+func (o *Out) StillAssigned() bool {
 	late := time.Since(o.wake) > lateWake
 	o.wake = time.Now()
 	return !late || o.o.Claim.Confirm == nil ||
@@ -124,7 +124,7 @@ func retry(claim context.Context, logger *slog.Logger, what string, do func(ctx 
 		if claim.Err() != nil {
 			return false
 		}
-		if pauses.Say() {
+		if pauses.ShouldLog() {
 			logger.Warn(what+" failed, will retry", "err", err)
 		}
 		if !Sleep(claim, pauses.NextBackOff()) {

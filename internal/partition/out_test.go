@@ -123,7 +123,7 @@ func TestOut_OnlyRefusedRecordsBecomeDeadLetters(t *testing.T) {
 	})
 }
 
-// The topic was recreated with fewer partitions between Spread and the append. The same
+// The topic was recreated with fewer partitions between GroupForClaim and the append. The same
 // holds for the dead-letter topic.
 func TestOut_RecordsOfAMissingPartitionAreGroupedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestOut_ARefusedLossIsNoDeadLetter(t *testing.T) {
 		})
 		var committed []int64
 		c := NewCommitter(orderclose.Claim{Done: func(offset int64, _ string) { committed = append(committed, offset) }}, nil)
-		out.Begin(c)
+		out.ReportMissingCommit(c)
 		c.Add(0)
 		out.StartWaiting()
 		out.Wait(c.Arrived)

@@ -194,7 +194,7 @@ func (r *Reader) fetch(read read) (orderclose.Fetched, bool) {
 		}
 		switch {
 		case err != nil:
-			if retry.Say() {
+			if retry.ShouldLog() {
 				r.logger.Warn("fetch failed, will retry", "offset", offset, "err", err)
 			}
 		case f.Corrupt != nil && corrupt < corruptTries-1:
@@ -237,8 +237,8 @@ func NewBackOff() *BackOff {
 // logEvery is how often failed attempts are logged.
 const logEvery = 2 * time.Second
 
-// Say reports whether to log a failed attempt: the first one, and then one every 2 s.
-func (b *BackOff) Say() bool {
+// ShouldLog reports whether to log a failed attempt: the first one, and then one every 2 s.
+func (b *BackOff) ShouldLog() bool {
 	if !b.logged.IsZero() && time.Since(b.logged) < logEvery {
 		return false
 	}

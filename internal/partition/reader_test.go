@@ -219,7 +219,7 @@ func TestBackOff_LogsEveryTwoSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pauses, logged, tries := NewBackOff(), 0, 0
 		for begin := time.Now(); time.Since(begin) < time.Minute; tries++ {
-			if pauses.Say() {
+			if pauses.ShouldLog() {
 				logged++
 			}
 			d := pauses.NextBackOff()

@@ -65,7 +65,7 @@ func (s *Senders) topic(topic string) *topicSender {
 		t = newTopicSender(s.ctx, s.o, topic)
 		t.refused = s.deadLetter
 		t.spread = func(ctx context.Context, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
-			return s.o.Log.Spread(ctx, s.o.Claim, topic, records)
+			return s.o.Log.GroupForClaim(ctx, s.o.Claim, topic, records)
 		}
 		s.topics[topic] = t
 	}

@@ -67,7 +67,7 @@ func TestReal_AnAuditFindsPlantedFaultsAmongTenThousandOrders(t *testing.T) {
 	}
 	want := map[audit.Kind][]string{audit.NoEvent: {"replayed-9"}}
 	found, sum := run(3)
-	if diff := cmp.Diff(want, found); diff != "" || sum.Orders != orders || sum.ClosedBy[orderclose.PathPipeline] != orders || sum.EventsRead != orders-1 || sum.NoRecord != 0 || len(sum.Unseen) != 0 {
+	if diff := cmp.Diff(want, found); diff != "" || sum.Orders != orders || sum.ClosedBy[orderclose.PathPipeline] != orders || sum.EventsRead != orders-1 || sum.NoRecord != 0 || len(sum.Unread) != 0 {
 		t.Errorf("%+v (-want +got):\n%s", sum, diff)
 	}
 	payload, err := orderclose.OrderClosed{OrderID: "replayed-9", Path: orderclose.PathPipeline}.Encode()
@@ -77,7 +77,7 @@ func TestReal_AnAuditFindsPlantedFaultsAmongTenThousandOrders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found, sum = run(0); len(found) != 0 || sum.Found != 0 {
+	if found, sum = run(0); len(found) != 0 || sum.FindingCount != 0 {
 		t.Errorf("%v", found)
 	}
 

@@ -97,7 +97,7 @@ func aDeadLetterIsRedrivenToSuccess(t *testing.T, servers config.Servers) {
 }
 
 // tell returns the history of an order.
-func (r *rig) tell(id string) (told story.Story) {
+func (r *rig) tell(id string) (told story.History) {
 	r.t.Helper()
 	r.decode(r.must("order", id, "-o", "json"), &told)
 	return told

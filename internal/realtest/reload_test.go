@@ -83,7 +83,7 @@ func TestReal_AChangedTopicsFileIsAppliedWhileAllPartsRun(t *testing.T) {
 		return nil
 	}
 	p, err := producer.New(producer.Options{
-		Brokers: r.servers.Brokers, TopicsFile: r.file, Watch: true, Settle: time.Second, Logger: slog.New(slog.NewTextHandler(r.logs, nil)),
+		Brokers: r.servers.Brokers, TopicsFile: r.file, Watch: true, RolloutDelay: time.Second, Logger: slog.New(slog.NewTextHandler(r.logs, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ const (
 // Rollout is the delayed switch to a changed list of buckets.
 type Rollout struct {
 	Buckets orderclose.Buckets
-	Settle  time.Duration // the shortest delay, from the call of Await
+	Delay   time.Duration // the shortest delay, from the call of Await
 	// Exists reports whether a topic exists. Nil: every topic is assumed to exist.
 	Exists func(ctx context.Context, topic string) (bool, error)
 	Logger *slog.Logger
@@ -31,7 +31,7 @@ type Rollout struct {
 // of each bucket that is not draining exists. Until then Await checks the topics
 // periodically and logs the missing ones. It returns false when ctx ends.
 func (a Rollout) Await(ctx context.Context) bool {
-	settled := time.Now().Add(a.Settle)
+	settled := time.Now().Add(a.Delay)
 	var lastWarning time.Time
 	for {
 		missing := a.missing(ctx)

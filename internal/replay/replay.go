@@ -22,7 +22,7 @@ const sendTimeout = 30 * time.Second
 type Log interface {
 	Window(ctx context.Context, topic string, from, to time.Time) ([]kafka.Span, error)
 	ReadSpan(ctx context.Context, topic string, s kafka.Span, each func([]orderclose.RawRecord) error) error
-	Spread(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
+	GroupForClaim(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
 	Idempotent(trying func(), repeated func(records int)) orderclose.AppendFunc
 }
 
@@ -44,12 +44,12 @@ type Plan struct {
 // Result is the outcome of Run.
 type Result struct {
 	Plan
-	Sent   int `json:"sent"`
-	Passed int `json:"passed"` // skipped: replays, and invalid records
+	Sent    int `json:"sent"`
+	Skipped int `json:"passed"` // skipped: replays, and invalid records
 }
 
-// Make plans the replay of a window.
-func Make(ctx context.Context, log Log, w Window) (Plan, error) {
+// NewPlan plans the replay of a window.
+func NewPlan(ctx context.Context, log Log, w Window) (Plan, error) {
 	w.From, w.To = w.From.UTC(), w.To.UTC()
 	p := Plan{Window: w}
 	if !w.From.Before(w.To) {
@@ -75,8 +75,8 @@ func Run(ctx context.Context, log Log, p Plan, progress func(done int64)) (Resul
 		claim := orderclose.Claim{Topic: p.Topic, Partition: span.Partition}
 		err := log.ReadSpan(ctx, p.Topic, span, func(records []orderclose.RawRecord) error {
 			marked := toReplay(records)
-			r.Passed += len(records) - len(marked)
-			spread, err := log.Spread(ctx, claim, p.Into, marked)
+			r.Skipped += len(records) - len(marked)
+			spread, err := log.GroupForClaim(ctx, claim, p.Into, marked)
 			if err != nil {
 				return err
 			}
@@ -87,7 +87,7 @@ func Run(ctx context.Context, log Log, p Plan, progress func(done int64)) (Resul
 				}
 			}
 			if progress != nil {
-				progress(int64(r.Sent + r.Passed))
+				progress(int64(r.Sent + r.Skipped))
 			}
 			return nil
 		})

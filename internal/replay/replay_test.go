@@ -33,7 +33,7 @@ func (f *fakeLog) ReadSpan(_ context.Context, _ string, s kafka.Span, each func(
 	return nil
 }
 
-func (f *fakeLog) Spread(_ context.Context, _ orderclose.Claim, _ string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
+func (f *fakeLog) GroupForClaim(_ context.Context, _ orderclose.Claim, _ string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
 	spread := map[int][]orderclose.RawRecord{}
 	for _, r := range records {
 		p := int(r.Key()[0]) % 2
@@ -86,13 +86,13 @@ var window = Window{Topic: "close", Into: "again", From: time.UnixMilli(1), To: 
 
 func TestRun_SendsAllButReplaysOnTheReplayLaneWithFullRetries(t *testing.T) {
 	log := newLog(t)
-	plan, err := Make(t.Context(), log, window)
+	plan, err := NewPlan(t.Context(), log, window)
 	if err != nil || plan.Records != 5 {
 		t.Fatalf("%+v, %v", plan, err)
 	}
 	var progress []int64
 	result, err := Run(t.Context(), log, plan, func(done int64) { progress = append(progress, done) })
-	if err != nil || result.Sent != 3 || result.Passed != 2 {
+	if err != nil || result.Sent != 3 || result.Skipped != 2 {
 		t.Errorf("%+v, %v; want 3 sent and 2 skipped", result, err)
 	}
 	if diff := cmp.Diff([]int64{2, 4, 5}, progress); diff != "" {
@@ -115,7 +115,7 @@ func TestRun_SendsAllButReplaysOnTheReplayLaneWithFullRetries(t *testing.T) {
 func TestRun_ReturnsTheProgressWithAnError(t *testing.T) {
 	log := newLog(t)
 	log.fail = errors.New("no broker")
-	plan, err := Make(t.Context(), log, window)
+	plan, err := NewPlan(t.Context(), log, window)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestRun_ReturnsTheProgressWithAnError(t *testing.T) {
 }
 
 func TestMake_RefusesAnEmptyWindow(t *testing.T) {
-	if _, err := Make(t.Context(), &fakeLog{}, Window{From: time.UnixMilli(2), To: time.UnixMilli(2)}); err == nil {
+	if _, err := NewPlan(t.Context(), &fakeLog{}, Window{From: time.UnixMilli(2), To: time.UnixMilli(2)}); err == nil {
 		t.Error("no error")
 	}
 }

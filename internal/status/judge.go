@@ -31,7 +31,7 @@ func leaves(length time.Duration, m *orderclose.Message) time.Time {
 // unreadFrom returns the append time from which on the owner of a bucket need not have read
 // the records yet. Older records belong to the window. Brokers stamp whole milliseconds.
 func unreadFrom(length time.Duration, now time.Time) time.Time {
-	return now.Add(-orderclose.Bucket{Length: length}.Unread()).Truncate(time.Millisecond).Add(time.Millisecond)
+	return now.Add(-orderclose.Bucket{Length: length}.UnreadFor()).Truncate(time.Millisecond).Add(time.Millisecond)
 }
 
 // printable limits a time from a client to the range of RFC 3339.

@@ -28,7 +28,7 @@ const (
 func scan(ctx context.Context, log Log, target TopicGroup, partition int, gaps []partition.Run, now time.Time) (worst *Head, err error) {
 	glance := func(from int64) (next int64, err error) {
 		end := gaps[len(gaps)-1].End
-		records, next, err := log.Glance(ctx, target.Topic, partition, from, end)
+		records, next, err := log.ReadSome(ctx, target.Topic, partition, from, end)
 		for _, m := range records {
 			if h := headOf(target, &m); open(gaps, m.Offset) && h.Leaves.Before(now) && (worst == nil || h.Leaves.Before(worst.Leaves)) {
 				worst = h

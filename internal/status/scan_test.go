@@ -40,7 +40,7 @@ func (l *behindLog) Peek(_ context.Context, _ string, _ int, offset, _ int64) (*
 	return l.message(offset), nil
 }
 
-func (l *behindLog) Glance(_ context.Context, _ string, _ int, offset, end int64) (records []orderclose.Message, next int64, err error) {
+func (l *behindLog) ReadSome(_ context.Context, _ string, _ int, offset, end int64) (records []orderclose.Message, next int64, err error) {
 	l.glances++
 	for next = offset; next < min(end, offset+l.glanceOf); next++ {
 		records = append(records, *l.message(next))

@@ -33,7 +33,7 @@ type Log interface {
 	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
 	OffsetAt(ctx context.Context, topic string, partition int, t time.Time) (int64, error)
 	Peek(ctx context.Context, topic string, partition int, offset, end int64) (*orderclose.Message, error)
-	Glance(ctx context.Context, topic string, partition int, offset, end int64) (records []orderclose.Message, next int64, err error)
+	ReadSome(ctx context.Context, topic string, partition int, offset, end int64) (records []orderclose.Message, next int64, err error)
 }
 
 // TopicGroup is a topic in which records wait, and the group that consumes it.

@@ -79,7 +79,7 @@ func (l *fakeLog) Peek(context.Context, string, int, int64, int64) (*orderclose.
 	return message("0", l.now.Add(-time.Minute)), nil
 }
 
-func (l *fakeLog) Glance(_ context.Context, _ string, _ int, offset, end int64) (records []orderclose.Message, next int64, err error) {
+func (l *fakeLog) ReadSome(_ context.Context, _ string, _ int, offset, end int64) (records []orderclose.Message, next int64, err error) {
 	l.ask()
 	for next = offset; next < end; next++ {
 		m := message("0", l.now.Add(-time.Minute))

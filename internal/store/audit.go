@@ -42,10 +42,10 @@ type AuditPart struct {
 // AuditRow is an order with its receipt, lines and ledger rows.
 type AuditRow struct {
 	orderclose.Order
-	Part    AuditPart
-	PaidAt  bool             // the order has a payment time; reference schema only
-	Receipt *ReceiptRow      // nil: the order has no receipt
-	Held    map[string]int64 // quantity of its lines, by SKU
+	Part           AuditPart
+	PaidAt         bool             // the order has a payment time; reference schema only
+	Receipt        *ReceiptRow      // nil: the order has no receipt
+	LineQuantities map[string]int64 // quantity of its lines, by SKU
 	// LinesError says why the lines cannot be read. Held is then unknown.
 	LinesError error
 	Ledger     []LedgerRow
@@ -88,8 +88,8 @@ func (s *Store) AuditParts(ctx context.Context) ([]AuditPart, error) {
 		add(AuditOpen, status.From)
 		add(AuditClosed, status.To)
 		if !s.mapped {
-			add(AuditPaid, tables.Int(int64(Paid)), tables.Int(int64(Shipped)), tables.Int(int64(Confirmed)))
-			add(AuditOther, tables.Int(int64(Cancelled)))
+			add(AuditPaid, tables.IntValue(int64(Paid)), tables.IntValue(int64(Shipped)), tables.IntValue(int64(Confirmed)))
+			add(AuditOther, tables.IntValue(int64(Cancelled)))
 		} else {
 			add(AuditPaid, status.Paid...)
 			add(AuditOther, slices.DeleteFunc(slices.Clone(status.Closed), func(v tables.Value) bool { return v == status.To })...)
@@ -139,7 +139,7 @@ func (s *Store) auditPage(tx *gorm.DB, part AuditPart, from, to time.Time, after
 	byID := map[string]int{}
 	args := []any{part.value.Arg(), q.due.Arg(to), at, at, q.m.ID.After(after.ID), limit}
 	err := eachRow(tx, part.table.page, args, func(rows *sql.Rows) error {
-		r := AuditRow{Part: part, Held: map[string]int64{}}
+		r := AuditRow{Part: part, LineQuantities: map[string]int64{}}
 		var created, due any
 		if err := rows.Scan(&r.ID, nullable(&r.Category), &created, &due); err != nil {
 			return err
@@ -161,7 +161,7 @@ func (s *Store) auditPage(tx *gorm.DB, part AuditPart, from, to time.Time, after
 	return found, s.auditBelongings(tx, part, ids, func(id string) *AuditRow {
 		i, ok := byID[id]
 		if !ok {
-			return &AuditRow{Held: map[string]int64{}} // matched by the collation, not requested
+			return &AuditRow{LineQuantities: map[string]int64{}} // matched by the collation, not requested
 		}
 		return &found[i]
 	})
@@ -205,7 +205,7 @@ func (s *Store) auditBelongings(tx *gorm.DB, part AuditPart, ids []string, of fu
 		}
 		for _, l := range lines {
 			if l.quantity != 0 { // a gift holds nothing
-				of(l.order).Held[l.sku] = l.quantity
+				of(l.order).LineQuantities[l.sku] = l.quantity
 			}
 		}
 		if err := s.auditSpelling(tx, ids, of); err != nil {
@@ -236,7 +236,7 @@ func (s *Store) auditSpelling(tx *gorm.DB, ids []string, of func(id string) *Aud
 			of[l.SKU] = true
 		}
 		written := len(of)
-		for sku := range r.Held {
+		for sku := range r.LineQuantities {
 			of[sku] = true
 		}
 		if written > 0 && len(of) != written {
@@ -255,11 +255,11 @@ func (s *Store) auditSpelling(tx *gorm.DB, ids []string, of func(id string) *Aud
 		for i, l := range r.Ledger {
 			r.Ledger[i].SKU = cmp.Or(spelt[l.SKU], l.SKU)
 		}
-		held := make(map[string]int64, len(r.Held))
-		for sku, quantity := range r.Held {
+		held := make(map[string]int64, len(r.LineQuantities))
+		for sku, quantity := range r.LineQuantities {
 			held[cmp.Or(spelt[sku], sku)] += quantity
 		}
-		r.Held = held
+		r.LineQuantities = held
 	}
 	return nil
 }

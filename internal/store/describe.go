@@ -52,7 +52,7 @@ func (s *Store) judge(ctx context.Context) ([]tables.Problem, error) {
 		if len(in) == 0 {
 			return []tables.Problem{{
 				Path: "table", What: "no month has a table " + s.q.m.Orders,
-				Do: "correct the name, or grant SELECT and UPDATE on the tables",
+				Fix: "correct the name, or grant SELECT and UPDATE on the tables",
 			}}, nil
 		}
 	}
@@ -71,13 +71,13 @@ func (s *Store) judge(ctx context.Context) ([]tables.Problem, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.q.m.Judge(facts, orders, items), nil
+	return s.q.m.CheckDatabase(facts, orders, items), nil
 }
 
 // describe returns the definitions of MySQL tables. It leaves out tables that do not exist or
 // that the user may not see.
-func describe(ctx context.Context, db *sql.DB, names []string) (tables.Facts, error) {
-	facts := tables.Facts{}
+func describe(ctx context.Context, db *sql.DB, names []string) (tables.Schema, error) {
+	facts := tables.Schema{}
 	for _, name := range names {
 		t, ok, err := describeTable(ctx, db, name)
 		if err != nil {

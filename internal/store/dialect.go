@@ -28,13 +28,13 @@ type Dialect struct {
 	// hint forces an index, whatever the statistics say: the key, so that rows are locked
 	// in its order; the due index, so that a query reads only its page.
 	hint         func(index string) string
-	unindexed    string                                                         // written before a column, so that no index on it is used
-	lock         string                                                         // appended to a SELECT that locks what it reads
-	releaseStock func(s *tables.Stock, n int) string                            // releases stock for a list of n SKUs and quantities
-	spellings    func(s *tables.Stock, n int) string                            // returns n SKUs as given and as the stock spells them
-	hasTable     string                                                         // a query that counts the tables of one name
-	tables       string                                                         // a query for the names of tables in a database, LIKE a pattern
-	describe     func(context.Context, *sql.DB, []string) (tables.Facts, error) // nil: mappings are not checked
+	unindexed    string                                                          // written before a column, so that no index on it is used
+	lock         string                                                          // appended to a SELECT that locks what it reads
+	releaseStock func(s *tables.Stock, n int) string                             // releases stock for a list of n SKUs and quantities
+	spellings    func(s *tables.Stock, n int) string                             // returns n SKUs as given and as the stock spells them
+	hasTable     string                                                          // a query that counts the tables of one name
+	tables       string                                                          // a query for the names of tables in a database, LIKE a pattern
+	describe     func(context.Context, *sql.DB, []string) (tables.Schema, error) // nil: mappings are not checked
 	checkZone    func(context.Context, *sql.DB) error
 
 	// deleteByID deletes the rows of n ids from a table, and locks no other row.

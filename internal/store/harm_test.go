@@ -33,10 +33,10 @@ func harmIsRefused(t *testing.T) {
 	} {
 		exec(t, admin.DB(), ddl)
 	}
-	moment := func(column string) *tables.Moment {
-		return &tables.Moment{Column: column, Type: tables.DateTime, Zone: "UTC", Precision: tables.Seconds}
+	moment := func(column string) *tables.TimeColumn {
+		return &tables.TimeColumn{Column: column, Type: tables.DateTime, Zone: "UTC", Precision: tables.Seconds}
 	}
-	stamp := &tables.Moment{Column: "touched", Type: tables.Timestamp, Precision: tables.Seconds}
+	stamp := &tables.TimeColumn{Column: "touched", Type: tables.Timestamp, Precision: tables.Seconds}
 	for _, c := range []struct {
 		change func(m *tables.Mapping)
 		want   string // path: a part of Problem.What; empty: no problem
@@ -55,8 +55,8 @@ func harmIsRefused(t *testing.T) {
 		{func(m *tables.Mapping) { m.ClosedAt = moment("shut") }, "closed_at.column: t_order.shut is a generated column"},
 		{func(m *tables.Mapping) { m.ClosedAt = moment("late") }, "closed_at.column: t_order.late is a generated column"},
 		{func(m *tables.Mapping) { m.ClosedAt = stamp }, "closed_at.column: t_order.touched is set to the present moment"},
-		{func(m *tables.Mapping) { m.Status.Closed = []tables.Value{tables.Word("Wait_Pay")} }, `status.closed[0]: to which "WAIT_PAY" and "Wait_Pay" are the same`},
-		{func(m *tables.Mapping) { m.Status.To = tables.Word("CLOSED_BY_ORDERCLOSE") }, "status.to: varchar(16), which has no"},
+		{func(m *tables.Mapping) { m.Status.Closed = []tables.Value{tables.TextValue("Wait_Pay")} }, `status.closed[0]: to which "WAIT_PAY" and "Wait_Pay" are the same`},
+		{func(m *tables.Mapping) { m.Status.To = tables.TextValue("CLOSED_BY_ORDERCLOSE") }, "status.to: varchar(16), which has no"},
 		{func(m *tables.Mapping) { m.Items.Quantity = "id" }, "items.quantity: t_order_line.id numbers its rows"},
 		{func(m *tables.Mapping) { m.Stock.Available = "id" }, "stock.available: t_goods_stock.id is numbered by the database"},
 		{func(m *tables.Mapping) { m.Stock.Available = "price" }, "stock.available: t_goods_stock.price is decimal(9,2)"},
@@ -73,7 +73,7 @@ func harmIsRefused(t *testing.T) {
 		}
 		path, what, _ := strings.Cut(c.want, ": ")
 		wrong, ok := errors.AsType[*store.MappingError](err)
-		if !ok || len(wrong.Problems) != 1 || wrong.Problems[0].Path != path || !strings.Contains(wrong.Problems[0].What, what) || wrong.Problems[0].Do == "" {
+		if !ok || len(wrong.Problems) != 1 || wrong.Problems[0].Path != path || !strings.Contains(wrong.Problems[0].What, what) || wrong.Problems[0].Fix == "" {
 			t.Errorf("want %q, got %v", c.want, err)
 		}
 	}

@@ -183,7 +183,7 @@ func nulls(t *testing.T) {
 		t.Errorf("the orders are %s", got)
 	}
 	for _, id := range []string{"fee", "unclear"} {
-		if _, err := s.Story(t.Context(), id); err != nil {
+		if _, err := s.OrderHistory(t.Context(), id); err != nil {
 			t.Error(err)
 		}
 	}
@@ -286,8 +286,8 @@ func spelledSKUs(t *testing.T) {
 		}
 		for _, r := range rows {
 			for _, l := range r.Ledger {
-				if r.Held[l.SKU] != l.Quantity || len(r.Held) != len(r.Ledger) {
-					t.Errorf("the audit finds that %s held %v and released %+v", r.ID, r.Held, r.Ledger)
+				if r.LineQuantities[l.SKU] != l.Quantity || len(r.LineQuantities) != len(r.Ledger) {
+					t.Errorf("the audit finds that %s held %v and released %+v", r.ID, r.LineQuantities, r.Ledger)
 				}
 			}
 		}
@@ -339,8 +339,8 @@ func binaryIDs(t *testing.T) {
 // spelling maps tables in which the ids of lines compare otherwise than the ids of orders.
 var spelling = &tables.Mapping{
 	Orders: "o", ID: tables.Key{Column: "no"},
-	Status: tables.Status{Column: "status", From: tables.Int(0), To: tables.Int(2)},
-	Due:    tables.Moment{Column: "due", Type: tables.UnixSeconds},
+	Status: tables.Status{Column: "status", From: tables.IntValue(0), To: tables.IntValue(2)},
+	Due:    tables.TimeColumn{Column: "due", Type: tables.UnixSeconds},
 	Items:  &tables.Items{Table: "l", Order: "no", SKU: "sku", Quantity: "n"},
 	Stock:  &tables.Stock{Table: "g", SKU: tables.Key{Column: "sku"}, Available: "free", Reserved: "held"},
 }

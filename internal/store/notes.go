@@ -129,7 +129,7 @@ func (s *Store) listed() []tables.Value {
 	all := slices.Concat([]tables.Value{st.From, st.To}, st.Paid, st.Closed)
 	if !s.mapped {
 		for n := range statusNames {
-			all = append(all, tables.Int(int64(n)))
+			all = append(all, tables.IntValue(int64(n)))
 		}
 	}
 	return all

@@ -72,7 +72,7 @@ func (s *Store) monthTables(ctx context.Context, wanted ...tables.Month) ([]*tab
 	this := tables.MonthOf(now, m.loc)
 	var all []*table
 	for month, t := range known {
-		if month > this-tables.Month(s.q.m.Shards.Back) && month <= this+monthsAhead {
+		if month > this-tables.Month(s.q.m.Shards.Months) && month <= this+monthsAhead {
 			all = append(all, t)
 		}
 	}

@@ -66,7 +66,7 @@ func newStatements(m *tables.Mapping, d Dialect) (*statements, error) {
 func referenceMapping(d Dialect) *tables.Mapping {
 	m := tables.Reference()
 	if d.Name == SQLite {
-		for _, t := range m.Moments() {
+		for _, t := range m.TimeColumns() {
 			t.Type, t.Zone, t.Precision = tables.UnixMillis, "", ""
 		}
 	}

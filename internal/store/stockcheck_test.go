@@ -36,7 +36,7 @@ func TestJudgeOrder_FindsWhatClosingNeverLeaves(t *testing.T) {
 		var kinds []string
 		for _, f := range judgeOrder(c.o) {
 			kinds = append(kinds, f.Kind)
-			if f.What == "" || f.Mend == "" {
+			if f.What == "" || f.Fix == "" {
 				t.Errorf("%s: %+v does not say what is and what to do", what, f)
 			}
 		}

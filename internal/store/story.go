@@ -11,10 +11,10 @@ import (
 	"orderclose"
 )
 
-// Story is all that the database has of one order. Its parts are read one after the other, so
+// OrderHistory is all that the database has of one order. Its parts are read one after the other, so
 // the order may change in between. Where orders are mapped to the shop's own tables, Story has
 // the mapped columns.
-type Story struct {
+type OrderHistory struct {
 	At       time.Time     `json:"at"`    // the database's clock
 	Order    *OrderRow     `json:"order"` // nil: the database has no such order
 	Items    []ItemRow     `json:"items"`
@@ -26,7 +26,7 @@ type Story struct {
 }
 
 // Known reports whether the database has anything of the order.
-func (s Story) Known() bool {
+func (s OrderHistory) Known() bool {
 	return s.Order != nil || len(s.Items)+len(s.Ledger)+len(s.Outgoing)+len(s.Unscheduled) > 0 || s.Receipt != nil
 }
 
@@ -74,10 +74,10 @@ type OutgoingRow struct {
 	At time.Time `json:"at"`
 }
 
-// Story reads everything about an order. An unknown order is no error. The error wraps
+// OrderHistory reads everything about an order. An unknown order is no error. The error wraps
 // orderclose.ErrUnavailable if the database failed.
-func (s *Store) Story(ctx context.Context, id string) (Story, error) {
-	story := Story{Items: []ItemRow{}, Ledger: []LedgerRow{}, Outgoing: []OutgoingRow{}}
+func (s *Store) OrderHistory(ctx context.Context, id string) (OrderHistory, error) {
+	story := OrderHistory{Items: []ItemRow{}, Ledger: []LedgerRow{}, Outgoing: []OutgoingRow{}}
 	if err := orderclose.ValidateID(id); err != nil {
 		return story, err
 	}
@@ -88,7 +88,7 @@ func (s *Store) Story(ctx context.Context, id string) (Story, error) {
 	return story, nil
 }
 
-func (s *Store) story(tx *gorm.DB, id string, story *Story) (err error) {
+func (s *Store) story(tx *gorm.DB, id string, story *OrderHistory) (err error) {
 	if story.At, err = s.now(tx); err != nil {
 		return err
 	}

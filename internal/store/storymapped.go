@@ -13,7 +13,7 @@ import (
 
 // mappedStory reads an order and its lines from the shop's own tables. With shards it reads the
 // first table that has the order.
-func (s *Store) mappedStory(tx *gorm.DB, id string, story *Story) error {
+func (s *Store) mappedStory(tx *gorm.DB, id string, story *OrderHistory) error {
 	arg, ok := s.q.m.ID.Arg(id)
 	if !ok {
 		return nil
@@ -38,7 +38,7 @@ func (s *Store) mappedStory(tx *gorm.DB, id string, story *Story) error {
 
 // story writes the SELECT of one order, without a lock.
 func (q *statements) story(t *table) string {
-	at := func(m *tables.Moment) string {
+	at := func(m *tables.TimeColumn) string {
 		if m == nil {
 			return "NULL"
 		}
@@ -51,7 +51,7 @@ func (q *statements) story(t *table) string {
 
 // scanStory reads an order's row. Its State is the shop's own value of the status, and its
 // Status is -1.
-func (q *statements) scanStory(rows *sql.Rows, id string, story *Story) error {
+func (q *statements) scanStory(rows *sql.Rows, id string, story *OrderHistory) error {
 	o := OrderRow{ID: id, Status: -1}
 	var created, due, closed any
 	if err := rows.Scan(nullable(&o.Category), nullable(&o.State), &created, &due, &closed, &o.Version); err != nil {
@@ -77,7 +77,7 @@ func (q *statements) scanStory(rows *sql.Rows, id string, story *Story) error {
 	return nil
 }
 
-func (s *Store) mappedLines(tx *gorm.DB, t *table, id any, story *Story) error {
+func (s *Store) mappedLines(tx *gorm.DB, t *table, id any, story *OrderHistory) error {
 	if t.lines == "" {
 		return nil
 	}

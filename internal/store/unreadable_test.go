@@ -56,7 +56,7 @@ func unreadableRows(t *testing.T) {
 			rows[r.ID] = r
 		}
 	}
-	if len(rows) != 4 || rows["c"].LinesError == nil || rows["d"].LinesError != nil || rows["d"].Held["ink"] != 2 {
+	if len(rows) != 4 || rows["c"].LinesError == nil || rows["d"].LinesError != nil || rows["d"].LineQuantities["ink"] != 2 {
 		t.Errorf("the audit reads %+v", rows)
 	}
 }

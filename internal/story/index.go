@@ -40,7 +40,7 @@ type Matches struct {
 // An Index belongs to one goroutine.
 type Index struct {
 	log    Log
-	places []Place
+	places []Topic
 	left   int64 // offsets that may still be read
 	seed   maphash.Seed
 
@@ -76,7 +76,7 @@ type storedSight struct {
 
 // NewIndex returns an Index that reads at most budget offsets. Places that come first have
 // precedence.
-func NewIndex(log Log, places []Place, budget int64) *Index {
+func NewIndex(log Log, places []Topic, budget int64) *Index {
 	return &Index{
 		log: log, places: places, left: budget, seed: maphash.MakeSeed(), counts: make([]int, len(places)),
 		states: map[topicPartition]*partitionState{}, last: map[uint64]int32{}, settled: map[topicPartition]map[int64]bool{},

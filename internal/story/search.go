@@ -50,8 +50,8 @@ const (
 	Events Kind = "events"
 )
 
-// Place is a topic that records of an order pass, and the result of the search there.
-type Place struct {
+// Topic is a topic that records of an order pass, and the result of the search there.
+type Topic struct {
 	Topic  string        `json:"topic"`
 	Kind   Kind          `json:"kind"`
 	Group  string        `json:"group,omitempty"` // the consumer group; "" if there is none
@@ -65,10 +65,10 @@ type Place struct {
 }
 
 // hasGroup reports whether records wait in the topic for a consumer group.
-func (p Place) hasGroup() bool { return p.Group != "" }
+func (p Topic) hasGroup() bool { return p.Group != "" }
 
 // afterClosing reports whether records come to the topic after closing was tried.
-func (p Place) afterClosing() bool { return p.Kind == Dead || p.Kind == Events }
+func (p Topic) afterClosing() bool { return p.Kind == Dead || p.Kind == Events }
 
 // Record is a record of the order.
 type Record struct {
@@ -97,8 +97,8 @@ type Budget struct {
 // Search searches the partition of the order's key in each topic: all of it, or from the
 // creation of the order if the budget is too small. It does not find a record that a
 // producer put into another partition.
-func Search(ctx context.Context, log Log, places []Place, id string, b Budget) []Place {
-	results := make([]Place, len(places))
+func Search(ctx context.Context, log Log, places []Topic, id string, b Budget) []Topic {
+	results := make([]Topic, len(places))
 	var g errgroup.Group
 	g.SetLimit(atOnce)
 	for i := range places {
@@ -115,7 +115,7 @@ func Search(ctx context.Context, log Log, places []Place, id string, b Budget) [
 	return results
 }
 
-func (p *Place) search(ctx context.Context, log Log, id string, b Budget) error {
+func (p *Topic) search(ctx context.Context, log Log, id string, b Budget) error {
 	n, err := log.Partitions(ctx, p.Topic)
 	if err != nil {
 		return err
@@ -191,7 +191,7 @@ func within(from, waiting, end, budget int64) []kafka.Span {
 }
 
 // read reads a span and keeps the records of the order.
-func (p *Place) read(ctx context.Context, log Log, s kafka.Span, id string, commit kafka.Commit, end int64) error {
+func (p *Topic) read(ctx context.Context, log Log, s kafka.Span, id string, commit kafka.Commit, end int64) error {
 	read, err := Scan(ctx, log, p.Topic, s, func(r orderclose.RawRecord) {
 		if string(r.Key()) == id {
 			p.Records = append(p.Records, p.record(r, commit, end))
@@ -219,7 +219,7 @@ func Scan(ctx context.Context, log kafka.LogReader, topic string, s kafka.Span, 
 }
 
 // record describes a record of the order.
-func (p *Place) record(raw orderclose.RawRecord, commit kafka.Commit, end int64) Record {
+func (p *Topic) record(raw orderclose.RawRecord, commit kafka.Commit, end int64) Record {
 	r := Record{Offset: raw.Offset, Appended: raw.AppendedAt().UTC(), Waits: p.hasGroup() && !done(commit, raw.Offset, end)}
 	m, err := raw.Message()
 	if err != nil {
@@ -243,7 +243,7 @@ func (p *Place) record(raw orderclose.RawRecord, commit kafka.Commit, end int64)
 }
 
 // travels adds the fields of a record that travels through the pipeline.
-func (p *Place) travels(r *Record, m orderclose.Message) {
+func (p *Topic) travels(r *Record, m orderclose.Message) {
 	record, err := m.Decode()
 	if err != nil {
 		r.Problem = err.Error()

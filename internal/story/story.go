@@ -20,23 +20,23 @@ import (
 	"orderclose/internal/store"
 )
 
-// Story is what is known about an order.
-type Story struct {
+// History is what is known about an order.
+type History struct {
 	ID string    `json:"order_id"`
 	At time.Time `json:"at"` // by the clock of this machine
 	// Now says in one sentence where the order is.
-	Now      string       `json:"now"`
-	Database *store.Story `json:"database"` // nil: the database was not asked
-	Places   []Place      `json:"topics"`   // the topics that were searched
-	Timeline []Event      `json:"timeline"`
+	Now      string              `json:"now"`
+	Database *store.OrderHistory `json:"database"` // nil: the database was not asked
+	Places   []Topic             `json:"topics"`   // the topics that were searched
+	Timeline []Event             `json:"timeline"`
 	// Unseen lists what could not be searched, with the reasons.
 	Unseen []string `json:"unseen"`
 }
 
 // New returns the story of an order. database is nil if the database was not asked, and
 // places is empty if Kafka was not asked.
-func New(id string, at time.Time, database *store.Story, places []Place) Story {
-	s := Story{ID: id, At: at.UTC(), Database: database, Places: append([]Place{}, places...), Unseen: []string{}}
+func New(id string, at time.Time, database *store.OrderHistory, places []Topic) History {
+	s := History{ID: id, At: at.UTC(), Database: database, Places: append([]Topic{}, places...), Unseen: []string{}}
 	for _, p := range places {
 		if p.Problem != "" {
 			s.Unseen = append(s.Unseen, fmt.Sprintf("%s: %s", p.Topic, p.Problem))
@@ -48,7 +48,7 @@ func New(id string, at time.Time, database *store.Story, places []Place) Story {
 }
 
 // Known reports whether the database or a searched topic has the order.
-func (s Story) Known() bool {
+func (s History) Known() bool {
 	if s.Database != nil && s.Database.Known() {
 		return true
 	}
@@ -61,7 +61,7 @@ func (s Story) Known() bool {
 }
 
 // Skipped returns how many offsets were not searched because the budget was used up.
-func (s Story) Skipped() (offsets int64) {
+func (s History) Skipped() (offsets int64) {
 	for _, p := range s.Places {
 		offsets += p.Skipped
 	}
@@ -69,7 +69,7 @@ func (s Story) Skipped() (offsets int64) {
 }
 
 // now says where the order is: the decision of the database, or else what will happen next.
-func (s Story) now() string {
+func (s History) now() string {
 	record := s.record()
 	if s.Database == nil {
 		return record
@@ -93,8 +93,8 @@ func (s Story) now() string {
 }
 
 // record says where the order's record is: the waiting one, or else the pending dead letter.
-func (s Story) record() string {
-	searched, dead := false, deadletters.Place{Offset: -1}
+func (s History) record() string {
+	searched, dead := false, deadletters.Position{Offset: -1}
 	for _, p := range s.Places {
 		searched = searched || p.Problem == "" && p.hasGroup()
 		for _, r := range p.Records {
@@ -104,7 +104,7 @@ func (s Story) record() string {
 			case r.Waits:
 				return fmt.Sprintf("its record is in %s/%d at %d and is not committed yet", p.Topic, p.Partition, r.Offset)
 			case r.Dead != nil && r.Settles == nil && !settled(p, r):
-				dead = deadletters.Place{Partition: p.Partition, Offset: r.Offset}
+				dead = deadletters.Position{Partition: p.Partition, Offset: r.Offset}
 			}
 		}
 	}
@@ -120,7 +120,7 @@ func (s Story) record() string {
 }
 
 // settled reports whether the partition has a resolution mark for a dead letter.
-func settled(p Place, dead Record) bool {
+func settled(p Topic, dead Record) bool {
 	for _, r := range p.Records {
 		if r.Settles != nil && r.Settles.Partition == p.Partition && r.Settles.Offset == dead.Offset {
 			return true

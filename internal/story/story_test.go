@@ -24,7 +24,7 @@ func after(d time.Duration) time.Time { return made.Add(d) }
 func ptr[V any](v V) *V { return &v }
 
 func TestNew_SortsTheTimeline(t *testing.T) {
-	db := &store.Story{
+	db := &store.OrderHistory{
 		At:       after(time.Hour),
 		Order:    &store.OrderRow{ID: "a", Category: "virtual", Status: store.Closed, State: "closed", CreatedAt: made, Due: after(5 * time.Minute), ClosedAt: ptr(after(7 * time.Minute))},
 		Receipt:  &store.ReceiptRow{Path: orderclose.PathPipeline, ClosedAt: after(7 * time.Minute), Attempts: 1, LatenessMS: 120_000},
@@ -32,7 +32,7 @@ func TestNew_SortsTheTimeline(t *testing.T) {
 		Outgoing: []store.OutgoingRow{{ID: 9, At: after(7 * time.Minute)}},
 	}
 	letter := &deadletters.Letter{Cause: "failed", Detail: "no stock row", Stage: "closer", Source: deadletters.Source{Topic: "order-close", Partition: 3, Offset: 7}}
-	places := []Place{
+	places := []Topic{
 		{Topic: "delay_5m", Kind: Bucket, Group: "g", Partition: 3, Records: []Record{{Offset: 17, Appended: after(20 * time.Millisecond), Leaves: ptr(after(5 * time.Minute))}}},
 		{Topic: "order-close", Kind: Close, Group: "g", Partition: 3, Records: []Record{
 			{Offset: 7, Appended: after(5 * time.Minute)}, {Offset: 9, Appended: after(7 * time.Minute), Attempt: 1, Cause: "failed", NotDue: 2}}},
@@ -67,43 +67,43 @@ func TestNew_SortsTheTimeline(t *testing.T) {
 }
 
 func TestNew_SaysWhereTheOrderIs(t *testing.T) {
-	order := func(st store.Status, due time.Duration) *store.Story {
-		return &store.Story{At: made, Order: &store.OrderRow{ID: "a", Status: st, State: "paid", CreatedAt: made.Add(-time.Hour), Due: after(due)}}
+	order := func(st store.Status, due time.Duration) *store.OrderHistory {
+		return &store.OrderHistory{At: made, Order: &store.OrderRow{ID: "a", Status: st, State: "paid", CreatedAt: made.Add(-time.Hour), Due: after(due)}}
 	}
-	bucket := func(skipped int64, records ...Record) Place {
-		return Place{Topic: "delay_5m", Kind: Bucket, Group: "g", Partition: 3, Records: records, Skipped: skipped}
+	bucket := func(skipped int64, records ...Record) Topic {
+		return Topic{Topic: "delay_5m", Kind: Bucket, Group: "g", Partition: 3, Records: records, Skipped: skipped}
 	}
 	waiting := Record{Offset: 17, Waits: true, Leaves: ptr(after(time.Minute))}
 	gone := Record{Offset: 17, Leaves: ptr(made)}
 	letter := Record{Offset: 4, Dead: &deadletters.Letter{}}
 	mark := Record{Offset: 5, Settles: &orderclose.Mark{Offset: 4}}
-	dead := func(records ...Record) Place { return Place{Topic: "dead", Kind: Dead, Records: records} }
+	dead := func(records ...Record) Topic { return Topic{Topic: "dead", Kind: Dead, Records: records} }
 	for what, c := range map[string]struct {
-		db     *store.Story
-		places []Place
+		db     *store.OrderHistory
+		places []Topic
 		known  bool
 		want   string
 	}{
-		"nobody":              {&store.Story{}, []Place{bucket(0)}, false, "found neither in the database nor in Kafka"},
-		"not in the database": {&store.Story{}, []Place{bucket(0, waiting)}, true, "the database has no such order; its record waits in delay_5m/3 at 17"},
-		"paid":                {order(store.Paid, 0), []Place{bucket(0, waiting)}, true, "paid"},
-		"waits":               {order(store.Unpaid, time.Minute), []Place{bucket(0, gone, waiting)}, true, "due in 1m0s; its record waits in delay_5m/3 at 17 and leaves at 2026-11-20T12:01:00"},
-		"without a record":    {order(store.Unpaid, time.Minute), []Place{bucket(0)}, true, "due in 1m0s; no record of it waits"},
-		"overdue":             {order(store.Unpaid, -time.Minute), []Place{bucket(0, gone)}, true, "overdue by 1m0s; no record of it waits; the sweep closes it"},
-		"dead":                {order(store.Unpaid, -time.Minute), []Place{bucket(0, gone), dead(letter)}, true, "dlq show 0/4"},
-		"dead, and settled":   {order(store.Unpaid, -time.Minute), []Place{bucket(0, gone), dead(letter, mark)}, true, "no record of it waits"},
-		"budget spent":        {order(store.Unpaid, time.Minute), []Place{bucket(77, gone)}, true, "77 offsets were skipped, search more"},
+		"nobody":              {&store.OrderHistory{}, []Topic{bucket(0)}, false, "found neither in the database nor in Kafka"},
+		"not in the database": {&store.OrderHistory{}, []Topic{bucket(0, waiting)}, true, "the database has no such order; its record waits in delay_5m/3 at 17"},
+		"paid":                {order(store.Paid, 0), []Topic{bucket(0, waiting)}, true, "paid"},
+		"waits":               {order(store.Unpaid, time.Minute), []Topic{bucket(0, gone, waiting)}, true, "due in 1m0s; its record waits in delay_5m/3 at 17 and leaves at 2026-11-20T12:01:00"},
+		"without a record":    {order(store.Unpaid, time.Minute), []Topic{bucket(0)}, true, "due in 1m0s; no record of it waits"},
+		"overdue":             {order(store.Unpaid, -time.Minute), []Topic{bucket(0, gone)}, true, "overdue by 1m0s; no record of it waits; the sweep closes it"},
+		"dead":                {order(store.Unpaid, -time.Minute), []Topic{bucket(0, gone), dead(letter)}, true, "dlq show 0/4"},
+		"dead, and settled":   {order(store.Unpaid, -time.Minute), []Topic{bucket(0, gone), dead(letter, mark)}, true, "no record of it waits"},
+		"budget spent":        {order(store.Unpaid, time.Minute), []Topic{bucket(77, gone)}, true, "77 offsets were skipped, search more"},
 		"no Kafka":            {order(store.Unpaid, time.Minute), nil, true, "was not searched for"},
-		"Kafka fails":         {order(store.Unpaid, time.Minute), []Place{{Topic: "x", Group: "g", Problem: "away"}}, true, "was not searched for"},
-		"no database":         {nil, []Place{bucket(0, waiting)}, true, "its record waits in delay_5m/3"},
-		"neither":             {nil, []Place{bucket(0)}, false, "no record of it waits"},
+		"Kafka fails":         {order(store.Unpaid, time.Minute), []Topic{{Topic: "x", Group: "g", Problem: "away"}}, true, "was not searched for"},
+		"no database":         {nil, []Topic{bucket(0, waiting)}, true, "its record waits in delay_5m/3"},
+		"neither":             {nil, []Topic{bucket(0)}, false, "no record of it waits"},
 	} {
 		s := New("a", made, c.db, c.places)
 		if s.Known() != c.known || !strings.Contains(s.Now, c.want) {
 			t.Errorf("%s: known %v, %q; want %v, %q", what, s.Known(), s.Now, c.known, c.want)
 		}
 	}
-	if s := New("a", made, nil, []Place{{Topic: "x", Problem: "away"}}); len(s.Unseen) != 1 {
+	if s := New("a", made, nil, []Topic{{Topic: "x", Problem: "away"}}); len(s.Unseen) != 1 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -154,7 +154,7 @@ type badLog struct{ Log }
 func (badLog) Partitions(context.Context, string) (int, error) { return 0, errors.New("away") }
 
 func TestSearch_AnErrorIsAProblemOfItsTopic(t *testing.T) {
-	places := Search(t.Context(), badLog{}, []Place{{Topic: "x"}, {Topic: "y"}}, "a", Budget{Records: 10})
+	places := Search(t.Context(), badLog{}, []Topic{{Topic: "x"}, {Topic: "y"}}, "a", Budget{Records: 10})
 	if len(places) != 2 || places[1].Topic != "y" || places[1].Problem != "away" {
 		t.Errorf("%+v", places)
 	}
@@ -203,7 +203,7 @@ func TestSearch_WithACheckoutWhoseClockIsAhead(t *testing.T) {
 		log.records = append(log.records, m.Raw())
 	}
 	for _, budget := range []int64{10_000, 500, 50} {
-		p := Search(t.Context(), log, []Place{{Topic: "delay_1h", Kind: Bucket, Group: "g", Length: time.Hour}}, "o950", Budget{Records: budget, Since: after(950*time.Second + 10*time.Minute)})[0]
+		p := Search(t.Context(), log, []Topic{{Topic: "delay_1h", Kind: Bucket, Group: "g", Length: time.Hour}}, "o950", Budget{Records: budget, Since: after(950*time.Second + 10*time.Minute)})[0]
 		if found := len(p.Records) == 1 && p.Records[0].Waits; found != (budget > 50) || !found && p.Skipped == 0 {
 			t.Errorf("budget %d: %+v", budget, p)
 		}

@@ -21,7 +21,7 @@ const database = "database"
 
 // timeline merges the events of database and topics, sorted by time. Events of the same
 // millisecond are in causal order. The clocks of database and brokers may differ a little.
-func timeline(db *store.Story, places []Place) []Event {
+func timeline(db *store.OrderHistory, places []Topic) []Event {
 	all := []Event{}
 	add := func(at time.Time, where, format string, args ...any) {
 		if !at.IsZero() {
@@ -57,7 +57,7 @@ func category(name string) string {
 }
 
 // addDatabase adds the events after the creation of the order.
-func addDatabase(db *store.Story, add func(at time.Time, where, format string, args ...any)) {
+func addDatabase(db *store.OrderHistory, add func(at time.Time, where, format string, args ...any)) {
 	if o := db.Order; o != nil {
 		if o.PaidAt != nil {
 			add(*o.PaidAt, database, "paid")
@@ -92,7 +92,7 @@ func ledger(l store.LedgerRow) string {
 }
 
 // addRecords adds the records of a topic.
-func (p Place) addRecords(add func(at time.Time, where, format string, args ...any)) {
+func (p Topic) addRecords(add func(at time.Time, where, format string, args ...any)) {
 	for _, r := range p.Records {
 		add(r.Appended, fmt.Sprintf("%s/%d/%d", p.Topic, p.Partition, r.Offset), "%s", r.what(p.Kind))
 	}

@@ -14,7 +14,7 @@ type Problem struct {
 	Path string // the key under orders in topics.yaml, such as due.zone
 	What string // what is wrong, and in which table and column
 	Why  string // what harm it would do; empty: What says so
-	Do   string // how to fix it
+	Fix  string // how to fix it
 }
 
 func (p Problem) Error() string {
@@ -22,7 +22,7 @@ func (p Problem) Error() string {
 	if p.At != "" {
 		at = p.At + ": "
 	}
-	return at + "orders." + p.Path + ": " + p.Reason() + "; " + p.Do
+	return at + "orders." + p.Path + ": " + p.Reason() + "; " + p.Fix
 }
 
 // Reason returns what is wrong, and what harm it would do.
@@ -77,7 +77,7 @@ func (c *checker) report(path, what, do string) {
 
 // reportHarm is report with the harm that the mistake would do.
 func (c *checker) reportHarm(path, what, why, do string) {
-	c.problems = append(c.problems, Problem{Path: path, What: what, Why: why, Do: do})
+	c.problems = append(c.problems, Problem{Path: path, What: what, Why: why, Fix: do})
 }
 
 func (c *checker) name(path, name string) {
@@ -140,7 +140,7 @@ func (c *checker) status(s Status) {
 	}
 }
 
-func (c *checker) moment(path string, m *Moment) {
+func (c *checker) moment(path string, m *TimeColumn) {
 	if m == nil {
 		return
 	}
@@ -212,13 +212,13 @@ func (c *checker) shards(s *Shards) {
 	if _, err := ParseZone(s.Zone); err != nil {
 		c.report("shards.zone", err.Error(), "say where a month begins: UTC, an offset such as \"+08:00\", or a name such as Asia/Shanghai")
 	}
-	if s.Back != 0 {
-		c.problems = append(c.problems, s.CheckBack(0)...)
+	if s.Months != 0 {
+		c.problems = append(c.problems, s.CheckMonths(0)...)
 	}
 }
 
-// MaxBack bounds the number of tables that one page is read from.
-const MaxBack = 60
+// MaxMonths bounds the number of tables that one page is read from.
+const MaxMonths = 60
 
 // shortestMonth is the length of the shortest month: with a longer delay, a whole month may
 // lie between the month of an order and the month of its due time.
@@ -233,17 +233,17 @@ func (s *Shards) LeastBack(maxDelay time.Duration) int {
 	return 2 + max(1, int((maxDelay+shortestMonth-1)/shortestMonth))
 }
 
-// CheckBack returns the problems of Back for orders with a delay of up to maxDelay; 0 means
+// CheckMonths returns the problems of Back for orders with a delay of up to maxDelay; 0 means
 // any delay. The sweep and the closer miss orders in tables that are not read.
-func (s *Shards) CheckBack(maxDelay time.Duration) []Problem {
+func (s *Shards) CheckMonths(maxDelay time.Duration) []Problem {
 	least := s.LeastBack(maxDelay)
 	switch {
-	case s.Back > MaxBack || s.Back < 0:
-		return []Problem{{Path: "shards.back", What: fmt.Sprintf("%d is out of range", s.Back), Do: fmt.Sprintf("write how many months to read, %d to %d", least, MaxBack)}}
-	case s.Back < least:
+	case s.Months > MaxMonths || s.Months < 0:
+		return []Problem{{Path: "shards.back", What: fmt.Sprintf("%d is out of range", s.Months), Fix: fmt.Sprintf("write how many months to read, %d to %d", least, MaxMonths)}}
+	case s.Months < least:
 		return []Problem{{
-			Path: "shards.back", What: fmt.Sprintf("reading %d months, the current one included, misses orders that are due after the end of a month", s.Back),
-			Do: fmt.Sprintf("write %d or more, at most %d, or remove it: then it is %d", least, MaxBack, DefaultBack),
+			Path: "shards.back", What: fmt.Sprintf("reading %d months, the current one included, misses orders that are due after the end of a month", s.Months),
+			Fix: fmt.Sprintf("write %d or more, at most %d, or remove it: then it is %d", least, MaxMonths, DefaultMonths),
 		}}
 	}
 	return nil

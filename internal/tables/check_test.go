@@ -13,8 +13,8 @@ func shop() *Mapping {
 	return &Mapping{
 		Orders: "shop_orders_{yyyyMM}",
 		ID:     Key{Column: "id", Type: Integer},
-		Status: Status{Column: "state", From: Word("WAIT_PAY"), To: Word("CLOSED"), Closed: []Value{Word("CANCELLED")}},
-		Due:    Moment{Column: "pay_deadline", Type: DateTime, Zone: "+08:00", Precision: Seconds},
+		Status: Status{Column: "state", From: TextValue("WAIT_PAY"), To: TextValue("CLOSED"), Closed: []Value{TextValue("CANCELLED")}},
+		Due:    TimeColumn{Column: "pay_deadline", Type: DateTime, Zone: "+08:00", Precision: Seconds},
 		Items:  &Items{Table: "shop_lines_{yyyyMM}", Order: "order_id", SKU: "sku", Quantity: "num"},
 		Stock:  &Stock{Table: "shop_stock", SKU: Key{Column: "sku"}, Available: "free", Reserved: "held"},
 		Shards: &Shards{By: ByMonth, On: OnCreated, Zone: "Asia/Shanghai"},
@@ -36,10 +36,10 @@ func TestCheck_ReportsEachMistake(t *testing.T) {
 		{func(m *Mapping) { m.Orders = "o`; DROP TABLE x_{yyyyMM}" }, "table: names consist of letters"},
 		{func(m *Mapping) { m.ID.Column = "" }, "id.column: missing"},
 		{func(m *Mapping) { m.ID.Type = "uuid" }, `id.type: "uuid" is not a type`},
-		{func(m *Mapping) { m.Status.To = Word("WAIT_PAY") }, "status.to: also the status before the close"},
-		{func(m *Mapping) { m.Status.To = Int(2) }, "status: of different kinds"},
+		{func(m *Mapping) { m.Status.To = TextValue("WAIT_PAY") }, "status.to: also the status before the close"},
+		{func(m *Mapping) { m.Status.To = IntValue(2) }, "status: of different kinds"},
 		{func(m *Mapping) { m.Status.From = Value{} }, "status.from: missing"},
-		{func(m *Mapping) { m.Status.Paid = []Value{Word("CANCELLED")} }, "status: listed with two meanings"},
+		{func(m *Mapping) { m.Status.Paid = []Value{TextValue("CANCELLED")} }, "status: listed with two meanings"},
 		{func(m *Mapping) { m.Due.Zone = "" }, "due.zone: no time zone is given"},
 		{func(m *Mapping) { m.Due.Type = Timestamp }, "due.zone: has no zone"},
 		{func(m *Mapping) { m.Due.Precision = "" }, "due.precision: is not a precision"},
@@ -49,16 +49,16 @@ func TestCheck_ReportsEachMistake(t *testing.T) {
 		{func(m *Mapping) { m.Shards.By = "day" }, `shards.by: "day"`},
 		{func(m *Mapping) { m.Shards.On = "paid" }, `shards.on: "paid"`},
 		{func(m *Mapping) { m.Shards.Zone = "Mars" }, `shards.zone: "Mars"`},
-		{func(m *Mapping) { m.Shards.Back = 2 }, "shards.back: reading 2 months"},
-		{func(m *Mapping) { m.Shards.Back, m.Shards.On = 1, OnDue }, "shards.back: reading 1 months"},
-		{func(m *Mapping) { m.Shards.Back = 61 }, "shards.back: 61 is out of range"},
+		{func(m *Mapping) { m.Shards.Months = 2 }, "shards.back: reading 2 months"},
+		{func(m *Mapping) { m.Shards.Months, m.Shards.On = 1, OnDue }, "shards.back: reading 1 months"},
+		{func(m *Mapping) { m.Shards.Months = 61 }, "shards.back: 61 is out of range"},
 		{func(m *Mapping) { m.Event = "Order Closed" }, "event: cannot be the type"},
 		{func(m *Mapping) { m.Version = "state" }, "version: mapped as the order's status and as the order's version"},
 		{func(m *Mapping) { m.Version = "ID" }, "version: mapped as the order's id"},
 		{func(m *Mapping) { m.Status.Column = "id" }, "status.column: mapped as the order's id"},
 		{func(m *Mapping) { m.ClosedAt = &m.Due }, "closed_at.column: mapped as when the order is due"},
 		{func(m *Mapping) { m.Created = &m.Due }, "due.column: mapped as when the order was created and as when the order is due"},
-		{func(m *Mapping) { m.Created = &Moment{Column: "made", Type: UnixMillis}; m.ClosedAt = m.Created }, "closed_at.column: mapped as when the order was created"},
+		{func(m *Mapping) { m.Created = &TimeColumn{Column: "made", Type: UnixMillis}; m.ClosedAt = m.Created }, "closed_at.column: mapped as when the order was created"},
 		{func(m *Mapping) { m.Category = "state" }, "category: mapped as the order's status"},
 		{func(m *Mapping) { m.Items.Quantity = "order_id" }, "items.quantity: mapped as the order of a line"},
 		{func(m *Mapping) { m.Items.Quantity = "sku" }, "items.quantity: mapped as the SKU of a line"},
@@ -117,14 +117,14 @@ func TestCheck_NamesWhatACloseWouldDestroy(t *testing.T) {
 func wantOne(t *testing.T, got []Problem, want string) {
 	t.Helper()
 	path, what, _ := strings.Cut(want, ": ")
-	if len(got) != 1 || got[0].Path != path || !strings.Contains(got[0].What, what) || got[0].Do == "" {
+	if len(got) != 1 || got[0].Path != path || !strings.Contains(got[0].What, what) || got[0].Fix == "" {
 		t.Errorf("got %v; want one that says %q", got, want)
 	}
 }
 
 // facts returns tables of November that fit the mapping of shop.
-func facts() Facts {
-	return Facts{
+func facts() Schema {
+	return Schema{
 		"shop_orders_202611": {
 			Engine: "InnoDB",
 			Columns: map[string]Column{
@@ -150,45 +150,45 @@ func facts() Facts {
 
 func TestJudge_ReportsEachMismatch(t *testing.T) {
 	const orders = "shop_orders_202611"
-	judged := func(m *Mapping, f Facts) []Problem {
-		return m.WithDefaults().Judge(f, []string{orders}, []string{"shop_lines_202611"})
+	judged := func(m *Mapping, f Schema) []Problem {
+		return m.WithDefaults().CheckDatabase(f, []string{orders}, []string{"shop_lines_202611"})
 	}
 	if got := judged(shop(), facts()); len(got) != 0 {
 		t.Errorf("tables that fit: %v", got)
 	}
-	change := func(table string, change func(t *Table)) func(*Mapping, Facts) {
-		return func(_ *Mapping, f Facts) {
+	change := func(table string, change func(t *Table)) func(*Mapping, Schema) {
+		return func(_ *Mapping, f Schema) {
 			t := f[table]
 			change(&t)
 			f[table] = t
 		}
 	}
-	column := func(name string, c Column) func(*Mapping, Facts) {
+	column := func(name string, c Column) func(*Mapping, Schema) {
 		return change(orders, func(t *Table) { t.Columns[name] = c })
 	}
-	mapped := func(also func(*Mapping), name string, c Column) func(*Mapping, Facts) {
-		return func(m *Mapping, f Facts) { also(m); column(name, c)(m, f) }
+	mapped := func(also func(*Mapping), name string, c Column) func(*Mapping, Schema) {
+		return func(m *Mapping, f Schema) { also(m); column(name, c)(m, f) }
 	}
 	version := func(m *Mapping) { m.Version = "rev" }
 	closedAt := func(m *Mapping) {
-		m.ClosedAt = &Moment{Column: "shut", Type: DateTime, Zone: "UTC", Precision: Seconds}
+		m.ClosedAt = &TimeColumn{Column: "shut", Type: DateTime, Zone: "UTC", Precision: Seconds}
 	}
 	for _, c := range []struct {
-		change func(m *Mapping, f Facts)
+		change func(m *Mapping, f Schema)
 		want   string
 	}{
-		{func(_ *Mapping, f Facts) { delete(f, orders) }, "table: table shop_orders_202611 does not exist"},
+		{func(_ *Mapping, f Schema) { delete(f, orders) }, "table: table shop_orders_202611 does not exist"},
 		{change(orders, func(t *Table) { t.Engine = "MyISAM" }), "table: which has no transactions"},
 		{change(orders, func(t *Table) { delete(t.Columns, "state") }), "status.column: there is no column shop_orders_202611.state"},
 		{column("id", Column{Type: "varchar", Definition: "varchar(64)"}), "id.column: varchar(64), and is mapped as integer"},
 		{column("state", Column{Type: "tinyint", Definition: "tinyint"}), "status: its values are text"},
-		{func(m *Mapping, _ Facts) { m.Status = Status{Column: "state", From: Int(0), To: Int(2)} }, "status: its values are numbers"},
-		{func(m *Mapping, _ Facts) { m.Status.To = Word("SHUT") }, `status.to: has no "SHUT"`},
+		{func(m *Mapping, _ Schema) { m.Status = Status{Column: "state", From: IntValue(0), To: IntValue(2)} }, "status: its values are numbers"},
+		{func(m *Mapping, _ Schema) { m.Status.To = TextValue("SHUT") }, `status.to: has no "SHUT"`},
 		{column("pay_deadline", Column{Type: "timestamp", Definition: "timestamp"}), "due.type: timestamp, and is mapped as datetime"},
 		{column("pay_deadline", Column{Type: "datetime", Definition: "datetime(3)", Digits: 3}), "due.precision: datetime(3)"},
 		{change(orders, func(t *Table) { t.Indexes = t.Indexes[1:] }), "id.index: no unique index PRIMARY on id"},
 		{change(orders, func(t *Table) { t.Indexes = t.Indexes[:1] }), "due.index: no index on state, pay_deadline and id"},
-		{func(m *Mapping, _ Facts) { m.DueIndex = "gone" }, "due.index: no index gone"},
+		{func(m *Mapping, _ Schema) { m.DueIndex = "gone" }, "due.index: no index gone"},
 		{change("shop_lines_202611", func(t *Table) { t.Indexes = nil }), "items.order: no index that begins with order_id"},
 		{change("shop_lines_202611", func(t *Table) { t.Columns["num"] = Column{Type: "decimal", Definition: "decimal(10,2)"} }), "items.quantity: decimal(10,2), which can hold values that are not whole numbers"},
 		{column("id", Column{Type: "binary", Definition: "binary(16)"}), "id.column: binary(16), and an id or SKU has to be text"},
@@ -203,7 +203,7 @@ func TestJudge_ReportsEachMismatch(t *testing.T) {
 		{column("state", Column{Type: "varchar", Definition: "varchar(7)", Length: 7}), "status.from: varchar(7), which has no"},
 		{column("state", Column{Type: "varchar", Definition: "varchar(9)", Length: 9, Generated: true}), "status.column: generated column"},
 		{column("id", Column{Type: "decimal", Definition: "decimal(20,0)"}), "id.column: has to be text or a whole number"},
-		{mapped(func(m *Mapping) { m.Status.Closed = []Value{Word("wait_pay")} }, "state", Column{Type: "varchar", Length: 20, Collation: "utf8mb4_general_ci"}), "status.closed[0]: are the same"},
+		{mapped(func(m *Mapping) { m.Status.Closed = []Value{TextValue("wait_pay")} }, "state", Column{Type: "varchar", Length: 20, Collation: "utf8mb4_general_ci"}), "status.closed[0]: are the same"},
 		{column("pay_deadline", Column{Type: "datetime", Definition: "datetime", OnUpdate: true}), "due.column: with each UPDATE"},
 		{column("pay_deadline", Column{Type: "datetime", Definition: "datetime", DefaultNow: true, Default: true}), "due.column: the present moment as its default"},
 		{mapped(closedAt, "shut", Column{Type: "datetime", Definition: "datetime"}), "closed_at.column: has a value from when the row is inserted"},
@@ -212,7 +212,7 @@ func TestJudge_ReportsEachMismatch(t *testing.T) {
 		{mapped(closedAt, "shut", Column{Type: "datetime", Definition: "datetime", Nullable: true, OnUpdate: true}), "closed_at.column: with each UPDATE"},
 		{mapped(version, "rev", Column{Type: "varchar", Definition: "varchar(9)"}), "version: is varchar(9)"},
 		{mapped(version, "rev", Column{Type: "int", Definition: "int", RefersTo: "users"}), "version: refers to table users"},
-		{func(m *Mapping, f Facts) {
+		{func(m *Mapping, f Schema) {
 			mapped(version, "rev", Column{Type: "int"})(m, f)
 			change(orders, func(t *Table) { t.Indexes = append(t.Indexes, Index{"by_user", false, []string{"rev"}}) })(m, f)
 		}, "version: leads the index by_user"},
@@ -224,12 +224,12 @@ func TestJudge_ReportsEachMismatch(t *testing.T) {
 		{change("shop_stock", func(t *Table) { t.Columns["free"] = Column{Type: "decimal", Definition: "decimal(10,2)"} }), "stock.available: values that are not whole numbers"},
 		{change("shop_stock", func(t *Table) { t.Columns["held"] = Column{Type: "int", Numbered: true} }), "stock.reserved: AUTO_INCREMENT"},
 		{change("shop_stock", func(t *Table) { t.Schema, t.Name, t.Home = "shop", "stock_ledger", true }), "stock.table: of orderclose's own tables"},
-		{func(m *Mapping, f Facts) {
+		{func(m *Mapping, f Schema) {
 			for _, name := range []string{orders, "shop_stock"} {
 				change(name, func(t *Table) { t.Schema, t.Name = "shop", "o" })(m, f)
 			}
 		}, "stock.table: table shop.o is mapped as the stock and as orders"},
-		{func(m *Mapping, f Facts) {
+		{func(m *Mapping, f Schema) {
 			m.Items.Quantity = "version"
 			change("shop_lines_202611", func(t *Table) { t.Columns["version"] = Column{Type: "int"}; t.Schema, t.Name = "shop", "o" })(m, f)
 			mapped(version, "version", Column{Type: "int"})(m, f)
@@ -244,7 +244,7 @@ func TestJudge_ReportsEachMismatch(t *testing.T) {
 }
 
 func TestErr_HasALineForEachProblem(t *testing.T) {
-	problems := []Problem{{Path: "due.zone", What: "none is given", Do: "write one"}, {Path: "table", What: "it is gone", Why: "no order is found", Do: "look for it"}}
+	problems := []Problem{{Path: "due.zone", What: "none is given", Fix: "write one"}, {Path: "table", What: "it is gone", Why: "no order is found", Fix: "look for it"}}
 	lines := strings.Split(fmt.Sprint(Err(problems)), "\n")
 	if !slices.Equal(lines, []string{"orders.due.zone: none is given; write one", "orders.table: it is gone: no order is found; look for it"}) || Err(nil) != nil {
 		t.Errorf("%q", lines)

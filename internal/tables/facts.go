@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Facts describes the tables of a database, by name as the mapping writes them.
-type Facts map[string]Table
+// Schema describes the tables of a database, by name as the mapping writes them.
+type Schema map[string]Table
 
 // Table describes one table of a database. Column names are in lower case, since the
 // database ignores their case.
@@ -49,7 +49,7 @@ type Index struct {
 
 // fullName returns a table's name with its schema, or the name as it is written if the database
 // has no such table.
-func (f Facts) fullName(name string) string {
+func (f Schema) fullName(name string) string {
 	if t, ok := f[name]; ok && t.Name != "" {
 		return t.Schema + "." + t.Name
 	}

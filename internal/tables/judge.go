@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Judge returns the problems that keep a mapping from working on the tables of a database,
+// CheckDatabase returns the problems that keep a mapping from working on the tables of a database,
 // or the harm it would do there. orders and items are the names of existing tables; for a
 // mapping with shards, of the months' tables.
-func (m *Mapping) Judge(facts Facts, orders, items []string) []Problem {
+func (m *Mapping) CheckDatabase(facts Schema, orders, items []string) []Problem {
 	var j judge
 	for _, name := range orders {
 		j.orders(m, name, facts)
@@ -33,7 +33,7 @@ type judge struct {
 	table Table
 }
 
-func (j *judge) orders(m *Mapping, name string, facts Facts) {
+func (j *judge) orders(m *Mapping, name string, facts Schema) {
 	if !j.selectTable("table", name, facts) {
 		return
 	}
@@ -52,7 +52,7 @@ func (j *judge) orders(m *Mapping, name string, facts Facts) {
 	j.needDueIndex(m)
 }
 
-func (j *judge) items(m *Mapping, name string, facts Facts) {
+func (j *judge) items(m *Mapping, name string, facts Schema) {
 	if !j.selectTable("items.table", name, facts) {
 		return
 	}
@@ -66,7 +66,7 @@ func (j *judge) items(m *Mapping, name string, facts Facts) {
 	j.needIndexOn("items.order", m.Items.Order, "items_by_order")
 }
 
-func (j *judge) stock(s *Stock, facts Facts) {
+func (j *judge) stock(s *Stock, facts Schema) {
 	if !j.selectTable("stock.table", s.Table, facts) {
 		return
 	}
@@ -81,7 +81,7 @@ func (j *judge) stock(s *Stock, facts Facts) {
 
 // distinct checks that each table and each column has one purpose, where only the database
 // knows that two names mean the same table.
-func (j *judge) distinct(m *Mapping, facts Facts, orders, items []string) {
+func (j *judge) distinct(m *Mapping, facts Schema, orders, items []string) {
 	stock := ""
 	if m.Stock != nil {
 		stock = facts.fullName(m.Stock.Table)
@@ -104,7 +104,7 @@ func (j *judge) distinct(m *Mapping, facts Facts, orders, items []string) {
 }
 
 // refuseOwnTableAs reports one of orderclose's own tables, whatever the mapping calls it.
-func (j *judge) refuseOwnTableAs(path, name string, facts Facts) {
+func (j *judge) refuseOwnTableAs(path, name string, facts Schema) {
 	if t := facts[name]; t.Home {
 		j.refuseOwnTable(path, t.Name)
 	}
@@ -121,7 +121,7 @@ func firstOfEach(problems []Problem) []Problem {
 }
 
 // selectTable makes a table the current one, if it exists.
-func (j *judge) selectTable(path, name string, facts Facts) bool {
+func (j *judge) selectTable(path, name string, facts Schema) bool {
 	table, ok := facts[name]
 	switch {
 	case !ok:

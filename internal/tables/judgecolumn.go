@@ -117,7 +117,7 @@ func (j *judge) counter(name string, c Column) {
 func (j *judge) writableMoments(m *Mapping) {
 	for _, t := range []struct {
 		path   string
-		moment *Moment
+		moment *TimeColumn
 	}{{"due", &m.Due}, {"created", m.Created}, {"closed_at", m.ClosedAt}} {
 		if t.moment == nil {
 			continue
@@ -228,7 +228,7 @@ func (c Column) same(a, b Value) bool {
 	return strings.EqualFold(x, y)
 }
 
-func (j *judge) moment(path string, m *Moment) {
+func (j *judge) moment(path string, m *TimeColumn) {
 	if m == nil {
 		return
 	}

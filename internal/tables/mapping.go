@@ -20,17 +20,17 @@ type Mapping struct {
 	Status Status
 	// Due is when an order is closed if its status is still Status.From. NULL, 0 and the
 	// zero date are not due times: such an order is never closed.
-	Due Moment
+	Due TimeColumn
 	// DueIndex names the index on status, due and id, which the queries for pages of orders force.
 	// Empty: the database chooses an index.
 	DueIndex string
-	Created  *Moment // nil: there is no such column
-	ClosedAt *Moment // a close sets it to the time of the close; nil: there is no such column
-	Category string  // a column; empty: orders have no category
-	Version  string  // a column that grows by one with each change; empty: there is no such column
-	Items    *Items  // nil: orders have no lines
-	Stock    *Stock  // nil: a close releases no stock
-	Shards   *Shards // nil: one table has all orders
+	Created  *TimeColumn // nil: there is no such column
+	ClosedAt *TimeColumn // a close sets it to the time of the close; nil: there is no such column
+	Category string      // a column; empty: orders have no category
+	Version  string      // a column that grows by one with each change; empty: there is no such column
+	Items    *Items      // nil: orders have no lines
+	Stock    *Stock      // nil: a close releases no stock
+	Shards   *Shards     // nil: one table has all orders
 	// Event is the type of the event of a close; empty: orderclose.EventOrderClosed.
 	Event string
 }
@@ -94,13 +94,13 @@ type Shards struct {
 	By   string // "month"
 	On   string // the time that decides the month of an order: "created" or "due"
 	Zone string // the time zone of the month: UTC, +08:00, Asia/Shanghai
-	// Back is how many months are read, the current one included; 0: DefaultBack. LeastBack
+	// Months is how many months are read, the current one included; 0: DefaultBack. LeastBack
 	// is the minimum.
-	Back int
+	Months int
 }
 
-// DefaultBack is the current month and the year before it: older tables are archives.
-const DefaultBack = 13
+// DefaultMonths is the current month and the year before it: older tables are archives.
+const DefaultMonths = 13
 
 // Values of Shards.By and Shards.On.
 const (
@@ -117,11 +117,11 @@ func Reference() *Mapping {
 	return (&Mapping{
 		Orders:   "orders",
 		ID:       Key{Column: "id"},
-		Status:   Status{Column: "status", From: Int(0), To: Int(2), Closed: []Value{Int(3)}},
-		Due:      Moment{Column: "expire_at", Type: DateTime, Zone: "UTC", Precision: Millis},
+		Status:   Status{Column: "status", From: IntValue(0), To: IntValue(2), Closed: []Value{IntValue(3)}},
+		Due:      TimeColumn{Column: "expire_at", Type: DateTime, Zone: "UTC", Precision: Millis},
 		DueIndex: "orders_overdue",
-		Created:  &Moment{Column: "created_at", Type: DateTime, Zone: "UTC", Precision: Millis},
-		ClosedAt: &Moment{Column: "closed_at", Type: DateTime, Zone: "UTC", Precision: Millis},
+		Created:  &TimeColumn{Column: "created_at", Type: DateTime, Zone: "UTC", Precision: Millis},
+		ClosedAt: &TimeColumn{Column: "closed_at", Type: DateTime, Zone: "UTC", Precision: Millis},
 		Category: "category",
 		Version:  "version",
 		Items:    &Items{Table: "order_items", Order: "order_id", SKU: "sku_id", Quantity: "quantity"},
@@ -143,8 +143,8 @@ func (m *Mapping) WithDefaults() *Mapping {
 	}
 	if m.Shards != nil {
 		shards := *m.Shards
-		if shards.Back == 0 {
-			shards.Back = DefaultBack
+		if shards.Months == 0 {
+			shards.Months = DefaultMonths
 		}
 		c.Shards = &shards
 	}
@@ -161,10 +161,10 @@ func (k Key) withDefaults() Key {
 	return k
 }
 
-// Moments returns the time columns of orders that the mapping names.
-func (m *Mapping) Moments() []*Moment {
-	all := []*Moment{&m.Due}
-	for _, t := range []*Moment{m.Created, m.ClosedAt} {
+// TimeColumns returns the time columns of orders that the mapping names.
+func (m *Mapping) TimeColumns() []*TimeColumn {
+	all := []*TimeColumn{&m.Due}
+	for _, t := range []*TimeColumn{m.Created, m.ClosedAt} {
 		if t != nil {
 			all = append(all, t)
 		}

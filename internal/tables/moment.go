@@ -10,8 +10,8 @@ import (
 	_ "time/tzdata" // time zones by name, on machines without a zone database
 )
 
-// Moment is a column that holds a point in time, and how to read it.
-type Moment struct {
+// TimeColumn is a column that holds a point in time, and how to read it.
+type TimeColumn struct {
 	Column string
 	Type   TimeType
 	// Zone is the time zone of a DATETIME: UTC, an offset such as +08:00, or a name such as
@@ -51,7 +51,7 @@ func Precisions() []Precision { return []Precision{Seconds, Millis, Micros} }
 func (p Precision) digits() int { return map[Precision]int{Millis: 3, Micros: 6}[p] }
 
 // step returns the smallest difference of two values of the column.
-func (m Moment) step() time.Duration {
+func (m TimeColumn) step() time.Duration {
 	switch {
 	case m.Type == UnixMillis:
 		return time.Millisecond
@@ -89,13 +89,13 @@ func ParseZone(zone string) (*time.Location, error) {
 
 // Codec converts times to values of a column and back.
 type Codec struct {
-	moment Moment
+	moment TimeColumn
 	loc    *time.Location
 	step   time.Duration
 }
 
 // Codec returns the codec of a moment in which Check finds no problem.
-func (m Moment) Codec() (Codec, error) {
+func (m TimeColumn) Codec() (Codec, error) {
 	c := Codec{moment: m, loc: time.UTC, step: m.step()}
 	if c.step == 0 {
 		c.step = time.Second

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func codec(t testing.TB, m Moment) Codec {
+func codec(t testing.TB, m TimeColumn) Codec {
 	t.Helper()
 	m.Column = "due"
 	c, err := m.Codec()
@@ -28,16 +28,16 @@ func utc(text string) time.Time {
 func TestArg_IsRoundedDownInTheColumnsZone(t *testing.T) {
 	at := utc("2026-11-20 16:00:05.700900")
 	for _, c := range []struct {
-		moment Moment
+		moment TimeColumn
 		want   any
 	}{
-		{Moment{Type: DateTime, Zone: "UTC", Precision: Millis}, "2026-11-20 16:00:05.700"},
-		{Moment{Type: DateTime, Zone: "+08:00", Precision: Seconds}, "2026-11-21 00:00:05"},
-		{Moment{Type: DateTime, Zone: "-05:30", Precision: Micros}, "2026-11-20 10:30:05.700900"},
-		{Moment{Type: DateTime, Zone: "Asia/Shanghai", Precision: Seconds}, "2026-11-21 00:00:05"},
-		{Moment{Type: Timestamp, Precision: Millis}, "2026-11-20 16:00:05.700"},
-		{Moment{Type: UnixSeconds}, at.Unix()},
-		{Moment{Type: UnixMillis}, at.UnixMilli()},
+		{TimeColumn{Type: DateTime, Zone: "UTC", Precision: Millis}, "2026-11-20 16:00:05.700"},
+		{TimeColumn{Type: DateTime, Zone: "+08:00", Precision: Seconds}, "2026-11-21 00:00:05"},
+		{TimeColumn{Type: DateTime, Zone: "-05:30", Precision: Micros}, "2026-11-20 10:30:05.700900"},
+		{TimeColumn{Type: DateTime, Zone: "Asia/Shanghai", Precision: Seconds}, "2026-11-21 00:00:05"},
+		{TimeColumn{Type: Timestamp, Precision: Millis}, "2026-11-20 16:00:05.700"},
+		{TimeColumn{Type: UnixSeconds}, at.Unix()},
+		{TimeColumn{Type: UnixMillis}, at.UnixMilli()},
 	} {
 		if got := codec(t, c.moment).Arg(at); got != c.want {
 			t.Errorf("%+v: %v, want %v", c.moment, got, c.want)
@@ -47,17 +47,17 @@ func TestArg_IsRoundedDownInTheColumnsZone(t *testing.T) {
 
 func TestDecode_AValueThatIsNotATime(t *testing.T) {
 	for _, c := range []struct {
-		moment Moment
+		moment TimeColumn
 		src    any
 		bad    bool
 	}{
-		{Moment{Type: DateTime, Zone: "UTC"}, nil, false},
-		{Moment{Type: DateTime, Zone: "UTC"}, time.Time{}, false},
-		{Moment{Type: UnixSeconds}, int64(0), false},
-		{Moment{Type: UnixMillis}, []byte("0"), false},
-		{Moment{Type: UnixMillis}, time.Now(), true},
-		{Moment{Type: DateTime, Zone: "UTC"}, int64(7), true},
-		{Moment{Type: Timestamp}, "soon", true},
+		{TimeColumn{Type: DateTime, Zone: "UTC"}, nil, false},
+		{TimeColumn{Type: DateTime, Zone: "UTC"}, time.Time{}, false},
+		{TimeColumn{Type: UnixSeconds}, int64(0), false},
+		{TimeColumn{Type: UnixMillis}, []byte("0"), false},
+		{TimeColumn{Type: UnixMillis}, time.Now(), true},
+		{TimeColumn{Type: DateTime, Zone: "UTC"}, int64(7), true},
+		{TimeColumn{Type: Timestamp}, "soon", true},
 	} {
 		if at, ok, err := codec(t, c.moment).Decode(c.src); ok || !at.IsZero() || (err != nil) != c.bad {
 			t.Errorf("%+v holding %v: %v, %v, %v", c.moment, c.src, at, ok, err)
@@ -68,7 +68,7 @@ func TestDecode_AValueThatIsNotATime(t *testing.T) {
 // In New York, clocks go from 02:00 to 03:00 on 8 March 2026, and from 02:00 back to 01:00 on
 // 1 November.
 func TestDecode_AnAmbiguousOrMissingLocalTimeIsTheLaterOne(t *testing.T) {
-	c := codec(t, Moment{Type: DateTime, Zone: "America/New_York", Precision: Seconds})
+	c := codec(t, TimeColumn{Type: DateTime, Zone: "America/New_York", Precision: Seconds})
 	for wall, want := range map[string]string{
 		"2026-03-08 01:59:59": "2026-03-08 06:59:59",
 		"2026-03-08 02:30:00": "2026-03-08 07:30:00", // never shown: 01:30 and an hour, as if the clocks had not changed
@@ -89,7 +89,7 @@ func TestCodec_NoOrderIsEarlyAndNoneIsRefusedForever(t *testing.T) {
 	zones := []string{"UTC", "+08:00", "-03:30", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Casablanca"}
 	from, to := utc("2020-01-01 00:00:00"), utc("2030-01-01 00:00:00")
 	rapid.Check(t, func(t *rapid.T) {
-		m := Moment{
+		m := TimeColumn{
 			Column: "due", Type: DateTime, Zone: rapid.SampledFrom(zones).Draw(t, "zone"),
 			Precision: rapid.SampledFrom(Precisions()).Draw(t, "precision"),
 		}
@@ -117,7 +117,7 @@ func TestCodec_NoOrderIsEarlyAndNoneIsRefusedForever(t *testing.T) {
 	})
 }
 
-func layoutOf(m Moment) string {
+func layoutOf(m TimeColumn) string {
 	return map[Precision]string{Seconds: "2006-01-02 15:04:05", Millis: "2006-01-02 15:04:05.000", Micros: "2006-01-02 15:04:05.000000"}[m.Precision]
 }
 

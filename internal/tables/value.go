@@ -11,11 +11,11 @@ type Value struct {
 	Number bool
 }
 
-// Int returns a status that is a number.
-func Int(n int64) Value { return Value{strconv.FormatInt(n, 10), true} }
+// IntValue returns a status that is a number.
+func IntValue(n int64) Value { return Value{strconv.FormatInt(n, 10), true} }
 
-// Word returns a status that is text.
-func Word(text string) Value { return Value{Text: text} }
+// TextValue returns a status that is text.
+func TextValue(text string) Value { return Value{Text: text} }
 
 // Arg returns the value as an argument of a statement.
 func (v Value) Arg() any {

@@ -210,11 +210,11 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 	if err != nil {
 		return err
 	}
-	outbox, err := producer.NewOutbox(producer.OutboxOptions{Dialect: producer.Dialect(c.Store.Dialect()), Limit: p.MaxDelay})
+	defer p.Close()
+	outbox, err := producer.NewOutbox(producer.OutboxOptions{Dialect: producer.Dialect(c.Store.Dialect()), MaxDelayFunc: p.MaxDelay})
 	if err != nil {
 		return err
 	}
-	defer p.Close()
 	registry := prometheus.NewRegistry()
 	options := checkout.Options{
 		Store: c.Store, Producer: p, Outbox: outbox, Redis: c.Redis, Logger: logger, Metrics: checkout.NewCounters(registry),

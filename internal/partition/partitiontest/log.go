@@ -43,15 +43,15 @@ type Log struct {
 
 	confirms  atomic.Int32
 	mu        sync.Mutex
-	records   map[Place][]entry
-	starts    map[Place]int64 // offset of the first record; default 0
-	recreated map[Place]byte  // how often the topic was recreated
-	committed map[Place]position
+	records   map[TopicPartition][]entry
+	starts    map[TopicPartition]int64 // offset of the first record; default 0
+	recreated map[TopicPartition]byte  // how often the topic was recreated
+	committed map[TopicPartition]position
 	appended  map[string][]orderclose.Message // by topic
 }
 
-// Place is a partition of a topic.
-type Place struct {
+// TopicPartition is a partition of a topic.
+type TopicPartition struct {
 	Topic     string
 	Partition int
 }
@@ -70,7 +70,7 @@ type position struct {
 
 // Put appends a record to the partition. It can be read from its append time on, or at
 // once if it has none.
-func (l *Log) Put(at Place, m orderclose.Message) {
+func (l *Log) Put(at TopicPartition, m orderclose.Message) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	visible := m.Appended
@@ -88,30 +88,30 @@ func (l *Log) now(topic string) time.Time {
 	return l.Clock(topic)
 }
 
-func (l *Log) add(at Place, m orderclose.Message, visible time.Time) {
+func (l *Log) add(at TopicPartition, m orderclose.Message, visible time.Time) {
 	if l.records == nil {
-		l.records = map[Place][]entry{}
+		l.records = map[TopicPartition][]entry{}
 	}
 	m.Topic, m.Partition, m.Offset = at.Topic, at.Partition, l.starts[at]+int64(len(l.records[at]))
 	l.records[at] = append(l.records[at], entry{m, visible})
 }
 
-// Begin sets the start offset of an empty partition, as after a loss.
-func (l *Log) Begin(at Place, offset int64) {
+// SetStart sets the start offset of an empty partition, as after a loss.
+func (l *Log) SetStart(at TopicPartition, offset int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.starts == nil {
-		l.starts = map[Place]int64{}
+		l.starts = map[TopicPartition]int64{}
 	}
 	l.starts[at] = offset
 }
 
-// Remake deletes the topic of a partition and recreates it with the given records.
-func (l *Log) Remake(at Place, all ...orderclose.Message) {
+// Recreate deletes the topic of a partition and recreates it with the given records.
+func (l *Log) Recreate(at TopicPartition, all ...orderclose.Message) {
 	l.mu.Lock()
 	l.records[at] = nil
 	if l.recreated == nil {
-		l.recreated = map[Place]byte{}
+		l.recreated = map[TopicPartition]byte{}
 	}
 	l.recreated[at]++
 	l.mu.Unlock()
@@ -121,17 +121,17 @@ func (l *Log) Remake(at Place, all ...orderclose.Message) {
 }
 
 // Commit sets the committed position of a partition, as a claim does.
-func (l *Log) Commit(at Place, offset int64, acked string) {
+func (l *Log) Commit(at TopicPartition, offset int64, acked string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.committed == nil {
-		l.committed = map[Place]position{}
+		l.committed = map[TopicPartition]position{}
 	}
 	l.committed[at] = position{offset, acked}
 }
 
 // DoneBelow is the committed offset of a partition.
-func (l *Log) DoneBelow(at Place) int64 {
+func (l *Log) DoneBelow(at TopicPartition) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.committed[at].offset
@@ -166,7 +166,7 @@ func (l *Log) Consume(ctx context.Context, _, topic string, serve func(context.C
 	return nil
 }
 
-func (l *Log) partitions(topic string) (all []Place) {
+func (l *Log) partitions(topic string) (all []TopicPartition) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for at := range l.records {
@@ -182,7 +182,7 @@ func (l *Log) partitions(topic string) (all []Place) {
 	return all
 }
 
-func (l *Log) serve(ctx context.Context, at Place, serve func(context.Context, orderclose.Claim)) {
+func (l *Log) serve(ctx context.Context, at TopicPartition, serve func(context.Context, orderclose.Claim)) {
 	ctx, revoke := context.WithCancel(ctx)
 	defer revoke()
 	l.mu.Lock()
@@ -231,7 +231,7 @@ func (l *Log) Read(ctx context.Context, at orderclose.Position) (orderclose.Fetc
 func (l *Log) read(position orderclose.Position) (f orderclose.Fetched, wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	at, offset := Place{position.Topic, position.Partition}, position.Offset
+	at, offset := TopicPartition{position.Topic, position.Partition}, position.Offset
 	f.Log.Topic[0] = l.recreated[at] + 1
 	begin := l.starts[at]
 	end := begin + int64(len(l.records[at]))
@@ -269,8 +269,8 @@ func poisonFreedMemory(records []orderclose.RawRecord) {
 	}
 }
 
-// Spread sends all records to the first partition.
-func (l *Log) Spread(_ context.Context, _ orderclose.Claim, _ string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
+// GroupForClaim sends all records to the first partition.
+func (l *Log) GroupForClaim(_ context.Context, _ orderclose.Claim, _ string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
 	return map[int][]orderclose.RawRecord{0: records}, nil
 }
 
@@ -315,7 +315,7 @@ func (l *Log) record(topic string, records []orderclose.RawRecord, at time.Time)
 		m.Topic, m.Appended = topic, at
 		l.appended[topic] = append(l.appended[topic], m)
 		if l.Loop {
-			l.add(Place{Topic: topic}, m, time.Time{})
+			l.add(TopicPartition{Topic: topic}, m, time.Time{})
 		}
 	}
 	return nil

@@ -21,10 +21,10 @@ var shops = []storetest.Shop{
 		Mapping: &tables.Mapping{
 			Orders:   "t_order",
 			ID:       tables.Key{Column: "id", Type: tables.Integer},
-			Status:   tables.Status{Column: "state", From: tables.Word("WAIT_PAY"), To: tables.Word("CLOSED")},
-			Due:      tables.Moment{Column: "pay_deadline", Type: tables.UnixSeconds},
-			Created:  &tables.Moment{Column: "create_time", Type: tables.UnixSeconds},
-			ClosedAt: &tables.Moment{Column: "finish_time", Type: tables.UnixSeconds},
+			Status:   tables.Status{Column: "state", From: tables.TextValue("WAIT_PAY"), To: tables.TextValue("CLOSED")},
+			Due:      tables.TimeColumn{Column: "pay_deadline", Type: tables.UnixSeconds},
+			Created:  &tables.TimeColumn{Column: "create_time", Type: tables.UnixSeconds},
+			ClosedAt: &tables.TimeColumn{Column: "finish_time", Type: tables.UnixSeconds},
 			Category: "kind",
 			Items:    &tables.Items{Table: "t_order_line", Order: "order_id", SKU: "goods_id", Quantity: "num"},
 			Stock:    &tables.Stock{Table: "t_goods_stock", SKU: tables.Key{Column: "goods_id", Type: tables.Integer}, Available: "free", Reserved: "held"},
@@ -35,16 +35,16 @@ var shops = []storetest.Shop{
 			"CREATE TABLE t_order_line (order_id INTEGER, goods_id INTEGER, num INTEGER)",
 			"CREATE TABLE t_goods_stock (goods_id INTEGER PRIMARY KEY, free INTEGER, held INTEGER)",
 		},
-		Paid: tables.Word("PAID"), SKUs: [2]string{"10", "20"}, ID: strconv.Itoa,
+		Paid: tables.TextValue("PAID"), SKUs: [2]string{"10", "20"}, ID: strconv.Itoa,
 	},
 	{
 		Title: "Months",
 		Mapping: &tables.Mapping{
 			Orders:  "orders_{yyyyMM}",
 			ID:      tables.Key{Column: "order_no"},
-			Status:  tables.Status{Column: "status", From: tables.Int(10), To: tables.Int(90), Paid: []tables.Value{tables.Int(20)}},
-			Due:     tables.Moment{Column: "expire_ms", Type: tables.UnixMillis},
-			Created: &tables.Moment{Column: "created_ms", Type: tables.UnixMillis},
+			Status:  tables.Status{Column: "status", From: tables.IntValue(10), To: tables.IntValue(90), Paid: []tables.Value{tables.IntValue(20)}},
+			Due:     tables.TimeColumn{Column: "expire_ms", Type: tables.UnixMillis},
+			Created: &tables.TimeColumn{Column: "created_ms", Type: tables.UnixMillis},
 			Version: "revision",
 			Items:   &tables.Items{Table: "order_lines_{yyyyMM}", Order: "order_no", SKU: "sku", Quantity: "quantity"},
 			Stock:   &tables.Stock{Table: "sku_stock", SKU: tables.Key{Column: "sku"}, Available: "available"},
@@ -56,15 +56,15 @@ var shops = []storetest.Shop{
 			"CREATE TABLE sku_stock (sku TEXT PRIMARY KEY, available INTEGER)",
 		},
 		Month: "202611",
-		Paid:  tables.Int(20), SKUs: [2]string{"ink", "pen"}, ID: func(n int) string { return fmt.Sprintf("NO%06d", n) },
+		Paid:  tables.IntValue(20), SKUs: [2]string{"ink", "pen"}, ID: func(n int) string { return fmt.Sprintf("NO%06d", n) },
 	},
 	{
 		Title: "ConfirmReceipt",
 		Mapping: &tables.Mapping{
 			Orders:  "shipments",
 			ID:      tables.Key{Column: "id"},
-			Status:  tables.Status{Column: "status", From: tables.Word("shipped"), To: tables.Word("confirmed")},
-			Due:     tables.Moment{Column: "confirm_by", Type: tables.UnixMillis},
+			Status:  tables.Status{Column: "status", From: tables.TextValue("shipped"), To: tables.TextValue("confirmed")},
+			Due:     tables.TimeColumn{Column: "confirm_by", Type: tables.UnixMillis},
 			Version: "version",
 			Event:   "order.receipt_confirmed",
 		},
@@ -73,7 +73,7 @@ var shops = []storetest.Shop{
 				" confirm_by INTEGER GENERATED ALWAYS AS (CASE WHEN shipped_at > 0 THEN shipped_at + 864000000 END) STORED)",
 		},
 		DueFrom: "shipped_at", DueAt: 10 * 24 * time.Hour,
-		Paid: tables.Word("complaint"), ID: func(n int) string { return fmt.Sprintf("s%06d", n) },
+		Paid: tables.TextValue("complaint"), ID: func(n int) string { return fmt.Sprintf("s%06d", n) },
 	},
 }
 
@@ -101,12 +101,12 @@ func TestShards_NoOrderIsLostAtTheEndOfAMonth(t *testing.T) {
 		m.Shards = &shards
 		due := created.Add(delay)
 		o := sqlite.Options{Orders: &m, Now: func() time.Time { return due.Add(time.Hour) }}
-		for shards.Back = 1; shards.Back <= 2; shards.Back++ {
+		for shards.Months = 1; shards.Months <= 2; shards.Months++ {
 			if s, err := sqlite.OpenWith(sqlite.Memory, o); err == nil || !strings.Contains(err.Error(), "shards.back") {
-				t.Errorf("back %d: %v, %v", shards.Back, s, err)
+				t.Errorf("back %d: %v, %v", shards.Months, s, err)
 			}
 		}
-		shards.Back = shards.LeastBack(delay)
+		shards.Months = shards.LeastBack(delay)
 		s, err := sqlite.OpenWith(sqlite.Memory, o)
 		if err != nil {
 			t.Fatal(err)

@@ -75,7 +75,7 @@ func auditRows(t *testing.T, s *shop) {
 		}
 	}
 	r := all["closed"][0]
-	if r.Receipt == nil || !r.Receipt.ClosedAt.Equal(at) || r.Held["ink"] != 3 || r.Held["nib"] != 1 || len(r.Ledger) != 2 || r.PaidAt || r.Part.State != store.AuditClosed {
+	if r.Receipt == nil || !r.Receipt.ClosedAt.Equal(at) || r.LineQuantities["ink"] != 3 || r.LineQuantities["nib"] != 1 || len(r.Ledger) != 2 || r.PaidAt || r.Part.State != store.AuditClosed {
 		t.Errorf("%+v", r)
 	}
 	if r := all["cancelled"][0]; r.Receipt != nil || len(r.Ledger) != 2 || r.Ledger[0].Kind != "cancel" || r.Part.State != store.AuditOther {
@@ -116,7 +116,7 @@ func auditMapped(t *testing.T, s *mapped) {
 		}
 	}
 	if r := all[closed.ID]; r.Part.State != store.AuditClosed || r.Receipt == nil || !r.Due.Equal(closed.Due) ||
-		s.Mapping.Items != nil && (r.Held[s.SKUs[0]] != 2 || len(r.Ledger) != 2) {
+		s.Mapping.Items != nil && (r.LineQuantities[s.SKUs[0]] != 2 || len(r.Ledger) != 2) {
 		t.Errorf("closed: %+v", r)
 	}
 	for _, o := range []orderclose.Order{open, old} {

@@ -229,7 +229,7 @@ func closesOnlyDue(t *testing.T, s *mapped) {
 // checkStory checks that Story reads an order from the shop's own tables.
 func (s *mapped) checkStory(o orderclose.Order, closed time.Time) {
 	s.Helper()
-	story, err := s.Store.Story(s.Context(), o.ID)
+	story, err := s.Store.OrderHistory(s.Context(), o.ID)
 	s.must(err)
 	if story.Order == nil || story.Receipt == nil {
 		s.Fatalf("the story of order %s has no row or no receipt: %+v", o.ID, story)

@@ -249,7 +249,7 @@ func addedWithItsTransaction(t *testing.T, s *shop) {
 	if b.Rows != 1 || b.Oldest > time.Minute {
 		t.Errorf("backlog is %+v", b)
 	}
-	story, err := s.Story(t.Context(), "kept")
+	story, err := s.OrderHistory(t.Context(), "kept")
 	s.must(err)
 	if len(story.Unscheduled) != 1 || story.Unscheduled[0].At.Before(story.At.Add(-time.Minute)) || story.Unscheduled[0].At.After(story.At) {
 		t.Errorf("its story has %+v, at %v", story.Unscheduled, story.At)

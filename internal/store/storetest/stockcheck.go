@@ -23,7 +23,7 @@ func (s *shop) checkStock() (report store.StockReport, found []string) {
 	s.must(err)
 	for _, f := range report.Findings {
 		found = append(found, fmt.Sprint(f.Kind, " ", f.Order, " ", f.SKU))
-		if f.What == "" || f.Mend == "" {
+		if f.What == "" || f.Fix == "" {
 			s.Errorf("%+v does not say what is and what to do", f)
 		}
 	}

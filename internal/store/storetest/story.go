@@ -18,13 +18,13 @@ func storyHasAll(t *testing.T, s *shop) {
 	s.order("other", -time.Minute, store.Item{SKU: "ink", Quantity: 1})
 	o := s.order("a", -time.Minute, store.Item{SKU: "nib", Quantity: 2}, store.Item{SKU: "ink", Quantity: 1})
 	at := s.close("a", "other")[0].At
-	got, err := s.Story(t.Context(), "a")
+	got, err := s.OrderHistory(t.Context(), "a")
 	s.must(err)
 	if len(got.Outgoing) != 1 || !got.Outgoing[0].At.Equal(at) || got.At.Before(at) {
 		t.Errorf("outgoing %+v, at %v; want the event of %v", got.Outgoing, got.At, at)
 	}
 	got.At, got.Outgoing = time.Time{}, nil
-	want(t, "story", got, store.Story{
+	want(t, "story", got, store.OrderHistory{
 		Order:   &store.OrderRow{ID: "a", Category: "book", Status: store.Closed, State: "closed", CreatedAt: o.CreatedAt, Due: o.Due, ClosedAt: &at, Version: 2},
 		Items:   []store.ItemRow{{Line: 1, SKU: "nib", Quantity: 2}, {Line: 2, SKU: "ink", Quantity: 1}},
 		Receipt: &store.ReceiptRow{Verdict: orderclose.Closed, Due: o.Due, ClosedAt: at, Path: orderclose.PathPipeline, LatenessMS: at.Sub(o.Due).Milliseconds()},
@@ -34,12 +34,12 @@ func storyHasAll(t *testing.T, s *shop) {
 
 func storyOfUnknownOrder(t *testing.T, s *shop) {
 	s.migrated()
-	got, err := s.Story(t.Context(), "nobody")
+	got, err := s.OrderHistory(t.Context(), "nobody")
 	s.must(err)
 	if got.Known() {
 		t.Errorf("%+v", got)
 	}
-	if _, err := s.Story(t.Context(), "no id "); err == nil {
+	if _, err := s.OrderHistory(t.Context(), "no id "); err == nil {
 		t.Error("the story of an invalid id was returned")
 	}
 }

@@ -113,7 +113,7 @@ func run(ctx context.Context, args []string) (err error) {
 	registry := prometheus.NewRegistry()
 	var outbox checkout.Outbox
 	if !*direct {
-		outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: producer.Dialect(c.Store.Dialect()), Limit: p.MaxDelay})
+		outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: producer.Dialect(c.Store.Dialect()), MaxDelayFunc: p.MaxDelay})
 		if err != nil {
 			return err
 		}
