@@ -132,13 +132,19 @@ func (g *generation) run(ctx, ended context.Context, serve func(context.Context,
 	defer stop()
 
 	var serves sync.WaitGroup
-	for _, a := range g.gen.Assignments[g.topic] {
-		serves.Go(func() {
-			if claim, ok := g.claim(ctx, a.ID); ok {
-				serve(ctx, claim)
-			}
-		})
-	}
+	serves.Go(func() {
+		commits, ok := g.startCommits(ctx)
+		if !ok {
+			return
+		}
+		for _, a := range g.gen.Assignments[g.topic] {
+			serves.Go(func() {
+				if claim, ok := g.claim(ctx, a.ID, commits); ok {
+					serve(ctx, claim)
+				}
+			})
+		}
+	})
 	changed := false // written by watch; read after serves.Wait
 	serves.Go(func() { changed = g.watch(ctx, revoke) })
 	gone := g.commitUntil(ctx, revoke)
@@ -251,17 +257,44 @@ func (g *generation) note(partition int, c Commit) {
 	g.done[partition], g.last[partition] = c, c
 }
 
+// startCommits returns the group's commits, by partition, as they are when the generation
+// begins. All claims use this one answer. If each claim asked for itself, a claim that is
+// already served could commit first, and the other partitions of a new topic would look as
+// if they had been added to it; see begin. startCommits retries until it succeeds; ok is
+// false if ctx ends first.
+func (g *generation) startCommits(ctx context.Context) (commits []Commit, ok bool) {
+	n := 0
+	for _, a := range g.gen.Assignments[g.topic] {
+		n = max(n, a.ID+1)
+	}
+	if n == 0 {
+		return nil, true
+	}
+	for pauses := partition.NewBackOff(); ; {
+		commits, err := g.cluster.commits(ctx, g.gen.GroupID, g.topic, n)
+		if err == nil {
+			return commits, true
+		}
+		if ctx.Err() == nil && pauses.ShouldLog() {
+			g.cluster.opts.Logger.Warn("read commits failed, will retry", "topic", g.topic, "err", err)
+		}
+		if !partition.Sleep(ctx, pauses.NextBackOff()) {
+			return nil, false
+		}
+	}
+}
+
 // claim makes a Claim of an assigned partition. The claim begins at the group's commit, or at
 // the start of the log if there is no commit. claim retries until it succeeds; ok is false if
 // ctx ends first.
-func (g *generation) claim(ctx context.Context, number int) (claim orderclose.Claim, ok bool) {
+func (g *generation) claim(ctx context.Context, number int, commits []Commit) (claim orderclose.Claim, ok bool) {
 	claim = orderclose.Claim{
 		Topic: g.topic, Partition: number,
 		Done:    func(offset int64, acked string) { g.note(number, Commit{Offset: offset, Metadata: acked}) },
 		Confirm: func(asking context.Context) error { return g.confirm(asking, ctx, number) },
 	}
 	for pauses := partition.NewBackOff(); ; {
-		commit, start, err := g.begin(ctx, number)
+		commit, start, err := g.begin(ctx, number, commits[:number+1])
 		if err == nil {
 			claim.Fresh = start == uncommitted
 			if start == added { // committed now, so that a later deletion of the partition is noticed
@@ -299,11 +332,7 @@ const (
 // numbers, and if its log still begins at 0. When a topic is deleted, its commits are deleted
 // too. A commit that names another topic id was written after such a deletion, and proves
 // nothing.
-func (g *generation) begin(ctx context.Context, number int) (Commit, startState, error) {
-	commits, err := g.cluster.commits(ctx, g.gen.GroupID, g.topic, number+1)
-	if err != nil {
-		return Commit{}, committed, err
-	}
+func (g *generation) begin(ctx context.Context, number int, commits []Commit) (Commit, startState, error) {
 	if commits[number].Offset >= 0 {
 		return commits[number], committed, nil
 	}

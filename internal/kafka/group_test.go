@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,6 +85,47 @@ func TestDialer_ReadEndsSoonAfterContext(t *testing.T) {
 			t.Errorf("the read ended after %v", took)
 		}
 	})
+}
+
+// TestConsume_FirstStartIsFreshForEveryPartition, also if the first partition commits before
+// the others have begun: it used to make them look as if they had been added.
+func TestConsume_FirstStartIsFreshForEveryPartition(t *testing.T) {
+	const partitions = 4
+	broker, c := newFake(t, partitions)
+	committed := make(chan struct{})
+	var fetches atomic.Int32
+	broker.ControlKey(int16(kmsg.OffsetFetch), func(kmsg.Request) (kmsg.Response, error, bool) {
+		broker.KeepControl()
+		if fetches.Add(1) > 2 { // the library's, and that of the first partition
+			broker.SleepControl(func() { <-committed })
+		}
+		return nil, nil, false
+	})
+	broker.ControlKey(int16(kmsg.OffsetCommit), func(kmsg.Request) (kmsg.Response, error, bool) {
+		time.AfterFunc(100*time.Millisecond, func() { close(committed) })
+		return nil, nil, false
+	})
+	var mu sync.Mutex
+	claims := map[int]bool{}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := c.Consume(ctx, "g", "t", func(ctx context.Context, claim orderclose.Claim) {
+		mu.Lock()
+		claims[claim.Partition] = claim.Fresh
+		if len(claims) == partitions {
+			cancel()
+		}
+		mu.Unlock()
+		claim.Done(0, "")
+		<-ctx.Done()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for p := range partitions {
+		if !claims[p] {
+			t.Errorf("partition %d is not fresh: %v", p, claims)
+		}
+	}
 }
 
 // TestConsume_AddedPartitionIsNotFresh, and its position is committed. The partitions of a
