@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -127,12 +128,12 @@ func TestOut_OnlyRefusedRecordsBecomeDeadLetters(t *testing.T) {
 // holds for the dead-letter topic.
 func TestOut_RecordsOfAMissingPartitionAreGroupedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var asked int
+		var asked atomic.Int64 // appends to several partitions run at once
 		log := &fakeLog{}
 		shrink := func() {
-			asked = 0
+			asked.Store(0)
 			log.counts = func() int {
-				if asked++; asked == 1 {
+				if asked.Add(1) == 1 {
 					return 4
 				}
 				return 2
