@@ -51,7 +51,8 @@ func TestDispatcher_AMissingTopicDelaysNoOtherTopic(t *testing.T) {
 				t.Errorf("%d rows at the head: a minute later %d of 21 others were published, %d are left", head, n, len(s.left()))
 			}
 			made.Store(true)
-			time.Sleep(maxProbePause + 2*walkPause)
+			// The probe, the rest of a walk, and a whole walk, each after a pause of the polls.
+			time.Sleep(maxProbePause + 2*walkPause + 3*longestPause*6/5)
 			if left := s.left(); len(left) != 0 || m.dispatched != head+21 {
 				t.Errorf("%d rows at the head: after the topic was created, %d of them are left", head, len(left))
 			}

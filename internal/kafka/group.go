@@ -116,9 +116,10 @@ type generation struct {
 	// leader; -1 if it is not the leader.
 	assigned int
 
-	mu   sync.Mutex
-	done map[int]Commit // by partition: commits that are still to be sent
-	last map[int]Commit // by partition: the latest commit, sent or not
+	mu         sync.Mutex
+	partitions int            // of the topic, when the generation began
+	done       map[int]Commit // by partition: commits that are still to be sent
+	last       map[int]Commit // by partition: the latest commit, sent or not
 
 	commitRequests chan chan error // each asks for a commit at once, and gets its error
 }
@@ -206,13 +207,13 @@ func (g *generation) commitLast() {
 // not be that of a claim, because the last commit comes after the claims have ended.
 func (g *generation) commit(ctx context.Context) error {
 	g.mu.Lock()
-	done := g.done
+	done, partitions := g.done, g.partitions
 	g.done = map[int]Commit{}
 	g.mu.Unlock()
 	if len(done) == 0 {
 		return nil
 	}
-	err := g.send(ctx, done)
+	err := g.send(ctx, done, partitions)
 	if err == nil {
 		return nil
 	}
@@ -228,11 +229,11 @@ func (g *generation) commit(ctx context.Context) error {
 }
 
 // send commits for this generation. It sends the request itself, because the library's
-// commit cannot carry metadata.
-func (g *generation) send(ctx context.Context, done map[int]Commit) error {
+// commit cannot carry metadata. The metadata also gets the number of partitions, for begin.
+func (g *generation) send(ctx context.Context, done map[int]Commit, partitions int) error {
 	var commits []kafka.OffsetCommit
-	for partition, c := range done {
-		commits = append(commits, kafka.OffsetCommit{Partition: partition, Offset: c.Offset, Metadata: c.Metadata})
+	for number, c := range done {
+		commits = append(commits, kafka.OffsetCommit{Partition: number, Offset: c.Offset, Metadata: partition.WithPartitions(c.Metadata, partitions)})
 	}
 	res, err := g.cluster.client.OffsetCommit(ctx, &kafka.OffsetCommitRequest{
 		GroupID:      g.gen.GroupID,
@@ -258,59 +259,68 @@ func (g *generation) note(partition int, c Commit) {
 }
 
 // startCommits returns the group's commits, by partition, as they are when the generation
-// begins. All claims use this one answer. If each claim asked for itself, a claim that is
-// already served could commit first, and the other partitions of a new topic would look as
-// if they had been added to it; see begin. startCommits retries until it succeeds; ok is
-// false if ctx ends first.
+// begins, and sets the number of partitions. All claims use this one answer. If each claim
+// asked for itself, a claim that is already served could commit first, and the other
+// partitions of a new topic would look as if they had been added to it; see begin. It retries
+// until it succeeds; ok is false if ctx ends first.
 func (g *generation) startCommits(ctx context.Context) (commits []Commit, ok bool) {
-	n := 0
+	claims := 0 // one more than the highest partition of this member
 	for _, a := range g.gen.Assignments[g.topic] {
-		n = max(n, a.ID+1)
+		claims = max(claims, a.ID+1)
 	}
-	if n == 0 {
+	if claims == 0 {
 		return nil, true
 	}
-	for pauses := partition.NewBackOff(); ; {
-		commits, err := g.cluster.commits(ctx, g.gen.GroupID, g.topic, n)
+	ok = g.retry(ctx, "read commits", func() error {
+		n, err := g.cluster.Partitions(ctx, g.topic)
 		if err == nil {
-			return commits, true
+			commits, err = g.cluster.commits(ctx, g.gen.GroupID, g.topic, claims)
 		}
-		if ctx.Err() == nil && pauses.ShouldLog() {
-			g.cluster.opts.Logger.Warn("read commits failed, will retry", "topic", g.topic, "err", err)
-		}
-		if !partition.Sleep(ctx, pauses.NextBackOff()) {
-			return nil, false
-		}
-	}
+		g.mu.Lock()
+		g.partitions = max(n, claims)
+		g.mu.Unlock()
+		return err
+	})
+	return commits, ok
 }
 
 // claim makes a Claim of an assigned partition. The claim begins at the group's commit, or at
 // the start of the log if there is no commit. claim retries until it succeeds; ok is false if
 // ctx ends first.
 func (g *generation) claim(ctx context.Context, number int, commits []Commit) (claim orderclose.Claim, ok bool) {
-	claim = orderclose.Claim{
-		Topic: g.topic, Partition: number,
+	var commit Commit
+	var start startState
+	if !g.retry(ctx, fmt.Sprintf("find start offset of partition %d", number), func() (err error) {
+		commit, start, err = g.begin(ctx, number, commits[:number+1])
+		return err
+	}) {
+		return claim, false
+	}
+	if start == added { // committed now, so that a later deletion of the partition is noticed
+		g.note(number, commit)
+	}
+	g.mu.Lock()
+	g.last[number] = commit
+	g.mu.Unlock()
+	return orderclose.Claim{
+		Topic: g.topic, Partition: number, Offset: commit.Offset, Acked: commit.Metadata, Fresh: start == uncommitted,
 		Done:    func(offset int64, acked string) { g.note(number, Commit{Offset: offset, Metadata: acked}) },
 		Confirm: func(asking context.Context) error { return g.confirm(asking, ctx, number) },
-	}
+	}, true
+}
+
+// retry calls do until it succeeds. It returns false if ctx ends first.
+func (g *generation) retry(ctx context.Context, what string, do func() error) bool {
 	for pauses := partition.NewBackOff(); ; {
-		commit, start, err := g.begin(ctx, number, commits[:number+1])
+		err := do()
 		if err == nil {
-			claim.Fresh = start == uncommitted
-			if start == added { // committed now, so that a later deletion of the partition is noticed
-				g.note(number, commit)
-			}
-			claim.Offset, claim.Acked = commit.Offset, commit.Metadata
-			g.mu.Lock()
-			g.last[number] = commit
-			g.mu.Unlock()
-			return claim, true
+			return true
 		}
 		if ctx.Err() == nil && pauses.ShouldLog() {
-			g.cluster.opts.Logger.Warn("find start offset failed, will retry", "topic", g.topic, "partition", number, "err", err)
+			g.cluster.opts.Logger.Warn(what+" failed, will retry", "topic", g.topic, "err", err)
 		}
 		if !partition.Sleep(ctx, pauses.NextBackOff()) {
-			return claim, false
+			return false
 		}
 	}
 }
@@ -328,10 +338,10 @@ const (
 )
 
 // begin returns the offset at which a partition begins. A partition without a commit is added
-// if a partition with a lower number has a commit, because new partitions get the highest
-// numbers, and if its log still begins at 0. When a topic is deleted, its commits are deleted
-// too. A commit that names another topic id was written after such a deletion, and proves
-// nothing.
+// if its log still begins at 0 and a partition with a lower number has a commit, because new
+// partitions get the highest numbers. Two kinds of commits prove nothing: one that names
+// another topic id, because it was written before the topic was deleted and recreated, and
+// one that was written when the partition existed, as by another member at the first start.
 func (g *generation) begin(ctx context.Context, number int, commits []Commit) (Commit, startState, error) {
 	if commits[number].Offset >= 0 {
 		return commits[number], committed, nil
@@ -345,7 +355,10 @@ func (g *generation) begin(ctx context.Context, number int, commits []Commit) (C
 		return Commit{}, committed, err
 	}
 	is := uncommitted
-	if first == 0 && slices.ContainsFunc(commits, func(c Commit) bool { return c.Offset >= 0 && mayBeOf(id, c) }) {
+	if first == 0 && slices.ContainsFunc(commits, func(c Commit) bool {
+		// A commit of an older version names no number of partitions, which reads as 0.
+		return c.Offset >= 0 && mayBeOf(id, c) && partition.DecodePartitions(c.Metadata) <= number
+	}) {
 		is = added
 	}
 	return Commit{Offset: first}, is, nil

@@ -128,40 +128,61 @@ func TestConsume_FirstStartIsFreshForEveryPartition(t *testing.T) {
 	}
 }
 
+// TestConsume_FirstStartIsFreshForEveryMember, also if another member of the group has
+// committed first.
+func TestConsume_FirstStartIsFreshForEveryMember(t *testing.T) {
+	_, c := newFake(t, 3)
+	offsets := map[string][]kafka.OffsetCommit{"t": {{Partition: 0, Offset: 0, Metadata: partition.WithPartitions("", 3)}}}
+	if _, err := c.client.OffsetCommit(t.Context(), &kafka.OffsetCommitRequest{GroupID: "g", GenerationID: -1, Topics: offsets}); err != nil {
+		t.Fatal(err)
+	}
+	claims := consumeOnce(t, c, 3, "")
+	if claims[0] || !claims[1] || !claims[2] {
+		t.Errorf("%v, want partitions 1 and 2 fresh", claims)
+	}
+	commits, err := c.commits(t.Context(), "g", "t", 3)
+	if err != nil || commits[0].Offset != 0 || partition.DecodePartitions(commits[0].Metadata) != 3 {
+		t.Errorf("%+v, %v; want a commit that names 3 partitions", commits, err)
+	}
+}
+
+// consumeOnce consumes the topic t until all its partitions are claimed. It commits the start
+// of those in done, with the metadata acked, and returns which were fresh.
+func consumeOnce(t *testing.T, c *Cluster, partitions int, acked string, done ...int) map[int]bool {
+	t.Helper()
+	var mu sync.Mutex
+	claims := map[int]bool{}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := c.Consume(ctx, "g", "t", func(ctx context.Context, claim orderclose.Claim) {
+		mu.Lock()
+		claims[claim.Partition] = claim.Fresh
+		if len(claims) == partitions {
+			cancel()
+		}
+		mu.Unlock()
+		<-ctx.Done()
+		if slices.Contains(done, claim.Partition) {
+			claim.Done(0, acked)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return claims
+}
+
 // TestConsume_AddedPartitionIsNotFresh, and its position is committed. The partitions of a
 // topic that is new, or was deleted and recreated, are fresh.
 func TestConsume_AddedPartitionIsNotFresh(t *testing.T) {
 	_, c := newFake(t, 2)
-	acked := ""
-	fresh := func(partitions int, done ...int) map[int]bool {
-		t.Helper()
-		var mu sync.Mutex
-		claims := map[int]bool{}
-		ctx, cancel := context.WithCancel(t.Context())
-		if err := c.Consume(ctx, "g", "t", func(ctx context.Context, claim orderclose.Claim) {
-			mu.Lock()
-			claims[claim.Partition] = claim.Fresh
-			if len(claims) == partitions {
-				cancel()
-			}
-			mu.Unlock()
-			<-ctx.Done()
-			if slices.Contains(done, claim.Partition) {
-				claim.Done(0, acked)
-			}
-		}); err != nil {
-			t.Fatal(err)
-		}
-		return claims
-	}
-	if got := fresh(2, 0); !got[0] || !got[1] {
+	if got := consumeOnce(t, c, 2, "", 0, 1); !got[0] || !got[1] {
 		t.Errorf("at the first start: %v, want both", got)
 	}
 	res, err := c.client.CreatePartitions(t.Context(), &kafka.CreatePartitionsRequest{Topics: []kafka.TopicPartitionsConfig{{Name: "t", Count: 4}}})
 	if err != nil || res.Errors["t"] != nil {
 		t.Fatal(err, res.Errors)
 	}
-	if got := fresh(4); got[0] || got[1] || got[2] || got[3] {
+	if got := consumeOnce(t, c, 4, ""); got[0] || got[1] || got[2] || got[3] {
 		t.Errorf("partitions were added: %v, want none", got)
 	}
 	commits, err := c.Commits(t.Context(), "g", "t", 4)
@@ -174,8 +195,8 @@ func TestConsume_AddedPartitionIsNotFresh(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	acked, _ = partition.EncodeDone(orderclose.LogID{Topic: old}, 0, nil)
-	fresh(4, 0, 1, 2, 3)
+	acked, _ := partition.EncodeDone(orderclose.LogID{Topic: old}, 0, nil)
+	consumeOnce(t, c, 4, acked, 0, 1, 2, 3)
 	if err := c.DeleteTopics(t.Context(), "t"); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +207,7 @@ func TestConsume_AddedPartitionIsNotFresh(t *testing.T) {
 	if _, err := c.client.OffsetCommit(t.Context(), &kafka.OffsetCommitRequest{GroupID: "g", GenerationID: -1, Topics: offsets}); err != nil {
 		t.Fatal(err)
 	}
-	if got := fresh(5); !got[4] {
+	if got := consumeOnce(t, c, 5, ""); !got[4] {
 		t.Errorf("the topic was recreated: %v, want partition 4 fresh", got)
 	}
 }

@@ -49,6 +49,11 @@ var kafkaMutants = []mutant{
 		pkg:   "internal/kafka", run: "TestConsume_AddedPartition", says: "partitions were added",
 	},
 	{
+		name:  "a commit of another member at the first start makes a partition count as added",
+		edits: []edit{{"internal/kafka/group.go", " && partition.DecodePartitions(c.Metadata) <= number\n", "\n"}},
+		pkg:   "internal/kafka", run: "TestConsume_FirstStartIsFreshForEveryMember", says: "want partitions 1 and 2 fresh",
+	},
+	{
 		name:  "a change of the local clock changes the brokers' time",
 		edits: []edit{{"internal/kafka/clock.go", "	return last.broker.Add(now.mono - last.local.mono)\n", "	return now.wall.Add(last.offset())\n"}},
 		pkg:   "internal/kafka", run: "TestBrokerClock_IgnoresSteps", says: "Now is",

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"math"
+	"strconv"
 	"strings"
 
 	"orderclose"
@@ -13,7 +14,7 @@ import (
 type Run struct{ First, End int64 }
 
 // maxRunBytes bounds an encoded list of runs. Brokers refuse a commit with metadata over
-// 4,096 bytes. The log's identity takes up to 40 of them.
+// 4,096 bytes. The log's identity takes up to 40 of them, the number of partitions up to 14.
 const maxRunBytes = 4000
 
 // runsPrefix marks the field of commit metadata that holds a list of runs.
@@ -21,6 +22,9 @@ const runsPrefix = "r1:"
 
 // logPrefix marks the field of commit metadata that identifies the log.
 const logPrefix = "t1:"
+
+// partitionsPrefix marks the field of commit metadata that holds a number of partitions.
+const partitionsPrefix = "n1:"
 
 // EncodeDone encodes the metadata of a commit of the watermark low: the log that the
 // offset belongs to, if it is known, and the runs. left is the number of runs that did
@@ -49,6 +53,26 @@ func DecodeLog(encoded string) orderclose.LogID {
 	}
 	log.Epoch = int32(int64(epoch) - 1)
 	return log
+}
+
+// WithPartitions returns the metadata of a commit with the number of partitions that the
+// topic had. It replaces the number that the metadata may have had before.
+func WithPartitions(encoded string, n int) string {
+	number := partitionsPrefix + strconv.Itoa(n)
+	if former := field(encoded, partitionsPrefix); former != "" {
+		return strings.Replace(encoded, partitionsPrefix+former, number, 1)
+	}
+	return strings.TrimSpace(number + " " + encoded)
+}
+
+// DecodePartitions reads from the metadata of a commit how many partitions the topic had. It
+// returns 0 for metadata without that number, such as that of an older version.
+func DecodePartitions(encoded string) int {
+	n, err := strconv.Atoi(field(encoded, partitionsPrefix))
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
 }
 
 // field returns the first field of the metadata that begins with the prefix, without the

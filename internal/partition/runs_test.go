@@ -74,6 +74,37 @@ func TestDone_IdentifiesItsLog(t *testing.T) {
 	}
 }
 
+// The number of partitions is beside the other fields, and fits beside the longest. Metadata
+// of an older version has none.
+func TestWithPartitions(t *testing.T) {
+	var many []Run
+	for i := range int64(10_000) {
+		many = append(many, Run{1000*i + 500, 1000*i + 900})
+	}
+	log := orderclose.LogID{Topic: [16]byte{1, 15: 2}, Epoch: math.MaxInt32}
+	done, _ := EncodeDone(log, 10, many)
+	for _, plain := range []string{"", "somebody else's", done} {
+		if n := DecodePartitions(plain); n != 0 {
+			t.Errorf("%q: %d partitions", plain, n)
+		}
+		encoded := plain
+		for _, n := range []int{12, 3, math.MaxInt32} {
+			encoded = WithPartitions(encoded, n)
+			if got := DecodePartitions(encoded); got != n || len(encoded) > 4096 {
+				t.Errorf("%d partitions in %d bytes, want %d", got, len(encoded), n)
+			}
+			if !slices.Equal(DecodeRuns(10, encoded), DecodeRuns(10, plain)) || DecodeLog(encoded) != DecodeLog(plain) {
+				t.Errorf("%q changed what %q says", encoded, plain)
+			}
+		}
+	}
+	for _, odd := range []string{"n1:", "n1:-4", "n1:x", "n1:99999999999999999999"} {
+		if n := DecodePartitions(odd); n != 0 {
+			t.Errorf("%q: %d partitions", odd, n)
+		}
+	}
+}
+
 func FuzzDecodeRuns(f *testing.F) {
 	f.Add("r1:AQI", int64(3))
 	f.Add("somebody else's", int64(0))
