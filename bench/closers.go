@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"orderclose"
-	"orderclose/internal/closing"
+	"orderclose/internal/bisect"
 	"orderclose/internal/store"
 )
 
@@ -66,7 +66,7 @@ func (s *shop) closeLot(ctx context.Context, c crew, orders int) (closed, error)
 		for range workers {
 			working.Go(func() {
 				for b := range batches {
-					outcomes, err := closing.Bisect(ctx, st, orderclose.PathPipeline, b)
+					outcomes, err := bisect.Bisect(ctx, st, orderclose.PathPipeline, b)
 					if err != nil {
 						cancel(err)
 						return

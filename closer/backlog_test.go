@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"orderclose"
-	"orderclose/internal/partition/partitiontest"
+	"orderclose/internal/testkit/partitiontest"
 )
 
 // With 100,000 waiting replays, each order that becomes due is closed within two seconds,

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"orderclose"
-	"orderclose/internal/closing"
+	"orderclose/internal/bisect"
 	"orderclose/internal/partition"
 )
 
@@ -258,12 +258,12 @@ func (s measuredStore) CloseOrders(ctx context.Context, path orderclose.Path, re
 }
 
 // MaxBatch is the largest batch that the Store accepts; 0 means no limit.
-func (s measuredStore) MaxBatch() int { return closing.MaxBatch(s.Store) }
+func (s measuredStore) MaxBatch() int { return bisect.MaxBatch(s.Store) }
 
-// Probe implements closing.Prober. It returns errors.ErrUnsupported if the Store has no
+// Probe implements bisect.Prober. It returns errors.ErrUnsupported if the Store has no
 // probe.
 func (s measuredStore) Probe(ctx context.Context) error {
-	if p, ok := s.Store.(closing.Prober); ok {
+	if p, ok := s.Store.(bisect.Prober); ok {
 		return p.Probe(ctx)
 	}
 	return errors.ErrUnsupported

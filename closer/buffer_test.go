@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"orderclose"
-	"orderclose/internal/partition/partitiontest"
+	"orderclose/internal/testkit/partitiontest"
 )
 
 // runSmall runs a closer of the close topic that keeps the given bytes in memory.

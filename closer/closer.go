@@ -29,7 +29,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"orderclose"
-	"orderclose/internal/closing"
+	"orderclose/internal/bisect"
 	"orderclose/internal/loglimit"
 	"orderclose/internal/partition"
 )
@@ -147,7 +147,7 @@ type Options struct {
 type Closer struct {
 	o        Options
 	batcher  *batcher
-	culprits *closing.Culprits
+	culprits *bisect.Culprits
 	budget   *partition.Budget
 	watchdog partition.Watchdog
 	buckets  atomic.Pointer[orderclose.Buckets]
@@ -201,7 +201,7 @@ func New(o Options) (*Closer, error) {
 	c.watchdog = partition.Watchdog{Stage: Stage, Stuck: o.Metrics.Stuck, OnHang: o.OnHang, Logger: o.Logger}
 	c.SetBuckets(o.Buckets)
 	c.batcher = newBatcher(newLimiter(o.TargetLatency, o.Batch, o.Workers), o.Workers, o.Batch, c.close, o.Metrics.ConcurrencyLimit)
-	c.culprits = closing.NewCulprits(measuredStore{o.Store, c.batcher}, closing.ProofPipeline)
+	c.culprits = bisect.NewCulprits(measuredStore{o.Store, c.batcher}, bisect.ProofPipeline)
 	return c, nil
 }
 
@@ -231,7 +231,7 @@ func (c *Closer) Run(ctx context.Context) error {
 func (c *Closer) close(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	began := time.Now()
 	outcomes, err := c.culprits.CloseOrders(ctx, orderclose.PathPipeline, requests)
-	if errors.Is(err, closing.ErrNoVerdicts) {
+	if errors.Is(err, bisect.ErrNoVerdicts) {
 		c.batcher.updateLimit(func(l *limiter, _ int) { l.failed(time.Now()) })
 	}
 	if err == nil {

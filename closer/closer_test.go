@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"orderclose"
-	"orderclose/httpclose"
+	"orderclose/closer/httpclose"
 )
 
 func TestCloser_ClosesInBatches(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"orderclose"
-	"orderclose/internal/partition/partitiontest"
+	"orderclose/internal/testkit/partitiontest"
 )
 
 // bookings is a Store of another kind: it closes table bookings that were not confirmed,

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"orderclose"
-	"orderclose/internal/partition/partitiontest"
+	"orderclose/internal/testkit/partitiontest"
 )
 
 // toClose is a partition of the close topic.

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"orderclose"
-	"orderclose/httpclose"
+	"orderclose/closer/httpclose"
 )
 
 func TestCloser_CommitsNothingWhileTheDatabaseIsDown(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"orderclose"
-	"orderclose/internal/partition/partitiontest"
+	"orderclose/internal/testkit/partitiontest"
 )
 
 // stoppedLog is a log that sets stop while its reader's loop sleeps, so that the process

@@ -11,7 +11,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/loglimit"
-	"orderclose/internal/partition/partitiontest"
+	"orderclose/internal/testkit/partitiontest"
 )
 
 // Every unreadable record becomes a dead letter.

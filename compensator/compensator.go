@@ -35,7 +35,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"orderclose"
-	"orderclose/internal/closing"
+	"orderclose/internal/bisect"
 	"orderclose/internal/loglimit"
 	"orderclose/internal/partition"
 )
@@ -168,7 +168,7 @@ type Compensator struct {
 	schedule          schedule
 	limiter           *rate.Limiter // for sweeps
 	rescheduleLimiter *rate.Limiter // for orders that are scheduled again
-	culprits          *closing.Culprits
+	culprits          *bisect.Culprits
 
 	busy   sync.Mutex       // held while this process sweeps, taken with TryLock only; protects the fields below
 	from   orderclose.Order // the next sweep starts behind this order; zero: at the beginning
@@ -218,7 +218,7 @@ func New(o Options) (*Compensator, error) {
 	return &Compensator{
 		o: o, schedule: newSchedule(o.Period, o.Name),
 		limiter: rate.NewLimiter(limit, o.PageSize), rescheduleLimiter: rate.NewLimiter(limit, o.PageSize),
-		culprits: closing.NewCulprits(o.Store, closing.ProofSweep),
+		culprits: bisect.NewCulprits(o.Store, bisect.ProofSweep),
 	}, nil
 }
 

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"orderclose"
-	"orderclose/internal/closing"
+	"orderclose/internal/bisect"
 	"orderclose/internal/partition"
 )
 
@@ -189,7 +189,7 @@ func (s *sweepRun) close(ctx context.Context, pages [][]orderclose.Order) error 
 		if failures[i] != nil {
 			s.lastErr = failures[i]
 		}
-		if s.silent++; !errors.Is(failures[i], closing.ErrNoVerdicts) {
+		if s.silent++; !errors.Is(failures[i], bisect.ErrNoVerdicts) {
 			s.silent = 0
 		}
 		s.count(ctx, page, outcomes[i])

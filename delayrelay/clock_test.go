@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"orderclose"
-	"orderclose/internal/partition/partitiontest"
+	"orderclose/internal/testkit/partitiontest"
 )
 
 // bucket1m is a partition of a bucket that is fetched only before its records may leave.

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"orderclose/internal/partition"
-	"orderclose/internal/partition/partitiontest"
+	"orderclose/internal/testkit/partitiontest"
 )
 
 // delayTopicsDownFor returns a log whose delay topics accept nothing for the duration d.

@@ -11,7 +11,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/partition"
-	"orderclose/internal/partition/partitiontest"
+	"orderclose/internal/testkit/partitiontest"
 )
 
 // Offsets of the old log belong to other records now. An ack of an old record must not

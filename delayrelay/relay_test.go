@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"orderclose"
-	"orderclose/internal/partition/partitiontest"
+	"orderclose/internal/testkit/partitiontest"
 )
 
 // bucket10s is a partition that the relays under test serve.

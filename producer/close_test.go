@@ -3,8 +3,8 @@ package producer_test
 import (
 	"testing"
 
-	"orderclose/httpclose"
-	"orderclose/payment"
+	"orderclose/closer/httpclose"
+	"orderclose/closer/payment"
 	"orderclose/producer"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/config"
-	"orderclose/internal/tables"
+	"orderclose/internal/store/mapping"
 )
 
 // Dialect is the kind of database.
@@ -137,5 +137,5 @@ func tableIn(database string) string {
 	if database == "" {
 		return scheduleTable
 	}
-	return tables.Quote(database) + "." + scheduleTable
+	return mapping.Quote(database) + "." + scheduleTable
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/sony/gobreaker/v2"
 
 	"orderclose"
-	"orderclose/internal/closing"
+	"orderclose/internal/bisect"
 	"orderclose/internal/loglimit"
 	"orderclose/internal/partition"
 )
@@ -163,7 +163,7 @@ type Worker struct {
 	calls    chan struct{} // one element for each call in flight
 	breaker  *gobreaker.CircuitBreaker[struct{}]
 	watchdog partition.Watchdog
-	suspects closing.Suspects // events on which the service hangs
+	suspects bisect.Suspects // events on which the service hangs
 
 	mu      sync.Mutex
 	failing time.Time // since when all calls have failed; zero: the last call succeeded

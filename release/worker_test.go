@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"orderclose"
-	"orderclose/internal/partition/partitiontest"
+	"orderclose/internal/testkit/partitiontest"
 )
 
 // events is the partition that the workers under test serve.

@@ -40,14 +40,14 @@ eval "$lines"
 mkdir "$dir/tmp"
 export TMPDIR=$dir/tmp
 
-# run_tests runs all tests. The random scenarios of internal/bubble are shortened
+# run_tests runs all tests. The random scenarios of internal/testkit/simulation are shortened
 # under the race detector, so they run once more without it.
 run_tests() {
   local code=0
   # More packages in parallel than there are cores: tests on real servers mostly
   # wait.
   go test "${race[@]}" -count=1 -parallel 6 -timeout 20m ./... "$@" || code=$?
-  if [[ ${race[*]} ]]; then go test -count=1 -timeout 20m ./internal/bubble "$@" || code=$?; fi
+  if [[ ${race[*]} ]]; then go test -count=1 -timeout 20m ./internal/testkit/simulation "$@" || code=$?; fi
   return "$code"
 }
 

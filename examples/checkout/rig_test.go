@@ -24,10 +24,10 @@ import (
 	"orderclose"
 	"orderclose/examples/checkout"
 	"orderclose/internal/app"
-	"orderclose/internal/bubble"
-	"orderclose/internal/checker"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
+	"orderclose/internal/testkit/checker"
+	"orderclose/internal/testkit/simulation"
 	"orderclose/producer"
 )
 
@@ -43,7 +43,7 @@ const (
 type rig struct {
 	t        *testing.T
 	cfg      *config.Config
-	world    *bubble.World
+	world    *simulation.World
 	clients  app.Connections
 	producer *producer.Producer
 	shop     *checkout.Shop
@@ -72,14 +72,14 @@ func newRig(t *testing.T, change func(*checkout.Options)) *rig {
 	r := &rig{t: t, cfg: config.Default(), registry: prometheus.NewRegistry()}
 	r.cfg.Partitions = 2
 	var err error
-	if r.world, err = bubble.New(bubble.Options{InBubble: true}); err != nil {
+	if r.world, err = simulation.New(simulation.Options{InBubble: true}); err != nil {
 		t.Fatal(err)
 	}
 	r.onStop(r.world.Close)
 	if r.clients, err = r.world.Connect("shop"); err != nil {
 		t.Fatal(err)
 	}
-	r.onStop(func() { bubble.Disconnect(r.clients) })
+	r.onStop(func() { simulation.Disconnect(r.clients) })
 	_, left, err := r.clients.Kafka.Apply(t.Context(), app.TopicSpecs(r.cfg))
 	r.must(errors.Join(err, checkout.CreateTables(t.Context(), r.world.Store)))
 	if len(left) > 0 {
@@ -184,7 +184,7 @@ func (r *rig) start(roles ...app.Role) (stop func()) {
 		if err := <-done; err != nil {
 			r.t.Error(err)
 		}
-		bubble.Disconnect(c)
+		simulation.Disconnect(c)
 	})
 	r.onStop(stop)
 	return stop

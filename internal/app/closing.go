@@ -9,11 +9,11 @@ import (
 
 	"orderclose"
 	"orderclose/closer"
-	"orderclose/httpclose"
-	batches "orderclose/internal/closing"
+	"orderclose/closer/httpclose"
+	"orderclose/closer/payment"
+	batches "orderclose/internal/bisect"
 	"orderclose/internal/config"
 	"orderclose/internal/store"
-	"orderclose/payment"
 )
 
 // closeMethod is the configured method of closing orders. Closer and compensator share one, so

@@ -10,7 +10,7 @@ import (
 
 	"orderclose/internal/config"
 	"orderclose/internal/store"
-	"orderclose/internal/tables"
+	"orderclose/internal/store/mapping"
 )
 
 func newMigrate(c *common) *cobra.Command {
@@ -71,7 +71,7 @@ func findings(err error) error {
 	if !ok {
 		return err
 	}
-	return Exit(Findings, fmt.Errorf("the tables of the database do not match the mapping in topics.yaml:\n%w", tables.Err(wrong.Problems)))
+	return Exit(Findings, fmt.Errorf("the tables of the database do not match the mapping in topics.yaml:\n%w", mapping.Err(wrong.Problems)))
 }
 
 // printMigrations prints the SQL of the schema. It reads the configuration only to know

@@ -7,7 +7,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"orderclose/internal/signed"
-	"orderclose/internal/tables"
+	"orderclose/internal/store/mapping"
 )
 
 // ClosingKind says how orders are closed.
@@ -54,7 +54,7 @@ func address(to *string) value {
 	}
 }
 
-func (r *reader) checkClosing(c Closer, orders *tables.Mapping) {
+func (r *reader) checkClosing(c Closer, orders *mapping.Mapping) {
 	const url = "closer.http.url"
 	if c.Kind == KindHTTP && c.HTTP.URL == "" && !r.anyBad("closer.http") {
 		r.refuse(url, r.node("closer.http", "closer.kind"), "closer.kind is http, but there is no url", "set it to the URL of the service")

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"orderclose"
-	"orderclose/internal/tables"
+	"orderclose/internal/store/mapping"
 )
 
 // Config is a checked topics.yaml. It is read-only: all parts of a process share it.
@@ -31,8 +31,8 @@ type Config struct {
 	Replication int
 	Compensator Compensator
 	Closer      Closer
-	Orders      *tables.Mapping // the user's own tables; nil: the reference schema
-	OrdersAt    *Source         // the positions of Orders in the file; nil if Orders is nil
+	Orders      *mapping.Mapping // the user's own tables; nil: the reference schema
+	OrdersAt    *Source          // the positions of Orders in the file; nil if Orders is nil
 	Outbox      Outbox
 }
 
@@ -177,7 +177,7 @@ type settings struct {
 	replication int
 	compensator Compensator
 	closer      Closer
-	orders      *tables.Mapping
+	orders      *mapping.Mapping
 	ordersAt    *Source
 	outbox      Outbox
 }

@@ -8,7 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"orderclose/internal/tables"
+	"orderclose/internal/store/mapping"
 )
 
 // mapping reads the section that maps the user's own tables. If the section is missing
@@ -17,35 +17,35 @@ func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
 	if isNull(resolveAlias(n)) {
 		return
 	}
-	m := &tables.Mapping{}
+	m := &mapping.Mapping{}
 	section(fields{
 		"table":     text(&m.Orders),
 		"id":        key(&m.ID),
 		"status":    status(&m.Status),
 		"due":       moment(&m.Due, fields{"index": text(&m.DueIndex)}),
-		"created":   optional(func() value { m.Created = new(tables.TimeColumn); return moment(m.Created, nil) }),
-		"closed_at": optional(func() value { m.ClosedAt = new(tables.TimeColumn); return moment(m.ClosedAt, nil) }),
+		"created":   optional(func() value { m.Created = new(mapping.TimeColumn); return moment(m.Created, nil) }),
+		"closed_at": optional(func() value { m.ClosedAt = new(mapping.TimeColumn); return moment(m.ClosedAt, nil) }),
 		"category":  text(&m.Category),
 		"version":   text(&m.Version),
 		"items": orNone(func() value {
-			m.Items = new(tables.Items)
+			m.Items = new(mapping.Items)
 			return section(fields{
 				"table": text(&m.Items.Table), "order": text(&m.Items.Order),
 				"sku": text(&m.Items.SKU), "quantity": text(&m.Items.Quantity),
 			})
 		}),
 		"stock": orNone(func() value {
-			m.Stock = new(tables.Stock)
+			m.Stock = new(mapping.Stock)
 			return section(fields{
 				"table": text(&m.Stock.Table), "sku": key(&m.Stock.SKU),
 				"available": text(&m.Stock.Available), "reserved": text(&m.Stock.Reserved),
 			})
 		}),
 		"shards": optional(func() value {
-			m.Shards = &tables.Shards{By: tables.ByMonth}
+			m.Shards = &mapping.Shards{By: mapping.ByMonth}
 			return section(fields{
 				"by": text(&m.Shards.By), "on": text(&m.Shards.On), "zone": text(&m.Shards.Zone),
-				"back": integer(&m.Shards.Months, 1, tables.MaxMonths),
+				"back": integer(&m.Shards.Months, 1, mapping.MaxMonths),
 			})
 		}),
 		"event": text(&m.Event),
@@ -54,7 +54,7 @@ func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
 }
 
 // checkMapping reports mistakes in the mapping, each at its position.
-func (r *reader) checkMapping(m *tables.Mapping, maxDelay time.Duration) {
+func (r *reader) checkMapping(m *mapping.Mapping, maxDelay time.Duration) {
 	const path = "orders"
 	if m == nil || r.bad[path] {
 		return
@@ -86,7 +86,7 @@ func (r *reader) nearest(path string) (wanted, found string) {
 }
 
 // key reads the name of a column, or {column: id, type: integer, index: PRIMARY}.
-func key(to *tables.Key) value {
+func key(to *mapping.Key) value {
 	return func(r *reader, path string, n *yaml.Node) {
 		if resolveAlias(n).Kind == yaml.ScalarNode {
 			text(&to.Column)(r, path, n)
@@ -94,11 +94,11 @@ func key(to *tables.Key) value {
 		}
 		var kind string
 		section(fields{"column": text(&to.Column), "type": text(&kind), "index": text(&to.Index)})(r, path, n)
-		to.Type = tables.KeyType(kind)
+		to.Type = mapping.KeyType(kind)
 	}
 }
 
-func moment(to *tables.TimeColumn, more fields) value {
+func moment(to *mapping.TimeColumn, more fields) value {
 	return func(r *reader, path string, n *yaml.Node) {
 		var kind, precision string
 		known := fields{"column": text(&to.Column), "type": text(&kind), "zone": text(&to.Zone), "precision": text(&precision)}
@@ -106,14 +106,14 @@ func moment(to *tables.TimeColumn, more fields) value {
 			known[name] = read
 		}
 		section(known)(r, path, n)
-		to.Type, to.Precision = tables.TimeType(kind), tables.Precision(precision)
+		to.Type, to.Precision = mapping.TimeType(kind), mapping.Precision(precision)
 	}
 }
 
-func status(to *tables.Status) value {
-	values := func(to *[]tables.Value) value {
+func status(to *mapping.Status) value {
+	values := func(to *[]mapping.Value) value {
 		return list("[1, 3] or [PAID, SHIPPED]", func(r *reader, path string, n *yaml.Node) {
-			var v tables.Value
+			var v mapping.Value
 			if statusValue(&v)(r, path, n); !r.bad[path] {
 				*to = append(*to, v)
 			}
@@ -126,7 +126,7 @@ func status(to *tables.Status) value {
 }
 
 // statusValue reads a whole number or a text.
-func statusValue(to *tables.Value) value {
+func statusValue(to *mapping.Value) value {
 	const hint = "write a whole number, or text in quotes"
 	return func(r *reader, path string, n *yaml.Node) {
 		raw, ok := r.scalar(path, n, "a status", hint)
@@ -136,9 +136,9 @@ func statusValue(to *tables.Value) value {
 		var i int64
 		switch tag := raw.ShortTag(); {
 		case tag == "!!str" && raw.Value != "":
-			*to = tables.TextValue(raw.Value)
+			*to = mapping.TextValue(raw.Value)
 		case tag == "!!int" && raw.Decode(&i) == nil:
-			*to = tables.IntValue(i)
+			*to = mapping.IntValue(i)
 		default:
 			r.refuse(path, n, fmt.Sprintf("%s is no status", quote(raw.Value)), hint)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"orderclose/internal/config"
-	"orderclose/internal/tables"
+	"orderclose/internal/store/mapping"
 )
 
 // mapped is a mapping with every key.
@@ -31,21 +31,21 @@ orders:
 `
 
 func TestOrders_ReadsEveryKey(t *testing.T) {
-	want := &tables.Mapping{
+	want := &mapping.Mapping{
 		Orders: "shop.orders_{yyyyMM}",
-		ID:     tables.Key{Column: "no", Type: tables.Integer, Index: "uk_no"},
-		Status: tables.Status{
-			Column: "state", From: tables.IntValue(1), To: tables.IntValue(9), Paid: []tables.Value{tables.IntValue(2), tables.IntValue(3)}, Closed: []tables.Value{tables.IntValue(8)},
+		ID:     mapping.Key{Column: "no", Type: mapping.Integer, Index: "uk_no"},
+		Status: mapping.Status{
+			Column: "state", From: mapping.IntValue(1), To: mapping.IntValue(9), Paid: []mapping.Value{mapping.IntValue(2), mapping.IntValue(3)}, Closed: []mapping.Value{mapping.IntValue(8)},
 		},
-		Due:      tables.TimeColumn{Column: "deadline", Type: tables.DateTime, Zone: "+08:00", Precision: tables.Seconds},
+		Due:      mapping.TimeColumn{Column: "deadline", Type: mapping.DateTime, Zone: "+08:00", Precision: mapping.Seconds},
 		DueIndex: "by_deadline",
-		Created:  &tables.TimeColumn{Column: "made", Type: tables.Timestamp, Precision: tables.Millis},
-		ClosedAt: &tables.TimeColumn{Column: "shut", Type: tables.UnixSeconds},
+		Created:  &mapping.TimeColumn{Column: "made", Type: mapping.Timestamp, Precision: mapping.Millis},
+		ClosedAt: &mapping.TimeColumn{Column: "shut", Type: mapping.UnixSeconds},
 		Category: "kind",
 		Version:  "rev",
-		Items:    &tables.Items{Table: "lines_{yyyyMM}", Order: "no", SKU: "sku", Quantity: "n"},
-		Stock:    &tables.Stock{Table: "goods", SKU: tables.Key{Column: "id", Type: tables.Integer, Index: "uk"}, Available: "free", Reserved: "held"},
-		Shards:   &tables.Shards{By: tables.ByMonth, On: tables.OnDue, Zone: "Asia/Shanghai", Months: 24},
+		Items:    &mapping.Items{Table: "lines_{yyyyMM}", Order: "no", SKU: "sku", Quantity: "n"},
+		Stock:    &mapping.Stock{Table: "goods", SKU: mapping.Key{Column: "id", Type: mapping.Integer, Index: "uk"}, Available: "free", Reserved: "held"},
+		Shards:   &mapping.Shards{By: mapping.ByMonth, On: mapping.OnDue, Zone: "Asia/Shanghai", Months: 24},
 		Event:    "order.gone",
 	}
 	if diff := cmp.Diff(want, parse(t, mapped).Orders); diff != "" {

@@ -5,8 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"orderclose/closer/payment"
 	"orderclose/internal/patience"
-	"orderclose/payment"
 )
 
 // calls counts the calls of the user's services. It implements the Metrics of packages

@@ -12,7 +12,7 @@ import (
 	"gorm.io/gorm"
 
 	"orderclose"
-	"orderclose/internal/tables"
+	"orderclose/internal/store/mapping"
 )
 
 // AuditState is what an order's status means for its close.
@@ -36,7 +36,7 @@ type AuditPart struct {
 	// takes the status for.
 	Unlisted bool
 	table    *table
-	value    tables.Value
+	value    mapping.Value
 }
 
 // AuditRow is an order with its receipt, lines and ledger rows.
@@ -75,7 +75,7 @@ func (s *Store) AuditParts(ctx context.Context) ([]AuditPart, error) {
 	}
 	var parts []AuditPart
 	for _, t := range in {
-		add := func(state AuditState, values ...tables.Value) {
+		add := func(state AuditState, values ...mapping.Value) {
 			for _, v := range values {
 				p := AuditPart{Table: t.name, Status: v.Text, State: state, table: t, value: v}
 				if !s.mapped {
@@ -88,11 +88,11 @@ func (s *Store) AuditParts(ctx context.Context) ([]AuditPart, error) {
 		add(AuditOpen, status.From)
 		add(AuditClosed, status.To)
 		if !s.mapped {
-			add(AuditPaid, tables.IntValue(int64(Paid)), tables.IntValue(int64(Shipped)), tables.IntValue(int64(Confirmed)))
-			add(AuditOther, tables.IntValue(int64(Cancelled)))
+			add(AuditPaid, mapping.IntValue(int64(Paid)), mapping.IntValue(int64(Shipped)), mapping.IntValue(int64(Confirmed)))
+			add(AuditOther, mapping.IntValue(int64(Cancelled)))
 		} else {
 			add(AuditPaid, status.Paid...)
-			add(AuditOther, slices.DeleteFunc(slices.Clone(status.Closed), func(v tables.Value) bool { return v == status.To })...)
+			add(AuditOther, slices.DeleteFunc(slices.Clone(status.Closed), func(v mapping.Value) bool { return v == status.To })...)
 		}
 		unlisted, err := s.unlisted(ctx, t)
 		if err != nil {
@@ -108,7 +108,7 @@ func (s *Store) AuditParts(ctx context.Context) ([]AuditPart, error) {
 }
 
 // statusOf converts a value to a status of the reference schema.
-func statusOf(v tables.Value) Status {
+func statusOf(v mapping.Value) Status {
 	n, _ := v.Arg().(int64)
 	return Status(n)
 }

@@ -11,7 +11,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/store"
-	"orderclose/internal/tcpproxy"
+	"orderclose/internal/testkit/tcpproxy"
 )
 
 func TestMySQL_ACommitInDoubtIsResolvedAtOnce(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"orderclose/internal/tables"
+	"orderclose/internal/store/mapping"
 )
 
 // CheckMapping reports what keeps the store from using the orders' tables as they are mapped:
@@ -35,13 +35,13 @@ func (s *Store) CheckMapping(ctx context.Context) error {
 }
 
 // MappingError holds the problems that CheckMapping found.
-type MappingError struct{ Problems []tables.Problem }
+type MappingError struct{ Problems []mapping.Problem }
 
 func (e *MappingError) Error() string {
-	return "the database's tables do not match the mapping in topics.yaml: " + strings.ReplaceAll(tables.Err(e.Problems).Error(), "\n", "; and ")
+	return "the database's tables do not match the mapping in topics.yaml: " + strings.ReplaceAll(mapping.Err(e.Problems).Error(), "\n", "; and ")
 }
 
-func (s *Store) judge(ctx context.Context) ([]tables.Problem, error) {
+func (s *Store) judge(ctx context.Context) ([]mapping.Problem, error) {
 	in := []*table{s.q.single}
 	if s.q.months != nil {
 		s.q.months.forget()
@@ -50,7 +50,7 @@ func (s *Store) judge(ctx context.Context) ([]tables.Problem, error) {
 			return nil, err
 		}
 		if len(in) == 0 {
-			return []tables.Problem{{
+			return []mapping.Problem{{
 				Path: "table", What: "no month has a table " + s.q.m.Orders,
 				Fix: "correct the name, or grant SELECT and UPDATE on the tables",
 			}}, nil
@@ -76,8 +76,8 @@ func (s *Store) judge(ctx context.Context) ([]tables.Problem, error) {
 
 // describe returns the definitions of MySQL tables. It leaves out tables that do not exist or
 // that the user may not see.
-func describe(ctx context.Context, db *sql.DB, names []string) (tables.Schema, error) {
-	facts := tables.Schema{}
+func describe(ctx context.Context, db *sql.DB, names []string) (mapping.Schema, error) {
+	facts := mapping.Schema{}
 	for _, name := range names {
 		t, ok, err := describeTable(ctx, db, name)
 		if err != nil {
@@ -93,8 +93,8 @@ func describe(ctx context.Context, db *sql.DB, names []string) (tables.Schema, e
 // inSchema limits a query of information_schema to one table.
 const inSchema = " WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name = ?"
 
-func describeTable(ctx context.Context, db *sql.DB, name string) (t tables.Table, ok bool, err error) {
-	database, table := tables.Split(name)
+func describeTable(ctx context.Context, db *sql.DB, name string) (t mapping.Table, ok bool, err error) {
+	database, table := mapping.Split(name)
 	args := []any{database, table}
 	err = each(ctx, db, "SELECT table_schema, table_name, table_schema = DATABASE(), table_type LIKE '%VIEW', COALESCE(engine, '') FROM information_schema.tables"+inSchema,
 		args, func(scan func(...any) error) error {
@@ -125,14 +125,14 @@ func describeTable(ctx context.Context, db *sql.DB, name string) (t tables.Table
 // it.
 var presentMoment = regexp.MustCompile(`^\(?(current_timestamp|now|localtime|localtimestamp|utc_timestamp|unix_timestamp)(\(\d*\))?\)?$`)
 
-func describeColumns(ctx context.Context, db *sql.DB, args []any) (map[string]tables.Column, error) {
-	columns := map[string]tables.Column{}
+func describeColumns(ctx context.Context, db *sql.DB, args []any) (map[string]mapping.Column, error) {
+	columns := map[string]mapping.Column{}
 	err := each(ctx, db, "SELECT LOWER(column_name), LOWER(data_type), column_type, COALESCE(datetime_precision, 0), COALESCE(character_maximum_length, 0),"+
 		" COALESCE(collation_name, ''), is_nullable = 'YES', LOWER(column_default), LOWER(extra), LOWER(COALESCE(generation_expression, '')) FROM information_schema.columns"+inSchema,
 		args, func(scan func(...any) error) error {
 			var column, extra string
 			var def sql.NullString
-			var c tables.Column
+			var c mapping.Column
 			err := scan(&column, &c.Type, &c.Definition, &c.Digits, &c.Length, &c.Collation, &c.Nullable, &def, &extra, &c.Expression)
 			c.Default, c.DefaultNow = c.Nullable || def.Valid, presentMoment.MatchString(def.String)
 			c.OnUpdate = strings.Contains(extra, "on update")
@@ -162,7 +162,7 @@ func describeColumns(ctx context.Context, db *sql.DB, args []any) (map[string]ta
 var usedIndexes = map[string]string{"IS_VISIBLE": " AND is_visible = 'YES'", "IGNORED": " AND ignored = 'NO'"}
 
 // describeIndexes leaves out indexes that the database does not use.
-func describeIndexes(ctx context.Context, db *sql.DB, args []any) ([]tables.Index, error) {
+func describeIndexes(ctx context.Context, db *sql.DB, args []any) ([]mapping.Index, error) {
 	used := ""
 	err := each(ctx, db, "SELECT UPPER(column_name) FROM information_schema.columns WHERE table_schema = 'information_schema' AND table_name = 'STATISTICS'",
 		nil, func(scan func(...any) error) error {
@@ -174,7 +174,7 @@ func describeIndexes(ctx context.Context, db *sql.DB, args []any) ([]tables.Inde
 	if err != nil {
 		return nil, err
 	}
-	var indexes []tables.Index
+	var indexes []mapping.Index
 	err = each(ctx, db, "SELECT index_name, non_unique, CONCAT(LOWER(COALESCE(column_name, '')), COALESCE(CONCAT('(', sub_part, ')'), ''), IF(collation = 'D', ' DESC', ''))"+
 		" FROM information_schema.statistics"+inSchema+used+" ORDER BY index_name, seq_in_index",
 		args, func(scan func(...any) error) error {
@@ -184,7 +184,7 @@ func describeIndexes(ctx context.Context, db *sql.DB, args []any) ([]tables.Inde
 				return err
 			}
 			if n := len(indexes); n == 0 || indexes[n-1].Name != index {
-				indexes = append(indexes, tables.Index{Name: index, Unique: !nonUnique})
+				indexes = append(indexes, mapping.Index{Name: index, Unique: !nonUnique})
 			}
 			last := &indexes[len(indexes)-1]
 			last.Columns = append(last.Columns, column)

@@ -11,7 +11,7 @@ import (
 	"gorm.io/gorm"
 
 	"orderclose"
-	"orderclose/internal/tables"
+	"orderclose/internal/store/mapping"
 )
 
 // Dialect holds what differs between databases: their SQL, the source of the current time, and
@@ -28,13 +28,13 @@ type Dialect struct {
 	// hint forces an index, whatever the statistics say: the key, so that rows are locked
 	// in its order; the due index, so that a query reads only its page.
 	hint         func(index string) string
-	unindexed    string                                                          // written before a column, so that no index on it is used
-	lock         string                                                          // appended to a SELECT that locks what it reads
-	releaseStock func(s *tables.Stock, n int) string                             // releases stock for a list of n SKUs and quantities
-	spellings    func(s *tables.Stock, n int) string                             // returns n SKUs as given and as the stock spells them
-	hasTable     string                                                          // a query that counts the tables of one name
-	tables       string                                                          // a query for the names of tables in a database, LIKE a pattern
-	describe     func(context.Context, *sql.DB, []string) (tables.Schema, error) // nil: mappings are not checked
+	unindexed    string                                                           // written before a column, so that no index on it is used
+	lock         string                                                           // appended to a SELECT that locks what it reads
+	releaseStock func(s *mapping.Stock, n int) string                             // releases stock for a list of n SKUs and quantities
+	spellings    func(s *mapping.Stock, n int) string                             // returns n SKUs as given and as the stock spells them
+	hasTable     string                                                           // a query that counts the tables of one name
+	tables       string                                                           // a query for the names of tables in a database, LIKE a pattern
+	describe     func(context.Context, *sql.DB, []string) (mapping.Schema, error) // nil: mappings are not checked
 	checkZone    func(context.Context, *sql.DB) error
 
 	// deleteByID deletes the rows of n ids from a table, and locks no other row.
@@ -59,7 +59,7 @@ const (
 var mysqlDialect = Dialect{
 	Name:         MySQL,
 	Fault:        MySQLFault,
-	hint:         func(index string) string { return " FORCE INDEX (" + tables.Quote(index) + ")" },
+	hint:         func(index string) string { return " FORCE INDEX (" + mapping.Quote(index) + ")" },
 	lock:         " FOR UPDATE",
 	releaseStock: mysqlReleaseStock,
 	spellings:    mysqlSpellings,
@@ -95,24 +95,24 @@ func SQLiteDialect(clock func() time.Time, fault func(error) Fault) Dialect {
 
 // mysqlReleaseStock locks the SKUs in the order of the list: the join must begin with the list,
 // and use the key. A CASE with a thousand branches would take twice as long.
-func mysqlReleaseStock(s *tables.Stock, n int) string {
+func mysqlReleaseStock(s *mapping.Stock, n int) string {
 	set, where := releaseStock(s)
 	return "UPDATE (SELECT ? AS sku, ? AS quantity" + strings.Repeat(" UNION ALL SELECT ?, ?", n-1) + ") AS v" +
-		" STRAIGHT_JOIN " + tables.Quote(s.Table) + " AS s FORCE INDEX (" + tables.Quote(s.SKU.Index) + ")" +
-		" ON s." + tables.Quote(s.SKU.Column) + " = v.sku SET " + strings.ReplaceAll(set, "SET:", "s.") + where
+		" STRAIGHT_JOIN " + mapping.Quote(s.Table) + " AS s FORCE INDEX (" + mapping.Quote(s.SKU.Index) + ")" +
+		" ON s." + mapping.Quote(s.SKU.Column) + " = v.sku SET " + strings.ReplaceAll(set, "SET:", "s.") + where
 }
 
-func sqliteReleaseStock(s *tables.Stock, n int) string {
+func sqliteReleaseStock(s *mapping.Stock, n int) string {
 	set, where := releaseStock(s)
 	return "WITH v (sku, quantity) AS (VALUES (?, ?)" + strings.Repeat(", (?, ?)", n-1) + ")" +
-		" UPDATE " + tables.Quote(s.Table) + " AS s SET " + strings.ReplaceAll(set, "SET:", "") +
-		" FROM v" + strings.Replace(where, " WHERE ", " WHERE s."+tables.Quote(s.SKU.Column)+" = v.sku AND ", 1)
+		" UPDATE " + mapping.Quote(s.Table) + " AS s SET " + strings.ReplaceAll(set, "SET:", "") +
+		" FROM v" + strings.Replace(where, " WHERE ", " WHERE s."+mapping.Quote(s.SKU.Column)+" = v.sku AND ", 1)
 }
 
 // releaseStock returns the change of a row s of the stock by a row v of the list, with SET: before
 // each changed column, and the condition on the rows.
-func releaseStock(s *tables.Stock) (set, where string) {
-	available, reserved := tables.Quote(s.Available), tables.Quote(s.Reserved)
+func releaseStock(s *mapping.Stock) (set, where string) {
+	available, reserved := mapping.Quote(s.Available), mapping.Quote(s.Reserved)
 	set = "SET:" + available + " = s." + available + " + v.quantity"
 	if s.Reserved == "" {
 		return set, " WHERE v.quantity > 0"
@@ -122,16 +122,16 @@ func releaseStock(s *tables.Stock) (set, where string) {
 }
 
 // mysqlSpellings compares SKUs as mysqlReleaseStock does.
-func mysqlSpellings(s *tables.Stock, n int) string {
-	sku := "s." + tables.Quote(s.SKU.Column)
+func mysqlSpellings(s *mapping.Stock, n int) string {
+	sku := "s." + mapping.Quote(s.SKU.Column)
 	return "SELECT v.sku, " + sku + " FROM (SELECT ? AS sku" + strings.Repeat(" UNION ALL SELECT ?", n-1) + ") AS v" +
-		" STRAIGHT_JOIN " + tables.Quote(s.Table) + " AS s FORCE INDEX (" + tables.Quote(s.SKU.Index) + ") ON " + sku + " = v.sku"
+		" STRAIGHT_JOIN " + mapping.Quote(s.Table) + " AS s FORCE INDEX (" + mapping.Quote(s.SKU.Index) + ") ON " + sku + " = v.sku"
 }
 
-func sqliteSpellings(s *tables.Stock, n int) string {
-	sku := "s." + tables.Quote(s.SKU.Column)
+func sqliteSpellings(s *mapping.Stock, n int) string {
+	sku := "s." + mapping.Quote(s.SKU.Column)
 	return "WITH v (sku) AS (VALUES (?)" + strings.Repeat(", (?)", n-1) + ")" +
-		" SELECT v.sku, " + sku + " FROM v JOIN " + tables.Quote(s.Table) + " AS s ON " + sku + " = v.sku"
+		" SELECT v.sku, " + sku + " FROM v JOIN " + mapping.Quote(s.Table) + " AS s ON " + sku + " = v.sku"
 }
 
 // now returns the database's clock as a value in a statement. MySQL fixes it when the

@@ -3,7 +3,7 @@
 //
 // Open returns a Store on MySQL or MariaDB. Store.CloseOrders closes a batch,
 // Store.Checkout runs a transaction of a shop, and Store.Migrate creates the reference
-// schema. A tables.Mapping names the tables and columns; the reference schema is a mapping
+// schema. A mapping.Mapping names the tables and columns; the reference schema is a mapping
 // too.
 //
 // A batch is closed in one transaction. The order of its statements is part of the design:

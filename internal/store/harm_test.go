@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"orderclose/internal/store"
-	"orderclose/internal/tables"
+	"orderclose/internal/store/mapping"
 )
 
 // The definitions that each database reports are enough to refuse a harmful mapping.
@@ -33,34 +33,34 @@ func harmIsRefused(t *testing.T) {
 	} {
 		exec(t, admin.DB(), ddl)
 	}
-	moment := func(column string) *tables.TimeColumn {
-		return &tables.TimeColumn{Column: column, Type: tables.DateTime, Zone: "UTC", Precision: tables.Seconds}
+	moment := func(column string) *mapping.TimeColumn {
+		return &mapping.TimeColumn{Column: column, Type: mapping.DateTime, Zone: "UTC", Precision: mapping.Seconds}
 	}
-	stamp := &tables.TimeColumn{Column: "touched", Type: tables.Timestamp, Precision: tables.Seconds}
+	stamp := &mapping.TimeColumn{Column: "touched", Type: mapping.Timestamp, Precision: mapping.Seconds}
 	for _, c := range []struct {
-		change func(m *tables.Mapping)
+		change func(m *mapping.Mapping)
 		want   string // path: a part of Problem.What; empty: no problem
 	}{
-		{func(*tables.Mapping) {}, ""},
-		{func(m *tables.Mapping) { m.Version = "revision" }, ""},
-		{func(m *tables.Mapping) { m.Due.Column, m.DueIndex = "late", "" }, "due.index: no index on state, late and id"},
-		{func(m *tables.Mapping) { m.Due.Column, m.DueIndex = "zoned", "z" }, "due.column: t_order.zoned is generated from the TIMESTAMP column placed_utc"},
-		{func(m *tables.Mapping) { m.DueIndex = "part" }, "due.index: no index part"},
-		{func(m *tables.Mapping) { m.Orders = "v_order" }, "table: v_order is a view"},
-		{func(m *tables.Mapping) { m.Version = "note" }, "version: t_order.note is varchar(9)"},
-		{func(m *tables.Mapping) { m.Version = "user_id" }, "version: t_order.user_id refers to table users"},
-		{func(m *tables.Mapping) { m.Version = "no_in_shop" }, "version: a part of the unique index no_in_shop"},
-		{func(m *tables.Mapping) { m.Created, m.ClosedAt = nil, moment("create_time") }, "closed_at.column: t_order.create_time has a value from when"},
-		{func(m *tables.Mapping) { m.ClosedAt = moment("placed") }, "closed_at.column: t_order.placed has a value from when"},
-		{func(m *tables.Mapping) { m.ClosedAt = moment("shut") }, "closed_at.column: t_order.shut is a generated column"},
-		{func(m *tables.Mapping) { m.ClosedAt = moment("late") }, "closed_at.column: t_order.late is a generated column"},
-		{func(m *tables.Mapping) { m.ClosedAt = stamp }, "closed_at.column: t_order.touched is set to the present moment"},
-		{func(m *tables.Mapping) { m.Status.Closed = []tables.Value{tables.TextValue("Wait_Pay")} }, `status.closed[0]: to which "WAIT_PAY" and "Wait_Pay" are the same`},
-		{func(m *tables.Mapping) { m.Status.To = tables.TextValue("CLOSED_BY_ORDERCLOSE") }, "status.to: varchar(16), which has no"},
-		{func(m *tables.Mapping) { m.Items.Quantity = "id" }, "items.quantity: t_order_line.id numbers its rows"},
-		{func(m *tables.Mapping) { m.Stock.Available = "id" }, "stock.available: t_goods_stock.id is numbered by the database"},
-		{func(m *tables.Mapping) { m.Stock.Available = "price" }, "stock.available: t_goods_stock.price is decimal(9,2)"},
-		{func(m *tables.Mapping) { m.Stock.Available = "total" }, "stock.available: t_goods_stock.total is a generated column"},
+		{func(*mapping.Mapping) {}, ""},
+		{func(m *mapping.Mapping) { m.Version = "revision" }, ""},
+		{func(m *mapping.Mapping) { m.Due.Column, m.DueIndex = "late", "" }, "due.index: no index on state, late and id"},
+		{func(m *mapping.Mapping) { m.Due.Column, m.DueIndex = "zoned", "z" }, "due.column: t_order.zoned is generated from the TIMESTAMP column placed_utc"},
+		{func(m *mapping.Mapping) { m.DueIndex = "part" }, "due.index: no index part"},
+		{func(m *mapping.Mapping) { m.Orders = "v_order" }, "table: v_order is a view"},
+		{func(m *mapping.Mapping) { m.Version = "note" }, "version: t_order.note is varchar(9)"},
+		{func(m *mapping.Mapping) { m.Version = "user_id" }, "version: t_order.user_id refers to table users"},
+		{func(m *mapping.Mapping) { m.Version = "no_in_shop" }, "version: a part of the unique index no_in_shop"},
+		{func(m *mapping.Mapping) { m.Created, m.ClosedAt = nil, moment("create_time") }, "closed_at.column: t_order.create_time has a value from when"},
+		{func(m *mapping.Mapping) { m.ClosedAt = moment("placed") }, "closed_at.column: t_order.placed has a value from when"},
+		{func(m *mapping.Mapping) { m.ClosedAt = moment("shut") }, "closed_at.column: t_order.shut is a generated column"},
+		{func(m *mapping.Mapping) { m.ClosedAt = moment("late") }, "closed_at.column: t_order.late is a generated column"},
+		{func(m *mapping.Mapping) { m.ClosedAt = stamp }, "closed_at.column: t_order.touched is set to the present moment"},
+		{func(m *mapping.Mapping) { m.Status.Closed = []mapping.Value{mapping.TextValue("Wait_Pay")} }, `status.closed[0]: to which "WAIT_PAY" and "Wait_Pay" are the same`},
+		{func(m *mapping.Mapping) { m.Status.To = mapping.TextValue("CLOSED_BY_ORDERCLOSE") }, "status.to: varchar(16), which has no"},
+		{func(m *mapping.Mapping) { m.Items.Quantity = "id" }, "items.quantity: t_order_line.id numbers its rows"},
+		{func(m *mapping.Mapping) { m.Stock.Available = "id" }, "stock.available: t_goods_stock.id is numbered by the database"},
+		{func(m *mapping.Mapping) { m.Stock.Available = "price" }, "stock.available: t_goods_stock.price is decimal(9,2)"},
+		{func(m *mapping.Mapping) { m.Stock.Available = "total" }, "stock.available: t_goods_stock.total is a generated column"},
 	} {
 		m := *shop
 		items, stock := *shop.Items, *shop.Stock

@@ -12,9 +12,9 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"orderclose"
-	"orderclose/internal/closing"
+	"orderclose/internal/bisect"
 	"orderclose/internal/store"
-	"orderclose/internal/tables"
+	"orderclose/internal/store/mapping"
 )
 
 // In a shop's own tables, the quantity of a line may be zero or negative.
@@ -24,7 +24,7 @@ func linesOfNothing(t *testing.T) {
 	s := open(t, store.Options{DSN: ownDatabase(t), Orders: spelling})
 	createTables(t, s, "INSERT INTO o VALUES ('gift', 0, 1), ('back', 0, 1), ('minus', 0, 1)",
 		"INSERT INTO l VALUES ('gift', 'ink', 0), ('gift', 'nib', 2), ('back', 'ink', 3), ('back', 'ink', -3), ('minus', 'ink', -1)")
-	out, err := closing.Bisect(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "gift"}, {OrderID: "back"}, {OrderID: "minus"}})
+	out, err := bisect.Bisect(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "gift"}, {OrderID: "back"}, {OrderID: "minus"}})
 	must(t, err)
 	if out[0].Verdict != orderclose.Closed || out[1].Verdict != orderclose.Closed || out[2].Verdict != orderclose.Failed ||
 		out[2].Err == nil || !strings.Contains(out[2].Err.Error(), "holds -1 of SKU") {
@@ -139,7 +139,7 @@ func batchOfLockedOrders(t *testing.T) {
 		{orderclose.PathPipeline, 7 * time.Second, []orderclose.CloseRequest{{OrderID: "p"}, {OrderID: "q"}}},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), round.most)
-		out, err := closing.Bisect(ctx, s, round.path, append(slices.Clone(round.also), reqs...))
+		out, err := bisect.Bisect(ctx, s, round.path, append(slices.Clone(round.also), reqs...))
 		cancel()
 		must(t, err)
 		if round.also != nil {
@@ -174,7 +174,7 @@ func nulls(t *testing.T) {
 	createTables(t, s, "ALTER TABLE o ADD COLUMN v INT NULL", "ALTER TABLE l MODIFY COLUMN n INT NULL",
 		"INSERT INTO o (no, status, due) VALUES ('fee', 0, 1), ('unclear', 0, 1)",
 		"INSERT INTO l VALUES ('fee', 'ink', 1), ('fee', NULL, 1), ('fee', NULL, NULL), ('unclear', 'ink', NULL)")
-	out, err := closing.Bisect(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "fee"}, {OrderID: "unclear"}})
+	out, err := bisect.Bisect(t.Context(), s, orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "fee"}, {OrderID: "unclear"}})
 	must(t, err)
 	if out[0].Verdict != orderclose.Closed || out[1].Verdict != orderclose.Failed || !strings.Contains(fmt.Sprint(out[1].Err), `SKU "ink" whose quantity is NULL`) {
 		t.Errorf("%+v", out)
@@ -193,9 +193,9 @@ func nulls(t *testing.T) {
 func TestMySQL_AMissingIndexBlamesNoOrder(t *testing.T) { eachServer(t, missingIndex) }
 
 func missingIndex(t *testing.T) {
-	mapping := *spelling
-	mapping.Stock = &tables.Stock{Table: "g", SKU: tables.Key{Column: "sku", Index: "by_sku"}, Available: "free"}
-	s := open(t, store.Options{DSN: ownDatabase(t), Orders: &mapping})
+	mapped := *spelling
+	mapped.Stock = &mapping.Stock{Table: "g", SKU: mapping.Key{Column: "sku", Index: "by_sku"}, Available: "free"}
+	s := open(t, store.Options{DSN: ownDatabase(t), Orders: &mapped})
 	createTables(t, s, "INSERT INTO o VALUES ('a', 0, 1)", "INSERT INTO l VALUES ('a', 'ink', 1)", "ALTER TABLE g ADD UNIQUE KEY by_other_name (sku)")
 	_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "a"}})
 	if !errors.Is(err, orderclose.ErrUnavailable) {
@@ -205,7 +205,7 @@ func missingIndex(t *testing.T) {
 
 // counted counts transactions of a close.
 type counted struct {
-	closing.Store
+	bisect.Store
 	closes int
 }
 
@@ -243,7 +243,7 @@ func spelledSKUs(t *testing.T) {
 	}
 	for round := range 2 {
 		n := &counted{Store: s}
-		out, err = closing.Bisect(t.Context(), n, orderclose.PathSweep, reqs)
+		out, err = bisect.Bisect(t.Context(), n, orderclose.PathSweep, reqs)
 		must(t, err)
 		if n.closes != 1 {
 			t.Errorf("round %d: %d orders took %d closes", round, len(reqs), n.closes)
@@ -259,7 +259,7 @@ func spelledSKUs(t *testing.T) {
 		}
 	}
 	put("gone", "INK", "ink", "Pen") // Pen has no row
-	out, err = closing.Bisect(t.Context(), s, orderclose.PathSweep, reqs[1:])
+	out, err = bisect.Bisect(t.Context(), s, orderclose.PathSweep, reqs[1:])
 	must(t, err)
 	if out[0].Verdict != orderclose.Failed || !strings.Contains(fmt.Sprint(out[0].Err), "a SKU is missing from the stock") {
 		t.Errorf("%+v", out)
@@ -324,9 +324,9 @@ func binaryIDs(t *testing.T) {
 	exec(t, s.DB(), "ALTER TABLE l ADD COLUMN sku_text VARCHAR(64) AS (HEX(sku)) STORED")
 	exec(t, s.DB(), "ALTER TABLE g ADD COLUMN sku_text VARCHAR(64) AS (HEX(sku)) STORED, ADD UNIQUE KEY uk (sku_text)")
 	text := *spelling
-	text.ID = tables.Key{Column: "no_text", Index: "uk"}
-	text.Items = &tables.Items{Table: "l", Order: "no_text", SKU: "sku_text", Quantity: "n"}
-	text.Stock = &tables.Stock{Table: "g", SKU: tables.Key{Column: "sku_text", Index: "uk"}, Available: "free", Reserved: "held"}
+	text.ID = mapping.Key{Column: "no_text", Index: "uk"}
+	text.Items = &mapping.Items{Table: "l", Order: "no_text", SKU: "sku_text", Quantity: "n"}
+	text.Stock = &mapping.Stock{Table: "g", SKU: mapping.Key{Column: "sku_text", Index: "uk"}, Available: "free", Reserved: "held"}
 	s = open(t, store.Options{DSN: dsn, Orders: &text})
 	must(t, s.CheckMapping(t.Context()))
 	out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "00112233445566778899AABBCCDDEEFF"}})
@@ -337,12 +337,12 @@ func binaryIDs(t *testing.T) {
 }
 
 // spelling maps tables in which the ids of lines compare otherwise than the ids of orders.
-var spelling = &tables.Mapping{
-	Orders: "o", ID: tables.Key{Column: "no"},
-	Status: tables.Status{Column: "status", From: tables.IntValue(0), To: tables.IntValue(2)},
-	Due:    tables.TimeColumn{Column: "due", Type: tables.UnixSeconds},
-	Items:  &tables.Items{Table: "l", Order: "no", SKU: "sku", Quantity: "n"},
-	Stock:  &tables.Stock{Table: "g", SKU: tables.Key{Column: "sku"}, Available: "free", Reserved: "held"},
+var spelling = &mapping.Mapping{
+	Orders: "o", ID: mapping.Key{Column: "no"},
+	Status: mapping.Status{Column: "status", From: mapping.IntValue(0), To: mapping.IntValue(2)},
+	Due:    mapping.TimeColumn{Column: "due", Type: mapping.UnixSeconds},
+	Items:  &mapping.Items{Table: "l", Order: "no", SKU: "sku", Quantity: "n"},
+	Stock:  &mapping.Stock{Table: "g", SKU: mapping.Key{Column: "sku"}, Available: "free", Reserved: "held"},
 }
 
 // createTables creates the tables, runs the queries and migrates.

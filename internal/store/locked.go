@@ -12,7 +12,7 @@ import (
 	"gorm.io/gorm"
 
 	"orderclose"
-	"orderclose/internal/tables"
+	"orderclose/internal/store/mapping"
 )
 
 const (
@@ -183,9 +183,9 @@ func (s *Store) ordersByLockedSKU(tx *gorm.DB, t *table, ids []string, found map
 
 // lockedByOthers returns the keys of a table, with true for each row that another transaction
 // locks.
-func (s *Store) lockedByOthers(tx *gorm.DB, name string, key tables.Key, keys []any) (map[string]bool, error) {
-	column := tables.Quote(key.Column)
-	query := "SELECT " + column + " FROM " + tables.Quote(name) + s.dialect.hint(key.Index) + " WHERE " + column + " IN ? ORDER BY " + column
+func (s *Store) lockedByOthers(tx *gorm.DB, name string, key mapping.Key, keys []any) (map[string]bool, error) {
+	column := mapping.Quote(key.Column)
+	query := "SELECT " + column + " FROM " + mapping.Quote(name) + s.dialect.hint(key.Index) + " WHERE " + column + " IN ? ORDER BY " + column
 	rows := map[string]bool{}
 	for _, step := range []struct {
 		lock string

@@ -12,8 +12,8 @@ import (
 	"orderclose"
 	"orderclose/internal/config"
 	"orderclose/internal/store"
-	"orderclose/internal/store/storetest"
-	"orderclose/internal/tables"
+	"orderclose/internal/store/mapping"
+	"orderclose/internal/testkit/storetest"
 )
 
 // examples returns the examples of docs/mapping.md, which are tested as printed.
@@ -40,10 +40,10 @@ func examples(t *testing.T) []storetest.Shop {
 	if len(shops) != 3 {
 		t.Fatalf("docs/mapping.md has %d examples", len(shops))
 	}
-	shops[0].ID, shops[0].SKUs, shops[0].Paid = strconv.Itoa, [2]string{"10", "20"}, tables.TextValue("PAID")
+	shops[0].ID, shops[0].SKUs, shops[0].Paid = strconv.Itoa, [2]string{"10", "20"}, mapping.TextValue("PAID")
 	number := func(n int) string { return fmt.Sprintf("NO%06d", n) }
-	shops[1].ID, shops[1].SKUs, shops[1].Paid, shops[1].Month = number, [2]string{"ink", "pen"}, tables.IntValue(20), "202611"
-	shops[2].ID, shops[2].Paid, shops[2].DueFrom, shops[2].DueAt = number, tables.TextValue("packed"), "shipped_at", 10*24*time.Hour
+	shops[1].ID, shops[1].SKUs, shops[1].Paid, shops[1].Month = number, [2]string{"ink", "pen"}, mapping.IntValue(20), "202611"
+	shops[2].ID, shops[2].Paid, shops[2].DueFrom, shops[2].DueAt = number, mapping.TextValue("packed"), "shipped_at", 10*24*time.Hour
 	return shops
 }
 
@@ -62,7 +62,7 @@ func TestMySQL_OwnTables(t *testing.T) { eachServer(t, ownTables) }
 
 func ownTables(t *testing.T) {
 	for _, shop := range examples(t) {
-		storetest.RunMapped(t, shop, func(t *testing.T, m *tables.Mapping) *store.Store {
+		storetest.RunMapped(t, shop, func(t *testing.T, m *mapping.Mapping) *store.Store {
 			return open(t, store.Options{DSN: ownDatabase(t), Orders: m})
 		})
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"orderclose/internal/tables"
+	"orderclose/internal/store/mapping"
 )
 
 // MappingHints returns hints on the shop's own tables that keep nothing from working: triggers
@@ -92,7 +92,7 @@ func (s *Store) statusNotes(ctx context.Context) (notes []string, err error) {
 // anyWithoutID reports whether a table has orders without an id.
 func (s *Store) anyWithoutID(ctx context.Context, t *table) (bool, error) {
 	var found []int
-	err := s.gorm.WithContext(ctx).Raw("SELECT 1 FROM " + tables.Quote(t.name) + " WHERE " + tables.Quote(s.q.m.ID.Column) + " IS NULL LIMIT 1").Scan(&found).Error
+	err := s.gorm.WithContext(ctx).Raw("SELECT 1 FROM " + mapping.Quote(t.name) + " WHERE " + mapping.Quote(s.q.m.ID.Column) + " IS NULL LIMIT 1").Scan(&found).Error
 	return len(found) > 0, err
 }
 
@@ -107,15 +107,15 @@ func (s *Store) allTables(ctx context.Context) ([]*table, error) {
 // unlisted returns the statuses of a table that the mapping does not name, as the database
 // compares them, without NULL. It reads one entry of the index on status and due time for each
 // status.
-func (s *Store) unlisted(ctx context.Context, t *table) (values []tables.Value, err error) {
-	column := tables.Quote(s.q.m.Status.Column)
+func (s *Store) unlisted(ctx context.Context, t *table) (values []mapping.Value, err error) {
+	column := mapping.Quote(s.q.m.Status.Column)
 	var listed []any
 	for _, v := range s.listed() {
 		listed = append(listed, v.Arg())
 	}
-	query := "SELECT " + column + " FROM (SELECT " + column + " FROM " + tables.Quote(t.name) + s.dueHint() + " GROUP BY " + column + ") AS oc_all WHERE " + column + " NOT IN ?"
+	query := "SELECT " + column + " FROM (SELECT " + column + " FROM " + mapping.Quote(t.name) + s.dueHint() + " GROUP BY " + column + ") AS oc_all WHERE " + column + " NOT IN ?"
 	err = eachRow(s.gorm.WithContext(ctx), query, []any{listed}, func(rows *sql.Rows) error {
-		v := tables.Value{Number: s.q.m.Status.From.Number}
+		v := mapping.Value{Number: s.q.m.Status.From.Number}
 		err := rows.Scan(&v.Text)
 		values = append(values, v)
 		return err
@@ -124,19 +124,19 @@ func (s *Store) unlisted(ctx context.Context, t *table) (values []tables.Value, 
 }
 
 // listed returns the statuses that the mapping names; in the reference schema, all.
-func (s *Store) listed() []tables.Value {
+func (s *Store) listed() []mapping.Value {
 	st := s.q.m.Status
-	all := slices.Concat([]tables.Value{st.From, st.To}, st.Paid, st.Closed)
+	all := slices.Concat([]mapping.Value{st.From, st.To}, st.Paid, st.Closed)
 	if !s.mapped {
 		for n := range statusNames {
-			all = append(all, tables.IntValue(int64(n)))
+			all = append(all, mapping.IntValue(int64(n)))
 		}
 	}
 	return all
 }
 
 func (s *Store) anyOpen(ctx context.Context, t *table) (open bool, err error) {
-	query := "SELECT 1 FROM " + tables.Quote(t.name) + s.dueHint() + " WHERE " + tables.Quote(s.q.m.Status.Column) + " = ? LIMIT 1"
+	query := "SELECT 1 FROM " + mapping.Quote(t.name) + s.dueHint() + " WHERE " + mapping.Quote(s.q.m.Status.Column) + " = ? LIMIT 1"
 	err = eachRow(s.gorm.WithContext(ctx), query, []any{s.q.m.Status.From.Arg()}, func(*sql.Rows) error { open = true; return nil })
 	return open, err
 }

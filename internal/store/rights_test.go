@@ -12,7 +12,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/store"
-	"orderclose/internal/store/storetest"
+	"orderclose/internal/testkit/storetest"
 )
 
 // The privileges in docs/mapping.md suffice for a close, for publishing its events from the

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"orderclose"
-	"orderclose/internal/tables"
+	"orderclose/internal/store/mapping"
 )
 
 const (
@@ -26,40 +26,40 @@ const (
 type months struct {
 	q       *statements
 	loc     *time.Location
-	pattern tables.Pattern
+	pattern mapping.Pattern
 
 	mu    sync.Mutex
 	asked time.Time
-	known map[tables.Month]*table // the months with a table at the time asked
+	known map[mapping.Month]*table // the months with a table at the time asked
 }
 
 func newMonths(q *statements) (*months, error) {
-	loc, err := tables.ParseZone(q.m.Shards.Zone)
+	loc, err := mapping.ParseZone(q.m.Shards.Zone)
 	if err != nil {
 		return nil, err
 	}
-	pattern, err := tables.ParsePattern(q.m.Orders)
-	return &months{q: q, loc: loc, pattern: pattern, known: map[tables.Month]*table{}}, err
+	pattern, err := mapping.ParsePattern(q.m.Orders)
+	return &months{q: q, loc: loc, pattern: pattern, known: map[mapping.Month]*table{}}, err
 }
 
 // of returns the month whose table should have the order of a request. It returns false if the
 // request does not have the time that decides.
-func (m *months) of(r orderclose.CloseRequest) (tables.Month, bool) {
+func (m *months) of(r orderclose.CloseRequest) (mapping.Month, bool) {
 	t := r.CreatedAt
-	if m.q.m.Shards.On == tables.OnDue {
+	if m.q.m.Shards.On == mapping.OnDue {
 		t = r.Due
 	}
-	return tables.MonthOf(t, m.loc), !t.IsZero()
+	return mapping.MonthOf(t, m.loc), !t.IsZero()
 }
 
 // monthTables returns the existing tables of the months in range, the newest first. It lists the
 // tables in the database if the list is older than monthsEvery, or if a wanted month is missing
 // from it.
-func (s *Store) monthTables(ctx context.Context, wanted ...tables.Month) ([]*table, error) {
+func (s *Store) monthTables(ctx context.Context, wanted ...mapping.Month) ([]*table, error) {
 	m := s.q.months
 	now := time.Now()
 	known, fresh := m.cached(now)
-	if !fresh || slices.ContainsFunc(wanted, func(w tables.Month) bool { return known[w] == nil }) {
+	if !fresh || slices.ContainsFunc(wanted, func(w mapping.Month) bool { return known[w] == nil }) {
 		var err error
 		if known, err = s.listMonths(ctx); err != nil {
 			return nil, fmt.Errorf("list the tables %s: %w", s.q.m.Orders, s.explain(ctx, err))
@@ -69,10 +69,10 @@ func (s *Store) monthTables(ctx context.Context, wanted ...tables.Month) ([]*tab
 	if s.dialect.Clock != nil {
 		now = s.dialect.Clock()
 	}
-	this := tables.MonthOf(now, m.loc)
+	this := mapping.MonthOf(now, m.loc)
 	var all []*table
 	for month, t := range known {
-		if month > this-tables.Month(s.q.m.Shards.Months) && month <= this+monthsAhead {
+		if month > this-mapping.Month(s.q.m.Shards.Months) && month <= this+monthsAhead {
 			all = append(all, t)
 		}
 	}
@@ -81,14 +81,14 @@ func (s *Store) monthTables(ctx context.Context, wanted ...tables.Month) ([]*tab
 }
 
 // listMonths lists the existing tables.
-func (s *Store) listMonths(ctx context.Context) (map[tables.Month]*table, error) {
+func (s *Store) listMonths(ctx context.Context) (map[mapping.Month]*table, error) {
 	m := s.q.months
 	database, like := m.pattern.Like()
 	var names []string
 	if err := s.gorm.WithContext(ctx).Raw(s.dialect.tables, database, like).Scan(&names).Error; err != nil {
 		return nil, err
 	}
-	known := make(map[tables.Month]*table, len(names))
+	known := make(map[mapping.Month]*table, len(names))
 	for _, name := range names {
 		if month, ok := m.pattern.Month(name); ok {
 			known[month] = m.q.table(month)
@@ -98,13 +98,13 @@ func (s *Store) listMonths(ctx context.Context) (map[tables.Month]*table, error)
 }
 
 // cached returns the known tables, and whether the list is younger than monthsEvery.
-func (m *months) cached(now time.Time) (known map[tables.Month]*table, fresh bool) {
+func (m *months) cached(now time.Time) (known map[mapping.Month]*table, fresh bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.known, !m.asked.IsZero() && now.Sub(m.asked) < monthsEvery
 }
 
-func (m *months) set(known map[tables.Month]*table, asked time.Time) {
+func (m *months) set(known map[mapping.Month]*table, asked time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.known, m.asked = known, asked
@@ -119,9 +119,9 @@ func (m *months) forget() {
 
 // candidates holds the tables to search for each order, the most likely first.
 type candidates struct {
-	all   []*table                  // newest first
-	month map[string]tables.Month   // the expected month by order id, if the request tells it
-	near  map[tables.Month][]*table // all, the most likely first for an order of that month
+	all   []*table                   // newest first
+	month map[string]mapping.Month   // the expected month by order id, if the request tells it
+	near  map[mapping.Month][]*table // all, the most likely first for an order of that month
 }
 
 // candidates returns the tables that may have the orders of requests.
@@ -129,7 +129,7 @@ func (s *Store) candidates(ctx context.Context, reqs []orderclose.CloseRequest) 
 	if s.q.months == nil {
 		return candidates{all: []*table{s.q.single}}, nil
 	}
-	p = candidates{month: make(map[string]tables.Month, len(reqs)), near: map[tables.Month][]*table{}}
+	p = candidates{month: make(map[string]mapping.Month, len(reqs)), near: map[mapping.Month][]*table{}}
 	for _, r := range reqs {
 		if month, ok := s.q.months.of(r); ok {
 			p.month[r.OrderID], p.near[month] = month, nil
@@ -161,7 +161,7 @@ func (p candidates) nth(id string, n int) *table {
 }
 
 // distance orders months by how likely they are if one month is expected.
-func distance(m, expected tables.Month) int {
+func distance(m, expected mapping.Month) int {
 	d := int(m - expected)
 	if d < 0 {
 		return -2*d - 1

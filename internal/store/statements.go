@@ -6,17 +6,17 @@ import (
 	"time"
 
 	"orderclose"
-	"orderclose/internal/tables"
+	"orderclose/internal/store/mapping"
 )
 
 // statements holds the SQL on the mapped tables, written once. In a mapping with shards,
 // each month has its own statements on orders and lines.
 type statements struct {
-	m                      *tables.Mapping
+	m                      *mapping.Mapping
 	d                      Dialect
-	due, created, closedAt tables.Codec // created and closedAt are set only if mapped
-	months                 *months      // nil: the mapping has no shards
-	single                 *table       // nil: the mapping has shards
+	due, created, closedAt mapping.Codec // created and closedAt are set only if mapped
+	months                 *months       // nil: the mapping has no shards
+	single                 *table        // nil: the mapping has shards
 }
 
 // table is one table of orders and its lines, with the statements on them. The comment of
@@ -24,7 +24,7 @@ type statements struct {
 type table struct {
 	name  string // table of orders, as the mapping writes it
 	items string // table of lines; empty: none
-	month tables.Month
+	month mapping.Month
 
 	lock  string // open, closed or paid, now, ids
 	read  string // the same, without locking
@@ -36,9 +36,9 @@ type table struct {
 
 // newStatements writes the statements of a mapping, and returns an error if the mapping has
 // problems.
-func newStatements(m *tables.Mapping, d Dialect) (*statements, error) {
+func newStatements(m *mapping.Mapping, d Dialect) (*statements, error) {
 	q := &statements{m: m.WithDefaults(), d: d}
-	if err := tables.Err(q.m.Check()); err != nil {
+	if err := mapping.Err(q.m.Check()); err != nil {
 		return nil, fmt.Errorf("the mapping of the orders' tables: %w", err)
 	}
 	var errs [3]error
@@ -63,18 +63,18 @@ func newStatements(m *tables.Mapping, d Dialect) (*statements, error) {
 
 // referenceMapping returns the mapping of the reference schema as the dialect's migrations
 // create it.
-func referenceMapping(d Dialect) *tables.Mapping {
-	m := tables.Reference()
+func referenceMapping(d Dialect) *mapping.Mapping {
+	m := mapping.Reference()
 	if d.Name == SQLite {
 		for _, t := range m.TimeColumns() {
-			t.Type, t.Zone, t.Precision = tables.UnixMillis, "", ""
+			t.Type, t.Zone, t.Precision = mapping.UnixMillis, "", ""
 		}
 	}
 	return m
 }
 
 // table writes the statements of one month's table, or of the only table.
-func (q *statements) table(month tables.Month) *table {
+func (q *statements) table(month mapping.Month) *table {
 	t := &table{name: q.m.Orders, month: month}
 	if q.m.Items != nil {
 		t.items = q.m.Items.Table
@@ -89,13 +89,13 @@ func (q *statements) table(month tables.Month) *table {
 	if t.items != "" {
 		i := q.m.Items
 		t.lines = fmt.Sprintf("SELECT %s, %s, %s FROM %s WHERE %[1]s IN ?",
-			tables.Quote(i.Order), tables.Quote(i.SKU), tables.Quote(i.Quantity), tables.Quote(t.items))
+			mapping.Quote(i.Order), mapping.Quote(i.SKU), mapping.Quote(i.Quantity), mapping.Quote(t.items))
 	}
 	return t
 }
 
-func monthly(name string, month tables.Month) string {
-	if p, err := tables.ParsePattern(name); err == nil {
+func monthly(name string, month mapping.Month) string {
+	if p, err := mapping.ParsePattern(name); err == nil {
 		return p.Table(month)
 	}
 	return name
@@ -117,15 +117,15 @@ func (q *statements) readOrders(orders string) string {
 	if q.listsPaid() {
 		listed, rest = statePaid, stateClosed
 	}
-	id, status := tables.Quote(q.m.ID.Column), tables.Quote(q.m.Status.Column)
+	id, status := mapping.Quote(q.m.ID.Column), mapping.Quote(q.m.Status.Column)
 	version := "-1"
 	if q.m.Version != "" {
-		version = "COALESCE(" + tables.Quote(q.m.Version) + ", 0)"
+		version = "COALESCE(" + mapping.Quote(q.m.Version) + ", 0)"
 	}
 	read := fmt.Sprintf("CASE WHEN %s = ? THEN %d WHEN %s IN ? THEN %d ELSE %d END", status, stateOpen, status, listed, rest)
 	return fmt.Sprintf("SELECT %s, %s, %s, %s, %s, ? FROM %s%s WHERE %s IN ? ORDER BY %s",
-		id, orElse(q.m.Category, "''"), read, tables.Quote(q.m.Due.Column), version,
-		tables.Quote(orders), q.d.hint(q.m.ID.Index), id, id)
+		id, orElse(q.m.Category, "''"), read, mapping.Quote(q.m.Due.Column), version,
+		mapping.Quote(orders), q.d.hint(q.m.ID.Index), id, id)
 }
 
 // listsPaid reports whether the mapping lists only paid values. Then all other values count
@@ -134,7 +134,7 @@ func (q *statements) listsPaid() bool { return len(q.m.Status.Paid) > 0 && len(q
 
 // readArgs returns the arguments of table.read and table.lock.
 func (q *statements) readArgs(ids []any) []any {
-	listed := append([]tables.Value{q.m.Status.To}, q.m.Status.Closed...)
+	listed := append([]mapping.Value{q.m.Status.To}, q.m.Status.Closed...)
 	if q.listsPaid() {
 		listed = q.m.Status.Paid
 	}
@@ -150,32 +150,32 @@ func (q *statements) pay(orders string) string {
 	if _, ok := q.m.Status.Pay(); !ok {
 		return ""
 	}
-	status := tables.Quote(q.m.Status.Column)
+	status := mapping.Quote(q.m.Status.Column)
 	set := status + " = ?"
-	if v := tables.Quote(q.m.Version); q.m.Version != "" {
+	if v := mapping.Quote(q.m.Version); q.m.Version != "" {
 		set += ", " + v + " = COALESCE(" + v + ", 0) + 1"
 	}
-	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ?", tables.Quote(orders), q.d.hint(q.m.ID.Index), set,
-		tables.Quote(q.m.ID.Column), q.d.unindexed, status)
+	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), set,
+		mapping.Quote(q.m.ID.Column), q.d.unindexed, status)
 }
 
 func orElse(column, otherwise string) string {
 	if column == "" {
 		return otherwise
 	}
-	return tables.Quote(column)
+	return mapping.Quote(column)
 }
 
 func (q *statements) mark(orders string) string {
-	set := tables.Quote(q.m.Status.Column) + " = ?"
+	set := mapping.Quote(q.m.Status.Column) + " = ?"
 	if q.m.ClosedAt != nil {
-		set += ", " + tables.Quote(q.m.ClosedAt.Column) + " = ?"
+		set += ", " + mapping.Quote(q.m.ClosedAt.Column) + " = ?"
 	}
-	if v := tables.Quote(q.m.Version); q.m.Version != "" {
+	if v := mapping.Quote(q.m.Version); q.m.Version != "" {
 		set += ", " + v + " = COALESCE(" + v + ", 0) + 1"
 	}
-	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ? AND %s <= ?", tables.Quote(orders), q.d.hint(q.m.ID.Index), set,
-		tables.Quote(q.m.ID.Column), q.d.unindexed, tables.Quote(q.m.Status.Column), tables.Quote(q.m.Due.Column))
+	return fmt.Sprintf("UPDATE %s%s SET %s WHERE %s IN ? AND %s%s = ? AND %s <= ?", mapping.Quote(orders), q.d.hint(q.m.ID.Index), set,
+		mapping.Quote(q.m.ID.Column), q.d.unindexed, mapping.Quote(q.m.Status.Column), mapping.Quote(q.m.Due.Column))
 }
 
 // markArgs returns the arguments of table.mark.
@@ -193,7 +193,7 @@ func (q *statements) markArgs(ids []any, now time.Time) []any {
 func (q *statements) page(orders string) string {
 	created := "NULL"
 	if q.m.Created != nil {
-		created = tables.Quote(q.m.Created.Column)
+		created = mapping.Quote(q.m.Created.Column)
 	}
 	hint := ""
 	if q.m.DueIndex != "" {
@@ -201,8 +201,8 @@ func (q *statements) page(orders string) string {
 	}
 	return fmt.Sprintf("SELECT %s AS oc_id, %s AS oc_category, %s AS oc_created, %s AS oc_due FROM %s%s"+
 		" WHERE %s = ? AND %[4]s <= ? AND %[4]s >= ? AND (%[4]s > ? OR %[1]s > ?) AND %[1]s IS NOT NULL ORDER BY %[4]s, %[1]s LIMIT ?",
-		tables.Quote(q.m.ID.Column), orElse(q.m.Category, "''"), created, tables.Quote(q.m.Due.Column), tables.Quote(orders), hint,
-		tables.Quote(q.m.Status.Column))
+		mapping.Quote(q.m.ID.Column), orElse(q.m.Category, "''"), created, mapping.Quote(q.m.Due.Column), mapping.Quote(orders), hint,
+		mapping.Quote(q.m.Status.Column))
 }
 
 func (q *statements) pageArgs(cutoff time.Time, after orderclose.Order, limit int) []any {

@@ -14,7 +14,7 @@ import (
 	"gorm.io/gorm"
 
 	"orderclose"
-	"orderclose/internal/tables"
+	"orderclose/internal/store/mapping"
 )
 
 // kind is why stock was released or shipped. It is the last part of the ledger's key.
@@ -148,14 +148,14 @@ func (s *Store) ownLines(tx *gorm.DB, t *table, orders []string, lines []line) (
 func (s *Store) existing(tx *gorm.DB, t *table, ids []string) (map[string]bool, error) {
 	present := make(map[string]bool, len(ids))
 	in := []*table{t}
-	if s.q.months != nil && !tables.IsPattern(s.q.m.Items.Table) { // one table has the lines of all months
+	if s.q.months != nil && !mapping.IsPattern(s.q.m.Items.Table) { // one table has the lines of all months
 		known, _ := s.q.months.cached(time.Now())
 		in = slices.Collect(maps.Values(known))
 	}
-	id := tables.Quote(s.q.m.ID.Column)
+	id := mapping.Quote(s.q.m.ID.Column)
 	for _, t := range in {
 		for part := range slices.Chunk(ids, maxIn) {
-			err := eachRow(tx, "SELECT "+id+" FROM "+tables.Quote(t.name)+" WHERE "+id+" IN ?", []any{s.q.args(part)}, func(rows *sql.Rows) error {
+			err := eachRow(tx, "SELECT "+id+" FROM "+mapping.Quote(t.name)+" WHERE "+id+" IN ?", []any{s.q.args(part)}, func(rows *sql.Rows) error {
 				var found string
 				err := rows.Scan(&found)
 				present[found] = true

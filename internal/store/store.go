@@ -12,7 +12,7 @@ import (
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
 
-	"orderclose/internal/tables"
+	"orderclose/internal/store/mapping"
 )
 
 // DefaultMaxOpenConns is the default size of the connection pool. Two transactions at once
@@ -31,7 +31,7 @@ type Options struct {
 	// correctness depends on (UTC, READ COMMITTED, exact ids). It keeps the timeouts.
 	DSN string
 	// Orders maps the tables of orders; nil: the tables that Migrate creates.
-	Orders *tables.Mapping
+	Orders *mapping.Mapping
 	// OrdersAt returns the position of a key of Orders, as file:line:column, for the
 	// problems that CheckMapping finds; nil: not known.
 	OrdersAt func(path string) string
@@ -125,7 +125,7 @@ func New(db *gorm.DB, d Dialect) *Store {
 
 // NewMapped is New for orders in other tables; nil: the tables that Migrate creates. The
 // error names the problems of the mapping.
-func NewMapped(db *gorm.DB, d Dialect, orders *tables.Mapping) (*Store, error) {
+func NewMapped(db *gorm.DB, d Dialect, orders *mapping.Mapping) (*Store, error) {
 	m := orders
 	if m == nil {
 		m = referenceMapping(d)

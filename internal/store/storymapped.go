@@ -8,7 +8,7 @@ import (
 	"gorm.io/gorm"
 
 	"orderclose"
-	"orderclose/internal/tables"
+	"orderclose/internal/store/mapping"
 )
 
 // mappedStory reads an order and its lines from the shop's own tables. With shards it reads the
@@ -38,15 +38,15 @@ func (s *Store) mappedStory(tx *gorm.DB, id string, story *OrderHistory) error {
 
 // story writes the SELECT of one order, without a lock.
 func (q *statements) story(t *table) string {
-	at := func(m *tables.TimeColumn) string {
+	at := func(m *mapping.TimeColumn) string {
 		if m == nil {
 			return "NULL"
 		}
-		return tables.Quote(m.Column)
+		return mapping.Quote(m.Column)
 	}
 	return fmt.Sprintf("SELECT %s, %s, %s, %s, %s, %s FROM %s WHERE %s = ?",
-		orElse(q.m.Category, "''"), tables.Quote(q.m.Status.Column), at(q.m.Created), tables.Quote(q.m.Due.Column), at(q.m.ClosedAt),
-		"COALESCE("+orElse(q.m.Version, "0")+", 0)", tables.Quote(t.name), tables.Quote(q.m.ID.Column))
+		orElse(q.m.Category, "''"), mapping.Quote(q.m.Status.Column), at(q.m.Created), mapping.Quote(q.m.Due.Column), at(q.m.ClosedAt),
+		"COALESCE("+orElse(q.m.Version, "0")+", 0)", mapping.Quote(t.name), mapping.Quote(q.m.ID.Column))
 }
 
 // scanStory reads an order's row. Its State is the shop's own value of the status, and its

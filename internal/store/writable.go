@@ -11,7 +11,7 @@ import (
 	"gorm.io/gorm"
 
 	"orderclose"
-	"orderclose/internal/tables"
+	"orderclose/internal/store/mapping"
 )
 
 const (
@@ -106,10 +106,10 @@ func updateNone(table string, columns ...string) string {
 	var set []string
 	for _, c := range columns {
 		if c != "" {
-			set = append(set, tables.Quote(c)+" = "+tables.Quote(c))
+			set = append(set, mapping.Quote(c)+" = "+mapping.Quote(c))
 		}
 	}
-	return "UPDATE " + tables.Quote(table) + " SET " + strings.Join(set, ", ") + " WHERE 1 = 0"
+	return "UPDATE " + mapping.Quote(table) + " SET " + strings.Join(set, ", ") + " WHERE 1 = 0"
 }
 
 // tryWrites makes the writes of a close. Each call uses its own id, so that two calls do not

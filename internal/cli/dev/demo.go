@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"orderclose/internal/checker"
 	"orderclose/internal/cli"
-	"orderclose/internal/scenario"
+	"orderclose/internal/testkit/checker"
+	"orderclose/internal/testkit/scenario"
 )
 
 // skus is how many SKUs the shop of the demo has.

@@ -21,13 +21,13 @@ import (
 
 	"orderclose"
 	"orderclose/internal/app"
-	"orderclose/internal/bubble"
-	"orderclose/internal/checker"
 	"orderclose/internal/cli"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
-	"orderclose/internal/scenario"
 	"orderclose/internal/store"
+	"orderclose/internal/testkit/checker"
+	"orderclose/internal/testkit/scenario"
+	"orderclose/internal/testkit/simulation"
 	"orderclose/producer"
 )
 
@@ -102,7 +102,7 @@ func (d *demo) open(ctx context.Context, logger *slog.Logger) (*environment, err
 
 func (st *environment) openEmbedded(_ context.Context, _ cli.Env, logger *slog.Logger) error {
 	st.backend, st.cfg = "embedded", demoConfig("")
-	w, err := bubble.New(bubble.Options{Logger: logger})
+	w, err := simulation.New(simulation.Options{Logger: logger})
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (st *environment) openEmbedded(_ context.Context, _ cli.Env, logger *slog.L
 	if st.Connections, err = w.Connect("demo"); err != nil {
 		return err
 	}
-	st.onClose(func() error { bubble.Disconnect(st.Connections); return nil })
+	st.onClose(func() error { simulation.Disconnect(st.Connections); return nil })
 	st.brokers, st.dial = w.Brokers(), w.Dial
 	return nil
 }

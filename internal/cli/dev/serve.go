@@ -18,14 +18,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
+	"orderclose/closer/payment"
 	"orderclose/examples/checkout"
 	"orderclose/internal/app"
-	"orderclose/internal/bubble"
 	"orderclose/internal/cli"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
 	"orderclose/internal/store"
-	"orderclose/payment"
+	"orderclose/internal/testkit/simulation"
 	"orderclose/producer"
 )
 
@@ -174,8 +174,8 @@ func configureClosing(o *checkout.Options, c config.Closer, secrets config.Secre
 
 // serve starts the servers, runs shop and pipeline until ctx ends, and stops the servers.
 func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Secrets, logger *slog.Logger) error {
-	servers, err := bubble.OpenDevEnvironment(ctx, bubble.DevOptions{Dir: s.dir, KafkaPort: s.kafkaPort, RedisPort: s.redisPort, Logger: logger})
-	if errors.Is(err, bubble.ErrFolderInUse) {
+	servers, err := simulation.OpenDevEnvironment(ctx, simulation.DevOptions{Dir: s.dir, KafkaPort: s.kafkaPort, RedisPort: s.redisPort, Logger: logger})
+	if errors.Is(err, simulation.ErrFolderInUse) {
 		return cli.Exit(cli.Refused, fmt.Errorf("%w: stop it, or give this one another --dir", err))
 	}
 	if err != nil {
@@ -191,7 +191,7 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 	if err != nil {
 		return err
 	}
-	defer bubble.Disconnect(c)
+	defer simulation.Disconnect(c)
 	if _, _, err := c.Kafka.Apply(ctx, app.TopicSpecs(cfg)); err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 	}
 	at := addresses{
 		Shop: "http://" + listener.Addr().String(), Kafka: strings.Join(servers.Brokers(), ","), Redis: servers.RedisAddr(),
-		Database: filepath.Join(s.dir, bubble.DeskDatabase), Dir: s.dir,
+		Database: filepath.Join(s.dir, simulation.DeskDatabase), Dir: s.dir,
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", shop.Handler())

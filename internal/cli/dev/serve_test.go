@@ -16,11 +16,11 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/closer/httpclose"
+	"orderclose/closer/payment"
 	"orderclose/examples/checkout"
-	"orderclose/httpclose"
 	"orderclose/internal/cli"
 	"orderclose/internal/config"
-	"orderclose/payment"
 )
 
 // serveTopics has one delay that the test waits for, and one that outlasts a restart.

@@ -9,25 +9,25 @@ import (
 
 	"orderclose"
 	"orderclose/internal/store"
+	"orderclose/internal/store/mapping"
 	"orderclose/internal/store/sqlite"
-	"orderclose/internal/store/storetest"
-	"orderclose/internal/tables"
+	"orderclose/internal/testkit/storetest"
 )
 
 // shops are the examples of docs/mapping.md with times as numbers.
 var shops = []storetest.Shop{
 	{
 		Title: "OwnTables",
-		Mapping: &tables.Mapping{
+		Mapping: &mapping.Mapping{
 			Orders:   "t_order",
-			ID:       tables.Key{Column: "id", Type: tables.Integer},
-			Status:   tables.Status{Column: "state", From: tables.TextValue("WAIT_PAY"), To: tables.TextValue("CLOSED")},
-			Due:      tables.TimeColumn{Column: "pay_deadline", Type: tables.UnixSeconds},
-			Created:  &tables.TimeColumn{Column: "create_time", Type: tables.UnixSeconds},
-			ClosedAt: &tables.TimeColumn{Column: "finish_time", Type: tables.UnixSeconds},
+			ID:       mapping.Key{Column: "id", Type: mapping.Integer},
+			Status:   mapping.Status{Column: "state", From: mapping.TextValue("WAIT_PAY"), To: mapping.TextValue("CLOSED")},
+			Due:      mapping.TimeColumn{Column: "pay_deadline", Type: mapping.UnixSeconds},
+			Created:  &mapping.TimeColumn{Column: "create_time", Type: mapping.UnixSeconds},
+			ClosedAt: &mapping.TimeColumn{Column: "finish_time", Type: mapping.UnixSeconds},
 			Category: "kind",
-			Items:    &tables.Items{Table: "t_order_line", Order: "order_id", SKU: "goods_id", Quantity: "num"},
-			Stock:    &tables.Stock{Table: "t_goods_stock", SKU: tables.Key{Column: "goods_id", Type: tables.Integer}, Available: "free", Reserved: "held"},
+			Items:    &mapping.Items{Table: "t_order_line", Order: "order_id", SKU: "goods_id", Quantity: "num"},
+			Stock:    &mapping.Stock{Table: "t_goods_stock", SKU: mapping.Key{Column: "goods_id", Type: mapping.Integer}, Available: "free", Reserved: "held"},
 		},
 		DDL: []string{
 			"CREATE TABLE t_order (id INTEGER PRIMARY KEY, state TEXT NOT NULL, kind TEXT, create_time INTEGER, pay_deadline INTEGER, finish_time INTEGER)",
@@ -35,20 +35,20 @@ var shops = []storetest.Shop{
 			"CREATE TABLE t_order_line (order_id INTEGER, goods_id INTEGER, num INTEGER)",
 			"CREATE TABLE t_goods_stock (goods_id INTEGER PRIMARY KEY, free INTEGER, held INTEGER)",
 		},
-		Paid: tables.TextValue("PAID"), SKUs: [2]string{"10", "20"}, ID: strconv.Itoa,
+		Paid: mapping.TextValue("PAID"), SKUs: [2]string{"10", "20"}, ID: strconv.Itoa,
 	},
 	{
 		Title: "Months",
-		Mapping: &tables.Mapping{
+		Mapping: &mapping.Mapping{
 			Orders:  "orders_{yyyyMM}",
-			ID:      tables.Key{Column: "order_no"},
-			Status:  tables.Status{Column: "status", From: tables.IntValue(10), To: tables.IntValue(90), Paid: []tables.Value{tables.IntValue(20)}},
-			Due:     tables.TimeColumn{Column: "expire_ms", Type: tables.UnixMillis},
-			Created: &tables.TimeColumn{Column: "created_ms", Type: tables.UnixMillis},
+			ID:      mapping.Key{Column: "order_no"},
+			Status:  mapping.Status{Column: "status", From: mapping.IntValue(10), To: mapping.IntValue(90), Paid: []mapping.Value{mapping.IntValue(20)}},
+			Due:     mapping.TimeColumn{Column: "expire_ms", Type: mapping.UnixMillis},
+			Created: &mapping.TimeColumn{Column: "created_ms", Type: mapping.UnixMillis},
 			Version: "revision",
-			Items:   &tables.Items{Table: "order_lines_{yyyyMM}", Order: "order_no", SKU: "sku", Quantity: "quantity"},
-			Stock:   &tables.Stock{Table: "sku_stock", SKU: tables.Key{Column: "sku"}, Available: "available"},
-			Shards:  &tables.Shards{By: tables.ByMonth, On: tables.OnCreated, Zone: "+08:00"},
+			Items:   &mapping.Items{Table: "order_lines_{yyyyMM}", Order: "order_no", SKU: "sku", Quantity: "quantity"},
+			Stock:   &mapping.Stock{Table: "sku_stock", SKU: mapping.Key{Column: "sku"}, Available: "available"},
+			Shards:  &mapping.Shards{By: mapping.ByMonth, On: mapping.OnCreated, Zone: "+08:00"},
 		},
 		DDL: []string{
 			"CREATE TABLE orders_202611 (order_no TEXT PRIMARY KEY, status INTEGER, created_ms INTEGER, expire_ms INTEGER, revision INTEGER NOT NULL DEFAULT 1)",
@@ -56,15 +56,15 @@ var shops = []storetest.Shop{
 			"CREATE TABLE sku_stock (sku TEXT PRIMARY KEY, available INTEGER)",
 		},
 		Month: "202611",
-		Paid:  tables.IntValue(20), SKUs: [2]string{"ink", "pen"}, ID: func(n int) string { return fmt.Sprintf("NO%06d", n) },
+		Paid:  mapping.IntValue(20), SKUs: [2]string{"ink", "pen"}, ID: func(n int) string { return fmt.Sprintf("NO%06d", n) },
 	},
 	{
 		Title: "ConfirmReceipt",
-		Mapping: &tables.Mapping{
+		Mapping: &mapping.Mapping{
 			Orders:  "shipments",
-			ID:      tables.Key{Column: "id"},
-			Status:  tables.Status{Column: "status", From: tables.TextValue("shipped"), To: tables.TextValue("confirmed")},
-			Due:     tables.TimeColumn{Column: "confirm_by", Type: tables.UnixMillis},
+			ID:      mapping.Key{Column: "id"},
+			Status:  mapping.Status{Column: "status", From: mapping.TextValue("shipped"), To: mapping.TextValue("confirmed")},
+			Due:     mapping.TimeColumn{Column: "confirm_by", Type: mapping.UnixMillis},
 			Version: "version",
 			Event:   "order.receipt_confirmed",
 		},
@@ -73,13 +73,13 @@ var shops = []storetest.Shop{
 				" confirm_by INTEGER GENERATED ALWAYS AS (CASE WHEN shipped_at > 0 THEN shipped_at + 864000000 END) STORED)",
 		},
 		DueFrom: "shipped_at", DueAt: 10 * 24 * time.Hour,
-		Paid: tables.TextValue("complaint"), ID: func(n int) string { return fmt.Sprintf("s%06d", n) },
+		Paid: mapping.TextValue("complaint"), ID: func(n int) string { return fmt.Sprintf("s%06d", n) },
 	},
 }
 
 func TestSuite_OwnTables(t *testing.T) {
 	for _, shop := range shops {
-		storetest.RunMapped(t, shop, func(t *testing.T, m *tables.Mapping) *store.Store {
+		storetest.RunMapped(t, shop, func(t *testing.T, m *mapping.Mapping) *store.Store {
 			s, err := sqlite.OpenWith(sqlite.Memory, sqlite.Options{Orders: m})
 			if err != nil {
 				t.Fatal(err)
@@ -138,7 +138,7 @@ func TestShards_NoOrderIsLostAtTheEndOfAMonth(t *testing.T) {
 // Lines may spell a SKU in several ways that are one row of the stock.
 func TestClose_SKUsAreSpelledAsInTheStock(t *testing.T) {
 	m := *shops[1].Mapping
-	m.Orders, m.Items, m.Shards = "o", &tables.Items{Table: "l", Order: "order_no", SKU: "sku", Quantity: "quantity"}, nil
+	m.Orders, m.Items, m.Shards = "o", &mapping.Items{Table: "l", Order: "order_no", SKU: "sku", Quantity: "quantity"}, nil
 	s, err := sqlite.OpenWith(sqlite.Memory, sqlite.Options{Orders: &m})
 	if err != nil {
 		t.Fatal(err)

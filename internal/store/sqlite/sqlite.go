@@ -14,7 +14,7 @@ import (
 	"gorm.io/gorm"
 
 	"orderclose/internal/store"
-	"orderclose/internal/tables"
+	"orderclose/internal/store/mapping"
 )
 
 // Memory is the path of a database in memory, which Close deletes.
@@ -34,7 +34,7 @@ type Options struct {
 	Now func() time.Time // the clock of the database; default time.Now
 	// Orders maps the tables of orders; nil: the tables that Migrate creates. Their times are
 	// unix times.
-	Orders *tables.Mapping
+	Orders *mapping.Mapping
 	// Through wraps the driver, for example to inject faults. An injected error of MySQL has the
 	// same meaning as on MySQL.
 	Through func(driver.Connector) driver.Connector

@@ -15,7 +15,7 @@ import (
 	"orderclose"
 	"orderclose/internal/store"
 	"orderclose/internal/store/sqlite"
-	"orderclose/internal/store/storetest"
+	"orderclose/internal/testkit/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

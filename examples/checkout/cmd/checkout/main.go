@@ -16,11 +16,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"orderclose/closer/payment"
 	"orderclose/examples/checkout"
 	"orderclose/internal/app"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
-	"orderclose/payment"
 	"orderclose/producer"
 )
 

@@ -1,0 +1,108 @@
+package httpclose
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"orderclose"
+	"orderclose/internal/bisect"
+	"orderclose/internal/signed"
+)
+
+// Limits of the size of a reply: a base size, and a size for each order.
+const (
+	replyBytes      = 64 << 10
+	replyBytesOrder = 4 << 10
+)
+
+var (
+	// errEmptyReply means that a reply has no verdict on any order that was asked for.
+	errEmptyReply = errors.New("the reply has no verdict on any order of the request")
+	// errNoVerdict is the failure of an order that two replies left out.
+	errNoVerdict = errors.New("the service gave no verdict in two replies")
+)
+
+// askAll asks for orders, in requests of at most Options.Batch orders.
+func (s *Store) askAll(ctx context.Context, path orderclose.Path, orders []orderclose.CloseRequest) (map[string]orderclose.Outcome, error) {
+	got := make(map[string]orderclose.Outcome, len(orders))
+	for part := range slices.Chunk(orders, s.o.Batch) {
+		if err := s.ask(ctx, path, part, got); err != nil {
+			return nil, err
+		}
+	}
+	return got, nil
+}
+
+// ask asks for orders in one request, and once more for the orders that the reply
+// leaves out. An order that is left out twice has failed.
+func (s *Store) ask(ctx context.Context, path orderclose.Path, orders []orderclose.CloseRequest, got map[string]orderclose.Outcome) error {
+	err := s.post(ctx, path, orders, got)
+	if err != nil && !errors.Is(err, errEmptyReply) {
+		return classify(err)
+	}
+	missing := slices.DeleteFunc(slices.Clone(orders), func(o orderclose.CloseRequest) bool {
+		_, ok := got[o.OrderID]
+		return ok
+	})
+	if len(missing) == 0 {
+		return nil
+	}
+	if err != nil {
+		return classify(err)
+	}
+	s.o.Logger.Warn("reply left out orders, asking once more", "orders", len(missing), "first", missing[0].OrderID)
+	if err = s.post(ctx, path, missing, got); errors.Is(err, errEmptyReply) { // which is a reply without verdicts on the missing orders
+		err = nil // that is its answer
+	}
+	for _, o := range missing {
+		if _, ok := got[o.OrderID]; !ok {
+			got[o.OrderID] = failed(orderclose.Outcome{OrderID: o.OrderID, Due: o.Due, At: s.o.Now()}, errors.Join(errNoVerdict, err))
+		}
+	}
+	return ctx.Err()
+}
+
+// post sends one request and adds the verdicts on its orders to got.
+func (s *Store) post(ctx context.Context, path orderclose.Path, orders []orderclose.CloseRequest, got map[string]orderclose.Outcome) error {
+	q := request{Path: path, Orders: make([]wireOrder, len(orders))}
+	for i, o := range orders {
+		q.Orders[i] = toWire(o)
+	}
+	var answer reply
+	err := s.endpoint.Do(ctx, func(ctx context.Context) error {
+		return s.client.Post(ctx, q, &answer, replyBytes+int64(len(orders))*replyBytesOrder)
+	})
+	if err != nil {
+		return err
+	}
+	all, others := verdicts(orders, answer.Verdicts, s.o.Now())
+	if others > 0 {
+		s.o.Logger.Warn("reply has verdicts on other orders, ignored", "verdicts", others)
+	}
+	if len(all) == 0 {
+		return errEmptyReply
+	}
+	for id, o := range all {
+		got[id] = o
+	}
+	return nil
+}
+
+// classify adds to an error of a request who may be at fault: bisect.ErrRefused if the
+// service rejected the request, bisect.ErrUnclear if an order or the service may be
+// at fault. Other errors wrap orderclose.ErrUnavailable or ctx's error.
+func classify(err error) error {
+	e, status := errors.AsType[*signed.StatusError](err)
+	switch {
+	case errors.Is(err, orderclose.ErrUnavailable):
+		return err
+	case status && e.Status < http.StatusInternalServerError:
+		return fmt.Errorf("%w: %w", bisect.ErrRejected, err)
+	case status, errors.Is(err, signed.ErrReply), errors.Is(err, errEmptyReply):
+		return fmt.Errorf("%w: %w", bisect.ErrUnclear, err)
+	}
+	return err
+}

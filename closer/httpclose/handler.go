@@ -1,0 +1,65 @@
+package httpclose
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/bisect"
+	"orderclose/internal/signed"
+)
+
+// Closing closes orders in the service. It returns one outcome for each request, in
+// the order of the requests. An error that wraps orderclose.ErrUnavailable means that
+// nothing can be closed at the moment. Any other error means that an order of the
+// batch is at fault; Handler then halves the batch down to that order.
+//
+// Closing may be called more than once for an order, with the same IdempotencyKey,
+// and must be idempotent. It must not close an order that is not due by the service's
+// own clock and data.
+type Closing func(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
+
+// CloseOrders calls c, so that a Closing is also a store for package closer.
+func (c Closing) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	return c(ctx, path, requests)
+}
+
+// Handler returns the HTTP handler of the service. It accepts requests that are
+// signed with one of the secrets within the last 5 minutes, and answers with the
+// outcomes of c. It answers other requests with 401. It returns an error if a secret
+// is too short.
+func Handler(secrets []string, c Closing) (http.Handler, error) {
+	if err := signed.CheckSecrets(secrets); err != nil {
+		return nil, fmt.Errorf("httpclose: %w", err)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var q request
+		if !signed.Receive(w, r, secrets, time.Now(), &q) {
+			return
+		}
+		requests := make([]orderclose.CloseRequest, len(q.Orders))
+		for i, o := range q.Orders {
+			var err error
+			if requests[i], err = o.request(); err != nil {
+				http.Error(w, fmt.Sprintf("order %q: %v", o.OrderID, err), http.StatusBadRequest)
+				return
+			}
+		}
+		outcomes, err := bisect.Bisect(r.Context(), c, q.Path, requests)
+		signed.Reply(w, toReply(outcomes), err)
+	}), nil
+}
+
+func toReply(outcomes []orderclose.Outcome) reply {
+	answer := reply{Verdicts: make([]wireVerdict, len(outcomes))}
+	for i, o := range outcomes {
+		v := wireVerdict{OrderID: o.OrderID, Verdict: o.Verdict, DueAt: writeDue(o.Due), Now: writeTime(o.At)}
+		if o.Err != nil {
+			v.Detail = signed.Cut(o.Err.Error(), maxDetail)
+		}
+		answer.Verdicts[i] = v
+	}
+	return answer
+}

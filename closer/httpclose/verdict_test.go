@@ -1,0 +1,92 @@
+package httpclose
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"orderclose"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func TestOutcome(t *testing.T) {
+	at := func(d time.Duration) string { return writeTime(noon.Add(d)) }
+	for _, row := range []struct {
+		name    string
+		due     time.Duration // of the request; the local time is noon
+		v       wireVerdict
+		verdict orderclose.Verdict
+		left    time.Duration // expected Remaining
+		err     string
+	}{
+		{"closed", -time.Second, wireVerdict{Verdict: "closed", Now: at(-time.Millisecond)}, orderclose.Closed, -999 * time.Millisecond, ""},
+		{"closed, without now", -time.Second, wireVerdict{Verdict: "closed"}, orderclose.Closed, -time.Second, ""},
+		{"closed, and the local clock is behind", time.Second, wireVerdict{Verdict: "closed"}, orderclose.Closed, 0, ""},
+		{"closed early by its own clock", time.Second, wireVerdict{Verdict: "closed", Now: at(0)}, orderclose.Closed, time.Second, ""},
+		{"closed, with another due_at", -time.Second, wireVerdict{Verdict: "closed", DueAt: at(-time.Minute), Now: at(0)}, orderclose.Closed, -time.Minute, ""},
+		{"closed, with invalid times", -time.Second, wireVerdict{Verdict: "closed", DueAt: "noon", Now: "now"}, orderclose.Closed, -time.Second, ""},
+		{"not due", 0, wireVerdict{Verdict: "not_due", DueAt: at(time.Hour), Now: at(time.Minute)}, orderclose.NotDue, 59 * time.Minute, ""},
+		{"not due, without now", 0, wireVerdict{Verdict: "not_due", DueAt: at(time.Hour)}, orderclose.NotDue, time.Hour, ""},
+		{"not due for a millisecond", 0, wireVerdict{Verdict: "not_due", DueAt: at(time.Millisecond), Now: at(0)}, orderclose.NotDue, time.Second, ""},
+		{"not due a moment ago", 0, wireVerdict{Verdict: "not_due", DueAt: at(-time.Millisecond), Now: at(0)}, orderclose.NotDue, time.Second, ""},
+		{"not due an hour ago", 0, wireVerdict{Verdict: "not_due", DueAt: at(-time.Hour), Now: at(0)}, orderclose.Failed, -time.Hour, "but due_at is"},
+		{"not due, by a clock that is behind", -4 * time.Minute, wireVerdict{Verdict: "not_due", DueAt: at(-4 * time.Minute), Now: at(-4*time.Minute - 8*time.Second)}, orderclose.NotDue, 8 * time.Second, ""},
+		{"not due, from a cache", -6 * time.Minute, wireVerdict{Verdict: "not_due", DueAt: at(-6 * time.Minute), Now: at(-6*time.Minute - 8*time.Second)}, orderclose.Failed, 8 * time.Second, "which is 6m0s ago"},
+		{"not due, without due_at", 0, wireVerdict{Verdict: "not_due"}, orderclose.Failed, 0, "send due_at"},
+		{"not due, with an invalid due_at", 0, wireVerdict{Verdict: "not_due", DueAt: "teatime"}, orderclose.Failed, 0, "not RFC 3339"},
+		{"pending", 0, wireVerdict{Verdict: "payment_pending"}, orderclose.PaymentPending, 0, ""},
+		{"failed", 0, wireVerdict{Verdict: "failed", Detail: "no stock row"}, orderclose.Failed, 0, "the service says: no stock row"},
+		{"failed with a long detail", 0, wireVerdict{Verdict: "failed", Detail: strings.Repeat("é", 1000)}, orderclose.Failed, 0, "…"},
+		{"failed without a detail", 0, wireVerdict{Verdict: "failed"}, orderclose.Failed, 0, "gave no detail"},
+		{"contended", 0, wireVerdict{Verdict: "contended"}, orderclose.Contended, 0, "gave no detail"},
+		{"an unknown verdict", 0, wireVerdict{Verdict: "Closed"}, orderclose.Failed, 0, `unknown verdict, "Closed"`},
+	} {
+		r := orderclose.CloseRequest{OrderID: "a", Due: noon.Add(row.due)}
+		o := outcome(r, row.v, noon)
+		text := ""
+		if o.Err != nil {
+			text = o.Err.Error()
+		}
+		if o.OrderID != "a" || o.Verdict != row.verdict || o.Remaining() != row.left || (row.err == "") != (text == "") || !strings.Contains(text, row.err) || len(text) > 1100 {
+			t.Errorf("%s: %+v, %v left; want %s, %v left, %q", row.name, o, o.Remaining(), row.verdict, row.left, row.err)
+		}
+	}
+	if o := outcome(orderclose.CloseRequest{OrderID: "a"}, wireVerdict{Verdict: "closed"}, noon); o.Remaining() != 0 {
+		t.Errorf("closed without a due time: %v late", -o.Remaining())
+	}
+}
+
+// Services in other languages are written by docs/http.md.
+func TestWire_MatchesTheDocumentation(t *testing.T) {
+	data, err := os.ReadFile("../../docs/http.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := func(name string) string {
+		_, rest, _ := strings.Cut(string(data), "```json "+name+"\n")
+		body, _, _ := strings.Cut(rest, "\n```")
+		return body
+	}
+	due := noon.Add(5*time.Minute - 999*time.Microsecond) // rounded up, never down
+	order := orderclose.CloseRequest{OrderID: "ORD-20260301-000017", CreatedAt: noon, Due: due}
+	got, err := json.Marshal(request{Path: orderclose.PathPipeline, Orders: []wireOrder{toWire(order)}})
+	if diff := cmp.Diff(block("request"), string(got)); err != nil || diff != "" {
+		t.Errorf("the request, %v (-documented +is):\n%s", err, diff)
+	}
+	outcome := orderclose.Outcome{OrderID: order.OrderID, Verdict: orderclose.Closed, Due: due, At: noon.Add(5*time.Minute + 12*time.Millisecond)}
+	got, err = json.Marshal(toReply([]orderclose.Outcome{outcome}))
+	if diff := cmp.Diff(block("reply"), string(got)); err != nil || diff != "" {
+		t.Errorf("the reply, %v (-documented +is):\n%s", err, diff)
+	}
+	for _, v := range []orderclose.Verdict{orderclose.Closed, orderclose.AlreadyPaid, orderclose.AlreadyClosed, orderclose.NotDue,
+		orderclose.PaymentPending, orderclose.Contended, orderclose.NotFound, orderclose.Failed} {
+		if !strings.Contains(string(data), "| `"+string(v)+"` |") {
+			t.Errorf("the verdict %s is not documented", v)
+		}
+	}
+}

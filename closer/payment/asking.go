@@ -1,0 +1,212 @@
+package payment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"orderclose"
+	"orderclose/internal/bisect"
+	"orderclose/internal/loglimit"
+	"orderclose/internal/patience"
+)
+
+// Defaults of Options.
+const (
+	DefaultBatch       = 100
+	DefaultConcurrency = 4
+)
+
+// Endpoint is the name of the payment provider in metrics and errors.
+const Endpoint = "payment"
+
+// Store is the database of orders. Its errors are those of a closer's Store.
+type Store interface {
+	// CloseOrders closes the orders that are unpaid and due; see package closer.
+	CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
+	// PreviewClose returns the outcomes that CloseOrders would have now, and changes
+	// nothing.
+	PreviewClose(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
+	// PayOrders marks unpaid orders as paid, whether they are due or not. The verdict
+	// is AlreadyPaid for each order that is paid now.
+	PayOrders(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
+}
+
+// Metrics receives the counts of calls and answers; internal/obs implements it for
+// Prometheus. Its methods are called from many goroutines and must not block.
+type Metrics interface {
+	// Breaker sets the state of the provider's circuit breaker: closed, half_open or
+	// open.
+	Breaker(endpoint, state string)
+	// Called records the duration of a call. result is ok, failed, timeout, or
+	// refused if the breaker was open.
+	Called(endpoint, result string, took time.Duration)
+	// CallLimit sets the timeout of the next call.
+	CallLimit(endpoint string, limit time.Duration)
+	// CallsFailing sets since when all calls have failed, whatever the failures were.
+	// The zero time means that the last call succeeded.
+	CallsFailing(endpoint string, since time.Time)
+	// PaymentAnswers counts orders by the provider's answer.
+	PaymentAnswers(a Answer, orders int)
+}
+
+// Options configure an Asking. Store and Provider are required.
+type Options struct {
+	Store       Store
+	Provider    Provider
+	Batch       int          // maximum of orders per question; default DefaultBatch
+	Concurrency int          // maximum of questions in flight; default DefaultConcurrency
+	Logger      *slog.Logger // default: no log
+	Metrics     Metrics      // default: none
+}
+
+// CheckedStore closes orders after it has asked the provider about them. It is safe for
+// concurrent use. Create it with New.
+type CheckedStore struct {
+	o        Options
+	endpoint *patience.Endpoint
+	slots    chan struct{}   // one element for each question in flight
+	suspects bisect.Suspects // orders that the provider did not answer for when asked for alone
+}
+
+// New returns an Asking, or an error if the options are invalid.
+func New(o Options) (*CheckedStore, error) {
+	if o.Store == nil || o.Provider == nil {
+		return nil, errors.New("payment: Options need Store and Provider")
+	}
+	if o.Batch < 0 || o.Concurrency < 0 {
+		return nil, fmt.Errorf("payment: Batch is %d and Concurrency %d, both must be positive", o.Batch, o.Concurrency)
+	}
+	if o.Batch == 0 {
+		o.Batch = DefaultBatch
+	}
+	if o.Concurrency == 0 {
+		o.Concurrency = DefaultConcurrency
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	o.Logger = loglimit.New(o.Logger)
+	if o.Metrics == nil {
+		o.Metrics = noMetrics{}
+	}
+	return &CheckedStore{o: o, endpoint: patience.New(Endpoint, o.Metrics), slots: make(chan struct{}, o.Concurrency)}, nil
+}
+
+// CloseOrders closes the orders that are unpaid and due and that the provider did not
+// call paid. It returns one outcome for each request, in the order of the requests.
+// An order that the provider gives no answer on is PaymentPending and not changed.
+// Only orders that the provider was asked about in this call are closed. If the
+// provider does not answer a question about several orders, they are asked for again
+// in smaller questions (search.go).
+//
+// The error is the store's: orderclose.ErrUnavailable, or the fault of an order. The
+// provider's errors are not returned; they make orders PaymentPending.
+func (a *CheckedStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	outcomes, err := a.o.Store.PreviewClose(ctx, requests)
+	if err == nil && len(outcomes) != len(requests) {
+		err = fmt.Errorf("the store returned %d outcomes for %d requests", len(outcomes), len(requests))
+	}
+	if err != nil {
+		return nil, err
+	}
+	b := newBatch(a, path, requests, outcomes)
+	if err := b.askForAll(ctx); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("ask the payment provider: %w", err)
+	}
+	b.logUnanswered()
+	return outcomes, nil
+}
+
+// Probe checks whether the store works, if the Store can check; it implements
+// bisect.Prober.
+func (a *CheckedStore) Probe(ctx context.Context) error {
+	if p, ok := a.o.Store.(interface{ Probe(context.Context) error }); ok {
+		return p.Probe(ctx)
+	}
+	return errors.ErrUnsupported
+}
+
+// Failing returns since when no question was answered, and why the last one was not.
+// The zero time means that the last question was answered, or that there was none.
+func (a *CheckedStore) Failing() (since time.Time, cause string) { return a.endpoint.Failing() }
+
+// failedQuestion is a question that got no answer: its orders and the error.
+type failedQuestion struct {
+	ids []string
+	err error
+}
+
+// ask asks for orders, in questions of at most Options.Batch orders, several at the
+// same time. It returns the answers and the questions that failed.
+func (a *CheckedStore) ask(ctx context.Context, ids []string) (answers map[string]Answer, unanswered []failedQuestion) {
+	parts := slices.Collect(slices.Chunk(ids, a.o.Batch))
+	got := make([][]Answer, len(parts))
+	failures := make([]error, len(parts))
+	var questions errgroup.Group
+	questions.SetLimit(a.o.Concurrency)
+	for i, part := range parts {
+		questions.Go(func() error {
+			got[i], failures[i] = a.askOne(ctx, part)
+			return nil
+		})
+	}
+	_ = questions.Wait() // never an error
+	answers = make(map[string]Answer, len(ids))
+	for i, part := range parts {
+		if failures[i] != nil {
+			unanswered = append(unanswered, failedQuestion{part, failures[i]})
+			continue
+		}
+		for j, id := range part {
+			answers[id] = got[i][j]
+		}
+	}
+	return answers, unanswered
+}
+
+// askOne asks one question.
+func (a *CheckedStore) askOne(ctx context.Context, ids []string) ([]Answer, error) {
+	select {
+	case a.slots <- struct{}{}:
+		defer func() { <-a.slots }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	var got []Answer
+	err := a.endpoint.Do(ctx, func(ctx context.Context) (err error) {
+		got, err = a.o.Provider.Ask(ctx, ids)
+		return err
+	})
+	if err == nil && len(got) != len(ids) {
+		err = fmt.Errorf("the provider returned %d answers for %d orders", len(got), len(ids))
+	}
+	if err != nil {
+		return nil, err
+	}
+	a.suspects.StoreAnswered(ids...)
+	counts := map[Answer]int{}
+	for i, answer := range got {
+		if answer != Paid && answer != Unpaid {
+			got[i] = Unknown
+		}
+		counts[got[i]]++
+	}
+	for answer, n := range counts {
+		a.o.Metrics.PaymentAnswers(answer, n)
+	}
+	return got, nil
+}
+
+// noMetrics discards all counts.
+type noMetrics struct{ patience.NoMetrics }
+
+func (noMetrics) PaymentAnswers(Answer, int) {}

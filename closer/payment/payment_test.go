@@ -1,0 +1,301 @@
+package payment_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"orderclose"
+	"orderclose/closer/payment"
+	"orderclose/internal/bisect"
+	"orderclose/internal/store"
+	"orderclose/internal/store/sqlite"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// An Asking passes Probe on to its store.
+var _ bisect.Prober = (*payment.CheckedStore)(nil)
+
+// shop is a database with a provider in front of its closes.
+type shop struct {
+	*store.Store
+	asking *payment.CheckedStore
+
+	mu    sync.Mutex
+	asked [][]string
+}
+
+func newShop(t *testing.T, answer func(ctx context.Context, id string) (payment.Answer, error), o payment.Options) *shop {
+	t.Helper()
+	db, err := sqlite.Open(sqlite.Memory, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	if err := db.Migrate(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	s := &shop{Store: db}
+	o.Store = db
+	o.Provider = payment.ProviderFunc(func(ctx context.Context, ids []string) ([]payment.Answer, error) {
+		s.mu.Lock()
+		s.asked = append(s.asked, ids)
+		s.mu.Unlock()
+		answers := make([]payment.Answer, len(ids))
+		for i, id := range ids {
+			var err error
+			if answers[i], err = answer(ctx, id); err != nil {
+				return nil, err
+			}
+		}
+		return answers, nil
+	})
+	if s.asking, err = payment.New(o); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *shop) order(t *testing.T, id string, in time.Duration) {
+	t.Helper()
+	due := time.Now().Add(in).Truncate(time.Millisecond)
+	if err := s.CreateOrder(t.Context(), orderclose.Order{ID: id, CreatedAt: due.Add(-time.Hour), Due: due}, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *shop) close(t *testing.T, ids ...string) (verdicts []string) {
+	t.Helper()
+	requests := make([]orderclose.CloseRequest, len(ids))
+	for i, id := range ids {
+		requests[i].OrderID = id
+	}
+	outcomes, err := bisect.Bisect(t.Context(), s.asking, orderclose.PathSweep, requests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, o := range outcomes {
+		if o.OrderID != ids[i] {
+			t.Errorf("outcome %d is for %q, want %q", i, o.OrderID, ids[i])
+		}
+		verdicts = append(verdicts, string(o.Verdict))
+	}
+	return verdicts
+}
+
+func (s *shop) status(t *testing.T, id string) (st store.Status) {
+	t.Helper()
+	if err := s.DB().QueryRowContext(t.Context(), "SELECT status FROM orders WHERE id = ?", id).Scan(&st); err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+func byName(_ context.Context, id string) (payment.Answer, error) {
+	for _, a := range []payment.Answer{payment.Paid, payment.Unpaid, "who knows"} {
+		if id == string(a) || id == string(a)+"-2" {
+			return a, nil
+		}
+	}
+	return payment.Unknown, nil
+}
+
+func TestAsking_AsksAboutUnpaidDueOrdersAndAppliesTheAnswers(t *testing.T) {
+	s := newShop(t, byName, payment.Options{})
+	for _, id := range []string{"paid", "paid-2", "unpaid", "unpaid-2", "unknown", "who knows", "paid before", "closed before"} {
+		s.order(t, id, -time.Minute)
+	}
+	s.order(t, "later", time.Hour)
+	if _, err := s.Pay(t.Context(), "paid before", "p"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Cancel(t.Context(), "closed before"); err != nil {
+		t.Fatal(err)
+	}
+	got := s.close(t, "unknown", "unpaid", "paid", "later", "nobody's", "paid before", "closed before", "who knows", "unpaid-2", "paid-2", "unpaid", "paid")
+	want := []string{"payment_pending", "closed", "already_paid", "not_due", "not_found", "already_paid", "already_closed",
+		"payment_pending", "closed", "already_paid", "already_closed", "already_paid"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("verdicts (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([][]string{{"paid", "paid-2", "unknown", "unpaid", "unpaid-2", "who knows"}}, s.asked); diff != "" {
+		t.Errorf("the provider was asked for (-want +got):\n%s", diff)
+	}
+	for id, want := range map[string]store.Status{
+		"paid": store.Paid, "unpaid": store.Closed, "unknown": store.Unpaid, "who knows": store.Unpaid, "later": store.Unpaid,
+	} {
+		if got := s.status(t, id); got != want {
+			t.Errorf("order %q has status %d, want %d", id, got, want)
+		}
+	}
+	s.asked = nil
+	s.close(t, "paid", "unpaid", "paid before", "later")
+	if len(s.asked) > 0 {
+		t.Errorf("the provider was asked for %v, which are settled or not due", s.asked)
+	}
+}
+
+func TestAsking_WithoutAnAnswerChangesNothingAndPausesCalls(t *testing.T) {
+	for name, fail := range map[string]func(ctx context.Context) error{
+		"hangs":    func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+		"is away":  func(context.Context) error { return fmt.Errorf("%w: refused", orderclose.ErrUnavailable) },
+		"is wrong": func(context.Context) error { return errors.New("no JSON") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				broken := true
+				s := newShop(t, func(ctx context.Context, id string) (payment.Answer, error) {
+					if broken {
+						return "", fail(ctx)
+					}
+					return payment.Unpaid, nil
+				}, payment.Options{})
+				s.order(t, "a", -time.Minute)
+				for range 20 {
+					if got := s.close(t, "a"); got[0] != "payment_pending" {
+						t.Fatal(got)
+					}
+				}
+				if name != "is wrong" && len(s.asked) > 5 {
+					t.Errorf("the provider was asked %d times in a row", len(s.asked))
+				}
+				if s.status(t, "a") != store.Unpaid {
+					t.Error("the order has changed")
+				}
+				broken = false
+				time.Sleep(time.Minute)
+				if got := s.close(t, "a"); got[0] != "closed" {
+					t.Errorf("when the provider answers again: %v", got)
+				}
+			})
+		})
+	}
+}
+
+// The first change of an order wins, and an order that the provider calls paid is
+// never closed.
+func TestAsking_PaymentsRaceWithCloses(t *testing.T) {
+	const orders = 300
+	s := newShop(t, func(_ context.Context, id string) (payment.Answer, error) {
+		var n int
+		fmt.Sscanf(id, "o-%d", &n)
+		return []payment.Answer{payment.Unpaid, payment.Paid, payment.Unknown}[n%3], nil
+	}, payment.Options{Batch: 7})
+	var ids []string
+	for i := range orders {
+		ids = append(ids, fmt.Sprintf("o-%d", i))
+		s.order(t, ids[i], -time.Second)
+	}
+	var running sync.WaitGroup
+	var mu sync.Mutex
+	paid, said := map[string]bool{}, map[string][]string{}
+	for worker := range 4 {
+		running.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(worker), 1))
+			mine := slices.Clone(ids)
+			random.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
+			for part := range slices.Chunk(mine, 23) {
+				verdicts := s.close(t, part...)
+				mu.Lock()
+				for i, v := range verdicts {
+					said[part[i]] = append(said[part[i]], v)
+				}
+				mu.Unlock()
+			}
+		})
+		running.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(worker), 2))
+			for range orders / 4 {
+				id := ids[random.IntN(orders)]
+				answer, err := s.Pay(t.Context(), id, "p")
+				if err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				paid[id] = paid[id] || answer == store.AnswerPaid
+				mu.Unlock()
+			}
+		})
+	}
+	running.Wait()
+	for i, id := range ids {
+		closes := 0
+		for _, v := range said[id] {
+			if v == "closed" {
+				closes++
+			}
+		}
+		st := s.status(t, id)
+		switch {
+		case closes > 1, closes == 1 != (st == store.Closed), paid[id] && st != store.Paid,
+			i%3 != 0 && st == store.Closed, i%3 == 0 && st == store.Unpaid, i%3 == 1 && st != store.Paid:
+			t.Errorf("%s has status %d, paid by the shop %v, verdicts %v", id, st, paid[id], said[id])
+		}
+	}
+}
+
+var secrets = []string{"a secret of the tests"}
+
+func TestHTTP_AsksAServiceWithHandler(t *testing.T) {
+	h, err := payment.Handler(secrets, payment.ProviderFunc(func(_ context.Context, ids []string) ([]payment.Answer, error) {
+		answers := make([]payment.Answer, len(ids))
+		for i, id := range ids {
+			answers[i] = payment.Answer(id)
+		}
+		return answers, nil
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers, err := ask(t, h, secrets, "paid", "unpaid", "unknown", "nonsense")
+	if want := []payment.Answer{payment.Paid, payment.Unpaid, payment.Unknown, payment.Unknown}; err != nil || !slices.Equal(answers, want) {
+		t.Errorf("%v, %v; want %v", answers, err, want)
+	}
+	if _, err := ask(t, h, []string{"another secret, not the same"}, "paid"); !errors.Is(err, orderclose.ErrUnavailable) {
+		t.Errorf("with another secret: %v", err)
+	}
+}
+
+func TestHTTP_TreatsContradictoryAnswersAsUnknown(t *testing.T) {
+	for name, row := range map[string]struct {
+		body string
+		want []payment.Answer
+	}{
+		"strays":       {`{"answers":[{"order_id":"x","answer":"paid"},{"order_id":"b","answer":"unpaid"}]}`, []payment.Answer{payment.Unknown, payment.Unpaid}},
+		"repeats":      {`{"answers":[{"order_id":"a","answer":"paid"},{"order_id":"a","answer":"paid"}]}`, []payment.Answer{payment.Paid, payment.Unknown}},
+		"contradicts":  {`{"answers":[{"order_id":"a","answer":"paid"},{"order_id":"a","answer":"unpaid"},{"order_id":"a","answer":"unpaid"}]}`, []payment.Answer{payment.Unknown, payment.Unknown}},
+		"other case":   {`{"answers":[{"order_id":"A","answer":"paid"},{"order_id":"b","answer":"PAID"}]}`, []payment.Answer{payment.Unknown, payment.Unknown}},
+		"says nothing": {`{}`, []payment.Answer{payment.Unknown, payment.Unknown}},
+		"no JSON":      {`<html>`, nil},
+	} {
+		answers, err := ask(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, row.body) }), secrets, "a", "b")
+		if !slices.Equal(answers, row.want) || (err != nil) != (row.want == nil) {
+			t.Errorf("service that %s: %v, %v; want %v", name, answers, err, row.want)
+		}
+	}
+}
+
+func ask(t *testing.T, h http.Handler, secrets []string, ids ...string) ([]payment.Answer, error) {
+	t.Helper()
+	server := httptest.NewServer(h)
+	defer server.Close()
+	p, err := payment.NewHTTP(payment.HTTPOptions{URL: server.URL, Secrets: secrets})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	return p.Ask(t.Context(), ids)
+}

@@ -1,0 +1,68 @@
+package bisect
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/patience"
+)
+
+// patientStore is a service behind a circuit breaker. It hangs on some orders.
+type patientStore struct {
+	endpoint *patience.Endpoint
+	hangs    map[string]bool
+	closed   map[string]bool
+}
+
+func (s *patientStore) CloseOrders(ctx context.Context, _ orderclose.Path, requests []orderclose.CloseRequest) (out []orderclose.Outcome, err error) {
+	err = s.endpoint.Do(ctx, func(ctx context.Context) error {
+		out = nil
+		for _, r := range requests {
+			if s.hangs[r.OrderID] {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+		}
+		for _, r := range requests {
+			s.closed[r.OrderID] = true
+			out = append(out, orderclose.Outcome{OrderID: r.OrderID, Verdict: orderclose.Closed})
+		}
+		return nil
+	})
+	return out, err
+}
+
+// For any number of such orders and each proof, the others are closed after a few
+// batches.
+func TestCulprits_HangingOrdersDoNotKeepTheBreakerOpen(t *testing.T) {
+	for _, proof := range []int{ProofPipeline, ProofSweep} {
+		for _, bad := range []int{1, 3, 5, 10, 20} {
+			t.Run(fmt.Sprint(proof, bad), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := &patientStore{patience.New("close", nil), map[string]bool{}, map[string]bool{}}
+					for i := range bad {
+						s.hangs[fmt.Sprint(i*7)] = true
+					}
+					c, rounds := NewCulprits(s, proof), 0
+					for ; len(s.closed) < 200-bad && rounds < 40; rounds++ {
+						var requests []orderclose.CloseRequest
+						for i := range 200 {
+							if id := fmt.Sprint(i); !s.closed[id] {
+								requests = append(requests, orderclose.CloseRequest{OrderID: id})
+							}
+						}
+						_, _ = c.CloseOrders(t.Context(), orderclose.PathPipeline, requests)
+						time.Sleep(6 * time.Second)
+					}
+					if len(s.closed) < 200-bad || rounds > 2+2*bad {
+						t.Errorf("%d of %d are closed after %d batches", len(s.closed), 200-bad, rounds)
+					}
+				})
+			})
+		}
+	}
+}

@@ -1,0 +1,231 @@
+package bisect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"orderclose"
+)
+
+// errHangs is the error for an order on which the store hangs.
+var errHangs = fmt.Errorf("%w: no answer in time", orderclose.ErrUnavailable)
+
+// plain is a fakeStore that is no Prober.
+type plain struct {
+	*fakeStore
+	down bool
+}
+
+func (s *plain) Probe() {} // hides fakeStore.Probe
+
+func (s *plain) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	if s.down {
+		s.calls++
+		return nil, errHangs
+	}
+	return s.fakeStore.CloseOrders(ctx, path, requests)
+}
+
+func newPlain(bad ...string) *plain {
+	s := &plain{fakeStore: &fakeStore{bad: map[string]error{}, closed: map[string]int{}}}
+	for _, id := range bad {
+		s.bad[id] = errHangs
+	}
+	return s
+}
+
+func named(prefix string, n int) []orderclose.CloseRequest {
+	requests := make([]orderclose.CloseRequest, n)
+	for i := range requests {
+		requests[i].OrderID = fmt.Sprint(prefix, i)
+	}
+	return requests
+}
+
+// closeAll closes the requests, each time together with new orders, until all of them
+// have a verdict.
+func closeAll(t interface{ Fatalf(string, ...any) }, c *Culprits, rounds int, requests []orderclose.CloseRequest) map[string]orderclose.Verdict {
+	got := map[string]orderclose.Verdict{}
+	for n := range rounds {
+		out, err := c.CloseOrders(context.Background(), orderclose.PathPipeline, append(requests, named(fmt.Sprintf("fresh-%d-", n), 3)...))
+		var left []orderclose.CloseRequest
+		for i, o := range out[:len(requests)] {
+			if got[requests[i].OrderID] = o.Verdict; o.Verdict == "" {
+				left = append(left, requests[i])
+			}
+		}
+		if (err == nil) != (len(left) == 0) || err != nil && !errors.Is(err, orderclose.ErrUnavailable) {
+			t.Fatalf("%d have no verdict, and the error is %v", len(left), err)
+		}
+		if requests = left; len(requests) == 0 {
+			return got
+		}
+	}
+	return got
+}
+
+// Exactly the orders on which the store hangs are blamed; the others are closed.
+func TestCulprits_BlamesTheOrdersOnWhichTheStoreHangs(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := newPlain()
+		requests := named("o", rapid.IntRange(1, 64).Draw(t, "orders"))
+		for _, r := range requests {
+			if rapid.IntRange(0, 9).Draw(t, "fate") == 0 {
+				s.bad[r.OrderID] = errHangs
+			}
+		}
+		rounds := 10 + ProofPipeline + 4*len(s.bad)
+		got := closeAll(t, NewCulprits(s, ProofPipeline), rounds, requests)
+		for _, r := range requests {
+			want := orderclose.Closed
+			if s.bad[r.OrderID] != nil {
+				want = orderclose.Failed
+			}
+			if got[r.OrderID] != want {
+				t.Fatalf("%d of %d hang: order %s is %q after %d rounds, want %s", len(s.bad), len(requests), r.OrderID, got[r.OrderID], rounds, want)
+			}
+		}
+	})
+}
+
+func TestCulprits_BlamesAnOrderOnlyWithProof(t *testing.T) {
+	s := newPlain("bad")
+	c := NewCulprits(s, ProofPipeline)
+	bad := []orderclose.CloseRequest{{OrderID: "bad"}}
+	ask := func() orderclose.Outcome {
+		out, err := c.CloseOrders(t.Context(), orderclose.PathPipeline, bad)
+		if (err == nil) != (out[0].Verdict != "") || err != nil && !errors.Is(err, ErrNoVerdicts) {
+			t.Fatalf("%+v, %v", out, err)
+		}
+		return out[0]
+	}
+	for range 5 { // without other orders nothing is proved
+		ask()
+	}
+	for n := range ProofPipeline + 1 {
+		if _, err := c.CloseOrders(t.Context(), orderclose.PathPipeline, named(fmt.Sprint("good", n), 2)); err != nil {
+			t.Fatal(err)
+		}
+		for again := range 5 {
+			o, last := ask(), n == ProofPipeline && again == 0
+			if (o.Verdict == orderclose.Failed) != last || last && !errors.Is(o.Err, errHangs) {
+				t.Fatalf("%+v after verdicts on others %d times", o, n+1)
+			}
+		}
+	}
+}
+
+// Most calls of the store fail. It still closes its orders, and hardly any is blamed.
+func TestCulprits_BlamesHardlyAnyOrderOfAStoreThatFailsAtRandom(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, often := range []float64{.2, .5, .9} {
+		s := &flaky{newPlain(), func() bool { return random.Float64() < often }}
+		c := NewCulprits(s, ProofPipeline)
+		open, blamed := named("o", 1000), 0
+		for range 30_000 {
+			if len(open) == 0 {
+				break
+			}
+			part := open[:min(3, len(open))]
+			open = open[len(part):]
+			out, _ := c.CloseOrders(t.Context(), orderclose.PathPipeline, part)
+			for i, o := range out {
+				switch o.Verdict {
+				case "":
+					open = append(open, part[i])
+				case orderclose.Failed:
+					blamed++
+				}
+			}
+		}
+		if len(open) > 0 || blamed > 60 {
+			t.Errorf("of 1000 orders, with %v of the calls failing, %d are open and %d are blamed once", often, len(open), blamed)
+		}
+	}
+}
+
+// flaky is a store that hangs now and then.
+type flaky struct {
+	*plain
+	hangs func() bool
+}
+
+func (s *flaky) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	if s.hangs() {
+		return nil, errHangs
+	}
+	return s.plain.CloseOrders(ctx, path, requests)
+}
+
+// A store that is down costs four calls, and then one for each batch.
+func TestCulprits_BlamesNoOrderIfTheStoreIsDown(t *testing.T) {
+	s := newPlain()
+	c := NewCulprits(s, ProofPipeline)
+	for outage := range 5 {
+		s.down = true
+		for n := range 50 {
+			s.calls = 0
+			out, err := c.CloseOrders(t.Context(), orderclose.PathSweep, named("o", 100))
+			if !errors.Is(err, ErrNoVerdicts) || !errors.Is(err, orderclose.ErrUnavailable) {
+				t.Fatal(err)
+			}
+			for _, o := range out {
+				if o.Verdict != "" {
+					t.Fatalf("in outage %d: %+v", outage, o)
+				}
+			}
+			if s.calls > 4 || n > 0 && s.calls > 1 {
+				t.Fatalf("batch %d cost %d calls", n, s.calls)
+			}
+		}
+		s.down = false
+		if out, err := c.CloseOrders(t.Context(), orderclose.PathSweep, named(fmt.Sprint("fresh", outage), 10)); err != nil || out[0].Verdict != orderclose.Closed {
+			t.Fatalf("%+v, %v", out, err)
+		}
+	}
+}
+
+// With a Prober, one order alone is enough proof.
+func TestCulprits_AProbeReplacesAnotherOrder(t *testing.T) {
+	s := newPlain("bad").fakeStore
+	c := NewCulprits(s, ProofPipeline)
+	bad := []orderclose.CloseRequest{{OrderID: "bad"}}
+	s.away = errors.New("disk full")
+	for range 10 {
+		if _, err := c.CloseOrders(t.Context(), orderclose.PathPipeline, bad); !errors.Is(err, s.away) {
+			t.Fatal(err)
+		}
+	}
+	s.away = nil
+	for range 10 {
+		if out, err := c.CloseOrders(t.Context(), orderclose.PathPipeline, bad); err == nil {
+			if out[0].Verdict != orderclose.Failed {
+				t.Errorf("%+v", out)
+			}
+			return
+		}
+	}
+	t.Error("the order is never blamed")
+}
+
+// A store that is certain that no order is at fault, such as one whose connection is
+// cut repeatedly, uses up no attempt of any order.
+func TestCulprits_BlamesNoOrderAfterErrStoreDown(t *testing.T) {
+	s := newPlain("cut")
+	s.bad["cut"] = fmt.Errorf("%w: connection lost: %w", orderclose.ErrUnavailable, orderclose.ErrStoreDown)
+	c := NewCulprits(s, ProofPipeline)
+	for n := range 10 {
+		if _, err := c.CloseOrders(t.Context(), orderclose.PathPipeline, named(fmt.Sprint("other", n), 1)); err != nil {
+			t.Fatal(err)
+		}
+		out, err := c.CloseOrders(t.Context(), orderclose.PathPipeline, []orderclose.CloseRequest{{OrderID: "cut"}})
+		if out[0].Verdict != "" || !errors.Is(err, orderclose.ErrUnavailable) {
+			t.Fatalf("the order got the verdict %q, %v", out[0].Verdict, err)
+		}
+	}
+}

@@ -1,0 +1,250 @@
+package mapping
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Problem is one mistake in a mapping, or in the tables that the mapping names.
+type Problem struct {
+	At   string // position of the key, as file:line:column; empty: not known
+	Path string // the key under orders in topics.yaml, such as due.zone
+	What string // what is wrong, and in which table and column
+	Why  string // what harm it would do; empty: What says so
+	Fix  string // how to fix it
+}
+
+func (p Problem) Error() string {
+	at := ""
+	if p.At != "" {
+		at = p.At + ": "
+	}
+	return at + "orders." + p.Path + ": " + p.Reason() + "; " + p.Fix
+}
+
+// Reason returns what is wrong, and what harm it would do.
+func (p Problem) Reason() string {
+	if p.Why == "" {
+		return p.What
+	}
+	return p.What + ": " + p.Why
+}
+
+// Err returns an error with a line for each problem, or nil if there is none.
+func Err(problems []Problem) error {
+	errs := make([]error, len(problems))
+	for i, p := range problems {
+		errs[i] = p
+	}
+	return errors.Join(errs...)
+}
+
+// Check returns the problems of a mapping that can be found without a database.
+func (m *Mapping) Check() []Problem {
+	var c checker
+	c.table("table", m.Orders, m.Shards != nil)
+	c.key("id", m.ID)
+	c.status(m.Status)
+	c.moment("due", &m.Due)
+	c.moment("created", m.Created)
+	c.moment("closed_at", m.ClosedAt)
+	c.optional("due.index", m.DueIndex)
+	c.optional("category", m.Category)
+	c.optional("version", m.Version)
+	c.itemsAndStock(m)
+	c.distinct(m)
+	if m.Shards != nil {
+		c.shards(m.Shards)
+	}
+	if len(m.Event) > 64 || strings.ContainsFunc(m.Event, notEventType) {
+		c.report("event", fmt.Sprintf("%q cannot be the type of an event", m.Event), "use a-z, 0-9, dot and underscore, such as order.receipt_confirmed")
+	}
+	return c.problems
+}
+
+func notEventType(r rune) bool {
+	return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' || r == '_')
+}
+
+type checker struct{ problems []Problem }
+
+func (c *checker) report(path, what, do string) {
+	c.reportHarm(path, what, "", do)
+}
+
+// reportHarm is report with the harm that the mistake would do.
+func (c *checker) reportHarm(path, what, why, do string) {
+	c.problems = append(c.problems, Problem{Path: path, What: what, Why: why, Fix: do})
+}
+
+func (c *checker) name(path, name string) {
+	if err := checkName(name); err != nil {
+		c.report(path, err.Error(), "write the name of the column or index as the database has it")
+	}
+}
+
+func (c *checker) optional(path, name string) {
+	if name != "" {
+		c.name(path, name)
+	}
+}
+
+func (c *checker) table(path, name string, sharded bool) {
+	switch {
+	case IsPattern(name) && !sharded:
+		c.report(path, fmt.Sprintf("%q is a pattern, but no shards are mapped", name), "add shards: {by: month, on: created, zone: UTC}, or name one table")
+	case IsPattern(name):
+		if _, err := ParsePattern(name); err != nil {
+			c.report(path, err.Error(), "write it as orders_{yyyyMM}")
+		}
+	case sharded && path == "table":
+		c.report(path, fmt.Sprintf("%q has no placeholder for the month", name), "write it as "+name+"_{yyyyMM}, or remove shards")
+	default:
+		if err := checkTable(name); err != nil {
+			c.report(path, err.Error(), "write the name of the table as the database has it, as table or database.table")
+		}
+	}
+}
+
+func (c *checker) key(path string, k Key) {
+	c.name(path+".column", k.Column)
+	c.optional(path+".index", k.Index)
+	if k.Type != "" && k.Type != Text && k.Type != Integer {
+		c.report(path+".type", fmt.Sprintf("%q is not a type of an id", string(k.Type)), "write text or integer")
+	}
+}
+
+func (c *checker) status(s Status) {
+	c.name("status.column", s.Column)
+	for path, v := range map[string]Value{"status.from": s.From, "status.to": s.To} {
+		if v == (Value{}) {
+			c.report(path, "the value is missing", "write the status before and after the close, such as from: 0 and to: 2")
+		}
+	}
+	if s.From == s.To && s.From != (Value{}) {
+		c.report("status.to", fmt.Sprintf("%v is also the status before the close", s.To), "write the status that a closed order has")
+	}
+	all := slices.Concat([]Value{s.From, s.To}, s.Paid, s.Closed)
+	for i, v := range all {
+		if v.Number != s.From.Number && v != (Value{}) {
+			c.report("status", fmt.Sprintf("%v and %v are of different kinds", s.From, v), "put all values in quotes if the column holds text, and none if it holds numbers")
+			return
+		}
+		if i > 1 && v == s.From || slices.Contains(s.Paid, v) && (v == s.To || slices.Contains(s.Closed, v)) {
+			c.report("status", fmt.Sprintf("%v is listed with two meanings", v), "list each value once")
+			return
+		}
+	}
+}
+
+func (c *checker) moment(path string, m *TimeColumn) {
+	if m == nil {
+		return
+	}
+	c.name(path+".column", m.Column)
+	if !slices.Contains(MomentTypes(), m.Type) {
+		c.report(path+".type", fmt.Sprintf("%q is not a type of a time", string(m.Type)), "write datetime, timestamp, unix_s or unix_ms")
+		return
+	}
+	dated := m.Type == DateTime || m.Type == Timestamp
+	switch _, err := ParseZone(m.Zone); {
+	case m.Type == DateTime && err != nil:
+		c.report(path+".zone", err.Error(), "say in which zone the column is written: UTC, an offset such as \"+08:00\", or a name such as Asia/Shanghai")
+	case m.Type != DateTime && m.Zone != "":
+		c.report(path+".zone", fmt.Sprintf("a column of type %s has no zone", m.Type), "remove it")
+	}
+	switch {
+	case dated && !slices.Contains(Precisions(), m.Precision):
+		c.report(path+".precision", fmt.Sprintf("%q is not a precision", string(m.Precision)), "write s for DATETIME, ms for DATETIME(3), us for DATETIME(6)")
+	case !dated && m.Precision != "":
+		c.report(path+".precision", fmt.Sprintf("the type %s has a fixed precision", m.Type), "remove it")
+	}
+}
+
+func (c *checker) itemsAndStock(m *Mapping) {
+	if m.Items != nil {
+		c.table("items.table", m.Items.Table, m.Shards != nil)
+		c.name("items.order", m.Items.Order)
+		c.name("items.sku", m.Items.SKU)
+		c.name("items.quantity", m.Items.Quantity)
+	}
+	if m.Stock == nil {
+		return
+	}
+	c.table("stock.table", m.Stock.Table, false)
+	c.key("stock.sku", m.Stock.SKU)
+	c.name("stock.available", m.Stock.Available)
+	c.optional("stock.reserved", m.Stock.Reserved)
+	if m.Items == nil {
+		c.report("stock", "stock is mapped, but no items that say how much to release", "describe items, or write stock: none")
+	}
+}
+
+// distinct checks that each table and each column has one purpose, as far as their names
+// tell.
+func (c *checker) distinct(m *Mapping) {
+	items, stock := "", ""
+	c.refuseOwnTable("table", m.Orders)
+	if m.Items != nil {
+		items = m.Items.Table
+		c.refuseOwnTable("items.table", items)
+	}
+	if m.Stock != nil {
+		stock = m.Stock.Table
+		c.refuseOwnTable("stock.table", stock)
+		c.stockApart(m.Orders, items, stock)
+	}
+	if !slices.ContainsFunc(c.problems, func(p Problem) bool { return p.Path == "stock.table" }) {
+		c.onePurposeEach(m.purposes(m.Orders, items, stock))
+	}
+}
+
+func (c *checker) shards(s *Shards) {
+	if s.By != ByMonth {
+		c.report("shards.by", fmt.Sprintf("%q is not supported", s.By), "write month")
+	}
+	if s.On != OnCreated && s.On != OnDue {
+		c.report("shards.on", fmt.Sprintf("%q is neither created nor due", s.On), "say which of an order's times decides in which month's table it is")
+	}
+	if _, err := ParseZone(s.Zone); err != nil {
+		c.report("shards.zone", err.Error(), "say where a month begins: UTC, an offset such as \"+08:00\", or a name such as Asia/Shanghai")
+	}
+	if s.Months != 0 {
+		c.problems = append(c.problems, s.CheckMonths(0)...)
+	}
+}
+
+// MaxMonths bounds the number of tables that one page is read from.
+const MaxMonths = 60
+
+// shortestMonth is the length of the shortest month: with a longer delay, a whole month may
+// lie between the month of an order and the month of its due time.
+const shortestMonth = 28 * 24 * time.Hour
+
+// LeastBack returns how many months must be read so that an order with a delay of up to
+// maxDelay is seen in the month of its due time and in all of the next month.
+func (s *Shards) LeastBack(maxDelay time.Duration) int {
+	if s.On == OnDue {
+		return 2
+	}
+	return 2 + max(1, int((maxDelay+shortestMonth-1)/shortestMonth))
+}
+
+// CheckMonths returns the problems of Back for orders with a delay of up to maxDelay; 0 means
+// any delay. The sweep and the closer miss orders in tables that are not read.
+func (s *Shards) CheckMonths(maxDelay time.Duration) []Problem {
+	least := s.LeastBack(maxDelay)
+	switch {
+	case s.Months > MaxMonths || s.Months < 0:
+		return []Problem{{Path: "shards.back", What: fmt.Sprintf("%d is out of range", s.Months), Fix: fmt.Sprintf("write how many months to read, %d to %d", least, MaxMonths)}}
+	case s.Months < least:
+		return []Problem{{
+			Path: "shards.back", What: fmt.Sprintf("reading %d months, the current one included, misses orders that are due after the end of a month", s.Months),
+			Fix: fmt.Sprintf("write %d or more, at most %d, or remove it: then it is %d", least, MaxMonths, DefaultMonths),
+		}}
+	}
+	return nil
+}

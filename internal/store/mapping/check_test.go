@@ -1,0 +1,252 @@
+package mapping
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// shop returns a mapping without a problem.
+func shop() *Mapping {
+	return &Mapping{
+		Orders: "shop_orders_{yyyyMM}",
+		ID:     Key{Column: "id", Type: Integer},
+		Status: Status{Column: "state", From: TextValue("WAIT_PAY"), To: TextValue("CLOSED"), Closed: []Value{TextValue("CANCELLED")}},
+		Due:    TimeColumn{Column: "pay_deadline", Type: DateTime, Zone: "+08:00", Precision: Seconds},
+		Items:  &Items{Table: "shop_lines_{yyyyMM}", Order: "order_id", SKU: "sku", Quantity: "num"},
+		Stock:  &Stock{Table: "shop_stock", SKU: Key{Column: "sku"}, Available: "free", Reserved: "held"},
+		Shards: &Shards{By: ByMonth, On: OnCreated, Zone: "Asia/Shanghai"},
+	}
+}
+
+func TestCheck_ReportsEachMistake(t *testing.T) {
+	for _, m := range []*Mapping{shop(), Reference()} {
+		if err := Err(m.Check()); err != nil {
+			t.Errorf("a good mapping: %v", err)
+		}
+	}
+	for _, c := range []struct {
+		change func(m *Mapping)
+		want   string // path: a part of Problem.What
+	}{
+		{func(m *Mapping) { m.Orders = "" }, "table: has no placeholder for the month"},
+		{func(m *Mapping) { m.Shards, m.Items = nil, nil; m.Stock = nil }, "table: no shards are mapped"},
+		{func(m *Mapping) { m.Orders = "o`; DROP TABLE x_{yyyyMM}" }, "table: names consist of letters"},
+		{func(m *Mapping) { m.ID.Column = "" }, "id.column: missing"},
+		{func(m *Mapping) { m.ID.Type = "uuid" }, `id.type: "uuid" is not a type`},
+		{func(m *Mapping) { m.Status.To = TextValue("WAIT_PAY") }, "status.to: also the status before the close"},
+		{func(m *Mapping) { m.Status.To = IntValue(2) }, "status: of different kinds"},
+		{func(m *Mapping) { m.Status.From = Value{} }, "status.from: missing"},
+		{func(m *Mapping) { m.Status.Paid = []Value{TextValue("CANCELLED")} }, "status: listed with two meanings"},
+		{func(m *Mapping) { m.Due.Zone = "" }, "due.zone: no time zone is given"},
+		{func(m *Mapping) { m.Due.Type = Timestamp }, "due.zone: has no zone"},
+		{func(m *Mapping) { m.Due.Precision = "" }, "due.precision: is not a precision"},
+		{func(m *Mapping) { m.Due.Type, m.Due.Zone = UnixMillis, "" }, "due.precision: has a fixed precision"},
+		{func(m *Mapping) { m.Due.Type = "date" }, `due.type: "date" is not a type`},
+		{func(m *Mapping) { m.Items = nil }, "stock: no items"},
+		{func(m *Mapping) { m.Shards.By = "day" }, `shards.by: "day"`},
+		{func(m *Mapping) { m.Shards.On = "paid" }, `shards.on: "paid"`},
+		{func(m *Mapping) { m.Shards.Zone = "Mars" }, `shards.zone: "Mars"`},
+		{func(m *Mapping) { m.Shards.Months = 2 }, "shards.back: reading 2 months"},
+		{func(m *Mapping) { m.Shards.Months, m.Shards.On = 1, OnDue }, "shards.back: reading 1 months"},
+		{func(m *Mapping) { m.Shards.Months = 61 }, "shards.back: 61 is out of range"},
+		{func(m *Mapping) { m.Event = "Order Closed" }, "event: cannot be the type"},
+		{func(m *Mapping) { m.Version = "state" }, "version: mapped as the order's status and as the order's version"},
+		{func(m *Mapping) { m.Version = "ID" }, "version: mapped as the order's id"},
+		{func(m *Mapping) { m.Status.Column = "id" }, "status.column: mapped as the order's id"},
+		{func(m *Mapping) { m.ClosedAt = &m.Due }, "closed_at.column: mapped as when the order is due"},
+		{func(m *Mapping) { m.Created = &m.Due }, "due.column: mapped as when the order was created and as when the order is due"},
+		{func(m *Mapping) { m.Created = &TimeColumn{Column: "made", Type: UnixMillis}; m.ClosedAt = m.Created }, "closed_at.column: mapped as when the order was created"},
+		{func(m *Mapping) { m.Category = "state" }, "category: mapped as the order's status"},
+		{func(m *Mapping) { m.Items.Quantity = "order_id" }, "items.quantity: mapped as the order of a line"},
+		{func(m *Mapping) { m.Items.Quantity = "sku" }, "items.quantity: mapped as the SKU of a line"},
+		{func(m *Mapping) { m.Stock.Available = "sku" }, "stock.available: mapped as the SKU"},
+		{func(m *Mapping) { m.Stock.Reserved = "FREE" }, "stock.reserved: mapped as the quantity of a SKU that can be sold"},
+		{func(m *Mapping) { m.Shards, m.Orders, m.Items.Table = nil, "o", "o"; m.Items.Quantity = "state" }, "items.quantity: mapped as the order's status"},
+		{func(m *Mapping) { m.Shards, m.Orders, m.Items.Table, m.Stock.Table = nil, "o", "l", "o" }, "stock.table: mapped as the stock and as orders"},
+		{func(m *Mapping) { m.Shards, m.Orders, m.Items.Table, m.Stock.Table = nil, "o", "l", "l" }, "stock.table: mapped as the stock and as lines"},
+		{func(m *Mapping) { m.Stock.Table = "stock_ledger" }, "stock.table: of orderclose's own tables"},
+		{func(m *Mapping) { m.Shards, m.Orders, m.Items.Table = nil, "receipts", "l" }, "table: of orderclose's own tables"},
+	} {
+		m := shop()
+		c.change(m)
+		wantOne(t, m.Check(), c.want)
+	}
+}
+
+// For any day and delay, the month of an order is read in the month of its due time and in
+// all of the next month.
+func TestLeastBack_MissesNoOrder(t *testing.T) {
+	for _, longest := range []time.Duration{time.Hour, 28 * 24 * time.Hour, 28*24*time.Hour + 1, 30 * 24 * time.Hour} {
+		least := (&Shards{On: OnCreated}).LeastBack(longest)
+		for day := range 4 * 366 {
+			created := time.Date(2026, 1, 1+day, 23, 59, 59, 0, time.UTC)
+			last := MonthOf(created.Add(longest), time.UTC) + 1
+			if MonthOf(created, time.UTC) <= last-Month(least) {
+				t.Fatalf("%v after %v, the last %d months leave out its table", longest, created, least)
+			}
+		}
+	}
+}
+
+// A line may be in the row of its order, and a category may be a column with another purpose.
+func TestCheck_AColumnMayHaveTwoPurposesThatOnlyRead(t *testing.T) {
+	m := shop()
+	m.Shards, m.Orders, m.Items.Table = nil, "tickets", "tickets"
+	m.Items.Order, m.Category = "id", "sku"
+	if err := Err(m.Check()); err != nil {
+		t.Error(err)
+	}
+}
+
+// The problem of a harmful mapping names the harm.
+func TestCheck_NamesWhatACloseWouldDestroy(t *testing.T) {
+	m := shop()
+	m.Version = "state"
+	want := "orders.version: column shop_orders_{yyyyMM}.state is mapped as the order's status and as the order's version: " +
+		"a close adds one to it, which destroys the order's status; map the column that holds the order's version, or remove version"
+	if got := Err(m.Check()); got == nil || got.Error() != want {
+		t.Errorf("got  %v\nwant %s", got, want)
+	}
+}
+
+// wantOne checks for exactly one problem. want is its path and, after a colon, a part of
+// Problem.What.
+func wantOne(t *testing.T, got []Problem, want string) {
+	t.Helper()
+	path, what, _ := strings.Cut(want, ": ")
+	if len(got) != 1 || got[0].Path != path || !strings.Contains(got[0].What, what) || got[0].Fix == "" {
+		t.Errorf("got %v; want one that says %q", got, want)
+	}
+}
+
+// facts returns tables of November that fit the mapping of shop.
+func facts() Schema {
+	return Schema{
+		"shop_orders_202611": {
+			Engine: "InnoDB",
+			Columns: map[string]Column{
+				"id": {Type: "bigint", Definition: "bigint(20) unsigned"}, "state": {Type: "enum", Definition: "enum('WAIT_PAY','CLOSED')"},
+				"pay_deadline": {Type: "datetime", Definition: "datetime"},
+			},
+			Indexes: []Index{{"PRIMARY", true, []string{"id"}}, {"due", false, []string{"state", "pay_deadline"}}},
+		},
+		"shop_lines_202611": {
+			Engine: "InnoDB",
+			Columns: map[string]Column{
+				"order_id": {Type: "bigint", Definition: "bigint"}, "sku": {Type: "varchar", Definition: "varchar(32)"}, "num": {Type: "int", Definition: "int"},
+			},
+			Indexes: []Index{{"order_id", false, []string{"order_id", "sku"}}},
+		},
+		"shop_stock": {
+			Engine:  "InnoDB",
+			Columns: map[string]Column{"sku": {Type: "varchar", Definition: "varchar(32)"}, "free": {Type: "int"}, "held": {Type: "int"}},
+			Indexes: []Index{{"PRIMARY", true, []string{"sku"}}},
+		},
+	}
+}
+
+func TestJudge_ReportsEachMismatch(t *testing.T) {
+	const orders = "shop_orders_202611"
+	judged := func(m *Mapping, f Schema) []Problem {
+		return m.WithDefaults().CheckDatabase(f, []string{orders}, []string{"shop_lines_202611"})
+	}
+	if got := judged(shop(), facts()); len(got) != 0 {
+		t.Errorf("tables that fit: %v", got)
+	}
+	change := func(table string, change func(t *Table)) func(*Mapping, Schema) {
+		return func(_ *Mapping, f Schema) {
+			t := f[table]
+			change(&t)
+			f[table] = t
+		}
+	}
+	column := func(name string, c Column) func(*Mapping, Schema) {
+		return change(orders, func(t *Table) { t.Columns[name] = c })
+	}
+	mapped := func(also func(*Mapping), name string, c Column) func(*Mapping, Schema) {
+		return func(m *Mapping, f Schema) { also(m); column(name, c)(m, f) }
+	}
+	version := func(m *Mapping) { m.Version = "rev" }
+	closedAt := func(m *Mapping) {
+		m.ClosedAt = &TimeColumn{Column: "shut", Type: DateTime, Zone: "UTC", Precision: Seconds}
+	}
+	for _, c := range []struct {
+		change func(m *Mapping, f Schema)
+		want   string
+	}{
+		{func(_ *Mapping, f Schema) { delete(f, orders) }, "table: table shop_orders_202611 does not exist"},
+		{change(orders, func(t *Table) { t.Engine = "MyISAM" }), "table: which has no transactions"},
+		{change(orders, func(t *Table) { delete(t.Columns, "state") }), "status.column: there is no column shop_orders_202611.state"},
+		{column("id", Column{Type: "varchar", Definition: "varchar(64)"}), "id.column: varchar(64), and is mapped as integer"},
+		{column("state", Column{Type: "tinyint", Definition: "tinyint"}), "status: its values are text"},
+		{func(m *Mapping, _ Schema) { m.Status = Status{Column: "state", From: IntValue(0), To: IntValue(2)} }, "status: its values are numbers"},
+		{func(m *Mapping, _ Schema) { m.Status.To = TextValue("SHUT") }, `status.to: has no "SHUT"`},
+		{column("pay_deadline", Column{Type: "timestamp", Definition: "timestamp"}), "due.type: timestamp, and is mapped as datetime"},
+		{column("pay_deadline", Column{Type: "datetime", Definition: "datetime(3)", Digits: 3}), "due.precision: datetime(3)"},
+		{change(orders, func(t *Table) { t.Indexes = t.Indexes[1:] }), "id.index: no unique index PRIMARY on id"},
+		{change(orders, func(t *Table) { t.Indexes = t.Indexes[:1] }), "due.index: no index on state, pay_deadline and id"},
+		{func(m *Mapping, _ Schema) { m.DueIndex = "gone" }, "due.index: no index gone"},
+		{change("shop_lines_202611", func(t *Table) { t.Indexes = nil }), "items.order: no index that begins with order_id"},
+		{change("shop_lines_202611", func(t *Table) { t.Columns["num"] = Column{Type: "decimal", Definition: "decimal(10,2)"} }), "items.quantity: decimal(10,2), which can hold values that are not whole numbers"},
+		{column("id", Column{Type: "binary", Definition: "binary(16)"}), "id.column: binary(16), and an id or SKU has to be text"},
+		{change("shop_lines_202611", func(t *Table) { t.Columns["order_id"] = Column{Type: "varbinary", Definition: "varbinary(16)"} }), "items.order: varbinary(16), and an id"},
+		{change("shop_lines_202611", func(t *Table) { t.Columns["sku"] = Column{Type: "blob", Definition: "blob"} }), "items.sku: blob, and an id or SKU"},
+		{change("shop_lines_202611", func(t *Table) { delete(t.Columns, "sku") }), "items.sku: there is no column"},
+		{change("shop_stock", func(t *Table) { t.Columns["sku"] = Column{Type: "binary", Definition: "binary(4)"} }), "stock.sku.column: binary(4), and an id or SKU"},
+		{change("shop_stock", func(t *Table) { t.Indexes = nil }), "stock.sku.index: no unique index PRIMARY on sku"},
+		{change("shop_stock", func(t *Table) { delete(t.Columns, "held") }), "stock.reserved: there is no column shop_stock.held"},
+
+		{change(orders, func(t *Table) { t.View, t.Engine = true, "" }), "table: is a view"},
+		{column("state", Column{Type: "varchar", Definition: "varchar(7)", Length: 7}), "status.from: varchar(7), which has no"},
+		{column("state", Column{Type: "varchar", Definition: "varchar(9)", Length: 9, Generated: true}), "status.column: generated column"},
+		{column("id", Column{Type: "decimal", Definition: "decimal(20,0)"}), "id.column: has to be text or a whole number"},
+		{mapped(func(m *Mapping) { m.Status.Closed = []Value{TextValue("wait_pay")} }, "state", Column{Type: "varchar", Length: 20, Collation: "utf8mb4_general_ci"}), "status.closed[0]: are the same"},
+		{column("pay_deadline", Column{Type: "datetime", Definition: "datetime", OnUpdate: true}), "due.column: with each UPDATE"},
+		{column("pay_deadline", Column{Type: "datetime", Definition: "datetime", DefaultNow: true, Default: true}), "due.column: the present moment as its default"},
+		{mapped(closedAt, "shut", Column{Type: "datetime", Definition: "datetime"}), "closed_at.column: has a value from when the row is inserted"},
+		{mapped(closedAt, "shut", Column{Type: "datetime", Definition: "datetime", Nullable: true, Default: true, DefaultNow: true}), "closed_at.column: has a value from when"},
+		{mapped(closedAt, "shut", Column{Type: "datetime", Definition: "datetime", Nullable: true, Generated: true}), "closed_at.column: generated column"},
+		{mapped(closedAt, "shut", Column{Type: "datetime", Definition: "datetime", Nullable: true, OnUpdate: true}), "closed_at.column: with each UPDATE"},
+		{mapped(version, "rev", Column{Type: "varchar", Definition: "varchar(9)"}), "version: is varchar(9)"},
+		{mapped(version, "rev", Column{Type: "int", Definition: "int", RefersTo: "users"}), "version: refers to table users"},
+		{func(m *Mapping, f Schema) {
+			mapped(version, "rev", Column{Type: "int"})(m, f)
+			change(orders, func(t *Table) { t.Indexes = append(t.Indexes, Index{"by_user", false, []string{"rev"}}) })(m, f)
+		}, "version: leads the index by_user"},
+		{change("shop_lines_202611", func(t *Table) { t.Columns["num"] = Column{Type: "bigint", Numbered: true} }), "items.quantity: numbers its rows"},
+		{change("shop_lines_202611", func(t *Table) { t.Columns["num"] = Column{Type: "bigint", RefersTo: "goods"} }), "items.quantity: refers to table goods"},
+		{change("shop_lines_202611", func(t *Table) { t.Indexes = append(t.Indexes, Index{"PRIMARY", true, []string{"num"}}) }), "items.quantity: has a unique index"},
+		{change("shop_stock", func(t *Table) { t.Indexes = append(t.Indexes, Index{"uk", true, []string{"free", "x"}}) }), "stock.available: a part of the unique index uk"},
+		{change("shop_stock", func(t *Table) { t.Columns["free"] = Column{Type: "int", Generated: true} }), "stock.available: generated column"},
+		{change("shop_stock", func(t *Table) { t.Columns["free"] = Column{Type: "decimal", Definition: "decimal(10,2)"} }), "stock.available: values that are not whole numbers"},
+		{change("shop_stock", func(t *Table) { t.Columns["held"] = Column{Type: "int", Numbered: true} }), "stock.reserved: AUTO_INCREMENT"},
+		{change("shop_stock", func(t *Table) { t.Schema, t.Name, t.Home = "shop", "stock_ledger", true }), "stock.table: of orderclose's own tables"},
+		{func(m *Mapping, f Schema) {
+			for _, name := range []string{orders, "shop_stock"} {
+				change(name, func(t *Table) { t.Schema, t.Name = "shop", "o" })(m, f)
+			}
+		}, "stock.table: table shop.o is mapped as the stock and as orders"},
+		{func(m *Mapping, f Schema) {
+			m.Items.Quantity = "version"
+			change("shop_lines_202611", func(t *Table) { t.Columns["version"] = Column{Type: "int"}; t.Schema, t.Name = "shop", "o" })(m, f)
+			mapped(version, "version", Column{Type: "int"})(m, f)
+			m.Version = "version"
+			change(orders, func(t *Table) { t.Schema, t.Name = "shop", "o" })(m, f)
+		}, "version: mapped as the quantity of a line and as the order's version"},
+	} {
+		m, f := shop(), facts()
+		c.change(m, f)
+		wantOne(t, judged(m, f), c.want)
+	}
+}
+
+func TestErr_HasALineForEachProblem(t *testing.T) {
+	problems := []Problem{{Path: "due.zone", What: "none is given", Fix: "write one"}, {Path: "table", What: "it is gone", Why: "no order is found", Fix: "look for it"}}
+	lines := strings.Split(fmt.Sprint(Err(problems)), "\n")
+	if !slices.Equal(lines, []string{"orders.due.zone: none is given; write one", "orders.table: it is gone: no order is found; look for it"}) || Err(nil) != nil {
+		t.Errorf("%q", lines)
+	}
+}

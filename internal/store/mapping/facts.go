@@ -1,0 +1,82 @@
+package mapping
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Schema describes the tables of a database, by name as the mapping writes them.
+type Schema map[string]Table
+
+// Table describes one table of a database. Column names are in lower case, since the
+// database ignores their case.
+type Table struct {
+	Schema, Name string // as the database reports them
+	Home         bool   // the table is in the database of the connection
+	View         bool
+	Engine       string
+	Columns      map[string]Column
+	Indexes      []Index
+	Triggers     []string // the triggers that an UPDATE fires
+}
+
+// Column describes one column of a database.
+type Column struct {
+	Type       string // without the length, in lower case: varchar
+	Definition string // with the length: varchar(64), enum('a','b')
+	Digits     int    // digits of a fraction of a second
+	Length     int64  // maximum number of characters; 0: not text
+	Collation  string // empty: not text, or bytes
+	Nullable   bool
+	Default    bool   // an INSERT may leave it out
+	DefaultNow bool   // an INSERT that leaves it out writes the present time
+	OnUpdate   bool   // the database sets it to the present time with each UPDATE
+	Generated  bool   // the database computes it
+	Expression string // of a generated column, in lower case, with names in backquotes; empty: not generated
+	Numbered   bool   // AUTO_INCREMENT
+	RefersTo   string // the table that a foreign key of the column refers to; empty: none
+}
+
+// Index describes one index of a database.
+type Index struct {
+	Name   string
+	Unique bool
+	// Columns are in lower case. A column that is indexed in part, or descending, has that
+	// after its name.
+	Columns []string
+}
+
+// fullName returns a table's name with its schema, or the name as it is written if the database
+// has no such table.
+func (f Schema) fullName(name string) string {
+	if t, ok := f[name]; ok && t.Name != "" {
+		return t.Schema + "." + t.Name
+	}
+	return name
+}
+
+func (t Table) column(name string) (Column, bool) {
+	c, ok := t.Columns[strings.ToLower(name)]
+	return c, ok
+}
+
+// zoneDependence returns what makes the value of a generated time column depend on the time zone of
+// the session that computes it: a column of the other kind (DATETIME or TIMESTAMP), or a
+// function. It returns an empty string if nothing does. An index holds the value of the
+// session that wrote the row, and another session computes another value.
+func (t Table) zoneDependence(c Column) string {
+	other := "datetime"
+	if c.Type == "datetime" {
+		other = "timestamp"
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.Columns)) {
+		if t.Columns[name].Type == other && strings.Contains(c.Expression, "`"+name+"`") {
+			return "the " + strings.ToUpper(other) + " column " + name
+		}
+	}
+	if c.Type == "datetime" && strings.Contains(c.Expression, "from_unixtime") {
+		return "FROM_UNIXTIME"
+	}
+	return ""
+}

@@ -1,0 +1,252 @@
+package mapping
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+var (
+	integerTypes = []string{"tinyint", "smallint", "mediumint", "int", "bigint"}
+	keyTypes     = []string{"varchar", "char", "tinytext", "text", "mediumtext", "longtext", "enum", "uuid"} // in addition to integers
+	statusTypes  = []string{"varchar", "char", "enum", "tinytext", "text", "binary", "varbinary"}            // in addition to integers
+	binaryTypes  = []string{"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "bit"}
+)
+
+func (j *judge) key(path, name string, t KeyType) {
+	c, ok := j.column(path, name)
+	if !ok || !j.readable(path, name, c) {
+		return
+	}
+	if wants, is := t == Integer, slices.Contains(integerTypes, c.Type); wants != is {
+		do := "write type: text"
+		if is {
+			do = "write type: integer"
+		}
+		j.reportHarm(path, fmt.Sprintf("%s is %s, and is mapped as %s", j.where(name), c.Definition, t), "text and numbers compare in other ways, and no index would be used", do)
+	}
+}
+
+// readable checks that values of the column can be written as text and compared exactly:
+// records, receipts and the ledger hold ids and SKUs as text.
+func (j *judge) readable(path, name string, c Column) bool {
+	if slices.Contains(integerTypes, c.Type) || slices.Contains(keyTypes, c.Type) {
+		return true
+	}
+	do := "map a column of that kind; one can be added as a generated column with an index like this one's"
+	if slices.Contains(binaryTypes, c.Type) {
+		do = "map a generated column with its text, and an index like this one's: " + name + "_text VARCHAR(64) AS (HEX(" + name + ")) VIRTUAL, or on MySQL CHAR(36) AS (BIN_TO_UUID(" + name + ")) VIRTUAL"
+	}
+	j.reportHarm(path, fmt.Sprintf("%s is %s, and an id or SKU has to be text or a whole number", j.where(name), c.Definition),
+		"a value of another kind changes when it is written as text, and may match the row of another order or SKU", do)
+	return false
+}
+
+// wholeNumbers checks for whole numbers: no order with text or a fraction as its quantity can be
+// closed.
+func (j *judge) wholeNumbers(path, name string) bool {
+	c, ok := j.column(path, name)
+	if !ok || slices.Contains(integerTypes, c.Type) || c.Type == "decimal" && strings.Contains(c.Definition, ",0)") {
+		return ok
+	}
+	j.reportHarm(path, fmt.Sprintf("%s is %s, which can hold values that are not whole numbers", j.where(name), c.Definition),
+		"a close moves whole pieces: a price would change, and text or a fraction fails each close",
+		"map a column of whole numbers; for items.quantity one can be added as a generated column: CAST("+name+" AS SIGNED)")
+	return false
+}
+
+// pieces checks that a column counts pieces, and does not number rows.
+func (j *judge) pieces(path, name string) {
+	c, _ := j.table.column(name)
+	what := ""
+	switch {
+	case c.Numbered:
+		what = "numbers its rows"
+	case c.RefersTo != "":
+		what = "refers to table " + c.RefersTo
+	case j.identifies(name):
+		what = "has a unique index of its own"
+	default:
+		return
+	}
+	j.reportHarm(path, j.where(name)+" "+what, "a close would release as many pieces as its number", "map the column that holds the quantity of a line")
+}
+
+// writable checks that a close may write to the column. key is the column that identifies the
+// row. remove is the mapping key to remove if the table has no such column; it is empty if
+// the mapping needs the column.
+func (j *judge) writable(path, name, key, remove string) bool {
+	c, ok := j.column(path, name)
+	if !ok {
+		return false
+	}
+	do := "map the right column"
+	if remove != "" {
+		do += ", or remove " + remove
+	}
+	what, why := "", ""
+	switch index := j.uniqueWithout(name, key); {
+	case c.Generated:
+		what, why = "is a generated column", "the database refuses to have it written, and each close fails"
+	case c.Numbered:
+		what, why = "is numbered by the database (AUTO_INCREMENT)", "a close would change the number that identifies the row"
+	case index != "":
+		what, why = "is a part of the unique index "+index, "a close would change the value that identifies the row, or fail because another row has it"
+	case c.RefersTo != "" && path != "status.column": // a shop may keep its statuses in a table of their own
+		what, why = "refers to table "+c.RefersTo, "a close would make it refer to another row"
+	default:
+		return true
+	}
+	j.reportHarm(path, j.where(name)+" "+what, why, do)
+	return false
+}
+
+// counter checks that a column counts changes.
+func (j *judge) counter(name string, c Column) {
+	switch {
+	case !slices.Contains(integerTypes, c.Type):
+		j.reportHarm("version", fmt.Sprintf("%s is %s", j.where(name), c.Definition), "a close adds one to it, which fails or destroys what it holds", "map a column of whole numbers, or remove version")
+	case j.indexLedBy(name) != "":
+		j.reportHarm("version", j.where(name)+" leads the index "+j.indexLedBy(name), "rows are looked up by it, so it does not count changes, and a close adds one to it", "map the column that counts changes, or remove version")
+	}
+}
+
+// writableMoments checks that only the shop writes the due and creation time, and that the
+// time of the close is empty before the close.
+func (j *judge) writableMoments(m *Mapping) {
+	for _, t := range []struct {
+		path   string
+		moment *TimeColumn
+	}{{"due", &m.Due}, {"created", m.Created}, {"closed_at", m.ClosedAt}} {
+		if t.moment == nil {
+			continue
+		}
+		c, ok := j.table.column(t.moment.Column)
+		where := j.where(t.moment.Column)
+		alter := "ALTER TABLE " + Quote(j.name) + " MODIFY " + Quote(t.moment.Column) + " " + strings.ToUpper(c.Definition) + " NULL DEFAULT NULL"
+		switch {
+		case !ok:
+		case c.OnUpdate:
+			j.reportHarm(t.path+".column", where+" is set to the present moment with each UPDATE (ON UPDATE CURRENT_TIMESTAMP)",
+				"any change of the row changes "+map[string]string{"due": "when it is due", "created": "when it was made", "closed_at": "when it was closed"}[t.path],
+				"map the right column, or: "+alter)
+		case j.table.zoneDependence(c) != "":
+			j.reportHarm(t.path+".column", where+" is generated from "+j.table.zoneDependence(c), "its value depends on the time zone of the session that computes it, and an order could be closed hours early",
+				"generate a DATETIME from DATETIME, and a TIMESTAMP or unix time from TIMESTAMP; or have the shop write the column")
+		case t.path == "due" && c.DefaultNow:
+			j.reportHarm("due.column", where+" has the present moment as its default", "an order that is inserted without a due time would be due, and closed, at once; and a creation time looks like this",
+				"map the column of the due time, or: "+alter)
+		case t.path == "closed_at" && !c.Generated && (c.DefaultNow || !c.Nullable && !c.Default):
+			j.reportHarm("closed_at.column", where+" has a value from when the row is inserted", "a close would overwrite it; a creation time looks like this",
+				"map the column of the moment of the close, remove closed_at, or, if it is that column: "+alter)
+		case t.path == "closed_at":
+			j.writable("closed_at.column", t.moment.Column, m.ID.Column, "closed_at")
+		}
+	}
+}
+
+func (j *judge) status(s Status) {
+	c, ok := j.column("status.column", s.Column)
+	if !ok {
+		return
+	}
+	number := slices.Contains(integerTypes, c.Type)
+	switch {
+	case number && !s.From.Number:
+		j.reportHarm("status", fmt.Sprintf("%s is %s, and its values are text", j.where(s.Column), c.Definition), "the database compares any text as 0", "write the values without quotes")
+	case !number && s.From.Number:
+		j.reportHarm("status", fmt.Sprintf("%s is %s, and its values are numbers", j.where(s.Column), c.Definition), "compared with a number, no index would be used", "write the values in quotes")
+	case !number && !slices.Contains(statusTypes, c.Type):
+		j.reportHarm("status.column", fmt.Sprintf("%s is %s", j.where(s.Column), c.Definition), "its values cannot be compared as text", "map a column that holds whole numbers or text")
+	default:
+		j.statusValues(s, c)
+	}
+}
+
+// statusValues checks that the column can hold the values and distinguishes them.
+func (j *judge) statusValues(s Status, c Column) {
+	type value struct {
+		path string
+		Value
+	}
+	all := []value{{"status.from", s.From}, {"status.to", s.To}}
+	for i, v := range s.Paid {
+		all = append(all, value{fmt.Sprintf("status.paid[%d]", i), v})
+	}
+	for i, v := range s.Closed {
+		all = append(all, value{fmt.Sprintf("status.closed[%d]", i), v})
+	}
+	for i, v := range all {
+		if written := i < 2 || v.path == "status.paid[0]"; written && !c.holds(v.Value) {
+			why := "the database refuses to write it, and each close fails"
+			if v.path == "status.from" {
+				why = "no order has this status, and none is ever closed"
+			}
+			j.reportHarm(v.path, fmt.Sprintf("%s is %s, which has no %v", j.where(s.Column), c.Definition, v.Value), why, "correct the value, or add it to the column")
+			continue
+		}
+		for _, o := range all[:i] {
+			if v.Value != o.Value && c.same(v.Value, o.Value) {
+				j.reportHarm(v.path, fmt.Sprintf("%s has the collation %s, to which %v and %v are the same", j.where(s.Column), c.Collation, o.Value, v.Value),
+					"an order of one status would be taken for one of the other", "list one of them only")
+				break
+			}
+		}
+	}
+}
+
+// holds reports whether the column can hold a status.
+func (c Column) holds(v Value) bool {
+	definition := strings.ToLower(c.Definition)
+	switch {
+	case c.Type == "enum":
+		return strings.Contains(definition, "'"+strings.ToLower(strings.ReplaceAll(v.Text, "'", "''"))+"'")
+	case !v.Number:
+		return c.Length == 0 || int64(len([]rune(v.Text))) <= c.Length
+	}
+	bits := map[string]int{"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}[c.Type]
+	var err error
+	if strings.Contains(definition, "unsigned") {
+		_, err = strconv.ParseUint(v.Text, 10, bits)
+	} else {
+		_, err = strconv.ParseInt(v.Text, 10, bits)
+	}
+	return err == nil
+}
+
+// same reports whether the column's collation treats two values as equal, as far as case and
+// trailing spaces matter.
+func (c Column) same(a, b Value) bool {
+	if a.Number || b.Number || c.Collation == "" {
+		return false
+	}
+	x, y := strings.TrimRight(a.Text, " "), strings.TrimRight(b.Text, " ")
+	if strings.HasSuffix(c.Collation, "_bin") || strings.HasSuffix(c.Collation, "_cs") {
+		return x == y
+	}
+	return strings.EqualFold(x, y)
+}
+
+func (j *judge) moment(path string, m *TimeColumn) {
+	if m == nil {
+		return
+	}
+	c, ok := j.column(path+".column", m.Column)
+	if !ok {
+		return
+	}
+	fits := c.Type == string(m.Type)
+	if m.Type == UnixSeconds || m.Type == UnixMillis {
+		fits = slices.Contains(integerTypes, c.Type)
+	}
+	switch {
+	case !fits:
+		j.reportHarm(path+".type", fmt.Sprintf("%s is %s, and is mapped as %s", j.where(m.Column), c.Definition, m.Type), "its values would be read as other moments",
+			"write the type of the column; for a column of another type, map a generated column")
+	case m.Type == UnixMillis && c.Type != "bigint":
+		j.reportHarm(path+".type", fmt.Sprintf("%s is %s, which cannot hold milliseconds", j.where(m.Column), c.Definition), "seconds would be read as milliseconds, in 1970", "write type: unix_s")
+	case c.Digits > m.Precision.digits() && m.Precision != "":
+		j.reportHarm(path+".precision", fmt.Sprintf("%s is %s, and is mapped with the precision %s", j.where(m.Column), c.Definition, m.Precision), "orders would be closed up to one step early, or not be found", "write ms for DATETIME(3), us for DATETIME(6)")
+	}
+}

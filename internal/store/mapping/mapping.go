@@ -1,0 +1,173 @@
+// Package mapping describes where a shop keeps its orders, their lines and the stock: which
+// tables and columns, and how to read them. A Mapping is plain data, so a configuration can
+// be compared and checked before a database is asked.
+//
+// Build a Mapping, and call Check for mistakes in the mapping itself and Judge for tables
+// that do not fit it.
+//
+// The schema that orderclose migrate creates is the mapping Reference. The store reaches
+// every table through a Mapping.
+package mapping
+
+import "orderclose"
+
+// Mapping describes where orders are and what closing an order changes.
+type Mapping struct {
+	// Orders is the table of orders, as "table" or "database.table". With Shards it is a
+	// pattern, such as orders_{yyyyMM} or orders_{yyyy_MM}.
+	Orders string
+	ID     Key
+	Status Status
+	// Due is when an order is closed if its status is still Status.From. NULL, 0 and the
+	// zero date are not due times: such an order is never closed.
+	Due TimeColumn
+	// DueIndex names the index on status, due and id, which the queries for pages of orders force.
+	// Empty: the database chooses an index.
+	DueIndex string
+	Created  *TimeColumn // nil: there is no such column
+	ClosedAt *TimeColumn // a close sets it to the time of the close; nil: there is no such column
+	Category string      // a column; empty: orders have no category
+	Version  string      // a column that grows by one with each change; empty: there is no such column
+	Items    *Items      // nil: orders have no lines
+	Stock    *Stock      // nil: a close releases no stock
+	Shards   *Shards     // nil: one table has all orders
+	// Event is the type of the event of a close; empty: orderclose.EventOrderClosed.
+	Event string
+}
+
+// Key is a column that identifies a row.
+type Key struct {
+	Column string
+	Type   KeyType // empty: Text
+	// Index is the unique index on the column; rows are found and locked through it.
+	// Empty: PRIMARY.
+	Index string
+}
+
+// KeyType is the type of a key's values.
+type KeyType string
+
+const (
+	Text    KeyType = "text"
+	Integer KeyType = "integer" // 64 bits, signed or unsigned
+)
+
+// Status is the column that a close changes, and its values.
+type Status struct {
+	Column   string
+	From, To Value
+	// Paid and Closed list other values: those of an order that was paid, and those of an
+	// order that was closed before. To counts as closed. A value in neither list counts as
+	// paid, unless only Paid is given: then it counts as closed. The first value of Paid is
+	// written to an order that was paid according to the payment provider.
+	Paid, Closed []Value
+}
+
+// Pay returns the status to write to an order that was paid according to the payment
+// provider. It returns false if the mapping has no paid status.
+func (s Status) Pay() (Value, bool) {
+	if len(s.Paid) == 0 {
+		return Value{}, false
+	}
+	return s.Paid[0], true
+}
+
+// Items are the lines of orders. With Shards, Table may be a pattern like Orders.
+type Items struct {
+	Table    string
+	Order    string // the column with the order's id, of the type of Mapping.ID
+	SKU      string
+	Quantity string
+}
+
+// Stock has one row for each SKU. A close subtracts a quantity from Reserved and adds it to
+// Available.
+type Stock struct {
+	Table     string
+	SKU       Key
+	Available string
+	Reserved  string // empty: a close changes only Available
+}
+
+// Shards are tables of orders, one for each month.
+type Shards struct {
+	By   string // "month"
+	On   string // the time that decides the month of an order: "created" or "due"
+	Zone string // the time zone of the month: UTC, +08:00, Asia/Shanghai
+	// Months is how many months are read, the current one included; 0: DefaultBack. LeastBack
+	// is the minimum.
+	Months int
+}
+
+// DefaultMonths is the current month and the year before it: older tables are archives.
+const DefaultMonths = 13
+
+// Values of Shards.By and Shards.On.
+const (
+	ByMonth   = "month"
+	OnCreated = "created"
+	OnDue     = "due"
+)
+
+// primary is MySQL's name of a table's primary key.
+const primary = "PRIMARY"
+
+// Reference returns the mapping of the schema that orderclose migrate creates.
+func Reference() *Mapping {
+	return (&Mapping{
+		Orders:   "orders",
+		ID:       Key{Column: "id"},
+		Status:   Status{Column: "status", From: IntValue(0), To: IntValue(2), Closed: []Value{IntValue(3)}},
+		Due:      TimeColumn{Column: "expire_at", Type: DateTime, Zone: "UTC", Precision: Millis},
+		DueIndex: "orders_overdue",
+		Created:  &TimeColumn{Column: "created_at", Type: DateTime, Zone: "UTC", Precision: Millis},
+		ClosedAt: &TimeColumn{Column: "closed_at", Type: DateTime, Zone: "UTC", Precision: Millis},
+		Category: "category",
+		Version:  "version",
+		Items:    &Items{Table: "order_items", Order: "order_id", SKU: "sku_id", Quantity: "quantity"},
+		Stock:    &Stock{Table: "stock", SKU: Key{Column: "sku_id"}, Available: "available", Reserved: "reserved"},
+	}).WithDefaults()
+}
+
+// WithDefaults returns a copy in which every default is filled in.
+func (m *Mapping) WithDefaults() *Mapping {
+	c := *m
+	c.ID = m.ID.withDefaults()
+	if c.Event == "" {
+		c.Event = orderclose.EventOrderClosed
+	}
+	if m.Stock != nil {
+		stock := *m.Stock
+		stock.SKU = stock.SKU.withDefaults()
+		c.Stock = &stock
+	}
+	if m.Shards != nil {
+		shards := *m.Shards
+		if shards.Months == 0 {
+			shards.Months = DefaultMonths
+		}
+		c.Shards = &shards
+	}
+	return &c
+}
+
+func (k Key) withDefaults() Key {
+	if k.Type == "" {
+		k.Type = Text
+	}
+	if k.Index == "" {
+		k.Index = primary
+	}
+	return k
+}
+
+// TimeColumns returns the time columns of orders that the mapping names.
+func (m *Mapping) TimeColumns() []*TimeColumn {
+	all := []*TimeColumn{&m.Due}
+	for _, t := range []*TimeColumn{m.Created, m.ClosedAt} {
+		if t != nil {
+			all = append(all, t)
+		}
+	}
+	return all
+}

@@ -1,0 +1,199 @@
+package mapping
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	_ "time/tzdata" // time zones by name, on machines without a zone database
+)
+
+// TimeColumn is a column that holds a point in time, and how to read it.
+type TimeColumn struct {
+	Column string
+	Type   TimeType
+	// Zone is the time zone of a DATETIME: UTC, an offset such as +08:00, or a name such as
+	// Asia/Shanghai. It has no default. The other types have no zone.
+	Zone string
+	// Precision is the precision of a DATETIME or TIMESTAMP. The type of a column of unix
+	// time includes its precision.
+	Precision Precision
+}
+
+// TimeType is how a column stores a point in time.
+type TimeType string
+
+const (
+	DateTime    TimeType = "datetime"
+	Timestamp   TimeType = "timestamp"
+	UnixSeconds TimeType = "unix_s"
+	UnixMillis  TimeType = "unix_ms"
+)
+
+// MomentTypes returns all types.
+func MomentTypes() []TimeType { return []TimeType{DateTime, Timestamp, UnixSeconds, UnixMillis} }
+
+// Precision is the smallest difference of two values of a column.
+type Precision string
+
+const (
+	Seconds Precision = "s"
+	Millis  Precision = "ms"
+	Micros  Precision = "us"
+)
+
+// Precisions returns all precisions.
+func Precisions() []Precision { return []Precision{Seconds, Millis, Micros} }
+
+// digits returns how many digits of a fraction of a second a column has.
+func (p Precision) digits() int { return map[Precision]int{Millis: 3, Micros: 6}[p] }
+
+// step returns the smallest difference of two values of the column.
+func (m TimeColumn) step() time.Duration {
+	switch {
+	case m.Type == UnixMillis:
+		return time.Millisecond
+	case m.Type == UnixSeconds:
+		return time.Second
+	}
+	return map[Precision]time.Duration{Millis: time.Millisecond, Micros: time.Microsecond}[m.Precision]
+}
+
+var offset = regexp.MustCompile(`^([+-])(\d\d):(\d\d)$`)
+
+// ParseZone parses UTC, an offset such as +08:00, or a name such as Asia/Shanghai.
+func ParseZone(zone string) (*time.Location, error) {
+	if parts := offset.FindStringSubmatch(zone); parts != nil {
+		hours, _ := strconv.Atoi(parts[2])
+		minutes, _ := strconv.Atoi(parts[3])
+		if hours > 14 || minutes > 59 {
+			return nil, fmt.Errorf("%q is not an offset of any time zone", zone)
+		}
+		seconds := hours*3600 + minutes*60
+		if parts[1] == "-" {
+			seconds = -seconds
+		}
+		return time.FixedZone(zone, seconds), nil
+	}
+	if zone == "" || strings.EqualFold(zone, "local") {
+		return nil, errors.New("no time zone is given, and the zone of the machine is not used")
+	}
+	loc, err := time.LoadLocation(zone)
+	if err != nil {
+		return nil, fmt.Errorf("%q is not a known time zone", zone)
+	}
+	return loc, nil
+}
+
+// Codec converts times to values of a column and back.
+type Codec struct {
+	moment TimeColumn
+	loc    *time.Location
+	step   time.Duration
+}
+
+// Codec returns the codec of a moment in which Check finds no problem.
+func (m TimeColumn) Codec() (Codec, error) {
+	c := Codec{moment: m, loc: time.UTC, step: m.step()}
+	if c.step == 0 {
+		c.step = time.Second
+	}
+	var err error
+	if m.Type == DateTime {
+		c.loc, err = ParseZone(m.Zone)
+	}
+	return c, err
+}
+
+// Arg returns t as the column stores it, rounded down to the column's precision: a column
+// that is compared with it by "<=" is never due early. A constant that is finer than the
+// column could keep the database from using an index.
+func (c Codec) Arg(t time.Time) any {
+	t = t.UTC().Truncate(c.step)
+	switch c.moment.Type {
+	case UnixSeconds:
+		return t.Unix()
+	case UnixMillis:
+		return t.UnixMilli()
+	}
+	layout := "2006-01-02 15:04:05"
+	if n := c.moment.Precision.digits(); n > 0 {
+		layout += "." + strings.Repeat("0", n)
+	}
+	return t.In(c.loc).Format(layout)
+}
+
+// Oldest returns a value that is not above any point in time. A value below it is not a
+// point in time: 0, or the zero date.
+func (c Codec) Oldest() any {
+	switch c.moment.Type {
+	case UnixSeconds, UnixMillis:
+		return int64(1)
+	case Timestamp:
+		return "1970-01-01 00:00:01"
+	}
+	return "1000-01-01 00:00:00"
+}
+
+// Decode reads the value that a driver returned for the column. It returns the zero time and
+// false if the value is not a point in time: NULL, 0, or the zero date.
+func (c Codec) Decode(src any) (time.Time, bool, error) {
+	switch v := src.(type) {
+	case nil:
+		return time.Time{}, false, nil
+	case time.Time:
+		if c.moment.Type != DateTime && c.moment.Type != Timestamp {
+			break
+		}
+		if v.Year() < 1000 { // the zero date
+			return time.Time{}, false, nil
+		}
+		return instant(v, c.loc), true, nil
+	case int64:
+		return c.unix(v)
+	case uint64:
+		return c.unix(int64(v))
+	case []byte:
+		if n, err := strconv.ParseInt(string(v), 10, 64); err == nil {
+			return c.unix(n)
+		}
+	}
+	return time.Time{}, false, fmt.Errorf("column %s is mapped as %s and holds %T %v", c.moment.Column, c.moment.Type, src, src)
+}
+
+func (c Codec) unix(n int64) (time.Time, bool, error) {
+	switch {
+	case c.moment.Type != UnixSeconds && c.moment.Type != UnixMillis:
+		return time.Time{}, false, fmt.Errorf("column %s is mapped as %s and holds a number, %d", c.moment.Column, c.moment.Type, n)
+	case n <= 0:
+		return time.Time{}, false, nil
+	case c.moment.Type == UnixSeconds:
+		return time.Unix(n, 0).UTC(), true, nil
+	}
+	return time.UnixMilli(n).UTC(), true, nil
+}
+
+// instant returns the time at which clocks in loc show wall, whose own zone is ignored.
+// Where clocks are set back and show wall twice, it returns the later time. Where clocks are
+// set forward and never show wall, it continues the time before the change. So nothing is
+// early.
+func instant(wall time.Time, loc *time.Location) time.Time {
+	u := time.Date(wall.Year(), wall.Month(), wall.Day(), wall.Hour(), wall.Minute(), wall.Second(), wall.Nanosecond(), time.UTC)
+	var shown, any time.Time
+	for _, near := range []time.Duration{-24 * time.Hour, 24 * time.Hour} {
+		_, seconds := u.Add(near).In(loc).Zone()
+		t := u.Add(-time.Duration(seconds) * time.Second)
+		if t.After(any) {
+			any = t
+		}
+		if _, then := t.In(loc).Zone(); then == seconds && t.After(shown) {
+			shown = t
+		}
+	}
+	if shown.IsZero() {
+		return any
+	}
+	return shown
+}

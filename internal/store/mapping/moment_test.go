@@ -1,0 +1,130 @@
+package mapping
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func codec(t testing.TB, m TimeColumn) Codec {
+	t.Helper()
+	m.Column = "due"
+	c, err := m.Codec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func utc(text string) time.Time {
+	t, err := time.Parse("2006-01-02 15:04:05.999999", text)
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+func TestArg_IsRoundedDownInTheColumnsZone(t *testing.T) {
+	at := utc("2026-11-20 16:00:05.700900")
+	for _, c := range []struct {
+		moment TimeColumn
+		want   any
+	}{
+		{TimeColumn{Type: DateTime, Zone: "UTC", Precision: Millis}, "2026-11-20 16:00:05.700"},
+		{TimeColumn{Type: DateTime, Zone: "+08:00", Precision: Seconds}, "2026-11-21 00:00:05"},
+		{TimeColumn{Type: DateTime, Zone: "-05:30", Precision: Micros}, "2026-11-20 10:30:05.700900"},
+		{TimeColumn{Type: DateTime, Zone: "Asia/Shanghai", Precision: Seconds}, "2026-11-21 00:00:05"},
+		{TimeColumn{Type: Timestamp, Precision: Millis}, "2026-11-20 16:00:05.700"},
+		{TimeColumn{Type: UnixSeconds}, at.Unix()},
+		{TimeColumn{Type: UnixMillis}, at.UnixMilli()},
+	} {
+		if got := codec(t, c.moment).Arg(at); got != c.want {
+			t.Errorf("%+v: %v, want %v", c.moment, got, c.want)
+		}
+	}
+}
+
+func TestDecode_AValueThatIsNotATime(t *testing.T) {
+	for _, c := range []struct {
+		moment TimeColumn
+		src    any
+		bad    bool
+	}{
+		{TimeColumn{Type: DateTime, Zone: "UTC"}, nil, false},
+		{TimeColumn{Type: DateTime, Zone: "UTC"}, time.Time{}, false},
+		{TimeColumn{Type: UnixSeconds}, int64(0), false},
+		{TimeColumn{Type: UnixMillis}, []byte("0"), false},
+		{TimeColumn{Type: UnixMillis}, time.Now(), true},
+		{TimeColumn{Type: DateTime, Zone: "UTC"}, int64(7), true},
+		{TimeColumn{Type: Timestamp}, "soon", true},
+	} {
+		if at, ok, err := codec(t, c.moment).Decode(c.src); ok || !at.IsZero() || (err != nil) != c.bad {
+			t.Errorf("%+v holding %v: %v, %v, %v", c.moment, c.src, at, ok, err)
+		}
+	}
+}
+
+// In New York, clocks go from 02:00 to 03:00 on 8 March 2026, and from 02:00 back to 01:00 on
+// 1 November.
+func TestDecode_AnAmbiguousOrMissingLocalTimeIsTheLaterOne(t *testing.T) {
+	c := codec(t, TimeColumn{Type: DateTime, Zone: "America/New_York", Precision: Seconds})
+	for wall, want := range map[string]string{
+		"2026-03-08 01:59:59": "2026-03-08 06:59:59",
+		"2026-03-08 02:30:00": "2026-03-08 07:30:00", // never shown: 01:30 and an hour, as if the clocks had not changed
+		"2026-03-08 03:00:00": "2026-03-08 07:00:00",
+		"2026-11-01 00:59:59": "2026-11-01 04:59:59",
+		"2026-11-01 01:30:00": "2026-11-01 06:30:00", // shown at 05:30 too
+		"2026-11-01 02:00:00": "2026-11-01 07:00:00",
+	} {
+		if got, ok, err := c.Decode(utc(wall)); err != nil || !ok || !got.Equal(utc(want)) {
+			t.Errorf("%s there is %v, %v, %v; want %s", wall, got, ok, err, want)
+		}
+	}
+}
+
+// In any zone: an order that is due as decoded passes the comparison of the column with the
+// time, and no order passes both before it is due.
+func TestCodec_NoOrderIsEarlyAndNoneIsRefusedForever(t *testing.T) {
+	zones := []string{"UTC", "+08:00", "-03:30", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Casablanca"}
+	from, to := utc("2020-01-01 00:00:00"), utc("2030-01-01 00:00:00")
+	rapid.Check(t, func(t *rapid.T) {
+		m := TimeColumn{
+			Column: "due", Type: DateTime, Zone: rapid.SampledFrom(zones).Draw(t, "zone"),
+			Precision: rapid.SampledFrom(Precisions()).Draw(t, "precision"),
+		}
+		c, err := m.Codec()
+		if err != nil {
+			t.Fatal(err)
+		}
+		wall := time.UnixMicro(rapid.Int64Range(from.UnixMicro(), to.UnixMicro()).Draw(t, "wall")).UTC().Truncate(c.step)
+		due, _, err := c.Decode(wall)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, late := range []time.Duration{0, time.Millisecond, time.Second, time.Hour, 3 * time.Hour} {
+			now := due.Add(late)
+			if now.Before(due) {
+				t.Fatal("the test is wrong")
+			}
+			if at, stored := c.Arg(now).(string), wall.Format(layoutOf(m)); at < stored {
+				t.Fatalf("%s is due at %v, and at %v it is compared with %s", stored, due, now, at)
+			}
+		}
+		if again, _, _ := c.Decode(utc(c.Arg(due).(string))); again.Before(due) {
+			t.Fatalf("%v is written as %v, which is before", due, again)
+		}
+	})
+}
+
+func layoutOf(m TimeColumn) string {
+	return map[Precision]string{Seconds: "2006-01-02 15:04:05", Millis: "2006-01-02 15:04:05.000", Micros: "2006-01-02 15:04:05.000000"}[m.Precision]
+}
+
+func TestParseZone_HasNoDefault(t *testing.T) {
+	for _, zone := range []string{"", "Local", "local", "+8:00", "+25:00", "+08:60", "Mars/Base", "8"} {
+		if loc, err := ParseZone(zone); err == nil {
+			t.Errorf("%q is %v", zone, loc)
+		}
+	}
+}

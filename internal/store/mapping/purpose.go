@@ -1,0 +1,126 @@
+package mapping
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// purpose is one use of a column by a mapping.
+type purpose struct {
+	path   string // the key under orders in topics.yaml
+	table  string
+	column string
+	is     string // what the column must hold, in words
+	effect string // what a close does to the column; empty: a close only reads the column
+	// optional says that the mapping works without the key.
+	optional bool
+}
+
+// purposes lists the uses of columns, for tables with these names.
+func (m *Mapping) purposes(orders, items, stock string) []purpose {
+	all := []purpose{
+		{path: "id.column", table: orders, column: m.ID.Column, is: "the order's id"},
+		{path: "status.column", table: orders, column: m.Status.Column, is: "the order's status", effect: "a close writes the closed status to it"},
+	}
+	if m.Created != nil {
+		all = append(all, purpose{path: "created.column", table: orders, column: m.Created.Column, is: "when the order was created", optional: true})
+	}
+	all = append(all, purpose{path: "due.column", table: orders, column: m.Due.Column, is: "when the order is due"})
+	if m.ClosedAt != nil {
+		all = append(all, purpose{path: "closed_at.column", table: orders, column: m.ClosedAt.Column, is: "when the order was closed", effect: "a close writes its own time to it", optional: true})
+	}
+	all = append(all,
+		purpose{path: "category", table: orders, column: m.Category, is: "the order's category", optional: true},
+		purpose{path: "version", table: orders, column: m.Version, is: "the order's version", effect: "a close adds one to it", optional: true},
+	)
+	if i := m.Items; i != nil {
+		all = append(all,
+			purpose{path: "items.order", table: items, column: i.Order, is: "the order of a line"},
+			purpose{path: "items.sku", table: items, column: i.SKU, is: "the SKU of a line"},
+			purpose{path: "items.quantity", table: items, column: i.Quantity, is: "the quantity of a line"},
+		)
+	}
+	if s := m.Stock; s != nil {
+		all = append(all,
+			purpose{path: "stock.sku.column", table: stock, column: s.SKU.Column, is: "the SKU"},
+			purpose{path: "stock.available", table: stock, column: s.Available, is: "the quantity of a SKU that can be sold", effect: "a close adds the quantity of the order to it"},
+			purpose{path: "stock.reserved", table: stock, column: s.Reserved, is: "the quantity of a SKU that orders hold", effect: "a close takes the quantity of the order from it", optional: true},
+		)
+	}
+	return slices.DeleteFunc(all, func(p purpose) bool { return p.column == "" })
+}
+
+// onePurposeEach checks that each column has one purpose. Lines may be in the table of orders,
+// one in the row of each order: then the order's id is also the order of the line.
+func (c *checker) onePurposeEach(all []purpose) {
+	for i, a := range all {
+		for _, b := range all[i+1:] {
+			if a.table == b.table && strings.EqualFold(a.column, b.column) && !mayShare(a, b) {
+				c.shared(a, b)
+			}
+		}
+	}
+}
+
+func mayShare(a, b purpose) bool {
+	if a.path == "id.column" && b.path == "items.order" {
+		return true
+	}
+	return a.effect == "" && b.effect == "" && (a.path == "category" || b.path == "category")
+}
+
+// shared reports a column with two purposes. It reports the key that is more likely wrong:
+// the key of the column that a close writes, else the later key.
+func (c *checker) shared(a, b purpose) {
+	wrong, right := b, a
+	if b.effect == "" && a.effect != "" && a.path != "status.column" {
+		wrong, right = a, b
+	}
+	if slices.ContainsFunc(c.problems, func(p Problem) bool { return p.Path == wrong.path }) {
+		return
+	}
+	why := "one column cannot hold both"
+	switch {
+	case wrong.effect != "":
+		why = wrong.effect + ", which destroys " + right.is
+	case right.effect != "":
+		why = right.effect + ", which destroys " + wrong.is
+	case right.path == "created.column" && wrong.path == "due.column":
+		why = "every order would be due when it is created"
+	case wrong.path == "items.quantity":
+		why = "a close would release as many pieces as " + right.is + " says"
+	}
+	c.reportHarm(wrong.path, fmt.Sprintf("column %s.%s is mapped as %s and as %s", wrong.table, wrong.column, right.is, wrong.is), why, wrong.fix())
+}
+
+// fix returns what to do if p is mapped to the wrong column.
+func (p purpose) fix() string {
+	do := "map the column that holds " + p.is
+	if p.optional {
+		do += ", or remove " + strings.TrimSuffix(p.path, ".column")
+	}
+	return do
+}
+
+// ownTables are the tables that orderclose creates beside the shop's tables, and writes
+// itself.
+var ownTables = []string{"receipts", "stock_ledger", "outbox_events", "outbox_schedules", "sweeps", "orderclose_schema"}
+
+// refuseOwnTable reports a table that is one of orderclose's own tables.
+func (c *checker) refuseOwnTable(path, table string) {
+	if slices.Contains(ownTables, table) {
+		c.reportHarm(path, "table "+table+"is one of orderclose's own tables", "orderclose and the shop would both write to it", "name the shop's own table")
+	}
+}
+
+// stockApart checks that the stock has a table of its own.
+func (c *checker) stockApart(orders, items, stock string) {
+	for _, other := range []struct{ name, holds string }{{orders, "orders"}, {items, "lines of orders"}} {
+		if stock == other.name && stock != "" {
+			c.reportHarm("stock.table", "table "+stock+" is mapped as the stock and as "+other.holds,
+				"a close would add quantities to rows that are not stock", "name the table that has one row for each SKU, or write stock: none")
+			return
+		}
+	}
+}

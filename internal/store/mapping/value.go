@@ -1,0 +1,89 @@
+package mapping
+
+import (
+	"math"
+	"strconv"
+)
+
+// Value is a value of a status column: a number or text.
+type Value struct {
+	Text   string // for a number, its decimal digits
+	Number bool
+}
+
+// IntValue returns a status that is a number.
+func IntValue(n int64) Value { return Value{strconv.FormatInt(n, 10), true} }
+
+// TextValue returns a status that is text.
+func TextValue(text string) Value { return Value{Text: text} }
+
+// Arg returns the value as an argument of a statement.
+func (v Value) Arg() any {
+	if n, err := strconv.ParseInt(v.Text, 10, 64); v.Number && err == nil {
+		return n
+	}
+	return v.Text
+}
+
+// String returns the value as it is written in topics.yaml.
+func (v Value) String() string {
+	if v.Number {
+		return v.Text
+	}
+	return strconv.Quote(v.Text)
+}
+
+// Arg returns the value of a key as an argument of a statement. It returns false if no row
+// can have the value. A number has one notation: 017 is not the order 17.
+func (k Key) Arg(id string) (any, bool) {
+	if k.Type != Integer {
+		return id, id != ""
+	}
+	if n, err := strconv.ParseInt(id, 10, 64); err == nil {
+		return n, strconv.FormatInt(n, 10) == id
+	}
+	n, err := strconv.ParseUint(id, 10, 64)
+	return n, err == nil && strconv.FormatUint(n, 10) == id
+}
+
+// After returns the argument for the last key of a page. For the empty id it returns a value
+// below all keys.
+func (k Key) After(id string) any {
+	if k.Type == Integer && id == "" {
+		return int64(math.MinInt64)
+	}
+	arg, _ := k.Arg(id)
+	return arg
+}
+
+// Compare orders ids as an index on the key does, except for collations.
+func (k Key) Compare(a, b string) int {
+	if k.Type == Integer && (len(a) != len(b) || len(a) > 0 && a[0] == '-') {
+		return compareNumbers(a, b)
+	}
+	return compareText(a, b)
+}
+
+func compareNumbers(a, b string) int {
+	x, errX := strconv.ParseInt(a, 10, 64)
+	y, errY := strconv.ParseInt(b, 10, 64)
+	switch {
+	case errX != nil || errY != nil: // more than 63 bits: the longer number is larger
+		return len(a) - len(b)
+	case x < y:
+		return -1
+	case x > y:
+		return 1
+	}
+	return 0
+}
+
+func compareText(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}

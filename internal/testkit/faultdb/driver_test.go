@@ -1,0 +1,147 @@
+package faultdb_test
+
+import (
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"go.uber.org/goleak"
+
+	"orderclose/internal/store/sqlite"
+	"orderclose/internal/testkit/faultdb"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// simulate runs test under synctest, with a database that has an empty table t of one column.
+func simulate(t *testing.T, test func(t *testing.T, f *faultdb.Faults, db *sql.DB)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := faultdb.New(1)
+		s, err := sqlite.OpenWith(sqlite.Memory, sqlite.Options{Through: f.Wrap})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if _, err := s.DB().Exec("CREATE TABLE t (n INTEGER)"); err != nil {
+			t.Fatal(err)
+		}
+		test(t, f, s.DB())
+	})
+}
+
+// named returns the faults with a name whose first point is at.
+func named(t *testing.T, name string, at faultdb.Point) (some []faultdb.Fault) {
+	t.Helper()
+	for _, f := range faultdb.All() {
+		if f.Name == name && f.At[0] == at {
+			some = append(some, f)
+		}
+	}
+	if len(some) == 0 {
+		t.Fatalf("there is no fault %q at that point", name)
+	}
+	return some
+}
+
+// insert inserts a row in its own transaction.
+func insert(db *sql.DB) error {
+	tx, err := db.Begin()
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if _, err := tx.Exec("INSERT INTO t VALUES (1)"); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+func rows(t *testing.T, db *sql.DB) (n int) {
+	t.Helper()
+	if err := db.QueryRow("SELECT COUNT(*) FROM t").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestFaults_LeaveTheStateThatADatabaseWouldLeave(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		at   faultdb.Point
+		err  error
+		rows int
+	}{
+		{"commit lost before", faultdb.Commit, mysql.ErrInvalidConn, 0},
+		{"commit lost after", faultdb.Commit, mysql.ErrInvalidConn, 1},
+		{"deadlock", faultdb.Statement, &mysql.MySQLError{Number: 1213}, 0},
+		{"deadlock", faultdb.Commit, &mysql.MySQLError{Number: 1213}, 0},
+		{"connection lost", faultdb.Begin, mysql.ErrInvalidConn, 0},
+		{"down", faultdb.Begin, driver.ErrBadConn, 0},
+		{"session killed", faultdb.Statement, &mysql.MySQLError{Number: 1927}, 0},
+		{"slow", faultdb.Begin, nil, 1},
+	} {
+		simulate(t, func(t *testing.T, f *faultdb.Faults, db *sql.DB) {
+			f.Set(1, named(t, c.name, c.at)...)
+			err := insert(db)
+			if !errors.Is(err, c.err) || f.Struck()[c.name] == 0 {
+				t.Errorf("%s: %v after striking %d times; want %v", c.name, err, f.Struck()[c.name], c.err)
+			}
+			f.Set(0)
+			if n := rows(t, db); n != c.rows {
+				t.Errorf("%s left %d rows, want %d", c.name, n, c.rows)
+			}
+			if err := insert(db); err != nil {
+				t.Errorf("insert after the faults were removed: %v", err)
+			}
+		})
+	}
+}
+
+func TestFaults_ATransactionEndsWithADeadlock(t *testing.T) {
+	simulate(t, func(t *testing.T, f *faultdb.Faults, db *sql.DB) {
+		tx, err := db.Begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Set(1, named(t, "deadlock", faultdb.Statement)...)
+		_, first := tx.Exec("INSERT INTO t VALUES (1)")
+		f.Set(0)
+		_, second := tx.Exec("INSERT INTO t VALUES (1)")
+		if commit := tx.Commit(); first == nil || second == nil || commit == nil {
+			t.Errorf("the deadlock: %v, a statement after it: %v, the commit: %v; want three errors", first, second, commit)
+		}
+		if n := rows(t, db); n != 0 {
+			t.Errorf("%d rows of a transaction that was rolled back", n)
+		}
+	})
+}
+
+func TestFaults_ReadOnlyAllowsReads(t *testing.T) {
+	simulate(t, func(t *testing.T, f *faultdb.Faults, db *sql.DB) {
+		f.Set(1, named(t, "read-only", faultdb.Write)...)
+		if err := insert(db); err == nil {
+			t.Error("insert succeeded")
+		}
+		if n := rows(t, db); n != 0 {
+			t.Errorf("%d rows", n)
+		}
+	})
+}
+
+func TestFaults_SlowUsesTheSimulatedClock(t *testing.T) {
+	simulate(t, func(t *testing.T, f *faultdb.Faults, db *sql.DB) {
+		f.Set(1, named(t, "slow", faultdb.Begin)...)
+		began := time.Now()
+		if err := insert(db); err != nil {
+			t.Error(err)
+		}
+		if time.Since(began) == 0 {
+			t.Error("it took no time")
+		}
+	})
+}

@@ -1,0 +1,105 @@
+package mutants
+
+// closerMutants are mistakes in the closer and the release worker.
+var closerMutants = []mutant{
+	{
+		name:  "the closer commits before the close",
+		edits: []edit{{"closer/partition.go", "	for len(requests) > 0 && l.ctx.Err() == nil {\n", "	for _, e := range batch {\n		l.committer.Done(e.message.Generation, e.message.Offset)\n	}\n	l.committer.Tell(time.Now(), true)\n	for len(requests) > 0 && l.ctx.Err() == nil {\n"}},
+		pkg:   "closer", run: "TestCloser_CommitsNothingWhileTheDatabaseIsDown", says: "want nothing",
+	},
+	{
+		name:  "an order is retried without end",
+		edits: []edit{{"closer/decide.go", "if r.Attempt < maxRetries {", "if r.Attempt >= 0 {"}},
+		pkg:   "closer", run: "TestDecide_", says: "after three tries",
+	},
+	{
+		name:  "a payment that stays unknown is asked about without end",
+		edits: []edit{{"closer/decide.go", "	if waited >= pendingFor {", "	if waited >= 1000*pendingFor {"}},
+		pkg:   "closer", run: "TestDecide_", says: "not given up after",
+	},
+	{
+		name:  "orders that wait in memory are not bounded in records",
+		edits: []edit{{"closer/buffer.go", "return len(b.parked) < records && b.parkedBytes", "return b.parkedBytes"}},
+		pkg:   "closer", run: "TestBuffer_HasRoom", says: "orders have room in",
+	},
+	{
+		name:  "orders that wait in memory are not bounded in bytes",
+		edits: []edit{{"closer/buffer.go", "return len(b.parked) < records && b.parkedBytes+e.size() <= bytes", "return len(b.parked) < records"}},
+		pkg:   "closer", run: "TestBuffer_HasRoom", says: "orders have room in",
+	},
+	{
+		name:  "an order without a verdict is settled",
+		edits: []edit{{"closer/decide.go", "	if o.Verdict == \"\" && o.Err != nil {\n		return decision{action: park,", "	if o.Verdict == \"\" && o.Err != nil {\n		return decision{action: settle,"}},
+		pkg:   "closer", run: "TestCloser_|TestDecide_", says: "0 retried",
+	},
+	{
+		name:  "a deadline that moved keeps the old counts of failures",
+		edits: []edit{{"closer/decide.go", "		r.NotDue, r.Attempt, r.Cause, r.PendingSince, r.Origin = 0, 0, \"\", time.Time{}, orderclose.Origin{}\n", ""}},
+		pkg:   "closer", run: "TestNotDue_", says: "(-want +got)",
+	},
+	{
+		name:  "orders with locked rows delay due orders",
+		edits: []edit{{"closer/buffer.go", "max(limit-len(ready), (limit+1)/2)", "limit-len(ready)"}},
+		pkg:   "closer", run: "TestBuffer_|LockedRowsDelay", says: "were taken, want",
+	},
+	{
+		name:  "a closer with too many pending dead letters reads on",
+		edits: []edit{{"closer/partition.go", "l.budget.Share()/2) && !l.out.Full() &&", "l.budget.Share()/2) &&"}},
+		pkg:   "closer", run: "StopsReadingWhileDeadLetters", says: "records of garbage were read",
+	},
+	{
+		name:  "a closer reads on while no bucket accepts its retries",
+		edits: []edit{{"closer/partition.go", " && !l.retries.full() {", " {"}},
+		pkg:   "closer", run: "RetriesInMemoryAreBounded", says: "orders were tried",
+	},
+	{
+		name:  "a closer waits for the bucket that its retries go to",
+		edits: []edit{{"closer/retries.go", "		wait, ok := l.out.Send(topic, records, func(sent partition.SendResult) { l.handleSent(records, sent) })\n", "		l.handleSent(records, l.out.SendNow(topic, records))\n		wait, ok := time.Duration(0), true\n"}},
+		pkg:   "closer", run: "AFailingBucketDelays", says: "in delay_1m (-want +got)",
+	},
+	{
+		name:  "a slow store is taken for one that hangs",
+		edits: []edit{{"closer/partition.go", "l.replay, l.pulse.Beat)", "l.replay, func() {})"}},
+		pkg:   "closer", run: "ASlowStoreIsNotAHang", says: "stuck [closer",
+	},
+	{
+		name:  "a failed replay returns to the lane of fresh orders",
+		edits: []edit{{"closer/partition.go", "			e.record.Lane = orderclose.LaneReplay\n", ""}},
+		pkg:   "closer", run: "ARetryOfAReplay", says: "lane is",
+	},
+	{
+		name:  "a dead letter has no coordinates of its record",
+		edits: []edit{{"deadletter.go", "	dead.add(HeaderSourceOffset, strconv.FormatInt(m.Offset, 10))\n", ""}},
+		pkg:   ".", run: "DeadLetter", says: "(-want +got)",
+	},
+	{
+		name:  "an event on which the stock service hangs is never given up",
+		edits: []edit{{"release/partition.go", "			e.notCalled, e.err = false, err\n", "			e.err = err\n"}},
+		pkg:   "release", run: "TestWorker_HangingEvents", says: "dead letters (-want +got)",
+	},
+	{
+		name:  "a call that is cancelled by a stop counts as a failure of the stock service",
+		edits: []edit{{"release/worker.go", "		if err != nil && ctx.Err() != nil { //", "		if err != nil && !made { //"}},
+		pkg:   "release", run: "TestWorker_ACallThatIsCancelled", says: "breaker ",
+	},
+	{
+		name:  "an order for which the payment provider has no answer keeps others pending",
+		edits: []edit{{"closer/payment/search.go", "	err := b.search(ctx, unanswered, suspects)\n", "	err := b.search(ctx, unanswered[:0], suspects)\n"}},
+		pkg:   "closer/payment", run: "TestAsking_", says: "status 0, bad: false",
+	},
+	{
+		name:  "a release time is taken from a wrong clock",
+		edits: []edit{{"closer/decide.go", "	if tooOften || at.Sub(o.At).Abs() > wrongClockSkew {\n", "	if tooOften {\n"}},
+		pkg:   "closer", run: "TestNotDue_WaitsInMemory", says: "remain: {action:",
+	},
+	{
+		name:  "a relay that releases too early and the closer send a record in circles",
+		edits: []edit{{"closer/decide.go", "	if tooOften || at.Sub", "	if _ = tooOften; at.Sub"}},
+		pkg:   "closer", run: "TestNotDue_NeverComesBack", says: "without one in memory",
+	},
+	{
+		name:  "a retry is scheduled by a wrong clock",
+		edits: []edit{{"closer/partition.go", "	if clockWrong {\n", "	if clockWrong && false {\n"}},
+		pkg:   "closer", run: "TestCloser_ARetryOfABacklogWaits", says: "is tried again after",
+	},
+}

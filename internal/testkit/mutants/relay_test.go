@@ -1,0 +1,96 @@
+package mutants
+
+// relayMutants are mistakes in the relay, which forwards records from bucket to
+// bucket and to the close topic.
+var relayMutants = []mutant{
+	{
+		name:  "the relay commits before the ack",
+		edits: []edit{{"delayrelay/partition.go", "	sent := l.out.SendNow(topic, records)\n", "	l.committer.Arrived(records)\n	l.committer.Tell(time.Now(), true)\n	sent := l.out.SendNow(topic, records)\n"}},
+		pkg:   "delayrelay", run: "CommitsOnlyAfterTheAck", says: "before an ack",
+	},
+	{
+		name:  "the relay frees the memory of a fetch before its records are appended",
+		edits: []edit{{"delayrelay/partition.go", "		l.fetchAhead() // runs while due records are appended\n", "		if l.free != nil {\n			l.free()\n			l.free = nil\n		}\n		l.fetchAhead()\n"}},
+		pkg:   "delayrelay", run: "TestRelay_RecordsDueWhenFetched", says: "in the close topic (-want +got)",
+	},
+	{
+		name:  "the last commit of a shutdown is left out",
+		edits: []edit{{"delayrelay/partition.go", "	l.out.Wait(l.committer.Arrived)\n	l.committer.Tell(time.Now(), true)\n", "	l.out.Wait(l.committer.Arrived)\n"}},
+		pkg:   "delayrelay", run: "TestRelay_AStopCommits", says: "after the stop, want 2",
+	},
+	{
+		name:  "the relay forwards records that are not due",
+		edits: []edit{{"delayrelay/decide.go", "if now >= due {", "if now >= 0 {"}},
+		pkg:   "delayrelay", run: "NeverForwardsEarly", says: "before it is due",
+	},
+	{
+		name:  "hops go to the smallest bucket",
+		edits: []edit{{"delayrelay/decide.go", "o.Buckets.Pick(milliseconds(due - now)).Topic", "o.Buckets[0].Topic"}},
+		pkg:   "delayrelay", run: "TestRelay_ARecordThatIsNotDue", says: "in delay_1m (-want +got)",
+	},
+	{
+		name:  "an unreadable record is dropped",
+		edits: []edit{{"delayrelay/partition.go", "			l.out.BuryUnreadable(r, err)", "			l.committer.Done(r.Generation, r.Offset)"}},
+		pkg:   "delayrelay", run: "TestRelay_AFailingDeadLetterTopic", says: "before the dead letter was appended",
+	},
+	{
+		name:  "a maximum delay is refused if it is exceeded by the difference of two clocks",
+		edits: []edit{{"order.go", "ahead > max+MaxDelaySlack", "ahead > max"}},
+		pkg:   ".", run: "TestValidate_", says: "past the maximum by the clock slack",
+	},
+	{
+		name:  "a replay keeps its record in the memory of a fetch",
+		edits: []edit{{"delayrelay/partition.go", "	if w.fetched {\n		w.record.Body = l.bodyPool.copy(w.record.Body)\n	}\n", ""}},
+		pkg:   "delayrelay", run: "TestRelay_RecordsDueWhenFetched", says: "in the replay topic (-want +got)",
+	},
+	{
+		name:  "the close topic is waited for without a limit, and hops with it",
+		edits: []edit{{"internal/partition/senders.go", "	t.records = records\n	t.begin()\n	t.append(s.ctx)\n", "	t.records = records\n	t.begin()\n	t.try(s.ctx, topic, records, &t.sent)\n"}},
+		pkg:   "delayrelay", run: "AFailingCloseTopicDelays", says: "while the close topic accepts nothing",
+	},
+	{
+		name:  "a hop that is nearly due is sent to a topic that fails",
+		edits: []edit{{"delayrelay/hops.go", "	if l.out.Failing(topic) {\n", "	if l.out.Failing(topic) && len(records) == 0 {\n"}},
+		pkg:   "delayrelay", run: "TestRelay_AFailingDelayTopic", says: "late",
+	},
+	{
+		name:  "an append beside the loop that hangs is not noticed",
+		edits: []edit{{"delayrelay/partition.go", "		if !l.out.Hang() {\n			l.pulse.Beat()\n		}\n", "		l.pulse.Beat()\n"}},
+		pkg:   "delayrelay", run: "TestRelay_AbandonsTheProcessWhenAHopHangs", says: "OnHang was not called",
+	},
+	{
+		name:  "the next fetch is planned by an append time in the future",
+		edits: []edit{{"delayrelay/decide.go", "	if appended.After(now) {\n		appended = now\n	}\n", ""}},
+		pkg:   "delayrelay", run: "TestNextFetch_|ABrokerClockSetBack", says: "fetches",
+	},
+	{
+		name:  "an append time in the future keeps a record longer than its bucket",
+		edits: []edit{{"delayrelay/decide.go", "end := min(appended, now) + b.Length.Milliseconds()", "end := appended + b.Length.Milliseconds()"}},
+		pkg:   "delayrelay", run: "AFutureAppendTimeKeeps", says: "hops after the length of the bucket",
+	},
+	{
+		name:  "a record that is not due hops without a pause",
+		edits: []edit{{"delayrelay/decide.go", "		stay = b.Length\n", "		stay = 0\n"}},
+		pkg:   "delayrelay", run: "TestRelease_", says: "it stays",
+	},
+	{
+		name:  "the window is not bounded in bytes",
+		edits: []edit{{"delayrelay/partition.go", "	if l.window.bytes <= share {\n", "	if l.window.bytes <= share*1000 {\n"}},
+		pkg:   "delayrelay", run: "TestRelay_AFullWindow", says: "bytes were in the window",
+	},
+	{
+		name:  "a relay with too many pending dead letters reads on",
+		edits: []edit{{"delayrelay/partition.go", "	if l.out.Full() || l.reader.Busy() {\n", "	if l.reader.Busy() {\n"}},
+		pkg:   "delayrelay", run: "TestRelay_StopsReadingWhileDeadLetters", says: "records of garbage were read",
+	},
+	{
+		name:  "the relay uses its local clock",
+		edits: []edit{{"internal/app/app.go", "		Now:             a.clock.Now,", "		Now:             a.o.Now,"}},
+		pkg:   "internal/testkit/simulation", run: "ARelayWhoseClockIsAhead", says: "in the close topic before they were due",
+	},
+	{
+		name:  "a process does not start while an optional topic is missing",
+		edits: []edit{{"internal/app/app.go", "	return part{Relay, []need{a.needKafka(), a.needTopic(c.Topics.Close)},", "	return part{Relay, []need{a.needKafka(), a.needTopic(c.Topics.Close), a.needTopic(c.Topics.Replay)},"}},
+		pkg:   "internal/testkit/simulation", run: "ARestartBeforeTopicsApply", says: "is unpaid",
+	},
+}

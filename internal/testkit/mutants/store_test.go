@@ -1,0 +1,73 @@
+package mutants
+
+// storeMutants are mistakes in the transactions that close orders, in the checks of a
+// mapping, and in the producer.
+var storeMutants = []mutant{
+	{
+		name: "closing without compare-and-set",
+		edits: []edit{
+			{"internal/store/decide.go", "case st != stateOpen:", "case st > statePaid:"},
+			{"internal/store/statements.go", "WHERE %s IN ? AND %s%s = ? AND %s <= ?", "WHERE %s IN ? AND (%s%s = ? OR 1 = 1) AND %s <= ?"},
+		},
+		pkg: "internal/store/sqlite", run: "TestSuite_InMemory/(PaidIsNeverClosed|CancelledIsNeverClosed)", says: "verdict (-want +got)",
+	},
+	{
+		name: "closing before due",
+		edits: []edit{
+			{"internal/store/decide.go", "case due.After(now):", "case due.After(now.Add(time.Hour)):"},
+			{"internal/store/statements.go", "AND %s%s = ? AND %s <= ?", "AND %s%s = ? AND (%s <= ? OR 1 = 1)"},
+		},
+		pkg: "internal/store/sqlite", run: "TestSuite_InMemory/NeverBeforeDue", says: "status of the order due one millisecond later",
+	},
+	{
+		name:  "a release without its ledger row",
+		edits: []edit{{"internal/store/stock.go", "		if err := in.exec(tx); err != nil {\n			return nil, fmt.Errorf(\"write the ledger", "		if err := error(nil); err != nil {\n			return nil, fmt.Errorf(\"write the ledger"}},
+		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/(Stock|Receipt|Event|Closing)", says: "ledger (-want +got)",
+	},
+	{
+		name:  "stock comes back twice",
+		edits: []edit{{"internal/store/stock.go", "			sums[r.SKU] += r.Quantity", "			sums[r.SKU] += r.Quantity\n			if r.SKU != \"\" && len(released) > 1 {\n				sums[r.SKU] += r.Quantity\n			}"}},
+		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/(Stock|Receipt|Event|Closing|Concurrent|Batch)", says: "less is reserved than ordered",
+	},
+	{
+		name:  "a close without its event",
+		edits: []edit{{"internal/store/close.go", "	if err := c.events(released); err != nil {", "	if err := error(nil); err != nil {"}},
+		pkg:   "internal/store/sqlite", run: "TestSuite_InMemory/Event", says: "events of the order",
+	},
+	{
+		name: "the outbox deletes before it publishes",
+		edits: []edit{{"internal/store/outbox.go", "	done := d.publish(ctx, rows)\n	if len(done) == 0 {\n		return nil\n	}\n",
+			"	var done []int64\n	for _, r := range rows {\n		done = append(done, r.ID)\n	}\n	defer d.publish(ctx, rows)\n"}},
+		pkg: "internal/store/sqlite", run: "TestSuite_InMemory/Dispatch", says: "what is left",
+	},
+	{
+		name:  "one bad order fails its whole batch",
+		edits: []edit{{"internal/bisect/search.go", "	half := len(items) / 2\n	if err := s.run(items[:half]); err != nil {\n", "	half := len(items) / 2\n	if err := s.run(items[:half]); err != nil || len(items) > 8 {\n"}},
+		pkg:   "internal/bisect", run: "TestBisect_", says: "outcome",
+	},
+	{
+		name:  "an order is blamed for a store that is down",
+		edits: []edit{{"internal/bisect/culprits.go", "			atFault = l.failures >= r.proof\n", "			atFault = l.failures >= 0\n"}},
+		pkg:   "internal/bisect", run: "TestCulprits_BlamesAnOrderOnly", says: "after verdicts on others",
+	},
+	{
+		name:  "an order on which the store hangs is never blamed",
+		edits: []edit{{"internal/bisect/suspects.go", "			now.failures++\n", ""}},
+		pkg:   "internal/bisect", run: "TestCulprits_", says: "want failed",
+	},
+	{
+		name:  "a mapping may write to a column that is read for something else",
+		edits: []edit{{"internal/store/mapping/purpose.go", "	return a.effect == \"\" && b.effect == \"\" && (a", "	return a.effect == \"\" || b.effect == \"\" && (a"}},
+		pkg:   "internal/store/mapping", run: "TestCheck_", says: "mapped as the order's id",
+	},
+	{
+		name:  "a mapping may name a table that orderclose writes to itself",
+		edits: []edit{{"internal/store/mapping/check.go", "	c.refuseOwnTable(\"table\", m.Orders)\n", ""}},
+		pkg:   "internal/store/mapping", run: "TestCheck_", says: "of orderclose's own tables",
+	},
+	{
+		name:  "a producer picks a bucket whose topic does not exist",
+		edits: []edit{{"producer/watch.go", "		if ok {\n			there", "		if ok || len(there) < len(buckets) {\n			there"}},
+		pkg:   "producer", run: "TestNew_DoesNotUseABucketWithoutATopic", says: "has no topic",
+	},
+}

@@ -1,0 +1,193 @@
+package realtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"orderclose"
+	"orderclose/compensator"
+	"orderclose/internal/audit"
+	"orderclose/internal/config"
+	"orderclose/internal/kafka"
+	"orderclose/internal/store"
+	"orderclose/internal/testkit/scenario"
+)
+
+// The audit finds nothing before that.
+func TestReal_AnAuditFindsPlantedFaultsAmongTenThousandOrders(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, servers(t))
+	const orders, batch = 10_000, 500
+	r.overdue(orders)
+	// The audit checks events only of orders that were closed more than a minute ago.
+	r.exec("UPDATE orders SET created_at = created_at - INTERVAL 1 HOUR, expire_at = expire_at - INTERVAL 1 HOUR")
+	for first := 0; first < orders; first += batch {
+		requests := make([]orderclose.CloseRequest, batch)
+		for i := range requests {
+			requests[i].OrderID = fmt.Sprintf("replayed-%d", first+i)
+		}
+		if _, err := r.store.CloseOrders(t.Context(), orderclose.PathPipeline, requests); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.exec("UPDATE receipts SET closed_at = due + INTERVAL 1 SECOND")
+	r.exec("DELETE FROM outbox_events WHERE order_id = 'replayed-9'")
+	r.start("outbox")
+	r.drain(30 * time.Second)
+
+	run := func(wantCode int) (map[audit.Kind][]string, audit.Summary) {
+		t.Helper()
+		out, code := r.cli("audit", "--from", "1d", "-o", "jsonl")
+		found, sum := map[audit.Kind][]string{}, audit.Summary{}
+		for line := range strings.Lines(out) {
+			var l struct {
+				Finding *audit.Finding
+				Summary *audit.Summary
+			}
+			if err := json.Unmarshal([]byte(line), &l); err != nil {
+				t.Fatal(err)
+			}
+			if l.Finding != nil {
+				found[l.Finding.Kind] = append(found[l.Finding.Kind], l.Finding.Order)
+			} else {
+				sum = *l.Summary
+			}
+		}
+		if code != wantCode {
+			t.Errorf("it exits with %d, want %d:\n%s", code, wantCode, out)
+		}
+		return found, sum
+	}
+	want := map[audit.Kind][]string{audit.NoEvent: {"replayed-9"}}
+	found, sum := run(3)
+	if diff := cmp.Diff(want, found); diff != "" || sum.Orders != orders || sum.ClosedBy[orderclose.PathPipeline] != orders || sum.EventsRead != orders-1 || sum.NoRecord != 0 || len(sum.Unread) != 0 {
+		t.Errorf("%+v (-want +got):\n%s", sum, diff)
+	}
+	payload, err := orderclose.OrderClosed{OrderID: "replayed-9", Path: orderclose.PathPipeline}.Encode()
+	if err == nil {
+		_, err = r.kafka.Append(t.Context(), r.cfg.Topics.Events, 0, []orderclose.Message{{Key: []byte("replayed-9"), Value: payload}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, sum = run(0); len(found) != 0 || sum.FindingCount != 0 {
+		t.Errorf("%v", found)
+	}
+
+	for id, change := range map[string]string{
+		"replayed-1": "DELETE FROM receipts WHERE order_id = ?",
+		"replayed-2": "DELETE FROM stock_ledger WHERE order_id = ?",
+		"replayed-3": "UPDATE stock_ledger SET quantity = 5 WHERE order_id = ?",
+		"replayed-4": "INSERT INTO stock_ledger SELECT order_id, sku_id, 'cancel', quantity, created_at FROM stock_ledger WHERE order_id = ?",
+		"replayed-5": "UPDATE orders SET status = 1 WHERE id = ?",
+		"replayed-6": "UPDATE orders SET status = 3 WHERE id = ?",
+		"replayed-7": "UPDATE receipts SET closed_at = due - INTERVAL 1 MINUTE WHERE order_id = ?",
+		"replayed-8": "UPDATE orders SET paid_at = created_at WHERE id = ?",
+	} {
+		r.exec(change, id)
+	}
+	open := orderclose.Order{ID: "open", CreatedAt: time.Now().Add(-2 * time.Hour), Due: time.Now().Add(-time.Hour)}
+	if err := r.store.CreateOrder(t.Context(), open, nil); err != nil {
+		t.Fatal(err)
+	}
+	want = map[audit.Kind][]string{
+		audit.StillOpen: {"open"}, audit.NoReceipt: {"replayed-1"}, audit.LedgerMissing: {"replayed-2"}, audit.LedgerWrong: {"replayed-3"},
+		audit.LedgerDouble: {"replayed-4"}, audit.PaidButClosed: {"replayed-8", "replayed-5"}, audit.StrayReceipt: {"replayed-6"}, audit.ClosedEarly: {"replayed-7"},
+	}
+	found, sum = run(3)
+	if diff := cmp.Diff(want, found); diff != "" || sum.Orders != orders+1 {
+		t.Errorf("%+v (-want +got):\n%s", sum, diff)
+	}
+}
+
+// The causes are those that can be caused without running a part.
+func TestReal_ASweepReportsWhyEachOrderWasMissed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, servers(t))
+	file, err := os.ReadFile(r.file)
+	if err == nil {
+		err = os.WriteFile(r.file, bytes.Replace(file, []byte("[1s, 2s, 5s]"), []byte("[1s, 2s, 5s, 10m]"), 1), 0o600)
+	}
+	if err == nil {
+		r.cfg, err = config.Load(r.file)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.must("topics", "apply")
+	long := r.cfg.Buckets[3].Topic
+	order := func(id string) orderclose.Order {
+		due := time.Now().Add(-time.Minute).Truncate(time.Millisecond)
+		o := orderclose.Order{ID: id, Category: "virtual", CreatedAt: due.Add(-time.Minute), Due: due}
+		if err := r.store.CreateOrder(t.Context(), o, []store.Item{{SKU: scenario.SKU(0), Quantity: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	append1 := func(topic string, m orderclose.Message) {
+		t.Helper()
+		partition := 0
+		if topic != r.cfg.Topics.DeadLetter {
+			partition = kafka.PartitionOf(m.Key, r.cfg.Partitions)
+		}
+		if _, err := r.kafka.Append(t.Context(), topic, partition, []orderclose.Message{m}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	record := func(o orderclose.Order, release time.Time, attempt int) orderclose.Message {
+		t.Helper()
+		m, err := orderclose.Record{Order: o, Release: release, Attempt: attempt}.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	soon := time.Now().Add(5 * time.Minute)
+	relay, closer, later, retry, dead := order("relay"), order("closer"), order("later"), order("retry"), order("dead")
+	order("absent")
+	append1(r.cfg.Buckets[0].Topic, record(relay, relay.Due, 0))
+	append1(r.cfg.Topics.Close, record(closer, closer.Due, 0))
+	append1(long, record(later, soon, 0))
+	append1(long, record(retry, soon, 1))
+	append1(r.cfg.Topics.DeadLetter, orderclose.DeadLetter(record(dead, dead.Due, 3), "closer", "failed", "no stock row"))
+	<-time.After(3 * time.Second) // the relay may have forwarded the record within two seconds
+
+	var report compensator.Report
+	r.decode(r.must("compensate", "--once", "-o", "json"), &report)
+	got := map[string]string{}
+	for _, m := range report.Misses {
+		got[m.Order.ID] = string(m.Cause)
+	}
+	want := map[string]string{
+		"relay": "relay_behind", "closer": "closer_behind", "later": "later_release", "retry": "retrying", "dead": "dead_lettered", "absent": "absent",
+	}
+	if diff := cmp.Diff(want, got); diff != "" || len(report.Causes) != len(want) {
+		t.Errorf("%v (-want +got):\n%s", report.Misses, diff)
+	}
+
+	order("unknown")
+	r.configureCauses("{records: 0, time: 10s}")
+	out := r.must("compensate", "--once")
+	if !strings.Contains(out, "unknown") || !strings.Contains(out, "orderclose order unknown --budget") {
+		t.Errorf("without a budget:\n%s", out)
+	}
+}
+
+// configureCauses sets the limit for looking up causes.
+func (r *rig) configureCauses(causes string) {
+	r.t.Helper()
+	file, err := os.ReadFile(r.file)
+	if err == nil {
+		err = os.WriteFile(r.file, bytes.Replace(file, []byte("compensator:\n"), []byte("compensator:\n  causes: "+causes+"\n"), 1), 0o600)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}

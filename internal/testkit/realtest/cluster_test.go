@@ -1,0 +1,281 @@
+package realtest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"orderclose/internal/config"
+)
+
+// cluster is three brokers, each a process that can be killed.
+type cluster struct {
+	t   *testing.T
+	dir string
+}
+
+// newCluster starts three brokers and stores their addresses in s.
+func newCluster(t *testing.T, s *config.Servers) *cluster {
+	t.Helper()
+	c := &cluster{t, filepath.Join(t.TempDir(), "cluster")}
+	if out, err := c.try("start"); err != nil {
+		if os.Getenv("REQUIRE_REAL") != "1" || os.Getenv("ORDERCLOSE_SERVERS") == "containers" {
+			t.Skipf("no three brokers: %v\n%s", err, out)
+		}
+		t.Fatalf("three brokers: %v\n%s", err, out)
+	}
+	t.Cleanup(func() { c.run("stop") })
+	brokers, err := os.ReadFile(filepath.Join(c.dir, "brokers"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Brokers = strings.Split(strings.TrimSpace(string(brokers)), ",")
+	return c
+}
+
+func (c *cluster) run(verb string, brokers ...int32) {
+	c.t.Helper()
+	if out, err := c.try(verb, brokers...); err != nil {
+		c.t.Fatalf("kafka-cluster.sh %s %v: %v\n%s", verb, brokers, err, out)
+	}
+}
+
+func (c *cluster) try(verb string, brokers ...int32) (out []byte, err error) {
+	args := []string{verb, c.dir}
+	for _, n := range brokers {
+		args = append(args, strconv.Itoa(int(n)))
+	}
+	return exec.Command("../../../deploy/native/kafka-cluster.sh", args...).CombinedOutput()
+}
+
+// client returns a Kafka client that is independent of the product.
+func (r *rig) client() *kgo.Client {
+	r.t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(r.servers.Brokers...))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(client.Close)
+	return client
+}
+
+// coordinator returns the broker that coordinates a group.
+func (r *rig) coordinator(group string) int32 {
+	r.t.Helper()
+	req := kmsg.NewPtrFindCoordinatorRequest()
+	req.CoordinatorKey, req.CoordinatorKeys = group, []string{group}
+	res, err := req.RequestWith(r.t.Context(), r.client())
+	if err == nil && len(res.Coordinators) == 1 {
+		err = kerr.ErrorForCode(res.Coordinators[0].ErrorCode)
+	}
+	if err != nil || len(res.Coordinators) != 1 {
+		r.t.Fatalf("coordinator of %s: %v, %+v", group, err, res)
+	}
+	return res.Coordinators[0].NodeID
+}
+
+// electLeaders makes the first replica of every partition its leader again.
+func (r *rig) electLeaders() {
+	r.t.Helper()
+	req := kmsg.NewPtrElectLeadersRequest()
+	req.TimeoutMillis = 10_000
+	res, err := req.RequestWith(r.t.Context(), r.client())
+	if err == nil {
+		err = kerr.ErrorForCode(res.ErrorCode)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	moved := 0
+	for _, t := range res.Topics {
+		moved += len(t.Partitions)
+	}
+	r.t.Logf("%d partitions got another leader", moved)
+}
+
+// owned returns an error if a partition has no owner. If a coordinator is killed
+// during a member's first join, that member stays in the group, unknown to all, until
+// its session ends.
+func (r *rig) owned() error {
+	groups := map[string]string{r.cfg.Topics.Close: r.cfg.CloserGroup()}
+	for _, b := range r.cfg.Buckets {
+		groups[b.Topic] = r.cfg.RelayGroup(b)
+	}
+	for topic, name := range groups {
+		group, err := r.kafka.Group(r.t.Context(), name, topic)
+		if err != nil {
+			return err
+		}
+		for p := range r.cfg.Partitions {
+			if group.State != "Stable" || group.Owner(p) == nil {
+				return fmt.Errorf("%s/%d has no owner in a group that is %s", topic, p, group.State)
+			}
+		}
+	}
+	return nil
+}
+
+func TestReal_OneBrokerOfThree(t *testing.T) {
+	t.Parallel()
+	s := servers(t)
+	c := newCluster(t, &s)
+	t.Run("killed and back", func(t *testing.T) {
+		r := newRig(t, s)
+		if out, code := r.cli("topics", "check"); code != 0 {
+			t.Errorf("topics check exits with %d:\n%s", code, out)
+		}
+		r.start("relay-1", "relay-2", "closer-1", "closer-2", "outbox")
+		r.eventually(r.owned)
+		r.load(11, 300, 14*time.Second, func() {
+			<-time.After(3 * time.Second)
+			broker := r.coordinator(r.cfg.CloserGroup()) // it also leads a third of the partitions
+			c.run("kill", broker)
+			<-time.After(5 * time.Second)
+			c.run("start", broker)
+		})
+		r.settle(40 * time.Second)
+		r.drain(20 * time.Second)
+		r.check()
+	})
+	t.Run("leaders and coordinator move", func(t *testing.T) {
+		r := newRig(t, s)
+		r.start("relay-1", "relay-2", "closer-1", "closer-2")
+		r.eventually(r.owned)
+		r.load(12, 300, 14*time.Second, func() {
+			<-time.After(3 * time.Second)
+			broker := r.coordinator(r.cfg.RelayGroup(r.cfg.Buckets[1]))
+			c.run("stop", broker)
+			<-time.After(2 * time.Second)
+			c.run("start", broker)
+			<-time.After(2 * time.Second) // its replicas catch up
+			r.electLeaders()
+		})
+		r.settle(40 * time.Second)
+		r.check() // a commit that the old coordinator did not accept may be repeated
+	})
+}
+
+func TestReal_FromOneRelayToFourAndBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, servers(t))
+	r.start("relay-1", "closer")
+	r.load(13, 300, 15*time.Second, func() {
+		for _, relay := range []string{"relay-2", "relay-3", "relay-4"} {
+			<-time.After(1500 * time.Millisecond)
+			r.start(relay)
+		}
+		<-time.After(2 * time.Second)
+		for _, relay := range []string{"relay-1", "relay-3", "relay-4"} {
+			<-time.After(1500 * time.Millisecond)
+			r.signal(relay, syscall.SIGTERM)
+		}
+	})
+	r.settle(20 * time.Second)
+	r.checkNoRepeats(r.check().Repeated)
+}
+
+func TestReal_ARollingRestart(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, servers(t))
+	r.start("relay-1", "relay-2", "closer-1", "closer-2")
+	r.load(14, 300, 15*time.Second, func() {
+		for _, part := range []string{"relay-1", "closer-1", "relay-2", "closer-2"} {
+			<-time.After(2500 * time.Millisecond)
+			r.signal(part, syscall.SIGTERM)
+			r.start(part)
+		}
+	})
+	r.settle(20 * time.Second)
+	r.checkNoRepeats(r.check().Repeated)
+}
+
+// frozenFor is longer than the group's session timeout.
+const frozenFor = 9 * time.Second
+
+// The relay wakes with a window full of due records that another relay has forwarded
+// meanwhile.
+func TestReal_AFrozenRelayDoesNotRepeatWhatOthersDid(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, servers(t))
+	r.start("relay-1", "relay-2", "closer")
+	const orders, over = 400, 18 * time.Second
+	r.load(15, orders, over, func() {
+		<-time.After(4 * time.Second)
+		r.freeze("relay-1", frozenFor)
+	})
+	r.settle(20 * time.Second)
+	r.checkAfterCrash(r.check().Repeated, orders, over)
+}
+
+// The take-over needs the session timeout of 6 seconds, and the time for two members
+// to rebalance.
+func TestReal_TheOtherRelayTakesOverFromAKilledOne(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, servers(t))
+	r.start("relay-1", "relay-2", "closer")
+	r.eventually(r.owned)
+	const orders, over = 400, 15 * time.Second
+	r.load(17, orders, over, func() {
+		<-time.After(6 * time.Second)
+		r.signal("relay-1", syscall.SIGKILL)
+	})
+	r.settle(30 * time.Second)
+	r.checkAfterCrash(r.check().Repeated, orders, over)
+}
+
+// checkAfterCrash allows as many duplicates as records were in flight: those of one turn
+// of a loop. The orders of one commit interval are a generous estimate.
+func (r *rig) checkAfterCrash(repeated, orders int, over time.Duration) {
+	r.t.Helper()
+	if most := int(time.Duration(orders) * 200 * time.Millisecond / over); repeated > most {
+		r.t.Errorf("%d are in the close topic twice, and at most %d were in flight", repeated, most)
+	}
+}
+
+func TestReal_PartitionsAreAddedUnderLoad(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, servers(t))
+	r.start("relay-1", "relay-2", "closer-1", "closer-2")
+	r.load(16, 300, 16*time.Second, func() {
+		<-time.After(3 * time.Second)
+		file, err := os.ReadFile(r.file)
+		if err == nil {
+			err = os.WriteFile(r.file, []byte(strings.Replace(string(file), "partitions: 4\n", "partitions: 7\n", 1)), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.must("topics", "apply")
+	})
+	r.settle(30 * time.Second)
+	r.checkNoRepeats(r.check().Repeated)
+	for _, b := range r.cfg.Buckets {
+		group, err := r.kafka.Group(t.Context(), r.cfg.RelayGroup(b), b.Topic)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for p := range 7 {
+			if group.Owner(p) == nil {
+				t.Errorf("%s/%d has no owner", b.Topic, p)
+			}
+		}
+	}
+}
+
+// checkNoRepeats checks that there are no duplicates, since nothing crashed.
+func (r *rig) checkNoRepeats(repeated int) {
+	r.t.Helper()
+	if repeated > 0 {
+		r.t.Errorf("%d records are in the close topic twice", repeated)
+	}
+}

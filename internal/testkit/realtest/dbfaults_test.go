@@ -1,0 +1,385 @@
+package realtest
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"orderclose/internal/testkit/scenario"
+	"orderclose/internal/testkit/tcpproxy"
+)
+
+// faultLasts is the duration of a database fault. It begins before the first order is
+// due.
+const faultLasts = 3 * time.Second
+
+// faultyPipeline is a pipeline whose connection to the database leads through a proxy
+// to a server of its own, as a user without privileges. The shop connects directly,
+// as root.
+type faultyPipeline struct {
+	*rig
+	server *ownServer
+	proxy  *tcpproxy.Proxy
+	dsn    string // the pipeline's DSN, without the proxy
+}
+
+// databaseFaults are the faults of the database and of the connection to it. Each
+// function starts a fault and returns a function that ends it; nil means that the
+// fault ends by itself.
+var databaseFaults = []struct {
+	name  string
+	begin func(s *faultyPipeline) (end func())
+}{
+	{"unreachable", func(s *faultyPipeline) func() {
+		s.proxy.Refuse()
+		s.proxy.Cut()
+		return s.proxy.Heal
+	}},
+	{"stalled", func(s *faultyPipeline) func() {
+		s.proxy.Stall()
+		return s.proxy.Heal
+	}},
+	{"half open", func(s *faultyPipeline) func() {
+		s.proxy.HalfOpen()
+		return nil
+	}},
+	{"answers swallowed", func(s *faultyPipeline) func() {
+		s.proxy.Set(tcpproxy.ToClient, tcpproxy.Rules{Drop: true})
+		return s.proxy.Heal
+	}},
+	{"slow", func(s *faultyPipeline) func() {
+		rules := tcpproxy.Rules{Delay: 150 * time.Millisecond, Rate: 20_000}
+		s.proxy.Set(tcpproxy.ToServer, rules)
+		s.proxy.Set(tcpproxy.ToClient, rules)
+		return s.proxy.Heal
+	}},
+	{"cut again and again", func(s *faultyPipeline) func() {
+		s.proxy.Set(tcpproxy.ToServer, tcpproxy.Rules{CutAfter: 2000})
+		return s.proxy.Heal
+	}},
+	{"commits lost before", func(s *faultyPipeline) func() { return s.loseCommits((*tcpproxy.Proxy).CutBefore) }},
+	{"commits lost after", func(s *faultyPipeline) func() { return s.loseCommits((*tcpproxy.Proxy).CutAnswer) }},
+	{"killed and started again", (*faultyPipeline).kill},
+	{"read-only", func(s *faultyPipeline) func() {
+		s.exec("SET GLOBAL read_only = 1") // applies to all users but root
+		return func() { s.exec("SET GLOBAL read_only = 0") }
+	}},
+	{"too many connections", (*faultyPipeline).tooMany},
+	{"sessions killed", (*faultyPipeline).killAgain},
+	{"rows locked", func(s *faultyPipeline) func() {
+		tx, err := s.store.DB().Begin()
+		if err != nil {
+			s.t.Error(err)
+			return nil
+		}
+		if _, err := tx.Exec("SELECT id FROM orders WHERE status = 0 AND id LIKE '%1' FOR UPDATE"); err != nil {
+			s.t.Error(err)
+		}
+		return func() {
+			if err := tx.Rollback(); err != nil {
+				s.t.Error(err)
+			}
+		}
+	}},
+	{"deadlocks", (*faultyPipeline).deadlock},
+}
+
+// Orders become due, and are paid, under each fault in turn. There are no sweeps: the
+// closer recovers from each fault by itself, gives no order up, and uses up none of
+// its attempts. The log has the duration of each. (A full disk is tested in
+// internal/testkit/simulation.)
+func TestReal_ThePipelineClosesEveryOrderDespiteDatabaseFaults(t *testing.T) {
+	t.Parallel()
+	for _, d := range databases {
+		t.Run(d.kind, func(t *testing.T) {
+			t.Parallel()
+			s := newFaultyPipeline(t, d.kind)
+			s.start("relay", "closer")
+			for n, fault := range databaseFaults {
+				t.Run(fault.name, func(t *testing.T) { s.endure(t, uint64(n), fault.begin) })
+			}
+			if v := s.check(); v.ByPath["pipeline"] == 0 {
+				t.Errorf("closed by path %v", v.ByPath)
+			}
+			for what, query := range map[string]string{
+				"orders closed at a later attempt": "SELECT COUNT(*) FROM receipts WHERE attempts <> 0",
+				"closed orders without one event": "SELECT COUNT(*) FROM receipts r" +
+					" WHERE (SELECT COUNT(*) FROM outbox_events e WHERE e.order_id = r.order_id) <> 1",
+			} {
+				var n int
+				if err := s.store.DB().QueryRow(query).Scan(&n); err != nil || n != 0 {
+					t.Errorf("%d %s, %v", n, what, err)
+				}
+			}
+		})
+	}
+}
+
+func newFaultyPipeline(t *testing.T, kind string) *faultyPipeline {
+	t.Helper()
+	all := servers(t)
+	server := startDatabase(t, kind)
+	all.DSN = server.dsn()
+	s := &faultyPipeline{rig: newRig(t, all), server: server}
+	s.disturbed = true
+	s.shop.Store = scenario.Persistent{Store: s.store}
+
+	cfg, err := mysql.ParseDSN(s.servers.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.exec("CREATE USER pipeline@'%' IDENTIFIED BY ''")
+	s.exec("GRANT SELECT, INSERT, UPDATE, DELETE ON `" + cfg.DBName + "`.* TO pipeline@'%'")
+	if s.proxy, err = tcpproxy.New(cfg.Addr); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.proxy.Close() })
+	cfg.User, cfg.ReadTimeout = "pipeline", faultLasts
+	s.dsn = cfg.FormatDSN()
+	cfg.Addr = s.proxy.Addr()
+	s.servers.DSN = cfg.FormatDSN() // for the processes that are started from here on
+	return s
+}
+
+// endure plays orders that become due during the fault, and waits until each is paid
+// or closed.
+func (s *faultyPipeline) endure(t *testing.T, seed uint64, begin func(*faultyPipeline) func()) {
+	defer func(t *testing.T) { s.t = t }(s.t)
+	s.t = t
+	steps := scenario.Plan(scenario.Spec{Seed: seed, Orders: 40, Over: 2 * time.Second, SKUs: skus, Categories: []string{"flash-sale"}})
+	for i := range steps {
+		if steps[i].Fate == scenario.Unpublished {
+			steps[i].Fate = scenario.Unpaid
+		}
+	}
+	played := make(chan error, 1)
+	go func() { played <- s.shop.Run(t.Context(), time.Now(), steps) }()
+	<-time.After(1500 * time.Millisecond) // the first orders are due in half a second
+	if end := begin(s); end != nil {
+		<-time.After(faultLasts)
+		end()
+	}
+	healed := time.Now()
+	if err := <-played; err != nil {
+		t.Error(err)
+	}
+	s.allClosed(seed, healed)
+}
+
+// allClosed waits until no order of a plan is unpaid, and logs how long that took.
+func (s *faultyPipeline) allClosed(seed uint64, since time.Time) {
+	s.t.Helper()
+	for {
+		var unpaid int
+		err := s.store.DB().QueryRow("SELECT COUNT(*) FROM orders WHERE status = 0 AND id LIKE ?", fmt.Sprintf("order-%d-%%", seed)).Scan(&unpaid)
+		if err == nil && unpaid == 0 {
+			break
+		}
+		if time.Since(since) > 60*time.Second {
+			s.t.Fatalf("%d orders are open %v after the fault, %v", unpaid, time.Since(since), err)
+		}
+		<-time.After(50 * time.Millisecond)
+	}
+	s.t.Logf("all closed %v after the fault was over", time.Since(since).Round(10*time.Millisecond))
+}
+
+func (s *faultyPipeline) exec(query string, args ...any) {
+	s.t.Helper()
+	if _, err := s.store.DB().Exec(query, args...); err != nil {
+		s.t.Errorf("%s: %v", query, err)
+	}
+}
+
+// repeat calls do repeatedly until end is called.
+func (s *faultyPipeline) repeat(do func()) (end func()) {
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			do()
+			select {
+			case <-stop:
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	}()
+	return func() {
+		close(stop)
+		<-done
+	}
+}
+
+// loseCommits breaks the connection at each of the next three commits.
+func (s *faultyPipeline) loseCommits(how func(*tcpproxy.Proxy, []byte) <-chan struct{}) (end func()) {
+	var sprung []<-chan struct{}
+	for range 3 {
+		sprung = append(sprung, how(s.proxy, tcpproxy.MySQLCommit))
+	}
+	return func() {
+		for n, c := range sprung {
+			select {
+			case <-c:
+			case <-time.After(20 * time.Second):
+				s.t.Errorf("nobody made commit %d of %d", n+1, len(sprung))
+			}
+		}
+		s.proxy.Heal()
+	}
+}
+
+// kill kills the server, as a power failure does, and starts it again. A server in a
+// container would lose its data; it is made unreachable instead.
+func (s *faultyPipeline) kill() (end func()) {
+	text, err := os.ReadFile(s.server.dir + "/pid")
+	if errors.Is(err, os.ErrNotExist) {
+		s.proxy.Refuse()
+		s.proxy.Cut()
+		return s.proxy.Heal
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err == nil {
+		err = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	if err != nil {
+		s.t.Error(err)
+		return nil
+	}
+	for syscall.Kill(pid, 0) == nil {
+		<-time.After(10 * time.Millisecond)
+	}
+	return s.server.start
+}
+
+// tooMany opens all connections that the server allows to users like the pipeline's,
+// which then has to connect again.
+func (s *faultyPipeline) tooMany() (end func()) {
+	s.exec("SET GLOBAL max_connections = 12")
+	var hogs []*sql.DB
+	hog := s.repeat(func() {
+		s.proxy.Cut()
+		for {
+			db, err := sql.Open("mysql", s.dsn)
+			if err != nil {
+				s.t.Error(err)
+				return
+			}
+			db.SetMaxOpenConns(1)
+			hogs = append(hogs, db)
+			if err := db.Ping(); err != nil {
+				my, ok := errors.AsType[*mysql.MySQLError](err)
+				if !ok || my.Number != 1040 {
+					s.t.Errorf("too many connections: %v", err)
+				}
+				return
+			}
+		}
+	})
+	return func() {
+		hog()
+		for _, db := range hogs {
+			db.Close()
+		}
+		s.exec("SET GLOBAL max_connections = 200")
+	}
+}
+
+// killAgain kills the sessions of the pipeline repeatedly.
+func (s *faultyPipeline) killAgain() (end func()) {
+	killed := 0
+	stop := s.repeat(func() {
+		for _, id := range s.sessions() {
+			if _, err := s.store.DB().Exec(fmt.Sprint("KILL ", id)); err == nil {
+				killed++
+			} else if !strings.Contains(err.Error(), "Unknown thread") {
+				s.t.Error(err)
+			}
+		}
+	})
+	return func() {
+		stop()
+		s.t.Logf("%d sessions killed", killed)
+	}
+}
+
+// sessions returns the ids of the pipeline's sessions.
+func (s *faultyPipeline) sessions() (ids []int64) {
+	rows, err := s.store.DB().Query("SELECT id FROM information_schema.processlist WHERE user = 'pipeline'")
+	if err != nil {
+		s.t.Error(err)
+		return nil
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			s.t.Error(err)
+		}
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// deadlock causes deadlocks repeatedly.
+func (s *faultyPipeline) deadlock() (end func()) {
+	before := s.deadlocks()
+	stop := s.repeat(s.lockCrosswise)
+	return func() {
+		stop()
+		if n := s.deadlocks() - before; n == 0 {
+			s.t.Error("there was no deadlock")
+		} else {
+			s.t.Logf("%d deadlocks", n)
+		}
+	}
+}
+
+// deadlocks returns the number of deadlocks that the server has seen.
+func (s *faultyPipeline) deadlocks() (n int) {
+	if err := s.store.DB().QueryRow("SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'").Scan(&n); err != nil {
+		s.t.Error(err)
+	}
+	return n
+}
+
+// lockCrosswise locks all stock rows and then orders, while the closer locks orders
+// first. The server rolls back the transaction with fewer changed rows: the closer's,
+// because this one changes many.
+func (s *faultyPipeline) lockCrosswise() {
+	tx, err := s.store.DB().Begin()
+	if err != nil {
+		s.t.Error(err)
+		return
+	}
+	defer tx.Rollback()
+	for _, query := range []string{
+		"INSERT INTO stock VALUES ('x0', 0, 0)" + manyRows,
+		"UPDATE stock SET available = available + 1",
+		"DO SLEEP(0.1)",
+		"UPDATE orders SET version = version + 1 WHERE status = 0",
+	} {
+		if _, err := tx.Exec(query); err != nil {
+			if my, ok := errors.AsType[*mysql.MySQLError](err); !ok || my.Number != 1213 && my.Number != 1205 {
+				s.t.Error(err)
+			}
+			return
+		}
+	}
+}
+
+// manyRows returns an INSERT of a thousand stock rows.
+var manyRows = func() string {
+	var b strings.Builder
+	for n := range 1000 {
+		fmt.Fprintf(&b, ", ('x%d', 0, 0)", n+1)
+	}
+	return b.String()
+}()

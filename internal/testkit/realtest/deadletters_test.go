@@ -1,0 +1,130 @@
+package realtest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/config"
+	"orderclose/internal/deadletters"
+	"orderclose/internal/kafka"
+	"orderclose/internal/store"
+	"orderclose/internal/story"
+	"orderclose/internal/testkit/scenario"
+)
+
+// The order is published before it is in the database and is given up for that. It is
+// closed when it is redriven.
+func TestReal_ADeadLetterIsRedrivenToSuccess(t *testing.T) {
+	eachDatabase(t, aDeadLetterIsRedrivenToSuccess)
+}
+
+func aDeadLetterIsRedrivenToSuccess(t *testing.T, servers config.Servers) {
+	r := newRig(t, servers)
+	due := time.Now().Truncate(time.Millisecond)
+	o := orderclose.Order{ID: "late", Category: "virtual", CreatedAt: due.Add(-time.Minute), Due: due}
+	m, err := orderclose.Record{Order: o, Release: due, Attempt: 3, Cause: "not_found"}.Encode() // its last attempt
+	if err != nil {
+		t.Fatal(err)
+	}
+	partition := kafka.PartitionOf(m.Key, r.cfg.Partitions) // where its history looks for it
+	if _, err := r.kafka.Append(t.Context(), r.cfg.Topics.Close, partition, []orderclose.Message{m, {Key: []byte("broken"), Value: []byte("{")}}); err != nil {
+		t.Fatal(err)
+	}
+	r.start("closer")
+	var list struct {
+		Pending map[string]int
+		Letters []deadletters.Letter
+	}
+	r.eventually(func() error {
+		list.Letters = nil
+		r.decode(r.must("dlq", "ls", "-o", "json"), &list)
+		if len(list.Letters) != 2 {
+			return fmt.Errorf("dead letters %+v, want two", list.Letters)
+		}
+		return nil
+	})
+	letter := list.Letters[0]
+	if letter.Key != "late" {
+		letter = list.Letters[1]
+	}
+	if letter.Cause != "not_found" || letter.Stage != "closer" || letter.Source.Topic != r.cfg.Topics.Close || letter.Detail == "" {
+		t.Errorf("%+v does not say why and where", letter)
+	}
+
+	if err := r.store.CreateOrder(t.Context(), o, []store.Item{{SKU: scenario.SKU(0), Quantity: 2}}); err != nil {
+		t.Fatal(err)
+	}
+	var plan deadletters.Plan
+	r.decode(r.must("dlq", "redrive", "-o", "json"), &plan)
+	if plan.Pending != 2 || plan.Refused != 1 || plan.To[r.cfg.Topics.Replay] != 1 {
+		t.Errorf("%+v", plan)
+	}
+	var result deadletters.Result
+	for run, want := range []int{1, 0} {
+		out, _ := r.cli("dlq", "redrive", "--yes", "-o", "json")
+		result = deadletters.Result{}
+		r.decode(out, &result)
+		if result.Done != want || result.Refused != 1 {
+			t.Errorf("run %d: %+v", run+1, result)
+		}
+	}
+	r.must("dlq", "discard", "--order", "broken", "--yes")
+	if r.decode(r.must("dlq", "ls", "-o", "json"), &list); list.Pending["not_found"] != 0 || list.Pending["bad_version"] != 0 {
+		t.Errorf("pending %v", list.Pending)
+	}
+
+	r.eventually(func() error {
+		told := r.tell("late")
+		if !strings.Contains(told.Now, "closed by pipeline") {
+			return fmt.Errorf("it is %s", told.Now)
+		}
+		return nil
+	})
+	var what []string
+	for _, e := range r.tell("late").Timeline {
+		what = append(what, e.What)
+	}
+	all := strings.Join(what, "\n")
+	for _, want := range []string{"after 3 failed attempts (not_found)", "given up by closer: not_found", "handed to the closer again, lane replay", "was redriven", "closed by pipeline", "2 of"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("the timeline does not contain %q:\n%s", want, all)
+		}
+	}
+	r.must("doctor", "--stock")
+}
+
+// tell returns the history of an order.
+func (r *rig) tell(id string) (told story.History) {
+	r.t.Helper()
+	r.decode(r.must("order", id, "-o", "json"), &told)
+	return told
+}
+
+func TestReal_DoctorChecksEverythingAndTheStock(t *testing.T) {
+	eachDatabase(t, doctorChecksEverythingAndTheStock)
+}
+
+func doctorChecksEverythingAndTheStock(t *testing.T, servers config.Servers) {
+	r := newRig(t, servers)
+	r.start("relay", "closer", "compensator")
+	r.play(9, 60, time.Second)
+	r.settle(30 * time.Second)
+	if out, code := r.cli("doctor"); code != 0 {
+		t.Errorf("it exits with %d:\n%s", code, out)
+	}
+	var report store.StockReport
+	r.decode(r.must("doctor", "--stock", "-o", "json"), &report)
+	if report.Orders != 60 || report.SKUs != skus || report.Receipts == 0 {
+		t.Errorf("%+v", report)
+	}
+	if _, err := r.store.DB().ExecContext(t.Context(), "UPDATE stock SET reserved = reserved + 1 WHERE sku_id = ?", scenario.SKU(0)); err != nil {
+		t.Fatal(err)
+	}
+	out, code := r.cli("doctor", "--stock", "-o", "json")
+	if r.decode(out, &report); code != 3 || report.Found != 1 || report.Findings[0].SKU != scenario.SKU(0) && report.Findings[0].Kind != "reserved" {
+		t.Errorf("it exits with %d and finds %+v", code, report.Findings)
+	}
+}

@@ -1,0 +1,163 @@
+package realtest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/config"
+	"orderclose/internal/store"
+	"orderclose/internal/testkit/scenario"
+)
+
+// exec changes the database directly, as an operator does with other tools.
+func (r *rig) exec(query string, args ...any) {
+	r.t.Helper()
+	if _, err := r.store.DB().ExecContext(r.t.Context(), query, args...); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// overdue creates orders that were due a minute ago, each with a line, and appends
+// their records to the replay topic.
+func (r *rig) overdue(orders int) {
+	r.t.Helper()
+	const chunk = 1000
+	created := time.Now().Add(-time.Hour).UTC().Truncate(time.Millisecond)
+	due := created.Add(59 * time.Minute)
+	for first := 0; first < orders; first += chunk {
+		var rows, lines strings.Builder
+		messages := make([]orderclose.Message, 0, chunk)
+		for i := first; i < first+chunk; i++ {
+			id := fmt.Sprintf("replayed-%d", i)
+			fmt.Fprintf(&rows, ",('%s','',0,'%s','%s',1)", id, created.Format("2006-01-02 15:04:05.000"), due.Format("2006-01-02 15:04:05.000"))
+			fmt.Fprintf(&lines, ",('%s',1,'%s',1)", id, scenario.SKU(i%skus))
+			m, err := orderclose.Record{Order: orderclose.Order{ID: id, CreatedAt: created, Due: due}, Release: due}.Encode()
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			messages = append(messages, m.Resend())
+		}
+		r.exec("INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES " + rows.String()[1:])
+		r.exec("INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES " + lines.String()[1:])
+		if _, err := r.kafka.Append(r.t.Context(), r.cfg.Topics.Replay, first/chunk%r.cfg.Partitions, messages); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	r.exec("UPDATE stock SET available = available - ?, reserved = reserved + ?", orders/skus, orders/skus)
+}
+
+// Orders with a delay of two seconds are created and close meanwhile. Their lateness
+// is logged but not checked, because it depends on the machine.
+func TestReal_AHundredThousandReplaysDelayNoOrderThatIsDue(t *testing.T) {
+	eachDatabase(t, replaysDelayNoOrderThatIsDue)
+}
+
+func replaysDelayNoOrderThatIsDue(t *testing.T, servers config.Servers) {
+	r := newRig(t, servers)
+	const replays = 100_000
+	r.overdue(replays)
+	r.start("relay", "closer")
+	for i := range 400 {
+		o := r.shop.Producer.Order(fmt.Sprint("fresh-", i), time.Now(), "flash-sale")
+		if err := r.store.CreateOrder(t.Context(), o, []store.Item{{SKU: scenario.SKU(i % skus), Quantity: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.shop.Publish(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+	r.settleBy(time.Now().Add(90 * time.Second))
+	r.caughtUp()
+	r.check()
+	var latest, beside int64
+	if err := r.store.DB().QueryRowContext(t.Context(), "SELECT COALESCE(MAX(lateness_ms), -1) FROM receipts WHERE order_id LIKE 'fresh-%'").Scan(&latest); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.store.DB().QueryRowContext(t.Context(), "SELECT COUNT(*) FROM receipts WHERE order_id LIKE 'replayed-%'"+
+		" AND closed_at > (SELECT MIN(closed_at) FROM receipts WHERE order_id LIKE 'fresh-%')").Scan(&beside); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("fresh orders were at most %d ms late; %d of %d replays were still to be closed when the first was", latest, beside, replays)
+}
+
+// Due times move later; earlier with another record; earlier without one; and to
+// never.
+func TestReal_DeadlinesMoveByAnUpdate(t *testing.T) { eachDatabase(t, deadlinesMoveByAnUpdate) }
+
+func deadlinesMoveByAnUpdate(t *testing.T, servers config.Servers) {
+	r := newRig(t, servers)
+	r.disturbed = true // the sweep closes an order that was published
+	r.start("relay", "closer", "compensator")
+	r.firstStart()
+	order := func(id, category string) orderclose.Order {
+		o := r.shop.Producer.Order(id, time.Now(), category)
+		if err := r.store.CreateOrder(t.Context(), o, []store.Item{{SKU: scenario.SKU(0), Quantity: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.shop.Publish(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	move := func(o orderclose.Order, by time.Duration) orderclose.Order {
+		o.Due = o.Due.Add(by)
+		r.exec("UPDATE orders SET expire_at = ? WHERE id = ? AND status = 0", orderclose.CeilMilli(o.Due).UTC(), o.ID)
+		return o
+	}
+	move(order("later", "flash-sale"), 13*time.Second) // 2 s; longer than a closer would keep it in memory
+	sooner := move(order("earlier", "physical"), -5*time.Second)
+	if err := r.shop.Publish(t.Context(), sooner); err != nil {
+		t.Fatal(err)
+	}
+	far := r.shop.Producer.Order("far", time.Now(), "physical")
+	far.Due = far.Due.Add(time.Hour)
+	if err := r.store.CreateOrder(t.Context(), far, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.shop.Publish(t.Context(), far); err != nil {
+		t.Fatal(err)
+	}
+	move(far, -time.Hour)
+	if answer, err := r.store.Cancel(t.Context(), order("cancelled", "physical").ID); err != nil || answer != store.AnswerCancelled {
+		t.Fatal(answer, err)
+	}
+	r.settleBy(time.Now().Add(60 * time.Second))
+	if v := r.check(); v.Closed() != 3 || v.Cancelled != 1 {
+		t.Errorf("closed %v, %d cancelled", v.ByPath, v.Cancelled)
+	}
+	for id, want := range map[string]string{"later": "pipeline", "earlier": "pipeline", "far": "sweep"} {
+		var got string
+		if err := r.store.DB().QueryRowContext(t.Context(), "SELECT path FROM receipts WHERE order_id = ?", id).Scan(&got); err != nil || got != want {
+			t.Errorf("order %s was closed by %q, %v; want the %s", id, got, err, want)
+		}
+	}
+}
+
+// The stock row is missing, and is inserted before the retry.
+func TestReal_AFailedOrderIsRetriedAfterAMinute(t *testing.T) {
+	eachDatabase(t, aFailedOrderIsRetriedAfterAMinute)
+}
+
+func aFailedOrderIsRetriedAfterAMinute(t *testing.T, servers config.Servers) {
+	r := newRig(t, servers)
+	r.start("relay", "closer")
+	o := r.shop.Producer.Order("failing", time.Now(), "flash-sale")
+	if err := r.store.CreateOrder(t.Context(), o, []store.Item{{SKU: scenario.SKU(0), Quantity: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.shop.Publish(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	r.exec("UPDATE stock SET sku_id = 'lost' WHERE sku_id = ?", scenario.SKU(0))
+	<-time.After(20 * time.Second)
+	r.exec("UPDATE stock SET sku_id = ? WHERE sku_id = 'lost'", scenario.SKU(0))
+	r.settleBy(o.Due.Add(90 * time.Second))
+	v := r.check()
+	if late := v.Quantile(1); v.ByPath["pipeline"] != 1 || late < time.Minute {
+		t.Errorf("closed %v, %v late; want it a minute late", v.ByPath, late)
+	}
+}

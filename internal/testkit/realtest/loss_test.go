@@ -1,0 +1,228 @@
+package realtest
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"orderclose"
+	"orderclose/internal/app"
+	"orderclose/internal/kafka"
+	"orderclose/internal/store"
+	"orderclose/internal/testkit/scenario"
+)
+
+// While the relay does not run, retention deletes the waiting records; or the topic
+// is deleted with its commits; or it is recreated below commits that still exist.
+func TestReal_EveryKindOfLossIsPublishedAndASweepRepairsIt(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(r *rig, topic, group string, ends []int64) (partitions []int){
+		"retention": func(r *rig, topic, _ string, ends []int64) (partitions []int) {
+			r.deleteRecords(topic, ends)
+			for p, end := range ends {
+				if end > 0 {
+					partitions = append(partitions, p)
+				}
+			}
+			return partitions
+		},
+		"deleted with its commits": func(r *rig, topic, _ string, _ []int64) []int {
+			r.remake(topic)
+			return []int{0, 1, 2, 3}
+		},
+		"recreated": func(r *rig, topic, group string, _ []int64) []int {
+			r.remake(topic)
+			r.commit(group, topic, 1000)
+			return []int{0, 1, 2, 3}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, servers(t))
+			r.disturbed = true
+			bucket := r.cfg.Buckets[2]
+			r.start("relay", "closer", "compensator")
+			r.firstStart()
+			r.signal("relay", syscall.SIGTERM)
+			for i := range 12 {
+				o := r.shop.Producer.Order(fmt.Sprint("lost", i), time.Now(), "virtual") // 5 seconds
+				if err := r.store.CreateOrder(t.Context(), o, []store.Item{{SKU: scenario.SKU(0), Quantity: 1}}); err != nil {
+					t.Fatal(err)
+				}
+				if err := r.shop.Publish(t.Context(), o); err != nil {
+					t.Fatal(err)
+				}
+			}
+			partitions := lose(r, bucket.Topic, r.cfg.RelayGroup(bucket), r.ends(bucket.Topic))
+			r.start("relay")
+			r.eventually(func() error {
+				return differs(slices.Concat([]int{0, 1, 2, 3}, partitions), r.losses(bucket.Topic))
+			})
+			r.settleBy(time.Now().Add(60 * time.Second))
+			// Orders that are overdue by more than the grace are closed by a sweep,
+			// the others by records that are scheduled again.
+			if v := r.check(); v.Closed() != 12 {
+				t.Errorf("closed %v, want all 12", v.ByPath)
+			}
+		})
+	}
+}
+
+// firstStart waits until all parts have reported that they start without a commit,
+// and the compensator has scheduled again what may have been lost. Orders that are
+// created later are not affected.
+func (r *rig) firstStart() {
+	r.t.Helper()
+	topics := []string{r.cfg.Topics.Close, r.cfg.Topics.Replay}
+	for _, b := range r.cfg.Buckets {
+		topics = append(topics, b.Topic)
+	}
+	r.until("every part has told of its first start", func() bool {
+		told := 0
+		for _, topic := range topics {
+			told += len(r.losses(topic))
+		}
+		return told >= len(topics)*r.cfg.Partitions
+	})
+	_, end, err := r.kafka.Bounds(r.t.Context(), r.cfg.Topics.Control, 0)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.until("the compensator has acted on it", func() bool {
+		position, err := r.kafka.Position(r.t.Context(), r.cfg.CompensatorGroup(), r.cfg.Topics.Control, 0)
+		return err == nil && position >= end
+	})
+}
+
+// differs returns an error if the losses are of other partitions than want.
+func differs(want []int, losses []orderclose.Lost) error {
+	got := []int{}
+	for _, l := range losses {
+		got = append(got, l.Partition)
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		return fmt.Errorf("partitions whose loss was told (-want +got):\n%s%+v", diff, losses)
+	}
+	return nil
+}
+
+// losses returns the losses of a topic that were published to the control topic.
+func (r *rig) losses(topic string) (all []orderclose.Lost) {
+	r.t.Helper()
+	control := r.cfg.Topics.Control
+	_, end, err := r.kafka.Bounds(r.t.Context(), control, 0)
+	if err == nil {
+		err = r.kafka.ReadSpan(r.t.Context(), control, kafka.Span{End: end}, func(records []orderclose.RawRecord) error {
+			for _, record := range records {
+				m, err := record.Message()
+				if err != nil || string(m.Key) != orderclose.KeyLost {
+					continue
+				}
+				var l orderclose.Lost
+				if err := json.Unmarshal(m.Value, &l); err != nil {
+					return err
+				}
+				if l.Topic == topic {
+					all = append(all, l)
+				}
+			}
+			return nil
+		})
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return all
+}
+
+// ends returns the end offset of each partition of a topic.
+func (r *rig) ends(topic string) []int64 {
+	r.t.Helper()
+	ends := make([]int64, r.cfg.Partitions)
+	for p := range ends {
+		_, end, err := r.kafka.Bounds(r.t.Context(), topic, p)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		ends[p] = end
+	}
+	return ends
+}
+
+// deleteRecords does what retention does: the log then starts at the offsets.
+func (r *rig) deleteRecords(topic string, offsets []int64) {
+	r.t.Helper()
+	rt := kmsg.NewDeleteRecordsRequestTopic()
+	rt.Topic = topic
+	for p, offset := range offsets {
+		rp := kmsg.NewDeleteRecordsRequestTopicPartition()
+		rp.Partition, rp.Offset = int32(p), offset
+		rt.Partitions = append(rt.Partitions, rp)
+	}
+	req := kmsg.NewPtrDeleteRecordsRequest()
+	req.Topics, req.TimeoutMillis = append(req.Topics, rt), 10_000
+	res, err := req.RequestWith(r.t.Context(), r.client())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, t := range res.Topics {
+		for _, p := range t.Partitions {
+			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+				r.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// remake deletes a topic, and with it its commits, and creates it again.
+func (r *rig) remake(topic string) {
+	r.t.Helper()
+	if err := r.kafka.DeleteTopics(r.t.Context(), topic); err != nil {
+		r.t.Fatal(err)
+	}
+	r.eventually(func() error {
+		states, err := r.kafka.Topics(r.t.Context(), topic)
+		if err == nil && len(states) > 0 {
+			err = fmt.Errorf("still there: %v", states)
+		}
+		return err
+	})
+	r.eventually(func() error {
+		_, _, err := r.kafka.Apply(r.t.Context(), app.TopicSpecs(r.cfg))
+		return err
+	})
+}
+
+// commit commits an offset in each partition for a group without members.
+func (r *rig) commit(group, topic string, offset int64) {
+	r.t.Helper()
+	rt := kmsg.NewOffsetCommitRequestTopic()
+	rt.Topic = topic
+	for p := range r.cfg.Partitions {
+		rp := kmsg.NewOffsetCommitRequestTopicPartition()
+		rp.Partition, rp.Offset = int32(p), offset
+		rt.Partitions = append(rt.Partitions, rp)
+	}
+	req := kmsg.NewPtrOffsetCommitRequest()
+	req.Group, req.Generation, req.Topics = group, -1, append(req.Topics, rt)
+	res, err := req.RequestWith(r.t.Context(), r.client())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, t := range res.Topics {
+		for _, p := range t.Partitions {
+			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+				r.t.Fatal(err)
+			}
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package realtest
+
+import (
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"orderclose/internal/config"
+	"orderclose/internal/kafka"
+	"orderclose/internal/store"
+)
+
+// ownTables is a shop with tables of its own, the first example of docs/mapping.md,
+// and a pipeline on them. The shop uses plain SQL, in sessions with the server's time
+// zone.
+type ownTables struct {
+	*rig
+	db *sql.DB
+}
+
+func newOwnTables(t *testing.T, s config.Servers) *ownTables {
+	t.Helper()
+	r := &rig{t: t, servers: s, prefix: newPrefix(), logs: &syncBuffer{}, processes: map[string]*exec.Cmd{}}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("logs of the processes:\n%s", r.logs.tail(20_000))
+		}
+	})
+	dsn, drop, err := store.CreateDatabase(t.Context(), s.DSN, strings.TrimSuffix(r.prefix, "_"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.clean(drop) })
+	r.servers.DSN = dsn
+	ddl, mapping := example(t)
+	r.file = filepath.Join(t.TempDir(), "topics.yaml")
+	file := fmt.Sprintf(topicsFile, r.prefix, min(len(s.Brokers), 3)) + mapping
+	if err := os.WriteFile(r.file, []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r.cfg, err = config.Load(r.file); err != nil {
+		t.Fatal(err)
+	}
+	if r.kafka, err = kafka.New(kafka.Options{Brokers: s.Brokers, Security: s.Kafka}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.kafka.Close)
+	t.Cleanup(func() { r.clean(r.dropTopics) })
+	t.Cleanup(r.killAll)
+	o := &ownTables{rig: r, db: plain(t, dsn)}
+	for statement := range strings.SplitSeq(ddl, ";\n") {
+		if strings.TrimSpace(statement) != "" {
+			o.exec(statement)
+		}
+	}
+	r.must("topics", "apply")
+	r.must("migrate")
+	return o
+}
+
+// plain opens the database as any program does: in the server's time zone.
+func plain(t *testing.T, dsn string) *sql.DB {
+	t.Helper()
+	cfg, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	delete(cfg.Params, "time_zone")
+	db, err := sql.Open("mysql", cfg.FormatDSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// example returns the SQL and the YAML of the first example in docs/mapping.md.
+func example(t *testing.T) (ddl, mapping string) {
+	t.Helper()
+	data, err := os.ReadFile("../../../docs/mapping.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(data), "## Example: ")
+	_, ddl, _ = strings.Cut(text, "```sql\n")
+	ddl, _, _ = strings.Cut(ddl, "```")
+	_, mapping, _ = strings.Cut(text, "```yaml\n")
+	mapping, _, _ = strings.Cut(mapping, "```")
+	return ddl, mapping
+}
+
+func (o *ownTables) exec(query string, args ...any) {
+	o.t.Helper()
+	if _, err := o.db.ExecContext(o.t.Context(), query, args...); err != nil {
+		o.t.Fatalf("%s: %v", query, err)
+	}
+}
+
+func (o *ownTables) count(query string, args ...any) (n int) {
+	o.t.Helper()
+	if err := o.db.QueryRowContext(o.t.Context(), query, args...).Scan(&n); err != nil {
+		o.t.Fatalf("%s: %v", query, err)
+	}
+	return n
+}
+
+// checkout creates orders for two pieces of one SKU each, which are due in the given
+// number of seconds by the server's clock. It returns their records as lines for
+// orderclose send.
+func (o *ownTables) checkout(from, to, seconds int) string {
+	o.t.Helper()
+	var lines strings.Builder
+	for id := from; id < to; id++ {
+		o.exec("INSERT INTO t_order (id, kind, state, create_time, pay_deadline) VALUES (?, 'virtual', 'WAIT_PAY', NOW(), NOW() + INTERVAL ? SECOND)", id, seconds)
+		o.exec("INSERT INTO t_order_line (order_id, goods_id, num) VALUES (?, 7, 2)", id)
+		o.exec("UPDATE t_goods_stock SET free = free - 2, held = held + 2 WHERE goods_id = 7 AND free >= 2")
+		due := time.Unix(int64(o.count("SELECT UNIX_TIMESTAMP(pay_deadline) FROM t_order WHERE id = ?", id)), 0)
+		b, err := json.Marshal(map[string]any{"order_id": fmt.Sprint(id), "category": "virtual", "due_at": due.UTC()})
+		if err != nil {
+			o.t.Fatal(err)
+		}
+		lines.Write(append(b, '\n'))
+	}
+	return lines.String()
+}
+
+// send publishes records by orderclose send, as a program in another language may do.
+func (o *ownTables) send(lines string) {
+	o.t.Helper()
+	cmd := o.command("send", "-")
+	cmd.Stdin = strings.NewReader(lines)
+	if err := cmd.Run(); err != nil {
+		o.t.Fatalf("orderclose send: %v\n%s", err, o.logs.tail(2000))
+	}
+}
+
+// The tables existed before, on a server in +08:00 whose clock wrote the times, and
+// the shop uses plain SQL. Orders that were sent are closed by the pipeline, the
+// others by the sweep, and paid orders not at all.
+func TestReal_AShopsOwnTables(t *testing.T) {
+	t.Parallel()
+	for _, d := range databases {
+		t.Run(d.kind, func(t *testing.T) {
+			t.Parallel()
+			s := servers(t)
+			s.DSN = startDatabase(t, d.kind, "--default-time-zone=+08:00").dsn()
+			shopsOwnTables(newOwnTables(t, s))
+		})
+	}
+}
+
+func shopsOwnTables(o *ownTables) {
+	t := o.t
+	if zone := o.count("SELECT TIMESTAMPDIFF(HOUR, UTC_TIMESTAMP(), NOW())"); zone != 8 {
+		t.Fatalf("the shop's session is %d hours ahead of UTC, want 8", zone)
+	}
+	o.exec("INSERT INTO t_goods_stock VALUES (7, 1000, 0)")
+	o.start("relay", "closer", "compensator")
+	o.firstStart()
+	o.send(o.checkout(1, 31, 5))
+	o.checkout(31, 41, 3) // never sent
+	for id := 1; id <= 10; id++ {
+		o.exec("UPDATE t_order SET state = 'PAID' WHERE id = ? AND state = 'WAIT_PAY'", id)
+	}
+	for deadline := time.Now().Add(60 * time.Second); o.count("SELECT COUNT(*) FROM t_order WHERE state = 'WAIT_PAY'") > 0; {
+		if time.Now().After(deadline) {
+			t.Errorf("%d orders are open", o.count("SELECT COUNT(*) FROM t_order WHERE state = 'WAIT_PAY'"))
+			break
+		}
+		<-time.After(50 * time.Millisecond)
+	}
+	for what, query := range map[string]string{
+		"orders paid that stayed paid":            "SELECT COUNT(*) - 10 FROM t_order WHERE state = 'PAID' AND id <= 10",
+		"orders closed":                           "SELECT COUNT(*) - 30 FROM t_order WHERE state = 'CLOSED' AND id > 10",
+		"closed early or hours late, by the shop": "SELECT COUNT(*) FROM t_order WHERE state = 'CLOSED' AND (finish_time < pay_deadline OR finish_time > pay_deadline + INTERVAL 10 MINUTE)",
+		"closed early, by the receipt":            "SELECT COUNT(*) FROM receipts WHERE closed_at < due OR lateness_ms < 0",
+		"receipts of the pipeline":                "SELECT COUNT(*) - 20 FROM receipts WHERE path = 'pipeline' AND CAST(order_id AS UNSIGNED) BETWEEN 11 AND 30",
+		"receipts of the sweep":                   "SELECT COUNT(*) - 10 FROM receipts WHERE path = 'sweep' AND CAST(order_id AS UNSIGNED) > 30",
+		"stock that is not back":                  "SELECT ABS(free - 980) + ABS(held - 20) FROM t_goods_stock",
+		"orders with a receipt":                   "SELECT COUNT(*) - 30 FROM receipts",
+	} {
+		if n := o.count(query); n != 0 {
+			t.Errorf("%s: off by %d", what, n)
+		}
+	}
+	// Tables that do not match are reported before any change is made.
+	o.exec("ALTER TABLE t_order DROP KEY idx_state_deadline")
+	if _, code := o.cli("migrate"); code != 3 || !strings.Contains(o.logs.tail(1000), "CREATE INDEX") {
+		t.Errorf("orderclose migrate exited with %d without the index, and said:\n%s", code, o.logs.tail(1000))
+	}
+}

@@ -1,0 +1,203 @@
+package realtest
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/config"
+	"orderclose/internal/store"
+	"orderclose/internal/testkit/scenario"
+	"orderclose/producer"
+)
+
+// rewrite replaces the rig's topics.yaml by a rename, with texts replaced.
+func (r *rig) rewrite(pairs ...string) {
+	r.t.Helper()
+	data, err := os.ReadFile(r.file)
+	if err == nil {
+		err = os.WriteFile(r.file+".new", []byte(strings.NewReplacer(pairs...).Replace(string(data))), 0o600)
+	}
+	if err == nil {
+		err = os.Rename(r.file+".new", r.file)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// until waits for a condition; the test's deadline limits the wait.
+func (r *rig) until(what string, is func() bool) {
+	r.t.Helper()
+	for began := time.Now(); !is(); <-time.After(50 * time.Millisecond) {
+		if time.Since(began) > time.Minute {
+			r.t.Fatalf("not after a minute: %s", what)
+		}
+	}
+}
+
+// freeAddress returns an address on which no process listens.
+func freeAddress(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func request(t *testing.T, method, url string) (code int, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer res.Body.Close()
+	data, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(data)
+}
+
+func TestReal_AChangedTopicsFileIsAppliedWhileAllPartsRun(t *testing.T) {
+	r := newRig(t, servers(t))
+	listen := freeAddress(t)
+	r.extra = func(args []string) []string {
+		if slices.Contains(args, "relay") {
+			return []string{config.EnvListen + "=" + listen}
+		}
+		return nil
+	}
+	p, err := producer.New(producer.Options{
+		Brokers: r.servers.Brokers, TopicsFile: r.file, Watch: true, RolloutDelay: time.Second, Logger: slog.New(slog.NewTextHandler(r.logs, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	r.shop.Producer = p
+	metric := func(name string) string {
+		_, body := request(t, "GET", "http://"+listen+"/metrics")
+		for line := range strings.Lines(body) {
+			if value, ok := strings.CutPrefix(line, "orderclose_"+name+" "); ok {
+				return strings.TrimSpace(value)
+			}
+		}
+		return ""
+	}
+	reload := func() (int, string) { return request(t, "POST", "http://"+listen+"/-/reload") }
+	delay := func(category string) time.Duration {
+		o := p.Order("o", time.UnixMilli(0), category)
+		return o.Due.Sub(o.CreatedAt)
+	}
+	order := func(id, category string) orderclose.Order {
+		t.Helper()
+		o := p.Order(r.prefix+id, time.Now().Truncate(time.Millisecond), category)
+		if err := r.store.CreateOrder(t.Context(), o, []store.Item{{SKU: scenario.SKU(0), Quantity: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.shop.Publish(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	r.start("relay", "closer", "compensator", "outbox")
+	r.until("the relay is ready", func() bool { code, _ := request(t, "GET", "http://"+listen+"/-/ready"); return code == 200 })
+	if got := metric("config_last_reload_successful"); got != "1" {
+		t.Errorf("config_last_reload_successful is %s at the start", got)
+	}
+
+	// A new delay applies to new orders.
+	before := order("before", "physical")
+	r.rewrite("physical: 8s", "physical: 4s, fresh: 3s")
+	r.until("the producer has the new delays", func() bool { return delay("physical") == 4*time.Second && delay("fresh") == 3*time.Second })
+	after := order("after", "physical")
+	if d := before.Due.Sub(before.CreatedAt); d != 8*time.Second || after.Due.Sub(after.CreatedAt) != 4*time.Second {
+		t.Errorf("the order before has %v, the one after %v", d, after.Due.Sub(after.CreatedAt))
+	}
+
+	// A file with a mistake.
+	r.rewrite("physical: 4s", "physical: 4", "fresh: 3s", "fresh: 9s")
+	r.until("the mistake is told", func() bool { return metric("config_last_reload_successful") == "0" })
+	if code, body := reload(); code != http.StatusBadRequest || !strings.Contains(body, "topics.yaml:7:55: delays.categories.physical") || !strings.Contains(body, "has no unit") {
+		t.Errorf("POST: %d %s", code, body)
+	}
+	if delay("fresh") != 3*time.Second {
+		t.Error("half of a file with a mistake was taken")
+	}
+	r.rewrite("physical: 4,", "physical: 4s,")
+	if code, body := reload(); code != http.StatusOK || metric("config_last_reload_successful") != "1" {
+		t.Errorf("POST: %d %s", code, body)
+	}
+	r.mu.Lock()
+	r.processes["relay"].Process.Signal(syscall.SIGHUP)
+	r.mu.Unlock()
+	r.until("SIGHUP is heard", func() bool { return strings.Contains(r.logs.tail(1<<20), "asked to reload") })
+
+	// A bucket is added: the topic, the relay, the producer.
+	r.rewrite("[1s, 2s, 5s]", "[1s, 2s, 5s, 10s]", "fresh: 9s", "fresh: 10s")
+	bucket := r.prefix + "delay_10s"
+	r.until("the relay waits for the topic", func() bool {
+		return strings.Contains(r.logs.tail(1<<20), "not serving a topic yet")
+	})
+	topic := func() string { return p.Topic(time.Now().Add(10 * time.Second)) }
+	if got := topic(); got == bucket {
+		t.Errorf("%s is picked and does not exist", got)
+	}
+	t.Cleanup(func() {
+		r.killAll()
+		r.clean(func(ctx context.Context) error { return r.kafka.DeleteTopics(ctx, bucket) })
+	})
+	r.must("topics", "apply")
+	r.until("the producer picks the bucket", func() bool { return topic() == bucket })
+	order("through-the-new-bucket", "fresh")
+
+	// The bucket may not be removed while it is in use.
+	r.rewrite(", 10s]", "]")
+	if code, body := reload(); code != http.StatusBadRequest || !strings.Contains(body, "bucket 10s is missing") {
+		t.Errorf("POST: %d %s", code, body)
+	}
+	for _, command := range []string{"check", "plan", "apply"} {
+		if out, code := r.cli("topics", command); code != 3 || !strings.Contains(out, bucket) {
+			t.Errorf("topics %s exits with %d:\n%s", command, code, out)
+		}
+	}
+	r.rewrite("5s]", "5s, {length: 10s, draining: true}]")
+	if code, body := reload(); code != http.StatusOK {
+		t.Errorf("POST: %d %s", code, body)
+	}
+	r.until("the producer picks it no longer", func() bool { return topic() != bucket })
+	order("after-the-new-bucket", "fresh")
+	r.must("topics", "check")
+
+	r.play(1, 40, 5*time.Second)
+	r.settle(time.Minute)
+	r.drain(20 * time.Second)
+	r.cfg = mustLoad(t, r.file)
+	if v := r.check(); v.ByPath["pipeline"] < 4 {
+		t.Errorf("closed %v", v.ByPath)
+	}
+}
+
+func mustLoad(t *testing.T, path string) *config.Config {
+	t.Helper()
+	c, err := config.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}

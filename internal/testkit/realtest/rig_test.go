@@ -1,0 +1,420 @@
+package realtest
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"orderclose/internal/app"
+	"orderclose/internal/config"
+	"orderclose/internal/kafka"
+	"orderclose/internal/store"
+	"orderclose/internal/testkit/checker"
+	"orderclose/internal/testkit/scenario"
+	"orderclose/producer"
+)
+
+// binDir is a folder for the production binary; TestMain creates and removes it.
+var binDir string
+
+// binary builds the production binary, once for all tests that need it.
+var binary = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(binDir, "orderclose")
+	out, err := exec.Command("go", "build", "-o", path, "orderclose/cmd/orderclose").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+func TestMain(m *testing.M) {
+	var err error
+	if binDir, err = os.MkdirTemp("", "orderclose-bin-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(binDir)
+	os.Exit(code)
+}
+
+// servers returns the servers that the environment names.
+func servers(t *testing.T) config.Servers {
+	t.Helper()
+	s, err := config.FromEnviron(os.LookupEnv)
+	if err == nil {
+		err = s.Require(config.EnvBrokers, config.EnvDSN, config.EnvRedis)
+	}
+	if err == nil {
+		return s
+	}
+	missing(t, err)
+	return s
+}
+
+// rig is a pipeline of processes, with a shop and names of its own on the servers.
+type rig struct {
+	t       *testing.T
+	servers config.Servers
+	prefix  string
+	file    string // its topics.yaml
+	cfg     *config.Config
+	store   *store.Store
+	kafka   *kafka.Cluster
+	shop    *scenario.Shop
+	logs    *syncBuffer
+	secured *secured // nil: the broker has no access control
+	env     []string // environment of the processes, in addition to the servers
+	// extra returns additional environment of the binary, by its arguments.
+	extra func(args []string) []string
+	// disturbed: a part was killed, or did not run, while orders were due.
+	disturbed bool
+	// dispatching: all events were dispatched; see drain.
+	dispatching bool
+
+	mu        sync.Mutex
+	processes map[string]*exec.Cmd
+}
+
+// topicsFile configures the pipeline with seconds instead of minutes.
+const topicsFile = `topics: {prefix: %[1]s}
+partitions: 4
+replication: %[2]d
+buckets: [1s, 2s, 5s]
+delays:
+  default: 6s
+  categories: {flash-sale: 2s, virtual: 5s, physical: 8s}
+compensator:
+  period: 5s
+  grace: 10s
+  lock: {key: "%[1]slock:scan_unpaid_orders", expiry: 3s, extend: 1s}
+`
+
+// newRig creates topics and a schema of its own on the servers, with the production
+// commands.
+func newRig(t *testing.T, s config.Servers) *rig {
+	t.Helper()
+	return newRigIn(t, s, newPrefix(), nil)
+}
+
+// newPrefix returns the prefix of all names of a rig.
+func newPrefix() string { return "oc_" + strings.ToLower(rand.Text()[:10]) + "_" }
+
+// newRigIn is newRig with a given prefix, on a secured broker if secured is set:
+// s.Brokers and s.Kafka are then the access of its super user.
+func newRigIn(t *testing.T, s config.Servers, prefix string, secured *secured) *rig {
+	t.Helper()
+	r := &rig{t: t, servers: s, prefix: prefix, secured: secured, logs: &syncBuffer{}, processes: map[string]*exec.Cmd{}}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("logs of the processes:\n%s", r.logs.tail(20_000))
+		}
+	})
+	dsn, drop, err := store.CreateDatabase(t.Context(), s.DSN, strings.TrimSuffix(r.prefix, "_"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.clean(drop) })
+	r.servers.DSN = dsn
+	r.file = filepath.Join(t.TempDir(), "topics.yaml")
+	if err := os.WriteFile(r.file, fmt.Appendf(nil, topicsFile, r.prefix, min(len(s.Brokers), 3)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r.cfg, err = config.Load(r.file); err != nil {
+		t.Fatal(err)
+	}
+	if r.kafka, err = kafka.New(kafka.Options{Brokers: s.Brokers, Security: s.Kafka}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.kafka.Close)
+	t.Cleanup(func() { r.clean(r.dropTopics) })
+	if r.store, err = store.Open(store.Options{DSN: dsn}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.store.Close() })
+	t.Cleanup(r.killAll)
+	r.must("topics", "apply")
+	r.must("migrate")
+	r.openShop()
+	return r
+}
+
+func (r *rig) openShop() {
+	o := producer.Options{Brokers: r.servers.Brokers, TopicsFile: r.file, Logger: slog.New(slog.DiscardHandler)}
+	if r.secured != nil {
+		r.secured.producer(&o)
+	}
+	p, err := producer.New(o)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(p.Close)
+	r.shop = &scenario.Shop{Store: r.store, Producer: p}
+	if err := r.shop.Stock(r.t.Context(), skus); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// skus is the number of SKUs that the shop sells.
+const skus = 20
+
+func (r *rig) clean(f func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := f(ctx); err != nil {
+		r.t.Error(err)
+	}
+}
+
+func (r *rig) dropTopics(ctx context.Context) error {
+	var names []string
+	for _, spec := range app.TopicSpecs(r.cfg) {
+		names = append(names, spec.Name)
+	}
+	return r.kafka.DeleteTopics(ctx, names...)
+}
+
+// environ returns the environment of the production binary when it is called with
+// args.
+func (r *rig) environ(args []string) []string {
+	env := append(os.Environ(),
+		config.EnvBrokers+"="+strings.Join(r.servers.Brokers, ","),
+		config.EnvDSN+"="+r.servers.DSN,
+		config.EnvRedis+"="+r.servers.RedisURL,
+		config.EnvListen+"=127.0.0.1:0",
+	)
+	env = append(env, r.env...)
+	if r.secured != nil {
+		env = append(env, r.secured.environ(args)...)
+	}
+	if r.extra != nil {
+		env = append(env, r.extra(args)...)
+	}
+	return env
+}
+
+func (r *rig) command(args ...string) *exec.Cmd {
+	r.t.Helper()
+	path, err := binary()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	cmd := exec.Command(path, append(args, "--config", r.file)...)
+	cmd.Env = r.environ(args)
+	cmd.Stderr = r.logs
+	return cmd
+}
+
+// cli runs a command to its end and returns its output and exit code.
+func (r *rig) cli(args ...string) (stdout string, code int) {
+	r.t.Helper()
+	cmd := r.command(args...)
+	out, err := cmd.Output()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		r.t.Fatal(err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// must runs a command that has to succeed.
+func (r *rig) must(args ...string) string {
+	r.t.Helper()
+	out, code := r.cli(args...)
+	if code != 0 {
+		r.t.Fatalf("orderclose %v exited with %d:\n%s\n%s", args, code, out, r.logs.tail(2000))
+	}
+	return out
+}
+
+// start starts each part as a process of its own. Processes of one kind have
+// different suffixes: relay-1 and relay-2 are relays.
+func (r *rig) start(parts ...string) {
+	r.t.Helper()
+	for _, part := range parts {
+		role, _, _ := strings.Cut(part, "-")
+		cmd := r.command("run", role)
+		if err := cmd.Start(); err != nil {
+			r.t.Fatal(err)
+		}
+		r.mu.Lock()
+		r.processes[part] = cmd
+		r.mu.Unlock()
+	}
+}
+
+// freeze stops a part's process for a while, as swapping or the migration of a
+// machine does.
+func (r *rig) freeze(part string, d time.Duration) {
+	r.mu.Lock()
+	process := r.processes[part].Process
+	r.mu.Unlock()
+	process.Signal(syscall.SIGSTOP)
+	<-time.After(d)
+	process.Signal(syscall.SIGCONT)
+}
+
+// signal sends a signal to a part's process and waits for its end.
+func (r *rig) signal(part string, s syscall.Signal) {
+	r.mu.Lock()
+	cmd := r.processes[part]
+	delete(r.processes, part)
+	r.mu.Unlock()
+	if cmd != nil {
+		cmd.Process.Signal(s)
+		cmd.Wait()
+	}
+}
+
+func (r *rig) killAll() {
+	r.mu.Lock()
+	parts := slices.Collect(maps.Keys(r.processes))
+	r.mu.Unlock()
+	for _, part := range parts {
+		r.signal(part, syscall.SIGKILL)
+	}
+}
+
+// play runs the shop through a plan and reports its errors.
+func (r *rig) play(seed uint64, orders int, over time.Duration) {
+	r.t.Helper()
+	steps := scenario.Plan(scenario.Spec{Seed: seed, Orders: orders, Over: over, SKUs: skus,
+		Categories: []string{"flash-sale", "virtual", "physical", "unheard-of"}})
+	if err := r.shop.Run(r.t.Context(), time.Now(), steps); err != nil {
+		r.t.Error(err)
+	}
+}
+
+// load runs a shop that publishes every order, and runs meanwhile in parallel.
+// Without a compensator, each closed order came through the pipeline.
+func (r *rig) load(seed uint64, orders int, over time.Duration, meanwhile func()) {
+	r.t.Helper()
+	steps := scenario.Plan(scenario.Spec{Seed: seed, Orders: orders, Over: over, SKUs: skus,
+		Categories: []string{"flash-sale", "virtual", "physical", "unheard-of"}})
+	for i := range steps {
+		if steps[i].Fate == scenario.Unpublished {
+			steps[i].Fate = scenario.Unpaid
+		}
+	}
+	played := make(chan error, 1)
+	go func() { played <- r.shop.Run(r.t.Context(), time.Now(), steps) }()
+	meanwhile()
+	if err := <-played; err != nil {
+		r.t.Error(err)
+	}
+}
+
+// settle waits until no order is unpaid, at most for the given time after the last
+// due time.
+func (r *rig) settle(within time.Duration) {
+	r.t.Helper()
+	r.settleBy(r.shop.LastDue().Add(within))
+}
+
+// settleBy waits until no order is unpaid, at most until the deadline.
+func (r *rig) settleBy(deadline time.Time) {
+	r.t.Helper()
+	for {
+		unpaid := 1
+		if err := r.store.DB().QueryRowContext(r.t.Context(), "SELECT COUNT(*) FROM orders WHERE status = 0").Scan(&unpaid); err != nil {
+			r.t.Fatal(err)
+		}
+		if unpaid == 0 || time.Now().After(deadline) {
+			return
+		}
+		<-time.After(50 * time.Millisecond)
+	}
+}
+
+// useOutbox makes the shop schedule half of its orders in their own transactions.
+func (r *rig) useOutbox() {
+	r.t.Helper()
+	var err error
+	if r.shop.Outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: producer.MySQL, TopicsFile: r.file}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// drain waits until the outboxes are empty.
+func (r *rig) drain(within time.Duration) {
+	r.t.Helper()
+	r.dispatching = true
+	for deadline := time.Now().Add(within); time.Now().Before(deadline); <-time.After(50 * time.Millisecond) {
+		left := 1
+		if err := r.store.DB().QueryRowContext(r.t.Context(), "SELECT (SELECT COUNT(*) FROM outbox_events) + (SELECT COUNT(*) FROM outbox_schedules)").Scan(&left); err != nil {
+			r.t.Fatal(err)
+		}
+		if left == 0 {
+			return
+		}
+	}
+}
+
+// check lets the checker verify everything.
+func (r *rig) check() *checker.Verdict {
+	r.t.Helper()
+	delays := map[string]string{}
+	for _, b := range r.cfg.Buckets {
+		delays[b.Topic] = r.cfg.RelayGroup(b)
+	}
+	v, err := checker.Check(r.t.Context(), checker.Servers{DB: r.store.DB(), Brokers: r.servers.Brokers, TLS: r.servers.Kafka.TLS}, checker.Expect{
+		Stock: r.shop.StartStock(), Paid: r.shop.Paid(), OpenAfter: time.Now().Add(24 * time.Hour),
+		Delays: delays, CloseTopic: r.cfg.Topics.Close, DeadLetterTopic: r.cfg.Topics.DeadLetter,
+		CloserGroup: r.cfg.CloserGroup(), ReplayTopic: r.cfg.Topics.Replay, ReplayGroup: r.cfg.ReplayGroup(), Published: r.shop.Published(), Added: r.shop.Added(), RolledBack: r.shop.RolledBack(), Calm: !r.disturbed,
+		EventsTopic: r.cfg.Topics.Events, OutboxEmpty: r.dispatching,
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, broken := range v.Violations {
+		r.t.Error(broken)
+	}
+	r.t.Logf("%d orders, %d paid, %v closed, %d events, %d repeated, lateness p50 %v p99 %v max %v",
+		v.Orders, v.Paid, v.ByPath, v.Events, v.Repeated, v.Quantile(.5), v.Quantile(.99), v.Quantile(1))
+	return v
+}
+
+// redisClient returns a client of the Redis that the environment names.
+func (r *rig) redisClient() *redis.Client {
+	r.t.Helper()
+	o, err := redis.ParseURL(r.servers.RedisURL)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	c := redis.NewClient(o)
+	r.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// syncBuffer collects the output of several processes.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) tail(n int) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.b.Bytes()
+	return string(b[max(0, len(b)-n):])
+}

@@ -1,0 +1,242 @@
+package realtest
+
+import (
+	"context"
+	"crypto/pbkdf2"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/sha512"
+	"crypto/tls"
+	"fmt"
+	"hash"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+
+	"orderclose/internal/config"
+	"orderclose/internal/kafka"
+	"orderclose/producer"
+)
+
+// broker is a secured broker of a test's own. The password of each user is derived
+// from the user's name.
+type broker struct {
+	t          *testing.T
+	dir        string
+	sasl, mtls string // host:port of its listeners
+	admin      *kafkago.Client
+}
+
+func password(user string) string { return "secret of " + user }
+
+// newBroker starts a secured broker that knows the users by PLAIN, or skips the test.
+func newBroker(t *testing.T, plain ...string) *broker {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "kafka")
+	b := &broker{t: t, dir: dir, sasl: "127.0.0.1:" + freePort(t), mtls: "127.0.0.1:" + freePort(t)}
+	var users strings.Builder
+	for _, user := range plain {
+		fmt.Fprintf(&users, "%s=%s\n", user, password(user))
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "plain-users"), []byte(users.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if out, err := b.script("stop", dir).CombinedOutput(); err != nil {
+			t.Errorf("stopping the broker: %v\n%s", err, out)
+		}
+	})
+	_, port, _ := strings.Cut(b.sasl, ":")
+	_, mtls, _ := strings.Cut(b.mtls, ":")
+	if out, err := b.script("start", dir, port, mtls).CombinedOutput(); err != nil {
+		if os.Getenv("REQUIRE_REAL") != "1" || os.Getenv("ORDERCLOSE_SERVERS") == "containers" {
+			t.Skipf("no secured broker: %v\n%s", err, out)
+		}
+		t.Fatalf("starting the broker: %v\n%s", err, out)
+	}
+	_, security := b.mutual("admin")
+	b.admin = &kafkago.Client{Addr: kafkago.TCP(b.mtls), Timeout: 20 * time.Second, Transport: &kafkago.Transport{TLS: security.TLS}}
+	t.Cleanup(b.admin.Transport.(*kafkago.Transport).CloseIdleConnections)
+	return b
+}
+
+func (b *broker) script(args ...string) *exec.Cmd {
+	cmd := exec.Command("../../../deploy/native/kafka-secured.sh", args...)
+	cmd.Env = append(os.Environ(), "KAFKA_HEAP_OPTS=-Xmx512m -XX:TieredStopAtLevel=1")
+	return cmd
+}
+
+func (b *broker) file(name string) string { return filepath.Join(b.dir, "tls", name) }
+
+// access is a way to authenticate: the environment for the production binary, and the
+// security settings that result from it.
+type access struct {
+	env      []string
+	brokers  []string
+	security kafka.Security
+}
+
+// with parses the environment as the binary does.
+func (b *broker) with(env ...string) access {
+	b.t.Helper()
+	s, err := config.FromEnviron(func(name string) (string, bool) {
+		for _, v := range env {
+			if value, ok := strings.CutPrefix(v, name+"="); ok {
+				return value, true
+			}
+		}
+		return "", false
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return access{env, s.Brokers, s.Kafka}
+}
+
+// by returns the access of a user by SASL over TLS.
+func (b *broker) by(mechanism, user string) access {
+	return b.with(config.EnvBrokers+"="+b.sasl, config.EnvTLSCA+"="+b.file("ca.crt"),
+		config.EnvSASLMechanism+"="+mechanism, config.EnvSASLUser+"="+user, config.EnvSASLPassword+"="+password(user))
+}
+
+// mutual returns access by an existing client certificate.
+func (b *broker) mutual(user string) ([]string, kafka.Security) {
+	a := b.with(config.EnvBrokers+"="+b.mtls, config.EnvTLSCA+"="+b.file("ca.crt"),
+		config.EnvTLSCert+"="+b.file(user+".crt"), config.EnvTLSKey+"="+b.file(user+".key"))
+	return a.env, a.security
+}
+
+// certified returns access by a client certificate, which it creates.
+func (b *broker) certified(user string) access {
+	b.t.Helper()
+	if out, err := b.script("cert", b.dir, user).CombinedOutput(); err != nil {
+		b.t.Fatalf("certificate of %s: %v\n%s", user, err, out)
+	}
+	env, security := b.mutual(user)
+	return access{env, []string{b.mtls}, security}
+}
+
+// scramUsers creates users for both SCRAM mechanisms.
+func (b *broker) scramUsers(users ...string) {
+	b.t.Helper()
+	b.scramUsersBy(kafkago.ScramMechanismSha256, sha256.New, users)
+	b.scramUsersBy(kafkago.ScramMechanismSha512, sha512.New, users)
+}
+
+func (b *broker) scramUsersBy(mechanism kafkago.ScramMechanism, h func() hash.Hash, users []string) {
+	b.t.Helper()
+	const iterations = 4096 // the minimum of Kafka
+	var all []kafkago.UserScramCredentialsUpsertion
+	for _, user := range users {
+		salt := []byte(rand.Text())
+		salted, err := pbkdf2.Key(h, password(user), salt, iterations, h().Size())
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		all = append(all, kafkago.UserScramCredentialsUpsertion{Name: user, Mechanism: mechanism, Iterations: iterations, Salt: salt, SaltedPassword: salted})
+	}
+	res, err := b.admin.AlterUserScramCredentials(b.t.Context(), &kafkago.AlterUserScramCredentialsRequest{Upsertions: all})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, r := range res.Results {
+		if r.Error != nil {
+			b.t.Fatalf("user %s: %v", r.User, r.Error)
+		}
+	}
+}
+
+// grant creates ACLs and waits until the broker applies them.
+func (b *broker) grant(acls []kafkago.ACLEntry) {
+	b.t.Helper()
+	res, err := b.admin.CreateACLs(b.t.Context(), &kafkago.CreateACLsRequest{ACLs: acls})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, err := range res.Errors {
+		if err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	for b.t.Context().Err() == nil {
+		res, err := b.admin.DescribeACLs(b.t.Context(), &kafkago.DescribeACLsRequest{Filter: kafkago.ACLFilter{
+			ResourceTypeFilter: kafkago.ResourceTypeAny, ResourcePatternTypeFilter: kafkago.PatternTypeAny,
+			Operation: kafkago.ACLOperationTypeAny, PermissionType: kafkago.ACLPermissionTypeAny,
+		}})
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		n := 0
+		for _, r := range res.Resources {
+			n += len(r.ACLs)
+		}
+		if n >= len(acls) {
+			return
+		}
+		<-time.After(50 * time.Millisecond)
+	}
+}
+
+// connect returns a client with the access.
+func (b *broker) connect(t *testing.T, a access) *kafka.Cluster {
+	t.Helper()
+	c, err := kafka.New(kafka.Options{Brokers: a.brokers, Security: a.security})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// secured maps the parts of a rig to users.
+type secured struct {
+	parts map[string]access // producer, relay, closer, operator
+}
+
+// environ returns the environment for the part that args start.
+func (s *secured) environ(args []string) []string {
+	part := "operator"
+	if len(args) > 1 && args[0] == "run" {
+		part = args[1]
+	}
+	return s.parts[part].env
+}
+
+func (s *secured) producer(o *producer.Options) {
+	a := s.parts["producer"]
+	o.Brokers, o.TLS, o.SASL = a.brokers, a.security.TLS, (*producer.SASL)(a.security.SASL)
+}
+
+// ping returns the error that a client with the access gets.
+func ping(t *testing.T, a access) error {
+	t.Helper()
+	c, err := kafka.New(kafka.Options{Brokers: a.brokers, Security: a.security})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	return c.Ping(ctx)
+}
+
+// stranger returns a TLS configuration that trusts the broker and has a certificate
+// of another authority.
+func stranger(t *testing.T, b *broker) *tls.Config {
+	t.Helper()
+	dir := t.TempDir()
+	script := fmt.Sprintf(`openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=admin -keyout %[1]s/key -out %[1]s/crt`, dir)
+	if out, err := exec.Command("sh", "-c", script).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	a := b.with(config.EnvBrokers+"="+b.mtls, config.EnvTLSCA+"="+b.file("ca.crt"), config.EnvTLSCert+"="+dir+"/crt", config.EnvTLSKey+"="+dir+"/key")
+	return a.security.TLS
+}

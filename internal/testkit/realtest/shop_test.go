@@ -1,0 +1,298 @@
+package realtest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"orderclose"
+	"orderclose/closer/payment"
+	"orderclose/examples/checkout"
+	"orderclose/internal/app"
+	"orderclose/internal/config"
+	"orderclose/internal/kafka"
+	"orderclose/internal/store"
+	"orderclose/internal/testkit/scenario"
+)
+
+// shopProcess is examples/checkout as a process.
+type shopProcess struct {
+	*rig
+	path, listen string
+	cmd          *exec.Cmd
+}
+
+// openCheckout builds the shop and starts it.
+func (r *rig) openCheckout() *shopProcess {
+	r.t.Helper()
+	s := &shopProcess{rig: r, path: filepath.Join(r.t.TempDir(), "checkout")}
+	if out, err := exec.Command("go", "build", "-o", s.path, "orderclose/examples/checkout/cmd/checkout").CombinedOutput(); err != nil {
+		r.t.Fatalf("go build: %v\n%s", err, out)
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	s.listen = free.Addr().String()
+	free.Close()
+	s.startShop()
+	r.t.Cleanup(s.dropViews)
+	r.t.Cleanup(func() { s.signalShop(syscall.SIGKILL) })
+	return s
+}
+
+func (s *shopProcess) startShop() {
+	s.t.Helper()
+	s.cmd = exec.Command(s.path, "--listen", s.listen, "--config", s.file)
+	s.cmd.Env = s.environ(nil)
+	s.cmd.Stderr = s.logs
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *shopProcess) signalShop(signal syscall.Signal) {
+	s.cmd.Process.Signal(signal)
+	s.cmd.Wait()
+}
+
+// dropViews deletes the shop's data in Redis.
+func (s *shopProcess) dropViews() {
+	ctx, client := context.Background(), s.redisClient()
+	for keys := client.Scan(ctx, 0, s.prefix+"*", 1000).Iterator(); keys.Next(ctx); {
+		client.Del(ctx, keys.Val())
+	}
+}
+
+// ask repeats a request until there is an answer, as a client does whose shop may be
+// killed at any moment. It returns the status code.
+func (s *shopProcess) ask(method, path, body, key string, into any) int {
+	for try := 0; ; try++ {
+		code, answer, err := s.askOnce(method, path, body, key)
+		if err == nil && code < 500 {
+			if json.Unmarshal(answer, into) != nil && code < 300 {
+				s.t.Errorf("%s %s: %d %s", method, path, code, answer)
+			}
+			return code
+		}
+		if try == 600 {
+			s.t.Errorf("%s %s: %d %s, %v", method, path, code, answer, err)
+			return code
+		}
+		<-time.After(50 * time.Millisecond)
+	}
+}
+
+func (s *shopProcess) askOnce(method, path, body, key string) (int, []byte, error) {
+	req, err := http.NewRequestWithContext(s.t.Context(), method, "http://"+s.listen+path, strings.NewReader(body))
+	if err != nil {
+		return 0, nil, err
+	}
+	req.Header.Set(checkout.HeaderKey, key)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer res.Body.Close()
+	answer, err := io.ReadAll(res.Body)
+	return res.StatusCode, answer, err
+}
+
+// Payments race with closes, and the shop is killed in between. Clients repeat
+// unanswered requests with the same idempotency key.
+func TestReal_TheShop(t *testing.T) { eachDatabase(t, theShop) }
+
+func theShop(t *testing.T, servers config.Servers) {
+	const orders = 200
+	r := newRig(t, servers)
+	r.disturbed = true // reads after the due time close orders before the pipeline
+	s := r.openCheckout()
+	for _, role := range app.AllRoles() {
+		r.start(string(role))
+	}
+	random := rand.New(rand.NewPCG(5, 5))
+	var mu sync.Mutex
+	var paid, closed []string
+	var wg sync.WaitGroup
+	for i := range orders {
+		pause, wait := time.Duration(random.Int64N(int64(5*time.Second))), time.Duration(random.Int64N(int64(2*time.Second)))
+		wg.Go(func() {
+			<-time.After(pause)
+			id := fmt.Sprintf("h%03d", i)
+			var o checkout.Order
+			s.ask("POST", "/orders", fmt.Sprintf(`{"id":%q,"customer":%q,"category":"flash-sale","points":7,"items":[{"sku":%q,"quantity":2},{"sku":%q,"quantity":1}]}`,
+				id, id, scenario.SKU(i%skus), scenario.SKU(0)), "create "+id, &o)
+			if o.ID != id || o.SecondsLeft > 2 {
+				t.Errorf("made: %+v", o)
+			}
+			var p checkout.StartedPayment
+			started := s.ask("POST", "/orders/"+id+"/payments", "", "payment "+id, &p) < 300
+			<-time.After(time.Until(o.DueAt) - time.Second + wait)
+			switch {
+			case started && i%4 != 0:
+				var result checkout.PaymentResult
+				for range 2 {
+					s.ask("POST", "/payments/callback", fmt.Sprintf(`{"payment_id":%q}`, p.PaymentID), "", &result)
+				}
+				if result.Outcome == "paid" {
+					if i%2 == 0 {
+						s.ask("POST", "/orders/"+id+"/ship", "", "ship "+id, &o)
+					}
+					mu.Lock()
+					paid = append(paid, id)
+					mu.Unlock()
+					return
+				}
+			default:
+				<-time.After(time.Until(o.DueAt))
+				if s.ask("GET", "/orders/"+id, "", "", &o); o.Status == checkout.Unpaid {
+					t.Errorf("%s is shown unpaid past due: %+v", id, o)
+				}
+			}
+			mu.Lock()
+			closed = append(closed, id)
+			mu.Unlock()
+		})
+	}
+	for range 2 {
+		<-time.After(2500 * time.Millisecond)
+		s.signalShop(syscall.SIGKILL)
+		s.startShop()
+	}
+	wg.Wait()
+	r.settleBy(time.Now().Add(30 * time.Second))
+	v := r.check()
+	if v.Paid != len(paid) || v.Closed() != len(closed) || v.ByPath["pipeline"] == 0 {
+		t.Errorf("%d paid and %d were told; %d closed %v and %d were told", v.Paid, len(paid), v.Closed(), v.ByPath, len(closed))
+	}
+	slices.Sort(paid)
+	for _, id := range r.texts("SELECT id FROM orders WHERE status IN (1, 4)") {
+		if _, told := slices.BinarySearch(paid, id); !told {
+			t.Errorf("%s is paid and nobody was told", id)
+		}
+	}
+	if n := len(r.texts("SELECT p.order_id FROM checkout_payments p JOIN orders o ON o.id = p.order_id AND o.status = 2" +
+		" JOIN refund_intents r ON r.order_id = p.order_id AND r.payment_id = p.payment_id")); n != len(r.texts("SELECT order_id FROM refund_intents")) {
+		t.Errorf("%d refund intents belong to a closed order and its payment, there are %v", n, r.texts("SELECT order_id FROM refund_intents"))
+	}
+	s.awaitTold(len(closed))
+	if few := r.texts("SELECT customer FROM checkout_customers c JOIN orders o ON o.id = c.customer WHERE points <> IF(o.status = 2, 100, 93)"); len(few) > 0 {
+		t.Errorf("points are off of %v", few)
+	}
+	begin := time.Now()
+	if s.signalShop(syscall.SIGTERM); time.Since(begin) > 10*time.Second || s.cmd.ProcessState.ExitCode() != 0 {
+		t.Errorf("it took %v to stop and exited with %v", time.Since(begin), s.cmd.ProcessState)
+	}
+	t.Logf("%d paid, closed %v, %d refunds", v.Paid, v.ByPath, len(r.texts("SELECT order_id FROM refund_intents")))
+}
+
+// awaitTold waits until that many customers were notified, each once.
+func (s *shopProcess) awaitTold(n int) {
+	s.t.Helper()
+	s.dispatch()
+	for end := time.Now().Add(30 * time.Second); ; {
+		told := len(s.texts("SELECT order_id FROM checkout_notifications"))
+		if told >= n || time.Now().After(end) {
+			if distinct := len(s.texts("SELECT DISTINCT order_id FROM checkout_notifications")); told != n || distinct != n {
+				s.t.Errorf("%d were told, of %d orders; want %d", told, distinct, n)
+			}
+			return
+		}
+		<-time.After(100 * time.Millisecond)
+	}
+}
+
+// dispatch publishes the outbox to the topic while no dispatcher runs.
+func (r *rig) dispatch() {
+	r.t.Helper()
+	for _, id := range r.texts("SELECT order_id FROM outbox_events") {
+		payload := r.texts("SELECT payload FROM outbox_events WHERE order_id = ?", id)
+		for range 2 * len(payload) {
+			_, err := r.kafka.Append(context.Background(), r.cfg.Topics.Events, kafka.PartitionOf([]byte(id), r.cfg.Partitions),
+				[]orderclose.Message{{Key: []byte(id), Value: store.ExpandEvent(id, []byte(payload[0]))}})
+			if err != nil {
+				r.t.Fatal(err)
+			}
+		}
+	}
+}
+
+func (r *rig) texts(query string, args ...any) []string {
+	r.t.Helper()
+	rows, err := r.store.DB().QueryContext(r.t.Context(), query, args...)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer rows.Close()
+	var texts []string
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			r.t.Fatal(err)
+		}
+		texts = append(texts, text)
+	}
+	if err := rows.Err(); err != nil {
+		r.t.Fatal(err)
+	}
+	return texts
+}
+
+// The shop asks the provider about the same orders as the pipeline, and follows its
+// answer.
+func TestReal_TheShopAsksTheProviderBeforeItClosesAnOrder(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, servers(t))
+	handler, err := payment.Handler([]string{serviceSecret}, payment.ProviderFunc(func(_ context.Context, ids []string) ([]payment.Answer, error) {
+		answers := make([]payment.Answer, len(ids))
+		for i, id := range ids {
+			answers[i] = payment.Answer(id)
+		}
+		return answers, nil
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	provider := httptest.NewServer(handler)
+	t.Cleanup(provider.Close)
+	topics, err := os.ReadFile(r.file)
+	if err == nil {
+		err = os.WriteFile(r.file, fmt.Appendf(topics, "closer: {payment: {url: %q}}\n", provider.URL+"/payments"), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.env = append(r.env, config.EnvPaymentSecret+"="+serviceSecret)
+	s := r.openCheckout()
+	var stock, order checkout.Order
+	s.ask("PUT", "/stock/ink", `{"available":10}`, "stock", &stock)
+	for id, want := range map[string]checkout.State{"paid": checkout.Paid, "unpaid": checkout.Closed, "unknown": checkout.Closing} {
+		if code := s.ask("POST", "/orders", fmt.Sprintf(`{"id":%q,"customer":"ann","category":"flash-sale","items":[{"sku":"ink","quantity":1}]}`, id), "make "+id, &order); code != 201 {
+			t.Fatalf("%s: %d", id, code)
+		}
+		<-time.After(time.Until(order.DueAt.Add(100 * time.Millisecond)))
+		if s.ask("GET", "/orders/"+id, "", "", &order); order.Status != checkout.Closing {
+			t.Errorf("%s: a read past due shows %s", id, order.Status)
+		}
+		if code := s.ask("POST", "/orders/"+id+"/payments", "", "pay "+id, &struct{}{}); code != 409 {
+			t.Errorf("%s: a payment past due: %d", id, code)
+		}
+		if s.ask("GET", "/orders/"+id, "", "", &order); order.Status != want {
+			t.Errorf("the provider says %s, and the order is %s", id, order.Status)
+		}
+	}
+}

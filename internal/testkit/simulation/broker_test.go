@@ -1,0 +1,347 @@
+package simulation
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"orderclose"
+	"orderclose/internal/app"
+	"orderclose/internal/kafka"
+)
+
+func TestSimulation_ADeletedTopicCausesNoBusyLoop(t *testing.T) {
+	t.Parallel()
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
+		joins := r.count(kmsg.JoinGroup)
+		r.start(app.Relay)
+		time.Sleep(10 * time.Second)
+		before := joins.Load()
+		if err := r.kafka.DeleteTopics(ctx, r.cfg.Buckets[2].Topic); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Second)
+		if n := joins.Load() - before; n > 20 {
+			t.Errorf("%d joins in 20 s after the topic was deleted", n)
+		}
+	})
+}
+
+func TestSimulation_ARecreatedTopicIsRead(t *testing.T) {
+	t.Parallel()
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
+		r.startAll()
+		time.Sleep(10 * time.Second)
+		if err := r.kafka.DeleteTopics(ctx, r.cfg.Buckets[2].Topic); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20*time.Second + 3*time.Millisecond)
+		if _, _, err := r.kafka.Apply(ctx, app.TopicSpecs(r.cfg)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30 * time.Second)
+		r.order("after", "virtual", true)
+		time.Sleep(20 * time.Minute)
+		if v := r.check(time.Now()); v.ByPath["pipeline"] != 1 {
+			t.Errorf("closed %v, want one by the pipeline", v.ByPath)
+		}
+	})
+}
+
+// TestSimulation_ACloseTopicRecreatedWithFewerPartitionsIsUsed: records on their way to a
+// partition that no longer exists go to the new partition of their key.
+func TestSimulation_ACloseTopicRecreatedWithFewerPartitionsIsUsed(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig()
+	cfg.Partitions = 4
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
+		r.startAll()
+		r.disturbed = true
+		time.Sleep(10 * time.Second)
+		for i := range 100 {
+			r.order(fmt.Sprint("o", i), "virtual", true)
+			time.Sleep(400 * time.Millisecond)
+		}
+		time.Sleep(4*time.Minute + 30*time.Second) // they are due one after the other
+		if err := r.kafka.DeleteTopics(ctx, cfg.Topics.Close); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		fewer := *cfg // a copy, because the running parts read cfg
+		fewer.Partitions = 2
+		if _, _, err := r.kafka.Apply(ctx, app.TopicSpecs(&fewer)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		for _, b := range cfg.Buckets {
+			commits, err := r.kafka.Commits(ctx, cfg.RelayGroup(b), b.Topic, cfg.Partitions)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for p := range cfg.Partitions {
+				if _, end, err := r.kafka.Bounds(ctx, b.Topic, p); err != nil || commits[p].Offset != end {
+					t.Errorf("%s/%d stands at %d of %d: %v", b.Topic, p, commits[p].Offset, end, err)
+				}
+			}
+		}
+		time.Sleep(time.Until(r.shop.LastDue().Add(cfg.Compensator.Period + cfg.Compensator.Grace + 2*time.Minute)))
+		// The records of the old topic are gone, which is no fault of the relay.
+		if v := r.verdict(time.Now()); v.Closed() != 100 || v.ByPath["pipeline"] < 70 {
+			t.Errorf("closed %v, want all 100, most of them by the pipeline", v.ByPath)
+		}
+	})
+}
+
+func TestSimulation_AddedPartitionsAreRead(t *testing.T) {
+	t.Parallel()
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
+		r.startAll()
+		time.Sleep(10 * time.Second)
+		more := *r.cfg // a copy, because the running parts read r.cfg
+		more.Partitions = 5
+		if _, _, err := r.kafka.Apply(ctx, app.TopicSpecs(&more)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		for i := range 20 {
+			r.order("o"+string(rune('a'+i)), "virtual", true)
+		}
+		time.Sleep(20 * time.Minute)
+		if v := r.check(time.Now()); v.ByPath["pipeline"] != 20 || v.Quantile(1) != 0 {
+			t.Errorf("closed %v, up to %v late", v.ByPath, v.Quantile(1))
+		}
+	})
+}
+
+// TestSimulation_ADatabaseClockBehindCostsAFewHops: by the database's clock no close is early or
+// late, and no record hops in circles.
+func TestSimulation_ADatabaseClockBehindCostsAFewHops(t *testing.T) {
+	t.Parallel()
+	for _, behind := range []time.Duration{5 * time.Second, 15 * time.Second, 5 * time.Minute, 40 * time.Minute} {
+		simulateBehind(t, testConfig(), behind, func(ctx context.Context, r *rig) {
+			r.startAll()
+			time.Sleep(time.Minute) // longer than the first start takes: the order is created ahead of the database's clock
+			r.order("o", "virtual", true)
+			time.Sleep(50 * time.Minute)
+			v := r.check(time.Now().Add(-behind))
+			if v.ByPath["pipeline"] != 1 || v.Quantile(1) != 0 {
+				t.Errorf("%v behind: closed %v, %v late by its clock", behind, v.ByPath, v.Quantile(1))
+			}
+			if n := r.appends(); n > 8 {
+				t.Errorf("%v behind: %d appends", behind, n)
+			}
+		})
+	}
+}
+
+// TestSimulation_ARelaysClockDecidesNothing: the relay uses the brokers' clock, however wrong its
+// own is. With two clocks a record would hop in circles.
+func TestSimulation_ARelaysClockDecidesNothing(t *testing.T) {
+	t.Parallel()
+	for _, ahead := range []time.Duration{11 * time.Second, -11 * time.Second, time.Hour, -24 * time.Hour} {
+		simulate(t, testConfig(), func(ctx context.Context, r *rig) {
+			r.relayAhead = ahead
+			r.startAll()
+			time.Sleep(10 * time.Second)
+			for i := range 10 {
+				r.order("o"+string(rune('a'+i)), "virtual", true)
+				time.Sleep(time.Second)
+			}
+			time.Sleep(10 * time.Minute)
+			v := r.check(time.Now())
+			if v.ByPath["pipeline"] != 10 || v.Quantile(1) > 10*time.Millisecond {
+				t.Errorf("%v ahead: closed %v, up to %v late", ahead, v.ByPath, v.Quantile(1))
+			}
+		})
+	}
+}
+
+// TestSimulation_ATakeOverRepeatsNothing: the due times of the records are in any order. A relay
+// that takes over forwards the records that were not forwarded yet, and no others.
+func TestSimulation_ATakeOverRepeatsNothing(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig()
+	cfg.Delays.ByCategory = map[string]time.Duration{}
+	for i := range 20 {
+		cfg.Delays.ByCategory[fmt.Sprint("c", i)] = time.Duration(9-(i*7)%9) * time.Second
+	}
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
+		r.startAll()
+		time.Sleep(10 * time.Second)
+		for i := range 200 {
+			r.order(fmt.Sprint("o", i), fmt.Sprint("c", i%20), true)
+			time.Sleep(50 * time.Millisecond)
+			if i%20 == 19 {
+				r.stop(app.Relay)
+				r.start(app.Relay)
+			}
+		}
+		time.Sleep(time.Minute)
+		v := r.check(time.Now())
+		if v.ByPath["pipeline"] != 200 {
+			t.Errorf("closed %v", v.ByPath)
+		}
+		var forwarded int64
+		for p := range cfg.Partitions {
+			_, end, err := r.kafka.Bounds(ctx, cfg.Topics.Close, p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			forwarded += end
+		}
+		if forwarded != 200 {
+			t.Errorf("%d records in the close topic of 200 orders", forwarded)
+		}
+	})
+}
+
+// losses reads the reported losses from the control topic.
+func (r *rig) losses(ctx context.Context) (all []orderclose.Lost) {
+	r.t.Helper()
+	_, end, err := r.kafka.Bounds(ctx, r.cfg.Topics.Control, 0)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	err = r.kafka.ReadSpan(ctx, r.cfg.Topics.Control, kafka.Span{End: end}, func(records []orderclose.RawRecord) error {
+		for _, record := range records {
+			m, err := record.Message()
+			if err != nil {
+				return err
+			}
+			if string(m.Key) == orderclose.KeyLost {
+				var l orderclose.Lost
+				if err := json.Unmarshal(m.Value, &l); err != nil {
+					return err
+				}
+				all = append(all, l)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return all
+}
+
+// TestSimulation_EveryLossIsReportedAndSwept: retention deletes records that a stopped relay had
+// not read, a topic is recreated below its commits, and a topic is deleted with its commits.
+func TestSimulation_EveryLossIsReportedAndSwept(t *testing.T) {
+	t.Parallel()
+	lose := func(t *testing.T, how func(ctx context.Context, r *rig, topic string)) {
+		t.Parallel()
+		cfg := testConfig()
+		cfg.Partitions = 1
+		cfg.Compensator.Period = 10 * time.Minute
+		simulate(t, cfg, func(ctx context.Context, r *rig) {
+			r.startAll()
+			time.Sleep(10 * time.Second)
+			first := len(r.losses(ctx)) // the first start: nothing was committed
+			if first != len(cfg.Buckets)+2 {
+				t.Errorf("%d losses reported at the first start, want one for each of %d partitions", first, len(cfg.Buckets)+2)
+			}
+			for i := range 5 {
+				r.order(fmt.Sprint("before", i), "virtual", true)
+			}
+			time.Sleep(6 * time.Minute)
+			r.stop(app.Relay)
+			r.disturbed = true
+			topic := cfg.Buckets[2].Topic
+			for i := range 3 {
+				r.order(fmt.Sprint("lost", i), "virtual", true)
+			}
+			how(ctx, r, topic)
+			r.start(app.Relay)
+			time.Sleep(10 * time.Second)
+			reported := r.losses(ctx)[first:]
+			if len(reported) != 1 || reported[0].Topic != topic {
+				t.Errorf("reported %+v, want one loss of %s", reported, topic)
+			}
+			r.order("after", "virtual", true)
+			time.Sleep(25 * time.Minute)
+			if v := r.check(time.Now()); v.ByPath["pipeline"] < 6 || v.ByPath["sweep"] > 3 {
+				t.Errorf("closed %v, want the lost ones by the sweep", v.ByPath)
+			}
+		})
+	}
+	t.Run("retention", func(t *testing.T) {
+		lose(t, func(ctx context.Context, r *rig, topic string) {
+			if err := r.world.Broker.DeleteRecords(topic, 0, 8); err != nil {
+				t.Fatal(err)
+			}
+		})
+	})
+	t.Run("recreated", func(t *testing.T) {
+		lose(t, func(ctx context.Context, r *rig, topic string) {
+			group := r.cfg.RelayGroup(r.cfg.Buckets[2])
+			commits, err := r.kafka.Commits(ctx, group, topic, 1)
+			if err != nil || commits[0].Offset != 5 {
+				t.Fatal(commits, err)
+			}
+			recreate(ctx, r, topic)
+			r.commit(ctx, group, topic, 5)
+		})
+	})
+	t.Run("deleted with its commits", func(t *testing.T) {
+		lose(t, func(ctx context.Context, r *rig, topic string) { recreate(ctx, r, topic) })
+	})
+}
+
+// recreate deletes a topic and its commits, and creates the topic again.
+func recreate(ctx context.Context, r *rig, topic string) {
+	r.t.Helper()
+	if err := r.kafka.DeleteTopics(ctx, topic); err != nil {
+		r.t.Fatal(err)
+	}
+	time.Sleep(5 * time.Second)
+	if err := r.kafka.DeleteGroups(ctx, r.cfg.RelayGroup(r.cfg.Buckets[2])); err != nil { // a real broker deletes the commits too
+		r.t.Fatal(err)
+	}
+	if _, _, err := r.kafka.Apply(ctx, app.TopicSpecs(r.cfg)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// commit commits an offset for a group that has no members.
+func (r *rig) commit(ctx context.Context, group, topic string, offset int64) {
+	r.t.Helper()
+	req := kmsg.NewPtrOffsetCommitRequest()
+	req.Group, req.Generation = group, -1
+	rt := kmsg.NewOffsetCommitRequestTopic()
+	rt.Topic = topic
+	rp := kmsg.NewOffsetCommitRequestTopicPartition()
+	rp.Offset = offset
+	rt.Partitions = append(rt.Partitions, rp)
+	req.Topics = append(req.Topics, rt)
+	r.request(ctx, req)
+}
+
+// TestSimulation_ATopicThatIsChangedIsNoticed: a shorter retention would delete records that
+// still wait.
+func TestSimulation_ATopicThatIsChangedIsNoticed(t *testing.T) {
+	t.Parallel()
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
+		r.start(app.Relay)
+		time.Sleep(2 * time.Minute)
+		specs := app.TopicSpecs(r.cfg)
+		if drift := r.gauge("orderclose_topic_drift"); drift != 0 {
+			t.Errorf("%v differences before anything was changed", drift)
+		}
+		r.setTopic(ctx, specs[3].Name, "retention.ms", "3600000")
+		time.Sleep(2 * time.Minute)
+		if drift := r.gauge("orderclose_topic_drift"); drift != 1 {
+			t.Errorf("%v differences, want 1", drift)
+		}
+		if _, _, err := r.kafka.Apply(ctx, specs); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		if drift := r.gauge("orderclose_topic_drift"); drift != 0 {
+			t.Errorf("%v differences after topics apply", drift)
+		}
+	})
+}

@@ -1,0 +1,249 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"orderclose"
+	"orderclose/internal/app"
+	"orderclose/internal/store"
+	"orderclose/internal/testkit/scenario"
+)
+
+func TestSimulation_A30MinuteOrderClosesOnTheMillisecond(t *testing.T) {
+	t.Parallel()
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
+		r.startAll()
+		time.Sleep(10 * time.Second) // until all groups are stable
+		o := r.order("patient", "physical", true)
+		time.Sleep(31 * time.Minute)
+		v := r.check(time.Now())
+		if v.ByPath["pipeline"] != 1 || len(v.Lateness) != 1 || v.Lateness[0] != 0 {
+			t.Errorf("closed %v after %v, want one by the pipeline with lateness 0 (due %v)", v.ByPath, v.Lateness, o.Due)
+		}
+	})
+}
+
+func TestSimulation_MixedDelaysDoNotWaitForOneAnother(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig()
+	cfg.Delays.ByCategory = map[string]time.Duration{
+		"flash": 3 * time.Second, "quick": 45 * time.Second, "virtual": 5 * time.Minute, "odd": 17 * time.Minute, "physical": 30 * time.Minute,
+	}
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
+		r.startAll()
+		time.Sleep(10 * time.Second)
+		for i, category := range []string{"physical", "odd", "virtual", "quick", "flash", "flash", "quick", "virtual", "odd", "physical"} {
+			r.order(category+string(rune('a'+i)), category, true)
+			time.Sleep(137 * time.Millisecond)
+		}
+		time.Sleep(32 * time.Minute)
+		v := r.check(time.Now())
+		if v.ByPath["pipeline"] != 10 || v.Quantile(1) != 0 {
+			t.Errorf("closed %v, the latest %v late; want all 10 by the pipeline, none late", v.ByPath, v.Quantile(1))
+		}
+	})
+}
+
+func TestSimulation_AnOrderNeverPublishedClosesWithinTheMissBound(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig()
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
+		r.startAll()
+		time.Sleep(7 * time.Minute) // somewhere between two sweeps
+		o := r.order("forgotten", "virtual", false)
+		bound := cfg.Compensator.Period + cfg.Compensator.Grace + 2*time.Minute
+		time.Sleep(time.Until(o.Due.Add(bound)))
+		if v := r.check(time.Now()); v.ByPath["sweep"] != 1 {
+			t.Errorf("closed %v, want one by the sweep", v.ByPath)
+		}
+	})
+}
+
+func TestSimulation_APaidOrderIsNeverClosed(t *testing.T) {
+	t.Parallel()
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
+		r.startAll()
+		o := r.order("paid", "virtual", true)
+		time.Sleep(4 * time.Minute)
+		if answer, err := r.world.Store.Pay(ctx, o.ID, "p-"+o.ID); err != nil || answer != store.AnswerPaid {
+			t.Fatal(answer, err)
+		}
+		time.Sleep(3 * time.Hour)
+		if v := r.check(time.Now()); v.Paid != 1 || v.Closed() != 0 {
+			t.Errorf("%d paid and %d closed, want 1 and 0", v.Paid, v.Closed())
+		}
+	})
+}
+
+func TestSimulation_WithThePipelineOffTheSweepAloneClosesAll(t *testing.T) {
+	t.Parallel()
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
+		r.start(app.Compensator)
+		r.disturbed = true
+		steps := scenario.Plan(scenario.Spec{Seed: 1, Orders: 40, Over: time.Minute, Categories: []string{"virtual", "physical"}, SKUs: 20})
+		if err := r.shop.Run(ctx, time.Now(), steps); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Until(r.shop.LastDue()) + 63*time.Minute)
+		if v := r.check(time.Now()); v.ByPath["pipeline"] != 0 || v.ByPath["sweep"] == 0 {
+			t.Errorf("closed %v, want all by the sweep", v.ByPath)
+		}
+	})
+}
+
+func TestSimulation_ACleanRunLeavesNothingToTheSweep(t *testing.T) {
+	t.Parallel()
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
+		r.startAll()
+		time.Sleep(10 * time.Second)
+		for i := range 20 {
+			r.order("o"+string(rune('a'+i)), "virtual", true)
+		}
+		time.Sleep(2 * time.Hour)
+		if v := r.check(time.Now()); v.ByPath["sweep"] != 0 || v.ByPath["pipeline"] != 20 {
+			t.Errorf("closed %v, want all 20 by the pipeline", v.ByPath)
+		}
+	})
+}
+
+func TestSimulation_UnreadableRecordsBecomeDeadLettersAndStopNothing(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig()
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
+		r.startAll()
+		time.Sleep(10 * time.Second)
+		good := func(key string) orderclose.Message {
+			m, err := orderclose.Record{Order: orderclose.Order{ID: key, CreatedAt: time.Now(), Due: time.Now()}, Release: time.Now()}.Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return m
+		}
+		noKey, noDue, badDue, farDue, badJSON := good("x"), good("no-due"), good("bad-due"), good("far-due"), good("bad-json")
+		noKey.Key = nil
+		noDue.Headers = noDue.Headers[1:]
+		badDue.Headers[0].Value = []byte("tomorrow")
+		farDue.Headers[0].Value = []byte("253402300799000") // the year 9999
+		badJSON.Value = []byte(`{"order_id":`)
+		delay := cfg.Buckets[0].Topic
+		for _, m := range []orderclose.Message{noKey, noDue, badDue, farDue} {
+			if err := r.coal.Append(ctx, delay, m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := r.coal.Append(ctx, cfg.Topics.Close, badJSON); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.coal.Append(ctx, cfg.Topics.Close, good("unknown-order")); err != nil {
+			t.Fatal(err)
+		}
+		o := r.order("healthy", "virtual", true)
+		r.deadCauses = []string{"no_key", "bad_due", "due_too_far", "bad_value", "not_found"}
+		time.Sleep(10 * time.Minute)
+		v := r.check(time.Now())
+		if v.ByPath["pipeline"] != 1 || v.Quantile(1) != 0 {
+			t.Errorf("order %s: closed %v, late %v", o.ID, v.ByPath, v.Quantile(1))
+		}
+		causes := r.deadLetters(ctx)
+		want := map[string]int{"no_key": 1, "bad_due": 2, "due_too_far": 1, "bad_value": 1, "not_found": 1}
+		if diff := cmp.Diff(want, causes); diff != "" {
+			t.Errorf("dead letters by cause (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestSimulation_RandomScenariosKeepThePromises plays random orders while parts are stopped and
+// started at random. The name of a failing subtest has its seed, which plays the same scenario
+// again.
+func TestSimulation_RandomScenariosKeepThePromises(t *testing.T) {
+	t.Parallel()
+	for seed := range seeds {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			t.Parallel()
+			randomScenario(t, uint64(seed))
+		})
+	}
+}
+
+func randomScenario(t *testing.T, seed uint64) {
+	cfg := testConfig()
+	cfg.Buckets = orderclose.Buckets{
+		{Topic: "delay_1s", Length: time.Second}, {Topic: "delay_10s", Length: 10 * time.Second}, {Topic: "delay_1m", Length: time.Minute},
+	}
+	cfg.Delays = orderclose.Delays{Default: 40 * time.Second, ByCategory: map[string]time.Duration{
+		"flash": 2 * time.Second, "quick": 10 * time.Second, "virtual": time.Minute, "physical": 95 * time.Second,
+	}}
+	cfg.Compensator.Period = 2 * time.Minute
+	cfg.Compensator.Grace = 20 * time.Second
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		r.useOutbox()
+		r.startAll()
+		stop, restarts := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(restarts)
+			r.restartAtRandom(random, stop)
+		}()
+		steps := scenario.Plan(scenario.Spec{
+			Seed: seed, Orders: 60, Over: 90 * time.Second, SKUs: 20,
+			Categories: []string{"flash", "quick", "virtual", "physical", "unheard-of"},
+		})
+		if err := r.shop.Run(ctx, time.Now(), steps); err != nil {
+			t.Error(err)
+		}
+		close(stop)
+		<-restarts
+		// The bound of a miss. A sweep that a restart has interrupted starts over at once.
+		bound := cfg.Compensator.Period + cfg.Compensator.Grace + 2*time.Minute
+		time.Sleep(time.Until(r.shop.LastDue().Add(bound)))
+		r.check(time.Now())
+	})
+}
+
+func TestSimulation_APartWaitsForItsServersAndNamesTheMissingOnes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, err := New(Options{InBubble: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		c, err := w.Connect("late")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer Disconnect(c)
+		cfg := testConfig()
+		w.Redis.SetError("LOADING") // the sweep must work without Redis
+		a, err := app.New(app.Options{Config: cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- a.Run(ctx, app.AllRoles()...) }()
+		time.Sleep(time.Minute)
+		if missing := a.Ready(); len(missing) != 1 || !strings.Contains(missing[0], "topic order-close: does not exist: run orderclose topics apply") {
+			t.Errorf("waits for %v", missing)
+		}
+		if _, _, err := c.Kafka.Apply(t.Context(), app.TopicSpecs(cfg)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		if missing := a.Ready(); len(missing) != 0 {
+			t.Errorf("still waits for %v", missing)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,259 @@
+package simulation
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"orderclose"
+	"orderclose/compensator"
+	"orderclose/internal/app"
+	"orderclose/internal/cause"
+	"orderclose/internal/deadletters"
+	"orderclose/internal/kafka"
+)
+
+// sweep runs one sweep, as orderclose compensate --once does.
+func (r *rig) sweep(withKafka bool) compensator.Report {
+	r.t.Helper()
+	c, err := r.world.Connect("sweep")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer Disconnect(c)
+	o := app.Options{Config: r.cfg, Store: c.Store, Redis: c.Redis, Logger: r.logger, Missed: r.misses.add}
+	if withKafka {
+		o.Kafka = c.Kafka
+	}
+	a, err := app.New(o)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	comp, err := a.Compensator(nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	report, err := comp.Sweep(r.t.Context(), false)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return report
+}
+
+// scene creates one order, o, that the next sweep finds.
+type scene func(ctx context.Context, r *rig)
+
+// without returns a scene in which a part is stopped while the order's record waits for it.
+func without(role app.Role) scene {
+	return func(_ context.Context, r *rig) {
+		r.startPipeline()
+		o := r.order("o", "virtual", true)
+		time.Sleep(time.Minute)
+		r.stop(role)
+		untilMissed(o)
+	}
+}
+
+// failing returns a scene in which closing the order fails until the given time after its due
+// time.
+func failing(late time.Duration) scene {
+	return func(_ context.Context, r *rig) {
+		r.startPipeline()
+		o := r.order("o", "virtual", true)
+		restore := r.lose()
+		time.Sleep(time.Until(o.Due.Add(late)))
+		restore()
+	}
+}
+
+// givenUp is longer than all attempts to close a failing order take.
+const givenUp = 9 * time.Minute
+
+func untilMissed(o orderclose.Order) { time.Sleep(time.Until(o.Due.Add(70 * time.Second))) }
+
+// publish appends a record directly.
+func (r *rig) publish(ctx context.Context, topic string, record orderclose.Record) {
+	r.t.Helper()
+	m, err := record.Encode()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := r.coal.Append(ctx, topic, m); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// TestSimulation_EachCauseOfAMiss produces each cause, and requires that the sweep names it.
+func TestSimulation_EachCauseOfAMiss(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		scene      scene
+		want       compensator.Cause
+		where, fix string
+		noKafka    bool
+	}{
+		"the relay is stopped": {
+			scene: without(app.Relay),
+			want:  compensator.RelayBehind, where: "delay_5m/", fix: "orderclose run relay",
+		},
+		"the closer is stopped": {
+			scene: without(app.Closer),
+			want:  compensator.CloserBehind, where: "order-close/", fix: "orderclose run closer",
+		},
+		"it waits in a bucket that is not listed any more": {
+			scene: func(ctx context.Context, r *rig) {
+				o := r.order("o", "virtual", false)
+				r.unlisted = orderclose.Buckets{{Topic: "delay_7m", Length: 7 * time.Minute}}
+				if _, _, err := r.kafka.Apply(ctx, []kafka.TopicSpec{{Name: "delay_7m", Partitions: 1, Replication: 1}}); err != nil {
+					r.t.Fatal(err)
+				}
+				r.publish(ctx, "delay_7m", orderclose.Record{Order: o, Release: o.Due})
+				untilMissed(o)
+			},
+			want: compensator.RelayBehind, where: "delay_7m/", fix: "orderclose run relay",
+		},
+		"its replay waits for a closer": {
+			scene: func(ctx context.Context, r *rig) {
+				o := r.order("o", "virtual", false)
+				untilMissed(o)
+				r.publish(ctx, r.cfg.Topics.Replay, orderclose.Record{Order: o, Release: o.Due, Lane: orderclose.LaneReplay})
+			},
+			want: compensator.CloserBehind, where: "order-close-replay/", fix: "orderclose run closer",
+		},
+		"its due time was moved earlier": {
+			scene: func(_ context.Context, r *rig) {
+				r.startPipeline()
+				o := r.order("o", "virtual", true)
+				o.Due = time.Now().Add(time.Minute)
+				r.exec("UPDATE orders SET expire_at = ?", o.Due.UnixMilli())
+				untilMissed(o)
+			},
+			want: compensator.LaterRelease, where: "delay_5m/", fix: "orderclose send --id o --due ",
+		},
+		"it is retried": {
+			scene: failing(80 * time.Second), // between the second attempt and the third
+			want:  compensator.Retrying, where: "delay_1m/", fix: "orderclose order o",
+		},
+		"it was given up": {
+			scene: failing(givenUp),
+			want:  compensator.DeadLettered, where: "order-close-dead-letter/0@0", fix: "orderclose dlq redrive --order o",
+		},
+		"it was given up and discarded": {
+			scene: func(ctx context.Context, r *rig) {
+				failing(givenUp)(ctx, r)
+				mark := orderclose.Mark{How: orderclose.Discarded}.Encode([]byte("o"))
+				if _, err := r.kafka.Append(ctx, r.cfg.Topics.DeadLetter, 0, []orderclose.Message{mark}); err != nil {
+					r.t.Fatal(err)
+				}
+			},
+			want: compensator.Absent,
+		},
+		"it was never published": {
+			scene: func(_ context.Context, r *rig) {
+				r.startPipeline()
+				untilMissed(r.order("o", "virtual", false))
+			},
+			want: compensator.Absent, fix: "orderclose doctor",
+		},
+		"the checkout's clock is an hour ahead": {
+			scene: func(ctx context.Context, r *rig) {
+				r.startPipeline()
+				r.producerAhead = time.Hour
+				o := r.orderOf("o", time.Now().Add(time.Hour), "virtual")
+				if err := r.shop.Publish(ctx, o); err != nil {
+					r.t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+				r.stop(app.Relay)
+				untilMissed(o)
+			},
+			want: compensator.RelayBehind, where: "delay_", fix: "orderclose run relay",
+		},
+		"its row is in the schedule outbox": {
+			scene: func(_ context.Context, r *rig) {
+				if _, ok := any(r.world.Store).(cause.Schedules); !ok {
+					r.t.Skip("there is no schedule outbox")
+				}
+				o := r.order("o", "virtual", false)
+				r.exec("INSERT INTO outbox_schedules (order_id, payload, created_at) VALUES ('o', '{}', ?)", o.CreatedAt.UnixMilli())
+				untilMissed(o)
+			},
+			want: compensator.Unpublished, where: "outbox_schedules row ", fix: "orderclose run outbox",
+		},
+		"there is no budget": {
+			scene: func(_ context.Context, r *rig) {
+				r.cfg.Compensator.Causes.Records = 0
+				untilMissed(r.order("o", "virtual", true))
+			},
+			want: compensator.Unknown, where: "the budget was spent", fix: "orderclose order o",
+		},
+		"there is no time": {
+			scene: func(_ context.Context, r *rig) {
+				r.cfg.Compensator.Causes.Time = 0
+				untilMissed(r.order("o", "virtual", true))
+			},
+			want: compensator.Unknown, where: "the time limit was reached",
+		},
+		"there is no Kafka": {
+			scene: func(_ context.Context, r *rig) { untilMissed(r.order("o", "virtual", true)) },
+			want:  compensator.Unknown, where: "no Kafka is configured", noKafka: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := testConfig()
+			cfg.Compensator.Period = 24 * time.Hour // only r.sweep sweeps
+			simulate(t, cfg, func(ctx context.Context, r *rig) {
+				r.disturbed = true
+				c.scene(ctx, r)
+				report := r.sweep(!c.noKafka)
+				if report.Closed != 1 || report.Causes[string(c.want)] != 1 || len(report.Misses) != 1 {
+					t.Fatalf("%+v; want the one order closed, and %s", report, c.want)
+				}
+				m := report.Misses[0]
+				if m.Order.ID != "o" || m.Cause != c.want || !strings.Contains(m.Where, c.where) || !strings.HasPrefix(m.Fix, c.fix) {
+					t.Errorf("%+v; want it in %q, and %q to fix it", m, c.where, c.fix)
+				}
+				r.deadCauses = []string{"failed"}
+				r.disturbed, r.causes = true, map[string]string{"o": string(c.want)}
+				r.check(time.Now())
+				if c.want == compensator.DeadLettered {
+					topic := deadletters.Topic{Log: r.kafka, Name: cfg.Topics.DeadLetter}
+					if l, err := topic.Find(ctx, deadletters.Position{}); err != nil || l == nil || l.Key != "o" {
+						t.Errorf("the dead letter that is named: %+v, %v", l, err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestSimulation_AMissingBucketTopicHidesNoCause: a bucket whose topic does not exist is empty.
+func TestSimulation_AMissingBucketTopicHidesNoCause(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig()
+	cfg.Compensator.Period = 24 * time.Hour
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
+		r.disturbed = true
+		r.startPipeline()
+		created := r.cfg
+		listed := *created
+		listed.Buckets = append(append(orderclose.Buckets{}, created.Buckets...), orderclose.Bucket{Topic: "delay_4h", Length: 4 * time.Hour})
+		untilMissed(r.order("o", "virtual", false))
+		r.cfg = &listed
+		if report := r.sweep(true); report.Causes[string(compensator.Absent)] != 1 {
+			t.Errorf("%+v; want one that is absent", report)
+		}
+		r.cfg = created
+		r.check(time.Now())
+	})
+}
+
+// startPipeline starts all parts but the compensator, which would learn of the losses of a
+// first start, and schedule orders that were never published.
+func (r *rig) startPipeline() {
+	for _, role := range []app.Role{app.Relay, app.Closer, app.Outbox} {
+		r.start(role)
+	}
+}

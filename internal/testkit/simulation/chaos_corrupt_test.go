@@ -1,0 +1,49 @@
+package simulation
+
+import (
+	"regexp"
+	"sync/atomic"
+	"time"
+
+	"orderclose/internal/app"
+)
+
+func init() {
+	kinds["corrupt"] = kind{weight: 3, draw: func(d *drawing, e *event) {
+		e.What = d.among(string(app.Relay), string(app.Closer), string(app.Compensator))
+		e.For, e.N = window, 1+d.IntN(2)
+		if d.plan.Sweeps && d.IntN(2) == 0 {
+			e.For, e.N = d.span(100*time.Millisecond, 20*time.Second), 1000
+		}
+	}, play: func(w *chaosWorld, e event) {
+		left := &atomic.Int64{}
+		left.Store(int64(e.N))
+		w.each(e, func(c *way) { c.damage.Store(&damage{world: w, left: left}) })
+		w.hold(e)
+		w.each(e, func(c *way) { c.damage.Store(nil) })
+	}}
+}
+
+// damage flips a bit of a record's key or value in the bytes that a process reads, so that the
+// checksum of the batch is wrong. The framing of the batch stays right.
+type damage struct {
+	world *chaosWorld
+	left  *atomic.Int64 // how many answers are still to be damaged
+}
+
+// batchTries is the number of damaged answers after which a batch is given up. A world without
+// sweeps damages fewer, because only a sweep finds the orders of a batch that is given up.
+const batchTries = 3
+
+var orderInRecord = regexp.MustCompile(`order-\d\d`)
+
+func (d *damage) strike(b []byte) {
+	at := orderInRecord.FindIndex(b)
+	if at == nil || d.left.Add(-1) < 0 {
+		return
+	}
+	if n := d.world.damaged.Add(1); n >= batchTries && !d.world.plan.Sweeps {
+		return
+	}
+	b[at[0]] ^= 0x20
+}

@@ -1,0 +1,68 @@
+package simulation
+
+import (
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// memberSession is the session timeout of group members.
+const memberSession = 6 * time.Second
+
+// joinSilence is how long a member may be silent in a rebalance that does not end. It is less
+// than the 10 s after which our join is given up. Otherwise members that join in turns would
+// each leave a lost member behind for the other.
+const joinSilence = 8 * time.Second
+
+// expireGhosts removes members from groups that were silent for longer than their session. A
+// real broker does that itself. kfake does not, if it could not send the answer to a join or a
+// sync: such a member would keep its partitions for ever.
+func (w *chaosWorld) expireGhosts() {
+	heard := map[string]time.Time{} // by member; guarded by w.mu
+	w.servers.Broker.ControlKey(int16(kmsg.Heartbeat), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		w.servers.Broker.KeepControl()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		heard[req.(*kmsg.HeartbeatRequest).MemberID] = time.Now()
+		return nil, nil, false
+	})
+	for wait(w.ctx, time.Second) {
+		for _, group := range w.groups() {
+			info := w.servers.Broker.GroupInfo(group)
+			if info == nil {
+				continue
+			}
+			silence := memberSession + time.Second
+			if info.State == "PreparingRebalance" { // a member that waits for the others is silent too
+				silence = joinSilence
+			}
+			for _, m := range info.Members {
+				w.mu.Lock()
+				last, known := heard[m.MemberID]
+				if !known {
+					heard[m.MemberID] = time.Now()
+				}
+				w.mu.Unlock()
+				if known && time.Since(last) > silence {
+					w.expire(group, m.MemberID)
+				}
+			}
+		}
+	}
+}
+
+func (w *chaosWorld) expire(group, member string) {
+	client, err := kgo.NewClient(kgo.SeedBrokers(w.servers.Brokers()...), kgo.Dialer(w.servers.Dial))
+	if err != nil {
+		w.violation("harness", "%v", err)
+		return
+	}
+	defer client.Close()
+	req := kmsg.NewPtrLeaveGroupRequest()
+	req.Group, req.MemberID = group, member
+	m := kmsg.NewLeaveGroupRequestMember()
+	m.MemberID = member
+	req.Members = append(req.Members, m)
+	_, _ = client.Request(w.ctx, req) // on failure expireGhosts tries again
+}

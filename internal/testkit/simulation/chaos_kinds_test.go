@@ -1,0 +1,92 @@
+package simulation
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"orderclose/internal/app"
+)
+
+// switchedOn reports whether events of a kind are drawn. CHAOS_KINDS restricts the kinds.
+func switchedOn(name string) bool { return chaosOnly == nil || chaosOnly[name] }
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+func drawRole(d *drawing, e *event) {
+	roles := app.AllRoles()
+	e.What = string(roles[d.IntN(len(roles))])
+}
+
+func init() {
+	long := func(d *drawing, e *event) { drawRole(d, e); e.For = d.span(100*time.Millisecond, 20*time.Second) }
+	kinds["stop"] = kind{weight: 3, draw: long, play: func(w *chaosWorld, e event) { w.replace(e, (*process).stop) }}
+	kinds["kill"] = kind{weight: 5, draw: long, play: func(w *chaosWorld, e event) { w.replace(e, (*process).kill) }}
+	kinds["join"] = kind{weight: 3, draw: long, play: (*chaosWorld).join}
+	kinds["reset"] = kind{weight: 3, draw: drawRole, play: func(w *chaosWorld, e event) { w.each(e, (*way).reset) }}
+	kinds["half-open"] = kind{weight: 3, draw: func(d *drawing, e *event) {
+		drawRole(d, e)
+		e.How = d.among("both ways", "answers only")
+	}, play: func(w *chaosWorld, e event) { w.each(e, func(c *way) { c.silence(e.How == "answers only") }) }}
+	kinds["cut"] = kind{weight: 3, draw: long, play: func(w *chaosWorld, e event) {
+		w.each(e, (*way).cut)
+		w.hold(e)
+		w.each(e, (*way).restore)
+	}}
+	kinds["pause"] = kind{weight: 4, draw: long, play: (*chaosWorld).pause}
+	kinds["slow"] = kind{weight: 2, draw: func(d *drawing, e *event) { long(d, e); e.By = d.span(time.Millisecond, 800*time.Millisecond) },
+		play: func(w *chaosWorld, e event) {
+			w.each(e, func(c *way) { c.latency.Store(int64(e.By)) })
+			w.hold(e)
+			w.each(e, func(c *way) { c.latency.Store(0) })
+		}}
+}
+
+// each calls do with the network of every process that plays the event's role. For the role of
+// the dispatcher it also calls do with the network of the checkout.
+func (w *chaosWorld) each(e event, do func(*way)) {
+	for _, p := range w.playing(app.Role(e.What)) {
+		do(p.way)
+	}
+	if app.Role(e.What) == app.Outbox {
+		do(w.way)
+	}
+}
+
+// replace ends a process of a role, and starts another with the same roles after a while.
+func (w *chaosWorld) replace(e event, end func(*process)) {
+	all := w.playing(app.Role(e.What))
+	if len(all) == 0 {
+		return // another event has stopped it
+	}
+	p := w.take(all[0].name)
+	if p == nil {
+		return
+	}
+	end(p)
+	w.hold(e)
+	w.launch(p.name, p.roles...)
+}
+
+// join starts another process of a role, and stops it after a while.
+func (w *chaosWorld) join(e event) {
+	name := w.next(e.What)
+	w.launch(name, rolesOf(w.plan, e.What)...)
+	w.hold(e)
+	if p := w.take(name); p != nil {
+		p.stop()
+	}
+}
+
+// pause stalls all traffic between the processes of a role and the servers, which is how a
+// SIGSTOP looks to the servers.
+func (w *chaosWorld) pause(e event) {
+	var resume []func()
+	for _, p := range w.playing(app.Role(e.What)) {
+		resume = append(resume, p.way.stall())
+	}
+	w.hold(e)
+	for _, r := range resume {
+		r()
+	}
+}

@@ -1,0 +1,225 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"orderclose"
+	"orderclose/internal/app"
+	"orderclose/internal/config"
+	"orderclose/internal/kafka"
+)
+
+// process is a process of the pipeline in a world. It has its own network to the servers and its
+// own clock, and it can be stopped or killed.
+type process struct {
+	name  string
+	roles []app.Role
+	world *chaosWorld
+	way   *way
+	ahead *atomic.Int64 // by how much its clock is ahead, in nanoseconds
+
+	app *app.App
+	// Guarded by world.mu:
+	wants   orderclose.Buckets // the buckets of the topics.yaml that it last accepted
+	ended   bool               // it no longer reads the file
+	reloads sync.WaitGroup     // in progress
+	kafka   *kafka.Cluster
+	redis   redis.UniversalClient
+	ctx     context.Context // ends when the process must stop
+	cancel  context.CancelFunc
+	done    chan struct{} // is closed when the process has ended
+}
+
+// launch starts a process with some roles.
+func (w *chaosWorld) launch(name string, roles ...app.Role) *process {
+	p := &process{name: name, roles: roles, world: w, way: w.newWay(), ahead: w.clockOf(name), done: make(chan struct{})}
+	var err error
+	p.kafka, err = kafka.New(kafka.Options{Brokers: w.servers.Brokers(), ClientID: name, Dial: p.way.Dial, PoisonFreedMemory: true, Logger: w.logger})
+	if err != nil {
+		w.violation("harness", "%s: %v", name, err)
+		return p
+	}
+	redisWay := func(ctx context.Context, _, _ string) (net.Conn, error) { return p.way.dialRedis(w) }
+	p.redis = redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", MaxRetries: 1, ContextTimeoutEnabled: true, Dialer: redisWay})
+	cfg := w.config()
+	p.wants = cfg.Buckets
+	p.app, err = app.New(app.Options{
+		Config: cfg, Kafka: p.kafka, Store: w.servers.Store, Redis: p.redis, Logger: w.logger,
+		Registry: prometheus.NewRegistry(), Missed: w.misses.add, TopicsFile: w.filePath(), RolloutDelay: settleTime,
+		Services: transportBy(p.way.Dial), Secrets: config.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
+		Now: func() time.Time { return setNow(time.Duration(p.ahead.Load())) },
+	})
+	if err != nil {
+		w.violation("harness", "%s: %v", name, err)
+		return p
+	}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	w.running.Go(func() {
+		defer close(p.done)
+		if err := p.app.Run(p.ctx, roles...); err != nil {
+			w.violation("harness", "%s: %v", name, err)
+		}
+		w.mu.Lock()
+		p.ended = true
+		w.mu.Unlock()
+		p.reloads.Wait()
+		p.kafka.Close()
+		_ = p.redis.Close()
+	})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.processes[name] = p
+	w.running.Go(p.reload) // the file may have changed since
+	return p
+}
+
+// transportBy returns a transport to the service, like the transport of package signed.
+func transportBy(dial func(ctx context.Context, network, address string) (net.Conn, error)) *http.Transport {
+	return &http.Transport{DialContext: dial, IdleConnTimeout: 90 * time.Second}
+}
+
+// newWay returns a network to the servers. It is cut when the world ends.
+func (w *chaosWorld) newWay() *way {
+	way := newWay(func(ctx context.Context, network, address string) (net.Conn, error) {
+		w.mu.Lock()
+		away := w.away[address] > 0
+		w.mu.Unlock()
+		if away {
+			return nil, &net.OpError{Op: "dial", Net: network, Err: errWayDown}
+		}
+		if address == shopAddress {
+			return w.service.dial(ctx, network)
+		}
+		return w.servers.Dial(ctx, network, address)
+	})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ways = append(w.ways, way)
+	return way
+}
+
+// dialRedis opens a connection to Redis, unless the network is cut.
+func (w *way) dialRedis(world *chaosWorld) (net.Conn, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.down {
+		return nil, errWayDown
+	}
+	return world.servers.Redis.Dial()
+}
+
+// stop stops a process in an orderly way.
+func (p *process) stop() {
+	began := time.Now()
+	p.cancel()
+	<-p.done
+	if took := time.Since(began); took > shutdownTime {
+		p.world.violation("late", "%s took %v to stop, at most %v is allowed", p.name, took, shutdownTime)
+	}
+}
+
+// kill ends a process like kill -9, as the servers see it: no request arrives from now on. Its
+// goroutines end later.
+func (p *process) kill() {
+	p.way.cut()
+	p.cancel()
+}
+
+// playing returns the processes that have a role at present, in the order of their names.
+func (w *chaosWorld) playing(role app.Role) []*process {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var all []*process
+	for _, name := range sortedKeys(w.processes) {
+		for _, r := range w.processes[name].roles {
+			if r == role {
+				all = append(all, w.processes[name])
+			}
+		}
+	}
+	return all
+}
+
+// take removes a process from the running ones and returns it; nil if it is not there.
+func (w *chaosWorld) take(name string) *process {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.processes[name]
+	delete(w.processes, name)
+	return p
+}
+
+// clockOf returns the clock of a machine. The clock outlives the machine's processes.
+func (w *chaosWorld) clockOf(name string) *atomic.Int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.clocks[name] == nil {
+		w.clocks[name] = &atomic.Int64{}
+	}
+	return w.clocks[name]
+}
+
+// launchAll starts the first processes.
+func (w *chaosWorld) launchAll() {
+	if w.plan.Together {
+		w.launch("all", app.AllRoles()...)
+		return
+	}
+	for _, role := range app.AllRoles() {
+		w.launch(string(role), role)
+	}
+}
+
+// stopAll stops all running processes at once.
+func (w *chaosWorld) stopAll() {
+	w.mu.Lock()
+	var all []*process
+	for _, name := range sortedKeys(w.processes) {
+		all = append(all, w.processes[name])
+	}
+	w.mu.Unlock()
+	var stops sync.WaitGroup
+	for _, p := range all {
+		stops.Go(p.stop)
+	}
+	stops.Wait()
+	w.running.Wait()
+}
+
+// next returns the name of an additional process of a role.
+func (w *chaosWorld) next(role string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.launched++
+	return fmt.Sprintf("%s-%d", role, w.launched)
+}
+
+// setNow returns the present by a machine's clock that somebody has set ahead: the wall clock
+// differs, and the monotonic clock does not. Package time has no way to express that, and has no
+// monotonic clock at all under synctest. So setNow writes both into the time.
+func setNow(ahead time.Duration) time.Time {
+	const hasMonotonic, secondsAt = 1 << 63, 30
+	now := time.Now()
+	sinceYear1885 := now.Add(ahead).Unix() - time.Date(1885, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
+	set := time.Unix(0, 0) // in the local zone, like time.Now
+	fields := (*struct {
+		wall uint64
+		ext  int64
+	})(unsafe.Pointer(&set))
+	fields.wall = hasMonotonic | uint64(sinceYear1885)<<secondsAt | uint64(now.Add(ahead).Nanosecond())
+	fields.ext = int64(now.Sub(clockStart)) + 1
+	return set
+}
+
+// clockStart is the time at which every clock of synctest begins.
+var clockStart = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)

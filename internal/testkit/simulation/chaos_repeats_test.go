@@ -1,0 +1,122 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"orderclose/internal/app"
+	"orderclose/internal/config"
+	"orderclose/internal/kafka"
+	"orderclose/internal/replay"
+	"orderclose/internal/testkit/checker"
+)
+
+func init() {
+	kinds["replay"] = kind{weight: 3, draw: func(*drawing, *event) {}, play: func(w *chaosWorld, _ event) {
+		w.admin(func(c *kafka.Cluster) error {
+			if w.faulty.Err() != nil {
+				return nil // give up: all faults have ended
+			}
+			return w.replayAll(w.faulty, c)
+		})
+	}}
+	kinds["sweeps"] = kind{weight: 3, swept: true, draw: func(*drawing, *event) {}, play: func(w *chaosWorld, _ event) {
+		w.sweepTwice(w.faulty) // errors are allowed while there are faults
+	}}
+}
+
+// replayAll replays the whole close topic, as orderclose replay does.
+func (w *chaosWorld) replayAll(ctx context.Context, c *kafka.Cluster) error {
+	cfg := w.config()
+	plan, err := replay.NewPlan(ctx, c, replay.Window{ // wider than the error of any clock
+		Topic: cfg.Topics.Close, Into: cfg.Topics.Replay, From: w.began.Add(-2 * time.Hour), To: time.Now().Add(2 * time.Hour),
+	})
+	if err == nil {
+		w.replays.Add(1)
+		_, err = replay.Run(ctx, c, plan, nil)
+	}
+	return err
+}
+
+// sweepTwice sweeps with two processes at once, without a lock.
+func (w *chaosWorld) sweepTwice(ctx context.Context) error {
+	var sweeps sync.WaitGroup
+	errs := make([]error, 2)
+	for i := range errs {
+		sweeps.Go(func() { errs[i] = w.sweepOnce(ctx, fmt.Sprint("sweeper-", i)) })
+	}
+	sweeps.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sweepOnce runs one sweep, as orderclose compensate does.
+func (w *chaosWorld) sweepOnce(ctx context.Context, name string) error {
+	c, err := kafka.New(kafka.Options{Brokers: w.servers.Brokers(), ClientID: name, Dial: w.servers.Dial, Logger: w.logger})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	transport := transportBy(func(ctx context.Context, network, _ string) (net.Conn, error) { return w.service.dial(ctx, network) })
+	defer transport.CloseIdleConnections()
+	a, err := app.New(app.Options{
+		Config: w.config(), Kafka: c, Store: w.servers.Store, Logger: w.logger, Registry: prometheus.NewRegistry(), Missed: w.misses.add,
+		Services: transport, Secrets: config.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
+	})
+	if err != nil {
+		return err
+	}
+	comp, err := a.Compensator(nil)
+	if err != nil {
+		return err
+	}
+	_, err = comp.Sweep(ctx, false)
+	return err
+}
+
+// repeat requires that, when nothing is left to do, a replay of the whole close topic and two
+// sweeps at once change nothing.
+func (w *chaosWorld) repeat(bound time.Time) {
+	if !w.plan.has("replay", "sweeps") {
+		return
+	}
+	before, err := checker.ReadState(w.ctx, w.servers.Store.DB())
+	if err != nil {
+		w.violation("harness", "%v", err)
+		return
+	}
+	if w.plan.has("sweeps") {
+		if err := w.sweepTwice(w.ctx); err != nil {
+			w.violation("broken", "a sweep fails after all faults have ended: %v", err)
+		}
+	}
+	if w.plan.has("replay") {
+		w.admin(func(c *kafka.Cluster) error {
+			err := w.replayAll(w.ctx, c)
+			if err != nil && time.Now().After(bound) {
+				w.violation("broken", "the close topic cannot be replayed: %v", err)
+				return nil
+			}
+			return err
+		})
+	}
+	for bound := time.Now().Add(standsAtMost); len(w.standing()) > 0 && time.Now().Before(bound); {
+		time.Sleep(time.Second)
+	}
+	after, err := checker.ReadState(w.ctx, w.servers.Store.DB())
+	if err != nil {
+		w.violation("harness", "%v", err)
+	} else if diff := before.Diff(after); len(diff) > 0 {
+		w.violation("broken", "a replay or a sweep changes finished orders: %s", strings.Join(diff, "; "))
+	}
+}

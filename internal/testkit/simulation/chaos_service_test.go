@@ -1,0 +1,211 @@
+package simulation
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"orderclose"
+	"orderclose/closer/httpclose"
+	"orderclose/closer/payment"
+	"orderclose/internal/config"
+	"orderclose/internal/pipenet"
+	"orderclose/internal/store"
+)
+
+// What the service of the shop does, in a world with events of the kind service.
+const (
+	closes = "closes orders" // over HTTP, in the world's store
+	knows  = "knows payments"
+)
+
+// shopAddress is the address of the service.
+const shopAddress = "shop:80"
+
+func init() {
+	kinds["service"] = kind{weight: 6, draw: func(d *drawing, e *event) {
+		e.How = d.among("hangs", "hangs", "slow", "500", "503", "429", "breaks off", "garbage", "error", "unavailable", "unknown")
+		if d.IntN(2) == 0 && e.How != "unavailable" {
+			e.What = fmt.Sprintf("order-%02d", d.IntN(15)) // only for requests with this order
+		}
+		e.By = d.span(100*time.Millisecond, 8*time.Second)
+		e.For = d.span(100*time.Millisecond, 40*time.Second)
+	}, play: func(w *chaosWorld, e event) {
+		w.service.change(func(s *shopService) { s.faults = append(s.faults, e) })
+		w.hold(e)
+		w.service.change(func(s *shopService) {
+			at := slices.Index(s.faults, e)
+			s.faults = slices.Delete(s.faults, at, at+1)
+		})
+	}}
+}
+
+// configure makes the configuration close orders through the service, or ask it for payments.
+func (p *plan) configure(cfg *config.Config) {
+	switch {
+	case !p.has("service"):
+	case p.Service == closes:
+		cfg.Closer.Kind, cfg.Closer.HTTP.URL = config.KindHTTP, "http://"+shopAddress+"/close"
+	case p.Service == knows:
+		cfg.Closer.Payment.URL = "http://" + shopAddress + "/payments"
+	}
+}
+
+// shopService is the service of the shop.
+type shopService struct {
+	store    *store.Store
+	handler  http.Handler
+	listener *pipenet.Listener
+	server   *http.Server
+	done     chan struct{} // is closed when the service has stopped
+
+	mu     sync.Mutex
+	faults []event // that are active
+}
+
+// serveShop starts the service.
+func (w *chaosWorld) serveShop() (err error) {
+	s := &shopService{store: w.servers.Store, listener: pipenet.Listen(), done: make(chan struct{})}
+	if w.plan.Service == closes {
+		s.handler, err = httpclose.Handler(serviceSecrets, s.closeOrders)
+	} else {
+		s.handler, err = payment.Handler(serviceSecrets, payment.ProviderFunc(s.ask))
+	}
+	s.server = &http.Server{Handler: s, ErrorLog: log.New(io.Discard, "", 0)}
+	w.service = s
+	go func() {
+		defer close(s.done)
+		_ = s.server.Serve(s.listener)
+	}()
+	return err
+}
+
+func (s *shopService) stop() {
+	if s != nil {
+		_ = s.server.Close()
+		<-s.done
+	}
+}
+
+// dial opens a connection to the service.
+func (s *shopService) dial(ctx context.Context, network string) (net.Conn, error) {
+	return s.listener.Transport().DialContext(ctx, network, shopAddress)
+}
+
+func (s *shopService) change(do func(s *shopService)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	do(s)
+}
+
+// now returns the active faults for requests that contain an order. contains reports whether a
+// request contains the order.
+func (s *shopService) now(contains func(order string) bool) (all []event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.faults {
+		if e.What == "" || contains(e.What) {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// ServeHTTP implements http.Handler, and applies the active faults to the request.
+func (s *shopService) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body) // only after that the server notices that a client disconnects
+	if err != nil {
+		return
+	}
+	for _, e := range s.now(func(order string) bool { return bytes.Contains(body, []byte(order)) }) {
+		switch e.How {
+		case "hangs":
+			<-r.Context().Done()
+			return
+		case "slow":
+			if !wait(r.Context(), e.By) {
+				return
+			}
+		case "500", "503":
+			rw.WriteHeader(map[string]int{"500": 500, "503": 503}[e.How])
+			return
+		case "429":
+			rw.Header().Set("Retry-After", "5")
+			rw.WriteHeader(http.StatusTooManyRequests)
+			return
+		case "breaks off":
+			panic(http.ErrAbortHandler)
+		case "garbage":
+			_, _ = rw.Write([]byte(`{"verdicts":`))
+			return
+		}
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	s.handler.ServeHTTP(rw, r)
+}
+
+// failing returns the error of an active fault, if any.
+func (s *shopService) failing(ids []string) error {
+	for _, e := range s.now(func(order string) bool { return slices.Contains(ids, order) }) {
+		switch e.How {
+		case "error":
+			return errors.New("chaos: the service fails")
+		case "unavailable":
+			return fmt.Errorf("chaos: %w", orderclose.ErrUnavailable)
+		}
+	}
+	return nil
+}
+
+// closeOrders closes orders in the world's store.
+func (s *shopService) closeOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	ids := make([]string, len(requests))
+	for i, r := range requests {
+		ids[i] = r.OrderID
+	}
+	if err := s.failing(ids); err != nil {
+		return nil, err
+	}
+	return s.store.CloseOrders(ctx, path, requests)
+}
+
+// ask answers, from the first question on, that every fifth order was paid.
+func (s *shopService) ask(_ context.Context, ids []string) ([]payment.Answer, error) {
+	if err := s.failing(ids); err != nil {
+		return nil, err
+	}
+	unknown := func(id string) bool {
+		return slices.ContainsFunc(s.now(func(order string) bool { return order == id }), func(e event) bool { return e.How == "unknown" })
+	}
+	answers := make([]payment.Answer, len(ids))
+	for i, id := range ids {
+		switch {
+		case unknown(id):
+			answers[i] = payment.Unknown
+		case strings.HasSuffix(id, "0") || strings.HasSuffix(id, "5"):
+			answers[i] = payment.Paid
+		default:
+			answers[i] = payment.Unpaid
+		}
+	}
+	return answers, nil
+}
+
+// checkPayments requires that no order is closed that the payment provider reports as paid.
+func (w *chaosWorld) checkPayments() {
+	if w.service == nil || w.plan.Service != knows {
+		return
+	}
+	if n := w.number("SELECT COUNT(*) FROM orders WHERE status = 2 AND (id LIKE '%0' OR id LIKE '%5')"); n > 0 {
+		w.violation("broken", "%d orders are closed that the payment provider reports as paid", n)
+	}
+}

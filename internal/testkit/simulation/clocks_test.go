@@ -1,0 +1,131 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/app"
+)
+
+// randomSkew returns by how much a clock is ahead, or behind if negative: from a second to most,
+// small errors as often as large ones.
+func randomSkew(random *rand.Rand, most time.Duration) time.Duration {
+	d := time.Duration(math.Pow(most.Seconds(), random.Float64()) * float64(time.Second))
+	if random.IntN(2) == 0 {
+		return -d
+	}
+	return d
+}
+
+// mostHops bounds the buckets that an order passes through. The order was due in remaining when
+// a clock that was ahead scheduled it. The bound is the longer of the plans by the right and the
+// wrong clock, two hops, and the hops that the error of the clock costs.
+func mostHops(bs orderclose.Buckets, remaining, ahead time.Duration) int {
+	return max(len(bs.Walk(remaining)), len(bs.Walk(remaining-ahead))) + 2 + bs.MostHops(ahead.Abs())
+}
+
+// TestSimulation_WrongClocksMakeNothingEarlyAndLoseNothing: the producer's clock is wrong by up to
+// four minutes, and the relay's by up to a day. The clocks of the brokers and the database are
+// right. For odd seeds the due times are by the producer's clock too. The name of a failing
+// subtest has its seed, which plays the same again.
+func TestSimulation_WrongClocksMakeNothingEarlyAndLoseNothing(t *testing.T) {
+	t.Parallel()
+	for seed := range clockSeeds {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			t.Parallel()
+			wrongClocks(t, uint64(seed))
+		})
+	}
+}
+
+func wrongClocks(t *testing.T, seed uint64) {
+	cfg := testConfig()
+	cfg.Delays.ByCategory = map[string]time.Duration{
+		"virtual": 5 * time.Minute, "odd": 9*time.Minute + 28*time.Second, "tour": 17 * time.Minute, "physical": 30 * time.Minute, "long": 33*time.Minute + 5*time.Second,
+	}
+	categories := []string{"virtual", "odd", "tour", "physical", "long"}
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
+		random := rand.New(rand.NewPCG(seed, 3))
+		r.producerAhead, r.relayAhead = randomSkew(random, 4*time.Minute), randomSkew(random, 24*time.Hour)
+		t.Logf("the producer is %v ahead, the relay %v", r.producerAhead, r.relayAhead)
+		r.disturbed = true // an order in too long a bucket may be closed by the sweep
+		r.startAll()
+		time.Sleep(time.Minute) // until the orders are not among those that the first start schedules again
+		most, last := map[string]int{}, time.Time{}
+		for i := range 40 {
+			created := time.Now()
+			if seed%2 == 1 {
+				created = created.Add(r.producerAhead)
+			}
+			o := r.orderOf(fmt.Sprint("o", i), created, categories[random.IntN(len(categories))])
+			time.Sleep(time.Duration(random.Int64N(int64(3 * time.Second)))) // a busy checkout
+			most[o.ID] = mostHops(cfg.Buckets, time.Until(o.Due), r.producerAhead)
+			if err := r.shop.Publish(ctx, o); err != nil {
+				t.Fatal(err)
+			}
+			if o.Due.After(last) {
+				last = o.Due
+			}
+		}
+		// A producer whose clock is behind by more than the slack chooses a bucket that is read late.
+		late := 10*time.Millisecond + max(0, -r.producerAhead-orderclose.ReadSlack-orderclose.ReadLead)
+		time.Sleep(time.Until(last.Add(late + 30*time.Second)))
+		v := r.check(time.Now())
+		for id, most := range most {
+			if n := v.Appends[id]; n == 0 || n > most {
+				t.Errorf("order %s took %d hops, want 1 to %d", id, n, most)
+			}
+		}
+		if v.Closed() != len(most) || v.Quantile(1) > late {
+			t.Errorf("closed %v of %d orders, up to %v late; want all and at most %v", v.ByPath, len(most), v.Quantile(1), late)
+		}
+	})
+}
+
+// TestSimulation_AProducerADayAheadIsHeldBack: the producer believes that every order is due, and
+// sends it to the close topic. The closer asks the database, and schedules the order again.
+func TestSimulation_AProducerADayAheadIsHeldBack(t *testing.T) {
+	t.Parallel()
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
+		r.producerAhead, r.relayAhead = 24*time.Hour, -11*time.Second
+		r.startAll()
+		time.Sleep(10 * time.Second)
+		for i := range 10 {
+			r.order(fmt.Sprint("o", i), "virtual", true)
+			time.Sleep(time.Second)
+		}
+		time.Sleep(10 * time.Minute)
+		v := r.verdict(time.Now())
+		for _, broken := range v.Violations {
+			if !strings.Contains(broken, "records were in the close topic before they were due") { // the producer has appended them
+				t.Error(broken)
+			}
+		}
+		if v.ByPath["pipeline"] != 10 || v.Quantile(1) > 10*time.Millisecond || v.Lateness[0] < 0 {
+			t.Errorf("closed %v, %v late", v.ByPath, v.Lateness)
+		}
+		if n := r.appends(); n > 10*(1+2+2) {
+			t.Errorf("%d appends of 10 orders", n)
+		}
+	})
+}
+
+// TestSimulation_ARelayWhoseClockIsAheadForwardsNothingEarly, also if no closer sends early records
+// back.
+func TestSimulation_ARelayWhoseClockIsAheadForwardsNothingEarly(t *testing.T) {
+	t.Parallel()
+	simulate(t, testConfig(), func(_ context.Context, r *rig) {
+		r.disturbed, r.relayAhead = true, time.Hour
+		r.start(app.Relay)
+		time.Sleep(10 * time.Second)
+		r.order("o", "virtual", true)
+		time.Sleep(time.Minute)
+		r.check(time.Time{})
+	})
+}

@@ -1,0 +1,240 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"orderclose/internal/app"
+	"orderclose/internal/replay"
+	"orderclose/internal/testkit/checker"
+	"orderclose/internal/testkit/scenario"
+)
+
+// commitLog records every commit that reaches the broker.
+type commitLog struct {
+	mu      sync.Mutex
+	commits []checker.Commit
+}
+
+func recordCommits(w *World) *commitLog {
+	log := &commitLog{}
+	w.Broker.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		w.Broker.KeepControl()
+		log.mu.Lock()
+		defer log.mu.Unlock()
+		c := req.(*kmsg.OffsetCommitRequest)
+		for _, t := range c.Topics {
+			for _, p := range t.Partitions {
+				metadata := ""
+				if p.Metadata != nil {
+					metadata = *p.Metadata
+				}
+				log.commits = append(log.commits, checker.Commit{At: time.Now(), Group: c.Group, Topic: t.Topic, Partition: p.Partition, Offset: p.Offset, Metadata: metadata})
+			}
+		}
+		return nil, nil, false
+	})
+	return log
+}
+
+func (w *commitLog) all() []checker.Commit {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.commits)
+}
+
+// state returns the rows of orders and stock.
+func (r *rig) state() checker.State {
+	r.t.Helper()
+	s, err := checker.ReadState(r.t.Context(), r.world.Store.DB())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return s
+}
+
+// unchanged requires that do changes no order and no stock.
+func (r *rig) unchanged(do func()) {
+	r.t.Helper()
+	before := r.state()
+	do()
+	for _, diff := range before.Diff(r.state()) {
+		r.t.Error(diff)
+	}
+}
+
+// mixed plays orders that are paid, cancelled, published or unpublished, until all are in a final
+// state.
+func (r *rig) mixed(ctx context.Context) {
+	r.t.Helper()
+	r.disturbed = true
+	steps := scenario.Plan(scenario.Spec{Seed: 5, Orders: 40, Over: time.Minute, Categories: []string{"virtual", "physical"}, SKUs: 20})
+	if err := r.shop.Run(ctx, time.Now(), steps); err != nil {
+		r.t.Fatal(err)
+	}
+	time.Sleep(time.Until(r.shop.LastDue()) + 63*time.Minute)
+	if v := r.check(time.Now()); v.Closed() == 0 || v.Paid == 0 {
+		r.t.Errorf("closed %v, %d paid: the test needs closed and paid orders", v.ByPath, v.Paid)
+	}
+}
+
+func TestSimulation_ReplayingTheWholeCloseTopicChangesNothing(t *testing.T) {
+	t.Parallel()
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
+		begin := time.Now()
+		r.startAll()
+		time.Sleep(10 * time.Second)
+		r.mixed(ctx)
+		plan, err := replay.NewPlan(ctx, r.kafka, replay.Window{Topic: r.cfg.Topics.Close, Into: r.cfg.Topics.Replay, From: begin, To: time.Now()})
+		if err != nil || plan.Records == 0 {
+			t.Fatal(plan, err)
+		}
+		r.unchanged(func() {
+			if result, err := replay.Run(ctx, r.kafka, plan, nil); err != nil || int64(result.Sent) != int64(plan.Records) {
+				t.Error(result, err)
+			}
+			time.Sleep(time.Minute)
+		})
+		r.check(time.Now())
+	})
+}
+
+// sweepOnce returns a function that runs one sweep, in its own process without a lock.
+func (r *rig) sweepOnce(name string) (sweep func(ctx context.Context) (found, closed int), stop func()) {
+	r.t.Helper()
+	c, err := r.world.Connect(name)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	a, err := app.New(app.Options{Config: r.cfg, Kafka: c.Kafka, Store: c.Store, Logger: r.logger, Missed: r.misses.add})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	comp, err := a.Compensator(nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return func(ctx context.Context) (int, int) {
+		report, err := comp.Sweep(ctx, false)
+		if err != nil {
+			r.t.Error(err)
+		}
+		return report.Found, report.Closed
+	}, func() { Disconnect(c) }
+}
+
+func TestSimulation_TwoSweepsAtOnceChangeNothing(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig()
+	cfg.Compensator.PageSize = 7
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
+		r.disturbed = true
+		const orders = 60
+		for i := range orders {
+			r.order(fmt.Sprintf("o%02d", i), "virtual", false)
+		}
+		time.Sleep(10 * time.Minute)
+		sweepA, stopA := r.sweepOnce("a")
+		sweepB, stopB := r.sweepOnce("b")
+		defer stopA()
+		defer stopB()
+		both := func() (found, closed int) {
+			var running sync.WaitGroup
+			var mu sync.Mutex
+			for _, sweep := range []func(context.Context) (int, int){sweepA, sweepB} {
+				running.Go(func() {
+					f, c := sweep(ctx)
+					mu.Lock()
+					defer mu.Unlock()
+					found, closed = found+f, closed+c
+				})
+			}
+			running.Wait()
+			return found, closed
+		}
+		if _, closed := both(); closed != orders {
+			t.Errorf("two sweeps together closed %d of %d", closed, orders)
+		}
+		r.check(time.Now())
+		r.unchanged(func() {
+			if found, _ := both(); found != 0 {
+				t.Errorf("later sweeps find %d orders", found)
+			}
+		})
+	})
+}
+
+// TestSimulation_AShutdownLeavesNothingAckedUncommitted stops the parts in the middle of their work.
+// The rig checks in every test how long a stop takes.
+func TestSimulation_AShutdownLeavesNothingAckedUncommitted(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig()
+	cfg.Delays.ByCategory = map[string]time.Duration{"flash": 10 * time.Second}
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
+		r.disturbed = true
+		r.startAll()
+		time.Sleep(10 * time.Second)
+		for i := range 1100 { // often enough that there are acks after the last commit
+			r.order(fmt.Sprintf("o%04d", i), "flash", true)
+			time.Sleep(10 * time.Millisecond)
+		}
+		for _, role := range app.AllRoles() {
+			r.stop(role)
+		}
+		r.orderly = true
+		v := r.check(time.Now().Add(-time.Hour))
+		if v.ByPath["pipeline"] == 0 || v.Waiting == 0 {
+			t.Errorf("closed %v, %d wait: the stop was not in the middle", v.ByPath, v.Waiting)
+		}
+		r.orderly = false
+		for _, role := range app.AllRoles() {
+			r.start(role)
+		}
+		time.Sleep(5 * time.Minute)
+		if v := r.check(time.Now()); v.Repeated != 0 {
+			t.Errorf("%d records were repeated after a shutdown", v.Repeated)
+		}
+	})
+}
+
+// TestSimulation_NothingIsCommittedWhileKafkaRejectsAppends, so that a kill then loses nothing.
+func TestSimulation_NothingIsCommittedWhileKafkaRejectsAppends(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig()
+	cfg.Delays.ByCategory = map[string]time.Duration{"flash": 10 * time.Second}
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
+		r.disturbed = true
+		r.startAll()
+		time.Sleep(10 * time.Second)
+		for i := range 20 {
+			r.order(fmt.Sprintf("o%02d", i), "flash", true)
+		}
+		fault := r.world.Broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: -1})
+		time.Sleep(30 * time.Second)
+		moved := func() (n int) {
+			for _, c := range r.commits.all() {
+				if strings.HasPrefix(c.Topic, "delay_") && c.Offset > 0 {
+					n++
+				}
+			}
+			return n
+		}
+		if n := moved(); n > 0 {
+			t.Errorf("%d commits of delay topics while nothing could leave them", n)
+		}
+		fault.Remove()
+		time.Sleep(2 * time.Minute)
+		if v := r.check(time.Now()); v.ByPath["pipeline"] != 20 || moved() == 0 {
+			t.Errorf("closed %v, %d commits", v.ByPath, moved())
+		}
+	})
+}

@@ -1,0 +1,64 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"orderclose/internal/app"
+	"orderclose/internal/store"
+)
+
+// TestSimulation_ARestartBeforeTopicsApplyServesWhatThereIs: a process may be restarted after a bucket
+// was added to topics.yaml and before "topics apply". It serves all other topics, puts nothing into
+// the new bucket, and uses the bucket when its topic appears.
+func TestSimulation_ARestartBeforeTopicsApplyServesWhatThereIs(t *testing.T) {
+	t.Parallel()
+	f := newTopicsFile(t)
+	simulateWithFile(t, f, func(ctx context.Context, r *rig) {
+		if err := r.kafka.DeleteTopics(ctx, r.cfg.Topics.Replay, r.cfg.Topics.DeadLetter); err != nil {
+			t.Fatal(err)
+		}
+		f.buckets[30*time.Second] = false
+		f.write(t, f.content())
+		r.cfg = mustLoad(t, f.path)
+		r.startAll()
+		time.Sleep(time.Second)
+		for i := range 4 {
+			r.order(fmt.Sprint("before", i), "physical", true) // 95 s: 1m, and then 10s where 30s would do
+		}
+		time.Sleep(100 * time.Second)
+		for i := range 4 { // r.check at the end checks how late they were
+			if s := r.status(fmt.Sprint("before", i)); s != store.Closed {
+				t.Errorf("order %d is %v", i, s)
+			}
+		}
+		for _, role := range []app.Role{app.Relay, app.Closer, app.Outbox} {
+			a := r.apps[role]
+			hints := strings.Join(a.Hints(), "\n")
+			if len(a.Ready()) > 0 || !strings.Contains(hints, "topic delay_30s: does not exist: run orderclose topics apply") {
+				t.Errorf("%s waits for %v and lacks %q", role, a.Ready(), hints)
+			}
+			if topics := len(a.ActiveBuckets()); topics != 3 {
+				t.Errorf("%s picks %d buckets, want the 3 whose topics exist", role, topics)
+			}
+		}
+		r.apply()
+		time.Sleep(3 * time.Minute) // until every process has seen the topic
+		for i := range 4 {
+			r.order(fmt.Sprint("after", i), "physical", true)
+		}
+		time.Sleep(100 * time.Second)
+		if v := r.check(time.Now()); v.ByPath["pipeline"] != 8 || v.Quantile(1) != 0 || r.inTopic("delay_30s") == 0 {
+			t.Errorf("closed %v, the latest %v late, %d went through the new bucket", v.ByPath, v.Quantile(1), r.inTopic("delay_30s"))
+		}
+		for _, role := range app.AllRoles() {
+			if a := r.apps[role]; len(a.Hints()) > 0 || !slices.Equal(a.ActiveBuckets(), r.cfg.Buckets) {
+				t.Errorf("%s lacks %v, picks %v", role, a.Hints(), a.ActiveBuckets())
+			}
+		}
+	})
+}

@@ -1,0 +1,290 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"orderclose"
+	"orderclose/internal/app"
+	"orderclose/internal/store"
+	"orderclose/internal/testkit/scenario"
+	"orderclose/outbox"
+	"orderclose/release"
+)
+
+// inTopic counts the records of a topic.
+func (r *rig) inTopic(topic string) (n int64) {
+	r.t.Helper()
+	partitions, err := r.kafka.Partitions(r.t.Context(), topic)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for p := range partitions {
+		_, end, err := r.kafka.Bounds(r.t.Context(), topic, p)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		n += end
+	}
+	return n
+}
+
+// killed is a store whose dispatcher always dies after it has published rows and before it
+// deletes them.
+type killed struct{ *store.Store }
+
+func (k killed) Dispatch(ctx context.Context, box orderclose.Outbox, after int64, limit int, publish func(context.Context, []orderclose.OutboxRow) []int64) (int, error) {
+	n, err := k.Store.Dispatch(ctx, box, after, limit, func(ctx context.Context, rows []orderclose.OutboxRow) []int64 {
+		publish(ctx, rows)
+		return nil
+	})
+	return n, errors.Join(err, context.Canceled)
+}
+
+// TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheEvent under the same id.
+func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheEvent(t *testing.T) {
+	t.Parallel()
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
+		r.start(app.Relay)
+		r.start(app.Closer)
+		time.Sleep(10 * time.Second)
+		for i := range 7 {
+			r.order(fmt.Sprint("o", i), "virtual", true)
+		}
+		time.Sleep(5*time.Minute + time.Second)
+		if v := r.check(time.Now()); v.Events != 0 || v.Closed() != 7 {
+			t.Errorf("without a dispatcher %d events of %d closed orders", v.Events, v.Closed())
+		}
+		dying, err := outbox.New(outbox.Options{
+			Store: killed{r.world.Store}, Log: r.kafka, Kinds: []outbox.Kind{outbox.Events(r.cfg.Topics.Events)}, DeadLetterTopic: r.cfg.Topics.DeadLetter,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		dead, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		defer cancel()
+		if err := dying.Run(dead); err != nil {
+			t.Error(err)
+		}
+		if n := r.inTopic(r.cfg.Topics.Events); n < 7 || n%7 != 0 {
+			t.Errorf("%d events published before the kill", n)
+		}
+		if left, err := r.world.Store.Backlog(ctx, orderclose.EventOutbox); err != nil || left.Rows != 7 {
+			t.Errorf("%+v left, %v", left, err)
+		}
+		r.start(app.Outbox)
+		time.Sleep(5 * time.Second)
+		if v := r.check(time.Now()); v.Events != 7 {
+			t.Errorf("%d events, want 7", v.Events)
+		}
+		if n := r.inTopic(r.cfg.Topics.Events); n < 14 {
+			t.Errorf("%d records of events: nothing was repeated, so the test proves nothing", n)
+		}
+	})
+}
+
+// TestSimulation_WithKafkaDownForAnHourEventsWait: the sweep closes orders, no event is lost, and the
+// dispatcher does not retry in a busy loop.
+func TestSimulation_WithKafkaDownForAnHourEventsWait(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig()
+	cfg.Compensator.Period = 10 * time.Minute
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
+		r.start(app.Compensator)
+		r.start(app.Outbox)
+		time.Sleep(10 * time.Second)
+		down := r.world.Broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: -1})
+		for i := range 10 {
+			r.order(fmt.Sprint("o", i), "virtual", false)
+		}
+		time.Sleep(time.Hour)
+		backlog, err := r.world.Store.Backlog(ctx, orderclose.EventOutbox)
+		if err != nil || backlog.Rows != 10 || backlog.Oldest < 40*time.Minute {
+			t.Errorf("backlog %+v, %v; want 10 events, the oldest as old as the first sweep", backlog, err)
+		}
+		if oldest := r.gauge("orderclose_outbox_oldest_unpublished_seconds"); oldest < 2400 {
+			t.Errorf("the metric is %v s", oldest)
+		}
+		hits := down.Hits()
+		time.Sleep(time.Minute)
+		if n := down.Hits() - hits; n > 600 {
+			t.Errorf("%d requests a minute while Kafka was down", n)
+		}
+		down.Remove()
+		time.Sleep(time.Minute)
+		if v := r.check(time.Now()); v.Events != 10 || v.ByPath["sweep"] != 10 {
+			t.Errorf("%d events, closed by path %v", v.Events, v.ByPath)
+		}
+		if oldest := r.gauge("orderclose_outbox_oldest_unpublished_seconds"); oldest != 0 {
+			t.Errorf("the metric is still %v s", oldest)
+		}
+	})
+}
+
+// TestSimulation_TwoDispatchersShareTheEvents while they are stopped and started.
+func TestSimulation_TwoDispatchersShareTheEvents(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig()
+	cfg.Outbox.Batch = 3 // many batches
+	cfg.Compensator.Period = 5 * time.Minute
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
+		r.startAll()
+		r.startAs("outbox-2", app.Outbox)
+		time.Sleep(10 * time.Second)
+		steps := scenario.Plan(scenario.Spec{Seed: 5, Orders: 200, Over: time.Minute, Categories: []string{"virtual"}, SKUs: 20})
+		played := make(chan error)
+		go func() { played <- r.shop.Run(ctx, time.Now(), steps) }()
+		random := rand.New(rand.NewPCG(5, 5))
+		for range 20 {
+			name := []app.Role{app.Outbox, "outbox-2"}[random.IntN(2)]
+			time.Sleep(time.Duration(random.Int64N(int64(40 * time.Second))))
+			r.stop(name)
+			time.Sleep(time.Duration(random.Int64N(int64(5 * time.Second))))
+			r.startAs(name, app.Outbox)
+		}
+		if err := <-played; err != nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * time.Minute)
+		v := r.check(time.Now())
+		if n := r.inTopic(cfg.Topics.Events); n != int64(v.Closed()) || v.Events != v.Closed() {
+			t.Errorf("%d closed, %d events in %d records; a stop must repeat none", v.Closed(), v.Events, n)
+		}
+	})
+}
+
+func TestSimulation_AnEventTooLargeForKafkaStopsNoOther(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig()
+	cfg.Partitions = 1
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
+		r.setTopic(ctx, cfg.Topics.Events, "max.message.bytes", "2000")
+		r.start(app.Relay)
+		r.start(app.Closer)
+		time.Sleep(10 * time.Second)
+		for i := range 5 {
+			r.order(fmt.Sprint("o", i), "virtual", true)
+		}
+		big := r.shop.Producer.Order("big", time.Now(), "virtual")
+		var items []store.Item
+		for i := range 20 {
+			items = append(items, store.Item{SKU: scenario.SKU(i), Quantity: 1})
+		}
+		big.ID += "-of-64-bytes-and-so-are-the-keys-of-all-its-releases-in-the-event"[:60]
+		if err := errors.Join(r.world.Store.CreateOrder(ctx, big, items), r.shop.Publish(ctx, big)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5*time.Minute + time.Second)
+		r.start(app.Outbox)
+		time.Sleep(5 * time.Second)
+		r.deadCauses = []string{"refused"}
+		if v := r.check(time.Now()); v.Events != 5 || v.Closed() != 6 || r.deadLetters(ctx)["refused"] != 1 {
+			t.Errorf("%d events of %d closed orders, dead letters %v", v.Events, v.Closed(), r.deadLetters(ctx))
+		}
+	})
+}
+
+// warehouse is a service that keeps stock, and fails at random.
+type warehouse struct {
+	mu     sync.Mutex
+	random *rand.Rand
+	taken  map[string]release.Request // by key
+	calls  int
+}
+
+func (w *warehouse) Release(_ context.Context, q release.Request) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls++
+	if w.random.IntN(4) == 0 {
+		return errors.New("500")
+	}
+	if old, seen := w.taken[q.Key]; seen {
+		if old != q {
+			return fmt.Errorf("%w: key %q belongs to another release", release.ErrRefused, q.Key)
+		}
+		return release.ErrAlready
+	}
+	w.taken[q.Key] = q
+	return nil
+}
+
+// TestSimulation_ClosedOrdersAreReleasedToTheWarehouse: each SKU of each order once, although the
+// worker is stopped at random and the warehouse fails at random.
+func TestSimulation_ClosedOrdersAreReleasedToTheWarehouse(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig()
+	cfg.Compensator.Period = 5 * time.Minute
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
+		random := rand.New(rand.NewPCG(7, 7))
+		w := &warehouse{random: rand.New(rand.NewPCG(8, 8)), taken: map[string]release.Request{}}
+		r.releaser = w
+		r.deadCauses = []string{"release_failed"} // four failures in a row happen here
+		r.startAll()
+		r.start(app.Release)
+		time.Sleep(10 * time.Second)
+		steps := scenario.Plan(scenario.Spec{Seed: 6, Orders: 100, Over: time.Minute, Categories: []string{"virtual"}, SKUs: 20})
+		if err := r.shop.Run(ctx, time.Now(), steps); err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			time.Sleep(time.Duration(random.Int64N(int64(time.Minute))))
+			r.stop(app.Release)
+			r.start(app.Release)
+		}
+		time.Sleep(20 * time.Minute) // for the sweep of unpublished orders, and all retries
+		r.check(time.Now())
+		held := map[string]int64{}
+		for _, row := range r.texts("SELECT order_id || ' ' || sku_id || ' ' || quantity FROM stock_ledger WHERE kind = 'close'") {
+			held[row]++
+		}
+		dead := r.deadLetters(ctx)["release_failed"]
+		for _, q := range w.taken {
+			row := fmt.Sprintf("%s %s %d", q.OrderID, q.SKU, q.Quantity)
+			if held[row]--; held[row] < 0 {
+				t.Errorf("released and not held: %s", row)
+			}
+		}
+		missing := 0
+		for _, n := range held {
+			missing += int(n)
+		}
+		if missing > dead || len(w.taken) < 50 || w.calls == len(w.taken) {
+			t.Errorf("%d released by %d calls, %d missing, %d dead letters", len(w.taken), w.calls, missing, dead)
+		}
+		lag, err := r.kafka.Lag(ctx, r.cfg.ReleaseGroup(), r.cfg.Topics.Events)
+		if err != nil || lag != 0 {
+			t.Errorf("%d events are not committed, %v", lag, err)
+		}
+	})
+}
+
+// texts runs a query of one column of text.
+func (r *rig) texts(query string) (all []string) {
+	r.t.Helper()
+	rows, err := r.world.Store.DB().QueryContext(r.t.Context(), query)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			r.t.Fatal(err)
+		}
+		all = append(all, text)
+	}
+	if err := rows.Err(); err != nil {
+		r.t.Fatal(err)
+	}
+	return all
+}

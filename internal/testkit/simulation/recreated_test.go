@@ -1,0 +1,47 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"orderclose/internal/app"
+)
+
+// TestSimulation_ATopicRecreatedAtOnceIsALoss also while the topic is young: when the relay, which
+// sleeps, reads the new log, the new log is longer than the old one was.
+func TestSimulation_ATopicRecreatedAtOnceIsALoss(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig()
+	cfg.Partitions = 1
+	cfg.Compensator.Period = time.Hour
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
+		r.startAll()
+		time.Sleep(30 * time.Second)
+		r.disturbed = true
+		first, topic := len(r.losses(ctx)), cfg.Buckets[2].Topic
+		for i := range 3 {
+			r.order(fmt.Sprint("before", i), "virtual", true)
+		}
+		time.Sleep(12 * time.Second)
+		if err := r.kafka.DeleteTopics(ctx, topic); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(1100 * time.Millisecond) // until the client library has noticed
+		if _, _, err := r.kafka.Apply(ctx, app.TopicSpecs(r.cfg)); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 8 {
+			r.order(fmt.Sprint("after", i), "virtual", true)
+		}
+		time.Sleep(90 * time.Second)
+		if reported := r.losses(ctx)[first:]; len(reported) != 1 || reported[0].Topic != topic {
+			t.Errorf("reported %+v, want one loss of %s", reported, topic)
+		}
+		time.Sleep(20 * time.Minute)
+		if v := r.check(time.Now()); v.ByPath["pipeline"] != 11 || v.Lateness[10] > 2*time.Second {
+			t.Errorf("closed %v, %v late; want all by the pipeline, in time", v.ByPath, v.Lateness)
+		}
+	})
+}

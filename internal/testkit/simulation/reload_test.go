@@ -1,0 +1,444 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"orderclose"
+	"orderclose/internal/app"
+	"orderclose/internal/config"
+	"orderclose/internal/kafka"
+	"orderclose/internal/testkit/scenario"
+	"orderclose/producer"
+)
+
+// topicsFile is a topics.yaml that tests edit.
+type topicsFile struct {
+	path    string
+	delays  map[string]time.Duration
+	buckets map[time.Duration]bool // by length: is it draining?
+}
+
+func (f *topicsFile) content() string {
+	var b strings.Builder
+	b.WriteString("partitions: 2\ncompensator: {period: 2m, grace: 20s}\nbuckets:\n")
+	for _, length := range slices.Sorted(maps.Keys(f.buckets)) {
+		fmt.Fprintf(&b, "- {length: %v, draining: %v}\n", length, f.buckets[length])
+	}
+	b.WriteString("delays:\n  default: 40s\n  categories:\n")
+	for _, category := range slices.Sorted(maps.Keys(f.delays)) {
+		fmt.Fprintf(&b, "    %s: %v\n", category, f.delays[category])
+	}
+	return b.String()
+}
+
+func (f *topicsFile) write(t *testing.T, content string) {
+	t.Helper()
+	if err := os.WriteFile(f.path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func newTopicsFile(t *testing.T) *topicsFile {
+	f := &topicsFile{
+		path:    filepath.Join(t.TempDir(), "topics.yaml"),
+		delays:  map[string]time.Duration{"flash": 2 * time.Second, "quick": 10 * time.Second, "virtual": time.Minute, "physical": 95 * time.Second},
+		buckets: map[time.Duration]bool{time.Second: false, 10 * time.Second: false, time.Minute: false},
+	}
+	f.write(t, f.content())
+	return f
+}
+
+// simulateWithFile is simulate with parts and a producer that read the file.
+func simulateWithFile(t *testing.T, f *topicsFile, test func(ctx context.Context, r *rig)) {
+	t.Helper()
+	cfg, err := config.Load(f.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
+		r.file = f.path
+		p, err := producer.New(producer.Options{Appender: r.coal, TopicsFile: f.path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		r.shop.Producer = p
+		test(ctx, r)
+	})
+}
+
+// reload makes every part, and the producer, read the file.
+func (r *rig) reload() (all []error) {
+	for _, role := range slices.Sorted(maps.Keys(r.stops)) {
+		_, err := r.apps[role].Reload(r.t.Context())
+		all = append(all, err)
+	}
+	return append(all, r.shop.Producer.Reload(r.t.Context()))
+}
+
+func (r *rig) mustReload() {
+	r.t.Helper()
+	if err := errors.Join(r.reload()...); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// apply creates the topics of the file.
+func (r *rig) apply() {
+	r.t.Helper()
+	cfg, err := config.Load(r.file)
+	if err == nil {
+		_, _, err = r.kafka.Apply(r.t.Context(), app.TopicSpecs(cfg))
+	}
+	if err != nil {
+		r.t.Error(err)
+	}
+}
+
+// TestSimulation_ReloadsAtRandomLoseNoOrder edits the file at random while orders are created and wait:
+// it changes delays, adds buckets before or after their topics, drains and removes buckets, and
+// makes mistakes. A failing seed plays the same again. Odd seeds also restart the parts.
+func TestSimulation_ReloadsAtRandomLoseNoOrder(t *testing.T) {
+	t.Parallel()
+	for seed := range max(2, seeds/10) { // one takes as long as ten random scenarios
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			t.Parallel()
+			f := newTopicsFile(t)
+			simulateWithFile(t, f, func(ctx context.Context, r *rig) { reloadAtRandom(ctx, r, f, uint64(seed)) })
+		})
+	}
+}
+
+func reloadAtRandom(ctx context.Context, r *rig, f *topicsFile, seed uint64) {
+	random := rand.New(rand.NewPCG(seed, 2))
+	r.startAll()
+	time.Sleep(10 * time.Second)
+	played := make(chan error, 1)
+	go func() {
+		played <- r.shop.Run(ctx, time.Now(), scenario.Plan(scenario.Spec{
+			Seed: seed, Orders: 120, Over: 12 * time.Minute, SKUs: 20,
+			Categories: []string{"flash", "quick", "virtual", "physical", "unheard-of"},
+		}))
+	}()
+	ever, hops := maps.Clone(f.buckets), 0
+	for range 12 {
+		time.Sleep(time.Duration(random.Int64N(int64(time.Minute))))
+		before := r.apps[app.Relay].ActiveBuckets()
+		switch broken := f.edit(r, random); {
+		case broken:
+			for _, err := range r.reload() {
+				if problems := (config.Problems)(nil); !errors.As(err, &problems) {
+					r.t.Errorf("a file with a mistake: %v", err)
+				}
+			}
+			if !slices.Equal(before, r.apps[app.Relay].ActiveBuckets()) {
+				r.t.Error("a file with a mistake changed the buckets")
+			}
+		default:
+			if random.IntN(2) == 0 { // create the topics before the reload, or after it
+				r.apply()
+			}
+			r.reload() // rejects the removal of a bucket in use
+			time.Sleep(time.Duration(random.Int64N(int64(30 * time.Second))))
+			r.apply()
+		}
+		maps.Copy(ever, f.buckets)
+		var list orderclose.Buckets
+		for _, length := range slices.Sorted(maps.Keys(f.buckets)) {
+			list = append(list, orderclose.Bucket{Length: length, Draining: f.buckets[length]})
+		}
+		hops = max(hops, list.MostHops(3*time.Minute))
+		if role := app.AllRoles()[random.IntN(4)]; seed%2 == 1 && random.IntN(3) == 0 {
+			f.write(r.t, f.content()) // a part does not start with a mistake in the file
+			r.apply()
+			r.disturbed = true
+			r.stop(role)
+			var err error
+			if r.cfg, err = config.Load(f.path); err != nil {
+				r.t.Fatal(err)
+			}
+			r.start(role)
+		}
+	}
+	if err := <-played; err != nil {
+		r.t.Error(err)
+	}
+	time.Sleep(time.Until(r.shop.LastDue().Add(2*time.Minute + 20*time.Second + 2*time.Minute)))
+	checked := *r.cfg
+	checked.Buckets = nil
+	for _, length := range slices.Sorted(maps.Keys(ever)) {
+		if there, err := r.kafka.Exists(ctx, checked.Topics.OfBucket(length)); err == nil && there {
+			checked.Buckets = append(checked.Buckets, orderclose.Bucket{Topic: checked.Topics.OfBucket(length), Length: length})
+		}
+	}
+	r.cfg, r.mostAppends = &checked, 4*(hops+2) // two lists of buckets at once, and orders that are published twice
+	v := r.check(time.Now())
+	if late := v.Quantile(1); !r.disturbed && late > time.Second {
+		// Only a sweep finds orders that were never published, and it is late.
+		r.t.Logf("closed %v, the latest %v late", v.ByPath, late)
+	}
+}
+
+// edit changes the file at random, and reports whether it has a mistake then. The fields of f
+// describe the file without the mistake.
+func (f *topicsFile) edit(r *rig, random *rand.Rand) (broken bool) {
+	some := []time.Duration{3 * time.Second, 5 * time.Second, 15 * time.Second, 20 * time.Second, 30 * time.Second, 45 * time.Second, 2 * time.Minute}
+	lengths := slices.Sorted(maps.Keys(f.buckets))
+	any := lengths[random.IntN(len(lengths))]
+	switch random.IntN(7) {
+	case 0:
+		f.write(r.t, f.content()+"\nnonsense: 1\n")
+		return true
+	case 1:
+		f.write(r.t, strings.Replace(f.content(), "default: 40s", "default: 40", 1))
+		return true
+	case 2:
+		category := slices.Sorted(maps.Keys(f.delays))[random.IntN(len(f.delays))]
+		f.delays[category] = time.Duration(1+random.IntN(150)) * time.Second
+	case 3, 4:
+		f.buckets[some[random.IntN(len(some))]] = false
+	case 5:
+		f.buckets[any] = !f.buckets[any]
+	case 6:
+		delete(f.buckets, any)
+	}
+	open := 0
+	for _, draining := range f.buckets {
+		if !draining {
+			open++
+		}
+	}
+	if open == 0 {
+		f.buckets[any] = false
+	}
+	f.write(r.t, f.content())
+	return false
+}
+
+func TestSimulation_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
+	t.Parallel()
+	f := newTopicsFile(t)
+	simulateWithFile(t, f, func(ctx context.Context, r *rig) {
+		r.startAll()
+		time.Sleep(10 * time.Second)
+		appended := func(topic string) (n int64) {
+			for p := range 2 {
+				_, end, err := r.kafka.Bounds(ctx, topic, p)
+				if err != nil {
+					t.Error(err)
+				}
+				n += end
+			}
+			return n
+		}
+		picked := func(length time.Duration, want bool) { // checks each part
+			t.Helper()
+			for role, a := range r.apps {
+				if slices.ContainsFunc(a.ActiveBuckets().Open(), func(b orderclose.Bucket) bool { return b.Length == length }) != want {
+					t.Errorf("%s picks from %v; want %v among them: %v", role, a.ActiveBuckets().Open(), length, want)
+				}
+			}
+		}
+		pipeline := 0
+		closeAll := func(n int, category string) {
+			for i := range n {
+				r.order(fmt.Sprintf("%s-%d-%d", category, pipeline, i), category, true)
+			}
+			pipeline += n
+			time.Sleep(3 * time.Minute)
+		}
+
+		f.buckets[90*time.Second] = false
+		f.write(t, f.content())
+		r.mustReload()
+		time.Sleep(4 * time.Minute)
+		closeAll(4, "physical") // the topic does not exist: through the old buckets
+		r.apply()
+		time.Sleep(time.Minute)
+		if n := appended("delay_1m30s"); n != 0 {
+			t.Errorf("%d records in a topic that did not exist", n)
+		}
+		picked(90*time.Second, true)
+		closeAll(4, "physical")
+		if n := appended("delay_1m30s"); n != 4 {
+			t.Errorf("%d records in the new bucket, want 4", n)
+		}
+
+		delete(f.buckets, 90*time.Second)
+		f.write(t, f.content())
+		for _, err := range r.reload()[:4] { // without the producer, which stops using the bucket and checks nothing
+			if err == nil || !strings.Contains(err.Error(), "bucket 1m30s is missing, and its topic delay_1m30s was used since") {
+				t.Errorf("taking out a bucket that is in use: %v", err)
+			}
+		}
+		if findings, err := app.Unlisted(ctx, r.kafka, mustLoad(t, f.path), time.Now()); err != nil || len(findings) != 1 {
+			t.Errorf("topics check finds %v, %v", findings, err)
+		}
+		f.buckets[90*time.Second] = true
+		f.write(t, f.content())
+		r.mustReload()
+		time.Sleep(2*time.Minute + time.Second)
+		picked(90*time.Second, false)
+		closeAll(4, "physical")
+		if n := appended("delay_1m30s"); n != 4 {
+			t.Errorf("%d records in the draining bucket, want still 4", n)
+		}
+
+		for _, role := range []app.Role{app.Relay, app.Closer, app.Outbox, app.Compensator} {
+			r.stop(role) // a day of heartbeats would take long
+		}
+		time.Sleep(25 * time.Hour)
+		r.cfg = mustLoad(t, f.path)
+		r.startAll()
+		time.Sleep(10 * time.Second)
+		delete(f.buckets, 90*time.Second)
+		f.write(t, f.content())
+		r.mustReload()
+		if findings, err := app.Unlisted(ctx, r.kafka, mustLoad(t, f.path), time.Now()); err != nil || len(findings) != 0 {
+			t.Errorf("topics check finds %v, %v", findings, err)
+		}
+		closeAll(2, "virtual")
+		for role, a := range r.apps {
+			if got := a.ActiveBuckets(); !slices.Equal(got, mustLoad(t, f.path).Buckets) {
+				t.Errorf("%s knows %v after the bucket was taken out", role, got)
+			}
+		}
+		r.disturbed = true
+		if v := r.check(time.Now()); v.ByPath["pipeline"] != pipeline || v.Quantile(1) != 0 {
+			t.Errorf("closed %v, the latest %v late; want all %d by the pipeline, none late", v.ByPath, v.Quantile(1), pipeline)
+		}
+	})
+}
+
+func mustLoad(t *testing.T, path string) *config.Config {
+	t.Helper()
+	c, err := config.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestSimulation_AnUnlistedDelayTopicIsServedWhileItHoldsRecords: somebody has removed a bucket by
+// force, before a start or while relays run.
+func TestSimulation_AnUnlistedDelayTopicIsServedWhileItHoldsRecords(t *testing.T) {
+	t.Parallel()
+	for name, running := range map[string]bool{"before a start": false, "while it runs": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newTopicsFile(t)
+			simulateWithFile(t, f, func(ctx context.Context, r *rig) {
+				if running {
+					r.startPipeline()
+				}
+				spec := app.TopicSpecs(r.cfg)[0]
+				spec.Name = "delay_4m"
+				if _, _, err := r.kafka.Apply(ctx, []kafka.TopicSpec{spec}); err != nil {
+					t.Fatal(err)
+				}
+				o := r.orderOf("left-behind", time.Now().Add(10*time.Minute), "physical")
+				r.publish(ctx, "delay_4m", orderclose.Record{Order: o, Release: o.Due})
+				if !running {
+					r.startPipeline()
+				}
+				time.Sleep(15 * time.Minute)
+				r.mostAppends = 15 // one for each minute, and those until the first
+				if v := r.check(time.Now()); v.ByPath["pipeline"] != 1 || v.Quantile(1) != 0 {
+					t.Errorf("closed %v, the latest %v late", v.ByPath, v.Quantile(1))
+				}
+			})
+		})
+	}
+}
+
+// TestSimulation_AnUnreadableCommitDelaysNoNewBucket: the commits of the group of an unlisted delay
+// topic cannot be read.
+func TestSimulation_AnUnreadableCommitDelaysNoNewBucket(t *testing.T) {
+	t.Parallel()
+	f := newTopicsFile(t)
+	simulateWithFile(t, f, func(ctx context.Context, r *rig) {
+		r.startAll()
+		time.Sleep(10 * time.Second)
+		unlisted := orderclose.Bucket{Topic: "delay_4m", Length: 4 * time.Minute}
+		group := r.cfg.RelayGroup(unlisted)
+		r.world.Broker.ControlKey(int16(kmsg.OffsetFetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			r.world.Broker.KeepControl()
+			asked := req.(*kmsg.OffsetFetchRequest)
+			if asked.Group != group && !slices.ContainsFunc(asked.Groups, func(g kmsg.OffsetFetchRequestGroup) bool { return g.Group == group }) {
+				return nil, nil, false
+			}
+			return nil, errors.New("the connection breaks"), true
+		})
+		spec := app.TopicSpecs(r.cfg)[0]
+		spec.Name = unlisted.Topic
+		if _, _, err := r.kafka.Apply(ctx, []kafka.TopicSpec{spec}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		f.buckets[90*time.Second] = false
+		f.write(t, f.content())
+		r.apply()
+		r.mustReload()
+		time.Sleep(3 * time.Minute)
+		for i := range 4 {
+			r.order(fmt.Sprint("o", i), "physical", true)
+		}
+		time.Sleep(3 * time.Minute)
+		r.cfg = mustLoad(t, f.path)
+		if v := r.check(time.Now()); v.ByPath["pipeline"] != 4 || v.Quantile(1) != 0 {
+			t.Errorf("closed %v, the latest %v late; want all 4 by the pipeline, none late", v.ByPath, v.Quantile(1))
+		}
+	})
+}
+
+func TestSimulation_PostReloadReportsChangesOrMistakes(t *testing.T) {
+	t.Parallel()
+	f := newTopicsFile(t)
+	simulateWithFile(t, f, func(ctx context.Context, r *rig) {
+		r.start(app.Closer)
+		post := func(method string) (int, string) {
+			w := httptest.NewRecorder()
+			r.apps[app.Closer].Handler(false).ServeHTTP(w, httptest.NewRequest(method, "/-/reload", nil))
+			return w.Code, w.Body.String()
+		}
+		want := func(code int, body string) {
+			t.Helper()
+			if gotCode, got := post("POST"); gotCode != code || !strings.Contains(got, body) {
+				t.Errorf("answers %d %s, want %d %s", gotCode, got, code, body)
+			}
+		}
+		want(200, "nothing has changed\n")
+		f.write(t, f.content()+"closer: {batch: 7}\n")
+		want(200, "closer.batch: 7, was 500; from the next start on\n")
+		f.delays["virtual"] = 2 * time.Minute
+		f.write(t, f.content())
+		want(200, "delays.categories.virtual: 2m, was 1m; from now on\n")
+		f.write(t, f.content()+"closer: {batch: 0}\nnonsense: 1\n")
+		want(400, "closer.batch: 0 is out of range")
+		want(400, `unknown key "nonsense"`)
+		if got := r.gauge("orderclose_config_last_reload_successful"); got != 0 {
+			t.Errorf("config_last_reload_successful is %v", got)
+		}
+		if code, _ := post("GET"); code == 200 {
+			t.Error("a GET reloads")
+		}
+		f.write(t, f.content())
+		want(200, "")
+		if got := r.gauge("orderclose_config_last_reload_successful"); got != 1 {
+			t.Errorf("config_last_reload_successful is %v", got)
+		}
+	})
+}

@@ -1,0 +1,271 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/app"
+	"orderclose/internal/kafka"
+	"orderclose/internal/replay"
+	"orderclose/internal/store"
+	"orderclose/internal/testkit/scenario"
+)
+
+// exec changes the database directly, as a person does with other tools.
+func (r *rig) exec(query string, args ...any) {
+	r.t.Helper()
+	if _, err := r.world.Store.DB().ExecContext(r.t.Context(), query, args...); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// lose removes the stock row of the rig's orders, so that none can be closed, until restore is
+// called.
+func (r *rig) lose() (restore func()) {
+	r.exec("UPDATE stock SET sku_id = 'lost' WHERE sku_id = ?", scenario.SKU(0))
+	return func() { r.exec("UPDATE stock SET sku_id = ? WHERE sku_id = 'lost'", scenario.SKU(0)) }
+}
+
+// records reads a whole topic.
+func (r *rig) records(ctx context.Context, topic string) (all []orderclose.Message) {
+	r.t.Helper()
+	n, err := r.kafka.Partitions(ctx, topic)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for p := range n {
+		first, end, err := r.kafka.Bounds(ctx, topic, p)
+		if err == nil {
+			err = r.kafka.ReadSpan(ctx, topic, kafka.Span{Partition: p, First: first, End: end}, func(records []orderclose.RawRecord) error {
+				for _, record := range records {
+					m, err := record.Message()
+					if err != nil {
+						return err
+					}
+					m.Topic, m.Partition = topic, p
+					all = append(all, m)
+				}
+				return nil
+			})
+		}
+		if err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return all
+}
+
+// TestSimulation_AFailingOrderIsRetried after one minute, and two, and closes at the first attempt that
+// can succeed. Another order keeps failing, and becomes a dead letter after the fourth attempt.
+func TestSimulation_AFailingOrderIsRetried(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig()
+	cfg.Compensator.Period = 24 * time.Hour // no sweep
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
+		r.disturbed = true
+		r.startAll()
+		time.Sleep(10 * time.Second)
+		due := r.order("restored", "virtual", true).Due
+		restore := r.lose()
+		time.Sleep(time.Until(due.Add(2 * time.Minute))) // between the second attempt and the third
+		restore()
+		time.Sleep(8 * time.Minute)
+		v := r.check(time.Now())
+		if late := v.Quantile(1); v.ByPath["pipeline"] != 1 || late < 3*time.Minute || late > 199*time.Second {
+			t.Errorf("closed %v, %v late; want it 3 minutes late, and a tenth at most", v.ByPath, late)
+		}
+
+		due = r.order("hopeless", "virtual", true).Due
+		restore = r.lose()
+		time.Sleep(time.Until(due.Add(8 * time.Minute)))
+		restore()
+		dead := r.records(ctx, cfg.Topics.DeadLetter)
+		if len(dead) != 1 || string(dead[0].Key) != "hopeless" {
+			t.Fatalf("%d dead letters, want that of order hopeless", len(dead))
+		}
+		first := orderclose.Message{}
+		for _, m := range r.records(ctx, cfg.Topics.Close) {
+			if string(m.Key) == "hopeless" && first.Topic == "" {
+				first = m
+			}
+		}
+		for header, want := range map[string]string{
+			"cause": "failed", "stage": "closer", "attempt": "3", "source-topic": cfg.Topics.Close,
+			"origin-topic": cfg.Topics.Close, "origin-partition": fmt.Sprint(first.Partition), "origin-offset": fmt.Sprint(first.Offset),
+		} {
+			if got, _ := dead[0].Header(header); got != want {
+				t.Errorf("%s is %q, want %q", header, got, want)
+			}
+		}
+		r.deadCauses = []string{"failed"}
+		r.check(due) // the order stays open
+	})
+}
+
+// TestSimulation_ARecordBeforeItsOrderClosesItAMinuteLater: the checkout has published the record
+// before it committed the order.
+func TestSimulation_ARecordBeforeItsOrderClosesItAMinuteLater(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig()
+	cfg.Compensator.Period = 24 * time.Hour
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
+		r.startAll()
+		time.Sleep(10 * time.Second)
+		o := r.shop.Producer.Order("slow-commit", time.Now(), "virtual")
+		if err := r.shop.Publish(ctx, o); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Until(o.Due.Add(30 * time.Second)))
+		if err := r.world.Store.CreateOrder(ctx, o, []store.Item{{SKU: scenario.SKU(0), Quantity: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if v := r.check(time.Now()); v.ByPath["pipeline"] != 1 || v.Quantile(1) > 67*time.Second {
+			t.Errorf("closed %v, %v late", v.ByPath, v.Quantile(1))
+		}
+	})
+}
+
+// TestSimulation_AReplayTravelsOnItsOwnTopic with its retries, and a second replay of the same window
+// changes nothing.
+func TestSimulation_AReplayTravelsOnItsOwnTopic(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig()
+	cfg.Compensator.Period = 24 * time.Hour
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
+		r.disturbed = true
+		r.startAll()
+		time.Sleep(10 * time.Second)
+		begin := time.Now()
+		for i := range 10 {
+			r.order(fmt.Sprint("o", i), "virtual", true)
+		}
+		restore := r.lose()
+		time.Sleep(14 * time.Minute) // every order is a dead letter by now
+		r.deadCauses = []string{"failed"}
+		closes := len(r.records(ctx, cfg.Topics.Close))
+		if dead := len(r.records(ctx, cfg.Topics.DeadLetter)); dead != 10 || closes != 40 {
+			t.Fatalf("%d dead letters and %d attempts of 10 orders", dead, closes)
+		}
+		window := replay.Window{Topic: cfg.Topics.Close, Into: cfg.Topics.Replay, From: begin, To: time.Now()}
+		run := func() {
+			plan, err := replay.NewPlan(ctx, r.kafka, window)
+			if err != nil {
+				t.Fatal(err)
+			}
+			result, err := replay.Run(ctx, r.kafka, plan, nil)
+			if err != nil || plan.Records != 40 || result.Sent != 40 || result.Skipped != 0 {
+				t.Errorf("planned %d, sent %d, passed over %d, %v; want the 40 of the window each time", plan.Records, result.Sent, result.Skipped, err)
+			}
+		}
+		run()
+		time.Sleep(time.Second)
+		restore() // after the first attempt of the replay
+		time.Sleep(3 * time.Minute)
+		v := r.check(time.Now())
+		if v.ByPath["pipeline"] != 10 {
+			t.Errorf("closed %v, want all by the pipeline", v.ByPath)
+		}
+		run()
+		time.Sleep(10 * time.Second)
+		r.check(time.Now())
+		if n := len(r.records(ctx, cfg.Topics.Close)); n != closes {
+			t.Errorf("the replays brought %d records into the close topic", n-closes)
+		}
+		// The window twice, and the records that failed in the first run once more.
+		replays := r.records(ctx, cfg.Topics.Replay)
+		for _, m := range replays {
+			if lane, _ := m.Header(orderclose.HeaderLane); lane != orderclose.LaneReplay {
+				t.Errorf("%s in the replay topic is on lane %q", m.Key, lane)
+			}
+		}
+		if len(replays) != 3*40 {
+			t.Errorf("%d records in the replay topic, want 120", len(replays))
+		}
+	})
+}
+
+// TestSimulation_DeadlinesMoveWhileTheRecordIsOnItsWay: the deadline in the database decides.
+func TestSimulation_DeadlinesMoveWhileTheRecordIsOnItsWay(t *testing.T) {
+	t.Parallel()
+	move := func(t *testing.T, name string, scene func(ctx context.Context, r *rig, o orderclose.Order)) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := testConfig()
+			cfg.Compensator.Period = 10 * time.Minute
+			simulate(t, cfg, func(ctx context.Context, r *rig) {
+				r.startAll()
+				time.Sleep(100 * time.Second)          // between two sweeps
+				o := r.order("moved", "virtual", true) // 5 minutes
+				time.Sleep(30 * time.Second)
+				scene(ctx, r, o)
+			})
+		})
+	}
+	due := func(r *rig, o orderclose.Order, to time.Time) {
+		r.exec("UPDATE orders SET expire_at = ? WHERE id = ? AND status = 0", to.UnixMilli(), o.ID)
+	}
+	closedOnTime := func(r *rig) {
+		r.t.Helper()
+		if v := r.check(time.Now()); v.ByPath["pipeline"] != 1 || v.Quantile(1) != 0 {
+			r.t.Errorf("closed %v, %v late; want it by the pipeline, on time", v.ByPath, v.Quantile(1))
+		}
+	}
+	move(t, "later by an UPDATE alone", func(ctx context.Context, r *rig, o orderclose.Order) {
+		due(r, o, o.Due.Add(7*time.Minute))
+		time.Sleep(time.Until(o.Due.Add(7*time.Minute - time.Second)))
+		if v := r.check(time.Now()); v.Closed() != 0 {
+			r.t.Errorf("closed %v before it was due", v.ByPath)
+		}
+		time.Sleep(2 * time.Second)
+		closedOnTime(r)
+	})
+	move(t, "later and later again", func(ctx context.Context, r *rig, o orderclose.Order) {
+		due(r, o, o.Due.Add(2*time.Minute))
+		time.Sleep(time.Until(o.Due.Add(time.Minute)))
+		due(r, o, o.Due.Add(4*time.Minute))
+		time.Sleep(4 * time.Minute)
+		closedOnTime(r)
+	})
+	move(t, "earlier by an UPDATE and one more record", func(ctx context.Context, r *rig, o orderclose.Order) {
+		late := o.Due
+		o.Due = o.Due.Add(-3 * time.Minute)
+		due(r, o, o.Due)
+		if err := r.shop.Publish(ctx, o); err != nil {
+			r.t.Fatal(err)
+		}
+		time.Sleep(time.Until(o.Due.Add(time.Second)))
+		closedOnTime(r)
+		time.Sleep(time.Until(late.Add(time.Second))) // the older record finds nothing to do
+		closedOnTime(r)
+	})
+	move(t, "earlier by an UPDATE alone", func(ctx context.Context, r *rig, o orderclose.Order) {
+		r.disturbed = true // the sweep closes what was published
+		r.stop(app.Relay)  // its record would be faster than the sweep
+		due(r, o, time.Now().Add(time.Minute))
+		time.Sleep(time.Minute + r.cfg.Compensator.Period + r.cfg.Compensator.Grace + 2*time.Minute)
+		if v := r.check(time.Now()); v.ByPath["sweep"] != 1 {
+			r.t.Errorf("closed %v, want it by the next sweep", v.ByPath)
+		}
+		r.start(app.Relay)
+		time.Sleep(10 * time.Second)
+		if v := r.check(time.Now()); v.Closed() != 1 {
+			r.t.Errorf("closed %v", v.ByPath)
+		}
+	})
+	move(t, "cancelled by an UPDATE", func(ctx context.Context, r *rig, o orderclose.Order) {
+		if answer, err := r.world.Store.Cancel(ctx, o.ID); err != nil || answer != store.AnswerCancelled {
+			r.t.Fatal(answer, err)
+		}
+		time.Sleep(time.Until(o.Due.Add(2 * time.Minute)))
+		if v := r.check(time.Now()); v.Cancelled != 1 || v.Closed() != 0 {
+			r.t.Errorf("%d cancelled, closed %v", v.Cancelled, v.ByPath)
+		}
+		if n := len(r.records(ctx, r.cfg.Topics.Close)); n != 1 {
+			r.t.Errorf("%d records in the close topic, want the one that found nothing to do", n)
+		}
+	})
+}

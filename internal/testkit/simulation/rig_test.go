@@ -1,0 +1,403 @@
+package simulation
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"orderclose"
+	"orderclose/compensator"
+	"orderclose/internal/app"
+	"orderclose/internal/config"
+	"orderclose/internal/kafka"
+	"orderclose/internal/store"
+	"orderclose/internal/testkit/checker"
+	"orderclose/internal/testkit/scenario"
+	"orderclose/producer"
+	"orderclose/release"
+)
+
+// rig is a World with its topics, a shop, and parts that can be stopped and started like
+// processes.
+type rig struct {
+	t      *testing.T
+	cfg    *config.Config
+	world  *World
+	shop   *scenario.Shop
+	kafka  *kafka.Cluster
+	coal   *kafka.Coalescer
+	logger *slog.Logger
+	stops  map[app.Role]func()
+
+	registry      *prometheus.Registry // of the role that was started last
+	relayAhead    time.Duration        // by how much the relay's clock is ahead
+	producerAhead time.Duration        // by how much the producer's clock is ahead
+	services      http.RoundTripper    // reaches the user's services
+	disturbed     bool                 // a part was stopped or not running while orders were due
+	deadCauses    []string             // the causes that dead letters may have
+	releaser      release.Releaser     // for the release worker, if one is started
+	oneClock      bool                 // the database's clock is right
+	orderly       bool                 // all parts were stopped while the broker answered
+	commits       *commitLog
+	file          string // the topics.yaml that cfg was read from; "" for none
+	apps          map[app.Role]*app.App
+	mostAppends   int                // replaces maxAppends, if not 0
+	unlisted      orderclose.Buckets // buckets with records that are not in cfg
+	unanswered    bool               // answers to commits of the database may be lost
+	misses        misses
+	causes        map[string]string // by order: the right cause of a miss, where it is known
+}
+
+// misses collects what sweeps report.
+type misses struct {
+	mu  sync.Mutex
+	all []checker.Miss
+}
+
+func (m *misses) add(reported []compensator.Miss) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, t := range reported {
+		m.all = append(m.all, checker.Miss{OrderID: t.Order.ID, Cause: string(t.Cause)})
+	}
+}
+
+func (m *misses) reported() []checker.Miss {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return append([]checker.Miss{}, m.all...)
+}
+
+const (
+	// shutdownTime bounds the stop of a part.
+	shutdownTime = 10 * time.Second
+	// relayTime bounds the time that relays need to forward what is due: a restart, and the
+	// session timeout of another relay.
+	relayTime = 30 * time.Second
+)
+
+// simulate runs test under synctest with a rig whose parts are not started.
+func simulate(t *testing.T, cfg *config.Config, test func(ctx context.Context, r *rig)) {
+	t.Helper()
+	simulateBehind(t, cfg, 0, test)
+}
+
+// simulateBehind is simulate with a database whose clock is behind.
+func simulateBehind(t *testing.T, cfg *config.Config, behind time.Duration, test func(ctx context.Context, r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, cfg, behind)
+		r.oneClock = behind == 0
+		defer r.close()
+		test(t.Context(), r)
+	})
+}
+
+func newRig(t *testing.T, cfg *config.Config, behind time.Duration) *rig {
+	return newRigOn(t, cfg, Options{Now: func() time.Time { return time.Now().Add(-behind) }})
+}
+
+// newRigOn returns a rig. Its World has the options o, except InBubble and Logger.
+func newRigOn(t *testing.T, cfg *config.Config, o Options) *rig {
+	r := &rig{
+		t: t, cfg: cfg, stops: map[app.Role]func(){}, apps: map[app.Role]*app.App{}, logger: slog.New(slog.DiscardHandler), oneClock: o.Now == nil,
+	}
+	var err error
+	o.InBubble, o.Logger = true, r.logger
+	if r.world, err = New(o); err != nil {
+		t.Fatal(err)
+	}
+	r.commits = recordCommits(r.world)
+	if r.kafka, err = r.world.Kafka("checkout"); err != nil {
+		t.Fatal(err)
+	}
+	if _, left, err := r.kafka.Apply(t.Context(), app.TopicSpecs(cfg)); err != nil || len(left) > 0 {
+		t.Fatal(err, left)
+	}
+	r.coal = kafka.NewCoalescer(r.kafka)
+	p, err := producer.New(producer.Options{
+		Appender: r.coal, Buckets: cfg.Buckets, CloseTopic: cfg.Topics.Close, Delays: cfg.Delays, MaxDelay: cfg.MaxDelay,
+		Now: func() time.Time { return time.Now().Add(r.producerAhead) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.shop = &scenario.Shop{Store: r.world.Store, Producer: p}
+	if err := r.shop.Stock(t.Context(), 20); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *rig) close() {
+	for role := range r.stops {
+		r.stop(role)
+	}
+	r.coal.Close()
+	r.kafka.Close()
+	r.world.Close()
+}
+
+// start starts a role as a process.
+func (r *rig) start(role app.Role) { r.startAs(role, role) }
+
+// startAs starts a role under a name, so that a role can have several processes.
+func (r *rig) startAs(name, role app.Role) {
+	c, err := r.world.Connect(string(role))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.registry = prometheus.NewRegistry()
+	a, err := app.New(app.Options{
+		Config: r.cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis, Releaser: r.releaser, Logger: r.logger, Registry: r.registry,
+		Services: r.services, Missed: r.misses.add, Secrets: config.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
+		Now: func() time.Time { return time.Now().Add(r.relayAhead) }, TopicsFile: r.file,
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.apps[name] = a
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx, role) }()
+	r.stops[name] = func() {
+		cancel()
+		began := time.Now()
+		if err := <-done; err != nil {
+			r.t.Errorf("%s: %v", role, err)
+		}
+		if took := time.Since(began); took > shutdownTime {
+			r.t.Errorf("%s took %v to stop, at most %v is allowed", role, took, shutdownTime)
+		}
+		Disconnect(c)
+	}
+}
+
+func (r *rig) stop(role app.Role) {
+	r.stops[role]()
+	delete(r.stops, role)
+}
+
+func (r *rig) startAll() {
+	for _, role := range app.AllRoles() {
+		r.start(role)
+	}
+}
+
+// check runs the checker and reports its violations. Orders due before openAfter must not be open.
+func (r *rig) check(openAfter time.Time) *checker.Verdict {
+	r.t.Helper()
+	v := r.verdict(openAfter)
+	for _, broken := range v.Violations {
+		r.t.Error(broken)
+	}
+	return v
+}
+
+// verdict runs the checker and leaves its violations to the caller.
+func (r *rig) verdict(openAfter time.Time) *checker.Verdict {
+	r.t.Helper()
+	_, dispatching := r.stops[app.Outbox]
+	for range 50 { // until the events of recent closes are published
+		events, err := r.world.Store.Backlog(r.t.Context(), orderclose.EventOutbox)
+		schedules, err2 := r.world.Store.Backlog(r.t.Context(), orderclose.ScheduleOutbox)
+		if !dispatching || err == nil && err2 == nil && events.Rows+schedules.Rows == 0 {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	var relayed time.Time
+	if _, relaying := r.stops[app.Relay]; relaying {
+		relayed = time.Now().Add(-relayTime)
+	}
+	delays := map[string]string{}
+	for _, b := range slices.Concat(r.cfg.Buckets, r.unlisted) {
+		delays[b.Topic] = r.cfg.RelayGroup(b)
+	}
+	v, err := checker.Check(r.t.Context(), checker.Servers{DB: r.world.Store.DB(), Brokers: r.world.Brokers(), Dial: r.world.Dial},
+		checker.Expect{
+			Stock: r.shop.StartStock(), Paid: r.shop.Paid(), OpenAfter: openAfter,
+			Delays: delays, CloseTopic: r.cfg.Topics.Close, DeadLetterTopic: r.cfg.Topics.DeadLetter,
+			CloserGroup: r.cfg.CloserGroup(), ReplayTopic: r.cfg.Topics.Replay, ReplayGroup: r.cfg.ReplayGroup(), DeadLetters: r.deadCauses,
+			EventsTopic: r.cfg.Topics.Events, OutboxEmpty: dispatching,
+			Published: r.shop.Published(), Added: r.shop.Added(), RolledBack: r.shop.RolledBack(), Calm: !r.disturbed, MaxAppends: r.maxAppends(),
+			Commits: r.commits.all(), OneClock: r.oneClock, RelayedUntil: relayed, Stopped: r.orderly,
+			Misses: r.misses.reported(), Causes: r.causes, LostCommitAnswers: r.unanswered,
+		})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return v
+}
+
+// maxAppends bounds the appends of one order to delay topics. It is the longest walk of any delay
+// up to the longest in the configuration, because a stopped relay changes the remaining delay, and
+// two. An order may be published twice, and be scheduled once more after the first start.
+func (r *rig) maxAppends() int {
+	if r.mostAppends > 0 {
+		return r.mostAppends
+	}
+	longest := r.cfg.Delays.Default
+	for _, d := range r.cfg.Delays.ByCategory {
+		longest = max(longest, d)
+	}
+	return 3 * (r.cfg.Buckets.MostHops(longest) + 2)
+}
+
+// appends returns the number of records in all topics but the control topic.
+func (r *rig) appends() (n int64) {
+	r.t.Helper()
+	for _, spec := range app.TopicSpecs(r.cfg) {
+		for p := 0; p < spec.Partitions && spec.Name != r.cfg.Topics.Control; p++ {
+			_, end, err := r.kafka.Bounds(r.t.Context(), spec.Name, p)
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			n += end
+		}
+	}
+	return n
+}
+
+// gauge reads a gauge of the role that was started last.
+func (r *rig) gauge(name string) float64 {
+	r.t.Helper()
+	families, err := r.registry.Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	r.t.Fatalf("no metric %s", name)
+	return 0
+}
+
+// setTopic changes a setting of a topic, as a person may with other tools.
+func (r *rig) setTopic(ctx context.Context, topic, key, value string) {
+	r.t.Helper()
+	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	resource := kmsg.NewIncrementalAlterConfigsRequestResource()
+	resource.ResourceType, resource.ResourceName = kmsg.ConfigResourceTypeTopic, topic
+	config := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+	config.Name, config.Value = key, &value
+	resource.Configs = append(resource.Configs, config)
+	req.Resources = append(req.Resources, resource)
+	r.request(ctx, req)
+}
+
+// request sends a request to the broker.
+func (r *rig) request(ctx context.Context, req kmsg.Request) {
+	r.t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(r.world.Brokers()...), kgo.Dialer(r.world.Dial))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := client.Request(ctx, req); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// count counts the requests of a kind that the broker receives from now on.
+func (r *rig) count(key kmsg.Key) *atomic.Int64 {
+	var n atomic.Int64
+	r.world.Broker.ControlKey(key.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
+		r.world.Broker.KeepControl()
+		n.Add(1)
+		return nil, nil, false
+	})
+	return &n
+}
+
+// testConfig returns the default configuration with two partitions per topic.
+func testConfig() *config.Config {
+	c := config.Default()
+	c.Partitions = 2
+	return c
+}
+
+// order creates an order of a category, and publishes it if publish is set.
+func (r *rig) order(id, category string, publish bool) orderclose.Order {
+	r.t.Helper()
+	o := r.orderOf(id, time.Now(), category)
+	if publish {
+		if err := r.shop.Publish(r.t.Context(), o); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return o
+}
+
+// orderOf creates an order with a creation time, and does not publish it.
+func (r *rig) orderOf(id string, created time.Time, category string) orderclose.Order {
+	r.t.Helper()
+	o := r.shop.Producer.Order(id, created, category)
+	if err := r.world.Store.CreateOrder(r.t.Context(), o, []store.Item{{SKU: scenario.SKU(0), Quantity: 2}}); err != nil {
+		r.t.Fatal(err)
+	}
+	return o
+}
+
+// useOutbox makes the shop schedule half of its orders in their own transactions.
+func (r *rig) useOutbox() {
+	r.t.Helper()
+	var err error
+	if r.shop.Outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: producer.SQLite, MaxDelay: r.cfg.MaxDelay}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// deadLetters counts the dead letters by cause, and requires that they have coordinates.
+func (r *rig) deadLetters(ctx context.Context) map[string]int {
+	r.t.Helper()
+	f, err := r.kafka.Read(ctx, orderclose.Position{Topic: r.cfg.Topics.DeadLetter})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	causes := map[string]int{}
+	for _, record := range f.Records {
+		m, err := record.Message()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		cause, _ := m.Header(orderclose.HeaderCause)
+		causes[cause]++
+		for _, h := range []string{orderclose.HeaderStage, orderclose.HeaderDetail, orderclose.HeaderSourceTopic, orderclose.HeaderSourcePartition, orderclose.HeaderSourceOffset} {
+			if v, _ := m.Header(h); v == "" {
+				r.t.Errorf("dead letter %s has no %s", cause, h)
+			}
+		}
+	}
+	return causes
+}
+
+// restartAtRandom stops a role at random, and starts it again after a while, until stop.
+func (r *rig) restartAtRandom(random *rand.Rand, stop <-chan struct{}) {
+	r.disturbed = true
+	roles := app.AllRoles()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-time.After(time.Duration(random.Int64N(int64(30 * time.Second)))):
+		}
+		role := roles[random.IntN(len(roles))]
+		r.stop(role)
+		time.Sleep(time.Duration(random.Int64N(int64(10 * time.Second))))
+		r.start(role)
+	}
+}

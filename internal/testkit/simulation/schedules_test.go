@@ -1,0 +1,211 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"orderclose"
+	"orderclose/internal/app"
+	"orderclose/internal/store"
+	"orderclose/internal/testkit/scenario"
+	"orderclose/outbox"
+)
+
+// add creates an order and schedules it in the same transaction. The transaction is rolled back if
+// end is not nil.
+func (r *rig) add(id string, delay time.Duration, end error) orderclose.Order {
+	r.t.Helper()
+	now := time.Now().Truncate(time.Millisecond)
+	o := orderclose.Order{ID: id, Category: "virtual", CreatedAt: now, Due: now.Add(delay)}
+	err := r.world.Store.Checkout(r.t.Context(), func(tx *store.Tx) error {
+		return errors.Join(tx.CreateOrder(o, []store.Item{{SKU: scenario.SKU(0), Quantity: 2}}), r.shop.Outbox.Add(r.t.Context(), tx.SQL(), o), end)
+	})
+	if !errors.Is(err, end) {
+		r.t.Fatal(err)
+	}
+	return o
+}
+
+// late returns how late each closed order was, and its path.
+func (r *rig) late() map[string]string {
+	r.t.Helper()
+	rows, err := r.world.Store.DB().QueryContext(r.t.Context(), "SELECT order_id, path, lateness_ms FROM receipts")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer rows.Close()
+	late := map[string]string{}
+	for rows.Next() {
+		var id, path string
+		var ms int64
+		if err := rows.Scan(&id, &path, &ms); err != nil {
+			r.t.Fatal(err)
+		}
+		late[id] = fmt.Sprint(path, " ", time.Duration(ms)*time.Millisecond)
+	}
+	return late
+}
+
+func (r *rig) unscheduled() int {
+	r.t.Helper()
+	b, err := r.world.Store.Backlog(r.t.Context(), orderclose.ScheduleOutbox)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return b.Rows
+}
+
+// TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheSchedule, which is harmless. Rolled-back
+// orders are not scheduled.
+func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheSchedule(t *testing.T) {
+	t.Parallel()
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
+		r.useOutbox()
+		r.start(app.Relay)
+		r.start(app.Closer)
+		time.Sleep(10 * time.Second)
+		for i := range 7 {
+			r.add(fmt.Sprint("o", i), 5*time.Minute, nil)
+			r.add(fmt.Sprint("undone", i), 5*time.Minute, errors.New("undone"))
+		}
+		if n := r.unscheduled(); n != 7 {
+			t.Errorf("%d orders wait to be scheduled, want 7", n)
+		}
+		dying, err := outbox.New(outbox.Options{
+			Store: killed{r.world.Store}, Log: r.kafka, DeadLetterTopic: r.cfg.Topics.DeadLetter,
+			Kinds: []outbox.Kind{outbox.Schedules(func() outbox.Scheduling {
+				return outbox.Scheduling{Buckets: r.cfg.Buckets, CloseTopic: r.cfg.Topics.Close}
+			})},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		dead, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		defer cancel()
+		if err := dying.Run(dead); err != nil {
+			t.Error(err)
+		}
+		if n := r.inTopic("delay_5m"); n < 7 || n%7 != 0 || r.unscheduled() != 7 {
+			t.Errorf("%d records before the kill, %d rows after it", n, r.unscheduled())
+		}
+		r.start(app.Outbox)
+		time.Sleep(6 * time.Minute)
+		if n := r.inTopic("delay_5m"); n < 14 || r.unscheduled() != 0 {
+			t.Errorf("%d records: nothing was repeated, so the test proves nothing; %d rows are left", n, r.unscheduled())
+		}
+		if v := r.check(time.Now()); v.ByPath["pipeline"] != 7 || v.Orders != 7 || v.Quantile(1) > time.Second {
+			t.Errorf("%d orders, closed by path %v, at most %v late", v.Orders, v.ByPath, v.Quantile(1))
+		}
+	})
+}
+
+// TestSimulation_WithKafkaDownForAnHourSchedulesWait: the dispatcher chooses the bucket when Kafka is
+// back. Orders that are due by then close at once, all others on time, and without a sweep.
+func TestSimulation_WithKafkaDownForAnHourSchedulesWait(t *testing.T) {
+	t.Parallel()
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
+		r.disturbed = true
+		r.useOutbox()
+		r.start(app.Outbox)
+		time.Sleep(10 * time.Second)
+		down := r.world.Broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: -1})
+		r.add("overdue", 30*time.Minute, nil)
+		r.add("soon", time.Hour+10*time.Minute, nil)
+		r.add("later", time.Hour+20*time.Minute, nil)
+		r.add("paid", 30*time.Minute, nil)
+		if _, err := r.world.Store.Pay(ctx, "paid", "p"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if b, err := r.world.Store.Backlog(ctx, orderclose.ScheduleOutbox); err != nil || b.Rows != 4 || b.Oldest != time.Hour {
+			t.Errorf("backlog %+v, %v; want 4 rows, an hour old", b, err)
+		}
+		before := r.appends()
+		down.Remove()
+		time.Sleep(30 * time.Second)
+		if diff := cmp.Diff(map[string]int64{"delay_2h": 0, "delay_30m": 0, "delay_5m": 2, "close": 2},
+			map[string]int64{"delay_2h": r.inTopic("delay_2h"), "delay_30m": r.inTopic("delay_30m"), "delay_5m": r.inTopic("delay_5m"), "close": r.inTopic(r.cfg.Topics.Close)}); diff != "" || r.appends()-before < 4 {
+			t.Errorf("records (-want +got):\n%s", diff)
+		}
+		if r.unscheduled() != 0 {
+			t.Errorf("%d rows are left", r.unscheduled())
+		}
+		r.start(app.Relay)
+		r.start(app.Closer)
+		time.Sleep(25 * time.Minute)
+		if v := r.check(time.Now()); v.ByPath["pipeline"] != 3 || v.Paid != 1 {
+			t.Errorf("closed by path %v, %d paid", v.ByPath, v.Paid)
+		}
+		late := r.late()
+		delete(late, "overdue")
+		if diff := cmp.Diff(map[string]string{"soon": "pipeline 0s", "later": "pipeline 0s"}, late); diff != "" {
+			t.Errorf("late by (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestSimulation_AnEarlierDeadlineIsScheduledLikeAnOrder, in the transaction that moves the deadline.
+func TestSimulation_AnEarlierDeadlineIsScheduledLikeAnOrder(t *testing.T) {
+	t.Parallel()
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
+		r.useOutbox()
+		for _, role := range []app.Role{app.Relay, app.Closer, app.Outbox} {
+			r.start(role)
+		}
+		time.Sleep(10 * time.Second)
+		o := r.add("moved", 30*time.Minute, nil)
+		r.add("stays", 30*time.Minute, nil)
+		time.Sleep(time.Minute)
+		o.Due = time.Now().Truncate(time.Millisecond).Add(5 * time.Minute)
+		if err := r.world.Store.Checkout(ctx, func(tx *store.Tx) error {
+			_, err := tx.SQL().ExecContext(ctx, "UPDATE orders SET expire_at = ? WHERE id = ? AND status = 0", o.Due.UnixMilli(), o.ID)
+			return errors.Join(err, r.shop.Outbox.Add(ctx, tx.SQL(), o))
+		}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(6 * time.Minute)
+		if diff := cmp.Diff(map[string]string{"moved": "pipeline 0s"}, r.late()); diff != "" {
+			t.Errorf("closed (-want +got):\n%s", diff)
+		}
+		time.Sleep(25 * time.Minute)
+		if v := r.check(time.Now()); v.ByPath["pipeline"] != 2 || len(r.deadLetters(ctx)) > 0 {
+			t.Errorf("closed by path %v, dead letters %v", v.ByPath, r.deadLetters(ctx))
+		}
+	})
+}
+
+// TestSimulation_AnUnreadableRowIsADeadLetter with its cause, and delays no other row.
+func TestSimulation_AnUnreadableRowIsADeadLetter(t *testing.T) {
+	t.Parallel()
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
+		r.deadCauses = []string{"bad_value", "key_mismatch", "due_too_far"}
+		r.useOutbox()
+		r.start(app.Outbox)
+		time.Sleep(time.Second)
+		for id, payload := range map[string]string{
+			"a": "?", "b": `{"order_id":"c","created_at":"2000-01-01T00:00:00Z","due_at":"2000-01-01T00:00:00Z"}`,
+			"d": `{"order_id":"d","created_at":"2000-01-01T00:00:00Z","due_at":"9999-01-01T00:00:00Z"}`,
+		} {
+			if _, err := r.world.Store.DB().ExecContext(ctx, "INSERT INTO outbox_schedules (order_id, payload, created_at) VALUES (?, ?, 0)", id, payload); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.add("good", 5*time.Minute, nil)
+		time.Sleep(10 * time.Second)
+		if n := r.inTopic("delay_5m"); n != 1 || r.unscheduled() != 0 {
+			t.Errorf("%d published, %d rows left", n, r.unscheduled())
+		}
+		if diff := cmp.Diff(map[string]int{"bad_value": 1, "key_mismatch": 1, "due_too_far": 1}, r.deadLetters(ctx)); diff != "" {
+			t.Errorf("dead letters (-want +got):\n%s", diff)
+		}
+		r.check(time.Now())
+	})
+}

@@ -1,0 +1,226 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"orderclose"
+	"orderclose/closer/httpclose"
+	"orderclose/closer/payment"
+	"orderclose/internal/app"
+	"orderclose/internal/config"
+	"orderclose/internal/pipenet"
+	"orderclose/internal/store"
+)
+
+// serviceSecrets sign the requests to the shop's services.
+var serviceSecrets = []string{"a secret of the simulation"}
+
+// service is a service of the shop that can be broken.
+type service struct {
+	calls atomic.Int64
+
+	mu     sync.Mutex
+	broken http.HandlerFunc // answers in place of the service; nil: the service works
+}
+
+// serve starts a service. The parts reach it under any address.
+func (r *rig) serve(h http.Handler, err error) (s *service, stop func()) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	s = &service{}
+	l := pipenet.Listen()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		s.calls.Add(1)
+		s.mu.Lock()
+		broken := s.broken
+		s.mu.Unlock()
+		if broken != nil {
+			broken(w, req)
+			return
+		}
+		h.ServeHTTP(w, req)
+	}))
+	server.Listener.Close()
+	server.Listener = l
+	server.Start()
+	r.services = l.Transport()
+	return s, server.Close
+}
+
+func (s *service) setBroken(how http.HandlerFunc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.broken = how
+}
+
+// hang reads the request and never answers.
+func hang(_ http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body) // only after that the server notices that the client disconnects
+	<-r.Context().Done()
+}
+
+func status(code int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+}
+
+func reset(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+
+func httpConfig() *config.Config {
+	cfg := testConfig()
+	cfg.Closer.Kind, cfg.Closer.HTTP.URL = config.KindHTTP, "http://shop/close"
+	return cfg
+}
+
+// TestSimulation_AServiceThatIsDownForAnHourCostsNoAttempt: however the service fails, orders wait for
+// it, no order is given up, and all close when it is back.
+func TestSimulation_AServiceThatIsDownForAnHourCostsNoAttempt(t *testing.T) {
+	t.Parallel()
+	for name, how := range map[string]http.HandlerFunc{"hangs": hang, "500": status(500), "reset": reset} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			simulate(t, httpConfig(), func(ctx context.Context, r *rig) {
+				r.disturbed = true
+				var mu sync.Mutex
+				attempts := 0
+				s, stop := r.serve(httpclose.Handler(serviceSecrets, func(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+					mu.Lock()
+					for _, q := range requests {
+						attempts += q.Attempt
+					}
+					mu.Unlock()
+					return r.world.Store.CloseOrders(ctx, path, requests)
+				}))
+				defer stop()
+				r.start(app.Relay)
+				r.start(app.Closer)
+				time.Sleep(10 * time.Second)
+				for i := range 20 {
+					r.order(fmt.Sprint("before-", i), "virtual", true)
+				}
+				time.Sleep(6 * time.Minute)
+				if v := r.check(time.Now()); v.ByPath["pipeline"] != 20 || v.Quantile(1) > time.Second {
+					t.Fatalf("closed %v, up to %v late, before anything was wrong", v.ByPath, v.Quantile(1))
+				}
+				s.setBroken(how)
+				for i := range 300 {
+					r.order(fmt.Sprint("during-", i), "virtual", true)
+				}
+				s.calls.Store(0)
+				time.Sleep(65 * time.Minute)
+				if calls := s.calls.Load(); calls == 0 || calls > 20_000 {
+					t.Errorf("the service got %d requests in an hour", calls)
+				}
+				s.setBroken(nil)
+				time.Sleep(time.Minute)
+				if v := r.check(time.Now()); v.ByPath["pipeline"] != 320 || attempts != 0 {
+					t.Errorf("a minute after it is back: closed %v with %d attempts used, want 320 and 0", v.ByPath, attempts)
+				}
+				if dead := r.deadLetters(ctx); len(dead) > 0 {
+					t.Errorf("dead letters %v", dead)
+				}
+			})
+		})
+	}
+}
+
+func TestSimulation_ThePipelineAndTheSweepCloseThroughAService(t *testing.T) {
+	t.Parallel()
+	cfg := httpConfig()
+	cfg.Compensator.Period = 10 * time.Minute
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
+		_, stop := r.serve(httpclose.Handler(serviceSecrets, r.world.Store.CloseOrders))
+		defer stop()
+		r.startAll()
+		time.Sleep(10 * time.Second)
+		published := r.order("published", "physical", true)
+		forgotten := r.order("forgotten", "physical", false)
+		moved := r.order("moved", "virtual", true)
+		r.exec("UPDATE orders SET expire_at = ? WHERE id = ?", moved.Due.Add(17*time.Minute).UnixMilli(), moved.ID)
+		time.Sleep(45 * time.Minute)
+		v := r.check(time.Now())
+		if v.ByPath["pipeline"] != 2 || v.ByPath["sweep"] != 1 {
+			t.Errorf("closed %v, want %s and %s by the pipeline and %s by the sweep", v.ByPath, published.ID, moved.ID, forgotten.ID)
+		}
+	})
+}
+
+// TestSimulation_ThePaymentProviderIsAskedBeforeTheClose: the pipeline and the sweep mark an order as
+// paid if the provider says so, and close it if the provider says that it is unpaid. An order stays
+// as it is while the provider does not know.
+func TestSimulation_ThePaymentProviderIsAskedBeforeTheClose(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig()
+	cfg.Closer.Payment.URL = "http://shop/payments"
+	cfg.Compensator.Period = 5 * time.Minute
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
+		var known atomic.Bool
+		s, stop := r.serve(payment.Handler(serviceSecrets, payment.ProviderFunc(func(_ context.Context, ids []string) ([]payment.Answer, error) {
+			answers := make([]payment.Answer, len(ids))
+			for i, id := range ids {
+				switch {
+				case strings.HasPrefix(id, "paid"):
+					answers[i] = payment.Paid
+				case strings.HasPrefix(id, "unpaid") || known.Load():
+					answers[i] = payment.Unpaid
+				default:
+					answers[i] = payment.Unknown
+				}
+			}
+			return answers, nil
+		})))
+		defer stop()
+		r.startAll()
+		time.Sleep(10 * time.Second)
+		for _, id := range []string{"paid", "unpaid"} {
+			r.order(id, "virtual", true)
+			r.order(id+" and forgotten", "virtual", false)
+		}
+		r.order("unknown", "virtual", false)
+		r.order("unknown, published", "virtual", true)
+		time.Sleep(15 * time.Minute)
+		for id, want := range map[string]store.Status{
+			"paid": store.Paid, "paid and forgotten": store.Paid,
+			"unpaid": store.Closed, "unpaid and forgotten": store.Closed, "unknown": store.Unpaid,
+		} {
+			if got := r.status(id); got != want {
+				t.Errorf("%s: status %d, want %d", id, got, want)
+			}
+		}
+		s.setBroken(hang)
+		time.Sleep(10 * time.Minute)
+		if got := r.status("unknown"); got != store.Unpaid {
+			t.Errorf("with a provider that hangs: status %d", got)
+		}
+		s.setBroken(nil)
+		known.Store(true)
+		time.Sleep(10 * time.Minute)
+		for _, id := range []string{"unknown", "unknown, published"} {
+			if got := r.status(id); got != store.Closed {
+				t.Errorf("%s: status %d once the provider knows", id, got)
+			}
+		}
+		time.Sleep(10 * time.Minute) // until the record has been retried
+		if dead := r.deadLetters(ctx); len(dead) > 0 {
+			t.Errorf("dead letters %v", dead)
+		}
+	})
+}
+
+func (r *rig) status(id string) (st store.Status) {
+	r.t.Helper()
+	if err := r.world.Store.DB().QueryRowContext(r.t.Context(), "SELECT status FROM orders WHERE id = ?", id).Scan(&st); err != nil {
+		r.t.Fatal(err)
+	}
+	return st
+}

@@ -1,0 +1,291 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"orderclose/internal/app"
+	"orderclose/internal/config"
+)
+
+// sweeper starts a compensator without Kafka as a process whose clock is ahead, and returns its
+// metrics.
+func (r *rig) sweeper(name string, ahead time.Duration) *prometheus.Registry {
+	r.t.Helper()
+	c, err := r.world.Connect(name)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	registry := prometheus.NewRegistry()
+	a, err := app.New(app.Options{
+		Config: r.cfg, Store: c.Store, Redis: c.Redis, Logger: r.logger, Registry: registry, Missed: r.misses.add,
+		Now: func() time.Time { return time.Now().Add(ahead) },
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx, app.Compensator) }()
+	r.stops[app.Role(name)] = func() {
+		cancel()
+		if err := <-done; err != nil {
+			r.t.Errorf("%s: %v", name, err)
+		}
+		Disconnect(c)
+	}
+	return registry
+}
+
+// sweeps returns the number of finished sweeps, by the metrics.
+func (r *rig) sweeps(of ...*prometheus.Registry) (n int) {
+	r.t.Helper()
+	for _, registry := range of {
+		families, err := registry.Gather()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() == "orderclose_compensator_sweep_seconds" {
+				n += int(f.GetMetric()[0].GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return n
+}
+
+// TestSimulation_AFortnightOfSweeps: there are no relay and three compensators, one with a clock that is
+// an hour off. Redis fails, and comes back empty. There is one sweep each hour, and every order is
+// closed within the bound of a miss.
+func TestSimulation_AFortnightOfSweeps(t *testing.T) {
+	t.Parallel()
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
+		r.disturbed = true
+		r.kafka.Close() // it requests metadata each second
+		all := []*prometheus.Registry{r.sweeper("a", 0), r.sweeper("b", time.Hour), r.sweeper("c", 0)}
+		time.Sleep(10 * time.Minute)
+		before := r.sweeps(all...)
+		for day := range 7 {
+			for i := range 5 {
+				r.order(fmt.Sprintf("o%d-%d", day, i), "virtual", false)
+				time.Sleep(3 * time.Hour)
+			}
+			time.Sleep(9 * time.Hour)
+		}
+		if n := r.sweeps(all...) - before; n != 7*24 {
+			t.Errorf("%d sweeps in the first week, want 168", n)
+		}
+		r.world.Redis.SetError("LOADING")
+		time.Sleep(6 * time.Hour)
+		r.world.Redis.FlushAll()
+		r.world.Redis.SetError("")
+		before = r.sweeps(all...)
+		r.stop("a") // two are enough
+		for day := range 6 {
+			r.order(fmt.Sprint("later", day), "physical", false)
+			time.Sleep(24 * time.Hour)
+		}
+		if n := r.sweeps(all...) - before; n != 6*24 {
+			t.Errorf("%d sweeps in six days after Redis came back, want 144", n)
+		}
+		bound := r.cfg.Compensator.Period + r.cfg.Compensator.Grace + 2*time.Minute
+		v := r.check(time.Now())
+		if v.ByPath["sweep"] != 41 || v.Quantile(1) > bound {
+			t.Errorf("closed %v, up to %v late; want 41 by the sweep, within %v", v.ByPath, v.Quantile(1), bound)
+		}
+	})
+}
+
+// TestSimulation_AfterDaysOffTheFirstSweepFindsEverything, and two sweeps at once change nothing.
+func TestSimulation_AfterDaysOffTheFirstSweepFindsEverything(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig()
+	cfg.Compensator.PageSize = 7
+	simulate(t, cfg, func(ctx context.Context, r *rig) {
+		r.disturbed = true
+		r.kafka.Close() // it requests metadata each second
+		for i := range 100 {
+			r.order(fmt.Sprint("o", i), "virtual", false)
+			time.Sleep(40 * time.Minute)
+		}
+		r.world.Redis.SetError("LOADING") // both sweep at the same time
+		a, b := r.sweeper("a", 0), r.sweeper("b", 0)
+		time.Sleep(2 * time.Minute)
+		if v := r.check(time.Now()); v.ByPath["sweep"] != 100 || r.sweeps(a, b) == 0 {
+			t.Errorf("closed %v by %d sweeps", v.ByPath, r.sweeps(a, b))
+		}
+	})
+}
+
+// wipe deletes topics with their commits and creates them again, as if Kafka had lost its disks.
+func (r *rig) wipe(ctx context.Context, topics ...string) {
+	r.t.Helper()
+	r.disturbed = true
+	if err := r.kafka.DeleteTopics(ctx, topics...); err != nil {
+		r.t.Fatal(err)
+	}
+	time.Sleep(5 * time.Second)
+	for _, group := range groupsOf(r.cfg, topics) { // a real broker deletes the commits too
+		_ = r.kafka.DeleteGroups(ctx, group) // a group with members keeps its commits
+	}
+	if _, _, err := r.kafka.Apply(ctx, app.TopicSpecs(r.cfg)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func groupsOf(c *config.Config, topics []string) (groups []string) {
+	of := map[string]string{c.Topics.Close: c.CloserGroup(), c.Topics.Replay: c.ReplayGroup(), c.Topics.Control: c.CompensatorGroup()}
+	for _, b := range c.Buckets {
+		of[b.Topic] = c.RelayGroup(b)
+	}
+	for _, topic := range topics {
+		if group := of[topic]; group != "" {
+			groups = append(groups, group)
+		}
+	}
+	return groups
+}
+
+// TestSimulation_OrdersOfALostTopicAreScheduledAgain: a delay topic is deleted, or all of Kafka. Orders
+// that are due soon close on time nevertheless, by the pipeline.
+func TestSimulation_OrdersOfALostTopicAreScheduledAgain(t *testing.T) {
+	t.Parallel()
+	for name, topics := range map[string]func(c *config.Config) []string{
+		"a delay topic": func(c *config.Config) []string { return []string{c.Buckets[3].Topic} },
+		"all of Kafka": func(c *config.Config) (all []string) {
+			for _, spec := range app.TopicSpecs(c) {
+				all = append(all, spec.Name)
+			}
+			return all
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			simulate(t, testConfig(), func(ctx context.Context, r *rig) {
+				r.startAll()
+				time.Sleep(90 * time.Second) // longer than the first start takes
+				for i := range 20 {
+					r.order(fmt.Sprint("o", i), "physical", true)
+				}
+				time.Sleep(10 * time.Minute)
+				if name == "all of Kafka" { // processes with records in memory are gone too
+					r.stop(app.Relay)
+					r.stop(app.Closer)
+					r.wipe(ctx, topics(r.cfg)...)
+					r.start(app.Relay)
+					r.start(app.Closer)
+				} else {
+					r.stop(app.Relay)
+					r.wipe(ctx, topics(r.cfg)...)
+					r.start(app.Relay)
+				}
+				time.Sleep(25 * time.Minute)
+				v := r.verdict(time.Now())
+				if v.ByPath["pipeline"] != 20 || v.Quantile(1) > time.Second {
+					t.Errorf("closed %v, up to %v late; want all 20 by the pipeline, on time", v.ByPath, v.Quantile(1))
+				}
+			})
+		})
+	}
+}
+
+// TestSimulation_ALossUnderACheckoutWhoseClockIsAhead: its orders say that they were created after the
+// loss was reported, and are scheduled again nevertheless.
+func TestSimulation_ALossUnderACheckoutWhoseClockIsAhead(t *testing.T) {
+	t.Parallel()
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
+		r.startAll()
+		time.Sleep(90 * time.Second)
+		r.producerAhead = 20 * time.Minute
+		o := r.orderOf("o", time.Now().Add(r.producerAhead), "physical")
+		if err := r.shop.Publish(ctx, o); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		r.stop(app.Relay)
+		var all []string
+		for _, b := range r.cfg.Buckets {
+			all = append(all, b.Topic)
+		}
+		r.wipe(ctx, all...)
+		r.start(app.Relay)
+		time.Sleep(time.Until(o.Due.Add(time.Minute)))
+		if v := r.verdict(time.Now()); v.ByPath["pipeline"] != 1 || v.Quantile(1) > time.Second {
+			t.Errorf("closed %v, up to %v late; want it by the pipeline, on time", v.ByPath, v.Quantile(1))
+		}
+	})
+}
+
+// TestSimulation_ARecreatedControlTopicIsALoss, also while nothing is written to it. One of two
+// compensators acts on it, once.
+func TestSimulation_ARecreatedControlTopicIsALoss(t *testing.T) {
+	t.Parallel()
+	for name, empty := range map[string]bool{"empty": true, "in use": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			simulate(t, testConfig(), func(ctx context.Context, r *rig) {
+				r.startAll()
+				time.Sleep(90 * time.Second)
+				r.stop(app.Outbox)
+				r.stop(app.Compensator)
+				r.start(app.Compensator)
+				first := r.registry
+				r.startAs("another", app.Compensator)
+				time.Sleep(90 * time.Second)
+				if empty {
+					r.stop(app.Relay)
+				}
+				sweeps := func() int { return r.sweeps(first, r.registry) }
+				for range 6 {
+					before := sweeps()
+					r.wipe(ctx, r.cfg.Topics.Control)
+					time.Sleep(45 * time.Second)
+					if n := sweeps() - before; n != 1 {
+						t.Errorf("%d sweeps within 45 s, want one", n)
+					}
+					time.Sleep(7 * time.Second)
+				}
+				before := sweeps()
+				time.Sleep(2 * time.Minute)
+				if n := sweeps() - before; n != 0 {
+					t.Errorf("%d sweeps after that, want none", n)
+				}
+			})
+		})
+	}
+}
+
+// TestSimulation_ALossWithoutACompensatorIsHandledLater, by the next compensator.
+func TestSimulation_ALossWithoutACompensatorIsHandledLater(t *testing.T) {
+	t.Parallel()
+	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
+		r.startAll()
+		time.Sleep(90 * time.Second)
+		r.stop(app.Compensator)
+		r.order("o", "physical", true)
+		r.stop(app.Relay)
+		r.wipe(ctx, r.cfg.Buckets[3].Topic)
+		r.start(app.Relay)
+		time.Sleep(15 * time.Minute)
+		r.start(app.Compensator)
+		time.Sleep(16 * time.Minute)
+		if v := r.verdict(time.Now()); v.ByPath["pipeline"] != 1 || v.Quantile(1) > time.Second {
+			t.Errorf("closed %v, %v late", v.ByPath, v.Quantile(1))
+		}
+		before, err := r.kafka.Position(ctx, r.cfg.CompensatorGroup(), r.cfg.Topics.Control, 0)
+		if err != nil || before < 1 {
+			t.Error(before, err)
+		}
+		// The loss is handled: no compensator acts on it again.
+		r.stop(app.Compensator)
+		r.start(app.Compensator)
+		time.Sleep(time.Minute)
+		if n := r.sweeps(r.registry); n != 0 {
+			t.Errorf("%d sweeps by a compensator that was started again", n)
+		}
+	})
+}

@@ -1,0 +1,316 @@
+package storetest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"orderclose"
+	"orderclose/compensator"
+	"orderclose/internal/bisect"
+	"orderclose/internal/store"
+)
+
+var crowdClaims = []claim{
+	{"ACrowdOnTheSameOrders", crowdOnTheSameOrders},
+}
+
+// The size of the crowd. Each batch has rows of all hot SKUs, in its own order.
+const (
+	crowdOrders  = 3000
+	crowdSKUs    = 4
+	crowdSweeps  = 2
+	crowdPayers  = 6
+	crowdTouches = 3
+)
+
+// crowdBatches are the batch sizes of the closers. Most are small, so that the others get a
+// share of the orders.
+var crowdBatches = []int{1, 7, 20, 60}
+
+// crowdSeed returns the seed of this run: CROWD_SEED, to repeat a run, or a random seed.
+func crowdSeed(t *testing.T) uint64 {
+	t.Helper()
+	text := os.Getenv("CROWD_SEED")
+	if text == "" {
+		return rand.Uint64N(1_000_000)
+	}
+	seed, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("CROWD_SEED: %v", err)
+	}
+	return seed
+}
+
+// crowdOnTheSameOrders runs closers, sweeps, payers, a canceller, readers who close at once and a
+// checkout on the same overdue orders and the same few SKUs. The winner is open; the seed
+// determines what each goroutine tries, not the race.
+func crowdOnTheSameOrders(t *testing.T, s *shop) {
+	seed := crowdSeed(t)
+	c := &crowd{shop: s, seed: seed, told: map[string][]string{}, skus: names("hot%d", crowdSKUs), ids: names("o%04d", crowdOrders)}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("CROWD_SEED=%d asks for the same again", seed)
+		}
+	})
+	s.migrated()
+	c.stock()
+	c.create()
+
+	var wg sync.WaitGroup
+	for n := range crowdBatches {
+		wg.Go(func() { c.closer(c.random(1, n), orderclose.PathPipeline, crowdBatches[n]) })
+	}
+	for n := range crowdTouches {
+		wg.Go(func() { c.closer(c.random(3, n), orderclose.PathTouch, 1) })
+	}
+	for range crowdSweeps {
+		wg.Go(c.sweep)
+	}
+	for n := range crowdPayers {
+		wg.Go(func() { c.end(c.random(4, n), c.pay, store.AnswerPaid, crowdOrders/5) })
+	}
+	wg.Go(func() { c.end(c.random(5, 0), s.Cancel, store.AnswerCancelled, crowdOrders/10) })
+	wg.Go(func() { c.checkout(c.random(6, 0)) })
+	wg.Wait()
+
+	for _, err := range c.errs {
+		t.Errorf("a call failed: %v", err)
+	}
+	if c.contended > 0 {
+		t.Logf("%d times a row was held for longer than a transaction waits", c.contended)
+	}
+	c.checkPromises()
+}
+
+// crowd is the state that the goroutines share, and the answers that they got.
+type crowd struct {
+	*shop
+	seed      uint64
+	skus, ids []string
+
+	mu        sync.Mutex
+	told      map[string][]string // by order id: the final states that calls returned
+	contended int
+	errs      []error
+}
+
+// crowdStock is the stock of each SKU: enough for all orders.
+const crowdStock = 1_000_000
+
+// pay pays an order by its only payment.
+func (c *crowd) pay(ctx context.Context, id string) (store.Answer, error) {
+	return c.Pay(ctx, id, "p-"+id)
+}
+
+func (c *crowd) random(kind, n int) *rand.Rand {
+	return rand.New(rand.NewPCG(c.seed, uint64(kind*100+n)))
+}
+
+func (c *crowd) stock() {
+	for _, sku := range c.skus {
+		c.must(c.PutStock(c.Context(), sku, crowdStock))
+	}
+}
+
+// create inserts the orders. Each has lines of two SKUs; some have two lines of one SKU.
+func (c *crowd) create() {
+	random, now := c.random(0, 0), c.now()
+	orders := make([]orderclose.Order, len(c.ids))
+	reserved := map[string]int64{}
+	query, args := "", []any{}
+	flush := func() {
+		if len(args) > 0 {
+			c.exec("INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES "+strings.TrimSuffix(query, ", "), args...)
+		}
+		query, args = "", nil
+	}
+	for i, id := range c.ids {
+		due := now.Add(-time.Minute - time.Duration(random.IntN(600_000))*time.Millisecond)
+		orders[i] = orderclose.Order{ID: id, Category: "book", CreatedAt: due.Add(-time.Hour), Due: due}
+		for line := range 3 {
+			sku, quantity := c.skus[random.IntN(crowdSKUs)], int64(1+random.IntN(3))
+			query += "(?, ?, ?, ?), "
+			args = append(args, id, line, sku, quantity)
+			reserved[sku] += quantity
+		}
+		if i%100 == 99 {
+			flush()
+		}
+	}
+	flush()
+	c.bulk(orders)
+	for sku, n := range reserved {
+		c.exec("UPDATE stock SET available = available - ?, reserved = reserved + ? WHERE sku_id = ?", n, n, sku)
+	}
+}
+
+// note records the answer of a call, or its error. A row that was locked for too long is no
+// failure: the caller retries. A deadlock must not reach the caller.
+func (c *crowd) note(id, what string, err error) (again bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		c.told[id] = append(c.told[id], what)
+		return false
+	}
+	my, ok := errors.AsType[*mysql.MySQLError](err)
+	if errors.Is(err, orderclose.ErrContended) && (!ok || my.Number != 1213) {
+		c.contended++
+		return true
+	}
+	c.errs = append(c.errs, err)
+	return false
+}
+
+// closer closes all orders, in its own order and batches, until each order has ended.
+func (c *crowd) closer(random *rand.Rand, path orderclose.Path, batch int) {
+	left := c.shuffled(random)
+	if path == orderclose.PathTouch {
+		left = left[:crowdOrders/10]
+	}
+	for len(left) > 0 {
+		part := left[:min(batch, len(left))]
+		left = left[len(part):]
+		outcomes, err := bisect.Bisect(c.Context(), c.Store, path, requests(part...))
+		if err != nil {
+			c.note("", "", err)
+			return
+		}
+		for _, o := range outcomes {
+			switch {
+			case o.Verdict == orderclose.Closed:
+				c.note(o.OrderID, "closed by "+string(path), nil)
+			case o.Err != nil && c.note(o.OrderID, "", o.Err):
+				left = append(left, o.OrderID)
+			}
+		}
+	}
+}
+
+// sweep sweeps without the Redis lock, as two sweeps do whose Redis is not reachable.
+func (c *crowd) sweep() {
+	sweeper, err := compensator.New(compensator.Options{Store: swept{c}, Grace: -1, PageSize: 20})
+	c.must(err)
+	r, err := sweeper.Sweep(c.Context(), false)
+	if err != nil {
+		c.note("", "", err)
+	}
+	for _, f := range r.Failures {
+		if !strings.Contains(f.Error, orderclose.ErrContended.Error()) {
+			c.note("", "", errors.New(f.Error))
+		}
+	}
+}
+
+// swept is the store of the sweeps: it records the answers.
+type swept struct{ *crowd }
+
+func (s swept) CloseOrders(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	outcomes, err := s.Store.CloseOrders(ctx, path, reqs)
+	for _, o := range outcomes {
+		if o.Verdict == orderclose.Closed {
+			s.note(o.OrderID, "closed by "+string(path), nil)
+		}
+	}
+	return outcomes, err
+}
+
+// end pays or cancels some of the orders.
+func (c *crowd) end(random *rand.Rand, how func(context.Context, string) (store.Answer, error), won store.Answer, n int) {
+	left := c.shuffled(random)[:n]
+	for len(left) > 0 {
+		id := left[0]
+		left = left[1:]
+		switch a, err := how(c.Context(), id); {
+		case err != nil:
+			if c.note(id, "", err) {
+				left = append(left, id)
+			}
+		case a == won:
+			c.note(id, string(won), nil)
+		}
+	}
+}
+
+// checkout creates orders of the same SKUs that stay unpaid.
+func (c *crowd) checkout(random *rand.Rand) {
+	due := c.now().Add(time.Hour)
+	for n := 0; n < 200; {
+		o := orderclose.Order{ID: fmt.Sprintf("new%03d", n), CreatedAt: due.Add(-time.Hour), Due: due}
+		items := []store.Item{{SKU: c.skus[random.IntN(crowdSKUs)], Quantity: 1}, {SKU: c.skus[random.IntN(crowdSKUs)], Quantity: 2}}
+		if err := c.CreateOrder(c.Context(), o, items); err == nil || !c.note("", "", err) {
+			n++
+		}
+	}
+}
+
+func (c *crowd) shuffled(random *rand.Rand) []string {
+	ids := slices.Clone(c.ids)
+	random.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+	return ids
+}
+
+// checkPromises checks the database and all answers against the promises.
+func (c *crowd) checkPromises() {
+	c.Helper()
+	told := map[string]int{}
+	var closed []string
+	for id, whats := range c.told {
+		if len(whats) != 1 {
+			c.Errorf("order %s: %d calls returned that they ended it: %q", id, len(whats), whats)
+		}
+		what, path, _ := strings.Cut(whats[0], " by ")
+		told[cmp.Or(path, what)]++
+		if what == "closed" {
+			closed = append(closed, id+" "+path)
+		}
+	}
+	c.Logf("seed %d: %v", c.seed, told)
+	slices.Sort(closed)
+	want(c, "orders that did not end", c.texts("SELECT id FROM orders WHERE status = 0 AND id LIKE 'o%'"), nil)
+	want(c, "orders by status", c.texts("SELECT CONCAT_WS(' ', status, COUNT(*)) FROM orders WHERE id LIKE 'o%' GROUP BY status ORDER BY status"),
+		[]string{fmt.Sprint("1 ", told["paid"]), fmt.Sprint("2 ", len(closed)), fmt.Sprint("3 ", told["cancelled"])})
+	want(c, "receipts and their paths", c.texts("SELECT CONCAT_WS(' ', order_id, path) FROM receipts ORDER BY order_id"), closed)
+	want(c, "receipts without a closed order, or early", c.texts("SELECT r.order_id FROM receipts r JOIN orders o ON o.id = r.order_id"+
+		" WHERE o.status <> 2 OR r.closed_at < o.expire_at OR r.closed_at <> o.closed_at OR o.paid_at IS NOT NULL OR o.version <> 2"), nil)
+	want(c, "events", c.texts("SELECT order_id FROM outbox_events ORDER BY order_id"),
+		c.texts("SELECT order_id FROM receipts ORDER BY order_id"))
+	// The expected ledger: rows of closed and cancelled orders, with their kind, summed by SKU.
+	want(c, "the ledger", c.texts("SELECT CONCAT_WS(' ', order_id, sku_id, kind, quantity) FROM stock_ledger ORDER BY order_id, sku_id, kind"),
+		c.texts("SELECT CONCAT_WS(' ', i.order_id, i.sku_id, CASE o.status WHEN 2 THEN 'close' ELSE 'cancel' END, SUM(i.quantity)) FROM order_items i"+
+			" JOIN orders o ON o.id = i.order_id WHERE o.status IN (2, 3) GROUP BY i.order_id, i.sku_id, o.status ORDER BY i.order_id, i.sku_id"))
+	want(c, "the stock", c.sums("SELECT sku_id, available + reserved, reserved FROM stock"),
+		c.sums("SELECT s.sku_id, "+strconv.Itoa(crowdStock)+", COALESCE(SUM(i.quantity), 0) FROM stock s"+
+			" LEFT JOIN (order_items i JOIN orders o ON o.id = i.order_id AND o.status IN (0, 1)) ON i.sku_id = s.sku_id GROUP BY s.sku_id"))
+}
+
+// sums reads a SKU and two numbers from each row.
+func (c *crowd) sums(query string) map[string][2]int64 {
+	c.Helper()
+	rows, err := c.DB().QueryContext(c.Context(), query)
+	c.must(err)
+	defer func() { _ = rows.Close() }()
+	all := map[string][2]int64{}
+	for rows.Next() {
+		var sku string
+		var n [2]int64
+		c.must(rows.Scan(&sku, &n[0], &n[1]))
+		all[sku] = n
+	}
+	c.must(rows.Err())
+	want(c, "SKUs", slices.Sorted(maps.Keys(all)), c.skus)
+	return all
+}
