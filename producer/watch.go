@@ -10,7 +10,6 @@ import (
 
 	"orderclose"
 	"orderclose/internal/config"
-	"orderclose/internal/reload"
 )
 
 // Topics is an optional interface of an Appender; the Producer's own connection has
@@ -25,7 +24,7 @@ type Topics interface {
 type watcher struct {
 	p        *Producer
 	given    Options // the options before the file filled them in
-	reloader *reload.Reloader
+	reloader *config.Reloader
 
 	ctx     context.Context // ends at close
 	cancel  context.CancelFunc
@@ -40,7 +39,7 @@ func (p *Producer) watch(given Options, file *config.Config) error {
 	w := &watcher{p: p, given: given, stop: func() {}}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	var err error
-	if w.reloader, err = reload.New(reload.Options{File: given.TopicsFile, Running: file, Apply: w.take, Logger: p.o.Logger}); err != nil {
+	if w.reloader, err = config.NewReloader(config.ReloadOptions{File: given.TopicsFile, Running: file, Apply: w.take, Logger: p.o.Logger}); err != nil {
 		return err
 	}
 	p.watcher = w
@@ -142,7 +141,7 @@ func (w *watcher) take(next *config.Config) {
 
 // await starts to wait until buckets may be used. The caller holds mu.
 func (w *watcher) await(buckets orderclose.Buckets) {
-	a := reload.Rollout{Buckets: buckets, Delay: w.settle(), Logger: w.p.o.Logger}
+	a := config.Rollout{Buckets: buckets, Delay: w.settle(), Logger: w.p.o.Logger}
 	if topics, ok := w.p.o.Appender.(Topics); ok {
 		a.Exists = topics.Exists
 	}
@@ -152,11 +151,11 @@ func (w *watcher) await(buckets orderclose.Buckets) {
 }
 
 func (w *watcher) settle() time.Duration {
-	return cmp.Or(w.given.RolloutDelay, reload.DefaultRolloutDelay)
+	return cmp.Or(w.given.RolloutDelay, config.DefaultRolloutDelay)
 }
 
 // adopt waits until the buckets may be used, and then uses them.
-func (w *watcher) adopt(ctx context.Context, a reload.Rollout) {
+func (w *watcher) adopt(ctx context.Context, a config.Rollout) {
 	if !a.Await(ctx) {
 		return
 	}

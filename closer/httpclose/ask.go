@@ -9,7 +9,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/bisect"
-	"orderclose/internal/signed"
+	"orderclose/internal/httpcall"
 )
 
 // Limits of the size of a reply: a base size, and a size for each order.
@@ -95,13 +95,13 @@ func (s *Store) post(ctx context.Context, path orderclose.Path, orders []ordercl
 // service rejected the request, bisect.ErrUnclear if an order or the service may be
 // at fault. Other errors wrap orderclose.ErrUnavailable or ctx's error.
 func classify(err error) error {
-	e, status := errors.AsType[*signed.StatusError](err)
+	e, status := errors.AsType[*httpcall.StatusError](err)
 	switch {
 	case errors.Is(err, orderclose.ErrUnavailable):
 		return err
 	case status && e.Status < http.StatusInternalServerError:
 		return fmt.Errorf("%w: %w", bisect.ErrRejected, err)
-	case status, errors.Is(err, signed.ErrReply), errors.Is(err, errEmptyReply):
+	case status, errors.Is(err, httpcall.ErrReply), errors.Is(err, errEmptyReply):
 		return fmt.Errorf("%w: %w", bisect.ErrUnclear, err)
 	}
 	return err

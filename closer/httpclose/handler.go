@@ -8,7 +8,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/bisect"
-	"orderclose/internal/signed"
+	"orderclose/internal/httpcall"
 )
 
 // Closing closes orders in the service. It returns one outcome for each request, in
@@ -31,12 +31,12 @@ func (c Closing) CloseOrders(ctx context.Context, path orderclose.Path, requests
 // outcomes of c. It answers other requests with 401. It returns an error if a secret
 // is too short.
 func Handler(secrets []string, c Closing) (http.Handler, error) {
-	if err := signed.CheckSecrets(secrets); err != nil {
+	if err := httpcall.CheckSecrets(secrets); err != nil {
 		return nil, fmt.Errorf("httpclose: %w", err)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var q request
-		if !signed.Receive(w, r, secrets, time.Now(), &q) {
+		if !httpcall.Receive(w, r, secrets, time.Now(), &q) {
 			return
 		}
 		requests := make([]orderclose.CloseRequest, len(q.Orders))
@@ -48,7 +48,7 @@ func Handler(secrets []string, c Closing) (http.Handler, error) {
 			}
 		}
 		outcomes, err := bisect.Bisect(r.Context(), c, q.Path, requests)
-		signed.Reply(w, toReply(outcomes), err)
+		httpcall.Reply(w, toReply(outcomes), err)
 	}), nil
 }
 
@@ -57,7 +57,7 @@ func toReply(outcomes []orderclose.Outcome) reply {
 	for i, o := range outcomes {
 		v := wireVerdict{OrderID: o.OrderID, Verdict: o.Verdict, DueAt: writeDue(o.Due), Now: writeTime(o.At)}
 		if o.Err != nil {
-			v.Detail = signed.Cut(o.Err.Error(), maxDetail)
+			v.Detail = httpcall.Cut(o.Err.Error(), maxDetail)
 		}
 		answer.Verdicts[i] = v
 	}

@@ -20,8 +20,8 @@ import (
 
 	"orderclose"
 	"orderclose/internal/bisect"
+	"orderclose/internal/httpcall"
 	"orderclose/internal/pipenet"
-	"orderclose/internal/signed"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -101,7 +101,7 @@ func (h *hostile) serve(w http.ResponseWriter, r *http.Request) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	body, _ := io.ReadAll(r.Body)
-	if err := signed.Verify(testSecrets, r.Header, body, time.Now()); err != nil {
+	if err := httpcall.Verify(testSecrets, r.Header, body, time.Now()); err != nil {
 		h.bad = append(h.bad, err.Error())
 	}
 	var q request

@@ -8,9 +8,8 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/internal/httpcall"
 	"orderclose/internal/loglimit"
-	"orderclose/internal/patience"
-	"orderclose/internal/signed"
 )
 
 // DefaultBatch is the default number of orders per request.
@@ -51,8 +50,8 @@ type Options struct {
 // with New, and call Close in the end.
 type Store struct {
 	o        Options
-	client   *signed.Client
-	endpoint *patience.Endpoint
+	client   *httpcall.Client
+	endpoint *httpcall.Endpoint
 }
 
 // New returns a Store, or an error if the options are invalid. It opens no
@@ -72,13 +71,13 @@ func New(o Options) (*Store, error) {
 	}
 	o.Logger = loglimit.New(o.Logger)
 	if o.Metrics == nil {
-		o.Metrics = patience.NoMetrics{}
+		o.Metrics = httpcall.NoMetrics{}
 	}
-	client, err := signed.NewClient(signed.ClientOptions{URL: o.URL, Secrets: o.Secrets, Transport: o.Transport, Now: o.Now})
+	client, err := httpcall.NewClient(httpcall.ClientOptions{URL: o.URL, Secrets: o.Secrets, Transport: o.Transport, Now: o.Now})
 	if err != nil {
 		return nil, fmt.Errorf("httpclose: %w", err)
 	}
-	return &Store{o: o, client: client, endpoint: patience.New(Endpoint, o.Metrics)}, nil
+	return &Store{o: o, client: client, endpoint: httpcall.NewEndpoint(Endpoint, o.Metrics)}, nil
 }
 
 // Close closes idle connections. On a nil Store, which New returns with an error, it

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"orderclose"
-	"orderclose/internal/signed"
+	"orderclose/internal/httpcall"
 )
 
 const (
@@ -16,7 +16,7 @@ const (
 	// stale is how far a due time in a not_due verdict may lie in the past by the
 	// local clock. A service's clock is not further behind, since it would reject the
 	// signature.
-	maxPastDue = signed.MaxAge
+	maxPastDue = httpcall.MaxAge
 	// nextLook is the minimum time until an order with a not_due verdict is tried
 	// again.
 	minRetryDelay = time.Second
@@ -50,11 +50,11 @@ func outcome(r orderclose.CloseRequest, v wireVerdict, localNow time.Time) order
 	case orderclose.Contended, orderclose.Failed:
 		o.Err = errors.New("the service gave no detail")
 		if v.Detail != "" {
-			o.Err = fmt.Errorf("the service says: %s", signed.Cut(v.Detail, maxDetail))
+			o.Err = fmt.Errorf("the service says: %s", httpcall.Cut(v.Detail, maxDetail))
 		}
 		return o
 	}
-	return failed(o, fmt.Errorf("the service gave an unknown verdict, %q", signed.Cut(string(v.Verdict), 40)))
+	return failed(o, fmt.Errorf("the service gave an unknown verdict, %q", httpcall.Cut(string(v.Verdict), 40)))
 }
 
 // closed corrects the times of a closed order. If the service did not send its clock,
@@ -120,7 +120,7 @@ func verdicts(asked []orderclose.CloseRequest, answer []wireVerdict, localNow ti
 			got[v.OrderID] = outcome(r, v, localNow)
 		case before.Verdict != v.Verdict:
 			got[v.OrderID] = failed(got[v.OrderID], fmt.Errorf("the service gave two verdicts, %q and %q",
-				signed.Cut(string(before.Verdict), 40), signed.Cut(string(v.Verdict), 40)))
+				httpcall.Cut(string(before.Verdict), 40), httpcall.Cut(string(v.Verdict), 40)))
 		}
 	}
 	return got, others

@@ -12,8 +12,8 @@ import (
 
 	"orderclose"
 	"orderclose/internal/bisect"
+	"orderclose/internal/httpcall"
 	"orderclose/internal/loglimit"
-	"orderclose/internal/patience"
 )
 
 // Defaults of Options.
@@ -69,7 +69,7 @@ type Options struct {
 // concurrent use. Create it with New.
 type CheckedStore struct {
 	o        Options
-	endpoint *patience.Endpoint
+	endpoint *httpcall.Endpoint
 	slots    chan struct{}   // one element for each question in flight
 	suspects bisect.Suspects // orders that the provider did not answer for when asked for alone
 }
@@ -95,7 +95,7 @@ func New(o Options) (*CheckedStore, error) {
 	if o.Metrics == nil {
 		o.Metrics = noMetrics{}
 	}
-	return &CheckedStore{o: o, endpoint: patience.New(Endpoint, o.Metrics), slots: make(chan struct{}, o.Concurrency)}, nil
+	return &CheckedStore{o: o, endpoint: httpcall.NewEndpoint(Endpoint, o.Metrics), slots: make(chan struct{}, o.Concurrency)}, nil
 }
 
 // CloseOrders closes the orders that are unpaid and due and that the provider did not
@@ -207,6 +207,6 @@ func (a *CheckedStore) askOne(ctx context.Context, ids []string) ([]Answer, erro
 }
 
 // noMetrics discards all counts.
-type noMetrics struct{ patience.NoMetrics }
+type noMetrics struct{ httpcall.NoMetrics }
 
 func (noMetrics) PaymentAnswers(Answer, int) {}

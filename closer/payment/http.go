@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"orderclose/internal/signed"
+	"orderclose/internal/httpcall"
 )
 
 // question is the body of a POST request, and answered the body of the response.
@@ -40,11 +40,11 @@ type HTTPOptions struct {
 
 // HTTP is a Provider that asks a service over HTTP. Create it with NewHTTP, and call
 // Close in the end.
-type HTTP struct{ client *signed.Client }
+type HTTP struct{ client *httpcall.Client }
 
 // NewHTTP returns an HTTP, or an error if the options are invalid.
 func NewHTTP(o HTTPOptions) (*HTTP, error) {
-	client, err := signed.NewClient(signed.ClientOptions{URL: o.URL, Secrets: o.Secrets, Transport: o.Transport})
+	client, err := httpcall.NewClient(httpcall.ClientOptions{URL: o.URL, Secrets: o.Secrets, Transport: o.Transport})
 	if err != nil {
 		return nil, fmt.Errorf("payment: %w", err)
 	}
@@ -88,12 +88,12 @@ func (h *HTTP) Ask(ctx context.Context, ids []string) ([]Answer, error) {
 // answers of p. It responds to other requests with 401. It returns an error if a
 // secret is too short.
 func Handler(secrets []string, p Provider) (http.Handler, error) {
-	if err := signed.CheckSecrets(secrets); err != nil {
+	if err := httpcall.CheckSecrets(secrets); err != nil {
 		return nil, fmt.Errorf("payment: %w", err)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var q question
-		if !signed.Receive(w, r, secrets, time.Now(), &q) {
+		if !httpcall.Receive(w, r, secrets, time.Now(), &q) {
 			return
 		}
 		got, err := p.Ask(r.Context(), q.Orders)
@@ -106,6 +106,6 @@ func Handler(secrets []string, p Provider) (http.Handler, error) {
 				out.Answers = append(out.Answers, wireAnswer{q.Orders[i], answer})
 			}
 		}
-		signed.Reply(w, out, err)
+		httpcall.Reply(w, out, err)
 	}), nil
 }

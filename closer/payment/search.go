@@ -10,7 +10,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/bisect"
-	"orderclose/internal/patience"
+	"orderclose/internal/httpcall"
 )
 
 const (
@@ -162,7 +162,7 @@ func (b *batch) search(ctx context.Context, unanswered []failedQuestion, suspect
 		search := bisect.Search{
 			Ask: func(items []int) error { return b.askSome(ctx, ids, items) },
 			Classify: func(err error) bisect.Blame {
-				if errors.Is(err, errStore) || errors.Is(err, patience.ErrOpen) || ctx.Err() != nil || time.Since(began) > maxSearch {
+				if errors.Is(err, errStore) || errors.Is(err, httpcall.ErrBreakerOpen) || ctx.Err() != nil || time.Since(began) > maxSearch {
 					return bisect.NotItems
 				}
 				return bisect.Unclear
@@ -187,7 +187,7 @@ func (b *batch) search(ctx context.Context, unanswered []failedQuestion, suspect
 // failedAlone records an order that the provider did not answer for when asked for
 // alone.
 func (b *batch) failedAlone(id string, err error) {
-	if !errors.Is(err, patience.ErrOpen) {
+	if !errors.Is(err, httpcall.ErrBreakerOpen) {
 		b.suspects.Failed(id, true)
 	}
 }
@@ -201,7 +201,7 @@ func (b *batch) askSome(ctx context.Context, of []string, items []int) error {
 	}
 	asking := ctx
 	if len(ids) == 1 {
-		asking = patience.WithMaxTimeout(ctx)
+		asking = httpcall.WithMaxTimeout(ctx)
 	}
 	got, err := b.askOne(asking, ids)
 	if err != nil {

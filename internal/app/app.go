@@ -33,7 +33,7 @@ import (
 	"orderclose/internal/kafka"
 	"orderclose/internal/loglimit"
 	"orderclose/internal/obs"
-	"orderclose/internal/reload"
+
 	"orderclose/internal/store"
 	"orderclose/release"
 )
@@ -81,7 +81,7 @@ type App struct {
 	metrics *obs.Metrics
 	ready   obs.Readiness
 
-	reloader     *reload.Reloader              // nil: no TopicsFile
+	reloader     *config.Reloader              // nil: no TopicsFile
 	live         atomic.Pointer[config.Config] // the configuration in effect
 	picked       atomic.Pointer[orderclose.Buckets]
 	changed      chan struct{} // a token: live has changed
@@ -105,7 +105,7 @@ func New(o Options) (*App, error) {
 	}
 	o.Logger = loglimit.New(o.Logger)
 	if o.RolloutDelay == 0 {
-		o.RolloutDelay = reload.DefaultRolloutDelay
+		o.RolloutDelay = config.DefaultRolloutDelay
 	}
 	if err := obs.RegisterRuntime(o.Registry); err != nil {
 		return nil, fmt.Errorf("app: %w", err)

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/internal/config"
 	"orderclose/internal/partition"
-	"orderclose/internal/reload"
 )
 
 // bucketsRetryInterval is the interval between checks of the delay topics while some of them
@@ -23,7 +23,7 @@ func (a *App) ActiveBuckets() orderclose.Buckets { return *a.picked.Load() }
 // keepBuckets keeps the buckets of the parts up to date with the configuration until stop
 // is called. Relays serve each bucket of the configuration as soon as its topic exists, and
 // every other delay topic that still holds records. The buckets that records are put into
-// change later, and all at once; see reload.Rollout.
+// change later, and all at once; see config.Rollout.
 func (a *App) keepBuckets(ctx context.Context, roles []Role) (stop func()) {
 	if a.o.Kafka == nil || !slices.ContainsFunc(roles, usesBuckets) {
 		return func() {}
@@ -103,7 +103,7 @@ func (m *bucketManager) startRollout(ctx context.Context) {
 		settle = 0
 	}
 	m.rollouts.Go(func() {
-		if (reload.Rollout{Buckets: wanted, Delay: settle, Exists: m.o.Kafka.Exists, Logger: m.o.Logger}).Await(ctx) {
+		if (config.Rollout{Buckets: wanted, Delay: settle, Exists: m.o.Kafka.Exists, Logger: m.o.Logger}).Await(ctx) {
 			select {
 			case m.finished <- finishedRollout{wanted, number}:
 			case <-ctx.Done():

@@ -10,8 +10,8 @@ import (
 	"orderclose"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
+	"orderclose/internal/ops"
 	"orderclose/internal/partition"
-	"orderclose/internal/status"
 )
 
 const (
@@ -24,7 +24,7 @@ const (
 // WaitingTopics returns the topics in which records wait, in the order in which a record
 // passes them: the topics of the configured buckets, of other buckets that still hold
 // records, the close topic and the replay topic.
-func WaitingTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) []status.TopicGroup {
+func WaitingTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) []ops.TopicGroup {
 	buckets := slices.Clone(cfg.Buckets)
 	if names, err := k.TopicNames(ctx, cfg.Topics.DelayPrefix()); err == nil { // otherwise each topic reports the same problem
 		for _, b := range unlisted(cfg, names) {
@@ -34,12 +34,12 @@ func WaitingTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) []
 		}
 	}
 	slices.SortFunc(buckets, func(a, b orderclose.Bucket) int { return cmp.Compare(a.Length, b.Length) })
-	var all []status.TopicGroup
+	var all []ops.TopicGroup
 	for i, b := range buckets {
-		all = append(all, status.TopicGroup{Topic: b.Topic, Group: cfg.RelayGroup(b), Length: b.Length, Whole: i == 0})
+		all = append(all, ops.TopicGroup{Topic: b.Topic, Group: cfg.RelayGroup(b), Length: b.Length, Whole: i == 0})
 	}
-	return append(all, status.TopicGroup{Topic: cfg.Topics.Close, Group: cfg.CloserGroup()},
-		status.TopicGroup{Topic: cfg.Topics.Replay, Group: cfg.ReplayGroup()})
+	return append(all, ops.TopicGroup{Topic: cfg.Topics.Close, Group: cfg.CloserGroup()},
+		ops.TopicGroup{Topic: cfg.Topics.Replay, Group: cfg.ReplayGroup()})
 }
 
 // watchOverdue checks for overdue records each minute, beside a compensator, until stop is
@@ -67,8 +67,8 @@ func (a *App) checkOverdue(ctx context.Context) {
 		now = time.Now
 	}
 	replay := a.config().Topics.Replay // its records are overdue from the start and may wait
-	targets := slices.DeleteFunc(WaitingTopics(looking, a.o.Kafka, a.config()), func(p status.TopicGroup) bool { return p.Topic == replay })
-	r := status.Inspect(looking, a.o.Kafka, targets, now)
+	targets := slices.DeleteFunc(WaitingTopics(looking, a.o.Kafka, a.config()), func(p ops.TopicGroup) bool { return p.Topic == replay })
+	r := ops.ReadStatus(looking, a.o.Kafka, targets, now)
 	if ctx.Err() != nil {
 		return
 	}
@@ -79,7 +79,7 @@ func (a *App) checkOverdue(ctx context.Context) {
 		}
 	}
 	a.metrics.WaitingOverdue(overdue, r.Problems())
-	if worst, found := r.Worst(status.OverdueLimit); found {
+	if worst, found := r.Worst(ops.OverdueLimit); found {
 		a.o.Logger.Error("records are overdue: run orderclose status", "topic", worst.Topic.Topic, "partition", worst.Partition.Partition,
 			"offset", worst.Record().Offset, "overdue", time.Duration(worst.Partition.Overdue*float64(time.Second)).Round(time.Second), "partitions", worst.Count)
 	}

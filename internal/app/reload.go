@@ -13,12 +13,11 @@ import (
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
 	"orderclose/internal/obs"
-	"orderclose/internal/reload"
 )
 
 // newReloader returns the reloader of topics.yaml.
-func (a *App) newReloader() (*reload.Reloader, error) {
-	return reload.New(reload.Options{
+func (a *App) newReloader() (*config.Reloader, error) {
+	return config.NewReloader(config.ReloadOptions{
 		File: a.o.TopicsFile, Running: a.o.Config,
 		Validate: func(ctx context.Context, next *config.Config) error {
 			if a.o.Kafka == nil {
@@ -51,7 +50,7 @@ func (a *App) apply(next *config.Config) {
 
 // Reload reads topics.yaml and applies it. It returns the changes. If the file is not
 // accepted, it returns the error and changes nothing.
-func (a *App) Reload(ctx context.Context) ([]reload.Change, error) {
+func (a *App) Reload(ctx context.Context) ([]config.Change, error) {
 	if a.reloader == nil {
 		return nil, errors.New("this process was started without a topics.yaml: it cannot reload")
 	}
@@ -82,7 +81,7 @@ func (a *App) serveReload(w http.ResponseWriter, r *http.Request) {
 	changes, err := a.Reload(r.Context())
 	if err != nil {
 		w.WriteHeader(http.StatusBadRequest)
-		for _, problem := range reload.Problems(err) {
+		for _, problem := range config.SplitProblems(err) {
 			fmt.Fprintln(w, problem)
 		}
 		return
@@ -101,7 +100,7 @@ const minIdle = 24 * time.Hour
 
 // checkRemovals refuses a configuration in which a bucket is missing whose topic is in use.
 func checkRemovals(ctx context.Context, k *kafka.Cluster, running, next *config.Config, now time.Time) error {
-	for _, b := range reload.Removed(running.Buckets, next.Buckets) {
+	for _, b := range config.Removed(running.Buckets, next.Buckets) {
 		there, err := k.Exists(ctx, b.Topic)
 		if err != nil {
 			return fmt.Errorf("bucket %s: check whether it may be removed: %w", config.FormatDuration(b.Length), err)

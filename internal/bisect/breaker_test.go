@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"orderclose"
-	"orderclose/internal/patience"
+	"orderclose/internal/httpcall"
 )
 
 // patientStore is a service behind a circuit breaker. It hangs on some orders.
 type patientStore struct {
-	endpoint *patience.Endpoint
+	endpoint *httpcall.Endpoint
 	hangs    map[string]bool
 	closed   map[string]bool
 }
@@ -43,7 +43,7 @@ func TestCulprits_HangingOrdersDoNotKeepTheBreakerOpen(t *testing.T) {
 		for _, bad := range []int{1, 3, 5, 10, 20} {
 			t.Run(fmt.Sprint(proof, bad), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s := &patientStore{patience.New("close", nil), map[string]bool{}, map[string]bool{}}
+					s := &patientStore{httpcall.NewEndpoint("close", nil), map[string]bool{}, map[string]bool{}}
 					for i := range bad {
 						s.hangs[fmt.Sprint(i*7)] = true
 					}

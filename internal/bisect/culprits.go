@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"orderclose"
-	"orderclose/internal/patience"
+	"orderclose/internal/httpcall"
 )
 
 const (
@@ -180,7 +180,7 @@ func (r *round) run() (err error) {
 func (r *round) askFor(orders []int) error {
 	ctx := r.ctx
 	if r.longTimeout(orders) {
-		ctx = patience.WithMaxTimeout(ctx)
+		ctx = httpcall.WithMaxTimeout(ctx)
 	}
 	suspect := len(orders) == 1 && r.isSuspect(orders[0])
 	if err := r.ask(ctx, orders); err != nil {
@@ -207,7 +207,7 @@ func (r *round) isSuspect(order int) bool { return r.suspects.Has(r.id(order)) }
 
 func (r *round) judge(err error) Blame {
 	switch {
-	case r.ctx.Err() != nil, errors.Is(err, patience.ErrOpen): // no call was made
+	case r.ctx.Err() != nil, errors.Is(err, httpcall.ErrBreakerOpen): // no call was made
 		return NotItems
 	case errors.Is(err, orderclose.ErrStoreDown):
 		return NotItems

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"orderclose"
-	"orderclose/internal/audit"
 	"orderclose/internal/config"
+	"orderclose/internal/ops"
 )
 
 // missSlack is added to the sweep's period and grace to bound how long a missed order may
@@ -74,7 +74,7 @@ without differences if something could not be checked.`,
 }
 
 // window parses the flags. It sets only From, To and Bound of the options.
-func (f auditFlags) window(now time.Time, output string) (o audit.Options, err error) {
+func (f auditFlags) window(now time.Time, output string) (o ops.AuditOptions, err error) {
 	var err1, err2, err3 error
 	o.From, err1 = parseTime("--from", f.from, now)
 	o.To, err2 = parseTime("--to", f.to, now)
@@ -111,7 +111,7 @@ func (c *common) audit(ctx context.Context, f auditFlags) error {
 }
 
 // auditIn runs the audit with the clients of the session.
-func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o audit.Options) error {
+func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o ops.AuditOptions) error {
 	o.Store, o.Receipts = s.Store, s.cfg.Closer.Kind != config.KindHTTP
 	o.EventsTopic, o.CloseTopic, o.ReplayTopic, o.DeadLetterTopic = s.cfg.Topics.Events, s.cfg.Topics.Close, s.cfg.Topics.Replay, s.cfg.Topics.DeadLetter
 	if o.Bound == 0 {
@@ -124,9 +124,9 @@ func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o audit.
 	if bar != nil {
 		o.Progress = bar.Show
 	}
-	out := &auditOutput{c: c, bar: bar, limit: f.limit, Findings: []audit.Finding{}}
+	out := &auditOutput{c: c, bar: bar, limit: f.limit, Findings: []ops.Finding{}}
 	o.OnFinding = out.found
-	sum, err := audit.Run(ctx, o)
+	sum, err := ops.Audit(ctx, o)
 	bar.End()
 	if err != nil {
 		return err
@@ -148,7 +148,7 @@ func (c *common) bar(what string) *Progress {
 	return c.progress(what)
 }
 
-func auditError(sum audit.Summary, asked bool) error {
+func auditError(sum ops.AuditSummary, asked bool) error {
 	switch {
 	case sum.FindingCount > 0:
 		return Exit(Findings, fmt.Errorf("%d differences in %d orders", sum.FindingCount, sum.Orders))
@@ -165,12 +165,12 @@ type auditOutput struct {
 	limit int
 	shown int
 
-	Findings []audit.Finding `json:"findings"`
-	Summary  audit.Summary   `json:"summary"`
+	Findings []ops.Finding    `json:"findings"`
+	Summary  ops.AuditSummary `json:"summary"`
 }
 
 // found prints or keeps one finding. Findings beyond the limit are only counted.
-func (o *auditOutput) found(f audit.Finding) error {
+func (o *auditOutput) found(f ops.Finding) error {
 	if o.limit > 0 && o.shown == o.limit {
 		return nil
 	}
@@ -181,7 +181,7 @@ func (o *auditOutput) found(f audit.Finding) error {
 		o.Findings = append(o.Findings, f)
 		return nil
 	case "jsonl":
-		return json.NewEncoder(w).Encode(map[string]audit.Finding{"finding": f})
+		return json.NewEncoder(w).Encode(map[string]ops.Finding{"finding": f})
 	}
 	if o.bar != nil {
 		fmt.Fprint(o.c.env.Stderr, "\r\x1b[K") // clear the bar; it is drawn again
@@ -190,15 +190,15 @@ func (o *auditOutput) found(f audit.Finding) error {
 	return err
 }
 
-func (o *auditOutput) end(sum audit.Summary) error {
+func (o *auditOutput) end(sum ops.AuditSummary) error {
 	o.Summary = sum
 	if o.c.output == "jsonl" {
-		return json.NewEncoder(o.c.env.Stdout).Encode(map[string]audit.Summary{"summary": sum})
+		return json.NewEncoder(o.c.env.Stdout).Encode(map[string]ops.AuditSummary{"summary": sum})
 	}
 	return o.c.print(o, func(w io.Writer) { printAudit(w, sum, o.shown) })
 }
 
-func printAudit(w io.Writer, s audit.Summary, shown int) {
+func printAudit(w io.Writer, s ops.AuditSummary, shown int) {
 	if more := s.FindingCount - shown; more > 0 {
 		fmt.Fprintf(w, "and %d more: --limit 0 shows all\n", more)
 	}

@@ -11,13 +11,13 @@ import (
 
 	"orderclose"
 	"orderclose/internal/app"
-	"orderclose/internal/audit"
 	"orderclose/internal/config"
+	"orderclose/internal/ops"
 	"orderclose/internal/store"
 )
 
 // runAudit runs the command on a database that no variable can name.
-func (r *rig) runAudit(s *store.Store, output string, limit int, o audit.Options) (stdout string, code int) {
+func (r *rig) runAudit(s *store.Store, output string, limit int, o ops.AuditOptions) (stdout string, code int) {
 	r.t.Helper()
 	var out, errs bytes.Buffer
 	c := &common{env: Env{Stdout: &out, Stderr: &errs}, output: output}
@@ -31,7 +31,7 @@ func TestBroker_AnAuditFindsPlantedFaults(t *testing.T) {
 	r := newRig(t)
 	r.cli("topics", "apply")
 	s := r.shop()
-	window := audit.Options{From: time.Now().Add(-24 * time.Hour), To: time.Now()}
+	window := ops.AuditOptions{From: time.Now().Add(-24 * time.Hour), To: time.Now()}
 	out, code := r.runAudit(s, "table", 10, window)
 	if code != 0 || !strings.Contains(out, "differences") || !strings.Contains(out, "closed by pipeline") || !strings.Contains(out, "none") {
 		t.Fatalf("exit %d\n%s", code, out)
@@ -70,21 +70,21 @@ func TestBroker_AnAuditFindsPlantedFaults(t *testing.T) {
 	r.send(r.cfg.Topics.Close, "told", long)
 	r.bury("forgotten", "failed", long)
 
-	want := map[audit.Kind]string{audit.StillOpen: "forgotten", audit.NoReceipt: "receiptless", audit.LedgerMissing: "unledgered", audit.NoEvent: "quiet"}
+	want := map[ops.FindingKind]string{ops.StillOpen: "forgotten", ops.NoReceipt: "receiptless", ops.LedgerMissing: "unledgered", ops.NoEvent: "quiet"}
 	out, code = r.runAudit(s, "jsonl", 0, window)
-	got := map[audit.Kind]string{}
-	var sum audit.Summary
+	got := map[ops.FindingKind]string{}
+	var sum ops.AuditSummary
 	for line := range strings.Lines(out) {
 		var l struct {
-			Finding *audit.Finding
-			Summary *audit.Summary
+			Finding *ops.Finding
+			Summary *ops.AuditSummary
 		}
 		if err := json.Unmarshal([]byte(line), &l); err != nil {
 			t.Fatal(err)
 		}
 		if l.Finding != nil {
 			got[l.Finding.Kind] = l.Finding.Order
-			if l.Finding.Kind == audit.StillOpen && !strings.Contains(l.Finding.What, "dead letter 0/0") {
+			if l.Finding.Kind == ops.StillOpen && !strings.Contains(l.Finding.What, "dead letter 0/0") {
 				t.Errorf("%+v", l.Finding)
 			}
 		} else {
@@ -104,8 +104,8 @@ func TestBroker_AnAuditFindsPlantedFaults(t *testing.T) {
 		t.Errorf("exit %d\n%s", code, out)
 	}
 	var whole struct {
-		Findings []audit.Finding
-		Summary  audit.Summary
+		Findings []ops.Finding
+		Summary  ops.AuditSummary
 	}
 	out, code = r.runAudit(s, "json", 2, window)
 	if err := json.Unmarshal([]byte(out), &whole); err != nil || code != 3 || len(whole.Findings) != 2 || whole.Summary.FindingCount != 4 {
@@ -115,7 +115,7 @@ func TestBroker_AnAuditFindsPlantedFaults(t *testing.T) {
 
 func TestBroker_AnAuditReportsWhatItCouldNotCheck(t *testing.T) {
 	r := newRig(t) // no topics
-	window := audit.Options{From: time.Now().Add(-time.Hour), To: time.Now()}
+	window := ops.AuditOptions{From: time.Now().Add(-time.Hour), To: time.Now()}
 	out, code := r.runAudit(r.shop(), "table", 10, window)
 	if code != 6 || !strings.Contains(out, "not checked") || !strings.Contains(out, r.cfg.Topics.Events) {
 		t.Errorf("exit %d\n%s", code, out)
@@ -147,11 +147,11 @@ func TestAudit_RefusesWrongArguments(t *testing.T) {
 }
 
 func TestAudit_Table(t *testing.T) {
-	sum := audit.Summary{
+	sum := ops.AuditSummary{
 		From: at, To: at.Add(24 * time.Hour), Bound: "1h4m0s", Orders: 120_000, Statuses: map[string]int{"closed": 80_001, "paid": 39_997, "unpaid": 2},
 		ClosedBy: map[orderclose.Path]int{"pipeline": 79_990, "sweep": 10}, OpenWithinBound: 1, NoRecord: 4, EventsUnjudged: 2,
 		Unlisted:   map[string]store.AuditState{"REFUNDED": store.AuditPaid},
-		EventsRead: 79_998, RecordsRead: 119_000, DeadLettersAll: 1, Findings: map[audit.Kind]int{audit.StillOpen: 1, audit.NoReceipt: 1}, FindingCount: 2,
+		EventsRead: 79_998, RecordsRead: 119_000, DeadLettersAll: 1, Findings: map[ops.FindingKind]int{ops.StillOpen: 1, ops.NoReceipt: 1}, FindingCount: 2,
 		Unread: []string{"order-close-replay: not authorized"},
 	}
 	golden(t, "audit", func(w io.Writer) { printAudit(w, sum, 1) })

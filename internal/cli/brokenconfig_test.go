@@ -7,8 +7,7 @@ import (
 	"testing"
 
 	"orderclose/internal/config"
-	"orderclose/internal/forecast"
-	"orderclose/internal/status"
+	"orderclose/internal/ops"
 )
 
 // TestBroker_StatusForecastAndDoctorWorkWithABrokenTopicsFile: the file is often broken when
@@ -19,11 +18,11 @@ func TestBroker_StatusForecastAndDoctorWorkWithABrokenTopicsFile(t *testing.T) {
 	if err := os.WriteFile(r.file, []byte("buckets: [1m, 1h]\npartitions: 2\npartition: 3\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var report status.Report
+	var report ops.Status
 	if stderr := r.json(&report, 6, "status"); len(report.Topics) != 4 || report.Problems() != 0 || !strings.Contains(stderr, r.file+":3:1") {
 		t.Errorf("status: %+v, %q", report, stderr)
 	}
-	var f forecast.Forecast
+	var f ops.Forecast
 	if stderr := r.json(&f, 6, "forecast"); len(f.Buckets) != 2 || f.Problems() != 0 || !strings.Contains(stderr, r.file+":3:1") {
 		t.Errorf("forecast: %+v, %q", f, stderr)
 	}

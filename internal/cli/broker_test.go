@@ -13,11 +13,9 @@ import (
 
 	"orderclose"
 	"orderclose/internal/config"
-	"orderclose/internal/forecast"
 	"orderclose/internal/kafka"
+	"orderclose/internal/ops"
 	"orderclose/internal/partition"
-	"orderclose/internal/replay"
-	"orderclose/internal/status"
 )
 
 // rig is an embedded broker on the loopback, and a small topics.yaml. The tests create
@@ -104,14 +102,14 @@ func TestBroker_TopicsPlanEqualsApplyAndChangesNothing(t *testing.T) {
 
 func TestBroker_StatusShowsWaitingRecordsAndExitsWith3IfOverdue(t *testing.T) {
 	r := newRig(t)
-	var report status.Report
+	var report ops.Status
 	if r.json(&report, 6, "status"); len(report.Topics) != 4 || report.Problems() != 4 || !strings.Contains(report.Topics[0].Problem, "topics apply") {
 		t.Fatalf("without topics: %+v", report)
 	}
 	r.cli("topics", "apply")
 	now := time.Now()
 	r.put("delay_1h", 1, now, now.Add(time.Hour))
-	report = status.Report{}
+	report = ops.Status{}
 	r.json(&report, 0, "status")
 	p := report.Topics[1].Partitions[1]
 	if p.Waiting != 1 || p.Window != 0 || p.Overdue != 0 || p.Committed != nil || p.Owner != nil || p.Head == nil || p.Head.Leaves.UnixMilli() != now.Add(time.Hour).UnixMilli() {
@@ -119,7 +117,7 @@ func TestBroker_StatusShowsWaitingRecordsAndExitsWith3IfOverdue(t *testing.T) {
 	}
 
 	r.put("delay_1m", 0, now.Add(-3*time.Minute), now) // its release was two minutes ago
-	report = status.Report{}
+	report = ops.Status{}
 	stderr := r.json(&report, 3, "status")
 	if p := report.Topics[0].Partitions[0]; p.Overdue < 120 || p.Head.Key != "order-17" {
 		t.Errorf("an overdue record: %+v", p)
@@ -137,7 +135,7 @@ func TestBroker_StatusReadsBehindAHeadThatIsNotDue(t *testing.T) {
 	now := time.Now()
 	r.put("delay_1m", 0, now.Add(time.Hour), now.Add(2*time.Hour))
 	r.put("delay_1m", 0, now.Add(-5*time.Minute), now.Add(-4*time.Minute))
-	var report status.Report
+	var report ops.Status
 	stderr := r.json(&report, 3, "status")
 	p := report.Topics[0].Partitions[0]
 	if p.Overdue < 240 || p.Head == nil || p.Head.Offset != 0 || p.Late == nil || p.Late.Offset != 1 || !strings.Contains(stderr, "delay_1m/0 at offset 1") {
@@ -167,7 +165,7 @@ func TestBroker_ReplayShowsAPlanFirstAndSendsTheSameEachTime(t *testing.T) {
 		t.Errorf("exit %d, %d sent, %s", code, arrived(), out)
 	}
 	for n := range int64(2) {
-		var result replay.Result
+		var result ops.ReplayResult
 		if r.json(&result, 0, "replay", "--from", "1h", "--yes"); result.Sent != 2 || result.Skipped != 0 || arrived() != 2*(n+1) {
 			t.Errorf("run %d: %+v, %d are in the replay topic", n+1, result, arrived())
 		}
@@ -195,10 +193,10 @@ func TestBroker_StatusShowsOwnerAndCommit(t *testing.T) {
 	}()
 	<-served
 	<-served
-	var report status.Report
+	var report ops.Status
 	deadline := time.Now().Add(20 * time.Second)
 	for {
-		report = status.Report{}
+		report = ops.Status{}
 		out, _, _ := r.cli("status", "-o", "json")
 		if err := json.Unmarshal([]byte(out), &report); err != nil {
 			t.Fatal(err)
@@ -253,9 +251,9 @@ func TestBroker_StatusShowsTheSizeOfTheWindow(t *testing.T) {
 		acked, _ := partition.EncodeRuns(0, []partition.Run{{First: 1, End: 2}})
 		r.serve(b, 0, acked)
 	}
-	var report status.Report
+	var report ops.Status
 	for deadline := now.Add(20 * time.Second); time.Now().Before(deadline); {
-		report = status.Report{}
+		report = ops.Status{}
 		out, _, _ := r.cli("status", "-o", "json")
 		if err := json.Unmarshal([]byte(out), &report); err != nil {
 			t.Fatal(err)
@@ -295,7 +293,7 @@ func TestBroker_ForecastCountsRecordsByTheirRelease(t *testing.T) {
 	r.put("delay_1h", 1, now.Add(-13*time.Minute), due)
 	r.put("delay_1m", 1, now.Add(-30*time.Second), due)
 
-	var f forecast.Forecast
+	var f ops.Forecast
 	r.json(&f, 0, "forecast")
 	minute, hour := f.Buckets[0], f.Buckets[1]
 	if minute.Topic != "delay_1m" || minute.Overdue != 0 || minute.Later != 0 || minute.Steps[0].Records != 1 {
@@ -305,7 +303,7 @@ func TestBroker_ForecastCountsRecordsByTheirRelease(t *testing.T) {
 	if hour.Overdue != 1 || hour.Later != 0 || len(hour.Steps) != 12 || hour.Steps[0].Records != 3 || hour.Steps[9].Records != 1 {
 		t.Errorf("delay_1h: %+v", hour)
 	}
-	f = forecast.Forecast{}
+	f = ops.Forecast{}
 	r.json(&f, 0, "forecast", "--within", "10m")
 	if hour := f.Buckets[1]; hour.Overdue != 1 || hour.Later != 1 {
 		t.Errorf("within 10 minutes: %+v", hour)

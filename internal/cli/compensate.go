@@ -10,8 +10,8 @@ import (
 
 	"orderclose"
 	"orderclose/compensator"
-	"orderclose/internal/cause"
 	"orderclose/internal/config"
+	"orderclose/internal/ops"
 )
 
 func newCompensate(c *common) *cobra.Command {
@@ -135,7 +135,7 @@ func printCauses(w io.Writer, r compensator.Report) {
 		if n == 0 {
 			continue
 		}
-		fix, example := cause.FixCommand(why), ""
+		fix, example := ops.FixCommand(why), ""
 		for _, m := range r.Misses {
 			if m.Cause == why {
 				if n == 1 {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"orderclose/internal/deadletters"
+	"orderclose/internal/ops/deadletters"
 )
 
 func newDLQ(c *common) *cobra.Command {

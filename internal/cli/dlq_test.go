@@ -9,7 +9,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/config"
-	"orderclose/internal/deadletters"
+	"orderclose/internal/ops/deadletters"
 )
 
 // bury appends a dead letter of the closer for an order's record.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"orderclose/internal/deadletters"
+	"orderclose/internal/ops/deadletters"
 )
 
 func newDLQList(c *common) *cobra.Command {

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"orderclose"
-	"orderclose/internal/deadletters"
+	"orderclose/internal/ops/deadletters"
 )
 
 func newDLQRedrive(c *common) *cobra.Command {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"orderclose/internal/deadletters"
-	"orderclose/internal/story"
+	"orderclose/internal/ops"
+	"orderclose/internal/ops/deadletters"
 )
 
 // selection are the flags that select dead letters.
@@ -67,7 +67,7 @@ func (s *selection) arguments(args []string, f deadletters.Filter, through []dea
 	var b strings.Builder
 	for _, flag := range []struct{ name, value string }{{"cause", s.cause}, {"stage", s.stage}, {"order", s.order}} {
 		if flag.value != "" {
-			fmt.Fprintf(&b, " --%s %s", flag.name, story.ShellQuote(flag.value))
+			fmt.Fprintf(&b, " --%s %s", flag.name, ops.ShellQuote(flag.value))
 		}
 	}
 	if s.since != "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"orderclose"
-	"orderclose/internal/deadletters"
+	"orderclose/internal/ops/deadletters"
 )
 
 func newDLQShow(c *common) *cobra.Command {

@@ -15,8 +15,8 @@ import (
 
 	"orderclose/internal/app"
 	"orderclose/internal/config"
-	"orderclose/internal/deadletters"
 	"orderclose/internal/kafka"
+	"orderclose/internal/ops/deadletters"
 	"orderclose/internal/store"
 )
 

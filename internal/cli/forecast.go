@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"orderclose/internal/config"
-	"orderclose/internal/forecast"
+	"orderclose/internal/ops"
 )
 
 func newForecast(c *common) *cobra.Command {
@@ -58,10 +58,10 @@ func (c *common) forecast(ctx context.Context, within time.Duration) error {
 		return err
 	}
 	if within == 0 {
-		within = forecast.Within(s.cfg.Buckets)
+		within = ops.ForecastWithin(s.cfg.Buckets)
 	}
 	now := time.Now().Truncate(time.Millisecond)
-	f := forecast.Make(ctx, s.Kafka, forecast.Options{Buckets: s.cfg.Buckets, Group: s.cfg.RelayGroup, Now: now, Within: within})
+	f := ops.NewForecast(ctx, s.Kafka, ops.ForecastOptions{Buckets: s.cfg.Buckets, Group: s.cfg.RelayGroup, Now: now, Within: within})
 	if err := c.print(f, func(w io.Writer) {
 		terminal := isTerminal(c.env.Stdout)
 		printForecast(w, f, canvas{width: width(c.env.Stdout), blocks: terminal})
@@ -82,7 +82,7 @@ type canvas struct {
 
 // printForecast prints a row for each step, with a column for each bucket and a bar for
 // their sum. Steps without a record share a row.
-func printForecast(w io.Writer, f forecast.Forecast, on canvas) {
+func printForecast(w io.Writer, f ops.Forecast, on canvas) {
 	steps := f.Buckets[0].Steps
 	length := steps[0].To.Sub(steps[0].From)
 	fmt.Fprintf(w, "records by their latest release from their bucket; from %s on, in steps of %s\n\n", stamp(f.At), config.FormatDuration(length))
@@ -91,7 +91,7 @@ func printForecast(w io.Writer, f forecast.Forecast, on canvas) {
 		head = append(head, b.Length)
 	}
 	rows, sums := [][]string{append(head, "all")}, []int64{0}
-	add := func(label string, of func(forecast.Bucket) int64) int64 {
+	add := func(label string, of func(ops.BucketForecast) int64) int64 {
 		row, sum := []string{label}, int64(0)
 		for _, b := range f.Buckets {
 			sum += of(b)
@@ -100,19 +100,19 @@ func printForecast(w io.Writer, f forecast.Forecast, on canvas) {
 		rows, sums = append(rows, append(row, tally(sum))), append(sums, sum)
 		return sum
 	}
-	waiting := add("overdue", func(b forecast.Bucket) int64 { return b.Overdue })
+	waiting := add("overdue", func(b ops.BucketForecast) int64 { return b.Overdue })
 	layout := clock(length, steps)
 	for i := 0; i < len(steps); {
 		n := emptySteps(f, i)
 		if n > 1 { // one row for all of them
 			i += n
-			add("to "+steps[i-1].To.Format(layout), func(forecast.Bucket) int64 { return 0 })
+			add("to "+steps[i-1].To.Format(layout), func(ops.BucketForecast) int64 { return 0 })
 			continue
 		}
-		waiting += add(steps[i].To.Format(layout), func(b forecast.Bucket) int64 { return b.Steps[i].Records })
+		waiting += add(steps[i].To.Format(layout), func(b ops.BucketForecast) int64 { return b.Steps[i].Records })
 		i++
 	}
-	waiting += add("later", func(b forecast.Bucket) int64 { return b.Later })
+	waiting += add("later", func(b ops.BucketForecast) int64 { return b.Later })
 	drawRows(w, rows, sums, on)
 	fmt.Fprintf(w, "\n%s\n", waitingLine(waiting))
 	for _, b := range f.Buckets {
@@ -130,9 +130,9 @@ func waitingLine(n int64) string {
 }
 
 // emptySteps returns how many steps, from the i-th on, have no record in any bucket.
-func emptySteps(f forecast.Forecast, i int) (n int) {
+func emptySteps(f ops.Forecast, i int) (n int) {
 	for steps := len(f.Buckets[0].Steps); i+n < steps; n++ {
-		if slices.ContainsFunc(f.Buckets, func(b forecast.Bucket) bool { return b.Steps[i+n].Records > 0 }) {
+		if slices.ContainsFunc(f.Buckets, func(b ops.BucketForecast) bool { return b.Steps[i+n].Records > 0 }) {
 			break
 		}
 	}
@@ -141,7 +141,7 @@ func emptySteps(f forecast.Forecast, i int) (n int) {
 
 // clock returns the layout for the times of a forecast: as precise as its steps, and with
 // the date if it covers more than a day.
-func clock(step time.Duration, steps []forecast.Step) string {
+func clock(step time.Duration, steps []ops.ForecastStep) string {
 	layout := "15:04"
 	if step < time.Minute {
 		layout = "15:04:05"

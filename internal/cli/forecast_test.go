@@ -9,18 +9,18 @@ import (
 
 	"pgregory.net/rapid"
 
-	"orderclose/internal/forecast"
+	"orderclose/internal/ops"
 )
 
 // sampleForecast has the buckets 1m and 12h, and records in some of the steps.
-func sampleForecast() forecast.Forecast {
-	edges := forecast.Edges(at, 10*time.Hour)
-	f := forecast.Forecast{At: at, Buckets: []forecast.Bucket{
+func sampleForecast() ops.Forecast {
+	edges := ops.ForecastEdges(at, 10*time.Hour)
+	f := ops.Forecast{At: at, Buckets: []ops.BucketForecast{
 		{Topic: "delay_1m", Length: "1m", Overdue: 3},
 		{Topic: "delay_12h", Length: "12h", Later: 40},
 	}}
 	for i := 1; i < len(edges); i++ {
-		step := forecast.Step{From: edges[i-1], To: edges[i]}
+		step := ops.ForecastStep{From: edges[i-1], To: edges[i]}
 		if i == 1 {
 			step.Records = 250
 		}
@@ -32,7 +32,7 @@ func sampleForecast() forecast.Forecast {
 }
 
 // sparseForecast has only two records, and a bucket without a topic.
-func sparseForecast() forecast.Forecast {
+func sparseForecast() ops.Forecast {
 	f := sampleForecast()
 	for i := range f.Buckets {
 		b := &f.Buckets[i]
@@ -86,9 +86,9 @@ func TestForecast_TimesAreAsPreciseAsTheSteps(t *testing.T) {
 		3 * 24 * time.Hour:  "01-02 15:04",
 		90 * 24 * time.Hour: "01-02 15:04",
 	} {
-		edges := forecast.Edges(at, within)
-		steps := []forecast.Step{{From: edges[0], To: edges[1]}, {From: edges[len(edges)-2], To: edges[len(edges)-1]}}
-		if got := clock(forecast.StepLength(within), steps); got != want {
+		edges := ops.ForecastEdges(at, within)
+		steps := []ops.ForecastStep{{From: edges[0], To: edges[1]}, {From: edges[len(edges)-2], To: edges[len(edges)-1]}}
+		if got := clock(ops.ForecastStepLength(within), steps); got != want {
 			t.Errorf("within %v: %q, want %q", within, got, want)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"orderclose"
 	"orderclose/internal/app"
 	"orderclose/internal/config"
+	"orderclose/internal/ops"
 	"orderclose/internal/store"
-	"orderclose/internal/story"
 )
 
 func newOrder(c *common) *cobra.Command {
@@ -60,18 +60,18 @@ func (c *common) order(ctx context.Context, id string, budget int64, within time
 	defer s.Close()
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	found := s.story(ctx, id, budget)
-	if err := c.print(found, func(w io.Writer) { printStory(w, found, s.unset()) }); err != nil {
+	found := s.history(ctx, id, budget)
+	if err := c.print(found, func(w io.Writer) { printHistory(w, found, s.unset()) }); err != nil {
 		return err
 	}
-	return storyError(found, s.Kafka != nil && s.Store != nil)
+	return historyError(found, s.Kafka != nil && s.Store != nil)
 }
 
-// story asks the database and Kafka, as far as they are set.
-func (s *session) story(ctx context.Context, id string, budget int64) story.History {
+// history asks the database and Kafka, as far as they are set.
+func (s *session) history(ctx context.Context, id string, budget int64) ops.History {
 	var unseen []string
 	var database *store.OrderHistory
-	b := story.Budget{Records: budget}
+	b := ops.SearchLimit{Records: budget}
 	if s.Store != nil {
 		row, err := s.Store.OrderHistory(ctx, id)
 		if err != nil {
@@ -80,7 +80,7 @@ func (s *session) story(ctx context.Context, id string, budget int64) story.Hist
 			b.Since = row.Order.CreatedAt
 		}
 	}
-	var places []story.Topic
+	var places []ops.HistoryTopic
 	if s.Kafka != nil {
 		if err := s.Kafka.Ping(ctx); err != nil {
 			unseen = append(unseen, err.Error())
@@ -89,10 +89,10 @@ func (s *session) story(ctx context.Context, id string, budget int64) story.Hist
 			if err != nil {
 				unseen = append(unseen, err.Error())
 			}
-			places = story.Search(ctx, s.Kafka, all, id, b)
+			places = ops.SearchTopics(ctx, s.Kafka, all, id, b)
 		}
 	}
-	found := story.New(id, time.Now(), database, places)
+	found := ops.NewHistory(id, time.Now(), database, places)
 	found.Unseen = append(unseen, found.Unseen...)
 	return found
 }
@@ -108,7 +108,7 @@ func (s *session) unset() (names []string) {
 	return names
 }
 
-func storyError(s story.History, all bool) error {
+func historyError(s ops.History, all bool) error {
 	switch {
 	case len(s.Unseen) > 0:
 		return Exit(Partly, errors.New("some parts could not be checked; they are listed above"))
@@ -122,8 +122,8 @@ func storyError(s story.History, all bool) error {
 	return nil
 }
 
-// printStory prints the history. unset are the variables whose servers were not asked.
-func printStory(w io.Writer, s story.History, unset []string) {
+// printHistory prints the history. unset are the variables whose servers were not asked.
+func printHistory(w io.Writer, s ops.History, unset []string) {
 	fmt.Fprintf(w, "order %s: %s\n", oneLine(s.ID, orderclose.MaxIDBytes), oneLine(s.Now, 400))
 	if s.Database != nil && s.Database.Order != nil {
 		o := s.Database.Order

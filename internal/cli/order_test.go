@@ -9,11 +9,11 @@ import (
 	"orderclose"
 	"orderclose/internal/app"
 	"orderclose/internal/config"
-	"orderclose/internal/deadletters"
 	"orderclose/internal/kafka"
+	"orderclose/internal/ops"
+	"orderclose/internal/ops/deadletters"
 	"orderclose/internal/store"
 	"orderclose/internal/store/sqlite"
-	"orderclose/internal/story"
 )
 
 // shop returns a database with an order that was closed, and one that waits.
@@ -67,11 +67,11 @@ func TestBroker_OrderShowsTheWholeHistory(t *testing.T) {
 	r.bury("closed", "failed", time.Now())
 	r.cli("dlq", "discard", "0/0", "--yes")
 
-	history := s.story(t.Context(), "waits", 1000)
-	if !strings.Contains(history.Now, "its record waits in delay_1h/") || len(history.Unseen) != 0 || storyError(history, true) != nil || history.Database.Order == nil {
+	history := s.history(t.Context(), "waits", 1000)
+	if !strings.Contains(history.Now, "its record waits in delay_1h/") || len(history.Unseen) != 0 || historyError(history, true) != nil || history.Database.Order == nil {
 		t.Errorf("%+v", history)
 	}
-	history = s.story(t.Context(), "closed", 1000)
+	history = s.history(t.Context(), "closed", 1000)
 	var what []string
 	for _, e := range history.Timeline {
 		what = append(what, e.What)
@@ -82,7 +82,7 @@ func TestBroker_OrderShowsTheWholeHistory(t *testing.T) {
 			t.Errorf("the timeline does not contain %q:\n%s", want, all)
 		}
 	}
-	if history = s.story(t.Context(), "nobody", 1000); codeOf(storyError(history, true)) != int(NotFound) {
+	if history = s.history(t.Context(), "nobody", 1000); codeOf(historyError(history, true)) != int(NotFound) {
 		t.Errorf("%+v", history)
 	}
 }
@@ -98,7 +98,7 @@ func TestBroker_OrderWithoutADatabaseSaysSo(t *testing.T) {
 	if code != 0 || !strings.Contains(out, "the database was not asked: "+config.EnvDSN+" is not set\nread 1 record of ") || strings.Contains(out, "Kafka was not") || !strings.Contains(out, "its record waits in delay_1m/") {
 		t.Errorf("exit %d\n%s", code, out)
 	}
-	var history story.History
+	var history ops.History
 	if stderr := r.json(&history, 4, "order", "b"); history.Known() || !strings.Contains(stderr, config.EnvDSN) {
 		t.Errorf("%+v, %s", history, stderr)
 	}
@@ -161,10 +161,10 @@ func TestOrder_Table(t *testing.T) {
 		Items: []store.ItemRow{{Line: 1, SKU: "ink", Quantity: 2}},
 	}
 	letter := &deadletters.Letter{Cause: "failed", Detail: "no stock\nrow", Stage: "closer", Source: deadletters.Source{Topic: "order-close", Partition: 3, Offset: 7}}
-	places := []story.Topic{
-		{Topic: "delay_5m", Kind: story.Bucket, Group: "g", Partition: 3, Looked: 100_000, Skipped: 31, Records: []story.Record{{Offset: 17, Appended: at.Add(time.Second), Leaves: &due}}},
-		{Topic: "order-close-dead-letter", Kind: story.Dead, Looked: 2, Records: []story.Record{{Offset: 4, Appended: due.Add(time.Second), Dead: letter}}},
-		{Topic: "order-events", Kind: story.Events, Problem: "topic order-events does not exist"},
+	places := []ops.HistoryTopic{
+		{Topic: "delay_5m", Kind: ops.KindBucket, Group: "g", Partition: 3, Looked: 100_000, Skipped: 31, Records: []ops.Record{{Offset: 17, Appended: at.Add(time.Second), Leaves: &due}}},
+		{Topic: "order-close-dead-letter", Kind: ops.KindDeadLetters, Looked: 2, Records: []ops.Record{{Offset: 4, Appended: due.Add(time.Second), Dead: letter}}},
+		{Topic: "order-events", Kind: ops.KindEvents, Problem: "topic order-events does not exist"},
 	}
-	golden(t, "order", func(w io.Writer) { printStory(w, story.New("order-17", at, db, places), nil) })
+	golden(t, "order", func(w io.Writer) { printHistory(w, ops.NewHistory("order-17", at, db, places), nil) })
 }

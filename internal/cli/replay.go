@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"orderclose/internal/config"
-	"orderclose/internal/replay"
+	"orderclose/internal/ops"
 )
 
 func newReplay(c *common) *cobra.Command {
@@ -57,7 +57,7 @@ func (c *common) replay(ctx context.Context, from, to time.Time, yes bool) error
 		return err
 	}
 	defer s.Close()
-	plan, err := replay.NewPlan(ctx, s.Kafka, replay.Window{Topic: s.cfg.Topics.Close, Into: s.cfg.Topics.Replay, From: from, To: to})
+	plan, err := ops.NewReplayPlan(ctx, s.Kafka, ops.ReplayWindow{Topic: s.cfg.Topics.Close, Into: s.cfg.Topics.Replay, From: from, To: to})
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (c *common) replay(ctx context.Context, from, to time.Time, yes bool) error
 		return c.print(plan, func(w io.Writer) { printPlan(w, plan) })
 	}
 	bar := c.progress("replayed")
-	result, err := replay.Run(ctx, s.Kafka, plan, func(done int64) { bar.Show(done, plan.Records, "") })
+	result, err := ops.Replay(ctx, s.Kafka, plan, func(done int64) { bar.Show(done, plan.Records, "") })
 	bar.End()
 	if printed := c.print(result, func(w io.Writer) {
 		fmt.Fprintf(w, "sent again\t%d\n", result.Sent)
@@ -79,7 +79,7 @@ func (c *common) replay(ctx context.Context, from, to time.Time, yes bool) error
 	return err
 }
 
-func printPlan(w io.Writer, p replay.Plan) {
+func printPlan(w io.Writer, p ops.ReplayPlan) {
 	fmt.Fprintf(w, "%s, from %s to %s\n", p.Topic, stamp(p.From), stamp(p.To))
 	for _, span := range p.Spans {
 		fmt.Fprintf(w, "  partition %d\toffsets %d to %d\t%s\n", span.Partition, span.First, span.End-1, plural(span.Len(), "record"))

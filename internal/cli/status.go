@@ -10,7 +10,7 @@ import (
 
 	"orderclose/internal/app"
 	"orderclose/internal/config"
-	"orderclose/internal/status"
+	"orderclose/internal/ops"
 )
 
 // statusTimeout bounds the command. A partition that has not answered by then is shown as a
@@ -63,7 +63,7 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 	if err := s.Kafka.Ping(ctx); err != nil {
 		return Exit(Partly, err)
 	}
-	r := status.Inspect(ctx, s.Kafka, app.WaitingTopics(ctx, s.Kafka, s.cfg), time.Now)
+	r := ops.ReadStatus(ctx, s.Kafka, app.WaitingTopics(ctx, s.Kafka, s.cfg), time.Now)
 	if err := c.print(r, func(w io.Writer) { printStatus(w, r, partitions) }); err != nil {
 		return err
 	}
@@ -73,10 +73,10 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 	return brokenError(s)
 }
 
-func statusError(r status.Report) error {
-	if worst, found := r.Worst(status.OverdueLimit); found {
+func statusError(r ops.Status) error {
+	if worst, found := r.Worst(ops.OverdueLimit); found {
 		return Exit(Findings, fmt.Errorf("%s overdue by more than %v; the worst, %s/%d at offset %d, by %s: %s",
-			partitionsAre(worst.Count), status.OverdueLimit, worst.Topic.Topic, worst.Partition.Partition, worst.Record().Offset,
+			partitionsAre(worst.Count), ops.OverdueLimit, worst.Topic.Topic, worst.Partition.Partition, worst.Record().Offset,
 			overdue(worst.Partition.Overdue), worst.Next()))
 	}
 	if n := r.Problems(); n > 0 {
@@ -94,7 +94,7 @@ func partitionsAre(n int) string {
 
 // printStatus prints a line for each topic, and a line for each partition that stands out,
 // or for every partition.
-func printStatus(w io.Writer, r status.Report, all bool) {
+func printStatus(w io.Writer, r ops.Status, all bool) {
 	fmt.Fprintf(w, "at %s; waiting is from the commit to the end, window is how much of it the relay holds in memory, overdue is by this machine's clock\n\n", stamp(r.At))
 	fmt.Fprintln(w, "topic\tpartition\twaiting\twindow\thead due\toverdue\tcommitted\towner")
 	hidden := 0
@@ -128,12 +128,12 @@ func printStatus(w io.Writer, r status.Report, all bool) {
 const littleOverdue = time.Second
 
 // standsOut reports whether a partition has a line of its own.
-func standsOut(t status.Topic, p status.Partition) bool {
+func standsOut(t ops.TopicStatus, p ops.PartitionStatus) bool {
 	return p.Problem != "" || p.Overdue > littleOverdue.Seconds() || p.Owner == nil && t.Members > 0
 }
 
 // printStatusTopic prints the line for a whole topic.
-func printStatusTopic(w io.Writer, t status.Topic) {
+func printStatusTopic(w io.Writer, t ops.TopicStatus) {
 	if t.Problem != "" {
 		fmt.Fprintf(w, "%s\tunknown\t-\t-\t-\t-\t\t-\n", t.Topic)
 		return
@@ -151,7 +151,7 @@ func printStatusTopic(w io.Writer, t status.Topic) {
 	fmt.Fprintf(w, "%s\tall %d\t%d\t%d\t%s\t%s\t\t%s\n", t.Topic, len(t.Partitions), t.Waiting, t.Window, timeOrDash(first), overdue(t.Overdue()), owners)
 }
 
-func printStatusPartition(w io.Writer, p status.Partition) {
+func printStatusPartition(w io.Writer, p ops.PartitionStatus) {
 	var head time.Time
 	if p.Head != nil {
 		head = p.Head.Leaves
@@ -161,13 +161,13 @@ func printStatusPartition(w io.Writer, p status.Partition) {
 		committed = fmt.Sprint(*p.Committed)
 	}
 	if p.Owner != nil {
-		owner = status.Name(p.Owner)
+		owner = ops.MemberName(p.Owner)
 	}
 	fmt.Fprintf(w, "\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n", p.Partition, p.Waiting, p.Window, timeOrDash(head), overdue(p.Overdue), committed, owner)
 }
 
 // notesOf returns the notes about a partition.
-func notesOf(t status.Topic, p status.Partition) (notes []string) {
+func notesOf(t ops.TopicStatus, p ops.PartitionStatus) (notes []string) {
 	if p.Late != nil {
 		notes = append(notes, fmt.Sprintf("%s/%d behind its head: offset %d should have left at %s", t.Topic, p.Partition, p.Late.Offset, timeOrDash(p.Late.Leaves)))
 	}

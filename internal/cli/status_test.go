@@ -7,26 +7,26 @@ import (
 	"time"
 
 	"orderclose/internal/kafka"
-	"orderclose/internal/status"
+	"orderclose/internal/ops"
 )
 
 var at = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 // sample is a report with all kinds of states.
-func sample() status.Report {
+func sample() ops.Status {
 	relay := &kafka.Member{ID: "orderclose-1", ClientID: "orderclose", Host: "10.0.0.7"}
-	head := func(leaves time.Time) *status.Head {
-		return &status.Head{Offset: 900, Key: "order-17", Appended: leaves.Add(-time.Minute), Leaves: leaves}
+	head := func(leaves time.Time) *ops.Head {
+		return &ops.Head{Offset: 900, Key: "order-17", Appended: leaves.Add(-time.Minute), Leaves: leaves}
 	}
 	committed := int64(900)
-	return status.Report{At: at, Topics: []status.Topic{
-		{Topic: "delay_1m", Group: "orderclose-relay-delay_1m", State: "Stable", Members: 1, Waiting: 131, Window: 17, Partitions: []status.Partition{
+	return ops.Status{At: at, Topics: []ops.TopicStatus{
+		{Topic: "delay_1m", Group: "orderclose-relay-delay_1m", State: "Stable", Members: 1, Waiting: 131, Window: 17, Partitions: []ops.PartitionStatus{
 			{Partition: 0, Committed: &committed, End: 1031, Waiting: 131, Window: 17, Head: head(at.Add(-95 * time.Second)), Overdue: 95, Owner: relay},
 			{Partition: 1, Committed: &committed, End: 900, Owner: relay},
 			{Partition: 2, Committed: &committed, End: 911, Waiting: 11, Head: head(at.Add(time.Hour)), Late: head(at.Add(-5 * time.Second)), Overdue: 5, Owner: relay},
 			{Partition: 3, Committed: &committed, End: 900},
 		}},
-		{Topic: "delay_30m", Group: "orderclose-relay-delay_30m", State: "Empty", Waiting: 41, Partitions: []status.Partition{
+		{Topic: "delay_30m", Group: "orderclose-relay-delay_30m", State: "Empty", Waiting: 41, Partitions: []ops.PartitionStatus{
 			{Partition: 0, End: 41, Waiting: 41, Head: head(at.Add(25 * time.Minute))},
 			{Partition: 1, Committed: &committed, LogStart: 950, End: 950, Problem: "the log begins at 950, after the commit: 50 offsets are gone"},
 		}},
@@ -53,7 +53,7 @@ func TestStatus_ExitsWith3AndAHintIfAHeadIsOverdue(t *testing.T) {
 
 func TestStatus_ExitsWith6IfAPartCouldNotBeChecked(t *testing.T) {
 	r := sample()
-	r.Topics[0].Partitions[0].Overdue = status.OverdueLimit.Seconds() // not more than the limit
+	r.Topics[0].Partitions[0].Overdue = ops.OverdueLimit.Seconds() // not more than the limit
 	if err := statusError(r); codeOf(err) != int(Partly) {
 		t.Errorf("%v exits with %d, want 6", err, codeOf(err))
 	}

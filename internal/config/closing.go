@@ -6,7 +6,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"orderclose/internal/signed"
+	"orderclose/internal/httpcall"
 	"orderclose/internal/store/mapping"
 )
 
@@ -46,7 +46,7 @@ func address(to *string) value {
 		if text(&raw)(r, path, n); r.bad[path] {
 			return
 		}
-		if err := signed.CheckURL(raw); err != nil {
+		if err := httpcall.CheckURL(raw); err != nil {
 			r.refuse(path, n, err.Error(), "write it such as https://shop.example/orderclose/close")
 			return
 		}
@@ -106,7 +106,7 @@ func secretsOf(lookup func(string) (string, bool), name string) ([]string, error
 	for i, s := range secrets {
 		secrets[i] = strings.TrimSpace(s)
 	}
-	if err := signed.CheckSecrets(secrets); err != nil {
+	if err := httpcall.CheckSecrets(secrets); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return secrets, nil

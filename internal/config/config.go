@@ -6,6 +6,11 @@
 // Parse is a pure function of its bytes. It returns either a complete, checked Config
 // or all problems of the file at once, with line and column. So a process can check a
 // changed file completely before it applies anything.
+//
+// A Reloader applies a changed file while a process runs (reload.go). Changes says which keys
+// differ, and which of them take effect without a restart (changes.go). A changed list of
+// buckets is used only some time after it was read (rollout.go): by then every topic of the
+// list exists, and every relay has read the same file.
 package config
 
 import (

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"orderclose/closer/payment"
-	"orderclose/internal/patience"
+	"orderclose/internal/httpcall"
 )
 
 // calls counts the calls of the user's services. It implements the Metrics of packages
@@ -21,7 +21,7 @@ type calls struct {
 }
 
 // breakerValues are the values of the gauge for the states of a circuit breaker.
-var breakerValues = map[string]float64{patience.Closed: 0, patience.HalfOpen: 1, patience.Open: 2}
+var breakerValues = map[string]float64{httpcall.BreakerClosed: 0, httpcall.BreakerHalfOpen: 1, httpcall.BreakerOpen: 2}
 
 func (c *calls) register(f factory) {
 	c.breaker = f.gauges("breaker_state", "State of a service's circuit breaker: 0 closed (calls are made), 1 half-open (one call tests the service), 2 open (no calls).", "endpoint")
@@ -39,7 +39,7 @@ func (c *calls) Breaker(endpoint, state string) {
 
 // Called implements the Metrics of packages httpclose and payment.
 func (c *calls) Called(endpoint, result string, took time.Duration) {
-	if result == patience.ResultRefused {
+	if result == httpcall.ResultRefused {
 		c.refused.WithLabelValues(endpoint).Inc()
 		return
 	}

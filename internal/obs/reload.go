@@ -18,7 +18,7 @@ func newReloadMetrics(f factory) reloadMetrics {
 	return m
 }
 
-// ConfigReloaded implements reload.Metrics.
+// ConfigReloaded implements config.ReloadMetrics.
 func (m reloadMetrics) ConfigReloaded(ok bool) {
 	if !ok {
 		m.reloaded.Set(0)

@@ -5,8 +5,8 @@ package mutants
 var compensatorMutants = []mutant{
 	{
 		name:  "a sweep reports every missed order as closer_behind",
-		edits: []edit{{"internal/cause/decide.go", "	case s.Kind != story.Bucket:\n", "	case s.Topic != \"\":\n"}},
-		pkg:   "internal/cause", run: "TestDecide", says: "want relay_behind",
+		edits: []edit{{"internal/ops/cause_decide.go", "	case s.Kind != KindBucket:\n", "	case s.Topic != \"\":\n"}},
+		pkg:   "internal/ops", run: "TestDecide", says: "want relay_behind",
 	},
 	{
 		name:  "a lock is not extended",

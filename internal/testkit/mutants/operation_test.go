@@ -4,18 +4,18 @@ package mutants
 var operationMutants = []mutant{
 	{
 		name:  "status looks at the first record of a partition only",
-		edits: []edit{{"internal/status/status.go", "	if p.Overdue <= OverdueLimit.Seconds() && p.Waiting > 1 {\n", "	if p.Overdue < 0 && p.Waiting > 1 {\n"}},
-		pkg:   "internal/status", run: "TestInspect_FindsOverdueRecords", says: "overdue by 0 s",
+		edits: []edit{{"internal/ops/status.go", "	if p.Overdue <= OverdueLimit.Seconds() && p.Waiting > 1 {\n", "	if p.Overdue < 0 && p.Waiting > 1 {\n"}},
+		pkg:   "internal/ops", run: "TestInspect_FindsOverdueRecords", says: "overdue by 0 s",
 	},
 	{
 		name:  "status looks at the first gap of a partition only",
-		edits: []edit{{"internal/status/scan.go", "	last := gaps[len(gaps)-1]\n	for", "	last := gaps[0]\n	for"}},
-		pkg:   "internal/status", run: "TestInspect_FindsOverdueRecords", says: "overdue by 0 s",
+		edits: []edit{{"internal/ops/status_scan.go", "	last := gaps[len(gaps)-1]\n	for", "	last := gaps[0]\n	for"}},
+		pkg:   "internal/ops", run: "TestInspect_FindsOverdueRecords", says: "overdue by 0 s",
 	},
 	{
 		name:  "a topic that does not answer hides the others from status",
-		edits: []edit{{"internal/status/status.go", "	for i, target := range targets {\n		t := &r.Topics[i]\n", "	for _, t := range r.Topics {\n		if t.Problem != \"\" {\n			return r\n		}\n	}\n	for i, target := range targets {\n		t := &r.Topics[i]\n"}},
-		pkg:   "internal/status", run: "TestInspect_APartitionThatDoesNotAnswer", says: "0 wait in 30 partitions",
+		edits: []edit{{"internal/ops/status.go", "	for i, target := range targets {\n		t := &r.Topics[i]\n", "	for _, t := range r.Topics {\n		if t.Problem != \"\" {\n			return r\n		}\n	}\n	for i, target := range targets {\n		t := &r.Topics[i]\n"}},
+		pkg:   "internal/ops", run: "TestInspect_APartitionThatDoesNotAnswer", says: "0 wait in 30 partitions",
 	},
 	{
 		name:  "a flood of warnings logs as many lines in each period as in the first",
@@ -29,8 +29,8 @@ var operationMutants = []mutant{
 	},
 	{
 		name:  "a signed request has no read timeout",
-		edits: []edit{{"internal/signed/receive.go", "	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(readTimeout))\n", "	_ = readTimeout\n"}},
-		pkg:   "internal/signed", run: "TestReceive_ASlowBody", says: "the connection ends after",
+		edits: []edit{{"internal/httpcall/receive.go", "	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(readTimeout))\n", "	_ = readTimeout\n"}},
+		pkg:   "internal/httpcall", run: "TestReceive_ASlowBody", says: "the connection ends after",
 	},
 	{
 		name:  "a client that is idle keeps its connection to the metrics",
@@ -54,8 +54,8 @@ var operationMutants = []mutant{
 	},
 	{
 		name:  "audit ignores a status that the mapping does not name",
-		edits: []edit{{"internal/audit/judge.go", "			if r.Part.Unlisted {", "			if r.Part.Unlisted && !has {"}},
-		pkg:   "internal/audit", run: "TestJudge_AStatus", says: "the order is REFUNDED",
+		edits: []edit{{"internal/ops/audit_judge.go", "			if r.Part.Unlisted {", "			if r.Part.Unlisted && !has {"}},
+		pkg:   "internal/ops", run: "TestJudge_AStatus", says: "the order is REFUNDED",
 	},
 	{
 		name:  "errors that pass within seconds are logged as warnings",

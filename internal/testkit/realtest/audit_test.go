@@ -13,9 +13,9 @@ import (
 
 	"orderclose"
 	"orderclose/compensator"
-	"orderclose/internal/audit"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
+	"orderclose/internal/ops"
 	"orderclose/internal/store"
 	"orderclose/internal/testkit/scenario"
 )
@@ -42,14 +42,14 @@ func TestReal_AnAuditFindsPlantedFaultsAmongTenThousandOrders(t *testing.T) {
 	r.start("outbox")
 	r.drain(30 * time.Second)
 
-	run := func(wantCode int) (map[audit.Kind][]string, audit.Summary) {
+	run := func(wantCode int) (map[ops.FindingKind][]string, ops.AuditSummary) {
 		t.Helper()
 		out, code := r.cli("audit", "--from", "1d", "-o", "jsonl")
-		found, sum := map[audit.Kind][]string{}, audit.Summary{}
+		found, sum := map[ops.FindingKind][]string{}, ops.AuditSummary{}
 		for line := range strings.Lines(out) {
 			var l struct {
-				Finding *audit.Finding
-				Summary *audit.Summary
+				Finding *ops.Finding
+				Summary *ops.AuditSummary
 			}
 			if err := json.Unmarshal([]byte(line), &l); err != nil {
 				t.Fatal(err)
@@ -65,7 +65,7 @@ func TestReal_AnAuditFindsPlantedFaultsAmongTenThousandOrders(t *testing.T) {
 		}
 		return found, sum
 	}
-	want := map[audit.Kind][]string{audit.NoEvent: {"replayed-9"}}
+	want := map[ops.FindingKind][]string{ops.NoEvent: {"replayed-9"}}
 	found, sum := run(3)
 	if diff := cmp.Diff(want, found); diff != "" || sum.Orders != orders || sum.ClosedBy[orderclose.PathPipeline] != orders || sum.EventsRead != orders-1 || sum.NoRecord != 0 || len(sum.Unread) != 0 {
 		t.Errorf("%+v (-want +got):\n%s", sum, diff)
@@ -97,9 +97,9 @@ func TestReal_AnAuditFindsPlantedFaultsAmongTenThousandOrders(t *testing.T) {
 	if err := r.store.CreateOrder(t.Context(), open, nil); err != nil {
 		t.Fatal(err)
 	}
-	want = map[audit.Kind][]string{
-		audit.StillOpen: {"open"}, audit.NoReceipt: {"replayed-1"}, audit.LedgerMissing: {"replayed-2"}, audit.LedgerWrong: {"replayed-3"},
-		audit.LedgerDouble: {"replayed-4"}, audit.PaidButClosed: {"replayed-8", "replayed-5"}, audit.StrayReceipt: {"replayed-6"}, audit.ClosedEarly: {"replayed-7"},
+	want = map[ops.FindingKind][]string{
+		ops.StillOpen: {"open"}, ops.NoReceipt: {"replayed-1"}, ops.LedgerMissing: {"replayed-2"}, ops.LedgerWrong: {"replayed-3"},
+		ops.LedgerDouble: {"replayed-4"}, ops.PaidButClosed: {"replayed-8", "replayed-5"}, ops.StrayReceipt: {"replayed-6"}, ops.ClosedEarly: {"replayed-7"},
 	}
 	found, sum = run(3)
 	if diff := cmp.Diff(want, found); diff != "" || sum.Orders != orders+1 {

@@ -8,10 +8,10 @@ import (
 
 	"orderclose"
 	"orderclose/internal/config"
-	"orderclose/internal/deadletters"
 	"orderclose/internal/kafka"
+	"orderclose/internal/ops"
+	"orderclose/internal/ops/deadletters"
 	"orderclose/internal/store"
-	"orderclose/internal/story"
 	"orderclose/internal/testkit/scenario"
 )
 
@@ -97,7 +97,7 @@ func aDeadLetterIsRedrivenToSuccess(t *testing.T, servers config.Servers) {
 }
 
 // tell returns the history of an order.
-func (r *rig) tell(id string) (told story.History) {
+func (r *rig) tell(id string) (told ops.History) {
 	r.t.Helper()
 	r.decode(r.must("order", id, "-o", "json"), &told)
 	return told

@@ -9,8 +9,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/config"
-	"orderclose/internal/forecast"
-	"orderclose/internal/status"
+	"orderclose/internal/ops"
 )
 
 // put appends n records of unknown orders to a bucket, all with the same due time.
@@ -33,7 +32,7 @@ func TestReal_StatusExitsWith3UntilOverdueRecordsAreForwarded(t *testing.T) {
 	r := newRig(t, servers(t))
 	bucket := r.cfg.Buckets[1]
 	r.put(bucket, 1, time.Now().Add(-time.Minute))
-	var report status.Report
+	var report ops.Status
 	out, code := r.cli("status", "-o", "json")
 	r.decode(out, &report)
 	p := report.Topics[1].Partitions[0]
@@ -43,7 +42,7 @@ func TestReal_StatusExitsWith3UntilOverdueRecordsAreForwarded(t *testing.T) {
 	r.start("relay", "closer")
 	deadline := time.Now().Add(30 * time.Second)
 	for {
-		report = status.Report{}
+		report = ops.Status{}
 		out, code = r.cli("status", "-o", "json")
 		r.decode(out, &report)
 		if code == 0 && report.Topics[1].Waiting == 0 || time.Now().After(deadline) {
@@ -82,9 +81,9 @@ func TestReal_StatusShowsHowMuchTheRelayHolds(t *testing.T) {
 	short, long := 2, 3
 	due := time.Now().Add(time.Hour)
 	r.put(r.cfg.Buckets[long], 6, due)
-	var report status.Report
+	var report ops.Status
 	look := func() {
-		report = status.Report{}
+		report = ops.Status{}
 		out, _ := r.cli("status", "-o", "json")
 		r.decode(out, &report)
 	}
@@ -111,7 +110,7 @@ func TestReal_ForecastCountsOnlyWaitingRecords(t *testing.T) {
 	begin := time.Now()
 	r.put(r.cfg.Buckets[2], 10, begin.Add(5*time.Second))
 	put := time.Since(begin)
-	var f forecast.Forecast
+	var f ops.Forecast
 	r.decode(r.must("forecast", "-o", "json"), &f)
 	bucket := f.Buckets[2]
 	var in int64
@@ -125,14 +124,14 @@ func TestReal_ForecastCountsOnlyWaitingRecords(t *testing.T) {
 	}
 	r.start("relay")
 	r.eventually(func() error {
-		f = forecast.Forecast{}
+		f = ops.Forecast{}
 		r.decode(r.must("forecast", "-o", "json"), &f)
 		return waits(f)
 	})
 }
 
 // waits returns an error if a record waits in a bucket.
-func waits(f forecast.Forecast) error {
+func waits(f ops.Forecast) error {
 	for _, b := range f.Buckets {
 		all := b.Overdue + b.Later
 		for _, s := range b.Steps {

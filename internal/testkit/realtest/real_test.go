@@ -28,7 +28,7 @@ func everyPromiseIsKept(t *testing.T, s config.Servers) {
 	r.drain(10 * time.Second)
 	v := r.check()
 	if v.ByPath["sweep"] == 0 || v.ByPath["pipeline"] == 0 || v.Paid == 0 {
-		t.Errorf("%d paid, closed by path %v: the story is not whole", v.Paid, v.ByPath)
+		t.Errorf("%d paid, closed by path %v: the history is not whole", v.Paid, v.ByPath)
 	}
 	for _, part := range []string{"relay", "closer", "compensator", "outbox"} {
 		begin := time.Now()

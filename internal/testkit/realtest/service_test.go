@@ -92,7 +92,7 @@ func closeThroughAService(t *testing.T, servers config.Servers) {
 	r.play(7, 300, 10*time.Second)
 	r.settle(60 * time.Second)
 	if v := r.check(); v.ByPath["pipeline"] == 0 || v.ByPath["sweep"] == 0 {
-		t.Errorf("closed by path %v: the story is not whole", v.ByPath)
+		t.Errorf("closed by path %v: the history is not whole", v.ByPath)
 	}
 	var attempts int
 	if err := r.store.DB().QueryRowContext(t.Context(), "SELECT COALESCE(SUM(attempts), 0) FROM receipts").Scan(&attempts); err != nil || attempts != 0 {

@@ -9,9 +9,9 @@ import (
 	"orderclose"
 	"orderclose/compensator"
 	"orderclose/internal/app"
-	"orderclose/internal/cause"
-	"orderclose/internal/deadletters"
 	"orderclose/internal/kafka"
+	"orderclose/internal/ops"
+	"orderclose/internal/ops/deadletters"
 )
 
 // sweep runs one sweep, as orderclose compensate --once does.
@@ -172,7 +172,7 @@ func TestSimulation_EachCauseOfAMiss(t *testing.T) {
 		},
 		"its row is in the schedule outbox": {
 			scene: func(_ context.Context, r *rig) {
-				if _, ok := any(r.world.Store).(cause.Schedules); !ok {
+				if _, ok := any(r.world.Store).(ops.Schedules); !ok {
 					r.t.Skip("there is no schedule outbox")
 				}
 				o := r.order("o", "virtual", false)

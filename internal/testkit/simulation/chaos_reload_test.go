@@ -14,7 +14,6 @@ import (
 	"orderclose"
 	"orderclose/internal/app"
 	"orderclose/internal/config"
-	"orderclose/internal/reload"
 )
 
 // chaosFile is the topics.yaml of a world with reloads. chaosWorld.mu guards it.
@@ -96,7 +95,7 @@ func (w *chaosWorld) edit(change func(f *chaosFile)) {
 		w.violations = append(w.violations, violation{"harness", err.Error()})
 		return
 	}
-	w.cfg = reload.Effective(w.cfg, given)
+	w.cfg = config.Effective(w.cfg, given)
 	f.lists = append(f.lists, w.cfg.Buckets)
 	for _, mistake := range f.broken {
 		switch mistake {

@@ -13,7 +13,7 @@ import (
 	"orderclose/internal/app"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
-	"orderclose/internal/replay"
+	"orderclose/internal/ops"
 	"orderclose/internal/testkit/checker"
 )
 
@@ -34,12 +34,12 @@ func init() {
 // replayAll replays the whole close topic, as orderclose replay does.
 func (w *chaosWorld) replayAll(ctx context.Context, c *kafka.Cluster) error {
 	cfg := w.config()
-	plan, err := replay.NewPlan(ctx, c, replay.Window{ // wider than the error of any clock
+	plan, err := ops.NewReplayPlan(ctx, c, ops.ReplayWindow{ // wider than the error of any clock
 		Topic: cfg.Topics.Close, Into: cfg.Topics.Replay, From: w.began.Add(-2 * time.Hour), To: time.Now().Add(2 * time.Hour),
 	})
 	if err == nil {
 		w.replays.Add(1)
-		_, err = replay.Run(ctx, c, plan, nil)
+		_, err = ops.Replay(ctx, c, plan, nil)
 	}
 	return err
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"orderclose/internal/app"
-	"orderclose/internal/replay"
+	"orderclose/internal/ops"
 	"orderclose/internal/testkit/checker"
 	"orderclose/internal/testkit/scenario"
 )
@@ -94,12 +94,12 @@ func TestSimulation_ReplayingTheWholeCloseTopicChangesNothing(t *testing.T) {
 		r.startAll()
 		time.Sleep(10 * time.Second)
 		r.mixed(ctx)
-		plan, err := replay.NewPlan(ctx, r.kafka, replay.Window{Topic: r.cfg.Topics.Close, Into: r.cfg.Topics.Replay, From: begin, To: time.Now()})
+		plan, err := ops.NewReplayPlan(ctx, r.kafka, ops.ReplayWindow{Topic: r.cfg.Topics.Close, Into: r.cfg.Topics.Replay, From: begin, To: time.Now()})
 		if err != nil || plan.Records == 0 {
 			t.Fatal(plan, err)
 		}
 		r.unchanged(func() {
-			if result, err := replay.Run(ctx, r.kafka, plan, nil); err != nil || int64(result.Sent) != int64(plan.Records) {
+			if result, err := ops.Replay(ctx, r.kafka, plan, nil); err != nil || int64(result.Sent) != int64(plan.Records) {
 				t.Error(result, err)
 			}
 			time.Sleep(time.Minute)

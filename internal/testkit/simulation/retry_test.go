@@ -9,7 +9,7 @@ import (
 	"orderclose"
 	"orderclose/internal/app"
 	"orderclose/internal/kafka"
-	"orderclose/internal/replay"
+	"orderclose/internal/ops"
 	"orderclose/internal/store"
 	"orderclose/internal/testkit/scenario"
 )
@@ -150,13 +150,13 @@ func TestSimulation_AReplayTravelsOnItsOwnTopic(t *testing.T) {
 		if dead := len(r.records(ctx, cfg.Topics.DeadLetter)); dead != 10 || closes != 40 {
 			t.Fatalf("%d dead letters and %d attempts of 10 orders", dead, closes)
 		}
-		window := replay.Window{Topic: cfg.Topics.Close, Into: cfg.Topics.Replay, From: begin, To: time.Now()}
+		window := ops.ReplayWindow{Topic: cfg.Topics.Close, Into: cfg.Topics.Replay, From: begin, To: time.Now()}
 		run := func() {
-			plan, err := replay.NewPlan(ctx, r.kafka, window)
+			plan, err := ops.NewReplayPlan(ctx, r.kafka, window)
 			if err != nil {
 				t.Fatal(err)
 			}
-			result, err := replay.Run(ctx, r.kafka, plan, nil)
+			result, err := ops.Replay(ctx, r.kafka, plan, nil)
 			if err != nil || plan.Records != 40 || result.Sent != 40 || result.Skipped != 0 {
 				t.Errorf("planned %d, sent %d, passed over %d, %v; want the 40 of the window each time", plan.Records, result.Sent, result.Skipped, err)
 			}

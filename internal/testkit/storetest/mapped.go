@@ -216,7 +216,7 @@ func closesOnlyDue(t *testing.T, s *mapped) {
 	again := s.closing(overdue)
 	want(t, "verdict on a repeat", again[0].Verdict, orderclose.AlreadyClosed)
 	want(t, "receipts", s.texts("SELECT order_id FROM receipts"), []string{overdue.ID})
-	s.checkStory(overdue, out[1].At)
+	s.checkHistory(overdue, out[1].At)
 	s.checkReleased(overdue)
 	s.checkEvent(overdue, out[1].At)
 	if c := s.Mapping.ClosedAt; c != nil {
@@ -226,19 +226,19 @@ func closesOnlyDue(t *testing.T, s *mapped) {
 	}
 }
 
-// checkStory checks that Story reads an order from the shop's own tables.
-func (s *mapped) checkStory(o orderclose.Order, closed time.Time) {
+// checkHistory checks that History reads an order from the shop's own tables.
+func (s *mapped) checkHistory(o orderclose.Order, closed time.Time) {
 	s.Helper()
-	story, err := s.Store.OrderHistory(s.Context(), o.ID)
+	history, err := s.Store.OrderHistory(s.Context(), o.ID)
 	s.must(err)
-	if story.Order == nil || story.Receipt == nil {
-		s.Fatalf("the story of order %s has no row or no receipt: %+v", o.ID, story)
+	if history.Order == nil || history.Receipt == nil {
+		s.Fatalf("the history of order %s has no row or no receipt: %+v", o.ID, history)
 	}
-	want(s, "state", story.Order.State, s.Mapping.Status.To.Text)
-	want(s, "due time", story.Order.Due, o.Due)
-	want(s, "time of the close", story.Receipt.ClosedAt, closed)
+	want(s, "state", history.Order.State, s.Mapping.Status.To.Text)
+	want(s, "due time", history.Order.Due, o.Due)
+	want(s, "time of the close", history.Receipt.ClosedAt, closed)
 	if s.Mapping.Items != nil {
-		want(s, "lines", len(story.Items), 2)
+		want(s, "lines", len(history.Items), 2)
 	}
 	if _, err := s.CheckStock(s.Context(), nil); !errors.Is(err, store.ErrOwnTables) {
 		s.Errorf("checking the stock in a shop's own tables: %v", err)

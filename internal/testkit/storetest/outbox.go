@@ -249,10 +249,10 @@ func addedWithItsTransaction(t *testing.T, s *shop) {
 	if b.Rows != 1 || b.Oldest > time.Minute {
 		t.Errorf("backlog is %+v", b)
 	}
-	story, err := s.OrderHistory(t.Context(), "kept")
+	history, err := s.OrderHistory(t.Context(), "kept")
 	s.must(err)
-	if len(story.Unscheduled) != 1 || story.Unscheduled[0].At.Before(story.At.Add(-time.Minute)) || story.Unscheduled[0].At.After(story.At) {
-		t.Errorf("its story has %+v, at %v", story.Unscheduled, story.At)
+	if len(history.Unscheduled) != 1 || history.Unscheduled[0].At.Before(history.At.Add(-time.Minute)) || history.Unscheduled[0].At.After(history.At) {
+		t.Errorf("its history has %+v, at %v", history.Unscheduled, history.At)
 	}
 }
 

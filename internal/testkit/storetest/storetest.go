@@ -19,7 +19,7 @@ import (
 func Run(t *testing.T, open func(t *testing.T) *store.Store) {
 	for _, claims := range [][]claim{
 		closeClaims, faultClaims, raceClaims, crowdClaims, pageClaims, betweenClaims, countClaims, sweepClaims, checkoutClaims, schemaClaims, stockClaims,
-		storyClaims, outboxClaims, payOrdersClaims, auditClaims,
+		historyClaims, outboxClaims, payOrdersClaims, auditClaims,
 	} {
 		for _, c := range claims {
 			t.Run(c.name, func(t *testing.T) { c.test(t, &shop{T: t, Store: open(t)}) })

@@ -1,0 +1,154 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"orderclose"
+)
+
+// Change is a setting that differs between two configurations.
+type Change struct {
+	Key  string `json:"key"`  // as in the file, such as delays.categories.virtual or buckets.10s
+	From string `json:"from"` // "" if the key was added
+	To   string `json:"to"`   // "" if the key was removed
+	// Live says that the change takes effect at once; otherwise at the next start.
+	Live bool `json:"live"`
+}
+
+// String describes the change in one line.
+func (c Change) String() string {
+	when := "from now on"
+	if !c.Live {
+		when = "from the next start on"
+	}
+	return fmt.Sprintf("%s: %s, was %s; %s", c.Key, noneIfEmpty(c.To), noneIfEmpty(c.From), when)
+}
+
+func noneIfEmpty(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+// Changes compares two configurations, key by key. It is a pure function.
+func Changes(from, to *Config) []Change {
+	before, after := flatten(from), flatten(to)
+	keys := maps.Clone(before)
+	maps.Copy(keys, after)
+	var all []Change
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		if before[key] != after[key] {
+			all = append(all, Change{Key: key, From: before[key], To: after[key], Live: live(key)})
+		}
+	}
+	return all
+}
+
+// live reports whether a change of the setting takes effect without a restart. Delays and
+// buckets do, and the properties that topics are checked against.
+func live(key string) bool {
+	section, _, _ := strings.Cut(key, ".")
+	return slices.Contains([]string{"delays", "buckets", "partitions", "replication"}, section)
+}
+
+// Effective returns the configuration in effect after a running process reads a new file:
+// live settings of the new file, and the running values of all others. Topics of new
+// buckets are named by the running pattern. It is a pure function.
+func Effective(running, given *Config) *Config {
+	e := *running
+	e.Delays, e.MaxDelay = given.Delays, given.MaxDelay
+	e.Partitions, e.Replication = given.Partitions, given.Replication
+	e.Buckets = slices.Clone(given.Buckets)
+	if e.Topics.Delay != given.Topics.Delay {
+		for i, b := range e.Buckets {
+			e.Buckets[i].Topic = e.Topics.OfBucket(b.Length)
+		}
+	}
+	return &e
+}
+
+// Removed returns the buckets of from that are not in to. It is a pure function.
+func Removed(from, to orderclose.Buckets) orderclose.Buckets {
+	return slices.DeleteFunc(slices.Clone(from), func(b orderclose.Bucket) bool {
+		return slices.ContainsFunc(to, func(o orderclose.Bucket) bool { return o.Length == b.Length })
+	})
+}
+
+// flatten returns the settings of a configuration by key.
+func flatten(c *Config) map[string]string {
+	flat := map[string]string{
+		"delays.default": FormatDuration(c.Delays.Default),
+		"delays.mixed":   string(c.Delays.Mixed),
+		"delays.max":     FormatDuration(c.MaxDelay),
+	}
+	for category, d := range c.Delays.ByCategory {
+		flat["delays.categories."+category] = FormatDuration(d)
+	}
+	for _, b := range c.Buckets {
+		state := "open"
+		if b.Draining {
+			state = "draining"
+		}
+		flat["buckets."+FormatDuration(b.Length)] = state
+	}
+	all := reflect.ValueOf(*c)
+	for i := range all.NumField() {
+		switch name := all.Type().Field(i).Name; name {
+		case "Delays", "MaxDelay", "Buckets", "OrdersAt":
+		default:
+			walk(flat, snake(name), all.Field(i))
+		}
+	}
+	return flat
+}
+
+// walk adds the settings under a value, named after the fields.
+func walk(flat map[string]string, key string, v reflect.Value) {
+	switch {
+	case v.Kind() == reflect.Pointer && v.IsNil():
+	case v.Kind() == reflect.Pointer:
+		walk(flat, key, v.Elem())
+	case v.Type() == reflect.TypeFor[time.Duration]():
+		flat[key] = FormatDuration(time.Duration(v.Int()))
+	case v.Kind() == reflect.Struct && exported(v.Type()):
+		for i := range v.NumField() {
+			walk(flat, key+"."+snake(v.Type().Field(i).Name), v.Field(i))
+		}
+	default:
+		flat[key] = fmt.Sprint(v.Interface())
+	}
+}
+
+// exported reports whether all fields of a struct are exported. A struct with an unexported
+// field is compared by its printed form.
+func exported(t reflect.Type) bool {
+	for i := range t.NumField() {
+		if !t.Field(i).IsExported() {
+			return false
+		}
+	}
+	return true
+}
+
+// snake converts a field name to the key in the file: PageSize is page_size, URL is url.
+func snake(name string) string {
+	var b strings.Builder
+	letters := []rune(name)
+	for i, c := range letters {
+		if unicode.IsUpper(c) {
+			if i > 0 && (unicode.IsLower(letters[i-1]) || i+1 < len(letters) && unicode.IsLower(letters[i+1])) {
+				b.WriteByte('_')
+			}
+			c = unicode.ToLower(c)
+		}
+		b.WriteRune(c)
+	}
+	return b.String()
+}

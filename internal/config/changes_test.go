@@ -1,0 +1,115 @@
+package config
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"orderclose"
+)
+
+func parseText(t *testing.T, content string) *Config {
+	t.Helper()
+	c, err := Parse("t", []byte(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+const full = `
+topics: {prefix: a-, delay: "wait_{bucket}"}
+buckets: [10s, {length: 1m, draining: true}, 5m]
+delays: {default: 1h, categories: {x: 5m, y: 6m}, max: 1d}
+closer: {kind: http, http: {url: "https://shop.example/close"}}
+orders:
+  table: t
+  id: {column: id, type: integer}
+  status: {column: s, from: 0, to: 1}
+  due: {column: d, type: datetime, zone: "+08:00", precision: s}
+  items: none
+  stock: none
+`
+
+func TestChanges_UsesTheKeysOfTheFile(t *testing.T) {
+	from := parseText(t, `
+topics: {prefix: a-, delay: "wait_{bucket}"}
+buckets: [10s, 1m, 2h]
+delays: {default: 1h, categories: {x: 5m, z: 6m}, mixed: longest}
+closer: {kind: http, http: {url: "https://shop.example/close", batch: 3}}
+outbox: {in_flight: 3}
+`)
+	want := []Change{
+		{"buckets.1m", "open", "draining", true}, {"buckets.2h", "open", "", true}, {"buckets.5m", "", "open", true},
+		{"closer.http.batch", "3", "200", false},
+		{"delays.categories.y", "", "6m", true}, {"delays.categories.z", "6m", "", true},
+		{"delays.max", "30d", "1d", true}, {"delays.mixed", "longest", "shortest", true},
+		{"outbox.in_flight", "3", "2", false},
+	}
+	var got []Change
+	for _, c := range Changes(from, parseText(t, full)) {
+		if c.Key[:6] != "orders" {
+			got = append(got, c)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if all := Changes(from, parseText(t, full)); len(all) == len(want) {
+		t.Error("the mapping of orders is not compared")
+	}
+}
+
+// TestChanges_DetectsEverySetting: changing any field of a configuration, however deep,
+// gives a change.
+func TestChanges_DetectsEverySetting(t *testing.T) {
+	var each func(v reflect.Value, path string)
+	c := parseText(t, full)
+	each = func(v reflect.Value, path string) {
+		was := reflect.New(v.Type()).Elem()
+		was.Set(v)
+		defer v.Set(was)
+		switch {
+		case v.Kind() == reflect.Struct && exported(v.Type()):
+			for i := range v.NumField() {
+				each(v.Field(i), path+"."+v.Type().Field(i).Name)
+			}
+			return
+		case v.Kind() == reflect.Pointer && !v.IsNil():
+			each(v.Elem(), path)
+			return
+		case v.CanInt():
+			v.SetInt(v.Int() + int64(time.Hour))
+		case v.Kind() == reflect.String:
+			v.SetString(v.String() + "x")
+		case v.Kind() == reflect.Bool:
+			v.SetBool(!v.Bool())
+		default:
+			return
+		}
+		if len(Changes(parseText(t, full), c)) == 0 {
+			t.Errorf("the change of %s is not detected", path)
+		}
+	}
+	each(reflect.ValueOf(c).Elem(), "Config")
+}
+
+func TestEffective_UsesLiveSettingsAndKeepsTheRest(t *testing.T) {
+	running := parseText(t, "buckets: [10s]\ntopics: {prefix: old-}\ncloser: {batch: 7}\n")
+	given := parseText(t, "buckets: [10s, 1m]\ntopics: {prefix: new-}\ncloser: {batch: 8}\npartitions: 3\ndelays: {default: 9m}\n")
+	e := Effective(running, given)
+	want := orderclose.Buckets{{Topic: "old-delay_10s", Length: 10 * time.Second}, {Topic: "old-delay_1m", Length: time.Minute}}
+	if diff := cmp.Diff(want, e.Buckets); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if e.Closer.Batch != 7 || e.Topics.Prefix != "old-" || e.Partitions != 3 || e.Delays.Default != 9*time.Minute {
+		t.Errorf("%+v", e)
+	}
+	for _, c := range Changes(running, e) {
+		if !c.Live {
+			t.Errorf("%v is not live and was applied", c)
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// rig is a Reloader on a file. It records the applied configurations and the reports.
+type rig struct {
+	*Reloader
+	t        *testing.T
+	path     string
+	refusal  error // returned by Validate
+	taken    []*Config
+	reported []bool
+}
+
+func (r *rig) ConfigReloaded(ok bool) { r.reported = append(r.reported, ok) }
+
+func newRig(t *testing.T, content string) *rig {
+	r := &rig{t: t, path: filepath.Join(t.TempDir(), "topics.yaml")}
+	r.write(content)
+	running, err := Load(r.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Reloader, err = NewReloader(ReloadOptions{
+		File: r.path, Running: running, Metrics: r,
+		Validate: func(context.Context, *Config) error { return r.refusal },
+		Apply:    func(c *Config) { r.taken = append(r.taken, c) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *rig) write(content string) {
+	r.t.Helper()
+	if err := os.WriteFile(r.path, []byte(content), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// check makes the Reloader check the file. taken is the expected number of applied
+// configurations since the start, and ok whether the last check was accepted.
+func (r *rig) check(when string, taken int, ok bool) {
+	r.t.Helper()
+	if _, err := r.Reloader.check(r.t.Context(), false); (err == nil) != ok {
+		r.t.Errorf("%s: %v", when, err)
+	}
+	if len(r.taken) != taken || r.reported[len(r.reported)-1] != ok {
+		r.t.Errorf("%s: applied %d times, want %d; reported %v, want %v", when, len(r.taken), taken, r.reported, ok)
+	}
+}
+
+func TestReloader_AppliesAWholeFileOrNothing(t *testing.T) {
+	first, second := "buckets: [10s]\n", "buckets: [10s, 1m]\n"
+	r := newRig(t, first)
+	r.check("unchanged", 0, true)
+	r.write(second)
+	r.check("changed", 1, true)
+	reported := len(r.reported)
+	r.check("the same content", 1, true)
+	if len(r.reported) != reported {
+		t.Error("the same content was checked again")
+	}
+	r.write("buckets: [10s, 1m, 5m]\ndelays: {default: 0s}\n")
+	r.check("half of it is wrong", 1, false)
+	r.check("and still is", 1, false)
+	if err := os.Remove(r.path); err != nil {
+		t.Fatal(err)
+	}
+	r.check("no file", 1, false)
+	r.write(second)
+	r.check("valid again, and unchanged", 1, true)
+	r.write("# with a comment\n" + second)
+	r.check("another content with the same settings", 1, true)
+	r.write(second + "closer: {batch: 7}\n")
+	if changes, err := r.Reload(t.Context()); err != nil || len(changes) != 1 || changes[0].Live || len(r.taken) != 1 {
+		t.Errorf("a setting that is not live: %v, %v, applied %d times", changes, err, len(r.taken))
+	}
+}
+
+func TestReloader_RetriesAFileThatValidateRefused(t *testing.T) {
+	r := newRig(t, "buckets: [10s, 1m]\n")
+	r.refusal = errors.New("it still holds records")
+	r.write("buckets: [10s]\n")
+	r.check("refused", 0, false)
+	r.check("refused again", 0, false)
+	r.refusal = nil
+	r.check("now empty", 1, true)
+}
+
+// TestReloader_ReportsEveryAppliedChangeWhenTheCallerCancels: a change is applied and
+// reported, or neither.
+func TestReloader_ReportsEveryAppliedChangeWhenTheCallerCancels(t *testing.T) {
+	for _, when := range []string{"before it is applied", "while it is applied"} {
+		r := newRig(t, "buckets: [10s]\n")
+		ctx, cancel := context.WithCancel(t.Context())
+		if when == "while it is applied" {
+			r.o.Apply = func(c *Config) { r.taken = append(r.taken, c); cancel() }
+		} else {
+			r.o.Validate = func(context.Context, *Config) error { cancel(); return nil }
+		}
+		r.write("buckets: [10s, 1m]\n")
+		changes, err := r.Reload(ctx)
+		if taken := when == "while it is applied"; (err == nil) != taken || len(changes) == 1 != taken || len(r.taken) == 1 != taken || len(r.reported) == 1 != taken {
+			t.Errorf("canceled %s: %v, %v; applied %d times, reported %v", when, changes, err, len(r.taken), r.reported)
+		}
+		r.check("the next one", 1, true)
+	}
+}

@@ -1,0 +1,216 @@
+package httpcall
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"orderclose"
+)
+
+// ErrReply marks a response with status 2xx that cannot be decoded.
+var ErrReply = errors.New("the answer cannot be decoded")
+
+// StatusError is a response with another status than 2xx. It wraps
+// orderclose.ErrUnavailable if the status says nothing about the request: the service
+// has moved, is down, or wants another secret.
+type StatusError struct {
+	Status int
+	Detail string        // start of the body, or the target of a redirect
+	After  time.Duration // duration from Retry-After; 0 without the header
+}
+
+func (e *StatusError) Error() string {
+	text := fmt.Sprintf("it answered %d %s", e.Status, http.StatusText(e.Status))
+	if e.Detail != "" {
+		text += fmt.Sprintf(" (%s)", e.Detail)
+	}
+	switch {
+	case e.Status < 400:
+		text += ": redirects are not followed, set the url to where it leads"
+	case e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden:
+		text += ": is the secret the same on both sides, and are both clocks right?"
+	case e.Status == http.StatusNotFound || e.Status == http.StatusMethodNotAllowed:
+		text += ": is the url right?"
+	}
+	return text
+}
+
+// RetryAfter returns how long the service wants no calls; 0 if it did not say.
+func (e *StatusError) RetryAfter() time.Duration { return e.After }
+
+// Unwrap returns orderclose.ErrUnavailable if the request is not at fault, and nil
+// otherwise.
+func (e *StatusError) Unwrap() error {
+	switch {
+	case e.Status < 400, e.Status > 500:
+		return orderclose.ErrUnavailable
+	}
+	switch e.Status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,
+		http.StatusProxyAuthRequired, http.StatusRequestTimeout, http.StatusGone, http.StatusMisdirectedRequest,
+		http.StatusTooEarly, http.StatusUpgradeRequired, http.StatusTooManyRequests:
+		return orderclose.ErrUnavailable
+	}
+	return nil
+}
+
+// ClientOptions configure a Client. URL and Secrets are required.
+type ClientOptions struct {
+	URL       string            // http or https, without user and password
+	Secrets   []string          // see CheckSecrets
+	Transport http.RoundTripper // default: a new one that uses proxies from the environment
+	Now       func() time.Time  // clock for timestamps; default time.Now
+}
+
+// Client sends signed requests to one URL. Create it with NewClient.
+type Client struct {
+	o    ClientOptions
+	http http.Client
+}
+
+// NewClient returns a Client, or an error if the options are invalid.
+func NewClient(o ClientOptions) (*Client, error) {
+	if err := CheckURL(o.URL); err != nil {
+		return nil, err
+	}
+	if err := CheckSecrets(o.Secrets); err != nil {
+		return nil, err
+	}
+	if o.Transport == nil {
+		o.Transport = newTransport()
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Client{o, http.Client{
+		Transport:     o.Transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}, nil
+}
+
+// CheckURL reports why requests cannot be sent to a URL; nil if they can.
+func CheckURL(raw string) error {
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil: // the error quotes the URL with its secrets
+		return errors.New("it is not a URL")
+	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
+		return errors.New("it is not http://host/path or https://host/path")
+	case u.User != nil:
+		return errors.New("it holds a user or password; requests are signed instead")
+	case u.Fragment != "":
+		return errors.New("it has a fragment, which is never sent to a server")
+	}
+	return nil
+}
+
+// maxIdleConnections is the number of idle connections that are kept: about as many
+// as the workers of a few closers use at the same time.
+const maxIdleConnections = 16
+
+func newTransport() *http.Transport {
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: 3 * time.Second}).DialContext,
+		TLSHandshakeTimeout:   3 * time.Second,
+		ForceAttemptHTTP2:     true,
+		MaxIdleConnsPerHost:   maxIdleConnections,
+		IdleConnTimeout:       90 * time.Second,
+		ExpectContinueTimeout: time.Second,
+		DisableCompression:    true, // replies are small, and a small compressed reply may decompress to a huge one
+	}
+}
+
+// Close closes idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Post sends in as signed JSON and decodes the response, of at most maxReply bytes,
+// into out. The error is a *StatusError, or wraps ErrReply, or wraps
+// orderclose.ErrUnavailable if the response is missing or incomplete. It does not
+// quote the request.
+func (c *Client) Post(ctx context.Context, in, out any, maxReply int64) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return fmt.Errorf("encode the request: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.o.URL, bytes.NewReader(body))
+	if err != nil {
+		return errors.New("the request cannot be created: is the url right?")
+	}
+	timestamp, signature := Sign(c.o.Secrets, c.o.Now(), body)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", "orderclose")
+	req.Header.Set(HeaderTimestamp, timestamp)
+	req.Header.Set(HeaderSignature, signature)
+	resp, err := c.http.Do(req)
+	if err != nil {
+		if u, ok := errors.AsType[*url.Error](err); ok {
+			err = u.Err // without the URL, which may hold secrets and must not be logged
+		}
+		return fmt.Errorf("%w: %w", orderclose.ErrUnavailable, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		return c.statusError(resp)
+	}
+	return read(resp.Body, out, maxReply)
+}
+
+// read decodes a response of at most limit bytes.
+func read(body io.Reader, out any, limit int64) error {
+	data, err := io.ReadAll(io.LimitReader(body, limit+1))
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: the answer is incomplete: %w", orderclose.ErrUnavailable, err)
+	case int64(len(data)) > limit:
+		return fmt.Errorf("%w: it has more than %d bytes", ErrReply, limit)
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return fmt.Errorf("%w: %w: it begins %q", ErrReply, err, Cut(string(data), 80))
+	}
+	return nil
+}
+
+// maxDetail limits the stored body of an error response, in bytes.
+const maxDetail = 300
+
+func (c *Client) statusError(resp *http.Response) error {
+	e := &StatusError{Status: resp.StatusCode, After: retryAfter(resp.Header.Get("Retry-After"), time.Now())}
+	if e.Detail = resp.Header.Get("Location"); e.Detail == "" {
+		data, _ := io.ReadAll(io.LimitReader(resp.Body, maxDetail)) // without the body the status is enough
+		e.Detail = string(data)
+	}
+	e.Detail = strings.Join(strings.Fields(strings.ToValidUTF8(Cut(e.Detail, maxDetail), "")), " ")
+	return e
+}
+
+// retryAfter parses a Retry-After header: seconds, or a date.
+func retryAfter(value string, now time.Time) time.Duration {
+	const limit = 24 * time.Hour
+	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
+		return min(time.Duration(seconds)*time.Second, limit)
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return min(max(at.Sub(now), 0), limit)
+	}
+	return 0
+}
+
+// Cut returns at most the first n bytes of s, for messages.
+func Cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}

@@ -1,0 +1,19 @@
+// Package httpcall calls the HTTP services of a user: the service that closes orders, the
+// payment provider, the service that releases stock. docs/http.md describes the protocol for
+// other languages: POST requests with JSON, signed with a shared secret and the time.
+//
+// Client sends requests. Receive and Reply handle them in a service. An Endpoint decides how
+// long a call may take, and when the service is not called: create one for each service and
+// call the service through Do.
+//
+//	sign.go      signatures: Sign and Verify
+//	client.go    sending a request
+//	receive.go   handling a request in a service
+//	endpoint.go  the circuit breaker: several failures in a row open it, and calls then fail
+//	             at once, except for one call now and then that probes the service
+//	timeout.go   the timeout of a call: one and a half times the p99 of the last calls, at
+//	             most 3 s
+//
+// Neither side trusts the other: both limit the size of what they read, and the receiver
+// verifies the signature before it decodes the body.
+package httpcall

@@ -1,0 +1,259 @@
+package httpcall
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+
+	"orderclose"
+)
+
+const (
+	// failuresToOpen is how many failures in a row open the breaker. By then the
+	// timeout has grown to its maximum, or nearly.
+	failuresToOpen = 5
+	// openFor is how long the breaker stays open before one call probes the service.
+	openFor = 5 * time.Second
+	// maxPause limits how long a service may ask for no calls by Retry-After.
+	maxPause = 5 * time.Minute
+)
+
+// Errors of a call besides its own. orderclose.ErrUnavailable is wrapped beside both.
+var (
+	ErrTimeout     = errors.New("no answer in time")
+	ErrBreakerOpen = errors.New("the circuit breaker is open")
+)
+
+// States of a breaker in Metrics.
+const (
+	BreakerClosed   = "closed"    // calls are made
+	BreakerHalfOpen = "half_open" // one call probes the service
+	BreakerOpen     = "open"      // no calls are made
+)
+
+// Metrics receives the counts of calls; internal/obs implements it for Prometheus.
+// Its methods are called from many goroutines and must not block.
+type Metrics interface {
+	// Breaker sets the state of an endpoint's breaker.
+	Breaker(endpoint, state string)
+	// Called records the duration of a call. result is ok, failed, timeout, or
+	// refused with a duration of 0 if the call was not made.
+	Called(endpoint, result string, took time.Duration)
+	// CallLimit sets the timeout of the next call.
+	CallLimit(endpoint string, limit time.Duration)
+	// CallsFailing sets since when all calls have failed, whatever the failures were.
+	// The zero time means that the last call succeeded.
+	CallsFailing(endpoint string, since time.Time)
+}
+
+// Results of Metrics.Called.
+const (
+	ResultOK      = "ok"
+	ResultFailed  = "failed"
+	ResultTimeout = "timeout"
+	ResultRefused = "refused"
+)
+
+// Endpoint is a service that is called with an adaptive timeout and a circuit
+// breaker. It is safe for concurrent use. Create it with NewEndpoint.
+type Endpoint struct {
+	name    string
+	metrics Metrics
+	breaker *gobreaker.CircuitBreaker[struct{}]
+
+	mu          sync.Mutex
+	window      AdaptiveTimeout
+	pausedUntil time.Time // end of a pause that the service asked for
+	since       time.Time // first of the current run of failed calls; zero: the last call succeeded
+	cause       string    // error of the last failed call
+}
+
+// NewEndpoint returns an Endpoint with a name for metrics and errors. m may be nil.
+func NewEndpoint(name string, m Metrics) *Endpoint {
+	if m == nil {
+		m = NoMetrics{}
+	}
+	e := &Endpoint{name: name, metrics: m}
+	e.breaker = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
+		Name:        name,
+		Timeout:     openFor,
+		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= failuresToOpen },
+		// An error response other than ErrUnavailable still shows that the service
+		// works.
+		IsSuccessful:  func(err error) bool { return !errors.Is(err, orderclose.ErrUnavailable) },
+		IsExcluded:    func(err error) bool { return errors.Is(err, errGivenUp) },
+		OnStateChange: func(_ string, _, to gobreaker.State) { m.Breaker(name, stateOf(to)) },
+	})
+	m.Breaker(name, BreakerClosed)
+	m.CallLimit(name, e.Limit())
+	return e
+}
+
+// Limit returns the timeout of the next call.
+func (e *Endpoint) Limit() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.window.Limit()
+}
+
+// errGivenUp marks a call whose caller did not wait for its end. Such a call says
+// nothing about the service.
+var errGivenUp = errors.New("the caller gave up")
+
+// Do calls f with a context that ends at the timeout, and returns the error of f. f
+// must return soon after its context has ended. An error of f that wraps
+// orderclose.ErrUnavailable counts as a failure of the service. So does a timeout;
+// its error wraps ErrTimeout and orderclose.ErrUnavailable. While the breaker is
+// open, Do does not call f and returns an error that wraps ErrBreakerOpen and
+// orderclose.ErrUnavailable. It does the same while the service wants no calls: an
+// error of f may have a method RetryAfter() time.Duration.
+func (e *Endpoint) Do(ctx context.Context, f func(ctx context.Context) error) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s: %w", e.name, err)
+	}
+	if wait := e.pauseLeft(); wait > 0 {
+		e.metrics.Called(e.name, ResultRefused, 0)
+		return fmt.Errorf("%s: %w: %w: no calls for another %v (Retry-After): the last call failed with: %s", e.name, orderclose.ErrUnavailable, ErrBreakerOpen, wait.Round(time.Second), e.lastCause())
+	}
+	_, err := e.breaker.Execute(func() (struct{}, error) { return struct{}{}, e.call(ctx, f) })
+	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
+		e.metrics.Called(e.name, ResultRefused, 0)
+		err = fmt.Errorf("%w: %w: the last call failed with: %s", orderclose.ErrUnavailable, ErrBreakerOpen, e.lastCause())
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", e.name, err)
+	}
+	return nil
+}
+
+// maxTimeoutKey is the context key of WithMaxTimeout.
+type maxTimeoutKey struct{}
+
+// WithMaxTimeout returns a context whose calls get the maximum timeout. Their timeouts do
+// not change the timeout of other calls. Use it for a request that timed out before.
+func WithMaxTimeout(ctx context.Context) context.Context {
+	return context.WithValue(ctx, maxTimeoutKey{}, true)
+}
+
+// call makes one call and records its result.
+func (e *Endpoint) call(ctx context.Context, f func(ctx context.Context) error) error {
+	limit, longest := e.Limit(), ctx.Value(maxTimeoutKey{}) != nil
+	if longest || e.breaker.State() == gobreaker.StateHalfOpen {
+		limit = maxLimit // a single chance: give it the longest timeout
+	}
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	began := time.Now()
+	err := f(limited)
+	took := time.Since(began)
+	switch {
+	case err == nil:
+		e.record(ResultOK, took, nil, func(w *AdaptiveTimeout) { w.Add(took) })
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w: %w: %w", errGivenUp, ctx.Err(), err)
+	case limited.Err() != nil:
+		err = fmt.Errorf("%w: %w: %v passed: %w", orderclose.ErrUnavailable, ErrTimeout, limit, err)
+		e.record(ResultTimeout, took, err, func(w *AdaptiveTimeout) {
+			if !longest {
+				w.AddTimeout(limit)
+			}
+		})
+		return err
+	}
+	if asked, ok := errors.AsType[interface {
+		error
+		RetryAfter() time.Duration
+	}](err); ok {
+		e.pause(asked.RetryAfter())
+	}
+	e.record(ResultFailed, took, err, func(*AdaptiveTimeout) {}) // the duration of an error response says nothing about the duration of a good one
+	return err
+}
+
+// maxCause limits the stored text of the last failure, in bytes.
+const maxCause = 500
+
+// record reports a call to the metrics, stores its failure, if any, and updates the
+// window.
+func (e *Endpoint) record(result string, took time.Duration, failure error, what func(w *AdaptiveTimeout)) {
+	e.mu.Lock()
+	what(&e.window)
+	limit := e.window.Limit()
+	switch {
+	case failure == nil:
+		e.since, e.cause = time.Time{}, ""
+	case e.since.IsZero():
+		e.since = time.Now()
+		fallthrough
+	default:
+		e.cause = failure.Error()
+		e.cause = strings.ToValidUTF8(e.cause[:min(len(e.cause), maxCause)], "")
+	}
+	since := e.since
+	e.mu.Unlock()
+	e.metrics.Called(e.name, result, took)
+	e.metrics.CallLimit(e.name, limit)
+	e.metrics.CallsFailing(e.name, since)
+}
+
+// Failing returns since when all calls have failed, and why the last one failed. The
+// zero time means that the last call succeeded, or that there was none.
+func (e *Endpoint) Failing() (since time.Time, cause string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.since, e.cause
+}
+
+func (e *Endpoint) lastCause() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.cause
+}
+
+// pauseLeft returns how long the service still wants no calls.
+func (e *Endpoint) pauseLeft() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return time.Until(e.pausedUntil)
+}
+
+func (e *Endpoint) pause(d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.pausedUntil = time.Now().Add(min(d, maxPause))
+}
+
+func stateOf(s gobreaker.State) string {
+	switch s {
+	case gobreaker.StateOpen:
+		return BreakerOpen
+	case gobreaker.StateHalfOpen:
+		return BreakerHalfOpen
+	default:
+		return BreakerClosed
+	}
+}
+
+// NoMetrics discards all counts.
+type NoMetrics struct{}
+
+// Breaker implements Metrics.
+func (NoMetrics) Breaker(string, string) {}
+
+// Called implements Metrics.
+func (NoMetrics) Called(string, string, time.Duration) {}
+
+// CallLimit implements Metrics.
+func (NoMetrics) CallLimit(string, time.Duration) {}
+
+// CallsFailing implements Metrics.
+func (NoMetrics) CallsFailing(string, time.Time) {}

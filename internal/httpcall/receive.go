@@ -1,0 +1,71 @@
+package httpcall
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"orderclose"
+)
+
+// MaxRequest is the largest request that a receiver accepts, in bytes: ten times the
+// size of the largest batch.
+const MaxRequest = 4 << 20
+
+// readTimeout limits how long a request may take to arrive. The sender is unknown
+// until then, and the server of the shop may have no limit of its own.
+const readTimeout = 10 * time.Second
+
+// Receive reads a signed request into in, within 10 s. If the request is invalid,
+// Receive sends the error response and returns false.
+func Receive(w http.ResponseWriter, r *http.Request, secrets []string, now time.Time, in any) bool {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		http.Error(w, "send a POST", http.StatusMethodNotAllowed)
+		return false
+	}
+	// A ResponseWriter that cannot set a deadline, as in a test, has no connection to
+	// protect.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(readTimeout))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxRequest))
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		http.Error(w, "the request is too large", http.StatusRequestEntityTooLarge)
+		return false
+	}
+	if err != nil {
+		http.Error(w, "the request is incomplete", http.StatusBadRequest)
+		return false
+	}
+	if err := Verify(secrets, r.Header, body, now); err != nil {
+		http.Error(w, err.Error(), http.StatusUnauthorized)
+		return false
+	}
+	if err := json.Unmarshal(body, in); err != nil {
+		http.Error(w, "the request is not what docs/http.md describes: "+err.Error(), http.StatusBadRequest)
+		return false
+	}
+	return true
+}
+
+// Reply sends the response to a request: out as JSON; or, if err is set, status 503
+// if err wraps orderclose.ErrUnavailable, and 500 otherwise. The body of an error
+// response is the text of err.
+func Reply(w http.ResponseWriter, out any, err error) {
+	switch {
+	case errors.Is(err, orderclose.ErrUnavailable):
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	body, err := json.Marshal(out)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(body) // a client that has gone away asks again
+}

@@ -1,0 +1,171 @@
+package httpcall
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"orderclose"
+)
+
+// Services in other languages are written by docs/http.md.
+func TestSign_MatchesTheDocumentation(t *testing.T) {
+	data, err := os.ReadFile("../../docs/http.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := string(data)
+	_, rest, _ := strings.Cut(doc, "```json request\n")
+	body, _, ok := strings.Cut(rest, "\n```")
+	if !ok || len(body) != 213 {
+		t.Fatalf("the example request has %d bytes", len(body))
+	}
+	rows := regexp.MustCompile("\\| `(orderclose-test-secret-\\w+)` \\| `(v1=[0-9a-f]{64})` \\|").FindAllStringSubmatch(doc, -1)
+	if len(rows) != 2 {
+		t.Fatalf("%d test vectors", len(rows))
+	}
+	at := time.Unix(1772366700, 0)
+	for _, row := range rows {
+		if timestamp, signature := Sign([]string{row[1]}, at, []byte(body)); timestamp != "1772366700" || signature != row[2] {
+			t.Errorf("by %s: %s %s, documented is %s", row[1], timestamp, signature, row[2])
+		}
+	}
+	if !strings.Contains(doc, HeaderTimestamp+": 1772366700\n"+HeaderSignature+": "+rows[0][2]+"\n") {
+		t.Error("the headers of the example differ")
+	}
+}
+
+func TestVerify(t *testing.T) {
+	const one, two, other = "secret-number-one", "secret-number-two", "secret-of-a-stranger"
+	now, body := time.Unix(1772366700, 999), []byte(`{"a":1}`)
+	for _, row := range []struct {
+		name    string
+		by      []string
+		at      time.Time
+		body    string
+		change  func(http.Header)
+		secrets []string
+		want    error
+	}{
+		{name: "signed", by: []string{one}, secrets: []string{one}},
+		{name: "signed by two secrets, one of them known", by: []string{two, one}, secrets: []string{one}},
+		{name: "signed by one of two known secrets", by: []string{two}, secrets: []string{one, two}},
+		{name: "5 minutes old", by: []string{one}, secrets: []string{one}, at: now.Add(-5*time.Minute + time.Second)},
+		{name: "older", by: []string{one}, secrets: []string{one}, at: now.Add(-5*time.Minute - time.Second), want: ErrBadTimestamp},
+		{name: "from the future", by: []string{one}, secrets: []string{one}, at: now.Add(5*time.Minute + time.Second), want: ErrBadTimestamp},
+		{name: "signed with an unknown secret", by: []string{other}, secrets: []string{one, two}, want: ErrBadSignature},
+		{name: "with another body", by: []string{one}, secrets: []string{one}, body: `{"a":2}`, want: ErrBadSignature},
+		{name: "with another time", by: []string{one}, secrets: []string{one}, change: func(h http.Header) { h.Set(HeaderTimestamp, "1772366701") }, want: ErrBadSignature},
+		{name: "without a signature", by: []string{one}, secrets: []string{one}, change: func(h http.Header) { h.Del(HeaderSignature) }, want: ErrNoSignature},
+		{name: "without a time", by: []string{one}, secrets: []string{one}, change: func(h http.Header) { h.Del(HeaderTimestamp) }, want: ErrNoSignature},
+		{name: "with an empty signature", by: []string{one}, secrets: []string{one}, change: func(h http.Header) { h.Set(HeaderSignature, "v1=") }, want: ErrBadSignature},
+		{name: "in another scheme", by: []string{one}, secrets: []string{one}, change: func(h http.Header) {
+			h.Set(HeaderSignature, strings.Replace(h.Get(HeaderSignature), "v1", "v0", 1))
+		}, want: ErrBadSignature},
+		{name: "with spaces and an unknown scheme", by: []string{one}, secrets: []string{one}, change: func(h http.Header) {
+			h.Set(HeaderSignature, "v2=xyz, "+h.Get(HeaderSignature))
+		}},
+		{name: "without secrets to verify", by: []string{one}, want: ErrBadSignature},
+	} {
+		if row.at.IsZero() {
+			row.at = now
+		}
+		if row.body == "" {
+			row.body = string(body)
+		}
+		h := http.Header{}
+		timestamp, signature := Sign(row.by, row.at, body)
+		h.Set(HeaderTimestamp, timestamp)
+		h.Set(HeaderSignature, signature)
+		if row.change != nil {
+			row.change(h)
+		}
+		if err := Verify(row.secrets, h, []byte(row.body), now); !errors.Is(err, row.want) {
+			t.Errorf("a request %s: %v, want %v", row.name, err, row.want)
+		}
+	}
+}
+
+// An attacker could otherwise send a quarter of a million signatures with 4 MB, and
+// have a terabyte hashed.
+func TestVerify_HashesTheBodyOnceForEachSecret(t *testing.T) {
+	hashing := func(signatures int) float64 {
+		h := http.Header{}
+		h.Set(HeaderTimestamp, "1772366700")
+		h.Set(HeaderSignature, strings.Repeat("v1=,", signatures))
+		return testing.AllocsPerRun(10, func() { _ = Verify([]string{"secret-number-one"}, h, []byte("{}"), time.Now()) })
+	}
+	if one, many := hashing(1), hashing(1000); many > one {
+		t.Errorf("%v allocations for one signature, %v for a thousand", one, many)
+	}
+}
+
+func TestReceive_ReportsInvalidRequests(t *testing.T) {
+	const secret = "secret-number-one"
+	send := func(method, body string, sign bool) int {
+		r := httptest.NewRequest(method, "/", strings.NewReader(body))
+		if sign {
+			timestamp, signature := Sign([]string{secret}, time.Now(), []byte(body))
+			r.Header.Set(HeaderTimestamp, timestamp)
+			r.Header.Set(HeaderSignature, signature)
+		}
+		w := httptest.NewRecorder()
+		var in struct{}
+		if Receive(w, r, []string{secret}, time.Now(), &in) {
+			Reply(w, in, nil)
+		}
+		return w.Code
+	}
+	for _, row := range []struct {
+		method, body string
+		sign         bool
+		want         int
+	}{
+		{"POST", "{}", true, 200}, {"GET", "{}", true, 405}, {"POST", "{}", false, 401}, {"POST", "{", true, 400},
+		{"POST", strings.Repeat(" ", MaxRequest+1), true, 413},
+	} {
+		if got := send(row.method, row.body, row.sign); got != row.want {
+			t.Errorf("%s %.10q signed %v: %d, want %d", row.method, row.body, row.sign, got, row.want)
+		}
+	}
+}
+
+func TestStatusError_Fault(t *testing.T) {
+	for status, want := range map[int]bool{
+		301: true, 307: true, 401: true, 403: true, 404: true, 405: true, 408: true, 429: true, 501: true, 502: true, 503: true, 504: true, 599: true,
+		400: false, 409: false, 413: false, 418: false, 422: false, 500: false,
+	} {
+		if got := errors.Is(&StatusError{Status: status}, orderclose.ErrUnavailable); got != want {
+			t.Errorf("%d: the service is at fault: %v, want %v", status, got, want)
+		}
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for value, want := range map[string]time.Duration{
+		"": 0, "0": 0, "7": 7 * time.Second, "-7": 0, "soon": 0, "99999999999": 0, "999999": 24 * time.Hour,
+		"Sun, 01 Mar 2026 12:00:30 GMT": 30 * time.Second, "Sun, 01 Mar 2026 11:00:30 GMT": 0,
+	} {
+		if got := retryAfter(value, now); got != want {
+			t.Errorf("%q is %v, want %v", value, got, want)
+		}
+	}
+}
+
+func TestNewClient_RejectsInvalidOptions(t *testing.T) {
+	good := []string{"secret-number-one"}
+	for _, o := range []ClientOptions{
+		{URL: "", Secrets: good}, {URL: "shop/close", Secrets: good}, {URL: "ftp://shop/", Secrets: good}, {URL: "http://", Secrets: good},
+		{URL: "http://u:p@shop/", Secrets: good}, {URL: "http://shop/#x", Secrets: good}, {URL: "http://shop/"}, {URL: "http://shop/", Secrets: []string{"short"}},
+	} {
+		if _, err := NewClient(o); err == nil || strings.Contains(err.Error(), "short") {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}

@@ -1,0 +1,190 @@
+package ops
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/store"
+)
+
+// pageSize is how many orders one page has.
+const pageSize = 500
+
+// AuditStore reads the database. store.Store implements it.
+type AuditStore interface {
+	Now(ctx context.Context) (time.Time, error)
+	AuditRules() store.AuditRules
+	AuditParts(ctx context.Context) ([]store.AuditPart, error)
+	AuditPage(ctx context.Context, part store.AuditPart, from, to time.Time, after orderclose.Order, limit int) ([]store.AuditRow, error)
+	Outgoing(ctx context.Context, each func(orderID string)) error
+}
+
+// AuditOptions for Audit. AuditStore, From, To and Bound must be set.
+type AuditOptions struct {
+	Store AuditStore
+	Log   AuditLog // nil: Kafka is not read
+	// From and To are the window of due times, [From, To).
+	From, To time.Time
+	// Bound is how long a due order may stay open: the period of the sweep, its grace of
+	// two minutes, and the duration of a sweep.
+	Bound time.Duration
+	// Receipts says that orders are closed in this database, so it holds receipts, ledger
+	// rows and events.
+	Receipts bool
+
+	EventsTopic, CloseTopic, ReplayTopic, DeadLetterTopic string
+
+	// OnFinding is called with each finding at once, by one goroutine. Its error ends the audit.
+	OnFinding func(Finding) error
+	// Progress, if not nil, is called with the number of steps done, the number of all
+	// steps, and the current step.
+	Progress func(done, total int64, now string)
+}
+
+// AuditSummary is the result of an audit.
+type AuditSummary struct {
+	From  time.Time `json:"from"` // window of due times
+	To    time.Time `json:"to"`
+	At    time.Time `json:"at"` // when the audit began, by the database's clock
+	Bound string    `json:"bound"`
+
+	Orders   int            `json:"orders"` // due in the window
+	Statuses map[string]int `json:"statuses"`
+	// Unlisted holds the statuses that orders have and the mapping does not name, each
+	// with the state it counts as: paid or other.
+	Unlisted map[string]store.AuditState `json:"unlisted"`
+	// ClosedBy counts the orders with a receipt by the path of their close. The path sweep
+	// counts orders that the pipeline missed.
+	ClosedBy map[orderclose.Path]int `json:"closed_by"`
+	// ClosedByOthers counts closed orders without a receipt.
+	ClosedByOthers  int `json:"closed_by_others"`
+	OpenWithinBound int `json:"open_within_bound"`
+	// NoRecord counts closed orders without a record in the close topic or the replay
+	// topic: never published, or closed before the record left its bucket.
+	NoRecord int `json:"no_record"`
+	// DeadLetters counts orders of the window with a pending dead letter. DeadLettersAll
+	// counts all pending dead letters.
+	DeadLetters    int `json:"dead_letters"`
+	DeadLettersAll int `json:"dead_letters_all"`
+	// EventsUnjudged counts closes whose event is not checked: it is too old or too new.
+	EventsUnjudged int   `json:"events_unjudged"`
+	EventsRead     int64 `json:"events_read"`
+	RecordsRead    int64 `json:"records_read"`
+
+	Findings     map[FindingKind]int `json:"findings"`
+	FindingCount int                 `json:"found"`
+	// Unread says what could not be read, and why.
+	Unread     []string `json:"unseen"`
+	TookMillis int64    `json:"took_ms"`
+}
+
+// audit is one run.
+type audit struct {
+	o     AuditOptions
+	rules store.AuditRules
+	sum   AuditSummary
+	kafka kafkaState
+	done  int64 // steps of progress
+	total int64
+}
+
+// Audit compares what the database holds about each order that was due in a window of time
+// (its row, its receipt, its stock ledger and its event) with the records in Kafka. It reads
+// Kafka first, then pages of orders by due time and id, each page with all its rows as of one
+// moment, and passes each Finding to OnFinding at once. It returns an error of the database,
+// of the context, or of OnFinding. What could not be read from Kafka is in
+// AuditSummary.Unread. Memory holds 8 bytes of each event and of each record of the close
+// topic since the window began, and the pending dead letters.
+//
+// An audit has limits. Topics keep records for a week: for an older close, Audit does not
+// check the event or the record, and AuditSummary counts these closes. It does not see an
+// order whose row was deleted or whose status is NULL. An order whose status the mapping does
+// not name is judged as the close transaction treats it, and AuditSummary names the status.
+func Audit(ctx context.Context, o AuditOptions) (AuditSummary, error) {
+	began := time.Now()
+	a := &audit{o: o, rules: o.Store.AuditRules(), sum: AuditSummary{
+		From: o.From.UTC(), To: o.To.UTC(), Bound: o.Bound.String(),
+		Statuses: map[string]int{}, Unlisted: map[string]store.AuditState{}, ClosedBy: map[orderclose.Path]int{}, Findings: map[FindingKind]int{}, Unread: []string{},
+	}}
+	err := a.run(ctx)
+	a.sum.TookMillis = time.Since(began).Milliseconds()
+	return a.sum, err
+}
+
+func (a *audit) run(ctx context.Context) (err error) {
+	if a.sum.At, err = a.o.Store.Now(ctx); err != nil {
+		return err
+	}
+	parts, err := a.o.Store.AuditParts(ctx)
+	if err != nil {
+		return err
+	}
+	a.total = int64(len(parts)+1) * percent
+	if err := a.readKafka(ctx); err != nil {
+		return err
+	}
+	for i, part := range parts {
+		if part.Unlisted {
+			a.sum.Unlisted[part.Status] = part.State
+		}
+		a.done = int64(i+1) * percent
+		if err := a.part(ctx, part); err != nil {
+			return err
+		}
+	}
+	a.done = a.total
+	a.progress("")
+	return nil
+}
+
+// percent is how many steps of progress one part has.
+const percent = 100
+
+func (a *audit) progress(now string) {
+	if a.o.Progress != nil {
+		a.o.Progress(a.done, a.total, now)
+	}
+}
+
+// part compares the orders of one table that have one status.
+func (a *audit) part(ctx context.Context, part store.AuditPart) error {
+	begun := a.done
+	var last orderclose.Order
+	for {
+		page, err := a.o.Store.AuditPage(ctx, part, a.o.From, a.o.To, last, pageSize)
+		if err != nil {
+			return err
+		}
+		for _, r := range page {
+			if r.Due.Before(a.o.From) || !r.Due.Before(a.o.To) {
+				continue // the column's precision is coarser than the window
+			}
+			if err := a.order(r); err != nil {
+				return err
+			}
+		}
+		if len(page) < pageSize {
+			return nil
+		}
+		last = page[len(page)-1].Order
+		a.done = begun + int64(percent*float64(last.Due.Sub(a.o.From))/float64(a.o.To.Sub(a.o.From)))
+		a.progress(fmt.Sprintf("%d orders, %d findings", a.sum.Orders, a.sum.FindingCount))
+	}
+}
+
+// order compares one order.
+func (a *audit) order(r store.AuditRow) error {
+	f := a.facts(r)
+	seen, known := a.kafka.seen(r)
+	a.sum.count(r, f, seen, known)
+	for _, finding := range judge(r, f) {
+		a.sum.FindingCount++
+		a.sum.Findings[finding.Kind]++
+		if err := a.o.OnFinding(finding); err != nil {
+			return err
+		}
+	}
+	return nil
+}

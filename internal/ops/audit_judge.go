@@ -1,0 +1,207 @@
+package ops
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"orderclose/internal/store"
+)
+
+// FindingKind names a kind of difference between what is and what should be.
+type FindingKind string
+
+// The kinds.
+const (
+	StillOpen     FindingKind = "still_open"      // due, unpaid, and open beyond the bound
+	NoReceipt     FindingKind = "no_receipt"      // closed without a receipt
+	StrayReceipt  FindingKind = "stray_receipt"   // not closed, with a receipt
+	PaidButClosed FindingKind = "paid_but_closed" // paid and closed
+	ClosedEarly   FindingKind = "closed_early"    // closed before it was due
+	LedgerMissing FindingKind = "ledger_missing"  // closed, and its stock was not released
+	LedgerDouble  FindingKind = "ledger_double"   // the stock of a SKU was released more than once
+	LedgerWrong   FindingKind = "ledger_wrong"    // another quantity was released, or without a close
+	NoEvent       FindingKind = "no_event"        // closed without an event
+)
+
+// Finding is one difference.
+type Finding struct {
+	Kind  FindingKind `json:"kind"`
+	Order string      `json:"order_id"`
+	Due   time.Time   `json:"due_at"`
+	What  string      `json:"what"` // what is and what should be
+	Fix   string      `json:"mend"` // what a person can do
+}
+
+// facts are what one order is judged by, in addition to its rows.
+type facts struct {
+	rules    store.AuditRules
+	receipts bool // orders are closed in this database
+	now      time.Time
+	bound    time.Duration
+	// Events of closes in [eventsFrom, eventsTo] are known. Both zero: no event is known.
+	eventsFrom, eventsTo time.Time
+	event                bool   // the order has an event, in the outbox or in Kafka
+	letter               string // the pending dead letter of the order; empty: none, or not read
+	eventLetter          string // the pending dead letter of its event
+}
+
+// judge compares the rows of one order with each other and with the facts. Pure.
+func judge(r store.AuditRow, f facts) (found []Finding) {
+	add := func(k FindingKind, mend, what string, args ...any) {
+		found = append(found, Finding{k, r.ID, r.Due.UTC(), fmt.Sprintf(what, args...), mend})
+	}
+	if late := f.now.Sub(r.Due); r.Part.State == store.AuditOpen && late > f.bound {
+		what := fmt.Sprintf("the order has been due for %v and is %s; the limit is %v", late.Round(time.Second), r.Part.Status, f.bound)
+		if f.letter != "" {
+			what += "; its record is the dead letter " + f.letter
+		}
+		add(StillOpen, "orderclose order "+ShellQuote(r.ID)+" shows why; orderclose compensate --once closes it", "%s", what)
+	}
+	if !f.receipts {
+		return found
+	}
+	if k, what := judgeReceipt(r, f.rules.Exclusive); k != "" {
+		add(k, "find the program that writes to the orders outside the shop's transactions; orderclose order "+ShellQuote(r.ID), "%s", what)
+	}
+	receipt := r.Receipt
+	if receipt != nil && (receipt.ClosedAt.Before(receipt.Due) || f.rules.Exclusive && r.Part.State == store.AuditClosed && receipt.ClosedAt.Before(r.Due)) {
+		add(ClosedEarly, "find out what changed its due time or the database's clock", "the order was closed at %s by %s, and was due at %s",
+			stamp(receipt.ClosedAt), receipt.Path, stamp(later(receipt.Due, r.Due)))
+	}
+	closed := r.Part.State == store.AuditClosed && (receipt != nil || f.rules.Exclusive)
+	if r.LinesError != nil {
+		add(LedgerWrong, "fix the lines of the order", "released stock cannot be compared: %v", r.LinesError)
+	} else if f.rules.Lines {
+		for _, l := range judgeLedger(r, closed) {
+			add(l.kind, "orderclose doctor --stock says what to change", "%s", l.what)
+		}
+	}
+	switch none := closed && receipt != nil && f.eventKnown(receipt.ClosedAt) && !f.event; {
+	case none && f.eventLetter != "":
+		add(NoEvent, "orderclose dlq show "+f.eventLetter+" shows why; fix the cause, then orderclose dlq redrive --order "+ShellQuote(r.ID),
+			"the order was closed at %s; its event is the dead letter %s", stamp(receipt.ClosedAt), f.eventLetter)
+	case none:
+		add(NoEvent, "inform the consumers of the events by hand: the event is neither in the outbox nor in Kafka", "the order was closed at %s and has no event", stamp(receipt.ClosedAt))
+	}
+	return found
+}
+
+// eventKnown says whether the event of a close at that time must be in the outbox or in Kafka.
+func (f facts) eventKnown(at time.Time) bool {
+	return !f.eventsTo.IsZero() && !at.Before(f.eventsFrom) && !at.After(f.eventsTo)
+}
+
+// judgeReceipt checks that an order has a receipt if it was closed, and only then.
+func judgeReceipt(r store.AuditRow, exclusive bool) (k FindingKind, what string) {
+	has := r.Receipt != nil
+	switch r.Part.State {
+	case store.AuditClosed:
+		if !has && exclusive {
+			return NoReceipt, "the order is closed without a receipt, so the other rows of a close are missing too"
+		}
+		if r.PaidAt {
+			return PaidButClosed, "the order was paid and is closed"
+		}
+	case store.AuditPaid:
+		if has {
+			if r.Part.Unlisted {
+				return PaidButClosed, fmt.Sprintf("the order is %s, which orders.status does not name and which therefore counts as paid; it was closed at %s by %s", r.Part.Status, stamp(r.Receipt.ClosedAt), r.Receipt.Path)
+			}
+			return PaidButClosed, fmt.Sprintf("the order is %s, and was closed at %s by %s", r.Part.Status, stamp(r.Receipt.ClosedAt), r.Receipt.Path)
+		}
+	case store.AuditOther:
+		if has && exclusive {
+			return StrayReceipt, fmt.Sprintf("the order is %s, and has the receipt of a close at %s", r.Part.Status, stamp(r.Receipt.ClosedAt))
+		}
+	default:
+		if has {
+			return StrayReceipt, fmt.Sprintf("the order is open, and has the receipt of a close at %s", stamp(r.Receipt.ClosedAt))
+		}
+	}
+	return "", ""
+}
+
+// line is the difference of one SKU.
+type line struct {
+	kind FindingKind
+	what string
+}
+
+// judgeLedger compares the stock that an order held with the stock that was released. For
+// an order that was not closed it only checks that no close released stock.
+func judgeLedger(r store.AuditRow, closed bool) (found []line) {
+	moved := map[string][]store.LedgerRow{}
+	for _, l := range r.Ledger {
+		if closed || l.Kind == "close" {
+			moved[l.SKU] = append(moved[l.SKU], l)
+		}
+	}
+	skus := map[string]bool{}
+	for sku := range moved {
+		skus[sku] = true
+	}
+	if closed {
+		for sku := range r.LineQuantities {
+			skus[sku] = true
+		}
+	}
+	for _, sku := range slices.Sorted(maps.Keys(skus)) {
+		rows, held := moved[sku], r.LineQuantities[sku]
+		switch {
+		case !closed && r.Receipt == nil:
+			found = append(found, line{LedgerWrong, fmt.Sprintf("a close released %s, and the order is %s", written(rows), r.Part.Status)})
+		case !closed: // judgeReceipt reports the receipt
+		case len(rows) == 0:
+			found = append(found, line{LedgerMissing, fmt.Sprintf("%d of %s were not released", held, sku)})
+		case len(rows) > 1:
+			found = append(found, line{LedgerDouble, fmt.Sprintf("%d of %s were released more than once: %s", held, sku, written(rows))})
+		case rows[0].Kind != "close" || rows[0].Quantity != held:
+			found = append(found, line{LedgerWrong, fmt.Sprintf("%d of %s should have been released, but the ledger has %s", held, sku, written(rows))})
+		}
+	}
+	return found
+}
+
+func written(rows []store.LedgerRow) string {
+	words := make([]string, len(rows))
+	for i, l := range rows {
+		words[i] = fmt.Sprintf("%s %d of %s", l.Kind, l.Quantity, l.SKU)
+	}
+	slices.Sort(words)
+	return strings.Join(words, ", ")
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+
+// count adds one order to the summary.
+func (s *AuditSummary) count(r store.AuditRow, f facts, seen, seenKnown bool) {
+	s.Orders++
+	s.Statuses[r.Part.Status]++
+	switch {
+	case r.Part.State == store.AuditOpen && f.now.Sub(r.Due) <= f.bound:
+		s.OpenWithinBound++
+	case r.Part.State == store.AuditClosed && r.Receipt != nil:
+		s.ClosedBy[r.Receipt.Path]++
+		if !f.eventKnown(r.Receipt.ClosedAt) {
+			s.EventsUnjudged++
+		}
+	case r.Part.State == store.AuditClosed:
+		s.ClosedByOthers++
+	}
+	if seenKnown && !seen && r.Part.State == store.AuditClosed {
+		s.NoRecord++
+	}
+	if f.letter != "" || f.eventLetter != "" {
+		s.DeadLetters++
+	}
+}

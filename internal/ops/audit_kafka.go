@@ -1,0 +1,192 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/kafka"
+	"orderclose/internal/ops/deadletters"
+	"orderclose/internal/store"
+)
+
+const (
+	// slack is how long before the window an event or record of it may have been
+	// appended, since clocks differ.
+	auditSlack = time.Minute
+	// settling is how long before the audit an order must have been closed for its event
+	// to be required: a commit takes a moment.
+	settling = time.Minute
+	// maxLetters bounds how many dead letters are kept in memory.
+	maxLetters = 100_000
+	// outboxOfEvents is the source topic of dead letters that the dispatcher makes of events.
+	outboxOfEvents = "outbox_events"
+)
+
+// AuditLog reads Kafka. internal/kafka.Cluster implements it.
+type AuditLog interface {
+	deadletters.Log
+	HistoryLog
+}
+
+// kafkaState is what Kafka and the outbox contain.
+type kafkaState struct {
+	events     *hashes // ids of events; nil: not known
+	eventsFrom time.Time
+	eventsTo   time.Time
+
+	records     *hashes // ids of orders whose record reached the close topic; nil: not known
+	recordsFrom time.Time
+
+	letters      map[string]string // coordinates of pending dead letters, by order
+	eventLetters map[string]string // the same for events that were never published
+}
+
+// readKafka reads the outbox before the topics: an event that leaves the outbox meanwhile is
+// found in its topic.
+func (a *audit) readKafka(ctx context.Context) error {
+	a.kafka.letters, a.kafka.eventLetters = map[string]string{}, map[string]string{}
+	if a.o.Log == nil {
+		return nil
+	}
+	unseen := func(what string, err error) {
+		if err != nil {
+			a.sum.Unread = append(a.sum.Unread, fmt.Sprintf("%s: %v", what, err))
+		}
+	}
+	if a.o.Receipts {
+		events := newHashes()
+		if err := a.o.Store.Outgoing(ctx, func(id string) { events.add(a.eventID(id)) }); err != nil {
+			return err
+		}
+		from, n, err := a.read(ctx, a.o.EventsTopic, func(r orderclose.RawRecord) {
+			m, err := r.Message()
+			if err != nil {
+				return
+			}
+			// The id of an event contains its type, so the id of another type matches no order.
+			if id, _, err := orderclose.DecodeClosed(m.Value, a.rules.Event); err == nil || errors.Is(err, orderclose.ErrOtherEvent) {
+				events.add(id)
+			}
+		})
+		unseen(a.o.EventsTopic, err)
+		if a.sum.EventsRead = n; err == nil {
+			events.seal()
+			a.kafka.events, a.kafka.eventsFrom, a.kafka.eventsTo = events, from, a.sum.At.Add(-settling)
+		}
+	}
+	records := newHashes()
+	whole := true
+	for _, topic := range []string{a.o.CloseTopic, a.o.ReplayTopic} {
+		from, n, err := a.read(ctx, topic, func(r orderclose.RawRecord) { records.add(string(r.Key())) })
+		unseen(topic, err)
+		whole = whole && err == nil
+		a.sum.RecordsRead += n
+		a.kafka.recordsFrom = later(a.kafka.recordsFrom, from)
+	}
+	if records.seal(); whole {
+		a.kafka.records = records
+	}
+	unseen(a.o.DeadLetterTopic, a.readLetters(ctx))
+	return ctx.Err()
+}
+
+func (a *audit) eventID(orderID string) string {
+	return orderclose.OrderClosed{Type: a.rules.Event, OrderID: orderID}.ID()
+}
+
+// read passes the records of a topic to each, from the beginning of the window to the
+// present end. since is the time from which the topic is complete, if that is later than
+// the window. n is how many records were read.
+func (a *audit) read(ctx context.Context, topic string, each func(orderclose.RawRecord)) (since time.Time, n int64, err error) {
+	partitions, err := a.o.Log.Partitions(ctx, topic)
+	if err != nil {
+		return since, 0, err
+	}
+	for p := range partitions {
+		first, end, err := a.o.Log.Bounds(ctx, topic, p)
+		if err != nil {
+			return since, n, err
+		}
+		from, err := a.o.Log.OffsetAt(ctx, topic, p, a.o.From.Add(-auditSlack))
+		if err != nil {
+			return since, n, err
+		}
+		from = max(from, first)
+		cut := first > 0 && from == first // retention may have deleted a part of the window
+		if cut && first == end {
+			since = later(since, a.sum.At)
+		}
+		read, err := ScanRecords(ctx, a.o.Log, topic, kafka.Span{Partition: p, First: from, End: end}, func(r orderclose.RawRecord) {
+			if cut {
+				since, cut = later(since, r.AppendedAt().Add(auditSlack)), false
+			}
+			each(r)
+			if n++; n%10_000 == 0 {
+				a.progress(topic)
+			}
+		})
+		if err == nil && read < end {
+			err = fmt.Errorf("%s/%d was read to %d of %d", topic, p, read, end)
+		}
+		if err != nil {
+			return since, n, err
+		}
+	}
+	return since, n, nil
+}
+
+// readLetters reads the pending dead letters.
+func (a *audit) readLetters(ctx context.Context) error {
+	topic := deadletters.Topic{Log: a.o.Log, Name: a.o.DeadLetterTopic}
+	spans, err := topic.Snapshot(ctx, deadletters.Filter{})
+	if err != nil {
+		return err
+	}
+	index, err := topic.Index(ctx, spans, deadletters.Filter{})
+	if err != nil {
+		return err
+	}
+	for _, n := range index.Pending() {
+		a.sum.DeadLettersAll += n
+	}
+	if a.sum.DeadLettersAll == 0 {
+		return nil
+	}
+	return topic.Letters(ctx, spans, index, func(letters []deadletters.Letter) error {
+		for _, l := range letters {
+			switch known := len(a.kafka.letters)+len(a.kafka.eventLetters) < maxLetters; {
+			case l.Resolution != "" || l.Source.Topic == a.o.EventsTopic || !known:
+			case l.Source.Topic == outboxOfEvents:
+				a.kafka.eventLetters[l.Key] = l.At.String()
+			default:
+				a.kafka.letters[l.Key] = l.At.String()
+			}
+		}
+		return nil
+	})
+}
+
+// facts returns the facts that an order is judged by.
+func (a *audit) facts(r store.AuditRow) facts {
+	f := facts{
+		rules: a.rules, receipts: a.o.Receipts, now: a.sum.At, bound: a.o.Bound,
+		letter: a.kafka.letters[r.ID], eventLetter: a.kafka.eventLetters[r.ID],
+	}
+	if a.kafka.events != nil {
+		f.eventsFrom, f.eventsTo = a.kafka.eventsFrom, a.kafka.eventsTo
+		f.event = r.Receipt != nil && a.kafka.events.has(a.eventID(r.ID))
+	}
+	return f
+}
+
+// seen reports whether a record of an order reached the close topic. known is false if the
+// topic was not read, or no longer has records of that time.
+func (s *kafkaState) seen(r store.AuditRow) (seen, known bool) {
+	if s.records == nil || r.Due.Before(s.recordsFrom) {
+		return false, false
+	}
+	return s.records.has(r.ID), true
+}

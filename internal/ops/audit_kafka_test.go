@@ -1,0 +1,91 @@
+package ops
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/kafka"
+	"orderclose/internal/store"
+)
+
+// topics are topics of one partition each, in memory.
+type topics map[string][]orderclose.RawRecord
+
+func (l topics) Partitions(context.Context, string) (int, error) { return 1, nil }
+
+func (l topics) Commits(context.Context, string, string, int) ([]kafka.Commit, error) {
+	return make([]kafka.Commit, 1), nil
+}
+
+func (l topics) Bounds(_ context.Context, topic string, _ int) (first, end int64, err error) {
+	return 0, int64(len(l[topic])), nil
+}
+
+func (l topics) OffsetAt(_ context.Context, topic string, _ int, t time.Time) (int64, error) {
+	for i, r := range l[topic] {
+		if !r.AppendedAt().Before(t) {
+			return int64(i), nil
+		}
+	}
+	return int64(len(l[topic])), nil
+}
+
+func (l topics) Read(_ context.Context, at orderclose.Position) (orderclose.Fetched, error) {
+	return orderclose.Fetched{Records: l[at.Topic][at.Offset:], Next: int64(len(l[at.Topic]))}, nil
+}
+
+func (l topics) Idempotent(func(), func(int)) orderclose.AppendFunc { return nil }
+
+// put appends a record a second after its order was due.
+func (l topics) put(topic string, m orderclose.Message) {
+	m.Offset, m.Appended = int64(len(l[topic])), due.Add(time.Second)
+	l[topic] = append(l[topic], m.Raw())
+}
+
+// storeWithEvents is a database whose closes have events.
+type storeWithEvents struct{ manyOrders }
+
+func (storeWithEvents) AuditRules() store.AuditRules {
+	return store.AuditRules{Exclusive: true, Lines: true, Event: "order.closed"}
+}
+
+// TestRun_AnEventThatKafkaRefusedIsFoundAmongTheDeadLetters: the dead letter of the event
+// counts, a dead letter of the order itself does not.
+func TestRun_AnEventThatKafkaRefusedIsFoundAmongTheDeadLetters(t *testing.T) {
+	log := topics{}
+	for i := range 10 {
+		id := fmt.Sprintf("order-%08d", i)
+		value, err := orderclose.OrderClosed{Type: "order.closed", OrderID: id}.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := orderclose.Message{Key: []byte(id), Value: value, Headers: []orderclose.Header{{Key: orderclose.HeaderContentType, Value: []byte(orderclose.EventContentType)}}}
+		switch i {
+		case 3:
+			m.Topic = "outbox_events"
+			log.put("dead", orderclose.DeadLetter(m, "outbox", "refused", "too large"))
+		case 4:
+			log.put("dead", orderclose.DeadLetter(orderclose.Message{Key: m.Key, Topic: "close"}, "closer", "failed", "no stock row"))
+		default:
+			log.put("events", m)
+		}
+	}
+	fixes := map[string]string{}
+	_, err := Audit(t.Context(), AuditOptions{
+		Store: storeWithEvents{manyOrders{n: 10, each: func(int) {}}}, Log: log, Receipts: true, From: due, To: due.Add(time.Minute), Bound: time.Hour,
+		EventsTopic: "events", CloseTopic: "close", ReplayTopic: "replay", DeadLetterTopic: "dead",
+		OnFinding: func(f Finding) error {
+			if f.Kind == NoEvent {
+				fixes[f.Order] = f.Fix
+			}
+			return nil
+		},
+	})
+	if err != nil || len(fixes) != 2 || !strings.Contains(fixes["order-00000003"], "orderclose dlq redrive --order order-00000003") || !strings.Contains(fixes["order-00000004"], "by hand") {
+		t.Errorf("%q, %v", fixes, err)
+	}
+}

@@ -1,0 +1,165 @@
+package ops
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"time"
+
+	"orderclose"
+	"orderclose/compensator"
+)
+
+const (
+	// rowsAtOnce is how many rows of the schedule outbox one query reads.
+	rowsAtOnce = 5000
+	// maxRows bounds how many rows of the schedule outbox are kept in memory, at some 20
+	// bytes each. An outbox that is drained has a few hundred rows.
+	maxRows = 1_000_000
+)
+
+// Schedules reads the schedule outbox. store.Store implements it.
+type Schedules interface {
+	// Unpublished returns up to limit rows whose id is greater than afterID, ordered by id.
+	Unpublished(ctx context.Context, afterID int64, limit int) ([]orderclose.OutboxRow, error)
+}
+
+// InvestigatorOptions configure an Investigator. A source that is nil is skipped.
+type InvestigatorOptions struct {
+	Log HistoryLog
+	// Topics returns the topics in which records of orders wait, and the dead-letter
+	// topic. With an error it returns the topics that it knows. Each sweep calls it once,
+	// since buckets come and go.
+	Topics    func(ctx context.Context) ([]HistoryTopic, error)
+	Schedules Schedules
+	// Clock returns the time by which release times are judged; default time.Now.
+	Clock func(ctx context.Context) (time.Time, error)
+	// MaxRecords is how many records of all topics one sweep may read. Time is how long one
+	// sweep may investigate, the schedule outbox included. 0 means none.
+	MaxRecords int64
+	MaxTime    time.Duration
+	Logger     *slog.Logger // default: discard
+}
+
+// Investigator finds out why the pipeline missed the orders that a sweep found. A sweep calls
+// Begin once, and Explain of the returned investigation for each page of missed orders. A
+// sweep does not depend on it: within a limit of records and of time it finds a cause, and
+// beyond that limit the cause is reported as unknown. It implements compensator.Investigator.
+// Create it with NewInvestigator.
+type Investigator struct{ o InvestigatorOptions }
+
+// NewInvestigator returns an Investigator.
+func NewInvestigator(o InvestigatorOptions) *Investigator {
+	if o.Clock == nil {
+		o.Clock = func(context.Context) (time.Time, error) { return time.Now(), nil }
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Investigator{o}
+}
+
+// Begin implements compensator.Investigator. It reads the schedule outbox and the list of
+// topics. A read that fails is no error of Begin: an order without a record is then
+// reported as unknown instead of absent.
+func (i *Investigator) Begin(ctx context.Context) (compensator.Investigation, error) {
+	n := &investigation{o: i.o, left: i.o.MaxTime, rows: map[uint64]int64{}, seed: maphash.MakeSeed()}
+	n.timed(ctx, func(ctx context.Context) { n.incomplete = n.readRows(ctx) })
+	if n.incomplete != "" {
+		i.o.Logger.Warn("schedule outbox not read completely, unpublished orders may be missed", "reason", n.incomplete)
+	}
+	if i.o.Log == nil {
+		return n, nil
+	}
+	n.timed(ctx, func(ctx context.Context) {
+		places, err := i.o.Topics(ctx)
+		if err != nil {
+			i.o.Logger.Warn("topics not listed completely, some records may be missed", "err", err)
+			n.incomplete = cmp.Or(n.incomplete, err.Error())
+		}
+		n.index = NewRecordIndex(i.o.Log, places, i.o.MaxRecords)
+	})
+	return n, nil
+}
+
+// investigation implements compensator.Investigation. One goroutine uses it.
+type investigation struct {
+	o          InvestigatorOptions
+	index      *RecordIndex // nil: no Kafka is configured
+	left       time.Duration
+	seed       maphash.Seed
+	rows       map[uint64]int64 // id of the row in the schedule outbox, by hash of the order's id
+	incomplete string           // why some rows or topics are missing; empty: all were read
+}
+
+// timed calls do with the time that is left, and subtracts how long it took.
+func (n *investigation) timed(ctx context.Context, do func(ctx context.Context)) {
+	ctx, cancel := context.WithTimeout(ctx, n.left)
+	defer cancel()
+	began := time.Now()
+	do(ctx)
+	n.left -= min(time.Since(began), n.left)
+}
+
+func (n *investigation) readRows(ctx context.Context) (incomplete string) {
+	if n.o.Schedules == nil {
+		return ""
+	}
+	for after := int64(0); len(n.rows) < maxRows; {
+		rows, err := n.o.Schedules.Unpublished(ctx, after, rowsAtOnce)
+		if err != nil {
+			return "the schedule outbox: " + err.Error()
+		}
+		for _, r := range rows {
+			n.rows[maphash.String(n.seed, r.OrderID)], after = r.ID, r.ID
+		}
+		if len(rows) < rowsAtOnce {
+			return ""
+		}
+	}
+	return fmt.Sprintf("the schedule outbox has more than %d rows", maxRows)
+}
+
+// Explain implements compensator.Investigation.
+func (n *investigation) Explain(ctx context.Context, missed []orderclose.Order) []compensator.Miss {
+	found := make([]Matches, len(missed))
+	now := time.Now()
+	n.timed(ctx, func(ctx context.Context) {
+		if t, err := n.o.Clock(ctx); err == nil {
+			now = t
+		}
+		if n.index == nil {
+			for i := range found {
+				found[i].Unseen = "no Kafka is configured"
+			}
+			return
+		}
+		found = n.index.Find(ctx, missed) // with no time left it returns what is known already
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			reportTimeLimit(found)
+		}
+	})
+	misses := make([]compensator.Miss, len(missed))
+	for i, o := range missed {
+		e := evidence{n.rows[maphash.String(n.seed, o.ID)], found[i].Found, found[i].Unseen}
+		if e.unseen == "" {
+			e.unseen = n.incomplete
+		}
+		misses[i].Order = o
+		misses[i].Cause, misses[i].Where = decide(e, now)
+		misses[i].Fix = mendOne(misses[i])
+	}
+	return misses
+}
+
+// reportTimeLimit replaces the errors of a search that ran out of time by the reason itself.
+func reportTimeLimit(found []Matches) {
+	for i := range found {
+		if found[i].Unseen != "" {
+			found[i].Unseen = "the time limit was reached"
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package ops
+
+import (
+	"fmt"
+	"time"
+
+	"orderclose/compensator"
+)
+
+// releaseGrace is how long after its release time a record may still be in its bucket
+// without being late: relays commit every 200 ms, and clocks differ.
+const releaseGrace = 2 * time.Second
+
+// evidence is what is known of a missed order.
+type evidence struct {
+	row    int64 // its row id in the schedule outbox when the sweep began; 0: it had no row
+	sights []Match
+	unseen string // which topics were not searched, and why; empty: all were searched
+}
+
+// decide returns why an order was missed, and where to see it: a row or coordinates of a
+// record. If several records were found, the record decides that should have closed the
+// order first. Pure.
+func decide(e evidence, now time.Time) (why compensator.Cause, where string) {
+	if e.row > 0 {
+		return compensator.Unpublished, fmt.Sprintf("outbox_schedules row %d", e.row)
+	}
+	best := -1
+	for i, s := range e.sights {
+		if best < 0 || rank(causeOf(s, now)) < rank(causeOf(e.sights[best], now)) {
+			best = i
+		}
+	}
+	switch {
+	case best >= 0:
+		s := e.sights[best]
+		return causeOf(s, now), fmt.Sprintf("%s/%d@%d", s.Topic, s.Partition, s.Offset)
+	case e.unseen != "":
+		return compensator.Unknown, e.unseen
+	}
+	return compensator.Absent, ""
+}
+
+// causeOf returns the cause that one record proves.
+func causeOf(s Match, now time.Time) compensator.Cause {
+	switch {
+	case s.Kind == KindDeadLetters:
+		return compensator.DeadLettered
+	case s.Kind != KindBucket:
+		return compensator.CloserBehind
+	case s.Leaves.Add(releaseGrace).Before(now): // a record that cannot be read has no release time: it waits to become a dead letter
+		return compensator.RelayBehind
+	case s.Again:
+		return compensator.Retrying
+	}
+	return compensator.LaterRelease
+}
+
+// precedence ranks the causes where several records were found: first the records that are
+// furthest on their way, and records that should have moved before records that still wait.
+var precedence = map[compensator.Cause]int{
+	compensator.CloserBehind: 0, compensator.RelayBehind: 1, compensator.Retrying: 2,
+	compensator.DeadLettered: 3, compensator.LaterRelease: 4,
+}
+
+func rank(c compensator.Cause) int { return precedence[c] }
+
+// FixCommand returns the command that fixes a cause for all its orders, or that shows more.
+func FixCommand(c compensator.Cause) string {
+	switch c {
+	case compensator.Unpublished:
+		return "orderclose run outbox"
+	case compensator.RelayBehind:
+		return "orderclose run relay"
+	case compensator.CloserBehind:
+		return "orderclose run closer"
+	case compensator.LaterRelease:
+		return "orderclose send --id ID --due TIME"
+	case compensator.Retrying:
+		return "orderclose order ID"
+	case compensator.DeadLettered:
+		return "orderclose dlq ls"
+	case compensator.Absent:
+		return "orderclose doctor"
+	}
+	return "orderclose order ID --budget 1000000"
+}
+
+// mendOne returns the command for one order.
+func mendOne(m compensator.Miss) string {
+	id := ShellQuote(m.Order.ID)
+	switch m.Cause {
+	case compensator.LaterRelease: // an application that moves a due time earlier must send one more record
+		return "orderclose send --id " + id + " --due " + m.Order.Due.UTC().Format(time.RFC3339Nano)
+	case compensator.Retrying:
+		return "orderclose order " + id
+	case compensator.DeadLettered:
+		return "orderclose dlq redrive --order " + id
+	case compensator.Unknown:
+		return "orderclose order " + id + " --budget 1000000"
+	}
+	return FixCommand(m.Cause)
+}

@@ -1,0 +1,229 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"orderclose"
+	"orderclose/compensator"
+	"orderclose/internal/kafka"
+)
+
+// recordsLog holds topics of two partitions in memory. No group has a commit.
+type recordsLog struct {
+	records map[string]map[int][]orderclose.RawRecord
+	read    int // how many records were read, repeats included
+	err     error
+}
+
+func (l *recordsLog) put(topic, id string, appended, release time.Time) {
+	m, err := orderclose.Record{Order: orderclose.Order{ID: id, CreatedAt: appended, Due: release}, Release: release}.Encode()
+	if err != nil {
+		panic(err)
+	}
+	if l.records[topic] == nil {
+		l.records[topic] = map[int][]orderclose.RawRecord{}
+	}
+	p := kafka.PartitionOf([]byte(id), 2)
+	m.Offset, m.Appended = int64(len(l.records[topic][p])), appended
+	l.records[topic][p] = append(l.records[topic][p], m.Raw())
+}
+
+func (l *recordsLog) Partitions(ctx context.Context, _ string) (int, error) {
+	return 2, errors.Join(l.err, ctx.Err())
+}
+
+func (l *recordsLog) Commits(_ context.Context, _, _ string, n int) ([]kafka.Commit, error) {
+	commits := make([]kafka.Commit, n)
+	for i := range commits {
+		commits[i].Offset = -1
+	}
+	return commits, nil
+}
+
+func (l *recordsLog) Bounds(_ context.Context, topic string, p int) (first, end int64, err error) {
+	return 0, int64(len(l.records[topic][p])), nil
+}
+
+func (l *recordsLog) OffsetAt(_ context.Context, topic string, p int, t time.Time) (int64, error) {
+	for i, r := range l.records[topic][p] {
+		if !r.AppendedAt().Before(t) {
+			return int64(i), nil
+		}
+	}
+	return int64(len(l.records[topic][p])), nil
+}
+
+func (l *recordsLog) Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error) {
+	if ctx.Err() != nil {
+		return orderclose.Fetched{}, ctx.Err()
+	}
+	records := l.records[at.Topic][at.Partition][at.Offset:]
+	records = records[:min(len(records), 10)]
+	l.read += len(records)
+	return orderclose.Fetched{Records: records, Next: at.Offset + int64(len(records))}, nil
+}
+
+// outbox is a schedule outbox in memory.
+type outbox []orderclose.OutboxRow
+
+func (o outbox) Unpublished(_ context.Context, after int64, limit int) (rows []orderclose.OutboxRow, err error) {
+	for _, r := range o {
+		if r.ID > after && len(rows) < limit {
+			rows = append(rows, r)
+		}
+	}
+	return rows, nil
+}
+
+var places = []HistoryTopic{
+	{Topic: "close", Kind: KindClose, Group: "c"}, {Topic: "dead", Kind: KindDeadLetters},
+	{Topic: "delay_5m", Kind: KindBucket, Group: "r", Length: 5 * time.Minute},
+}
+
+// backlog returns a delay topic with n overdue records in the order in which their orders
+// were created.
+func backlog(n int) (*recordsLog, []orderclose.Order) {
+	l := &recordsLog{records: map[string]map[int][]orderclose.RawRecord{}}
+	var orders []orderclose.Order
+	for i := range n {
+		o := orderclose.Order{ID: fmt.Sprint("o", i), CreatedAt: now.Add(time.Duration(i) * time.Second), Due: now.Add(5*time.Minute + time.Duration(i)*time.Second)}
+		l.put("delay_5m", o.ID, o.CreatedAt, o.Due)
+		orders = append(orders, o)
+	}
+	return l, orders
+}
+
+func begin(t *testing.T, o InvestigatorOptions) compensator.Investigation {
+	t.Helper()
+	if o.Topics == nil {
+		o.Topics = func(context.Context) ([]HistoryTopic, error) { return places, nil }
+	}
+	o.Clock = func(context.Context) (time.Time, error) { return now.Add(24 * time.Hour), nil }
+	inv, err := NewInvestigator(o).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return inv
+}
+
+func countCauses(misses []compensator.Miss) map[compensator.Cause]int {
+	n := map[compensator.Cause]int{}
+	for _, m := range misses {
+		n[m.Cause]++
+	}
+	return n
+}
+
+// TestExplain_ReadsEachPartitionOnce holds for all pages of a sweep, from the oldest
+// orders or from the newest.
+func TestExplain_ReadsEachPartitionOnce(t *testing.T) {
+	for _, backwards := range []bool{false, true} {
+		log, orders := backlog(1000)
+		inv := begin(t, InvestigatorOptions{Log: log, MaxRecords: 1000, MaxTime: time.Minute})
+		for page := range 10 {
+			if backwards {
+				page = 9 - page
+			}
+			if n := countCauses(inv.Explain(t.Context(), orders[page*100:][:100])); n[compensator.RelayBehind] != 100 {
+				t.Fatalf("page %d: %v", page, n)
+			}
+		}
+		if log.read > 1100 { // where two reads meet, a fetch returns some records again
+			t.Errorf("%d records were read, of 1000 that there are; backwards %v", log.read, backwards)
+		}
+	}
+}
+
+func TestExplain_KeepsToTheLimitOfRecords(t *testing.T) {
+	log, orders := backlog(1000)
+	inv := begin(t, InvestigatorOptions{Log: log, MaxRecords: 300, MaxTime: time.Minute})
+	n := countCauses(inv.Explain(t.Context(), orders))
+	if n[compensator.RelayBehind] < 280 || n[compensator.RelayBehind] > 300 || n[compensator.Absent] != 0 || n[compensator.RelayBehind]+n[compensator.Unknown] != 1000 {
+		t.Errorf("%v of a budget of 300", n)
+	}
+	if log.read > 320 { // a fetch returns some records beyond the limit
+		t.Errorf("%d records were read", log.read)
+	}
+}
+
+func TestExplain_AFailureIsReportedAsUnknownWithItsReason(t *testing.T) {
+	orders := []orderclose.Order{{ID: "a"}, {ID: "b"}}
+	for what, c := range map[string]struct {
+		o    InvestigatorOptions
+		want string
+	}{
+		"no Kafka":    {InvestigatorOptions{MaxTime: time.Minute}, "no Kafka"},
+		"Kafka fails": {InvestigatorOptions{Log: &recordsLog{err: errors.New("away")}, MaxRecords: 10, MaxTime: time.Minute}, "close: away"},
+		"no time":     {InvestigatorOptions{Log: &recordsLog{}, MaxRecords: 10}, "time limit was reached"},
+		"the topics": {InvestigatorOptions{Log: &recordsLog{}, MaxRecords: 10, MaxTime: time.Minute, Topics: func(context.Context) ([]HistoryTopic, error) {
+			return places, errors.New("nobody tells")
+		}}, "nobody tells"},
+		"the outbox": {InvestigatorOptions{Log: &recordsLog{}, MaxRecords: 10, MaxTime: time.Minute, Schedules: badOutbox{}}, "schedule outbox: no such table"},
+	} {
+		for _, m := range begin(t, c.o).Explain(t.Context(), orders) {
+			if m.Cause != compensator.Unknown || !strings.Contains(m.Where, c.want) {
+				t.Errorf("%s: %+v", what, m)
+			}
+		}
+	}
+}
+
+type badOutbox struct{}
+
+func (badOutbox) Unpublished(context.Context, int64, int) ([]orderclose.OutboxRow, error) {
+	return nil, errors.New("no such table")
+}
+
+func TestExplain_ReadsTheOutboxWhenTheSweepBegins(t *testing.T) {
+	rows := make(outbox, 12_000)
+	for i := range rows {
+		rows[i] = orderclose.OutboxRow{ID: int64(i + 1), OrderID: fmt.Sprint("o", i)}
+	}
+	inv := begin(t, InvestigatorOptions{MaxTime: time.Minute, Schedules: rows})
+	misses := inv.Explain(t.Context(), []orderclose.Order{{ID: "o11999"}, {ID: "o0"}, {ID: "other"}})
+	if misses[0].Where != "outbox_schedules row 12000" || misses[1].Cause != compensator.Unpublished || misses[2].Cause != compensator.Unknown {
+		t.Errorf("%+v", misses)
+	}
+}
+
+// TestExplain_WithoutTimeLeftReturnsWhatIsKnown holds for the pages after the time limit.
+func TestExplain_WithoutTimeLeftReturnsWhatIsKnown(t *testing.T) {
+	log, orders := backlog(200)
+	inv := begin(t, InvestigatorOptions{Log: log, MaxRecords: 1000, MaxTime: time.Minute})
+	inv.Explain(t.Context(), orders[:100])
+	inv.(*investigation).left = 0
+	if n := countCauses(inv.Explain(t.Context(), orders[100:])); n[compensator.RelayBehind] != 100 {
+		t.Errorf("%v", n)
+	}
+}
+
+// TestExplain_ACheckoutWhoseClockIsAhead hides no waiting record, even where the limit does
+// not allow all of them to be read.
+func TestExplain_ACheckoutWhoseClockIsAhead(t *testing.T) {
+	for _, ahead := range []time.Duration{0, 2 * time.Minute, time.Hour} {
+		for _, budget := range []int64{1_000_000, 5000} {
+			log, _ := backlog(10_000)
+			appended := now.Add(10_000 * time.Second)
+			o := orderclose.Order{ID: "o", CreatedAt: appended.Add(ahead), Due: appended.Add(ahead + 5*time.Minute)}
+			log.put("delay_5m", o.ID, appended, o.Due)
+			for i := range 200 { // the record is not at the end of its partition
+				log.put("delay_5m", fmt.Sprint("later", i), appended.Add(time.Duration(i)*time.Second), o.Due)
+			}
+			orders := []orderclose.Order{o, {ID: "other", CreatedAt: o.CreatedAt, Due: o.Due}}
+			misses := begin(t, InvestigatorOptions{Log: log, MaxRecords: budget, MaxTime: time.Minute}).Explain(t.Context(), orders)
+			if misses[0].Cause != compensator.RelayBehind || misses[1].Cause == compensator.RelayBehind {
+				t.Errorf("ahead by %v, of a budget of %d: %+v", ahead, budget, misses)
+			}
+		}
+	}
+	log, _ := backlog(1000)
+	o := orderclose.Order{ID: "o7", CreatedAt: now.Add(24 * time.Hour)} // in the right zone, on the wrong day
+	if m := begin(t, InvestigatorOptions{Log: log, MaxRecords: 1000, MaxTime: time.Minute}).Explain(t.Context(), []orderclose.Order{o}); m[0].Cause != compensator.RelayBehind {
+		t.Errorf("a day ahead: %+v", m)
+	}
+}

@@ -1,0 +1,91 @@
+package ops
+
+import (
+	"time"
+
+	"orderclose"
+)
+
+// MaxForecastSteps is the largest number of steps of a forecast.
+const MaxForecastSteps = 24
+
+const day = 24 * time.Hour
+
+// stepLengths are step lengths that people can read easily.
+var stepLengths = []time.Duration{
+	time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 15 * time.Second, 30 * time.Second,
+	time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute,
+	time.Hour, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour,
+}
+
+// ForecastStepLength returns the length of a step so that at most MaxForecastSteps steps cover within.
+func ForecastStepLength(within time.Duration) time.Duration {
+	for _, s := range stepLengths {
+		if within <= MaxForecastSteps*s {
+			return s
+		}
+	}
+	const longest = MaxForecastSteps * day
+	return (within + longest - 1) / longest * day
+}
+
+// ForecastEdges returns the limits of the steps, from now to at least now + within. within must be
+// positive.
+func ForecastEdges(now time.Time, within time.Duration) []time.Time {
+	step := ForecastStepLength(within)
+	edges := []time.Time{now}
+	for ahead := time.Duration(0); ahead < within; {
+		ahead += step
+		edges = append(edges, now.Add(ahead))
+	}
+	return edges
+}
+
+// ForecastWithin returns the default length of a forecast: a day, or the length of the largest
+// bucket if that is shorter.
+func ForecastWithin(buckets orderclose.Buckets) time.Duration {
+	return min(day, buckets[len(buckets)-1].Length)
+}
+
+// counts are the records that leave before the first edge, between each two edges, and
+// after the last edge.
+type counts struct {
+	overdue int64
+	steps   []int64
+	later   int64
+}
+
+// count counts the waiting records in [first, end) of a partition. offsets has, for each
+// edge, the offset of the first record that leaves then or later. Every record is counted
+// once, even if the offsets are not in order, as can happen if producers set the timestamps.
+func count(first, end int64, offsets []int64) counts {
+	c := counts{steps: make([]int64, len(offsets)-1)}
+	at := first
+	upTo := func(offset int64) int64 {
+		before := at
+		at = min(max(at, offset), end)
+		return at - before
+	}
+	c.overdue = upTo(offsets[0])
+	for i := range c.steps {
+		c.steps[i] = upTo(offsets[i+1])
+	}
+	c.later = end - at
+	return c
+}
+
+// sum adds the counts of all partitions of a bucket.
+func sum(b orderclose.Bucket, edges []time.Time, partitions []counts) BucketForecast {
+	s := BucketForecast{Topic: b.Topic, Length: orderclose.ShortDuration(b.Length), Steps: make([]ForecastStep, len(edges)-1)}
+	for i := range s.Steps {
+		s.Steps[i] = ForecastStep{From: edges[i], To: edges[i+1]}
+	}
+	for _, c := range partitions {
+		s.Overdue += c.overdue
+		s.Later += c.later
+		for i, n := range c.steps {
+			s.Steps[i].Records += n
+		}
+	}
+	return s
+}

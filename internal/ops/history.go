@@ -1,0 +1,120 @@
+package ops
+
+import (
+	"fmt"
+	"time"
+
+	"orderclose/internal/ops/deadletters"
+	"orderclose/internal/store"
+)
+
+// History is what is known about an order.
+type History struct {
+	ID string    `json:"order_id"`
+	At time.Time `json:"at"` // by the clock of this machine
+	// Now says in one sentence where the order is.
+	Now      string              `json:"now"`
+	Database *store.OrderHistory `json:"database"` // nil: the database was not asked
+	Places   []HistoryTopic      `json:"topics"`   // the topics that were searched
+	Timeline []Event             `json:"timeline"`
+	// Unseen lists what could not be searched, with the reasons.
+	Unseen []string `json:"unseen"`
+}
+
+// NewHistory returns the history of an order. database is nil if the database was not asked, and
+// places is empty if Kafka was not asked.
+func NewHistory(id string, at time.Time, database *store.OrderHistory, places []HistoryTopic) History {
+	s := History{ID: id, At: at.UTC(), Database: database, Places: append([]HistoryTopic{}, places...), Unseen: []string{}}
+	for _, p := range places {
+		if p.Problem != "" {
+			s.Unseen = append(s.Unseen, fmt.Sprintf("%s: %s", p.Topic, p.Problem))
+		}
+	}
+	s.Timeline = timeline(database, places)
+	s.Now = s.now()
+	return s
+}
+
+// Known reports whether the database or a searched topic has the order.
+func (s History) Known() bool {
+	if s.Database != nil && s.Database.Known() {
+		return true
+	}
+	for _, p := range s.Places {
+		if len(p.Records) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Skipped returns how many offsets were not searched because the budget was used up.
+func (s History) Skipped() (offsets int64) {
+	for _, p := range s.Places {
+		offsets += p.Skipped
+	}
+	return offsets
+}
+
+// now says where the order is: the decision of the database, or else what will happen next.
+func (s History) now() string {
+	record := s.record()
+	if s.Database == nil {
+		return record
+	}
+	o := s.Database.Order
+	switch {
+	case o == nil && !s.Known():
+		return "unknown: found neither in the database nor in Kafka"
+	case o == nil:
+		return "the database has no such order; " + record
+	case o.Status == store.Closed && s.Database.Receipt != nil:
+		r := s.Database.Receipt
+		return fmt.Sprintf("closed by %s, %s after it was due", r.Path, time.Duration(r.LatenessMS)*time.Millisecond)
+	case o.Status != store.Unpaid:
+		return o.State
+	case !o.Due.After(s.Database.At):
+		return fmt.Sprintf("unpaid, and overdue by %s; %s; the sweep closes it in any case, or now: orderclose compensate --once",
+			s.Database.At.Sub(o.Due).Round(time.Millisecond), record)
+	}
+	return fmt.Sprintf("unpaid, due in %s; %s", o.Due.Sub(s.Database.At).Round(time.Second), record)
+}
+
+// record says where the order's record is: the waiting one, or else the pending dead letter.
+func (s History) record() string {
+	searched, dead := false, deadletters.Position{Offset: -1}
+	for _, p := range s.Places {
+		searched = searched || p.Problem == "" && p.hasGroup()
+		for _, r := range p.Records {
+			switch {
+			case r.Waits && r.Leaves != nil:
+				return fmt.Sprintf("its record waits in %s/%d at %d and leaves at %s", p.Topic, p.Partition, r.Offset, clock(*r.Leaves))
+			case r.Waits:
+				return fmt.Sprintf("its record is in %s/%d at %d and is not committed yet", p.Topic, p.Partition, r.Offset)
+			case r.Dead != nil && r.Settles == nil && !settled(p, r):
+				dead = deadletters.Position{Partition: p.Partition, Offset: r.Offset}
+			}
+		}
+	}
+	switch {
+	case dead.Offset >= 0:
+		return fmt.Sprintf("its record is a dead letter: orderclose dlq show %v", dead)
+	case !searched:
+		return "its record was not searched for"
+	case s.Skipped() > 0:
+		return fmt.Sprintf("no record of it waits in the searched part; %d offsets were skipped, search more with --budget", s.Skipped())
+	}
+	return "no record of it waits"
+}
+
+// settled reports whether the partition has a resolution mark for a dead letter.
+func settled(p HistoryTopic, dead Record) bool {
+	for _, r := range p.Records {
+		if r.Settles != nil && r.Settles.Partition == p.Partition && r.Settles.Offset == dead.Offset {
+			return true
+		}
+	}
+	return false
+}
+
+func clock(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }

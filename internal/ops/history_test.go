@@ -1,0 +1,213 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"orderclose"
+	"orderclose/internal/kafka"
+	"orderclose/internal/ops/deadletters"
+	"orderclose/internal/partition"
+	"orderclose/internal/store"
+)
+
+var made = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+func after(d time.Duration) time.Time { return made.Add(d) }
+
+func ptr[V any](v V) *V { return &v }
+
+func TestNew_SortsTheTimeline(t *testing.T) {
+	db := &store.OrderHistory{
+		At:       after(time.Hour),
+		Order:    &store.OrderRow{ID: "a", Category: "virtual", Status: store.Closed, State: "closed", CreatedAt: made, Due: after(5 * time.Minute), ClosedAt: ptr(after(7 * time.Minute))},
+		Receipt:  &store.ReceiptRow{Path: orderclose.PathPipeline, ClosedAt: after(7 * time.Minute), Attempts: 1, LatenessMS: 120_000},
+		Ledger:   []store.LedgerRow{{SKU: "ink", Kind: "close", Quantity: 3, At: after(7 * time.Minute)}},
+		Outgoing: []store.OutgoingRow{{ID: 9, At: after(7 * time.Minute)}},
+	}
+	letter := &deadletters.Letter{Cause: "failed", Detail: "no stock row", Stage: "closer", Source: deadletters.Source{Topic: "order-close", Partition: 3, Offset: 7}}
+	places := []HistoryTopic{
+		{Topic: "delay_5m", Kind: KindBucket, Group: "g", Partition: 3, Records: []Record{{Offset: 17, Appended: after(20 * time.Millisecond), Leaves: ptr(after(5 * time.Minute))}}},
+		{Topic: "order-close", Kind: KindClose, Group: "g", Partition: 3, Records: []Record{
+			{Offset: 7, Appended: after(5 * time.Minute)}, {Offset: 9, Appended: after(7 * time.Minute), Attempt: 1, Cause: "failed", NotDue: 2}}},
+		{Topic: "replay", Kind: KindReplay, Group: "g", Partition: 3, Records: []Record{{Offset: 1, Appended: after(8 * time.Minute), Lane: "replay", Waits: true}}},
+		{Topic: "dead", Kind: KindDeadLetters, Records: []Record{
+			{Offset: 4, Appended: after(5*time.Minute + time.Second), Dead: letter},
+			{Offset: 5, Appended: after(6 * time.Minute), Settles: &orderclose.Mark{Offset: 4, How: orderclose.Redriven}}}},
+		{Topic: "events", Kind: KindEvents, Partition: 3, Records: []Record{{Offset: 2, Appended: after(7*time.Minute + time.Second), Event: "order.closed/a"}}},
+	}
+	s := NewHistory("a", after(time.Hour), db, places)
+	var got []string
+	for _, e := range s.Timeline {
+		got = append(got, e.At.Format("04:05.000 ")+e.Where+": "+e.What)
+	}
+	want := []string{
+		"00:00.000 database: created with category virtual, to be closed at 2026-11-20T12:05:00.000Z if it is not paid",
+		"00:00.020 delay_5m/3/17: put into a bucket, to leave at 2026-11-20T12:05:00.000Z",
+		"05:00.000 database: due",
+		"05:00.000 order-close/3/7: handed to the closer",
+		"05:01.000 dead/0/4: given up by closer: failed: no stock row; from order-close/3/7",
+		"06:00.000 dead/0/5: its dead letter 0/4 was redriven",
+		"07:00.000 order-close/3/9: handed to the closer, after 1 failed attempts (failed), came 2 times before it was due",
+		"07:00.000 database: closed by pipeline, 120000 ms after it was due, after 1 failed attempts",
+		"07:00.000 database: stock: 3 of ink came back (close)",
+		"07:00.000 database: event 9 written, and still in the outbox",
+		"07:01.000 events/3/2: event order.closed/a published",
+		"08:00.000 replay/3/1: handed to the closer again, lane replay, not committed yet",
+	}
+	if diff := cmp.Diff(want, got); diff != "" || s.Now != "closed by pipeline, 2m0s after it was due" || !s.Known() {
+		t.Errorf("%q (-want +got):\n%s", s.Now, diff)
+	}
+}
+
+func TestNew_SaysWhereTheOrderIs(t *testing.T) {
+	order := func(st store.Status, due time.Duration) *store.OrderHistory {
+		return &store.OrderHistory{At: made, Order: &store.OrderRow{ID: "a", Status: st, State: "paid", CreatedAt: made.Add(-time.Hour), Due: after(due)}}
+	}
+	bucket := func(skipped int64, records ...Record) HistoryTopic {
+		return HistoryTopic{Topic: "delay_5m", Kind: KindBucket, Group: "g", Partition: 3, Records: records, Skipped: skipped}
+	}
+	waiting := Record{Offset: 17, Waits: true, Leaves: ptr(after(time.Minute))}
+	gone := Record{Offset: 17, Leaves: ptr(made)}
+	letter := Record{Offset: 4, Dead: &deadletters.Letter{}}
+	mark := Record{Offset: 5, Settles: &orderclose.Mark{Offset: 4}}
+	dead := func(records ...Record) HistoryTopic {
+		return HistoryTopic{Topic: "dead", Kind: KindDeadLetters, Records: records}
+	}
+	for what, c := range map[string]struct {
+		db     *store.OrderHistory
+		places []HistoryTopic
+		known  bool
+		want   string
+	}{
+		"nobody":              {&store.OrderHistory{}, []HistoryTopic{bucket(0)}, false, "found neither in the database nor in Kafka"},
+		"not in the database": {&store.OrderHistory{}, []HistoryTopic{bucket(0, waiting)}, true, "the database has no such order; its record waits in delay_5m/3 at 17"},
+		"paid":                {order(store.Paid, 0), []HistoryTopic{bucket(0, waiting)}, true, "paid"},
+		"waits":               {order(store.Unpaid, time.Minute), []HistoryTopic{bucket(0, gone, waiting)}, true, "due in 1m0s; its record waits in delay_5m/3 at 17 and leaves at 2026-11-20T12:01:00"},
+		"without a record":    {order(store.Unpaid, time.Minute), []HistoryTopic{bucket(0)}, true, "due in 1m0s; no record of it waits"},
+		"overdue":             {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone)}, true, "overdue by 1m0s; no record of it waits; the sweep closes it"},
+		"dead":                {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone), dead(letter)}, true, "dlq show 0/4"},
+		"dead, and settled":   {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone), dead(letter, mark)}, true, "no record of it waits"},
+		"budget spent":        {order(store.Unpaid, time.Minute), []HistoryTopic{bucket(77, gone)}, true, "77 offsets were skipped, search more"},
+		"no Kafka":            {order(store.Unpaid, time.Minute), nil, true, "was not searched for"},
+		"Kafka fails":         {order(store.Unpaid, time.Minute), []HistoryTopic{{Topic: "x", Group: "g", Problem: "away"}}, true, "was not searched for"},
+		"no database":         {nil, []HistoryTopic{bucket(0, waiting)}, true, "its record waits in delay_5m/3"},
+		"neither":             {nil, []HistoryTopic{bucket(0)}, false, "no record of it waits"},
+	} {
+		s := NewHistory("a", made, c.db, c.places)
+		if s.Known() != c.known || !strings.Contains(s.Now, c.want) {
+			t.Errorf("%s: known %v, %q; want %v, %q", what, s.Known(), s.Now, c.known, c.want)
+		}
+	}
+	if s := NewHistory("a", made, nil, []HistoryTopic{{Topic: "x", Problem: "away"}}); len(s.Unseen) != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestWithin_StaysWithinTheBudget(t *testing.T) {
+	for _, c := range []struct {
+		from, waiting, end, budget int64
+		want                       string
+	}{
+		{0, 0, 0, 10, ""},
+		{5, 7, 15, 10, "5-15"},
+		{0, 50, 100, 10, "0-5 50-55"},
+		{0, 98, 100, 10, "0-8 98-100"},
+		{0, 100, 100, 10, "0-5 95-100"},
+		{0, 3, 100, 10, "0-10"},
+		{0, 5, 100, 10, "0-10"},
+		{40, 3, 100, 10, "40-50"},
+		{0, 6, 11, 10, "0-5 6-11"},
+	} {
+		var got []string
+		var results int64
+		for _, s := range within(c.from, c.waiting, c.end, c.budget) {
+			got = append(got, fmt.Sprintf("%d-%d", s.First, s.End))
+			results += s.Len()
+		}
+		if g := strings.Join(got, " "); g != c.want || results > c.budget {
+			t.Errorf("[%d, %d), %d waits, %d: %q, want %q", c.from, c.end, c.waiting, c.budget, g, c.want)
+		}
+	}
+}
+
+func TestDone_DecodesTheCommit(t *testing.T) {
+	acked, _ := partition.EncodeRuns(10, []partition.Run{{First: 12, End: 14}})
+	commit := kafka.Commit{Offset: 10, Metadata: acked}
+	for offset, want := range map[int64]bool{9: true, 10: false, 11: false, 12: true, 13: true, 14: false} {
+		if done(commit, offset, 20) != want {
+			t.Errorf("%d: want %v", offset, want)
+		}
+	}
+	if done(kafka.Commit{Offset: 30}, 5, 20) || done(kafka.Commit{Offset: -1}, 0, 20) {
+		t.Error("a commit past the end, or a missing commit, counts as done")
+	}
+}
+
+// badLog fails every request.
+type badLog struct{ HistoryLog }
+
+func (badLog) Partitions(context.Context, string) (int, error) { return 0, errors.New("away") }
+
+func TestSearch_AnErrorIsAProblemOfItsTopic(t *testing.T) {
+	places := SearchTopics(t.Context(), badLog{}, []HistoryTopic{{Topic: "x"}, {Topic: "y"}}, "a", SearchLimit{Records: 10})
+	if len(places) != 2 || places[1].Topic != "y" || places[1].Problem != "away" {
+		t.Errorf("%+v", places)
+	}
+}
+
+// longLog is one partition with a record for each second since made. The group has
+// committed the first of them.
+type longLog struct {
+	records   []orderclose.RawRecord
+	committed int64
+}
+
+func (l longLog) Partitions(context.Context, string) (int, error) { return 1, nil }
+
+func (l longLog) Commits(context.Context, string, string, int) ([]kafka.Commit, error) {
+	return []kafka.Commit{{Offset: l.committed}}, nil
+}
+
+func (l longLog) Bounds(context.Context, string, int) (first, end int64, err error) {
+	return 0, int64(len(l.records)), nil
+}
+
+func (l longLog) OffsetAt(_ context.Context, _ string, _ int, t time.Time) (int64, error) {
+	for i, r := range l.records {
+		if !r.AppendedAt().Before(t) {
+			return int64(i), nil
+		}
+	}
+	return int64(len(l.records)), nil
+}
+
+func (l longLog) Read(_ context.Context, at orderclose.Position) (orderclose.Fetched, error) {
+	return orderclose.Fetched{Records: l.records[at.Offset:], Next: int64(len(l.records))}, nil
+}
+
+// TestSearch_WithACheckoutWhoseClockIsAhead: the search finds waiting records although the
+// creation time is too late. If it cannot read all of them, it reports skipped offsets.
+func TestSearch_WithACheckoutWhoseClockIsAhead(t *testing.T) {
+	log := longLog{committed: 900}
+	for i := range 1000 {
+		m, err := orderclose.Record{Order: orderclose.Order{ID: fmt.Sprint("o", i), Due: after(time.Hour)}, Release: after(time.Hour)}.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Offset, m.Appended = int64(i), after(time.Duration(i)*time.Second)
+		log.records = append(log.records, m.Raw())
+	}
+	for _, budget := range []int64{10_000, 500, 50} {
+		p := SearchTopics(t.Context(), log, []HistoryTopic{{Topic: "delay_1h", Kind: KindBucket, Group: "g", Length: time.Hour}}, "o950", SearchLimit{Records: budget, Since: after(950*time.Second + 10*time.Minute)})[0]
+		if found := len(p.Records) == 1 && p.Records[0].Waits; found != (budget > 50) || !found && p.Skipped == 0 {
+			t.Errorf("budget %d: %+v", budget, p)
+		}
+	}
+}

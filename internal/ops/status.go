@@ -1,0 +1,197 @@
+package ops
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"orderclose"
+	"orderclose/internal/kafka"
+)
+
+// partitionsAtOnce bounds how many partitions are inspected at once, so that a cluster in trouble
+// gets no heavy load.
+const partitionsAtOnce = 8
+
+// StatusLog is what ReadStatus needs of Kafka. Cluster of internal/kafka implements it.
+type StatusLog interface {
+	Partitions(ctx context.Context, topic string) (int, error)
+	Commits(ctx context.Context, group, topic string, n int) ([]kafka.Commit, error)
+	Group(ctx context.Context, group, topic string) (kafka.Group, error)
+	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
+	OffsetAt(ctx context.Context, topic string, partition int, t time.Time) (int64, error)
+	Peek(ctx context.Context, topic string, partition int, offset, end int64) (*orderclose.Message, error)
+	ReadSome(ctx context.Context, topic string, partition int, offset, end int64) (records []orderclose.Message, next int64, err error)
+}
+
+// TopicGroup is a topic in which records wait, and the group that consumes it.
+type TopicGroup struct {
+	Topic string
+	Group string
+	// Length is the length of the bucket; 0 for the close topic, where records do not wait.
+	Length time.Duration
+	// Whole is set for the smallest bucket. Shorter delays go there too, so its owner reads
+	// the whole topic into memory.
+	Whole bool
+}
+
+// Status is the result of ReadStatus.
+type Status struct {
+	At     time.Time     `json:"at"` // by the clock of this machine, as are Overdue and Window
+	Topics []TopicStatus `json:"topics"`
+}
+
+// TopicStatus is the state of a topic and its group.
+type TopicStatus struct {
+	Topic      string            `json:"topic"`
+	Group      string            `json:"group"`
+	State      string            `json:"group_state"`
+	Members    int               `json:"members"`
+	Waiting    int64             `json:"waiting"` // records in the partitions that answered
+	Window     int64             `json:"window"`  // the sum of PartitionStatus.Window
+	Partitions []PartitionStatus `json:"partitions"`
+	// Problem is the error if nothing is known about the partitions.
+	Problem string `json:"problem,omitempty"`
+
+	close bool
+}
+
+// PartitionStatus is the state of a partition.
+type PartitionStatus struct {
+	Partition int    `json:"partition"`
+	Committed *int64 `json:"committed"` // null without a commit
+	LogStart  int64  `json:"log_start"`
+	End       int64  `json:"end"`
+	Waiting   int64  `json:"waiting"` // from the commit to the end, without what was acked out of order
+	// Window estimates how many of the waiting records the owner holds in memory: those that
+	// were appended long enough ago to leave soon. The owner may hold a few more, because a
+	// fetch brings them, and fewer if it has used up its share of the memory. Window is 0
+	// without an owner and in the close topic.
+	Window  int64   `json:"window"`
+	Head    *Head   `json:"head,omitempty"`
+	Overdue float64 `json:"overdue_seconds"` // seconds by which Late, or else the head, is overdue; 0 if it is not due
+	// Late is the most overdue record behind the head, if it is more overdue than the head.
+	// If many records wait, only some of them are read; see scan.go.
+	Late  *Head         `json:"late,omitempty"`
+	Owner *kafka.Member `json:"owner,omitempty"`
+	// Problem is a fault of the partition, or the error that hides its state.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Head is a record that waits.
+type Head struct {
+	Offset   int64     `json:"offset"`
+	Key      string    `json:"key"`
+	Appended time.Time `json:"appended"`
+	// Leaves is when the record should leave: at its release from a bucket; from the close
+	// topic when it is due, or when it was appended if that is later.
+	Leaves time.Time `json:"leaves"`
+}
+
+// ReadStatus returns the state of the targets. An error becomes the Problem of its topic or
+// partition and does not hide the others. now is called once for each partition.
+func ReadStatus(ctx context.Context, log StatusLog, targets []TopicGroup, now func() time.Time) Status {
+	r := Status{At: now().UTC(), Topics: make([]TopicStatus, len(targets))}
+	commits := make([][]kafka.Commit, len(targets))
+	groups := make([]kafka.Group, len(targets))
+	each(len(targets), func(i int) {
+		r.Topics[i], commits[i], groups[i] = inspectTopic(ctx, log, targets[i])
+	})
+	for i, target := range targets {
+		t := &r.Topics[i]
+		each(len(t.Partitions), func(p int) {
+			t.Partitions[p] = inspectPartition(ctx, log, target, p, commits[i][p], groups[i].Owner(p), now)
+		})
+		for _, p := range t.Partitions {
+			t.Waiting += p.Waiting
+			t.Window += p.Window
+		}
+	}
+	return r
+}
+
+// each calls f with 0 to n-1, partitionsAtOnce at a time, and returns when all calls have returned.
+func each(n int, f func(i int)) {
+	var g errgroup.Group
+	g.SetLimit(partitionsAtOnce)
+	for i := range n {
+		g.Go(func() error {
+			f(i)
+			return nil
+		})
+	}
+	g.Wait()
+}
+
+func inspectTopic(ctx context.Context, log StatusLog, target TopicGroup) (TopicStatus, []kafka.Commit, kafka.Group) {
+	t := TopicStatus{Topic: target.Topic, Group: target.Group, Partitions: []PartitionStatus{}, close: target.Length == 0}
+	n, err := log.Partitions(ctx, target.Topic)
+	var commits []kafka.Commit
+	if err == nil {
+		commits, err = log.Commits(ctx, target.Group, target.Topic, n)
+	}
+	var group kafka.Group
+	if err == nil {
+		group, err = log.Group(ctx, target.Group, target.Topic)
+	}
+	if err != nil {
+		t.Problem = err.Error()
+		return t, nil, group
+	}
+	t.State, t.Members = group.State, len(group.Members)
+	t.Partitions = make([]PartitionStatus, n)
+	return t, commits, group
+}
+
+func inspectPartition(ctx context.Context, log StatusLog, target TopicGroup, partition int, commit kafka.Commit, owner *kafka.Member, now func() time.Time) PartitionStatus {
+	p := PartitionStatus{Partition: partition, Owner: owner}
+	if commit.Offset >= 0 {
+		p.Committed = &commit.Offset
+	}
+	var err error
+	if p.LogStart, p.End, err = log.Bounds(ctx, target.Topic, partition); err != nil {
+		p.Problem = err.Error()
+		return p
+	}
+	p.Problem = missingOffsets(commit, p.LogStart, p.End)
+	first := kafka.FirstWaiting(commit, p.LogStart, p.End)
+	if p.Waiting = kafka.Waiting(commit, p.LogStart, p.End); p.Waiting == 0 {
+		return p
+	}
+	m, err := log.Peek(ctx, target.Topic, partition, first, p.End)
+	if err != nil {
+		p.Problem = err.Error()
+		return p
+	}
+	if m == nil { // only transaction markers, and no record
+		p.Waiting = 0
+		return p
+	}
+	p.Head = headOf(target, m)
+	at := now()
+	p.Overdue = max(0, at.Sub(p.Head.Leaves)).Seconds()
+	if p.Overdue <= OverdueLimit.Seconds() && p.Waiting > 1 {
+		if p.Late, err = scan(ctx, log, target, partition, kafka.Gaps(commit, p.LogStart, p.End), at); err != nil {
+			p.Problem = err.Error()
+		}
+		if p.Late != nil && !p.Late.Leaves.Before(p.Head.Leaves) {
+			p.Late = nil
+		}
+		if p.Late != nil {
+			p.Overdue = at.Sub(p.Late.Leaves).Seconds()
+		}
+	}
+	if owner == nil || target.Length == 0 {
+		return p
+	}
+	below := p.End
+	if !target.Whole {
+		if below, err = log.OffsetAt(ctx, target.Topic, partition, unreadFrom(target.Length, now())); err != nil {
+			p.Problem = err.Error()
+			return p
+		}
+	}
+	p.Window = kafka.WaitingBelow(commit, p.LogStart, p.End, below)
+	return p
+}

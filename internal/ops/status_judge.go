@@ -1,0 +1,141 @@
+package ops
+
+import (
+	"fmt"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/kafka"
+)
+
+// OverdueLimit is how overdue a record may be before a person must act. A crash of the
+// owner causes less.
+const OverdueLimit = 30 * time.Second
+
+// leaves returns when a record should leave its bucket, or the close topic if length is 0.
+// A record without a valid due time becomes a dead letter at its release, which is at the
+// end of the bucket at the latest.
+func leaves(length time.Duration, m *orderclose.Message) time.Time {
+	due, err := m.Due()
+	switch {
+	case length > 0 && err != nil:
+		return m.Appended.Add(length)
+	case length > 0:
+		return orderclose.Bucket{Length: length}.Release(due, m.Appended)
+	case err != nil || due.Before(m.Appended): // a replay is appended long after it was due
+		return m.Appended
+	}
+	return due
+}
+
+// unreadFrom returns the append time from which on the owner of a bucket need not have read
+// the records yet. Older records belong to the window. Brokers stamp whole milliseconds.
+func unreadFrom(length time.Duration, now time.Time) time.Time {
+	return now.Add(-orderclose.Bucket{Length: length}.UnreadFor()).Truncate(time.Millisecond).Add(time.Millisecond)
+}
+
+// printable limits a time from a client to the range of RFC 3339.
+func printable(t time.Time) time.Time {
+	first, last := time.Unix(0, 0), time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
+	switch {
+	case t.Before(first):
+		t = first
+	case t.After(last):
+		t = last
+	}
+	return t.UTC()
+}
+
+// missingOffsets returns a text if the log does not have the committed offset, or "".
+func missingOffsets(c kafka.Commit, logStart, end int64) string {
+	switch {
+	case c.FromDeletedLog:
+		return "the commit is from before the topic was deleted and recreated: no relay or closer has read the new topic"
+	case c.Offset > end:
+		return fmt.Sprintf("the log ends at %d, before the commit: the topic was deleted and recreated", end)
+	case c.Offset >= 0 && c.Offset < logStart:
+		return fmt.Sprintf("the log begins at %d, after the commit: %d offsets are gone", logStart, logStart-c.Offset)
+	}
+	return ""
+}
+
+// Overdue is a partition with an overdue record.
+type Overdue struct {
+	Topic     TopicStatus
+	Partition PartitionStatus
+	Count     int // the number of partitions that are overdue by more than the limit
+}
+
+// Overdue returns by how many seconds the most overdue record of the topic is overdue.
+func (t TopicStatus) Overdue() (most float64) {
+	for _, p := range t.Partitions {
+		most = max(most, p.Overdue)
+	}
+	return most
+}
+
+// Worst returns the most overdue partition. It returns false if no partition is overdue by
+// more than the limit.
+func (r Status) Worst(limit time.Duration) (Overdue, bool) {
+	var worst Overdue
+	for _, t := range r.Topics {
+		for _, p := range t.Partitions {
+			if p.Overdue <= limit.Seconds() {
+				continue
+			}
+			worst.Count++
+			if p.Overdue > worst.Partition.Overdue {
+				worst.Topic, worst.Partition = t, p
+			}
+		}
+	}
+	return worst, worst.Count > 0
+}
+
+// Problems counts the topics and partitions with a problem.
+func (r Status) Problems() int {
+	n := 0
+	for _, t := range r.Topics {
+		if t.Problem != "" {
+			n++
+		}
+		for _, p := range t.Partitions {
+			if p.Problem != "" {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// Record returns the most overdue record.
+func (o Overdue) Record() *Head {
+	if o.Partition.Late != nil {
+		return o.Partition.Late
+	}
+	return o.Partition.Head
+}
+
+// Next says what to do, for the most likely cause.
+func (o Overdue) Next() string {
+	part, section := "relay", "Records do not leave a delay topic"
+	if o.Topic.close {
+		part, section = "closer", "The closer is behind"
+	}
+	glance := fmt.Sprintf("see %q in docs/runbook.md", section)
+	switch {
+	case o.Partition.Owner != nil:
+		return fmt.Sprintf("its owner %s does not move the record: %s", MemberName(o.Partition.Owner), glance)
+	case o.Topic.Members == 0:
+		return fmt.Sprintf("no %s is running: start one with orderclose run %s; %s", part, part, glance)
+	}
+	return fmt.Sprintf("the group is %s and the partition has no owner: check again in 10 s; if it has none then, %s", o.Topic.State, glance)
+}
+
+// MemberName returns client id and host of a member; "" for none.
+func MemberName(m *kafka.Member) string {
+	if m == nil {
+		return ""
+	}
+	return m.ClientID + "@" + m.Host
+}

@@ -1,0 +1,84 @@
+package ops
+
+import (
+	"context"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/partition"
+)
+
+// Bounds of the search behind a head, per partition. A glance reads some dozens of records.
+const (
+	// maxFirstGaps is how many of the first gaps are searched. A gap is a run of records that
+	// are not acked, between records that are.
+	maxFirstGaps = 4
+	// lastGapGlances is how many glances read the start of the last gap, which extends to the end of
+	// the log. Records that the owner has not read are there.
+	lastGapGlances = 4
+	// samples is how many glances are spread evenly over the rest of the last gap.
+	samples = 4
+)
+
+// scan searches the records that are not acked for the most overdue one. The head is not
+// always the most overdue: append times and due times are only nearly in order. If a
+// broker's clock was wrong for a minute, a head that is due in an hour may be followed by
+// records that are due now. scan reads a bounded number of records, and returns nil if none
+// of them is overdue.
+func scan(ctx context.Context, log StatusLog, target TopicGroup, partition int, gaps []partition.Run, now time.Time) (worst *Head, err error) {
+	glance := func(from int64) (next int64, err error) {
+		end := gaps[len(gaps)-1].End
+		records, next, err := log.ReadSome(ctx, target.Topic, partition, from, end)
+		for _, m := range records {
+			if h := headOf(target, &m); open(gaps, m.Offset) && h.Leaves.Before(now) && (worst == nil || h.Leaves.Before(worst.Leaves)) {
+				worst = h
+			}
+		}
+		return next, err
+	}
+	last := gaps[len(gaps)-1]
+	for _, g := range gaps[:min(len(gaps)-1, maxFirstGaps)] {
+		if _, err := glance(g.First); err != nil {
+			return worst, err
+		}
+	}
+	at := last.First
+	for i := 0; i < lastGapGlances && at < last.End; i++ {
+		if at, err = glance(at); err != nil {
+			return worst, err
+		}
+	}
+	for _, offset := range spread(at, last.End) {
+		if _, err := glance(offset); err != nil {
+			return worst, err
+		}
+	}
+	return worst, nil
+}
+
+// open reports whether an offset is in one of the gaps. It is a pure function.
+func open(gaps []partition.Run, offset int64) bool {
+	for _, g := range gaps {
+		if g.First <= offset && offset < g.End {
+			return true
+		}
+	}
+	return false
+}
+
+// spread returns a few offsets between at and end, evenly spaced. It is a pure function.
+func spread(at, end int64) (offsets []int64) {
+	if at >= end {
+		return nil
+	}
+	step := max((end-at)/samples, 1)
+	for i := int64(0); i < samples && at+i*step < end; i++ {
+		offsets = append(offsets, at+i*step)
+	}
+	return offsets
+}
+
+// headOf converts a record to a Head.
+func headOf(target TopicGroup, m *orderclose.Message) *Head {
+	return &Head{Offset: m.Offset, Key: string(m.Key), Appended: printable(m.Appended), Leaves: printable(leaves(target.Length, m))}
+}

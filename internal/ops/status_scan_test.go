@@ -1,0 +1,105 @@
+package ops
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/kafka"
+	"orderclose/internal/partition"
+)
+
+// behindLog is one partition of a bucket. at gives the times of the record at an offset.
+type behindLog struct {
+	partitionsLog
+	end      int64
+	runs     []partition.Run // acked
+	at       func(offset int64) (due, appended time.Time)
+	glances  int
+	glanceOf int64 // records in each
+}
+
+func (l *behindLog) Commits(context.Context, string, string, int) ([]kafka.Commit, error) {
+	acked, _ := partition.EncodeRuns(0, l.runs)
+	return []kafka.Commit{{Metadata: acked}}, nil
+}
+
+func (l *behindLog) Bounds(context.Context, string, int) (int64, int64, error) { return 0, l.end, nil }
+
+func (l *behindLog) message(offset int64) *orderclose.Message {
+	due, appended := l.at(offset)
+	m := message(strconv.FormatInt(due.UnixMilli(), 10), appended)
+	m.Offset = offset
+	return m
+}
+
+func (l *behindLog) Peek(_ context.Context, _ string, _ int, offset, _ int64) (*orderclose.Message, error) {
+	return l.message(offset), nil
+}
+
+func (l *behindLog) ReadSome(_ context.Context, _ string, _ int, offset, end int64) (records []orderclose.Message, next int64, err error) {
+	l.glances++
+	for next = offset; next < min(end, offset+l.glanceOf); next++ {
+		records = append(records, *l.message(next))
+	}
+	return records, next, nil
+}
+
+// inspect inspects the only partition.
+func (l *behindLog) inspect() PartitionStatus {
+	l.n = 1
+	return ReadStatus(context.Background(), l, []TopicGroup{{Topic: "bucket", Length: time.Minute}}, func() time.Time { return l.now }).Topics[0].Partitions[0]
+}
+
+// TestInspect_FindsOverdueRecordsBehindAHeadThatIsNotDue: a broker's clock was an hour ahead
+// for a while, and the owner does nothing.
+func TestInspect_FindsOverdueRecordsBehindAHeadThatIsNotDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		ahead := func(int64) (due, appended time.Time) { return now.Add(time.Hour), now.Add(time.Hour - time.Minute) }
+		overdue := func(int64) (due, appended time.Time) { return now.Add(-5 * time.Minute), now.Add(-6 * time.Minute) }
+		for name, c := range map[string]struct {
+			end, from int64 // records from this offset on are overdue
+			runs      []partition.Run
+			want      bool
+		}{
+			"right behind the head":              {271, 1, nil, true},
+			"behind what was acked":              {271, 201, []partition.Run{{First: 1, End: 200}}, true},
+			"between what was acked":             {271, 5, []partition.Run{{First: 1, End: 5}, {First: 6, End: 271}}, true},
+			"the second half of a hundred times": {100_000, 50_000, nil, true},
+			"acked":                              {271, 1, []partition.Run{{First: 1, End: 271}}, false},
+			"not yet":                            {271, 271, nil, false},
+		} {
+			log := &behindLog{partitionsLog: partitionsLog{now: now}, end: c.end, runs: c.runs, glanceOf: 60, at: func(offset int64) (time.Time, time.Time) {
+				if offset >= c.from {
+					return overdue(offset)
+				}
+				return ahead(offset)
+			}}
+			p := log.inspect()
+			if got := p.Overdue == (5 * time.Minute).Seconds(); got != c.want || got != (p.Late != nil) || p.Head == nil || p.Head.Offset != 0 {
+				t.Errorf("%s: overdue by %v s, late %+v, head %+v", name, p.Overdue, p.Late, p.Head)
+			}
+			r := Status{Topics: []TopicStatus{{Topic: "bucket", Partitions: []PartitionStatus{p}}}}
+			if worst, found := r.Worst(OverdueLimit); found != c.want || found && worst.Record().Offset < c.from {
+				t.Errorf("%s: worst %+v, %v", name, worst, found)
+			}
+			if log.glances > maxFirstGaps+lastGapGlances+samples {
+				t.Errorf("%s: %d glances", name, log.glances)
+			}
+		}
+	})
+}
+
+func TestInspect_ReadsNoMoreIfTheHeadIsOverdue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &behindLog{partitionsLog: partitionsLog{now: time.Now()}, end: 100, glanceOf: 60}
+		log.at = func(int64) (due, appended time.Time) { return log.now.Add(-time.Hour), log.now.Add(-time.Hour) }
+		if p := log.inspect(); p.Overdue != time.Hour.Seconds() || p.Late != nil || log.glances != 0 {
+			t.Errorf("%+v after %d glances", p, log.glances)
+		}
+	})
+}

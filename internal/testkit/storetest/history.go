@@ -1,0 +1,45 @@
+package storetest
+
+import (
+	"testing"
+	"time"
+
+	"orderclose"
+	"orderclose/internal/store"
+)
+
+var historyClaims = []claim{
+	{"StoryHasEverythingAboutAnOrder", storyHasAll},
+	{"StoryOfAnUnknownOrderIsEmpty", storyOfUnknownOrder},
+}
+
+func storyHasAll(t *testing.T, s *shop) {
+	s.migrated("ink", "nib")
+	s.order("other", -time.Minute, store.Item{SKU: "ink", Quantity: 1})
+	o := s.order("a", -time.Minute, store.Item{SKU: "nib", Quantity: 2}, store.Item{SKU: "ink", Quantity: 1})
+	at := s.close("a", "other")[0].At
+	got, err := s.OrderHistory(t.Context(), "a")
+	s.must(err)
+	if len(got.Outgoing) != 1 || !got.Outgoing[0].At.Equal(at) || got.At.Before(at) {
+		t.Errorf("outgoing %+v, at %v; want the event of %v", got.Outgoing, got.At, at)
+	}
+	got.At, got.Outgoing = time.Time{}, nil
+	want(t, "history", got, store.OrderHistory{
+		Order:   &store.OrderRow{ID: "a", Category: "book", Status: store.Closed, State: "closed", CreatedAt: o.CreatedAt, Due: o.Due, ClosedAt: &at, Version: 2},
+		Items:   []store.ItemRow{{Line: 1, SKU: "nib", Quantity: 2}, {Line: 2, SKU: "ink", Quantity: 1}},
+		Receipt: &store.ReceiptRow{Verdict: orderclose.Closed, Due: o.Due, ClosedAt: at, Path: orderclose.PathPipeline, LatenessMS: at.Sub(o.Due).Milliseconds()},
+		Ledger:  []store.LedgerRow{{SKU: "ink", Kind: "close", Quantity: 1, At: at}, {SKU: "nib", Kind: "close", Quantity: 2, At: at}},
+	})
+}
+
+func storyOfUnknownOrder(t *testing.T, s *shop) {
+	s.migrated()
+	got, err := s.OrderHistory(t.Context(), "nobody")
+	s.must(err)
+	if got.Known() {
+		t.Errorf("%+v", got)
+	}
+	if _, err := s.OrderHistory(t.Context(), "no id "); err == nil {
+		t.Error("the history of an invalid id was returned")
+	}
+}
