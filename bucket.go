@@ -10,16 +10,6 @@ import (
 // producers in other languages must pick buckets with the same number.
 const MaxTolerance = 30 * time.Second
 
-const (
-	// ReadLead is how long before its earliest release time a relay must hold a
-	// record in memory. It allows for the time of a fetch and for the consumer group
-	// of a busy broker to answer.
-	ReadLead = 1 * time.Second
-	// ReadSlack allows for records that were put into a bucket too early or appended
-	// too late, because of a producer's clock or a retried request.
-	ReadSlack = 5 * time.Second
-)
-
 // Bucket is a delay topic. It holds a record for at most Length.
 type Bucket struct {
 	Topic  string
@@ -47,15 +37,6 @@ func (b Bucket) Release(due, appended time.Time) time.Time {
 	return due
 }
 
-// UnreadFor returns how long after its append a record may stay unread. The producer put
-// the record here because nearly the bucket's length remained, so it is not released
-// earlier. A record that was appended longer ago must be in the relay's window. The
-// relay reads the smallest bucket whole, because that bucket also takes shorter
-// delays. Treat a negative result as 0.
-func (b Bucket) UnreadFor() time.Duration {
-	return b.Length - b.Tolerance() - ReadSlack - ReadLead
-}
-
 // Buckets are the delay topics of a pipeline, shortest first.
 type Buckets []Bucket
 
@@ -75,6 +56,16 @@ func (bs Buckets) Pick(remaining time.Duration) Bucket {
 		smallest = b
 	}
 	return smallest
+}
+
+// TopicAt returns the topic for a record with this due time at the time now: the
+// close topic if it is due, or else a bucket. Call it again each time a record is
+// produced. At least one bucket must not be draining.
+func (bs Buckets) TopicAt(now, due time.Time, closeTopic string) string {
+	if remaining := due.Sub(now); remaining > 0 {
+		return bs.Pick(remaining).Topic
+	}
+	return closeTopic
 }
 
 // Open returns the buckets that are not draining, from which Pick chooses.

@@ -1,6 +1,6 @@
-// Package orderclose defines the types that all parts of the system share: an order
-// and its due time, the Kafka record of an order, the delay buckets, and the verdict
-// of a close.
+// Package orderclose defines what a shop and the readers of its events use: an order and its
+// due time, the delays and their buckets, the verdict of a close, and the event for a closed
+// order.
 //
 // An order goes this way. Checkout writes the order with its due time to the database
 // and schedules its close (package producer). The record waits in delay topics, and

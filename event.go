@@ -51,13 +51,6 @@ type Release struct {
 	Key      string `json:"key"` // the same in every duplicate, and unique to this release
 }
 
-// ReleaseKey returns the idempotency key for returning a SKU of an order to stock. It
-// names the row of the stock ledger. Ids may contain any character, so the key holds
-// the length of each part.
-func ReleaseKey(orderID, sku, kind string) string {
-	return fmt.Sprintf("%d:%s/%d:%s/%s", len(orderID), orderID, len(sku), sku, kind)
-}
-
 // ID returns the event's id: its type and the order id. They are unique because an
 // order is closed once.
 func (e OrderClosed) ID() string { return e.eventType() + "/" + e.OrderID }

@@ -9,13 +9,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"orderclose"
+	"orderclose/internal/wire"
 )
 
 func TestOrderClosed_RoundTrip(t *testing.T) {
 	at := time.Date(2026, 11, 20, 10, 30, 0, 123e6, time.UTC)
 	want := orderclose.OrderClosed{
 		OrderID: "o/1", Category: "virtual", Due: at.Add(-time.Second), ClosedAt: at, Path: orderclose.PathSweep, Attempts: 2, Version: 2,
-		Release: []orderclose.Release{{SKU: "a", Quantity: 3, Key: orderclose.ReleaseKey("o/1", "a", "close")}},
+		Release: []orderclose.Release{{SKU: "a", Quantity: 3, Key: wire.ReleaseKey("o/1", "a", "close")}},
 	}
 	value, err := want.Encode()
 	if err != nil {
@@ -55,7 +56,7 @@ func TestDecodeOrderClosed_RejectsOtherValues(t *testing.T) {
 }
 
 func TestReleaseKey_IsUnique(t *testing.T) {
-	if a, b := orderclose.ReleaseKey("a/1", "b", "close"), orderclose.ReleaseKey("a", "1/b", "close"); a == b {
+	if a, b := wire.ReleaseKey("a/1", "b", "close"), wire.ReleaseKey("a", "1/b", "close"); a == b {
 		t.Error(a)
 	}
 }

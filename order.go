@@ -22,15 +22,6 @@ const DefaultMaxDelay = 30 * 24 * time.Hour
 // databases and brokers differ by less than a minute.
 const MaxDelaySlack = time.Minute
 
-// MaxDelayLimit is the largest maximum delay that the configuration allows, about ten
-// years. An order that was accepted once is given up only if its due time is further
-// ahead than this. A smaller configured maximum applies to new orders only.
-const MaxDelayLimit = 3660 * 24 * time.Hour
-
-// BeyondLimit reports whether a due time that is so far ahead cannot be right:
-// further than MaxDelayLimit plus MaxDelaySlack.
-func BeyondLimit(ahead time.Duration) bool { return ahead > MaxDelayLimit+MaxDelaySlack }
-
 // Order is what checkout passes to schedule the close of an order.
 type Order struct {
 	// ID identifies the order and is the key of its records: 1 to MaxIDBytes bytes of
@@ -106,6 +97,14 @@ func ValidateID(id string) error {
 		return &OrderError{id, ErrInvalidID, "use UTF-8 without control characters or space at either end"}
 	}
 	return nil
+}
+
+// CeilMilli rounds t up to the next whole millisecond.
+func CeilMilli(t time.Time) time.Time {
+	if down := t.Truncate(time.Millisecond); !down.Equal(t) {
+		return down.Add(time.Millisecond)
+	}
+	return t
 }
 
 // cut returns at most the first n bytes of s, without splitting a rune.

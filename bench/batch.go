@@ -8,7 +8,7 @@ import (
 
 	"github.com/segmentio/kafka-go/compress"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // headerSize is the size of the header of a record batch (magic 2), in bytes.
@@ -23,13 +23,13 @@ type batch struct {
 	count   int
 }
 
-func (b *batch) add(m orderclose.Message) {
+func (b *batch) add(m wire.Message) {
 	b.records = appendRecord(b.records, b.count, m)
 	b.count++
 }
 
 // appendRecord appends m as the record with offset delta within its batch.
-func appendRecord(to []byte, delta int, m orderclose.Message) []byte {
+func appendRecord(to []byte, delta int, m wire.Message) []byte {
 	body := make([]byte, 0, 64+len(m.Key)+len(m.Value))
 	body = append(body, 0)              // attributes
 	body = binary.AppendVarint(body, 0) // timestamp delta

@@ -10,7 +10,7 @@ import (
 	"github.com/segmentio/kafka-go/compress"
 	"github.com/segmentio/kafka-go/protocol"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 var due = time.UnixMilli(1_772_366_700_000)
@@ -43,13 +43,13 @@ func TestSeal_MakesBatchesThatAClientCanRead(t *testing.T) {
 }
 
 // decode decodes a batch with kafka-go.
-func decode(t *testing.T, b []byte) []orderclose.Message {
+func decode(t *testing.T, b []byte) []wire.Message {
 	t.Helper()
 	var set protocol.RecordSet
 	if _, err := set.ReadFrom(io.MultiReader(bytes.NewReader(binary.BigEndian.AppendUint32(nil, uint32(len(b)))), bytes.NewReader(b))); err != nil {
 		t.Fatal(err)
 	}
-	var all []orderclose.Message
+	var all []wire.Message
 	for {
 		r, err := set.Records.ReadRecord()
 		if err == io.EOF {
@@ -58,7 +58,7 @@ func decode(t *testing.T, b []byte) []orderclose.Message {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := orderclose.Message{Offset: r.Offset}
+		m := wire.Message{Offset: r.Offset}
 		if m.Key, err = protocol.ReadAll(r.Key); err == nil {
 			m.Value, err = protocol.ReadAll(r.Value)
 		}
@@ -66,13 +66,13 @@ func decode(t *testing.T, b []byte) []orderclose.Message {
 			t.Fatal(err)
 		}
 		for _, h := range r.Headers {
-			m.Headers = append(m.Headers, orderclose.Header{Key: h.Key, Value: h.Value})
+			m.Headers = append(m.Headers, wire.Header{Key: h.Key, Value: h.Value})
 		}
 		all = append(all, m)
 	}
 }
 
-func mustMessage(t *testing.T, number, size int) orderclose.Message {
+func mustMessage(t *testing.T, number, size int) wire.Message {
 	t.Helper()
 	m, err := message(number, due, size)
 	if err != nil {

@@ -8,22 +8,23 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // message returns the record of the order with that number and due time, of about
 // size bytes in a batch.
-func message(number int, due time.Time, size int) (orderclose.Message, error) {
+func message(number int, due time.Time, size int) (wire.Message, error) {
 	order := orderclose.Order{
 		ID: idOf(number), Category: "virtual", CreatedAt: due.Add(-5 * time.Minute), Due: due,
 		Attributes: map[string]any{"note": ""},
 	}
-	m, err := orderclose.Record{Order: order, Release: due}.Encode()
+	m, err := wire.Record{Order: order, Release: due}.Encode()
 	if err != nil {
 		return m, err
 	}
 	if missing := size - len(appendRecord(nil, 0, m)); missing > 0 {
 		order.Attributes["note"] = noise(number, missing)
-		return orderclose.Record{Order: order, Release: due}.Encode()
+		return wire.Record{Order: order, Release: due}.Encode()
 	}
 	return m, nil
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // pipeline is a relay, or a relay and a closer, between a producer and a consumer,
@@ -97,7 +97,7 @@ func (l *pipeline) send(ctx context.Context, number int, due time.Time, failed f
 	return nil
 }
 
-func recordOf(m orderclose.Message) *kgo.Record {
+func recordOf(m wire.Message) *kgo.Record {
 	r := &kgo.Record{Key: m.Key, Value: m.Value}
 	for _, h := range m.Headers {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
@@ -139,10 +139,10 @@ func (l *pipeline) receive(ctx context.Context, records int) ([]received, error)
 
 func dueOf(r *kgo.Record) (time.Time, error) {
 	for _, h := range r.Headers {
-		if h.Key == orderclose.HeaderDue {
+		if h.Key == wire.HeaderDue {
 			ms, err := strconv.ParseInt(string(h.Value), 10, 64)
 			return time.UnixMilli(ms), err
 		}
 	}
-	return time.Time{}, fmt.Errorf("record %s has no header %s", r.Key, orderclose.HeaderDue)
+	return time.Time{}, fmt.Errorf("record %s has no header %s", r.Key, wire.HeaderDue)
 }

@@ -8,6 +8,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/testkit/partitiontest"
+	"orderclose/internal/wire"
 )
 
 // With 100,000 waiting replays, each order that becomes due is closed within two seconds,
@@ -23,13 +24,13 @@ func TestCloser_ReplaysDelayNoDueOrder(t *testing.T) {
 		}}
 		for i := range replays {
 			o := orderclose.Order{ID: fmt.Sprint("replayed-", i), CreatedAt: begin, Due: begin}
-			log.put(t, partitiontest.TopicPartition{Topic: "order-close-replay", Partition: i % partitions}, orderclose.Record{Order: o, Release: begin, Lane: orderclose.LaneReplay})
+			log.put(t, partitiontest.TopicPartition{Topic: "order-close-replay", Partition: i % partitions}, wire.Record{Order: o, Release: begin, Lane: wire.LaneReplay})
 		}
 		due := map[string]time.Time{} // one each 10 ms
 		for i := range 800 {
 			o := orderclose.Order{ID: fmt.Sprint("fresh-", i), CreatedAt: begin, Due: begin.Add(time.Duration(i) * 10 * time.Millisecond)}
 			due[o.ID] = o.Due
-			log.putAt(t, partitiontest.TopicPartition{Topic: toClose.Topic, Partition: i % partitions}, orderclose.Record{Order: o, Release: o.Due}, o.Due)
+			log.putAt(t, partitiontest.TopicPartition{Topic: toClose.Topic, Partition: i % partitions}, wire.Record{Order: o, Release: o.Due}, o.Due)
 		}
 		defer runCloser(t, log, store, 500)()
 		time.Sleep(9 * time.Second)
@@ -63,7 +64,7 @@ func TestCloser_ABacklogKeepsTransactionsFast(t *testing.T) {
 		log := &orderLog{}
 		for i := range orders {
 			o := orderclose.Order{ID: fmt.Sprint(i), CreatedAt: begin, Due: begin}
-			log.put(t, partitiontest.TopicPartition{Topic: "order-close", Partition: i % partitions}, orderclose.Record{Order: o, Release: begin})
+			log.put(t, partitiontest.TopicPartition{Topic: "order-close", Partition: i % partitions}, wire.Record{Order: o, Release: begin})
 		}
 		store := &fakeStore{
 			down: func() bool { return time.Now().Before(back) },
@@ -105,7 +106,7 @@ func TestCloser_ARetryOfABacklogWaitsFromNow(t *testing.T) {
 			old := time.Now().Add(time.Second)
 			for _, id := range []string{"pending", "bad"} {
 				o := orderclose.Order{ID: id, CreatedAt: old, Due: old}
-				log.putAt(t, toClose, orderclose.Record{Order: o, Release: o.Due}, old)
+				log.putAt(t, toClose, wire.Record{Order: o, Release: o.Due}, old)
 			}
 			if ahead == 0 {
 				time.Sleep(25 * time.Hour) // no closer ran

@@ -4,7 +4,7 @@ import (
 	"container/heap"
 	"time"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 const (
@@ -26,8 +26,8 @@ const (
 
 // entry is a record that the loop has read and not settled.
 type entry struct {
-	message orderclose.Message
-	record  orderclose.Record // without the order's attributes; see encode
+	message wire.Message
+	record  wire.Record // without the order's attributes; see encode
 	readAt  time.Time
 	retryAt time.Time // if parked: when to try again
 	blocked bool      // parked because another transaction locks a row, or without a verdict
@@ -35,7 +35,7 @@ type entry struct {
 
 // newEntry decodes a record. It drops the attributes: they take many times the memory of
 // their JSON, and encode decodes them again when they are needed.
-func newEntry(r orderclose.RawRecord, now time.Time) (*entry, error) {
+func newEntry(r wire.RawRecord, now time.Time) (*entry, error) {
 	m, err := r.Message()
 	if err != nil {
 		return nil, err
@@ -46,10 +46,10 @@ func newEntry(r orderclose.RawRecord, now time.Time) (*entry, error) {
 }
 
 // encode returns r as a message, with the attributes of the entry's order.
-func (e *entry) encode(r orderclose.Record) (orderclose.Message, error) {
+func (e *entry) encode(r wire.Record) (wire.Message, error) {
 	whole, err := e.message.Decode()
 	if err != nil {
-		return orderclose.Message{}, err
+		return wire.Message{}, err
 	}
 	r.Order.Attributes = whole.Order.Attributes
 	return r.Encode()

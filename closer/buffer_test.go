@@ -14,6 +14,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/testkit/partitiontest"
+	"orderclose/internal/wire"
 )
 
 // runSmall runs a closer of the close topic that keeps the given bytes in memory.
@@ -41,13 +42,13 @@ func TestCloser_ContendedOrdersAreBoundedInMemory(t *testing.T) {
 			id := fmt.Sprint("locked-", i)
 			store.locked[id] = true
 			o := orderclose.Order{ID: id, CreatedAt: begin, Due: begin, Attributes: map[string]any{"n": i}}
-			log.put(t, toClose, orderclose.Record{Order: o, Release: begin})
+			log.put(t, toClose, wire.Record{Order: o, Release: begin})
 		}
 		due := map[string]time.Time{}
 		for i := range 60 {
 			id, at := fmt.Sprint("due-", i), begin.Add(time.Duration(i)*time.Second)
 			due[id] = at
-			log.putAt(t, toClose, orderclose.Record{Order: orderclose.Order{ID: id, CreatedAt: begin, Due: at}, Release: at}, at)
+			log.putAt(t, toClose, wire.Record{Order: orderclose.Order{ID: id, CreatedAt: begin, Due: at}, Release: at}, at)
 		}
 		defer runSmall(t, log, store, bytes)()
 		time.Sleep(time.Minute)
@@ -110,7 +111,7 @@ func TestCloser_ReadsFewLargeRecordsAheadWhileTheDatabaseIsDown(t *testing.T) {
 		log, begin := &fetchedLog{}, time.Now()
 		for i := range 100 {
 			o := orderclose.Order{ID: fmt.Sprint(i), CreatedAt: begin, Due: begin, Attributes: map[string]any{"note": strings.Repeat("x", 20<<10)}}
-			log.putAt(t, toClose, orderclose.Record{Order: o, Release: begin}, begin.Add(time.Duration(i)*time.Second))
+			log.putAt(t, toClose, wire.Record{Order: o, Release: begin}, begin.Add(time.Duration(i)*time.Second))
 		}
 		var back atomic.Bool
 		store := &fakeStore{down: func() bool { return !back.Load() }}
@@ -156,7 +157,7 @@ func TestBuffer_NextMatchesASearchedList(t *testing.T) {
 		var queued []*entry
 		t.Repeat(map[string]func(*rapid.T){
 			"queue": func(t *rapid.T) {
-				e := &entry{message: orderclose.Message{Offset: int64(len(queued))}}
+				e := &entry{message: wire.Message{Offset: int64(len(queued))}}
 				queued = append(queued, e)
 				b.add(e)
 			},

@@ -32,6 +32,7 @@ import (
 	"orderclose/internal/bisect"
 	"orderclose/internal/loglimit"
 	"orderclose/internal/partition"
+	"orderclose/internal/wire"
 )
 
 // Stage is the name of this stage in dead letters.
@@ -54,17 +55,17 @@ const DefaultTargetLatency = 250 * time.Millisecond
 type Log interface {
 	// Consume calls serve for each partition of the topic that the group assigns to
 	// this process, until ctx ends.
-	Consume(ctx context.Context, group, topic string, serve func(context.Context, orderclose.Claim)) error
+	Consume(ctx context.Context, group, topic string, serve func(context.Context, wire.Claim)) error
 	// Read fetches the records from a position on, and waits a moment if there are none.
-	Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
+	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
 	// Verify reports in Fetched.Replaced whether the log of the position was replaced.
-	Verify(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
+	Verify(ctx context.Context, at wire.Position) (wire.Fetched, error)
 	// GroupForClaim groups records of a claim by the partition of the topic that each record
 	// goes to.
-	GroupForClaim(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
+	GroupForClaim(ctx context.Context, claim wire.Claim, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
 	// Idempotent returns an append function for one goroutine. A resend after a lost
 	// answer is no duplicate.
-	Idempotent(trying func(), repeated func(records int)) orderclose.AppendFunc
+	Idempotent(trying func(), repeated func(records int)) wire.AppendFunc
 }
 
 // Store closes orders. CloseOrders must return within a bounded time and be safe for
@@ -212,8 +213,8 @@ func (c *Closer) Run(ctx context.Context) error {
 	groups, ctx := errgroup.WithContext(ctx)
 	consume := func(group, topic string) {
 		groups.Go(func() error {
-			return c.o.Log.Consume(ctx, group, topic, func(ctx context.Context, claim orderclose.Claim) {
-				c.watchdog.Serve(ctx, claim, func(ctx context.Context, claim orderclose.Claim, pulse *partition.Pulse) {
+			return c.o.Log.Consume(ctx, group, topic, func(ctx context.Context, claim wire.Claim) {
+				c.watchdog.Serve(ctx, claim, func(ctx context.Context, claim wire.Claim, pulse *partition.Pulse) {
 					newLoop(ctx, c, claim, pulse).run()
 				})
 			})

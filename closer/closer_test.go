@@ -11,6 +11,7 @@ import (
 
 	"orderclose"
 	"orderclose/closer/httpclose"
+	"orderclose/internal/wire"
 )
 
 func TestCloser_ClosesInBatches(t *testing.T) {
@@ -63,7 +64,7 @@ func TestCloser_LockedRowsDelayNoDueOrder(t *testing.T) {
 		for i := range 10 {
 			due := begin.Add(time.Minute + time.Duration(i)*10*time.Second)
 			o := orderclose.Order{ID: fmt.Sprint("due-", i), CreatedAt: begin, Due: due}
-			log.putAt(t, toClose, orderclose.Record{Order: o, Release: due}, due)
+			log.putAt(t, toClose, wire.Record{Order: o, Release: due}, due)
 		}
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(5 * time.Minute)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/internal/wire"
 )
 
 const (
@@ -69,18 +70,18 @@ const (
 // decision is an action and its parameters.
 type decision struct {
 	action action
-	wait   time.Duration     // park, schedule: from now
-	bucket time.Duration     // park: the wait in a bucket if memory has no room; 0: see inBucket
-	record orderclose.Record // park, schedule: the next record, without its release time and origin
-	retry  bool              // park, schedule: counts as a retry; the close failed or the payment is pending
-	cause  string            // retry, giveUp, park of a blocked order: the reason, one word
-	detail string            // retry, giveUp: the reason, a sentence
+	wait   time.Duration // park, schedule: from now
+	bucket time.Duration // park: the wait in a bucket if memory has no room; 0: see inBucket
+	record wire.Record   // park, schedule: the next record, without its release time and origin
+	retry  bool          // park, schedule: counts as a retry; the close failed or the payment is pending
+	cause  string        // retry, giveUp, park of a blocked order: the reason, one word
+	detail string        // retry, giveUp: the reason, a sentence
 }
 
 // decide returns what to do with record r after outcome o. The time at is the present by
 // the brokers' clock. jitter, from 0 to 1, is the part of the possible jitter that a wait
 // gets.
-func decide(r orderclose.Record, o orderclose.Outcome, at time.Time, jitter float64) decision {
+func decide(r wire.Record, o orderclose.Outcome, at time.Time, jitter float64) decision {
 	if o.Verdict == "" && o.Err != nil {
 		return decision{action: park, wait: contendedWait, record: r, cause: causeNoVerdict, detail: o.Err.Error()}
 	}
@@ -105,7 +106,7 @@ func decide(r orderclose.Record, o orderclose.Outcome, at time.Time, jitter floa
 }
 
 // failed schedules a retry, or gives the order up after maxRetries.
-func failed(r orderclose.Record, cause, detail string, jitter float64) decision {
+func failed(r wire.Record, cause, detail string, jitter float64) decision {
 	d := decision{action: giveUp, cause: cause, detail: detail}
 	if r.Attempt < maxRetries {
 		d.action, d.retry, d.wait = schedule, true, addJitter(retryBase<<r.Attempt, jitter)
@@ -119,7 +120,7 @@ func failed(r orderclose.Record, cause, detail string, jitter float64) decision 
 // pending schedules the next question to the payment provider, until pendingFor after the
 // first one. It uses up no retry. The wait is a minute plus the time that the order has
 // waited already, which doubles it each time.
-func pending(r orderclose.Record, at time.Time, jitter float64) decision {
+func pending(r wire.Record, at time.Time, jitter float64) decision {
 	if r.PendingSince.IsZero() {
 		r.PendingSince = at
 	}
@@ -145,10 +146,10 @@ func addJitter(d time.Duration, jitter float64) time.Duration {
 // from the database's. Second: in every other round, if the record came too early more
 // than notDueRounds times, because then the clock of its relay may be wrong. All counters
 // restart if the due time has changed.
-func notDue(r orderclose.Record, o orderclose.Outcome, at time.Time) decision {
+func notDue(r wire.Record, o orderclose.Outcome, at time.Time) decision {
 	if !orderclose.CeilMilli(o.Due).Equal(orderclose.CeilMilli(r.Order.Due)) { // records have whole milliseconds
 		r.Order.Due = o.Due
-		r.NotDue, r.Attempt, r.Cause, r.PendingSince, r.Origin = 0, 0, "", time.Time{}, orderclose.Origin{}
+		r.NotDue, r.Attempt, r.Cause, r.PendingSince, r.Origin = 0, 0, "", time.Time{}, wire.Origin{}
 	}
 	remaining := o.Remaining()
 	if remaining <= parkLimit {
@@ -204,7 +205,7 @@ func doubledBackoff(n int) time.Duration { return min(notDueBackoff<<min(n, 10),
 // retryRecord returns the record for the next round. Its release time is at, by the
 // brokers' clock, plus the wait. For a retried record, Origin holds the coordinates of
 // the first failed record.
-func (d decision) retryRecord(at time.Time, here orderclose.Origin) orderclose.Record {
+func (d decision) retryRecord(at time.Time, here wire.Origin) wire.Record {
 	r := d.record
 	r.Release = at.Add(d.wait)
 	if d.retry && r.Origin.Topic == "" {

@@ -9,13 +9,14 @@ import (
 	"pgregory.net/rapid"
 
 	"orderclose"
+	"orderclose/internal/wire"
 )
 
 var epoch = time.UnixMilli(1_700_000_000_000)
 
 func TestDecide_SettlesFinalVerdicts(t *testing.T) {
 	for _, v := range []orderclose.Verdict{orderclose.Closed, orderclose.AlreadyPaid, orderclose.AlreadyClosed} {
-		if d := decide(orderclose.Record{}, orderclose.Outcome{Verdict: v}, epoch, 0); d.action != settle {
+		if d := decide(wire.Record{}, orderclose.Outcome{Verdict: v}, epoch, 0); d.action != settle {
 			t.Errorf("%s: %+v", v, d)
 		}
 	}
@@ -30,7 +31,7 @@ func TestDecide_RetriesAfter1And2And4MinutesThenGivesUp(t *testing.T) {
 		{orderclose.Outcome{Verdict: orderclose.Failed, Err: errors.New("no stock row")}, "failed", "no stock row"},
 		{orderclose.Outcome{Verdict: "shrug"}, "failed", `the store returned the unknown verdict "shrug"`},
 	} {
-		r := orderclose.Record{Order: orderclose.Order{ID: "o", Due: epoch}, Lane: orderclose.LaneReplay, NotDue: 1}
+		r := wire.Record{Order: orderclose.Order{ID: "o", Due: epoch}, Lane: wire.LaneReplay, NotDue: 1}
 		for n, minutes := range []time.Duration{1, 2, 4} {
 			d := decide(r, verdict.outcome, epoch, 0.5)
 			want := minutes * time.Minute
@@ -51,7 +52,7 @@ func TestDecide_RetriesAfter1And2And4MinutesThenGivesUp(t *testing.T) {
 }
 
 func TestDecide_AsksTheProviderForADay(t *testing.T) {
-	r := orderclose.Record{Attempt: 2}
+	r := wire.Record{Attempt: 2}
 	at := epoch
 	var waits []time.Duration
 	for {
@@ -78,9 +79,9 @@ func TestDecide_RetriesEnd(t *testing.T) {
 	buckets := orderclose.Buckets{{Topic: "delay_1s", Length: time.Second}, {Topic: "delay_1m", Length: time.Minute}}
 	rapid.Check(t, func(t *rapid.T) {
 		verdicts := rapid.SampledFrom([]orderclose.Verdict{orderclose.Failed, orderclose.NotFound, orderclose.PaymentPending})
-		r := orderclose.Record{Order: orderclose.Order{ID: "o", CreatedAt: epoch, Due: epoch}, Release: epoch}
+		r := wire.Record{Order: orderclose.Order{ID: "o", CreatedAt: epoch, Due: epoch}, Release: epoch}
 		at := epoch.Add(time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "late")))
-		first := orderclose.Origin{Topic: "order-close", Partition: 1, Offset: 17}
+		first := wire.Origin{Topic: "order-close", Partition: 1, Offset: 17}
 		begin, failures := at, 0
 		const most = 200 // a day of waits of 15 minutes, and the retries
 		for round := 0; ; round++ {
@@ -136,7 +137,7 @@ func TestDecide_RetriesEnd(t *testing.T) {
 func TestNotDue_NeverComesBackBeforeItIsDue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		remaining := time.Duration(rapid.Int64Range(1, int64(30*24*time.Hour)).Draw(t, "remaining"))
-		r := orderclose.Record{Order: orderclose.Order{Due: epoch}, NotDue: rapid.IntRange(0, 100).Draw(t, "rounds")}
+		r := wire.Record{Order: orderclose.Order{Due: epoch}, NotDue: rapid.IntRange(0, 100).Draw(t, "rounds")}
 		o := orderclose.Outcome{Verdict: orderclose.NotDue, Due: epoch, At: epoch.Add(-remaining)}
 		d := decide(r, o, epoch.Add(-remaining), 0)
 		switch {
@@ -165,7 +166,7 @@ func TestNotDue_WaitsInMemoryWhileAClockIsWrong(t *testing.T) {
 		if rapid.Bool().Draw(t, "behind") {
 			wrong = -wrong
 		}
-		r := orderclose.Record{Order: orderclose.Order{Due: epoch}, NotDue: rapid.IntRange(0, 100).Draw(t, "rounds")}
+		r := wire.Record{Order: orderclose.Order{Due: epoch}, NotDue: rapid.IntRange(0, 100).Draw(t, "rounds")}
 		o := orderclose.Outcome{Verdict: orderclose.NotDue, Due: epoch, At: epoch.Add(-remaining)}
 		d := decide(r, o, o.At.Add(wrong), 0)
 		if d.action != park || d.retry || d.wait <= 0 || d.wait > min(remaining, notDueMaxBackoff) || d.record.NotDue != r.NotDue+1 {
@@ -178,25 +179,25 @@ func TestNotDue_WaitsInMemoryWhileAClockIsWrong(t *testing.T) {
 }
 
 func TestNotDue_CountsFromZeroWhenTheDueTimeMoved(t *testing.T) {
-	r := orderclose.Record{Order: orderclose.Order{Due: epoch}, NotDue: 7, Attempt: 3, Cause: "failed", PendingSince: epoch,
-		Lane: orderclose.LaneReplay, Origin: orderclose.Origin{Topic: "order-close"}}
+	r := wire.Record{Order: orderclose.Order{Due: epoch}, NotDue: 7, Attempt: 3, Cause: "failed", PendingSince: epoch,
+		Lane: wire.LaneReplay, Origin: wire.Origin{Topic: "order-close"}}
 	o := orderclose.Outcome{Verdict: orderclose.NotDue, Due: epoch.Add(time.Hour), At: epoch}
 	d := decide(r, o, epoch, 0)
-	want := orderclose.Record{Order: orderclose.Order{Due: o.Due}, NotDue: 1, Lane: orderclose.LaneReplay}
+	want := wire.Record{Order: orderclose.Order{Due: o.Due}, NotDue: 1, Lane: wire.LaneReplay}
 	if diff := cmp.Diff(want, d.record); d.wait != time.Hour || diff != "" {
 		t.Errorf("waits %v (-want +got):\n%s", d.wait, diff)
 	}
 	at := epoch.Add(2 * time.Second)
-	if next := d.retryRecord(at, orderclose.Origin{Topic: "here"}); !next.Release.Equal(at.Add(time.Hour)) || next.Origin.Topic != "" {
+	if next := d.retryRecord(at, wire.Origin{Topic: "here"}); !next.Release.Equal(at.Add(time.Hour)) || next.Origin.Topic != "" {
 		t.Errorf("%+v, want it released an hour after %v", next, at)
 	}
 }
 
 // The counters of the old due time are gone.
 func TestNotDue_ParksWithTheNewDueTime(t *testing.T) {
-	r := orderclose.Record{Order: orderclose.Order{ID: "o", Due: epoch}, NotDue: 2, Attempt: 1, Cause: "failed", Lane: orderclose.LaneReplay}
+	r := wire.Record{Order: orderclose.Order{ID: "o", Due: epoch}, NotDue: 2, Attempt: 1, Cause: "failed", Lane: wire.LaneReplay}
 	d := decide(r, orderclose.Outcome{Verdict: orderclose.NotDue, Due: epoch.Add(8 * time.Second), At: epoch}, epoch, 0)
-	want := orderclose.Record{Order: orderclose.Order{ID: "o", Due: epoch.Add(8 * time.Second)}, Lane: orderclose.LaneReplay}
+	want := wire.Record{Order: orderclose.Order{ID: "o", Due: epoch.Add(8 * time.Second)}, Lane: wire.LaneReplay}
 	if diff := cmp.Diff(want, d.record); d.action != park || d.wait != 8*time.Second || diff != "" {
 		t.Errorf("%+v (-want +got):\n%s", d, diff)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/testkit/partitiontest"
+	"orderclose/internal/wire"
 )
 
 // bookings is a Store of another kind: it closes table bookings that were not confirmed,
@@ -96,7 +97,7 @@ func dueNow(ids ...string) *partitiontest.Log {
 	log := &partitiontest.Log{}
 	for _, id := range ids {
 		o := orderclose.Order{ID: id, CreatedAt: time.Now(), Due: time.Now()}
-		m, err := orderclose.Record{Order: o, Release: o.Due}.Encode()
+		m, err := wire.Record{Order: o, Release: o.Due}.Encode()
 		if err != nil {
 			panic(err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/testkit/partitiontest"
+	"orderclose/internal/wire"
 )
 
 // toClose is a partition of the close topic.
@@ -25,16 +26,16 @@ func (l *orderLog) doneBelow() int64 { return l.DoneBelow(toClose) }
 func (l *orderLog) add(t *testing.T, id string) {
 	t.Helper()
 	o := orderclose.Order{ID: id, CreatedAt: time.Now(), Due: time.Now()}
-	l.put(t, toClose, orderclose.Record{Order: o, Release: o.Due})
+	l.put(t, toClose, wire.Record{Order: o, Release: o.Due})
 }
 
-func (l *orderLog) put(t *testing.T, at partitiontest.TopicPartition, r orderclose.Record) {
+func (l *orderLog) put(t *testing.T, at partitiontest.TopicPartition, r wire.Record) {
 	t.Helper()
 	l.putAt(t, at, r, time.Now())
 }
 
 // putAt appends a record that becomes visible at the append time.
-func (l *orderLog) putAt(t *testing.T, at partitiontest.TopicPartition, r orderclose.Record, appended time.Time) {
+func (l *orderLog) putAt(t *testing.T, at partitiontest.TopicPartition, r wire.Record, appended time.Time) {
 	t.Helper()
 	m, err := r.Encode()
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"orderclose"
 	"orderclose/closer/httpclose"
+	"orderclose/internal/wire"
 )
 
 func TestCloser_CommitsNothingWhileTheDatabaseIsDown(t *testing.T) {
@@ -76,7 +77,7 @@ type fetchedLog struct {
 	upTo atomic.Int64
 }
 
-func (l *fetchedLog) Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error) {
+func (l *fetchedLog) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
 	f, err := l.orderLog.Read(ctx, at)
 	l.upTo.Store(max(l.upTo.Load(), f.Next))
 	return f, err
@@ -90,7 +91,7 @@ func TestCloser_ReadsALittleAheadWhileTheDatabaseIsDown(t *testing.T) {
 		for i := range 2000 {
 			id := fmt.Sprint(i)
 			o := orderclose.Order{ID: id, CreatedAt: time.Now(), Due: time.Now()}
-			log.putAt(t, toClose, orderclose.Record{Order: o, Release: o.Due}, time.Now().Add(time.Duration(i)*time.Second))
+			log.putAt(t, toClose, wire.Record{Order: o, Release: o.Due}, time.Now().Add(time.Duration(i)*time.Second))
 		}
 		defer runCloser(t, log, store, 100)()
 		time.Sleep(59 * time.Minute)
@@ -153,7 +154,7 @@ func TestCloser_AnOrderThatBreaksAServiceDelaysNoOther(t *testing.T) {
 				log.add(t, "poison-1")
 				log.add(t, "poison-2")
 				o := orderclose.Order{ID: "good", CreatedAt: begin, Due: begin.Add(5 * time.Second)}
-				log.putAt(t, toClose, orderclose.Record{Order: o, Release: o.Due}, o.Due)
+				log.putAt(t, toClose, wire.Record{Order: o, Release: o.Due}, o.Due)
 				defer runCloser(t, log, s, batch)()
 				if down > 0 {
 					time.Sleep(down - time.Second)
@@ -207,7 +208,7 @@ func TestCloser_OrdersThatMakeTheStoreHangUseUpTheirRetries(t *testing.T) {
 			for i := range 200 { // one each two seconds, from the end of the outage on
 				due := begin.Add(outage + time.Duration(i)*2*time.Second)
 				o := orderclose.Order{ID: fmt.Sprint("good-", i), CreatedAt: begin, Due: due}
-				log.putAt(t, toClose, orderclose.Record{Order: o, Release: due}, due)
+				log.putAt(t, toClose, wire.Record{Order: o, Release: due}, due)
 			}
 			defer runCloser(t, log, store, 500)()
 			time.Sleep(outage - time.Second)

@@ -9,6 +9,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/partition"
+	"orderclose/internal/wire"
 )
 
 // loop serves one partition of the close topic or of the replay topic. Its fields belong
@@ -16,7 +17,7 @@ import (
 type loop struct {
 	*Closer
 	ctx    context.Context
-	claim  orderclose.Claim
+	claim  wire.Claim
 	replay bool // serves the replay topic
 	logger *slog.Logger
 
@@ -38,7 +39,7 @@ type loop struct {
 // records again, which would delay orders that are due now.
 const lookBack = 10 * time.Minute
 
-func newLoop(ctx context.Context, c *Closer, claim orderclose.Claim, pulse *partition.Pulse) *loop {
+func newLoop(ctx context.Context, c *Closer, claim wire.Claim, pulse *partition.Pulse) *loop {
 	logger := c.o.Logger.With("topic", claim.Topic, "partition", claim.Partition)
 	l := &loop{
 		Closer: c, ctx: ctx, claim: claim, replay: claim.Topic == c.o.ReplayTopic, logger: logger, pulse: pulse,
@@ -120,7 +121,7 @@ func (l *loop) finish() {
 }
 
 // handleFetch queues the fetched records.
-func (l *loop) handleFetch(f orderclose.Fetched) {
+func (l *loop) handleFetch(f wire.Fetched) {
 	l.reader.Took(f)
 	if f.Lost != nil {
 		l.handleLoss(&f)
@@ -136,7 +137,7 @@ func (l *loop) handleFetch(f orderclose.Fetched) {
 			continue
 		}
 		if l.replay { // without regard to the header, so that retries return to this topic
-			e.record.Lane = orderclose.LaneReplay
+			e.record.Lane = wire.LaneReplay
 		}
 		l.add(e)
 	}
@@ -149,7 +150,7 @@ func (l *loop) handleFetch(f orderclose.Fetched) {
 // handleLoss reports offsets that the log no longer has. The orders are still in the
 // database, and the sweep finds them. If the log was deleted and recreated, the sweep
 // also finds the orders in the buffer: their records belong to the old log.
-func (l *loop) handleLoss(f *orderclose.Fetched) {
+func (l *loop) handleLoss(f *wire.Fetched) {
 	r := f.Lost
 	if f.Replaced {
 		l.committer.Restart(f)
@@ -260,7 +261,7 @@ func (l *loop) applyOutcome(e *entry, o orderclose.Outcome) {
 	case giveUp:
 		l.out.Bury(e.message, d.cause, d.detail)
 	case schedule:
-		m, err := e.encode(d.retryRecord(brokerNow, orderclose.Origin{Topic: l.claim.Topic, Partition: l.claim.Partition, Offset: e.message.Offset}))
+		m, err := e.encode(d.retryRecord(brokerNow, wire.Origin{Topic: l.claim.Topic, Partition: l.claim.Partition, Offset: e.message.Offset}))
 		if err != nil { // unexpected, since the record was decoded; still no record may be lost
 			l.out.Bury(e.message, "unreadable", err.Error())
 			return
@@ -272,7 +273,7 @@ func (l *loop) applyOutcome(e *entry, o orderclose.Outcome) {
 }
 
 // countPending counts an order that starts or stops waiting for the payment provider.
-func (l *loop) countPending(before orderclose.Record, d decision) {
+func (l *loop) countPending(before wire.Record, d decision) {
 	was, is := !before.PendingSince.IsZero(), !d.record.PendingSince.IsZero()
 	switch {
 	case is && !was:

@@ -10,6 +10,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/testkit/partitiontest"
+	"orderclose/internal/wire"
 )
 
 // pendingCount counts the orders that wait for the payment provider.
@@ -29,9 +30,9 @@ func TestCloser_APendingPaymentWaitsAndUsesUpNoRetry(t *testing.T) {
 		begin := time.Now()
 		log.add(t, "new")
 		for id, since := range map[string]time.Duration{"old": 3 * time.Minute, "ancient": 25 * time.Hour, "answered": time.Hour} {
-			log.put(t, partitiontest.TopicPartition{Topic: "order-close", Partition: 1}, orderclose.Record{
+			log.put(t, partitiontest.TopicPartition{Topic: "order-close", Partition: 1}, wire.Record{
 				Order: orderclose.Order{ID: id, CreatedAt: begin, Due: begin}, Release: begin,
-				PendingSince: begin.Add(-since), Origin: orderclose.Origin{Topic: "order-close", Offset: 99},
+				PendingSince: begin.Add(-since), Origin: wire.Origin{Topic: "order-close", Offset: 99},
 			})
 		}
 		pending.n.Store(3) // the three were counted when they began to wait

@@ -8,6 +8,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/partition"
+	"orderclose/internal/wire"
 )
 
 // The dead letter is acked when its offset belongs to another order.
@@ -21,13 +22,13 @@ func TestCloser_ADeadLetterOfTheOldLogMarksNoOffset(t *testing.T) {
 			return nil
 		}
 		store := &fakeStore{locked: map[string]bool{"new": true}}
-		log.Put(toClose, orderclose.Message{Value: []byte("no key")})
+		log.Put(toClose, wire.Message{Value: []byte("no key")})
 		log.add(t, "a")
 		log.add(t, "b")
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(10 * time.Second)
 		o := orderclose.Order{ID: "new", CreatedAt: time.Now(), Due: time.Now()}
-		m, err := orderclose.Record{Order: o, Release: o.Due}.Encode()
+		m, err := wire.Record{Order: o, Release: o.Due}.Encode()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +48,7 @@ func TestCloser_IgnoresACommitOfAnotherLog(t *testing.T) {
 		for _, id := range []string{"a", "b", "c", "d"} {
 			log.add(t, id)
 		}
-		acked, _ := partition.EncodeDone(orderclose.LogID{Topic: [16]byte{99}}, 1, []partition.Run{{First: 2, End: 3}})
+		acked, _ := partition.EncodeDone(wire.LogID{Topic: [16]byte{99}}, 1, []partition.Run{{First: 2, End: 3}})
 		log.Commit(toClose, 1, acked)
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(10 * time.Second)

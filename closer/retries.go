@@ -3,8 +3,8 @@ package closer
 import (
 	"time"
 
-	"orderclose"
 	"orderclose/internal/partition"
+	"orderclose/internal/wire"
 )
 
 const (
@@ -19,23 +19,23 @@ const (
 // bucket that accepts nothing does not delay due orders. They belong to the loop's
 // goroutine.
 type retries struct {
-	waiting map[string][]orderclose.RawRecord // by topic, without the records in flight
-	records int                               // waiting and in flight
+	waiting map[string][]wire.RawRecord // by topic, without the records in flight
+	records int                         // waiting and in flight
 	bytes   int
 	wake    time.Time // when to try a topic again
 }
 
 // add queues a record for a topic.
-func (r *retries) add(topic string, record orderclose.RawRecord) {
+func (r *retries) add(topic string, record wire.RawRecord) {
 	if r.waiting == nil {
-		r.waiting = map[string][]orderclose.RawRecord{}
+		r.waiting = map[string][]wire.RawRecord{}
 	}
 	r.waiting[topic] = append(r.waiting[topic], record)
-	r.count([]orderclose.RawRecord{record}, 1)
+	r.count([]wire.RawRecord{record}, 1)
 }
 
 // count adds n times the records and their bytes to the totals; n is 1 or -1.
-func (r *retries) count(records []orderclose.RawRecord, n int) {
+func (r *retries) count(records []wire.RawRecord, n int) {
 	for _, record := range records {
 		r.records += n
 		r.bytes += n * record.Size()
@@ -71,7 +71,7 @@ func (l *loop) sendRetries() {
 
 // handleSent processes the result of an append to a bucket. Records that the bucket did
 // not accept are queued again.
-func (l *loop) handleSent(records []orderclose.RawRecord, sent partition.SendResult) {
+func (l *loop) handleSent(records []wire.RawRecord, sent partition.SendResult) {
 	l.retries.count(records, -1)
 	for _, acked := range sent.Acked {
 		l.committer.Arrived(acked.Records)

@@ -15,6 +15,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/testkit/partitiontest"
+	"orderclose/internal/wire"
 )
 
 // A retry waits for the bucket, and its offset stays open.
@@ -34,7 +35,7 @@ func TestCloser_AFailingBucketDelaysNoDueOrder(t *testing.T) {
 			id := fmt.Sprint("due-", i)
 			due[id] = begin.Add(time.Duration(i+1) * time.Minute)
 			o := orderclose.Order{ID: id, CreatedAt: begin, Due: due[id]}
-			log.putAt(t, toClose, orderclose.Record{Order: o, Release: due[id]}, due[id])
+			log.putAt(t, toClose, wire.Record{Order: o, Release: due[id]}, due[id])
 		}
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(29 * time.Minute)
@@ -147,7 +148,7 @@ func TestCloser_ASlowStoreIsNotAHang(t *testing.T) {
 		for p := range 8 {
 			at := partitiontest.TopicPartition{Topic: toClose.Topic, Partition: p}
 			o := orderclose.Order{ID: fmt.Sprint(p), CreatedAt: time.Now(), Due: time.Now()}
-			log.put(t, at, orderclose.Record{Order: o, Release: o.Due})
+			log.put(t, at, wire.Record{Order: o, Release: o.Due})
 		}
 		defer runCloserWith(t, log, store, 1, stuck)()
 		time.Sleep(10 * time.Minute)

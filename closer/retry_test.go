@@ -10,6 +10,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/testkit/partitiontest"
+	"orderclose/internal/wire"
 )
 
 func TestCloser_AFailedOrderIsRetriedInAMinute(t *testing.T) {
@@ -32,7 +33,7 @@ func TestCloser_AFailedOrderIsRetriedInAMinute(t *testing.T) {
 		r, err := retried[0].Decode()
 		wait := r.Release.Sub(begin)
 		if err != nil || r.Order.ID != "2" || r.Attempt != 1 || r.Cause != "failed" || wait < time.Minute || wait > 66*time.Second+time.Millisecond ||
-			r.Origin != (orderclose.Origin{Topic: "order-close", Offset: 2}) || !r.Order.Due.Equal(begin) {
+			r.Origin != (wire.Origin{Topic: "order-close", Offset: 2}) || !r.Order.Due.Equal(begin) {
 			t.Errorf("%+v after %v, %v", r, wait, err)
 		}
 	})
@@ -42,9 +43,9 @@ func TestCloser_AFailedOrderIsRetriedInAMinute(t *testing.T) {
 func TestCloser_TheDeadLetterOfAnOrderHasAllCoordinates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, store := &orderLog{}, &fakeStore{bad: map[string]bool{"bad": true}}
-		log.put(t, partitiontest.TopicPartition{Topic: "order-close-replay", Partition: 4}, orderclose.Record{
+		log.put(t, partitiontest.TopicPartition{Topic: "order-close-replay", Partition: 4}, wire.Record{
 			Order: orderclose.Order{ID: "bad", CreatedAt: time.Now(), Due: time.Now()}, Release: time.Now(),
-			Attempt: 3, Cause: "not_found", Origin: orderclose.Origin{Topic: "order-close", Partition: 7, Offset: 1234},
+			Attempt: 3, Cause: "not_found", Origin: wire.Origin{Topic: "order-close", Partition: 7, Offset: 1234},
 		})
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(250 * time.Millisecond)
@@ -69,7 +70,7 @@ func TestCloser_TheDeadLetterOfAnOrderHasAllCoordinates(t *testing.T) {
 func TestCloser_ARetryOfAReplayStaysOnItsLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, store := &orderLog{}, &fakeStore{bad: map[string]bool{"bad": true}}
-		log.put(t, partitiontest.TopicPartition{Topic: "order-close-replay", Partition: 0}, orderclose.Record{Order: orderclose.Order{ID: "bad", CreatedAt: time.Now(), Due: time.Now()}, Release: time.Now()})
+		log.put(t, partitiontest.TopicPartition{Topic: "order-close-replay", Partition: 0}, wire.Record{Order: orderclose.Order{ID: "bad", CreatedAt: time.Now(), Due: time.Now()}, Release: time.Now()})
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(250 * time.Millisecond)
 		synctest.Wait()

@@ -9,6 +9,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/testkit/partitiontest"
+	"orderclose/internal/wire"
 )
 
 // stoppedLog is a log that sets stop while its reader's loop sleeps, so that the process
@@ -18,7 +19,7 @@ type stoppedLog struct {
 	stop atomic.Bool
 }
 
-func (l *stoppedLog) Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error) {
+func (l *stoppedLog) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
 	time.Sleep(100 * time.Millisecond) // the loop sleeps by then
 	l.stop.Store(at.Offset == 0)
 	return l.orderLog.Read(ctx, at)

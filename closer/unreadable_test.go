@@ -12,6 +12,7 @@ import (
 	"orderclose"
 	"orderclose/internal/loglimit"
 	"orderclose/internal/testkit/partitiontest"
+	"orderclose/internal/wire"
 )
 
 // Every unreadable record becomes a dead letter.
@@ -20,7 +21,7 @@ func TestCloser_UnreadableRecordsWriteFewLogLines(t *testing.T) {
 		const garbage, partitions = 5000, 4
 		log := &orderLog{}
 		for i := range garbage {
-			log.Put(partitiontest.TopicPartition{Topic: toClose.Topic, Partition: i % partitions}, orderclose.Message{Key: []byte("k"), Value: []byte("garbage")})
+			log.Put(partitiontest.TopicPartition{Topic: toClose.Topic, Partition: i % partitions}, wire.Message{Key: []byte("k"), Value: []byte("garbage")})
 		}
 		var lines bytes.Buffer // text handlers write one line at a time
 		c, err := New(Options{
@@ -56,10 +57,10 @@ func TestCloser_StopsReadingWhileDeadLettersCannotBeAppended(t *testing.T) {
 			return nil
 		}
 		for range garbage {
-			log.Put(toClose, orderclose.Message{Key: []byte("k"), Value: []byte("garbage")})
+			log.Put(toClose, wire.Message{Key: []byte("k"), Value: []byte("garbage")})
 		}
 		o := orderclose.Order{ID: "good", CreatedAt: time.Now(), Due: time.Now()}
-		log.put(t, partitiontest.TopicPartition{Topic: toClose.Topic, Partition: 1}, orderclose.Record{Order: o, Release: o.Due})
+		log.put(t, partitiontest.TopicPartition{Topic: toClose.Topic, Partition: 1}, wire.Record{Order: o, Release: o.Due})
 		defer runCloser(t, log, store, 100)()
 		time.Sleep(time.Hour)
 		if n := log.upTo.Load(); n > most || len(store.ids()) != 1 {

@@ -12,6 +12,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/partition"
+	"orderclose/internal/wire"
 )
 
 const (
@@ -48,7 +49,7 @@ type Control struct {
 // membership costs heartbeats. Any process may act on a loss; the lock selects one.
 type Kafka interface {
 	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
-	Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
+	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
 	// Position returns the committed offset of the group, negative if there is none.
 	Position(ctx context.Context, group, topic string, partition int) (int64, error)
 	// SetPosition commits an offset for a group without members.
@@ -56,9 +57,9 @@ type Kafka interface {
 }
 
 // Appender appends a record to the partition for its key, and returns when all
-// in-sync replicas have it. An error that wraps orderclose.ErrRefused is final.
+// in-sync replicas have it. An error that wraps wire.ErrRefused is final.
 type Appender interface {
-	Append(ctx context.Context, topic string, m orderclose.Message) error
+	Append(ctx context.Context, topic string, m wire.Message) error
 }
 
 func (k *Control) check() error {
@@ -111,10 +112,10 @@ type losses struct {
 type listener struct {
 	*Compensator
 	k           *Control
-	started     bool             // a position was read before
-	next        int64            // offset of the next read
-	log         orderclose.LogID // the log that next is an offset of; zero: the current log
-	committedAt time.Time        // when the position was last committed
+	started     bool       // a position was read before
+	next        int64      // offset of the next read
+	log         wire.LogID // the log that next is an offset of; zero: the current log
+	committedAt time.Time  // when the position was last committed
 	lost        losses
 	lossCount   atomic.Int64 // number of losses so far; a sweep is due after each
 	handled     int64        // the losses among them that were dealt with
@@ -187,12 +188,12 @@ func (l *listener) poll(ctx context.Context) error {
 	case !l.started:
 		l.next = first
 	case position < 0 && !(l.lost.control && l.lost.controlPosition < 0): // a position was committed, and is gone with its topic
-		l.next, l.log = first, orderclose.LogID{}
+		l.next, l.log = first, wire.LogID{}
 		l.noteTopic("the control topic was deleted and recreated", position)
 	}
 	l.started = true
 	if l.next > end || l.next < first {
-		l.next, l.log = first, orderclose.LogID{}
+		l.next, l.log = first, wire.LogID{}
 		l.noteTopic("the control topic was deleted and recreated, or has lost records", position)
 	}
 	if position < 0 && !l.lost.control { // so that a deletion is noticed later; act commits if the topic itself had a loss
@@ -201,7 +202,7 @@ func (l *listener) poll(ctx context.Context) error {
 		}
 	}
 	for l.next < end {
-		f, err := l.k.Kafka.Read(ctx, orderclose.Position{Topic: l.k.Topic, Offset: l.next, Log: l.log})
+		f, err := l.k.Kafka.Read(ctx, wire.Position{Topic: l.k.Topic, Offset: l.next, Log: l.log})
 		if err != nil {
 			return err
 		}
@@ -214,7 +215,7 @@ func (l *listener) poll(ctx context.Context) error {
 		}
 		l.next = f.Next
 		for _, record := range f.Records {
-			if string(record.Key()) == orderclose.KeyLost {
+			if string(record.Key()) == wire.KeyLost {
 				l.handle(record)
 			}
 		}
@@ -226,8 +227,8 @@ func (l *listener) poll(ctx context.Context) error {
 }
 
 // handle handles the record of a loss.
-func (l *listener) handle(record orderclose.RawRecord) {
-	lost := orderclose.Lost{Reason: "the record of the loss is unreadable"}
+func (l *listener) handle(record wire.RawRecord) {
+	lost := wire.Lost{Reason: "the record of the loss is unreadable"}
 	if m, err := record.Message(); err == nil {
 		_ = json.Unmarshal(m.Value, &lost) // an unreadable record counts as a loss of unknown extent
 	}
@@ -235,7 +236,7 @@ func (l *listener) handle(record orderclose.RawRecord) {
 	l.lost.next = record.Offset + 1
 }
 
-func (l *listener) note(lost orderclose.Lost, reportedAt time.Time) {
+func (l *listener) note(lost wire.Lost, reportedAt time.Time) {
 	if lost.Last < lost.First { // one for each partition, at a first start
 		l.lost.empty++
 	} else {
@@ -263,7 +264,7 @@ func (l *listener) note(lost orderclose.Lost, reportedAt time.Time) {
 // noteTopic records that the control topic itself lost records while the position was
 // the given one. The position stays until a process has acted on the loss.
 func (l *listener) noteTopic(reason string, position int64) {
-	l.note(orderclose.Lost{Topic: l.k.Topic, Reason: reason}, time.Time{})
+	l.note(wire.Lost{Topic: l.k.Topic, Reason: reason}, time.Time{})
 	l.lost.control, l.lost.controlPosition, l.lost.next = true, position, 0
 }
 
@@ -389,7 +390,7 @@ func (l *listener) stillNeeded(ctx context.Context) (bool, error) {
 	if !wanted && l.lost.control {
 		// The other process read the current log, which may not be the log that this
 		// one noticed: the topic may have been recreated once more since.
-		l.next, l.log = position, orderclose.LogID{}
+		l.next, l.log = position, wire.LogID{}
 	}
 	return wanted, nil
 }

@@ -11,25 +11,26 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // fakeControl is a control topic with losses. It discards the orders that are
 // scheduled again.
 type fakeControl struct {
-	told     []orderclose.Lost
+	told     []wire.Lost
 	position int64
-	log      orderclose.LogID
+	log      wire.LogID
 }
 
 func (k *fakeControl) Bounds(context.Context, string, int) (first, end int64, err error) {
 	return 0, int64(len(k.told)), nil
 }
 
-func (k *fakeControl) Read(_ context.Context, at orderclose.Position) (orderclose.Fetched, error) {
-	f := orderclose.Fetched{Next: int64(len(k.told)), Log: k.log}
-	if at.Log != k.log && at.Log != (orderclose.LogID{}) {
-		lost := orderclose.Range{Last: at.Offset - 1, Err: errors.New("the topic was deleted and recreated")}
-		return orderclose.Fetched{Lost: &lost, Replaced: true, Log: k.log}, nil
+func (k *fakeControl) Read(_ context.Context, at wire.Position) (wire.Fetched, error) {
+	f := wire.Fetched{Next: int64(len(k.told)), Log: k.log}
+	if at.Log != k.log && at.Log != (wire.LogID{}) {
+		lost := wire.Range{Last: at.Offset - 1, Err: errors.New("the topic was deleted and recreated")}
+		return wire.Fetched{Lost: &lost, Replaced: true, Log: k.log}, nil
 	}
 	for _, lost := range k.told[at.Offset:] {
 		m := lost.Encode()
@@ -51,7 +52,7 @@ func (k *fakeControl) DueBetween(context.Context, time.Time, time.Time, orderclo
 	return nil, nil
 }
 
-func (k *fakeControl) Append(context.Context, string, orderclose.Message) error { return nil }
+func (k *fakeControl) Append(context.Context, string, wire.Message) error { return nil }
 
 // A first start is no alarm: one log line reports all its partitions. Lost records
 // are an alarm.
@@ -68,7 +69,7 @@ func TestListen_EmptyLogsAreLoggedInOneLineWithoutWarning(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k := &fakeControl{position: -1}
 				for p := range 20 {
-					k.told = append(k.told, orderclose.Lost{Topic: "delay_5m", Partition: p, First: c.first, Last: c.last, Reason: reason})
+					k.told = append(k.told, wire.Lost{Topic: "delay_5m", Partition: p, First: c.first, Last: c.last, Reason: reason})
 				}
 				var log strings.Builder
 				comp := newCompensator(t, Options{
@@ -136,7 +137,7 @@ func TestUnaffected_OnlyOrdersCreatedAfterTheLoss(t *testing.T) {
 // one polls. Then only the identity of the log reveals the loss.
 func TestListen_ARecreatedControlTopicIsALossAtAnyLength(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := &fakeControl{position: 1, log: orderclose.LogID{Topic: [16]byte{1}}, told: make([]orderclose.Lost, 2)}
+		k := &fakeControl{position: 1, log: wire.LogID{Topic: [16]byte{1}}, told: make([]wire.Lost, 2)}
 		l := newListener(newCompensator(t, Options{Store: newStore(0), Control: &Control{
 			Kafka: k, Store: k, Appender: k, Group: "g", Topic: "control", CloseTopic: "close", MaxDelay: func() time.Duration { return time.Hour },
 			Buckets: func() orderclose.Buckets { return orderclose.Buckets{{Topic: "delay_5m", Length: 5 * time.Minute}} },
@@ -149,7 +150,7 @@ func TestListen_ARecreatedControlTopicIsALossAtAnyLength(t *testing.T) {
 		}
 		look(1)
 		l.act(t.Context())
-		k.log.Topic, k.told, k.position = [16]byte{2}, make([]orderclose.Lost, 3), 2
+		k.log.Topic, k.told, k.position = [16]byte{2}, make([]wire.Lost, 3), 2
 		look(1 + len(k.told)) // the loss of the topic itself, and the losses in it
 		l.act(t.Context())
 		look(0)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"orderclose"
+	"orderclose/internal/wire"
 )
 
 const (
@@ -120,7 +121,7 @@ func (l *listener) appendAll(ctx context.Context, page []orderclose.Order, now f
 		all.Go(func() error {
 			err := l.append(ctx, o, now)
 			final := (*orderclose.OrderError)(nil)
-			if errors.As(err, &final) || errors.Is(err, orderclose.ErrRefused) {
+			if errors.As(err, &final) || errors.Is(err, wire.ErrRefused) {
 				l.o.Logger.Error("order not scheduled again, a sweep will close it after its due time", "order", o.ID, "err", err)
 				refused.Add(1)
 				return nil
@@ -135,10 +136,10 @@ func (l *listener) appendAll(ctx context.Context, page []orderclose.Order, now f
 // append schedules one order as a producer does: it picks the bucket for each
 // attempt.
 func (l *listener) append(ctx context.Context, o orderclose.Order, now func() time.Time) error {
-	if err := o.Validate(now(), orderclose.MaxDelayLimit); err != nil {
+	if err := o.Validate(now(), wire.MaxDelayLimit); err != nil {
 		return err
 	}
-	m, err := orderclose.Record{Order: o, Release: o.Due}.Encode()
+	m, err := wire.Record{Order: o, Release: o.Due}.Encode()
 	if err != nil {
 		return err
 	}
@@ -151,7 +152,7 @@ func (l *listener) append(ctx context.Context, o orderclose.Order, now func() ti
 			topic = l.avoided.pick(l.k.Buckets(), remaining).Topic
 		}
 		last = l.k.Appender.Append(trying, topic, m)
-		if errors.Is(last, orderclose.ErrRefused) {
+		if errors.Is(last, wire.ErrRefused) {
 			return struct{}{}, backoff.Permanent(last)
 		}
 		if last != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // manyOpen is a control topic, and a database with many open orders that are due far
@@ -28,7 +29,7 @@ func (k *manyOpen) Bounds(ctx context.Context, topic string, partition int) (fir
 	return k.fakeControl.Bounds(ctx, topic, partition)
 }
 
-func (k *manyOpen) Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error) {
+func (k *manyOpen) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.fakeControl.Read(ctx, at)
@@ -51,7 +52,7 @@ func (k *manyOpen) at() int64 {
 }
 
 // lose reports another loss.
-func (k *manyOpen) lose(l orderclose.Lost) {
+func (k *manyOpen) lose(l wire.Lost) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.told = append(k.told, l)
@@ -73,7 +74,7 @@ func (k *manyOpen) DueBetween(_ context.Context, _, to time.Time, after orderclo
 	return page, nil
 }
 
-func (k *manyOpen) Append(ctx context.Context, topic string, m orderclose.Message) error {
+func (k *manyOpen) Append(ctx context.Context, topic string, m wire.Message) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if topic == k.refusing {
@@ -100,10 +101,10 @@ func (k *manyOpen) times(n int) (orders int) {
 
 // listening runs a compensator that reads the control topic and schedules two orders
 // a second again.
-func listening(t *testing.T, n int, told orderclose.Lost, test func(k *manyOpen, s *fakeStore)) {
+func listening(t *testing.T, n int, told wire.Lost, test func(k *manyOpen, s *fakeStore)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		k := &manyOpen{n: n, begin: time.Now(), appended: map[string]int{}, fakeControl: fakeControl{told: []orderclose.Lost{told}}}
+		k := &manyOpen{n: n, begin: time.Now(), appended: map[string]int{}, fakeControl: fakeControl{told: []wire.Lost{told}}}
 		s := newStore(0)
 		c := newCompensator(t, Options{
 			Store: s, Rate: 2, PageSize: 20, Name: "order-close",
@@ -125,7 +126,7 @@ func listening(t *testing.T, n int, told orderclose.Lost, test func(k *manyOpen,
 
 // A smaller bucket takes the orders, and its relay forwards them.
 func TestListen_AFailingBucketDoesNotStopRescheduling(t *testing.T) {
-	listening(t, 100, orderclose.Lost{Topic: "delay_12h", First: 0, Last: 5}, func(k *manyOpen, _ *fakeStore) {
+	listening(t, 100, wire.Lost{Topic: "delay_12h", First: 0, Last: 5}, func(k *manyOpen, _ *fakeStore) {
 		k.mu.Lock()
 		k.refusing = "delay_12h"
 		k.mu.Unlock()
@@ -139,7 +140,7 @@ func TestListen_AFailingBucketDoesNotStopRescheduling(t *testing.T) {
 // Scheduling takes three hours in this test, as long as 54 million open orders take
 // at 5,000 a second.
 func TestListen_SweepsRunWhileOrdersAreScheduledAgain(t *testing.T) {
-	listening(t, 21_600, orderclose.Lost{Topic: "delay_12h", Partition: 1, First: 0, Last: 5}, func(k *manyOpen, s *fakeStore) {
+	listening(t, 21_600, wire.Lost{Topic: "delay_12h", Partition: 1, First: 0, Last: 5}, func(k *manyOpen, s *fakeStore) {
 		time.Sleep(30 * time.Minute)
 		due := time.Now()
 		s.mu.Lock()
@@ -162,13 +163,13 @@ func TestListen_SweepsRunWhileOrdersAreScheduledAgain(t *testing.T) {
 // The loss is handled by a sweep at once, and scheduling begins again, because the
 // records that were appended before may be lost.
 func TestListen_ALossDuringReschedulingRestartsIt(t *testing.T) {
-	listening(t, 7_200, orderclose.Lost{Topic: "delay_12h", Partition: 1, First: 0, Last: 5}, func(k *manyOpen, s *fakeStore) {
+	listening(t, 7_200, wire.Lost{Topic: "delay_12h", Partition: 1, First: 0, Last: 5}, func(k *manyOpen, s *fakeStore) {
 		time.Sleep(30 * time.Minute)
 		before := k.times(1)
 		s.mu.Lock()
 		s.orders = append(s.orders, orderclose.Order{ID: "overdue", Due: time.Now().Add(-DefaultGrace)})
 		s.mu.Unlock()
-		k.lose(orderclose.Lost{Topic: "delay_5m", Partition: 1, First: 0, Last: 5})
+		k.lose(wire.Lost{Topic: "delay_5m", Partition: 1, First: 0, Last: 5})
 		time.Sleep(2 * time.Minute)
 		if s.open() > 0 {
 			t.Error("no sweep handles the loss")
@@ -182,7 +183,7 @@ func TestListen_ALossDuringReschedulingRestartsIt(t *testing.T) {
 
 // Relays serve a new bucket before records are appended to it.
 func TestListen_ANewBucketIsNoLoss(t *testing.T) {
-	listening(t, 100, orderclose.Lost{Topic: "delay_1h", Partition: 1, First: 0, Last: -1}, func(k *manyOpen, s *fakeStore) {
+	listening(t, 100, wire.Lost{Topic: "delay_1h", Partition: 1, First: 0, Last: -1}, func(k *manyOpen, s *fakeStore) {
 		time.Sleep(30 * time.Minute)
 		if n := k.times(1); n > 0 || k.at() != 1 {
 			t.Errorf("%d orders are scheduled again, position %d", n, k.at())

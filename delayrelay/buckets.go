@@ -5,6 +5,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/partition"
+	"orderclose/internal/wire"
 )
 
 // SetBuckets replaces the buckets while the relay runs. The relay consumes the buckets of
@@ -68,8 +69,8 @@ func (r *Relay) consume(ctx context.Context, consumers map[string]*consumer, ser
 		go func() {
 			defer close(c.ended)
 			defer stop()
-			err := r.o.Log.Consume(ctx, r.o.Group(b), b.Topic, func(ctx context.Context, claim orderclose.Claim) {
-				r.watchdog.Serve(ctx, claim, func(ctx context.Context, claim orderclose.Claim, pulse *partition.Pulse) {
+			err := r.o.Log.Consume(ctx, r.o.Group(b), b.Topic, func(ctx context.Context, claim wire.Claim) {
+				r.watchdog.Serve(ctx, claim, func(ctx context.Context, claim wire.Claim, pulse *partition.Pulse) {
 					newLoop(ctx, r, b, claim, pulse).run()
 				})
 			})

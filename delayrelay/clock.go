@@ -3,7 +3,7 @@ package delayrelay
 import (
 	"time"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // clockStep is how far the brokers' clock must go back in one turn to count as a step. A
@@ -34,7 +34,7 @@ func (c *clock) advance(now, at time.Time) (back time.Duration) {
 
 // appended is the append time of a record of this partition by the brokers' clock, in
 // Unix milliseconds.
-func (c *clock) appended(r orderclose.RawRecord) int64 {
+func (c *clock) appended(r wire.RawRecord) int64 {
 	return r.Appended - c.leader.Milliseconds()
 }
 

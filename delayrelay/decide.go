@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // minStay is the minimum time that a record that is not due stays in memory, unless half
@@ -25,13 +26,13 @@ func nextFetch(b orderclose.Bucket, smallest bool, appended, now time.Time) time
 	if appended.After(now) {
 		appended = now
 	}
-	return appended.Add(b.UnreadFor())
+	return appended.Add(wire.UnreadFor(b))
 }
 
 // mispicked reports whether another bucket would have fitted the record better, by more
 // than the slack. Such a record may be read too late.
 func mispicked(b orderclose.Bucket, smallest bool, due, appended int64) bool {
-	return !smallest && due < appended+(b.Length-b.Tolerance()-orderclose.ReadSlack).Milliseconds()
+	return !smallest && due < appended+(b.Length-b.Tolerance()-wire.ReadSlack).Milliseconds()
 }
 
 // release returns when a record that is read now leaves bucket b: when it is due, and at
@@ -70,8 +71,8 @@ func (o *Options) decide(due, appended, now int64) route {
 		return route{topic: o.CloseTopic, close: true}
 	}
 	// Neither difference can overflow: due is after now, and now is after 1970.
-	if ahead := milliseconds(due - max(appended, now)); orderclose.BeyondLimit(ahead) {
-		return route{cause: "due_too_far", detail: fmt.Sprintf("due at %d ms, %v ahead; the maximum is %v", due, ahead, orderclose.MaxDelayLimit)}
+	if ahead := milliseconds(due - max(appended, now)); wire.BeyondLimit(ahead) {
+		return route{cause: "due_too_far", detail: fmt.Sprintf("due at %d ms, %v ahead; the maximum is %v", due, ahead, wire.MaxDelayLimit)}
 	}
 	return route{topic: o.Buckets.Pick(milliseconds(due - now)).Topic}
 }

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"orderclose"
+	"orderclose/internal/wire"
 )
 
 var testBuckets = orderclose.Buckets{
@@ -33,7 +34,7 @@ func TestDecide_NeverForwardsEarly(t *testing.T) {
 		due := appended.Add(ms(-time.Hour, hours*time.Hour, "delay"))
 		now := appended.Add(ms(0, hours*time.Hour, "waited"))
 		to := testOptions().decide(due.UnixMilli(), appended.UnixMilli(), now.UnixMilli())
-		tooFar := orderclose.BeyondLimit(due.Sub(appended)) && orderclose.BeyondLimit(due.Sub(now))
+		tooFar := wire.BeyondLimit(due.Sub(appended)) && wire.BeyondLimit(due.Sub(now))
 		switch {
 		case to.close && now.Before(due):
 			t.Fatalf("%v before it is due: %+v", due.Sub(now), to)
@@ -54,10 +55,10 @@ func TestNextFetch_IsBeforeAnyLaterRecordLeaves(t *testing.T) {
 		b := rapid.SampledFrom(testBuckets[1:]).Draw(t, "bucket")
 		last := epoch
 		appended := last.Add(time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "after")))
-		late := time.Duration(rapid.Int64Range(0, int64(orderclose.ReadSlack)).Draw(t, "appended late by"))
+		late := time.Duration(rapid.Int64Range(0, int64(wire.ReadSlack)).Draw(t, "appended late by"))
 		remaining := b.Length - b.Tolerance() + time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "remaining"))
 		release := b.Release(appended.Add(remaining-late), appended)
-		if on := nextFetch(b, false, last, last.Add(time.Hour)); on.Add(orderclose.ReadLead).After(release) {
+		if on := nextFetch(b, false, last, last.Add(time.Hour)); on.Add(wire.ReadLead).After(release) {
 			t.Fatalf("%s is fetched at +%v and a record leaves at +%v", b.Topic, on.Sub(last), release.Sub(last))
 		}
 	})
@@ -88,7 +89,7 @@ func TestRelease_ARecordThatIsNotDueStays(t *testing.T) {
 func TestDecide_ADelayOverTheConfiguredMaximumIsKept(t *testing.T) {
 	now := epoch.UnixMilli()
 	largest := testBuckets[len(testBuckets)-1].Topic
-	for _, ahead := range []time.Duration{orderclose.DefaultMaxDelay + time.Hour, 365 * 24 * time.Hour, orderclose.MaxDelayLimit + orderclose.MaxDelaySlack} {
+	for _, ahead := range []time.Duration{orderclose.DefaultMaxDelay + time.Hour, 365 * 24 * time.Hour, wire.MaxDelayLimit + orderclose.MaxDelaySlack} {
 		if to := testOptions().decide(now+ahead.Milliseconds(), now, now); to.topic != largest || to.cause != "" {
 			t.Errorf("due in %v: %+v", ahead, to)
 		}
@@ -116,7 +117,7 @@ func TestWindow_OrdersByReleaseThenOffset(t *testing.T) {
 		n := rapid.IntRange(1, 50).Draw(t, "records")
 		for i := range n {
 			release := rapid.Int64Range(0, 5).Draw(t, "release")
-			w.push(waiting{record: orderclose.RawRecord{Offset: int64(i), Body: []byte("k")}, release: release})
+			w.push(waiting{record: wire.RawRecord{Offset: int64(i), Body: []byte("k")}, release: release})
 		}
 		const now = 3
 		out := w.takeReleased(now, 1<<30)
@@ -141,10 +142,10 @@ func TestWindow_OrdersByReleaseThenOffset(t *testing.T) {
 func TestWindow_ReadyRecordsLeaveFirstInSteps(t *testing.T) {
 	var w window
 	for i := range 10 {
-		w.pushReady(waiting{record: orderclose.RawRecord{Offset: int64(i), Body: make([]byte, 4)}})
+		w.pushReady(waiting{record: wire.RawRecord{Offset: int64(i), Body: make([]byte, 4)}})
 	}
-	w.push(waiting{record: orderclose.RawRecord{Offset: 10}, release: 1})
-	one := orderclose.RawRecord{Body: make([]byte, 4)}.Size()
+	w.push(waiting{record: wire.RawRecord{Offset: 10}, release: 1})
+	one := wire.RawRecord{Body: make([]byte, 4)}.Size()
 	var offsets []int64
 	for w.len() > 0 {
 		for _, r := range w.takeReleased(1, 3*one) {
@@ -173,7 +174,7 @@ func TestBodyPool_CopiesDoNotShareMemory(t *testing.T) {
 func TestMispicked_NeverCountsAPickByWireMd(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		remaining := rapid.Int64Range(0, (40*time.Minute).Milliseconds()).Draw(t, "remaining")
-		late := rapid.Int64Range(0, orderclose.ReadSlack.Milliseconds()).Draw(t, "appended late by")
+		late := rapid.Int64Range(0, wire.ReadSlack.Milliseconds()).Draw(t, "appended late by")
 		b := testBuckets.Pick(time.Duration(remaining) * time.Millisecond)
 		if mispicked(b, b == testBuckets[0], remaining, late) {
 			t.Fatalf("%s for %d ms, appended %d ms later", b.Topic, remaining, late)

@@ -3,13 +3,13 @@ package delayrelay
 import (
 	"time"
 
-	"orderclose"
 	"orderclose/internal/partition"
+	"orderclose/internal/wire"
 )
 
 // hop starts to append records to a delay topic. If the topic is busy or rests after a
 // failure, the records go back into the window.
-func (l *loop) hop(topic string, records []orderclose.RawRecord) {
+func (l *loop) hop(topic string, records []wire.RawRecord) {
 	if l.out.Failing(topic) {
 		records = l.putBackNearlyDue(records)
 	}
@@ -37,7 +37,7 @@ func (l *loop) handleHops(sent partition.SendResult) {
 
 // replay starts to append due records to the replay topic. It does not wait, because the
 // replay topic may accept nothing while the close topic does.
-func (l *loop) replay(topic string, records []orderclose.RawRecord) {
+func (l *loop) replay(topic string, records []wire.RawRecord) {
 	if len(records) == 0 {
 		return
 	}
@@ -52,7 +52,7 @@ func (l *loop) replay(topic string, records []orderclose.RawRecord) {
 
 // putBackNearlyDue puts the records that would be due before an append to a failing topic
 // is given up back into the window, and returns the others.
-func (l *loop) putBackNearlyDue(records []orderclose.RawRecord) (others []orderclose.RawRecord) {
+func (l *loop) putBackNearlyDue(records []wire.RawRecord) (others []wire.RawRecord) {
 	until := l.Now().Add(partition.MaxSendTime).UnixMilli()
 	for _, r := range records {
 		if r.DueAt <= until {
@@ -67,7 +67,7 @@ func (l *loop) putBackNearlyDue(records []orderclose.RawRecord) (others []orderc
 // putBack puts records into the window again, to leave after a pause, or when they become
 // due if that is sooner. Records of a log that was replaced meanwhile are dropped: the
 // sweep closes their orders.
-func (l *loop) putBack(records []orderclose.RawRecord, pause time.Duration) {
+func (l *loop) putBack(records []wire.RawRecord, pause time.Duration) {
 	if l.ctx.Err() != nil {
 		return
 	}

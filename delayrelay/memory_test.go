@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"orderclose"
 	"orderclose/internal/testkit/partitiontest"
+	"orderclose/internal/wire"
 )
 
 // This includes records acked since the last commit.
@@ -39,7 +39,7 @@ func TestRelay_RecordsDueWhenFetchedOutlastTheFetch(t *testing.T) {
 			}
 		}}
 		m := record("replay", -time.Second)
-		m.Headers = append(m.Headers, orderclose.Header{Key: orderclose.HeaderLane, Value: []byte(orderclose.LaneReplay)})
+		m.Headers = append(m.Headers, wire.Header{Key: wire.HeaderLane, Value: []byte(wire.LaneReplay)})
 		log.Put(bucket10s, m)
 		log.Put(bucket10s, record("fresh", -time.Second))
 		defer runRelay(t, log, func(o *Options) { o.ReplayTopic = "order-close-replay" })()
@@ -59,7 +59,7 @@ type readLog struct {
 	upTo atomic.Int64
 }
 
-func (l *readLog) Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error) {
+func (l *readLog) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
 	f, err := l.Log.Read(ctx, at)
 	l.upTo.Store(max(l.upTo.Load(), f.Next))
 	return f, err
@@ -79,7 +79,7 @@ func TestRelay_StopsReadingWhileDeadLettersCannotBeAppended(t *testing.T) {
 			return nil
 		}
 		for range garbage {
-			log.Put(bucket10s, orderclose.Message{Key: []byte("k"), Value: []byte("garbage")})
+			log.Put(bucket10s, wire.Message{Key: []byte("k"), Value: []byte("garbage")})
 		}
 		defer runRelay(t, &log.Log, func(o *Options) { o.Log = log })()
 		time.Sleep(time.Minute)

@@ -8,6 +8,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/partition"
+	"orderclose/internal/wire"
 )
 
 // maxReleaseBytes bounds what leaves in one turn, so that commits and fetches go on
@@ -20,7 +21,7 @@ type loop struct {
 	ctx    context.Context
 	relay  *Relay
 	bucket orderclose.Bucket
-	claim  orderclose.Claim
+	claim  wire.Claim
 	logger *slog.Logger
 	pulse  *partition.Pulse
 
@@ -47,7 +48,7 @@ const lookBackSlack = time.Minute
 // noRewind means that no record was dropped.
 const noRewind = math.MaxInt64
 
-func newLoop(ctx context.Context, r *Relay, b orderclose.Bucket, claim orderclose.Claim, pulse *partition.Pulse) *loop {
+func newLoop(ctx context.Context, r *Relay, b orderclose.Bucket, claim wire.Claim, pulse *partition.Pulse) *loop {
 	o := &r.o
 	logger := o.Logger.With("topic", claim.Topic, "partition", claim.Partition)
 	l := &loop{
@@ -127,7 +128,7 @@ func (l *loop) finish() {
 
 // handleFetch puts fetched records into the window. Records whose release time has come
 // leave right after, from the fetch's memory. The bodies of the others are copied.
-func (l *loop) handleFetch(f orderclose.Fetched) {
+func (l *loop) handleFetch(f wire.Fetched) {
 	if f.Lost != nil {
 		l.handleLoss(&f)
 	}
@@ -175,7 +176,7 @@ func (l *loop) handleFetch(f orderclose.Fetched) {
 // handleLoss reports offsets that the log no longer has. The orders are still in the
 // database, and the sweep finds them. If the log was deleted and recreated, the sweep
 // also finds the orders in the window: their records belong to the old log.
-func (l *loop) handleLoss(f *orderclose.Fetched) {
+func (l *loop) handleLoss(f *wire.Fetched) {
 	r := f.Lost
 	if f.Replaced {
 		l.committer.Restart(f)
@@ -212,8 +213,8 @@ func (l *loop) release() {
 // batch is the records that go to one topic together.
 type batch struct {
 	topic   string
-	records []orderclose.RawRecord
-	send    func(topic string, records []orderclose.RawRecord)
+	records []wire.RawRecord
+	send    func(topic string, records []wire.RawRecord)
 }
 
 // reset drops the records and keeps the slice's memory.
@@ -247,7 +248,7 @@ func (l *loop) batchByTopic(leaving []waiting, now int64) []*batch {
 
 // ownBytes returns the record with a copy of its body: an append beside the loop may
 // outlast the turn, and so the memory of the fetch.
-func (l *loop) ownBytes(w waiting) orderclose.RawRecord {
+func (l *loop) ownBytes(w waiting) wire.RawRecord {
 	if w.fetched {
 		w.record.Body = l.bodyPool.copy(w.record.Body)
 	}
@@ -255,20 +256,20 @@ func (l *loop) ownBytes(w waiting) orderclose.RawRecord {
 }
 
 // addHop adds a record to the batch of a delay topic.
-func (l *loop) addHop(topic string, r orderclose.RawRecord) {
+func (l *loop) addHop(topic string, r wire.RawRecord) {
 	for _, b := range l.batches {
 		if b.topic == topic {
 			b.records = append(b.records, r)
 			return
 		}
 	}
-	l.batches = append(l.batches, &batch{topic: topic, records: []orderclose.RawRecord{r}, send: l.hop})
+	l.batches = append(l.batches, &batch{topic: topic, records: []wire.RawRecord{r}, send: l.hop})
 }
 
 // forward appends due records to the close topic and waits for the answer, since nothing
 // is more urgent. Records that are not acked within a few seconds go back into the
 // window, so that a close topic that accepts nothing does not block hops and replays.
-func (l *loop) forward(topic string, records []orderclose.RawRecord) {
+func (l *loop) forward(topic string, records []wire.RawRecord) {
 	if len(records) == 0 {
 		return
 	}

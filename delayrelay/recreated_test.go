@@ -12,6 +12,7 @@ import (
 	"orderclose"
 	"orderclose/internal/partition"
 	"orderclose/internal/testkit/partitiontest"
+	"orderclose/internal/wire"
 )
 
 // Offsets of the old log belong to other records now. An ack of an old record must not
@@ -49,7 +50,7 @@ func TestRelay_ADeadLetterOfTheOldLogMarksNoOffset(t *testing.T) {
 			}
 			return nil
 		}
-		log.Put(bucket10s, orderclose.Message{Value: []byte("no key")})
+		log.Put(bucket10s, wire.Message{Value: []byte("no key")})
 		log.Put(bucket10s, record("old", 9*time.Second))
 		defer runRelay(t, log, nil)()
 		time.Sleep(3 * time.Second)
@@ -72,7 +73,7 @@ func TestRelay_ReadsALogRecreatedWhileItSleepsFromItsStart(t *testing.T) {
 			o.Buckets = append(o.Buckets, orderclose.Bucket{Topic: at.Topic, Length: time.Hour})
 		})()
 		time.Sleep(12 * time.Second)
-		var all []orderclose.Message
+		var all []wire.Message
 		var want []string
 		for i := range 5 {
 			all, want = append(all, record(strconv.Itoa(i), time.Hour)), append(want, strconv.Itoa(i))
@@ -100,7 +101,7 @@ func TestRelay_IgnoresACommitOfAnotherLog(t *testing.T) {
 			log.Put(bucket10s, record(strconv.Itoa(i), 5*time.Second))
 			want = append(want, strconv.Itoa(i))
 		}
-		acked, _ := partition.EncodeDone(orderclose.LogID{Topic: [16]byte{99}}, 2, []partition.Run{{First: 3, End: 4}})
+		acked, _ := partition.EncodeDone(wire.LogID{Topic: [16]byte{99}}, 2, []partition.Run{{First: 3, End: 4}})
 		log.Commit(bucket10s, 2, acked)
 		defer runRelay(t, log, nil)()
 		time.Sleep(20 * time.Second)

@@ -29,6 +29,7 @@ import (
 	"orderclose"
 	"orderclose/internal/loglimit"
 	"orderclose/internal/partition"
+	"orderclose/internal/wire"
 )
 
 // Stage is the name of this stage in dead letters.
@@ -42,17 +43,17 @@ const DefaultWindowBytes = 72 << 20
 type Log interface {
 	// Consume calls serve for each partition of the topic that the group assigns to
 	// this process, until ctx ends.
-	Consume(ctx context.Context, group, topic string, serve func(context.Context, orderclose.Claim)) error
+	Consume(ctx context.Context, group, topic string, serve func(context.Context, wire.Claim)) error
 	// Read fetches the records from a position on, and waits a moment if there are none.
-	Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
+	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
 	// Verify reports in Fetched.Replaced whether the log of the position was replaced.
-	Verify(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
+	Verify(ctx context.Context, at wire.Position) (wire.Fetched, error)
 	// GroupForClaim groups records of a claim by the partition of the topic that each record
 	// goes to.
-	GroupForClaim(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
+	GroupForClaim(ctx context.Context, claim wire.Claim, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
 	// Idempotent returns an append function for one goroutine. A resend after a lost
 	// answer is no duplicate.
-	Idempotent(trying func(), repeated func(records int)) orderclose.AppendFunc
+	Idempotent(trying func(), repeated func(records int)) wire.AppendFunc
 }
 
 // Metrics receives the measurements of a Relay; internal/obs implements it for

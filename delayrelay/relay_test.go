@@ -14,16 +14,17 @@ import (
 
 	"orderclose"
 	"orderclose/internal/testkit/partitiontest"
+	"orderclose/internal/wire"
 )
 
 // bucket10s is a partition that the relays under test serve.
 var bucket10s = partitiontest.TopicPartition{Topic: testBuckets[0].Topic}
 
 // record returns a message in the wire format that is due after the delay.
-func record(key string, delay time.Duration) orderclose.Message {
-	return orderclose.Message{Key: []byte(key), Headers: []orderclose.Header{
-		{Key: orderclose.HeaderDue, Value: []byte(strconv.FormatInt(orderclose.CeilMilli(time.Now().Add(delay)).UnixMilli(), 10))},
-		{Key: orderclose.HeaderVersion, Value: []byte(orderclose.WireVersion)},
+func record(key string, delay time.Duration) wire.Message {
+	return wire.Message{Key: []byte(key), Headers: []wire.Header{
+		{Key: wire.HeaderDue, Value: []byte(strconv.FormatInt(orderclose.CeilMilli(time.Now().Add(delay)).UnixMilli(), 10))},
+		{Key: wire.HeaderVersion, Value: []byte(wire.WireVersion)},
 	}}
 }
 
@@ -131,7 +132,7 @@ func TestRelay_AFailingDeadLetterTopicDelaysNoRecord(t *testing.T) {
 			}
 			return nil
 		}}
-		log.Put(bucket10s, orderclose.Message{Key: []byte("poison")})
+		log.Put(bucket10s, wire.Message{Key: []byte("poison")})
 		log.Put(bucket10s, record("well", time.Second))
 		defer runRelay(t, log, nil)()
 		time.Sleep(time.Minute)

@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"slices"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // waiting is a record in the window. Times are Unix milliseconds.
 type waiting struct {
-	record  orderclose.RawRecord // with its DueAt
+	record  wire.RawRecord // with its DueAt
 	release int64
 	fetched bool // its body is in the memory of a fetch
 }

@@ -31,6 +31,7 @@ import (
 	"orderclose"
 	"orderclose/internal/loglimit"
 	"orderclose/internal/partition"
+	"orderclose/internal/wire"
 )
 
 // Stage is the name of this part in dead letters.
@@ -62,20 +63,20 @@ const (
 // Kind is a kind of outbox rows, and how to make their records.
 type Kind struct {
 	// Outbox is the table of the rows.
-	Outbox orderclose.Outbox
+	Outbox wire.Outbox
 	// Route returns the record of a row and its topic. It is called for each attempt
 	// to publish, from several goroutines. A row for which it returns an error
 	// becomes a dead letter.
-	Route func(row orderclose.OutboxRow) (topic string, m orderclose.Message, err error)
+	Route func(row wire.OutboxRow) (topic string, m wire.Message, err error)
 }
 
 // Events returns the kind of the rows for closed orders. The payload is the value of
 // the record, and the order's id is its key.
 func Events(topic string) Kind {
-	return Kind{Outbox: orderclose.EventOutbox, Route: func(row orderclose.OutboxRow) (string, orderclose.Message, error) {
-		return topic, orderclose.Message{
+	return Kind{Outbox: wire.EventOutbox, Route: func(row wire.OutboxRow) (string, wire.Message, error) {
+		return topic, wire.Message{
 			Key: []byte(row.OrderID), Value: row.Payload,
-			Headers: []orderclose.Header{{Key: orderclose.HeaderContentType, Value: []byte(orderclose.EventContentType)}},
+			Headers: []wire.Header{{Key: orderclose.HeaderContentType, Value: []byte(orderclose.EventContentType)}},
 		}, nil
 	}}
 }
@@ -97,9 +98,9 @@ var errDueTooFar = errors.New("due_too_far")
 // to publish, so that it suits the remaining time even after an hour without Kafka.
 // Schedules calls current for each attempt; its result may change. The maximum delay
 // was checked when the row was committed. A row is given up only if its due time
-// cannot be right, see orderclose.MaxDelayLimit.
+// cannot be right, see wire.MaxDelayLimit.
 func Schedules(current func() Scheduling) Kind {
-	return Kind{Outbox: orderclose.ScheduleOutbox, Route: func(row orderclose.OutboxRow) (string, orderclose.Message, error) {
+	return Kind{Outbox: wire.ScheduleOutbox, Route: func(row wire.OutboxRow) (string, wire.Message, error) {
 		m, due, err := row.Schedule()
 		if err != nil {
 			return "", m, err
@@ -109,9 +110,9 @@ func Schedules(current func() Scheduling) Kind {
 		if s.Now != nil {
 			now = s.Now()
 		}
-		if ahead := due.Sub(now); orderclose.BeyondLimit(ahead) {
-			return "", m, &orderclose.RecordError{Reason: errDueTooFar, Detail: fmt.Sprintf(
-				"the order is due in %v, the limit is %v", ahead.Round(time.Second), orderclose.MaxDelayLimit)}
+		if ahead := due.Sub(now); wire.BeyondLimit(ahead) {
+			return "", m, &wire.RecordError{Reason: errDueTooFar, Detail: fmt.Sprintf(
+				"the order is due in %v, the limit is %v", ahead.Round(time.Second), wire.MaxDelayLimit)}
 		}
 		return s.Buckets.TopicAt(now, due, s.CloseTopic), m, nil
 	}}
@@ -123,27 +124,27 @@ type Store interface {
 	// passes them to publish, and deletes the rows whose ids publish returns. It
 	// skips rows that another dispatcher has locked. It returns the number of rows
 	// that it read.
-	Dispatch(ctx context.Context, box orderclose.Outbox, after int64, limit int, publish func(ctx context.Context, rows []orderclose.OutboxRow) (done []int64)) (int, error)
+	Dispatch(ctx context.Context, box wire.Outbox, after int64, limit int, publish func(ctx context.Context, rows []wire.OutboxRow) (done []int64)) (int, error)
 	// Backlog returns how many rows wait, and for how long.
-	Backlog(ctx context.Context, box orderclose.Outbox) (orderclose.OutboxBacklog, error)
+	Backlog(ctx context.Context, box wire.Outbox) (wire.OutboxBacklog, error)
 }
 
 // Log is Kafka. *kafka.Cluster of internal/kafka implements it.
 type Log interface {
 	// GroupByKey groups records by the partition for their key, and keeps their order.
-	GroupByKey(ctx context.Context, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
+	GroupByKey(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
 	// Idempotent returns a function that appends records without duplicates when it
 	// retries after a lost answer. Only one goroutine may use the function.
-	Idempotent(trying func(), repeated func(records int)) orderclose.AppendFunc
+	Idempotent(trying func(), repeated func(records int)) wire.AppendFunc
 }
 
 // Metrics receives the counts of a Dispatcher; internal/obs implements it for
 // Prometheus. Its methods are called from many goroutines and must not block.
 type Metrics interface {
 	// Dispatched adds rows that were published and deleted.
-	Dispatched(box orderclose.Outbox, rows int)
+	Dispatched(box wire.Outbox, rows int)
 	// Backlog sets the current backlog, every few seconds.
-	Backlog(box orderclose.Outbox, b orderclose.OutboxBacklog)
+	Backlog(box wire.Outbox, b wire.OutboxBacklog)
 	// DeadLettered counts one row that became a dead letter.
 	DeadLettered(stage, cause string)
 	// Repeated adds records that may have been written twice.
@@ -208,7 +209,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 
 // reportBacklog reports the backlog to the metrics. It does not log database errors,
 // because the workers log them.
-func (d *Dispatcher) reportBacklog(ctx context.Context, box orderclose.Outbox) {
+func (d *Dispatcher) reportBacklog(ctx context.Context, box wire.Outbox) {
 	for {
 		asking, cancel := context.WithTimeout(ctx, backlogInterval)
 		b, err := d.o.Store.Backlog(asking, box)
@@ -279,7 +280,7 @@ func (w *worker) help(more <-chan struct{}) {
 // noMetrics discards all counts.
 type noMetrics struct{}
 
-func (noMetrics) Dispatched(orderclose.Outbox, int)                   {}
-func (noMetrics) Backlog(orderclose.Outbox, orderclose.OutboxBacklog) {}
-func (noMetrics) DeadLettered(string, string)                         {}
-func (noMetrics) Repeated(int)                                        {}
+func (noMetrics) Dispatched(wire.Outbox, int)             {}
+func (noMetrics) Backlog(wire.Outbox, wire.OutboxBacklog) {}
+func (noMetrics) DeadLettered(string, string)             {}
+func (noMetrics) Repeated(int)                            {}

@@ -17,12 +17,13 @@ import (
 
 	"orderclose"
 	"orderclose/internal/partition"
+	"orderclose/internal/wire"
 )
 
 // fakeStore holds rows and gives each row to one dispatcher at a time.
 type fakeStore struct {
 	mu    sync.Mutex
-	rows  map[int64]orderclose.OutboxRow
+	rows  map[int64]wire.OutboxRow
 	ids   []int64 // assigned ids, lowest first
 	held  map[int64]bool
 	looks int  // calls of Dispatch
@@ -31,7 +32,7 @@ type fakeStore struct {
 }
 
 func newStore(ids ...string) *fakeStore {
-	s := &fakeStore{rows: map[int64]orderclose.OutboxRow{}, held: map[int64]bool{}}
+	s := &fakeStore{rows: map[int64]wire.OutboxRow{}, held: map[int64]bool{}}
 	for _, id := range ids {
 		s.add(id)
 	}
@@ -44,10 +45,10 @@ func (s *fakeStore) add(id string) {
 	defer s.mu.Unlock()
 	n := int64(len(s.ids) + 1)
 	s.ids = append(s.ids, n)
-	s.rows[n] = orderclose.OutboxRow{ID: n, OrderID: id, Payload: []byte("about " + id)}
+	s.rows[n] = wire.OutboxRow{ID: n, OrderID: id, Payload: []byte("about " + id)}
 }
 
-func (s *fakeStore) take(after int64, limit int) (rows []orderclose.OutboxRow, err error) {
+func (s *fakeStore) take(after int64, limit int) (rows []wire.OutboxRow, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.looks++
@@ -63,7 +64,7 @@ func (s *fakeStore) take(after int64, limit int) (rows []orderclose.OutboxRow, e
 	return rows, nil
 }
 
-func (s *fakeStore) Dispatch(ctx context.Context, _ orderclose.Outbox, after int64, limit int, publish func(context.Context, []orderclose.OutboxRow) []int64) (int, error) {
+func (s *fakeStore) Dispatch(ctx context.Context, _ wire.Outbox, after int64, limit int, publish func(context.Context, []wire.OutboxRow) []int64) (int, error) {
 	rows, err := s.take(after, limit)
 	if err != nil || len(rows) == 0 {
 		return 0, err
@@ -86,10 +87,10 @@ func (s *fakeStore) Dispatch(ctx context.Context, _ orderclose.Outbox, after int
 	return len(rows), nil
 }
 
-func (s *fakeStore) Backlog(context.Context, orderclose.Outbox) (orderclose.OutboxBacklog, error) {
+func (s *fakeStore) Backlog(context.Context, wire.Outbox) (wire.OutboxBacklog, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return orderclose.OutboxBacklog{Rows: len(s.rows)}, nil
+	return wire.OutboxBacklog{Rows: len(s.rows)}, nil
 }
 
 // looked returns the number of calls of Dispatch since the last call of looked.
@@ -128,14 +129,14 @@ type fakeLog struct {
 	missing func(topic string) bool                                     // nil: all topics exist
 
 	mu       sync.Mutex
-	appended map[string][]orderclose.Message // by topic
+	appended map[string][]wire.Message // by topic
 }
 
-func (l *fakeLog) GroupByKey(_ context.Context, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
+func (l *fakeLog) GroupByKey(_ context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
 	if l.missing != nil && l.missing(topic) {
 		return nil, errors.New("unknown topic or partition")
 	}
-	spread := map[int][]orderclose.RawRecord{}
+	spread := map[int][]wire.RawRecord{}
 	for _, r := range records {
 		p := len(r.Key()) % 3
 		spread[p] = append(spread[p], r)
@@ -143,9 +144,9 @@ func (l *fakeLog) GroupByKey(_ context.Context, topic string, records []orderclo
 	return spread, nil
 }
 
-func (l *fakeLog) Idempotent(func(), func(int)) orderclose.AppendFunc {
-	return func(ctx context.Context, topic string, _ int, records []orderclose.RawRecord) (time.Time, error) {
-		var messages []orderclose.Message
+func (l *fakeLog) Idempotent(func(), func(int)) wire.AppendFunc {
+	return func(ctx context.Context, topic string, _ int, records []wire.RawRecord) (time.Time, error) {
+		var messages []wire.Message
 		var ids []string
 		for _, r := range records {
 			m, err := r.Message()
@@ -162,7 +163,7 @@ func (l *fakeLog) Idempotent(func(), func(int)) orderclose.AppendFunc {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if l.appended == nil {
-			l.appended = map[string][]orderclose.Message{}
+			l.appended = map[string][]wire.Message{}
 		}
 		l.appended[topic] = append(l.appended[topic], messages...)
 		return time.Now(), nil
@@ -194,7 +195,7 @@ type counts struct {
 	dead       map[string]int
 }
 
-func (c *counts) Dispatched(_ orderclose.Outbox, n int) {
+func (c *counts) Dispatched(_ wire.Outbox, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.dispatched += n
@@ -265,7 +266,7 @@ func TestDispatcher_ARejectedRowDelaysNoOtherRow(t *testing.T) {
 		s, m := newStore(orders(20)...), &counts{}
 		l := &fakeLog{answer: func(_ context.Context, topic string, ids []string) error {
 			if topic == "events" && slices.Contains(ids, "order-007") {
-				return orderclose.ErrRefused
+				return wire.ErrRefused
 			}
 			return nil
 		}}
@@ -280,7 +281,7 @@ func TestDispatcher_ARejectedRowDelaysNoOtherRow(t *testing.T) {
 			t.Fatalf("dead letters %v, counted %v and %d", dead, m.dead, m.dispatched)
 		}
 		for header, want := range map[string]string{
-			orderclose.HeaderCause: "refused", orderclose.HeaderStage: Stage, orderclose.HeaderSourceTopic: "outbox_events", orderclose.HeaderSourceOffset: "8",
+			wire.HeaderCause: "refused", wire.HeaderStage: Stage, wire.HeaderSourceTopic: "outbox_events", wire.HeaderSourceOffset: "8",
 		} {
 			if v, _ := dead[0].Header(header); v != want {
 				t.Errorf("header %s is %q, want %q", header, v, want)
@@ -304,7 +305,7 @@ func TestDispatcher_ARowWithoutItsDeadLetterDelaysNoOtherRow(t *testing.T) {
 				attempts++
 				return errors.New("unknown topic")
 			case topic == "events" && slices.Contains(ids, "order-000"):
-				return orderclose.ErrRefused
+				return wire.ErrRefused
 			}
 			return nil
 		}}
@@ -437,7 +438,7 @@ func TestDispatcher_ManyRejectedRowsShareDeadLetterAppends(t *testing.T) {
 		l := &fakeLog{answer: func(_ context.Context, topic string, _ []string) error {
 			time.Sleep(5 * time.Millisecond)
 			if topic == "events" {
-				return orderclose.ErrRefused
+				return wire.ErrRefused
 			}
 			return nil
 		}}
@@ -481,11 +482,11 @@ func TestDispatcher_DispatchesAnyKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l, m := newStore("short", "long", "odd"), &fakeLog{}, &counts{}
 		d, err := New(Options{Store: s, Log: l, DeadLetterTopic: "dead", Metrics: m, Kinds: []Kind{{
-			Outbox: "schedules", Route: func(row orderclose.OutboxRow) (string, orderclose.Message, error) {
+			Outbox: "schedules", Route: func(row wire.OutboxRow) (string, wire.Message, error) {
 				if row.OrderID == "odd" {
-					return "", orderclose.Message{}, errors.New("no due")
+					return "", wire.Message{}, errors.New("no due")
 				}
-				return "delay_" + row.OrderID, orderclose.Message{Key: []byte(row.OrderID)}, nil
+				return "delay_" + row.OrderID, wire.Message{Key: []byte(row.OrderID)}, nil
 			},
 		}}})
 		if err != nil {
@@ -507,10 +508,10 @@ func TestDispatcher_DispatchesAnyKind(t *testing.T) {
 func TestSchedules_PickTheBucketWhenTheRecordIsProduced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := newStore("later", "soon", "due", "far", "odd"), &counts{}
-		for i, delay := range []time.Duration{90 * time.Minute, 61 * time.Minute, 30 * time.Minute, orderclose.MaxDelayLimit + 2*time.Hour} {
+		for i, delay := range []time.Duration{90 * time.Minute, 61 * time.Minute, 30 * time.Minute, wire.MaxDelayLimit + 2*time.Hour} {
 			row := s.rows[int64(i+1)]
 			var err error
-			if row.Payload, err = (orderclose.Record{Order: orderclose.Order{ID: row.OrderID, CreatedAt: time.Now(), Due: time.Now().Add(delay)}}).SchedulePayload(); err != nil {
+			if row.Payload, err = (wire.Record{Order: orderclose.Order{ID: row.OrderID, CreatedAt: time.Now(), Due: time.Now().Add(delay)}}).SchedulePayload(); err != nil {
 				t.Fatal(err)
 			}
 			s.rows[int64(i+1)] = row

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"orderclose"
 	"orderclose/internal/partition"
+	"orderclose/internal/wire"
 )
 
 // appenders is how many requests of a batch are in flight at once. Each request appends
@@ -39,7 +39,7 @@ const (
 // causeOf returns the cause of the dead letter for a row of which no record can be
 // made. It is the cause that a relay or closer would use, if there is one.
 func causeOf(err error) string {
-	if why := (*orderclose.RecordError)(nil); errors.As(err, &why) {
+	if why := (*wire.RecordError)(nil); errors.As(err, &why) {
 		return why.Reason.Error()
 	}
 	return causeUnreadable
@@ -57,7 +57,7 @@ type worker struct {
 	walk        walk  // used by the leader only
 	undeleted   undeleted
 	logger      *slog.Logger
-	appendFuncs [appenders + 1]orderclose.AppendFunc
+	appendFuncs [appenders + 1]wire.AppendFunc
 }
 
 func (d *Dispatcher) newWorker(ctx context.Context, k Kind, q *quarantine, u *unavailable, s *skippedRows) *worker {
@@ -114,7 +114,7 @@ func (w *worker) dispatchSkipped() (found int, err error) {
 func (w *worker) dispatch(from int64) (b *batch, n int, err error) {
 	ctx, cancel := partition.Linger(w.ctx, stopTimeout)
 	defer cancel()
-	n, err = w.o.Store.Dispatch(ctx, w.kind.Outbox, from, w.o.Batch, func(ctx context.Context, rows []orderclose.OutboxRow) []int64 {
+	n, err = w.o.Store.Dispatch(ctx, w.kind.Outbox, from, w.o.Batch, func(ctx context.Context, rows []wire.OutboxRow) []int64 {
 		b = &batch{worker: w, rows: rows, last: rows[len(rows)-1].ID}
 		if b.done = w.undeleted.idsIn(rows); len(b.done) > 0 {
 			b.tried = len(rows)
@@ -164,8 +164,8 @@ func (b *batch) stuck() error {
 // batch is a set of rows that is being published.
 type batch struct {
 	*worker
-	rows []orderclose.OutboxRow // lowest id first
-	last int64                  // highest id of rows
+	rows []wire.OutboxRow // lowest id first
+	last int64            // highest id of rows
 
 	mu           sync.Mutex // protects the fields below while appenders run
 	tried        int        // rows that were not skipped
@@ -178,12 +178,12 @@ type batch struct {
 
 // dead is a record that is given up, with the cause.
 type dead struct {
-	message       orderclose.Message
+	message       wire.Message
 	cause, detail string
 }
 
 // publish appends the rows to Kafka and returns the ids of those that were acked.
-func (b *batch) publish(ctx context.Context, rows []orderclose.OutboxRow) []int64 {
+func (b *batch) publish(ctx context.Context, rows []wire.OutboxRow) []int64 {
 	holding, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	work := b.route(holding, rows)
@@ -200,8 +200,8 @@ func (b *batch) publish(ctx context.Context, rows []orderclose.OutboxRow) []int6
 
 // route makes the records of the rows and distributes them over the appenders. It
 // skips rows for unavailable partitions.
-func (b *batch) route(ctx context.Context, rows []orderclose.OutboxRow) (work [appenders + 1][]request) {
-	topics := map[string][]orderclose.RawRecord{}
+func (b *batch) route(ctx context.Context, rows []wire.OutboxRow) (work [appenders + 1][]request) {
+	topics := map[string][]wire.RawRecord{}
 	for _, row := range rows {
 		topic, m, err := b.kind.Route(row)
 		m.Offset = row.ID // identifies the row from here on
@@ -232,7 +232,7 @@ func (b *batch) route(ctx context.Context, rows []orderclose.OutboxRow) (work [a
 
 // byPartition groups records by partition. If the topic is missing, it skips the records,
 // as it does for an unavailable partition.
-func (b *batch) byPartition(ctx context.Context, topic string, records []orderclose.RawRecord) map[int][]orderclose.RawRecord {
+func (b *batch) byPartition(ctx context.Context, topic string, records []wire.RawRecord) map[int][]wire.RawRecord {
 	whole := topicPartition{topic, wholeTopic}
 	if try, _ := b.unavailable.allow(whole, true); !try {
 		b.skip(len(records))
@@ -264,11 +264,11 @@ func (b *batch) skip(rows int) {
 // request is a set of records for one partition.
 type request struct {
 	topicPartition
-	records []orderclose.RawRecord
+	records []wire.RawRecord
 }
 
 // appendAll appends requests one after the other.
-func (b *batch) appendAll(ctx context.Context, appendTo orderclose.AppendFunc, requests []request) {
+func (b *batch) appendAll(ctx context.Context, appendTo wire.AppendFunc, requests []request) {
 	for _, r := range requests {
 		late := ctx.Err() // time ran out before this request: not the fault of its partition
 		left, err := b.appendRequest(ctx, appendTo, r)
@@ -292,9 +292,9 @@ func (b *batch) appendAll(ctx context.Context, appendTo orderclose.AppendFunc, r
 
 // appendRequest appends a request in as many parts as its size needs. If a part fails, it
 // returns how many records were not appended.
-func (b *batch) appendRequest(ctx context.Context, appendTo orderclose.AppendFunc, r request) (left int, err error) {
+func (b *batch) appendRequest(ctx context.Context, appendTo wire.AppendFunc, r request) (left int, err error) {
 	for rest := r.records; len(rest) > 0; {
-		n := orderclose.Fitting(rest)
+		n := wire.Fitting(rest)
 		if err := b.appendOrSplit(ctx, appendTo, request{r.topicPartition, rest[:n:n]}); err != nil {
 			return len(rest), err
 		}
@@ -306,9 +306,9 @@ func (b *batch) appendRequest(ctx context.Context, appendTo orderclose.AppendFun
 // appendOrSplit appends one request. If Kafka rejects it for good, appendOrSplit
 // splits it in halves, down to the rejected records, which become dead letters. It
 // returns only errors that a retry may fix.
-func (b *batch) appendOrSplit(ctx context.Context, appendTo orderclose.AppendFunc, r request) error {
+func (b *batch) appendOrSplit(ctx context.Context, appendTo wire.AppendFunc, r request) error {
 	_, err := appendTo(ctx, r.topic, r.partition, r.records)
-	definite := errors.Is(err, orderclose.ErrRefused)
+	definite := errors.Is(err, wire.ErrRefused)
 	switch half := len(r.records) / 2; {
 	case err != nil && !definite:
 		return err
@@ -339,12 +339,12 @@ func (b *batch) writeDeadLetters(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, deadLetterTimeout)
 	defer cancel()
-	letters := make([]orderclose.RawRecord, len(b.refused))
+	letters := make([]wire.RawRecord, len(b.refused))
 	by := make(map[int64]dead, len(b.refused))
 	for i, d := range b.refused {
 		id := d.message.Offset
 		d.message.Topic = "outbox_" + string(b.kind.Outbox)
-		letter := orderclose.DeadLetter(d.message, Stage, d.cause, d.detail)
+		letter := wire.DeadLetter(d.message, Stage, d.cause, d.detail)
 		letter.Offset = id
 		letters[i], by[id] = letter.Raw(), d
 	}
@@ -355,7 +355,7 @@ func (b *batch) writeDeadLetters(ctx context.Context) {
 	}
 	for p, part := range grouped {
 		for len(part) > 0 {
-			n := orderclose.Fitting(part)
+			n := wire.Fitting(part)
 			_, err := b.appendFuncs[0](ctx, b.o.DeadLetterTopic, p, part[:n:n])
 			if err != nil {
 				b.deadLettersFailed(part, err)
@@ -373,7 +373,7 @@ func (b *batch) writeDeadLetters(ctx context.Context) {
 }
 
 // deadLettersFailed quarantines rows whose dead letters could not be written.
-func (b *batch) deadLettersFailed(letters []orderclose.RawRecord, err error) {
+func (b *batch) deadLettersFailed(letters []wire.RawRecord, err error) {
 	b.err = fmt.Errorf("append dead letters to %s: %w", b.o.DeadLetterTopic, err)
 	b.logger.Error("cannot write dead letters, the rows stay in the outbox: check the dead-letter topic", "rows", len(letters), "first", letters[0].Offset, "err", err)
 	b.skip(len(letters))

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 const (
@@ -35,7 +35,7 @@ func (a *quarantine) add(id int64) {
 }
 
 // filter returns rows without the quarantined ones.
-func (a *quarantine) filter(rows []orderclose.OutboxRow) []orderclose.OutboxRow {
+func (a *quarantine) filter(rows []wire.OutboxRow) []wire.OutboxRow {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.until) == 0 {
@@ -43,7 +43,7 @@ func (a *quarantine) filter(rows []orderclose.OutboxRow) []orderclose.OutboxRow 
 	}
 	now := time.Now()
 	maps.DeleteFunc(a.until, func(_ int64, until time.Time) bool { return !now.Before(until) })
-	var left []orderclose.OutboxRow
+	var left []wire.OutboxRow
 	for _, r := range rows {
 		if _, is := a.until[r.ID]; !is {
 			left = append(left, r)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // A row is scheduled even if this clock is behind, or if the maximum was larger when
@@ -21,14 +22,14 @@ func TestSchedules_EveryCommittedRowIsScheduled(t *testing.T) {
 		ahead time.Duration
 		topic string
 	}{
-		{-2 * time.Hour, "close"}, {orderclose.DefaultMaxDelay, "1h"}, {365 * 24 * time.Hour, "1h"}, {orderclose.MaxDelayLimit, ""},
+		{-2 * time.Hour, "close"}, {orderclose.DefaultMaxDelay, "1h"}, {365 * 24 * time.Hour, "1h"}, {wire.MaxDelayLimit, ""},
 	} {
 		o := orderclose.Order{ID: "o", CreatedAt: now, Due: now.Add(c.ahead)}
-		payload, err := orderclose.Record{Order: o}.SchedulePayload()
+		payload, err := wire.Record{Order: o}.SchedulePayload()
 		if err != nil {
 			t.Fatal(err)
 		}
-		topic, _, err := k.Route(orderclose.OutboxRow{ID: 1, OrderID: "o", Payload: payload})
+		topic, _, err := k.Route(wire.OutboxRow{ID: 1, OrderID: "o", Payload: payload})
 		if topic != c.topic || (err == nil) == (c.topic == "") {
 			t.Errorf("due in %v: topic %q, %v; want %q", c.ahead, topic, err, c.topic)
 		}

@@ -3,7 +3,7 @@ package outbox
 import (
 	"bytes"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // undeleted holds, by id, the rows that a worker has published and that the database did
@@ -11,9 +11,9 @@ import (
 // deletes these rows and publishes nothing. So a worker publishes a row once, however
 // long the database accepts no writes. It holds at most one batch. Rows are compared
 // by content too, because a database may reuse an id.
-type undeleted map[int64]orderclose.OutboxRow
+type undeleted map[int64]wire.OutboxRow
 
-func (u undeleted) add(rows []orderclose.OutboxRow, done []int64) {
+func (u undeleted) add(rows []wire.OutboxRow, done []int64) {
 	published := setOf(done)
 	for _, row := range rows {
 		if published[row.ID] {
@@ -31,7 +31,7 @@ func setOf(ids []int64) map[int64]bool {
 }
 
 // idsIn returns the ids of those of the given rows that were published already.
-func (u undeleted) idsIn(rows []orderclose.OutboxRow) (ids []int64) {
+func (u undeleted) idsIn(rows []wire.OutboxRow) (ids []int64) {
 	for _, row := range rows {
 		if former, is := u[row.ID]; is && former.OrderID == row.OrderID && bytes.Equal(former.Payload, row.Payload) {
 			ids = append(ids, row.ID)

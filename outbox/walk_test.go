@@ -10,17 +10,17 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // byName is a kind that routes a row to the topic before the first "-" of its order
 // id.
-var byName = Kind{Outbox: orderclose.ScheduleOutbox, Route: func(row orderclose.OutboxRow) (string, orderclose.Message, error) {
+var byName = Kind{Outbox: wire.ScheduleOutbox, Route: func(row wire.OutboxRow) (string, wire.Message, error) {
 	topic, _, _ := strings.Cut(row.OrderID, "-")
 	if topic == "odd" {
-		return "", orderclose.Message{}, errors.New("unreadable")
+		return "", wire.Message{}, errors.New("unreadable")
 	}
-	return topic, orderclose.Message{Key: []byte(row.OrderID), Value: row.Payload}, nil
+	return topic, wire.Message{Key: []byte(row.OrderID), Value: row.Payload}, nil
 }}
 
 func named(topic string, n int) (ids []string) {

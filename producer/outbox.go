@@ -10,6 +10,7 @@ import (
 	"orderclose"
 	"orderclose/internal/config"
 	"orderclose/internal/store/mapping"
+	"orderclose/internal/wire"
 )
 
 // Dialect is the kind of database.
@@ -114,7 +115,7 @@ func (x *Outbox) Add(ctx context.Context, tx Execer, order orderclose.Order) err
 	if err := order.Validate(x.o.Now(), x.o.MaxDelayFunc()); err != nil {
 		return err
 	}
-	r := orderclose.Record{Order: order}
+	r := wire.Record{Order: order}
 	if x.o.Traceparent != nil {
 		r.Traceparent = x.o.Traceparent(ctx)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // fakeTx records the last statement.
@@ -50,7 +51,7 @@ func TestOutbox_AddsTheRecordThatScheduleWouldSend(t *testing.T) {
 		if want := "INSERT INTO outbox_schedules (order_id, payload, created_at) VALUES (?, ?, UTC_TIMESTAMP(3))"; tx.query != want {
 			t.Errorf("ran %s", tx.query)
 		}
-		row := orderclose.OutboxRow{OrderID: tx.args[0].(string), Payload: []byte(tx.args[1].(string))}
+		row := wire.OutboxRow{OrderID: tx.args[0].(string), Payload: []byte(tx.args[1].(string))}
 		m, due, err := row.Schedule()
 		if diff := cmp.Diff(a.last, m); diff != "" || err != nil || !due.Equal(orderclose.CeilMilli(order.Due)) {
 			t.Errorf("due %v, %v (-direct +outbox):\n%s", due, err, diff)
@@ -66,8 +67,8 @@ func TestOutbox_AddsTheCallersTraceContext(t *testing.T) {
 	if err := x.Add(t.Context(), tx, order); err != nil {
 		t.Fatal(err)
 	}
-	m, _, err := orderclose.OutboxRow{OrderID: "o", Payload: []byte(tx.args[1].(string))}.Schedule()
-	want, err2 := orderclose.Record{Order: order, Release: order.Due, Traceparent: trace}.Encode()
+	m, _, err := wire.OutboxRow{OrderID: "o", Payload: []byte(tx.args[1].(string))}.Schedule()
+	want, err2 := wire.Record{Order: order, Release: order.Due, Traceparent: trace}.Encode()
 	if diff := cmp.Diff(want, m); diff != "" || err != nil || err2 != nil {
 		t.Errorf("%v, %v (-want +got):\n%s", err, err2, diff)
 	}

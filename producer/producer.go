@@ -36,6 +36,7 @@ import (
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
 	"orderclose/internal/loglimit"
+	"orderclose/internal/wire"
 )
 
 // attemptTimeout is how long one attempt may stay unanswered before the bucket is
@@ -51,9 +52,9 @@ const DefaultTimeout = 30 * time.Second
 const DefaultDelay = 30 * time.Minute
 
 // Appender appends a record to the partition for its key, and returns when all
-// in-sync replicas have it. An error that wraps orderclose.ErrRefused is final.
+// in-sync replicas have it. An error that wraps wire.ErrRefused is final.
 type Appender interface {
-	Append(ctx context.Context, topic string, m orderclose.Message) error
+	Append(ctx context.Context, topic string, m wire.Message) error
 }
 
 // Options configure a Producer. Brokers or Appender is required, and TopicsFile or
@@ -230,7 +231,7 @@ func (p *Producer) UnknownCategories() uint64 { return p.unknown.Load() }
 //
 // Schedule rejects an order that cannot be scheduled with an *orderclose.OrderError
 // before it sends anything. If Kafka rejects the record for good, the error wraps
-// orderclose.ErrRefused. After any other failure Schedule retries until ctx ends, and
+// wire.ErrRefused. After any other failure Schedule retries until ctx ends, and
 // the error wraps the last failure. The record may have been written all the same;
 // scheduling the order again is harmless.
 func (p *Producer) Schedule(ctx context.Context, order orderclose.Order) error {
@@ -238,7 +239,7 @@ func (p *Producer) Schedule(ctx context.Context, order orderclose.Order) error {
 	if err := order.Validate(p.o.Now(), rules.maxDelay); err != nil {
 		return err
 	}
-	m, err := orderclose.Record{Order: order, Release: order.Due}.Encode()
+	m, err := wire.Record{Order: order, Release: order.Due}.Encode()
 	if err != nil {
 		return err
 	}
@@ -250,7 +251,7 @@ func (p *Producer) Schedule(ctx context.Context, order orderclose.Order) error {
 	var last error
 	_, err = backoff.Retry(ctx, func() (struct{}, error) {
 		last = p.try(ctx, rules.topic(order.Due, p.o), m)
-		if errors.Is(last, orderclose.ErrRefused) {
+		if errors.Is(last, wire.ErrRefused) {
 			return struct{}{}, backoff.Permanent(last)
 		}
 		return struct{}{}, last
@@ -265,7 +266,7 @@ func (p *Producer) Schedule(ctx context.Context, order orderclose.Order) error {
 }
 
 // try makes one attempt to append the record.
-func (p *Producer) try(ctx context.Context, topic string, m orderclose.Message) error {
+func (p *Producer) try(ctx context.Context, topic string, m wire.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	return p.o.Appender.Append(ctx, topic, m)

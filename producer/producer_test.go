@@ -13,16 +13,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // fakeAppender answers as its function says and records the appends.
 type fakeAppender struct {
 	answer func(ctx context.Context, topic string) error
 	topics []string
-	last   orderclose.Message
+	last   wire.Message
 }
 
-func (f *fakeAppender) Append(ctx context.Context, topic string, m orderclose.Message) error {
+func (f *fakeAppender) Append(ctx context.Context, topic string, m wire.Message) error {
 	f.topics, f.last = append(f.topics, topic), m
 	if f.answer != nil {
 		return f.answer(ctx, topic)
@@ -130,9 +131,9 @@ func TestSchedule_EndsWithItsContextAndReturnsTheLastError(t *testing.T) {
 }
 
 func TestSchedule_DoesNotRetryRecordsThatKafkaRejectsForGood(t *testing.T) {
-	a := &fakeAppender{answer: func(context.Context, string) error { return orderclose.ErrRefused }}
+	a := &fakeAppender{answer: func(context.Context, string) error { return wire.ErrRefused }}
 	err := newProducer(t, a).Schedule(t.Context(), orderclose.Order{ID: "o", Due: time.Now().Add(time.Minute)})
-	if !errors.Is(err, orderclose.ErrRefused) || len(a.topics) != 1 {
+	if !errors.Is(err, wire.ErrRefused) || len(a.topics) != 1 {
 		t.Errorf("%v after %d tries", err, len(a.topics))
 	}
 }

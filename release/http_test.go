@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 func TestHTTP_PostsTheReleaseWithItsKey(t *testing.T) {
@@ -26,7 +26,7 @@ func TestHTTP_PostsTheReleaseWithItsKey(t *testing.T) {
 	defer server.Close()
 	h := NewHTTP(server.URL+"/release", "s3cret")
 	defer h.Client.CloseIdleConnections()
-	key := orderclose.ReleaseKey("ord-17 %订", "ink", "close")
+	key := wire.ReleaseKey("ord-17 %订", "ink", "close")
 	if err := h.Release(t.Context(), Request{OrderID: "ord-17 %订", SKU: "ink", Quantity: 2, Key: key, EventID: "order.closed/ord-17 %订"}); err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/partition"
+	"orderclose/internal/wire"
 )
 
 const (
@@ -26,7 +27,7 @@ const (
 type loop struct {
 	*Worker
 	ctx    context.Context
-	claim  orderclose.Claim
+	claim  wire.Claim
 	logger *slog.Logger
 
 	reader      *partition.Reader
@@ -46,7 +47,7 @@ type loop struct {
 
 // entry is an event that is being released.
 type entry struct {
-	message orderclose.Message
+	message wire.Message
 	id      string
 	event   orderclose.OrderClosed
 	open    []orderclose.Release // releases that are not settled
@@ -61,7 +62,7 @@ type entry struct {
 	err       error // error of the last release that was refused or failed
 }
 
-func newLoop(ctx context.Context, w *Worker, claim orderclose.Claim, pulse *partition.Pulse) *loop {
+func newLoop(ctx context.Context, w *Worker, claim wire.Claim, pulse *partition.Pulse) *loop {
 	logger := w.o.Logger.With("topic", claim.Topic, "partition", claim.Partition)
 	return &loop{
 		Worker: w, ctx: ctx, claim: claim, logger: logger, pulse: pulse,
@@ -124,7 +125,7 @@ func (l *loop) finish() {
 }
 
 // handleFetch queues the events of a fetch. Events without stock are settled at once.
-func (l *loop) handleFetch(f orderclose.Fetched) {
+func (l *loop) handleFetch(f wire.Fetched) {
 	if f.Lost != nil {
 		l.handleLoss(&f)
 	}
@@ -165,7 +166,7 @@ func (l *loop) countOpen(e *entry, n int) {
 // handleLoss handles events that are gone, and continues behind them. Nothing limits how
 // far a log that lost its end is read again, because no sweep finds stock that was
 // not released. Duplicates are harmless: a release has an idempotency key.
-func (l *loop) handleLoss(f *orderclose.Fetched) {
+func (l *loop) handleLoss(f *wire.Fetched) {
 	r := f.Lost
 	if f.Replaced {
 		l.mark.Restart(f)

@@ -26,6 +26,7 @@ import (
 	"orderclose/internal/bisect"
 	"orderclose/internal/loglimit"
 	"orderclose/internal/partition"
+	"orderclose/internal/wire"
 )
 
 // Stage is the name of this part in dead letters.
@@ -88,17 +89,17 @@ type Releaser interface {
 type Log interface {
 	// Consume serves the partitions of a topic that the group assigns to this
 	// process, until ctx ends.
-	Consume(ctx context.Context, group, topic string, serve func(context.Context, orderclose.Claim)) error
+	Consume(ctx context.Context, group, topic string, serve func(context.Context, wire.Claim)) error
 	// Read fetches a partition from a position, and waits a short time for records.
-	Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
+	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
 	// Verify checks that the position's log still exists.
-	Verify(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
+	Verify(ctx context.Context, at wire.Position) (wire.Fetched, error)
 	// GroupForClaim groups records of a claim by the partition of another topic for their
 	// key.
-	GroupForClaim(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
+	GroupForClaim(ctx context.Context, claim wire.Claim, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
 	// Idempotent returns a function that appends records without duplicates when it
 	// retries after a lost answer. Only one goroutine may use the function.
-	Idempotent(trying func(), repeated func(records int)) orderclose.AppendFunc
+	Idempotent(trying func(), repeated func(records int)) wire.AppendFunc
 }
 
 // Result is the result of one call.
@@ -217,8 +218,8 @@ func New(o Options) (*Worker, error) {
 // within 2 s, settled events are committed, and the group is left. It returns an
 // error only if it could not start.
 func (w *Worker) Run(ctx context.Context) error {
-	return w.o.Log.Consume(ctx, w.o.Group, w.o.EventsTopic, func(ctx context.Context, claim orderclose.Claim) {
-		w.watchdog.Serve(ctx, claim, func(ctx context.Context, claim orderclose.Claim, pulse *partition.Pulse) {
+	return w.o.Log.Consume(ctx, w.o.Group, w.o.EventsTopic, func(ctx context.Context, claim wire.Claim) {
+		w.watchdog.Serve(ctx, claim, func(ctx context.Context, claim wire.Claim, pulse *partition.Pulse) {
 			newLoop(ctx, w, claim, pulse).run()
 		})
 	})

@@ -14,6 +14,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/testkit/partitiontest"
+	"orderclose/internal/wire"
 )
 
 // events is the partition that the workers under test serve.
@@ -27,7 +28,7 @@ func (l *eventLog) doneBelow() int64 { return l.DoneBelow(events) }
 // causes returns the causes of the dead letters.
 func (l *eventLog) causes() (all []string) {
 	for _, m := range l.Appended()["dead"] {
-		cause, _ := m.Header(orderclose.HeaderCause)
+		cause, _ := m.Header(wire.HeaderCause)
 		all = append(all, string(m.Key)+" "+cause)
 	}
 	slices.Sort(all)
@@ -41,7 +42,7 @@ func (l *eventLog) add(t *testing.T, id string, skus ...string) {
 }
 
 // closed returns the event of a closed order.
-func closed(t *testing.T, id string, skus ...string) orderclose.Message {
+func closed(t *testing.T, id string, skus ...string) wire.Message {
 	t.Helper()
 	e := orderclose.OrderClosed{OrderID: id}
 	for _, sku := range skus {
@@ -51,11 +52,11 @@ func closed(t *testing.T, id string, skus ...string) orderclose.Message {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return orderclose.Message{Key: []byte(id), Value: value}
+	return wire.Message{Key: []byte(id), Value: value}
 }
 
 func (l *eventLog) put(key, value string) {
-	l.Put(events, orderclose.Message{Key: []byte(key), Value: []byte(value)})
+	l.Put(events, wire.Message{Key: []byte(key), Value: []byte(value)})
 }
 
 // The events may have any configured type.

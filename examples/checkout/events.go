@@ -11,6 +11,7 @@ import (
 	"orderclose"
 	"orderclose/internal/partition"
 	"orderclose/internal/store"
+	"orderclose/internal/wire"
 )
 
 // eventsAtOnce is how many events one transaction handles.
@@ -20,9 +21,9 @@ const eventsAtOnce = 100
 type Log interface {
 	// Consume serves the partitions of a topic that the group gives to this process
 	// until ctx ends.
-	Consume(ctx context.Context, group, topic string, serve func(context.Context, orderclose.Claim)) error
+	Consume(ctx context.Context, group, topic string, serve func(context.Context, wire.Claim)) error
 	// Read reads a partition from a position on, waiting a little for a record.
-	Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
+	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
 }
 
 // ReadEvents reads the topic of events as a member of the group until ctx ends. In one
@@ -30,8 +31,8 @@ type Log interface {
 // the points, once per event id. It commits the offset after that, so a restart continues
 // there. The topic keeps events for a week.
 func (s *Shop) ReadEvents(ctx context.Context, log Log, group, topic string) error {
-	return log.Consume(ctx, group, topic, func(ctx context.Context, claim orderclose.Claim) {
-		at := orderclose.Position{Topic: claim.Topic, Partition: claim.Partition, Offset: claim.Offset}
+	return log.Consume(ctx, group, topic, func(ctx context.Context, claim wire.Claim) {
+		at := wire.Position{Topic: claim.Topic, Partition: claim.Partition, Offset: claim.Offset}
 		for retry := partition.NewBackOff(); ctx.Err() == nil; {
 			next, err := s.readNext(ctx, log, claim, at)
 			if err == nil {
@@ -50,12 +51,12 @@ func (s *Shop) ReadEvents(ctx context.Context, log Log, group, topic string) err
 
 // readNext handles the records at the position and returns the next position. The position
 // identifies the log, so that a topic that was deleted and recreated is noticed.
-func (s *Shop) readNext(ctx context.Context, log Log, claim orderclose.Claim, at orderclose.Position) (orderclose.Position, error) {
+func (s *Shop) readNext(ctx context.Context, log Log, claim wire.Claim, at wire.Position) (wire.Position, error) {
 	f, err := log.Read(ctx, at)
 	if err != nil {
 		return at, err
 	}
-	for what, gone := range map[string]*orderclose.Range{"lost": f.Lost, "unreadable": f.Corrupt} {
+	for what, gone := range map[string]*wire.Range{"lost": f.Lost, "unreadable": f.Corrupt} {
 		if gone != nil {
 			s.o.Metrics.Event("bad")
 			s.o.Logger.Error("events not read, their customers get no notification", "reason", what, "topic", claim.Topic, "partition", claim.Partition,
@@ -79,7 +80,7 @@ type event struct {
 
 // decodeEvents decodes records. It skips events of another type, and events that cannot be
 // read: they must not block the others.
-func (s *Shop) decodeEvents(claim orderclose.Claim, records []orderclose.RawRecord) []event {
+func (s *Shop) decodeEvents(claim wire.Claim, records []wire.RawRecord) []event {
 	var events []event
 	for _, record := range records {
 		m, err := record.Message()

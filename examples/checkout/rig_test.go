@@ -21,13 +21,13 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
-	"orderclose"
 	"orderclose/examples/checkout"
 	"orderclose/internal/app"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
 	"orderclose/internal/testkit/checker"
 	"orderclose/internal/testkit/simulation"
+	"orderclose/internal/wire"
 	"orderclose/producer"
 )
 
@@ -215,7 +215,7 @@ func (r *rig) publish(times int, key string, values ...string) {
 	p := kafka.PartitionOf([]byte(key), r.cfg.Partitions)
 	for range times {
 		for _, value := range values {
-			_, err := r.clients.Kafka.Append(r.t.Context(), r.cfg.Topics.Events, p, []orderclose.Message{{Key: []byte(key), Value: []byte(value)}})
+			_, err := r.clients.Kafka.Append(r.t.Context(), r.cfg.Topics.Events, p, []wire.Message{{Key: []byte(key), Value: []byte(value)}})
 			r.must(err)
 		}
 	}

@@ -33,7 +33,6 @@ import (
 	"orderclose/internal/kafka"
 	"orderclose/internal/loglimit"
 	"orderclose/internal/obs"
-
 	"orderclose/internal/store"
 	"orderclose/release"
 )

@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
-	"orderclose"
 	"orderclose/internal/kafka"
 	"orderclose/internal/partition"
+	"orderclose/internal/wire"
 )
 
 // topicPollInterval is the interval at which awaitTopic checks for a missing topic.
@@ -22,7 +22,7 @@ type topicWaiter struct {
 
 // Consume implements Log of the stages. It joins the group as soon as the topic exists.
 // Until then /-/ready shows a hint, and the log has one line.
-func (k topicWaiter) Consume(ctx context.Context, group, topic string, serve func(context.Context, orderclose.Claim)) error {
+func (k topicWaiter) Consume(ctx context.Context, group, topic string, serve func(context.Context, wire.Claim)) error {
 	if !k.app.awaitTopic(ctx, topic) {
 		return nil
 	}

@@ -14,6 +14,7 @@ import (
 	"orderclose/internal/config"
 	"orderclose/internal/ops"
 	"orderclose/internal/store"
+	"orderclose/internal/wire"
 )
 
 // runAudit runs the command on a database that no variable can name.
@@ -64,7 +65,7 @@ func TestBroker_AnAuditFindsPlantedFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	exec("DELETE FROM outbox_events WHERE order_id IN ('quiet', 'told')")
-	if _, err := r.kafka.Append(ctx, r.cfg.Topics.Events, 1, []orderclose.Message{{Key: []byte("told"), Value: store.ExpandEvent("told", []byte(payload))}}); err != nil {
+	if _, err := r.kafka.Append(ctx, r.cfg.Topics.Events, 1, []wire.Message{{Key: []byte("told"), Value: store.ExpandEvent("told", []byte(payload))}}); err != nil {
 		t.Fatal(err)
 	}
 	r.send(r.cfg.Topics.Close, "told", long)

@@ -16,6 +16,7 @@ import (
 	"orderclose/internal/kafka"
 	"orderclose/internal/ops"
 	"orderclose/internal/partition"
+	"orderclose/internal/wire"
 )
 
 // rig is an embedded broker on the loopback, and a small topics.yaml. The tests create
@@ -73,8 +74,8 @@ func (r *rig) put(topic string, partition int, appended, due time.Time) {
 	if err := client.ProduceSync(r.t.Context(), &kgo.Record{
 		Topic: topic, Partition: int32(partition), Timestamp: appended, Key: []byte("order-17"), Value: []byte("{}"),
 		Headers: []kgo.RecordHeader{
-			{Key: orderclose.HeaderVersion, Value: []byte(orderclose.WireVersion)},
-			{Key: orderclose.HeaderDue, Value: []byte(strconv.FormatInt(due.UnixMilli(), 10))},
+			{Key: wire.HeaderVersion, Value: []byte(wire.WireVersion)},
+			{Key: wire.HeaderDue, Value: []byte(strconv.FormatInt(due.UnixMilli(), 10))},
 		},
 	}).FirstErr(); err != nil {
 		r.t.Fatal(err)
@@ -183,7 +184,7 @@ func TestBroker_StatusShowsOwnerAndCommit(t *testing.T) {
 	served := make(chan struct{}, 10)
 	done := make(chan error)
 	go func() {
-		done <- r.kafka.Consume(ctx, r.cfg.RelayGroup(r.cfg.Buckets[0]), "delay_1m", func(ctx context.Context, claim orderclose.Claim) {
+		done <- r.kafka.Consume(ctx, r.cfg.RelayGroup(r.cfg.Buckets[0]), "delay_1m", func(ctx context.Context, claim wire.Claim) {
 			if claim.Partition == 0 {
 				claim.Done(5, "")
 			}
@@ -224,7 +225,7 @@ func (r *rig) serve(b orderclose.Bucket, offset int64, acked string) {
 	ctx, cancel := context.WithCancel(r.t.Context())
 	done := make(chan error)
 	go func() {
-		done <- r.kafka.Consume(ctx, r.cfg.RelayGroup(b), b.Topic, func(ctx context.Context, claim orderclose.Claim) {
+		done <- r.kafka.Consume(ctx, r.cfg.RelayGroup(b), b.Topic, func(ctx context.Context, claim wire.Claim) {
 			if claim.Partition == 0 {
 				claim.Done(offset, acked)
 			}

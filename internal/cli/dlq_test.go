@@ -10,12 +10,13 @@ import (
 	"orderclose"
 	"orderclose/internal/config"
 	"orderclose/internal/ops/deadletters"
+	"orderclose/internal/wire"
 )
 
 // bury appends a dead letter of the closer for an order's record.
-func (r *rig) bury(id, cause string, due time.Time, change ...func(*orderclose.Message)) {
+func (r *rig) bury(id, cause string, due time.Time, change ...func(*wire.Message)) {
 	r.t.Helper()
-	m, err := orderclose.Record{Order: orderclose.Order{ID: id, CreatedAt: due.Add(-time.Hour), Due: due}, Release: due, Attempt: 3}.Encode()
+	m, err := wire.Record{Order: orderclose.Order{ID: id, CreatedAt: due.Add(-time.Hour), Due: due}, Release: due, Attempt: 3}.Encode()
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -23,21 +24,21 @@ func (r *rig) bury(id, cause string, due time.Time, change ...func(*orderclose.M
 	for _, c := range change {
 		c(&m)
 	}
-	dead := orderclose.DeadLetter(m, "closer", cause, "closing it failed")
-	if _, err := r.kafka.Append(r.t.Context(), r.cfg.Topics.DeadLetter, 0, []orderclose.Message{dead}); err != nil {
+	dead := wire.DeadLetter(m, "closer", cause, "closing it failed")
+	if _, err := r.kafka.Append(r.t.Context(), r.cfg.Topics.DeadLetter, 0, []wire.Message{dead}); err != nil {
 		r.t.Fatal(err)
 	}
 }
 
 // records reads all partitions of a topic.
-func (r *rig) records(topic string) (all []orderclose.Message) {
+func (r *rig) records(topic string) (all []wire.Message) {
 	r.t.Helper()
 	spans, err := r.kafka.Window(r.t.Context(), topic, time.UnixMilli(0), time.Now().Add(time.Hour))
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	for _, s := range spans {
-		if err := r.kafka.ReadSpan(r.t.Context(), topic, s, func(records []orderclose.RawRecord) error {
+		if err := r.kafka.ReadSpan(r.t.Context(), topic, s, func(records []wire.RawRecord) error {
 			for _, record := range records {
 				m, err := record.Message()
 				if err != nil {
@@ -59,7 +60,7 @@ func TestBroker_DeadLettersAreListedShownRedrivenAndDiscarded(t *testing.T) {
 	due := time.Now().Add(-time.Minute)
 	r.bury("due", "failed", due)
 	r.bury("waiting", "not_found", time.Now().Add(2*time.Hour))
-	r.bury("broken", "bad_value", due, func(m *orderclose.Message) { m.Value = []byte("\xff{") })
+	r.bury("broken", "bad_value", due, func(m *wire.Message) { m.Value = []byte("\xff{") })
 
 	var list listed
 	if r.json(&list, 0, "dlq", "ls"); len(list.Letters) != 3 || list.Pending["failed"] != 1 || list.Letters[1].Key != "waiting" {
@@ -110,7 +111,7 @@ func TestBroker_DeadLettersAreListedShownRedrivenAndDiscarded(t *testing.T) {
 	if len(replayed) != 1 || len(waiting) != 1 || string(replayed[0].Key) != "due" || string(waiting[0].Key) != "waiting" {
 		t.Fatalf("replayed %+v, waiting %+v", replayed, waiting)
 	}
-	if record, err := replayed[0].Decode(); err != nil || record.Attempt != 0 || record.Lane != orderclose.LaneReplay || record.Release.UnixMilli() != orderclose.CeilMilli(due).UnixMilli() {
+	if record, err := replayed[0].Decode(); err != nil || record.Attempt != 0 || record.Lane != wire.LaneReplay || record.Release.UnixMilli() != orderclose.CeilMilli(due).UnixMilli() {
 		t.Errorf("%+v, %v", record, err)
 	}
 	if r.json(&result, 5, "dlq", "redrive", "--through", "0/2", "--yes"); result.Done != 0 {
@@ -124,7 +125,7 @@ func TestBroker_DeadLettersAreListedShownRedrivenAndDiscarded(t *testing.T) {
 		t.Errorf("left: %+v", list)
 	}
 	list = listed{}
-	if r.json(&list, 0, "dlq", "ls", "--all"); len(list.Letters) != 4 || list.Letters[0].Resolution != orderclose.Redriven || list.Letters[2].Resolution != orderclose.Discarded {
+	if r.json(&list, 0, "dlq", "ls", "--all"); len(list.Letters) != 4 || list.Letters[0].Resolution != wire.Redriven || list.Letters[2].Resolution != wire.Discarded {
 		t.Errorf("all: %+v", list)
 	}
 	if r.json(&result, 4, "dlq", "discard", "0/77", "--yes"); result.Done != 0 {
@@ -174,7 +175,7 @@ func sampleLetters() []deadletters.Letter {
 		{At: deadletters.Position{Offset: 7}, AppendedAt: at, Cause: "not_found", Stage: "closer", Key: "order-17", Detail: "the database has no such order",
 			Source: deadletters.Source{Topic: "order-close", Partition: 3, Offset: 900}},
 		{At: deadletters.Position{Offset: 9}, AppendedAt: at.Add(time.Minute), Cause: "bad_value", Stage: "relay", Key: "a\x1b[31m\n", Detail: strings.Repeat("long ", 30),
-			Source: deadletters.Source{Topic: "delay_5m", Partition: 11, Offset: 1 << 40}, Resolution: orderclose.Discarded},
+			Source: deadletters.Source{Topic: "delay_5m", Partition: 11, Offset: 1 << 40}, Resolution: wire.Discarded},
 	}
 }
 
@@ -189,7 +190,7 @@ func TestDLQ_PlanTable(t *testing.T) {
 	s := selection{cause: "not found", since: "2h"}
 	f := deadletters.Filter{Since: at}
 	p := deadletters.Plan{
-		Topic: "order-close-dead-letter", How: orderclose.Redriven, Through: places, Pending: 250, Refused: 130,
+		Topic: "order-close-dead-letter", How: wire.Redriven, Through: places, Pending: 250, Refused: 130,
 		ByCause: map[string]int{"not found": 200, "": 50}, To: map[string]int{"order-close-replay": 100, "delay_5m": 20},
 		Refusals: []deadletters.Refusal{{At: places[0], Key: "order-17", Cause: "corrupt", Why: "only its offsets are known"}},
 		Missing:  places[1:], Settled: places[:1],

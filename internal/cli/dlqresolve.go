@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"orderclose"
 	"orderclose/internal/ops/deadletters"
+	"orderclose/internal/wire"
 )
 
 func newDLQRedrive(c *common) *cobra.Command {
@@ -33,7 +33,7 @@ Exits 4 if a named one does not exist, 5 if none can be sent, 6 if some cannot.`
 		Example: "  orderclose dlq redrive --cause not_found\n  orderclose dlq redrive 0/17 0/18 --yes",
 		Args:    usageArgs(cobra.ArbitraryArgs),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.resolve(cmd.Context(), orderclose.Redriven, &s, args, yes)
+			return c.resolve(cmd.Context(), wire.Redriven, &s, args, yes)
 		},
 	}
 	s.flags(cmd)
@@ -59,7 +59,7 @@ not exist.`,
 			if !s.restricts(args) {
 				return Exit(Usage, errors.New("select dead letters: name their PARTITION/OFFSET, or use --cause, --stage, --order or --since"))
 			}
-			return c.resolve(cmd.Context(), orderclose.Discarded, &s, args, yes)
+			return c.resolve(cmd.Context(), wire.Discarded, &s, args, yes)
 		},
 	}
 	s.flags(cmd)
@@ -77,7 +77,7 @@ func resolveFlags(cmd *cobra.Command, s *selection, yes *bool) {
 const outboxOfEvents = "outbox_events"
 
 // resolve redrives or discards dead letters, or shows the plan.
-func (c *common) resolve(ctx context.Context, how orderclose.Resolution, sel *selection, args []string, yes bool) error {
+func (c *common) resolve(ctx context.Context, how wire.ResolutionKind, sel *selection, args []string, yes bool) error {
 	f, err := sel.filter(args)
 	if err != nil {
 		return err
@@ -117,9 +117,9 @@ func (c *common) resolve(ctx context.Context, how orderclose.Resolution, sel *se
 	return resolvedError(result.Plan, result.Done)
 }
 
-var commands = map[orderclose.Resolution]string{
-	orderclose.Redriven:  "orderclose dlq redrive",
-	orderclose.Discarded: "orderclose dlq discard",
+var commands = map[wire.ResolutionKind]string{
+	wire.Redriven:  "orderclose dlq redrive",
+	wire.Discarded: "orderclose dlq discard",
 }
 
 // planError returns an error with the exit code of a plan that cannot be carried out.
@@ -155,7 +155,7 @@ func printResolvePlan(w io.Writer, p deadletters.Plan, command string) {
 	case n == 0:
 		fmt.Fprintln(w, "nothing to do")
 		return
-	case p.How == orderclose.Redriven:
+	case p.How == wire.Redriven:
 		fmt.Fprintf(w, "would send %d again. To do it:\n", n)
 	default:
 		fmt.Fprintf(w, "would discard %d. To do it:\n", n)

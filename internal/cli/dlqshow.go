@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"orderclose"
 	"orderclose/internal/ops/deadletters"
+	"orderclose/internal/wire"
 )
 
 func newDLQShow(c *common) *cobra.Command {
@@ -91,17 +91,17 @@ func printLetter(w io.Writer, d shown) {
 	row("state", state)
 	row("appended", stamp(d.AppendedAt))
 	row("cause", causeName(d.Cause))
-	row("detail", oneLine(d.Detail, orderclose.MaxDeadHeader))
+	row("detail", oneLine(d.Detail, wire.MaxDeadHeader))
 	row("given up by", d.Stage)
 	row("from", from(d.Source))
-	row("key", oneLine(d.Key, orderclose.MaxDeadKey))
+	row("key", oneLine(d.Key, wire.MaxDeadKey))
 	if d.Order != "" {
-		row("order problem", oneLine(d.Order, orderclose.MaxDeadHeader))
+		row("order problem", oneLine(d.Order, wire.MaxDeadHeader))
 	}
 	for _, h := range d.Headers {
-		row("header "+oneLine(h.Key, 40), oneLine(h.Value, orderclose.MaxDeadHeader))
+		row("header "+oneLine(h.Key, 40), oneLine(h.Value, wire.MaxDeadHeader))
 	}
 	if len(d.Record.Value) > 0 {
-		row("value", oneLine(string(d.Record.Value), orderclose.MaxDeadValue))
+		row("value", oneLine(string(d.Record.Value), wire.MaxDeadValue))
 	}
 }

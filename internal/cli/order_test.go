@@ -14,6 +14,7 @@ import (
 	"orderclose/internal/ops/deadletters"
 	"orderclose/internal/store"
 	"orderclose/internal/store/sqlite"
+	"orderclose/internal/wire"
 )
 
 // shop returns a database with an order that was closed, and one that waits.
@@ -43,7 +44,7 @@ func (r *rig) shop() *store.Store {
 // send appends a record of an order to the partition of its key.
 func (r *rig) send(topic, id string, due time.Time) {
 	r.t.Helper()
-	m, err := orderclose.Record{Order: orderclose.Order{ID: id, CreatedAt: time.Now(), Due: due}, Release: due}.Encode()
+	m, err := wire.Record{Order: orderclose.Order{ID: id, CreatedAt: time.Now(), Due: due}, Release: due}.Encode()
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -51,7 +52,7 @@ func (r *rig) send(topic, id string, due time.Time) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if _, err := r.kafka.Append(r.t.Context(), topic, kafka.PartitionOf([]byte(id), n), []orderclose.Message{m}); err != nil {
+	if _, err := r.kafka.Append(r.t.Context(), topic, kafka.PartitionOf([]byte(id), n), []wire.Message{m}); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // minBucket is the length of the shortest bucket. A hop takes time of this order.
@@ -55,8 +55,8 @@ func (r *reader) checkDelays(s *settings) {
 	if r.bad["delays.max"] {
 		return
 	}
-	if s.maxDelay > orderclose.MaxDelayLimit {
-		r.refuse("delays.max", r.at["delays.max"], fmt.Sprintf("%s is longer than any order may wait, %s", FormatDuration(s.maxDelay), FormatDuration(orderclose.MaxDelayLimit)), "shorten it")
+	if s.maxDelay > wire.MaxDelayLimit {
+		r.refuse("delays.max", r.at["delays.max"], fmt.Sprintf("%s is longer than any order may wait, %s", FormatDuration(s.maxDelay), FormatDuration(wire.MaxDelayLimit)), "shorten it")
 		return
 	}
 	longest := FormatDuration(s.maxDelay)

@@ -14,14 +14,15 @@ import (
 
 	"orderclose"
 	"orderclose/internal/config"
+	"orderclose/internal/wire"
 )
 
 // Producers in other languages are written from docs/wire.md. These tests check that the
 // document agrees with the code.
 
 func TestWire_TheExampleEqualsTheEncodedRecord(t *testing.T) {
-	doc := wire(t)
-	r := orderclose.Record{
+	doc := wireTables(t)
+	r := wire.Record{
 		Order: orderclose.Order{
 			ID: "ORD-20260301-000017", Category: "virtual",
 			CreatedAt:  time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
@@ -51,14 +52,14 @@ func TestWire_TheExampleEqualsTheEncodedRecord(t *testing.T) {
 }
 
 func TestWire_TheExampleIsDecodedAndRoutedAsDocumented(t *testing.T) {
-	doc := wire(t)
-	m := orderclose.Message{
+	doc := wireTables(t)
+	m := wire.Message{
 		Key:   []byte(strings.TrimSpace(block(t, doc, "text key"))),
 		Value: []byte(strings.TrimSpace(block(t, doc, "json value"))),
 	}
 	for line := range strings.Lines(block(t, doc, "text headers")) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
-		m.Headers = append(m.Headers, orderclose.Header{Key: key, Value: []byte(value)})
+		m.Headers = append(m.Headers, wire.Header{Key: key, Value: []byte(value)})
 	}
 	r, err := m.Decode()
 	if err != nil {
@@ -85,13 +86,13 @@ func TestWire_ListsTheDefaultBuckets(t *testing.T) {
 		want = append(want, fmt.Sprintf("| `%s` | %s | %s | %s |", b.Topic, orderclose.ShortDuration(b.Length),
 			orderclose.ShortDuration(b.Tolerance()), orderclose.ShortDuration(from)))
 	}
-	if diff := cmp.Diff(want, rows(t, wire(t), "| topic |")); diff != "" {
+	if diff := cmp.Diff(want, rows(t, wireTables(t), "| topic |")); diff != "" {
 		t.Errorf("(-code +wire.md):\n%s", diff)
 	}
 }
 
 func TestWire_ListsTheRightPartitionsOfKeys(t *testing.T) {
-	for _, row := range rows(t, wire(t), "| key |") {
+	for _, row := range rows(t, wireTables(t), "| key |") {
 		key := strings.Trim(strings.Split(row, "|")[1], " `")
 		h := murmur2([]byte(key))
 		want := fmt.Sprintf("| `%s` | `%08x` | %d | %d |", key, h, int32(h), (h&0x7fffffff)%12)
@@ -102,7 +103,7 @@ func TestWire_ListsTheRightPartitionsOfKeys(t *testing.T) {
 }
 
 func TestWire_ListsTheHeadersAndCausesOfTheCode(t *testing.T) {
-	doc := wire(t)
+	doc := wireTables(t)
 	words := func(header string) (words []string) {
 		for _, row := range rows(t, doc, header) {
 			words = append(words, strings.Trim(strings.Split(row, "|")[1], " `"))
@@ -111,27 +112,27 @@ func TestWire_ListsTheHeadersAndCausesOfTheCode(t *testing.T) {
 	}
 	headers := append(words("| header | who"), words("| header | value")...)
 	want := []string{
-		orderclose.HeaderDue, orderclose.HeaderVersion, orderclose.HeaderTraceparent, orderclose.HeaderAttempt,
-		orderclose.HeaderCause, orderclose.HeaderNotDue, orderclose.HeaderLane, orderclose.HeaderPendingSince,
-		orderclose.HeaderOriginTopic, orderclose.HeaderOriginPartition, orderclose.HeaderOriginOffset,
-		orderclose.HeaderCause, orderclose.HeaderDetail, orderclose.HeaderStage,
-		orderclose.HeaderSourceTopic, orderclose.HeaderSourcePartition, orderclose.HeaderSourceOffset,
+		wire.HeaderDue, wire.HeaderVersion, wire.HeaderTraceparent, wire.HeaderAttempt,
+		wire.HeaderCause, wire.HeaderNotDue, wire.HeaderLane, wire.HeaderPendingSince,
+		wire.HeaderOriginTopic, wire.HeaderOriginPartition, wire.HeaderOriginOffset,
+		wire.HeaderCause, wire.HeaderDetail, wire.HeaderStage,
+		wire.HeaderSourceTopic, wire.HeaderSourcePartition, wire.HeaderSourceOffset,
 	}
 	if diff := cmp.Diff(want, headers); diff != "" {
 		t.Errorf("headers (-code +wire.md):\n%s", diff)
 	}
 	causes := strings.Join(words("| `cause` | what"), " ")
 	for _, err := range []error{
-		orderclose.ErrNoKey, orderclose.ErrBadVersion, orderclose.ErrBadDue,
-		orderclose.ErrBadValue, orderclose.ErrBadHeader, orderclose.ErrKeyMismatch,
+		wire.ErrNoKey, wire.ErrBadVersion, wire.ErrBadDue,
+		wire.ErrBadValue, wire.ErrBadHeader, wire.ErrKeyMismatch,
 	} {
 		if !strings.Contains(causes, err.Error()) {
 			t.Errorf("wire.md does not list the cause %v", err)
 		}
 	}
 	for _, limit := range []string{
-		fmt.Sprintf("at most %d KB of it", orderclose.MaxDeadKey>>10), fmt.Sprintf("most %d KB", orderclose.MaxDeadValue>>10),
-		fmt.Sprintf("%d KB each", orderclose.MaxDeadHeader>>10), fmt.Sprintf("1 to %d bytes", orderclose.MaxIDBytes),
+		fmt.Sprintf("at most %d KB of it", wire.MaxDeadKey>>10), fmt.Sprintf("most %d KB", wire.MaxDeadValue>>10),
+		fmt.Sprintf("%d KB each", wire.MaxDeadHeader>>10), fmt.Sprintf("1 to %d bytes", orderclose.MaxIDBytes),
 		"at most " + strconv.Itoa(int(orderclose.MaxTolerance/time.Second)) + " s",
 	} {
 		if !strings.Contains(doc, limit) {
@@ -172,7 +173,7 @@ func murmur2(data []byte) uint32 {
 	return h ^ h>>15
 }
 
-func wire(t *testing.T) string {
+func wireTables(t *testing.T) string {
 	t.Helper()
 	data, err := os.ReadFile("../../docs/wire.md")
 	if err != nil {
@@ -186,9 +187,9 @@ func TestWire_TheEventEqualsTheEncodedEvent(t *testing.T) {
 	const id = "ORD-20260301-000017"
 	value, err := orderclose.OrderClosed{
 		OrderID: id, Category: "virtual", Due: due, ClosedAt: due.Add(2 * time.Millisecond), Path: orderclose.PathPipeline, Version: 2,
-		Release: []orderclose.Release{{SKU: "ink", Quantity: 2, Key: orderclose.ReleaseKey(id, "ink", "close")}},
+		Release: []orderclose.Release{{SKU: "ink", Quantity: 2, Key: wire.ReleaseKey(id, "ink", "close")}},
 	}.Encode()
-	if diff := cmp.Diff(string(value)+"\n", block(t, wire(t), "json event")); err != nil || diff != "" {
+	if diff := cmp.Diff(string(value)+"\n", block(t, wireTables(t), "json event")); err != nil || diff != "" {
 		t.Errorf("%v (-code +wire.md):\n%s", err, diff)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // Append writes the messages to one partition in one request and waits until all in-sync
@@ -18,10 +18,10 @@ import (
 // and stamps the records with the present time.
 //
 // After an error the messages may have been written or not. The exception is
-// orderclose.ErrRefused: the broker has rejected these messages as one batch, and a retry
+// wire.ErrRefused: the broker has rejected these messages as one batch, and a retry
 // is useless.
-func (c *Cluster) Append(ctx context.Context, topic string, partition int, messages []orderclose.Message) (time.Time, error) {
-	records := make([]orderclose.RawRecord, len(messages))
+func (c *Cluster) Append(ctx context.Context, topic string, partition int, messages []wire.Message) (time.Time, error) {
+	records := make([]wire.RawRecord, len(messages))
 	for i := range messages {
 		records[i] = messages[i].Raw()
 	}

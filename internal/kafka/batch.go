@@ -10,7 +10,7 @@ import (
 
 	"github.com/segmentio/kafka-go/compress"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // Positions of the fields in the header of a record batch, magic 2. See also splice.go.
@@ -52,8 +52,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // batches. splitBatches stops at the first batch that cannot be read and reports it in
 // Corrupt. It leaves a batch that is cut off at the end to the next fetch. end is the end
 // of the log: a batch whose base offset is not below it is corrupt.
-func splitBatches(b []byte, offset, end int64, records []orderclose.RawRecord) orderclose.Fetched {
-	f := orderclose.Fetched{Next: offset, Records: records, Log: orderclose.LogID{Epoch: -1}}
+func splitBatches(b []byte, offset, end int64, records []wire.RawRecord) wire.Fetched {
+	f := wire.Fetched{Next: offset, Records: records, Log: wire.LogID{Epoch: -1}}
 	room := maxInflated
 	for first := true; len(b) >= headerSize && f.Corrupt == nil; first = false {
 		base := int64(binary.BigEndian.Uint64(b))
@@ -62,7 +62,7 @@ func splitBatches(b []byte, offset, end int64, records []orderclose.RawRecord) o
 			return f
 		}
 		if size < headerSize || size > len(b) { // a broker sends the first batch whole
-			f.Corrupt = &orderclose.Range{First: f.Next, Last: f.Next, Err: fmt.Errorf("batch length is %d bytes, but the answer has %d", size, len(b))}
+			f.Corrupt = &wire.Range{First: f.Next, Last: f.Next, Err: fmt.Errorf("batch length is %d bytes, but the answer has %d", size, len(b))}
 			f.Next++
 			return f
 		}
@@ -83,7 +83,7 @@ func splitBatches(b []byte, offset, end int64, records []orderclose.RawRecord) o
 // splitBatch adds the records of one whole batch, b, to f. rest is what follows the batch.
 // It returns the size of the batch after decompression, or 0 if it is not compressed. ok is
 // false if that size exceeds room, the part of answerInflated that is left.
-func splitBatch(b, rest []byte, base, end int64, room int, f *orderclose.Fetched) (inflated int, ok bool) {
+func splitBatch(b, rest []byte, base, end int64, room int, f *wire.Fetched) (inflated int, ok bool) {
 	delta := int64(int32(binary.BigEndian.Uint32(b[atLastDelta:])))
 	if delta < 0 || delta > maxLastDelta {
 		delta = 0
@@ -117,7 +117,7 @@ func splitBatch(b, rest []byte, base, end int64, room int, f *orderclose.Fetched
 			first = f.Records[n-1].Offset + 1
 		}
 		last = corruptUpTo(first, last, end, rest)
-		f.Corrupt = &orderclose.Range{First: first, Last: last, Err: err}
+		f.Corrupt = &wire.Range{First: first, Last: last, Err: err}
 	}
 	if err == nil {
 		f.Log.Epoch = max(f.Log.Epoch, int32(binary.BigEndian.Uint32(b[atLeaderEpoch:])))
@@ -178,7 +178,7 @@ var (
 
 // splitRecords appends to f the records from f.Next on of a batch with offsets
 // [base, last]. The records refer to b; their bodies are not copied.
-func splitRecords(b []byte, count int, base, last, appended int64, f *orderclose.Fetched) error {
+func splitRecords(b []byte, count int, base, last, appended int64, f *wire.Fetched) error {
 	d := cursor{b: b}
 	before := base - 1
 	for range count {
@@ -194,7 +194,7 @@ func splitRecords(b []byte, count int, base, last, appended int64, f *orderclose
 		}
 		before = offset
 		if offset >= f.Next {
-			f.Records = append(f.Records, orderclose.RawRecord{Offset: offset, Appended: appended, Body: body.b})
+			f.Records = append(f.Records, wire.RawRecord{Offset: offset, Appended: appended, Body: body.b})
 		}
 	}
 	return nil

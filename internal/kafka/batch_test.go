@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/segmentio/kafka-go/protocol"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // batch encodes records with the client library's encoder and returns the batch as a fetch
@@ -50,7 +50,7 @@ func reseal(raw []byte) []byte {
 	return raw
 }
 
-func keysOf(f orderclose.Fetched) (keys []string) {
+func keysOf(f wire.Fetched) (keys []string) {
 	for _, r := range f.Records {
 		keys = append(keys, string(r.Key()))
 	}
@@ -60,9 +60,9 @@ func keysOf(f orderclose.Fetched) (keys []string) {
 func TestSplit_TakesAppendTimeFromBatchHeader(t *testing.T) {
 	at := time.UnixMilli(1_700_000_000_123)
 	f := splitBatches(stamp(batch(t, 100, 0, "a", "b"), at), 100, math.MaxInt64, nil)
-	want := orderclose.Message{
+	want := wire.Message{
 		Offset: 101, Key: []byte("b"), Value: []byte("value of b"), Appended: at,
-		Headers: []orderclose.Header{{Key: "due", Value: []byte("42")}, {Key: "x-b"}},
+		Headers: []wire.Header{{Key: "due", Value: []byte("42")}, {Key: "x-b"}},
 	}
 	got, err := f.Records[1].Message()
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
@@ -227,7 +227,7 @@ func FuzzSplit(f *testing.F) {
 
 // compareWithLibrary compares the records of a readable batch that begins at the offset with
 // the records that the client library decodes.
-func compareWithLibrary(t *testing.T, raw []byte, offset int64, got orderclose.Fetched) {
+func compareWithLibrary(t *testing.T, raw []byte, offset int64, got wire.Fetched) {
 	if len(raw) < headerSize || got.Corrupt != nil || int64(binary.BigEndian.Uint64(raw)) != offset ||
 		atLength+4+int(int32(binary.BigEndian.Uint32(raw[atLength:]))) != len(raw) {
 		return
@@ -248,7 +248,7 @@ func compareWithLibrary(t *testing.T, raw []byte, offset int64, got orderclose.F
 }
 
 // byLibrary decodes a batch with the client library, which may panic on damaged input.
-func byLibrary(raw []byte) (all []orderclose.Message, err error) {
+func byLibrary(raw []byte) (all []wire.Message, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the library panics: %v", p)
@@ -266,7 +266,7 @@ func byLibrary(raw []byte) (all []orderclose.Message, err error) {
 		if err != nil {
 			return nil, err
 		}
-		m := orderclose.Message{Offset: r.Offset}
+		m := wire.Message{Offset: r.Offset}
 		for to, from := range map[*[]byte]protocol.Bytes{&m.Key: r.Key, &m.Value: r.Value} {
 			if from != nil {
 				if *to, err = io.ReadAll(from); err != nil {

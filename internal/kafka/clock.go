@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 const (
@@ -212,8 +212,8 @@ func (c *BrokerClock) measure(ctx context.Context, cluster *Cluster, topic strin
 	shortest := probeSlow + 1
 	for range probesPerRound {
 		sent := c.local()
-		m := orderclose.Message{Value: fmt.Appendf(nil, `{"probe":%d}`, sent.wall.UnixMilli())}
-		at, failed := cluster.Append(ctx, topic, 0, []orderclose.Message{m})
+		m := wire.Message{Value: fmt.Appendf(nil, `{"probe":%d}`, sent.wall.UnixMilli())}
+		at, failed := cluster.Append(ctx, topic, 0, []wire.Message{m})
 		answered := c.local()
 		if failed != nil {
 			err = failed

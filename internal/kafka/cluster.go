@@ -11,8 +11,8 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"orderclose"
 	"orderclose/internal/loglimit"
+	"orderclose/internal/wire"
 )
 
 const (
@@ -161,20 +161,20 @@ func (c *Cluster) askPartitions(ctx context.Context, topic string) (int, error) 
 // goes. If that topic has as many partitions as the claim's topic, all records go to the
 // claim's own partition number, where their keys have put them already. Otherwise, as while
 // partitions are being added, each record goes to the partition of its key.
-func (c *Cluster) GroupForClaim(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
+func (c *Cluster) GroupForClaim(ctx context.Context, claim wire.Claim, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
 	n, err := c.Partitions(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
 	if own, err := c.Partitions(ctx, claim.Topic); err == nil && own == n {
-		return map[int][]orderclose.RawRecord{claim.Partition: records}, nil
+		return map[int][]wire.RawRecord{claim.Partition: records}, nil
 	}
 	return byKey(records, n), nil
 }
 
 // GroupByKey groups records by the partition of the topic to which each record's key belongs. It
 // keeps the order of the records within a partition.
-func (c *Cluster) GroupByKey(ctx context.Context, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
+func (c *Cluster) GroupByKey(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
 	n, err := c.Partitions(ctx, topic)
 	if err != nil {
 		return nil, err
@@ -182,8 +182,8 @@ func (c *Cluster) GroupByKey(ctx context.Context, topic string, records []orderc
 	return byKey(records, n), nil
 }
 
-func byKey(records []orderclose.RawRecord, n int) map[int][]orderclose.RawRecord {
-	groups := map[int][]orderclose.RawRecord{}
+func byKey(records []wire.RawRecord, n int) map[int][]wire.RawRecord {
+	groups := map[int][]wire.RawRecord{}
 	for _, r := range records {
 		p := PartitionOf(r.Key(), n)
 		groups[p] = append(groups[p], r)

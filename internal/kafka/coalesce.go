@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // Coalescer combines many small appends into few requests, and makes no append wait. The
@@ -23,7 +23,7 @@ type Coalescer struct {
 
 // queue holds the waiting messages of a partition and, at the same index, their callers.
 type queue struct {
-	messages []orderclose.Message
+	messages []wire.Message
 	callers  []caller
 }
 
@@ -65,7 +65,7 @@ func NewCoalescer(c *Cluster) *Coalescer {
 // replicas have it. Its errors are those of Cluster.Append. If ctx ends while the message is
 // in flight, the message may still be written. If ctx ends before, as behind another
 // request, the message is not sent.
-func (c *Coalescer) Append(ctx context.Context, topic string, m orderclose.Message) error {
+func (c *Coalescer) Append(ctx context.Context, topic string, m wire.Message) error {
 	n, err := c.cluster.Partitions(ctx, topic)
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func (c *Coalescer) Append(ctx context.Context, topic string, m orderclose.Messa
 // Close waits until all appends have finished. Append must not be called after Close.
 func (c *Coalescer) Close() { c.drains.Wait() }
 
-func (c *Coalescer) enqueue(tp topicPartition, m orderclose.Message, who caller) {
+func (c *Coalescer) enqueue(tp topicPartition, m wire.Message, who caller) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	q, draining := c.queues[tp]
@@ -106,7 +106,7 @@ func (c *Coalescer) drain(tp topicPartition) {
 			c.mu.Unlock()
 			return
 		}
-		batch := q.take(orderclose.Fitting(q.messages))
+		batch := q.take(wire.Fitting(q.messages))
 		c.mu.Unlock()
 		c.send(tp, batch)
 	}
@@ -114,7 +114,7 @@ func (c *Coalescer) drain(tp topicPartition) {
 
 func (c *Coalescer) send(tp topicPartition, batch queue) {
 	_, err := c.cluster.Append(context.Background(), tp.topic, tp.partition, batch.messages)
-	if len(batch.messages) > 1 && errors.Is(err, orderclose.ErrRefused) {
+	if len(batch.messages) > 1 && errors.Is(err, wire.ErrRefused) {
 		for len(batch.messages) > 0 { // the broker rejects one of the messages, not all
 			if one := batch.take(1); one.callers[0].ctx.Err() == nil {
 				c.send(tp, one)

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // TestCoalescer_DropsMessagesOfCanceledCallers: a caller whose Append has timed out may have
@@ -23,7 +23,7 @@ func TestCoalescer_DropsMessagesOfCanceledCallers(t *testing.T) {
 	coalescer := NewCoalescer(c)
 	put := func(ctx context.Context, key string) <-chan error {
 		done := make(chan error, 1)
-		coalescer.enqueue(topicPartition{"t", 0}, orderclose.Message{Key: []byte(key)}, caller{ctx, done})
+		coalescer.enqueue(topicPartition{"t", 0}, wire.Message{Key: []byte(key)}, caller{ctx, done})
 		return done
 	}
 	inFlight := put(t.Context(), "in flight")
@@ -43,7 +43,7 @@ func TestCoalescer_DropsMessagesOfCanceledCallers(t *testing.T) {
 	var keys []string
 	_, end, err := c.Bounds(t.Context(), "t", 0)
 	if err == nil {
-		err = c.ReadSpan(t.Context(), "t", Span{End: end}, func(records []orderclose.RawRecord) error {
+		err = c.ReadSpan(t.Context(), "t", Span{End: end}, func(records []wire.RawRecord) error {
 			for _, r := range records {
 				keys = append(keys, string(r.Key()))
 			}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // secured returns the options of a broker that requires SASL, and of its clients.
@@ -33,7 +33,7 @@ func TestConsume_LogsSilentBrokerAndTriesAnother(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			began := time.Now()
-			if err := c.Consume(ctx, "g", "t", func(context.Context, orderclose.Claim) { cancel() }); err != nil {
+			if err := c.Consume(ctx, "g", "t", func(context.Context, wire.Claim) { cancel() }); err != nil {
 				t.Fatal(err)
 			}
 			if took := time.Since(began); took > 2*connectTimeout {
@@ -55,7 +55,7 @@ func TestConsume_RetriesSilentClusterAndStopsInTime(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var canceled time.Time
 		time.AfterFunc(40*time.Second, func() { canceled = time.Now(); cancel() })
-		if err := c.Consume(ctx, "g", "t", func(context.Context, orderclose.Claim) {}); err != nil {
+		if err := c.Consume(ctx, "g", "t", func(context.Context, wire.Claim) {}); err != nil {
 			t.Fatal(err)
 		}
 		if took := time.Since(canceled); took > memberStopTimeout {
@@ -77,7 +77,7 @@ func TestConsume_NoticesHalfOpenCoordinator(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var cut, ended, next time.Time
-		if err := c.Consume(ctx, "g", "t", func(ctx context.Context, _ orderclose.Claim) {
+		if err := c.Consume(ctx, "g", "t", func(ctx context.Context, _ wire.Claim) {
 			if !cut.IsZero() {
 				next = time.Now()
 				cancel()

@@ -6,16 +6,16 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
-// refusal adds orderclose.ErrRefused to err if the broker has rejected these very bytes
+// refusal adds wire.ErrRefused to err if the broker has rejected these very bytes
 // for good, so that a retry is useless. It returns err itself if a retry may succeed.
 func refusal(err error) error {
 	switch {
 	case errors.Is(err, kafka.MessageSizeTooLarge), errors.Is(err, kafka.RecordListTooLarge),
 		errors.Is(err, kafka.InvalidRecord), errors.Is(err, kafka.InvalidTimestamp):
-		return fmt.Errorf("%w: %w", orderclose.ErrRefused, err)
+		return fmt.Errorf("%w: %w", wire.ErrRefused, err)
 	}
 	return err
 }

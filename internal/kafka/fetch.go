@@ -9,7 +9,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	fetchAPI "github.com/segmentio/kafka-go/protocol/fetch"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 const (
@@ -32,20 +32,20 @@ const (
 // For this the broker compares the topic id and the leader epoch in each fetch. Read reports
 // it in Lost and Replaced. Brokers before Kafka 3.1 cannot compare topic ids. With them Read
 // notices only an offset past the end.
-func (c *Cluster) Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error) {
+func (c *Cluster) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
 	at, err := c.identified(ctx, at)
 	if err != nil {
-		return orderclose.Fetched{}, err
+		return wire.Fetched{}, err
 	}
 	return c.read(ctx, at, fetchLimits{fetchMaxWait, fetchMaxBytes})
 }
 
 // Verify is Read without records and without waiting. It reports whether the log is the log
 // of the position, and still has the offset.
-func (c *Cluster) Verify(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error) {
+func (c *Cluster) Verify(ctx context.Context, at wire.Position) (wire.Fetched, error) {
 	at, err := c.identified(ctx, at)
 	if err != nil {
-		return orderclose.Fetched{}, err
+		return wire.Fetched{}, err
 	}
 	f, err := c.read(ctx, at, fetchLimits{0, 1})
 	if err != nil || f.Lost != nil {
@@ -54,20 +54,20 @@ func (c *Cluster) Verify(ctx context.Context, at orderclose.Position) (orderclos
 	if f.Free != nil {
 		f.Free()
 	}
-	return orderclose.Fetched{Next: at.Offset, Log: at.Log}, nil
+	return wire.Fetched{Next: at.Offset, Log: at.Log}, nil
 }
 
 // identified adds the topic id of the present log to a position that has none.
-func (c *Cluster) identified(ctx context.Context, at orderclose.Position) (orderclose.Position, error) {
+func (c *Cluster) identified(ctx context.Context, at wire.Position) (wire.Position, error) {
 	if at.Log.Topic != noTopicID {
 		return at, nil
 	}
 	id, err := c.idOf(ctx, at.Topic)
-	at.Log = orderclose.LogID{Topic: id, Epoch: -1}
+	at.Log = wire.LogID{Topic: id, Epoch: -1}
 	return at, err
 }
 
-func (c *Cluster) read(ctx context.Context, at orderclose.Position, limits fetchLimits) (orderclose.Fetched, error) {
+func (c *Cluster) read(ctx context.Context, at wire.Position, limits fetchLimits) (wire.Fetched, error) {
 	raw, err := c.fetchRaw(ctx, at, limits)
 	switch {
 	case errors.Is(err, kafka.OffsetOutOfRange):
@@ -75,19 +75,19 @@ func (c *Cluster) read(ctx context.Context, at orderclose.Position, limits fetch
 	case errors.Is(err, kafka.Error(unknownTopicID)), errors.Is(err, kafka.Error(inconsistentTopicID)):
 		return c.recreated(ctx, at)
 	case err != nil:
-		return orderclose.Fetched{}, fmt.Errorf("fetch %s/%d at %d: %w", at.Topic, at.Partition, at.Offset, err)
+		return wire.Fetched{}, fmt.Errorf("fetch %s/%d at %d: %w", at.Topic, at.Partition, at.Offset, err)
 	case raw.diverged != nil:
 		return truncated(at, *raw.diverged), nil
 	}
 	m := raw.buffer
 	f, err := c.split(ctx, at.Topic, at.Partition, raw, at.Offset)
 	if err != nil {
-		return orderclose.Fetched{}, err
+		return wire.Fetched{}, err
 	}
 	if n := len(raw.records); n > 0 && f.Next == at.Offset {
 		return f, fmt.Errorf("fetch %s/%d at %d: the broker sent %d bytes without a whole batch", at.Topic, at.Partition, at.Offset, n)
 	}
-	f.Log = orderclose.LogID{Topic: at.Log.Topic, Epoch: max(at.Log.Epoch, f.Log.Epoch)}
+	f.Log = wire.LogID{Topic: at.Log.Topic, Epoch: max(at.Log.Epoch, f.Log.Epoch)}
 	m.records = f.Records
 	f.Free = func() { c.answers.put(m) }
 	return f, nil
@@ -96,14 +96,14 @@ func (c *Cluster) read(ctx context.Context, at orderclose.Position, limits fetch
 // split finds the records of an answer. The broker reads its high watermark before it reads
 // the log, so an answer may hold good batches above that high watermark. Therefore split
 // asks for the end of the log again before it reports a batch as corrupt.
-func (c *Cluster) split(ctx context.Context, topic string, partition int, raw *rawAnswer, offset int64) (orderclose.Fetched, error) {
+func (c *Cluster) split(ctx context.Context, topic string, partition int, raw *rawAnswer, offset int64) (wire.Fetched, error) {
 	f := splitBatches(raw.records, offset, raw.end, raw.buffer.records[:0])
 	if f.Corrupt == nil {
 		return f, nil
 	}
 	_, end, err := c.Bounds(ctx, topic, partition)
 	if err != nil {
-		return orderclose.Fetched{}, fmt.Errorf("fetch %s/%d at %d: %w; and %w", topic, partition, offset, f.Corrupt.Err, err)
+		return wire.Fetched{}, fmt.Errorf("fetch %s/%d at %d: %w; and %w", topic, partition, offset, f.Corrupt.Err, err)
 	}
 	if end <= raw.end {
 		return f, nil
@@ -119,7 +119,7 @@ type fetchLimits struct {
 
 // fetchRaw returns the record batches of a partition from the position on, as the broker
 // sent them.
-func (c *Cluster) fetchRaw(ctx context.Context, at orderclose.Position, limits fetchLimits) (*rawAnswer, error) {
+func (c *Cluster) fetchRaw(ctx context.Context, at wire.Position, limits fetchLimits) (*rawAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	answer, err := c.transport.RoundTrip(ctx, c.client.Addr, &rawFetch{log: at.Log, answers: &c.answers, brokers: &c.versions, Request: fetchAPI.Request{

@@ -7,7 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // newFake starts a broker with one topic, t, with the given number of partitions.
@@ -38,7 +38,7 @@ func newFakeWith(t *testing.T, n int) (*kfake.Cluster, *Cluster) {
 func appendTo(t *testing.T, c *Cluster, n int) {
 	t.Helper()
 	for range n {
-		if _, err := c.Append(t.Context(), "t", 0, []orderclose.Message{{Key: []byte("k")}}); err != nil {
+		if _, err := c.Append(t.Context(), "t", 0, []wire.Message{{Key: []byte("k")}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -66,7 +66,7 @@ func TestRead_GoodBatchAboveHighWatermarkIsNotCorrupt(t *testing.T) {
 	broker, c := newFakeWith(t, 3)
 	good := append(batch(t, 1, 0, "a"), batch(t, 2, 0, "b")...)
 	answers(broker, func(p *kmsg.FetchResponseTopicPartition) { p.HighWatermark, p.RecordBatches = 1, good })
-	f, err := c.Read(t.Context(), orderclose.Position{Topic: "t", Offset: 1})
+	f, err := c.Read(t.Context(), wire.Position{Topic: "t", Offset: 1})
 	if err != nil || f.Corrupt != nil || len(f.Records) != 2 || f.Next != 3 {
 		t.Errorf("%d records, next %d, corrupt %+v, %v; want 2, 3", len(f.Records), f.Next, f.Corrupt, err)
 	}
@@ -81,7 +81,7 @@ func TestRead_BatchBeyondEndOfLogIsCorrupt(t *testing.T) {
 	damaged := batch(t, 1, 0, "a")
 	binary.BigEndian.PutUint64(damaged, 1<<40)
 	answers(broker, func(p *kmsg.FetchResponseTopicPartition) { p.HighWatermark, p.RecordBatches = 1, damaged })
-	f, err := c.Read(t.Context(), orderclose.Position{Topic: "t", Offset: 1})
+	f, err := c.Read(t.Context(), wire.Position{Topic: "t", Offset: 1})
 	if err != nil || f.Corrupt == nil || len(f.Records) != 0 || f.Next != 2 {
 		t.Errorf("%d records, next %d, corrupt %+v, %v; want offset 1 corrupt", len(f.Records), f.Next, f.Corrupt, err)
 	}

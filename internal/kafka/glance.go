@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"orderclose"
 	"orderclose/internal/partition"
+	"orderclose/internal/wire"
 )
 
 // glanceMaxBytes bounds the answer of one ReadSome, in bytes: about sixty records of orders.
@@ -15,7 +15,7 @@ const glanceMaxBytes = 16 << 10
 // ReadSome returns some records of the partition in [offset, end), and the offset from which
 // the next ReadSome continues. It does not wait for records. Of a malformed record only the
 // offset and the append time are known. A corrupt batch has no records.
-func (c *Cluster) ReadSome(ctx context.Context, topic string, partition int, offset, end int64) (records []orderclose.Message, next int64, err error) {
+func (c *Cluster) ReadSome(ctx context.Context, topic string, partition int, offset, end int64) (records []wire.Message, next int64, err error) {
 	f, err := c.fetchLittle(ctx, topic, partition, offset, glanceMaxBytes)
 	if err != nil {
 		return nil, offset, fmt.Errorf("look at %s/%d at %d: %w", topic, partition, offset, err)

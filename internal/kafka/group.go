@@ -12,8 +12,8 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"orderclose"
 	"orderclose/internal/partition"
+	"orderclose/internal/wire"
 )
 
 // Times of a group membership. The session timeout is the lateness that a crash costs. The
@@ -45,7 +45,7 @@ const (
 // Consume retries after every failure. It returns nil when ctx has ended, all serves have
 // returned, and the member has left the group. It returns an error only at once, for an
 // invalid group or topic.
-func (c *Cluster) Consume(ctx context.Context, group, topic string, serve func(context.Context, orderclose.Claim)) error {
+func (c *Cluster) Consume(ctx context.Context, group, topic string, serve func(context.Context, wire.Claim)) error {
 	balancer := &countingBalancer{}
 	connections, closeAll := partition.Linger(ctx, memberStopTimeout)
 	defer closeAll()
@@ -126,7 +126,7 @@ type generation struct {
 
 // run serves the claims until the generation or the caller's ctx has ended. It reports
 // whether the group has rejected a commit because the partitions are no longer ours.
-func (g *generation) run(ctx, ended context.Context, serve func(context.Context, orderclose.Claim)) (rejected bool) {
+func (g *generation) run(ctx, ended context.Context, serve func(context.Context, wire.Claim)) (rejected bool) {
 	ctx, revoke := context.WithCancel(ctx)
 	defer revoke()
 	stop := context.AfterFunc(ended, revoke)
@@ -287,7 +287,7 @@ func (g *generation) startCommits(ctx context.Context) (commits []Commit, ok boo
 // claim makes a Claim of an assigned partition. The claim begins at the group's commit, or at
 // the start of the log if there is no commit. claim retries until it succeeds; ok is false if
 // ctx ends first.
-func (g *generation) claim(ctx context.Context, number int, commits []Commit) (claim orderclose.Claim, ok bool) {
+func (g *generation) claim(ctx context.Context, number int, commits []Commit) (claim wire.Claim, ok bool) {
 	var commit Commit
 	var start startState
 	if !g.retry(ctx, fmt.Sprintf("find start offset of partition %d", number), func() (err error) {
@@ -302,8 +302,8 @@ func (g *generation) claim(ctx context.Context, number int, commits []Commit) (c
 	g.mu.Lock()
 	g.last[number] = commit
 	g.mu.Unlock()
-	return orderclose.Claim{
-		Topic: g.topic, Partition: number, Offset: commit.Offset, Acked: commit.Metadata, Fresh: start == uncommitted,
+	return wire.Claim{
+		Topic: g.topic, Partition: number, Offset: commit.Offset, Acked: commit.Metadata, NoCommit: start == uncommitted,
 		Done:    func(offset int64, acked string) { g.note(number, Commit{Offset: offset, Metadata: acked}) },
 		Confirm: func(asking context.Context) error { return g.confirm(asking, ctx, number) },
 	}, true

@@ -14,8 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"orderclose"
 	"orderclose/internal/partition"
+	"orderclose/internal/wire"
 )
 
 // TestConsume_RetriesLastCommit: work that is done when a claim ends is not repeated, even if
@@ -23,7 +23,7 @@ import (
 func TestConsume_RetriesLastCommit(t *testing.T) {
 	broker, c := newFake(t, 1)
 	ctx, cancel := context.WithCancel(t.Context())
-	if err := c.Consume(ctx, "g", "t", func(ctx context.Context, claim orderclose.Claim) {
+	if err := c.Consume(ctx, "g", "t", func(ctx context.Context, claim wire.Claim) {
 		cancel()
 		<-ctx.Done()
 		broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Err: kerr.NotCoordinator, Count: 3})
@@ -46,7 +46,7 @@ func TestConsume_StopsInTimeIfCommitsGetNoAnswer(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			var canceled time.Time
-			if err := c.Consume(ctx, "g", "t", func(claimed context.Context, claim orderclose.Claim) {
+			if err := c.Consume(ctx, "g", "t", func(claimed context.Context, claim wire.Claim) {
 				b.hung.Store(b.ListenAddrs()[0])
 				claim.Done(7, "")
 				time.Sleep(time.Second)
@@ -109,9 +109,9 @@ func TestConsume_FirstStartIsFreshForEveryPartition(t *testing.T) {
 	claims := map[int]bool{}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if err := c.Consume(ctx, "g", "t", func(ctx context.Context, claim orderclose.Claim) {
+	if err := c.Consume(ctx, "g", "t", func(ctx context.Context, claim wire.Claim) {
 		mu.Lock()
-		claims[claim.Partition] = claim.Fresh
+		claims[claim.Partition] = claim.NoCommit
 		if len(claims) == partitions {
 			cancel()
 		}
@@ -154,9 +154,9 @@ func consumeOnce(t *testing.T, c *Cluster, partitions int, acked string, done ..
 	claims := map[int]bool{}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if err := c.Consume(ctx, "g", "t", func(ctx context.Context, claim orderclose.Claim) {
+	if err := c.Consume(ctx, "g", "t", func(ctx context.Context, claim wire.Claim) {
 		mu.Lock()
-		claims[claim.Partition] = claim.Fresh
+		claims[claim.Partition] = claim.NoCommit
 		if len(claims) == partitions {
 			cancel()
 		}
@@ -195,7 +195,7 @@ func TestConsume_AddedPartitionIsNotFresh(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	acked, _ := partition.EncodeDone(orderclose.LogID{Topic: old}, 0, nil)
+	acked, _ := partition.EncodeDone(wire.LogID{Topic: old}, 0, nil)
 	consumeOnce(t, c, 4, acked, 0, 1, 2, 3)
 	if err := c.DeleteTopics(t.Context(), "t"); err != nil {
 		t.Fatal(err)

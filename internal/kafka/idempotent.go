@@ -9,8 +9,8 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 
-	"orderclose"
 	"orderclose/internal/partition"
+	"orderclose/internal/wire"
 )
 
 // goneAfter is for how long a partition must not exist before its records are given up. A
@@ -26,7 +26,7 @@ const goneAfter = 4 * time.Second
 // beforeTry, if not nil, is called before each attempt. An attempt takes at most 5 s.
 // onDuplicates, if not nil, is called when records may have been written twice, because the
 // broker has forgotten the producer id under which they were first sent.
-func (c *Cluster) Idempotent(beforeTry func(), onDuplicates func(records int)) orderclose.AppendFunc {
+func (c *Cluster) Idempotent(beforeTry func(), onDuplicates func(records int)) wire.AppendFunc {
 	if beforeTry == nil {
 		beforeTry = func() {}
 	}
@@ -51,7 +51,7 @@ type topicPartition struct {
 	partition int
 }
 
-func (p *idempotentProducer) append(ctx context.Context, topic string, number int, records []orderclose.RawRecord) (time.Time, error) {
+func (p *idempotentProducer) append(ctx context.Context, topic string, number int, records []wire.RawRecord) (time.Time, error) {
 	tp := topicPartition{topic, number}
 	pauses := partition.NewBackOff()
 	var batch []byte // is made once for each producer id: a retry must send the same bytes
@@ -63,7 +63,7 @@ func (p *idempotentProducer) append(ctx context.Context, topic string, number in
 		switch {
 		case err == nil:
 			return at, nil
-		case errors.Is(err, orderclose.ErrRefused):
+		case errors.Is(err, wire.ErrRefused):
 			if unanswered { // an earlier attempt may have been written nevertheless
 				p.retire()
 			}
@@ -110,7 +110,7 @@ func unsent(err error) bool {
 }
 
 // try sends the batch once. It makes the batch first if there is none.
-func (p *idempotentProducer) try(ctx context.Context, tp topicPartition, records []orderclose.RawRecord, batch *[]byte) (time.Time, error) {
+func (p *idempotentProducer) try(ctx context.Context, tp topicPartition, records []wire.RawRecord, batch *[]byte) (time.Time, error) {
 	first := *batch == nil
 	if first {
 		if err := p.init(ctx); err != nil {

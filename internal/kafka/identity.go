@@ -11,7 +11,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	metadataAPI "github.com/segmentio/kafka-go/protocol/metadata"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // The first versions of these requests that use topic ids. The client library knows only
@@ -151,13 +151,13 @@ func (c *Cluster) idOf(ctx context.Context, topic string) ([16]byte, error) {
 // outOfRange returns the Fetched for an offset that the log does not have. Reading continues
 // at the start of a log that lost its start or was recreated, and before the end of a log
 // that lost its end.
-func (c *Cluster) outOfRange(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error) {
+func (c *Cluster) outOfRange(ctx context.Context, at wire.Position) (wire.Fetched, error) {
 	known := at.Log.Topic != noTopicID
 	if known { // a broker that compares no topic ids may have answered the fetch
 		id, err := c.idOf(ctx, at.Topic)
 		switch {
 		case err != nil:
-			return orderclose.Fetched{}, err
+			return wire.Fetched{}, err
 		case id == noTopicID: // the brokers were downgraded since the id was learned
 			known = false
 		case id != at.Log.Topic:
@@ -166,56 +166,56 @@ func (c *Cluster) outOfRange(ctx context.Context, at orderclose.Position) (order
 	}
 	first, end, err := c.Bounds(ctx, at.Topic, at.Partition)
 	if err != nil {
-		return orderclose.Fetched{}, err
+		return wire.Fetched{}, err
 	}
 	switch {
 	case at.Offset < first:
-		lost := orderclose.Range{First: at.Offset, Last: first - 1, Err: fmt.Errorf("the log begins at %d", first)}
-		return orderclose.Fetched{Next: first, Lost: &lost, Log: orderclose.LogID{Topic: at.Log.Topic, Epoch: -1}}, nil
+		lost := wire.Range{First: at.Offset, Last: first - 1, Err: fmt.Errorf("the log begins at %d", first)}
+		return wire.Fetched{Next: first, Lost: &lost, Log: wire.LogID{Topic: at.Log.Topic, Epoch: -1}}, nil
 	case at.Offset > end && !known: // recreated or truncated: assume recreated, which repeats more
-		lost := orderclose.Range{First: first, Last: at.Offset - 1, Err: fmt.Errorf("the log ends at %d", end)}
-		return orderclose.Fetched{Next: first, Lost: &lost, Replaced: true, Log: orderclose.LogID{Epoch: -1}}, nil
+		lost := wire.Range{First: first, Last: at.Offset - 1, Err: fmt.Errorf("the log ends at %d", end)}
+		return wire.Fetched{Next: first, Lost: &lost, Replaced: true, Log: wire.LogID{Epoch: -1}}, nil
 	case at.Offset > end, c.unknownEpoch(ctx, at):
 		return c.truncatedSomewhere(ctx, at, first, end)
 	}
-	return orderclose.Fetched{}, fmt.Errorf("fetch %s/%d at %d: %w, but the log goes from %d to %d", at.Topic, at.Partition, at.Offset, kafka.OffsetOutOfRange, first, end)
+	return wire.Fetched{}, fmt.Errorf("fetch %s/%d at %d: %w, but the log goes from %d to %d", at.Topic, at.Partition, at.Offset, kafka.OffsetOutOfRange, first, end)
 }
 
 // recreated returns the Fetched for a position whose topic was deleted, if a topic of the
 // same name exists now. All of the new log is unread.
-func (c *Cluster) recreated(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error) {
+func (c *Cluster) recreated(ctx context.Context, at wire.Position) (wire.Fetched, error) {
 	id, err := c.TopicID(ctx, at.Topic)
 	if err != nil {
-		return orderclose.Fetched{}, err
+		return wire.Fetched{}, err
 	}
 	if id == at.Log.Topic { // brokers learn of a new topic one after the other
-		return orderclose.Fetched{}, fmt.Errorf("fetch %s/%d at %d: the broker does not know the topic yet", at.Topic, at.Partition, at.Offset)
+		return wire.Fetched{}, fmt.Errorf("fetch %s/%d at %d: the broker does not know the topic yet", at.Topic, at.Partition, at.Offset)
 	}
 	first, _, err := c.Bounds(ctx, at.Topic, at.Partition)
 	if err != nil {
-		return orderclose.Fetched{}, err
+		return wire.Fetched{}, err
 	}
-	lost := orderclose.Range{First: first, Last: at.Offset - 1, Err: errors.New("the topic was deleted and recreated")}
-	return orderclose.Fetched{Next: first, Lost: &lost, Replaced: true, Log: orderclose.LogID{Topic: id, Epoch: -1}}, nil
+	lost := wire.Range{First: first, Last: at.Offset - 1, Err: errors.New("the topic was deleted and recreated")}
+	return wire.Fetched{Next: first, Lost: &lost, Replaced: true, Log: wire.LogID{Topic: id, Epoch: -1}}, nil
 }
 
 // truncated returns the Fetched for a position whose log lost its end, as in an unclean
 // leader election. From d.end on the offsets mean other records. After two such elections in
 // a row d.end may be too high by what the first one lost.
-func truncated(at orderclose.Position, d divergence) orderclose.Fetched {
-	lost := orderclose.Range{First: d.end, Last: max(at.Offset-1, d.end), Err: fmt.Errorf("the log was truncated: records read before are valid up to offset %d only", d.end)}
-	return orderclose.Fetched{Next: d.end, Lost: &lost, Replaced: true, Log: orderclose.LogID{Topic: at.Log.Topic, Epoch: d.epoch}}
+func truncated(at wire.Position, d divergence) wire.Fetched {
+	lost := wire.Range{First: d.end, Last: max(at.Offset-1, d.end), Err: fmt.Errorf("the log was truncated: records read before are valid up to offset %d only", d.end)}
+	return wire.Fetched{Next: d.end, Lost: &lost, Replaced: true, Log: wire.LogID{Topic: at.Log.Topic, Epoch: d.epoch}}
 }
 
 // truncatedSomewhere is truncated for a loss of unknown size: the commit has no epoch, or the
 // broker has lost its epochs too. Reading goes back to the records that were appended within
 // at.LookBack, or to the start of the log if LookBack is zero.
-func (c *Cluster) truncatedSomewhere(ctx context.Context, at orderclose.Position, first, end int64) (orderclose.Fetched, error) {
+func (c *Cluster) truncatedSomewhere(ctx context.Context, at wire.Position, first, end int64) (wire.Fetched, error) {
 	next := first
 	if at.LookBack > 0 {
 		offset, err := c.OffsetAt(ctx, at.Topic, at.Partition, time.Now().Add(-at.LookBack))
 		if err != nil {
-			return orderclose.Fetched{}, err
+			return wire.Fetched{}, err
 		}
 		next = min(max(first, offset), at.Offset, end)
 	}
@@ -228,7 +228,7 @@ func (c *Cluster) truncatedSomewhere(ctx context.Context, at orderclose.Position
 
 // unknownEpoch reports whether the broker rejects the position only because of its epoch.
 // It requires two rejections, because a leader that moves may reject anything once.
-func (c *Cluster) unknownEpoch(ctx context.Context, at orderclose.Position) bool {
+func (c *Cluster) unknownEpoch(ctx context.Context, at wire.Position) bool {
 	if at.Log.Topic == noTopicID || at.Log.Epoch < 0 {
 		return false
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
-	"orderclose"
 	"orderclose/internal/partition"
+	"orderclose/internal/wire"
 )
 
 // recreate deletes t and creates it again with n records.
@@ -34,9 +34,9 @@ func recreate(t *testing.T, c *Cluster, n int) {
 }
 
 // mustRead reads or verifies at an offset of a log.
-func mustRead(t *testing.T, read func(context.Context, orderclose.Position) (orderclose.Fetched, error), offset int64, log orderclose.LogID, lookBack time.Duration) orderclose.Fetched {
+func mustRead(t *testing.T, read func(context.Context, wire.Position) (wire.Fetched, error), offset int64, log wire.LogID, lookBack time.Duration) wire.Fetched {
 	t.Helper()
-	f, err := read(t.Context(), orderclose.Position{Topic: "t", Offset: offset, Log: log, LookBack: lookBack})
+	f, err := read(t.Context(), wire.Position{Topic: "t", Offset: offset, Log: log, LookBack: lookBack})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func mustRead(t *testing.T, read func(context.Context, orderclose.Position) (ord
 // TestRead_NoticesRecreatedTopic also if the new log is longer than the position in the old.
 func TestRead_NoticesRecreatedTopic(t *testing.T) {
 	_, c := newFakeWith(t, 3)
-	old := mustRead(t, c.Read, 0, orderclose.LogID{}, 0)
+	old := mustRead(t, c.Read, 0, wire.LogID{}, 0)
 	if old.Log.Topic == noTopicID || old.Log.Epoch < 0 || len(old.Records) == 0 || old.Replaced {
 		t.Fatalf("%+v", old)
 	}
@@ -54,7 +54,7 @@ func TestRead_NoticesRecreatedTopic(t *testing.T) {
 		t.Errorf("the same log: %+v", f)
 	}
 	recreate(t, c, 5)
-	for name, read := range map[string]func(context.Context, orderclose.Position) (orderclose.Fetched, error){"read": c.Read, "verify": c.Verify} {
+	for name, read := range map[string]func(context.Context, wire.Position) (wire.Fetched, error){"read": c.Read, "verify": c.Verify} {
 		f := mustRead(t, read, 3, old.Log, 0)
 		if f.Lost == nil || !f.Replaced || f.Next != 0 || f.Lost.Last != 2 || len(f.Records) > 0 || f.Log.Topic == old.Log.Topic {
 			t.Errorf("%s: %+v, lost %+v; want the whole new log, from 0", name, f, f.Lost)
@@ -67,11 +67,11 @@ func TestRead_NoticesRecreatedTopic(t *testing.T) {
 
 func TestRead_DeletedTopicIsAnError(t *testing.T) {
 	_, c := newFakeWith(t, 3)
-	log := mustRead(t, c.Read, 0, orderclose.LogID{}, 0).Log
+	log := mustRead(t, c.Read, 0, wire.LogID{}, 0).Log
 	if err := c.DeleteTopics(t.Context(), "t"); err != nil {
 		t.Fatal(err)
 	}
-	if f, err := c.Read(t.Context(), orderclose.Position{Topic: "t", Offset: 3, Log: log}); err == nil {
+	if f, err := c.Read(t.Context(), wire.Position{Topic: "t", Offset: 3, Log: log}); err == nil {
 		t.Errorf("%+v", f)
 	}
 	if _, err := c.TopicID(t.Context(), "t"); !errors.Is(err, kafka.UnknownTopicOrPartition) {
@@ -83,7 +83,7 @@ func TestRead_DeletedTopicIsAnError(t *testing.T) {
 // if the log has grown past the position again.
 func TestRead_TruncatedLogContinuesAtDivergence(t *testing.T) {
 	broker, c := newFakeWith(t, 9)
-	log := mustRead(t, c.Read, 0, orderclose.LogID{}, 0).Log
+	log := mustRead(t, c.Read, 0, wire.LogID{}, 0).Log
 	log.Epoch = 4
 	asked := int32(-1)
 	broker.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
@@ -105,8 +105,8 @@ func TestRead_TruncatedLogContinuesAtDivergence(t *testing.T) {
 // TestRead_TruncatedLogIsNotReadFromStart if it is unknown where the log was truncated.
 func TestRead_TruncatedLogIsNotReadFromStart(t *testing.T) {
 	broker, c := newFakeWith(t, 6)
-	log := mustRead(t, c.Read, 0, orderclose.LogID{}, 0).Log
-	unknown := orderclose.LogID{Topic: log.Topic, Epoch: -1}
+	log := mustRead(t, c.Read, 0, wire.LogID{}, 0).Log
+	unknown := wire.LogID{Topic: log.Topic, Epoch: -1}
 	if f := mustRead(t, c.Read, 9, unknown, time.Hour); !f.Replaced || f.Next != 0 || f.Lost.First != 6 || f.Lost.Last != 8 {
 		t.Errorf("all records are of the last hour: %+v, lost %+v", f, f.Lost)
 	}
@@ -144,10 +144,10 @@ func TestRead_OldBrokersAreReadByName(t *testing.T) {
 	if _, err := c.TopicID(t.Context(), "t"); !errors.Is(err, ErrNoTopicIDs) {
 		t.Errorf("TopicID: %v", err)
 	}
-	if f := mustRead(t, c.Read, 1, orderclose.LogID{}, 0); len(f.Records) != 2 || f.Log.Topic != noTopicID {
+	if f := mustRead(t, c.Read, 1, wire.LogID{}, 0); len(f.Records) != 2 || f.Log.Topic != noTopicID {
 		t.Errorf("%+v", f)
 	}
-	for _, log := range []orderclose.LogID{{}, {Topic: [16]byte{1}, Epoch: 2}} { // the second as after a downgrade of the brokers
+	for _, log := range []wire.LogID{{}, {Topic: [16]byte{1}, Epoch: 2}} { // the second as after a downgrade of the brokers
 		if f := mustRead(t, c.Read, 7, log, time.Nanosecond); !f.Replaced || f.Next != 0 || f.Log.Topic != noTopicID {
 			t.Errorf("past the end of %+v: %+v", log, f)
 		}
@@ -157,7 +157,7 @@ func TestRead_OldBrokersAreReadByName(t *testing.T) {
 // TestCommits_MarksCommitsOfOldLog also if the new log is longer than the commit.
 func TestCommits_MarksCommitsOfOldLog(t *testing.T) {
 	_, c := newFakeWith(t, 3)
-	at := mustRead(t, c.Read, 0, orderclose.LogID{}, 0)
+	at := mustRead(t, c.Read, 0, wire.LogID{}, 0)
 	commit := func() {
 		t.Helper()
 		metadata, _ := partition.EncodeDone(at.Log, 2, []partition.Run{{First: 3, End: 4}})

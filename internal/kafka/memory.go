@@ -3,7 +3,7 @@ package kafka
 import (
 	"sync"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 const (
@@ -17,7 +17,7 @@ const (
 // answerBuffer holds the bytes of an answer, and the records that were found in them.
 type answerBuffer struct {
 	body    []byte
-	records []orderclose.RawRecord
+	records []wire.RawRecord
 }
 
 // answerPool pools the buffers of answers that are no longer used. Overwriting a used

@@ -7,13 +7,13 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 func TestAnswerPool_ReusesLargeBuffers(t *testing.T) {
 	var pool answerPool
 	first := pool.get(fetchMaxBytes)
-	first.records = append(first.records, orderclose.RawRecord{Offset: 7, Body: first.body[:5]})
+	first.records = append(first.records, wire.RawRecord{Offset: 7, Body: first.body[:5]})
 	room := cap(first.body)
 	pool.put(first)
 	if r := first.records[:1][0]; r.Body != nil || r.Offset != 0 {
@@ -74,8 +74,8 @@ func TestIdempotent_KeepsNoMemoryAfterAck(t *testing.T) {
 		return res, nil, true // without storing the records
 	})
 	const producers, size = 50, 500 << 10
-	m := orderclose.Message{Key: []byte("k"), Value: make([]byte, size)}
-	records := []orderclose.RawRecord{m.Raw()}
+	m := wire.Message{Key: []byte("k"), Value: make([]byte, size)}
+	records := []wire.RawRecord{m.Raw()}
 	inUse := func() uint64 {
 		runtime.GC()
 		runtime.GC() // a sync.Pool is empty after two collections
@@ -84,7 +84,7 @@ func TestIdempotent_KeepsNoMemoryAfterAck(t *testing.T) {
 		return m.HeapAlloc
 	}
 	before := inUse()
-	var all []orderclose.AppendFunc
+	var all []wire.AppendFunc
 	for range producers {
 		all = append(all, c.Idempotent(nil, nil))
 		if _, err := all[len(all)-1](t.Context(), "t", 0, records); err != nil {

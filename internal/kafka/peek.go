@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 const (
@@ -23,7 +23,7 @@ const (
 // Peek returns the first record of the partition in [offset, end), or nil if there is none.
 // It skips corrupt batches. Of a malformed record only the offset and the append time are
 // known. Peek fetches little more than the batch of the record.
-func (c *Cluster) Peek(ctx context.Context, topic string, partition int, offset, end int64) (*orderclose.Message, error) {
+func (c *Cluster) Peek(ctx context.Context, topic string, partition int, offset, end int64) (*wire.Message, error) {
 	for range maxPeeks {
 		if offset >= end {
 			return nil, nil
@@ -46,18 +46,18 @@ func (c *Cluster) Peek(ctx context.Context, topic string, partition int, offset,
 	return nil, fmt.Errorf("look at %s/%d: %d batches before offset %d have no record", topic, partition, maxPeeks, offset)
 }
 
-func decoded(r orderclose.RawRecord) *orderclose.Message {
+func decoded(r wire.RawRecord) *wire.Message {
 	m, err := r.Message()
 	if err != nil {
-		return &orderclose.Message{Offset: r.Offset, Appended: r.AppendedAt()}
+		return &wire.Message{Offset: r.Offset, Appended: r.AppendedAt()}
 	}
 	return &m
 }
 
-func (c *Cluster) fetchLittle(ctx context.Context, topic string, partition int, offset int64, bytes int32) (orderclose.Fetched, error) {
-	raw, err := c.fetchRaw(ctx, orderclose.Position{Topic: topic, Partition: partition, Offset: offset}, fetchLimits{peekMaxWait, bytes})
+func (c *Cluster) fetchLittle(ctx context.Context, topic string, partition int, offset int64, bytes int32) (wire.Fetched, error) {
+	raw, err := c.fetchRaw(ctx, wire.Position{Topic: topic, Partition: partition, Offset: offset}, fetchLimits{peekMaxWait, bytes})
 	if err != nil {
-		return orderclose.Fetched{}, err
+		return wire.Fetched{}, err
 	}
 	return c.split(ctx, topic, partition, raw, offset)
 }

@@ -8,8 +8,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"orderclose"
 	"orderclose/internal/partition"
+	"orderclose/internal/wire"
 )
 
 // TestPeek_ReturnsNextRecord reads a log of two batches, each followed by a transaction
@@ -94,7 +94,7 @@ func TestWaitingBelow_CountsOnlyBelowOffset(t *testing.T) {
 }
 
 func TestPeek_MalformedRecordKeepsOffset(t *testing.T) {
-	m := decoded(orderclose.RawRecord{Offset: 7, Appended: 1_700_000_000_000, Body: []byte{0x7f}})
+	m := decoded(wire.RawRecord{Offset: 7, Appended: 1_700_000_000_000, Body: []byte{0x7f}})
 	if m.Offset != 7 || m.Appended.UnixMilli() != 1_700_000_000_000 || m.Key != nil {
 		t.Errorf("%+v", m)
 	}

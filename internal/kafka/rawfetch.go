@@ -9,14 +9,14 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	fetchAPI "github.com/segmentio/kafka-go/protocol/fetch"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // rawFetch is a fetch request for one partition whose answer is kept as bytes. The library's
 // decoder drops the batch header, and with it the append time.
 type rawFetch struct {
 	fetchAPI.Request
-	log     orderclose.LogID // compared by the broker, if it is new enough and log has a topic id
+	log     wire.LogID // compared by the broker, if it is new enough and log has a topic id
 	version int16
 	answers *answerPool
 	brokers *versionCache

@@ -5,7 +5,7 @@ import (
 	"hash/crc32"
 	"time"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // More fields in the header of a record batch; see also batch.go.
@@ -31,7 +31,7 @@ type producerSequence struct {
 // that depend on the batch are new: lengths, timestamps, offset deltas and the checksum. The
 // batch is not compressed. It costs one copy and one pass for the checksum. splice writes
 // the batch into buf if it is large enough.
-func splice(buf []byte, records []orderclose.RawRecord, now time.Time, by producerSequence) []byte {
+func splice(buf []byte, records []wire.RawRecord, now time.Time, by producerSequence) []byte {
 	size := 4 + headerSize
 	for _, r := range records {
 		size += recordSize(len(r.Body), len(records))

@@ -11,11 +11,11 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	"pgregory.net/rapid"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // decode decodes a batch with the client library's decoder.
-func decode(t testing.TB, raw []byte) (all []orderclose.Message) {
+func decode(t testing.TB, raw []byte) (all []wire.Message) {
 	t.Helper()
 	var set protocol.RecordSet
 	if _, err := set.ReadFrom(bytes.NewReader(raw)); err != nil {
@@ -29,10 +29,10 @@ func decode(t testing.TB, raw []byte) (all []orderclose.Message) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := orderclose.Message{Offset: r.Offset, Appended: r.Time}
+		m := wire.Message{Offset: r.Offset, Appended: r.Time}
 		m.Key, m.Value = read(t, r.Key), read(t, r.Value)
 		for _, h := range r.Headers {
-			m.Headers = append(m.Headers, orderclose.Header{Key: h.Key, Value: h.Value})
+			m.Headers = append(m.Headers, wire.Header{Key: h.Key, Value: h.Value})
 		}
 		all = append(all, m)
 	}
@@ -50,12 +50,12 @@ func read(t testing.TB, b protocol.Bytes) []byte {
 	return v
 }
 
-func anyRecords(t *rapid.T) []orderclose.Message {
+func anyRecords(t *rapid.T) []wire.Message {
 	bytes := rapid.OneOf(rapid.Just([]byte(nil)), rapid.SliceOfN(rapid.Byte(), 1, 200))
-	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) orderclose.Message {
-		m := orderclose.Message{Key: bytes.Draw(t, "key"), Value: bytes.Draw(t, "value")}
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) wire.Message {
+		m := wire.Message{Key: bytes.Draw(t, "key"), Value: bytes.Draw(t, "value")}
 		for range rapid.IntRange(0, 4).Draw(t, "headers") {
-			m.Headers = append(m.Headers, orderclose.Header{Key: rapid.StringN(1, 10, 30).Draw(t, "name"), Value: rapid.SliceOfN(rapid.Byte(), 1, 40).Draw(t, "header")})
+			m.Headers = append(m.Headers, wire.Header{Key: rapid.StringN(1, 10, 30).Draw(t, "name"), Value: rapid.SliceOfN(rapid.Byte(), 1, 40).Draw(t, "header")})
 		}
 		return m
 	}), 1, 200).Draw(t, "records")
@@ -66,7 +66,7 @@ func anyRecords(t *rapid.T) []orderclose.Message {
 func TestSplice_IsReadableByClientLibrary(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		want := anyRecords(rt)
-		records := make([]orderclose.RawRecord, len(want))
+		records := make([]wire.RawRecord, len(want))
 		now := time.UnixMilli(1_700_000_000_123)
 		for i := range want {
 			records[i] = want[i].Raw()
@@ -91,7 +91,7 @@ func TestSplice_IsReadableByClientLibrary(t *testing.T) {
 func TestSplice_UndoesSplit(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		messages := anyRecords(rt)
-		records := make([]orderclose.RawRecord, len(messages))
+		records := make([]wire.RawRecord, len(messages))
 		for i := range messages {
 			records[i] = messages[i].Raw()
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // asked records the topics that brokers are asked about.
@@ -52,7 +52,7 @@ func (a *asked) about() []string {
 }
 
 // someRecords are the records that tests append.
-var someRecords = []orderclose.Message{{Key: []byte("1"), Value: []byte("{}")}}
+var someRecords = []wire.Message{{Key: []byte("1"), Value: []byte("{}")}}
 
 // TestCluster_AsksOnlyAboutItsOwnTopics: a cluster may have thousands of other topics, and
 // their metadata used to be read twice a second.
@@ -69,13 +69,13 @@ func TestCluster_AsksOnlyAboutItsOwnTopics(t *testing.T) {
 		if err := c.Ping(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		logs := map[string]orderclose.LogID{}
+		logs := map[string]wire.LogID{}
 		for range 100 {
 			for _, topic := range []string{"delay_10s", "order-close"} {
 				if _, err := c.Append(t.Context(), topic, 3, someRecords); err != nil {
 					t.Fatal(err)
 				}
-				f, err := c.Read(t.Context(), orderclose.Position{Topic: topic, Partition: 3, Log: logs[topic]})
+				f, err := c.Read(t.Context(), wire.Position{Topic: topic, Partition: 3, Log: logs[topic]})
 				if err != nil || len(f.Records) == 0 {
 					t.Fatal(err)
 				}

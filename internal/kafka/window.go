@@ -9,6 +9,7 @@ import (
 	"github.com/segmentio/kafka-go"
 
 	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // Span is a run of offsets of one partition, [First, End).
@@ -17,7 +18,7 @@ type Span struct {
 	First     int64 `json:"first"`
 	End       int64 `json:"end"`
 	// Log is the log of the offsets; zero: the present log.
-	Log orderclose.LogID `json:"-"`
+	Log wire.LogID `json:"-"`
 }
 
 // Len returns the number of offsets in the span.
@@ -72,7 +73,7 @@ func (c *Cluster) OffsetAt(ctx context.Context, topic string, p int, t time.Time
 
 // LogReader reads from a partition; see Cluster.Read.
 type LogReader interface {
-	Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
+	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
 }
 
 // maxIdleFetches is how many fetches in a row may make no progress before Scan gives up. Each
@@ -90,10 +91,10 @@ var (
 // Scan reads the span and calls each with the Fetched of every read. It stops at the first
 // error of each or of a read. It returns the offset up to which it has read, which is the end
 // of the span if it succeeds. Lost and corrupt offsets are not errors: each decides.
-func Scan(ctx context.Context, log LogReader, topic string, s Span, each func(orderclose.Fetched) error) (read int64, err error) {
+func Scan(ctx context.Context, log LogReader, topic string, s Span, each func(wire.Fetched) error) (read int64, err error) {
 	idle, at := 0, s.First
 	for at < s.End {
-		f, err := log.Read(ctx, orderclose.Position{Topic: topic, Partition: s.Partition, Offset: at, Log: s.Log})
+		f, err := log.Read(ctx, wire.Position{Topic: topic, Partition: s.Partition, Offset: at, Log: s.Log})
 		if err != nil {
 			return at, err
 		}
@@ -119,9 +120,9 @@ func Scan(ctx context.Context, log LogReader, topic string, s Span, each func(or
 
 // ReadSpan reads the span and calls each with the records of every read, and stops at the
 // first error of each. Lost or corrupt offsets of the span are errors.
-func (c *Cluster) ReadSpan(ctx context.Context, topic string, s Span, each func([]orderclose.RawRecord) error) error {
+func (c *Cluster) ReadSpan(ctx context.Context, topic string, s Span, each func([]wire.RawRecord) error) error {
 	at := s.First
-	_, err := Scan(ctx, c, topic, s, func(f orderclose.Fetched) error {
+	_, err := Scan(ctx, c, topic, s, func(f wire.Fetched) error {
 		if f.Lost != nil {
 			return fmt.Errorf("%s/%d: offset %d is gone: %w", topic, s.Partition, at, f.Lost.Err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"orderclose"
 	"orderclose/compensator"
+	"orderclose/internal/wire"
 )
 
 func get(t *testing.T, h http.Handler, path string) (int, string) {
@@ -57,8 +58,8 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	m.Head("delay_5m", 5, time.Time{})
 	m.Head("delay_5m", 6, now.Add(-time.Hour))
 	m.Revoked("delay_5m", 6)
-	m.Backlog(orderclose.EventOutbox, orderclose.OutboxBacklog{Oldest: 1500 * time.Millisecond, Rows: 7})
-	m.Dispatched(orderclose.EventOutbox, 3)
+	m.Backlog(wire.EventOutbox, wire.OutboxBacklog{Oldest: 1500 * time.Millisecond, Rows: 7})
+	m.Dispatched(wire.EventOutbox, 3)
 	m.StockRelease("already", time.Millisecond)
 	m.StockWaiting(2)
 	m.Forwarded("delay_5m", []time.Duration{2 * time.Millisecond})

@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // outboxMetrics are the metrics of the dispatcher.
@@ -23,12 +23,12 @@ func newOutboxMetrics(f factory) outboxMetrics {
 }
 
 // Dispatched implements outbox.Metrics.
-func (m outboxMetrics) Dispatched(box orderclose.Outbox, rows int) {
+func (m outboxMetrics) Dispatched(box wire.Outbox, rows int) {
 	m.dispatched.WithLabelValues(string(box)).Add(float64(rows))
 }
 
 // Backlog implements outbox.Metrics.
-func (m outboxMetrics) Backlog(box orderclose.Outbox, b orderclose.OutboxBacklog) {
+func (m outboxMetrics) Backlog(box wire.Outbox, b wire.OutboxBacklog) {
 	m.oldest.WithLabelValues(string(box)).Set(b.Oldest.Seconds())
 	m.rows.WithLabelValues(string(box)).Set(float64(b.Rows))
 }

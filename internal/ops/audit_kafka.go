@@ -10,6 +10,7 @@ import (
 	"orderclose/internal/kafka"
 	"orderclose/internal/ops/deadletters"
 	"orderclose/internal/store"
+	"orderclose/internal/wire"
 )
 
 const (
@@ -61,7 +62,7 @@ func (a *audit) readKafka(ctx context.Context) error {
 		if err := a.o.Store.Outgoing(ctx, func(id string) { events.add(a.eventID(id)) }); err != nil {
 			return err
 		}
-		from, n, err := a.read(ctx, a.o.EventsTopic, func(r orderclose.RawRecord) {
+		from, n, err := a.read(ctx, a.o.EventsTopic, func(r wire.RawRecord) {
 			m, err := r.Message()
 			if err != nil {
 				return
@@ -80,7 +81,7 @@ func (a *audit) readKafka(ctx context.Context) error {
 	records := newHashes()
 	whole := true
 	for _, topic := range []string{a.o.CloseTopic, a.o.ReplayTopic} {
-		from, n, err := a.read(ctx, topic, func(r orderclose.RawRecord) { records.add(string(r.Key())) })
+		from, n, err := a.read(ctx, topic, func(r wire.RawRecord) { records.add(string(r.Key())) })
 		unseen(topic, err)
 		whole = whole && err == nil
 		a.sum.RecordsRead += n
@@ -100,7 +101,7 @@ func (a *audit) eventID(orderID string) string {
 // read passes the records of a topic to each, from the beginning of the window to the
 // present end. since is the time from which the topic is complete, if that is later than
 // the window. n is how many records were read.
-func (a *audit) read(ctx context.Context, topic string, each func(orderclose.RawRecord)) (since time.Time, n int64, err error) {
+func (a *audit) read(ctx context.Context, topic string, each func(wire.RawRecord)) (since time.Time, n int64, err error) {
 	partitions, err := a.o.Log.Partitions(ctx, topic)
 	if err != nil {
 		return since, 0, err
@@ -119,7 +120,7 @@ func (a *audit) read(ctx context.Context, topic string, each func(orderclose.Raw
 		if cut && first == end {
 			since = later(since, a.sum.At)
 		}
-		read, err := ScanRecords(ctx, a.o.Log, topic, kafka.Span{Partition: p, First: from, End: end}, func(r orderclose.RawRecord) {
+		read, err := ScanRecords(ctx, a.o.Log, topic, kafka.Span{Partition: p, First: from, End: end}, func(r wire.RawRecord) {
 			if cut {
 				since, cut = later(since, r.AppendedAt().Add(auditSlack)), false
 			}

@@ -10,10 +10,11 @@ import (
 	"orderclose"
 	"orderclose/internal/kafka"
 	"orderclose/internal/store"
+	"orderclose/internal/wire"
 )
 
 // topics are topics of one partition each, in memory.
-type topics map[string][]orderclose.RawRecord
+type topics map[string][]wire.RawRecord
 
 func (l topics) Partitions(context.Context, string) (int, error) { return 1, nil }
 
@@ -34,14 +35,14 @@ func (l topics) OffsetAt(_ context.Context, topic string, _ int, t time.Time) (i
 	return int64(len(l[topic])), nil
 }
 
-func (l topics) Read(_ context.Context, at orderclose.Position) (orderclose.Fetched, error) {
-	return orderclose.Fetched{Records: l[at.Topic][at.Offset:], Next: int64(len(l[at.Topic]))}, nil
+func (l topics) Read(_ context.Context, at wire.Position) (wire.Fetched, error) {
+	return wire.Fetched{Records: l[at.Topic][at.Offset:], Next: int64(len(l[at.Topic]))}, nil
 }
 
-func (l topics) Idempotent(func(), func(int)) orderclose.AppendFunc { return nil }
+func (l topics) Idempotent(func(), func(int)) wire.AppendFunc { return nil }
 
 // put appends a record a second after its order was due.
-func (l topics) put(topic string, m orderclose.Message) {
+func (l topics) put(topic string, m wire.Message) {
 	m.Offset, m.Appended = int64(len(l[topic])), due.Add(time.Second)
 	l[topic] = append(l[topic], m.Raw())
 }
@@ -63,13 +64,13 @@ func TestRun_AnEventThatKafkaRefusedIsFoundAmongTheDeadLetters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := orderclose.Message{Key: []byte(id), Value: value, Headers: []orderclose.Header{{Key: orderclose.HeaderContentType, Value: []byte(orderclose.EventContentType)}}}
+		m := wire.Message{Key: []byte(id), Value: value, Headers: []wire.Header{{Key: orderclose.HeaderContentType, Value: []byte(orderclose.EventContentType)}}}
 		switch i {
 		case 3:
 			m.Topic = "outbox_events"
-			log.put("dead", orderclose.DeadLetter(m, "outbox", "refused", "too large"))
+			log.put("dead", wire.DeadLetter(m, "outbox", "refused", "too large"))
 		case 4:
-			log.put("dead", orderclose.DeadLetter(orderclose.Message{Key: m.Key, Topic: "close"}, "closer", "failed", "no stock row"))
+			log.put("dead", wire.DeadLetter(wire.Message{Key: m.Key, Topic: "close"}, "closer", "failed", "no stock row"))
 		default:
 			log.put("events", m)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"orderclose"
 	"orderclose/compensator"
+	"orderclose/internal/wire"
 )
 
 const (
@@ -24,7 +25,7 @@ const (
 // Schedules reads the schedule outbox. store.Store implements it.
 type Schedules interface {
 	// Unpublished returns up to limit rows whose id is greater than afterID, ordered by id.
-	Unpublished(ctx context.Context, afterID int64, limit int) ([]orderclose.OutboxRow, error)
+	Unpublished(ctx context.Context, afterID int64, limit int) ([]wire.OutboxRow, error)
 }
 
 // InvestigatorOptions configure an Investigator. A source that is nil is skipped.

@@ -11,22 +11,23 @@ import (
 	"orderclose"
 	"orderclose/compensator"
 	"orderclose/internal/kafka"
+	"orderclose/internal/wire"
 )
 
 // recordsLog holds topics of two partitions in memory. No group has a commit.
 type recordsLog struct {
-	records map[string]map[int][]orderclose.RawRecord
+	records map[string]map[int][]wire.RawRecord
 	read    int // how many records were read, repeats included
 	err     error
 }
 
 func (l *recordsLog) put(topic, id string, appended, release time.Time) {
-	m, err := orderclose.Record{Order: orderclose.Order{ID: id, CreatedAt: appended, Due: release}, Release: release}.Encode()
+	m, err := wire.Record{Order: orderclose.Order{ID: id, CreatedAt: appended, Due: release}, Release: release}.Encode()
 	if err != nil {
 		panic(err)
 	}
 	if l.records[topic] == nil {
-		l.records[topic] = map[int][]orderclose.RawRecord{}
+		l.records[topic] = map[int][]wire.RawRecord{}
 	}
 	p := kafka.PartitionOf([]byte(id), 2)
 	m.Offset, m.Appended = int64(len(l.records[topic][p])), appended
@@ -58,20 +59,20 @@ func (l *recordsLog) OffsetAt(_ context.Context, topic string, p int, t time.Tim
 	return int64(len(l.records[topic][p])), nil
 }
 
-func (l *recordsLog) Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error) {
+func (l *recordsLog) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
 	if ctx.Err() != nil {
-		return orderclose.Fetched{}, ctx.Err()
+		return wire.Fetched{}, ctx.Err()
 	}
 	records := l.records[at.Topic][at.Partition][at.Offset:]
 	records = records[:min(len(records), 10)]
 	l.read += len(records)
-	return orderclose.Fetched{Records: records, Next: at.Offset + int64(len(records))}, nil
+	return wire.Fetched{Records: records, Next: at.Offset + int64(len(records))}, nil
 }
 
 // outbox is a schedule outbox in memory.
-type outbox []orderclose.OutboxRow
+type outbox []wire.OutboxRow
 
-func (o outbox) Unpublished(_ context.Context, after int64, limit int) (rows []orderclose.OutboxRow, err error) {
+func (o outbox) Unpublished(_ context.Context, after int64, limit int) (rows []wire.OutboxRow, err error) {
 	for _, r := range o {
 		if r.ID > after && len(rows) < limit {
 			rows = append(rows, r)
@@ -88,7 +89,7 @@ var places = []HistoryTopic{
 // backlog returns a delay topic with n overdue records in the order in which their orders
 // were created.
 func backlog(n int) (*recordsLog, []orderclose.Order) {
-	l := &recordsLog{records: map[string]map[int][]orderclose.RawRecord{}}
+	l := &recordsLog{records: map[string]map[int][]wire.RawRecord{}}
 	var orders []orderclose.Order
 	for i := range n {
 		o := orderclose.Order{ID: fmt.Sprint("o", i), CreatedAt: now.Add(time.Duration(i) * time.Second), Due: now.Add(5*time.Minute + time.Duration(i)*time.Second)}
@@ -175,14 +176,14 @@ func TestExplain_AFailureIsReportedAsUnknownWithItsReason(t *testing.T) {
 
 type badOutbox struct{}
 
-func (badOutbox) Unpublished(context.Context, int64, int) ([]orderclose.OutboxRow, error) {
+func (badOutbox) Unpublished(context.Context, int64, int) ([]wire.OutboxRow, error) {
 	return nil, errors.New("no such table")
 }
 
 func TestExplain_ReadsTheOutboxWhenTheSweepBegins(t *testing.T) {
 	rows := make(outbox, 12_000)
 	for i := range rows {
-		rows[i] = orderclose.OutboxRow{ID: int64(i + 1), OrderID: fmt.Sprint("o", i)}
+		rows[i] = wire.OutboxRow{ID: int64(i + 1), OrderID: fmt.Sprint("o", i)}
 	}
 	inv := begin(t, InvestigatorOptions{MaxTime: time.Minute, Schedules: rows})
 	misses := inv.Explain(t.Context(), []orderclose.Order{{ID: "o11999"}, {ID: "o0"}, {ID: "other"}})

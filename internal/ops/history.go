@@ -107,7 +107,7 @@ func (s History) record() string {
 	return "no record of it waits"
 }
 
-// settled reports whether the partition has a resolution mark for a dead letter.
+// settled reports whether the partition has a resolution of a dead letter.
 func settled(p HistoryTopic, dead Record) bool {
 	for _, r := range p.Records {
 		if r.Settles != nil && r.Settles.Partition == p.Partition && r.Settles.Offset == dead.Offset {

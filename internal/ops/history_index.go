@@ -10,6 +10,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/kafka"
+	"orderclose/internal/wire"
 )
 
 // Match is a waiting record, or a pending dead letter.
@@ -240,7 +241,7 @@ func (x *RecordIndex) read(ctx context.Context, at topicPartition, budget int64)
 	for p.problem == nil && budget > 0 && len(p.todo) > 0 {
 		s := p.todo[0]
 		s.End = min(s.End, s.First+budget)
-		read, err := ScanRecords(ctx, x.log, x.places[at.place].Topic, s, func(r orderclose.RawRecord) { x.add(at, p, r) })
+		read, err := ScanRecords(ctx, x.log, x.places[at.place].Topic, s, func(r wire.RawRecord) { x.add(at, p, r) })
 		p.problem = err
 		budget -= read - s.First
 		x.left -= read - s.First
@@ -251,21 +252,21 @@ func (x *RecordIndex) read(ctx context.Context, at topicPartition, budget int64)
 }
 
 // add stores a record that waits. An invalid record is stored without its release.
-func (x *RecordIndex) add(at topicPartition, p *partitionState, r orderclose.RawRecord) {
+func (x *RecordIndex) add(at topicPartition, p *partitionState, r wire.RawRecord) {
 	place := x.places[at.place]
 	if place.Group != "" && done(p.commit, r.Offset, p.end) {
 		return
 	}
 	s := storedSight{offset: r.Offset, place: int32(at.place), partition: int32(at.partition)}
 	m, err := r.Message()
-	switch mark, isMark := orderclose.ReadMark(&m); {
+	switch resolution, isResolution := wire.DecodeResolution(&m); {
 	case err != nil:
-	case place.Kind == KindDeadLetters && isMark:
-		dead := topicPartition{at.place, mark.Partition}
+	case place.Kind == KindDeadLetters && isResolution:
+		dead := topicPartition{at.place, resolution.Partition}
 		if x.settled[dead] == nil {
 			x.settled[dead] = map[int64]bool{}
 		}
-		x.settled[dead][mark.Offset] = true
+		x.settled[dead][resolution.Offset] = true
 		return
 	case place.Kind == KindDeadLetters && isEvent(&m):
 		return // its order was closed
@@ -275,7 +276,7 @@ func (x *RecordIndex) add(at topicPartition, p *partitionState, r orderclose.Raw
 		}
 	}
 	// The closer adds one of these headers to a record that it retries.
-	for _, key := range []string{orderclose.HeaderCause, orderclose.HeaderAttempt, orderclose.HeaderPendingSince} {
+	for _, key := range []string{wire.HeaderCause, wire.HeaderAttempt, wire.HeaderPendingSince} {
 		if _, there := m.Header(key); there {
 			s.again = true
 		}
@@ -291,7 +292,7 @@ func (x *RecordIndex) add(at topicPartition, p *partitionState, r orderclose.Raw
 }
 
 // isEvent reports whether a dead letter is that of an event.
-func isEvent(m *orderclose.Message) bool {
+func isEvent(m *wire.Message) bool {
 	_, ok := m.Header(orderclose.HeaderContentType)
 	return ok
 }

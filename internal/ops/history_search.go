@@ -13,6 +13,7 @@ import (
 	"orderclose/internal/kafka"
 	"orderclose/internal/ops/deadletters"
 	"orderclose/internal/partition"
+	"orderclose/internal/wire"
 )
 
 // topicsAtOnce bounds how many topics are searched at once.
@@ -35,7 +36,7 @@ type HistoryLog interface {
 	Commits(ctx context.Context, group, topic string, n int) ([]kafka.Commit, error)
 	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
 	OffsetAt(ctx context.Context, topic string, partition int, t time.Time) (int64, error)
-	Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
+	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
 }
 
 // TopicKind is the purpose of a topic.
@@ -84,7 +85,7 @@ type Record struct {
 	Problem  string     `json:"problem,omitempty"` // why the record is invalid
 
 	Dead    *deadletters.Letter `json:"dead_letter,omitempty"`
-	Settles *orderclose.Mark    `json:"settles,omitempty"`
+	Settles *wire.Resolution    `json:"settles,omitempty"`
 	Event   string              `json:"event,omitempty"` // the id of the event
 }
 
@@ -192,7 +193,7 @@ func within(from, waiting, end, budget int64) []kafka.Span {
 
 // read reads a span and keeps the records of the order.
 func (p *HistoryTopic) read(ctx context.Context, log HistoryLog, s kafka.Span, id string, commit kafka.Commit, end int64) error {
-	read, err := ScanRecords(ctx, log, p.Topic, s, func(r orderclose.RawRecord) {
+	read, err := ScanRecords(ctx, log, p.Topic, s, func(r wire.RawRecord) {
 		if string(r.Key()) == id {
 			p.Records = append(p.Records, p.record(r, commit, end))
 		}
@@ -205,8 +206,8 @@ func (p *HistoryTopic) read(ctx context.Context, log HistoryLog, s kafka.Span, i
 // ScanRecords reads a span and calls each with its records. read is the offset after the last one
 // read: the end of the span unless ScanRecords fails. ScanRecords skips offsets that are deleted or
 // damaged. A topic that is recreated meanwhile is an error.
-func ScanRecords(ctx context.Context, log kafka.LogReader, topic string, s kafka.Span, each func(orderclose.RawRecord)) (read int64, err error) {
-	read, err = kafka.Scan(ctx, log, topic, s, func(f orderclose.Fetched) error {
+func ScanRecords(ctx context.Context, log kafka.LogReader, topic string, s kafka.Span, each func(wire.RawRecord)) (read int64, err error) {
+	read, err = kafka.Scan(ctx, log, topic, s, func(f wire.Fetched) error {
 		for _, r := range f.Records {
 			each(r)
 		}
@@ -219,7 +220,7 @@ func ScanRecords(ctx context.Context, log kafka.LogReader, topic string, s kafka
 }
 
 // record describes a record of the order.
-func (p *HistoryTopic) record(raw orderclose.RawRecord, commit kafka.Commit, end int64) Record {
+func (p *HistoryTopic) record(raw wire.RawRecord, commit kafka.Commit, end int64) Record {
 	r := Record{Offset: raw.Offset, Appended: raw.AppendedAt().UTC(), Waits: p.hasGroup() && !done(commit, raw.Offset, end)}
 	m, err := raw.Message()
 	if err != nil {
@@ -228,8 +229,8 @@ func (p *HistoryTopic) record(raw orderclose.RawRecord, commit kafka.Commit, end
 	}
 	switch p.Kind {
 	case KindDeadLetters:
-		if mark, ok := orderclose.ReadMark(&m); ok {
-			r.Settles = &mark
+		if resolution, ok := wire.DecodeResolution(&m); ok {
+			r.Settles = &resolution
 			return r
 		}
 		l := deadletters.Read(p.Partition, m)
@@ -243,7 +244,7 @@ func (p *HistoryTopic) record(raw orderclose.RawRecord, commit kafka.Commit, end
 }
 
 // travels adds the fields of a record that travels through the pipeline.
-func (p *HistoryTopic) travels(r *Record, m orderclose.Message) {
+func (p *HistoryTopic) travels(r *Record, m wire.Message) {
 	record, err := m.Decode()
 	if err != nil {
 		r.Problem = err.Error()

@@ -15,6 +15,7 @@ import (
 	"orderclose/internal/ops/deadletters"
 	"orderclose/internal/partition"
 	"orderclose/internal/store"
+	"orderclose/internal/wire"
 )
 
 var made = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -39,7 +40,7 @@ func TestNew_SortsTheTimeline(t *testing.T) {
 		{Topic: "replay", Kind: KindReplay, Group: "g", Partition: 3, Records: []Record{{Offset: 1, Appended: after(8 * time.Minute), Lane: "replay", Waits: true}}},
 		{Topic: "dead", Kind: KindDeadLetters, Records: []Record{
 			{Offset: 4, Appended: after(5*time.Minute + time.Second), Dead: letter},
-			{Offset: 5, Appended: after(6 * time.Minute), Settles: &orderclose.Mark{Offset: 4, How: orderclose.Redriven}}}},
+			{Offset: 5, Appended: after(6 * time.Minute), Settles: &wire.Resolution{Offset: 4, How: wire.Redriven}}}},
 		{Topic: "events", Kind: KindEvents, Partition: 3, Records: []Record{{Offset: 2, Appended: after(7*time.Minute + time.Second), Event: "order.closed/a"}}},
 	}
 	s := NewHistory("a", after(time.Hour), db, places)
@@ -76,7 +77,7 @@ func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 	waiting := Record{Offset: 17, Waits: true, Leaves: ptr(after(time.Minute))}
 	gone := Record{Offset: 17, Leaves: ptr(made)}
 	letter := Record{Offset: 4, Dead: &deadletters.Letter{}}
-	mark := Record{Offset: 5, Settles: &orderclose.Mark{Offset: 4}}
+	resolution := Record{Offset: 5, Settles: &wire.Resolution{Offset: 4}}
 	dead := func(records ...Record) HistoryTopic {
 		return HistoryTopic{Topic: "dead", Kind: KindDeadLetters, Records: records}
 	}
@@ -93,7 +94,7 @@ func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 		"without a record":    {order(store.Unpaid, time.Minute), []HistoryTopic{bucket(0)}, true, "due in 1m0s; no record of it waits"},
 		"overdue":             {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone)}, true, "overdue by 1m0s; no record of it waits; the sweep closes it"},
 		"dead":                {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone), dead(letter)}, true, "dlq show 0/4"},
-		"dead, and settled":   {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone), dead(letter, mark)}, true, "no record of it waits"},
+		"dead, and settled":   {order(store.Unpaid, -time.Minute), []HistoryTopic{bucket(0, gone), dead(letter, resolution)}, true, "no record of it waits"},
 		"budget spent":        {order(store.Unpaid, time.Minute), []HistoryTopic{bucket(77, gone)}, true, "77 offsets were skipped, search more"},
 		"no Kafka":            {order(store.Unpaid, time.Minute), nil, true, "was not searched for"},
 		"Kafka fails":         {order(store.Unpaid, time.Minute), []HistoryTopic{{Topic: "x", Group: "g", Problem: "away"}}, true, "was not searched for"},
@@ -165,7 +166,7 @@ func TestSearch_AnErrorIsAProblemOfItsTopic(t *testing.T) {
 // longLog is one partition with a record for each second since made. The group has
 // committed the first of them.
 type longLog struct {
-	records   []orderclose.RawRecord
+	records   []wire.RawRecord
 	committed int64
 }
 
@@ -188,8 +189,8 @@ func (l longLog) OffsetAt(_ context.Context, _ string, _ int, t time.Time) (int6
 	return int64(len(l.records)), nil
 }
 
-func (l longLog) Read(_ context.Context, at orderclose.Position) (orderclose.Fetched, error) {
-	return orderclose.Fetched{Records: l.records[at.Offset:], Next: int64(len(l.records))}, nil
+func (l longLog) Read(_ context.Context, at wire.Position) (wire.Fetched, error) {
+	return wire.Fetched{Records: l.records[at.Offset:], Next: int64(len(l.records))}, nil
 }
 
 // TestSearch_WithACheckoutWhoseClockIsAhead: the search finds waiting records although the
@@ -197,7 +198,7 @@ func (l longLog) Read(_ context.Context, at orderclose.Position) (orderclose.Fet
 func TestSearch_WithACheckoutWhoseClockIsAhead(t *testing.T) {
 	log := longLog{committed: 900}
 	for i := range 1000 {
-		m, err := orderclose.Record{Order: orderclose.Order{ID: fmt.Sprint("o", i), Due: after(time.Hour)}, Release: after(time.Hour)}.Encode()
+		m, err := wire.Record{Order: orderclose.Order{ID: fmt.Sprint("o", i), Due: after(time.Hour)}, Release: after(time.Hour)}.Encode()
 		if err != nil {
 			t.Fatal(err)
 		}

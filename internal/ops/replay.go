@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"orderclose"
 	"orderclose/internal/kafka"
+	"orderclose/internal/wire"
 )
 
 // sendTimeout bounds all attempts to append one batch: a person waits for the command.
@@ -15,9 +15,9 @@ const sendTimeout = 30 * time.Second
 // ReplayLog is what a replay needs of Kafka. Cluster of internal/kafka implements it.
 type ReplayLog interface {
 	Window(ctx context.Context, topic string, from, to time.Time) ([]kafka.Span, error)
-	ReadSpan(ctx context.Context, topic string, s kafka.Span, each func([]orderclose.RawRecord) error) error
-	GroupForClaim(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
-	Idempotent(trying func(), repeated func(records int)) orderclose.AppendFunc
+	ReadSpan(ctx context.Context, topic string, s kafka.Span, each func([]wire.RawRecord) error) error
+	GroupForClaim(ctx context.Context, claim wire.Claim, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
+	Idempotent(trying func(), repeated func(records int)) wire.AppendFunc
 }
 
 // ReplayWindow is the range of records to send again: those appended to Topic in [From, To).
@@ -69,8 +69,8 @@ func Replay(ctx context.Context, log ReplayLog, p ReplayPlan, progress func(done
 	r := ReplayResult{ReplayPlan: p}
 	send := log.Idempotent(nil, nil)
 	for _, span := range p.Spans {
-		claim := orderclose.Claim{Topic: p.Topic, Partition: span.Partition}
-		err := log.ReadSpan(ctx, p.Topic, span, func(records []orderclose.RawRecord) error {
+		claim := wire.Claim{Topic: p.Topic, Partition: span.Partition}
+		err := log.ReadSpan(ctx, p.Topic, span, func(records []wire.RawRecord) error {
 			marked := toReplay(records)
 			r.Skipped += len(records) - len(marked)
 			spread, err := log.GroupForClaim(ctx, claim, p.Into, marked)
@@ -96,9 +96,9 @@ func Replay(ctx context.Context, log ReplayLog, p ReplayPlan, progress func(done
 }
 
 // sendAll appends the records to a partition and returns how many were acked.
-func sendAll(ctx context.Context, send orderclose.AppendFunc, topic string, partition int, records []orderclose.RawRecord) (sent int, err error) {
+func sendAll(ctx context.Context, send wire.AppendFunc, topic string, partition int, records []wire.RawRecord) (sent int, err error) {
 	for len(records) > 0 {
-		n := orderclose.Fitting(records)
+		n := wire.Fitting(records)
 		sending, cancel := context.WithTimeout(ctx, sendTimeout)
 		_, err := send(sending, topic, partition, records[:n])
 		cancel()
@@ -113,8 +113,8 @@ func sendAll(ctx context.Context, send orderclose.AppendFunc, topic string, part
 // toReplay returns the records to send. It skips replays: a replay in the close topic comes
 // from a relay that does not know lanes. It also skips invalid records, which became dead
 // letters when the closer read them first.
-func toReplay(records []orderclose.RawRecord) []orderclose.RawRecord {
-	var marked []orderclose.RawRecord
+func toReplay(records []wire.RawRecord) []wire.RawRecord {
+	var marked []wire.RawRecord
 	for _, r := range records {
 		_, replay, err := r.Route()
 		m, malformed := r.Message()

@@ -10,13 +10,14 @@ import (
 
 	"orderclose"
 	"orderclose/internal/kafka"
+	"orderclose/internal/wire"
 )
 
 // replayedLog has a close topic of one partition; its replay topic has two.
 type replayedLog struct {
-	records []orderclose.RawRecord
+	records []wire.RawRecord
 	fail    error // returned by the second append
-	sent    map[int][]orderclose.Message
+	sent    map[int][]wire.Message
 	appends int
 }
 
@@ -24,7 +25,7 @@ func (f *replayedLog) Window(context.Context, string, time.Time, time.Time) ([]k
 	return []kafka.Span{{Partition: 0, First: 0, End: int64(len(f.records))}}, nil
 }
 
-func (f *replayedLog) ReadSpan(_ context.Context, _ string, s kafka.Span, each func([]orderclose.RawRecord) error) error {
+func (f *replayedLog) ReadSpan(_ context.Context, _ string, s kafka.Span, each func([]wire.RawRecord) error) error {
 	for i := s.First; i < s.End; i += 2 { // two records for each fetch
 		if err := each(f.records[i:min(i+2, s.End)]); err != nil {
 			return err
@@ -33,8 +34,8 @@ func (f *replayedLog) ReadSpan(_ context.Context, _ string, s kafka.Span, each f
 	return nil
 }
 
-func (f *replayedLog) GroupForClaim(_ context.Context, _ orderclose.Claim, _ string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
-	spread := map[int][]orderclose.RawRecord{}
+func (f *replayedLog) GroupForClaim(_ context.Context, _ wire.Claim, _ string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
+	spread := map[int][]wire.RawRecord{}
 	for _, r := range records {
 		p := int(r.Key()[0]) % 2
 		spread[p] = append(spread[p], r)
@@ -42,8 +43,8 @@ func (f *replayedLog) GroupForClaim(_ context.Context, _ orderclose.Claim, _ str
 	return spread, nil
 }
 
-func (f *replayedLog) Idempotent(func(), func(int)) orderclose.AppendFunc {
-	return func(_ context.Context, topic string, p int, records []orderclose.RawRecord) (time.Time, error) {
+func (f *replayedLog) Idempotent(func(), func(int)) wire.AppendFunc {
+	return func(_ context.Context, topic string, p int, records []wire.RawRecord) (time.Time, error) {
 		if f.appends++; f.fail != nil && f.appends == 2 {
 			return time.Time{}, f.fail
 		}
@@ -61,10 +62,10 @@ func (f *replayedLog) Idempotent(func(), func(int)) orderclose.AppendFunc {
 	}
 }
 
-func record(t *testing.T, id string, attempt int) orderclose.Message {
+func record(t *testing.T, id string, attempt int) wire.Message {
 	t.Helper()
 	now := time.Now()
-	m, err := orderclose.Record{Order: orderclose.Order{ID: id, CreatedAt: now, Due: now}, Release: now, Attempt: attempt}.Encode()
+	m, err := wire.Record{Order: orderclose.Order{ID: id, CreatedAt: now, Due: now}, Release: now, Attempt: attempt}.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,12 +74,12 @@ func record(t *testing.T, id string, attempt int) orderclose.Message {
 
 func newLog(t *testing.T) *replayedLog {
 	t.Helper()
-	log := &replayedLog{sent: map[int][]orderclose.Message{}}
+	log := &replayedLog{sent: map[int][]wire.Message{}}
 	replayed := record(t, "d", 0).Resend()
-	for _, m := range []orderclose.Message{record(t, "a", 0), record(t, "b", 3), record(t, "c", 0), replayed} {
+	for _, m := range []wire.Message{record(t, "a", 0), record(t, "b", 3), record(t, "c", 0), replayed} {
 		log.records = append(log.records, m.Raw())
 	}
-	log.records = append(log.records, orderclose.RawRecord{Body: []byte{1}}) // invalid
+	log.records = append(log.records, wire.RawRecord{Body: []byte{1}}) // invalid
 	return log
 }
 
@@ -102,7 +103,7 @@ func TestRun_SendsAllButReplaysOnTheReplayLaneWithFullRetries(t *testing.T) {
 	for p, messages := range log.sent {
 		for _, m := range messages {
 			keys[p] += string(m.Key)
-			if r, err := m.Decode(); err != nil || r.Lane != orderclose.LaneReplay || r.Attempt != 0 {
+			if r, err := m.Decode(); err != nil || r.Lane != wire.LaneReplay || r.Attempt != 0 {
 				t.Errorf("%+v, %v", r, err)
 			}
 		}

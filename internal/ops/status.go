@@ -6,8 +6,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"orderclose"
 	"orderclose/internal/kafka"
+	"orderclose/internal/wire"
 )
 
 // partitionsAtOnce bounds how many partitions are inspected at once, so that a cluster in trouble
@@ -21,8 +21,8 @@ type StatusLog interface {
 	Group(ctx context.Context, group, topic string) (kafka.Group, error)
 	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
 	OffsetAt(ctx context.Context, topic string, partition int, t time.Time) (int64, error)
-	Peek(ctx context.Context, topic string, partition int, offset, end int64) (*orderclose.Message, error)
-	ReadSome(ctx context.Context, topic string, partition int, offset, end int64) (records []orderclose.Message, next int64, err error)
+	Peek(ctx context.Context, topic string, partition int, offset, end int64) (*wire.Message, error)
+	ReadSome(ctx context.Context, topic string, partition int, offset, end int64) (records []wire.Message, next int64, err error)
 }
 
 // TopicGroup is a topic in which records wait, and the group that consumes it.

@@ -6,6 +6,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/kafka"
+	"orderclose/internal/wire"
 )
 
 // OverdueLimit is how overdue a record may be before a person must act. A crash of the
@@ -15,7 +16,7 @@ const OverdueLimit = 30 * time.Second
 // leaves returns when a record should leave its bucket, or the close topic if length is 0.
 // A record without a valid due time becomes a dead letter at its release, which is at the
 // end of the bucket at the latest.
-func leaves(length time.Duration, m *orderclose.Message) time.Time {
+func leaves(length time.Duration, m *wire.Message) time.Time {
 	due, err := m.Due()
 	switch {
 	case length > 0 && err != nil:
@@ -31,7 +32,7 @@ func leaves(length time.Duration, m *orderclose.Message) time.Time {
 // unreadFrom returns the append time from which on the owner of a bucket need not have read
 // the records yet. Older records belong to the window. Brokers stamp whole milliseconds.
 func unreadFrom(length time.Duration, now time.Time) time.Time {
-	return now.Add(-orderclose.Bucket{Length: length}.UnreadFor()).Truncate(time.Millisecond).Add(time.Millisecond)
+	return now.Add(-wire.UnreadFor(orderclose.Bucket{Length: length})).Truncate(time.Millisecond).Add(time.Millisecond)
 }
 
 // printable limits a time from a client to the range of RFC 3339.

@@ -10,13 +10,14 @@ import (
 
 	"orderclose"
 	"orderclose/internal/kafka"
+	"orderclose/internal/wire"
 )
 
 // message returns a record with this append time and this value of the due header, which
 // may be invalid.
-func message(due string, appended time.Time) *orderclose.Message {
-	return &orderclose.Message{Key: []byte("o"), Appended: appended, Headers: []orderclose.Header{
-		{Key: orderclose.HeaderVersion, Value: []byte(orderclose.WireVersion)}, {Key: orderclose.HeaderDue, Value: []byte(due)},
+func message(due string, appended time.Time) *wire.Message {
+	return &wire.Message{Key: []byte("o"), Appended: appended, Headers: []wire.Header{
+		{Key: wire.HeaderVersion, Value: []byte(wire.WireVersion)}, {Key: wire.HeaderDue, Value: []byte(due)},
 	}}
 }
 

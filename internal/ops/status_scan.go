@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"orderclose"
 	"orderclose/internal/partition"
+	"orderclose/internal/wire"
 )
 
 // Bounds of the search behind a head, per partition. A glance reads some dozens of records.
@@ -79,6 +79,6 @@ func spread(at, end int64) (offsets []int64) {
 }
 
 // headOf converts a record to a Head.
-func headOf(target TopicGroup, m *orderclose.Message) *Head {
+func headOf(target TopicGroup, m *wire.Message) *Head {
 	return &Head{Offset: m.Offset, Key: string(m.Key), Appended: printable(m.Appended), Leaves: printable(leaves(target.Length, m))}
 }

@@ -7,9 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose"
 	"orderclose/internal/kafka"
 	"orderclose/internal/partition"
+	"orderclose/internal/wire"
 )
 
 // behindLog is one partition of a bucket. at gives the times of the record at an offset.
@@ -29,18 +29,18 @@ func (l *behindLog) Commits(context.Context, string, string, int) ([]kafka.Commi
 
 func (l *behindLog) Bounds(context.Context, string, int) (int64, int64, error) { return 0, l.end, nil }
 
-func (l *behindLog) message(offset int64) *orderclose.Message {
+func (l *behindLog) message(offset int64) *wire.Message {
 	due, appended := l.at(offset)
 	m := message(strconv.FormatInt(due.UnixMilli(), 10), appended)
 	m.Offset = offset
 	return m
 }
 
-func (l *behindLog) Peek(_ context.Context, _ string, _ int, offset, _ int64) (*orderclose.Message, error) {
+func (l *behindLog) Peek(_ context.Context, _ string, _ int, offset, _ int64) (*wire.Message, error) {
 	return l.message(offset), nil
 }
 
-func (l *behindLog) ReadSome(_ context.Context, _ string, _ int, offset, end int64) (records []orderclose.Message, next int64, err error) {
+func (l *behindLog) ReadSome(_ context.Context, _ string, _ int, offset, end int64) (records []wire.Message, next int64, err error) {
 	l.glances++
 	for next = offset; next < min(end, offset+l.glanceOf); next++ {
 		records = append(records, *l.message(next))

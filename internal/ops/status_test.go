@@ -12,9 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"orderclose"
 	"orderclose/internal/kafka"
 	"orderclose/internal/partition"
+	"orderclose/internal/wire"
 )
 
 // partitionsLog has two topics. "bucket" has partitions of seven records: the first is overdue,
@@ -74,12 +74,12 @@ func (l *partitionsLog) OffsetAt(_ context.Context, _ string, partition int, t t
 	return 6 + int64(math.Ceil(t.Sub(l.now).Seconds())), nil // offset 6 was appended now
 }
 
-func (l *partitionsLog) Peek(context.Context, string, int, int64, int64) (*orderclose.Message, error) {
+func (l *partitionsLog) Peek(context.Context, string, int, int64, int64) (*wire.Message, error) {
 	l.ask()
 	return message("0", l.now.Add(-time.Minute)), nil
 }
 
-func (l *partitionsLog) ReadSome(_ context.Context, _ string, _ int, offset, end int64) (records []orderclose.Message, next int64, err error) {
+func (l *partitionsLog) ReadSome(_ context.Context, _ string, _ int, offset, end int64) (records []wire.Message, next int64, err error) {
 	l.ask()
 	for next = offset; next < end; next++ {
 		m := message("0", l.now.Add(-time.Minute))

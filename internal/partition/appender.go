@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // An append that is neither acked nor refused may wrap one of these errors.
@@ -26,7 +26,7 @@ type SendResult struct {
 	Acked []Acked
 	// Left holds the records that were not acked within the time limit. Some may have
 	// been written all the same, which is counted.
-	Left []orderclose.RawRecord
+	Left []wire.RawRecord
 	// Pause is how long the topic rests now, if Left is not empty.
 	Pause time.Duration
 
@@ -35,14 +35,14 @@ type SendResult struct {
 
 // Acked is one acked request.
 type Acked struct {
-	Records  []orderclose.RawRecord
+	Records  []wire.RawRecord
 	At       time.Time // the broker's append time, by its own clock; zero if unknown
 	Answered time.Time // when the ack arrived, by the local clock
 }
 
 // refused is a record that the broker refuses for good, and its error.
 type refused struct {
-	record orderclose.RawRecord
+	record wire.RawRecord
 	err    error
 }
 
@@ -52,18 +52,18 @@ type refused struct {
 type appender struct {
 	o     *OutOptions
 	claim context.Context
-	pipes map[int]orderclose.AppendFunc
+	pipes map[int]wire.AppendFunc
 	pulse Pulse
 	// spread groups records by their partition.
-	spread func(ctx context.Context, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
+	spread func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
 }
 
 // try appends the records until all are acked or refused, ctx ends, or the claim ends. No
 // request begins after that. The requests in flight then are awaited, and resent if an
 // answer is missing, for LingerTime.
-func (a *appender) try(ctx context.Context, topic string, records []orderclose.RawRecord, sent *SendResult) {
+func (a *appender) try(ctx context.Context, topic string, records []wire.RawRecord, sent *SendResult) {
 	for len(records) > 0 {
-		var spread map[int][]orderclose.RawRecord
+		var spread map[int][]wire.RawRecord
 		ok := retry(ctx, a.o.Logger.With("to", topic), "partition lookup", func(ctx context.Context) (err error) {
 			a.pulse.Beat()
 			spread, err = a.spread(ctx, topic, records)
@@ -79,7 +79,7 @@ func (a *appender) try(ctx context.Context, topic string, records []orderclose.R
 
 // appendAll appends the records of each partition. It returns the records that are left
 // because ctx has ended or a partition does not exist.
-func (a *appender) appendAll(ctx context.Context, topic string, spread map[int][]orderclose.RawRecord, sent *SendResult) (left []orderclose.RawRecord) {
+func (a *appender) appendAll(ctx context.Context, topic string, spread map[int][]wire.RawRecord, sent *SendResult) (left []wire.RawRecord) {
 	for p := range spread {
 		if a.pipes[p] == nil {
 			a.pipes[p] = a.o.Log.Idempotent(a.pulse.Beat, a.o.Repeated)
@@ -109,9 +109,9 @@ func (a *appender) appendAll(ctx context.Context, topic string, spread map[int][
 
 // appendPart appends records to one partition, in as many requests as needed, and returns
 // the records that are left.
-func (a *appender) appendPart(ctx context.Context, topic string, p int, records []orderclose.RawRecord, sent *SendResult) []orderclose.RawRecord {
+func (a *appender) appendPart(ctx context.Context, topic string, p int, records []wire.RawRecord, sent *SendResult) []wire.RawRecord {
 	for len(records) > 0 {
-		n := orderclose.Fitting(records)
+		n := wire.Fitting(records)
 		if left := a.request(ctx, topic, p, records[:n:n], sent); len(left) > 0 {
 			return slices.Concat(left, records[n:])
 		}
@@ -122,7 +122,7 @@ func (a *appender) appendPart(ctx context.Context, topic string, p int, records 
 
 // request sends one request and returns the records that are left. If the broker refuses
 // the request, its halves are tried, down to the records that are at fault.
-func (a *appender) request(ctx context.Context, topic string, p int, records []orderclose.RawRecord, sent *SendResult) (left []orderclose.RawRecord) {
+func (a *appender) request(ctx context.Context, topic string, p int, records []wire.RawRecord, sent *SendResult) (left []wire.RawRecord) {
 	if ctx.Err() != nil {
 		return records
 	}
@@ -133,7 +133,7 @@ func (a *appender) request(ctx context.Context, topic string, p int, records []o
 	case err == nil:
 		sent.Acked = append(sent.Acked, Acked{records, at, time.Now()})
 		return nil
-	case !errors.Is(err, orderclose.ErrRefused):
+	case !errors.Is(err, wire.ErrRefused):
 		if errors.Is(err, ErrUnanswered) && a.claim.Err() == nil && a.o.Repeated != nil {
 			a.o.Repeated(len(records)) // the retry uses another producer id
 		}

@@ -3,7 +3,7 @@ package partition
 import (
 	"time"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // commitEvery is how often a Committer passes its position to the claim. The claim
@@ -19,8 +19,8 @@ const maxSleep = 5 * time.Second
 // flight. It belongs to the goroutine of the claim's loop.
 type Committer struct {
 	*Watermark
-	claim       orderclose.Claim
-	log         orderclose.LogID
+	claim       wire.Claim
+	log         wire.LogID
 	gen         uint32         // generation of the log; marks with another generation are ignored
 	unrecorded  func(runs int) // counts runs that did not fit into the metadata
 	low         int64          // as last committed
@@ -32,7 +32,7 @@ type Committer struct {
 // NewCommitter returns a Committer of a claim that continues where the former owner
 // stopped. unrecorded counts runs of done records that did not fit into the metadata of a
 // commit and may be repeated; it may be nil.
-func NewCommitter(claim orderclose.Claim, unrecorded func(runs int)) *Committer {
+func NewCommitter(claim wire.Claim, unrecorded func(runs int)) *Committer {
 	w := NewWatermark(claim.Offset)
 	w.formerRuns = DecodeRuns(claim.Offset, claim.Acked)
 	if unrecorded == nil {
@@ -43,7 +43,7 @@ func NewCommitter(claim orderclose.Claim, unrecorded func(runs int)) *Committer 
 
 // Arrived marks the offsets of acked records as done. Records of a log that was replaced
 // meanwhile are ignored.
-func (c *Committer) Arrived(records []orderclose.RawRecord) {
+func (c *Committer) Arrived(records []wire.RawRecord) {
 	for _, r := range records {
 		c.Done(r.Generation, r.Offset)
 	}
@@ -61,7 +61,7 @@ func (c *Committer) Done(generation uint32, offset int64) {
 func (c *Committer) Current(generation uint32) bool { return generation == c.gen }
 
 // Read notes how far a fetch has read the log, gaps included.
-func (c *Committer) Read(f orderclose.Fetched) {
+func (c *Committer) Read(f wire.Fetched) {
 	c.Watermark.Read(f.Next)
 	c.log = f.Log
 }
@@ -70,9 +70,9 @@ func (c *Committer) Read(f orderclose.Fetched) {
 // offset of the next fetch. Records of the old log that are in flight mark nothing any
 // more. If the log only lost its end, at f.Next, the done offsets below stay done, and
 // the others are read again.
-func (c *Committer) Restart(f *orderclose.Fetched) {
+func (c *Committer) Restart(f *wire.Fetched) {
 	low, runs := c.Low(), c.Runs()
-	same := f.Log.Topic == c.log.Topic && f.Log.Topic != (orderclose.LogID{}).Topic
+	same := f.Log.Topic == c.log.Topic && f.Log.Topic != (wire.LogID{}).Topic
 	c.gen, c.log = f.Generation, f.Log
 	if !same || f.Next <= low {
 		c.Reset(f.Next)

@@ -6,25 +6,25 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // This holds however late the record is done.
 func TestCommitter_ARecordOfTheOldLogMarksNoOffset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		answers := []orderclose.Fetched{
-			{Records: []orderclose.RawRecord{{Offset: 7}, {Offset: 8}}, Next: 9},
-			{Next: 7, Lost: &orderclose.Range{First: 7, Last: 8, Err: errDown}, Replaced: true},
-			{Records: []orderclose.RawRecord{{Offset: 7}, {Offset: 8}}, Next: 9},
+		answers := []wire.Fetched{
+			{Records: []wire.RawRecord{{Offset: 7}, {Offset: 8}}, Next: 9},
+			{Next: 7, Lost: &wire.Range{First: 7, Last: 8, Err: errDown}, Replaced: true},
+			{Records: []wire.RawRecord{{Offset: 7}, {Offset: 8}}, Next: 9},
 		}
-		r := newReader(t.Context(), &fakeLog{fetch: func(int64) (orderclose.Fetched, error) {
+		r := newReader(t.Context(), &fakeLog{fetch: func(int64) (wire.Fetched, error) {
 			f := answers[0]
 			answers = answers[1:]
 			return f, nil
 		}})
 		var committed int64
-		c := NewCommitter(orderclose.Claim{Offset: 7, Done: func(low int64, _ string) { committed = low }}, nil)
-		var of [][]orderclose.RawRecord
+		c := NewCommitter(wire.Claim{Offset: 7, Done: func(low int64, _ string) { committed = low }}, nil)
+		var of [][]wire.RawRecord
 		for len(answers) > 0 {
 			r.Start()
 			f := <-r.C
@@ -55,8 +55,8 @@ func TestGraveyard_ADeadLetterKeepsTheGenerationOfItsRecord(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		out := newOut(ctx, &fakeLog{})
-		out.BuryRaw(orderclose.RawRecord{Offset: 1, Generation: 3}, "c", "d")
-		out.BuryCorrupt(orderclose.Fetched{Corrupt: &orderclose.Range{First: 2, Last: 4, Err: errDown}, Generation: 3})
+		out.BuryRaw(wire.RawRecord{Offset: 1, Generation: 3}, "c", "d")
+		out.BuryCorrupt(wire.Fetched{Corrupt: &wire.Range{First: 2, Last: 4, Err: errDown}, Generation: 3})
 		out.StartBurying()
 		for _, r := range <-out.Buried {
 			if r.Generation != 3 {
@@ -69,20 +69,20 @@ func TestGraveyard_ADeadLetterKeepsTheGenerationOfItsRecord(t *testing.T) {
 // Offsets that were done before the cut stay done. The others, and all behind the cut,
 // are read again.
 func TestCommitter_ALogThatLostItsEndLosesAndRepeatsNothing(t *testing.T) {
-	log := orderclose.LogID{Topic: [16]byte{1}, Epoch: 3}
+	log := wire.LogID{Topic: [16]byte{1}, Epoch: 3}
 	for _, cut := range []int64{2, 5, 7, 8, 10} {
-		claim := orderclose.Claim{Offset: 0, Done: func(int64, string) {}}
+		claim := wire.Claim{Offset: 0, Done: func(int64, string) {}}
 		c := NewCommitter(claim, nil)
 		done := map[int64]bool{}
 		for offset := range int64(10) {
 			c.Add(offset)
 		}
-		c.Read(orderclose.Fetched{Next: 10, Log: log})
+		c.Read(wire.Fetched{Next: 10, Log: log})
 		for _, offset := range []int64{0, 1, 2, 3, 4, 6, 7, 9} {
 			c.Done(0, offset)
 			done[offset] = true
 		}
-		f := orderclose.Fetched{Next: cut, Replaced: true, Generation: 1, Log: log}
+		f := wire.Fetched{Next: cut, Replaced: true, Generation: 1, Log: log}
 		c.Restart(&f)
 		if f.Next != min(cut, 5) || c.Low() != f.Next {
 			t.Errorf("cut at %d: next fetch at %d, done below %d; want %d", cut, f.Next, c.Low(), min(cut, 5))
@@ -99,10 +99,10 @@ func TestCommitter_ALogThatLostItsEndLosesAndRepeatsNothing(t *testing.T) {
 
 // The offsets of both logs may be the same.
 func TestCommitter_ARecreatedLogHasNothingDone(t *testing.T) {
-	acked, _ := EncodeDone(orderclose.LogID{Topic: [16]byte{1}}, 10, []Run{{First: 20, End: 30}})
+	acked, _ := EncodeDone(wire.LogID{Topic: [16]byte{1}}, 10, []Run{{First: 20, End: 30}})
 	var committed string
-	c := NewCommitter(orderclose.Claim{Offset: 10, Acked: acked, Done: func(_ int64, acked string) { committed = acked }}, nil)
-	f := orderclose.Fetched{Next: 0, Replaced: true, Generation: 1, Log: orderclose.LogID{Topic: [16]byte{2}}}
+	c := NewCommitter(wire.Claim{Offset: 10, Acked: acked, Done: func(_ int64, acked string) { committed = acked }}, nil)
+	f := wire.Fetched{Next: 0, Replaced: true, Generation: 1, Log: wire.LogID{Topic: [16]byte{2}}}
 	c.Restart(&f)
 	for offset := range int64(40) {
 		if !c.Add(offset) {

@@ -7,33 +7,33 @@ import (
 	"sync"
 	"time"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // fakeLog answers fetches and appends with its functions.
 type fakeLog struct {
-	fetch  func(offset int64) (orderclose.Fetched, error)
-	verify func(at orderclose.Position) (orderclose.Fetched, error)
-	append func(topic string, records []orderclose.RawRecord) error
+	fetch  func(offset int64) (wire.Fetched, error)
+	verify func(at wire.Position) (wire.Fetched, error)
+	append func(topic string, records []wire.RawRecord) error
 	counts func() int // partitions of every topic; nil means one
 
 	mu       sync.Mutex
 	appended map[string][]string // keys by topic
 }
 
-func (f *fakeLog) Read(_ context.Context, at orderclose.Position) (orderclose.Fetched, error) {
+func (f *fakeLog) Read(_ context.Context, at wire.Position) (wire.Fetched, error) {
 	return f.fetch(at.Offset)
 }
 
-func (f *fakeLog) Verify(_ context.Context, at orderclose.Position) (orderclose.Fetched, error) {
+func (f *fakeLog) Verify(_ context.Context, at wire.Position) (wire.Fetched, error) {
 	return f.verify(at)
 }
 
-func (f *fakeLog) GroupForClaim(_ context.Context, _ orderclose.Claim, _ string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
+func (f *fakeLog) GroupForClaim(_ context.Context, _ wire.Claim, _ string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
 	if f.counts == nil {
-		return map[int][]orderclose.RawRecord{0: records}, nil
+		return map[int][]wire.RawRecord{0: records}, nil
 	}
-	spread, n := map[int][]orderclose.RawRecord{}, f.counts()
+	spread, n := map[int][]wire.RawRecord{}, f.counts()
 	for i, r := range records {
 		spread[i%n] = append(spread[i%n], r)
 	}
@@ -41,8 +41,8 @@ func (f *fakeLog) GroupForClaim(_ context.Context, _ orderclose.Claim, _ string,
 }
 
 // Idempotent returns appends that retry until they are acked, like the real ones.
-func (f *fakeLog) Idempotent(func(), func(int)) orderclose.AppendFunc {
-	return func(ctx context.Context, topic string, p int, records []orderclose.RawRecord) (time.Time, error) {
+func (f *fakeLog) Idempotent(func(), func(int)) wire.AppendFunc {
+	return func(ctx context.Context, topic string, p int, records []wire.RawRecord) (time.Time, error) {
 		if f.counts != nil && p >= f.counts() {
 			return time.Time{}, ErrNoPartition
 		}
@@ -51,7 +51,7 @@ func (f *fakeLog) Idempotent(func(), func(int)) orderclose.AppendFunc {
 			if err == nil {
 				break
 			}
-			if errors.Is(err, orderclose.ErrRefused) || !Sleep(ctx, 100*time.Millisecond) {
+			if errors.Is(err, wire.ErrRefused) || !Sleep(ctx, 100*time.Millisecond) {
 				return time.Time{}, err
 			}
 		}
@@ -69,15 +69,15 @@ func (f *fakeLog) Idempotent(func(), func(int)) orderclose.AppendFunc {
 
 func newOut(ctx context.Context, log OutLog) *Out {
 	return NewOut(ctx, OutOptions{
-		Log: log, Claim: orderclose.Claim{Topic: "source"}, Stage: "test", DeadLetterTopic: "dead",
+		Log: log, Claim: wire.Claim{Topic: "source"}, Stage: "test", DeadLetterTopic: "dead",
 		DeadLettered: func(string, string) {}, Repeated: func(int) {}, Logger: slog.New(slog.DiscardHandler),
 	})
 }
 
-func records(keys ...string) []orderclose.RawRecord {
-	all := make([]orderclose.RawRecord, len(keys))
+func records(keys ...string) []wire.RawRecord {
+	all := make([]wire.RawRecord, len(keys))
 	for i, key := range keys {
-		m := orderclose.Message{Offset: int64(i), Key: []byte(key)}
+		m := wire.Message{Offset: int64(i), Key: []byte(key)}
 		all[i] = m.Raw()
 	}
 	return all

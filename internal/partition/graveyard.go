@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/internal/wire"
 )
 
 const (
@@ -31,28 +32,28 @@ const (
 //	select { case dead := <-g.Buried: g.TookBuried(); … mark them done }
 //	g.WaitBuried(done)               // after ctx has ended, before returning
 type Graveyard struct {
-	Buried chan []orderclose.RawRecord // acked dead letters, with the offsets of their records
+	Buried chan []wire.RawRecord // acked dead letters, with the offsets of their records
 
 	o        OutOptions
 	ctx      context.Context
-	append   orderclose.AppendFunc
-	waiting  []orderclose.RawRecord
+	append   wire.AppendFunc
+	waiting  []wire.RawRecord
 	bytes    int // of waiting and inFlight
-	inFlight []orderclose.RawRecord
+	inFlight []wire.RawRecord
 	busy     bool
 	wg       sync.WaitGroup
 }
 
 func newGraveyard(ctx context.Context, o OutOptions) *Graveyard {
-	return &Graveyard{Buried: make(chan []orderclose.RawRecord, 1), o: o, ctx: ctx, append: o.Log.Idempotent(nil, o.Repeated)}
+	return &Graveyard{Buried: make(chan []wire.RawRecord, 1), o: o, ctx: ctx, append: o.Log.Idempotent(nil, o.Repeated)}
 }
 
 // Bury turns m into a dead letter and counts it. It does not wait for the append.
-func (g *Graveyard) Bury(m orderclose.Message, cause, detail string) {
+func (g *Graveyard) Bury(m wire.Message, cause, detail string) {
 	g.o.Logger.Error("dead letter", "offset", m.Offset, "key", string(m.Key[:min(len(m.Key), orderclose.MaxIDBytes)]), "cause", cause, "detail", detail)
 	g.o.DeadLettered(g.o.Stage, cause)
 	m.Topic, m.Partition = g.o.Claim.Topic, g.o.Claim.Partition
-	dead := orderclose.DeadLetter(m, g.o.Stage, cause, detail)
+	dead := wire.DeadLetter(m, g.o.Stage, cause, detail)
 	dead.Offset, dead.Generation = m.Offset, m.Generation
 	raw := dead.Raw()
 	g.waiting = append(g.waiting, raw)
@@ -61,7 +62,7 @@ func (g *Graveyard) Bury(m orderclose.Message, cause, detail string) {
 
 // BuryRaw turns an undecoded record into a dead letter. If the record cannot be decoded,
 // its bytes become the value.
-func (g *Graveyard) BuryRaw(r orderclose.RawRecord, cause, detail string) {
+func (g *Graveyard) BuryRaw(r wire.RawRecord, cause, detail string) {
 	m, err := r.Message()
 	if err != nil {
 		m.Value = r.Body
@@ -70,9 +71,9 @@ func (g *Graveyard) BuryRaw(r orderclose.RawRecord, cause, detail string) {
 }
 
 // BuryUnreadable turns a record that Due or Decode rejected into a dead letter.
-func (g *Graveyard) BuryUnreadable(r orderclose.RawRecord, err error) {
+func (g *Graveyard) BuryUnreadable(r wire.RawRecord, err error) {
 	cause := "unreadable"
-	if bad := (*orderclose.RecordError)(nil); errors.As(err, &bad) {
+	if bad := (*wire.RecordError)(nil); errors.As(err, &bad) {
 		cause = bad.Reason.Error()
 	}
 	g.BuryRaw(r, cause, err.Error())
@@ -80,9 +81,9 @@ func (g *Graveyard) BuryUnreadable(r orderclose.RawRecord, err error) {
 
 // BuryCorrupt makes one dead letter for the corrupt range of a fetch. Only the offsets of
 // the range are known. The dead letter has the first offset.
-func (g *Graveyard) BuryCorrupt(f orderclose.Fetched) {
+func (g *Graveyard) BuryCorrupt(f wire.Fetched) {
 	r := f.Corrupt
-	g.Bury(orderclose.Message{Offset: r.First, Generation: f.Generation}, "corrupt", fmt.Sprintf("offsets %d to %d: %v", r.First, r.Last, r.Err))
+	g.Bury(wire.Message{Offset: r.First, Generation: f.Generation}, "corrupt", fmt.Sprintf("offsets %d to %d: %v", r.First, r.Last, r.Err))
 }
 
 // Full reports whether a bound is reached, so that nothing more should be read.
@@ -96,7 +97,7 @@ func (g *Graveyard) StartBurying() {
 		return
 	}
 	g.busy = true
-	batch := g.waiting[:orderclose.Fitting(g.waiting)]
+	batch := g.waiting[:wire.Fitting(g.waiting)]
 	g.waiting = g.waiting[len(batch):]
 	g.inFlight = batch
 	g.wg.Go(func() {
@@ -116,7 +117,7 @@ func (g *Graveyard) TookBuried() {
 }
 
 // WaitBuried waits for the append in flight and passes its acked dead letters to done.
-func (g *Graveyard) WaitBuried(done func([]orderclose.RawRecord)) {
+func (g *Graveyard) WaitBuried(done func([]wire.RawRecord)) {
 	g.wg.Wait()
 	select {
 	case batch := <-g.Buried:
@@ -126,7 +127,7 @@ func (g *Graveyard) WaitBuried(done func([]orderclose.RawRecord)) {
 }
 
 // appendDead appends a batch, or returns false if the claim ends first.
-func (g *Graveyard) appendDead(batch []orderclose.RawRecord) bool {
+func (g *Graveyard) appendDead(batch []wire.RawRecord) bool {
 	left := batch
 	return retry(g.ctx, g.o.Logger, "dead-letter append", func(ctx context.Context) error {
 		spread, err := g.o.Log.GroupForClaim(ctx, g.o.Claim, g.o.DeadLetterTopic, left)
@@ -142,7 +143,7 @@ func (g *Graveyard) appendDead(batch []orderclose.RawRecord) bool {
 				left = append(left, part...)
 			}
 		}
-		if errors.Is(err, orderclose.ErrRefused) {
+		if errors.Is(err, wire.ErrRefused) {
 			// Dead letters are cut to fit. A refusal means that the topic's limits are
 			// wrong, which an operator has to fix.
 			Sleep(g.ctx, buryRetryPause)

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // The first bound that is reached counts, until the dead letters are appended.
@@ -17,7 +17,7 @@ func TestGraveyard_IsFullByRecordsAndByBytes(t *testing.T) {
 			away := atomic.Bool{}
 			away.Store(true)
 			ctx, cancel := context.WithCancel(t.Context())
-			out := newOut(ctx, &fakeLog{append: func(string, []orderclose.RawRecord) error {
+			out := newOut(ctx, &fakeLog{append: func(string, []wire.RawRecord) error {
 				if away.Load() {
 					return errDown
 				}
@@ -25,12 +25,12 @@ func TestGraveyard_IsFullByRecordsAndByBytes(t *testing.T) {
 			}})
 			buried, bytes := 0, 0
 			for !out.Full() {
-				m := orderclose.Message{Offset: int64(buried), Key: []byte("k"), Value: make([]byte, value)}
+				m := wire.Message{Offset: int64(buried), Key: []byte("k"), Value: make([]byte, value)}
 				out.Bury(m, "unreadable", "garbage")
 				buried++
 				bytes += out.waiting[buried-1].Size()
 			}
-			if buried > maxPending || bytes > maxPendingBytes+orderclose.MaxDeadValue+1000 || (buried == maxPending) != (value == 10) {
+			if buried > maxPending || bytes > maxPendingBytes+wire.MaxDeadValue+1000 || (buried == maxPending) != (value == 10) {
 				t.Errorf("%s: full with %d dead letters of %d bytes", name, buried, bytes)
 			}
 			out.StartBurying()
@@ -46,7 +46,7 @@ func TestGraveyard_IsFullByRecordsAndByBytes(t *testing.T) {
 				t.Errorf("%s: %d bytes of %d dead letters remain after all were appended", name, out.bytes, len(out.waiting))
 			}
 			cancel()
-			out.WaitBuried(func([]orderclose.RawRecord) {})
+			out.WaitBuried(func([]wire.RawRecord) {})
 		})
 	}
 }

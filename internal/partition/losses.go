@@ -4,14 +4,14 @@ import (
 	"slices"
 	"time"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // ReportMissingCommit reports a loss if nothing was committed for the claim: it is unknown which
 // records the topic had before.
 func (o *Out) ReportMissingCommit(c *Committer) {
-	if o.o.Claim.Fresh {
-		o.TellLost(orderclose.Range{First: 0, Last: o.o.Claim.Offset - 1},
+	if o.o.Claim.NoCommit {
+		o.TellLost(wire.Range{First: 0, Last: o.o.Claim.Offset - 1},
 			"nothing was committed: this is the first start, or the topic was deleted", c)
 	}
 }
@@ -20,8 +20,8 @@ func (o *Out) ReportMissingCommit(c *Committer) {
 // position is committed until the notice is acked, so that the next owner finds the same
 // loss if the claim ends first. If the control topic refuses the notice for good, commits
 // continue, and the notice is only in the process log.
-func (o *Out) TellLost(r orderclose.Range, reason string, c *Committer) {
-	lost := orderclose.Lost{Topic: o.o.Claim.Topic, Partition: o.o.Claim.Partition, First: r.First, Last: r.Last, Reason: reason}
+func (o *Out) TellLost(r wire.Range, reason string, c *Committer) {
+	lost := wire.Lost{Topic: o.o.Claim.Topic, Partition: o.o.Claim.Partition, First: r.First, Last: r.Last, Reason: reason}
 	m := lost.Encode()
 	o.losses = append(o.losses, m.Raw())
 	o.committer = c
@@ -59,7 +59,7 @@ func (o *Out) handleRefusedLoss(r refused) {
 }
 
 // lossValue returns the value of a notice's record.
-func lossValue(r orderclose.RawRecord) []byte {
+func lossValue(r wire.RawRecord) []byte {
 	m, err := r.Message()
 	if err != nil {
 		return nil

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // LingerTime is how long work in flight may finish after a revocation: a request to
@@ -14,14 +14,14 @@ const LingerTime = 2 * time.Second
 
 // OutLog appends records; see kafka.Cluster for the contract.
 type OutLog interface {
-	GroupForClaim(ctx context.Context, claim orderclose.Claim, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error)
-	Idempotent(trying func(), repeated func(records int)) orderclose.AppendFunc
+	GroupForClaim(ctx context.Context, claim wire.Claim, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
+	Idempotent(trying func(), repeated func(records int)) wire.AppendFunc
 }
 
 // OutOptions are the options of an Out. All are required, except Trying.
 type OutOptions struct {
 	Log             OutLog
-	Claim           orderclose.Claim
+	Claim           wire.Claim
 	Stage           string // for dead letters
 	DeadLetterTopic string
 	ControlTopic    string
@@ -41,8 +41,8 @@ type Out struct {
 	ctx       context.Context // the claim's context
 	wake      time.Time       // when the loop wakes at the latest; see Held
 	control   *topicSender
-	losses    []orderclose.RawRecord // notices that wait for an append
-	committer *Committer             // held until the notices are acked
+	losses    []wire.RawRecord // notices that wait for an append
+	committer *Committer       // held until the notices are acked
 }
 
 // NewOut returns an Out that ends with ctx, the claim's context.
@@ -50,8 +50,8 @@ func NewOut(ctx context.Context, o OutOptions) *Out {
 	out := &Out{Graveyard: newGraveyard(ctx, o), o: o, ctx: ctx, wake: time.Now()}
 	out.Senders = newSenders(ctx, &out.o, func(r refused) { out.BuryRaw(r.record, "refused", r.err.Error()) })
 	out.control = newTopicSender(ctx, &out.o, o.ControlTopic)
-	out.control.spread = func(_ context.Context, _ string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
-		return map[int][]orderclose.RawRecord{0: records}, nil
+	out.control.spread = func(_ context.Context, _ string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
+		return map[int][]wire.RawRecord{0: records}, nil
 	}
 	out.control.refused = out.handleRefusedLoss
 	return out
@@ -68,7 +68,7 @@ func (o *Out) Hang() bool { return o.Senders.Hang() || o.control.hangs() }
 
 // Wait waits for the appends in flight, after the claim has ended, and passes the acked
 // dead letters to buried.
-func (o *Out) Wait(buried func([]orderclose.RawRecord)) {
+func (o *Out) Wait(buried func([]wire.RawRecord)) {
 	o.WaitSent()
 	o.WaitBuried(buried)
 }

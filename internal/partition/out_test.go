@@ -13,14 +13,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 var errDown = errors.New("the broker is down")
 
 // sendAll sends records until all are acked or refused, or returns false if the claim
 // ends first.
-func sendAll(out *Out, topic string, records []orderclose.RawRecord, acked func(records []orderclose.RawRecord)) bool {
+func sendAll(out *Out, topic string, records []wire.RawRecord, acked func(records []wire.RawRecord)) bool {
 	for {
 		sent := out.SendNow(topic, records)
 		for _, a := range sent.Acked {
@@ -38,14 +38,14 @@ func sendAll(out *Out, topic string, records []orderclose.RawRecord, acked func(
 func TestOut_RetriesUntilAcked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
-		log := &fakeLog{append: func(string, []orderclose.RawRecord) error {
+		log := &fakeLog{append: func(string, []wire.RawRecord) error {
 			if tries++; tries < 5 {
 				return errDown
 			}
 			return nil
 		}}
 		var acked []string
-		ok := sendAll(newOut(t.Context(), log), "target", records("a", "b"), func(records []orderclose.RawRecord) {
+		ok := sendAll(newOut(t.Context(), log), "target", records("a", "b"), func(records []wire.RawRecord) {
 			for _, r := range records {
 				acked = append(acked, string(r.Key()))
 			}
@@ -60,9 +60,9 @@ func TestOut_ReturnsSoonAfterARevocation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		log := &fakeLog{append: func(string, []orderclose.RawRecord) error { return errDown }}
+		log := &fakeLog{append: func(string, []wire.RawRecord) error { return errDown }}
 		begin := time.Now()
-		ok := sendAll(newOut(ctx, log), "target", records("a"), func([]orderclose.RawRecord) { t.Error("acked") })
+		ok := sendAll(newOut(ctx, log), "target", records("a"), func([]wire.RawRecord) { t.Error("acked") })
 		if ok {
 			t.Error("reported success after the claim has ended")
 		}
@@ -75,7 +75,7 @@ func TestOut_ReturnsSoonAfterARevocation(t *testing.T) {
 func TestOut_StartsNothingAfterTheClaimHasEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	log := &fakeLog{append: func(string, []orderclose.RawRecord) error { t.Error("appended"); return nil }}
+	log := &fakeLog{append: func(string, []wire.RawRecord) error { t.Error("appended"); return nil }}
 	out := newOut(ctx, log)
 	if sendAll(out, "target", records("a"), nil) {
 		t.Error("reported success")
@@ -89,10 +89,10 @@ func TestOut_StartsNothingAfterTheClaimHasEnded(t *testing.T) {
 func TestOut_StartsNoHalfAfterTheClaimHasEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	requests := 0
-	log := &fakeLog{append: func(string, []orderclose.RawRecord) error {
+	log := &fakeLog{append: func(string, []wire.RawRecord) error {
 		cancel()
 		requests++
-		return orderclose.ErrRefused
+		return wire.ErrRefused
 	}}
 	if sendAll(newOut(ctx, log), "target", records("a", "b"), nil) || requests != 1 {
 		t.Errorf("%d requests, want the one that was in flight", requests)
@@ -101,15 +101,15 @@ func TestOut_StartsNoHalfAfterTheClaimHasEnded(t *testing.T) {
 
 func TestOut_OnlyRefusedRecordsBecomeDeadLetters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &fakeLog{append: func(topic string, records []orderclose.RawRecord) error {
-			if topic == "target" && slices.ContainsFunc(records, func(r orderclose.RawRecord) bool { return string(r.Key()) == "huge" }) {
-				return orderclose.ErrRefused
+		log := &fakeLog{append: func(topic string, records []wire.RawRecord) error {
+			if topic == "target" && slices.ContainsFunc(records, func(r wire.RawRecord) bool { return string(r.Key()) == "huge" }) {
+				return wire.ErrRefused
 			}
 			return nil
 		}}
 		out := newOut(t.Context(), log)
 		acked := 0
-		ok := sendAll(out, "target", records("a", "b", "huge", "c"), func(records []orderclose.RawRecord) { acked += len(records) })
+		ok := sendAll(out, "target", records("a", "b", "huge", "c"), func(records []wire.RawRecord) { acked += len(records) })
 		if !ok || acked != 3 {
 			t.Errorf("ok %v, %d acked; want true and 3", ok, acked)
 		}
@@ -142,7 +142,7 @@ func TestOut_RecordsOfAMissingPartitionAreGroupedAgain(t *testing.T) {
 		out := newOut(t.Context(), log)
 		shrink()
 		var acked []string
-		ok := sendAll(out, "target", records("a", "b", "c", "d", "e"), func(records []orderclose.RawRecord) {
+		ok := sendAll(out, "target", records("a", "b", "c", "d", "e"), func(records []wire.RawRecord) {
 			for _, r := range records {
 				acked = append(acked, string(r.Key()))
 			}
@@ -153,7 +153,7 @@ func TestOut_RecordsOfAMissingPartitionAreGroupedAgain(t *testing.T) {
 		}
 		shrink()
 		for _, key := range []string{"a", "b", "c", "d", "e"} {
-			out.Bury(orderclose.Message{Key: []byte(key)}, "bad_due", "")
+			out.Bury(wire.Message{Key: []byte(key)}, "bad_due", "")
 		}
 		out.StartBurying()
 		if dead := <-out.Buried; len(dead) != 5 || len(log.appended["dead"]) != 5 {
@@ -165,19 +165,19 @@ func TestOut_RecordsOfAMissingPartitionAreGroupedAgain(t *testing.T) {
 // A notice of a loss stands for no record of the claim.
 func TestOut_ARefusedLossIsNoDeadLetter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &fakeLog{append: func(topic string, _ []orderclose.RawRecord) error {
+		log := &fakeLog{append: func(topic string, _ []wire.RawRecord) error {
 			if topic == "control" {
-				return orderclose.ErrRefused
+				return wire.ErrRefused
 			}
 			return nil
 		}}
 		var logged strings.Builder
 		out := NewOut(t.Context(), OutOptions{
-			Log: log, Claim: orderclose.Claim{Topic: "source", Fresh: true}, Stage: "test", DeadLetterTopic: "dead", ControlTopic: "control",
+			Log: log, Claim: wire.Claim{Topic: "source", NoCommit: true}, Stage: "test", DeadLetterTopic: "dead", ControlTopic: "control",
 			DeadLettered: func(string, string) { t.Error("a dead letter") }, Repeated: func(int) {}, Logger: slog.New(slog.NewTextHandler(&logged, nil)),
 		})
 		var committed []int64
-		c := NewCommitter(orderclose.Claim{Done: func(offset int64, _ string) { committed = append(committed, offset) }}, nil)
+		c := NewCommitter(wire.Claim{Done: func(offset int64, _ string) { committed = append(committed, offset) }}, nil)
 		out.ReportMissingCommit(c)
 		c.Add(0)
 		out.StartWaiting()
@@ -194,16 +194,16 @@ func TestOut_ARefusedLossIsNoDeadLetter(t *testing.T) {
 func TestGraveyard_ARefusingTopicDelaysNoAppend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		log := &fakeLog{append: func(topic string, _ []orderclose.RawRecord) error {
+		log := &fakeLog{append: func(topic string, _ []wire.RawRecord) error {
 			if topic == "dead" && time.Since(begin) < time.Hour {
-				return orderclose.ErrRefused
+				return wire.ErrRefused
 			}
 			return nil
 		}}
 		out := newOut(t.Context(), log)
-		out.Bury(orderclose.Message{Key: []byte("poison")}, "bad_due", "")
+		out.Bury(wire.Message{Key: []byte("poison")}, "bad_due", "")
 		out.StartBurying()
-		if !sendAll(out, "target", records("well"), func([]orderclose.RawRecord) {}) {
+		if !sendAll(out, "target", records("well"), func([]wire.RawRecord) {}) {
 			t.Error("append failed")
 		}
 		if dead := <-out.Buried; len(dead) != 1 || time.Since(begin) < time.Hour {
@@ -234,7 +234,7 @@ func TestLinger_OutlivesItsParentByD(t *testing.T) {
 func TestSenders_APartitionThatFailsDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		log := &fakeLog{counts: func() int { return 3 }, append: func(_ string, records []orderclose.RawRecord) error {
+		log := &fakeLog{counts: func() int { return 3 }, append: func(_ string, records []wire.RawRecord) error {
 			if string(records[0].Key()) == "b" && time.Since(begin) < time.Hour {
 				return errDown
 			}
@@ -256,7 +256,7 @@ func TestSenders_APartitionThatFailsDelaysNoOther(t *testing.T) {
 func TestSenders_ATopicThatFailsRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		log := &fakeLog{append: func(string, []orderclose.RawRecord) error {
+		log := &fakeLog{append: func(string, []wire.RawRecord) error {
 			if time.Since(begin) < time.Hour {
 				return errDown
 			}

@@ -26,7 +26,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // corruptTries is the number of answers with an unreadable batch after which the batch
@@ -36,8 +36,8 @@ const corruptTries = 3
 
 // Log reads from a partition; see kafka.Cluster for the contract.
 type Log interface {
-	Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
-	Verify(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
+	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
+	Verify(ctx context.Context, at wire.Position) (wire.Fetched, error)
 }
 
 // verifyEvery is how often the log of a partition is verified while it is not fetched.
@@ -61,35 +61,35 @@ type ReaderMetrics interface {
 //	select { case f := <-r.C: r.Took(f) … }
 //	r.Wait()                      // after ctx has ended, before returning
 type Reader struct {
-	C chan orderclose.Fetched // receives the result of each fetch
+	C chan wire.Fetched // receives the result of each fetch
 	// LookBack is copied to each Position. Set it before the first Start.
 	LookBack time.Duration
 
 	ctx        context.Context
 	source     Log
-	claim      orderclose.Claim
+	claim      wire.Claim
 	stage      string
 	m          ReaderMetrics
 	logger     *slog.Logger
 	next       int64
-	done       int64            // the end of the former owner's runs above next; 0 once they are verified
-	log        orderclose.LogID // the log that next belongs to
-	gen        uint32           // generation of the log
-	verifiedAt time.Time        // when the log was last known to be the same
+	done       int64      // the end of the former owner's runs above next; 0 once they are verified
+	log        wire.LogID // the log that next belongs to
+	gen        uint32     // generation of the log
+	verifiedAt time.Time  // when the log was last known to be the same
 	busy       bool
 	wg         sync.WaitGroup
 }
 
 // NewReader returns a Reader of the claim for a stage. It ends with ctx. The caller must
 // call Wait before returning.
-func NewReader(ctx context.Context, log Log, claim orderclose.Claim, stage string, m ReaderMetrics, logger *slog.Logger) *Reader {
+func NewReader(ctx context.Context, log Log, claim wire.Claim, stage string, m ReaderMetrics, logger *slog.Logger) *Reader {
 	m.FetchFailing(stage, claim.Topic, claim.Partition, time.Time{})
 	var done int64
 	if runs := DecodeRuns(claim.Offset, claim.Acked); len(runs) > 0 {
 		done = runs[len(runs)-1].End
 	}
 	return &Reader{
-		C:   make(chan orderclose.Fetched, 1),
+		C:   make(chan wire.Fetched, 1),
 		ctx: ctx, source: log, claim: claim, next: claim.Offset, done: done, log: DecodeLog(claim.Acked),
 		stage: stage, m: m,
 		logger: logger.With("topic", claim.Topic, "partition", claim.Partition),
@@ -109,7 +109,7 @@ func (r *Reader) Verify() {
 	}
 }
 
-type read = func(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
+type read = func(ctx context.Context, at wire.Position) (wire.Fetched, error)
 
 func (r *Reader) begin(read read) {
 	if r.busy {
@@ -130,7 +130,7 @@ func (r *Reader) verifyFirst(read read) read {
 	if r.done == 0 {
 		return read
 	}
-	return func(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error) {
+	return func(ctx context.Context, at wire.Position) (wire.Fetched, error) {
 		ahead := at
 		ahead.Offset = r.done
 		f, err := r.source.Verify(ctx, ahead)
@@ -143,13 +143,13 @@ func (r *Reader) verifyFirst(read read) read {
 
 // Took notes that the result of the fetch was received from C. The loop must call it for
 // each result.
-func (r *Reader) Took(f orderclose.Fetched) {
+func (r *Reader) Took(f wire.Fetched) {
 	r.busy, r.next, r.log, r.gen = false, f.Next, f.Log, f.Generation
 	r.verifiedAt, r.done = time.Now(), 0
 }
 
 // withGeneration sets the generation of the result and of its records.
-func (r *Reader) withGeneration(f orderclose.Fetched) orderclose.Fetched {
+func (r *Reader) withGeneration(f wire.Fetched) wire.Fetched {
 	f.Generation = r.gen
 	if f.Replaced {
 		f.Generation++
@@ -178,9 +178,9 @@ func (r *Reader) Wait() {
 }
 
 // fetch retries until it has a result, or returns false when ctx ends.
-func (r *Reader) fetch(read read) (orderclose.Fetched, bool) {
+func (r *Reader) fetch(read read) (wire.Fetched, bool) {
 	read, offset := r.verifyFirst(read), r.next
-	at := orderclose.Position{Topic: r.claim.Topic, Partition: r.claim.Partition, Offset: offset, Log: r.log, LookBack: r.LookBack}
+	at := wire.Position{Topic: r.claim.Topic, Partition: r.claim.Partition, Offset: offset, Log: r.log, LookBack: r.LookBack}
 	retry := NewBackOff()
 	failing, corrupt := false, 0
 	for {
@@ -204,7 +204,7 @@ func (r *Reader) fetch(read read) (orderclose.Fetched, bool) {
 			return f, true
 		}
 		if !Sleep(r.ctx, retry.NextBackOff()) {
-			return orderclose.Fetched{}, false
+			return wire.Fetched{}, false
 		}
 	}
 }

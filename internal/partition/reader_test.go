@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 func newReader(ctx context.Context, log Log) *Reader {
@@ -17,7 +17,7 @@ func newReader(ctx context.Context, log Log) *Reader {
 }
 
 func newReaderWith(ctx context.Context, log Log, m ReaderMetrics) *Reader {
-	return NewReader(ctx, log, orderclose.Claim{Topic: "t", Offset: 7}, "test", m, slog.New(slog.DiscardHandler))
+	return NewReader(ctx, log, wire.Claim{Topic: "t", Offset: 7}, "test", m, slog.New(slog.DiscardHandler))
 }
 
 // metricsState is what a Reader last reported to its metrics.
@@ -46,11 +46,11 @@ func (m *metricsState) last() (time.Time, int) {
 func TestReader_RetriesAFetchThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
-		r := newReader(t.Context(), &fakeLog{fetch: func(offset int64) (orderclose.Fetched, error) {
+		r := newReader(t.Context(), &fakeLog{fetch: func(offset int64) (wire.Fetched, error) {
 			if tries++; tries < 4 {
-				return orderclose.Fetched{}, errDown
+				return wire.Fetched{}, errDown
 			}
-			return orderclose.Fetched{Next: offset + 1}, nil
+			return wire.Fetched{Next: offset + 1}, nil
 		}})
 		r.Start()
 		r.Start() // has no effect: a fetch is in flight
@@ -68,12 +68,12 @@ func TestReader_ReportsSinceWhenFetchesFail(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var away atomic.Bool
 		m := &metricsState{}
-		r := newReaderWith(ctx, &fakeLog{fetch: func(offset int64) (orderclose.Fetched, error) {
+		r := newReaderWith(ctx, &fakeLog{fetch: func(offset int64) (wire.Fetched, error) {
 			time.Sleep(time.Second) // like a fetch at the end of the log
 			if away.Load() {
-				return orderclose.Fetched{}, errDown
+				return wire.Fetched{}, errDown
 			}
-			return orderclose.Fetched{Next: offset}, nil
+			return wire.Fetched{Next: offset}, nil
 		}}, m)
 		r.Start()
 		r.Took(<-r.C)
@@ -103,9 +103,9 @@ func TestReader_ReportsSinceWhenFetchesFail(t *testing.T) {
 func TestReader_ReportsDamageOnlyAfterRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
-		r := newReader(t.Context(), &fakeLog{fetch: func(offset int64) (orderclose.Fetched, error) {
+		r := newReader(t.Context(), &fakeLog{fetch: func(offset int64) (wire.Fetched, error) {
 			tries++
-			return orderclose.Fetched{Next: offset + 1, Corrupt: &orderclose.Range{First: offset, Last: offset, Err: errDown}}, nil
+			return wire.Fetched{Next: offset + 1, Corrupt: &wire.Range{First: offset, Last: offset, Err: errDown}}, nil
 		}})
 		r.Start()
 		if f := <-r.C; f.Corrupt == nil || tries != corruptTries {
@@ -118,14 +118,14 @@ func TestReader_ReportsDamageOnlyAfterRetries(t *testing.T) {
 func TestReader_FailedFetchesAreNoEvidenceOfDamage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
-		r := newReader(t.Context(), &fakeLog{fetch: func(offset int64) (orderclose.Fetched, error) {
+		r := newReader(t.Context(), &fakeLog{fetch: func(offset int64) (wire.Fetched, error) {
 			switch tries++; tries {
 			case 1, 2, 3:
-				return orderclose.Fetched{}, errDown
+				return wire.Fetched{}, errDown
 			case 4, 5:
-				return orderclose.Fetched{Next: offset + 1, Corrupt: &orderclose.Range{First: offset, Last: offset, Err: errDown}}, nil
+				return wire.Fetched{Next: offset + 1, Corrupt: &wire.Range{First: offset, Last: offset, Err: errDown}}, nil
 			}
-			return orderclose.Fetched{Next: offset + 3}, nil
+			return wire.Fetched{Next: offset + 3}, nil
 		}})
 		r.Start()
 		if f := <-r.C; f.Corrupt != nil || f.Next != 10 {
@@ -137,7 +137,7 @@ func TestReader_FailedFetchesAreNoEvidenceOfDamage(t *testing.T) {
 func TestReader_EndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		r := newReader(ctx, &fakeLog{fetch: func(int64) (orderclose.Fetched, error) { return orderclose.Fetched{}, errDown }})
+		r := newReader(ctx, &fakeLog{fetch: func(int64) (wire.Fetched, error) { return wire.Fetched{}, errDown }})
 		r.Start()
 		cancel()
 		r.Wait()
@@ -152,17 +152,17 @@ func TestReader_EndsWithItsContext(t *testing.T) {
 // A loop that fetches nothing notices within a minute, with one request a minute.
 func TestReader_VerifyNoticesAReplacedLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, began, asked := orderclose.LogID{Topic: [16]byte{1}}, time.Now(), 0
+		log, began, asked := wire.LogID{Topic: [16]byte{1}}, time.Now(), 0
 		r := newReader(t.Context(), &fakeLog{
-			fetch: func(int64) (orderclose.Fetched, error) { return orderclose.Fetched{Next: 9, Log: log}, nil },
-			verify: func(at orderclose.Position) (orderclose.Fetched, error) {
+			fetch: func(int64) (wire.Fetched, error) { return wire.Fetched{Next: 9, Log: log}, nil },
+			verify: func(at wire.Position) (wire.Fetched, error) {
 				if asked++; at.Log != log || at.Offset != 9 {
 					t.Errorf("asked at %+v", at)
 				}
 				if time.Since(began) < 10*time.Minute {
-					return orderclose.Fetched{Next: at.Offset, Log: at.Log}, nil
+					return wire.Fetched{Next: at.Offset, Log: at.Log}, nil
 				}
-				return orderclose.Fetched{Lost: &orderclose.Range{Err: errDown}, Replaced: true}, nil
+				return wire.Fetched{Lost: &wire.Range{Err: errDown}, Replaced: true}, nil
 			},
 		})
 		r.Start()
@@ -190,22 +190,22 @@ func TestReader_VerifyNoticesAReplacedLog(t *testing.T) {
 // In a log that has lost its end since, other records would count as done.
 func TestReader_VerifiesTheFormerOwnersRunsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := orderclose.LogID{Topic: [16]byte{1}, Epoch: 5}
+		log := wire.LogID{Topic: [16]byte{1}, Epoch: 5}
 		acked, _ := EncodeDone(log, 10, []Run{{First: 15, End: 20}})
 		replaced := false
 		source := &fakeLog{
-			fetch: func(offset int64) (orderclose.Fetched, error) {
-				return orderclose.Fetched{Next: offset + 1, Log: log}, nil
+			fetch: func(offset int64) (wire.Fetched, error) {
+				return wire.Fetched{Next: offset + 1, Log: log}, nil
 			},
-			verify: func(at orderclose.Position) (orderclose.Fetched, error) {
+			verify: func(at wire.Position) (wire.Fetched, error) {
 				if at.Offset != 20 || at.Log != log {
 					t.Errorf("verified at %+v, want 20", at)
 				}
-				return orderclose.Fetched{Next: 12, Log: log, Lost: &orderclose.Range{Err: errDown}, Replaced: replaced}, nil
+				return wire.Fetched{Next: 12, Log: log, Lost: &wire.Range{Err: errDown}, Replaced: replaced}, nil
 			},
 		}
 		for _, replaced = range []bool{false, true} {
-			r := NewReader(t.Context(), source, orderclose.Claim{Topic: "t", Offset: 10, Acked: acked}, "test", &metricsState{}, slog.New(slog.DiscardHandler))
+			r := NewReader(t.Context(), source, wire.Claim{Topic: "t", Offset: 10, Acked: acked}, "test", &metricsState{}, slog.New(slog.DiscardHandler))
 			r.Start()
 			if f := <-r.C; f.Replaced != replaced || !replaced && f.Next != 11 {
 				t.Errorf("%+v, want replaced: %v", f, replaced)

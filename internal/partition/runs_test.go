@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 func TestRuns_RoundTrip(t *testing.T) {
@@ -53,7 +53,7 @@ func TestDone_IdentifiesItsLog(t *testing.T) {
 	some := []Run{{First: 12, End: 14}}
 	for _, runs := range [][]Run{nil, some, many} {
 		for _, epoch := range []int32{-1, 0, 7, math.MaxInt32} {
-			log := orderclose.LogID{Topic: [16]byte{1, 15: 2}, Epoch: epoch}
+			log := wire.LogID{Topic: [16]byte{1, 15: 2}, Epoch: epoch}
 			encoded, left := EncodeDone(log, 10, runs)
 			if got := DecodeLog(encoded); got != log || len(encoded) > 4096 {
 				t.Errorf("%d bytes, epoch %d: %+v, want %+v", len(encoded), epoch, got, log)
@@ -63,9 +63,9 @@ func TestDone_IdentifiesItsLog(t *testing.T) {
 			}
 		}
 	}
-	unknown, _ := EncodeDone(orderclose.LogID{}, 10, some)
+	unknown, _ := EncodeDone(wire.LogID{}, 10, some)
 	for _, older := range []string{"", "r1:AQI", "somebody else's", "t1:", "t1:AQI", "t1:!", unknown} {
-		if got := DecodeLog(older); got != (orderclose.LogID{}) {
+		if got := DecodeLog(older); got != (wire.LogID{}) {
 			t.Errorf("%q: %+v", older, got)
 		}
 	}
@@ -81,7 +81,7 @@ func TestWithPartitions(t *testing.T) {
 	for i := range int64(10_000) {
 		many = append(many, Run{1000*i + 500, 1000*i + 900})
 	}
-	log := orderclose.LogID{Topic: [16]byte{1, 15: 2}, Epoch: math.MaxInt32}
+	log := wire.LogID{Topic: [16]byte{1, 15: 2}, Epoch: math.MaxInt32}
 	done, _ := EncodeDone(log, 10, many)
 	for _, plain := range []string{"", "somebody else's", done} {
 		if n := DecodePartitions(plain); n != 0 {
@@ -128,8 +128,8 @@ func TestCommitter_ATakeOverRepeatsNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var low int64
 		var acked string
-		claim := func() orderclose.Claim {
-			return orderclose.Claim{Offset: low, Acked: acked, Done: func(offset int64, runs string) { low, acked = offset, runs }}
+		claim := func() wire.Claim {
+			return wire.Claim{Offset: low, Acked: acked, Done: func(offset int64, runs string) { low, acked = offset, runs }}
 		}
 		const records = 60
 		done := map[int64]bool{}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 const (
@@ -44,7 +44,7 @@ type Senders struct {
 // topicSender appends a claim's records to one topic.
 type topicSender struct {
 	appender
-	records []orderclose.RawRecord // in flight
+	records []wire.RawRecord // in flight
 	then    func(SendResult)
 	refused func(refused)
 	sent    SendResult
@@ -64,7 +64,7 @@ func (s *Senders) topic(topic string) *topicSender {
 	if t == nil {
 		t = newTopicSender(s.ctx, s.o, topic)
 		t.refused = s.deadLetter
-		t.spread = func(ctx context.Context, topic string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
+		t.spread = func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
 			return s.o.Log.GroupForClaim(ctx, s.o.Claim, topic, records)
 		}
 		s.topics[topic] = t
@@ -73,7 +73,7 @@ func (s *Senders) topic(topic string) *topicSender {
 }
 
 func newTopicSender(ctx context.Context, o *OutOptions, topic string) *topicSender {
-	return &topicSender{appender: appender{o: o, claim: ctx, pipes: map[int]orderclose.AppendFunc{}}, sent: SendResult{Topic: topic}}
+	return &topicSender{appender: appender{o: o, claim: ctx, pipes: map[int]wire.AppendFunc{}}, sent: SendResult{Topic: topic}}
 }
 
 // ready reports whether an append may begin, or after how long to ask again.
@@ -93,11 +93,11 @@ func (t *topicSender) ready() (wait time.Duration, ok bool) {
 // earlier Send to the topic is in flight, or the topic rests, Send does nothing and
 // returns false and the time to wait. The bodies of the records must not change until
 // then is called.
-func (s *Senders) Send(topic string, records []orderclose.RawRecord, then func(SendResult)) (wait time.Duration, ok bool) {
+func (s *Senders) Send(topic string, records []wire.RawRecord, then func(SendResult)) (wait time.Duration, ok bool) {
 	return s.send(s.topic(topic), records, then)
 }
 
-func (s *Senders) send(t *topicSender, records []orderclose.RawRecord, then func(SendResult)) (wait time.Duration, ok bool) {
+func (s *Senders) send(t *topicSender, records []wire.RawRecord, then func(SendResult)) (wait time.Duration, ok bool) {
 	if wait, ok = t.ready(); !ok {
 		return wait, false
 	}
@@ -113,7 +113,7 @@ func (s *Senders) send(t *topicSender, records []orderclose.RawRecord, then func
 
 // SendNow is a Send that waits for the result, MaxSendTime at most, and returns it. If
 // the topic rests all records are left.
-func (s *Senders) SendNow(topic string, records []orderclose.RawRecord) SendResult {
+func (s *Senders) SendNow(topic string, records []wire.RawRecord) SendResult {
 	t := s.topic(topic)
 	if wait, ok := t.ready(); !ok {
 		return SendResult{Topic: topic, Left: records, Pause: wait}

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 const (
@@ -46,12 +46,12 @@ type Watchdog struct {
 // restarted from its last committed position, within the same generation of the group, so
 // that no other partition moves. If the loop does not stop, Serve calls OnHang. The loop
 // must call Beat each turn.
-func (w *Watchdog) Serve(ctx context.Context, claim orderclose.Claim, run func(ctx context.Context, claim orderclose.Claim, pulse *Pulse)) {
+func (w *Watchdog) Serve(ctx context.Context, claim wire.Claim, run func(ctx context.Context, claim wire.Claim, pulse *Pulse)) {
 	done := claim.Done
 	for ctx.Err() == nil {
 		next := claim
 		claim.Done = func(offset int64, acked string) {
-			next.Offset, next.Acked, next.Fresh = offset, acked, false
+			next.Offset, next.Acked, next.NoCommit = offset, acked, false
 			done(offset, acked)
 		}
 		running, stop := context.WithCancel(ctx)

@@ -7,12 +7,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // watched serves a claim by run under a Watchdog. It returns the claims that run got, and
 // how often a loop counted as stuck.
-func watched(t *testing.T, run func(ctx context.Context, claim orderclose.Claim, pulse *Pulse)) (claims []orderclose.Claim, stuck int) {
+func watched(t *testing.T, run func(ctx context.Context, claim wire.Claim, pulse *Pulse)) (claims []wire.Claim, stuck int) {
 	t.Helper()
 	w := Watchdog{
 		Stage: "test", Logger: slog.New(slog.DiscardHandler),
@@ -21,7 +21,7 @@ func watched(t *testing.T, run func(ctx context.Context, claim orderclose.Claim,
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	w.Serve(ctx, orderclose.Claim{Topic: "source", Fresh: true, Done: func(int64, string) {}}, func(ctx context.Context, claim orderclose.Claim, pulse *Pulse) {
+	w.Serve(ctx, wire.Claim{Topic: "source", NoCommit: true, Done: func(int64, string) {}}, func(ctx context.Context, claim wire.Claim, pulse *Pulse) {
 		claims = append(claims, claim)
 		run(ctx, claim, pulse)
 	})
@@ -31,8 +31,8 @@ func watched(t *testing.T, run func(ctx context.Context, claim orderclose.Claim,
 func TestWatchdog_RestartsAHangingLoopFromItsCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		claims, stuck := watched(t, func(ctx context.Context, claim orderclose.Claim, _ *Pulse) {
-			if claim.Fresh {
+		claims, stuck := watched(t, func(ctx context.Context, claim wire.Claim, _ *Pulse) {
+			if claim.NoCommit {
 				claim.Done(5, "runs")
 				<-ctx.Done() // and no beat
 			}
@@ -40,8 +40,8 @@ func TestWatchdog_RestartsAHangingLoopFromItsCommit(t *testing.T) {
 		if len(claims) != 2 || stuck != 1 {
 			t.Fatalf("started %d times, stuck %d times; want 2 and 1", len(claims), stuck)
 		}
-		if c := claims[1]; c.Offset != 5 || c.Acked != "runs" || c.Fresh {
-			t.Errorf("started again from %d %q, fresh %v; want its commit", c.Offset, c.Acked, c.Fresh)
+		if c := claims[1]; c.Offset != 5 || c.Acked != "runs" || c.NoCommit {
+			t.Errorf("started again from %d %q, fresh %v; want its commit", c.Offset, c.Acked, c.NoCommit)
 		}
 		if took := time.Since(begin); took > StuckAfter+15*time.Second {
 			t.Errorf("it took %v", took)
@@ -52,7 +52,7 @@ func TestWatchdog_RestartsAHangingLoopFromItsCommit(t *testing.T) {
 // When the process continues, every loop has been silent for as long as it was stopped.
 func TestWatchdog_AStoppedProcessIsNotAHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		claims, stuck := watched(t, func(_ context.Context, _ orderclose.Claim, pulse *Pulse) {
+		claims, stuck := watched(t, func(_ context.Context, _ wire.Claim, pulse *Pulse) {
 			time.Sleep(StuckAfter/6 - time.Second)
 			pulse.Beat()
 			pulse.last.Add(-int64(time.Hour))

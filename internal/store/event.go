@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // keptEvent is the form of an event in outbox_events. It omits what the row's order_id and its
@@ -53,7 +54,7 @@ func ExpandEvent(orderID string, payload []byte) []byte {
 		Path: k.Path, Attempts: k.Attempts, Version: k.Version,
 	}
 	for _, sku := range slices.Sorted(maps.Keys(k.Release)) {
-		e.Release = append(e.Release, orderclose.Release{SKU: sku, Quantity: k.Release[sku], Key: orderclose.ReleaseKey(orderID, sku, string(kindClose))})
+		e.Release = append(e.Release, orderclose.Release{SKU: sku, Quantity: k.Release[sku], Key: wire.ReleaseKey(orderID, sku, string(kindClose))})
 	}
 	whole, err := e.Encode()
 	if err != nil {

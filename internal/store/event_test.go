@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/internal/wire"
 )
 
 func TestWholeEvent(t *testing.T) {
@@ -15,8 +16,8 @@ func TestWholeEvent(t *testing.T) {
 			Type: "order.receipt_confirmed", OrderID: `o/1 "订"`, Category: "ink", Due: at.Add(-time.Minute), ClosedAt: at,
 			Path: orderclose.PathSweep, Attempts: 2, Version: 3,
 			Release: []orderclose.Release{
-				{SKU: "a", Quantity: 1, Key: orderclose.ReleaseKey(`o/1 "订"`, "a", "close")},
-				{SKU: "b", Quantity: 1 << 60, Key: orderclose.ReleaseKey(`o/1 "订"`, "b", "close")},
+				{SKU: "a", Quantity: 1, Key: wire.ReleaseKey(`o/1 "订"`, "a", "close")},
+				{SKU: "b", Quantity: 1 << 60, Key: wire.ReleaseKey(`o/1 "订"`, "b", "close")},
 			},
 		},
 		"little": {OrderID: "o", Due: at, ClosedAt: at, Path: orderclose.PathPipeline},

@@ -10,14 +10,14 @@ import (
 
 	"gorm.io/gorm"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // outboxTables are the tables of the outboxes. All have the columns id, order_id, payload and
 // created_at.
-var outboxTables = map[orderclose.Outbox]string{
-	orderclose.EventOutbox:    "outbox_events",
-	orderclose.ScheduleOutbox: "outbox_schedules",
+var outboxTables = map[wire.Outbox]string{
+	wire.EventOutbox:    "outbox_events",
+	wire.ScheduleOutbox: "outbox_schedules",
 }
 
 // Dispatch passes up to limit rows of an outbox with ids above after, lowest first, to publish,
@@ -31,7 +31,7 @@ var outboxTables = map[orderclose.Outbox]string{
 //
 // The rows stay locked, and a connection stays in use, while publish runs; publish should take
 // seconds at most.
-func (s *Store) Dispatch(ctx context.Context, box orderclose.Outbox, after int64, limit int, publish func(ctx context.Context, rows []orderclose.OutboxRow) (done []int64)) (int, error) {
+func (s *Store) Dispatch(ctx context.Context, box wire.Outbox, after int64, limit int, publish func(ctx context.Context, rows []wire.OutboxRow) (done []int64)) (int, error) {
 	table, err := tableOf(box)
 	if err != nil {
 		return 0, err
@@ -50,11 +50,11 @@ func (s *Store) Dispatch(ctx context.Context, box orderclose.Outbox, after int64
 // dispatch is one call of Dispatch.
 type dispatch struct {
 	s       *Store
-	box     orderclose.Outbox
+	box     wire.Outbox
 	table   string
 	after   int64
 	limit   int
-	publish func(ctx context.Context, rows []orderclose.OutboxRow) (done []int64)
+	publish func(ctx context.Context, rows []wire.OutboxRow) (done []int64)
 	rows    int // number of rows read
 }
 
@@ -81,7 +81,7 @@ func (d *dispatch) withLocks(ctx context.Context) error {
 // and deleting use the database. A second process with the same database does not know these
 // rows, and may publish them again.
 func (d *dispatch) withoutLocks(ctx context.Context) error {
-	var rows []orderclose.OutboxRow
+	var rows []wire.OutboxRow
 	err := d.s.dispatched.with(ctx, func(ids map[int64]bool) error {
 		all, err := d.read(d.s.gorm.WithContext(ctx), d.limit+len(ids), "")
 		for _, r := range all {
@@ -115,19 +115,19 @@ func (d *dispatch) any(db *gorm.DB) (bool, error) {
 	return len(ids) > 0, err
 }
 
-func (d *dispatch) read(db *gorm.DB, limit int, lock string) ([]orderclose.OutboxRow, error) {
+func (d *dispatch) read(db *gorm.DB, limit int, lock string) ([]wire.OutboxRow, error) {
 	rows, err := db.Raw("SELECT id, order_id, payload FROM "+d.table+" WHERE id > ? ORDER BY id LIMIT ?"+lock, d.after, limit).Rows()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = rows.Close() }()
-	var all []orderclose.OutboxRow
+	var all []wire.OutboxRow
 	for rows.Next() {
-		var r orderclose.OutboxRow
+		var r wire.OutboxRow
 		if err := rows.Scan(&r.ID, &r.OrderID, &r.Payload); err != nil {
 			return nil, err
 		}
-		if d.box == orderclose.EventOutbox {
+		if d.box == wire.EventOutbox {
 			r.Payload = ExpandEvent(r.OrderID, r.Payload)
 		}
 		all = append(all, r)
@@ -160,10 +160,10 @@ func sqliteDeleteByID(table string, n int) string {
 }
 
 // Backlog returns how many rows wait in an outbox, and the age of the oldest.
-func (s *Store) Backlog(ctx context.Context, box orderclose.Outbox) (orderclose.OutboxBacklog, error) {
+func (s *Store) Backlog(ctx context.Context, box wire.Outbox) (wire.OutboxBacklog, error) {
 	table, err := tableOf(box)
 	if err != nil {
-		return orderclose.OutboxBacklog{}, err
+		return wire.OutboxBacklog{}, err
 	}
 	b, err := s.backlog(ctx, table)
 	if err != nil {
@@ -176,11 +176,11 @@ func (s *Store) Backlog(ctx context.Context, box orderclose.Outbox) (orderclose.
 // with ids above afterID, lowest first, without payloads. It takes no lock, and includes rows
 // that a dispatcher has. A caller begins with 0; a page with fewer than limit rows is the last.
 // Rows that are added meanwhile may be missed.
-func (s *Store) Unpublished(ctx context.Context, afterID int64, limit int) ([]orderclose.OutboxRow, error) {
-	table := outboxTables[orderclose.ScheduleOutbox]
-	var page []orderclose.OutboxRow
+func (s *Store) Unpublished(ctx context.Context, afterID int64, limit int) ([]wire.OutboxRow, error) {
+	table := outboxTables[wire.ScheduleOutbox]
+	var page []wire.OutboxRow
 	err := eachRow(s.gorm.WithContext(ctx), "SELECT id, order_id FROM "+table+" WHERE id > ? ORDER BY id LIMIT ?", []any{afterID, limit}, func(rows *sql.Rows) error {
-		var r orderclose.OutboxRow
+		var r wire.OutboxRow
 		err := rows.Scan(&r.ID, &r.OrderID)
 		page = append(page, r)
 		return err
@@ -191,7 +191,7 @@ func (s *Store) Unpublished(ctx context.Context, afterID int64, limit int) ([]or
 	return page, nil
 }
 
-func tableOf(box orderclose.Outbox) (string, error) {
+func tableOf(box wire.Outbox) (string, error) {
 	table, ok := outboxTables[box]
 	if !ok {
 		return "", fmt.Errorf("there is no outbox %q", box)
@@ -199,10 +199,10 @@ func tableOf(box orderclose.Outbox) (string, error) {
 	return table, nil
 }
 
-func (s *Store) backlog(ctx context.Context, table string) (orderclose.OutboxBacklog, error) {
-	var b orderclose.OutboxBacklog
+func (s *Store) backlog(ctx context.Context, table string) (wire.OutboxBacklog, error) {
+	var b wire.OutboxBacklog
 	db := s.gorm.WithContext(ctx)
-	if err := db.Raw("SELECT COUNT(*) FROM (SELECT 1 FROM "+table+" LIMIT ?) AS counted", orderclose.OutboxCount).Row().Scan(&b.Rows); err != nil {
+	if err := db.Raw("SELECT COUNT(*) FROM (SELECT 1 FROM "+table+" LIMIT ?) AS counted", wire.OutboxCount).Row().Scan(&b.Rows); err != nil {
 		return b, err
 	}
 	rows, err := db.Raw("SELECT created_at, ? FROM "+table+" ORDER BY id LIMIT 1", s.dialect.now()).Rows()

@@ -13,6 +13,7 @@ import (
 	"orderclose"
 	"orderclose/internal/store"
 	"orderclose/internal/testkit/storetest"
+	"orderclose/internal/wire"
 )
 
 // The privileges in docs/mapping.md suffice for a close, for publishing its events from the
@@ -40,11 +41,11 @@ func rightsSuffice(t *testing.T) {
 	if out[0].Verdict != orderclose.Closed {
 		t.Errorf("%+v", out)
 	}
-	n, err := s.Dispatch(t.Context(), orderclose.EventOutbox, 0, 10, publishAll)
+	n, err := s.Dispatch(t.Context(), wire.EventOutbox, 0, 10, publishAll)
 	if must(t, err); n != 1 {
 		t.Errorf("%d events", n)
 	}
-	_, err = s.Dispatch(t.Context(), orderclose.ScheduleOutbox, 0, 10, publishAll)
+	_, err = s.Dispatch(t.Context(), wire.ScheduleOutbox, 0, 10, publishAll)
 	must(t, err)
 	must(t, s.SweepFinished(t.Context(), "p"))
 	_, err = s.AuditParts(t.Context())
@@ -80,7 +81,7 @@ func asUserOf(t *testing.T, admin *store.Store, dsn string, shop storetest.Shop)
 	return cfg.FormatDSN()
 }
 
-func publishAll(_ context.Context, rows []orderclose.OutboxRow) (done []int64) {
+func publishAll(_ context.Context, rows []wire.OutboxRow) (done []int64) {
 	for _, r := range rows {
 		done = append(done, r.ID)
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // Rules say to which topic a redrive sends each record.
@@ -20,7 +21,7 @@ type Rules struct {
 
 // decide returns the topic and the record to send for a dead letter at this moment. If the
 // dead letter cannot be sent, refusal says why.
-func (r Rules) decide(l Letter, now time.Time) (topic string, m orderclose.Message, refusal string) {
+func (r Rules) decide(l Letter, now time.Time) (topic string, m wire.Message, refusal string) {
 	if topic := r.Unchanged[l.Source.Topic]; topic != "" {
 		if cut := l.cut(); cut != "" {
 			return "", m, cut + ": the rest is not the original record"
@@ -31,12 +32,12 @@ func (r Rules) decide(l Letter, now time.Time) (topic string, m orderclose.Messa
 	if err != nil {
 		return "", m, unreadable(l, err)
 	}
-	if ahead := record.Order.Due.Sub(now); orderclose.BeyondLimit(ahead) {
+	if ahead := record.Order.Due.Sub(now); wire.BeyondLimit(ahead) {
 		return "", m, fmt.Sprintf("it is due on %s, further ahead than relays accept (%s)",
-			record.Order.Due.UTC().Format(time.RFC3339), orderclose.ShortDuration(orderclose.MaxDelayLimit))
+			record.Order.Due.UTC().Format(time.RFC3339), orderclose.ShortDuration(wire.MaxDelayLimit))
 	}
 	// A redrive starts again: the original due time, and no failed attempts.
-	record = orderclose.Record{Order: record.Order, Release: record.Order.Due, Traceparent: record.Traceparent, Lane: orderclose.LaneReplay}
+	record = wire.Record{Order: record.Order, Release: record.Order.Due, Traceparent: record.Traceparent, Lane: wire.LaneReplay}
 	if m, err = record.Encode(); err != nil {
 		return "", m, err.Error()
 	}

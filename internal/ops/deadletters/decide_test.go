@@ -9,10 +9,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // letterOf decodes a dead letter.
-func letterOf(m orderclose.Message) Letter { return Read(0, m) }
+func letterOf(m wire.Message) Letter { return Read(0, m) }
 
 func TestDecide_ReturnsTheDestination(t *testing.T) {
 	for what, c := range map[string]struct {
@@ -23,7 +24,7 @@ func TestDecide_ReturnsTheDestination(t *testing.T) {
 		"due now":      {now, replayTopic},
 		"due soon":     {now.Add(time.Second), "delay_1m"},
 		"due later":    {now.Add(3 * time.Hour), "delay_1h"},
-		"due too late": {now.Add(orderclose.MaxDelayLimit + time.Hour), ""},
+		"due too late": {now.Add(wire.MaxDelayLimit + time.Hour), ""},
 	} {
 		topic, m, refusal := rules.decide(letterOf(dead(t, "a", "failed", c.due)), now)
 		if topic != c.want || (refusal == "") == (c.want == "") {
@@ -36,9 +37,9 @@ func TestDecide_ReturnsTheDestination(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := orderclose.Record{
+		want := wire.Record{
 			Order:   orderclose.Order{ID: "a", Category: "book", CreatedAt: now.Add(-2 * time.Hour), Due: c.due, Attributes: map[string]any{"shop": "eu"}},
-			Release: c.due, Traceparent: "00-ab-cd-01", Lane: orderclose.LaneReplay,
+			Release: c.due, Traceparent: "00-ab-cd-01", Lane: wire.LaneReplay,
 		}
 		if diff := cmp.Diff(want, r, cmp.Comparer(time.Time.Equal)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", what, diff)
@@ -52,30 +53,30 @@ func TestDecide_ReturnsTheDestination(t *testing.T) {
 }
 
 func TestDecide_RefusesIncompleteRecords(t *testing.T) {
-	change := func(change func(m *orderclose.Message)) orderclose.Message {
+	change := func(change func(m *wire.Message)) wire.Message {
 		m := recordOf(t, "a", now)
 		m.Topic = "order-close"
 		change(&m)
 		return m
 	}
-	big := bytes.Repeat([]byte("x"), orderclose.MaxDeadValue+1)
+	big := bytes.Repeat([]byte("x"), wire.MaxDeadValue+1)
 	for what, c := range map[string]struct {
 		cause string
-		m     orderclose.Message
+		m     wire.Message
 		want  string
 	}{
-		"no key":        {"no_key", change(func(m *orderclose.Message) { m.Key = nil }), "no_key"},
-		"other version": {"bad_version", change(func(m *orderclose.Message) { m.Headers[1].Value = []byte("9") }), "bad_version"},
-		"no JSON":       {"bad_value", change(func(m *orderclose.Message) { m.Value = []byte("{") }), "bad_value"},
-		"other id":      {"key_mismatch", change(func(m *orderclose.Message) { m.Key = []byte("b") }), "key_mismatch"},
-		"corrupt":       {"corrupt", orderclose.Message{Topic: "order-close"}, "only its offsets are known"},
-		"long value":    {"refused", change(func(m *orderclose.Message) { m.Value = append(m.Value[:len(m.Value)-1], big...) }), "value was cut"},
-		"long key":      {"refused", change(func(m *orderclose.Message) { m.Key = big }), "key was cut"},
-		"long event":    {"refused", orderclose.Message{Topic: "events", Key: []byte("a"), Value: big}, "value was cut"},
-		"event, header": {"refused", orderclose.Message{Topic: "events", Key: []byte("a"), Headers: []orderclose.Header{{Key: "x", Value: big}}}, `header "x" was cut`},
-		"event, many":   {"refused", orderclose.Message{Topic: "events", Key: []byte("a"), Headers: make([]orderclose.Header, 40)}, "only the first 32"},
+		"no key":        {"no_key", change(func(m *wire.Message) { m.Key = nil }), "no_key"},
+		"other version": {"bad_version", change(func(m *wire.Message) { m.Headers[1].Value = []byte("9") }), "bad_version"},
+		"no JSON":       {"bad_value", change(func(m *wire.Message) { m.Value = []byte("{") }), "bad_value"},
+		"other id":      {"key_mismatch", change(func(m *wire.Message) { m.Key = []byte("b") }), "key_mismatch"},
+		"corrupt":       {"corrupt", wire.Message{Topic: "order-close"}, "only its offsets are known"},
+		"long value":    {"refused", change(func(m *wire.Message) { m.Value = append(m.Value[:len(m.Value)-1], big...) }), "value was cut"},
+		"long key":      {"refused", change(func(m *wire.Message) { m.Key = big }), "key was cut"},
+		"long event":    {"refused", wire.Message{Topic: "events", Key: []byte("a"), Value: big}, "value was cut"},
+		"event, header": {"refused", wire.Message{Topic: "events", Key: []byte("a"), Headers: []wire.Header{{Key: "x", Value: big}}}, `header "x" was cut`},
+		"event, many":   {"refused", wire.Message{Topic: "events", Key: []byte("a"), Headers: make([]wire.Header, 40)}, "only the first 32"},
 	} {
-		topic, _, refusal := rules.decide(letterOf(orderclose.DeadLetter(c.m, "closer", c.cause, "")), now)
+		topic, _, refusal := rules.decide(letterOf(wire.DeadLetter(c.m, "closer", c.cause, "")), now)
 		if topic != "" || !strings.Contains(refusal, c.want) {
 			t.Errorf("%s: to %q, %q; want a refusal with %q", what, topic, refusal, c.want)
 		}
@@ -84,9 +85,9 @@ func TestDecide_RefusesIncompleteRecords(t *testing.T) {
 
 func TestDecide_ReturnsOtherRecordsUnchanged(t *testing.T) {
 	for _, source := range []string{"events", "outbox_events"} {
-		m := orderclose.Message{Topic: source, Partition: 1, Offset: 5, Key: []byte("a"), Value: []byte(`{"id":1}`),
-			Headers: []orderclose.Header{{Key: orderclose.HeaderContentType, Value: []byte("json")}}}
-		topic, got, refusal := rules.decide(letterOf(orderclose.DeadLetter(m, "release", "failed", "no")), now)
+		m := wire.Message{Topic: source, Partition: 1, Offset: 5, Key: []byte("a"), Value: []byte(`{"id":1}`),
+			Headers: []wire.Header{{Key: orderclose.HeaderContentType, Value: []byte("json")}}}
+		topic, got, refusal := rules.decide(letterOf(wire.DeadLetter(m, "release", "failed", "no")), now)
 		m.Topic, m.Partition, m.Offset = "", 0, 0
 		if diff := cmp.Diff(m, got); topic != "events" || refusal != "" || diff != "" {
 			t.Errorf("of %s to %q, %q\n%s", source, topic, refusal, diff)
@@ -98,7 +99,7 @@ func TestDecide_ReturnsOtherRecordsUnchanged(t *testing.T) {
 func TestDecide_ARecordMayBecomeADeadLetterTwice(t *testing.T) {
 	_, m, _ := rules.decide(letterOf(dead(t, "a", "first", now)), now)
 	m.Topic = replayTopic
-	l := letterOf(orderclose.DeadLetter(m, "closer", "second", "again"))
+	l := letterOf(wire.DeadLetter(m, "closer", "second", "again"))
 	if topic, again, refusal := rules.decide(l, now); topic != replayTopic || !cmp.Equal(m.Headers, again.Headers) || l.Cause != "second" || l.Source.Topic != replayTopic {
 		t.Errorf("to %q, %q; %+v", topic, refusal, l)
 	}

@@ -4,9 +4,9 @@
 // Topic lists and finds dead letters; MakePlan and Run redrive or discard them. Watch
 // follows the topic for a metric.
 //
-// A dead letter is pending until a mark behind it says that it was redriven or discarded
-// (orderclose.Mark). So the topic is the only state: a reader that reads from a dead letter
-// to the end knows whether it is pending. A redrive writes the mark only after the record
+// A dead letter is pending until a resolution behind it says that it was redriven or discarded
+// (wire.Resolution). So the topic is the only state: a reader that reads from a dead letter
+// to the end knows whether it is pending. A redrive writes the resolution only after the record
 // was acked. If it is killed in between, a later redrive sends the record again, which is
 // harmless.
 //

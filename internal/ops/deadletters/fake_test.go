@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/internal/wire"
 )
 
 const (
@@ -24,7 +25,7 @@ var (
 // fakeLog has topics of two partitions.
 type fakeLog struct {
 	mu      sync.Mutex
-	records map[string][2][]orderclose.RawRecord
+	records map[string][2][]wire.RawRecord
 	start   [2]int64 // of the dead-letter topic: lower offsets are deleted
 	refuse  func(topic string, key string) error
 	appends int
@@ -55,13 +56,13 @@ func (f *fakeLog) OffsetAt(_ context.Context, topic string, p int, t time.Time) 
 	return int64(len(f.records[topic][p])), nil
 }
 
-func (f *fakeLog) Read(_ context.Context, at orderclose.Position) (orderclose.Fetched, error) {
+func (f *fakeLog) Read(_ context.Context, at wire.Position) (wire.Fetched, error) {
 	topic, p, offset := at.Topic, at.Partition, at.Offset
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	answer := orderclose.Fetched{Log: orderclose.LogID{Topic: f.id}}
-	if at.Log.Topic != f.id && at.Log != (orderclose.LogID{}) {
-		answer.Lost, answer.Replaced = &orderclose.Range{}, true
+	answer := wire.Fetched{Log: wire.LogID{Topic: f.id}}
+	if at.Log.Topic != f.id && at.Log != (wire.LogID{}) {
+		answer.Lost, answer.Replaced = &wire.Range{}, true
 		return answer, nil
 	}
 	all := f.records[topic][p][offset:]
@@ -73,8 +74,8 @@ func (f *fakeLog) Read(_ context.Context, at orderclose.Position) (orderclose.Fe
 	return answer, nil
 }
 
-func (f *fakeLog) Idempotent(func(), func(int)) orderclose.AppendFunc {
-	return func(_ context.Context, topic string, p int, records []orderclose.RawRecord) (time.Time, error) {
+func (f *fakeLog) Idempotent(func(), func(int)) wire.AppendFunc {
+	return func(_ context.Context, topic string, p int, records []wire.RawRecord) (time.Time, error) {
 		f.appends++
 		if f.refuse != nil {
 			for _, r := range records {
@@ -90,11 +91,11 @@ func (f *fakeLog) Idempotent(func(), func(int)) orderclose.AppendFunc {
 	}
 }
 
-func (f *fakeLog) put(topic string, p int, r orderclose.RawRecord, at time.Time) Position {
+func (f *fakeLog) put(topic string, p int, r wire.RawRecord, at time.Time) Position {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.records == nil {
-		f.records = map[string][2][]orderclose.RawRecord{}
+		f.records = map[string][2][]wire.RawRecord{}
 	}
 	partitions := f.records[topic]
 	r.Offset, r.Appended = int64(len(partitions[p])), at.UnixMilli()
@@ -110,16 +111,16 @@ func (f *fakeLog) bury(t *testing.T, p int, id, cause string, due time.Time) Pos
 	return f.put(deadTopic, p, m.Raw(), now.Add(-time.Hour))
 }
 
-func dead(t *testing.T, id, cause string, due time.Time) orderclose.Message {
+func dead(t *testing.T, id, cause string, due time.Time) wire.Message {
 	t.Helper()
 	m := recordOf(t, id, due)
 	m.Topic, m.Partition, m.Offset = "order-close", 1, 99
-	return orderclose.DeadLetter(m, "closer", cause, "in words")
+	return wire.DeadLetter(m, "closer", cause, "in words")
 }
 
-func recordOf(t *testing.T, id string, due time.Time) orderclose.Message {
+func recordOf(t *testing.T, id string, due time.Time) wire.Message {
 	t.Helper()
-	r := orderclose.Record{
+	r := wire.Record{
 		Order:   orderclose.Order{ID: id, Category: "book", CreatedAt: now.Add(-2 * time.Hour), Due: due, Attributes: map[string]any{"shop": "eu"}},
 		Release: due.Add(time.Minute), Attempt: 3, Cause: "failed", NotDue: 2, Traceparent: "00-ab-cd-01",
 	}
@@ -143,7 +144,7 @@ func (f *fakeLog) keys(topic string) (keys []string) {
 func (f *fakeLog) topic() *Topic { return &Topic{Log: f, Name: deadTopic} }
 
 func redrive(f Filter) Options {
-	return Options{Filter: f, How: orderclose.Redriven, Rules: rules, Now: func() time.Time { return now }}
+	return Options{Filter: f, How: wire.Redriven, Rules: rules, Now: func() time.Time { return now }}
 }
 
 func (f *fakeLog) pending(t *testing.T) string {

@@ -3,7 +3,7 @@ package deadletters
 import (
 	"math"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // maxCauses bounds how many causes are counted separately. The stages have a dozen causes,
@@ -18,13 +18,13 @@ const otherCause = "other"
 // depends on the range of offsets and not on the number of dead letters: a million offsets
 // take 130 KB for each cause.
 type Index struct {
-	pending map[string]map[int]*offsets                // by cause and partition
-	settled map[orderclose.Resolution]map[int]*offsets // by resolution and partition
+	pending map[string]map[int]*offsets              // by cause and partition
+	settled map[wire.ResolutionKind]map[int]*offsets // by resolution and partition
 }
 
 // NewIndex returns an empty Index.
 func NewIndex() *Index {
-	return &Index{pending: map[string]map[int]*offsets{}, settled: map[orderclose.Resolution]map[int]*offsets{}}
+	return &Index{pending: map[string]map[int]*offsets{}, settled: map[wire.ResolutionKind]map[int]*offsets{}}
 }
 
 // Bury adds a dead letter.
@@ -35,13 +35,13 @@ func (x *Index) Bury(at Position, cause string) {
 	setOf(x.pending, cause, at.Partition).add(at.Offset)
 }
 
-// Resolve adds a mark. It changes nothing if the dead letter is not in the index, because
+// Resolve adds a resolution. It changes nothing if the dead letter is not in the index, because
 // retention has deleted it, or if it was resolved before.
-func (x *Index) Resolve(m orderclose.Mark) {
+func (x *Index) Resolve(m wire.Resolution) {
 	for _, partitions := range x.pending {
 		if set := partitions[m.Partition]; set != nil && set.remove(m.Offset) {
-			if m.How != orderclose.Discarded {
-				m.How = orderclose.Redriven // an unknown resolution counts as redriven
+			if m.How != wire.Discarded {
+				m.How = wire.Redriven // an unknown resolution counts as redriven
 			}
 			setOf(x.settled, m.How, m.Partition).add(m.Offset)
 			return
@@ -61,7 +61,7 @@ func setOf[K comparable](all map[K]map[int]*offsets, key K, partition int) *offs
 
 // Find reports whether the index has a dead letter, and how it was resolved: "" while it is
 // pending.
-func (x *Index) Find(at Position) (how orderclose.Resolution, ok bool) {
+func (x *Index) Find(at Position) (how wire.ResolutionKind, ok bool) {
 	for how, partitions := range x.settled {
 		if set := partitions[at.Partition]; set != nil && set.has(at.Offset) {
 			return how, true
@@ -117,12 +117,12 @@ func (x *Index) Forget(partition int, below int64) (pending int) {
 	return pending
 }
 
-// add adds a record of the topic: a dead letter or a mark.
-func (x *Index) add(partition int, m orderclose.Message) {
-	if mark, ok := orderclose.ReadMark(&m); ok {
-		x.Resolve(mark)
+// add adds a record of the topic: a dead letter or a resolution.
+func (x *Index) add(partition int, m wire.Message) {
+	if resolution, ok := wire.DecodeResolution(&m); ok {
+		x.Resolve(resolution)
 		return
 	}
-	cause, _ := m.Header(orderclose.HeaderCause)
+	cause, _ := m.Header(wire.HeaderCause)
 	x.Bury(Position{partition, m.Offset}, cause)
 }

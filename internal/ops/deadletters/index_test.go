@@ -6,13 +6,13 @@ import (
 
 	"pgregory.net/rapid"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // The index behaves like a plain map.
 func TestIndex_BehavesLikeAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		x, model, settled, next := NewIndex(), map[Position]string{}, map[Position]orderclose.Resolution{}, [2]int64{}
+		x, model, settled, next := NewIndex(), map[Position]string{}, map[Position]wire.ResolutionKind{}, [2]int64{}
 		place := rapid.Custom(func(t *rapid.T) Position {
 			p := rapid.IntRange(0, 1).Draw(t, "partition")
 			return Position{p, rapid.Int64Range(0, next[p]+1).Draw(t, "offset")}
@@ -27,12 +27,12 @@ func TestIndex_BehavesLikeAMap(t *testing.T) {
 			},
 			"settle": func(t *rapid.T) {
 				at := place.Draw(t, "place")
-				how := rapid.SampledFrom([]orderclose.Resolution{orderclose.Redriven, orderclose.Discarded}).Draw(t, "how")
+				how := rapid.SampledFrom([]wire.ResolutionKind{wire.Redriven, wire.Discarded}).Draw(t, "how")
 				if _, pending := model[at]; pending {
 					delete(model, at)
 					settled[at] = how
 				}
-				x.Resolve(orderclose.Mark{Partition: at.Partition, Offset: at.Offset, How: how})
+				x.Resolve(wire.Resolution{Partition: at.Partition, Offset: at.Offset, How: how})
 			},
 			"forget": func(t *rapid.T) {
 				below, gone := place.Draw(t, "below"), 0
@@ -98,7 +98,7 @@ func TestIndex_AMillionDeadLettersUseLittleMemory(t *testing.T) {
 		t.Errorf("%d causes, %d pages", len(x.pending), pages)
 	}
 	for i := range n {
-		x.Resolve(orderclose.Mark{Offset: int64(i), How: orderclose.Discarded})
+		x.Resolve(wire.Resolution{Offset: int64(i), How: wire.Discarded})
 	}
 	for cause, left := range x.Pending() {
 		if left != 0 || len(x.pending[cause][0].pages) != 0 {

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 // Position is the position of a dead letter in the dead-letter topic.
@@ -29,7 +29,7 @@ func (p *Position) UnmarshalText(b []byte) (err error) {
 
 // ParsePartitionOffset parses the output of String.
 func ParsePartitionOffset(s string) (Position, error) {
-	partition, offset, ok := orderclose.ParsePartitionOffset(s)
+	partition, offset, ok := wire.ParsePartitionOffset(s)
 	if !ok {
 		return Position{}, fmt.Errorf("%q is not the position of a dead letter: want PARTITION/OFFSET, such as 0/17", s)
 	}
@@ -45,40 +45,40 @@ type Source struct {
 
 // Letter is a dead letter.
 type Letter struct {
-	At         Position              `json:"at"`
-	AppendedAt time.Time             `json:"buried_at"` // the append time of the dead letter
-	Cause      string                `json:"cause"`
-	Stage      string                `json:"stage"`
-	Detail     string                `json:"detail"`
-	Source     Source                `json:"source"`
-	Key        string                `json:"key"`               // the order's id, if the record had one
-	Resolution orderclose.Resolution `json:"settled,omitempty"` // "" while pending
+	At         Position            `json:"at"`
+	AppendedAt time.Time           `json:"buried_at"` // the append time of the dead letter
+	Cause      string              `json:"cause"`
+	Stage      string              `json:"stage"`
+	Detail     string              `json:"detail"`
+	Source     Source              `json:"source"`
+	Key        string              `json:"key"`               // the order's id, if the record had one
+	Resolution wire.ResolutionKind `json:"settled,omitempty"` // "" while pending
 	// Record is the original record, without the headers that the dead letter added. It may
 	// have been cut.
-	Record orderclose.Message `json:"-"`
+	Record wire.Message `json:"-"`
 }
 
 // addedHeaders are the headers that a dead letter adds to those of its record.
 var addedHeaders = []string{
-	orderclose.HeaderCause, orderclose.HeaderDetail, orderclose.HeaderStage,
-	orderclose.HeaderSourceTopic, orderclose.HeaderSourcePartition, orderclose.HeaderSourceOffset,
+	wire.HeaderCause, wire.HeaderDetail, wire.HeaderStage,
+	wire.HeaderSourceTopic, wire.HeaderSourcePartition, wire.HeaderSourceOffset,
 }
 
-// Read decodes a record of the dead-letter topic that is not a mark.
-func Read(partition int, m orderclose.Message) Letter {
+// Read decodes a record of the dead-letter topic that is not a resolution.
+func Read(partition int, m wire.Message) Letter {
 	header := func(name string) string {
 		v, _ := m.Header(name)
 		return v
 	}
 	l := Letter{
 		At: Position{partition, m.Offset}, AppendedAt: m.Appended.UTC(), Key: string(m.Key),
-		Cause: header(orderclose.HeaderCause), Stage: header(orderclose.HeaderStage), Detail: header(orderclose.HeaderDetail),
-		Source: Source{Topic: header(orderclose.HeaderSourceTopic)},
+		Cause: header(wire.HeaderCause), Stage: header(wire.HeaderStage), Detail: header(wire.HeaderDetail),
+		Source: Source{Topic: header(wire.HeaderSourceTopic)},
 	}
 	// An invalid number becomes 0: only people read it.
-	l.Source.Partition, _ = strconv.Atoi(header(orderclose.HeaderSourcePartition))
-	l.Source.Offset, _ = strconv.ParseInt(header(orderclose.HeaderSourceOffset), 10, 64)
-	l.Record = orderclose.Message{Key: m.Key, Value: m.Value, Headers: slices.DeleteFunc(m.Headers, func(h orderclose.Header) bool {
+	l.Source.Partition, _ = strconv.Atoi(header(wire.HeaderSourcePartition))
+	l.Source.Offset, _ = strconv.ParseInt(header(wire.HeaderSourceOffset), 10, 64)
+	l.Record = wire.Message{Key: m.Key, Value: m.Value, Headers: slices.DeleteFunc(m.Headers, func(h wire.Header) bool {
 		return slices.Contains(addedHeaders, h.Key)
 	})}
 	return l
@@ -88,16 +88,16 @@ func Read(partition int, m orderclose.Message) Letter {
 // letter. It returns "" if the record is whole.
 func (l Letter) cut() string {
 	switch {
-	case len(l.Record.Key) >= orderclose.MaxDeadKey:
-		return fmt.Sprintf("its key was cut at %d bytes", orderclose.MaxDeadKey)
-	case len(l.Record.Value) >= orderclose.MaxDeadValue:
-		return fmt.Sprintf("its value was cut at %d bytes", orderclose.MaxDeadValue)
-	case len(l.Record.Headers) >= orderclose.MaxDeadHeaders-1: // one of them may have been a cause header of the record
-		return fmt.Sprintf("only the first %d of its headers were kept", orderclose.MaxDeadHeaders)
+	case len(l.Record.Key) >= wire.MaxDeadKey:
+		return fmt.Sprintf("its key was cut at %d bytes", wire.MaxDeadKey)
+	case len(l.Record.Value) >= wire.MaxDeadValue:
+		return fmt.Sprintf("its value was cut at %d bytes", wire.MaxDeadValue)
+	case len(l.Record.Headers) >= wire.MaxDeadHeaders-1: // one of them may have been a cause header of the record
+		return fmt.Sprintf("only the first %d of its headers were kept", wire.MaxDeadHeaders)
 	}
 	for _, h := range l.Record.Headers {
-		if len(h.Key) >= orderclose.MaxDeadHeader-3 || len(h.Value) >= orderclose.MaxDeadHeader { // names are cut between runes, up to 3 bytes earlier
-			return fmt.Sprintf("its header %.40q was cut at %d bytes", h.Key, orderclose.MaxDeadHeader)
+		if len(h.Key) >= wire.MaxDeadHeader-3 || len(h.Value) >= wire.MaxDeadHeader { // names are cut between runes, up to 3 bytes earlier
+			return fmt.Sprintf("its header %.40q was cut at %d bytes", h.Key, wire.MaxDeadHeader)
 		}
 	}
 	return ""

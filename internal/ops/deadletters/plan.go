@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"orderclose"
 	"orderclose/internal/kafka"
+	"orderclose/internal/wire"
 )
 
 // maxNamed bounds how many dead letters a plan or a result lists. All are counted.
@@ -15,9 +15,9 @@ const maxNamed = 100
 // Options for a redrive or a discard of the dead letters of a filter.
 type Options struct {
 	Filter Filter
-	How    orderclose.Resolution // Redriven or Discarded
-	Rules  Rules                 // only for a redrive
-	Now    func() time.Time      // the clock that due times are compared with; default time.Now
+	How    wire.ResolutionKind // Redriven or Discarded
+	Rules  Rules               // only for a redrive
+	Now    func() time.Time    // the clock that due times are compared with; default time.Now
 }
 
 func (o Options) now() time.Time {
@@ -30,8 +30,8 @@ func (o Options) now() time.Time {
 // Plan is what a redrive or a discard would do. It describes a snapshot: later dead letters
 // do not change it.
 type Plan struct {
-	Topic string                `json:"topic"`
-	How   orderclose.Resolution `json:"how"`
+	Topic string              `json:"topic"`
+	How   wire.ResolutionKind `json:"how"`
 	// Through is the snapshot: the last offset of each partition.
 	Through []Position     `json:"through"`
 	Pending int            `json:"pending"` // dead letters of the filter
@@ -69,7 +69,7 @@ func (p *Plan) refuse(l Letter, why string) {
 // MakePlan reads the topic and returns what Run would do. It changes nothing.
 func (t *Topic) MakePlan(ctx context.Context, o Options) (Plan, error) {
 	plan, spans, x, err := t.prepare(ctx, o)
-	if err != nil || o.How == orderclose.Discarded {
+	if err != nil || o.How == wire.Discarded {
 		return plan, err
 	}
 	now := o.now()

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"orderclose"
 	"orderclose/internal/kafka"
+	"orderclose/internal/wire"
 )
 
 // sendTimeout bounds all attempts of one append: a person waits for the command.
@@ -20,7 +20,7 @@ type Result struct {
 }
 
 // Run redrives or discards the dead letters that are pending now, as MakePlan describes. It
-// marks a dead letter only after the record was acked. If the process is killed in between,
+// writes a resolution only after the record was acked. If the process is killed in between,
 // the next run sends some records again, which is harmless. progress, if not nil, is called
 // with the number of finished dead letters and their total. If Run fails, the result still
 // counts what it did.
@@ -30,7 +30,7 @@ func (t *Topic) Run(ctx context.Context, o Options, progress func(done, total in
 	if err != nil {
 		return run.result, err
 	}
-	if o.How == orderclose.Redriven {
+	if o.How == wire.Redriven {
 		run.result.To = map[string]int{}
 	}
 	err = t.Letters(ctx, spans, x, func(letters []Letter) error {
@@ -48,7 +48,7 @@ type run struct {
 	*Topic
 	o      Options
 	result Result
-	send   orderclose.AppendFunc
+	send   wire.AppendFunc
 }
 
 // destination is the destination of records that are appended together.
@@ -57,7 +57,7 @@ type destination struct {
 	partition int
 }
 
-// batch handles the pending dead letters of one fetch. It sends all of them, and then marks
+// batch handles the pending dead letters of one fetch. It sends all of them, and then writes the resolutions of
 // those that were acked.
 func (r *run) batch(ctx context.Context, letters []Letter) error {
 	now := r.o.now()
@@ -66,7 +66,7 @@ func (r *run) batch(ctx context.Context, letters []Letter) error {
 	for _, l := range letters {
 		switch {
 		case l.Resolution != "":
-		case r.o.How == orderclose.Discarded:
+		case r.o.How == wire.Discarded:
 			settled = append(settled, l)
 		default:
 			topic, m, refusal := r.o.Rules.decide(l, now)
@@ -85,20 +85,20 @@ func (r *run) batch(ctx context.Context, letters []Letter) error {
 	var failed error
 	for to, all := range moves {
 		for len(all) > 0 && failed == nil {
-			n := orderclose.Fitting(all)
+			n := wire.Fitting(all)
 			var sent []Letter
 			sent, failed = r.move(ctx, to, all[:n])
 			r.result.To[to.topic] += len(sent)
 			settled, all = append(settled, sent...), all[n:]
 		}
 	}
-	return errors.Join(r.mark(ctx, settled), failed)
+	return errors.Join(r.resolution(ctx, settled), failed)
 }
 
 // move is a dead letter and the record to send.
 type move struct {
 	letter Letter
-	record orderclose.RawRecord
+	record wire.RawRecord
 }
 
 // Size returns about how many bytes the record takes in a request.
@@ -108,7 +108,7 @@ func (m move) Size() int { return m.record.Size() }
 // the broker refuses the records for good, move sends halves until it has found the refused
 // ones, and adds a refusal for each.
 func (r *run) move(ctx context.Context, to destination, moves []move) (sent []Letter, err error) {
-	records := make([]orderclose.RawRecord, len(moves))
+	records := make([]wire.RawRecord, len(moves))
 	for i, m := range moves {
 		records[i] = m.record
 	}
@@ -118,7 +118,7 @@ func (r *run) move(ctx context.Context, to destination, moves []move) (sent []Le
 			sent = append(sent, m.letter)
 		}
 		return sent, nil
-	case !errors.Is(err, orderclose.ErrRefused):
+	case !errors.Is(err, wire.ErrRefused):
 		return nil, err
 	case len(moves) == 1:
 		r.result.refuse(moves[0].letter, err.Error())
@@ -132,18 +132,18 @@ func (r *run) move(ctx context.Context, to destination, moves []move) (sent []Le
 	return append(sent, rest...), err
 }
 
-// mark appends the marks of dead letters, each to the partition of its dead letter.
-func (r *run) mark(ctx context.Context, letters []Letter) error {
-	marks := map[int][]orderclose.RawRecord{}
+// resolution appends the resolutions of dead letters, each to the partition of its dead letter.
+func (r *run) resolution(ctx context.Context, letters []Letter) error {
+	resolutions := map[int][]wire.RawRecord{}
 	for _, l := range letters {
-		m := orderclose.Mark{Partition: l.At.Partition, Offset: l.At.Offset, How: r.o.How}.Encode(l.Record.Key)
-		marks[l.At.Partition] = append(marks[l.At.Partition], m.Raw())
+		m := wire.Resolution{Partition: l.At.Partition, Offset: l.At.Offset, How: r.o.How}.Encode(l.Record.Key)
+		resolutions[l.At.Partition] = append(resolutions[l.At.Partition], m.Raw())
 	}
-	for p, all := range marks {
+	for p, all := range resolutions {
 		for len(all) > 0 {
-			n := orderclose.Fitting(all)
+			n := wire.Fitting(all)
 			if err := r.append(ctx, destination{r.Name, p}, all[:n]); err != nil {
-				return fmt.Errorf("mark %d dead letters as %s after they were handled: %w", len(all), r.o.How, err)
+				return fmt.Errorf("write resolutions of %d dead letters, %s, after they were handled: %w", len(all), r.o.How, err)
 			}
 			r.result.Done += n
 			all = all[n:]
@@ -152,9 +152,9 @@ func (r *run) mark(ctx context.Context, letters []Letter) error {
 	return nil
 }
 
-// append appends within sendTimeout. Marks are appended even if ctx is canceled, because
+// append appends within sendTimeout. Resolutions are appended even if ctx is canceled, because
 // their records were acked already.
-func (r *run) append(ctx context.Context, to destination, records []orderclose.RawRecord) error {
+func (r *run) append(ctx context.Context, to destination, records []wire.RawRecord) error {
 	if to.topic == r.Name {
 		ctx = context.WithoutCancel(ctx)
 	}

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"orderclose"
 	"orderclose/internal/kafka"
+	"orderclose/internal/wire"
 )
 
 // Log is what a Topic needs of Kafka. Cluster of internal/kafka implements it.
@@ -14,8 +14,8 @@ type Log interface {
 	Partitions(ctx context.Context, topic string) (int, error)
 	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
 	OffsetAt(ctx context.Context, topic string, partition int, t time.Time) (int64, error)
-	Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error)
-	Idempotent(trying func(), repeated func(records int)) orderclose.AppendFunc
+	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
+	Idempotent(trying func(), repeated func(records int)) wire.AppendFunc
 }
 
 // Topic is the dead-letter topic.
@@ -54,7 +54,7 @@ func (f Filter) match(l Letter) bool {
 }
 
 // Snapshot returns, by partition, the offsets of the dead letters of the filter and of the
-// marks behind them, up to the present end.
+// resolutions behind them, up to the present end.
 func (t *Topic) Snapshot(ctx context.Context, f Filter) ([]kafka.Span, error) {
 	n, err := t.Log.Partitions(ctx, t.Name)
 	if err != nil {
@@ -103,10 +103,10 @@ func (t *Topic) Index(ctx context.Context, spans []kafka.Span, f Filter) (*Index
 	}
 	for _, s := range spans {
 		before := done
-		err := t.read(ctx, s, func(batch []orderclose.RawRecord) error {
+		err := t.read(ctx, s, func(batch []wire.RawRecord) error {
 			for _, m := range messages(batch) {
-				if mark, ok := orderclose.ReadMark(&m); ok {
-					x.Resolve(mark)
+				if resolution, ok := wire.DecodeResolution(&m); ok {
+					x.Resolve(resolution)
 				} else if l := Read(s.Partition, m); f.match(l) {
 					x.Bury(l.At, l.Cause)
 				}
@@ -132,7 +132,7 @@ var errStop = errors.New("enough")
 // are in the index, in order and with their resolution, until each returns an error.
 func (t *Topic) Letters(ctx context.Context, spans []kafka.Span, x *Index, each func([]Letter) error) error {
 	for _, s := range spans {
-		err := t.read(ctx, s, func(batch []orderclose.RawRecord) error {
+		err := t.read(ctx, s, func(batch []wire.RawRecord) error {
 			var letters []Letter
 			for _, m := range messages(batch) {
 				if how, ok := x.Find(Position{s.Partition, m.Offset}); ok {
@@ -205,8 +205,8 @@ func (t *Topic) List(ctx context.Context, f Filter, settled bool, limit int) (le
 
 // read reads a span. It skips records that retention deletes meanwhile, and damaged ones:
 // they can be neither shown nor sent.
-func (t *Topic) read(ctx context.Context, s kafka.Span, each func([]orderclose.RawRecord) error) error {
-	_, err := kafka.Scan(ctx, t.Log, t.Name, s, func(f orderclose.Fetched) error {
+func (t *Topic) read(ctx context.Context, s kafka.Span, each func([]wire.RawRecord) error) error {
+	_, err := kafka.Scan(ctx, t.Log, t.Name, s, func(f wire.Fetched) error {
 		if len(f.Records) == 0 {
 			return nil
 		}
@@ -216,8 +216,8 @@ func (t *Topic) read(ctx context.Context, s kafka.Span, each func([]orderclose.R
 }
 
 // messages decodes records and copies their bytes. An invalid record has only its offset.
-func messages(batch []orderclose.RawRecord) []orderclose.Message {
-	all := make([]orderclose.Message, len(batch))
+func messages(batch []wire.RawRecord) []wire.Message {
+	all := make([]wire.Message, len(batch))
 	for i, r := range batch {
 		all[i], _ = r.Message()
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -34,8 +34,8 @@ func TestTopic_ListsThePendingDeadLettersOfTheFilter(t *testing.T) {
 	log.bury(t, 0, "c", "failed", now)
 	late := dead(t, "d", "failed", now)
 	log.put(deadTopic, 1, late.Raw(), now)
-	mark := orderclose.Mark{Partition: b.Partition, Offset: b.Offset, How: orderclose.Discarded}.Encode([]byte("b"))
-	log.put(deadTopic, 1, mark.Raw(), now)
+	resolution := wire.Resolution{Partition: b.Partition, Offset: b.Offset, How: wire.Discarded}.Encode([]byte("b"))
+	log.put(deadTopic, 1, resolution.Raw(), now)
 
 	for what, c := range map[string]struct {
 		f       Filter
@@ -64,11 +64,11 @@ func TestTopic_ListsThePendingDeadLettersOfTheFilter(t *testing.T) {
 		}
 	}
 	l := must[*Letter](t)(log.topic().Find(t.Context(), b))
-	if l == nil || l.Resolution != orderclose.Discarded || l.Source != (Source{"order-close", 1, 99}) || l.Detail != "in words" || l.Stage != "closer" {
+	if l == nil || l.Resolution != wire.Discarded || l.Source != (Source{"order-close", 1, 99}) || l.Detail != "in words" || l.Stage != "closer" {
 		t.Errorf("%+v", l)
 	}
 	if l := must[*Letter](t)(log.topic().Find(t.Context(), Position{1, 2})); l != nil {
-		t.Errorf("a mark is shown as a dead letter: %+v", l)
+		t.Errorf("a resolution is shown as a dead letter: %+v", l)
 	}
 }
 
@@ -77,7 +77,7 @@ func TestRedrive_ASecondRunChangesNothing(t *testing.T) {
 	for i := range 10 {
 		log.bury(t, i%2, fmt.Sprint(i), "failed", now.Add(time.Duration(i%3-1)*time.Hour))
 	}
-	corrupt := orderclose.DeadLetter(orderclose.Message{Topic: "order-close"}, "relay", "corrupt", "")
+	corrupt := wire.DeadLetter(wire.Message{Topic: "order-close"}, "relay", "corrupt", "")
 	log.put(deadTopic, 0, corrupt.Raw(), now)
 	plan := must[Plan](t)(log.topic().MakePlan(t.Context(), redrive(Filter{})))
 	if plan.Pending != 11 || plan.Refused != 1 || plan.To[replayTopic] != 7 || plan.To["delay_1h"] != 3 || log.appends != 0 {
@@ -100,7 +100,7 @@ func TestRedrive_ASecondRunChangesNothing(t *testing.T) {
 	if result.Done != 0 || result.Refused != 1 || log.appends != 0 {
 		t.Errorf("a second run: %+v after %d appends", result, log.appends)
 	}
-	discard := Options{Filter: Filter{Cause: "corrupt"}, How: orderclose.Discarded}
+	discard := Options{Filter: Filter{Cause: "corrupt"}, How: wire.Discarded}
 	if result = must[Result](t)(log.topic().Run(t.Context(), discard, nil)); result.Done != 1 || log.pending(t) != "map[]" {
 		t.Errorf("%+v, pending %v", result, log.pending(t))
 	}
@@ -135,7 +135,7 @@ func TestRedrive_ReportsMissingAndResolvedDeadLetters(t *testing.T) {
 	}
 }
 
-// If a redrive is killed between the records and their marks, the marks are not appended.
+// If a redrive is killed between the records and their resolutions, the resolutions are not appended.
 func TestRedrive_KilledBeforeTheMarksOnlyRepeats(t *testing.T) {
 	log := &fakeLog{}
 	log.bury(t, 0, "a", "failed", now)
@@ -163,12 +163,12 @@ func TestRedrive_ARefusedRecordDelaysNoOther(t *testing.T) {
 	}
 	log.refuse = func(topic, key string) error {
 		if topic == replayTopic && (key == "3" || key == "8") {
-			return fmt.Errorf("%w: too large", orderclose.ErrRefused)
+			return fmt.Errorf("%w: too large", wire.ErrRefused)
 		}
 		return nil
 	}
 	result := must[Result](t)(log.topic().Run(t.Context(), redrive(Filter{}), nil))
-	if result.Done != 7 || result.Refused != 2 || !strings.Contains(result.Refusals[0].Why, orderclose.ErrRefused.Error()) || log.pending(t) != "map[failed:2]" {
+	if result.Done != 7 || result.Refused != 2 || !strings.Contains(result.Refusals[0].Why, wire.ErrRefused.Error()) || log.pending(t) != "map[failed:2]" {
 		t.Errorf("%+v, pending %v", result, log.pending(t))
 	}
 }
@@ -222,13 +222,13 @@ func TestWatch_ReportsThePendingDeadLetters(t *testing.T) {
 		log.mu.Unlock()
 		expect("retention", "map[failed:0 not_found:0]", time.Time{})
 		log.mu.Lock()
-		log.records[deadTopic] = [2][]orderclose.RawRecord{}
+		log.records[deadTopic] = [2][]wire.RawRecord{}
 		log.start[1] = 0
 		log.mu.Unlock()
 		log.bury(t, 0, "again", "failed", now)
 		expect("recreated, shorter", "map[failed:1 not_found:0]", now.Add(-time.Hour))
 		log.mu.Lock()
-		log.records[deadTopic], log.id = [2][]orderclose.RawRecord{}, [16]byte{1}
+		log.records[deadTopic], log.id = [2][]wire.RawRecord{}, [16]byte{1}
 		log.mu.Unlock()
 		for _, id := range []string{"d", "e", "f"} {
 			log.bury(t, 0, id, "not_found", now)

@@ -6,9 +6,9 @@ import (
 	"log/slog"
 	"time"
 
-	"orderclose"
 	"orderclose/internal/kafka"
 	"orderclose/internal/partition"
+	"orderclose/internal/wire"
 )
 
 // watchInterval is the interval between reads of the topic, about the interval at which
@@ -37,7 +37,7 @@ func Watch(ctx context.Context, o WatchOptions) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	w := &watch{o: o, topic: Topic{Log: o.Log, Name: o.Topic}, index: NewIndex(), next: map[int]orderclose.Position{}, oldestAt: map[Position]time.Time{}}
+	w := &watch{o: o, topic: Topic{Log: o.Log, Name: o.Topic}, index: NewIndex(), next: map[int]wire.Position{}, oldestAt: map[Position]time.Time{}}
 	for failing := false; ; {
 		err := w.poll(ctx)
 		switch {
@@ -60,9 +60,9 @@ type watch struct {
 	o        WatchOptions
 	topic    Topic
 	index    *Index
-	next     map[int]orderclose.Position // by partition: the position of the next read
-	oldestAt map[Position]time.Time      // the append time of the oldest pending dead letter of each partition
-	readable bool                        // a read was allowed
+	next     map[int]wire.Position  // by partition: the position of the next read
+	oldestAt map[Position]time.Time // the append time of the oldest pending dead letter of each partition
+	readable bool                   // a read was allowed
 }
 
 // poll reads the new records and calls Report.
@@ -97,17 +97,17 @@ func (w *watch) catchUp(ctx context.Context, p int) error {
 		w.o.Logger.Error("retention deleted pending dead letters", "topic", w.o.Topic, "partition", p, "letters", gone)
 	}
 	if !w.readable { // report missing access now, and not with the first dead letter
-		if _, err := w.o.Log.Read(ctx, orderclose.Position{Topic: w.o.Topic, Partition: p, Offset: end}); err != nil {
+		if _, err := w.o.Log.Read(ctx, wire.Position{Topic: w.o.Topic, Partition: p, Offset: end}); err != nil {
 			return err
 		}
 		w.readable = true
 	}
 	span := kafka.Span{Partition: p, First: max(w.next[p].Offset, first), End: end, Log: w.next[p].Log}
-	_, err = kafka.Scan(ctx, w.o.Log, w.o.Topic, span, func(f orderclose.Fetched) error {
+	_, err = kafka.Scan(ctx, w.o.Log, w.o.Topic, span, func(f wire.Fetched) error {
 		for _, m := range messages(f.Records) {
 			w.index.add(p, m)
 		}
-		w.next[p] = orderclose.Position{Offset: min(f.Next, end), Log: f.Log}
+		w.next[p] = wire.Position{Offset: min(f.Next, end), Log: f.Log}
 		return nil
 	})
 	if errors.Is(err, kafka.ErrRecreated) {
@@ -121,7 +121,7 @@ func (w *watch) catchUp(ctx context.Context, p int) error {
 // recreated.
 func (w *watch) reset(p int) {
 	w.index.Forget(p, w.next[p].Offset)
-	w.next[p] = orderclose.Position{}
+	w.next[p] = wire.Position{}
 	clear(w.oldestAt)
 }
 
@@ -137,7 +137,7 @@ func (w *watch) oldest(ctx context.Context, partitions int) (oldest time.Time, e
 		}
 		t, read := known[at]
 		if !read {
-			err := w.topic.read(ctx, kafka.Span{Partition: p, First: at.Offset, End: at.Offset + 1}, func(batch []orderclose.RawRecord) error {
+			err := w.topic.read(ctx, kafka.Span{Partition: p, First: at.Offset, End: at.Offset + 1}, func(batch []wire.RawRecord) error {
 				t = batch[0].AppendedAt()
 				return errStop
 			})

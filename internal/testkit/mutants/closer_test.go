@@ -34,7 +34,7 @@ var closerMutants = []mutant{
 	},
 	{
 		name:  "a deadline that moved keeps the old counts of failures",
-		edits: []edit{{"closer/decide.go", "		r.NotDue, r.Attempt, r.Cause, r.PendingSince, r.Origin = 0, 0, \"\", time.Time{}, orderclose.Origin{}\n", ""}},
+		edits: []edit{{"closer/decide.go", "		r.NotDue, r.Attempt, r.Cause, r.PendingSince, r.Origin = 0, 0, \"\", time.Time{}, wire.Origin{}\n", ""}},
 		pkg:   "closer", run: "TestNotDue_", says: "(-want +got)",
 	},
 	{
@@ -64,13 +64,13 @@ var closerMutants = []mutant{
 	},
 	{
 		name:  "a failed replay returns to the lane of fresh orders",
-		edits: []edit{{"closer/partition.go", "			e.record.Lane = orderclose.LaneReplay\n", ""}},
+		edits: []edit{{"closer/partition.go", "			e.record.Lane = wire.LaneReplay\n", ""}},
 		pkg:   "closer", run: "ARetryOfAReplay", says: "lane is",
 	},
 	{
 		name:  "a dead letter has no coordinates of its record",
-		edits: []edit{{"deadletter.go", "	dead.add(HeaderSourceOffset, strconv.FormatInt(m.Offset, 10))\n", ""}},
-		pkg:   ".", run: "DeadLetter", says: "(-want +got)",
+		edits: []edit{{"internal/wire/deadletter.go", "	dead.add(HeaderSourceOffset, strconv.FormatInt(m.Offset, 10))\n", ""}},
+		pkg:   "internal/wire", run: "DeadLetter", says: "(-want +got)",
 	},
 	{
 		name:  "an event on which the stock service hangs is never given up",

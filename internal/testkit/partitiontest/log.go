@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"orderclose"
 	"orderclose/internal/partition"
+	"orderclose/internal/wire"
 )
 
 const (
@@ -47,7 +47,7 @@ type Log struct {
 	starts    map[TopicPartition]int64 // offset of the first record; default 0
 	recreated map[TopicPartition]byte  // how often the topic was recreated
 	committed map[TopicPartition]position
-	appended  map[string][]orderclose.Message // by topic
+	appended  map[string][]wire.Message // by topic
 }
 
 // TopicPartition is a partition of a topic.
@@ -58,7 +58,7 @@ type TopicPartition struct {
 
 // entry is a record and the time from which it can be read.
 type entry struct {
-	orderclose.Message
+	wire.Message
 	visible time.Time
 }
 
@@ -70,7 +70,7 @@ type position struct {
 
 // Put appends a record to the partition. It can be read from its append time on, or at
 // once if it has none.
-func (l *Log) Put(at TopicPartition, m orderclose.Message) {
+func (l *Log) Put(at TopicPartition, m wire.Message) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	visible := m.Appended
@@ -88,7 +88,7 @@ func (l *Log) now(topic string) time.Time {
 	return l.Clock(topic)
 }
 
-func (l *Log) add(at TopicPartition, m orderclose.Message, visible time.Time) {
+func (l *Log) add(at TopicPartition, m wire.Message, visible time.Time) {
 	if l.records == nil {
 		l.records = map[TopicPartition][]entry{}
 	}
@@ -107,7 +107,7 @@ func (l *Log) SetStart(at TopicPartition, offset int64) {
 }
 
 // Recreate deletes the topic of a partition and recreates it with the given records.
-func (l *Log) Recreate(at TopicPartition, all ...orderclose.Message) {
+func (l *Log) Recreate(at TopicPartition, all ...wire.Message) {
 	l.mu.Lock()
 	l.records[at] = nil
 	if l.recreated == nil {
@@ -141,7 +141,7 @@ func (l *Log) DoneBelow(at TopicPartition) int64 {
 func (l *Log) Confirms() int { return int(l.confirms.Load()) }
 
 // Appended returns the appended records by topic.
-func (l *Log) Appended() map[string][]orderclose.Message {
+func (l *Log) Appended() map[string][]wire.Message {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return maps.Clone(l.appended)
@@ -156,7 +156,7 @@ func (l *Log) Keys(topic string) (keys []string) {
 }
 
 // Consume serves each partition of the topic until ctx ends.
-func (l *Log) Consume(ctx context.Context, _, topic string, serve func(context.Context, orderclose.Claim)) error {
+func (l *Log) Consume(ctx context.Context, _, topic string, serve func(context.Context, wire.Claim)) error {
 	var serves sync.WaitGroup
 	for _, at := range l.partitions(topic) {
 		serves.Go(func() { l.serve(ctx, at, serve) })
@@ -182,13 +182,13 @@ func (l *Log) partitions(topic string) (all []TopicPartition) {
 	return all
 }
 
-func (l *Log) serve(ctx context.Context, at TopicPartition, serve func(context.Context, orderclose.Claim)) {
+func (l *Log) serve(ctx context.Context, at TopicPartition, serve func(context.Context, wire.Claim)) {
 	ctx, revoke := context.WithCancel(ctx)
 	defer revoke()
 	l.mu.Lock()
 	from := l.committed[at]
 	l.mu.Unlock()
-	serve(ctx, orderclose.Claim{
+	serve(ctx, wire.Claim{
 		Topic: at.Topic, Partition: at.Partition, Offset: from.offset, Acked: from.acked,
 		Done: func(offset int64, acked string) { l.Commit(at, offset, acked) },
 		Confirm: func(context.Context) error {
@@ -203,7 +203,7 @@ func (l *Log) serve(ctx context.Context, at TopicPartition, serve func(context.C
 }
 
 // Verify reports whether the log of the position was replaced or lost records.
-func (l *Log) Verify(_ context.Context, at orderclose.Position) (orderclose.Fetched, error) {
+func (l *Log) Verify(_ context.Context, at wire.Position) (wire.Fetched, error) {
 	f, _ := l.read(at)
 	if f.Lost == nil {
 		f.Records, f.Next = nil, at.Offset
@@ -212,7 +212,7 @@ func (l *Log) Verify(_ context.Context, at orderclose.Position) (orderclose.Fetc
 }
 
 // Read returns the records from the position on, or waits for them.
-func (l *Log) Read(ctx context.Context, at orderclose.Position) (orderclose.Fetched, error) {
+func (l *Log) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) {
 	f, wait := l.read(at)
 	for end := time.Now().Add(fetchWait); time.Now().Before(end); f, wait = l.read(at) {
 		if len(f.Records) > 0 || f.Lost != nil {
@@ -228,7 +228,7 @@ func (l *Log) Read(ctx context.Context, at orderclose.Position) (orderclose.Fetc
 
 // read returns the records that can be read now, and if there are none, when to look
 // again.
-func (l *Log) read(position orderclose.Position) (f orderclose.Fetched, wait time.Duration) {
+func (l *Log) read(position wire.Position) (f wire.Fetched, wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at, offset := TopicPartition{position.Topic, position.Partition}, position.Offset
@@ -239,10 +239,10 @@ func (l *Log) read(position orderclose.Position) (f orderclose.Fetched, wait tim
 	switch {
 	case recreated, offset > end:
 		f.Next, f.Replaced = begin, true
-		f.Lost = &orderclose.Range{First: begin, Last: offset - 1, Err: errors.New("recreated")}
+		f.Lost = &wire.Range{First: begin, Last: offset - 1, Err: errors.New("recreated")}
 		return f, 0
 	case offset < begin:
-		f.Next, f.Lost = begin, &orderclose.Range{First: offset, Last: begin - 1, Err: errors.New("gone")}
+		f.Next, f.Lost = begin, &wire.Range{First: offset, Last: begin - 1, Err: errors.New("gone")}
 		return f, 0
 	}
 	f.Next = offset
@@ -260,23 +260,23 @@ func (l *Log) read(position orderclose.Position) (f orderclose.Fetched, wait tim
 
 // poisonFreedMemory overwrites records that were freed, so that a later use of them
 // shows.
-func poisonFreedMemory(records []orderclose.RawRecord) {
+func poisonFreedMemory(records []wire.RawRecord) {
 	for i, r := range records {
 		for b := range r.Body {
 			r.Body[b] = 0xdb
 		}
-		records[i] = orderclose.RawRecord{}
+		records[i] = wire.RawRecord{}
 	}
 }
 
 // GroupForClaim sends all records to the first partition.
-func (l *Log) GroupForClaim(_ context.Context, _ orderclose.Claim, _ string, records []orderclose.RawRecord) (map[int][]orderclose.RawRecord, error) {
-	return map[int][]orderclose.RawRecord{0: records}, nil
+func (l *Log) GroupForClaim(_ context.Context, _ wire.Claim, _ string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
+	return map[int][]wire.RawRecord{0: records}, nil
 }
 
 // Idempotent returns appends that retry until they are acked, like the real ones.
-func (l *Log) Idempotent(trying func(), _ func(int)) orderclose.AppendFunc {
-	return func(ctx context.Context, topic string, _ int, records []orderclose.RawRecord) (time.Time, error) {
+func (l *Log) Idempotent(trying func(), _ func(int)) wire.AppendFunc {
+	return func(ctx context.Context, topic string, _ int, records []wire.RawRecord) (time.Time, error) {
 		if l.Hang != nil {
 			l.Hang(ctx, topic)
 		}
@@ -301,16 +301,16 @@ func (l *Log) Idempotent(trying func(), _ func(int)) orderclose.AppendFunc {
 	}
 }
 
-func (l *Log) record(topic string, records []orderclose.RawRecord, at time.Time) error {
+func (l *Log) record(topic string, records []wire.RawRecord, at time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.appended == nil {
-		l.appended = map[string][]orderclose.Message{}
+		l.appended = map[string][]wire.Message{}
 	}
 	for _, r := range records {
 		m, err := r.Message()
 		if err != nil { // for example a body in freed memory: a retry would fail too
-			return fmt.Errorf("%w: %w", orderclose.ErrRefused, err)
+			return fmt.Errorf("%w: %w", wire.ErrRefused, err)
 		}
 		m.Topic, m.Appended = topic, at
 		l.appended[topic] = append(l.appended[topic], m)

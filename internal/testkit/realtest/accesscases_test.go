@@ -21,6 +21,7 @@ import (
 	"orderclose/internal/kafka"
 	"orderclose/internal/store"
 	"orderclose/internal/store/sqlite"
+	"orderclose/internal/wire"
 	"orderclose/producer"
 	"orderclose/release"
 )
@@ -183,13 +184,13 @@ func playProducer(ctx context.Context, b *broker, admin *kafka.Cluster, c *acces
 }
 
 // record returns the record of an order.
-func record(id string, due time.Time) (orderclose.Message, error) {
-	return orderclose.Record{Order: orderclose.Order{ID: id, CreatedAt: time.Now(), Due: due}, Release: due}.Encode()
+func record(id string, due time.Time) (wire.Message, error) {
+	return wire.Record{Order: orderclose.Order{ID: id, CreatedAt: time.Now(), Due: due}, Release: due}.Encode()
 }
 
 // put appends a record of a new order for each delay, and an unreadable record.
 func put(ctx context.Context, admin *kafka.Cluster, topic string, dues ...time.Duration) error {
-	messages := []orderclose.Message{{Key: []byte("unreadable"), Value: []byte("{}")}}
+	messages := []wire.Message{{Key: []byte("unreadable"), Value: []byte("{}")}}
 	for i, d := range dues {
 		m, err := record(fmt.Sprintf("order-%d", i), time.Now().Add(d))
 		if err != nil {
@@ -205,7 +206,7 @@ func put(ctx context.Context, admin *kafka.Cluster, topic string, dues ...time.D
 func putReplay(ctx context.Context, admin *kafka.Cluster, topic string, due time.Duration) error {
 	m, err := record("again", time.Now().Add(due))
 	if err == nil {
-		_, err = admin.Append(ctx, topic, 0, []orderclose.Message{m.Resend()})
+		_, err = admin.Append(ctx, topic, 0, []wire.Message{m.Resend()})
 	}
 	return err
 }
@@ -254,8 +255,8 @@ func playCompensator(ctx context.Context, b *broker, admin *kafka.Cluster, c *ac
 		return err
 	}
 	c.prepare = func(ctx context.Context, _ *store.Store) error { // the loss is published when the orders exist
-		lost := orderclose.Lost{Topic: c.cfg.Buckets[1].Topic, Reason: "to be heard of"}
-		_, err := admin.Append(ctx, c.cfg.Topics.Control, 0, []orderclose.Message{lost.Encode()})
+		lost := wire.Lost{Topic: c.cfg.Buckets[1].Topic, Reason: "to be heard of"}
+		_, err := admin.Append(ctx, c.cfg.Topics.Control, 0, []wire.Message{lost.Encode()})
 		return err
 	}
 	return c.run(ctx, b, app.Compensator, func() error {
@@ -307,7 +308,7 @@ func playRelease(ctx context.Context, b *broker, admin *kafka.Cluster, c *access
 	if err != nil {
 		return err
 	}
-	if _, err := admin.Append(ctx, c.cfg.Topics.Events, 0, []orderclose.Message{{Key: []byte("order-0"), Value: value}, {Key: []byte("unreadable")}}); err != nil {
+	if _, err := admin.Append(ctx, c.cfg.Topics.Events, 0, []wire.Message{{Key: []byte("order-0"), Value: value}, {Key: []byte("unreadable")}}); err != nil {
 		return err
 	}
 	return c.run(ctx, b, app.Release, func() error {
@@ -477,8 +478,8 @@ func playOperator(ctx context.Context, b *broker, admin *kafka.Cluster, c *acces
 			return err
 		}
 		m.Topic = c.cfg.Topics.Close
-		letter := orderclose.DeadLetter(m, "closer", "failed", "to be sent again")
-		if _, err := admin.Append(ctx, c.cfg.Topics.DeadLetter, 0, []orderclose.Message{letter}); err != nil {
+		letter := wire.DeadLetter(m, "closer", "failed", "to be sent again")
+		if _, err := admin.Append(ctx, c.cfg.Topics.DeadLetter, 0, []wire.Message{letter}); err != nil {
 			return err
 		}
 	}

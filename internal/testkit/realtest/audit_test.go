@@ -18,6 +18,7 @@ import (
 	"orderclose/internal/ops"
 	"orderclose/internal/store"
 	"orderclose/internal/testkit/scenario"
+	"orderclose/internal/wire"
 )
 
 // The audit finds nothing before that.
@@ -72,7 +73,7 @@ func TestReal_AnAuditFindsPlantedFaultsAmongTenThousandOrders(t *testing.T) {
 	}
 	payload, err := orderclose.OrderClosed{OrderID: "replayed-9", Path: orderclose.PathPipeline}.Encode()
 	if err == nil {
-		_, err = r.kafka.Append(t.Context(), r.cfg.Topics.Events, 0, []orderclose.Message{{Key: []byte("replayed-9"), Value: payload}})
+		_, err = r.kafka.Append(t.Context(), r.cfg.Topics.Events, 0, []wire.Message{{Key: []byte("replayed-9"), Value: payload}})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -131,19 +132,19 @@ func TestReal_ASweepReportsWhyEachOrderWasMissed(t *testing.T) {
 		}
 		return o
 	}
-	append1 := func(topic string, m orderclose.Message) {
+	append1 := func(topic string, m wire.Message) {
 		t.Helper()
 		partition := 0
 		if topic != r.cfg.Topics.DeadLetter {
 			partition = kafka.PartitionOf(m.Key, r.cfg.Partitions)
 		}
-		if _, err := r.kafka.Append(t.Context(), topic, partition, []orderclose.Message{m}); err != nil {
+		if _, err := r.kafka.Append(t.Context(), topic, partition, []wire.Message{m}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	record := func(o orderclose.Order, release time.Time, attempt int) orderclose.Message {
+	record := func(o orderclose.Order, release time.Time, attempt int) wire.Message {
 		t.Helper()
-		m, err := orderclose.Record{Order: o, Release: release, Attempt: attempt}.Encode()
+		m, err := wire.Record{Order: o, Release: release, Attempt: attempt}.Encode()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,7 +157,7 @@ func TestReal_ASweepReportsWhyEachOrderWasMissed(t *testing.T) {
 	append1(r.cfg.Topics.Close, record(closer, closer.Due, 0))
 	append1(long, record(later, soon, 0))
 	append1(long, record(retry, soon, 1))
-	append1(r.cfg.Topics.DeadLetter, orderclose.DeadLetter(record(dead, dead.Due, 3), "closer", "failed", "no stock row"))
+	append1(r.cfg.Topics.DeadLetter, wire.DeadLetter(record(dead, dead.Due, 3), "closer", "failed", "no stock row"))
 	<-time.After(3 * time.Second) // the relay may have forwarded the record within two seconds
 
 	var report compensator.Report

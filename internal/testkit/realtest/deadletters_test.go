@@ -13,6 +13,7 @@ import (
 	"orderclose/internal/ops/deadletters"
 	"orderclose/internal/store"
 	"orderclose/internal/testkit/scenario"
+	"orderclose/internal/wire"
 )
 
 // The order is published before it is in the database and is given up for that. It is
@@ -25,12 +26,12 @@ func aDeadLetterIsRedrivenToSuccess(t *testing.T, servers config.Servers) {
 	r := newRig(t, servers)
 	due := time.Now().Truncate(time.Millisecond)
 	o := orderclose.Order{ID: "late", Category: "virtual", CreatedAt: due.Add(-time.Minute), Due: due}
-	m, err := orderclose.Record{Order: o, Release: due, Attempt: 3, Cause: "not_found"}.Encode() // its last attempt
+	m, err := wire.Record{Order: o, Release: due, Attempt: 3, Cause: "not_found"}.Encode() // its last attempt
 	if err != nil {
 		t.Fatal(err)
 	}
 	partition := kafka.PartitionOf(m.Key, r.cfg.Partitions) // where its history looks for it
-	if _, err := r.kafka.Append(t.Context(), r.cfg.Topics.Close, partition, []orderclose.Message{m, {Key: []byte("broken"), Value: []byte("{")}}); err != nil {
+	if _, err := r.kafka.Append(t.Context(), r.cfg.Topics.Close, partition, []wire.Message{m, {Key: []byte("broken"), Value: []byte("{")}}); err != nil {
 		t.Fatal(err)
 	}
 	r.start("closer")

@@ -10,6 +10,7 @@ import (
 	"orderclose/internal/config"
 	"orderclose/internal/store"
 	"orderclose/internal/testkit/scenario"
+	"orderclose/internal/wire"
 )
 
 // exec changes the database directly, as an operator does with other tools.
@@ -29,12 +30,12 @@ func (r *rig) overdue(orders int) {
 	due := created.Add(59 * time.Minute)
 	for first := 0; first < orders; first += chunk {
 		var rows, lines strings.Builder
-		messages := make([]orderclose.Message, 0, chunk)
+		messages := make([]wire.Message, 0, chunk)
 		for i := first; i < first+chunk; i++ {
 			id := fmt.Sprintf("replayed-%d", i)
 			fmt.Fprintf(&rows, ",('%s','',0,'%s','%s',1)", id, created.Format("2006-01-02 15:04:05.000"), due.Format("2006-01-02 15:04:05.000"))
 			fmt.Fprintf(&lines, ",('%s',1,'%s',1)", id, scenario.SKU(i%skus))
-			m, err := orderclose.Record{Order: orderclose.Order{ID: id, CreatedAt: created, Due: due}, Release: due}.Encode()
+			m, err := wire.Record{Order: orderclose.Order{ID: id, CreatedAt: created, Due: due}, Release: due}.Encode()
 			if err != nil {
 				r.t.Fatal(err)
 			}

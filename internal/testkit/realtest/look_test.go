@@ -10,6 +10,7 @@ import (
 	"orderclose"
 	"orderclose/internal/config"
 	"orderclose/internal/ops"
+	"orderclose/internal/wire"
 )
 
 // put appends n records of unknown orders to a bucket, all with the same due time.
@@ -17,11 +18,11 @@ func (r *rig) put(b orderclose.Bucket, n int, due time.Time) {
 	r.t.Helper()
 	for i := range n {
 		o := orderclose.Order{ID: "nobody-" + b.Topic + string(rune('a'+i)), CreatedAt: time.Now(), Due: due}
-		m, err := orderclose.Record{Order: o, Release: due}.Encode()
+		m, err := wire.Record{Order: o, Release: due}.Encode()
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		if _, err := r.kafka.Append(r.t.Context(), b.Topic, i%r.cfg.Partitions, []orderclose.Message{m}); err != nil {
+		if _, err := r.kafka.Append(r.t.Context(), b.Topic, i%r.cfg.Partitions, []wire.Message{m}); err != nil {
 			r.t.Fatal(err)
 		}
 	}

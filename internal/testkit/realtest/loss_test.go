@@ -12,11 +12,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"orderclose"
 	"orderclose/internal/app"
 	"orderclose/internal/kafka"
 	"orderclose/internal/store"
 	"orderclose/internal/testkit/scenario"
+	"orderclose/internal/wire"
 )
 
 // While the relay does not run, retention deletes the waiting records; or the topic
@@ -102,7 +102,7 @@ func (r *rig) firstStart() {
 }
 
 // differs returns an error if the losses are of other partitions than want.
-func differs(want []int, losses []orderclose.Lost) error {
+func differs(want []int, losses []wire.Lost) error {
 	got := []int{}
 	for _, l := range losses {
 		got = append(got, l.Partition)
@@ -116,18 +116,18 @@ func differs(want []int, losses []orderclose.Lost) error {
 }
 
 // losses returns the losses of a topic that were published to the control topic.
-func (r *rig) losses(topic string) (all []orderclose.Lost) {
+func (r *rig) losses(topic string) (all []wire.Lost) {
 	r.t.Helper()
 	control := r.cfg.Topics.Control
 	_, end, err := r.kafka.Bounds(r.t.Context(), control, 0)
 	if err == nil {
-		err = r.kafka.ReadSpan(r.t.Context(), control, kafka.Span{End: end}, func(records []orderclose.RawRecord) error {
+		err = r.kafka.ReadSpan(r.t.Context(), control, kafka.Span{End: end}, func(records []wire.RawRecord) error {
 			for _, record := range records {
 				m, err := record.Message()
-				if err != nil || string(m.Key) != orderclose.KeyLost {
+				if err != nil || string(m.Key) != wire.KeyLost {
 					continue
 				}
-				var l orderclose.Lost
+				var l wire.Lost
 				if err := json.Unmarshal(m.Value, &l); err != nil {
 					return err
 				}

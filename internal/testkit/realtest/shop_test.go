@@ -19,7 +19,6 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
 	"orderclose/closer/payment"
 	"orderclose/examples/checkout"
 	"orderclose/internal/app"
@@ -27,6 +26,7 @@ import (
 	"orderclose/internal/kafka"
 	"orderclose/internal/store"
 	"orderclose/internal/testkit/scenario"
+	"orderclose/internal/wire"
 )
 
 // shopProcess is examples/checkout as a process.
@@ -223,7 +223,7 @@ func (r *rig) dispatch() {
 		payload := r.texts("SELECT payload FROM outbox_events WHERE order_id = ?", id)
 		for range 2 * len(payload) {
 			_, err := r.kafka.Append(context.Background(), r.cfg.Topics.Events, kafka.PartitionOf([]byte(id), r.cfg.Partitions),
-				[]orderclose.Message{{Key: []byte(id), Value: store.ExpandEvent(id, []byte(payload[0]))}})
+				[]wire.Message{{Key: []byte(id), Value: store.ExpandEvent(id, []byte(payload[0]))}})
 			if err != nil {
 				r.t.Fatal(err)
 			}

@@ -9,9 +9,9 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"orderclose"
 	"orderclose/internal/app"
 	"orderclose/internal/kafka"
+	"orderclose/internal/wire"
 )
 
 func TestSimulation_ADeletedTopicCausesNoBusyLoop(t *testing.T) {
@@ -200,20 +200,20 @@ func TestSimulation_ATakeOverRepeatsNothing(t *testing.T) {
 }
 
 // losses reads the reported losses from the control topic.
-func (r *rig) losses(ctx context.Context) (all []orderclose.Lost) {
+func (r *rig) losses(ctx context.Context) (all []wire.Lost) {
 	r.t.Helper()
 	_, end, err := r.kafka.Bounds(ctx, r.cfg.Topics.Control, 0)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	err = r.kafka.ReadSpan(ctx, r.cfg.Topics.Control, kafka.Span{End: end}, func(records []orderclose.RawRecord) error {
+	err = r.kafka.ReadSpan(ctx, r.cfg.Topics.Control, kafka.Span{End: end}, func(records []wire.RawRecord) error {
 		for _, record := range records {
 			m, err := record.Message()
 			if err != nil {
 				return err
 			}
-			if string(m.Key) == orderclose.KeyLost {
-				var l orderclose.Lost
+			if string(m.Key) == wire.KeyLost {
+				var l wire.Lost
 				if err := json.Unmarshal(m.Value, &l); err != nil {
 					return err
 				}

@@ -15,6 +15,7 @@ import (
 	"orderclose/internal/app"
 	"orderclose/internal/store"
 	"orderclose/internal/testkit/scenario"
+	"orderclose/internal/wire"
 )
 
 func TestSimulation_A30MinuteOrderClosesOnTheMillisecond(t *testing.T) {
@@ -120,8 +121,8 @@ func TestSimulation_UnreadableRecordsBecomeDeadLettersAndStopNothing(t *testing.
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.startAll()
 		time.Sleep(10 * time.Second)
-		good := func(key string) orderclose.Message {
-			m, err := orderclose.Record{Order: orderclose.Order{ID: key, CreatedAt: time.Now(), Due: time.Now()}, Release: time.Now()}.Encode()
+		good := func(key string) wire.Message {
+			m, err := wire.Record{Order: orderclose.Order{ID: key, CreatedAt: time.Now(), Due: time.Now()}, Release: time.Now()}.Encode()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -134,7 +135,7 @@ func TestSimulation_UnreadableRecordsBecomeDeadLettersAndStopNothing(t *testing.
 		farDue.Headers[0].Value = []byte("253402300799000") // the year 9999
 		badJSON.Value = []byte(`{"order_id":`)
 		delay := cfg.Buckets[0].Topic
-		for _, m := range []orderclose.Message{noKey, noDue, badDue, farDue} {
+		for _, m := range []wire.Message{noKey, noDue, badDue, farDue} {
 			if err := r.coal.Append(ctx, delay, m); err != nil {
 				t.Fatal(err)
 			}

@@ -12,6 +12,7 @@ import (
 	"orderclose/internal/kafka"
 	"orderclose/internal/ops"
 	"orderclose/internal/ops/deadletters"
+	"orderclose/internal/wire"
 )
 
 // sweep runs one sweep, as orderclose compensate --once does.
@@ -73,7 +74,7 @@ const givenUp = 9 * time.Minute
 func untilMissed(o orderclose.Order) { time.Sleep(time.Until(o.Due.Add(70 * time.Second))) }
 
 // publish appends a record directly.
-func (r *rig) publish(ctx context.Context, topic string, record orderclose.Record) {
+func (r *rig) publish(ctx context.Context, topic string, record wire.Record) {
 	r.t.Helper()
 	m, err := record.Encode()
 	if err != nil {
@@ -108,7 +109,7 @@ func TestSimulation_EachCauseOfAMiss(t *testing.T) {
 				if _, _, err := r.kafka.Apply(ctx, []kafka.TopicSpec{{Name: "delay_7m", Partitions: 1, Replication: 1}}); err != nil {
 					r.t.Fatal(err)
 				}
-				r.publish(ctx, "delay_7m", orderclose.Record{Order: o, Release: o.Due})
+				r.publish(ctx, "delay_7m", wire.Record{Order: o, Release: o.Due})
 				untilMissed(o)
 			},
 			want: compensator.RelayBehind, where: "delay_7m/", fix: "orderclose run relay",
@@ -117,7 +118,7 @@ func TestSimulation_EachCauseOfAMiss(t *testing.T) {
 			scene: func(ctx context.Context, r *rig) {
 				o := r.order("o", "virtual", false)
 				untilMissed(o)
-				r.publish(ctx, r.cfg.Topics.Replay, orderclose.Record{Order: o, Release: o.Due, Lane: orderclose.LaneReplay})
+				r.publish(ctx, r.cfg.Topics.Replay, wire.Record{Order: o, Release: o.Due, Lane: wire.LaneReplay})
 			},
 			want: compensator.CloserBehind, where: "order-close-replay/", fix: "orderclose run closer",
 		},
@@ -142,8 +143,8 @@ func TestSimulation_EachCauseOfAMiss(t *testing.T) {
 		"it was given up and discarded": {
 			scene: func(ctx context.Context, r *rig) {
 				failing(givenUp)(ctx, r)
-				mark := orderclose.Mark{How: orderclose.Discarded}.Encode([]byte("o"))
-				if _, err := r.kafka.Append(ctx, r.cfg.Topics.DeadLetter, 0, []orderclose.Message{mark}); err != nil {
+				mark := wire.Resolution{How: wire.Discarded}.Encode([]byte("o"))
+				if _, err := r.kafka.Append(ctx, r.cfg.Topics.DeadLetter, 0, []wire.Message{mark}); err != nil {
 					r.t.Fatal(err)
 				}
 			},

@@ -13,6 +13,7 @@ import (
 	"orderclose"
 	"orderclose/internal/app"
 	"orderclose/internal/kafka"
+	"orderclose/internal/wire"
 )
 
 func init() {
@@ -238,7 +239,7 @@ func (w *chaosWorld) commit(group, topic string, partition int32, offset int64) 
 // poison appends a record that cannot be handled.
 func (w *chaosWorld) poison(e event) {
 	due := time.Now().Add(time.Second)
-	m, err := orderclose.Record{Order: orderclose.Order{ID: "poison", CreatedAt: time.Now(), Due: due}, Release: due}.Encode()
+	m, err := wire.Record{Order: orderclose.Order{ID: "poison", CreatedAt: time.Now(), Due: due}, Release: due}.Encode()
 	if err != nil {
 		w.violation("harness", "%v", err)
 		return
@@ -258,7 +259,7 @@ func (w *chaosWorld) poison(e event) {
 	}
 	w.add(&w.deadCauses, cause)
 	w.admin(func(c *kafka.Cluster) error {
-		_, err := c.Append(w.faulty, e.What, 0, []orderclose.Message{m})
+		_, err := c.Append(w.faulty, e.What, 0, []wire.Message{m})
 		if w.faulty.Err() != nil {
 			return nil
 		}

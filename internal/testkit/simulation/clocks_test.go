@@ -11,6 +11,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/app"
+	"orderclose/internal/wire"
 )
 
 // randomSkew returns by how much a clock is ahead, or behind if negative: from a second to most,
@@ -74,7 +75,7 @@ func wrongClocks(t *testing.T, seed uint64) {
 			}
 		}
 		// A producer whose clock is behind by more than the slack chooses a bucket that is read late.
-		late := 10*time.Millisecond + max(0, -r.producerAhead-orderclose.ReadSlack-orderclose.ReadLead)
+		late := 10*time.Millisecond + max(0, -r.producerAhead-wire.ReadSlack-wire.ReadLead)
 		time.Sleep(time.Until(last.Add(late + 30*time.Second)))
 		v := r.check(time.Now())
 		for id, most := range most {

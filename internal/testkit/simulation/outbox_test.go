@@ -13,10 +13,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"orderclose"
 	"orderclose/internal/app"
 	"orderclose/internal/store"
 	"orderclose/internal/testkit/scenario"
+	"orderclose/internal/wire"
 	"orderclose/outbox"
 	"orderclose/release"
 )
@@ -42,8 +42,8 @@ func (r *rig) inTopic(topic string) (n int64) {
 // deletes them.
 type killed struct{ *store.Store }
 
-func (k killed) Dispatch(ctx context.Context, box orderclose.Outbox, after int64, limit int, publish func(context.Context, []orderclose.OutboxRow) []int64) (int, error) {
-	n, err := k.Store.Dispatch(ctx, box, after, limit, func(ctx context.Context, rows []orderclose.OutboxRow) []int64 {
+func (k killed) Dispatch(ctx context.Context, box wire.Outbox, after int64, limit int, publish func(context.Context, []wire.OutboxRow) []int64) (int, error) {
+	n, err := k.Store.Dispatch(ctx, box, after, limit, func(ctx context.Context, rows []wire.OutboxRow) []int64 {
 		publish(ctx, rows)
 		return nil
 	})
@@ -78,7 +78,7 @@ func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheEvent(t *testing.T
 		if n := r.inTopic(r.cfg.Topics.Events); n < 7 || n%7 != 0 {
 			t.Errorf("%d events published before the kill", n)
 		}
-		if left, err := r.world.Store.Backlog(ctx, orderclose.EventOutbox); err != nil || left.Rows != 7 {
+		if left, err := r.world.Store.Backlog(ctx, wire.EventOutbox); err != nil || left.Rows != 7 {
 			t.Errorf("%+v left, %v", left, err)
 		}
 		r.start(app.Outbox)
@@ -107,7 +107,7 @@ func TestSimulation_WithKafkaDownForAnHourEventsWait(t *testing.T) {
 			r.order(fmt.Sprint("o", i), "virtual", false)
 		}
 		time.Sleep(time.Hour)
-		backlog, err := r.world.Store.Backlog(ctx, orderclose.EventOutbox)
+		backlog, err := r.world.Store.Backlog(ctx, wire.EventOutbox)
 		if err != nil || backlog.Rows != 10 || backlog.Oldest < 40*time.Minute {
 			t.Errorf("backlog %+v, %v; want 10 events, the oldest as old as the first sweep", backlog, err)
 		}

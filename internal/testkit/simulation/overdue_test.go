@@ -8,6 +8,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/app"
+	"orderclose/internal/wire"
 )
 
 // TestSimulation_ACompensatorReportsOverdueRecords: no relay runs that could report them, and the
@@ -21,7 +22,7 @@ func TestSimulation_ACompensatorReportsOverdueRecords(t *testing.T) {
 		now := time.Now()
 		for i, due := range []time.Duration{time.Hour, 5 * time.Second} {
 			o := orderclose.Order{ID: fmt.Sprint("o", i), CreatedAt: now, Due: now.Add(due)}
-			r.publish(ctx, "delay_5m", orderclose.Record{Order: o, Release: o.Due})
+			r.publish(ctx, "delay_5m", wire.Record{Order: o, Release: o.Due})
 		}
 		time.Sleep(2*time.Minute + time.Second)
 		if got := r.overdueIn("delay_5m"); got < 110 || got > 120 {

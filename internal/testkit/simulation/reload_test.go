@@ -21,6 +21,7 @@ import (
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
 	"orderclose/internal/testkit/scenario"
+	"orderclose/internal/wire"
 	"orderclose/producer"
 )
 
@@ -350,7 +351,7 @@ func TestSimulation_AnUnlistedDelayTopicIsServedWhileItHoldsRecords(t *testing.T
 					t.Fatal(err)
 				}
 				o := r.orderOf("left-behind", time.Now().Add(10*time.Minute), "physical")
-				r.publish(ctx, "delay_4m", orderclose.Record{Order: o, Release: o.Due})
+				r.publish(ctx, "delay_4m", wire.Record{Order: o, Release: o.Due})
 				if !running {
 					r.startPipeline()
 				}

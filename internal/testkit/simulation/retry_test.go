@@ -12,6 +12,7 @@ import (
 	"orderclose/internal/ops"
 	"orderclose/internal/store"
 	"orderclose/internal/testkit/scenario"
+	"orderclose/internal/wire"
 )
 
 // exec changes the database directly, as a person does with other tools.
@@ -30,7 +31,7 @@ func (r *rig) lose() (restore func()) {
 }
 
 // records reads a whole topic.
-func (r *rig) records(ctx context.Context, topic string) (all []orderclose.Message) {
+func (r *rig) records(ctx context.Context, topic string) (all []wire.Message) {
 	r.t.Helper()
 	n, err := r.kafka.Partitions(ctx, topic)
 	if err != nil {
@@ -39,7 +40,7 @@ func (r *rig) records(ctx context.Context, topic string) (all []orderclose.Messa
 	for p := range n {
 		first, end, err := r.kafka.Bounds(ctx, topic, p)
 		if err == nil {
-			err = r.kafka.ReadSpan(ctx, topic, kafka.Span{Partition: p, First: first, End: end}, func(records []orderclose.RawRecord) error {
+			err = r.kafka.ReadSpan(ctx, topic, kafka.Span{Partition: p, First: first, End: end}, func(records []wire.RawRecord) error {
 				for _, record := range records {
 					m, err := record.Message()
 					if err != nil {
@@ -86,7 +87,7 @@ func TestSimulation_AFailingOrderIsRetried(t *testing.T) {
 		if len(dead) != 1 || string(dead[0].Key) != "hopeless" {
 			t.Fatalf("%d dead letters, want that of order hopeless", len(dead))
 		}
-		first := orderclose.Message{}
+		first := wire.Message{}
 		for _, m := range r.records(ctx, cfg.Topics.Close) {
 			if string(m.Key) == "hopeless" && first.Topic == "" {
 				first = m
@@ -178,7 +179,7 @@ func TestSimulation_AReplayTravelsOnItsOwnTopic(t *testing.T) {
 		// The window twice, and the records that failed in the first run once more.
 		replays := r.records(ctx, cfg.Topics.Replay)
 		for _, m := range replays {
-			if lane, _ := m.Header(orderclose.HeaderLane); lane != orderclose.LaneReplay {
+			if lane, _ := m.Header(wire.HeaderLane); lane != wire.LaneReplay {
 				t.Errorf("%s in the replay topic is on lane %q", m.Key, lane)
 			}
 		}

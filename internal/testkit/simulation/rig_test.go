@@ -24,6 +24,7 @@ import (
 	"orderclose/internal/store"
 	"orderclose/internal/testkit/checker"
 	"orderclose/internal/testkit/scenario"
+	"orderclose/internal/wire"
 	"orderclose/producer"
 	"orderclose/release"
 )
@@ -210,8 +211,8 @@ func (r *rig) verdict(openAfter time.Time) *checker.Verdict {
 	r.t.Helper()
 	_, dispatching := r.stops[app.Outbox]
 	for range 50 { // until the events of recent closes are published
-		events, err := r.world.Store.Backlog(r.t.Context(), orderclose.EventOutbox)
-		schedules, err2 := r.world.Store.Backlog(r.t.Context(), orderclose.ScheduleOutbox)
+		events, err := r.world.Store.Backlog(r.t.Context(), wire.EventOutbox)
+		schedules, err2 := r.world.Store.Backlog(r.t.Context(), wire.ScheduleOutbox)
 		if !dispatching || err == nil && err2 == nil && events.Rows+schedules.Rows == 0 {
 			break
 		}
@@ -364,7 +365,7 @@ func (r *rig) useOutbox() {
 // deadLetters counts the dead letters by cause, and requires that they have coordinates.
 func (r *rig) deadLetters(ctx context.Context) map[string]int {
 	r.t.Helper()
-	f, err := r.kafka.Read(ctx, orderclose.Position{Topic: r.cfg.Topics.DeadLetter})
+	f, err := r.kafka.Read(ctx, wire.Position{Topic: r.cfg.Topics.DeadLetter})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -374,9 +375,9 @@ func (r *rig) deadLetters(ctx context.Context) map[string]int {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		cause, _ := m.Header(orderclose.HeaderCause)
+		cause, _ := m.Header(wire.HeaderCause)
 		causes[cause]++
-		for _, h := range []string{orderclose.HeaderStage, orderclose.HeaderDetail, orderclose.HeaderSourceTopic, orderclose.HeaderSourcePartition, orderclose.HeaderSourceOffset} {
+		for _, h := range []string{wire.HeaderStage, wire.HeaderDetail, wire.HeaderSourceTopic, wire.HeaderSourcePartition, wire.HeaderSourceOffset} {
 			if v, _ := m.Header(h); v == "" {
 				r.t.Errorf("dead letter %s has no %s", cause, h)
 			}

@@ -16,6 +16,7 @@ import (
 	"orderclose/internal/app"
 	"orderclose/internal/store"
 	"orderclose/internal/testkit/scenario"
+	"orderclose/internal/wire"
 	"orderclose/outbox"
 )
 
@@ -56,7 +57,7 @@ func (r *rig) late() map[string]string {
 
 func (r *rig) unscheduled() int {
 	r.t.Helper()
-	b, err := r.world.Store.Backlog(r.t.Context(), orderclose.ScheduleOutbox)
+	b, err := r.world.Store.Backlog(r.t.Context(), wire.ScheduleOutbox)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -125,7 +126,7 @@ func TestSimulation_WithKafkaDownForAnHourSchedulesWait(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)
-		if b, err := r.world.Store.Backlog(ctx, orderclose.ScheduleOutbox); err != nil || b.Rows != 4 || b.Oldest != time.Hour {
+		if b, err := r.world.Store.Backlog(ctx, wire.ScheduleOutbox); err != nil || b.Rows != 4 || b.Oldest != time.Hour {
 			t.Errorf("backlog %+v, %v; want 4 rows, an hour old", b, err)
 		}
 		before := r.appends()

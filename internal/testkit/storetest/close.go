@@ -8,6 +8,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/store"
+	"orderclose/internal/wire"
 )
 
 var closeClaims = []claim{
@@ -149,8 +150,8 @@ func eventDescribesTheClose(t *testing.T, s *shop) {
 	want(t, "event", got, orderclose.OrderClosed{
 		OrderID: "a", Category: o.Category, Due: o.Due, ClosedAt: out[1].At, Path: orderclose.PathTouch, Attempts: 1, Version: 2,
 		Release: []orderclose.Release{
-			{SKU: "ink", Quantity: 2, Key: orderclose.ReleaseKey("a", "ink", "close")},
-			{SKU: "pen", Quantity: 4, Key: orderclose.ReleaseKey("a", "pen", "close")},
+			{SKU: "ink", Quantity: 2, Key: wire.ReleaseKey("a", "ink", "close")},
+			{SKU: "pen", Quantity: 4, Key: wire.ReleaseKey("a", "pen", "close")},
 		},
 	})
 }

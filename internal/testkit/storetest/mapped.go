@@ -11,6 +11,7 @@ import (
 	"orderclose"
 	"orderclose/internal/store"
 	"orderclose/internal/store/mapping"
+	"orderclose/internal/wire"
 )
 
 // Shop is a shop with its own tables, and their mapping.
@@ -282,7 +283,7 @@ func (s *mapped) checkEvent(o orderclose.Order, at time.Time) {
 	}
 	if s.Mapping.Items != nil {
 		for i, quantity := range []int64{2, 3} {
-			expected.Release = append(expected.Release, orderclose.Release{SKU: s.SKUs[i], Quantity: quantity, Key: orderclose.ReleaseKey(o.ID, s.SKUs[i], "close")})
+			expected.Release = append(expected.Release, orderclose.Release{SKU: s.SKUs[i], Quantity: quantity, Key: wire.ReleaseKey(o.ID, s.SKUs[i], "close")})
 		}
 	}
 	want(s, "event", got, expected)

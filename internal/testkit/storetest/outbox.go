@@ -14,6 +14,7 @@ import (
 
 	"orderclose"
 	"orderclose/internal/store"
+	"orderclose/internal/wire"
 	"orderclose/producer"
 )
 
@@ -49,7 +50,7 @@ func (s *shop) dispatch(limit int, publish func(ids []int64) []int64) []int64 {
 func (s *shop) dispatchAfter(after int64, limit int, publish func(ids []int64) []int64) []int64 {
 	s.Helper()
 	var ids []int64
-	n, err := s.Dispatch(s.Context(), orderclose.EventOutbox, after, limit, func(_ context.Context, rows []orderclose.OutboxRow) []int64 {
+	n, err := s.Dispatch(s.Context(), wire.EventOutbox, after, limit, func(_ context.Context, rows []wire.OutboxRow) []int64 {
 		for _, r := range rows {
 			ids = append(ids, r.ID)
 		}
@@ -81,8 +82,8 @@ func dispatchDeletesWhatIsDone(t *testing.T, s *shop) {
 	}
 	want(t, "the first", s.dispatch(3, func([]int64) []int64 { return []int64{1, 3} }), []int64{1, 2, 3})
 	want(t, "what is left", s.dispatch(9, none), []int64{2, 4, 5})
-	_, err := s.Dispatch(t.Context(), orderclose.EventOutbox, 0, 1, func(_ context.Context, rows []orderclose.OutboxRow) []int64 {
-		want(t, "row", rows, []orderclose.OutboxRow{{ID: 2, OrderID: "o2", Payload: []byte(`{"n":2}`)}})
+	_, err := s.Dispatch(t.Context(), wire.EventOutbox, 0, 1, func(_ context.Context, rows []wire.OutboxRow) []int64 {
+		want(t, "row", rows, []wire.OutboxRow{{ID: 2, OrderID: "o2", Payload: []byte(`{"n":2}`)}})
 		return nil
 	})
 	s.must(err)
@@ -116,7 +117,7 @@ func noRowIsDispatchedTwice(t *testing.T, s *shop) {
 	for range 4 {
 		dispatchers.Go(func() {
 			for {
-				rows, err := s.Dispatch(t.Context(), orderclose.EventOutbox, 0, 13, func(_ context.Context, rows []orderclose.OutboxRow) (done []int64) {
+				rows, err := s.Dispatch(t.Context(), wire.EventOutbox, 0, 13, func(_ context.Context, rows []wire.OutboxRow) (done []int64) {
 					for _, r := range rows {
 						done = append(done, r.ID)
 					}
@@ -145,7 +146,7 @@ func rowsAreDispatchedAgain(t *testing.T, s *shop) {
 	s.migrated()
 	s.event(1, 0)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := s.Dispatch(ctx, orderclose.EventOutbox, 0, 9, func(context.Context, []orderclose.OutboxRow) []int64 {
+	_, err := s.Dispatch(ctx, wire.EventOutbox, 0, 9, func(context.Context, []wire.OutboxRow) []int64 {
 		cancel() // like a process that dies after publishing
 		return []int64{1}
 	})
@@ -178,12 +179,12 @@ func dispatchBlocksNobody(t *testing.T, s *shop) {
 
 func backlogTellsTheOldest(t *testing.T, s *shop) {
 	s.migrated()
-	look := func() orderclose.OutboxBacklog {
-		b, err := s.Backlog(t.Context(), orderclose.EventOutbox)
+	look := func() wire.OutboxBacklog {
+		b, err := s.Backlog(t.Context(), wire.EventOutbox)
 		s.must(err)
 		return b
 	}
-	want(t, "backlog of an empty outbox", look(), orderclose.OutboxBacklog{})
+	want(t, "backlog of an empty outbox", look(), wire.OutboxBacklog{})
 	s.event(7, time.Second)
 	s.event(3, time.Hour)
 	b := look()
@@ -194,7 +195,7 @@ func backlogTellsTheOldest(t *testing.T, s *shop) {
 
 func unknownOutbox(t *testing.T, s *shop) {
 	s.migrated()
-	for _, box := range []orderclose.Outbox{"", "orders", "events;"} {
+	for _, box := range []wire.Outbox{"", "orders", "events;"} {
 		if _, err := s.Dispatch(t.Context(), box, 0, 1, nil); err == nil {
 			t.Errorf("outbox %q is dispatched", box)
 		}
@@ -231,9 +232,9 @@ func addedWithItsTransaction(t *testing.T, s *shop) {
 		if c.end != nil {
 			continue
 		}
-		direct, err := orderclose.Record{Order: o, Release: o.Due}.Encode()
+		direct, err := wire.Record{Order: o, Release: o.Due}.Encode()
 		s.must(err)
-		n, err := s.Dispatch(t.Context(), orderclose.ScheduleOutbox, 0, 9, func(_ context.Context, rows []orderclose.OutboxRow) []int64 {
+		n, err := s.Dispatch(t.Context(), wire.ScheduleOutbox, 0, 9, func(_ context.Context, rows []wire.OutboxRow) []int64 {
 			m, _, err := rows[0].Schedule()
 			s.must(err)
 			want(t, "record", m, direct)
@@ -244,7 +245,7 @@ func addedWithItsTransaction(t *testing.T, s *shop) {
 	}
 	want(t, "orders", s.texts("SELECT id FROM orders"), []string{"kept"})
 	want(t, "orders to be scheduled", s.texts("SELECT order_id FROM outbox_schedules"), []string{"kept"})
-	b, err := s.Backlog(t.Context(), orderclose.ScheduleOutbox)
+	b, err := s.Backlog(t.Context(), wire.ScheduleOutbox)
 	s.must(err)
 	if b.Rows != 1 || b.Oldest > time.Minute {
 		t.Errorf("backlog is %+v", b)
@@ -293,7 +294,7 @@ func unpublishedVisitsEveryRow(t *testing.T, s *shop) {
 		return ids
 	}
 	want(t, "rows", visit(), []string{"o0", "o1", "o2", "o3", "o4", "o5", "o6"})
-	_, err := s.Dispatch(t.Context(), orderclose.ScheduleOutbox, 0, 5, func(_ context.Context, rows []orderclose.OutboxRow) []int64 {
+	_, err := s.Dispatch(t.Context(), wire.ScheduleOutbox, 0, 5, func(_ context.Context, rows []wire.OutboxRow) []int64 {
 		want(t, "rows while a dispatcher has some", len(visit()), 7)
 		return []int64{rows[1].ID, rows[4].ID}
 	})

@@ -1,4 +1,4 @@
-package orderclose
+package wire
 
 import (
 	"context"
@@ -136,9 +136,9 @@ type Claim struct {
 	// Offset is where to begin reading. A former owner has processed everything below
 	// it.
 	Offset int64
-	// Fresh is set if no commit exists: this is the first start, or the topic was
+	// NoCommit is set if no commit exists: this is the first start, or the topic was
 	// deleted and its commits with it. Offset is then the start of the log.
-	Fresh bool
+	NoCommit bool
 	// Acked is the text that the former owner passed to Done beside Offset.
 	Acked string
 	// Done records that everything below offset is processed and need not be read

@@ -1,4 +1,4 @@
-package orderclose
+package wire
 
 import (
 	"errors"
@@ -7,12 +7,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"orderclose"
 )
 
 // The row of any order yields the record that Schedule would have sent directly.
 func TestSchedule_YieldsTheRecordOfItsOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		o := Order{
+		o := orderclose.Order{
 			ID:        rapid.StringMatching(`[a-z一-九][a-z0-9 <>&一-九]{0,18}[a-z]`).Draw(t, "id"),
 			Category:  rapid.String().Draw(t, "category"),
 			CreatedAt: time.Unix(0, rapid.Int64Range(0, 4e18).Draw(t, "created")),
@@ -31,7 +33,7 @@ func TestSchedule_YieldsTheRecordOfItsOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		m, due, err := OutboxRow{OrderID: o.ID, Payload: payload}.Schedule()
-		if diff := cmp.Diff(want, m); err != nil || diff != "" || !due.Equal(CeilMilli(o.Due)) {
+		if diff := cmp.Diff(want, m); err != nil || diff != "" || !due.Equal(orderclose.CeilMilli(o.Due)) {
 			t.Fatalf("due %v, %v (-want +got):\n%s", due, err, diff)
 		}
 	})

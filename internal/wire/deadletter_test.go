@@ -1,4 +1,4 @@
-package orderclose_test
+package wire_test
 
 import (
 	"bytes"
@@ -9,17 +9,17 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"orderclose"
+	"orderclose/internal/wire"
 )
 
 func TestDeadLetter_KeepsTheRecordWithCauseAndCoordinates(t *testing.T) {
 	m := whole(t)
 	m.Topic, m.Partition, m.Offset = "delay_5m", 7, 1234567890123
-	dead := orderclose.DeadLetter(m, "relay", "bad_due", `header due is "soon"`)
+	dead := wire.DeadLetter(m, "relay", "bad_due", `header due is "soon"`)
 	if !bytes.Equal(dead.Key, m.Key) || !bytes.Equal(dead.Value, m.Value) {
 		t.Errorf("key %q, value %q", dead.Key, dead.Value)
 	}
-	want := []orderclose.Header{
+	want := []wire.Header{
 		// The headers of the record without its own cause: a dead letter has one
 		// cause.
 		{Key: "due", Value: []byte("1772366760000")}, {Key: "v", Value: []byte("1")},
@@ -37,23 +37,23 @@ func TestDeadLetter_KeepsTheRecordWithCauseAndCoordinates(t *testing.T) {
 }
 
 func TestDeadLetter_IsCutToItsLimits(t *testing.T) {
-	m := orderclose.Message{Key: make([]byte, 1<<20), Value: make([]byte, 1<<20)}
+	m := wire.Message{Key: make([]byte, 1<<20), Value: make([]byte, 1<<20)}
 	for i := range 100 {
-		m.Headers = append(m.Headers, orderclose.Header{Key: fmt.Sprint(i, strings.Repeat("k", 1<<16)), Value: make([]byte, 1<<16)})
+		m.Headers = append(m.Headers, wire.Header{Key: fmt.Sprint(i, strings.Repeat("k", 1<<16)), Value: make([]byte, 1<<16)})
 	}
-	dead := orderclose.DeadLetter(m, "closer", "bad_value", strings.Repeat("名", 1<<16))
-	if len(dead.Key) != orderclose.MaxDeadKey || len(dead.Value) != orderclose.MaxDeadValue {
+	dead := wire.DeadLetter(m, "closer", "bad_value", strings.Repeat("名", 1<<16))
+	if len(dead.Key) != wire.MaxDeadKey || len(dead.Value) != wire.MaxDeadValue {
 		t.Errorf("key %d bytes, value %d bytes", len(dead.Key), len(dead.Value))
 	}
 	if len(dead.Headers) > 32+6 {
 		t.Errorf("%d headers", len(dead.Headers))
 	}
 	for _, h := range dead.Headers {
-		if len(h.Key) > orderclose.MaxDeadHeader || len(h.Value) > orderclose.MaxDeadHeader {
+		if len(h.Key) > wire.MaxDeadHeader || len(h.Value) > wire.MaxDeadHeader {
 			t.Errorf("header of %d and %d bytes", len(h.Key), len(h.Value))
 		}
 	}
-	if detail, _ := dead.Header("detail"); !utf8.ValidString(detail) || len(detail) < orderclose.MaxDeadHeader-3 {
+	if detail, _ := dead.Header("detail"); !utf8.ValidString(detail) || len(detail) < wire.MaxDeadHeader-3 {
 		t.Errorf("detail has %d bytes, and ends %q", len(detail), detail[len(detail)-3:])
 	}
 	if size := dead.Size(); size > 256<<10 {
@@ -62,10 +62,10 @@ func TestDeadLetter_IsCutToItsLimits(t *testing.T) {
 }
 
 func TestDeadLetter_AcceptsAnyMessageAndDoesNotChangeIt(t *testing.T) {
-	orderclose.DeadLetter(orderclose.Message{}, "", "", "")
+	wire.DeadLetter(wire.Message{}, "", "", "")
 	m := whole(t)
 	before := fmt.Sprintf("%q", m.Headers)
-	orderclose.DeadLetter(m, "relay", "x", "y")
+	wire.DeadLetter(m, "relay", "x", "y")
 	if after := fmt.Sprintf("%q", m.Headers); after != before {
 		t.Errorf("the headers of the record were %s and are %s", before, after)
 	}
@@ -73,9 +73,9 @@ func TestDeadLetter_AcceptsAnyMessageAndDoesNotChangeIt(t *testing.T) {
 
 // A dead letter that is sent again and fails again has the latest cause.
 func TestDeadLetter_OfADeadLetterHasTheLastCause(t *testing.T) {
-	m := orderclose.DeadLetter(whole(t), "relay", "first", "one")
+	m := wire.DeadLetter(whole(t), "relay", "first", "one")
 	m.Topic, m.Offset = "order-close", 5
-	m = orderclose.DeadLetter(m, "closer", "second", "two")
+	m = wire.DeadLetter(m, "closer", "second", "two")
 	for name, want := range map[string]string{"cause": "second", "detail": "two", "stage": "closer", "source-topic": "order-close", "source-offset": "5"} {
 		if got, _ := m.Header(name); got != want {
 			t.Errorf("%s is %q, want %q", name, got, want)

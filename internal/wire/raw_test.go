@@ -1,4 +1,4 @@
-package orderclose
+package wire
 
 import (
 	"errors"

@@ -1,8 +1,10 @@
-package orderclose
+package wire
 
 import (
 	"encoding/json"
 	"time"
+
+	"orderclose"
 )
 
 // schedule is the payload of a row of ScheduleOutbox: the value of the record to
@@ -38,19 +40,9 @@ func (row OutboxRow) Schedule() (m Message, due time.Time, err error) {
 		if m, err = r.Encode(); err != nil {
 			return Message{}, time.Time{}, &RecordError{ErrBadValue, err.Error()}
 		}
-		return m, CeilMilli(o.Due), nil
+		return m, orderclose.CeilMilli(o.Due), nil
 	}
 	m = Message{Key: []byte(o.ID), Value: row.Payload} // the payload is exactly the value
 	m.addDue(r.Release)
-	return m, CeilMilli(o.Due), nil
-}
-
-// TopicAt returns the topic for a record with this due time at the time now: the
-// close topic if it is due, or else a bucket. Call it again each time a record is
-// produced. At least one bucket must not be draining.
-func (bs Buckets) TopicAt(now, due time.Time, closeTopic string) string {
-	if remaining := due.Sub(now); remaining > 0 {
-		return bs.Pick(remaining).Topic
-	}
-	return closeTopic
+	return m, orderclose.CeilMilli(o.Due), nil
 }

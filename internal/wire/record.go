@@ -1,4 +1,4 @@
-package orderclose
+package wire
 
 import (
 	"bytes"
@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+	"unicode/utf8"
+
+	"orderclose"
 )
 
 // WireVersion is the version of the record format that this code writes, and the only
@@ -34,7 +37,7 @@ const LaneReplay = "replay"
 
 // Record is an order in a Kafka record.
 type Record struct {
-	Order Order
+	Order orderclose.Order
 	// Release is when this record is to reach the close topic: the order's due time,
 	// or the time of a retry. It is encoded in milliseconds and rounded up, so that
 	// rounding never makes a record early.
@@ -87,9 +90,9 @@ func rfc3339(t time.Time) (string, error) {
 }
 
 // payloadOf returns the record value of an order.
-func payloadOf(o Order) (payload, error) {
+func payloadOf(o orderclose.Order) (payload, error) {
 	created, err1 := rfc3339(o.CreatedAt)
-	due, err2 := rfc3339(CeilMilli(o.Due))
+	due, err2 := rfc3339(orderclose.CeilMilli(o.Due))
 	if err := errors.Join(err1, err2); err != nil {
 		return payload{}, fmt.Errorf("order %q: %w", o.ID, err)
 	}
@@ -97,7 +100,7 @@ func payloadOf(o Order) (payload, error) {
 }
 
 // inJSON encodes value, which contains the attributes of o.
-func inJSON(o Order, value any) ([]byte, error) {
+func inJSON(o orderclose.Order, value any) ([]byte, error) {
 	b, err := json.Marshal(value)
 	if err != nil {
 		return nil, fmt.Errorf("order %q: its attributes cannot be written as JSON: %w", o.ID, err)
@@ -141,7 +144,7 @@ func (r Record) Encode() (Message, error) {
 
 // addDue adds the two headers that every record has.
 func (m *Message) addDue(release time.Time) {
-	m.add(HeaderDue, strconv.FormatInt(CeilMilli(release).UnixMilli(), 10))
+	m.add(HeaderDue, strconv.FormatInt(orderclose.CeilMilli(release).UnixMilli(), 10))
 	m.add(HeaderVersion, WireVersion)
 }
 
@@ -190,12 +193,12 @@ func (m *Message) Due() (time.Time, error) {
 		return time.Time{}, &RecordError{ErrNoKey, "the key must be the order id"}
 	}
 	if v, _ := m.Header(HeaderVersion); v != WireVersion {
-		return time.Time{}, &RecordError{ErrBadVersion, fmt.Sprintf("header v is %q, want %q", cut(v, 32), WireVersion)}
+		return time.Time{}, &RecordError{ErrBadVersion, fmt.Sprintf("header v is %q, want %q", truncate(v, 32), WireVersion)}
 	}
 	due, _ := m.Header(HeaderDue)
 	ms, err := strconv.ParseInt(due, 10, 64)
 	if err != nil {
-		return time.Time{}, &RecordError{ErrBadDue, fmt.Sprintf("header due is %q, want unix milliseconds", cut(due, 32))}
+		return time.Time{}, &RecordError{ErrBadDue, fmt.Sprintf("header due is %q, want unix milliseconds", truncate(due, 32))}
 	}
 	return time.UnixMilli(ms), nil
 }
@@ -234,19 +237,19 @@ func (m *Message) Decode() (Record, error) {
 
 // order returns the order in p, and checks that it belongs to the record's key. The
 // error is a *RecordError.
-func (p payload) order(key string) (o Order, err error) {
-	o = Order{ID: p.OrderID, Category: p.Category, Attributes: p.Attributes}
+func (p payload) order(key string) (o orderclose.Order, err error) {
+	o = orderclose.Order{ID: p.OrderID, Category: p.Category, Attributes: p.Attributes}
 	if o.CreatedAt, err = time.Parse(time.RFC3339, p.CreatedAt); err != nil {
-		return Order{}, &RecordError{ErrBadValue, fmt.Sprintf("created_at is %q, want RFC 3339", cut(p.CreatedAt, 40))}
+		return orderclose.Order{}, &RecordError{ErrBadValue, fmt.Sprintf("created_at is %q, want RFC 3339", truncate(p.CreatedAt, 40))}
 	}
 	if o.Due, err = time.Parse(time.RFC3339, p.DueAt); err != nil {
-		return Order{}, &RecordError{ErrBadValue, fmt.Sprintf("due_at is %q, want RFC 3339", cut(p.DueAt, 40))}
+		return orderclose.Order{}, &RecordError{ErrBadValue, fmt.Sprintf("due_at is %q, want RFC 3339", truncate(p.DueAt, 40))}
 	}
 	if p.OrderID != key {
-		return Order{}, &RecordError{ErrKeyMismatch, fmt.Sprintf("the key is %q and order_id %q", cut(key, MaxIDBytes), cut(p.OrderID, MaxIDBytes))}
+		return orderclose.Order{}, &RecordError{ErrKeyMismatch, fmt.Sprintf("the key is %q and order_id %q", truncate(key, orderclose.MaxIDBytes), truncate(p.OrderID, orderclose.MaxIDBytes))}
 	}
-	if err := ValidateID(p.OrderID); err != nil {
-		return Order{}, &RecordError{ErrBadValue, err.Error()}
+	if err := orderclose.ValidateID(p.OrderID); err != nil {
+		return orderclose.Order{}, &RecordError{ErrBadValue, err.Error()}
 	}
 	return o, nil
 }
@@ -281,15 +284,18 @@ func (m *Message) number(key string, bits int, want string) (int64, error) {
 	}
 	n, err := strconv.ParseUint(v, 10, bits)
 	if err != nil {
-		return 0, &RecordError{ErrBadHeader, fmt.Sprintf("header %s is %q, want %s", key, cut(v, 32), want)}
+		return 0, &RecordError{ErrBadHeader, fmt.Sprintf("header %s is %q, want %s", key, truncate(v, 32), want)}
 	}
 	return int64(n), nil
 }
 
-// CeilMilli rounds t up to the next whole millisecond.
-func CeilMilli(t time.Time) time.Time {
-	if down := t.Truncate(time.Millisecond); !down.Equal(t) {
-		return down.Add(time.Millisecond)
+// truncate returns at most the first n bytes of s, without splitting a rune.
+func truncate(s string, n int) string {
+	if len(s) <= n {
+		return s
 	}
-	return t
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
 }

@@ -1,4 +1,4 @@
-package orderclose_test
+package wire_test
 
 import (
 	"bytes"
@@ -14,21 +14,22 @@ import (
 	"pgregory.net/rapid"
 
 	"orderclose"
+	"orderclose/internal/wire"
 )
 
 var created = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // whole returns a message with every field and header that a record can have.
-func whole(t testing.TB) orderclose.Message {
+func whole(t testing.TB) wire.Message {
 	t.Helper()
-	m, err := orderclose.Record{
+	m, err := wire.Record{
 		Order: orderclose.Order{
 			ID: "ORD-17", Category: "virtual", CreatedAt: created, Due: created.Add(5 * time.Minute),
 			Attributes: map[string]any{"shop": "eu"},
 		},
 		Release: created.Add(6 * time.Minute), Traceparent: "00-ab-cd-01",
-		Attempt: 2, Cause: "timeout", NotDue: 3, Lane: orderclose.LaneReplay,
-		PendingSince: created.Add(time.Hour), Origin: orderclose.Origin{Topic: "order-close", Partition: 11, Offset: 1 << 40},
+		Attempt: 2, Cause: "timeout", NotDue: 3, Lane: wire.LaneReplay,
+		PendingSince: created.Add(time.Hour), Origin: wire.Origin{Topic: "order-close", Partition: 11, Offset: 1 << 40},
 	}.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -37,10 +38,10 @@ func whole(t testing.TB) orderclose.Message {
 }
 
 func TestEncode_WritesTheDocumentedBytes(t *testing.T) {
-	want := orderclose.Message{
+	want := wire.Message{
 		Key:   []byte("ORD-17"),
 		Value: []byte(`{"order_id":"ORD-17","category":"virtual","created_at":"2026-03-01T12:00:00.000Z","due_at":"2026-03-01T12:05:00.000Z","attributes":{"shop":"eu"}}`),
-		Headers: []orderclose.Header{
+		Headers: []wire.Header{
 			{Key: "due", Value: []byte("1772366760000")}, {Key: "v", Value: []byte("1")},
 			{Key: "traceparent", Value: []byte("00-ab-cd-01")}, {Key: "attempt", Value: []byte("2")},
 			{Key: "cause", Value: []byte("timeout")}, {Key: "notdue", Value: []byte("3")}, {Key: "lane", Value: []byte("replay")},
@@ -54,7 +55,7 @@ func TestEncode_WritesTheDocumentedBytes(t *testing.T) {
 }
 
 func TestEncode_OmitsUnsetFields(t *testing.T) {
-	m, err := orderclose.Record{Order: orderclose.Order{ID: "1", CreatedAt: created, Due: created}, Release: created}.Encode()
+	m, err := wire.Record{Order: orderclose.Order{ID: "1", CreatedAt: created, Due: created}, Release: created}.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,7 @@ func TestEncode_OmitsUnsetFields(t *testing.T) {
 func TestEncode_WritesUTCForAnyZone(t *testing.T) {
 	zone := time.FixedZone("+08:00", 8*3600)
 	o := orderclose.Order{ID: "1", CreatedAt: created.In(zone), Due: created.Add(time.Minute).In(zone)}
-	m, err := orderclose.Record{Order: o, Release: o.Due}.Encode()
+	m, err := wire.Record{Order: o, Release: o.Due}.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +84,7 @@ func TestEncode_RejectsRecordsThatCannotBeDecoded(t *testing.T) {
 	early.CreatedAt = created.AddDate(-3000, 0, 0)
 	late.CreatedAt = time.Unix(created.UnixMilli(), 0) // milliseconds taken for seconds
 	for _, o := range []orderclose.Order{attributes, early, late} {
-		if m, err := (orderclose.Record{Order: o, Release: o.Due}).Encode(); err == nil {
+		if m, err := (wire.Record{Order: o, Release: o.Due}).Encode(); err == nil {
 			t.Errorf("%+v is encoded as %s", o, m.Value)
 		} else if !strings.HasPrefix(err.Error(), `order "1": `) {
 			t.Errorf("the error does not name the order: %v", err)
@@ -94,7 +95,7 @@ func TestEncode_RejectsRecordsThatCannotBeDecoded(t *testing.T) {
 func TestEncode_RoundsDueUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		due := time.Unix(0, rapid.Int64Range(0, 4e18).Draw(t, "due"))
-		m, err := orderclose.Record{Order: orderclose.Order{ID: "1", CreatedAt: due, Due: due}, Release: due}.Encode()
+		m, err := wire.Record{Order: orderclose.Order{ID: "1", CreatedAt: due, Due: due}, Release: due}.Encode()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,43 +159,43 @@ func TestDecode_ThenEncodeKeepsAttributes(t *testing.T) {
 }
 
 func TestDecode_NamesWhatMakesARecordUnreadable(t *testing.T) {
-	header := func(key, value string) func(*orderclose.Message) {
-		return func(m *orderclose.Message) {
-			m.Headers = append(m.Headers, orderclose.Header{Key: key, Value: []byte(value)})
+	header := func(key, value string) func(*wire.Message) {
+		return func(m *wire.Message) {
+			m.Headers = append(m.Headers, wire.Header{Key: key, Value: []byte(value)})
 		}
 	}
-	replace := func(old, new string) func(*orderclose.Message) {
-		return func(m *orderclose.Message) { m.Value = bytes.Replace(m.Value, []byte(old), []byte(new), 1) }
+	replace := func(old, new string) func(*wire.Message) {
+		return func(m *wire.Message) { m.Value = bytes.Replace(m.Value, []byte(old), []byte(new), 1) }
 	}
 	for _, row := range []struct {
 		name   string
-		spoil  func(*orderclose.Message)
+		spoil  func(*wire.Message)
 		reason error
 		detail string // "" where it is encoding/json's
 	}{
-		{"no key", func(m *orderclose.Message) { m.Key = nil }, orderclose.ErrNoKey, "the key must be the order id"},
-		{"no headers", func(m *orderclose.Message) { m.Headers = nil }, orderclose.ErrBadVersion, `header v is "", want "1"`},
-		{"other version", header("v", "2"), orderclose.ErrBadVersion, `header v is "2", want "1"`},
-		{"due is no number", header("due", "soon"), orderclose.ErrBadDue, `header due is "soon", want unix milliseconds`},
-		{"due is a fraction", header("due", "1.5"), orderclose.ErrBadDue, `header due is "1.5", want unix milliseconds`},
-		{"due is too large", header("due", "9223372036854775808"), orderclose.ErrBadDue, `header due is "9223372036854775808", want unix milliseconds`},
-		{"no value", func(m *orderclose.Message) { m.Value = nil }, orderclose.ErrBadValue, ""},
-		{"no JSON", func(m *orderclose.Message) { m.Value = []byte("<order/>") }, orderclose.ErrBadValue, ""},
-		{"JSON and more", func(m *orderclose.Message) { m.Value = append(m.Value, '{') }, orderclose.ErrBadValue, ""},
-		{"null", func(m *orderclose.Message) { m.Value = []byte("null") }, orderclose.ErrBadValue, `created_at is "", want RFC 3339`},
-		{"id is a number", replace(`"ORD-17"`, `17`), orderclose.ErrBadValue, ""},
-		{"created_at", replace(`2026-03-01T12:00:00.000Z`, `yesterday`), orderclose.ErrBadValue, `created_at is "yesterday", want RFC 3339`},
-		{"due_at without zone", replace(`12:05:00.000Z`, `12:05:00.000`), orderclose.ErrBadValue, `due_at is "2026-03-01T12:05:00.000", want RFC 3339`},
-		{"another order's key", func(m *orderclose.Message) { m.Key = []byte("18") }, orderclose.ErrKeyMismatch, `the key is "18" and order_id "ORD-17"`},
-		{"attempt", header("attempt", "-1"), orderclose.ErrBadHeader, `header attempt is "-1", want a count`},
-		{"notdue", header("notdue", ""), orderclose.ErrBadHeader, `header notdue is "", want a count`},
-		{"pending-since", header("pending-since", "noon"), orderclose.ErrBadHeader, `header pending-since is "noon", want unix milliseconds`},
-		{"origin", header("origin-offset", "-5"), orderclose.ErrBadHeader, `header origin-offset is "-5", want an offset`},
+		{"no key", func(m *wire.Message) { m.Key = nil }, wire.ErrNoKey, "the key must be the order id"},
+		{"no headers", func(m *wire.Message) { m.Headers = nil }, wire.ErrBadVersion, `header v is "", want "1"`},
+		{"other version", header("v", "2"), wire.ErrBadVersion, `header v is "2", want "1"`},
+		{"due is no number", header("due", "soon"), wire.ErrBadDue, `header due is "soon", want unix milliseconds`},
+		{"due is a fraction", header("due", "1.5"), wire.ErrBadDue, `header due is "1.5", want unix milliseconds`},
+		{"due is too large", header("due", "9223372036854775808"), wire.ErrBadDue, `header due is "9223372036854775808", want unix milliseconds`},
+		{"no value", func(m *wire.Message) { m.Value = nil }, wire.ErrBadValue, ""},
+		{"no JSON", func(m *wire.Message) { m.Value = []byte("<order/>") }, wire.ErrBadValue, ""},
+		{"JSON and more", func(m *wire.Message) { m.Value = append(m.Value, '{') }, wire.ErrBadValue, ""},
+		{"null", func(m *wire.Message) { m.Value = []byte("null") }, wire.ErrBadValue, `created_at is "", want RFC 3339`},
+		{"id is a number", replace(`"ORD-17"`, `17`), wire.ErrBadValue, ""},
+		{"created_at", replace(`2026-03-01T12:00:00.000Z`, `yesterday`), wire.ErrBadValue, `created_at is "yesterday", want RFC 3339`},
+		{"due_at without zone", replace(`12:05:00.000Z`, `12:05:00.000`), wire.ErrBadValue, `due_at is "2026-03-01T12:05:00.000", want RFC 3339`},
+		{"another order's key", func(m *wire.Message) { m.Key = []byte("18") }, wire.ErrKeyMismatch, `the key is "18" and order_id "ORD-17"`},
+		{"attempt", header("attempt", "-1"), wire.ErrBadHeader, `header attempt is "-1", want a count`},
+		{"notdue", header("notdue", ""), wire.ErrBadHeader, `header notdue is "", want a count`},
+		{"pending-since", header("pending-since", "noon"), wire.ErrBadHeader, `header pending-since is "noon", want unix milliseconds`},
+		{"origin", header("origin-offset", "-5"), wire.ErrBadHeader, `header origin-offset is "-5", want an offset`},
 	} {
 		m := whole(t)
 		row.spoil(&m)
 		r, err := m.Decode()
-		var re *orderclose.RecordError
+		var re *wire.RecordError
 		if !errors.As(err, &re) || !errors.Is(err, row.reason) {
 			t.Errorf("%s: got %+v, %v; want %v", row.name, r, err, row.reason)
 		} else if row.detail != "" && re.Detail != row.detail {
@@ -212,18 +213,18 @@ func TestDecode_RejectsInvalidOrderIds(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.Value = bytes.Replace(m.Value, []byte(`"ORD-17"`), quoted, 1)
-		if _, err := m.Decode(); !errors.Is(err, orderclose.ErrBadValue) || !strings.Contains(err.Error(), "order id") {
+		if _, err := m.Decode(); !errors.Is(err, wire.ErrBadValue) || !strings.Contains(err.Error(), "order id") {
 			t.Errorf("%q: %v", id, err)
 		}
 	}
 }
 
 func TestDecode_ReadsRecordsOfOtherLanguages(t *testing.T) {
-	m := orderclose.Message{
+	m := wire.Message{
 		Key: []byte("订单-17"),
 		Value: []byte(` { "due_at": "2026-03-01T20:05:00+08:00", "order_id": "\u8ba2\u5355-17",
 			"created_at": "2026-03-01T12:00:00.123456Z", "extra": [1], "attributes": null } `),
-		Headers: []orderclose.Header{
+		Headers: []wire.Header{
 			{Key: "other", Value: nil}, {Key: "due", Value: []byte("5")},
 			{Key: "v", Value: []byte("1")}, {Key: "due", Value: []byte("1772366700000")}, // the last one counts
 		},
@@ -246,12 +247,12 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte{}, []byte("null"), "-9223372036854775808", "", "notdue", "99999999999")
 	f.Add([]byte("1"), []byte(`{"order_id":"1","created_at":"0000-01-01T00:00:00Z","due_at":"9999-12-31T23:59:59.9999Z"}`), "9223372036854775807", "1", "v", "1")
 	f.Fuzz(func(t *testing.T, key, value []byte, due, version, name, other string) {
-		m := orderclose.Message{Key: key, Value: value, Headers: []orderclose.Header{
+		m := wire.Message{Key: key, Value: value, Headers: []wire.Header{
 			{Key: "due", Value: []byte(due)}, {Key: "v", Value: []byte(version)}, {Key: name, Value: []byte(other)},
 		}}
 		release, dueErr := m.Due()
 		r, err := m.Decode()
-		var re *orderclose.RecordError
+		var re *wire.RecordError
 		switch {
 		case err != nil && !errors.As(err, &re):
 			t.Fatalf("%v is not a *RecordError", err)
@@ -277,16 +278,16 @@ func FuzzDecode(f *testing.F) {
 				t.Fatalf("due %v is released at %v", release, got)
 			}
 		}
-		orderclose.DeadLetter(m, "relay", "bad_value", "")
+		wire.DeadLetter(m, "relay", "bad_value", "")
 	})
 }
 
-func drawRecord(t *rapid.T) orderclose.Record {
+func drawRecord(t *rapid.T) wire.Record {
 	milli := rapid.Custom(func(t *rapid.T) time.Time {
 		return time.UnixMilli(rapid.Int64Range(-1e12, 1e14).Draw(t, "ms")).UTC()
 	})
 	word := rapid.StringN(0, 20, 60)
-	r := orderclose.Record{
+	r := wire.Record{
 		Order: orderclose.Order{
 			ID:        rapid.StringN(1, 16, 64).Filter(func(s string) bool { return orderclose.ValidateID(s) == nil }).Draw(t, "id"),
 			Category:  word.Draw(t, "category"),
@@ -298,13 +299,13 @@ func drawRecord(t *rapid.T) orderclose.Record {
 		Attempt:     rapid.IntRange(0, math.MaxInt32).Draw(t, "attempt"),
 		Cause:       word.Draw(t, "cause"),
 		NotDue:      rapid.IntRange(0, math.MaxInt32).Draw(t, "notdue"),
-		Lane:        rapid.SampledFrom([]string{"", orderclose.LaneReplay}).Draw(t, "lane"),
+		Lane:        rapid.SampledFrom([]string{"", wire.LaneReplay}).Draw(t, "lane"),
 	}
 	if rapid.Bool().Draw(t, "pending") {
 		r.PendingSince = time.UnixMilli(rapid.Int64Range(1, 1e14).Draw(t, "since"))
 	}
 	if topic := word.Draw(t, "origin"); topic != "" {
-		r.Origin = orderclose.Origin{Topic: topic, Partition: rapid.IntRange(0, 10_000).Draw(t, "partition"), Offset: rapid.Int64Range(0, math.MaxInt64).Draw(t, "offset")}
+		r.Origin = wire.Origin{Topic: topic, Partition: rapid.IntRange(0, 10_000).Draw(t, "partition"), Offset: rapid.Int64Range(0, math.MaxInt64).Draw(t, "offset")}
 	}
 	if attributes := rapid.MapOf(rapid.StringOf(rapid.RuneFrom(nil, unicode.L, unicode.N)), rapid.String()).Draw(t, "attributes"); len(attributes) > 0 {
 		r.Order.Attributes = map[string]any{}
