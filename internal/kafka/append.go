@@ -9,6 +9,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 
+	"orderclose/internal/kafka/recordbatch"
 	"orderclose/internal/wire"
 )
 
@@ -25,10 +26,10 @@ func (c *Cluster) Append(ctx context.Context, topic string, partition int, messa
 	for i := range messages {
 		records[i] = messages[i].Raw()
 	}
-	return c.produce(ctx, topic, partition, len(records), splice(nil, records, time.Now(), noProducer))
+	return c.produce(ctx, topic, partition, len(records), recordbatch.Encode(nil, records, time.Now(), recordbatch.NoProducer))
 }
 
-// produce sends a batch of n records, which splice has made, once. If a BrokerClock is
+// produce sends a batch of n records, which recordbatch.Encode has made, once. If a BrokerClock is
 // kept, produce compares the append time of the answer with its estimate.
 func (c *Cluster) produce(ctx context.Context, topic string, partition, n int, batch []byte) (time.Time, error) {
 	clock, sent := c.clock.Load(), reading{}

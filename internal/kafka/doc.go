@@ -3,16 +3,15 @@
 // limitations in one place.
 //
 // New returns a *Cluster, which is safe for concurrent use. The other packages declare
-// the small interfaces that they need in the types of the root package, and *Cluster
+// the small interfaces that they need, and *Cluster
 // satisfies these interfaces. Package kafka knows nothing about orders.
+// Package recordbatch encodes and decodes record batches.
 //
 //	cluster.go    connections, and what the cluster looks like
 //	fetch.go      read one partition
 //	rawfetch.go   one fetch request and its answer, as bytes
 //	identity.go   detect that a log was replaced since it was last read
 //	ownrequest.go requests of versions that the client library does not know
-//	batch.go      split record batches into raw records with their append time
-//	splice.go     copy raw records into a new batch, byte for byte
 //	append.go     one produce request to one partition
 //	idempotent.go idempotent appends, retried until they are acked
 //	coalesce.go   combine many small appends into few requests

@@ -9,6 +9,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	fetchAPI "github.com/segmentio/kafka-go/protocol/fetch"
 
+	"orderclose/internal/kafka/recordbatch"
 	"orderclose/internal/wire"
 )
 
@@ -97,7 +98,7 @@ func (c *Cluster) read(ctx context.Context, at wire.Position, limits fetchLimits
 // the log, so an answer may hold good batches above that high watermark. Therefore split
 // asks for the end of the log again before it reports a batch as corrupt.
 func (c *Cluster) split(ctx context.Context, topic string, partition int, raw *rawAnswer, offset int64) (wire.Fetched, error) {
-	f := splitBatches(raw.records, offset, raw.end, raw.buffer.records[:0])
+	f := recordbatch.Split(raw.records, offset, raw.end, raw.buffer.records[:0])
 	if f.Corrupt == nil {
 		return f, nil
 	}
@@ -108,7 +109,7 @@ func (c *Cluster) split(ctx context.Context, topic string, partition int, raw *r
 	if end <= raw.end {
 		return f, nil
 	}
-	return splitBatches(raw.records, offset, end, raw.buffer.records[:0]), nil
+	return recordbatch.Split(raw.records, offset, end, raw.buffer.records[:0]), nil
 }
 
 // fetchLimits bound the waiting time and the size of one fetch.

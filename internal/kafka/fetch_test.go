@@ -3,10 +3,12 @@ package kafka
 import (
 	"encoding/binary"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"orderclose/internal/kafka/recordbatch"
 	"orderclose/internal/wire"
 )
 
@@ -60,11 +62,19 @@ func answers(broker *kfake.Cluster, with func(*kmsg.FetchResponseTopicPartition)
 	})
 }
 
+// batchOf returns a record batch as a fetch returns it, with one record at the offset.
+func batchOf(offset int64, key string) []byte {
+	m := wire.Message{Key: []byte(key)}
+	b := recordbatch.Encode(nil, []wire.RawRecord{m.Raw()}, time.UnixMilli(1000), recordbatch.NoProducer)[4:] // the size comes first
+	binary.BigEndian.PutUint64(b, uint64(offset))
+	return b
+}
+
 // TestRead_GoodBatchAboveHighWatermarkIsNotCorrupt: Kafka reads the high watermark before it
 // reads the log, so an answer may hold records that were appended in between.
 func TestRead_GoodBatchAboveHighWatermarkIsNotCorrupt(t *testing.T) {
 	broker, c := newFakeWith(t, 3)
-	good := append(batch(t, 1, 0, "a"), batch(t, 2, 0, "b")...)
+	good := append(batchOf(1, "a"), batchOf(2, "b")...)
 	answers(broker, func(p *kmsg.FetchResponseTopicPartition) { p.HighWatermark, p.RecordBatches = 1, good })
 	f, err := c.Read(t.Context(), wire.Position{Topic: "t", Offset: 1})
 	if err != nil || f.Corrupt != nil || len(f.Records) != 2 || f.Next != 3 {
@@ -78,7 +88,7 @@ func TestRead_GoodBatchAboveHighWatermarkIsNotCorrupt(t *testing.T) {
 // TestRead_BatchBeyondEndOfLogIsCorrupt: Read asks for the end of the log first.
 func TestRead_BatchBeyondEndOfLogIsCorrupt(t *testing.T) {
 	broker, c := newFakeWith(t, 3)
-	damaged := batch(t, 1, 0, "a")
+	damaged := batchOf(1, "a")
 	binary.BigEndian.PutUint64(damaged, 1<<40)
 	answers(broker, func(p *kmsg.FetchResponseTopicPartition) { p.HighWatermark, p.RecordBatches = 1, damaged })
 	f, err := c.Read(t.Context(), wire.Position{Topic: "t", Offset: 1})

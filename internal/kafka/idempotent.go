@@ -9,6 +9,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 
+	"orderclose/internal/kafka/recordbatch"
 	"orderclose/internal/partition"
 	"orderclose/internal/wire"
 )
@@ -116,7 +117,7 @@ func (p *idempotentProducer) try(ctx context.Context, tp topicPartition, records
 		if err := p.init(ctx); err != nil {
 			return time.Time{}, err
 		}
-		*batch = splice(p.cluster.batches.get(), records, time.Now(), producerSequence{p.id, p.epoch, p.next[tp]})
+		*batch = recordbatch.Encode(p.cluster.batches.get(), records, time.Now(), recordbatch.Sequence{ProducerID: p.id, Epoch: p.epoch, Base: p.next[tp]})
 	}
 	at, err := p.cluster.produce(ctx, tp.topic, tp.partition, len(records), *batch)
 	if errors.Is(err, kafka.DuplicateSequenceNumber) {

@@ -11,6 +11,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	metadataAPI "github.com/segmentio/kafka-go/protocol/metadata"
 
+	"orderclose/internal/kafka/recordbatch"
 	"orderclose/internal/wire"
 )
 
@@ -104,23 +105,23 @@ func (r *idRequest) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
 
 // parseIDAnswer reads a metadata response of version 10 about one topic.
 func parseIDAnswer(body []byte, topic string) (*idAnswer, error) {
-	d := cursor{b: body}
-	d.tags()  // of the header
-	d.skip(4) // throttle time
-	for n := d.length(); n > 0 && !d.bad; n-- {
-		d.skip(4)          // broker
-		d.skip(d.length()) // host
-		d.skip(4)          // port
-		d.skip(d.length()) // rack
-		d.tags()
+	d := recordbatch.Cursor{Rest: body}
+	d.SkipTags() // of the header
+	d.Skip(4)    // throttle time
+	for n := d.Length(); n > 0 && !d.Bad; n-- {
+		d.Skip(4)          // broker
+		d.Skip(d.Length()) // host
+		d.Skip(4)          // port
+		d.Skip(d.Length()) // rack
+		d.SkipTags()
 	}
-	d.skip(d.length()) // cluster id
-	d.skip(4)          // controller
-	topics := d.length()
-	a := &idAnswer{topic: topic, code: int16(d.uint16())}
-	d.skip(d.length()) // name
-	copy(a.id[:], d.take(16))
-	if d.bad || topics != 1 {
+	d.Skip(d.Length()) // cluster id
+	d.Skip(4)          // controller
+	topics := d.Length()
+	a := &idAnswer{topic: topic, code: int16(d.Uint16())}
+	d.Skip(d.Length()) // name
+	copy(a.id[:], d.Take(16))
+	if d.Bad || topics != 1 {
 		return nil, fmt.Errorf("id of topic %s: the answer has %d topics or ends early", topic, topics)
 	}
 	return a, nil

@@ -13,6 +13,8 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 	metadataAPI "github.com/segmentio/kafka-go/protocol/metadata"
+
+	"orderclose/internal/kafka/recordbatch"
 )
 
 const (
@@ -149,24 +151,24 @@ func (*pageAnswer) ApiKey() protocol.ApiKey { return protocol.Metadata }
 
 // parsePage reads a DescribeTopicPartitions response of version 0.
 func parsePage(body []byte) (*pageAnswer, error) {
-	d := cursor{b: body}
-	d.tags()  // of the header
-	d.skip(4) // throttle time
+	d := recordbatch.Cursor{Rest: body}
+	d.SkipTags() // of the header
+	d.Skip(4)    // throttle time
 	page := &pageAnswer{}
-	for range d.length() {
-		code := int16(d.uint16())
-		name := string(d.take(d.length()))
-		d.skip(16 + 1) // topic id, is internal
-		for range d.length() {
-			d.skip(2 + 4 + 4 + 4) // error, partition, leader, epoch
+	for range d.Length() {
+		code := int16(d.Uint16())
+		name := string(d.Take(d.Length()))
+		d.Skip(16 + 1) // topic id, is internal
+		for range d.Length() {
+			d.Skip(2 + 4 + 4 + 4) // error, partition, leader, epoch
 			for range 5 {         // replicas, in-sync, eligible leaders, last known ELR, offline
-				d.skip(4 * d.length())
+				d.Skip(4 * d.Length())
 			}
-			d.tags()
+			d.SkipTags()
 		}
-		d.skip(4) // authorized operations
-		d.tags()
-		if d.bad {
+		d.Skip(4) // authorized operations
+		d.SkipTags()
+		if d.Bad {
 			break
 		}
 		if code != 0 {
@@ -174,7 +176,7 @@ func parsePage(body []byte) (*pageAnswer, error) {
 		}
 		page.names = append(page.names, name)
 	}
-	if d.bad {
+	if d.Bad {
 		return nil, fmt.Errorf("list topics: the answer ends early: %x", body[:min(len(body), 64)])
 	}
 	return page, nil

@@ -10,6 +10,8 @@ import (
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
+
+	"orderclose/internal/kafka/recordbatch"
 )
 
 const (
@@ -132,14 +134,14 @@ func askVersions(rw io.ReadWriter) (n maxVersions, err error) {
 	if err != nil {
 		return n, err
 	}
-	d := cursor{b: body}
-	if code := int16(d.uint16()); code != 0 {
+	d := recordbatch.Cursor{Rest: body}
+	if code := int16(d.Uint16()); code != 0 {
 		return n, kafka.Error(code)
 	}
-	for keys := d.uint32(); keys > 0 && !d.bad; keys-- {
-		key := protocol.ApiKey(d.uint16())
-		d.skip(2) // the lowest version
-		switch v := int16(d.uint16()); key {
+	for keys := d.Uint32(); keys > 0 && !d.Bad; keys-- {
+		key := protocol.ApiKey(d.Uint16())
+		d.Skip(2) // the lowest version
+		switch v := int16(d.Uint16()); key {
 		case protocol.Fetch:
 			n.fetch = v
 		case protocol.Metadata:
@@ -147,37 +149,4 @@ func askVersions(rw io.ReadWriter) (n maxVersions, err error) {
 		}
 	}
 	return n, nil
-}
-
-// length reads the length of a compact array, string or byte string. It returns 0 for null,
-// too.
-func (c *cursor) length() int {
-	n := c.uvarint()
-	if n == 0 {
-		return 0
-	}
-	if n-1 > uint64(len(c.b)) {
-		c.bad, c.b = true, nil
-		return 0
-	}
-	return int(n - 1)
-}
-
-// uvarint reads an unsigned variable-length integer.
-func (c *cursor) uvarint() uint64 {
-	v, n := binary.Uvarint(c.b)
-	if n <= 0 {
-		c.bad, c.b = true, nil
-		return 0
-	}
-	c.b = c.b[n:]
-	return v
-}
-
-// tags skips tagged fields.
-func (c *cursor) tags() {
-	for range min(c.uvarint(), uint64(len(c.b))) {
-		c.uvarint()
-		c.skip(int(min(c.uvarint(), uint64(len(c.b))+1)))
-	}
 }

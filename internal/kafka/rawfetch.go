@@ -9,6 +9,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	fetchAPI "github.com/segmentio/kafka-go/protocol/fetch"
 
+	"orderclose/internal/kafka/recordbatch"
 	"orderclose/internal/wire"
 )
 
@@ -127,36 +128,36 @@ func (a *rawAnswer) err() error {
 
 // parseAnswer reads a fetch response of one partition, versions 4 to 11.
 func parseAnswer(body []byte, version int16) (*rawAnswer, error) {
-	d := cursor{b: body}
-	d.skip(4) // throttle time
+	d := recordbatch.Cursor{Rest: body}
+	d.Skip(4) // throttle time
 	a := &rawAnswer{}
 	if version >= 7 {
-		a.code = int16(d.uint16())
-		d.skip(4) // session id
+		a.code = int16(d.Uint16())
+		d.Skip(4) // session id
 	}
-	if topics := int32(d.uint32()); topics == 0 && a.code != 0 {
+	if topics := int32(d.Uint32()); topics == 0 && a.code != 0 {
 		return a, nil
 	}
-	d.skip(int(d.uint16())) // topic
-	d.skip(4 + 4)           // number of partitions, partition
-	if code := int16(d.uint16()); code != 0 {
+	d.Skip(int(d.Uint16())) // topic
+	d.Skip(4 + 4)           // number of partitions, partition
+	if code := int16(d.Uint16()); code != 0 {
 		a.code = code
 	}
-	a.end = int64(d.uint64())
-	d.skip(8) // last stable offset
+	a.end = int64(d.Uint64())
+	d.Skip(8) // last stable offset
 	if version >= 5 {
-		d.skip(8) // log start offset
+		d.Skip(8) // log start offset
 	}
-	if aborted := int32(d.uint32()); aborted > 0 {
-		d.skip(int(aborted) * 16)
+	if aborted := int32(d.Uint32()); aborted > 0 {
+		d.Skip(int(aborted) * 16)
 	}
 	if version >= 11 {
-		d.skip(4) // preferred read replica
+		d.Skip(4) // preferred read replica
 	}
-	if n := int32(d.uint32()); n > 0 {
-		a.records = d.take(int(n))
+	if n := int32(d.Uint32()); n > 0 {
+		a.records = d.Take(int(n))
 	}
-	if d.bad {
+	if d.Bad {
 		return nil, fmt.Errorf("fetch: answer of version %d ends early: %x", version, bytes.Clone(body[:min(len(body), 64)]))
 	}
 	return a, nil
@@ -164,37 +165,37 @@ func parseAnswer(body []byte, version int16) (*rawAnswer, error) {
 
 // parseAnswerByID reads a fetch response of one partition, version 13.
 func parseAnswerByID(body []byte, version int16) (*rawAnswer, error) {
-	d := cursor{b: body}
-	d.tags()  // of the header
-	d.skip(4) // throttle time
-	a := &rawAnswer{code: int16(d.uint16())}
-	d.skip(4) // session id
-	if topics := d.length(); topics == 0 && a.code != 0 {
+	d := recordbatch.Cursor{Rest: body}
+	d.SkipTags() // of the header
+	d.Skip(4)    // throttle time
+	a := &rawAnswer{code: int16(d.Uint16())}
+	d.Skip(4) // session id
+	if topics := d.Length(); topics == 0 && a.code != 0 {
 		return a, nil
 	}
-	d.skip(16) // topic id
-	d.length() // number of partitions
-	d.skip(4)  // partition
-	if code := int16(d.uint16()); code != 0 {
+	d.Skip(16) // topic id
+	d.Length() // number of partitions
+	d.Skip(4)  // partition
+	if code := int16(d.Uint16()); code != 0 {
 		a.code = code
 	}
-	a.end = int64(d.uint64())
-	d.skip(8 + 8) // last stable offset, log start offset
-	for n := d.length(); n > 0 && !d.bad; n-- {
-		d.skip(8 + 8) // an aborted transaction
-		d.tags()
+	a.end = int64(d.Uint64())
+	d.Skip(8 + 8) // last stable offset, log start offset
+	for n := d.Length(); n > 0 && !d.Bad; n-- {
+		d.Skip(8 + 8) // an aborted transaction
+		d.SkipTags()
 	}
-	d.skip(4) // preferred read replica
-	a.records = d.take(d.length())
-	for n := d.uvarint(); n > 0 && !d.bad; n-- {
+	d.Skip(4) // preferred read replica
+	a.records = d.Take(d.Length())
+	for n := d.Uvarint(); n > 0 && !d.Bad; n-- {
 		const divergingEpoch = 0
-		tag, field := d.uvarint(), cursor{b: d.take(int(d.uvarint()))}
-		if tag == divergingEpoch && len(field.b) > 0 {
-			a.diverged = &divergence{int32(field.uint32()), int64(field.uint64())}
-			d.bad = d.bad || field.bad
+		tag, field := d.Uvarint(), recordbatch.Cursor{Rest: d.Take(int(d.Uvarint()))}
+		if tag == divergingEpoch && len(field.Rest) > 0 {
+			a.diverged = &divergence{int32(field.Uint32()), int64(field.Uint64())}
+			d.Bad = d.Bad || field.Bad
 		}
 	}
-	if d.bad {
+	if d.Bad {
 		return nil, fmt.Errorf("fetch: answer of version %d ends early: %x", version, bytes.Clone(body[:min(len(body), 64)]))
 	}
 	return a, nil

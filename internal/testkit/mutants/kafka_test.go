@@ -40,8 +40,8 @@ var kafkaMutants = []mutant{
 	},
 	{
 		name:  "the checksum of a batch is not compared",
-		edits: []edit{{"internal/kafka/batch.go", "castagnoli); want != have {", "castagnoli); want != have && false {"}},
-		pkg:   "internal/kafka", run: "TestSplit_ReportsDamaged", says: "corrupt <nil>",
+		edits: []edit{{"internal/kafka/recordbatch/split.go", "castagnoli); want != have {", "castagnoli); want != have && false {"}},
+		pkg:   "internal/kafka/recordbatch", run: "TestSplit_ReportsDamaged", says: "corrupt <nil>",
 	},
 	{
 		name:  "a partition that was added counts as a loss",

@@ -1,4 +1,4 @@
-package kafka
+package recordbatch
 
 import (
 	"bytes"
@@ -59,7 +59,7 @@ func keysOf(f wire.Fetched) (keys []string) {
 
 func TestSplit_TakesAppendTimeFromBatchHeader(t *testing.T) {
 	at := time.UnixMilli(1_700_000_000_123)
-	f := splitBatches(stamp(batch(t, 100, 0, "a", "b"), at), 100, math.MaxInt64, nil)
+	f := Split(stamp(batch(t, 100, 0, "a", "b"), at), 100, math.MaxInt64, nil)
 	want := wire.Message{
 		Offset: 101, Key: []byte("b"), Value: []byte("value of b"), Appended: at,
 		Headers: []wire.Header{{Key: "due", Value: []byte("42")}, {Key: "x-b"}},
@@ -74,13 +74,13 @@ func TestSplit_TakesAppendTimeFromBatchHeader(t *testing.T) {
 }
 
 func TestSplit_CountsBatchesStampedByProducer(t *testing.T) {
-	if f := splitBatches(batch(t, 0, 0, "a"), 0, math.MaxInt64, nil); f.DriftedAppend != 1 || len(f.Records) != 1 {
+	if f := Split(batch(t, 0, 0, "a"), 0, math.MaxInt64, nil); f.DriftedAppend != 1 || len(f.Records) != 1 {
 		t.Errorf("drifted %d, %d records; want 1 and 1", f.DriftedAppend, len(f.Records))
 	}
 }
 
 func TestSplit_StartsAtRequestedOffset(t *testing.T) {
-	f := splitBatches(batch(t, 10, 0, "a", "b", "c"), 11, math.MaxInt64, nil)
+	f := Split(batch(t, 10, 0, "a", "b", "c"), 11, math.MaxInt64, nil)
 	if diff := cmp.Diff([]string{"b", "c"}, keysOf(f)); diff != "" {
 		t.Error(diff)
 	}
@@ -88,7 +88,7 @@ func TestSplit_StartsAtRequestedOffset(t *testing.T) {
 
 func TestSplit_DecompressesEveryCodec(t *testing.T) {
 	for _, c := range []protocol.Attributes{protocol.Gzip, protocol.Snappy, protocol.Lz4, protocol.Zstd} {
-		f := splitBatches(batch(t, 0, c, "a", "b"), 0, math.MaxInt64, nil)
+		f := Split(batch(t, 0, c, "a", "b"), 0, math.MaxInt64, nil)
 		if diff := cmp.Diff([]string{"a", "b"}, keysOf(f)); diff != "" || f.Corrupt != nil {
 			t.Errorf("compression %d: %s %v", c, diff, f.Corrupt)
 		}
@@ -98,7 +98,7 @@ func TestSplit_DecompressesEveryCodec(t *testing.T) {
 func TestSplit_ControlBatchAdvancesOffset(t *testing.T) {
 	marker := batch(t, 5, 0, "marker")
 	marker[atAttributes+1] |= controlBit
-	f := splitBatches(append(reseal(marker), batch(t, 6, 0, "a")...), 5, math.MaxInt64, nil)
+	f := Split(append(reseal(marker), batch(t, 6, 0, "a")...), 5, math.MaxInt64, nil)
 	if diff := cmp.Diff([]string{"a"}, keysOf(f)); diff != "" || f.Next != 7 {
 		t.Errorf("%s next %d, want 7", diff, f.Next)
 	}
@@ -108,7 +108,7 @@ func TestSplit_LeavesCutOffBatchToNextFetch(t *testing.T) {
 	whole := batch(t, 0, 0, "a")
 	second := batch(t, 1, 0, "b")
 	for cut := range len(second) {
-		f := splitBatches(append(bytes.Clone(whole), second[:cut]...), 0, math.MaxInt64, nil)
+		f := Split(append(bytes.Clone(whole), second[:cut]...), 0, math.MaxInt64, nil)
 		if f.Next != 1 || len(f.Records) != 1 || f.Corrupt != nil {
 			t.Fatalf("cut at %d: next %d, %d records, corrupt %v", cut, f.Next, len(f.Records), f.Corrupt)
 		}
@@ -119,14 +119,14 @@ func TestSplit_ReportsDamagedBatchAfterGoodRecords(t *testing.T) {
 	damaged := batch(t, 1, 0, "b", "c")
 	damaged[len(damaged)-1] ^= 1
 	all := append(append(batch(t, 0, 0, "a"), damaged...), batch(t, 3, 0, "d")...)
-	f := splitBatches(all, 0, math.MaxInt64, nil)
+	f := Split(all, 0, math.MaxInt64, nil)
 	if diff := cmp.Diff([]string{"a"}, keysOf(f)); diff != "" {
 		t.Error(diff)
 	}
 	if f.Corrupt == nil || f.Corrupt.First != 1 || f.Corrupt.Last != 2 || f.Next != 3 {
 		t.Errorf("corrupt %+v, next %d; want 1 to 2, and 3", f.Corrupt, f.Next)
 	}
-	if f = splitBatches(all[len(batch(t, 0, 0, "a"))+len(damaged):], 3, math.MaxInt64, nil); f.Next != 4 {
+	if f = Split(all[len(batch(t, 0, 0, "a"))+len(damaged):], 3, math.MaxInt64, nil); f.Next != 4 {
 		t.Errorf("after the damaged batch: next %d, want 4", f.Next)
 	}
 }
@@ -155,12 +155,12 @@ func TestSplit_DistrustsDamagedHeader(t *testing.T) {
 		"base":                        {bytes.Join([][]byte{base, good}, nil), 5, 5, 8},
 		"base, at the end":            {base, 5, 5, 6},
 	} {
-		f := splitBatches(c.raw, 5, c.end, nil)
+		f := Split(c.raw, 5, c.end, nil)
 		if f.Corrupt == nil || f.Corrupt.First != c.first || f.Corrupt.Last != c.last || f.Next != c.last+1 || len(f.Records) > 0 {
 			t.Errorf("%s: corrupt %+v, next %d, %d records; want %d to %d", name, f.Corrupt, f.Next, len(f.Records), c.first, c.last)
 		}
 	}
-	if f := splitBatches(good, 6, 8, nil); f.Corrupt != nil || f.Next != 8 || len(f.Records) != 2 {
+	if f := Split(good, 6, 8, nil); f.Corrupt != nil || f.Next != 8 || len(f.Records) != 2 {
 		t.Errorf("after the damaged batch: %+v", f)
 	}
 }
@@ -185,7 +185,7 @@ func TestSplit_BoundsDecompressedSizeOfAnswer(t *testing.T) {
 		answer = append(answer, large(int64(n), 3<<20)...)
 	}
 	for offset := int64(0); offset < 10; {
-		f := splitBatches(answer, offset, 10, nil)
+		f := Split(answer, offset, 10, nil)
 		if f.Corrupt != nil || f.Next <= offset || f.Next > offset+4 {
 			t.Fatalf("from %d: next %d, corrupt %v; want up to 4 batches of 3 MB", offset, f.Next, f.Corrupt)
 		}
@@ -193,13 +193,13 @@ func TestSplit_BoundsDecompressedSizeOfAnswer(t *testing.T) {
 			answer = answer[atLength+4+binary.BigEndian.Uint32(answer[atLength:]):]
 		}
 	}
-	if f := splitBatches(large(0, maxInflated), 0, 1, nil); f.Corrupt == nil || f.Next != 1 {
+	if f := Split(large(0, maxInflated), 0, 1, nil); f.Corrupt == nil || f.Next != 1 {
 		t.Errorf("a batch that exceeds maxInflated: %+v", f)
 	}
 }
 
-// FuzzSplit requires that no input makes splitBatches panic, make no progress, or move back,
-// and that splitBatches finds the same records as the client library.
+// FuzzSplit requires that no input makes Split panic, make no progress, or move back,
+// and that Split finds the same records as the client library.
 func FuzzSplit(f *testing.F) {
 	f.Add(batch(f, 0, 0, "a", "b"), int64(0))
 	f.Add(batch(f, 7, protocol.Zstd, "a"), int64(7))
@@ -212,7 +212,7 @@ func FuzzSplit(f *testing.F) {
 		if len(raw) >= headerSize {
 			reseal(raw) // make the checksum right
 		}
-		got := splitBatches(raw, offset, math.MaxInt64, nil)
+		got := Split(raw, offset, math.MaxInt64, nil)
 		compareWithLibrary(t, raw, offset, got)
 		if got.Next < offset {
 			t.Fatalf("next %d is before %d", got.Next, offset)
@@ -234,7 +234,7 @@ func compareWithLibrary(t *testing.T, raw []byte, offset int64, got wire.Fetched
 	}
 	want, err := byLibrary(raw)
 	if err != nil {
-		return // the library rejects some fields that splitBatches ignores
+		return // the library rejects some fields that Split ignores
 	}
 	for i, r := range got.Records {
 		m, err := r.Message()

@@ -1,4 +1,4 @@
-package kafka
+package recordbatch
 
 import (
 	"bytes"
@@ -61,9 +61,9 @@ func anyRecords(t *rapid.T) []wire.Message {
 	}), 1, 200).Draw(t, "records")
 }
 
-// TestSplice_IsReadableByClientLibrary: the library's decoder finds the same records in the
+// TestEncode_IsReadableByClientLibrary: the library's decoder finds the same records in the
 // batch, numbered from 0 and with the present timestamp.
-func TestSplice_IsReadableByClientLibrary(t *testing.T) {
+func TestEncode_IsReadableByClientLibrary(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		want := anyRecords(rt)
 		records := make([]wire.RawRecord, len(want))
@@ -72,12 +72,12 @@ func TestSplice_IsReadableByClientLibrary(t *testing.T) {
 			records[i] = want[i].Raw()
 			want[i].Offset, want[i].Appended = int64(i), now
 		}
-		batch := splice(nil, records, now, producerSequence{id: 7, epoch: 1, base: 42})
+		batch := Encode(nil, records, now, Sequence{ProducerID: 7, Epoch: 1, Base: 42})
 		if diff := cmp.Diff(want, decode(t, batch)); diff != "" {
 			rt.Fatalf("(-want +got):\n%s", diff)
 		}
 		dirty := bytes.Repeat([]byte{0xff}, len(batch)+10)
-		if again := splice(dirty, records, now, producerSequence{id: 7, epoch: 1, base: 42}); !bytes.Equal(again, batch) {
+		if again := Encode(dirty, records, now, Sequence{ProducerID: 7, Epoch: 1, Base: 42}); !bytes.Equal(again, batch) {
 			rt.Fatal("the batch differs when it is written into a used buffer")
 		}
 		if cap(batch) != len(batch) && cap(batch)-len(batch) > 4*len(records) {
@@ -86,17 +86,17 @@ func TestSplice_IsReadableByClientLibrary(t *testing.T) {
 	})
 }
 
-// TestSplice_UndoesSplit: a record that is split out of a batch and spliced into another is
+// TestEncode_UndoesSplit: a record that is split out of a batch and spliced into another is
 // the same, byte for byte.
-func TestSplice_UndoesSplit(t *testing.T) {
+func TestEncode_UndoesSplit(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		messages := anyRecords(rt)
 		records := make([]wire.RawRecord, len(messages))
 		for i := range messages {
 			records[i] = messages[i].Raw()
 		}
-		batch := splice(nil, records, time.UnixMilli(5), noProducer)
-		f := splitBatches(batch[4:], 0, math.MaxInt64, nil)
+		batch := Encode(nil, records, time.UnixMilli(5), NoProducer)
+		f := Split(batch[4:], 0, math.MaxInt64, nil)
 		if f.Corrupt != nil || len(f.Records) != len(records) || f.Next != int64(len(records)) {
 			rt.Fatalf("corrupt %v, %d of %d records, next %d", f.Corrupt, len(f.Records), len(records), f.Next)
 		}
@@ -105,7 +105,7 @@ func TestSplice_UndoesSplit(t *testing.T) {
 				rt.Fatalf("record %d is %+v, want %+v", i, r, records[i])
 			}
 		}
-		if again := splice(nil, f.Records, time.UnixMilli(5), noProducer); !bytes.Equal(again, batch) {
+		if again := Encode(nil, f.Records, time.UnixMilli(5), NoProducer); !bytes.Equal(again, batch) {
 			rt.Fatal("the batch differs when it is spliced again")
 		}
 	})

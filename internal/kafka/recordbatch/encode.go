@@ -1,4 +1,4 @@
-package kafka
+package recordbatch
 
 import (
 	"encoding/binary"
@@ -8,7 +8,7 @@ import (
 	"orderclose/internal/wire"
 )
 
-// More fields in the header of a record batch; see also batch.go.
+// More fields in the header of a record batch; see also split.go.
 const (
 	atFirstTimestamp = 27
 	atProducerID     = 43
@@ -16,22 +16,22 @@ const (
 	atBaseSequence   = 53
 )
 
-// noProducer marks a batch that is not idempotent.
-var noProducer = producerSequence{id: -1, epoch: -1, base: -1}
+// NoProducer marks a batch that is not idempotent.
+var NoProducer = Sequence{ProducerID: -1, Epoch: -1, Base: -1}
 
-// producerSequence identifies a batch, so that the broker recognises a retry.
-type producerSequence struct {
-	id    int64
-	epoch int16
-	base  int32
+// Sequence identifies a batch, so that the broker recognises a retry.
+type Sequence struct {
+	ProducerID int64
+	Epoch      int16
+	Base       int32
 }
 
-// splice makes one record batch of the records, with the timestamp now, and prepends its
+// Encode makes one record batch of the records, with the timestamp now, and prepends its
 // size, as a produce request needs it. The bodies are copied byte for byte. Only the fields
 // that depend on the batch are new: lengths, timestamps, offset deltas and the checksum. The
-// batch is not compressed. It costs one copy and one pass for the checksum. splice writes
+// batch is not compressed. It costs one copy and one pass for the checksum. Encode writes
 // the batch into buf if it is large enough.
-func splice(buf []byte, records []wire.RawRecord, now time.Time, by producerSequence) []byte {
+func Encode(buf []byte, records []wire.RawRecord, now time.Time, by Sequence) []byte {
 	size := 4 + headerSize
 	for _, r := range records {
 		size += recordSize(len(r.Body), len(records))
@@ -53,7 +53,7 @@ func splice(buf []byte, records []wire.RawRecord, now time.Time, by producerSequ
 }
 
 // seal writes the header of a batch whose records are in place.
-func seal(b []byte, records int, now int64, by producerSequence) {
+func seal(b []byte, records int, now int64, by Sequence) {
 	binary.BigEndian.PutUint64(b, 0) // base offset: set by the broker
 	binary.BigEndian.PutUint32(b[atLength:], uint32(len(b)-atLength-4))
 	binary.BigEndian.PutUint32(b[atLength+4:], ^uint32(0)) // leader epoch: -1
@@ -62,9 +62,9 @@ func seal(b []byte, records int, now int64, by producerSequence) {
 	binary.BigEndian.PutUint32(b[atLastDelta:], uint32(records-1))
 	binary.BigEndian.PutUint64(b[atFirstTimestamp:], uint64(now))
 	binary.BigEndian.PutUint64(b[atMaxTimestamp:], uint64(now))
-	binary.BigEndian.PutUint64(b[atProducerID:], uint64(by.id))
-	binary.BigEndian.PutUint16(b[atProducerEpoch:], uint16(by.epoch))
-	binary.BigEndian.PutUint32(b[atBaseSequence:], uint32(by.base))
+	binary.BigEndian.PutUint64(b[atProducerID:], uint64(by.ProducerID))
+	binary.BigEndian.PutUint16(b[atProducerEpoch:], uint16(by.Epoch))
+	binary.BigEndian.PutUint32(b[atBaseSequence:], uint32(by.Base))
 	binary.BigEndian.PutUint32(b[atCount:], uint32(records))
 	binary.BigEndian.PutUint32(b[atCRC:], crc32.Checksum(b[atAttributes:], castagnoli))
 }

@@ -1,4 +1,4 @@
-package kafka
+package recordbatch
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 	"orderclose/internal/wire"
 )
 
-// Positions of the fields in the header of a record batch, magic 2. See also splice.go.
+// Positions of the fields in the header of a record batch, magic 2. See also encode.go.
 const (
 	atLength       = 8
 	atLeaderEpoch  = 12
@@ -47,12 +47,12 @@ const maxLastDelta = 1 << 20
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// splitBatches finds the records from the given offset on in the record batches of a fetch,
+// Split finds the records from the given offset on in the record batches of a fetch,
 // and appends them to records. It neither decodes nor copies a record, but it decompresses
-// batches. splitBatches stops at the first batch that cannot be read and reports it in
+// batches. Split stops at the first batch that cannot be read and reports it in
 // Corrupt. It leaves a batch that is cut off at the end to the next fetch. end is the end
 // of the log: a batch whose base offset is not below it is corrupt.
-func splitBatches(b []byte, offset, end int64, records []wire.RawRecord) wire.Fetched {
+func Split(b []byte, offset, end int64, records []wire.RawRecord) wire.Fetched {
 	f := wire.Fetched{Next: offset, Records: records, Log: wire.LogID{Epoch: -1}}
 	room := maxInflated
 	for first := true; len(b) >= headerSize && f.Corrupt == nil; first = false {
@@ -179,14 +179,14 @@ var (
 // splitRecords appends to f the records from f.Next on of a batch with offsets
 // [base, last]. The records refer to b; their bodies are not copied.
 func splitRecords(b []byte, count int, base, last, appended int64, f *wire.Fetched) error {
-	d := cursor{b: b}
+	d := Cursor{Rest: b}
 	before := base - 1
 	for range count {
-		body := cursor{b: d.take(int(d.varint()))}
-		body.skip(1)  // attributes
-		body.varint() // timestamp delta
-		offset := base + body.varint()
-		if d.bad || body.bad {
+		body := Cursor{Rest: d.Take(int(d.Varint()))}
+		body.Skip(1)  // attributes
+		body.Varint() // timestamp delta
+		offset := base + body.Varint()
+		if d.Bad || body.Bad {
 			return errTruncated
 		}
 		if offset <= before || offset > last {
@@ -194,58 +194,8 @@ func splitRecords(b []byte, count int, base, last, appended int64, f *wire.Fetch
 		}
 		before = offset
 		if offset >= f.Next {
-			f.Records = append(f.Records, wire.RawRecord{Offset: offset, Appended: appended, Body: body.b})
+			f.Records = append(f.Records, wire.RawRecord{Offset: offset, Appended: appended, Body: body.Rest})
 		}
 	}
 	return nil
-}
-
-// cursor reads forward through bytes. After the end it returns zeros and bad is set.
-type cursor struct {
-	b   []byte
-	bad bool
-}
-
-func (c *cursor) take(n int) []byte {
-	if n < 0 || n > len(c.b) {
-		c.bad, c.b = true, nil
-		return nil
-	}
-	b := c.b[:n:n]
-	c.b = c.b[n:]
-	return b
-}
-
-func (c *cursor) skip(n int) { c.take(n) }
-
-func (c *cursor) uint16() uint16 {
-	if b := c.take(2); b != nil {
-		return binary.BigEndian.Uint16(b)
-	}
-	return 0
-}
-
-func (c *cursor) uint64() uint64 {
-	if b := c.take(8); b != nil {
-		return binary.BigEndian.Uint64(b)
-	}
-	return 0
-}
-
-func (c *cursor) uint32() uint32 {
-	if b := c.take(4); b != nil {
-		return binary.BigEndian.Uint32(b)
-	}
-	return 0
-}
-
-// varint reads a zigzag-encoded integer.
-func (c *cursor) varint() int64 {
-	v, n := binary.Varint(c.b)
-	if n <= 0 {
-		c.bad, c.b = true, nil
-		return 0
-	}
-	c.b = c.b[n:]
-	return v
 }

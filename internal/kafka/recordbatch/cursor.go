@@ -1,0 +1,92 @@
+package recordbatch
+
+import "encoding/binary"
+
+// Cursor reads the fields of a message of the Kafka protocol, forward. After the end of the
+// bytes it returns zeros, and Bad is set.
+type Cursor struct {
+	Rest []byte // what was not read yet
+	Bad  bool   // a read failed
+}
+
+// Take returns the next n bytes, without copying them.
+func (c *Cursor) Take(n int) []byte {
+	if n < 0 || n > len(c.Rest) {
+		c.Bad, c.Rest = true, nil
+		return nil
+	}
+	b := c.Rest[:n:n]
+	c.Rest = c.Rest[n:]
+	return b
+}
+
+// Skip skips n bytes.
+func (c *Cursor) Skip(n int) { c.Take(n) }
+
+// Uint16 reads an integer of two bytes.
+func (c *Cursor) Uint16() uint16 {
+	if b := c.Take(2); b != nil {
+		return binary.BigEndian.Uint16(b)
+	}
+	return 0
+}
+
+// Uint64 reads an integer of eight bytes.
+func (c *Cursor) Uint64() uint64 {
+	if b := c.Take(8); b != nil {
+		return binary.BigEndian.Uint64(b)
+	}
+	return 0
+}
+
+// Uint32 reads an integer of four bytes.
+func (c *Cursor) Uint32() uint32 {
+	if b := c.Take(4); b != nil {
+		return binary.BigEndian.Uint32(b)
+	}
+	return 0
+}
+
+// Varint reads a zigzag-encoded integer.
+func (c *Cursor) Varint() int64 {
+	v, n := binary.Varint(c.Rest)
+	if n <= 0 {
+		c.Bad, c.Rest = true, nil
+		return 0
+	}
+	c.Rest = c.Rest[n:]
+	return v
+}
+
+// Length reads the length of a compact array, string or byte string. It returns 0 for null,
+// too.
+func (c *Cursor) Length() int {
+	n := c.Uvarint()
+	if n == 0 {
+		return 0
+	}
+	if n-1 > uint64(len(c.Rest)) {
+		c.Bad, c.Rest = true, nil
+		return 0
+	}
+	return int(n - 1)
+}
+
+// Uvarint reads an unsigned variable-length integer.
+func (c *Cursor) Uvarint() uint64 {
+	v, n := binary.Uvarint(c.Rest)
+	if n <= 0 {
+		c.Bad, c.Rest = true, nil
+		return 0
+	}
+	c.Rest = c.Rest[n:]
+	return v
+}
+
+// SkipTags skips tagged fields.
+func (c *Cursor) SkipTags() {
+	for range min(c.Uvarint(), uint64(len(c.Rest))) {
+		c.Uvarint()
+		c.Skip(int(min(c.Uvarint(), uint64(len(c.Rest))+1)))
+	}
+}

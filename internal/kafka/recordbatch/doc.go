@@ -1,0 +1,7 @@
+// Package recordbatch encodes and decodes record batches of Kafka (magic 2) without decoding
+// the records in them. Forwarding a record costs a copy of its bytes.
+//
+//	split.go   Split finds the records of the batches in a fetch, with their append times
+//	encode.go  Encode copies records into a new batch, byte for byte
+//	cursor.go  reading the fields of any message of the Kafka protocol
+package recordbatch
