@@ -1,5 +1,8 @@
-// Package deploytest has helpers for the tests of the files in deploy.
-package deploytest
+// Package deploy contains what runs the pipeline in production: the alert rules for
+// Prometheus with their tests (alerts), everything to run it in containers on one machine
+// (compose), and scripts that start real servers for tests (native). Its tests check what can
+// be checked without a container engine.
+package deploy
 
 import (
 	"os"
@@ -9,8 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Decode decodes a YAML file strictly: a key without a field in into is an error.
-func Decode(t *testing.T, name string, into any) {
+// decode decodes a YAML file strictly: a key without a field in into is an error.
+func decode(t *testing.T, name string, into any) {
 	t.Helper()
 	f, err := os.Open(name)
 	if err != nil {
@@ -24,9 +27,9 @@ func Decode(t *testing.T, name string, into any) {
 	}
 }
 
-// Tool runs a checker of Prometheus. If it is not installed the test is skipped, or
+// tool runs a checker of Prometheus. If it is not installed the test is skipped, or
 // fails if REQUIRE_REAL is 1.
-func Tool(t *testing.T, name string, args ...string) {
+func tool(t *testing.T, name string, args ...string) {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil {

@@ -1,6 +1,4 @@
-// Package compose contains everything to run orderclose in containers on one machine.
-// Its tests check what can be checked without a container engine.
-package compose
+package deploy
 
 import (
 	"fmt"
@@ -13,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"orderclose/deploy/deploytest"
 	"orderclose/internal/config"
 )
 
@@ -71,7 +68,7 @@ func (f *file) parts() map[string]service {
 func read(t *testing.T) *file {
 	t.Helper()
 	var f file
-	deploytest.Decode(t, "compose.yaml", &f)
+	decode(t, "compose.yaml", &f)
 	return &f
 }
 
@@ -123,6 +120,7 @@ func reaches(t *testing.T, f *file, from, address string) {
 }
 
 func TestCompose_EverythingItNamesExists(t *testing.T) {
+	t.Chdir("compose")
 	f := read(t)
 	used := map[string]bool{}
 	for name, s := range f.Services {
@@ -166,6 +164,7 @@ func TestCompose_EverythingItNamesExists(t *testing.T) {
 }
 
 func TestCompose_ImagesHaveVersions(t *testing.T) {
+	t.Chdir("compose")
 	pinned := regexp.MustCompile(`^[a-z/-]+:v?\d+\.\d+`)
 	for name, s := range read(t).Services {
 		if s.Image != "orderclose:local" && !pinned.MatchString(s.Image) {
@@ -186,6 +185,7 @@ func TestCompose_ImagesHaveVersions(t *testing.T) {
 // Each published port is one that the service listens on, and only this machine can
 // reach it.
 func TestCompose_PublishedPortsAreListenedOnAndLocal(t *testing.T) {
+	t.Chdir("compose")
 	f := read(t)
 	taken := map[string]string{}
 	for name, s := range f.Services {
@@ -221,6 +221,7 @@ func TestCompose_PublishedPortsAreListenedOnAndLocal(t *testing.T) {
 
 // The parts know every variable that they get, and find every server with them.
 func TestCompose_ThePartsAcceptTheirEnvironment(t *testing.T) {
+	t.Chdir("compose")
 	known := map[string]bool{}
 	if _, err := config.FromEnviron(func(name string) (string, bool) { known[name] = true; return "", false }); err != nil {
 		t.Fatal(err)
@@ -274,6 +275,7 @@ func TestCompose_ThePartsAcceptTheirEnvironment(t *testing.T) {
 }
 
 func TestCompose_TopicsYAMLIsValid(t *testing.T) {
+	t.Chdir("compose")
 	if _, err := config.Load("config/topics.yaml"); err != nil {
 		t.Error(err)
 	}
@@ -299,6 +301,7 @@ func content(t *testing.T, dir, name string) string {
 }
 
 func TestSecrets_AreCreatedOnce(t *testing.T) {
+	t.Chdir("compose")
 	f, dir := read(t), secrets(t)
 	used := map[string]bool{}
 	for name, s := range f.Services {
@@ -331,6 +334,7 @@ func TestSecrets_AreCreatedOnce(t *testing.T) {
 }
 
 func TestPrometheus_ScrapesEveryPartAndReadsTheRules(t *testing.T) {
+	t.Chdir("compose")
 	f := read(t)
 	var p struct {
 		Global   map[string]string
@@ -352,7 +356,7 @@ func TestPrometheus_ScrapesEveryPartAndReadsTheRules(t *testing.T) {
 			Relabel []map[string]any             `yaml:"relabel_configs"`
 		} `yaml:"scrape_configs"`
 	}
-	deploytest.Decode(t, "prometheus.yml", &p)
+	decode(t, "prometheus.yml", &p)
 	scraped := map[string]bool{}
 	for _, s := range p.Scrape {
 		for _, d := range s.DNS {
@@ -377,5 +381,5 @@ func TestPrometheus_ScrapesEveryPartAndReadsTheRules(t *testing.T) {
 	if mounted := "../alerts:" + filepath.Dir(p.Rules[0]) + ":ro"; !slices.Contains(f.Services["prometheus"].Volumes, mounted) {
 		t.Errorf("rules are read from %v, but not mounted there", p.Rules)
 	}
-	deploytest.Tool(t, "promtool", "check", "config", "prometheus.yml")
+	tool(t, "promtool", "check", "config", "prometheus.yml")
 }

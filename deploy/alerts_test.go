@@ -1,6 +1,4 @@
-// Package alerts contains the alert rules for Prometheus (*.rules.yml), their tests,
-// and an example of routing the alerts (alertmanager.yml).
-package alerts
+package deploy
 
 import (
 	"maps"
@@ -15,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.yaml.in/yaml/v3"
 
-	"orderclose/deploy/deploytest"
 	"orderclose/internal/obs"
 )
 
@@ -46,7 +43,7 @@ func rules(t *testing.T) map[string]rule {
 				Rules []rule
 			}
 		}
-		deploytest.Decode(t, name, &f)
+		decode(t, name, &f)
 		for _, g := range f.Groups {
 			for _, r := range g.Rules {
 				if _, twice := all[r.Alert]; twice {
@@ -61,12 +58,14 @@ func rules(t *testing.T) map[string]rule {
 }
 
 func TestAlerts_FireWhenTheyShould(t *testing.T) {
-	deploytest.Tool(t, "promtool", append([]string{"check", "rules"}, files(t, "*.rules.yml")...)...)
-	deploytest.Tool(t, "promtool", append([]string{"test", "rules"}, files(t, "*.test.yml")...)...)
+	t.Chdir("alerts")
+	tool(t, "promtool", append([]string{"check", "rules"}, files(t, "*.rules.yml")...)...)
+	tool(t, "promtool", append([]string{"test", "rules"}, files(t, "*.test.yml")...)...)
 }
 
 // Each alert has a test in which it does not fire, then fires, and then is resolved.
 func TestAlerts_AreTestedWhileSilentFiringAndResolved(t *testing.T) {
+	t.Chdir("alerts")
 	silent, resolved := map[string]bool{}, map[string]bool{}
 	for _, name := range files(t, "*.test.yml") {
 		var f struct {
@@ -108,6 +107,7 @@ func TestAlerts_AreTestedWhileSilentFiringAndResolved(t *testing.T) {
 // Each alert has a severity, a description, and a link to a section of the runbook
 // that exists.
 func TestAlerts_LinkToTheRunbook(t *testing.T) {
+	t.Chdir("alerts")
 	runbook, err := os.ReadFile("../../docs/runbook.md")
 	if err != nil {
 		t.Fatal(err)
@@ -148,6 +148,7 @@ var metricName = regexp.MustCompile(`\borderclose_[a-z_]+`)
 
 // A rule for a metric that does not exist never fires.
 func TestAlerts_UseExistingMetrics(t *testing.T) {
+	t.Chdir("alerts")
 	have := described(t)
 	for _, r := range rules(t) {
 		names := metricName.FindAllString(r.Expr, -1)
@@ -212,6 +213,7 @@ type route struct {
 // The example defines every receiver that it names, routes each severity, and its
 // inhibitions name existing alerts.
 func TestAlertmanager_RoutesEverySeverity(t *testing.T) {
+	t.Chdir("alerts")
 	var c struct {
 		Global       map[string]any
 		Route        route
@@ -223,7 +225,7 @@ func TestAlertmanager_RoutesEverySeverity(t *testing.T) {
 		} `yaml:"inhibit_rules"`
 		Templates []string
 	}
-	deploytest.Decode(t, "alertmanager.yml", &c)
+	decode(t, "alertmanager.yml", &c)
 	used, severities := map[string]bool{c.Route.Receiver: true}, map[string]bool{}
 	for _, r := range c.Route.Routes {
 		used[r.Receiver] = true
@@ -269,9 +271,10 @@ func TestAlertmanager_RoutesEverySeverity(t *testing.T) {
 }
 
 func TestAlertmanager_PassesAmtool(t *testing.T) {
-	deploytest.Tool(t, "amtool", "check-config", "alertmanager.yml")
+	t.Chdir("alerts")
+	tool(t, "amtool", "check-config", "alertmanager.yml")
 	for severity, receiver := range map[string]string{"page": "phone,team", "ticket": "mail,team"} {
-		deploytest.Tool(t, "amtool", "config", "routes", "test", "--config.file=alertmanager.yml", "--verify.receivers="+receiver,
+		tool(t, "amtool", "config", "routes", "test", "--config.file=alertmanager.yml", "--verify.receivers="+receiver,
 			"severity="+severity, "alertname=OrdercloseNoRelay")
 	}
 }
