@@ -72,12 +72,12 @@ func TestStructure_EachLibraryHasItsHome(t *testing.T) {
 	homes := map[string][]string{
 		"github.com/segmentio/kafka-go":    {"internal/kafka"},
 		"gorm.io":                          {"internal/store", "internal/testkit/storetest"},
-		"github.com/go-redsync/redsync/v4": {"compensator", "internal/app"},
+		"github.com/go-redsync/redsync/v4": {"compensator", "pipeline"},
 		"internal/cli":                     {"cmd", "internal/cli"},
 		// The checker judges the stages and takes nothing of theirs; only what runs
 		// the checker may know the fakes.
-		"github.com/twmb/franz-go/pkg/kfake": {"internal/testkit/simulation"},
-		"github.com/alicebob/miniredis/v2":   {"internal/testkit/simulation"},
+		"github.com/twmb/franz-go/pkg/kfake": {"pipeline/pipelinetest"},
+		"github.com/alicebob/miniredis/v2":   {"pipeline/pipelinetest"},
 	}
 	for pkg, imported := range imports(t) {
 		for _, i := range imported {

@@ -21,7 +21,7 @@ import (
 	"orderclose"
 	"orderclose/internal/bisect"
 	"orderclose/internal/httpcall"
-	"orderclose/internal/pipenet"
+	"orderclose/internal/testkit/pipenet"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

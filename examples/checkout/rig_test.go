@@ -22,12 +22,12 @@ import (
 	"go.uber.org/goleak"
 
 	"orderclose/examples/checkout"
-	"orderclose/internal/app"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
 	"orderclose/internal/testkit/checker"
-	"orderclose/internal/testkit/simulation"
 	"orderclose/internal/wire"
+	"orderclose/pipeline"
+	"orderclose/pipeline/pipelinetest"
 	"orderclose/producer"
 )
 
@@ -43,8 +43,8 @@ const (
 type rig struct {
 	t        *testing.T
 	cfg      *config.Config
-	world    *simulation.World
-	clients  app.Connections
+	world    *pipelinetest.Servers
+	clients  pipeline.Connections
 	producer *producer.Producer
 	shop     *checkout.Shop
 	registry *prometheus.Registry
@@ -72,15 +72,15 @@ func newRig(t *testing.T, change func(*checkout.Options)) *rig {
 	r := &rig{t: t, cfg: config.Default(), registry: prometheus.NewRegistry()}
 	r.cfg.Partitions = 2
 	var err error
-	if r.world, err = simulation.New(simulation.Options{InBubble: true}); err != nil {
+	if r.world, err = pipelinetest.Start(pipelinetest.Options{InBubble: true}); err != nil {
 		t.Fatal(err)
 	}
 	r.onStop(r.world.Close)
 	if r.clients, err = r.world.Connect("shop"); err != nil {
 		t.Fatal(err)
 	}
-	r.onStop(func() { simulation.Disconnect(r.clients) })
-	_, left, err := r.clients.Kafka.Apply(t.Context(), app.TopicSpecs(r.cfg))
+	r.onStop(func() { pipelinetest.Disconnect(r.clients) })
+	_, left, err := r.clients.Kafka.Apply(t.Context(), pipeline.TopicSpecs(r.cfg))
 	r.must(errors.Join(err, checkout.CreateTables(t.Context(), r.world.Store)))
 	if len(left) > 0 {
 		t.Fatal(left)
@@ -170,11 +170,11 @@ func (l *pipeListener) Close() error   { l.once.Do(func() { close(l.closed) }); 
 func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "pipe"} }
 
 // start runs roles of the pipeline until stop is called or the test ends.
-func (r *rig) start(roles ...app.Role) (stop func()) {
+func (r *rig) start(roles ...pipeline.Role) (stop func()) {
 	r.t.Helper()
 	c, err := r.world.Connect("pipeline")
 	r.must(err)
-	a, err := app.New(app.Options{Config: r.cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis})
+	a, err := pipeline.New(pipeline.Options{Config: r.cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis})
 	r.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -184,7 +184,7 @@ func (r *rig) start(roles ...app.Role) (stop func()) {
 		if err := <-done; err != nil {
 			r.t.Error(err)
 		}
-		simulation.Disconnect(c)
+		pipelinetest.Disconnect(c)
 	})
 	r.onStop(stop)
 	return stop

@@ -10,8 +10,8 @@ import (
 
 	"orderclose"
 	"orderclose/examples/checkout"
-	"orderclose/internal/app"
 	"orderclose/internal/store"
+	"orderclose/pipeline"
 	"orderclose/producer"
 )
 
@@ -73,7 +73,7 @@ func TestShop_EveryPairOfStateAndEvent(t *testing.T) {
 
 func TestShop_AnUnpaidOrderIsClosed(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
-		r.start(app.AllRoles()...)
+		r.start(pipeline.AllRoles()...)
 		r.read(r.shop)
 		time.Sleep(10 * time.Second)
 		var o checkout.Order
@@ -115,7 +115,7 @@ func (r *rig) dispatch() {
 
 func TestShop_AnOrderPaidInTimeIsNeverClosed(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
-		r.start(app.AllRoles()...)
+		r.start(pipeline.AllRoles()...)
 		o := r.create("a")
 		r.pay("a")
 		time.Sleep(time.Until(o.DueAt.Add(-time.Second)))
@@ -134,7 +134,7 @@ func TestShop_AnOrderPaidInTimeIsNeverClosed(t *testing.T) {
 func TestShop_PaymentsRaceTheClose(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		const orders = racedOrders
-		r.start(app.AllRoles()...)
+		r.start(pipeline.AllRoles()...)
 		time.Sleep(10 * time.Second)
 		var due time.Time
 		payments := map[string]string{}
@@ -198,7 +198,7 @@ func TestShop_ReadingAnOrderPastDueClosesIt(t *testing.T) {
 		}
 		wg.Wait()
 		r.same("receipts", r.rows("SELECT order_id, path, lateness_ms FROM receipts"), []string{"a touch 0"})
-		r.start(app.AllRoles()...) // the pipeline starts later, and finds nothing to do
+		r.start(pipeline.AllRoles()...) // the pipeline starts later, and finds nothing to do
 		time.Sleep(time.Minute)
 		r.same("receipts", r.rows("SELECT order_id, path FROM receipts"), []string{"a touch"})
 		r.same("events", len(r.rows("SELECT id FROM outbox_events")) <= 1, true)
@@ -397,7 +397,7 @@ func TestShop_WithoutKafkaCheckoutWorksAndTheSweepCloses(t *testing.T) {
 		o := r.create("a")
 		r.create("b")
 		r.same("checkout_unscheduled_total", r.metric("checkout_unscheduled_total"), 2.0)
-		r.start(app.Compensator)
+		r.start(pipeline.Compensator)
 		time.Sleep(time.Until(o.DueAt) + 2*time.Hour)
 		if v := r.check(); v.ByPath["sweep"] != 2 {
 			t.Errorf("closed %v, want two by the sweep", v.ByPath)
@@ -421,7 +421,7 @@ func TestShop_WithAnOutboxKafkaMayBeUnreachable(t *testing.T) {
 		r.want(409, "POST", "/orders", strings.Replace(basket("b", 0), `"quantity":2`, `"quantity":1000000`, 1))
 		r.same("orders to be scheduled", r.rows("SELECT order_id FROM outbox_schedules"), []string{"a"})
 		time.Sleep(time.Minute)
-		r.start(app.Relay, app.Closer, app.Outbox)
+		r.start(pipeline.Relay, pipeline.Closer, pipeline.Outbox)
 		time.Sleep(time.Until(o.DueAt) + time.Second)
 		r.same("receipts", r.rows("SELECT order_id, path, lateness_ms FROM receipts"), []string{"a pipeline 0"})
 		r.same("orders to be scheduled", len(r.rows("SELECT * FROM outbox_schedules")), 0)

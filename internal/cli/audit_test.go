@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"orderclose"
-	"orderclose/internal/app"
 	"orderclose/internal/config"
 	"orderclose/internal/ops"
 	"orderclose/internal/store"
 	"orderclose/internal/wire"
+	"orderclose/pipeline"
 )
 
 // runAudit runs the command on a database that no variable can name.
@@ -22,7 +22,7 @@ func (r *rig) runAudit(s *store.Store, output string, limit int, o ops.AuditOpti
 	r.t.Helper()
 	var out, errs bytes.Buffer
 	c := &common{env: Env{Stdout: &out, Stderr: &errs}, output: output}
-	session := &session{Connections: app.Connections{Kafka: r.kafka, Store: s}, cfg: r.cfg}
+	session := &session{Connections: pipeline.Connections{Kafka: r.kafka, Store: s}, cfg: r.cfg}
 	err := c.auditIn(r.t.Context(), session, auditFlags{limit: limit}, o)
 	return out.String(), codeOf(err)
 }

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"orderclose/internal/app"
 	"orderclose/internal/config"
+	"orderclose/pipeline"
 )
 
 // run runs a command line without a server and returns its output.
@@ -143,7 +143,7 @@ func TestProgress_WithoutATerminalPrintsLines(t *testing.T) {
 func TestRun_AllIncludesReleaseIfItIsConfigured(t *testing.T) {
 	for _, releasing := range []bool{false, true} {
 		roles, err := rolesOf(nil, releasing)
-		if err != nil || slices.Contains(roles, app.Release) != releasing || !slices.Contains(roles, app.Outbox) {
+		if err != nil || slices.Contains(roles, pipeline.Release) != releasing || !slices.Contains(roles, pipeline.Outbox) {
 			t.Errorf("releasing: %v, roles %v, %v", releasing, roles, err)
 		}
 	}

@@ -13,11 +13,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"orderclose/internal/app"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
 	"orderclose/internal/ops/deadletters"
 	"orderclose/internal/store"
+	"orderclose/pipeline"
 )
 
 const (
@@ -185,11 +185,11 @@ func clockCheckup(check string, offset time.Duration) checkup {
 
 func (s *session) checkTopics(ctx context.Context) checkup {
 	const check = "topics"
-	specs := app.TopicSpecs(s.cfg)
+	specs := pipeline.TopicSpecs(s.cfg)
 	found, unseen, err := s.Kafka.CheckVisible(ctx, specs)
 	if err == nil {
 		var unlisted []kafka.Finding
-		unlisted, err = app.Unlisted(ctx, s.Kafka, s.cfg, time.Now())
+		unlisted, err = pipeline.Unlisted(ctx, s.Kafka, s.cfg, time.Now())
 		found = append(found, unlisted...)
 	}
 	switch {

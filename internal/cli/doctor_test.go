@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"orderclose/internal/app"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
 	"orderclose/internal/store"
+	"orderclose/pipeline"
 )
 
 func TestBroker_DoctorFindsProblems(t *testing.T) {
@@ -40,7 +40,7 @@ func TestBroker_DoctorFindsProblems(t *testing.T) {
 	if r.json(&result, 0, "doctor"); strings.Contains(state(), "found") {
 		t.Errorf("all is well: %s", state())
 	}
-	spec := app.TopicSpecs(r.cfg)[0]
+	spec := pipeline.TopicSpecs(r.cfg)[0]
 	spec.Name = "delay_4m"
 	if _, _, err := r.kafka.Apply(t.Context(), []kafka.TopicSpec{spec}); err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestBroker_DoctorReportsAMissingBroker(t *testing.T) {
 
 func TestDoctor_AHealthyDatabase(t *testing.T) {
 	r := &rig{t: t}
-	s := &session{Connections: app.Connections{Store: r.shop()}}
+	s := &session{Connections: pipeline.Connections{Store: r.shop()}}
 	all, offset, measured := s.checkDatabase(t.Context())
 	if err := checkupsError(all); err != nil || !measured || offset != 0 || len(all) != 5 {
 		t.Errorf("%+v, %v, %v; %v", all, offset, measured, err)

@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"orderclose"
-	"orderclose/internal/app"
 	"orderclose/internal/config"
 	"orderclose/internal/ops"
 	"orderclose/internal/store"
+	"orderclose/pipeline"
 )
 
 func newOrder(c *common) *cobra.Command {
@@ -85,7 +85,7 @@ func (s *session) history(ctx context.Context, id string, budget int64) ops.Hist
 		if err := s.Kafka.Ping(ctx); err != nil {
 			unseen = append(unseen, err.Error())
 		} else {
-			all, err := app.OrderTopics(ctx, s.Kafka, s.cfg)
+			all, err := pipeline.OrderTopics(ctx, s.Kafka, s.cfg)
 			if err != nil {
 				unseen = append(unseen, err.Error())
 			}

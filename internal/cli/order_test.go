@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"orderclose"
-	"orderclose/internal/app"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
 	"orderclose/internal/ops"
@@ -15,6 +14,7 @@ import (
 	"orderclose/internal/store"
 	"orderclose/internal/store/sqlite"
 	"orderclose/internal/wire"
+	"orderclose/pipeline"
 )
 
 // shop returns a database with an order that was closed, and one that waits.
@@ -60,7 +60,7 @@ func (r *rig) send(topic, id string, due time.Time) {
 func TestBroker_OrderShowsTheWholeHistory(t *testing.T) {
 	r := newRig(t)
 	r.cli("topics", "apply")
-	s := &session{Connections: app.Connections{Kafka: r.kafka, Store: r.shop()}, cfg: r.cfg}
+	s := &session{Connections: pipeline.Connections{Kafka: r.kafka, Store: r.shop()}, cfg: r.cfg}
 	due := time.Now().Add(time.Hour)
 	r.send("delay_1h", "other", due)
 	r.send("delay_1h", "waits", due)

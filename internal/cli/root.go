@@ -19,8 +19,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"orderclose/internal/app"
 	"orderclose/internal/config"
+	"orderclose/pipeline"
 )
 
 // Env is the environment of a command: streams and variables.
@@ -118,7 +118,7 @@ func (c *common) logger() *slog.Logger {
 
 // session holds the configuration and the clients of a command.
 type session struct {
-	app.Connections
+	pipeline.Connections
 	cfg     *config.Config
 	servers config.Servers
 	logger  *slog.Logger
@@ -162,7 +162,7 @@ func (c *common) openFor(needs func(*config.Config) []string, also ...string) (*
 // connect makes clients of the servers.
 func (c *common) connect(cfg *config.Config, servers config.Servers) (*session, error) {
 	logger := c.logger()
-	connections, err := app.Connect(servers, cfg, logger)
+	connections, err := pipeline.Connect(servers, cfg, logger)
 	if err != nil {
 		return nil, Exit(Usage, err)
 	}
@@ -245,7 +245,7 @@ func (s *session) connectTo(lookup func(string) (string, bool), name string) (se
 	if servers.Require(name) != nil {
 		return false, nil
 	}
-	connections, err := app.Connect(servers, s.cfg, s.logger)
+	connections, err := pipeline.Connect(servers, s.cfg, s.logger)
 	if err != nil {
 		return true, err
 	}
@@ -283,9 +283,9 @@ func (c *common) attachKafka(s *session) (close func()) {
 	if err == nil && (len(servers.Brokers) == 0 || s.Kafka != nil) {
 		return func() {}
 	}
-	var connections app.Connections
+	var connections pipeline.Connections
 	if err == nil {
-		connections, err = app.Connect(config.Servers{Brokers: servers.Brokers, Kafka: servers.Kafka}, s.cfg, s.logger)
+		connections, err = pipeline.Connect(config.Servers{Brokers: servers.Brokers, Kafka: servers.Kafka}, s.cfg, s.logger)
 	}
 	if err != nil {
 		s.logger.Warn("continuing without Kafka: lost records and dead letters are not handled", "err", err)
@@ -295,14 +295,14 @@ func (c *common) attachKafka(s *session) (close func()) {
 	return connections.Close
 }
 
-func (s *session) app() (*app.App, error) { return s.appWith(func(*app.Options) {}) }
+func (s *session) app() (*pipeline.App, error) { return s.appWith(func(*pipeline.Options) {}) }
 
 // appWith is like app, with additional options.
-func (s *session) appWith(more func(*app.Options)) (*app.App, error) {
-	o := app.Options{
+func (s *session) appWith(more func(*pipeline.Options)) (*pipeline.App, error) {
+	o := pipeline.Options{
 		Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis,
-		Releaser: app.Releaser(s.servers), Secrets: s.servers.Secrets, Logger: s.logger,
+		Releaser: pipeline.Releaser(s.servers), Secrets: s.servers.Secrets, Logger: s.logger,
 	}
 	more(&o)
-	return app.New(o)
+	return pipeline.New(o)
 }

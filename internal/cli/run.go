@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"orderclose/internal/app"
 	"orderclose/internal/config"
+	"orderclose/pipeline"
 )
 
 // drainTimeout bounds how long a process may take to stop.
@@ -60,17 +60,17 @@ rest at the next start; the log says which.`,
 
 // rolesOf returns the roles that the arguments name. No argument means all. all includes
 // release if that is configured.
-func rolesOf(args []string, releasing bool) ([]app.Role, error) {
-	known := append(app.AllRoles(), app.Release)
+func rolesOf(args []string, releasing bool) ([]pipeline.Role, error) {
+	known := append(pipeline.AllRoles(), pipeline.Release)
 	if len(args) == 0 || slices.Contains(args, "all") {
 		if releasing {
 			return known, nil
 		}
-		return app.AllRoles(), nil
+		return pipeline.AllRoles(), nil
 	}
-	var roles []app.Role
+	var roles []pipeline.Role
 	for _, arg := range args {
-		role := app.Role(arg)
+		role := pipeline.Role(arg)
 		if !slices.Contains(known, role) {
 			return nil, fmt.Errorf("unknown part %q: run %v, or all", arg, known)
 		}
@@ -82,21 +82,21 @@ func rolesOf(args []string, releasing bool) ([]app.Role, error) {
 }
 
 // requiredVariables returns the environment variables that the roles require.
-func requiredVariables(cfg *config.Config, roles []app.Role) []string {
+func requiredVariables(cfg *config.Config, roles []pipeline.Role) []string {
 	var names []string
-	if slices.ContainsFunc(roles, func(r app.Role) bool { return r != app.Compensator }) {
+	if slices.ContainsFunc(roles, func(r pipeline.Role) bool { return r != pipeline.Compensator }) {
 		names = append(names, config.EnvBrokers)
 	}
-	if slices.Contains(roles, app.Closer) {
+	if slices.Contains(roles, pipeline.Closer) {
 		names = append(names, cfg.Closer.Needs()...)
 	}
-	if slices.Contains(roles, app.Outbox) {
+	if slices.Contains(roles, pipeline.Outbox) {
 		names = append(names, config.EnvDSN)
 	}
-	if slices.Contains(roles, app.Release) {
+	if slices.Contains(roles, pipeline.Release) {
 		names = append(names, config.EnvReleaseURL)
 	}
-	if slices.Contains(roles, app.Compensator) {
+	if slices.Contains(roles, pipeline.Compensator) {
 		names = append(append(names, sweepVariables(cfg)...), config.EnvRedis)
 	}
 	slices.Sort(names)
@@ -114,8 +114,8 @@ func sweepVariables(cfg *config.Config) []string {
 }
 
 // run runs the roles and serves their metrics until ctx ends.
-func (s *session) run(ctx context.Context, roles []app.Role, hangup <-chan os.Signal) error {
-	a, err := s.appWith(func(o *app.Options) { o.TopicsFile, o.Watch, o.Hangup = s.file, true, hangup })
+func (s *session) run(ctx context.Context, roles []pipeline.Role, hangup <-chan os.Signal) error {
+	a, err := s.appWith(func(o *pipeline.Options) { o.TopicsFile, o.Watch, o.Hangup = s.file, true, hangup })
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (s *session) run(ctx context.Context, roles []app.Role, hangup <-chan os.Si
 	served := make(chan error, 1)
 	go func() {
 		defer cancel()
-		served <- app.Serve(ctx, s.servers.Listen, a.Handler(onLoopback(s.servers.Listen)), s.logger)
+		served <- pipeline.Serve(ctx, s.servers.Listen, a.Handler(onLoopback(s.servers.Listen)), s.logger)
 	}()
 	ran := make(chan error, 1)
 	go func() {

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"orderclose/internal/app"
 	"orderclose/internal/config"
 	"orderclose/internal/ops"
+	"orderclose/pipeline"
 )
 
 // statusTimeout bounds the command. A partition that has not answered by then is shown as a
@@ -63,7 +63,7 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 	if err := s.Kafka.Ping(ctx); err != nil {
 		return Exit(Partly, err)
 	}
-	r := ops.ReadStatus(ctx, s.Kafka, app.WaitingTopics(ctx, s.Kafka, s.cfg), time.Now)
+	r := ops.ReadStatus(ctx, s.Kafka, pipeline.WaitingTopics(ctx, s.Kafka, s.cfg), time.Now)
 	if err := c.print(r, func(w io.Writer) { printStatus(w, r, partitions) }); err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose/internal/pipenet"
+	"orderclose/internal/testkit/pipenet"
 )
 
 // The connection is closed even if the server has no timeouts.

@@ -20,14 +20,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"orderclose"
-	"orderclose/internal/app"
 	"orderclose/internal/cli"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
 	"orderclose/internal/store"
 	"orderclose/internal/testkit/checker"
 	"orderclose/internal/testkit/scenario"
-	"orderclose/internal/testkit/simulation"
+	"orderclose/pipeline"
+	"orderclose/pipeline/pipelinetest"
 	"orderclose/producer"
 )
 
@@ -38,12 +38,12 @@ const readyTimeout = 30 * time.Second
 type environment struct {
 	backend string
 	cfg     *config.Config
-	app.Connections
+	pipeline.Connections
 	brokers  []string
 	security kafka.Security
 	dial     func(ctx context.Context, network, address string) (net.Conn, error)
 	registry *prometheus.Registry
-	app      *app.App
+	app      *pipeline.App
 	shop     *scenario.Shop
 	closers  []func() error // last in, first out
 }
@@ -102,7 +102,7 @@ func (d *demo) open(ctx context.Context, logger *slog.Logger) (*environment, err
 
 func (st *environment) openEmbedded(_ context.Context, _ cli.Env, logger *slog.Logger) error {
 	st.backend, st.cfg = "embedded", demoConfig("")
-	w, err := simulation.New(simulation.Options{Logger: logger})
+	w, err := pipelinetest.Start(pipelinetest.Options{Logger: logger})
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (st *environment) openEmbedded(_ context.Context, _ cli.Env, logger *slog.L
 	if st.Connections, err = w.Connect("demo"); err != nil {
 		return err
 	}
-	st.onClose(func() error { simulation.Disconnect(st.Connections); return nil })
+	st.onClose(func() error { pipelinetest.Disconnect(st.Connections); return nil })
 	st.brokers, st.dial = w.Brokers(), w.Dial
 	return nil
 }
@@ -129,7 +129,7 @@ func (st *environment) openReal(ctx context.Context, env cli.Env, logger *slog.L
 	}
 	st.onClose(func() error { return withTimeout(drop) })
 	servers.DSN = dsn
-	if st.Connections, err = app.Connect(servers, st.cfg, logger); err != nil {
+	if st.Connections, err = pipeline.Connect(servers, st.cfg, logger); err != nil {
 		return err
 	}
 	st.onClose(func() error { st.Connections.Close(); return nil })
@@ -190,12 +190,12 @@ func exports(s string) map[string]string {
 // dropTopics deletes what the demo created in Kafka and Redis.
 func (st *environment) dropTopics(ctx context.Context) error {
 	var names []string
-	for _, spec := range app.TopicSpecs(st.cfg) {
+	for _, spec := range pipeline.TopicSpecs(st.cfg) {
 		names = append(names, spec.Name)
 	}
 	return errors.Join(
 		st.Kafka.DeleteTopics(ctx, names...),
-		st.Kafka.DeleteGroups(ctx, app.Groups(st.cfg)...),
+		st.Kafka.DeleteGroups(ctx, pipeline.Groups(st.cfg)...),
 		st.Redis.Del(ctx, st.cfg.Compensator.Lock.Key).Err(),
 	)
 }
@@ -204,7 +204,7 @@ func (st *environment) dropTopics(ctx context.Context) error {
 func (st *environment) build(ctx context.Context, logger *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	if _, _, err := st.Kafka.Apply(ctx, app.TopicSpecs(st.cfg)); err != nil {
+	if _, _, err := st.Kafka.Apply(ctx, pipeline.TopicSpecs(st.cfg)); err != nil {
 		return err
 	}
 	coalescer := kafka.NewCoalescer(st.Kafka)
@@ -220,7 +220,7 @@ func (st *environment) build(ctx context.Context, logger *slog.Logger) error {
 		return err
 	}
 	st.shop = &scenario.Shop{Store: st.Store, Producer: p, Outbox: o}
-	st.app, err = app.New(app.Options{
+	st.app, err = pipeline.New(pipeline.Options{
 		Config: st.cfg, Kafka: st.Kafka, Store: st.Store, Redis: st.Redis, Registry: st.registry, Logger: logger,
 	})
 	return err
@@ -230,7 +230,7 @@ func (st *environment) build(ctx context.Context, logger *slog.Logger) error {
 func (st *environment) start(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
-	go func() { done <- st.app.Run(ctx, app.AllRoles()...) }()
+	go func() { done <- st.app.Run(ctx, pipeline.AllRoles()...) }()
 	return sync.OnceFunc(func() {
 		cancel()
 		<-done

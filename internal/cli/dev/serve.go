@@ -20,12 +20,12 @@ import (
 
 	"orderclose/closer/payment"
 	"orderclose/examples/checkout"
-	"orderclose/internal/app"
 	"orderclose/internal/cli"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
 	"orderclose/internal/store"
-	"orderclose/internal/testkit/simulation"
+	"orderclose/pipeline"
+	"orderclose/pipeline/pipelinetest"
 	"orderclose/producer"
 )
 
@@ -174,8 +174,8 @@ func configureClosing(o *checkout.Options, c config.Closer, secrets config.Secre
 
 // serve starts the servers, runs shop and pipeline until ctx ends, and stops the servers.
 func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Secrets, logger *slog.Logger) error {
-	servers, err := simulation.OpenDevEnvironment(ctx, simulation.DevOptions{Dir: s.dir, KafkaPort: s.kafkaPort, RedisPort: s.redisPort, Logger: logger})
-	if errors.Is(err, simulation.ErrFolderInUse) {
+	servers, err := pipelinetest.OpenDevServers(ctx, pipelinetest.DevOptions{Dir: s.dir, KafkaPort: s.kafkaPort, RedisPort: s.redisPort, Logger: logger})
+	if errors.Is(err, pipelinetest.ErrFolderInUse) {
 		return cli.Exit(cli.Refused, fmt.Errorf("%w: stop it, or give this one another --dir", err))
 	}
 	if err != nil {
@@ -191,8 +191,8 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 	if err != nil {
 		return err
 	}
-	defer simulation.Disconnect(c)
-	if _, _, err := c.Kafka.Apply(ctx, app.TopicSpecs(cfg)); err != nil {
+	defer pipelinetest.Disconnect(c)
+	if _, _, err := c.Kafka.Apply(ctx, pipeline.TopicSpecs(cfg)); err != nil {
 		return err
 	}
 	if err := createTables(ctx, servers.Store); err != nil {
@@ -228,13 +228,13 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 	if err != nil {
 		return err
 	}
-	a, err := app.New(app.Options{Config: cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis, Secrets: secrets, Registry: registry, Logger: logger, TopicsFile: s.config, Watch: true})
+	a, err := pipeline.New(pipeline.Options{Config: cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis, Secrets: secrets, Registry: registry, Logger: logger, TopicsFile: s.config, Watch: true})
 	if err != nil {
 		return err
 	}
 	at := addresses{
 		Shop: "http://" + listener.Addr().String(), Kafka: strings.Join(servers.Brokers(), ","), Redis: servers.RedisAddr(),
-		Database: filepath.Join(s.dir, simulation.DeskDatabase), Dir: s.dir,
+		Database: filepath.Join(s.dir, pipelinetest.DevDatabase), Dir: s.dir,
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", shop.Handler())
@@ -247,7 +247,7 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 	pipelineDone := make(chan error, 1)
 	go func() {
 		defer cancel()
-		pipelineDone <- a.Run(ctx, app.AllRoles()...)
+		pipelineDone <- a.Run(ctx, pipeline.AllRoles()...)
 	}()
 	err = s.print(at, cfg)
 	if err == nil {

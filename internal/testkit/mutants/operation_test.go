@@ -34,8 +34,8 @@ var operationMutants = []mutant{
 	},
 	{
 		name:  "a client that is idle keeps its connection to the metrics",
-		edits: []edit{{"internal/app/connect.go", ", IdleTimeout: idleWithin,", ", IdleTimeout: 1000 * idleWithin,"}},
-		pkg:   "internal/app", run: "TestServe_", says: "the connection is still open",
+		edits: []edit{{"pipeline/connect.go", ", IdleTimeout: idleWithin,", ", IdleTimeout: 1000 * idleWithin,"}},
+		pkg:   "pipeline", run: "TestServe_", says: "the connection is still open",
 	},
 	{
 		name:  "the first of two contradictory verdicts is accepted",

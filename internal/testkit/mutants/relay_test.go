@@ -85,12 +85,12 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "the relay uses its local clock",
-		edits: []edit{{"internal/app/app.go", "		Now:             a.clock.Now,", "		Now:             a.o.Now,"}},
+		edits: []edit{{"pipeline/app.go", "		Now:             a.clock.Now,", "		Now:             a.o.Now,"}},
 		pkg:   "internal/testkit/simulation", run: "ARelayWhoseClockIsAhead", says: "in the close topic before they were due",
 	},
 	{
 		name:  "a process does not start while an optional topic is missing",
-		edits: []edit{{"internal/app/app.go", "	return part{Relay, []need{a.needKafka(), a.needTopic(c.Topics.Close)},", "	return part{Relay, []need{a.needKafka(), a.needTopic(c.Topics.Close), a.needTopic(c.Topics.Replay)},"}},
+		edits: []edit{{"pipeline/app.go", "	return part{Relay, []need{a.needKafka(), a.needTopic(c.Topics.Close)},", "	return part{Relay, []need{a.needKafka(), a.needTopic(c.Topics.Close), a.needTopic(c.Topics.Replay)},"}},
 		pkg:   "internal/testkit/simulation", run: "ARestartBeforeTopicsApply", says: "is unpaid",
 	},
 }

@@ -16,12 +16,12 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	"orderclose"
-	"orderclose/internal/app"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
 	"orderclose/internal/store"
 	"orderclose/internal/store/sqlite"
 	"orderclose/internal/wire"
+	"orderclose/pipeline"
 	"orderclose/producer"
 	"orderclose/release"
 )
@@ -148,7 +148,7 @@ func makeTopics(ctx context.Context, admin *kafka.Cluster, c *accessCase) error 
 	topicSlots <- struct{}{}
 	defer func() { <-topicSlots }()
 	for {
-		_, _, err := admin.Apply(ctx, app.TopicSpecs(c.cfg))
+		_, _, err := admin.Apply(ctx, pipeline.TopicSpecs(c.cfg))
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
@@ -221,7 +221,7 @@ func playRelay(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCa
 		putReplay(ctx, admin, c.cfg.Buckets[0].Topic, 100*time.Millisecond)); err != nil {
 		return err
 	}
-	return c.run(ctx, b, app.Relay, func() error {
+	return c.run(ctx, b, pipeline.Relay, func() error {
 		return errors.Join(
 			arrived(ctx, admin, c.cfg.Topics.Close), arrived(ctx, admin, c.cfg.Topics.Replay), arrived(ctx, admin, c.cfg.Buckets[1].Topic),
 			arrived(ctx, admin, c.cfg.Topics.DeadLetter), arrived(ctx, admin, c.cfg.Topics.Control),
@@ -240,7 +240,7 @@ func playCloser(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessC
 		put(ctx, admin, c.cfg.Topics.DeadLetter, time.Minute)); err != nil { // a dead letter to count
 		return err
 	}
-	return c.run(ctx, b, app.Closer, func() error {
+	return c.run(ctx, b, pipeline.Closer, func() error {
 		return errors.Join(
 			arrived(ctx, admin, c.cfg.Buckets[1].Topic), arrived(ctx, admin, c.cfg.Topics.DeadLetter),
 			committed(ctx, admin, c.cfg.CloserGroup(), c.cfg.Topics.Close), committed(ctx, admin, c.cfg.ReplayGroup(), c.cfg.Topics.Replay),
@@ -259,7 +259,7 @@ func playCompensator(ctx context.Context, b *broker, admin *kafka.Cluster, c *ac
 		_, err := admin.Append(ctx, c.cfg.Topics.Control, 0, []wire.Message{lost.Encode()})
 		return err
 	}
-	return c.run(ctx, b, app.Compensator, func() error {
+	return c.run(ctx, b, pipeline.Compensator, func() error {
 		return errors.Join(
 			arrived(ctx, admin, c.cfg.Topics.Close), arrived(ctx, admin, c.cfg.Buckets[1].Topic),
 			committed(ctx, admin, c.cfg.CompensatorGroup(), c.cfg.Topics.Control),
@@ -287,7 +287,7 @@ func playOutbox(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessC
 			box.Add(ctx, db.DB(), orderclose.Order{ID: "later", CreatedAt: now, Due: now.Add(time.Minute)}),
 			box.Add(ctx, db.DB(), orderclose.Order{ID: "due", CreatedAt: now, Due: now.Add(-time.Second)}))
 	}
-	return c.run(ctx, b, app.Outbox, func() error {
+	return c.run(ctx, b, pipeline.Outbox, func() error {
 		return errors.Join(arrived(ctx, admin, c.cfg.Topics.Events), arrived(ctx, admin, c.cfg.Topics.DeadLetter),
 			arrived(ctx, admin, c.cfg.Buckets[1].Topic), arrived(ctx, admin, c.cfg.Topics.Close))
 	})
@@ -311,14 +311,14 @@ func playRelease(ctx context.Context, b *broker, admin *kafka.Cluster, c *access
 	if _, err := admin.Append(ctx, c.cfg.Topics.Events, 0, []wire.Message{{Key: []byte("order-0"), Value: value}, {Key: []byte("unreadable")}}); err != nil {
 		return err
 	}
-	return c.run(ctx, b, app.Release, func() error {
+	return c.run(ctx, b, pipeline.Release, func() error {
 		return errors.Join(arrived(ctx, admin, c.cfg.Topics.DeadLetter), committed(ctx, admin, c.cfg.ReleaseGroup(), c.cfg.Topics.Events))
 	})
 }
 
 // run runs a role until done succeeds or the log names a missing row. It returns the
 // error of done with the log.
-func (c *accessCase) run(ctx context.Context, b *broker, role app.Role, done func() error) error {
+func (c *accessCase) run(ctx context.Context, b *broker, role pipeline.Role, done func() error) error {
 	logs := &syncBuffer{}
 	logger := slog.New(slog.NewTextHandler(logs, nil))
 	a := b.scram(c.user)
@@ -343,7 +343,7 @@ func (c *accessCase) run(ctx context.Context, b *broker, role app.Role, done fun
 			return err
 		}
 	}
-	part, err := app.New(app.Options{Config: c.cfg, Kafka: cluster, Store: db, Releaser: done200{}, Logger: logger})
+	part, err := pipeline.New(pipeline.Options{Config: c.cfg, Kafka: cluster, Store: db, Releaser: done200{}, Logger: logger})
 	if err != nil {
 		return err
 	}
@@ -450,7 +450,7 @@ func playViewer(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessC
 // redrives a dead letter that is due and one that is not.
 func playOperator(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
 	var drifted []kafka.TopicSpec
-	for _, spec := range app.TopicSpecs(c.cfg) {
+	for _, spec := range pipeline.TopicSpecs(c.cfg) {
 		switch spec.Name {
 		case c.cfg.Buckets[0].Topic, c.cfg.Topics.Close:
 			spec.Partitions, spec.Retention = 1, time.Hour
@@ -464,7 +464,7 @@ func playOperator(ctx context.Context, b *broker, admin *kafka.Cluster, c *acces
 		return err
 	}
 	var dead []kafka.TopicSpec
-	for _, spec := range app.TopicSpecs(c.cfg) {
+	for _, spec := range pipeline.TopicSpecs(c.cfg) {
 		if spec.Name == c.cfg.Topics.DeadLetter || spec.Name == c.cfg.Topics.Replay {
 			dead = append(dead, spec)
 		}

@@ -12,11 +12,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"orderclose/internal/app"
 	"orderclose/internal/kafka"
 	"orderclose/internal/store"
 	"orderclose/internal/testkit/scenario"
 	"orderclose/internal/wire"
+	"orderclose/pipeline"
 )
 
 // While the relay does not run, retention deletes the waiting records; or the topic
@@ -197,7 +197,7 @@ func (r *rig) remake(topic string) {
 		return err
 	})
 	r.eventually(func() error {
-		_, _, err := r.kafka.Apply(r.t.Context(), app.TopicSpecs(r.cfg))
+		_, _, err := r.kafka.Apply(r.t.Context(), pipeline.TopicSpecs(r.cfg))
 		return err
 	})
 }

@@ -11,9 +11,9 @@ import (
 
 	"orderclose"
 	"orderclose/compensator"
-	"orderclose/internal/app"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
+	"orderclose/pipeline"
 )
 
 func TestReal_EveryPromiseIsKept(t *testing.T) {
@@ -171,7 +171,7 @@ func TestReal_TopicsCheckFindsDriftAndApplyFixesIt(t *testing.T) {
 		t.Errorf("after apply it exits with %d:\n%s", code, out)
 	}
 	// A bucket with too short a retention, and a missing topic.
-	specs := app.TopicSpecs(r.cfg)
+	specs := pipeline.TopicSpecs(r.cfg)
 	short := specs[0]
 	if err := r.kafka.DeleteTopics(t.Context(), short.Name, specs[1].Name); err != nil {
 		t.Fatal(err)

@@ -20,12 +20,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"orderclose/internal/app"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
 	"orderclose/internal/store"
 	"orderclose/internal/testkit/checker"
 	"orderclose/internal/testkit/scenario"
+	"orderclose/pipeline"
 	"orderclose/producer"
 )
 
@@ -183,7 +183,7 @@ func (r *rig) clean(f func(context.Context) error) {
 
 func (r *rig) dropTopics(ctx context.Context) error {
 	var names []string
-	for _, spec := range app.TopicSpecs(r.cfg) {
+	for _, spec := range pipeline.TopicSpecs(r.cfg) {
 		names = append(names, spec.Name)
 	}
 	return r.kafka.DeleteTopics(ctx, names...)

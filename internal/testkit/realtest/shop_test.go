@@ -21,12 +21,12 @@ import (
 
 	"orderclose/closer/payment"
 	"orderclose/examples/checkout"
-	"orderclose/internal/app"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
 	"orderclose/internal/store"
 	"orderclose/internal/testkit/scenario"
 	"orderclose/internal/wire"
+	"orderclose/pipeline"
 )
 
 // shopProcess is examples/checkout as a process.
@@ -121,7 +121,7 @@ func theShop(t *testing.T, servers config.Servers) {
 	r := newRig(t, servers)
 	r.disturbed = true // reads after the due time close orders before the pipeline
 	s := r.openCheckout()
-	for _, role := range app.AllRoles() {
+	for _, role := range pipeline.AllRoles() {
 		r.start(string(role))
 	}
 	random := rand.New(rand.NewPCG(5, 5))

@@ -9,16 +9,16 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"orderclose/internal/app"
 	"orderclose/internal/kafka"
 	"orderclose/internal/wire"
+	"orderclose/pipeline"
 )
 
 func TestSimulation_ADeletedTopicCausesNoBusyLoop(t *testing.T) {
 	t.Parallel()
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		joins := r.count(kmsg.JoinGroup)
-		r.start(app.Relay)
+		r.start(pipeline.Relay)
 		time.Sleep(10 * time.Second)
 		before := joins.Load()
 		if err := r.kafka.DeleteTopics(ctx, r.cfg.Buckets[2].Topic); err != nil {
@@ -40,7 +40,7 @@ func TestSimulation_ARecreatedTopicIsRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(20*time.Second + 3*time.Millisecond)
-		if _, _, err := r.kafka.Apply(ctx, app.TopicSpecs(r.cfg)); err != nil {
+		if _, _, err := r.kafka.Apply(ctx, pipeline.TopicSpecs(r.cfg)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(30 * time.Second)
@@ -73,7 +73,7 @@ func TestSimulation_ACloseTopicRecreatedWithFewerPartitionsIsUsed(t *testing.T) 
 		time.Sleep(5 * time.Second)
 		fewer := *cfg // a copy, because the running parts read cfg
 		fewer.Partitions = 2
-		if _, _, err := r.kafka.Apply(ctx, app.TopicSpecs(&fewer)); err != nil {
+		if _, _, err := r.kafka.Apply(ctx, pipeline.TopicSpecs(&fewer)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Minute)
@@ -103,7 +103,7 @@ func TestSimulation_AddedPartitionsAreRead(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		more := *r.cfg // a copy, because the running parts read r.cfg
 		more.Partitions = 5
-		if _, _, err := r.kafka.Apply(ctx, app.TopicSpecs(&more)); err != nil {
+		if _, _, err := r.kafka.Apply(ctx, pipeline.TopicSpecs(&more)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)
@@ -176,8 +176,8 @@ func TestSimulation_ATakeOverRepeatsNothing(t *testing.T) {
 			r.order(fmt.Sprint("o", i), fmt.Sprint("c", i%20), true)
 			time.Sleep(50 * time.Millisecond)
 			if i%20 == 19 {
-				r.stop(app.Relay)
-				r.start(app.Relay)
+				r.stop(pipeline.Relay)
+				r.start(pipeline.Relay)
 			}
 		}
 		time.Sleep(time.Minute)
@@ -248,14 +248,14 @@ func TestSimulation_EveryLossIsReportedAndSwept(t *testing.T) {
 				r.order(fmt.Sprint("before", i), "virtual", true)
 			}
 			time.Sleep(6 * time.Minute)
-			r.stop(app.Relay)
+			r.stop(pipeline.Relay)
 			r.disturbed = true
 			topic := cfg.Buckets[2].Topic
 			for i := range 3 {
 				r.order(fmt.Sprint("lost", i), "virtual", true)
 			}
 			how(ctx, r, topic)
-			r.start(app.Relay)
+			r.start(pipeline.Relay)
 			time.Sleep(10 * time.Second)
 			reported := r.losses(ctx)[first:]
 			if len(reported) != 1 || reported[0].Topic != topic {
@@ -301,7 +301,7 @@ func recreate(ctx context.Context, r *rig, topic string) {
 	if err := r.kafka.DeleteGroups(ctx, r.cfg.RelayGroup(r.cfg.Buckets[2])); err != nil { // a real broker deletes the commits too
 		r.t.Fatal(err)
 	}
-	if _, _, err := r.kafka.Apply(ctx, app.TopicSpecs(r.cfg)); err != nil {
+	if _, _, err := r.kafka.Apply(ctx, pipeline.TopicSpecs(r.cfg)); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -325,9 +325,9 @@ func (r *rig) commit(ctx context.Context, group, topic string, offset int64) {
 func TestSimulation_ATopicThatIsChangedIsNoticed(t *testing.T) {
 	t.Parallel()
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
-		r.start(app.Relay)
+		r.start(pipeline.Relay)
 		time.Sleep(2 * time.Minute)
-		specs := app.TopicSpecs(r.cfg)
+		specs := pipeline.TopicSpecs(r.cfg)
 		if drift := r.gauge("orderclose_topic_drift"); drift != 0 {
 			t.Errorf("%v differences before anything was changed", drift)
 		}

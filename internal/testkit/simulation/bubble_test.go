@@ -12,10 +12,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"orderclose"
-	"orderclose/internal/app"
 	"orderclose/internal/store"
 	"orderclose/internal/testkit/scenario"
 	"orderclose/internal/wire"
+	"orderclose/pipeline"
+	"orderclose/pipeline/pipelinetest"
 )
 
 func TestSimulation_A30MinuteOrderClosesOnTheMillisecond(t *testing.T) {
@@ -87,7 +88,7 @@ func TestSimulation_APaidOrderIsNeverClosed(t *testing.T) {
 func TestSimulation_WithThePipelineOffTheSweepAloneClosesAll(t *testing.T) {
 	t.Parallel()
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
-		r.start(app.Compensator)
+		r.start(pipeline.Compensator)
 		r.disturbed = true
 		steps := scenario.Plan(scenario.Spec{Seed: 1, Orders: 40, Over: time.Minute, Categories: []string{"virtual", "physical"}, SKUs: 20})
 		if err := r.shop.Run(ctx, time.Now(), steps); err != nil {
@@ -212,7 +213,7 @@ func randomScenario(t *testing.T, seed uint64) {
 func TestSimulation_APartWaitsForItsServersAndNamesTheMissingOnes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, err := New(Options{InBubble: true})
+		w, err := pipelinetest.Start(pipelinetest.Options{InBubble: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -221,21 +222,21 @@ func TestSimulation_APartWaitsForItsServersAndNamesTheMissingOnes(t *testing.T) 
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer Disconnect(c)
+		defer pipelinetest.Disconnect(c)
 		cfg := testConfig()
 		w.Redis.SetError("LOADING") // the sweep must work without Redis
-		a, err := app.New(app.Options{Config: cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis})
+		a, err := pipeline.New(pipeline.Options{Config: cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis})
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
-		go func() { done <- a.Run(ctx, app.AllRoles()...) }()
+		go func() { done <- a.Run(ctx, pipeline.AllRoles()...) }()
 		time.Sleep(time.Minute)
 		if missing := a.Ready(); len(missing) != 1 || !strings.Contains(missing[0], "topic order-close: does not exist: run orderclose topics apply") {
 			t.Errorf("waits for %v", missing)
 		}
-		if _, _, err := c.Kafka.Apply(t.Context(), app.TopicSpecs(cfg)); err != nil {
+		if _, _, err := c.Kafka.Apply(t.Context(), pipeline.TopicSpecs(cfg)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)

@@ -8,11 +8,12 @@ import (
 
 	"orderclose"
 	"orderclose/compensator"
-	"orderclose/internal/app"
 	"orderclose/internal/kafka"
 	"orderclose/internal/ops"
 	"orderclose/internal/ops/deadletters"
 	"orderclose/internal/wire"
+	"orderclose/pipeline"
+	"orderclose/pipeline/pipelinetest"
 )
 
 // sweep runs one sweep, as orderclose compensate --once does.
@@ -22,12 +23,12 @@ func (r *rig) sweep(withKafka bool) compensator.Report {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	defer Disconnect(c)
-	o := app.Options{Config: r.cfg, Store: c.Store, Redis: c.Redis, Logger: r.logger, Missed: r.misses.add}
+	defer pipelinetest.Disconnect(c)
+	o := pipeline.Options{Config: r.cfg, Store: c.Store, Redis: c.Redis, Logger: r.logger, Missed: r.misses.add}
 	if withKafka {
 		o.Kafka = c.Kafka
 	}
-	a, err := app.New(o)
+	a, err := pipeline.New(o)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -46,7 +47,7 @@ func (r *rig) sweep(withKafka bool) compensator.Report {
 type scene func(ctx context.Context, r *rig)
 
 // without returns a scene in which a part is stopped while the order's record waits for it.
-func without(role app.Role) scene {
+func without(role pipeline.Role) scene {
 	return func(_ context.Context, r *rig) {
 		r.startPipeline()
 		o := r.order("o", "virtual", true)
@@ -95,11 +96,11 @@ func TestSimulation_EachCauseOfAMiss(t *testing.T) {
 		noKafka    bool
 	}{
 		"the relay is stopped": {
-			scene: without(app.Relay),
+			scene: without(pipeline.Relay),
 			want:  compensator.RelayBehind, where: "delay_5m/", fix: "orderclose run relay",
 		},
 		"the closer is stopped": {
-			scene: without(app.Closer),
+			scene: without(pipeline.Closer),
 			want:  compensator.CloserBehind, where: "order-close/", fix: "orderclose run closer",
 		},
 		"it waits in a bucket that is not listed any more": {
@@ -166,7 +167,7 @@ func TestSimulation_EachCauseOfAMiss(t *testing.T) {
 					r.t.Fatal(err)
 				}
 				time.Sleep(time.Second)
-				r.stop(app.Relay)
+				r.stop(pipeline.Relay)
 				untilMissed(o)
 			},
 			want: compensator.RelayBehind, where: "delay_", fix: "orderclose run relay",
@@ -254,7 +255,7 @@ func TestSimulation_AMissingBucketTopicHidesNoCause(t *testing.T) {
 // startPipeline starts all parts but the compensator, which would learn of the losses of a
 // first start, and schedule orders that were never published.
 func (r *rig) startPipeline() {
-	for _, role := range []app.Role{app.Relay, app.Closer, app.Outbox} {
+	for _, role := range []pipeline.Role{pipeline.Relay, pipeline.Closer, pipeline.Outbox} {
 		r.start(role)
 	}
 }

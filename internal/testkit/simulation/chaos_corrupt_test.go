@@ -5,12 +5,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"orderclose/internal/app"
+	"orderclose/pipeline"
 )
 
 func init() {
 	kinds["corrupt"] = kind{weight: 3, draw: func(d *drawing, e *event) {
-		e.What = d.among(string(app.Relay), string(app.Closer), string(app.Compensator))
+		e.What = d.among(string(pipeline.Relay), string(pipeline.Closer), string(pipeline.Compensator))
 		e.For, e.N = window, 1+d.IntN(2)
 		if d.plan.Sweeps && d.IntN(2) == 0 {
 			e.For, e.N = d.span(100*time.Millisecond, 20*time.Second), 1000

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"orderclose/internal/app"
 	"orderclose/internal/testkit/checker"
 	"orderclose/internal/testkit/scenario"
+	"orderclose/pipeline"
 )
 
 // result is the outcome of a world.
@@ -193,9 +193,9 @@ func destructive() (all []string) {
 }
 
 // rolesOf returns the roles of an additional process.
-func rolesOf(p *plan, role string) []app.Role {
+func rolesOf(p *plan, role string) []pipeline.Role {
 	if p.Together {
-		return app.AllRoles()
+		return pipeline.AllRoles()
 	}
-	return []app.Role{app.Role(role)}
+	return []pipeline.Role{pipeline.Role(role)}
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"orderclose"
-	"orderclose/internal/app"
 	"orderclose/internal/kafka"
 	"orderclose/internal/wire"
+	"orderclose/pipeline"
 )
 
 func init() {
@@ -105,7 +105,7 @@ func (w *chaosWorld) refuse(e event) {
 
 // moveLeaders moves every partition to the next broker.
 func (w *chaosWorld) moveLeaders(event) {
-	for _, spec := range app.TopicSpecs(w.config()) {
+	for _, spec := range pipeline.TopicSpecs(w.config()) {
 		for _, p := range w.servers.Broker.PartitionInfos(spec.Name) {
 			_ = w.servers.Broker.MoveTopicPartition(spec.Name, p.Partition, (p.Leader+1)%int32(w.plan.Brokers))
 		}
@@ -144,7 +144,7 @@ func (w *chaosWorld) recreate(e event) {
 		w.mu.Unlock()
 	}
 	w.hold(e)
-	for _, spec := range app.TopicSpecs(w.config()) {
+	for _, spec := range pipeline.TopicSpecs(w.config()) {
 		if spec.Name == e.What {
 			_ = w.createTopic(spec) // fails if addPartitions has created it
 		}
@@ -171,9 +171,9 @@ func (w *chaosWorld) addPartitions(event) {
 	w.cfg = &more // for processes that are started, and topics that are created, from now on
 	w.mu.Unlock()
 	w.admin(func(c *kafka.Cluster) error {
-		_, _, err := c.Apply(w.faulty, app.TopicSpecs(&more))
+		_, _, err := c.Apply(w.faulty, pipeline.TopicSpecs(&more))
 		if w.faulty.Err() != nil {
-			_, _, err = c.Apply(w.ctx, app.TopicSpecs(&more))
+			_, _, err = c.Apply(w.ctx, pipeline.TopicSpecs(&more))
 		}
 		return err
 	})
@@ -181,9 +181,9 @@ func (w *chaosWorld) addPartitions(event) {
 
 // resetOffsets changes the commits of a group. It stops the group's members for that.
 func (w *chaosWorld) resetOffsets(e event) {
-	role := app.Relay
+	role := pipeline.Relay
 	if e.What == w.config().Topics.Close {
-		role = app.Closer
+		role = pipeline.Closer
 	}
 	var stopped []*process
 	for _, p := range w.playing(role) {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"orderclose/internal/app"
+	"orderclose/pipeline"
 )
 
 // switchedOn reports whether events of a kind are drawn. CHAOS_KINDS restricts the kinds.
@@ -14,7 +14,7 @@ func switchedOn(name string) bool { return chaosOnly == nil || chaosOnly[name] }
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 func drawRole(d *drawing, e *event) {
-	roles := app.AllRoles()
+	roles := pipeline.AllRoles()
 	e.What = string(roles[d.IntN(len(roles))])
 }
 
@@ -45,17 +45,17 @@ func init() {
 // each calls do with the network of every process that plays the event's role. For the role of
 // the dispatcher it also calls do with the network of the checkout.
 func (w *chaosWorld) each(e event, do func(*way)) {
-	for _, p := range w.playing(app.Role(e.What)) {
+	for _, p := range w.playing(pipeline.Role(e.What)) {
 		do(p.way)
 	}
-	if app.Role(e.What) == app.Outbox {
+	if pipeline.Role(e.What) == pipeline.Outbox {
 		do(w.way)
 	}
 }
 
 // replace ends a process of a role, and starts another with the same roles after a while.
 func (w *chaosWorld) replace(e event, end func(*process)) {
-	all := w.playing(app.Role(e.What))
+	all := w.playing(pipeline.Role(e.What))
 	if len(all) == 0 {
 		return // another event has stopped it
 	}
@@ -82,7 +82,7 @@ func (w *chaosWorld) join(e event) {
 // SIGSTOP looks to the servers.
 func (w *chaosWorld) pause(e event) {
 	var resume []func()
-	for _, p := range w.playing(app.Role(e.What)) {
+	for _, p := range w.playing(pipeline.Role(e.What)) {
 		resume = append(resume, p.way.stall())
 	}
 	w.hold(e)

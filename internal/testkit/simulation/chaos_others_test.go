@@ -3,8 +3,8 @@ package simulation
 import (
 	"time"
 
-	"orderclose/internal/app"
 	"orderclose/internal/testkit/faultdb"
+	"orderclose/pipeline"
 )
 
 func init() {
@@ -22,7 +22,7 @@ func init() {
 	kinds["database-clock"] = kind{weight: 2, draw: clock, play: func(w *chaosWorld, e event) { w.stepClock(e, &w.dbAhead) }}
 	kinds["checkout-clock"] = kind{weight: 2, draw: clock, play: func(w *chaosWorld, e event) { w.stepClock(e, &w.shopAhead) }}
 	kinds["process-clock"] = kind{weight: 3, draw: func(d *drawing, e *event) { clock(d, e); drawRole(d, e) }, play: func(w *chaosWorld, e event) {
-		for _, p := range w.playing(app.Role(e.What)) {
+		for _, p := range w.playing(pipeline.Role(e.What)) {
 			w.events.Go(func() { w.stepClock(e, p.ahead) })
 		}
 	}}

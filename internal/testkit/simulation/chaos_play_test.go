@@ -12,11 +12,12 @@ import (
 	"time"
 
 	"orderclose"
-	"orderclose/internal/app"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
 	"orderclose/internal/testkit/faultdb"
 	"orderclose/internal/testkit/scenario"
+	"orderclose/pipeline"
+	"orderclose/pipeline/pipelinetest"
 	"orderclose/producer"
 )
 
@@ -35,7 +36,7 @@ type chaosWorld struct {
 	ctx     context.Context // of the shop and of repairs: ends with the world
 	faulty  context.Context // ends when all faults must have ended
 	logger  *slog.Logger
-	servers *World
+	servers *pipelinetest.Servers
 	dbfault *faultdb.Faults
 	commits *commitLog
 	misses  misses
@@ -166,7 +167,7 @@ func (w *chaosWorld) build() (err error) {
 	for node, apart := range w.plan.Apart {
 		w.brokerAhead[node].Store(int64(apart))
 	}
-	servers := Options{
+	servers := pipelinetest.Options{
 		InBubble: true, Logger: w.logger, Brokers: w.plan.Brokers,
 		Now:     func() time.Time { return time.Now().Add(time.Duration(w.dbAhead.Load())) },
 		Through: func(c driver.Connector) driver.Connector { return w.dbfault.Wrap(c) },
@@ -176,7 +177,7 @@ func (w *chaosWorld) build() (err error) {
 			return time.Now().Add(time.Duration(w.brokerAhead[max(node, 0)].Load()))
 		}
 	}
-	w.servers, err = New(servers)
+	w.servers, err = pipelinetest.Start(servers)
 	if err != nil {
 		return err
 	}
@@ -186,7 +187,7 @@ func (w *chaosWorld) build() (err error) {
 		}
 	}
 	w.commits = recordCommits(w.servers)
-	for _, spec := range app.TopicSpecs(w.cfg) {
+	for _, spec := range pipeline.TopicSpecs(w.cfg) {
 		if err := w.createTopic(spec); err != nil {
 			return err
 		}

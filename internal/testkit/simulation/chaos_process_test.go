@@ -14,21 +14,21 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"orderclose"
-	"orderclose/internal/app"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
+	"orderclose/pipeline"
 )
 
 // process is a process of the pipeline in a world. It has its own network to the servers and its
 // own clock, and it can be stopped or killed.
 type process struct {
 	name  string
-	roles []app.Role
+	roles []pipeline.Role
 	world *chaosWorld
 	way   *way
 	ahead *atomic.Int64 // by how much its clock is ahead, in nanoseconds
 
-	app *app.App
+	app *pipeline.App
 	// Guarded by world.mu:
 	wants   orderclose.Buckets // the buckets of the topics.yaml that it last accepted
 	ended   bool               // it no longer reads the file
@@ -41,7 +41,7 @@ type process struct {
 }
 
 // launch starts a process with some roles.
-func (w *chaosWorld) launch(name string, roles ...app.Role) *process {
+func (w *chaosWorld) launch(name string, roles ...pipeline.Role) *process {
 	p := &process{name: name, roles: roles, world: w, way: w.newWay(), ahead: w.clockOf(name), done: make(chan struct{})}
 	var err error
 	p.kafka, err = kafka.New(kafka.Options{Brokers: w.servers.Brokers(), ClientID: name, Dial: p.way.Dial, PoisonFreedMemory: true, Logger: w.logger})
@@ -53,7 +53,7 @@ func (w *chaosWorld) launch(name string, roles ...app.Role) *process {
 	p.redis = redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", MaxRetries: 1, ContextTimeoutEnabled: true, Dialer: redisWay})
 	cfg := w.config()
 	p.wants = cfg.Buckets
-	p.app, err = app.New(app.Options{
+	p.app, err = pipeline.New(pipeline.Options{
 		Config: cfg, Kafka: p.kafka, Store: w.servers.Store, Redis: p.redis, Logger: w.logger,
 		Registry: prometheus.NewRegistry(), Missed: w.misses.add, TopicsFile: w.filePath(), RolloutDelay: settleTime,
 		Services: transportBy(p.way.Dial), Secrets: config.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
@@ -136,7 +136,7 @@ func (p *process) kill() {
 }
 
 // playing returns the processes that have a role at present, in the order of their names.
-func (w *chaosWorld) playing(role app.Role) []*process {
+func (w *chaosWorld) playing(role pipeline.Role) []*process {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var all []*process
@@ -172,10 +172,10 @@ func (w *chaosWorld) clockOf(name string) *atomic.Int64 {
 // launchAll starts the first processes.
 func (w *chaosWorld) launchAll() {
 	if w.plan.Together {
-		w.launch("all", app.AllRoles()...)
+		w.launch("all", pipeline.AllRoles()...)
 		return
 	}
-	for _, role := range app.AllRoles() {
+	for _, role := range pipeline.AllRoles() {
 		w.launch(string(role), role)
 	}
 }

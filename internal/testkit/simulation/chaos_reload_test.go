@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"orderclose"
-	"orderclose/internal/app"
 	"orderclose/internal/config"
+	"orderclose/pipeline"
 )
 
 // chaosFile is the topics.yaml of a world with reloads. chaosWorld.mu guards it.
@@ -168,7 +168,7 @@ func (f *chaosFile) open(except time.Duration) (n int) {
 
 // applyTopics creates the topics of the present configuration that do not exist.
 func (w *chaosWorld) applyTopics() {
-	for _, spec := range app.TopicSpecs(w.config()) {
+	for _, spec := range pipeline.TopicSpecs(w.config()) {
 		_ = w.createTopic(spec)
 	}
 }

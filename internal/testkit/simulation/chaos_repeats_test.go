@@ -10,11 +10,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"orderclose/internal/app"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
 	"orderclose/internal/ops"
 	"orderclose/internal/testkit/checker"
+	"orderclose/pipeline"
 )
 
 func init() {
@@ -69,7 +69,7 @@ func (w *chaosWorld) sweepOnce(ctx context.Context, name string) error {
 	defer c.Close()
 	transport := transportBy(func(ctx context.Context, network, _ string) (net.Conn, error) { return w.service.dial(ctx, network) })
 	defer transport.CloseIdleConnections()
-	a, err := app.New(app.Options{
+	a, err := pipeline.New(pipeline.Options{
 		Config: w.config(), Kafka: c, Store: w.servers.Store, Logger: w.logger, Registry: prometheus.NewRegistry(), Missed: w.misses.add,
 		Services: transport, Secrets: config.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
 	})

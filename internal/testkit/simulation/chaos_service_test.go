@@ -18,8 +18,8 @@ import (
 	"orderclose/closer/httpclose"
 	"orderclose/closer/payment"
 	"orderclose/internal/config"
-	"orderclose/internal/pipenet"
 	"orderclose/internal/store"
+	"orderclose/internal/testkit/pipenet"
 )
 
 // What the service of the shop does, in a world with events of the kind service.

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"orderclose"
-	"orderclose/internal/app"
 	"orderclose/internal/wire"
+	"orderclose/pipeline"
 )
 
 // randomSkew returns by how much a clock is ahead, or behind if negative: from a second to most,
@@ -123,7 +123,7 @@ func TestSimulation_ARelayWhoseClockIsAheadForwardsNothingEarly(t *testing.T) {
 	t.Parallel()
 	simulate(t, testConfig(), func(_ context.Context, r *rig) {
 		r.disturbed, r.relayAhead = true, time.Hour
-		r.start(app.Relay)
+		r.start(pipeline.Relay)
 		time.Sleep(10 * time.Second)
 		r.order("o", "virtual", true)
 		time.Sleep(time.Minute)

@@ -11,17 +11,18 @@ import (
 	"time"
 
 	"orderclose"
-	"orderclose/internal/app"
 	"orderclose/internal/config"
 	"orderclose/internal/testkit/faultdb"
 	"orderclose/internal/testkit/scenario"
+	"orderclose/pipeline"
+	"orderclose/pipeline/pipelinetest"
 )
 
 // simulateOn is simulate with a database that fails as faults says. The shop retries.
 func simulateOn(t *testing.T, cfg *config.Config, faults *faultdb.Faults, test func(ctx context.Context, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRigOn(t, cfg, Options{Through: faults.Wrap})
+		r := newRigOn(t, cfg, pipelinetest.Options{Through: faults.Wrap})
 		r.shop.Store = scenario.Persistent{Store: r.shop.Store}
 		defer r.close()
 		test(t.Context(), r)
@@ -51,7 +52,7 @@ func TestSimulation_WhateverTheDatabaseAnswersThePromisesAreKept(t *testing.T) {
 			simulateOn(t, cfg, faults, func(ctx context.Context, r *rig) {
 				r.disturbed, r.unanswered = true, true
 				r.useOutbox() // no dispatcher runs, so the rows stay
-				for _, role := range []app.Role{app.Relay, app.Closer, app.Compensator} {
+				for _, role := range []pipeline.Role{pipeline.Relay, pipeline.Closer, pipeline.Compensator} {
 					r.start(role)
 				}
 				time.Sleep(5 * time.Second)
@@ -114,8 +115,8 @@ func TestSimulation_EachDatabaseFaultIsSurvived(t *testing.T) {
 			t.Parallel()
 			faults := faultdb.New(1)
 			simulateOn(t, quickConfig(), faults, func(ctx context.Context, r *rig) {
-				r.start(app.Relay)
-				r.start(app.Closer)
+				r.start(pipeline.Relay)
+				r.start(pipeline.Closer)
 				time.Sleep(5 * time.Second)
 				for i := range 20 {
 					r.order(fmt.Sprintf("o%02d", i), "virtual", true)

@@ -13,10 +13,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"orderclose/internal/app"
 	"orderclose/internal/ops"
 	"orderclose/internal/testkit/checker"
 	"orderclose/internal/testkit/scenario"
+	"orderclose/pipeline"
+	"orderclose/pipeline/pipelinetest"
 )
 
 // commitLog records every commit that reaches the broker.
@@ -25,7 +26,7 @@ type commitLog struct {
 	commits []checker.Commit
 }
 
-func recordCommits(w *World) *commitLog {
+func recordCommits(w *pipelinetest.Servers) *commitLog {
 	log := &commitLog{}
 	w.Broker.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		w.Broker.KeepControl()
@@ -115,7 +116,7 @@ func (r *rig) sweepOnce(name string) (sweep func(ctx context.Context) (found, cl
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	a, err := app.New(app.Options{Config: r.cfg, Kafka: c.Kafka, Store: c.Store, Logger: r.logger, Missed: r.misses.add})
+	a, err := pipeline.New(pipeline.Options{Config: r.cfg, Kafka: c.Kafka, Store: c.Store, Logger: r.logger, Missed: r.misses.add})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -129,7 +130,7 @@ func (r *rig) sweepOnce(name string) (sweep func(ctx context.Context) (found, cl
 			r.t.Error(err)
 		}
 		return report.Found, report.Closed
-	}, func() { Disconnect(c) }
+	}, func() { pipelinetest.Disconnect(c) }
 }
 
 func TestSimulation_TwoSweepsAtOnceChangeNothing(t *testing.T) {
@@ -187,7 +188,7 @@ func TestSimulation_AShutdownLeavesNothingAckedUncommitted(t *testing.T) {
 			r.order(fmt.Sprintf("o%04d", i), "flash", true)
 			time.Sleep(10 * time.Millisecond)
 		}
-		for _, role := range app.AllRoles() {
+		for _, role := range pipeline.AllRoles() {
 			r.stop(role)
 		}
 		r.orderly = true
@@ -196,7 +197,7 @@ func TestSimulation_AShutdownLeavesNothingAckedUncommitted(t *testing.T) {
 			t.Errorf("closed %v, %d wait: the stop was not in the middle", v.ByPath, v.Waiting)
 		}
 		r.orderly = false
-		for _, role := range app.AllRoles() {
+		for _, role := range pipeline.AllRoles() {
 			r.start(role)
 		}
 		time.Sleep(5 * time.Minute)

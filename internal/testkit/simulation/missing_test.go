@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"orderclose/internal/app"
 	"orderclose/internal/store"
+	"orderclose/pipeline"
 )
 
 // TestSimulation_ARestartBeforeTopicsApplyServesWhatThereIs: a process may be restarted after a bucket
@@ -36,7 +36,7 @@ func TestSimulation_ARestartBeforeTopicsApplyServesWhatThereIs(t *testing.T) {
 				t.Errorf("order %d is %v", i, s)
 			}
 		}
-		for _, role := range []app.Role{app.Relay, app.Closer, app.Outbox} {
+		for _, role := range []pipeline.Role{pipeline.Relay, pipeline.Closer, pipeline.Outbox} {
 			a := r.apps[role]
 			hints := strings.Join(a.Hints(), "\n")
 			if len(a.Ready()) > 0 || !strings.Contains(hints, "topic delay_30s: does not exist: run orderclose topics apply") {
@@ -55,7 +55,7 @@ func TestSimulation_ARestartBeforeTopicsApplyServesWhatThereIs(t *testing.T) {
 		if v := r.check(time.Now()); v.ByPath["pipeline"] != 8 || v.Quantile(1) != 0 || r.inTopic("delay_30s") == 0 {
 			t.Errorf("closed %v, the latest %v late, %d went through the new bucket", v.ByPath, v.Quantile(1), r.inTopic("delay_30s"))
 		}
-		for _, role := range app.AllRoles() {
+		for _, role := range pipeline.AllRoles() {
 			if a := r.apps[role]; len(a.Hints()) > 0 || !slices.Equal(a.ActiveBuckets(), r.cfg.Buckets) {
 				t.Errorf("%s lacks %v, picks %v", role, a.Hints(), a.ActiveBuckets())
 			}

@@ -13,11 +13,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"orderclose/internal/app"
 	"orderclose/internal/store"
 	"orderclose/internal/testkit/scenario"
 	"orderclose/internal/wire"
 	"orderclose/outbox"
+	"orderclose/pipeline"
 	"orderclose/release"
 )
 
@@ -54,8 +54,8 @@ func (k killed) Dispatch(ctx context.Context, box wire.Outbox, after int64, limi
 func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheEvent(t *testing.T) {
 	t.Parallel()
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
-		r.start(app.Relay)
-		r.start(app.Closer)
+		r.start(pipeline.Relay)
+		r.start(pipeline.Closer)
 		time.Sleep(10 * time.Second)
 		for i := range 7 {
 			r.order(fmt.Sprint("o", i), "virtual", true)
@@ -81,7 +81,7 @@ func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheEvent(t *testing.T
 		if left, err := r.world.Store.Backlog(ctx, wire.EventOutbox); err != nil || left.Rows != 7 {
 			t.Errorf("%+v left, %v", left, err)
 		}
-		r.start(app.Outbox)
+		r.start(pipeline.Outbox)
 		time.Sleep(5 * time.Second)
 		if v := r.check(time.Now()); v.Events != 7 {
 			t.Errorf("%d events, want 7", v.Events)
@@ -99,8 +99,8 @@ func TestSimulation_WithKafkaDownForAnHourEventsWait(t *testing.T) {
 	cfg := testConfig()
 	cfg.Compensator.Period = 10 * time.Minute
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
-		r.start(app.Compensator)
-		r.start(app.Outbox)
+		r.start(pipeline.Compensator)
+		r.start(pipeline.Outbox)
 		time.Sleep(10 * time.Second)
 		down := r.world.Broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: -1})
 		for i := range 10 {
@@ -138,18 +138,18 @@ func TestSimulation_TwoDispatchersShareTheEvents(t *testing.T) {
 	cfg.Compensator.Period = 5 * time.Minute
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.startAll()
-		r.startAs("outbox-2", app.Outbox)
+		r.startAs("outbox-2", pipeline.Outbox)
 		time.Sleep(10 * time.Second)
 		steps := scenario.Plan(scenario.Spec{Seed: 5, Orders: 200, Over: time.Minute, Categories: []string{"virtual"}, SKUs: 20})
 		played := make(chan error)
 		go func() { played <- r.shop.Run(ctx, time.Now(), steps) }()
 		random := rand.New(rand.NewPCG(5, 5))
 		for range 20 {
-			name := []app.Role{app.Outbox, "outbox-2"}[random.IntN(2)]
+			name := []pipeline.Role{pipeline.Outbox, "outbox-2"}[random.IntN(2)]
 			time.Sleep(time.Duration(random.Int64N(int64(40 * time.Second))))
 			r.stop(name)
 			time.Sleep(time.Duration(random.Int64N(int64(5 * time.Second))))
-			r.startAs(name, app.Outbox)
+			r.startAs(name, pipeline.Outbox)
 		}
 		if err := <-played; err != nil {
 			t.Error(err)
@@ -168,8 +168,8 @@ func TestSimulation_AnEventTooLargeForKafkaStopsNoOther(t *testing.T) {
 	cfg.Partitions = 1
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
 		r.setTopic(ctx, cfg.Topics.Events, "max.message.bytes", "2000")
-		r.start(app.Relay)
-		r.start(app.Closer)
+		r.start(pipeline.Relay)
+		r.start(pipeline.Closer)
 		time.Sleep(10 * time.Second)
 		for i := range 5 {
 			r.order(fmt.Sprint("o", i), "virtual", true)
@@ -184,7 +184,7 @@ func TestSimulation_AnEventTooLargeForKafkaStopsNoOther(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(5*time.Minute + time.Second)
-		r.start(app.Outbox)
+		r.start(pipeline.Outbox)
 		time.Sleep(5 * time.Second)
 		r.deadCauses = []string{"refused"}
 		if v := r.check(time.Now()); v.Events != 5 || v.Closed() != 6 || r.deadLetters(ctx)["refused"] != 1 {
@@ -230,7 +230,7 @@ func TestSimulation_ClosedOrdersAreReleasedToTheWarehouse(t *testing.T) {
 		r.releaser = w
 		r.deadCauses = []string{"release_failed"} // four failures in a row happen here
 		r.startAll()
-		r.start(app.Release)
+		r.start(pipeline.Release)
 		time.Sleep(10 * time.Second)
 		steps := scenario.Plan(scenario.Spec{Seed: 6, Orders: 100, Over: time.Minute, Categories: []string{"virtual"}, SKUs: 20})
 		if err := r.shop.Run(ctx, time.Now(), steps); err != nil {
@@ -238,8 +238,8 @@ func TestSimulation_ClosedOrdersAreReleasedToTheWarehouse(t *testing.T) {
 		}
 		for range 10 {
 			time.Sleep(time.Duration(random.Int64N(int64(time.Minute))))
-			r.stop(app.Release)
-			r.start(app.Release)
+			r.stop(pipeline.Release)
+			r.start(pipeline.Release)
 		}
 		time.Sleep(20 * time.Minute) // for the sweep of unpublished orders, and all retries
 		r.check(time.Now())

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"orderclose"
-	"orderclose/internal/app"
 	"orderclose/internal/wire"
+	"orderclose/pipeline"
 )
 
 // TestSimulation_ACompensatorReportsOverdueRecords: no relay runs that could report them, and the
@@ -18,7 +18,7 @@ func TestSimulation_ACompensatorReportsOverdueRecords(t *testing.T) {
 	cfg := testConfig()
 	cfg.Partitions = 1
 	simulate(t, cfg, func(ctx context.Context, r *rig) {
-		r.start(app.Compensator)
+		r.start(pipeline.Compensator)
 		now := time.Now()
 		for i, due := range []time.Duration{time.Hour, 5 * time.Second} {
 			o := orderclose.Order{ID: fmt.Sprint("o", i), CreatedAt: now, Due: now.Add(due)}

@@ -17,11 +17,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"orderclose"
-	"orderclose/internal/app"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
 	"orderclose/internal/testkit/scenario"
 	"orderclose/internal/wire"
+	"orderclose/pipeline"
 	"orderclose/producer"
 )
 
@@ -102,7 +102,7 @@ func (r *rig) apply() {
 	r.t.Helper()
 	cfg, err := config.Load(r.file)
 	if err == nil {
-		_, _, err = r.kafka.Apply(r.t.Context(), app.TopicSpecs(cfg))
+		_, _, err = r.kafka.Apply(r.t.Context(), pipeline.TopicSpecs(cfg))
 	}
 	if err != nil {
 		r.t.Error(err)
@@ -137,7 +137,7 @@ func reloadAtRandom(ctx context.Context, r *rig, f *topicsFile, seed uint64) {
 	ever, hops := maps.Clone(f.buckets), 0
 	for range 12 {
 		time.Sleep(time.Duration(random.Int64N(int64(time.Minute))))
-		before := r.apps[app.Relay].ActiveBuckets()
+		before := r.apps[pipeline.Relay].ActiveBuckets()
 		switch broken := f.edit(r, random); {
 		case broken:
 			for _, err := range r.reload() {
@@ -145,7 +145,7 @@ func reloadAtRandom(ctx context.Context, r *rig, f *topicsFile, seed uint64) {
 					r.t.Errorf("a file with a mistake: %v", err)
 				}
 			}
-			if !slices.Equal(before, r.apps[app.Relay].ActiveBuckets()) {
+			if !slices.Equal(before, r.apps[pipeline.Relay].ActiveBuckets()) {
 				r.t.Error("a file with a mistake changed the buckets")
 			}
 		default:
@@ -162,7 +162,7 @@ func reloadAtRandom(ctx context.Context, r *rig, f *topicsFile, seed uint64) {
 			list = append(list, orderclose.Bucket{Length: length, Draining: f.buckets[length]})
 		}
 		hops = max(hops, list.MostHops(3*time.Minute))
-		if role := app.AllRoles()[random.IntN(4)]; seed%2 == 1 && random.IntN(3) == 0 {
+		if role := pipeline.AllRoles()[random.IntN(4)]; seed%2 == 1 && random.IntN(3) == 0 {
 			f.write(r.t, f.content()) // a part does not start with a mistake in the file
 			r.apply()
 			r.disturbed = true
@@ -253,12 +253,12 @@ func TestSimulation_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
 				}
 			}
 		}
-		pipeline := 0
+		closed := 0
 		closeAll := func(n int, category string) {
 			for i := range n {
-				r.order(fmt.Sprintf("%s-%d-%d", category, pipeline, i), category, true)
+				r.order(fmt.Sprintf("%s-%d-%d", category, closed, i), category, true)
 			}
-			pipeline += n
+			closed += n
 			time.Sleep(3 * time.Minute)
 		}
 
@@ -285,7 +285,7 @@ func TestSimulation_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
 				t.Errorf("taking out a bucket that is in use: %v", err)
 			}
 		}
-		if findings, err := app.Unlisted(ctx, r.kafka, mustLoad(t, f.path), time.Now()); err != nil || len(findings) != 1 {
+		if findings, err := pipeline.Unlisted(ctx, r.kafka, mustLoad(t, f.path), time.Now()); err != nil || len(findings) != 1 {
 			t.Errorf("topics check finds %v, %v", findings, err)
 		}
 		f.buckets[90*time.Second] = true
@@ -298,7 +298,7 @@ func TestSimulation_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
 			t.Errorf("%d records in the draining bucket, want still 4", n)
 		}
 
-		for _, role := range []app.Role{app.Relay, app.Closer, app.Outbox, app.Compensator} {
+		for _, role := range []pipeline.Role{pipeline.Relay, pipeline.Closer, pipeline.Outbox, pipeline.Compensator} {
 			r.stop(role) // a day of heartbeats would take long
 		}
 		time.Sleep(25 * time.Hour)
@@ -308,7 +308,7 @@ func TestSimulation_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
 		delete(f.buckets, 90*time.Second)
 		f.write(t, f.content())
 		r.mustReload()
-		if findings, err := app.Unlisted(ctx, r.kafka, mustLoad(t, f.path), time.Now()); err != nil || len(findings) != 0 {
+		if findings, err := pipeline.Unlisted(ctx, r.kafka, mustLoad(t, f.path), time.Now()); err != nil || len(findings) != 0 {
 			t.Errorf("topics check finds %v, %v", findings, err)
 		}
 		closeAll(2, "virtual")
@@ -318,8 +318,8 @@ func TestSimulation_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
 			}
 		}
 		r.disturbed = true
-		if v := r.check(time.Now()); v.ByPath["pipeline"] != pipeline || v.Quantile(1) != 0 {
-			t.Errorf("closed %v, the latest %v late; want all %d by the pipeline, none late", v.ByPath, v.Quantile(1), pipeline)
+		if v := r.check(time.Now()); v.ByPath["pipeline"] != closed || v.Quantile(1) != 0 {
+			t.Errorf("closed %v, the latest %v late; want all %d by the pipeline, none late", v.ByPath, v.Quantile(1), closed)
 		}
 	})
 }
@@ -345,7 +345,7 @@ func TestSimulation_AnUnlistedDelayTopicIsServedWhileItHoldsRecords(t *testing.T
 				if running {
 					r.startPipeline()
 				}
-				spec := app.TopicSpecs(r.cfg)[0]
+				spec := pipeline.TopicSpecs(r.cfg)[0]
 				spec.Name = "delay_4m"
 				if _, _, err := r.kafka.Apply(ctx, []kafka.TopicSpec{spec}); err != nil {
 					t.Fatal(err)
@@ -383,7 +383,7 @@ func TestSimulation_AnUnreadableCommitDelaysNoNewBucket(t *testing.T) {
 			}
 			return nil, errors.New("the connection breaks"), true
 		})
-		spec := app.TopicSpecs(r.cfg)[0]
+		spec := pipeline.TopicSpecs(r.cfg)[0]
 		spec.Name = unlisted.Topic
 		if _, _, err := r.kafka.Apply(ctx, []kafka.TopicSpec{spec}); err != nil {
 			t.Fatal(err)
@@ -409,10 +409,10 @@ func TestSimulation_PostReloadReportsChangesOrMistakes(t *testing.T) {
 	t.Parallel()
 	f := newTopicsFile(t)
 	simulateWithFile(t, f, func(ctx context.Context, r *rig) {
-		r.start(app.Closer)
+		r.start(pipeline.Closer)
 		post := func(method string) (int, string) {
 			w := httptest.NewRecorder()
-			r.apps[app.Closer].Handler(false).ServeHTTP(w, httptest.NewRequest(method, "/-/reload", nil))
+			r.apps[pipeline.Closer].Handler(false).ServeHTTP(w, httptest.NewRequest(method, "/-/reload", nil))
 			return w.Code, w.Body.String()
 		}
 		want := func(code int, body string) {

@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"orderclose"
-	"orderclose/internal/app"
 	"orderclose/internal/kafka"
 	"orderclose/internal/ops"
 	"orderclose/internal/store"
 	"orderclose/internal/testkit/scenario"
 	"orderclose/internal/wire"
+	"orderclose/pipeline"
 )
 
 // exec changes the database directly, as a person does with other tools.
@@ -244,14 +244,14 @@ func TestSimulation_DeadlinesMoveWhileTheRecordIsOnItsWay(t *testing.T) {
 		closedOnTime(r)
 	})
 	move(t, "earlier by an UPDATE alone", func(ctx context.Context, r *rig, o orderclose.Order) {
-		r.disturbed = true // the sweep closes what was published
-		r.stop(app.Relay)  // its record would be faster than the sweep
+		r.disturbed = true     // the sweep closes what was published
+		r.stop(pipeline.Relay) // its record would be faster than the sweep
 		due(r, o, time.Now().Add(time.Minute))
 		time.Sleep(time.Minute + r.cfg.Compensator.Period + r.cfg.Compensator.Grace + 2*time.Minute)
 		if v := r.check(time.Now()); v.ByPath["sweep"] != 1 {
 			r.t.Errorf("closed %v, want it by the next sweep", v.ByPath)
 		}
-		r.start(app.Relay)
+		r.start(pipeline.Relay)
 		time.Sleep(10 * time.Second)
 		if v := r.check(time.Now()); v.Closed() != 1 {
 			r.t.Errorf("closed %v", v.ByPath)

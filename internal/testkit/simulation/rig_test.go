@@ -18,28 +18,29 @@ import (
 
 	"orderclose"
 	"orderclose/compensator"
-	"orderclose/internal/app"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
 	"orderclose/internal/store"
 	"orderclose/internal/testkit/checker"
 	"orderclose/internal/testkit/scenario"
 	"orderclose/internal/wire"
+	"orderclose/pipeline"
+	"orderclose/pipeline/pipelinetest"
 	"orderclose/producer"
 	"orderclose/release"
 )
 
-// rig is a World with its topics, a shop, and parts that can be stopped and started like
+// rig has embedded servers with the topics, a shop, and parts that can be stopped and started like
 // processes.
 type rig struct {
 	t      *testing.T
 	cfg    *config.Config
-	world  *World
+	world  *pipelinetest.Servers
 	shop   *scenario.Shop
 	kafka  *kafka.Cluster
 	coal   *kafka.Coalescer
 	logger *slog.Logger
-	stops  map[app.Role]func()
+	stops  map[pipeline.Role]func()
 
 	registry      *prometheus.Registry // of the role that was started last
 	relayAhead    time.Duration        // by how much the relay's clock is ahead
@@ -52,7 +53,7 @@ type rig struct {
 	orderly       bool                 // all parts were stopped while the broker answered
 	commits       *commitLog
 	file          string // the topics.yaml that cfg was read from; "" for none
-	apps          map[app.Role]*app.App
+	apps          map[pipeline.Role]*pipeline.App
 	mostAppends   int                // replaces maxAppends, if not 0
 	unlisted      orderclose.Buckets // buckets with records that are not in cfg
 	unanswered    bool               // answers to commits of the database may be lost
@@ -106,24 +107,24 @@ func simulateBehind(t *testing.T, cfg *config.Config, behind time.Duration, test
 }
 
 func newRig(t *testing.T, cfg *config.Config, behind time.Duration) *rig {
-	return newRigOn(t, cfg, Options{Now: func() time.Time { return time.Now().Add(-behind) }})
+	return newRigOn(t, cfg, pipelinetest.Options{Now: func() time.Time { return time.Now().Add(-behind) }})
 }
 
-// newRigOn returns a rig. Its World has the options o, except InBubble and Logger.
-func newRigOn(t *testing.T, cfg *config.Config, o Options) *rig {
+// newRigOn returns a rig. Its servers have the options o, except InBubble and Logger.
+func newRigOn(t *testing.T, cfg *config.Config, o pipelinetest.Options) *rig {
 	r := &rig{
-		t: t, cfg: cfg, stops: map[app.Role]func(){}, apps: map[app.Role]*app.App{}, logger: slog.New(slog.DiscardHandler), oneClock: o.Now == nil,
+		t: t, cfg: cfg, stops: map[pipeline.Role]func(){}, apps: map[pipeline.Role]*pipeline.App{}, logger: slog.New(slog.DiscardHandler), oneClock: o.Now == nil,
 	}
 	var err error
 	o.InBubble, o.Logger = true, r.logger
-	if r.world, err = New(o); err != nil {
+	if r.world, err = pipelinetest.Start(o); err != nil {
 		t.Fatal(err)
 	}
 	r.commits = recordCommits(r.world)
 	if r.kafka, err = r.world.Kafka("checkout"); err != nil {
 		t.Fatal(err)
 	}
-	if _, left, err := r.kafka.Apply(t.Context(), app.TopicSpecs(cfg)); err != nil || len(left) > 0 {
+	if _, left, err := r.kafka.Apply(t.Context(), pipeline.TopicSpecs(cfg)); err != nil || len(left) > 0 {
 		t.Fatal(err, left)
 	}
 	r.coal = kafka.NewCoalescer(r.kafka)
@@ -151,16 +152,16 @@ func (r *rig) close() {
 }
 
 // start starts a role as a process.
-func (r *rig) start(role app.Role) { r.startAs(role, role) }
+func (r *rig) start(role pipeline.Role) { r.startAs(role, role) }
 
 // startAs starts a role under a name, so that a role can have several processes.
-func (r *rig) startAs(name, role app.Role) {
+func (r *rig) startAs(name, role pipeline.Role) {
 	c, err := r.world.Connect(string(role))
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	r.registry = prometheus.NewRegistry()
-	a, err := app.New(app.Options{
+	a, err := pipeline.New(pipeline.Options{
 		Config: r.cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis, Releaser: r.releaser, Logger: r.logger, Registry: r.registry,
 		Services: r.services, Missed: r.misses.add, Secrets: config.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
 		Now: func() time.Time { return time.Now().Add(r.relayAhead) }, TopicsFile: r.file,
@@ -181,17 +182,17 @@ func (r *rig) startAs(name, role app.Role) {
 		if took := time.Since(began); took > shutdownTime {
 			r.t.Errorf("%s took %v to stop, at most %v is allowed", role, took, shutdownTime)
 		}
-		Disconnect(c)
+		pipelinetest.Disconnect(c)
 	}
 }
 
-func (r *rig) stop(role app.Role) {
+func (r *rig) stop(role pipeline.Role) {
 	r.stops[role]()
 	delete(r.stops, role)
 }
 
 func (r *rig) startAll() {
-	for _, role := range app.AllRoles() {
+	for _, role := range pipeline.AllRoles() {
 		r.start(role)
 	}
 }
@@ -209,7 +210,7 @@ func (r *rig) check(openAfter time.Time) *checker.Verdict {
 // verdict runs the checker and leaves its violations to the caller.
 func (r *rig) verdict(openAfter time.Time) *checker.Verdict {
 	r.t.Helper()
-	_, dispatching := r.stops[app.Outbox]
+	_, dispatching := r.stops[pipeline.Outbox]
 	for range 50 { // until the events of recent closes are published
 		events, err := r.world.Store.Backlog(r.t.Context(), wire.EventOutbox)
 		schedules, err2 := r.world.Store.Backlog(r.t.Context(), wire.ScheduleOutbox)
@@ -219,7 +220,7 @@ func (r *rig) verdict(openAfter time.Time) *checker.Verdict {
 		time.Sleep(100 * time.Millisecond)
 	}
 	var relayed time.Time
-	if _, relaying := r.stops[app.Relay]; relaying {
+	if _, relaying := r.stops[pipeline.Relay]; relaying {
 		relayed = time.Now().Add(-relayTime)
 	}
 	delays := map[string]string{}
@@ -259,7 +260,7 @@ func (r *rig) maxAppends() int {
 // appends returns the number of records in all topics but the control topic.
 func (r *rig) appends() (n int64) {
 	r.t.Helper()
-	for _, spec := range app.TopicSpecs(r.cfg) {
+	for _, spec := range pipeline.TopicSpecs(r.cfg) {
 		for p := 0; p < spec.Partitions && spec.Name != r.cfg.Topics.Control; p++ {
 			_, end, err := r.kafka.Bounds(r.t.Context(), spec.Name, p)
 			if err != nil {
@@ -389,7 +390,7 @@ func (r *rig) deadLetters(ctx context.Context) map[string]int {
 // restartAtRandom stops a role at random, and starts it again after a while, until stop.
 func (r *rig) restartAtRandom(random *rand.Rand, stop <-chan struct{}) {
 	r.disturbed = true
-	roles := app.AllRoles()
+	roles := pipeline.AllRoles()
 	for {
 		select {
 		case <-stop:

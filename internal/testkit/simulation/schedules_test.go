@@ -13,11 +13,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"orderclose"
-	"orderclose/internal/app"
 	"orderclose/internal/store"
 	"orderclose/internal/testkit/scenario"
 	"orderclose/internal/wire"
 	"orderclose/outbox"
+	"orderclose/pipeline"
 )
 
 // add creates an order and schedules it in the same transaction. The transaction is rolled back if
@@ -70,8 +70,8 @@ func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheSchedule(t *testin
 	t.Parallel()
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.useOutbox()
-		r.start(app.Relay)
-		r.start(app.Closer)
+		r.start(pipeline.Relay)
+		r.start(pipeline.Closer)
 		time.Sleep(10 * time.Second)
 		for i := range 7 {
 			r.add(fmt.Sprint("o", i), 5*time.Minute, nil)
@@ -97,7 +97,7 @@ func TestSimulation_ADispatcherKilledBeforeItDeletesRepeatsTheSchedule(t *testin
 		if n := r.inTopic("delay_5m"); n < 7 || n%7 != 0 || r.unscheduled() != 7 {
 			t.Errorf("%d records before the kill, %d rows after it", n, r.unscheduled())
 		}
-		r.start(app.Outbox)
+		r.start(pipeline.Outbox)
 		time.Sleep(6 * time.Minute)
 		if n := r.inTopic("delay_5m"); n < 14 || r.unscheduled() != 0 {
 			t.Errorf("%d records: nothing was repeated, so the test proves nothing; %d rows are left", n, r.unscheduled())
@@ -115,7 +115,7 @@ func TestSimulation_WithKafkaDownForAnHourSchedulesWait(t *testing.T) {
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.disturbed = true
 		r.useOutbox()
-		r.start(app.Outbox)
+		r.start(pipeline.Outbox)
 		time.Sleep(10 * time.Second)
 		down := r.world.Broker.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: -1})
 		r.add("overdue", 30*time.Minute, nil)
@@ -139,8 +139,8 @@ func TestSimulation_WithKafkaDownForAnHourSchedulesWait(t *testing.T) {
 		if r.unscheduled() != 0 {
 			t.Errorf("%d rows are left", r.unscheduled())
 		}
-		r.start(app.Relay)
-		r.start(app.Closer)
+		r.start(pipeline.Relay)
+		r.start(pipeline.Closer)
 		time.Sleep(25 * time.Minute)
 		if v := r.check(time.Now()); v.ByPath["pipeline"] != 3 || v.Paid != 1 {
 			t.Errorf("closed by path %v, %d paid", v.ByPath, v.Paid)
@@ -158,7 +158,7 @@ func TestSimulation_AnEarlierDeadlineIsScheduledLikeAnOrder(t *testing.T) {
 	t.Parallel()
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.useOutbox()
-		for _, role := range []app.Role{app.Relay, app.Closer, app.Outbox} {
+		for _, role := range []pipeline.Role{pipeline.Relay, pipeline.Closer, pipeline.Outbox} {
 			r.start(role)
 		}
 		time.Sleep(10 * time.Second)
@@ -189,7 +189,7 @@ func TestSimulation_AnUnreadableRowIsADeadLetter(t *testing.T) {
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.deadCauses = []string{"bad_value", "key_mismatch", "due_too_far"}
 		r.useOutbox()
-		r.start(app.Outbox)
+		r.start(pipeline.Outbox)
 		time.Sleep(time.Second)
 		for id, payload := range map[string]string{
 			"a": "?", "b": `{"order_id":"c","created_at":"2000-01-01T00:00:00Z","due_at":"2000-01-01T00:00:00Z"}`,

@@ -15,10 +15,10 @@ import (
 	"orderclose"
 	"orderclose/closer/httpclose"
 	"orderclose/closer/payment"
-	"orderclose/internal/app"
 	"orderclose/internal/config"
-	"orderclose/internal/pipenet"
 	"orderclose/internal/store"
+	"orderclose/internal/testkit/pipenet"
+	"orderclose/pipeline"
 )
 
 // serviceSecrets sign the requests to the shop's services.
@@ -102,8 +102,8 @@ func TestSimulation_AServiceThatIsDownForAnHourCostsNoAttempt(t *testing.T) {
 					return r.world.Store.CloseOrders(ctx, path, requests)
 				}))
 				defer stop()
-				r.start(app.Relay)
-				r.start(app.Closer)
+				r.start(pipeline.Relay)
+				r.start(pipeline.Closer)
 				time.Sleep(10 * time.Second)
 				for i := range 20 {
 					r.order(fmt.Sprint("before-", i), "virtual", true)

@@ -8,8 +8,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"orderclose/internal/app"
 	"orderclose/internal/config"
+	"orderclose/pipeline"
+	"orderclose/pipeline/pipelinetest"
 )
 
 // sweeper starts a compensator without Kafka as a process whose clock is ahead, and returns its
@@ -21,7 +22,7 @@ func (r *rig) sweeper(name string, ahead time.Duration) *prometheus.Registry {
 		r.t.Fatal(err)
 	}
 	registry := prometheus.NewRegistry()
-	a, err := app.New(app.Options{
+	a, err := pipeline.New(pipeline.Options{
 		Config: r.cfg, Store: c.Store, Redis: c.Redis, Logger: r.logger, Registry: registry, Missed: r.misses.add,
 		Now: func() time.Time { return time.Now().Add(ahead) },
 	})
@@ -30,13 +31,13 @@ func (r *rig) sweeper(name string, ahead time.Duration) *prometheus.Registry {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- a.Run(ctx, app.Compensator) }()
-	r.stops[app.Role(name)] = func() {
+	go func() { done <- a.Run(ctx, pipeline.Compensator) }()
+	r.stops[pipeline.Role(name)] = func() {
 		cancel()
 		if err := <-done; err != nil {
 			r.t.Errorf("%s: %v", name, err)
 		}
-		Disconnect(c)
+		pipelinetest.Disconnect(c)
 	}
 	return registry
 }
@@ -132,7 +133,7 @@ func (r *rig) wipe(ctx context.Context, topics ...string) {
 	for _, group := range groupsOf(r.cfg, topics) { // a real broker deletes the commits too
 		_ = r.kafka.DeleteGroups(ctx, group) // a group with members keeps its commits
 	}
-	if _, _, err := r.kafka.Apply(ctx, app.TopicSpecs(r.cfg)); err != nil {
+	if _, _, err := r.kafka.Apply(ctx, pipeline.TopicSpecs(r.cfg)); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -157,7 +158,7 @@ func TestSimulation_OrdersOfALostTopicAreScheduledAgain(t *testing.T) {
 	for name, topics := range map[string]func(c *config.Config) []string{
 		"a delay topic": func(c *config.Config) []string { return []string{c.Buckets[3].Topic} },
 		"all of Kafka": func(c *config.Config) (all []string) {
-			for _, spec := range app.TopicSpecs(c) {
+			for _, spec := range pipeline.TopicSpecs(c) {
 				all = append(all, spec.Name)
 			}
 			return all
@@ -173,15 +174,15 @@ func TestSimulation_OrdersOfALostTopicAreScheduledAgain(t *testing.T) {
 				}
 				time.Sleep(10 * time.Minute)
 				if name == "all of Kafka" { // processes with records in memory are gone too
-					r.stop(app.Relay)
-					r.stop(app.Closer)
+					r.stop(pipeline.Relay)
+					r.stop(pipeline.Closer)
 					r.wipe(ctx, topics(r.cfg)...)
-					r.start(app.Relay)
-					r.start(app.Closer)
+					r.start(pipeline.Relay)
+					r.start(pipeline.Closer)
 				} else {
-					r.stop(app.Relay)
+					r.stop(pipeline.Relay)
 					r.wipe(ctx, topics(r.cfg)...)
-					r.start(app.Relay)
+					r.start(pipeline.Relay)
 				}
 				time.Sleep(25 * time.Minute)
 				v := r.verdict(time.Now())
@@ -206,13 +207,13 @@ func TestSimulation_ALossUnderACheckoutWhoseClockIsAhead(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		r.stop(app.Relay)
+		r.stop(pipeline.Relay)
 		var all []string
 		for _, b := range r.cfg.Buckets {
 			all = append(all, b.Topic)
 		}
 		r.wipe(ctx, all...)
-		r.start(app.Relay)
+		r.start(pipeline.Relay)
 		time.Sleep(time.Until(o.Due.Add(time.Minute)))
 		if v := r.verdict(time.Now()); v.ByPath["pipeline"] != 1 || v.Quantile(1) > time.Second {
 			t.Errorf("closed %v, up to %v late; want it by the pipeline, on time", v.ByPath, v.Quantile(1))
@@ -230,14 +231,14 @@ func TestSimulation_ARecreatedControlTopicIsALoss(t *testing.T) {
 			simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 				r.startAll()
 				time.Sleep(90 * time.Second)
-				r.stop(app.Outbox)
-				r.stop(app.Compensator)
-				r.start(app.Compensator)
+				r.stop(pipeline.Outbox)
+				r.stop(pipeline.Compensator)
+				r.start(pipeline.Compensator)
 				first := r.registry
-				r.startAs("another", app.Compensator)
+				r.startAs("another", pipeline.Compensator)
 				time.Sleep(90 * time.Second)
 				if empty {
-					r.stop(app.Relay)
+					r.stop(pipeline.Relay)
 				}
 				sweeps := func() int { return r.sweeps(first, r.registry) }
 				for range 6 {
@@ -265,13 +266,13 @@ func TestSimulation_ALossWithoutACompensatorIsHandledLater(t *testing.T) {
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.startAll()
 		time.Sleep(90 * time.Second)
-		r.stop(app.Compensator)
+		r.stop(pipeline.Compensator)
 		r.order("o", "physical", true)
-		r.stop(app.Relay)
+		r.stop(pipeline.Relay)
 		r.wipe(ctx, r.cfg.Buckets[3].Topic)
-		r.start(app.Relay)
+		r.start(pipeline.Relay)
 		time.Sleep(15 * time.Minute)
-		r.start(app.Compensator)
+		r.start(pipeline.Compensator)
 		time.Sleep(16 * time.Minute)
 		if v := r.verdict(time.Now()); v.ByPath["pipeline"] != 1 || v.Quantile(1) > time.Second {
 			t.Errorf("closed %v, %v late", v.ByPath, v.Quantile(1))
@@ -281,8 +282,8 @@ func TestSimulation_ALossWithoutACompensatorIsHandledLater(t *testing.T) {
 			t.Error(before, err)
 		}
 		// The loss is handled: no compensator acts on it again.
-		r.stop(app.Compensator)
-		r.start(app.Compensator)
+		r.stop(pipeline.Compensator)
+		r.start(pipeline.Compensator)
 		time.Sleep(time.Minute)
 		if n := r.sweeps(r.registry); n != 0 {
 			t.Errorf("%d sweeps by a compensator that was started again", n)

@@ -18,9 +18,9 @@ import (
 
 	"orderclose/closer/payment"
 	"orderclose/examples/checkout"
-	"orderclose/internal/app"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
+	"orderclose/pipeline"
 	"orderclose/producer"
 )
 
@@ -73,7 +73,7 @@ func run(ctx context.Context, args []string) (err error) {
 		return usageError{err}
 	}
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	c, err := app.Connect(servers, cfg, logger)
+	c, err := pipeline.Connect(servers, cfg, logger)
 	if err != nil {
 		return usageError{err}
 	}

@@ -1,4 +1,4 @@
-package app
+package pipeline
 
 import (
 	"bytes"
@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose/internal/pipenet"
+	"orderclose/internal/testkit/pipenet"
 )
 
 // TestServe_DisconnectsSlowClients: an idle client loses its connection, and so does

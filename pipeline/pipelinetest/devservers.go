@@ -1,4 +1,4 @@
-package simulation
+package pipelinetest
 
 import (
 	"context"
@@ -14,18 +14,18 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	"orderclose/internal/app"
 	"orderclose/internal/kafka"
 	"orderclose/internal/store"
 	"orderclose/internal/store/sqlite"
+	"orderclose/pipeline"
 )
 
-// DevEnvironment is a broker and a Redis on ports of the loopback, and a database in a file:
-// for a desk without servers, and for programs in any language beside us. What the
-// broker and the database hold is kept in a folder, and found again by the next
-// DevEnvironment there. Redis keeps nothing.
-type DevEnvironment struct {
-	Store *store.Store // migrated; shared by everybody
+// DevServers are a Kafka broker and a Redis server on loopback ports, and a database in a
+// file. Programs in any language can use them during development. A folder keeps the data of
+// the broker and of the database, and the next DevServers with this folder continue with
+// them. Redis keeps no data.
+type DevServers struct {
+	Store *store.Store // migrated; all clients share it
 
 	broker  *kfake.Cluster
 	redis   *miniredis.Miniredis
@@ -33,26 +33,26 @@ type DevEnvironment struct {
 	logger  *slog.Logger
 }
 
-// DevOptions say where a DevEnvironment is. Dir must be set; a port of 0 is any free one.
+// DevOptions configure DevServers. Dir is required. Port 0 means any free port.
 type DevOptions struct {
 	Dir                  string
 	KafkaPort, RedisPort int
 	Logger               *slog.Logger // default: discard
 }
 
-// DeskDatabase is the file of the database in a DevEnvironment's folder.
-const DeskDatabase = "orders.db"
+// DevDatabase is the name of the database's file in the folder.
+const DevDatabase = "orders.db"
 
-// ErrFolderInUse says that another process works in the folder.
-var ErrFolderInUse = errors.New("another process works in this folder")
+// ErrFolderInUse means that another process uses the folder.
+var ErrFolderInUse = errors.New("another process uses this folder")
 
-// OpenDevEnvironment makes the folder, or takes up what is in it. The error wraps
-// ErrFolderInUse if that is another process's.
-func OpenDevEnvironment(ctx context.Context, o DevOptions) (_ *DevEnvironment, err error) {
+// OpenDevServers starts DevServers. It creates the folder if it does not exist. The error wraps
+// ErrFolderInUse if another process uses the folder.
+func OpenDevServers(ctx context.Context, o DevOptions) (_ *DevServers, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	d := &DevEnvironment{logger: o.Logger}
+	d := &DevServers{logger: o.Logger}
 	defer func() {
 		if err != nil {
 			d.Close()
@@ -64,7 +64,7 @@ func OpenDevEnvironment(ctx context.Context, o DevOptions) (_ *DevEnvironment, e
 	if d.release, err = lockFile(filepath.Join(o.Dir, "lock")); err != nil {
 		return nil, fmt.Errorf("folder %s: %w", o.Dir, err)
 	}
-	if d.Store, err = sqlite.Open(filepath.Join(o.Dir, DeskDatabase), nil); err == nil {
+	if d.Store, err = sqlite.Open(filepath.Join(o.Dir, DevDatabase), nil); err == nil {
 		err = d.Store.Migrate(ctx)
 	}
 	if err != nil {
@@ -86,8 +86,8 @@ func OpenDevEnvironment(ctx context.Context, o DevOptions) (_ *DevEnvironment, e
 	return d, nil
 }
 
-// Close stops everything and lets go of the folder.
-func (d *DevEnvironment) Close() {
+// Close stops the servers and releases the folder.
+func (d *DevServers) Close() {
 	if d.redis != nil {
 		d.redis.Close()
 	}
@@ -96,29 +96,29 @@ func (d *DevEnvironment) Close() {
 	}
 	if d.Store != nil {
 		if err := d.Store.Close(); err != nil {
-			d.logger.Warn("the database was not closed", "err", err)
+			d.logger.Warn("closing the database failed", "err", err)
 		}
 	}
 	if d.release != nil {
 		if err := d.release(); err != nil {
-			d.logger.Warn("the folder was not let go of", "err", err)
+			d.logger.Warn("releasing the folder failed", "err", err)
 		}
 	}
 }
 
-// Brokers are the addresses of the broker.
-func (d *DevEnvironment) Brokers() []string { return d.broker.ListenAddrs() }
+// Brokers returns the addresses of the broker.
+func (d *DevServers) Brokers() []string { return d.broker.ListenAddrs() }
 
-// RedisAddr is the address of Redis.
-func (d *DevEnvironment) RedisAddr() string { return d.redis.Addr() }
+// RedisAddr returns the address of Redis.
+func (d *DevServers) RedisAddr() string { return d.redis.Addr() }
 
-// Connect returns clients of the servers. The store is shared: Disconnect rather
-// than Connections.Close.
-func (d *DevEnvironment) Connect(clientID string) (app.Connections, error) {
+// Connect returns new clients of all servers, except that the store is shared: close the
+// clients with Disconnect, not with Connections.Close.
+func (d *DevServers) Connect(clientID string) (pipeline.Connections, error) {
 	k, err := kafka.New(kafka.Options{Brokers: d.Brokers(), ClientID: clientID, Logger: d.logger})
 	if err != nil {
-		return app.Connections{}, err
+		return pipeline.Connections{}, err
 	}
 	r := redis.NewClient(&redis.Options{Addr: d.RedisAddr(), MaxRetries: 1, ContextTimeoutEnabled: true})
-	return app.Connections{Kafka: k, Store: d.Store, Redis: r}, nil
+	return pipeline.Connections{Kafka: k, Store: d.Store, Redis: r}, nil
 }

@@ -1,4 +1,4 @@
-// Package app builds the parts of the pipeline from a configuration, runs them and stops
+// Package pipeline builds the parts of the pipeline from a configuration, runs them and stops
 // them. No other package knows all parts.
 //
 // Connect makes the clients of the servers, New makes an App, and Run runs roles until its
@@ -7,7 +7,7 @@
 // Each role waits for its servers and for the one topic that it cannot work without. It
 // uses every other topic as soon as the topic exists. Run returns when everything that it
 // started has stopped.
-package app
+package pipeline
 
 import (
 	"context"
@@ -94,7 +94,7 @@ type App struct {
 // New returns an App.
 func New(o Options) (*App, error) {
 	if o.Config == nil {
-		return nil, errors.New("app: Options need a Config")
+		return nil, errors.New("pipeline: Options need a Config")
 	}
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
@@ -107,7 +107,7 @@ func New(o Options) (*App, error) {
 		o.RolloutDelay = config.DefaultRolloutDelay
 	}
 	if err := obs.RegisterRuntime(o.Registry); err != nil {
-		return nil, fmt.Errorf("app: %w", err)
+		return nil, fmt.Errorf("pipeline: %w", err)
 	}
 	clock := kafka.NewBrokerClock(o.Now)
 	a := &App{o: o, clock: clock, metrics: obs.NewMetrics(o.Registry, clock.Now)}

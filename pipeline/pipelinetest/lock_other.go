@@ -1,6 +1,6 @@
 //go:build !unix
 
-package simulation
+package pipelinetest
 
 import (
 	"errors"
@@ -9,12 +9,12 @@ import (
 	"os"
 )
 
-// lockFile takes the file for this process until it is released. A process that
-// was killed leaves it behind, to be removed by hand.
+// lockFile locks the folder for this process until release is called. A process that was
+// killed leaves the file behind, and an operator has to remove it.
 func lockFile(path string) (release func() error, err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("%w; if none does, remove %s", ErrFolderInUse, path)
+		return nil, fmt.Errorf("%w; if no process does, remove %s", ErrFolderInUse, path)
 	}
 	if err != nil {
 		return nil, err

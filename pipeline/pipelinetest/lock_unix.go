@@ -1,6 +1,6 @@
 //go:build unix
 
-package simulation
+package pipelinetest
 
 import (
 	"errors"
@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockFile takes the file for this process until it is released or the process
-// ends, however it ends. The file says who has it.
+// lockFile locks the folder for this process until release is called or the process ends. The
+// file contains the process id.
 func lockFile(path string) (release func() error, err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -27,7 +27,7 @@ func lockFile(path string) (release func() error, err error) {
 		return nil, err
 	}
 	if err := f.Truncate(0); err == nil {
-		_, _ = fmt.Fprintln(f, os.Getpid()) // for a person; the lock is what counts
+		_, _ = fmt.Fprintln(f, os.Getpid()) // for a person; the lock does not depend on it
 	}
 	return f.Close, nil
 }

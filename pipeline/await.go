@@ -1,4 +1,4 @@
-package app
+package pipeline
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package simulation
+package pipelinetest
 
 import (
 	"encoding/binary"
@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Where fields stand in the header of a batch.
+// Positions of fields in the header of a record batch.
 const (
 	atLength         = 8
 	atCRC            = 17
@@ -24,23 +24,23 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// stamps makes the brokers of a cluster set append times themselves, as real ones do
-// for topics with message.timestamp.type=LogAppendTime, each by a clock of its own.
+// stamps makes the brokers of a cluster set append times by clocks of their own, as real
+// brokers do for topics with message.timestamp.type=LogAppendTime.
 //
-// kfake stamps only where the client asks for it by the batch's attribute, which a real
-// broker refuses. It then stamps by the time of the bubble and leaves the checksum as it
-// was; it checks the checksum when it looks for an offset by time. So each batch is given
-// the attribute, kfake's stamp and their checksum before kfake sees it. When the batch is
-// fetched, it is given the broker's stamp, and a checksum again: kfake's checksum says
-// which stamp that is.
+// kfake sets an append time only if the client asks for it by the batch's attribute, which a
+// real broker refuses. kfake then uses the time of the bubble and does not update the
+// checksum, although it verifies the checksum when it looks for an offset by time. So stamps
+// changes each produced batch before kfake reads it: it sets the attribute, kfake's time and
+// the checksum. It changes each fetched batch again: it replaces kfake's time by the broker's
+// time and computes the checksum again. It finds the broker's time by kfake's checksum.
 type stamps struct {
 	clock func(node int32) time.Time
 
 	mu    sync.Mutex
-	given map[uint32]uint64 // unix milliseconds by kfake's checksum
+	given map[uint32]uint64 // broker's time in unix milliseconds, by kfake's checksum
 }
 
-// write stamps what brokers are sent.
+// write changes the batches and times of requests.
 func (s *stamps) write(c *kfake.Cluster) {
 	c.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
@@ -76,7 +76,7 @@ func (s *stamps) give(b []byte, now uint64) {
 	s.given[sum] = now
 }
 
-// stamp gives a batch an append time, and returns its checksum.
+// stamp sets the append time of a batch, and returns its checksum.
 func stamp(b []byte, at uint64) uint32 {
 	binary.BigEndian.PutUint64(b[atFirstTimestamp:], at)
 	binary.BigEndian.PutUint64(b[atMaxTimestamp:], at)
@@ -85,7 +85,7 @@ func stamp(b []byte, at uint64) uint32 {
 	return sum
 }
 
-// restore gives batches that kfake has kept the stamps of the brokers.
+// restore sets the brokers' times in batches that kfake returns.
 func (s *stamps) restore(batches []byte) {
 	for len(batches) >= headerSize {
 		length := int(binary.BigEndian.Uint32(batches[atLength:])) + atLength + 4
@@ -102,9 +102,9 @@ func (s *stamps) restore(batches []byte) {
 	}
 }
 
-// listen listens as the virtual network does, and corrects what brokers answer.
+// listen wraps the listeners of the virtual network, to correct the answers of brokers.
 func (s *stamps) listen(inner func(network, address string) (net.Listener, error)) func(network, address string) (net.Listener, error) {
-	node := int32(-1) // they are made in the order of their ids
+	node := int32(-1) // kfake listens in the order of node ids
 	return func(network, address string) (net.Listener, error) {
 		l, err := inner(network, address)
 		if err != nil {
@@ -130,20 +130,20 @@ func (l *stampingListener) Accept() (net.Conn, error) {
 	return &stampingConn{Conn: c, listener: l, asked: map[uint32]asked{}}, nil
 }
 
-// asked is what a request was.
+// asked is the kind of a request.
 type asked struct{ key, version int16 }
 
-// stampingConn is a broker's end of a connection. kfake reads from one goroutine at a
-// time, one whole request after the other, and writes each answer at once.
+// stampingConn is a broker's end of a connection. kfake reads from one goroutine at a time,
+// one whole request after the other, and writes each answer by one call.
 type stampingConn struct {
 	net.Conn
 	listener *stampingListener
 
-	head [12]byte // of the request that is being read: size, key, version, correlation id
-	read int      // of that request
+	head [12]byte // start of the present request: size, key, version, correlation id
+	read int      // bytes of that request
 
 	mu    sync.Mutex
-	asked map[uint32]asked // by correlation id: what is not answered yet
+	asked map[uint32]asked // requests without an answer, by correlation id
 }
 
 // Read implements net.Conn.
@@ -194,7 +194,7 @@ func (c *stampingConn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// correct puts the broker's own stamps into an answer.
+// correct sets the broker's times in an answer.
 func (l *stampingListener) correct(res kmsg.Response) {
 	switch res := res.(type) {
 	case *kmsg.FetchResponse:
