@@ -21,7 +21,7 @@ import (
 	"orderclose"
 	"orderclose/internal/bisect"
 	"orderclose/internal/httpcall"
-	"orderclose/internal/testkit/pipenet"
+	"orderclose/internal/testkit/testnet"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -34,7 +34,7 @@ func inBubble(t *testing.T, o Options, test func(t *testing.T, s *Store, serve f
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var handler http.HandlerFunc
-		l := pipenet.Listen()
+		l := testnet.Listen()
 		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			mu.Lock()
 			h := handler

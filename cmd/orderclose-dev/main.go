@@ -1,5 +1,6 @@
-// Command orderclose-dev runs the pipeline on embedded servers, for development; see
-// orderclose-dev help.
+// Command orderclose-dev runs the pipeline on embedded servers, for development. The command
+// demo runs the pipeline for half a minute and checks it; serve runs a shop with the pipeline
+// until it is stopped.
 package main
 
 import (
@@ -9,12 +10,11 @@ import (
 	"syscall"
 
 	"orderclose/internal/cli"
-	"orderclose/internal/cli/dev"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := dev.Main(ctx, cli.OSEnv(), os.Args[1:])
+	code := run(ctx, cli.OSEnv(), os.Args[1:])
 	stop()
 	os.Exit(code)
 }

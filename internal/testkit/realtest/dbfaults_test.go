@@ -14,7 +14,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"orderclose/internal/testkit/scenario"
-	"orderclose/internal/testkit/tcpproxy"
+	"orderclose/internal/testkit/testnet"
 )
 
 // faultLasts is the duration of a database fault. It begins before the first order is
@@ -27,7 +27,7 @@ const faultLasts = 3 * time.Second
 type faultyPipeline struct {
 	*rig
 	server *ownServer
-	proxy  *tcpproxy.Proxy
+	proxy  *testnet.Proxy
 	dsn    string // the pipeline's DSN, without the proxy
 }
 
@@ -52,21 +52,21 @@ var databaseFaults = []struct {
 		return nil
 	}},
 	{"answers swallowed", func(s *faultyPipeline) func() {
-		s.proxy.Set(tcpproxy.ToClient, tcpproxy.Rules{Drop: true})
+		s.proxy.Set(testnet.ToClient, testnet.ProxyRules{Drop: true})
 		return s.proxy.Heal
 	}},
 	{"slow", func(s *faultyPipeline) func() {
-		rules := tcpproxy.Rules{Delay: 150 * time.Millisecond, Rate: 20_000}
-		s.proxy.Set(tcpproxy.ToServer, rules)
-		s.proxy.Set(tcpproxy.ToClient, rules)
+		rules := testnet.ProxyRules{Delay: 150 * time.Millisecond, Rate: 20_000}
+		s.proxy.Set(testnet.ToServer, rules)
+		s.proxy.Set(testnet.ToClient, rules)
 		return s.proxy.Heal
 	}},
 	{"cut again and again", func(s *faultyPipeline) func() {
-		s.proxy.Set(tcpproxy.ToServer, tcpproxy.Rules{CutAfter: 2000})
+		s.proxy.Set(testnet.ToServer, testnet.ProxyRules{CutAfter: 2000})
 		return s.proxy.Heal
 	}},
-	{"commits lost before", func(s *faultyPipeline) func() { return s.loseCommits((*tcpproxy.Proxy).CutBefore) }},
-	{"commits lost after", func(s *faultyPipeline) func() { return s.loseCommits((*tcpproxy.Proxy).CutAnswer) }},
+	{"commits lost before", func(s *faultyPipeline) func() { return s.loseCommits((*testnet.Proxy).CutBefore) }},
+	{"commits lost after", func(s *faultyPipeline) func() { return s.loseCommits((*testnet.Proxy).CutAnswer) }},
 	{"killed and started again", (*faultyPipeline).kill},
 	{"read-only", func(s *faultyPipeline) func() {
 		s.exec("SET GLOBAL read_only = 1") // applies to all users but root
@@ -138,7 +138,7 @@ func newFaultyPipeline(t *testing.T, kind string) *faultyPipeline {
 	}
 	s.exec("CREATE USER pipeline@'%' IDENTIFIED BY ''")
 	s.exec("GRANT SELECT, INSERT, UPDATE, DELETE ON `" + cfg.DBName + "`.* TO pipeline@'%'")
-	if s.proxy, err = tcpproxy.New(cfg.Addr); err != nil {
+	if s.proxy, err = testnet.NewProxy(cfg.Addr); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.proxy.Close() })
@@ -219,10 +219,10 @@ func (s *faultyPipeline) repeat(do func()) (end func()) {
 }
 
 // loseCommits breaks the connection at each of the next three commits.
-func (s *faultyPipeline) loseCommits(how func(*tcpproxy.Proxy, []byte) <-chan struct{}) (end func()) {
+func (s *faultyPipeline) loseCommits(how func(*testnet.Proxy, []byte) <-chan struct{}) (end func()) {
 	var sprung []<-chan struct{}
 	for range 3 {
-		sprung = append(sprung, how(s.proxy, tcpproxy.MySQLCommit))
+		sprung = append(sprung, how(s.proxy, testnet.MySQLCommit))
 	}
 	return func() {
 		for n, c := range sprung {

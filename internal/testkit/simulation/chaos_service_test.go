@@ -19,7 +19,7 @@ import (
 	"orderclose/closer/payment"
 	"orderclose/internal/config"
 	"orderclose/internal/store"
-	"orderclose/internal/testkit/pipenet"
+	"orderclose/internal/testkit/testnet"
 )
 
 // What the service of the shop does, in a world with events of the kind service.
@@ -64,7 +64,7 @@ func (p *plan) configure(cfg *config.Config) {
 type shopService struct {
 	store    *store.Store
 	handler  http.Handler
-	listener *pipenet.Listener
+	listener *testnet.Listener
 	server   *http.Server
 	done     chan struct{} // is closed when the service has stopped
 
@@ -74,7 +74,7 @@ type shopService struct {
 
 // serveShop starts the service.
 func (w *chaosWorld) serveShop() (err error) {
-	s := &shopService{store: w.servers.Store, listener: pipenet.Listen(), done: make(chan struct{})}
+	s := &shopService{store: w.servers.Store, listener: testnet.Listen(), done: make(chan struct{})}
 	if w.plan.Service == closes {
 		s.handler, err = httpclose.Handler(serviceSecrets, s.closeOrders)
 	} else {

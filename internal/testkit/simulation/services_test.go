@@ -17,7 +17,7 @@ import (
 	"orderclose/closer/payment"
 	"orderclose/internal/config"
 	"orderclose/internal/store"
-	"orderclose/internal/testkit/pipenet"
+	"orderclose/internal/testkit/testnet"
 	"orderclose/pipeline"
 )
 
@@ -39,7 +39,7 @@ func (r *rig) serve(h http.Handler, err error) (s *service, stop func()) {
 		r.t.Fatal(err)
 	}
 	s = &service{}
-	l := pipenet.Listen()
+	l := testnet.Listen()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		s.calls.Add(1)
 		s.mu.Lock()

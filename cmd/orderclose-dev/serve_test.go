@@ -1,4 +1,4 @@
-package dev
+package main
 
 import (
 	"bufio"
@@ -53,7 +53,7 @@ func startServeIn(t *testing.T, environ map[string]string, args ...string) *runn
 	r := &running{t: t, cancel: cancel, code: make(chan int, 1), stderr: &bytes.Buffer{}}
 	reading, writing := io.Pipe()
 	go func() {
-		code := Main(ctx, cli.Env{
+		code := run(ctx, cli.Env{
 			Stdin: strings.NewReader(""), Stdout: writing, Stderr: r.stderr,
 			LookupEnv: func(name string) (string, bool) { v, ok := environ[name]; return v, ok },
 		}, append([]string{"serve", "--shop-port", "0", "--kafka-port", "0", "--redis-port", "0", "-o", "json"}, args...))

@@ -1,8 +1,4 @@
-// Package pipenet is an in-memory network with one listener, for tests of HTTP servers under
-// testing/synctest.
-//
-// Give the Listener of Listen to an http.Server, and its Transport to the client.
-package pipenet
+package testnet
 
 import (
 	"context"
@@ -11,7 +7,8 @@ import (
 	"sync"
 )
 
-// Listener accepts the connections that its Transport opens.
+// Listener is an in-memory network with one listener, for tests of HTTP servers under
+// testing/synctest. Give it to an http.Server, and its Transport to the client. It accepts the connections that its Transport opens.
 type Listener struct {
 	conns  chan net.Conn
 	closed chan struct{}

@@ -1,17 +1,17 @@
-// Package tcpproxy is a proxy for tests that injects the failures of networks: it cuts
-// connections, stalls them, leaves them half-open, delays them, limits their bandwidth, and
-// loses answers.
+// Package testnet has networks for tests. A Listener is a network in memory, without faults. A
+// Proxy is a TCP proxy that injects the faults of networks: it cuts connections, stalls them,
+// leaves them half-open, delays them, limits their bandwidth, and loses answers.
 //
-// New starts a Proxy to a server. Clients connect to Addr. The methods of Proxy change what
-// happens to present and future connections, and Heal ends all failures.
+// NewProxy starts a Proxy to a server. Clients connect to Addr. The methods of Proxy change
+// what happens to present and future connections, and Heal ends all faults. The proxy looks
+// into the bytes only for the pattern of a trap, so it serves any protocol, such as those of
+// MySQL and Redis. It is of no use for Kafka, whose clients connect to the addresses that the
+// brokers report.
 //
-//	proxy.go  the listener, and the failures
-//	link.go   one connection and its two directions
-//
-// The proxy looks into the bytes only for the pattern of a trap, so it serves any protocol,
-// such as those of MySQL and Redis. It is of no use for Kafka, whose clients connect to the
-// addresses that the brokers report.
-package tcpproxy
+//	memory.go  the network in memory
+//	proxy.go   the listener of the proxy, and the faults
+//	link.go    one connection through the proxy, and its two directions
+package testnet
 
 import (
 	"fmt"
@@ -28,9 +28,9 @@ const (
 	ToClient
 )
 
-// Rules are applied to the bytes of one direction, of present and future connections. The zero
+// ProxyRules are applied to the bytes of one direction, of present and future connections. The zero
 // value forwards everything at once.
-type Rules struct {
+type ProxyRules struct {
 	Delay time.Duration // each piece is forwarded that much later
 	Rate  int           // bytes a second at most; 0: no limit
 	// Hold stalls: nothing is forwarded and nothing is lost until the rules change.
@@ -43,7 +43,7 @@ type Rules struct {
 	CutAfter int
 }
 
-// Proxy is a listener on loopback. Create it with New. Its methods are safe for concurrent
+// Proxy is a listener on loopback. Create it with NewProxy. Its methods are safe for concurrent
 // use.
 type Proxy struct {
 	target   string
@@ -52,7 +52,7 @@ type Proxy struct {
 
 	mu      sync.Mutex
 	links   map[*link]bool
-	rules   [2]Rules
+	rules   [2]ProxyRules
 	refuse  bool
 	traps   []*trap
 	changed chan struct{} // is closed and replaced when the rules change
@@ -66,9 +66,9 @@ type trap struct {
 	triggered chan struct{} // is closed when the connection was cut
 }
 
-// New listens on a free port of 127.0.0.1 and forwards connections to target, which is
+// NewProxy listens on a free port of 127.0.0.1 and forwards connections to target, which is
 // host:port. The target need not listen yet.
-func New(target string) (*Proxy, error) {
+func NewProxy(target string) (*Proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("listen for a proxy to %s: %w", target, err)
@@ -139,7 +139,7 @@ func (p *Proxy) remove(l *link) {
 }
 
 // Set sets the rules of a direction.
-func (p *Proxy) Set(d Direction, r Rules) {
+func (p *Proxy) Set(d Direction, r ProxyRules) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rules[d] = r
@@ -148,8 +148,8 @@ func (p *Proxy) Set(d Direction, r Rules) {
 
 // Stall holds both directions. Connections are accepted, and nothing is forwarded.
 func (p *Proxy) Stall() {
-	p.Set(ToServer, Rules{Hold: true})
-	p.Set(ToClient, Rules{Hold: true})
+	p.Set(ToServer, ProxyRules{Hold: true})
+	p.Set(ToClient, ProxyRules{Hold: true})
 }
 
 // Refuse resets all connections that are opened from now on.
@@ -163,7 +163,7 @@ func (p *Proxy) Refuse() {
 func (p *Proxy) Heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.rules, p.refuse, p.traps = [2]Rules{}, false, nil
+	p.rules, p.refuse, p.traps = [2]ProxyRules{}, false, nil
 	p.announce()
 }
 

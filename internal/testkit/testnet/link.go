@@ -1,4 +1,4 @@
-package tcpproxy
+package testnet
 
 import (
 	"bytes"
@@ -153,7 +153,7 @@ func (p *pipe) piece(b []byte) bool {
 
 // admit waits while the rules hold everything, and then returns the rules. It returns false
 // if the link was cut.
-func (p *pipe) admit() (Rules, bool) {
+func (p *pipe) admit() (ProxyRules, bool) {
 	for {
 		p.proxy.mu.Lock()
 		rules, changed := p.proxy.rules[p.direction], p.proxy.changed
@@ -167,7 +167,7 @@ func (p *pipe) admit() (Rules, bool) {
 		select {
 		case <-changed:
 		case <-p.done:
-			return Rules{}, false
+			return ProxyRules{}, false
 		}
 	}
 }

@@ -1,7 +1,4 @@
-// Package dev is the command line for development, on embedded servers. Main runs it. The
-// command demo runs the pipeline for half a minute and checks it; serve runs a shop with
-// the pipeline until it is stopped.
-package dev
+package main
 
 import (
 	"context"
@@ -11,8 +8,8 @@ import (
 	"orderclose/internal/cli"
 )
 
-// Main runs the development command line and returns its exit code.
-func Main(ctx context.Context, env cli.Env, args []string) int {
+// run runs the command line and returns its exit code.
+func run(ctx context.Context, env cli.Env, args []string) int {
 	root := &cobra.Command{
 		Use:   "orderclose-dev",
 		Short: "Try the pipeline on embedded servers",

@@ -1,4 +1,4 @@
-package dev
+package main
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 func runDev(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, err bytes.Buffer
-	code = Main(t.Context(), cli.Env{
+	code = run(t.Context(), cli.Env{
 		Stdin: strings.NewReader(""), Stdout: &out, Stderr: &err,
 		LookupEnv: func(string) (string, bool) { return "", false },
 	}, args)

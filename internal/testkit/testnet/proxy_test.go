@@ -1,4 +1,4 @@
-package tcpproxy
+package testnet
 
 import (
 	"bytes"
@@ -83,7 +83,7 @@ type client struct {
 func newPair(t *testing.T) (*Proxy, *echo) {
 	t.Helper()
 	e := newEcho(t)
-	p, err := New(e.listener.Addr().String())
+	p, err := NewProxy(e.listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +179,7 @@ func TestProxy_ResetsIfServerIsDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-	p, err := New(l.Addr().String())
+	p, err := NewProxy(l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +227,7 @@ func TestProxy_DropDiscardsBytesAndLaterCutsTheConnection(t *testing.T) {
 	a, b := dial(t, p), dial(t, p)
 	a.exchange("a")
 	b.exchange("b")
-	p.Set(ToClient, Rules{Drop: true})
+	p.Set(ToClient, ProxyRules{Drop: true})
 	a.send("lost")
 	a.silent()
 	p.Heal()
@@ -261,7 +261,7 @@ func TestProxy_HalfOpenResetsOnlyTheServerSide(t *testing.T) {
 
 func TestProxy_CutAfterCountsBytes(t *testing.T) {
 	p, e := newPair(t)
-	p.Set(ToServer, Rules{CutAfter: 5})
+	p.Set(ToServer, ProxyRules{CutAfter: 5})
 	c := dial(t, p)
 	c.exchange("123")
 	c.send("4567")
@@ -276,7 +276,7 @@ func TestProxy_CutAfterCountsBytes(t *testing.T) {
 func TestProxy_DelayAndRateSlowDown(t *testing.T) {
 	p, _ := newPair(t)
 	c := dial(t, p)
-	for name, rules := range map[string]Rules{"delay": {Delay: 20 * time.Millisecond}, "rate": {Rate: 1000}} {
+	for name, rules := range map[string]ProxyRules{"delay": {Delay: 20 * time.Millisecond}, "rate": {Rate: 1000}} {
 		p.Set(ToServer, rules)
 		p.Set(ToClient, rules)
 		began := time.Now()

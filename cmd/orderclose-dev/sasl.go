@@ -1,4 +1,4 @@
-package dev
+package main
 
 import (
 	"github.com/twmb/franz-go/pkg/sasl"
