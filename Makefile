@@ -23,7 +23,7 @@ unit: ## the tests that need no server
 
 chaos: ## random worlds with faults of every kind, by seed (SEEDS=500; SEED=17 plays one again); JSON on stdout
 	@go test -c -o bin/chaos.test ./internal/testkit/simulation
-	@cd internal/testkit/simulation && CHAOS=drive ../../bin/chaos.test
+	@cd internal/testkit/simulation && CHAOS=drive ../../../bin/chaos.test
 
 mutants: ## break the code on purpose, one place at a time, and see that a test fails: some minutes; a table at the end
 	MUTANTS=1 go test -count=1 -v -timeout 60m ./internal/testkit/mutants $(ARGS)

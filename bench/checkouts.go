@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/examples/checkout/shopdb"
 	"orderclose/internal/store"
+	"orderclose/internal/testkit/scenario"
 )
 
 // Checkouts while a closer works at full speed.
@@ -62,13 +64,14 @@ func (s *shop) checkouts(ctx context.Context, skus int) ([]time.Duration, error)
 		failed  error
 		workers sync.WaitGroup
 	)
+	orders := scenario.OrdersOf(pool)
 	queue := make(chan planned, 10_000)
 	for range checkoutWorkers {
 		workers.Go(func() {
 			for p := range queue {
-				err := pool.CreateOrder(context.WithoutCancel(ctx), orderclose.Order{
+				err := orders.CreateOrder(context.WithoutCancel(ctx), orderclose.Order{
 					ID: fmt.Sprintf("NEW-%d", p.number), Category: "virtual", CreatedAt: p.at, Due: p.at.Add(time.Hour),
-				}, []store.Item{{SKU: skuName(rand.IntN(skus)), Quantity: 1}, {SKU: skuName(rand.IntN(skus)), Quantity: 1}})
+				}, []shopdb.Item{{SKU: skuName(rand.IntN(skus)), Quantity: 1}, {SKU: skuName(rand.IntN(skus)), Quantity: 1}})
 				d := time.Since(p.at)
 				mu.Lock()
 				took, failed = append(took, d), errors.Join(failed, err)

@@ -14,8 +14,10 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/examples/checkout/shopdb"
 	"orderclose/internal/kafka"
 	"orderclose/internal/store"
+	"orderclose/internal/testkit/scenario"
 	"orderclose/internal/wire"
 	"orderclose/outbox"
 	"orderclose/producer"
@@ -175,8 +177,8 @@ func (b *buyers) checkout(ctx context.Context, number int, withRow bool) error {
 	now := time.Now()
 	skus := lot{skus: manySKUs}.skusOf(number)
 	order := orderclose.Order{ID: fmt.Sprintf("NEW-%08d", number), Category: "virtual", CreatedAt: now, Due: now.Add(30 * time.Minute)}
-	return b.pool.Checkout(ctx, func(tx *store.Tx) error {
-		err := tx.CreateOrder(order, []store.Item{{SKU: skuName(skus[0]), Quantity: 1}, {SKU: skuName(skus[1]), Quantity: 1}})
+	return scenario.OrdersOf(b.pool).Checkout(ctx, func(tx *shopdb.Tx) error {
+		err := tx.CreateOrder(order, []shopdb.Item{{SKU: skuName(skus[0]), Quantity: 1}, {SKU: skuName(skus[1]), Quantity: 1}})
 		if err == nil && withRow {
 			err = b.box.Add(ctx, tx.SQL(), order)
 		}

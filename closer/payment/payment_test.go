@@ -19,9 +19,11 @@ import (
 
 	"orderclose"
 	"orderclose/closer/payment"
+	"orderclose/examples/checkout/shopdb"
 	"orderclose/internal/bisect"
 	"orderclose/internal/store"
 	"orderclose/internal/store/sqlite"
+	"orderclose/internal/testkit/scenario"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -72,7 +74,7 @@ func newShop(t *testing.T, answer func(ctx context.Context, id string) (payment.
 func (s *shop) order(t *testing.T, id string, in time.Duration) {
 	t.Helper()
 	due := time.Now().Add(in).Truncate(time.Millisecond)
-	if err := s.CreateOrder(t.Context(), orderclose.Order{ID: id, CreatedAt: due.Add(-time.Hour), Due: due}, nil); err != nil {
+	if err := scenario.OrdersOf(s.Store).CreateOrder(t.Context(), orderclose.Order{ID: id, CreatedAt: due.Add(-time.Hour), Due: due}, nil); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -119,10 +121,10 @@ func TestAsking_AsksAboutUnpaidDueOrdersAndAppliesTheAnswers(t *testing.T) {
 		s.order(t, id, -time.Minute)
 	}
 	s.order(t, "later", time.Hour)
-	if _, err := s.Pay(t.Context(), "paid before", "p"); err != nil {
+	if _, err := scenario.OrdersOf(s.Store).Pay(t.Context(), "paid before", "p"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Cancel(t.Context(), "closed before"); err != nil {
+	if _, err := scenario.OrdersOf(s.Store).Cancel(t.Context(), "closed before"); err != nil {
 		t.Fatal(err)
 	}
 	got := s.close(t, "unknown", "unpaid", "paid", "later", "nobody's", "paid before", "closed before", "who knows", "unpaid-2", "paid-2", "unpaid", "paid")
@@ -220,12 +222,12 @@ func TestAsking_PaymentsRaceWithCloses(t *testing.T) {
 			random := rand.New(rand.NewPCG(uint64(worker), 2))
 			for range orders / 4 {
 				id := ids[random.IntN(orders)]
-				answer, err := s.Pay(t.Context(), id, "p")
+				answer, err := scenario.OrdersOf(s.Store).Pay(t.Context(), id, "p")
 				if err != nil {
 					t.Error(err)
 				}
 				mu.Lock()
-				paid[id] = paid[id] || answer == store.AnswerPaid
+				paid[id] = paid[id] || answer == shopdb.AnswerPaid
 				mu.Unlock()
 			}
 		})

@@ -219,7 +219,7 @@ func (st *environment) build(ctx context.Context, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	st.shop = &scenario.Shop{Store: st.Store, Producer: p, Outbox: o}
+	st.shop = &scenario.Shop{Orders: scenario.OrdersOf(st.Store), Producer: p, Outbox: o}
 	st.app, err = pipeline.New(pipeline.Options{
 		Config: st.cfg, Kafka: st.Kafka, Store: st.Store, Redis: st.Redis, Registry: st.registry, Logger: logger,
 	})

@@ -24,6 +24,7 @@ import (
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
 	"orderclose/internal/store"
+	"orderclose/internal/testkit/scenario"
 	"orderclose/pipeline"
 	"orderclose/pipeline/pipelinetest"
 	"orderclose/producer"
@@ -156,7 +157,7 @@ func (s *serve) secrets(c config.Closer) (config.Secrets, error) {
 // configureClosing configures how the shop closes an order at once: as the pipeline does, with
 // the payment provider asked first, or not at all if a service closes the orders. stop closes
 // the clients.
-func configureClosing(o *checkout.Options, c config.Closer, secrets config.Secrets) (stop func(), err error) {
+func configureClosing(o *checkout.Options, orders *store.Store, c config.Closer, secrets config.Secrets) (stop func(), err error) {
 	switch {
 	case c.Kind == config.KindHTTP:
 		o.AskFirst = true
@@ -166,8 +167,10 @@ func configureClosing(o *checkout.Options, c config.Closer, secrets config.Secre
 		if err != nil {
 			return nil, err
 		}
-		o.Closer, err = payment.New(payment.Options{Store: o.Store, Provider: provider, Batch: c.Payment.Batch, Logger: o.Logger})
+		o.Closer, err = payment.New(payment.Options{Store: orders, Provider: provider, Batch: c.Payment.Batch, Logger: o.Logger})
 		return func() { _ = provider.Close() }, err
+	default:
+		o.Closer = orders
 	}
 	return func() {}, nil
 }
@@ -217,9 +220,9 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 	}
 	registry := prometheus.NewRegistry()
 	options := checkout.Options{
-		Store: c.Store, Producer: p, Outbox: outbox, Redis: c.Redis, Logger: logger, Metrics: checkout.NewCounters(registry),
+		DB: c.Store.DB(), Dialect: producer.Dialect(c.Store.Dialect()), Producer: p, Outbox: outbox, Redis: c.Redis, Logger: logger, Metrics: checkout.NewCounters(registry),
 	}
-	stop, err := configureClosing(&options, cfg.Closer, secrets)
+	stop, err := configureClosing(&options, c.Store, cfg.Closer, secrets)
 	if err != nil {
 		return err
 	}
@@ -259,13 +262,14 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 
 // createTables creates the shop's tables, and stock for SKUs that have none yet.
 func createTables(ctx context.Context, s *store.Store) error {
-	if err := checkout.CreateTables(ctx, s); err != nil {
+	if err := checkout.CreateTables(ctx, s.DB(), producer.Dialect(s.Dialect())); err != nil {
 		return err
 	}
+	orders := scenario.OrdersOf(s)
 	for _, sku := range []string{"ink", "nib", "ticket"} {
-		_, known, err := s.ReadStock(ctx, sku)
+		_, known, err := orders.ReadStock(ctx, sku)
 		if err == nil && !known {
-			err = s.PutStock(ctx, sku, 1000)
+			err = orders.PutStock(ctx, sku, 1000)
 		}
 		if err != nil {
 			return err

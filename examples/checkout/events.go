@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/examples/checkout/shopdb"
 	"orderclose/internal/partition"
-	"orderclose/internal/store"
 	"orderclose/internal/wire"
 )
 
@@ -107,7 +107,7 @@ func (s *Shop) handleEvents(ctx context.Context, events []event) error {
 		return nil
 	}
 	var notified []notification
-	err := s.o.Store.Checkout(ctx, func(t *store.Tx) error {
+	err := s.orders.Checkout(ctx, func(t *shopdb.Tx) error {
 		notified = notified[:0]
 		for _, e := range events {
 			n, fresh, err := s.handleEvent(ctx, t.SQL(), e)
@@ -178,7 +178,7 @@ type Customer struct {
 // Customer returns a customer. A customer without orders has Options.Welcome points.
 func (s *Shop) Customer(ctx context.Context, id string) (Customer, error) {
 	c := Customer{ID: id, Points: s.o.Welcome, Notifications: []string{}}
-	db := s.o.Store.DB()
+	db := s.o.DB
 	err := db.QueryRowContext(ctx, "SELECT points FROM checkout_customers WHERE customer = ?", id).Scan(&c.Points)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return c, fmt.Errorf("customer %.80q: %w: %w", id, orderclose.ErrUnavailable, err)

@@ -3,8 +3,8 @@ package checkout
 import (
 	"context"
 
-	"orderclose/internal/store"
+	"orderclose/examples/checkout/shopdb"
 )
 
 // PutView writes a view as a shop does that has just read the order.
-func PutView(s *Shop, v store.OrderView) { s.updateView(context.Background(), v) }
+func PutView(s *Shop, v shopdb.View) { s.updateView(context.Background(), v) }

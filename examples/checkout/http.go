@@ -225,7 +225,7 @@ type stockLevel struct {
 }
 
 func (h *handler) stock(w http.ResponseWriter, r *http.Request) error {
-	st, ok, err := h.shop.o.Store.ReadStock(r.Context(), r.PathValue("sku"))
+	st, ok, err := h.shop.orders.ReadStock(r.Context(), r.PathValue("sku"))
 	if err == nil && !ok {
 		err = &badRequest{http.StatusNotFound, fmt.Sprintf("the stock has no SKU %.80q", r.PathValue("sku")), `PUT /stock/{sku} with {"available": 100}`}
 	}
@@ -250,7 +250,7 @@ func (h *handler) putStock(w http.ResponseWriter, r *http.Request) error {
 	if put.Available < 0 || orderclose.ValidateID(sku) != nil {
 		return &badRequest{http.StatusBadRequest, fmt.Sprintf("%d available of SKU %.80q", put.Available, sku), `send {"available": 100}, 0 or more`}
 	}
-	if err := h.shop.o.Store.PutStock(r.Context(), sku, put.Available); err != nil {
+	if err := h.shop.orders.PutStock(r.Context(), sku, put.Available); err != nil {
 		return err
 	}
 	return h.stock(w, r)

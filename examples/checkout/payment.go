@@ -11,7 +11,7 @@ import (
 	"net/http"
 	"time"
 
-	"orderclose/internal/store"
+	"orderclose/examples/checkout/shopdb"
 )
 
 // StartedPayment is a payment that the customer may now make with the provider.
@@ -24,7 +24,7 @@ type StartedPayment struct {
 // StartPayment starts a payment of an order that can be paid. An order past due is closed
 // instead. The errors are those of Do.
 func (s *Shop) StartPayment(ctx context.Context, r Request, id string) (Reply, error) {
-	return s.apply(ctx, r, id, Pay, func(t *store.Tx, v store.OrderView) (int, any, error) {
+	return s.apply(ctx, r, id, Pay, func(t *shopdb.Tx, v shopdb.View) (int, any, error) {
 		p := StartedPayment{PaymentID: "p-" + newID(), OrderID: id, PayBefore: v.Due}
 		_, err := t.SQL().ExecContext(ctx, "INSERT INTO checkout_payments (payment_id, order_id, started_at) VALUES (?, ?, ?)",
 			p.PaymentID, id, v.At.UnixMilli())
@@ -49,9 +49,9 @@ var ErrNoPayment = errors.New("the payment does not exist")
 // The provider may call any number of times. The error wraps ErrNoPayment or
 // orderclose.ErrUnavailable.
 func (s *Shop) HandleCallback(ctx context.Context, payment string) (PaymentResult, error) {
-	var v store.OrderView
-	var answer store.Answer
-	err := s.o.Store.Checkout(ctx, func(t *store.Tx) error {
+	var v shopdb.View
+	var answer shopdb.Answer
+	err := s.orders.Checkout(ctx, func(t *shopdb.Tx) error {
 		var order string
 		err := t.SQL().QueryRowContext(ctx, "SELECT order_id FROM checkout_payments WHERE payment_id = ?", payment).Scan(&order)
 		if errors.Is(err, sql.ErrNoRows) {
@@ -72,9 +72,9 @@ func (s *Shop) HandleCallback(ctx context.Context, payment string) (PaymentResul
 	s.updateView(ctx, v)
 	result := PaymentResult{PaymentID: payment, Outcome: "refund", Order: show(v, v.At)}
 	switch answer {
-	case store.AnswerPaid, store.AlreadyPaid:
+	case shopdb.AnswerPaid, shopdb.AlreadyPaid:
 		result.Outcome = "paid"
-	case store.PaidAfterClose, store.PaidAfterCancel, store.PaidTwice:
+	case shopdb.PaidAfterClose, shopdb.PaidAfterCancel, shopdb.PaidTwice:
 		s.o.Metrics.PaidAfterClose()
 		s.o.Logger.Warn("payment came too late, refund needed", "order", v.ID, "payment", payment, "reason", answer)
 	}

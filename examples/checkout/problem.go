@@ -7,7 +7,7 @@ import (
 	"net/http"
 
 	"orderclose"
-	"orderclose/internal/store"
+	"orderclose/examples/checkout/shopdb"
 )
 
 // Problem is an error in the format of RFC 9457, with a hint.
@@ -47,19 +47,19 @@ func problem(err error, path string) Problem {
 		set(bad.status, "bad_request", "the request is not valid", bad.hint)
 	case errors.As(err, &tooLarge):
 		set(http.StatusRequestEntityTooLarge, "too_large", "the body is too large", fmt.Sprintf("send at most %d bytes", tooLarge.Limit))
-	case errors.Is(err, store.ErrNoOrder):
+	case errors.Is(err, shopdb.ErrNoOrder):
 		set(http.StatusNotFound, "no_order", "the order does not exist", "check the id; POST /orders creates an order")
 	case errors.Is(err, ErrNoPayment):
 		set(http.StatusNotFound, "no_payment", "the payment does not exist", "start a payment with POST /orders/{id}/payments")
 	case errors.Is(err, ErrOtherRequest):
 		set(http.StatusUnprocessableEntity, "other_request", "the Idempotency-Key was used for another request", "use a new key for each request")
-	case errors.Is(err, store.ErrOutOfStock):
+	case errors.Is(err, shopdb.ErrOutOfStock):
 		set(http.StatusConflict, "out_of_stock", "not enough in stock", "order less, or PUT /stock/{sku}")
 	case errors.Is(err, ErrFewPoints):
 		set(http.StatusConflict, "few_points", "the customer has too few points", "spend less; GET /customers/{id} shows them")
-	case errors.Is(err, store.ErrDuplicateOrder):
+	case errors.Is(err, shopdb.ErrDuplicateOrder):
 		set(http.StatusConflict, "order_exists", "an order with this id exists", "omit the id, or send the Idempotency-Key of the first request")
-	case errors.Is(err, store.ErrBadItem), errors.As(err, &order):
+	case errors.Is(err, shopdb.ErrBadItem), errors.As(err, &order):
 		set(http.StatusBadRequest, "bad_order", "the order is not valid", "fix what the detail names")
 	case errors.Is(err, orderclose.ErrUnavailable), errors.Is(err, orderclose.ErrContended):
 		set(http.StatusServiceUnavailable, "unavailable", "the database does not answer", "send the same request again, with the same Idempotency-Key")

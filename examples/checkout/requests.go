@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"orderclose"
-	"orderclose/internal/store"
+	"orderclose/examples/checkout/shopdb"
 )
 
 // keepRequests is how long the answer of a request is kept for repeats.
@@ -38,9 +38,9 @@ var ErrOtherRequest = errors.New("the idempotency key was used for another reque
 // neither. A repeat gets the stored answer; a repeat that comes while the first request is under
 // way waits for it. Only successful answers are stored: a request that was refused may be sent
 // again.
-func (s *Shop) idempotent(ctx context.Context, r Request, do func(*store.Tx) (status int, answer any, err error)) (Reply, error) {
+func (s *Shop) idempotent(ctx context.Context, r Request, do func(*shopdb.Tx) (status int, answer any, err error)) (Reply, error) {
 	var reply Reply
-	err := s.o.Store.Checkout(ctx, func(t *store.Tx) error {
+	err := s.orders.Checkout(ctx, func(t *shopdb.Tx) error {
 		reply = Reply{}
 		if r.Key != "" {
 			known, err := s.recordRequest(ctx, t, r, &reply)
@@ -68,7 +68,7 @@ func (s *Shop) idempotent(ctx context.Context, r Request, do func(*store.Tx) (st
 }
 
 // recordRequest records the request, or finds the answer of an earlier one.
-func (s *Shop) recordRequest(ctx context.Context, t *store.Tx, r Request, reply *Reply) (known bool, err error) {
+func (s *Shop) recordRequest(ctx context.Context, t *shopdb.Tx, r Request, reply *Reply) (known bool, err error) {
 	fresh, err := inserted(ctx, t.SQL(), s.insertIgnore+"checkout_requests (request, fingerprint, status, body, created_at) VALUES (?, ?, 0, '', ?)",
 		digest(r.Key), digest(r.Fingerprint), time.Now().UnixMilli())
 	if err != nil || fresh {
@@ -99,7 +99,7 @@ func (s *Shop) DeleteOldRows(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		for table, keep := range map[string]time.Duration{"checkout_requests": keepRequests, "checkout_events": keepEvents} {
-			_, err := s.o.Store.DB().ExecContext(ctx, "DELETE FROM "+table+" WHERE created_at < ?", time.Now().Add(-keep).UnixMilli())
+			_, err := s.o.DB.ExecContext(ctx, "DELETE FROM "+table+" WHERE created_at < ?", time.Now().Add(-keep).UnixMilli())
 			if err != nil && ctx.Err() == nil {
 				s.o.Logger.Warn("deleting old rows failed", "table", table, "err", err)
 			}

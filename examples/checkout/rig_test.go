@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"orderclose/examples/checkout"
+	"orderclose/examples/checkout/shopdb"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
 	"orderclose/internal/testkit/checker"
@@ -50,6 +51,11 @@ type rig struct {
 	registry *prometheus.Registry
 	client   *http.Client
 	stops    []func()
+}
+
+// orders returns the orders of the shop, without its HTTP API.
+func (r *rig) orders() *shopdb.Orders {
+	return shopdb.New(shopdb.Options{DB: r.world.Store.DB(), Dialect: producer.SQLite})
 }
 
 // inBubble runs a test with a shop; change may change its options. No part of the pipeline runs,
@@ -81,12 +87,12 @@ func newRig(t *testing.T, change func(*checkout.Options)) *rig {
 	}
 	r.onStop(func() { pipelinetest.Disconnect(r.clients) })
 	_, left, err := r.clients.Kafka.Apply(t.Context(), pipeline.TopicSpecs(r.cfg))
-	r.must(errors.Join(err, checkout.CreateTables(t.Context(), r.world.Store)))
+	r.must(errors.Join(err, checkout.CreateTables(t.Context(), r.world.Store.DB(), producer.SQLite)))
 	if len(left) > 0 {
 		t.Fatal(left)
 	}
 	for _, sku := range []string{"ink", "nib"} {
-		r.must(r.world.Store.PutStock(t.Context(), sku, startStock))
+		r.must(r.orders().PutStock(t.Context(), sku, startStock))
 	}
 	coalescer := kafka.NewCoalescer(r.clients.Kafka)
 	r.onStop(coalescer.Close)
@@ -103,9 +109,12 @@ func newRig(t *testing.T, change func(*checkout.Options)) *rig {
 func (r *rig) newShop(change func(*checkout.Options)) *checkout.Shop {
 	r.t.Helper()
 	r.registry = prometheus.NewRegistry()
-	o := checkout.Options{Store: r.world.Store, Producer: r.producer, Redis: r.clients.Redis, Metrics: checkout.NewCounters(r.registry)}
+	o := checkout.Options{DB: r.world.Store.DB(), Dialect: producer.SQLite, Producer: r.producer, Redis: r.clients.Redis, Metrics: checkout.NewCounters(r.registry)}
 	if change != nil {
 		change(&o)
+	}
+	if o.Closer == nil && !o.AskFirst {
+		o.Closer = r.world.Store
 	}
 	shop, err := checkout.New(o)
 	r.must(err)

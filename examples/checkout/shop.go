@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"orderclose"
-	"orderclose/internal/store"
+	"orderclose/examples/checkout/shopdb"
 	"orderclose/producer"
 )
 
@@ -46,7 +46,7 @@ type Outbox interface {
 }
 
 // Closer closes orders that are unpaid and due, with the same transaction as the pipeline.
-// *store.Store implements it.
+// The SQL Store of the pipeline implements it.
 type Closer interface {
 	CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
 }
@@ -63,16 +63,17 @@ type Metrics interface {
 	Event(result string)
 }
 
-// Options for a Shop. Store and Producer must be set.
+// Options for a Shop. DB, Dialect and Producer are required, and Closer unless AskFirst is set.
 type Options struct {
-	Store    *store.Store // migrated, and with the tables of CreateTables
+	DB       *sql.DB // migrated, and with the tables of CreateTables
+	Dialect  producer.Dialect
 	Producer Producer
 	// Outbox schedules orders in their own transaction. Without an Outbox they are published
 	// after it. The sweep then closes orders that Kafka does not accept, or that a crash
 	// right after the commit left unpublished.
 	Outbox Outbox
-	// Closer closes orders that a read or payment finds past due. Default Store. With
-	// AskFirst there is no default: the pipeline, which asks the provider, closes them.
+	// Closer closes orders that a read or payment finds past due. With AskFirst it may be
+	// nil: the pipeline, which asks the provider, closes them.
 	Closer Closer
 	Redis  redis.UniversalClient // nil: every read uses the database
 
@@ -101,6 +102,7 @@ type Options struct {
 // Create it with New.
 type Shop struct {
 	o            Options
+	orders       *shopdb.Orders
 	views        *views
 	insertIgnore string
 	clock        atomic.Pointer[clockReading]
@@ -109,11 +111,8 @@ type Shop struct {
 
 // New returns a Shop, or an error for missing options.
 func New(o Options) (*Shop, error) {
-	if o.Store == nil || o.Producer == nil {
-		return nil, errors.New("checkout: Options need Store and Producer")
-	}
-	if o.Closer == nil && !o.AskFirst {
-		o.Closer = o.Store
+	if o.DB == nil || o.Dialect == "" || o.Producer == nil || o.Closer == nil && !o.AskFirst {
+		return nil, errors.New("checkout: Options need DB, Dialect, Producer, and Closer or AskFirst")
 	}
 	if o.ViewPrefix == "" {
 		o.ViewPrefix = DefaultViewPrefix
@@ -133,7 +132,7 @@ func New(o Options) (*Shop, error) {
 	if o.Metrics == nil {
 		o.Metrics = noMetrics{}
 	}
-	s := &Shop{o: o, insertIgnore: insertIgnore(o.Store.Dialect())}
+	s := &Shop{o: o, orders: shopdb.New(shopdb.Options{DB: o.DB, Dialect: o.Dialect}), insertIgnore: insertIgnore(o.Dialect)}
 	s.views = &views{client: o.Redis, prefix: o.ViewPrefix, maxStale: o.MaxStale,
 		failed: func(err error) {
 			o.Logger.Warn("view of an order failed, the database is used", "err", err)
@@ -154,7 +153,7 @@ type Order struct {
 }
 
 // show returns an order as it is at now, by the database's clock.
-func show(v store.OrderView, now time.Time) Order {
+func show(v shopdb.View, now time.Time) Order {
 	o := Order{ID: v.ID, Status: State(v.Status.String()), Category: v.Category, CreatedAt: v.CreatedAt, DueAt: v.Due, Version: v.Version}
 	if o.Status != Unpaid {
 		return o
@@ -199,17 +198,17 @@ var ErrFewPoints = errors.New("too few points")
 // Create creates an order. It writes the order with its due time, reserves its stock, spends the
 // points and schedules the close in one transaction. Without an Outbox it schedules the close
 // after that; if Kafka does not accept the record, the order still exists and the sweep closes it
-// if it is not paid. The errors are those of Store.CreateOrder, ErrFewPoints and ErrOtherRequest.
+// if it is not paid. The errors are those of shopdb.Orders.CreateOrder, ErrFewPoints and ErrOtherRequest.
 func (s *Shop) Create(ctx context.Context, r Request, b Basket) (Reply, error) {
 	if b.ID == "" {
 		b.ID = "o-" + newID()
 	}
-	items := make([]store.Item, len(b.Items))
+	items := make([]shopdb.Item, len(b.Items))
 	for i, l := range b.Items {
-		items[i] = store.Item(l)
+		items[i] = shopdb.Item(l)
 	}
-	var v store.OrderView
-	reply, err := s.idempotent(ctx, r, func(t *store.Tx) (int, any, error) {
+	var v shopdb.View
+	reply, err := s.idempotent(ctx, r, func(t *shopdb.Tx) (int, any, error) {
 		now, err := t.Now() // the due time is set by the clock that later decides
 		if err != nil {
 			return 0, nil, err
@@ -293,9 +292,9 @@ func (s *Shop) Get(ctx context.Context, id string) (Order, error) {
 }
 
 // read reads an order from the database.
-func (s *Shop) read(ctx context.Context, id string) (store.OrderView, error) {
+func (s *Shop) read(ctx context.Context, id string) (shopdb.View, error) {
 	asked := time.Now()
-	v, err := s.o.Store.ViewOrder(ctx, id)
+	v, err := s.orders.ViewOrder(ctx, id)
 	if err == nil {
 		s.clock.Store(&clockReading{asked, v.At})
 		s.updateView(ctx, v)
@@ -304,7 +303,7 @@ func (s *Shop) read(ctx context.Context, id string) (store.OrderView, error) {
 }
 
 // updateView updates the view of an order that was just read from or changed in the database.
-func (s *Shop) updateView(ctx context.Context, v store.OrderView) { s.views.put(ctx, v) }
+func (s *Shop) updateView(ctx context.Context, v shopdb.View) { s.views.put(ctx, v) }
 
 // clockReading is a reading of the database's clock.
 type clockReading struct{ asked, shown time.Time }
@@ -323,7 +322,7 @@ func (s *Shop) now() (now time.Time, ok bool) {
 // touch closes an order that is past due, and reads it again. The order may stay unpaid: a
 // payment may be pending, or another transaction may lock the row for long. The pipeline then
 // closes it.
-func (s *Shop) touch(ctx context.Context, v store.OrderView) (store.OrderView, error) {
+func (s *Shop) touch(ctx context.Context, v shopdb.View) (shopdb.View, error) {
 	if s.o.Closer == nil {
 		return v, nil
 	}
@@ -350,10 +349,10 @@ var errPastDue = errors.New("past due")
 // apply applies an event to an order by do, if the state allows it. It first closes an order that
 // is past due, which then refuses the event. The result of do is the answer. If another event was
 // faster, do returns an error that is a *Refusal.
-func (s *Shop) apply(ctx context.Context, r Request, id string, e Event, do func(*store.Tx, store.OrderView) (status int, answer any, err error)) (Reply, error) {
+func (s *Shop) apply(ctx context.Context, r Request, id string, e Event, do func(*shopdb.Tx, shopdb.View) (status int, answer any, err error)) (Reply, error) {
 	for try := 1; ; try++ {
-		var past store.OrderView
-		reply, err := s.idempotent(ctx, r, func(t *store.Tx) (int, any, error) {
+		var past shopdb.View
+		reply, err := s.idempotent(ctx, r, func(t *shopdb.Tx) (int, any, error) {
 			v, err := t.ViewOrder(id)
 			if err != nil {
 				return 0, nil, err
@@ -380,21 +379,21 @@ func (s *Shop) apply(ctx context.Context, r Request, id string, e Event, do func
 }
 
 // steps holds the store's method for each event of staff or customers.
-var steps = map[Event]func(*store.Tx, string) (store.Answer, error){
-	Cancel:  (*store.Tx).Cancel,
-	Ship:    (*store.Tx).Ship,
-	Confirm: (*store.Tx).Confirm,
+var steps = map[Event]func(*shopdb.Tx, string) (shopdb.Answer, error){
+	Cancel:  (*shopdb.Tx).Cancel,
+	Ship:    (*shopdb.Tx).Ship,
+	Confirm: (*shopdb.Tx).Confirm,
 }
 
 // Do cancels, ships or confirms an order. The error may be a *Refusal,
-// ErrOtherRequest, store.ErrNoOrder, or orderclose.ErrUnavailable.
+// ErrOtherRequest, shopdb.ErrNoOrder, or orderclose.ErrUnavailable.
 func (s *Shop) Do(ctx context.Context, r Request, id string, e Event) (Reply, error) {
 	step, ok := steps[e]
 	if !ok {
 		return Reply{}, fmt.Errorf("checkout: unknown event %q", e)
 	}
-	var after store.OrderView
-	reply, err := s.apply(ctx, r, id, e, func(t *store.Tx, before store.OrderView) (int, any, error) {
+	var after shopdb.View
+	reply, err := s.apply(ctx, r, id, e, func(t *shopdb.Tx, before shopdb.View) (int, any, error) {
 		answer, err := step(t, id)
 		if err != nil {
 			return 0, nil, err

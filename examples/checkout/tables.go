@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"orderclose/internal/store"
+	"orderclose/producer"
 )
 
 // The shop's own tables. Times are unix milliseconds. Keys of requests and ids of events are
@@ -53,13 +53,13 @@ var tables = []string{
 }
 
 // CreateTables creates missing tables of the shop in the database of the orders.
-func CreateTables(ctx context.Context, s *store.Store) error {
+func CreateTables(ctx context.Context, db *sql.DB, d producer.Dialect) error {
 	id := "VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
-	if s.Dialect() == store.SQLite {
+	if d == producer.SQLite {
 		id = "TEXT"
 	}
 	for _, table := range tables {
-		if _, err := s.DB().ExecContext(ctx, strings.ReplaceAll(table, "{id}", id)); err != nil {
+		if _, err := db.ExecContext(ctx, strings.ReplaceAll(table, "{id}", id)); err != nil {
 			return fmt.Errorf("create the shop's tables: %w", err)
 		}
 	}
@@ -67,8 +67,8 @@ func CreateTables(ctx context.Context, s *store.Store) error {
 }
 
 // insertIgnore returns an INSERT that does nothing if the key exists.
-func insertIgnore(d store.DialectName) string {
-	if d == store.SQLite {
+func insertIgnore(d producer.Dialect) string {
+	if d == producer.SQLite {
 		return "INSERT OR IGNORE INTO "
 	}
 	return "INSERT IGNORE INTO "

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"orderclose"
-	"orderclose/internal/store"
+	"orderclose/examples/checkout/shopdb"
 )
 
 // Limits of the views in Redis.
@@ -53,7 +53,7 @@ return 1`)
 
 func (v *views) key(id string) string { return v.prefix + id }
 
-func (v *views) put(ctx context.Context, o store.OrderView) {
+func (v *views) put(ctx context.Context, o shopdb.View) {
 	v.call(ctx, func(ctx context.Context) error {
 		return putScript.Run(ctx, v.client, []string{v.key(o.ID)},
 			o.Version, o.At.UnixMilli(), int(o.Status), o.Due.UnixMilli(), o.CreatedAt.UnixMilli(), o.Category,
@@ -62,7 +62,7 @@ func (v *views) put(ctx context.Context, o store.OrderView) {
 }
 
 // get returns the view of an order if it may be shown at now, by the database's clock.
-func (v *views) get(ctx context.Context, id string, now time.Time) (o store.OrderView, ok bool) {
+func (v *views) get(ctx context.Context, id string, now time.Time) (o shopdb.View, ok bool) {
 	var hash map[string]string
 	v.call(ctx, func(ctx context.Context) (err error) {
 		hash, err = v.client.HGetAll(ctx, v.key(id)).Result()
@@ -78,7 +78,7 @@ func (v *views) get(ctx context.Context, id string, now time.Time) (o store.Orde
 	return o, usable(o, now, v.maxStale)
 }
 
-func decodeView(id string, hash map[string]string) (o store.OrderView, err error) {
+func decodeView(id string, hash map[string]string) (o shopdb.View, err error) {
 	number := func(field string) int64 {
 		n, e := strconv.ParseInt(hash[field], 10, 64)
 		err = errors.Join(err, e)
@@ -86,13 +86,13 @@ func decodeView(id string, hash map[string]string) (o store.OrderView, err error
 	}
 	o.Order = orderclose.Order{ID: id, Category: hash["category"],
 		CreatedAt: time.UnixMilli(number("created")).UTC(), Due: time.UnixMilli(number("due")).UTC()}
-	o.Status, o.Version, o.At = store.Status(number("status")), number("version"), time.UnixMilli(number("read")).UTC()
+	o.Status, o.Version, o.At = shopdb.Status(number("status")), number("version"), time.UnixMilli(number("read")).UTC()
 	return o, err
 }
 
 // usable decides whether a view may be shown: the view of an order that has ended always, any
 // other while it is fresh, and an unpaid order only well before its due time. Pure.
-func usable(o store.OrderView, now time.Time, maxStale time.Duration) bool {
+func usable(o shopdb.View, now time.Time, maxStale time.Duration) bool {
 	if State(o.Status.String()).Final() {
 		return true
 	}
@@ -100,7 +100,7 @@ func usable(o store.OrderView, now time.Time, maxStale time.Duration) bool {
 	if age > maxStale || age < -maxStale {
 		return false
 	}
-	return o.Status != store.Unpaid || now.Add(dueMargin).Before(o.Due)
+	return o.Status != shopdb.Unpaid || now.Add(dueMargin).Before(o.Due)
 }
 
 // call calls Redis unless Redis is paused. An error is logged once for each pause, and does not

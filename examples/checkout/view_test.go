@@ -50,7 +50,7 @@ func TestView_ReadsUseRedisAndNothingIsDecidedByIt(t *testing.T) {
 func TestView_AnOlderOneNeverReplacesANewerOne(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		r.create("a")
-		old, err := r.world.Store.ViewOrder(r.t.Context(), "a") // read, and written to Redis later
+		old, err := r.orders().ViewOrder(r.t.Context(), "a") // read, and written to Redis later
 		r.must(err)
 		r.do("a", checkout.Pay)
 		checkout.PutView(r.shop, old)

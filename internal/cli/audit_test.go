@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/examples/checkout/shopdb"
 	"orderclose/internal/config"
 	"orderclose/internal/ops"
 	"orderclose/internal/store"
+	"orderclose/internal/testkit/scenario"
 	"orderclose/internal/wire"
 	"orderclose/pipeline"
 )
@@ -45,9 +47,10 @@ func TestBroker_AnAuditFindsPlantedFaults(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	orders := scenario.OrdersOf(s)
 	long := now.Add(-3 * time.Hour)
 	for _, id := range []string{"forgotten", "receiptless", "unledgered", "quiet", "told"} {
-		if err := s.CreateOrder(ctx, orderclose.Order{ID: id, CreatedAt: long.Add(-time.Hour), Due: long}, []store.Item{{SKU: "ink", Quantity: 1}}); err != nil {
+		if err := orders.CreateOrder(ctx, orderclose.Order{ID: id, CreatedAt: long.Add(-time.Hour), Due: long}, []shopdb.Item{{SKU: "ink", Quantity: 1}}); err != nil {
 			t.Fatal(err)
 		}
 		if id == "forgotten" {

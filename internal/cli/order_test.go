@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/examples/checkout/shopdb"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
 	"orderclose/internal/ops"
 	"orderclose/internal/ops/deadletters"
 	"orderclose/internal/store"
 	"orderclose/internal/store/sqlite"
+	"orderclose/internal/testkit/scenario"
 	"orderclose/internal/wire"
 	"orderclose/pipeline"
 )
@@ -27,9 +29,9 @@ func (r *rig) shop() *store.Store {
 	r.t.Cleanup(func() { s.Close() })
 	ctx, now := r.t.Context(), time.Now()
 	for _, err := range []error{
-		s.Migrate(ctx), s.PutStock(ctx, "ink", 10),
-		s.CreateOrder(ctx, orderclose.Order{ID: "closed", CreatedAt: now.Add(-time.Hour), Due: now.Add(-time.Minute)}, []store.Item{{SKU: "ink", Quantity: 2}}),
-		s.CreateOrder(ctx, orderclose.Order{ID: "waits", CreatedAt: now, Due: now.Add(time.Hour)}, nil),
+		s.Migrate(ctx), scenario.OrdersOf(s).PutStock(ctx, "ink", 10),
+		scenario.OrdersOf(s).CreateOrder(ctx, orderclose.Order{ID: "closed", CreatedAt: now.Add(-time.Hour), Due: now.Add(-time.Minute)}, []shopdb.Item{{SKU: "ink", Quantity: 2}}),
+		scenario.OrdersOf(s).CreateOrder(ctx, orderclose.Order{ID: "waits", CreatedAt: now, Due: now.Add(time.Hour)}, nil),
 	} {
 		if err != nil {
 			r.t.Fatal(err)

@@ -178,7 +178,7 @@ func (c *closing) run(ids []string) error {
 		}
 	}
 	for _, t := range c.tables() {
-		of, err := c.s.recordLinesOf(c.tx, t, c.won[t], kindClose, c.now)
+		of, err := c.s.recordLines(c.tx, t, c.won[t], kindClose, c.now)
 		if err != nil {
 			return err
 		}

@@ -1,10 +1,10 @@
-// Package store keeps orders in a relational database and closes them there. It holds all
-// SQL of the project, and all use of gorm.
+// Package store closes orders in a relational database. It holds the SQL of the pipeline, and
+// all use of gorm.
 //
-// Open returns a Store on MySQL or MariaDB. Store.CloseOrders closes a batch,
-// Store.Checkout runs a transaction of a shop, and Store.Migrate creates the reference
-// schema. A mapping.Mapping names the tables and columns; the reference schema is a mapping
-// too.
+// Open returns a Store on MySQL or MariaDB. Store.CloseOrders closes a batch, and
+// Store.Migrate creates the reference schema. A mapping.Mapping names the tables and columns;
+// the reference schema is a mapping too. The shop's side of the reference schema is in
+// examples/checkout/shopdb.
 //
 // A batch is closed in one transaction. The order of its statements is part of the design:
 //

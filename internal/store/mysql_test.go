@@ -14,7 +14,9 @@ import (
 	"go.uber.org/goleak"
 
 	"orderclose"
+	"orderclose/examples/checkout/shopdb"
 	"orderclose/internal/store"
+	"orderclose/internal/testkit/scenario"
 	"orderclose/internal/testkit/storetest"
 )
 
@@ -91,7 +93,7 @@ func openMigrated(t *testing.T, o store.Options) *store.Store {
 	}
 	s := open(t, o)
 	must(t, s.Migrate(t.Context()))
-	must(t, s.PutStock(t.Context(), "ink", 1000))
+	must(t, scenario.OrdersOf(s).PutStock(t.Context(), "ink", 1000))
 	return s
 }
 
@@ -108,7 +110,7 @@ func overdue(t *testing.T, s *store.Store, id string) {
 	now, err := s.Now(t.Context())
 	must(t, err)
 	o := orderclose.Order{ID: id, CreatedAt: now.Add(-time.Hour), Due: now.Add(-time.Minute)}
-	must(t, s.CreateOrder(t.Context(), o, []store.Item{{SKU: "ink", Quantity: 1}}))
+	must(t, scenario.OrdersOf(s).CreateOrder(t.Context(), o, []shopdb.Item{{SKU: "ink", Quantity: 1}}))
 }
 
 func exec(t *testing.T, db interface {
@@ -148,10 +150,10 @@ func settingsAreForced(t *testing.T) {
 		t.Errorf("the database's clock says %v, %v; it is %v off", now, err, d)
 	}
 	overdue(t, s, "a")
-	if _, err := s.Pay(t.Context(), "a", "p"); err != nil {
+	if _, err := scenario.OrdersOf(s).Pay(t.Context(), "a", "p"); err != nil {
 		t.Error(err)
 	}
-	if a, err := s.Pay(t.Context(), "a", "p"); err != nil || a != store.AlreadyPaid {
+	if a, err := scenario.OrdersOf(s).Pay(t.Context(), "a", "p"); err != nil || a != shopdb.AlreadyPaid {
 		t.Errorf("a second payment: %v, %v; want already_paid, as nothing was changed", a, err)
 	}
 }

@@ -32,16 +32,11 @@ type line struct {
 	quantity   int64
 }
 
-// recordLines is recordLinesOf on the only table of a mapping without shards.
-func (s *Store) recordLines(tx *gorm.DB, orders []string, k kind, now time.Time) (map[string][]orderclose.Release, error) {
-	return s.recordLinesOf(tx, s.q.single, orders, k, now)
-}
-
-// recordLinesOf writes the ledger rows of the orders' lines, with the lines of one SKU summed.
+// recordLines writes the ledger rows of the orders' lines, with the lines of one SKU summed.
 // It returns what each order releases, in SKU order, without the releases' keys. The ledger's
 // unique key ensures that stock is released once. SKUs are spelled as in the lines, or as in
 // the stock once a difference was seen.
-func (s *Store) recordLinesOf(tx *gorm.DB, t *table, orders []string, k kind, now time.Time) (map[string][]orderclose.Release, error) {
+func (s *Store) recordLines(tx *gorm.DB, t *table, orders []string, k kind, now time.Time) (map[string][]orderclose.Release, error) {
 	released := make(map[string][]orderclose.Release, len(orders))
 	if t.lines == "" {
 		return released, nil

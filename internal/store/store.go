@@ -179,5 +179,9 @@ func (s *Store) now(tx *gorm.DB) (now time.Time, err error) {
 	return now, err
 }
 
+// Clock returns the clock of a database that has none of its own; nil: the database's clock
+// decides.
+func (s *Store) Clock() func() time.Time { return s.dialect.Clock }
+
 // Dialect returns the kind of database, which decides how times are stored.
 func (s *Store) Dialect() DialectName { return s.dialect.Name }

@@ -15,6 +15,7 @@ import (
 	"orderclose"
 	"orderclose/internal/store"
 	"orderclose/internal/store/sqlite"
+	"orderclose/internal/testkit/scenario"
 	"orderclose/internal/testkit/storetest"
 )
 
@@ -51,7 +52,7 @@ func TestBubble_ClosesAtItsMillisecond(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := orderclose.Order{ID: "a", CreatedAt: time.Now(), Due: time.Now().Add(30 * time.Minute)}
-		if err := s.CreateOrder(t.Context(), o, nil); err != nil {
+		if err := scenario.OrdersOf(s).CreateOrder(t.Context(), o, nil); err != nil {
 			t.Fatal(err)
 		}
 		var wg sync.WaitGroup
@@ -84,7 +85,7 @@ func TestBubble_WritersWaitInThePool(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := orderclose.Order{ID: "a", CreatedAt: time.Now(), Due: time.Now()}
-		if err := s.CreateOrder(t.Context(), o, nil); err != nil {
+		if err := scenario.OrdersOf(s).CreateOrder(t.Context(), o, nil); err != nil {
 			t.Fatal(err)
 		}
 		busy, err := s.DB().BeginTx(t.Context(), nil)

@@ -20,6 +20,7 @@ import (
 	"orderclose/internal/kafka"
 	"orderclose/internal/store"
 	"orderclose/internal/store/sqlite"
+	"orderclose/internal/testkit/scenario"
 	"orderclose/internal/wire"
 	"orderclose/pipeline"
 	"orderclose/producer"
@@ -334,8 +335,8 @@ func (c *accessCase) run(ctx context.Context, b *broker, role pipeline.Role, don
 	defer db.Close()
 	now := time.Now()
 	if err := errors.Join(db.Migrate(ctx),
-		db.CreateOrder(ctx, orderclose.Order{ID: "order-0", CreatedAt: now, Due: now.Add(-time.Second)}, nil),
-		db.CreateOrder(ctx, orderclose.Order{ID: "order-1", CreatedAt: now, Due: now.Add(time.Minute)}, nil)); err != nil {
+		scenario.OrdersOf(db).CreateOrder(ctx, orderclose.Order{ID: "order-0", CreatedAt: now, Due: now.Add(-time.Second)}, nil),
+		scenario.OrdersOf(db).CreateOrder(ctx, orderclose.Order{ID: "order-1", CreatedAt: now, Due: now.Add(time.Minute)}, nil)); err != nil {
 		return err
 	}
 	if c.prepare != nil {

@@ -13,10 +13,10 @@ import (
 
 	"orderclose"
 	"orderclose/compensator"
+	"orderclose/examples/checkout/shopdb"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
 	"orderclose/internal/ops"
-	"orderclose/internal/store"
 	"orderclose/internal/testkit/scenario"
 	"orderclose/internal/wire"
 )
@@ -95,7 +95,7 @@ func TestReal_AnAuditFindsPlantedFaultsAmongTenThousandOrders(t *testing.T) {
 		r.exec(change, id)
 	}
 	open := orderclose.Order{ID: "open", CreatedAt: time.Now().Add(-2 * time.Hour), Due: time.Now().Add(-time.Hour)}
-	if err := r.store.CreateOrder(t.Context(), open, nil); err != nil {
+	if err := r.shop.Orders.CreateOrder(t.Context(), open, nil); err != nil {
 		t.Fatal(err)
 	}
 	want = map[ops.FindingKind][]string{
@@ -127,7 +127,7 @@ func TestReal_ASweepReportsWhyEachOrderWasMissed(t *testing.T) {
 	order := func(id string) orderclose.Order {
 		due := time.Now().Add(-time.Minute).Truncate(time.Millisecond)
 		o := orderclose.Order{ID: id, Category: "virtual", CreatedAt: due.Add(-time.Minute), Due: due}
-		if err := r.store.CreateOrder(t.Context(), o, []store.Item{{SKU: scenario.SKU(0), Quantity: 1}}); err != nil {
+		if err := r.shop.Orders.CreateOrder(t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 1}}); err != nil {
 			t.Fatal(err)
 		}
 		return o

@@ -233,11 +233,12 @@ func TestReal_TheOtherRelayTakesOverFromAKilledOne(t *testing.T) {
 	r.checkAfterCrash(r.check().Repeated, orders, over)
 }
 
-// checkAfterCrash allows as many duplicates as records were in flight: those of one turn
-// of a loop. The orders of one commit interval are a generous estimate.
+// checkAfterCrash allows as many duplicates as records were forwarded and not committed: those
+// of one commit interval of 200 ms, of the commit in flight, and of as much again, because the
+// orders do not become due evenly. A relay that does not commit repeats ten times as many.
 func (r *rig) checkAfterCrash(repeated, orders int, over time.Duration) {
 	r.t.Helper()
-	if most := int(time.Duration(orders) * 200 * time.Millisecond / over); repeated > most {
+	if most := int(time.Duration(orders) * 600 * time.Millisecond / over); repeated > most {
 		r.t.Errorf("%d are in the close topic twice, and at most %d were in flight", repeated, most)
 	}
 }

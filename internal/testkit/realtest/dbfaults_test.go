@@ -130,7 +130,7 @@ func newFaultyPipeline(t *testing.T, kind string) *faultyPipeline {
 	all.DSN = server.dsn()
 	s := &faultyPipeline{rig: newRig(t, all), server: server}
 	s.disturbed = true
-	s.shop.Store = scenario.Persistent{Store: s.store}
+	s.shop.Orders = scenario.Persistent{Orders: scenario.OrdersOf(s.store)}
 
 	cfg, err := mysql.ParseDSN(s.servers.DSN)
 	if err != nil {

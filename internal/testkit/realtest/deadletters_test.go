@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/examples/checkout/shopdb"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
 	"orderclose/internal/ops"
@@ -55,7 +56,7 @@ func aDeadLetterIsRedrivenToSuccess(t *testing.T, servers config.Servers) {
 		t.Errorf("%+v does not say why and where", letter)
 	}
 
-	if err := r.store.CreateOrder(t.Context(), o, []store.Item{{SKU: scenario.SKU(0), Quantity: 2}}); err != nil {
+	if err := r.shop.Orders.CreateOrder(t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 2}}); err != nil {
 		t.Fatal(err)
 	}
 	var plan deadletters.Plan

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/examples/checkout/shopdb"
 	"orderclose/internal/config"
-	"orderclose/internal/store"
 	"orderclose/internal/testkit/scenario"
 	"orderclose/internal/wire"
 )
@@ -63,7 +63,7 @@ func replaysDelayNoOrderThatIsDue(t *testing.T, servers config.Servers) {
 	r.start("relay", "closer")
 	for i := range 400 {
 		o := r.shop.Producer.Order(fmt.Sprint("fresh-", i), time.Now(), "flash-sale")
-		if err := r.store.CreateOrder(t.Context(), o, []store.Item{{SKU: scenario.SKU(i % skus), Quantity: 1}}); err != nil {
+		if err := r.shop.Orders.CreateOrder(t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(i % skus), Quantity: 1}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.shop.Publish(t.Context(), o); err != nil {
@@ -96,7 +96,7 @@ func deadlinesMoveByAnUpdate(t *testing.T, servers config.Servers) {
 	r.firstStart()
 	order := func(id, category string) orderclose.Order {
 		o := r.shop.Producer.Order(id, time.Now(), category)
-		if err := r.store.CreateOrder(t.Context(), o, []store.Item{{SKU: scenario.SKU(0), Quantity: 1}}); err != nil {
+		if err := r.shop.Orders.CreateOrder(t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 1}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.shop.Publish(t.Context(), o); err != nil {
@@ -116,14 +116,14 @@ func deadlinesMoveByAnUpdate(t *testing.T, servers config.Servers) {
 	}
 	far := r.shop.Producer.Order("far", time.Now(), "physical")
 	far.Due = far.Due.Add(time.Hour)
-	if err := r.store.CreateOrder(t.Context(), far, nil); err != nil {
+	if err := r.shop.Orders.CreateOrder(t.Context(), far, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.shop.Publish(t.Context(), far); err != nil {
 		t.Fatal(err)
 	}
 	move(far, -time.Hour)
-	if answer, err := r.store.Cancel(t.Context(), order("cancelled", "physical").ID); err != nil || answer != store.AnswerCancelled {
+	if answer, err := r.shop.Orders.Cancel(t.Context(), order("cancelled", "physical").ID); err != nil || answer != shopdb.AnswerCancelled {
 		t.Fatal(answer, err)
 	}
 	r.settleBy(time.Now().Add(60 * time.Second))
@@ -147,7 +147,7 @@ func aFailedOrderIsRetriedAfterAMinute(t *testing.T, servers config.Servers) {
 	r := newRig(t, servers)
 	r.start("relay", "closer")
 	o := r.shop.Producer.Order("failing", time.Now(), "flash-sale")
-	if err := r.store.CreateOrder(t.Context(), o, []store.Item{{SKU: scenario.SKU(0), Quantity: 1}}); err != nil {
+	if err := r.shop.Orders.CreateOrder(t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.shop.Publish(t.Context(), o); err != nil {

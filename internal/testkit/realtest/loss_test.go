@@ -12,8 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"orderclose/examples/checkout/shopdb"
 	"orderclose/internal/kafka"
-	"orderclose/internal/store"
 	"orderclose/internal/testkit/scenario"
 	"orderclose/internal/wire"
 	"orderclose/pipeline"
@@ -53,7 +53,7 @@ func TestReal_EveryKindOfLossIsPublishedAndASweepRepairsIt(t *testing.T) {
 			r.signal("relay", syscall.SIGTERM)
 			for i := range 12 {
 				o := r.shop.Producer.Order(fmt.Sprint("lost", i), time.Now(), "virtual") // 5 seconds
-				if err := r.store.CreateOrder(t.Context(), o, []store.Item{{SKU: scenario.SKU(0), Quantity: 1}}); err != nil {
+				if err := r.shop.Orders.CreateOrder(t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 1}}); err != nil {
 					t.Fatal(err)
 				}
 				if err := r.shop.Publish(t.Context(), o); err != nil {

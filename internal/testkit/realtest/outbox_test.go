@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/examples/checkout/shopdb"
 	"orderclose/internal/config"
-	"orderclose/internal/store"
 	"orderclose/internal/testkit/scenario"
 )
 
@@ -29,7 +29,7 @@ func (r *rig) closeMany(orders, batch int) {
 			for i := range batch {
 				due := time.Now().Add(-time.Second).Truncate(time.Millisecond)
 				o := orderclose.Order{ID: fmt.Sprintf("many-%05d", first+i), CreatedAt: due, Due: due}
-				if err := r.store.CreateOrder(r.t.Context(), o, []store.Item{{SKU: scenario.SKU(i % skus), Quantity: 1}}); err != nil {
+				if err := r.shop.Orders.CreateOrder(r.t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(i % skus), Quantity: 1}}); err != nil {
 					r.t.Error(err)
 				}
 				requests = append(requests, orderclose.CloseRequest{OrderID: o.ID})

@@ -224,7 +224,7 @@ func TestReal_ASweepOnDemandRespectsTheLockAndTheDryRun(t *testing.T) {
 func aSweepOnDemand(t *testing.T, s config.Servers) {
 	r := newRig(t, s)
 	order := r.shop.Producer.Order("missed", time.Now().Add(-time.Hour), "virtual")
-	if err := r.store.CreateOrder(t.Context(), order, nil); err != nil {
+	if err := r.shop.Orders.CreateOrder(t.Context(), order, nil); err != nil {
 		t.Fatal(err)
 	}
 	var report compensator.Report
@@ -255,7 +255,7 @@ func TestReal_WithoutRedisASweepStillCloses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, servers(t))
 	r.servers.RedisURL = "redis://127.0.0.1:" + freePort(t) + "/0" // no server listens there
-	if err := r.store.CreateOrder(t.Context(), r.shop.Producer.Order("missed", time.Now().Add(-time.Hour)), nil); err != nil {
+	if err := r.shop.Orders.CreateOrder(t.Context(), r.shop.Producer.Order("missed", time.Now().Add(-time.Hour)), nil); err != nil {
 		t.Fatal(err)
 	}
 	var report compensator.Report
@@ -276,7 +276,7 @@ func TestReal_SendPublishesTheRecordsOfCheckout(t *testing.T) {
 	}
 	r.decode(r.must("send", "--id", "by-hand", "--category", "flash-sale", "-o", "json"), &sent)
 	order := orderclose.Order{ID: sent.ID, Category: "flash-sale", CreatedAt: time.Now(), Due: sent.Due}
-	if err := r.store.CreateOrder(t.Context(), order, nil); err != nil {
+	if err := r.shop.Orders.CreateOrder(t.Context(), order, nil); err != nil {
 		t.Fatal(err)
 	}
 	r.settleBy(sent.Due.Add(15 * time.Second))

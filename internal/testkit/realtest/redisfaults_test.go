@@ -239,7 +239,7 @@ func TestReal_ASweepContinuesIfRedisHangs(t *testing.T) {
 	proxy.Stall()
 	r := newRig(t, all)
 	r.servers.RedisURL = "redis://" + proxy.Addr() + "/0"
-	if err := r.store.CreateOrder(t.Context(), r.shop.Producer.Order("missed", time.Now().Add(-time.Hour)), nil); err != nil {
+	if err := r.shop.Orders.CreateOrder(t.Context(), r.shop.Producer.Order("missed", time.Now().Add(-time.Hour)), nil); err != nil {
 		t.Fatal(err)
 	}
 	var report compensator.Report

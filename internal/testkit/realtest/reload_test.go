@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/examples/checkout/shopdb"
 	"orderclose/internal/config"
-	"orderclose/internal/store"
 	"orderclose/internal/testkit/scenario"
 	"orderclose/producer"
 )
@@ -107,7 +107,7 @@ func TestReal_AChangedTopicsFileIsAppliedWhileAllPartsRun(t *testing.T) {
 	order := func(id, category string) orderclose.Order {
 		t.Helper()
 		o := p.Order(r.prefix+id, time.Now().Truncate(time.Millisecond), category)
-		if err := r.store.CreateOrder(t.Context(), o, []store.Item{{SKU: scenario.SKU(0), Quantity: 1}}); err != nil {
+		if err := r.shop.Orders.CreateOrder(t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 1}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.shop.Publish(t.Context(), o); err != nil {

@@ -29,7 +29,7 @@ func (r *rig) slowly() {
 func (r *rig) missed(n int) {
 	r.t.Helper()
 	for i := range n {
-		if err := r.store.CreateOrder(r.t.Context(), r.shop.Producer.Order(fmt.Sprint("missed-", i), time.Now().Add(-time.Hour)), nil); err != nil {
+		if err := r.shop.Orders.CreateOrder(r.t.Context(), r.shop.Producer.Order(fmt.Sprint("missed-", i), time.Now().Add(-time.Hour)), nil); err != nil {
 			r.t.Fatal(err)
 		}
 	}
@@ -112,7 +112,7 @@ func TestReal_KafkaIsWiped(t *testing.T) {
 	due := time.Now().Add(75 * time.Second).Truncate(time.Millisecond)
 	for i := range n {
 		o := orderclose.Order{ID: fmt.Sprint("waiting-", i), Category: "physical", CreatedAt: time.Now(), Due: due.Add(time.Duration(i) * 10 * time.Millisecond)}
-		if err := r.store.CreateOrder(t.Context(), o, nil); err != nil {
+		if err := r.shop.Orders.CreateOrder(t.Context(), o, nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.shop.Publish(t.Context(), o); err != nil {

@@ -6,50 +6,50 @@ import (
 	"time"
 
 	"orderclose"
-	"orderclose/internal/store"
+	"orderclose/examples/checkout/shopdb"
 )
 
 // retryInterval is the pause before a Persistent tries again.
 const retryInterval = 500 * time.Millisecond
 
-// Persistent is a Store that retries while its database fails, as a shop does whose customers
+// Persistent are Orders that retries while its database fails, as a shop does whose customers
 // wait. If the answer of an earlier attempt was lost, a retry may find the work done, and
 // reports success.
-type Persistent struct{ Store }
+type Persistent struct{ Orders }
 
-// CreateOrder implements Store.
-func (p Persistent) CreateOrder(ctx context.Context, o orderclose.Order, items []store.Item) error {
-	tries, err := persist(ctx, func() error { return p.Store.CreateOrder(ctx, o, items) })
-	if tries > 1 && errors.Is(err, store.ErrDuplicateOrder) {
+// CreateOrder implements Orders.
+func (p Persistent) CreateOrder(ctx context.Context, o orderclose.Order, items []shopdb.Item) error {
+	tries, err := persist(ctx, func() error { return p.Orders.CreateOrder(ctx, o, items) })
+	if tries > 1 && errors.Is(err, shopdb.ErrDuplicateOrder) {
 		return nil
 	}
 	return err
 }
 
-// Checkout implements Store. fn is run again after a lost answer, when the rows that it
+// Checkout implements Orders. fn is run again after a lost answer, when the rows that it
 // creates may exist already.
-func (p Persistent) Checkout(ctx context.Context, fn func(*store.Tx) error) error {
-	tries, err := persist(ctx, func() error { return p.Store.Checkout(ctx, fn) })
-	if tries > 1 && errors.Is(err, store.ErrDuplicateOrder) {
+func (p Persistent) Checkout(ctx context.Context, fn func(*shopdb.Tx) error) error {
+	tries, err := persist(ctx, func() error { return p.Orders.Checkout(ctx, fn) })
+	if tries > 1 && errors.Is(err, shopdb.ErrDuplicateOrder) {
 		return nil
 	}
 	return err
 }
 
-// Pay implements Store.
-func (p Persistent) Pay(ctx context.Context, id, payment string) (a store.Answer, err error) {
-	tries, err := persist(ctx, func() error { a, err = p.Store.Pay(ctx, id, payment); return err })
-	if tries > 1 && a == store.AlreadyPaid {
-		a = store.AnswerPaid
+// Pay implements Orders.
+func (p Persistent) Pay(ctx context.Context, id, payment string) (a shopdb.Answer, err error) {
+	tries, err := persist(ctx, func() error { a, err = p.Orders.Pay(ctx, id, payment); return err })
+	if tries > 1 && a == shopdb.AlreadyPaid {
+		a = shopdb.AnswerPaid
 	}
 	return a, err
 }
 
-// Cancel implements Store.
-func (p Persistent) Cancel(ctx context.Context, id string) (a store.Answer, err error) {
-	tries, err := persist(ctx, func() error { a, err = p.Store.Cancel(ctx, id); return err })
-	if tries > 1 && a == store.AlreadyCancelled {
-		a = store.AnswerCancelled
+// Cancel implements Orders.
+func (p Persistent) Cancel(ctx context.Context, id string) (a shopdb.Answer, err error) {
+	tries, err := persist(ctx, func() error { a, err = p.Orders.Cancel(ctx, id); return err })
+	if tries > 1 && a == shopdb.AlreadyCancelled {
+		a = shopdb.AnswerCancelled
 	}
 	return a, err
 }

@@ -15,7 +15,7 @@ import (
 	"slices"
 	"time"
 
-	"orderclose/internal/store"
+	"orderclose/examples/checkout/shopdb"
 )
 
 // Fate is what happens to an order after its creation.
@@ -44,7 +44,7 @@ type Step struct {
 	At         time.Duration
 	ID         string
 	Categories []string
-	Items      []store.Item
+	Items      []shopdb.Item
 	Fate       Fate
 	// ByOutbox: if the shop has an outbox, the order is scheduled in the transaction that
 	// creates it, and not after it. An order with the fate Twice is scheduled both ways.
@@ -104,10 +104,10 @@ func (s Spec) categories(r *rand.Rand) []string {
 	return []string{first, s.Categories[r.IntN(len(s.Categories))]}
 }
 
-func (s Spec) items(r *rand.Rand) []store.Item {
-	items := make([]store.Item, 1+r.IntN(3))
+func (s Spec) items(r *rand.Rand) []shopdb.Item {
+	items := make([]shopdb.Item, 1+r.IntN(3))
 	for i := range items {
-		items[i] = store.Item{SKU: SKU(r.IntN(s.SKUs)), Quantity: int64(1 + r.IntN(3))}
+		items[i] = shopdb.Item{SKU: SKU(r.IntN(s.SKUs)), Quantity: int64(1 + r.IntN(3))}
 	}
 	return items
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/examples/checkout/shopdb"
 	"orderclose/internal/store"
 	"orderclose/producer"
 )
@@ -15,19 +16,24 @@ import (
 // startStock is the stock of each SKU at the beginning: enough for any plan.
 const startStock = 1_000_000
 
-// Store is the database of a shop. store.Store and Persistent implement it.
-type Store interface {
-	CreateOrder(ctx context.Context, o orderclose.Order, items []store.Item) error
-	Checkout(ctx context.Context, fn func(*store.Tx) error) error
-	Pay(ctx context.Context, id, payment string) (store.Answer, error)
-	Cancel(ctx context.Context, id string) (store.Answer, error)
+// OrdersOf returns the shop's side of a store with the reference schema.
+func OrdersOf(s *store.Store) *shopdb.Orders {
+	return shopdb.New(shopdb.Options{DB: s.DB(), Dialect: producer.Dialect(s.Dialect()), Now: s.Clock()})
+}
+
+// Orders are the orders of a shop. *shopdb.Orders and Persistent implement it.
+type Orders interface {
+	CreateOrder(ctx context.Context, o orderclose.Order, items []shopdb.Item) error
+	Checkout(ctx context.Context, fn func(*shopdb.Tx) error) error
+	Pay(ctx context.Context, id, payment string) (shopdb.Answer, error)
+	Cancel(ctx context.Context, id string) (shopdb.Answer, error)
 	PutStock(ctx context.Context, sku string, available int64) error
 }
 
 // Shop is a checkout: it creates orders, publishes them, and takes payments. Its methods are
 // safe for concurrent use, except Stock, which must be called first.
 type Shop struct {
-	Store    Store
+	Orders   Orders
 	Producer *producer.Producer
 	Outbox   *producer.Outbox // nil: all orders are published directly
 	// OnOrder, if set, is called after each creation of an order, by several goroutines.
@@ -46,7 +52,7 @@ type Shop struct {
 func (s *Shop) Stock(ctx context.Context, skus int) error {
 	s.stock = map[string]int64{}
 	for n := range skus {
-		if err := s.Store.PutStock(ctx, SKU(n), startStock); err != nil {
+		if err := s.Orders.PutStock(ctx, SKU(n), startStock); err != nil {
 			return err
 		}
 		s.stock[SKU(n)] = startStock
@@ -103,7 +109,7 @@ func (s *Shop) play(ctx context.Context, step Step) error {
 }
 
 func (s *Shop) create(ctx context.Context, order orderclose.Order, step Step) error {
-	return s.Store.CreateOrder(ctx, order, step.Items)
+	return s.Orders.CreateOrder(ctx, order, step.Items)
 }
 
 // errRolledBack rolls a transaction back on purpose.
@@ -111,7 +117,7 @@ var errRolledBack = errors.New("rolled back on purpose")
 
 // createAndAdd creates an order and schedules it in the same transaction.
 func (s *Shop) createAndAdd(ctx context.Context, order orderclose.Order, step Step) error {
-	write := func(t *store.Tx, o orderclose.Order) error {
+	write := func(t *shopdb.Tx, o orderclose.Order) error {
 		if err := t.CreateOrder(o, step.Items); err != nil {
 			return err
 		}
@@ -120,13 +126,13 @@ func (s *Shop) createAndAdd(ctx context.Context, order orderclose.Order, step St
 	if step.RollBackFirst {
 		other := order
 		other.ID += "-undone"
-		err := s.Store.Checkout(ctx, func(t *store.Tx) error { return errors.Join(write(t, other), errRolledBack) })
+		err := s.Orders.Checkout(ctx, func(t *shopdb.Tx) error { return errors.Join(write(t, other), errRolledBack) })
 		if err == nil {
 			return fmt.Errorf("order %s exists, but its transaction was rolled back", other.ID)
 		}
 		s.add(&s.undone, other.ID)
 	}
-	err := s.Store.Checkout(ctx, func(t *store.Tx) error { return write(t, order) })
+	err := s.Orders.Checkout(ctx, func(t *shopdb.Tx) error { return write(t, order) })
 	if err == nil {
 		s.add(&s.added, order.ID)
 	}
@@ -143,14 +149,14 @@ func (s *Shop) add(list *[]string, id string) {
 // have won.
 func (s *Shop) finish(ctx context.Context, order orderclose.Order, fate Fate) error {
 	if fate == Cancelled {
-		_, err := s.Store.Cancel(ctx, order.ID)
+		_, err := s.Orders.Cancel(ctx, order.ID)
 		return err
 	}
-	answer, err := s.Store.Pay(ctx, order.ID, "pay-"+order.ID)
+	answer, err := s.Orders.Pay(ctx, order.ID, "pay-"+order.ID)
 	if err != nil {
 		return fmt.Errorf("pay %s: %w", order.ID, err)
 	}
-	if answer == store.AnswerPaid {
+	if answer == shopdb.AnswerPaid {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.paid = append(s.paid, order.ID)

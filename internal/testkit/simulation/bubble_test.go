@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"orderclose"
-	"orderclose/internal/store"
+	"orderclose/examples/checkout/shopdb"
 	"orderclose/internal/testkit/scenario"
 	"orderclose/internal/wire"
 	"orderclose/pipeline"
@@ -75,7 +75,7 @@ func TestSimulation_APaidOrderIsNeverClosed(t *testing.T) {
 		r.startAll()
 		o := r.order("paid", "virtual", true)
 		time.Sleep(4 * time.Minute)
-		if answer, err := r.world.Store.Pay(ctx, o.ID, "p-"+o.ID); err != nil || answer != store.AnswerPaid {
+		if answer, err := r.shop.Orders.Pay(ctx, o.ID, "p-"+o.ID); err != nil || answer != shopdb.AnswerPaid {
 			t.Fatal(answer, err)
 		}
 		time.Sleep(3 * time.Hour)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"orderclose"
-	"orderclose/internal/store"
+	"orderclose/examples/checkout/shopdb"
 	"orderclose/internal/testkit/scenario"
 )
 
@@ -57,9 +57,9 @@ func drawOrder(d *drawing, n int) event {
 // order plays an order. The shop retries until the database, and Kafka, have accepted it.
 func (w *chaosWorld) order(e event) {
 	o := w.producer.Order(fmt.Sprintf("order-%02d", e.N), time.Now().Truncate(time.Millisecond), e.What)
-	items := []store.Item{{SKU: scenario.SKU(e.N % chaosSKUs), Quantity: 2}, {SKU: scenario.SKU(e.N * 7 % chaosSKUs), Quantity: 1}}
+	items := []shopdb.Item{{SKU: scenario.SKU(e.N % chaosSKUs), Quantity: 2}, {SKU: scenario.SKU(e.N * 7 % chaosSKUs), Quantity: 1}}
 	outbox := e.How == byOutbox || e.How == twice
-	err := w.shop.Checkout(w.ctx, func(tx *store.Tx) error {
+	err := w.shop.Checkout(w.ctx, func(tx *shopdb.Tx) error {
 		err := tx.CreateOrder(o, items)
 		if outbox && err == nil {
 			err = w.outbox.Add(w.ctx, tx.SQL(), o)
@@ -101,8 +101,8 @@ func (w *chaosWorld) finish(o orderclose.Order, e event) {
 	var err error
 	switch e.Then {
 	case paid:
-		var answer store.Answer
-		if answer, err = w.shop.Pay(w.ctx, o.ID, "pay-"+o.ID); err == nil && answer == store.AnswerPaid {
+		var answer shopdb.Answer
+		if answer, err = w.shop.Pay(w.ctx, o.ID, "pay-"+o.ID); err == nil && answer == shopdb.AnswerPaid {
 			w.add(&w.paid, o.ID)
 		}
 	case cancelled:
@@ -118,7 +118,7 @@ func (w *chaosWorld) finish(o orderclose.Order, e event) {
 // move moves the deadline of an order, and publishes the order again if the deadline is earlier.
 func (w *chaosWorld) move(o orderclose.Order, due time.Time) error {
 	moved := false
-	err := w.shop.Checkout(w.ctx, func(tx *store.Tx) error {
+	err := w.shop.Checkout(w.ctx, func(tx *shopdb.Tx) error {
 		res, err := tx.SQL().ExecContext(w.ctx, "UPDATE orders SET expire_at = ? WHERE id = ? AND status = 0", due.UnixMilli(), o.ID)
 		if err != nil {
 			return errors.Join(orderclose.ErrUnavailable, err)

@@ -207,10 +207,10 @@ func (w *chaosWorld) build() (err error) {
 		return err
 	}
 	w.outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: producer.SQLite, MaxDelay: w.cfg.MaxDelay})
-	w.shop = scenario.Persistent{Store: w.servers.Store}
+	w.shop = scenario.Persistent{Orders: scenario.OrdersOf(w.servers.Store)}
 	for n := range chaosSKUs {
 		if err == nil {
-			err = w.servers.Store.PutStock(w.ctx, scenario.SKU(n), chaosStock)
+			err = w.shop.PutStock(w.ctx, scenario.SKU(n), chaosStock)
 		}
 	}
 	return err

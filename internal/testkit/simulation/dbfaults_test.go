@@ -23,7 +23,7 @@ func simulateOn(t *testing.T, cfg *config.Config, faults *faultdb.Faults, test f
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOn(t, cfg, pipelinetest.Options{Through: faults.Wrap})
-		r.shop.Store = scenario.Persistent{Store: r.shop.Store}
+		r.shop.Orders = scenario.Persistent{Orders: r.shop.Orders}
 		defer r.close()
 		test(t.Context(), r)
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"orderclose/examples/checkout/shopdb"
 	"orderclose/internal/store"
 	"orderclose/internal/testkit/scenario"
 	"orderclose/internal/wire"
@@ -175,12 +176,12 @@ func TestSimulation_AnEventTooLargeForKafkaStopsNoOther(t *testing.T) {
 			r.order(fmt.Sprint("o", i), "virtual", true)
 		}
 		big := r.shop.Producer.Order("big", time.Now(), "virtual")
-		var items []store.Item
+		var items []shopdb.Item
 		for i := range 20 {
-			items = append(items, store.Item{SKU: scenario.SKU(i), Quantity: 1})
+			items = append(items, shopdb.Item{SKU: scenario.SKU(i), Quantity: 1})
 		}
 		big.ID += "-of-64-bytes-and-so-are-the-keys-of-all-its-releases-in-the-event"[:60]
-		if err := errors.Join(r.world.Store.CreateOrder(ctx, big, items), r.shop.Publish(ctx, big)); err != nil {
+		if err := errors.Join(r.shop.Orders.CreateOrder(ctx, big, items), r.shop.Publish(ctx, big)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(5*time.Minute + time.Second)

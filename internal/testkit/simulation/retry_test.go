@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/examples/checkout/shopdb"
 	"orderclose/internal/kafka"
 	"orderclose/internal/ops"
-	"orderclose/internal/store"
 	"orderclose/internal/testkit/scenario"
 	"orderclose/internal/wire"
 	"orderclose/pipeline"
@@ -120,7 +120,7 @@ func TestSimulation_ARecordBeforeItsOrderClosesItAMinuteLater(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Until(o.Due.Add(30 * time.Second)))
-		if err := r.world.Store.CreateOrder(ctx, o, []store.Item{{SKU: scenario.SKU(0), Quantity: 1}}); err != nil {
+		if err := r.shop.Orders.CreateOrder(ctx, o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 1}}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
@@ -258,7 +258,7 @@ func TestSimulation_DeadlinesMoveWhileTheRecordIsOnItsWay(t *testing.T) {
 		}
 	})
 	move(t, "cancelled by an UPDATE", func(ctx context.Context, r *rig, o orderclose.Order) {
-		if answer, err := r.world.Store.Cancel(ctx, o.ID); err != nil || answer != store.AnswerCancelled {
+		if answer, err := r.shop.Orders.Cancel(ctx, o.ID); err != nil || answer != shopdb.AnswerCancelled {
 			r.t.Fatal(answer, err)
 		}
 		time.Sleep(time.Until(o.Due.Add(2 * time.Minute)))

@@ -18,9 +18,9 @@ import (
 
 	"orderclose"
 	"orderclose/compensator"
+	"orderclose/examples/checkout/shopdb"
 	"orderclose/internal/config"
 	"orderclose/internal/kafka"
-	"orderclose/internal/store"
 	"orderclose/internal/testkit/checker"
 	"orderclose/internal/testkit/scenario"
 	"orderclose/internal/wire"
@@ -135,7 +135,7 @@ func newRigOn(t *testing.T, cfg *config.Config, o pipelinetest.Options) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.shop = &scenario.Shop{Store: r.world.Store, Producer: p}
+	r.shop = &scenario.Shop{Orders: scenario.OrdersOf(r.world.Store), Producer: p}
 	if err := r.shop.Stock(t.Context(), 20); err != nil {
 		t.Fatal(err)
 	}
@@ -348,7 +348,7 @@ func (r *rig) order(id, category string, publish bool) orderclose.Order {
 func (r *rig) orderOf(id string, created time.Time, category string) orderclose.Order {
 	r.t.Helper()
 	o := r.shop.Producer.Order(id, created, category)
-	if err := r.world.Store.CreateOrder(r.t.Context(), o, []store.Item{{SKU: scenario.SKU(0), Quantity: 2}}); err != nil {
+	if err := r.shop.Orders.CreateOrder(r.t.Context(), o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 2}}); err != nil {
 		r.t.Fatal(err)
 	}
 	return o

@@ -13,7 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"orderclose"
-	"orderclose/internal/store"
+	"orderclose/examples/checkout/shopdb"
 	"orderclose/internal/testkit/scenario"
 	"orderclose/internal/wire"
 	"orderclose/outbox"
@@ -26,8 +26,8 @@ func (r *rig) add(id string, delay time.Duration, end error) orderclose.Order {
 	r.t.Helper()
 	now := time.Now().Truncate(time.Millisecond)
 	o := orderclose.Order{ID: id, Category: "virtual", CreatedAt: now, Due: now.Add(delay)}
-	err := r.world.Store.Checkout(r.t.Context(), func(tx *store.Tx) error {
-		return errors.Join(tx.CreateOrder(o, []store.Item{{SKU: scenario.SKU(0), Quantity: 2}}), r.shop.Outbox.Add(r.t.Context(), tx.SQL(), o), end)
+	err := r.shop.Orders.Checkout(r.t.Context(), func(tx *shopdb.Tx) error {
+		return errors.Join(tx.CreateOrder(o, []shopdb.Item{{SKU: scenario.SKU(0), Quantity: 2}}), r.shop.Outbox.Add(r.t.Context(), tx.SQL(), o), end)
 	})
 	if !errors.Is(err, end) {
 		r.t.Fatal(err)
@@ -122,7 +122,7 @@ func TestSimulation_WithKafkaDownForAnHourSchedulesWait(t *testing.T) {
 		r.add("soon", time.Hour+10*time.Minute, nil)
 		r.add("later", time.Hour+20*time.Minute, nil)
 		r.add("paid", 30*time.Minute, nil)
-		if _, err := r.world.Store.Pay(ctx, "paid", "p"); err != nil {
+		if _, err := r.shop.Orders.Pay(ctx, "paid", "p"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)
@@ -166,7 +166,7 @@ func TestSimulation_AnEarlierDeadlineIsScheduledLikeAnOrder(t *testing.T) {
 		r.add("stays", 30*time.Minute, nil)
 		time.Sleep(time.Minute)
 		o.Due = time.Now().Truncate(time.Millisecond).Add(5 * time.Minute)
-		if err := r.world.Store.Checkout(ctx, func(tx *store.Tx) error {
+		if err := r.shop.Orders.Checkout(ctx, func(tx *shopdb.Tx) error {
 			_, err := tx.SQL().ExecContext(ctx, "UPDATE orders SET expire_at = ? WHERE id = ? AND status = 0", o.Due.UnixMilli(), o.ID)
 			return errors.Join(err, r.shop.Outbox.Add(ctx, tx.SQL(), o))
 		}); err != nil {

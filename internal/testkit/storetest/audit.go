@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/examples/checkout/shopdb"
 	"orderclose/internal/store"
 )
 
@@ -61,7 +62,7 @@ func auditPages(t *testing.T, s *shop) {
 func auditRows(t *testing.T, s *shop) {
 	s.migrated("ink", "nib")
 	for _, id := range []string{"closed", "paid", "cancelled", "open"} {
-		s.order(id, -time.Minute, store.Item{SKU: "ink", Quantity: 2}, store.Item{SKU: "nib", Quantity: 1}, store.Item{SKU: "ink", Quantity: 1})
+		s.order(id, -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2}, shopdb.Item{SKU: "nib", Quantity: 1}, shopdb.Item{SKU: "ink", Quantity: 1})
 	}
 	_, err1 := s.Pay(t.Context(), "paid", "p")
 	_, err2 := s.Cancel(t.Context(), "cancelled")

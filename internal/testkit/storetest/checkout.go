@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"orderclose"
-	"orderclose/internal/store"
+	"orderclose/examples/checkout/shopdb"
 )
 
 var checkoutClaims = []claim{
@@ -29,7 +29,7 @@ var checkoutClaims = []claim{
 }
 
 // refused checks that creating an order fails with target and changes nothing.
-func (s *shop) refused(target error, o orderclose.Order, items ...store.Item) {
+func (s *shop) refused(target error, o orderclose.Order, items ...shopdb.Item) {
 	s.Helper()
 	before := s.state()
 	if err := s.CreateOrder(s.Context(), o, items); !errors.Is(err, target) || errors.Is(err, orderclose.ErrUnavailable) {
@@ -41,16 +41,16 @@ func (s *shop) refused(target error, o orderclose.Order, items ...store.Item) {
 func outOfStock(t *testing.T, s *shop) {
 	s.migrated("ink", "nib")
 	o := orderclose.Order{ID: "a", Due: s.now(), CreatedAt: s.now()}
-	s.refused(store.ErrOutOfStock, o, store.Item{SKU: "ink", Quantity: 1}, store.Item{SKU: "nib", Quantity: 600}, store.Item{SKU: "nib", Quantity: 401})
-	s.refused(store.ErrOutOfStock, o, store.Item{SKU: "ink", Quantity: 1}, store.Item{SKU: "none", Quantity: 1})
-	s.must(s.CreateOrder(t.Context(), o, []store.Item{{SKU: "nib", Quantity: 1000}}))
+	s.refused(shopdb.ErrOutOfStock, o, shopdb.Item{SKU: "ink", Quantity: 1}, shopdb.Item{SKU: "nib", Quantity: 600}, shopdb.Item{SKU: "nib", Quantity: 401})
+	s.refused(shopdb.ErrOutOfStock, o, shopdb.Item{SKU: "ink", Quantity: 1}, shopdb.Item{SKU: "none", Quantity: 1})
+	s.must(s.CreateOrder(t.Context(), o, []shopdb.Item{{SKU: "nib", Quantity: 1000}}))
 	want(t, "stock when all is sold", s.stock(), []string{"ink 1000 0", "nib 0 1000"})
 }
 
 func duplicateOrder(t *testing.T, s *shop) {
 	s.migrated("ink")
-	o := s.order("a", time.Hour, store.Item{SKU: "ink", Quantity: 1})
-	s.refused(store.ErrDuplicateOrder, o, store.Item{SKU: "ink", Quantity: 1})
+	o := s.order("a", time.Hour, shopdb.Item{SKU: "ink", Quantity: 1})
+	s.refused(shopdb.ErrDuplicateOrder, o, shopdb.Item{SKU: "ink", Quantity: 1})
 }
 
 func badOrder(t *testing.T, s *shop) {
@@ -60,9 +60,9 @@ func badOrder(t *testing.T, s *shop) {
 	noID.ID, noDue.Due = "", time.Time{}
 	s.refused(orderclose.ErrEmptyID, noID)
 	s.refused(orderclose.ErrNoDue, noDue)
-	s.refused(store.ErrBadItem, ok, store.Item{SKU: "ink", Quantity: 0})
-	s.refused(store.ErrBadItem, ok, store.Item{SKU: "ink", Quantity: -1})
-	s.refused(store.ErrBadItem, ok, store.Item{SKU: "", Quantity: 1})
+	s.refused(shopdb.ErrBadItem, ok, shopdb.Item{SKU: "ink", Quantity: 0})
+	s.refused(shopdb.ErrBadItem, ok, shopdb.Item{SKU: "ink", Quantity: -1})
+	s.refused(shopdb.ErrBadItem, ok, shopdb.Item{SKU: "", Quantity: 1})
 }
 
 // Rounded down, a due time would be up to a millisecond early.
@@ -75,26 +75,26 @@ func dueIsRoundedUp(t *testing.T, s *shop) {
 
 func payIsTakenUntilClosed(t *testing.T, s *shop) {
 	s.migrated()
-	pay := func(id string) store.Answer {
+	pay := func(id string) shopdb.Answer {
 		t.Helper()
 		return s.answer(s.Pay(t.Context(), id, "p"))
 	}
 	s.order("late", -time.Minute)
-	want(t, "payment past due", pay("late"), store.AnswerPaid)
-	want(t, "payment again", pay("late"), store.AlreadyPaid)
+	want(t, "payment past due", pay("late"), shopdb.AnswerPaid)
+	want(t, "payment again", pay("late"), shopdb.AlreadyPaid)
 	s.order("closed", -time.Minute)
 	s.close("closed")
-	want(t, "payment after the close", pay("closed"), store.PaidAfterClose)
+	want(t, "payment after the close", pay("closed"), shopdb.PaidAfterClose)
 	s.order("cancelled", time.Minute)
 	s.answer(s.Cancel(t.Context(), "cancelled"))
-	want(t, "payment after a cancel", pay("cancelled"), store.PaidAfterCancel)
-	want(t, "payment of an unknown order", pay("x"), store.NotFound)
-	want(t, "payment of an impossible id", pay("late "), store.NotFound)
+	want(t, "payment after a cancel", pay("cancelled"), shopdb.PaidAfterCancel)
+	want(t, "payment of an unknown order", pay("x"), shopdb.NotFound)
+	want(t, "payment of an impossible id", pay("late "), shopdb.NotFound)
 	want(t, "orders with a time of payment", s.texts("SELECT id FROM orders WHERE paid_at IS NOT NULL"), []string{"late"})
 }
 
 // answer returns the answer of a call that must not fail.
-func (s *shop) answer(a store.Answer, err error) store.Answer {
+func (s *shop) answer(a shopdb.Answer, err error) shopdb.Answer {
 	s.Helper()
 	s.must(err)
 	return a
@@ -102,7 +102,7 @@ func (s *shop) answer(a store.Answer, err error) store.Answer {
 
 func refundIntentOnce(t *testing.T, s *shop) {
 	s.migrated()
-	pay := func(id, payment string) store.Answer {
+	pay := func(id, payment string) shopdb.Answer {
 		t.Helper()
 		return s.answer(s.Pay(t.Context(), id, payment))
 	}
@@ -111,20 +111,20 @@ func refundIntentOnce(t *testing.T, s *shop) {
 	s.order("cancelled", time.Minute)
 	s.answer(s.Cancel(t.Context(), "cancelled"))
 	s.order("paid", time.Minute)
-	want(t, "first payment", pay("paid", "p1"), store.AnswerPaid)
-	for round, want3 := range [][3]store.Answer{
-		{store.PaidAfterClose, store.PaidAfterCancel, store.PaidTwice},
-		{store.RefundNoted, store.RefundNoted, store.RefundNoted},
+	want(t, "first payment", pay("paid", "p1"), shopdb.AnswerPaid)
+	for round, want3 := range [][3]shopdb.Answer{
+		{shopdb.PaidAfterClose, shopdb.PaidAfterCancel, shopdb.PaidTwice},
+		{shopdb.RefundNoted, shopdb.RefundNoted, shopdb.RefundNoted},
 	} {
-		got := [3]store.Answer{pay("closed", "p1"), pay("cancelled", "p1"), pay("paid", "p2")}
+		got := [3]shopdb.Answer{pay("closed", "p1"), pay("cancelled", "p1"), pay("paid", "p2")}
 		want(t, "answers of round "+string(rune('1'+round)), got, want3)
 	}
-	want(t, "repeat of the payment that paid", pay("paid", "p1"), store.AlreadyPaid)
-	want(t, "another payment after the close", pay("closed", "p2"), store.PaidAfterClose)
+	want(t, "repeat of the payment that paid", pay("paid", "p1"), shopdb.AlreadyPaid)
+	want(t, "another payment after the close", pay("closed", "p2"), shopdb.PaidAfterClose)
 	want(t, "refund intents", s.refunds(),
 		[]string{"cancelled p1 cancelled", "closed p1 closed", "closed p2 closed", "paid p2 paid_twice"})
 	for _, bad := range []string{"", " p", strings.Repeat("p", 65)} {
-		if _, err := s.Pay(t.Context(), "paid", bad); !errors.Is(err, store.ErrBadPayment) {
+		if _, err := s.Pay(t.Context(), "paid", bad); !errors.Is(err, shopdb.ErrBadPayment) {
 			t.Errorf("payment %q: %v; want ErrBadPayment", bad, err)
 		}
 	}
@@ -141,9 +141,9 @@ func refundIntentRace(t *testing.T, s *shop) {
 			switch a, err := s.Pay(t.Context(), "a", "p"); {
 			case err != nil:
 				t.Error(err)
-			case a == store.PaidAfterClose:
+			case a == shopdb.PaidAfterClose:
 				first.Add(1)
-			case a != store.RefundNoted:
+			case a != shopdb.RefundNoted:
 				t.Errorf("answer %s", a)
 			}
 		})
@@ -155,17 +155,17 @@ func refundIntentRace(t *testing.T, s *shop) {
 
 func shipTakesStockOutOnce(t *testing.T, s *shop) {
 	s.migrated("ink", "nib")
-	ship := func(id string) store.Answer {
+	ship := func(id string) shopdb.Answer {
 		t.Helper()
 		return s.answer(s.Ship(t.Context(), id))
 	}
-	s.order("a", time.Hour, store.Item{SKU: "nib", Quantity: 2}, store.Item{SKU: "ink", Quantity: 1}, store.Item{SKU: "nib", Quantity: 1})
-	want(t, "ship of an unpaid order", ship("a"), store.NotPaid)
+	s.order("a", time.Hour, shopdb.Item{SKU: "nib", Quantity: 2}, shopdb.Item{SKU: "ink", Quantity: 1}, shopdb.Item{SKU: "nib", Quantity: 1})
+	want(t, "ship of an unpaid order", ship("a"), shopdb.NotPaid)
 	want(t, "stock before", s.stock(), []string{"ink 999 1", "nib 997 3"})
 	s.answer(s.Pay(t.Context(), "a", "p"))
-	want(t, "ship", ship("a"), store.AnswerShipped)
-	want(t, "ship again", ship("a"), store.AlreadyShipped)
-	want(t, "ship of an unknown order", ship("x"), store.NotFound)
+	want(t, "ship", ship("a"), shopdb.AnswerShipped)
+	want(t, "ship again", ship("a"), shopdb.AlreadyShipped)
+	want(t, "ship of an unknown order", ship("x"), shopdb.NotFound)
 	want(t, "stock", s.stock(), []string{"ink 999 0", "nib 997 0"})
 	want(t, "ledger", s.ledger(), []string{"a ink ship 1", "a nib ship 3"})
 	want(t, "pay, cancel and close of a shipped order",
@@ -173,23 +173,23 @@ func shipTakesStockOutOnce(t *testing.T, s *shop) {
 		[]string{"already_paid", "already_paid", "a already_paid"})
 	s.order("closed", -time.Hour)
 	s.close("closed")
-	want(t, "ship of a closed order", ship("closed"), store.AlreadyClosed)
+	want(t, "ship of a closed order", ship("closed"), shopdb.AlreadyClosed)
 }
 
 func confirmFollowsShip(t *testing.T, s *shop) {
 	s.migrated()
-	confirm := func(id string) store.Answer {
+	confirm := func(id string) shopdb.Answer {
 		t.Helper()
 		return s.answer(s.Confirm(t.Context(), id))
 	}
 	s.order("a", time.Hour)
-	want(t, "confirm of an unpaid order", confirm("a"), store.NotShipped)
+	want(t, "confirm of an unpaid order", confirm("a"), shopdb.NotShipped)
 	s.answer(s.Pay(t.Context(), "a", "p"))
-	want(t, "confirm of a paid order", confirm("a"), store.NotShipped)
+	want(t, "confirm of a paid order", confirm("a"), shopdb.NotShipped)
 	s.answer(s.Ship(t.Context(), "a"))
-	want(t, "confirm", confirm("a"), store.NowConfirmed)
-	want(t, "confirm again", confirm("a"), store.AlreadyConfirmed)
-	want(t, "ship of a confirmed order", s.answer(s.Ship(t.Context(), "a")), store.AlreadyShipped)
+	want(t, "confirm", confirm("a"), shopdb.AnswerConfirmed)
+	want(t, "confirm again", confirm("a"), shopdb.AlreadyConfirmed)
+	want(t, "ship of a confirmed order", s.answer(s.Ship(t.Context(), "a")), shopdb.AlreadyShipped)
 	want(t, "status and version", s.texts("SELECT CONCAT_WS(' ', status, version) FROM orders"), []string{"5 4"})
 }
 
@@ -198,7 +198,7 @@ func viewOrder(t *testing.T, s *shop) {
 	o := s.order("a", time.Hour)
 	v, err := s.ViewOrder(t.Context(), "a")
 	s.must(err)
-	want(t, "order view", v, store.OrderView{Order: o, Status: store.Unpaid, Version: 1, At: v.At})
+	want(t, "order view", v, shopdb.View{Order: o, Status: shopdb.Unpaid, Version: 1, At: v.At})
 	if v.PastDue() || v.At.Before(o.CreatedAt) {
 		t.Errorf("read at %v, past due %v: %+v", v.At, v.PastDue(), v)
 	}
@@ -207,7 +207,7 @@ func viewOrder(t *testing.T, s *shop) {
 		t.Errorf("%+v, %v; want an order past due", v, err)
 	}
 	for _, id := range []string{"x", "a ", ""} {
-		if _, err := s.ViewOrder(t.Context(), id); !errors.Is(err, store.ErrNoOrder) {
+		if _, err := s.ViewOrder(t.Context(), id); !errors.Is(err, shopdb.ErrNoOrder) {
 			t.Errorf("order %q: %v; want ErrNoOrder", id, err)
 		}
 	}
@@ -219,10 +219,10 @@ func checkoutIsAllOrNothing(t *testing.T, s *shop) {
 	before := s.state()
 	no := errors.New("no")
 	run := func(end error) error {
-		return s.Checkout(t.Context(), func(tx *store.Tx) error {
+		return s.Checkout(t.Context(), func(tx *shopdb.Tx) error {
 			now, err := tx.Now()
 			s.must(err)
-			s.must(tx.CreateOrder(orderclose.Order{ID: "a", CreatedAt: now, Due: now.Add(time.Hour)}, []store.Item{{SKU: "ink", Quantity: 1}}))
+			s.must(tx.CreateOrder(orderclose.Order{ID: "a", CreatedAt: now, Due: now.Add(time.Hour)}, []shopdb.Item{{SKU: "ink", Quantity: 1}}))
 			_, err = tx.SQL().ExecContext(t.Context(), "INSERT INTO own VALUES (1)")
 			s.must(err)
 			_, err = tx.Pay("a", "p")
@@ -242,28 +242,28 @@ func checkoutIsAllOrNothing(t *testing.T, s *shop) {
 
 func cancelGivesStockBackOnce(t *testing.T, s *shop) {
 	s.migrated("ink")
-	cancel := func(id string) store.Answer {
+	cancel := func(id string) shopdb.Answer {
 		t.Helper()
 		return s.answer(s.Cancel(t.Context(), id))
 	}
-	s.order("a", time.Hour, store.Item{SKU: "ink", Quantity: 2}, store.Item{SKU: "ink", Quantity: 1})
-	want(t, "cancel", cancel("a"), store.AnswerCancelled)
-	want(t, "cancel again", cancel("a"), store.AlreadyCancelled)
+	s.order("a", time.Hour, shopdb.Item{SKU: "ink", Quantity: 2}, shopdb.Item{SKU: "ink", Quantity: 1})
+	want(t, "cancel", cancel("a"), shopdb.AnswerCancelled)
+	want(t, "cancel again", cancel("a"), shopdb.AlreadyCancelled)
 	want(t, "stock", s.stock(), []string{"ink 1000 0"})
 	want(t, "ledger", s.ledger(), []string{"a ink cancel 3"})
-	want(t, "cancel of an unknown order", cancel("x"), store.NotFound)
+	want(t, "cancel of an unknown order", cancel("x"), shopdb.NotFound)
 
 	s.order("paid", time.Hour)
 	s.answer(s.Pay(t.Context(), "paid", "p"))
-	want(t, "cancel of a paid order", cancel("paid"), store.AlreadyPaid)
+	want(t, "cancel of a paid order", cancel("paid"), shopdb.AlreadyPaid)
 	s.order("closed", -time.Hour)
 	s.close("closed")
-	want(t, "cancel of a closed order", cancel("closed"), store.AlreadyClosed)
+	want(t, "cancel of a closed order", cancel("closed"), shopdb.AlreadyClosed)
 }
 
 func putStockKeepsReserved(t *testing.T, s *shop) {
 	s.migrated("ink")
-	s.order("a", time.Hour, store.Item{SKU: "ink", Quantity: 2})
+	s.order("a", time.Hour, shopdb.Item{SKU: "ink", Quantity: 2})
 	s.must(s.PutStock(t.Context(), "ink", 5))
 	s.must(s.PutStock(t.Context(), "ink", 5)) // a repeat is no error
 	want(t, "stock", s.stock(), []string{"ink 5 2"})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/examples/checkout/shopdb"
 	"orderclose/internal/store"
 	"orderclose/internal/wire"
 )
@@ -70,10 +71,10 @@ func (s *shop) checkBoundary(ids []string, i int) {
 
 func paidIsNeverClosed(t *testing.T, s *shop) {
 	s.migrated("ink")
-	s.order("a", -time.Minute, store.Item{SKU: "ink", Quantity: 2})
+	s.order("a", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2})
 	a, err := s.Pay(t.Context(), "a", "p")
 	s.must(err)
-	want(t, "answer to the payment", a, store.AnswerPaid)
+	want(t, "answer to the payment", a, shopdb.AnswerPaid)
 	before := s.state()
 	want(t, "verdict", verdicts(s.close("a")), []string{"a already_paid"})
 	want(t, "state after the close", s.state(), before)
@@ -81,7 +82,7 @@ func paidIsNeverClosed(t *testing.T, s *shop) {
 
 func cancelledIsNeverClosed(t *testing.T, s *shop) {
 	s.migrated("ink")
-	s.order("a", -time.Minute, store.Item{SKU: "ink", Quantity: 2})
+	s.order("a", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2})
 	_, err := s.Cancel(t.Context(), "a")
 	s.must(err)
 	before := s.state()
@@ -91,7 +92,7 @@ func cancelledIsNeverClosed(t *testing.T, s *shop) {
 
 func closingTwiceChangesNothing(t *testing.T, s *shop) {
 	s.migrated("ink")
-	s.order("a", -time.Minute, store.Item{SKU: "ink", Quantity: 2})
+	s.order("a", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2})
 	want(t, "first verdict", verdicts(s.close("a")), []string{"a closed"})
 	before := s.state()
 	want(t, "second verdict", verdicts(s.close("a")), []string{"a already_closed"})
@@ -101,9 +102,9 @@ func closingTwiceChangesNothing(t *testing.T, s *shop) {
 func stockIsReleasedOncePerSKU(t *testing.T, s *shop) {
 	s.migrated("ink", "nib", "pad")
 	s.order("a", -time.Minute,
-		store.Item{SKU: "nib", Quantity: 1}, store.Item{SKU: "ink", Quantity: 2}, store.Item{SKU: "nib", Quantity: 4})
-	s.order("b", -time.Minute, store.Item{SKU: "ink", Quantity: 7})
-	s.order("c", time.Hour, store.Item{SKU: "pad", Quantity: 3})
+		shopdb.Item{SKU: "nib", Quantity: 1}, shopdb.Item{SKU: "ink", Quantity: 2}, shopdb.Item{SKU: "nib", Quantity: 4})
+	s.order("b", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 7})
+	s.order("c", time.Hour, shopdb.Item{SKU: "pad", Quantity: 3})
 	want(t, "stock while reserved", s.stock(), []string{"ink 991 9", "nib 995 5", "pad 997 3"})
 
 	want(t, "verdicts", verdicts(s.close("c", "b", "a")), []string{"c not_due", "b closed", "a closed"})
@@ -120,7 +121,7 @@ func orderWithoutLinesCloses(t *testing.T, s *shop) {
 
 func receiptRecordsTheClose(t *testing.T, s *shop) {
 	s.migrated("ink")
-	o := s.order("a", -90*time.Second, store.Item{SKU: "ink", Quantity: 1})
+	o := s.order("a", -90*time.Second, shopdb.Item{SKU: "ink", Quantity: 1})
 	out, err := s.CloseOrders(t.Context(), orderclose.PathSweep, []orderclose.CloseRequest{{OrderID: "a", Attempt: 2}})
 	s.must(err)
 	want(t, "due in the outcome", out[0].Due, o.Due)
@@ -137,7 +138,7 @@ func receiptRecordsTheClose(t *testing.T, s *shop) {
 
 func eventDescribesTheClose(t *testing.T, s *shop) {
 	s.migrated("ink", "pen")
-	o := s.order("a", -time.Minute, store.Item{SKU: "pen", Quantity: 1}, store.Item{SKU: "ink", Quantity: 2}, store.Item{SKU: "pen", Quantity: 3})
+	o := s.order("a", -time.Minute, shopdb.Item{SKU: "pen", Quantity: 1}, shopdb.Item{SKU: "ink", Quantity: 2}, shopdb.Item{SKU: "pen", Quantity: 3})
 	s.order("b", time.Hour)
 	out, err := s.CloseOrders(t.Context(), orderclose.PathTouch, []orderclose.CloseRequest{{OrderID: "b"}, {OrderID: "a", Attempt: 1}})
 	s.must(err)
@@ -185,7 +186,7 @@ func idsCompareExactly(t *testing.T, s *shop) {
 
 func repeatedInOneBatch(t *testing.T, s *shop) {
 	s.migrated("ink")
-	s.order("a", -time.Minute, store.Item{SKU: "ink", Quantity: 2})
+	s.order("a", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2})
 	s.order("b", time.Hour)
 	want(t, "verdicts", verdicts(s.close("a", "b", "a", "x", "b", "a", "x")), []string{
 		"a closed", "b not_due", "a already_closed", "x not_found", "b not_due", "a already_closed", "x not_found"})

@@ -19,8 +19,8 @@ import (
 
 	"orderclose"
 	"orderclose/compensator"
+	"orderclose/examples/checkout/shopdb"
 	"orderclose/internal/bisect"
-	"orderclose/internal/store"
 )
 
 var crowdClaims = []claim{
@@ -80,9 +80,9 @@ func crowdOnTheSameOrders(t *testing.T, s *shop) {
 		wg.Go(c.sweep)
 	}
 	for n := range crowdPayers {
-		wg.Go(func() { c.end(c.random(4, n), c.pay, store.AnswerPaid, crowdOrders/5) })
+		wg.Go(func() { c.end(c.random(4, n), c.pay, shopdb.AnswerPaid, crowdOrders/5) })
 	}
-	wg.Go(func() { c.end(c.random(5, 0), s.Cancel, store.AnswerCancelled, crowdOrders/10) })
+	wg.Go(func() { c.end(c.random(5, 0), s.Cancel, shopdb.AnswerCancelled, crowdOrders/10) })
 	wg.Go(func() { c.checkout(c.random(6, 0)) })
 	wg.Wait()
 
@@ -111,7 +111,7 @@ type crowd struct {
 const crowdStock = 1_000_000
 
 // pay pays an order by its only payment.
-func (c *crowd) pay(ctx context.Context, id string) (store.Answer, error) {
+func (c *crowd) pay(ctx context.Context, id string) (shopdb.Answer, error) {
 	return c.Pay(ctx, id, "p-"+id)
 }
 
@@ -229,7 +229,7 @@ func (s swept) CloseOrders(ctx context.Context, path orderclose.Path, reqs []ord
 }
 
 // end pays or cancels some of the orders.
-func (c *crowd) end(random *rand.Rand, how func(context.Context, string) (store.Answer, error), won store.Answer, n int) {
+func (c *crowd) end(random *rand.Rand, how func(context.Context, string) (shopdb.Answer, error), won shopdb.Answer, n int) {
 	left := c.shuffled(random)[:n]
 	for len(left) > 0 {
 		id := left[0]
@@ -250,7 +250,7 @@ func (c *crowd) checkout(random *rand.Rand) {
 	due := c.now().Add(time.Hour)
 	for n := 0; n < 200; {
 		o := orderclose.Order{ID: fmt.Sprintf("new%03d", n), CreatedAt: due.Add(-time.Hour), Due: due}
-		items := []store.Item{{SKU: c.skus[random.IntN(crowdSKUs)], Quantity: 1}, {SKU: c.skus[random.IntN(crowdSKUs)], Quantity: 2}}
+		items := []shopdb.Item{{SKU: c.skus[random.IntN(crowdSKUs)], Quantity: 1}, {SKU: c.skus[random.IntN(crowdSKUs)], Quantity: 2}}
 		if err := c.CreateOrder(c.Context(), o, items); err == nil || !c.note("", "", err) {
 			n++
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/examples/checkout/shopdb"
 	"orderclose/internal/store"
 )
 
@@ -34,8 +35,8 @@ func (s *shop) failing(ids ...string) {
 
 func oneBadOrder(t *testing.T, s *shop) {
 	s.migrated("ink", "nib")
-	s.order("good", -time.Minute, store.Item{SKU: "ink", Quantity: 2})
-	s.order("bad", -time.Minute, store.Item{SKU: "nib", Quantity: 2})
+	s.order("good", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2})
+	s.order("bad", -time.Minute, shopdb.Item{SKU: "nib", Quantity: 2})
 	s.exec("DELETE FROM stock WHERE sku_id = 'nib'")
 	s.failing("good", "bad")
 	s.failing("bad")
@@ -44,22 +45,22 @@ func oneBadOrder(t *testing.T, s *shop) {
 
 func lessReservedThanOrdered(t *testing.T, s *shop) {
 	s.migrated("ink")
-	s.order("a", -time.Minute, store.Item{SKU: "ink", Quantity: 2})
+	s.order("a", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2})
 	s.exec("UPDATE stock SET reserved = 1")
 	s.failing("a")
 }
 
 func stockReleasedBefore(t *testing.T, s *shop) {
 	s.migrated("ink")
-	s.order("a", -time.Minute, store.Item{SKU: "ink", Quantity: 2})
-	s.order("b", -time.Minute, store.Item{SKU: "ink", Quantity: 2})
+	s.order("a", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2})
+	s.order("b", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2})
 	s.exec("INSERT INTO stock_ledger VALUES ('a', 'ink', 'close', 2, ?)", s.time(s.now()))
 	s.failing("a", "b")
 }
 
 func cancelledContext(t *testing.T, s *shop) {
 	s.migrated("ink")
-	s.order("a", -time.Minute, store.Item{SKU: "ink", Quantity: 2})
+	s.order("a", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2})
 	before := s.state()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -85,7 +86,7 @@ func withoutSchema(t *testing.T, s *shop) {
 // also in memory.
 func worksAfterCancel(t *testing.T, s *shop) {
 	s.migrated("ink")
-	s.order("a", -time.Minute, store.Item{SKU: "ink", Quantity: 2})
+	s.order("a", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2})
 	ctx, cancel := context.WithCancel(t.Context())
 	tx, err := s.DB().BeginTx(ctx, nil)
 	s.must(err)
@@ -101,7 +102,7 @@ func worksAfterCancel(t *testing.T, s *shop) {
 // database that accepts no writes is reported.
 func probe(t *testing.T, s *shop) {
 	s.migrated("ink")
-	s.order("a", -time.Minute, store.Item{SKU: "ink", Quantity: 2})
+	s.order("a", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 2})
 	before := s.state()
 	var wg sync.WaitGroup
 	for range 4 {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/examples/checkout/shopdb"
 	"orderclose/internal/store"
 )
 
@@ -15,8 +16,8 @@ var historyClaims = []claim{
 
 func storyHasAll(t *testing.T, s *shop) {
 	s.migrated("ink", "nib")
-	s.order("other", -time.Minute, store.Item{SKU: "ink", Quantity: 1})
-	o := s.order("a", -time.Minute, store.Item{SKU: "nib", Quantity: 2}, store.Item{SKU: "ink", Quantity: 1})
+	s.order("other", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 1})
+	o := s.order("a", -time.Minute, shopdb.Item{SKU: "nib", Quantity: 2}, shopdb.Item{SKU: "ink", Quantity: 1})
 	at := s.close("a", "other")[0].At
 	got, err := s.OrderHistory(t.Context(), "a")
 	s.must(err)

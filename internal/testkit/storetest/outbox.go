@@ -13,6 +13,7 @@ import (
 	"gorm.io/gorm"
 
 	"orderclose"
+	"orderclose/examples/checkout/shopdb"
 	"orderclose/internal/store"
 	"orderclose/internal/wire"
 	"orderclose/producer"
@@ -168,10 +169,10 @@ func lowerIDCommitsLater(t *testing.T, s *shop) {
 func dispatchBlocksNobody(t *testing.T, s *shop) {
 	s.migrated("ink")
 	s.event(1, 0)
-	s.order("a", -time.Minute, store.Item{SKU: "ink", Quantity: 1})
+	s.order("a", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 1})
 	s.dispatch(9, func(ids []int64) []int64 {
 		want(t, "verdict", verdicts(s.close("a")), []string{"a closed"})
-		s.order("b", time.Minute, store.Item{SKU: "ink", Quantity: 1})
+		s.order("b", time.Minute, shopdb.Item{SKU: "ink", Quantity: 1})
 		return ids
 	})
 	want(t, "orders of what is left", s.texts("SELECT order_id FROM outbox_events"), []string{"a"})
@@ -223,8 +224,8 @@ func addedWithItsTransaction(t *testing.T, s *shop) {
 	}{{"kept", nil}, {"undone", undone}} {
 		now := s.now()
 		o := orderclose.Order{ID: c.id, Category: "书", CreatedAt: now, Due: now.Add(time.Hour), Attributes: map[string]any{"note": `it's "4" \ 😀`}}
-		err := s.Checkout(t.Context(), func(tx *store.Tx) error {
-			return errors.Join(tx.CreateOrder(o, []store.Item{{SKU: "ink", Quantity: 1}}), x.Add(t.Context(), tx.SQL(), o), c.end)
+		err := s.Checkout(t.Context(), func(tx *shopdb.Tx) error {
+			return errors.Join(tx.CreateOrder(o, []shopdb.Item{{SKU: "ink", Quantity: 1}}), x.Add(t.Context(), tx.SQL(), o), c.end)
 		})
 		if !errors.Is(err, c.end) {
 			t.Errorf("%s: %v", c.id, err)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"orderclose"
-	"orderclose/internal/store"
+	"orderclose/examples/checkout/shopdb"
 )
 
 var payOrdersClaims = []claim{
@@ -71,9 +71,9 @@ func payAfterAsking(t *testing.T, s *shop) {
 	s.must(err)
 	for _, row := range []struct {
 		payment string
-		want    store.Answer
+		want    shopdb.Answer
 	}{
-		{"p1", store.AlreadyPaid}, {"p1", store.AlreadyPaid}, {"p2", store.PaidTwice}, {"p2", store.RefundNoted}, {"p1", store.AlreadyPaid},
+		{"p1", shopdb.AlreadyPaid}, {"p1", shopdb.AlreadyPaid}, {"p2", shopdb.PaidTwice}, {"p2", shopdb.RefundNoted}, {"p1", shopdb.AlreadyPaid},
 	} {
 		want(t, "payment "+row.payment, s.answer(s.Pay(t.Context(), "a", row.payment)), row.want)
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"orderclose"
-	"orderclose/internal/store"
+	"orderclose/examples/checkout/shopdb"
 )
 
 var raceClaims = []claim{
@@ -49,7 +49,7 @@ func concurrentClosersAndPayers(t *testing.T, s *shop) {
 	s.migrated(skus...)
 	ids := names("o%03d", raceOrders)
 	for i, id := range ids {
-		s.order(id, -time.Minute, store.Item{SKU: skus[i%raceSKUs], Quantity: 1}, store.Item{SKU: skus[(i+2)%raceSKUs], Quantity: 2})
+		s.order(id, -time.Minute, shopdb.Item{SKU: skus[i%raceSKUs], Quantity: 1}, shopdb.Item{SKU: skus[(i+2)%raceSKUs], Quantity: 2})
 	}
 
 	y := &tally{closed: map[string]int{}, paid: map[string]int{}, cancelled: map[string]int{}}
@@ -92,7 +92,7 @@ func (s *shop) raceCloser(y *tally, ids []string) {
 
 func (s *shop) racePayer(y *tally, ids []string) {
 	for _, id := range ids {
-		if a, err := s.Pay(s.Context(), id, "p-"+id); err != nil || a == store.AnswerPaid {
+		if a, err := s.Pay(s.Context(), id, "p-"+id); err != nil || a == shopdb.AnswerPaid {
 			y.note(y.paid, id, err)
 		}
 	}
@@ -100,7 +100,7 @@ func (s *shop) racePayer(y *tally, ids []string) {
 
 func (s *shop) raceCanceller(y *tally, ids []string) {
 	for _, id := range ids {
-		if a, err := s.Cancel(s.Context(), id); err != nil || a == store.AnswerCancelled {
+		if a, err := s.Cancel(s.Context(), id); err != nil || a == shopdb.AnswerCancelled {
 			y.note(y.cancelled, id, err)
 		}
 	}
@@ -110,7 +110,7 @@ func (s *shop) raceCanceller(y *tally, ids []string) {
 func (s *shop) raceCheckout(y *tally, skus []string) {
 	for i := range 40 {
 		o := orderclose.Order{ID: fmt.Sprintf("new%02d", i), CreatedAt: time.Now(), Due: time.Now().Add(time.Hour)}
-		if err := s.CreateOrder(s.Context(), o, []store.Item{{SKU: skus[(i+3)%raceSKUs], Quantity: 1}, {SKU: skus[i%raceSKUs], Quantity: 1}}); err != nil {
+		if err := s.CreateOrder(s.Context(), o, []shopdb.Item{{SKU: skus[(i+3)%raceSKUs], Quantity: 1}, {SKU: skus[i%raceSKUs], Quantity: 1}}); err != nil {
 			y.note(nil, "", err)
 		}
 	}

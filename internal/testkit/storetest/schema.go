@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"orderclose/examples/checkout/shopdb"
 	"orderclose/internal/store"
 )
 
@@ -50,7 +51,7 @@ func printedSchema(t *testing.T, s *shop) {
 	}
 	s.must(s.Migrated(t.Context()))
 	s.migrated("ink") // no step is left to apply, and the schema works
-	s.order("a", -1, store.Item{SKU: "ink", Quantity: 1})
+	s.order("a", -1, shopdb.Item{SKU: "ink", Quantity: 1})
 	want(t, "verdict", verdicts(s.close("a")), []string{"a closed"})
 	if err := store.WriteMigrations(&printed, "oracle", false); err == nil {
 		t.Error("the schema was printed for an unknown database")

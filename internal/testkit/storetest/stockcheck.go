@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"orderclose"
+	"orderclose/examples/checkout/shopdb"
 	"orderclose/internal/store"
 )
 
@@ -36,7 +37,7 @@ func (s *shop) checkStock() (report store.StockReport, found []string) {
 func (s *shop) everything() {
 	s.Helper()
 	s.migrated("ink", "nib")
-	lines := []store.Item{{SKU: "ink", Quantity: 2}, {SKU: "nib", Quantity: 1}, {SKU: "ink", Quantity: 3}}
+	lines := []shopdb.Item{{SKU: "ink", Quantity: 2}, {SKU: "nib", Quantity: 1}, {SKU: "ink", Quantity: 3}}
 	for _, id := range []string{"open", "paid", "cancelled"} {
 		s.order(id, time.Hour, lines...)
 	}

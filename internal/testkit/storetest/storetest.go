@@ -11,7 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"orderclose"
+	"orderclose/examples/checkout/shopdb"
 	"orderclose/internal/store"
+	"orderclose/internal/testkit/scenario"
 )
 
 // Run runs the suite. open returns a store on a new, empty database without the schema, and
@@ -22,7 +24,7 @@ func Run(t *testing.T, open func(t *testing.T) *store.Store) {
 		historyClaims, outboxClaims, payOrdersClaims, auditClaims,
 	} {
 		for _, c := range claims {
-			t.Run(c.name, func(t *testing.T) { c.test(t, &shop{T: t, Store: open(t)}) })
+			t.Run(c.name, func(t *testing.T) { c.test(t, newShop(t, open(t))) })
 		}
 	}
 }
@@ -37,7 +39,10 @@ type claim struct {
 type shop struct {
 	*testing.T
 	*store.Store
+	*shopdb.Orders
 }
+
+func newShop(t *testing.T, s *store.Store) *shop { return &shop{t, s, scenario.OrdersOf(s)} }
 
 // must ends the test on an error.
 func (s *shop) must(err error) {
@@ -66,7 +71,7 @@ func (s *shop) now() time.Time {
 }
 
 // order creates an order that is due in the given time from now; negative: overdue.
-func (s *shop) order(id string, in time.Duration, items ...store.Item) orderclose.Order {
+func (s *shop) order(id string, in time.Duration, items ...shopdb.Item) orderclose.Order {
 	s.Helper()
 	now := s.now()
 	o := orderclose.Order{ID: id, Category: "book", CreatedAt: now.Add(min(in, 0) - time.Second), Due: now.Add(in)}

@@ -78,10 +78,11 @@ func run(ctx context.Context, args []string) (err error) {
 		return usageError{err}
 	}
 	defer c.Close()
+	dialect := producer.Dialect(c.Store.Dialect())
 	if err := c.Store.Migrated(ctx); err != nil {
 		return err
 	}
-	if err := checkout.CreateTables(ctx, c.Store); err != nil {
+	if err := checkout.CreateTables(ctx, c.Store.DB(), dialect); err != nil {
 		return err
 	}
 	coalescer := kafka.NewCoalescer(c.Kafka)
@@ -113,13 +114,13 @@ func run(ctx context.Context, args []string) (err error) {
 	registry := prometheus.NewRegistry()
 	var outbox checkout.Outbox
 	if !*direct {
-		outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: producer.Dialect(c.Store.Dialect()), MaxDelayFunc: p.MaxDelay})
+		outbox, err = producer.NewOutbox(producer.OutboxOptions{Dialect: dialect, MaxDelayFunc: p.MaxDelay})
 		if err != nil {
 			return err
 		}
 	}
 	shop, err := checkout.New(checkout.Options{
-		Store: c.Store, Producer: p, Outbox: outbox, Closer: closer, Redis: c.Redis, ViewPrefix: cfg.Topics.Prefix + checkout.DefaultViewPrefix,
+		DB: c.Store.DB(), Dialect: dialect, Producer: p, Outbox: outbox, Closer: closer, Redis: c.Redis, ViewPrefix: cfg.Topics.Prefix + checkout.DefaultViewPrefix,
 		MaxStale: *maxStale, AskFirst: askFirst, CallbackSecret: secret,
 		Logger: logger, Metrics: checkout.NewCounters(registry),
 	})

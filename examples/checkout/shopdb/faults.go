@@ -1,0 +1,79 @@
+package shopdb
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"net"
+
+	"github.com/go-sql-driver/mysql"
+
+	"orderclose"
+)
+
+// fault is the cause of an error.
+type fault int
+
+const (
+	// faultNone: the error is not the database's, or a request caused it.
+	faultNone fault = iota
+	// faultDuplicate: a unique key exists already.
+	faultDuplicate
+	// faultConflict: the transaction lost a conflict with another one. A retry is likely to
+	// succeed.
+	faultConflict
+	// faultUnavailable: the database is not reachable, or rejects every request.
+	faultUnavailable
+)
+
+// Error numbers of MySQL and MariaDB, and the codes of SQLite.
+const (
+	mysqlDuplicate  = 1062
+	mysqlChanged    = 1020 // MariaDB: the record has changed since it was read
+	mysqlLockWait   = 1205
+	mysqlDeadlock   = 1213
+	mysqlTooLong    = 1406 // a value is longer than its column
+	mysqlBadText    = 1366
+	mysqlOutOfRange = 1264
+	sqliteBusy      = 5
+	sqliteLocked    = 6
+	sqliteUniqueKey = 2067
+	sqlitePrimary   = 1555
+	sqlitePrimaryOf = 0xff // extended codes hold the primary code in the lowest byte
+)
+
+// faultOf returns the cause of an error. A request can cause only a few errors of a server, and
+// the shop's own errors are no driver's errors. Every other error is the database's.
+func faultOf(err error) fault {
+	var fromMySQL *mysql.MySQLError
+	var fromSQLite interface{ Code() int }
+	var network net.Error
+	switch {
+	case err == nil:
+		return faultNone
+	case errors.As(err, &fromMySQL):
+		switch fromMySQL.Number {
+		case mysqlDuplicate:
+			return faultDuplicate
+		case mysqlChanged, mysqlLockWait, mysqlDeadlock:
+			return faultConflict
+		case mysqlTooLong, mysqlBadText, mysqlOutOfRange: // a request caused it
+			return faultNone
+		}
+		return faultUnavailable
+	case errors.As(err, &fromSQLite):
+		switch code := fromSQLite.Code(); {
+		case code == sqliteUniqueKey, code == sqlitePrimary:
+			return faultDuplicate
+		case code&sqlitePrimaryOf == sqliteBusy, code&sqlitePrimaryOf == sqliteLocked:
+			return faultConflict
+		}
+		return faultUnavailable
+	case errors.Is(err, driver.ErrBadConn), errors.Is(err, mysql.ErrInvalidConn), errors.Is(err, sql.ErrConnDone), errors.Is(err, sql.ErrTxDone),
+		errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.As(err, &network),
+		errors.Is(err, orderclose.ErrUnavailable):
+		return faultUnavailable
+	}
+	return faultNone
+}
