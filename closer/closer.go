@@ -32,7 +32,6 @@ import (
 	"orderclose/internal/bisect"
 	"orderclose/internal/loglimit"
 	"orderclose/internal/partition"
-	"orderclose/internal/wire"
 )
 
 // Stage is the name of this stage in dead letters.
@@ -52,21 +51,7 @@ const (
 const DefaultTargetLatency = 250 * time.Millisecond
 
 // Log is the part of Kafka that a Closer uses; internal/kafka's Cluster implements it.
-type Log interface {
-	// Consume calls serve for each partition of the topic that the group assigns to
-	// this process, until ctx ends.
-	Consume(ctx context.Context, group, topic string, serve func(context.Context, wire.Claim)) error
-	// Read fetches the records from a position on, and waits a moment if there are none.
-	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
-	// Verify reports in Fetched.Replaced whether the log of the position was replaced.
-	Verify(ctx context.Context, at wire.Position) (wire.Fetched, error)
-	// GroupForClaim groups records of a claim by the partition of the topic that each record
-	// goes to.
-	GroupForClaim(ctx context.Context, claim wire.Claim, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
-	// Idempotent returns an append function for one goroutine. A resend after a lost
-	// answer is no duplicate.
-	Idempotent(trying func(), repeated func(records int)) wire.AppendFunc
-}
+type Log = partition.Log
 
 // Store closes orders. CloseOrders must return within a bounded time and be safe for
 // concurrent use.
@@ -83,6 +68,7 @@ type Store interface {
 // Metrics receives the measurements of a Closer; internal/obs implements it for
 // Prometheus. The methods are called from many goroutines and must not block.
 type Metrics interface {
+	partition.Metrics
 	// Verdict counts the verdict of one order.
 	Verdict(path orderclose.Path, v orderclose.Verdict)
 	// Lateness observes how long after its due time an order was closed, by the
@@ -98,19 +84,6 @@ type Metrics interface {
 	// PaymentPending counts an order that starts (true) or stops (false) waiting for the
 	// payment provider.
 	PaymentPending(waits bool)
-	// DeadLettered counts one dead letter.
-	DeadLettered(stage, cause string)
-	// Stuck counts the loops of a partition that hung and were restarted.
-	Stuck(stage, topic string, partition int)
-	// Repeated counts records that may have been written twice.
-	Repeated(records int)
-	// Lost counts offsets that the log no longer had when the loop fetched them.
-	Lost(topic string, partition int, records int64)
-	// FetchFailing sets since when no fetch of a partition has succeeded. The zero time
-	// means that fetches succeed.
-	FetchFailing(stage, topic string, partition int, since time.Time)
-	// FetchEnded means that the partition is no longer fetched.
-	FetchEnded(stage, topic string, partition int)
 }
 
 // Options of a Closer. Log, Store, Buckets, Group, CloseTopic, DeadLetterTopic and
@@ -150,7 +123,7 @@ type Closer struct {
 	batcher  *batcher
 	culprits *bisect.Culprits
 	budget   *partition.Budget
-	watchdog partition.Watchdog
+	stage    partition.Stage
 	buckets  atomic.Pointer[orderclose.Buckets]
 }
 
@@ -199,7 +172,11 @@ func New(o Options) (*Closer, error) {
 		o.Metrics = noMetrics{}
 	}
 	c := &Closer{o: o, budget: partition.NewBudget(o.BufferBytes)}
-	c.watchdog = partition.Watchdog{Stage: Stage, Stuck: o.Metrics.Stuck, OnHang: o.OnHang, Logger: o.Logger}
+	c.stage = partition.Stage{
+		Name: Stage, Log: o.Log, DeadLetterTopic: o.DeadLetterTopic, ControlTopic: o.ControlTopic,
+		Loss:    "the log has lost records: the next sweep closes their orders",
+		Metrics: o.Metrics, Budget: c.budget, OnHang: o.OnHang, Logger: o.Logger,
+	}
 	c.SetBuckets(o.Buckets)
 	c.batcher = newBatcher(newLimiter(o.TargetLatency, o.Batch, o.Workers), o.Workers, o.Batch, c.close, o.Metrics.ConcurrencyLimit)
 	c.culprits = bisect.NewCulprits(measuredStore{o.Store, c.batcher}, bisect.ProofPipeline)
@@ -213,11 +190,7 @@ func (c *Closer) Run(ctx context.Context) error {
 	groups, ctx := errgroup.WithContext(ctx)
 	consume := func(group, topic string) {
 		groups.Go(func() error {
-			return c.o.Log.Consume(ctx, group, topic, func(ctx context.Context, claim wire.Claim) {
-				c.watchdog.Serve(ctx, claim, func(ctx context.Context, claim wire.Claim, pulse *partition.Pulse) {
-					newLoop(ctx, c, claim, pulse).run()
-				})
-			})
+			return c.stage.Consume(ctx, group, topic, c.newHandler)
 		})
 	}
 	consume(c.o.Group, c.o.CloseTopic)
@@ -251,7 +224,7 @@ func (c *Closer) close(ctx context.Context, requests []orderclose.CloseRequest) 
 }
 
 // noMetrics discards all measurements.
-type noMetrics struct{}
+type noMetrics struct{ partition.NoMetrics }
 
 func (noMetrics) Verdict(orderclose.Path, orderclose.Verdict) {}
 func (noMetrics) Lateness(orderclose.Path, time.Duration)     {}
@@ -259,9 +232,3 @@ func (noMetrics) Batch(orderclose.Path, int, time.Duration)   {}
 func (noMetrics) ConcurrencyLimit(int)                        {}
 func (noMetrics) Retried(string)                              {}
 func (noMetrics) PaymentPending(bool)                         {}
-func (noMetrics) DeadLettered(string, string)                 {}
-func (noMetrics) Stuck(string, string, int)                   {}
-func (noMetrics) Repeated(int)                                {}
-func (noMetrics) Lost(string, int, int64)                     {}
-func (noMetrics) FetchFailing(string, string, int, time.Time) {}
-func (noMetrics) FetchEnded(string, string, int)              {}

@@ -1,8 +1,6 @@
 package closer
 
 import (
-	"context"
-	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -12,23 +10,17 @@ import (
 	"orderclose/internal/wire"
 )
 
-// loop serves one partition of the close topic or of the replay topic. Its fields belong
-// to the goroutine of run.
-type loop struct {
+// handler closes the orders of one partition of the close topic or of the replay topic. Its
+// fields belong to the goroutine of the partition's loop. Each turn closes a batch, and the
+// next fetch begins once all that was read was tried. So a burst of records gathers into one
+// batch. Parked orders do not delay the next fetch.
+type handler struct {
 	*Closer
-	ctx    context.Context
-	claim  wire.Claim
+	*partition.Loop
 	replay bool // serves the replay topic
-	logger *slog.Logger
-
-	reader    *partition.Reader
-	out       *partition.Out
-	committer *partition.Committer
 	buffer
 	backoff *partition.BackOff // set while the store is unavailable
 	retryAt time.Time          // with backoff: when to try again
-	pulse   *partition.Pulse
-
 	retries retries
 }
 
@@ -39,159 +31,81 @@ type loop struct {
 // records again, which would delay orders that are due now.
 const lookBack = 10 * time.Minute
 
-func newLoop(ctx context.Context, c *Closer, claim wire.Claim, pulse *partition.Pulse) *loop {
-	logger := c.o.Logger.With("topic", claim.Topic, "partition", claim.Partition)
-	l := &loop{
-		Closer: c, ctx: ctx, claim: claim, replay: claim.Topic == c.o.ReplayTopic, logger: logger, pulse: pulse,
-		reader: partition.NewReader(ctx, c.o.Log, claim, Stage, c.o.Metrics, c.o.Logger),
-		out: partition.NewOut(ctx, partition.OutOptions{
-			Log: c.o.Log, Claim: claim, Stage: Stage, DeadLetterTopic: c.o.DeadLetterTopic, ControlTopic: c.o.ControlTopic,
-			DeadLettered: c.o.Metrics.DeadLettered, Trying: pulse.Beat, Repeated: c.o.Metrics.Repeated, Logger: logger,
-		}),
-		committer: partition.NewCommitter(claim, nil),
-	}
-	l.reader.LookBack = lookBack
-	return l
+func (c *Closer) newHandler(l *partition.Loop) partition.Handler {
+	l.Reader.LookBack = lookBack
+	return &handler{Closer: c, Loop: l, replay: l.Claim.Topic == c.o.ReplayTopic}
 }
 
-// run serves the partition until the claim is revoked. Each turn handles one fetch or
-// answer, closes a batch, and fetches more once all that was read was tried. Because the
-// loop fetches only then, a burst of records gathers into one batch. Parked orders do not
-// delay the next fetch.
-func (l *loop) run() {
-	l.logger.Debug("serving", "offset", l.claim.Offset)
-	l.out.ReportMissingCommit(l.committer)
-	defer l.budget.Join()()
-	defer l.finish()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		if !l.out.Hang() {
-			l.pulse.Beat()
-		}
-		select {
-		case <-l.ctx.Done():
-			return
-		case f := <-l.reader.C:
-			l.handleFetch(f)
-		case sent := <-l.out.Sent:
-			l.out.TookSent(sent)
-		case dead := <-l.out.Buried:
-			l.out.TookBuried()
-			l.committer.Arrived(dead)
-		case <-timer.C:
-			select {
-			case f := <-l.reader.C: // fetched records go before parked ones
-				l.handleFetch(f)
-			default:
-			}
-		}
-		if !l.out.StillAssigned() {
-			return
-		}
-		l.fetchMore()
-		if batch := l.nextBatch(); len(batch) > 0 {
-			l.closeBatch(batch)
-		}
-		if l.ctx.Err() != nil {
-			return
-		}
-		l.sendRetries()
-		l.out.StartWaiting()
-		l.fetchMore()
-		l.committer.Tell(time.Now(), false)
-		timer.Reset(l.out.Sleeping(l.sleep()))
+// Turn implements partition.Handler.
+func (h *handler) Turn() {
+	h.Fetch()
+	if batch := h.nextBatch(); len(batch) > 0 {
+		h.closeBatch(batch)
+	}
+	if h.Ctx.Err() == nil {
+		h.sendRetries()
 	}
 }
 
-// fetchMore starts a fetch if the buffer, the dead letters and the retries have room for
-// the records. Parked orders have room of their own.
-func (l *loop) fetchMore() {
-	if l.wantsMore(l.backoff != nil, l.budget.Share()/2) && !l.out.Full() && !l.retries.full() {
-		l.reader.Start()
+// Fetch implements partition.Handler. It fetches if the buffer, the dead letters and the
+// retries have room for the records. Parked orders have room of their own.
+func (h *handler) Fetch() {
+	if h.wantsMore(h.backoff != nil, h.budget.Share()/2) && !h.Out.Full() && !h.retries.full() {
+		h.Reader.Start()
 	}
 }
 
-// finish waits for the fetch and the appends in flight, and commits what was settled,
-// also in the middle of a turn.
-func (l *loop) finish() {
-	l.reader.Wait()
-	l.out.Wait(l.committer.Arrived)
-	l.committer.Tell(time.Now(), true)
-}
-
-// handleFetch queues the fetched records.
-func (l *loop) handleFetch(f wire.Fetched) {
-	l.reader.Took(f)
-	if f.Lost != nil {
-		l.handleLoss(&f)
-	}
-	now := l.o.Now()
+// Handle implements partition.Handler. It queues the records.
+func (h *handler) Handle(f wire.Fetched) {
+	now := h.o.Now()
 	for _, r := range f.Records {
-		if !l.committer.Add(r.Offset) {
-			continue
-		}
 		e, err := newEntry(r, now)
 		if err != nil {
-			l.out.BuryUnreadable(r, err)
+			h.Out.BuryUnreadable(r, err)
 			continue
 		}
-		if l.replay { // without regard to the header, so that retries return to this topic
+		if h.replay { // without regard to the header, so that retries return to this topic
 			e.record.Lane = wire.LaneReplay
 		}
-		l.add(e)
+		h.add(e)
 	}
-	if f.Corrupt != nil && l.committer.Add(f.Corrupt.First) {
-		l.out.BuryCorrupt(f)
-	}
-	l.committer.Read(f)
 }
 
-// handleLoss reports offsets that the log no longer has. The orders are still in the
-// database, and the sweep finds them. If the log was deleted and recreated, the sweep
-// also finds the orders in the buffer: their records belong to the old log.
-func (l *loop) handleLoss(f *wire.Fetched) {
-	r := f.Lost
-	if f.Replaced {
-		l.committer.Restart(f)
-		l.reader.Rewind(f.Next)
-		l.buffer = buffer{}
-	}
-	l.committer.Read(*f)
-	l.logger.Error("the log has lost records: the next sweep closes their orders",
-		"first", r.First, "last", r.Last, "err", r.Err)
-	l.o.Metrics.Lost(l.claim.Topic, l.claim.Partition, r.Last-r.First+1)
-	l.out.TellLost(*r, r.Err.Error(), l.committer)
-}
+// Reset implements partition.Handler. The sweep that follows the loss closes the orders of
+// the old log.
+func (h *handler) Reset() { h.buffer = buffer{} }
+
+// End implements partition.Handler.
+func (h *handler) End() {}
 
 // nextBatch removes and returns the entries to close now, as many as the limiter allows.
 // It returns none while the store is unavailable and the pause lasts.
-func (l *loop) nextBatch() []*entry {
-	now := l.o.Now()
-	if l.backoff != nil && now.Before(l.retryAt) {
+func (h *handler) nextBatch() []*entry {
+	now := h.o.Now()
+	if h.backoff != nil && now.Before(h.retryAt) {
 		return nil
 	}
-	return l.next(now, l.batcher.batchSize(l.replay))
+	return h.next(now, h.batcher.batchSize(h.replay))
 }
 
 // closeBatch closes a batch and applies the outcomes.
-func (l *loop) closeBatch(batch []*entry) {
+func (h *handler) closeBatch(batch []*entry) {
 	requests := make([]orderclose.CloseRequest, len(batch))
 	for i, e := range batch {
 		requests[i] = orderclose.CloseRequest{OrderID: e.record.Order.ID, Attempt: e.record.Attempt, CreatedAt: e.record.Order.CreatedAt, Due: e.record.Order.Due}
 	}
-	for len(requests) > 0 && l.ctx.Err() == nil {
-		outcomes, err := l.closeSome(requests)
+	for len(requests) > 0 && h.Ctx.Err() == nil {
+		outcomes, err := h.closeSome(requests)
 		if err != nil && !slices.ContainsFunc(outcomes, hasVerdict) {
-			l.requeue(batch, err)
+			h.requeue(batch, err)
 			break
 		}
-		l.backoff = nil
+		h.backoff = nil
 		for i, o := range outcomes {
 			if !hasVerdict(o) {
 				o.Err = err // the store may fail because of this order
 			}
-			l.applyOutcome(batch[i], o)
+			h.applyOutcome(batch[i], o)
 		}
 		requests, batch = requests[len(outcomes):], batch[len(outcomes):]
 	}
@@ -200,28 +114,28 @@ func (l *loop) closeBatch(batch []*entry) {
 // closeSome closes the first of the requests, as many as the limiter allows by now, which
 // may be fewer than when the batch was made. A transaction that began before a revocation
 // may finish.
-func (l *loop) closeSome(requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	ctx, cancel := partition.Linger(l.ctx, partition.LingerTime)
+func (h *handler) closeSome(requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	ctx, cancel := partition.Linger(h.Ctx, partition.LingerTime)
 	defer cancel()
-	return l.batcher.close(ctx, requests, l.replay, l.pulse.Beat)
+	return h.batcher.close(ctx, requests, h.replay, h.Beat)
 }
 
 // requeue queues a batch that the store did not close, to be tried after a pause. As far
 // as the store tells, no order is at fault. The batch goes behind the other orders: if
 // one order makes the store fail each time, closing the others shows that the store
 // works. After a revocation the next owner reads the batch again.
-func (l *loop) requeue(batch []*entry, err error) {
-	if l.ctx.Err() != nil {
+func (h *handler) requeue(batch []*entry, err error) {
+	if h.Ctx.Err() != nil {
 		return
 	}
-	if l.backoff == nil {
-		l.backoff = partition.NewBackOff()
+	if h.backoff == nil {
+		h.backoff = partition.NewBackOff()
 	}
-	if l.backoff.ShouldLog() {
-		l.logger.Warn("closing a batch failed, will retry", "err", err)
+	if h.backoff.ShouldLog() {
+		h.Logger.Warn("closing a batch failed, will retry", "err", err)
 	}
-	l.retryAt = l.o.Now().Add(l.backoff.NextBackOff())
-	l.add(batch...)
+	h.retryAt = h.o.Now().Add(h.backoff.NextBackOff())
+	h.add(batch...)
 }
 
 // hasVerdict reports whether the order got a verdict. If an error ends a batch, some of
@@ -229,8 +143,8 @@ func (l *loop) requeue(batch []*entry, err error) {
 func hasVerdict(o orderclose.Outcome) bool { return o.Verdict != "" }
 
 // applyOutcome decides what to do with an entry after its outcome, and does it.
-func (l *loop) applyOutcome(e *entry, o orderclose.Outcome) {
-	now, brokerNow := l.o.Now(), l.o.Clock()
+func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
+	now, brokerNow := h.o.Now(), h.o.Clock()
 	clockWrong := brokerNow.Sub(now).Abs() > wrongClockSkew // the brokers' or the local one
 	// By the clock of the partition's leader it is at least this late. That clock may be
 	// permanently ahead of the others. A difference above wrongClockSkew comes from a clock
@@ -243,54 +157,54 @@ func (l *loop) applyOutcome(e *entry, o orderclose.Outcome) {
 	if clockWrong {
 		d = d.inMemory()
 	}
-	if d.action == park && !l.hasRoom(e, l.budget.Share()/2) {
+	if d.action == park && !h.hasRoom(e, h.budget.Share()/2) {
 		d = d.inBucket(jitter)
 	}
-	l.countPending(e.record, d)
+	h.countPending(e.record, d)
 	if d.retry {
-		l.logger.Warn("order not closed, will retry", "order", e.record.Order.ID, "offset", e.message.Offset, "in", d.wait, "cause", d.cause, "detail", d.detail)
-		l.o.Metrics.Retried(d.cause)
+		h.Logger.Warn("order not closed, will retry", "order", e.record.Order.ID, "offset", e.message.Offset, "in", d.wait, "cause", d.cause, "detail", d.detail)
+		h.o.Metrics.Retried(d.cause)
 	}
 	switch d.action {
 	case settle:
-		l.committer.Done(e.message.Generation, e.message.Offset)
+		h.Committer.Done(e.message.Generation, e.message.Offset)
 	case park:
 		e.record = d.record // the due time may have moved, and a closing service uses it
 		e.blocked = d.cause != "" || d.bucket > 0
-		l.park(e, now.Add(d.wait))
+		h.park(e, now.Add(d.wait))
 	case giveUp:
-		l.out.Bury(e.message, d.cause, d.detail)
+		h.Out.Bury(e.message, d.cause, d.detail)
 	case schedule:
-		m, err := e.encode(d.retryRecord(brokerNow, wire.Origin{Topic: l.claim.Topic, Partition: l.claim.Partition, Offset: e.message.Offset}))
+		m, err := e.encode(d.retryRecord(brokerNow, wire.Origin{Topic: h.Claim.Topic, Partition: h.Claim.Partition, Offset: e.message.Offset}))
 		if err != nil { // unexpected, since the record was decoded; still no record may be lost
-			l.out.Bury(e.message, "unreadable", err.Error())
+			h.Out.Bury(e.message, "unreadable", err.Error())
 			return
 		}
 		m.Offset, m.Generation = e.message.Offset, e.message.Generation
-		topic := l.buckets.Load().Pick(d.wait).Topic
-		l.retries.add(topic, m.Raw())
+		topic := h.buckets.Load().Pick(d.wait).Topic
+		h.retries.add(topic, m.Raw())
 	}
 }
 
 // countPending counts an order that starts or stops waiting for the payment provider.
-func (l *loop) countPending(before wire.Record, d decision) {
+func (h *handler) countPending(before wire.Record, d decision) {
 	was, is := !before.PendingSince.IsZero(), !d.record.PendingSince.IsZero()
 	switch {
 	case is && !was:
-		l.o.Metrics.PaymentPending(true)
+		h.o.Metrics.PaymentPending(true)
 	case was && !is:
-		l.o.Metrics.PaymentPending(false)
+		h.o.Metrics.PaymentPending(false)
 	}
 }
 
-// sleep returns how long the loop has nothing to do unless a fetch or an answer arrives.
-func (l *loop) sleep() time.Duration {
-	d, now := l.retries.sleep(time.Now(), l.committer.Wait(time.Now())), l.o.Now()
+// Sleep implements partition.Handler.
+func (h *handler) Sleep(d time.Duration) time.Duration {
+	d, now := h.retries.sleep(time.Now(), d), h.o.Now()
 	switch {
-	case l.backoff != nil && len(l.queue) > 0:
-		return max(min(d, l.retryAt.Sub(now)), 0)
-	case len(l.queue) > 0:
+	case h.backoff != nil && len(h.queue) > 0:
+		return min(d, h.retryAt.Sub(now))
+	case len(h.queue) > 0:
 		return 0
 	}
-	return max(l.wake(now, d), 0)
+	return h.wake(now, d)
 }

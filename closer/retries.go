@@ -55,31 +55,31 @@ func (r *retries) sleep(now time.Time, d time.Duration) time.Duration {
 
 // sendRetries starts an append to each topic that has waiting records and may be tried
 // now.
-func (l *loop) sendRetries() {
-	r := &l.retries
+func (h *handler) sendRetries() {
+	r := &h.retries
 	r.wake = time.Now().Add(time.Hour)
 	for topic, records := range r.waiting {
-		wait, ok := l.out.Send(topic, records, func(sent partition.SendResult) { l.handleSent(records, sent) })
+		wait, ok := h.Out.Send(topic, records, func(sent partition.SendResult) { h.handleSent(records, sent) })
 		if ok {
 			delete(r.waiting, topic)
 		} else if at := time.Now().Add(wait); at.Before(r.wake) {
 			r.wake = at
 		}
 	}
-	l.out.Await()
+	h.Out.Await()
 }
 
 // handleSent processes the result of an append to a bucket. Records that the bucket did
 // not accept are queued again.
-func (l *loop) handleSent(records []wire.RawRecord, sent partition.SendResult) {
-	l.retries.count(records, -1)
+func (h *handler) handleSent(records []wire.RawRecord, sent partition.SendResult) {
+	h.retries.count(records, -1)
 	for _, acked := range sent.Acked {
-		l.committer.Arrived(acked.Records)
+		h.Committer.Arrived(acked.Records)
 	}
 	for _, record := range sent.Left {
-		l.retries.add(sent.Topic, record)
+		h.retries.add(sent.Topic, record)
 	}
-	if at := time.Now().Add(sent.Pause); len(sent.Left) > 0 && at.Before(l.retries.wake) {
-		l.retries.wake = at
+	if at := time.Now().Add(sent.Pause); len(sent.Left) > 0 && at.Before(h.retries.wake) {
+		h.retries.wake = at
 	}
 }

@@ -5,7 +5,6 @@ import (
 
 	"orderclose"
 	"orderclose/internal/partition"
-	"orderclose/internal/wire"
 )
 
 // SetBuckets replaces the buckets while the relay runs. The relay consumes the buckets of
@@ -36,7 +35,7 @@ func (r *Relay) SetBuckets(serve, pick orderclose.Buckets) {
 
 // readsWhole reports whether the loop must read its topic whole, because records with
 // less than the bucket's length to wait may be in it.
-func (l *loop) readsWhole() bool { return int64(l.bucket.Length) <= l.relay.wholeUpTo.Load() }
+func (h *handler) readsWhole() bool { return int64(h.bucket.Length) <= h.relay.wholeUpTo.Load() }
 
 // consumer is a membership in the group of one bucket.
 type consumer struct {
@@ -69,11 +68,7 @@ func (r *Relay) consume(ctx context.Context, consumers map[string]*consumer, ser
 		go func() {
 			defer close(c.ended)
 			defer stop()
-			err := r.o.Log.Consume(ctx, r.o.Group(b), b.Topic, func(ctx context.Context, claim wire.Claim) {
-				r.watchdog.Serve(ctx, claim, func(ctx context.Context, claim wire.Claim, pulse *partition.Pulse) {
-					newLoop(ctx, r, b, claim, pulse).run()
-				})
-			})
+			err := r.stage.Consume(ctx, r.o.Group(b), b.Topic, func(l *partition.Loop) partition.Handler { return r.newHandler(b, l) })
 			if err != nil {
 				select {
 				case failed <- err:

@@ -56,14 +56,14 @@ func (c *clock) observeLeader(at, sent, answered time.Time) {
 // Afterwards no partition is read later, and no record stays longer, than if the clock
 // had been right when the record was read. A step forward needs no correction: every time
 // comes sooner.
-func (l *loop) handleClockStep() {
-	now := l.Now()
-	back := l.clock.advance(now, time.Now())
+func (h *handler) handleClockStep() {
+	now := h.o.Now()
+	back := h.clock.advance(now, time.Now())
 	if back == 0 {
 		return
 	}
-	l.logger.Warn("the brokers' clock went back", "by", back)
-	l.clock.leader = 0 // unknown: the step may be of any broker
-	l.nextFetch = l.nextFetch.Add(-back)
-	l.window.capRelease(now.Add(l.bucket.Length).UnixMilli())
+	h.Logger.Warn("the brokers' clock went back", "by", back)
+	h.clock.leader = 0 // unknown: the step may be of any broker
+	h.nextFetch = h.nextFetch.Add(-back)
+	h.window.capRelease(now.Add(h.bucket.Length).UnixMilli())
 }

@@ -1,8 +1,6 @@
 package delayrelay
 
 import (
-	"context"
-	"log/slog"
 	"math"
 	"time"
 
@@ -15,19 +13,15 @@ import (
 // during a burst.
 const maxReleaseBytes = 4 << 20
 
-// loop serves one partition of one bucket. Its fields belong to the goroutine of run.
-type loop struct {
-	*Options
-	ctx    context.Context
+// handler forwards the records of one partition of one bucket. Its fields belong to the
+// goroutine of the partition's loop. Each turn fetches more if it is time to, and releases
+// the records whose time has come.
+type handler struct {
+	*partition.Loop
+	o      *Options
 	relay  *Relay
 	bucket orderclose.Bucket
-	claim  wire.Claim
-	logger *slog.Logger
-	pulse  *partition.Pulse
 
-	reader    *partition.Reader
-	out       *partition.Out
-	committer *partition.Committer
 	window    window
 	bodyPool  bodyPool
 	batches   []*batch        // empty; kept to reuse their memory
@@ -48,165 +42,94 @@ const lookBackSlack = time.Minute
 // noRewind means that no record was dropped.
 const noRewind = math.MaxInt64
 
-func newLoop(ctx context.Context, r *Relay, b orderclose.Bucket, claim wire.Claim, pulse *partition.Pulse) *loop {
-	o := &r.o
-	logger := o.Logger.With("topic", claim.Topic, "partition", claim.Partition)
-	l := &loop{
-		Options: o, ctx: ctx, relay: r, bucket: b, claim: claim, logger: logger, pulse: pulse,
-		reader: partition.NewReader(ctx, o.Log, claim, Stage, o.Metrics, o.Logger),
-		out: partition.NewOut(ctx, partition.OutOptions{
-			Log: o.Log, Claim: claim, Stage: Stage, DeadLetterTopic: o.DeadLetterTopic, ControlTopic: o.ControlTopic,
-			DeadLettered: o.Metrics.DeadLettered, Trying: pulse.Beat, Repeated: o.Metrics.Repeated, Logger: logger,
-		}),
-		committer: partition.NewCommitter(claim, o.Metrics.Unrecorded),
-		rewind:    noRewind,
-	}
-	l.reader.LookBack = b.Length + lookBackSlack
-	return l
+func (r *Relay) newHandler(b orderclose.Bucket, l *partition.Loop) partition.Handler {
+	l.Reader.LookBack = b.Length + lookBackSlack
+	return &handler{Loop: l, o: &r.o, relay: r, bucket: b, rewind: noRewind}
 }
 
-// run serves the partition until the claim is revoked. Each turn handles one fetch or
-// answer, fetches more if it is time to, releases records, and sleeps.
-func (l *loop) run() {
-	l.logger.Debug("serving", "offset", l.claim.Offset)
-	l.out.ReportMissingCommit(l.committer)
-	defer l.relay.budget.Join()()
-	defer l.Metrics.Revoked(l.claim.Topic, l.claim.Partition)
-	defer l.finish()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		if !l.out.Hang() {
-			l.pulse.Beat()
-		}
-		select {
-		case <-l.ctx.Done():
-			return
-		case f := <-l.reader.C:
-			l.reader.Took(f)
-			l.handleFetch(f)
-			l.free = f.Free
-		case dead := <-l.out.Buried:
-			l.out.TookBuried()
-			l.committer.Arrived(dead)
-		case sent := <-l.out.Sent:
-			l.out.TookSent(sent)
-		case <-timer.C:
-		}
-		l.handleClockStep()
-		l.fetchAhead() // runs while due records are appended
-		l.release()
-		if l.ctx.Err() != nil {
-			return
-		}
-		l.freeFetched()
-		l.out.StartWaiting()
-		l.fetchAhead()
-		l.committer.Tell(time.Now(), false)
-		l.report()
-		timer.Reset(l.out.Sleeping(l.sleep()))
+// Turn implements partition.Handler.
+func (h *handler) Turn() {
+	h.handleClockStep()
+	h.Fetch() // runs while due records are appended
+	h.release()
+	if h.Ctx.Err() == nil {
+		h.freeFetched()
+		h.report()
 	}
 }
 
 // freeFetched frees the memory of a fetch after its due records have left. Records that
 // stay, and dead letters, have copies.
-func (l *loop) freeFetched() {
-	if l.free == nil || len(l.window.ready) > 0 {
+func (h *handler) freeFetched() {
+	if h.free == nil || len(h.window.ready) > 0 {
 		return
 	}
-	l.free()
-	l.free = nil
+	h.free()
+	h.free = nil
 }
 
-// finish waits for the fetch and the appends in flight, and commits what was acked, also
-// in the middle of a turn.
-func (l *loop) finish() {
-	l.reader.Wait()
-	l.out.Wait(l.committer.Arrived)
-	l.committer.Tell(time.Now(), true)
-}
-
-// handleFetch puts fetched records into the window. Records whose release time has come
-// leave right after, from the fetch's memory. The bodies of the others are copied.
-func (l *loop) handleFetch(f wire.Fetched) {
-	if f.Lost != nil {
-		l.handleLoss(&f)
-	}
+// Handle implements partition.Handler. It puts the records into the window. Records whose
+// release time has come leave right after, from the fetch's memory. The bodies of the others
+// are copied.
+func (h *handler) Handle(f wire.Fetched) {
+	h.free = f.Free
 	if f.DriftedAppend > 0 {
-		l.Metrics.Drifted(l.claim.Topic, f.DriftedAppend)
+		h.o.Metrics.Drifted(h.Claim.Topic, f.DriftedAppend)
 	}
-	now := l.Now().UnixMilli()
-	l.window.grow(len(f.Records))
+	now := h.o.Now().UnixMilli()
+	h.window.grow(len(f.Records))
 	for _, r := range f.Records {
-		if !l.committer.Add(r.Offset) {
-			continue
-		}
 		due, replay, err := r.Route()
 		if err != nil {
-			l.out.BuryUnreadable(r, err)
+			h.Out.BuryUnreadable(r, err)
 			continue
 		}
 		r.DueAt, r.Replay = due, replay
-		if mispicked(l.bucket, l.readsWhole(), due, r.Appended) {
-			l.Metrics.Mispicked(l.claim.Topic)
+		if mispicked(h.bucket, h.readsWhole(), due, r.Appended) {
+			h.o.Metrics.Mispicked(h.Claim.Topic)
 		}
-		w := waiting{record: r, release: release(l.bucket, l.readsWhole(), due, l.clock.appended(r), now)}
+		w := waiting{record: r, release: release(h.bucket, h.readsWhole(), due, h.clock.appended(r), now)}
 		if w.release <= now {
 			w.fetched = true
-			l.window.pushReady(w)
+			h.window.pushReady(w)
 			continue
 		}
-		w.record.Body = l.bodyPool.copy(r.Body)
-		l.window.push(w)
+		w.record.Body = h.bodyPool.copy(r.Body)
+		h.window.push(w)
 	}
 	if n := len(f.Records); n == 0 {
-		l.window.trim() // a quiet partition keeps no spare memory
-		l.batches, l.lateness = nil, nil
+		h.window.trim() // a quiet partition keeps no spare memory
+		h.batches, h.lateness = nil, nil
 	} else {
-		l.nextFetch = nextFetch(l.bucket, l.readsWhole(), f.Records[n-1].AppendedAt(), l.Now())
+		h.nextFetch = nextFetch(h.bucket, h.readsWhole(), f.Records[n-1].AppendedAt(), h.o.Now())
 	}
-	if f.Corrupt != nil && l.committer.Add(f.Corrupt.First) {
-		l.out.BuryCorrupt(f)
-	}
-	l.committer.Read(f)
-	l.dropLatest()
-	l.report() // before the appends, which may take seconds
+	h.dropLatest()
+	h.report() // before the appends, which may take seconds
 }
 
-// handleLoss reports offsets that the log no longer has. The orders are still in the
-// database, and the sweep finds them. If the log was deleted and recreated, the sweep
-// also finds the orders in the window: their records belong to the old log.
-func (l *loop) handleLoss(f *wire.Fetched) {
-	r := f.Lost
-	if f.Replaced {
-		l.committer.Restart(f)
-		l.reader.Rewind(f.Next)
-		l.window, l.rewind, l.nextFetch = window{}, noRewind, time.Time{}
-	}
-	l.committer.Lose(f.Next)
-	l.committer.Read(*f)
-	l.logger.Error("the log has lost records: the next sweep closes their orders",
-		"first", r.First, "last", r.Last, "err", r.Err)
-	l.Metrics.Lost(l.claim.Topic, l.claim.Partition, r.Last-r.First+1)
-	l.out.TellLost(*r, r.Err.Error(), l.committer)
-}
+// Reset implements partition.Handler. The sweep that follows the loss closes the orders of
+// the old log.
+func (h *handler) Reset() { h.window, h.rewind, h.nextFetch = window{}, noRewind, time.Time{} }
+
+// End implements partition.Handler.
+func (h *handler) End() { h.o.Metrics.Revoked(h.Claim.Topic, h.Claim.Partition) }
 
 // release appends the records whose release time has come to their destinations.
-func (l *loop) release() {
-	for l.ctx.Err() == nil && l.out.StillAssigned() {
-		now := l.Now()
-		leaving := l.window.takeReleased(now.UnixMilli(), maxReleaseBytes)
+func (h *handler) release() {
+	for h.Ctx.Err() == nil && h.Out.StillAssigned() {
+		now := h.o.Now()
+		leaving := h.window.takeReleased(now.UnixMilli(), maxReleaseBytes)
 		if len(leaving) == 0 {
 			return
 		}
-		for _, b := range l.batchByTopic(leaving, now.UnixMilli()) {
+		for _, b := range h.batchByTopic(leaving, now.UnixMilli()) {
 			b.send(b.topic, b.records)
 			b.reset()
 		}
-		l.out.Await()
-		l.window.reuse(leaving)
-		l.committer.Tell(time.Now(), false)
-		l.report()
+		h.Out.Await()
+		h.window.reuse(leaving)
+		h.Committer.Tell(time.Now(), false)
+		h.report()
 	}
 }
 
@@ -225,146 +148,146 @@ func (b *batch) reset() {
 
 // batchByTopic decides the destination of each record. The batch of the close topic comes
 // first, because due records are the most urgent. Replays go to the replay topic.
-func (l *loop) batchByTopic(leaving []waiting, now int64) []*batch {
-	if l.batches == nil {
-		l.batches = []*batch{{topic: l.CloseTopic, send: l.forward}, {topic: l.ReplayTopic, send: l.replay}}
+func (h *handler) batchByTopic(leaving []waiting, now int64) []*batch {
+	if h.batches == nil {
+		h.batches = []*batch{{topic: h.o.CloseTopic, send: h.forward}, {topic: h.o.ReplayTopic, send: h.replay}}
 	}
-	toClose, toReplay := l.batches[0], l.batches[1]
-	current := l.relay.current.Load()
+	toClose, toReplay := h.batches[0], h.batches[1]
+	current := h.relay.current.Load()
 	for _, w := range leaving {
 		switch to := current.decide(w.record.DueAt, w.record.Appended, now); {
 		case to.cause != "":
-			l.out.BuryRaw(w.record, to.cause, to.detail)
-		case to.close && w.record.Replay && l.ReplayTopic != l.CloseTopic:
-			toReplay.records = append(toReplay.records, l.ownBytes(w))
+			h.Out.BuryRaw(w.record, to.cause, to.detail)
+		case to.close && w.record.Replay && h.o.ReplayTopic != h.o.CloseTopic:
+			toReplay.records = append(toReplay.records, h.ownBytes(w))
 		case to.close:
 			toClose.records = append(toClose.records, w.record)
 		default:
-			l.addHop(to.topic, l.ownBytes(w))
+			h.addHop(to.topic, h.ownBytes(w))
 		}
 	}
-	return l.batches
+	return h.batches
 }
 
 // ownBytes returns the record with a copy of its body: an append beside the loop may
 // outlast the turn, and so the memory of the fetch.
-func (l *loop) ownBytes(w waiting) wire.RawRecord {
+func (h *handler) ownBytes(w waiting) wire.RawRecord {
 	if w.fetched {
-		w.record.Body = l.bodyPool.copy(w.record.Body)
+		w.record.Body = h.bodyPool.copy(w.record.Body)
 	}
 	return w.record
 }
 
 // addHop adds a record to the batch of a delay topic.
-func (l *loop) addHop(topic string, r wire.RawRecord) {
-	for _, b := range l.batches {
+func (h *handler) addHop(topic string, r wire.RawRecord) {
+	for _, b := range h.batches {
 		if b.topic == topic {
 			b.records = append(b.records, r)
 			return
 		}
 	}
-	l.batches = append(l.batches, &batch{topic: topic, records: []wire.RawRecord{r}, send: l.hop})
+	h.batches = append(h.batches, &batch{topic: topic, records: []wire.RawRecord{r}, send: h.hop})
 }
 
 // forward appends due records to the close topic and waits for the answer, since nothing
 // is more urgent. Records that are not acked within a few seconds go back into the
 // window, so that a close topic that accepts nothing does not block hops and replays.
-func (l *loop) forward(topic string, records []wire.RawRecord) {
+func (h *handler) forward(topic string, records []wire.RawRecord) {
 	if len(records) == 0 {
 		return
 	}
-	sent := l.out.SendNow(topic, records)
-	l.countForwarded(sent)
+	sent := h.Out.SendNow(topic, records)
+	h.countForwarded(sent)
 	for i := range sent.Left { // the bodies may be in the memory of the fetch
-		sent.Left[i].Body = l.bodyPool.copy(sent.Left[i].Body)
+		sent.Left[i].Body = h.bodyPool.copy(sent.Left[i].Body)
 	}
-	l.putBack(sent.Left, sent.Pause)
+	h.putBack(sent.Left, sent.Pause)
 }
 
 // countForwarded marks and counts records that were appended to the close topic or the
 // replay topic.
-func (l *loop) countForwarded(sent partition.SendResult) {
+func (h *handler) countForwarded(sent partition.SendResult) {
 	for _, acked := range sent.Acked {
-		l.committer.Arrived(acked.Records)
-		now := l.brokerTime(acked.Answered).UnixMilli()
-		l.lateness = l.lateness[:0]
+		h.Committer.Arrived(acked.Records)
+		now := h.brokerTime(acked.Answered).UnixMilli()
+		h.lateness = h.lateness[:0]
 		for _, r := range acked.Records {
-			l.lateness = append(l.lateness, time.Duration(now-r.DueAt)*time.Millisecond)
+			h.lateness = append(h.lateness, time.Duration(now-r.DueAt)*time.Millisecond)
 			if !acked.At.IsZero() && acked.At.UnixMilli() < r.DueAt {
-				l.Metrics.Early(l.claim.Topic)
+				h.o.Metrics.Early(h.Claim.Topic)
 			}
 		}
-		l.Metrics.Forwarded(l.claim.Topic, l.lateness)
+		h.o.Metrics.Forwarded(h.Claim.Topic, h.lateness)
 	}
 }
 
-// fetchAhead starts a fetch if it is time to and none is in flight. While it is not time,
-// it verifies the log now and then.
-func (l *loop) fetchAhead() {
-	if l.out.Full() || l.reader.Busy() {
+// Fetch implements partition.Handler. It fetches if it is time to. While it is not time, it
+// verifies the log now and then.
+func (h *handler) Fetch() {
+	if h.Out.Full() || h.Reader.Busy() {
 		return
 	}
-	if l.rewind != noRewind {
+	if h.rewind != noRewind {
 		// Dropped records are read again when a good part of them has room. That is
 		// before their release time, because the records that stayed leave first.
-		if l.window.bytes > l.relay.budget.Share()/4 {
-			l.reader.Verify()
+		if h.window.bytes > h.relay.budget.Share()/4 {
+			h.Reader.Verify()
 			return
 		}
-		l.reader.Rewind(l.rewind)
-		l.rewind, l.nextFetch, l.full = noRewind, time.Time{}, false
+		h.Reader.Rewind(h.rewind)
+		h.rewind, h.nextFetch, h.full = noRewind, time.Time{}, false
 	}
-	if l.readsWhole() { // this may be new: Change may have made the bucket the smallest
-		l.nextFetch = time.Time{}
+	if h.readsWhole() { // this may be new: Change may have made the bucket the smallest
+		h.nextFetch = time.Time{}
 	}
-	if l.Now().Before(l.nextFetch) {
-		l.reader.Verify()
+	if h.o.Now().Before(h.nextFetch) {
+		h.Reader.Verify()
 	} else {
-		l.reader.Start()
+		h.Reader.Start()
 	}
 }
 
 // dropLatest drops the records with the latest release times from a window that is over
 // its share of the memory. They are read again later.
-func (l *loop) dropLatest() {
-	share := l.relay.budget.Share()
-	if l.window.bytes <= share {
+func (h *handler) dropLatest() {
+	share := h.relay.budget.Share()
+	if h.window.bytes <= share {
 		return
 	}
-	dropped := l.window.dropLatest(share / 2)
+	dropped := h.window.dropLatest(share / 2)
 	for _, w := range dropped {
-		l.committer.Drop(w.record.Offset)
-		l.rewind = min(l.rewind, w.record.Offset)
+		h.Committer.Drop(w.record.Offset)
+		h.rewind = min(h.rewind, w.record.Offset)
 	}
-	l.Metrics.WindowDropped(l.claim.Topic, len(dropped))
-	if !l.full && len(dropped) > 0 {
-		l.full = true
-		l.logger.Warn("look-ahead over its memory share, latest records dropped and read again later",
-			"share", share, "dropped", len(dropped), "kept", l.window.len())
+	h.o.Metrics.WindowDropped(h.Claim.Topic, len(dropped))
+	if !h.full && len(dropped) > 0 {
+		h.full = true
+		h.Logger.Warn("look-ahead over its memory share, latest records dropped and read again later",
+			"share", share, "dropped", len(dropped), "kept", h.window.len())
 	}
 }
 
-// sleep returns how long the loop has nothing to do unless a fetch or an answer arrives.
-func (l *loop) sleep() time.Duration {
-	d, now := l.committer.Wait(time.Now()), l.Now()
-	if head, ok := l.window.head(); ok {
+// Sleep implements partition.Handler.
+func (h *handler) Sleep(d time.Duration) time.Duration {
+	now := h.o.Now()
+	if head, ok := h.window.head(); ok {
 		d = min(d, time.UnixMilli(head.release).Sub(now))
 	}
-	if !l.reader.Busy() && l.rewind == noRewind && !l.out.Full() {
-		d = min(d, l.nextFetch.Sub(now))
+	if !h.Reader.Busy() && h.rewind == noRewind && !h.Out.Full() {
+		d = min(d, h.nextFetch.Sub(now))
 	}
-	return max(d, 0)
+	return d
 }
 
 // report updates the metrics of the partition.
-func (l *loop) report() {
+func (h *handler) report() {
 	var release time.Time
-	if head, ok := l.window.head(); ok {
+	if head, ok := h.window.head(); ok {
 		release = time.UnixMilli(head.release)
 	}
-	if since := l.overdueSince(); !since.IsZero() && (release.IsZero() || since.Before(release)) {
+	if since := h.overdueSince(); !since.IsZero() && (release.IsZero() || since.Before(release)) {
 		release = since
 	}
-	l.Metrics.Head(l.claim.Topic, l.claim.Partition, release)
-	l.Metrics.Window(l.claim.Topic, l.claim.Partition, l.window.len(), l.window.bytes)
+	h.o.Metrics.Head(h.Claim.Topic, h.Claim.Partition, release)
+	h.o.Metrics.Window(h.Claim.Topic, h.Claim.Partition, h.window.len(), h.window.bytes)
 }

@@ -29,7 +29,6 @@ import (
 	"orderclose"
 	"orderclose/internal/loglimit"
 	"orderclose/internal/partition"
-	"orderclose/internal/wire"
 )
 
 // Stage is the name of this stage in dead letters.
@@ -40,25 +39,12 @@ const Stage = "relay"
 const DefaultWindowBytes = 72 << 20
 
 // Log is the part of Kafka that a Relay uses; internal/kafka's Cluster implements it.
-type Log interface {
-	// Consume calls serve for each partition of the topic that the group assigns to
-	// this process, until ctx ends.
-	Consume(ctx context.Context, group, topic string, serve func(context.Context, wire.Claim)) error
-	// Read fetches the records from a position on, and waits a moment if there are none.
-	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
-	// Verify reports in Fetched.Replaced whether the log of the position was replaced.
-	Verify(ctx context.Context, at wire.Position) (wire.Fetched, error)
-	// GroupForClaim groups records of a claim by the partition of the topic that each record
-	// goes to.
-	GroupForClaim(ctx context.Context, claim wire.Claim, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
-	// Idempotent returns an append function for one goroutine. A resend after a lost
-	// answer is no duplicate.
-	Idempotent(trying func(), repeated func(records int)) wire.AppendFunc
-}
+type Log = partition.Log
 
 // Metrics receives the measurements of a Relay; internal/obs implements it for
 // Prometheus. The methods are called from many goroutines and must not block.
 type Metrics interface {
+	partition.Metrics
 	// Head sets the release time of the record that leaves a partition next. The zero
 	// time means that no record waits in memory. The metric shows how long the head is
 	// overdue, also while the loop hangs.
@@ -83,21 +69,8 @@ type Metrics interface {
 	// Mispicked counts records that were put into the wrong bucket and may therefore be
 	// read too late.
 	Mispicked(topic string)
-	// Stuck counts the loops of a partition that hung and were restarted.
-	Stuck(stage, topic string, partition int)
-	// Repeated counts records that may have been written twice.
-	Repeated(records int)
-	// DeadLettered counts one dead letter.
-	DeadLettered(stage, cause string)
-	// Lost counts offsets that the log no longer had when the loop fetched them.
-	Lost(topic string, partition int, records int64)
 	// Drifted counts batches with a producer's timestamp instead of the broker's.
 	Drifted(topic string, batches int)
-	// FetchFailing sets since when no fetch of a partition has succeeded. The zero time
-	// means that fetches succeed.
-	FetchFailing(stage, topic string, partition int, since time.Time)
-	// FetchEnded means that the partition is no longer fetched.
-	FetchEnded(stage, topic string, partition int)
 }
 
 // Options of a Relay. Log, Buckets, Group, CloseTopic, DeadLetterTopic and ControlTopic
@@ -126,7 +99,7 @@ type Options struct {
 // concurrent use.
 type Relay struct {
 	o        Options
-	watchdog partition.Watchdog
+	stage    partition.Stage
 	budget   *partition.Budget
 
 	current    atomic.Pointer[Options] // o with the buckets that hops go to now
@@ -167,7 +140,11 @@ func New(o Options) (*Relay, error) {
 		o.Metrics = noMetrics{}
 	}
 	r := &Relay{o: o, budget: partition.NewBudget(o.WindowBytes), newBuckets: make(chan orderclose.Buckets, 1)}
-	r.watchdog = partition.Watchdog{Stage: Stage, Stuck: o.Metrics.Stuck, OnHang: o.OnHang, Logger: o.Logger}
+	r.stage = partition.Stage{
+		Name: Stage, Log: o.Log, DeadLetterTopic: o.DeadLetterTopic, ControlTopic: o.ControlTopic,
+		Loss:    "the log has lost records: the next sweep closes their orders",
+		Metrics: o.Metrics, Unrecorded: o.Metrics.Unrecorded, Budget: r.budget, OnHang: o.OnHang, Logger: o.Logger,
+	}
 	r.current.Store(&o)
 	r.SetBuckets(o.Buckets, o.Buckets)
 	return r, nil
@@ -202,7 +179,7 @@ func (r *Relay) Run(ctx context.Context) error {
 }
 
 // noMetrics discards all measurements.
-type noMetrics struct{}
+type noMetrics struct{ partition.NoMetrics }
 
 func (noMetrics) Head(string, int, time.Time)                 {}
 func (noMetrics) Revoked(string, int)                         {}
@@ -212,11 +189,5 @@ func (noMetrics) Forwarded(string, []time.Duration)           {}
 func (noMetrics) Early(string)                                {}
 func (noMetrics) Hopped(string, string, int)                  {}
 func (noMetrics) Mispicked(string)                            {}
-func (noMetrics) Stuck(string, string, int)                   {}
 func (noMetrics) Unrecorded(int)                              {}
-func (noMetrics) Repeated(int)                                {}
-func (noMetrics) DeadLettered(string, string)                 {}
-func (noMetrics) Lost(string, int, int64)                     {}
 func (noMetrics) Drifted(string, int)                         {}
-func (noMetrics) FetchFailing(string, string, int, time.Time) {}
-func (noMetrics) FetchEnded(string, string, int)              {}

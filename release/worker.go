@@ -26,7 +26,6 @@ import (
 	"orderclose/internal/bisect"
 	"orderclose/internal/loglimit"
 	"orderclose/internal/partition"
-	"orderclose/internal/wire"
 )
 
 // Stage is the name of this part in dead letters.
@@ -84,23 +83,8 @@ type Releaser interface {
 	Release(ctx context.Context, r Request) error
 }
 
-// Log is the part of Kafka that a Worker uses. *kafka.Cluster of internal/kafka
-// implements it.
-type Log interface {
-	// Consume serves the partitions of a topic that the group assigns to this
-	// process, until ctx ends.
-	Consume(ctx context.Context, group, topic string, serve func(context.Context, wire.Claim)) error
-	// Read fetches a partition from a position, and waits a short time for records.
-	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
-	// Verify checks that the position's log still exists.
-	Verify(ctx context.Context, at wire.Position) (wire.Fetched, error)
-	// GroupForClaim groups records of a claim by the partition of another topic for their
-	// key.
-	GroupForClaim(ctx context.Context, claim wire.Claim, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
-	// Idempotent returns a function that appends records without duplicates when it
-	// retries after a lost answer. Only one goroutine may use the function.
-	Idempotent(trying func(), repeated func(records int)) wire.AppendFunc
-}
+// Log is the part of Kafka that a Worker uses; internal/kafka's Cluster implements it.
+type Log = partition.Log
 
 // Result is the result of one call.
 type Result string
@@ -116,6 +100,7 @@ const (
 // Metrics receives the counts of a Worker; internal/obs implements it for Prometheus.
 // Its methods are called from many goroutines and must not block.
 type Metrics interface {
+	partition.Metrics
 	// StockRelease counts one call and its duration. GivenUp is counted in addition
 	// to the Failed of the last call, without a call of its own.
 	StockRelease(result string, took time.Duration)
@@ -124,19 +109,6 @@ type Metrics interface {
 	CallsFailing(endpoint string, since time.Time)
 	// StockWaiting adds to the number of events that were read and are not settled.
 	StockWaiting(more int)
-	// DeadLettered counts one event that became a dead letter.
-	DeadLettered(stage, cause string)
-	// Stuck counts how often a partition's loop hung and was restarted.
-	Stuck(stage, topic string, partition int)
-	// Repeated adds records that may have been written twice.
-	Repeated(records int)
-	// Lost adds offsets that the log no longer had when they were to be read.
-	Lost(topic string, partition int, records int64)
-	// FetchFailing sets since when all fetches of a partition have failed. The zero
-	// time means that they succeed.
-	FetchFailing(stage, topic string, partition int, since time.Time)
-	// FetchEnded reports that a partition is no longer fetched.
-	FetchEnded(stage, topic string, partition int)
 }
 
 // Options configure a Worker. Log, Releaser, Group, EventsTopic and DeadLetterTopic
@@ -163,7 +135,7 @@ type Worker struct {
 	o        Options
 	calls    chan struct{} // one element for each call in flight
 	breaker  *gobreaker.CircuitBreaker[struct{}]
-	watchdog partition.Watchdog
+	stage    partition.Stage
 	suspects bisect.Suspects // events on which the service hangs
 
 	mu      sync.Mutex
@@ -201,7 +173,10 @@ func New(o Options) (*Worker, error) {
 		o.Metrics = noMetrics{}
 	}
 	w := &Worker{o: o, calls: make(chan struct{}, o.Parallel)}
-	w.watchdog = partition.Watchdog{Stage: Stage, Stuck: o.Metrics.Stuck, OnHang: o.OnHang, Logger: o.Logger}
+	w.stage = partition.Stage{
+		Name: Stage, Log: o.Log, DeadLetterTopic: o.DeadLetterTopic, Loss: "log has lost events, their stock is not released",
+		Metrics: o.Metrics, OnHang: o.OnHang, Logger: o.Logger,
+	}
 	w.breaker = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
 		Name: Stage, MaxRequests: 1, Timeout: breakerPause,
 		ReadyToTrip:  func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= breakerAfter },
@@ -218,11 +193,7 @@ func New(o Options) (*Worker, error) {
 // within 2 s, settled events are committed, and the group is left. It returns an
 // error only if it could not start.
 func (w *Worker) Run(ctx context.Context) error {
-	return w.o.Log.Consume(ctx, w.o.Group, w.o.EventsTopic, func(ctx context.Context, claim wire.Claim) {
-		w.watchdog.Serve(ctx, claim, func(ctx context.Context, claim wire.Claim, pulse *partition.Pulse) {
-			newLoop(ctx, w, claim, pulse).run()
-		})
-	})
+	return w.stage.Consume(ctx, w.o.Group, w.o.EventsTopic, w.newHandler)
 }
 
 // call calls the Releaser once. made is false if it was not called, because the
@@ -278,14 +249,8 @@ func (w *Worker) noteCall(failed bool) {
 var errGivenUp = errors.New("the call was cancelled")
 
 // noMetrics discards all counts.
-type noMetrics struct{}
+type noMetrics struct{ partition.NoMetrics }
 
-func (noMetrics) StockRelease(string, time.Duration)          {}
-func (noMetrics) CallsFailing(string, time.Time)              {}
-func (noMetrics) StockWaiting(int)                            {}
-func (noMetrics) DeadLettered(string, string)                 {}
-func (noMetrics) Stuck(string, string, int)                   {}
-func (noMetrics) Repeated(int)                                {}
-func (noMetrics) Lost(string, int, int64)                     {}
-func (noMetrics) FetchFailing(string, string, int, time.Time) {}
-func (noMetrics) FetchEnded(string, string, int)              {}
+func (noMetrics) StockRelease(string, time.Duration) {}
+func (noMetrics) CallsFailing(string, time.Time)     {}
+func (noMetrics) StockWaiting(int)                   {}

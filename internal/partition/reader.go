@@ -34,8 +34,8 @@ import (
 // count.
 const corruptTries = 3
 
-// Log reads from a partition; see kafka.Cluster for the contract.
-type Log interface {
+// source reads from a partition.
+type source interface {
 	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
 	Verify(ctx context.Context, at wire.Position) (wire.Fetched, error)
 }
@@ -66,7 +66,7 @@ type Reader struct {
 	LookBack time.Duration
 
 	ctx        context.Context
-	source     Log
+	source     source
 	claim      wire.Claim
 	stage      string
 	m          ReaderMetrics
@@ -82,7 +82,7 @@ type Reader struct {
 
 // NewReader returns a Reader of the claim for a stage. It ends with ctx. The caller must
 // call Wait before returning.
-func NewReader(ctx context.Context, log Log, claim wire.Claim, stage string, m ReaderMetrics, logger *slog.Logger) *Reader {
+func NewReader(ctx context.Context, log source, claim wire.Claim, stage string, m ReaderMetrics, logger *slog.Logger) *Reader {
 	m.FetchFailing(stage, claim.Topic, claim.Partition, time.Time{})
 	var done int64
 	if runs := DecodeRuns(claim.Offset, claim.Acked); len(runs) > 0 {

@@ -12,11 +12,11 @@ import (
 	"orderclose/internal/wire"
 )
 
-func newReader(ctx context.Context, log Log) *Reader {
+func newReader(ctx context.Context, log source) *Reader {
 	return newReaderWith(ctx, log, &metricsState{})
 }
 
-func newReaderWith(ctx context.Context, log Log, m ReaderMetrics) *Reader {
+func newReaderWith(ctx context.Context, log source, m ReaderMetrics) *Reader {
 	return NewReader(ctx, log, wire.Claim{Topic: "t", Offset: 7}, "test", m, slog.New(slog.DiscardHandler))
 }
 

@@ -4,7 +4,7 @@ package mutants
 var closerMutants = []mutant{
 	{
 		name:  "the closer commits before the close",
-		edits: []edit{{"closer/partition.go", "	for len(requests) > 0 && l.ctx.Err() == nil {\n", "	for _, e := range batch {\n		l.committer.Done(e.message.Generation, e.message.Offset)\n	}\n	l.committer.Tell(time.Now(), true)\n	for len(requests) > 0 && l.ctx.Err() == nil {\n"}},
+		edits: []edit{{"closer/partition.go", "	for len(requests) > 0 && h.Ctx.Err() == nil {\n", "	for _, e := range batch {\n		h.Committer.Done(e.message.Generation, e.message.Offset)\n	}\n	h.Committer.Tell(time.Now(), true)\n	for len(requests) > 0 && h.Ctx.Err() == nil {\n"}},
 		pkg:   "closer", run: "TestCloser_CommitsNothingWhileTheDatabaseIsDown", says: "want nothing",
 	},
 	{
@@ -44,22 +44,22 @@ var closerMutants = []mutant{
 	},
 	{
 		name:  "a closer with too many pending dead letters reads on",
-		edits: []edit{{"closer/partition.go", "l.budget.Share()/2) && !l.out.Full() &&", "l.budget.Share()/2) &&"}},
+		edits: []edit{{"closer/partition.go", "h.budget.Share()/2) && !h.Out.Full() &&", "h.budget.Share()/2) &&"}},
 		pkg:   "closer", run: "StopsReadingWhileDeadLetters", says: "records of garbage were read",
 	},
 	{
 		name:  "a closer reads on while no bucket accepts its retries",
-		edits: []edit{{"closer/partition.go", " && !l.retries.full() {", " {"}},
+		edits: []edit{{"closer/partition.go", " && !h.retries.full() {", " {"}},
 		pkg:   "closer", run: "RetriesInMemoryAreBounded", says: "orders were tried",
 	},
 	{
 		name:  "a closer waits for the bucket that its retries go to",
-		edits: []edit{{"closer/retries.go", "		wait, ok := l.out.Send(topic, records, func(sent partition.SendResult) { l.handleSent(records, sent) })\n", "		l.handleSent(records, l.out.SendNow(topic, records))\n		wait, ok := time.Duration(0), true\n"}},
+		edits: []edit{{"closer/retries.go", "		wait, ok := h.Out.Send(topic, records, func(sent partition.SendResult) { h.handleSent(records, sent) })\n", "		h.handleSent(records, h.Out.SendNow(topic, records))\n		wait, ok := time.Duration(0), true\n"}},
 		pkg:   "closer", run: "AFailingBucketDelays", says: "in delay_1m (-want +got)",
 	},
 	{
 		name:  "a slow store is taken for one that hangs",
-		edits: []edit{{"closer/partition.go", "l.replay, l.pulse.Beat)", "l.replay, func() {})"}},
+		edits: []edit{{"closer/partition.go", "h.replay, h.Beat)", "h.replay, func() {})"}},
 		pkg:   "closer", run: "ASlowStoreIsNotAHang", says: "stuck [closer",
 	},
 	{

@@ -5,17 +5,17 @@ package mutants
 var relayMutants = []mutant{
 	{
 		name:  "the relay commits before the ack",
-		edits: []edit{{"delayrelay/partition.go", "	sent := l.out.SendNow(topic, records)\n", "	l.committer.Arrived(records)\n	l.committer.Tell(time.Now(), true)\n	sent := l.out.SendNow(topic, records)\n"}},
+		edits: []edit{{"delayrelay/partition.go", "	sent := h.Out.SendNow(topic, records)\n", "	h.Committer.Arrived(records)\n	h.Committer.Tell(time.Now(), true)\n	sent := h.Out.SendNow(topic, records)\n"}},
 		pkg:   "delayrelay", run: "CommitsOnlyAfterTheAck", says: "before an ack",
 	},
 	{
 		name:  "the relay frees the memory of a fetch before its records are appended",
-		edits: []edit{{"delayrelay/partition.go", "		l.fetchAhead() // runs while due records are appended\n", "		if l.free != nil {\n			l.free()\n			l.free = nil\n		}\n		l.fetchAhead()\n"}},
+		edits: []edit{{"delayrelay/partition.go", "	h.Fetch() // runs while due records are appended\n", "	if h.free != nil {\n		h.free()\n		h.free = nil\n	}\n	h.Fetch()\n"}},
 		pkg:   "delayrelay", run: "TestRelay_RecordsDueWhenFetched", says: "in the close topic (-want +got)",
 	},
 	{
 		name:  "the last commit of a shutdown is left out",
-		edits: []edit{{"delayrelay/partition.go", "	l.out.Wait(l.committer.Arrived)\n	l.committer.Tell(time.Now(), true)\n", "	l.out.Wait(l.committer.Arrived)\n"}},
+		edits: []edit{{"internal/partition/loop.go", "	l.Out.Wait(l.Committer.Arrived)\n	l.Committer.Tell(time.Now(), true)\n", "	l.Out.Wait(l.Committer.Arrived)\n"}},
 		pkg:   "delayrelay", run: "TestRelay_AStopCommits", says: "after the stop, want 2",
 	},
 	{
@@ -30,7 +30,7 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "an unreadable record is dropped",
-		edits: []edit{{"delayrelay/partition.go", "			l.out.BuryUnreadable(r, err)", "			l.committer.Done(r.Generation, r.Offset)"}},
+		edits: []edit{{"delayrelay/partition.go", "			h.Out.BuryUnreadable(r, err)", "			h.Committer.Done(r.Generation, r.Offset)"}},
 		pkg:   "delayrelay", run: "TestRelay_AFailingDeadLetterTopic", says: "before the dead letter was appended",
 	},
 	{
@@ -40,7 +40,7 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "a replay keeps its record in the memory of a fetch",
-		edits: []edit{{"delayrelay/partition.go", "	if w.fetched {\n		w.record.Body = l.bodyPool.copy(w.record.Body)\n	}\n", ""}},
+		edits: []edit{{"delayrelay/partition.go", "	if w.fetched {\n		w.record.Body = h.bodyPool.copy(w.record.Body)\n	}\n", ""}},
 		pkg:   "delayrelay", run: "TestRelay_RecordsDueWhenFetched", says: "in the replay topic (-want +got)",
 	},
 	{
@@ -50,12 +50,12 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "a hop that is nearly due is sent to a topic that fails",
-		edits: []edit{{"delayrelay/hops.go", "	if l.out.Failing(topic) {\n", "	if l.out.Failing(topic) && len(records) == 0 {\n"}},
+		edits: []edit{{"delayrelay/hops.go", "	if h.Out.Failing(topic) {\n", "	if h.Out.Failing(topic) && len(records) == 0 {\n"}},
 		pkg:   "delayrelay", run: "TestRelay_AFailingDelayTopic", says: "late",
 	},
 	{
 		name:  "an append beside the loop that hangs is not noticed",
-		edits: []edit{{"delayrelay/partition.go", "		if !l.out.Hang() {\n			l.pulse.Beat()\n		}\n", "		l.pulse.Beat()\n"}},
+		edits: []edit{{"internal/partition/loop.go", "		if !l.Out.Hang() {\n			l.Beat()\n		}\n", "		l.Beat()\n"}},
 		pkg:   "delayrelay", run: "TestRelay_AbandonsTheProcessWhenAHopHangs", says: "OnHang was not called",
 	},
 	{
@@ -75,12 +75,12 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "the window is not bounded in bytes",
-		edits: []edit{{"delayrelay/partition.go", "	if l.window.bytes <= share {\n", "	if l.window.bytes <= share*1000 {\n"}},
+		edits: []edit{{"delayrelay/partition.go", "	if h.window.bytes <= share {\n", "	if h.window.bytes <= share*1000 {\n"}},
 		pkg:   "delayrelay", run: "TestRelay_AFullWindow", says: "bytes were in the window",
 	},
 	{
 		name:  "a relay with too many pending dead letters reads on",
-		edits: []edit{{"delayrelay/partition.go", "	if l.out.Full() || l.reader.Busy() {\n", "	if l.reader.Busy() {\n"}},
+		edits: []edit{{"delayrelay/partition.go", "	if h.Out.Full() || h.Reader.Busy() {\n", "	if h.Reader.Busy() {\n"}},
 		pkg:   "delayrelay", run: "TestRelay_StopsReadingWhileDeadLetters", says: "records of garbage were read",
 	},
 	{

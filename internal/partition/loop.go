@@ -1,0 +1,273 @@
+package partition
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"orderclose/internal/wire"
+)
+
+// Log is the part of Kafka that a stage uses; kafka.Cluster implements it.
+type Log interface {
+	// Consume calls serve for each partition of the topic that the group assigns to this
+	// process, until ctx ends.
+	Consume(ctx context.Context, group, topic string, serve func(context.Context, wire.Claim)) error
+	// Read fetches the records from a position on, and waits a moment if there are none.
+	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
+	// Verify reports in Fetched.Replaced whether the log of the position was replaced.
+	Verify(ctx context.Context, at wire.Position) (wire.Fetched, error)
+	// GroupForClaim groups records of a claim by the partition of the topic that each record
+	// goes to.
+	GroupForClaim(ctx context.Context, claim wire.Claim, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
+	// Idempotent returns an append function for one goroutine. A resend after a lost
+	// answer is no duplicate.
+	Idempotent(trying func(), repeated func(records int)) wire.AppendFunc
+}
+
+// Metrics receives what every stage measures. The methods are called from many goroutines
+// and must not block.
+type Metrics interface {
+	// DeadLettered counts one dead letter.
+	DeadLettered(stage, cause string)
+	// Stuck counts the loops of a partition that hung and were restarted.
+	Stuck(stage, topic string, partition int)
+	// Repeated counts records that may have been written twice.
+	Repeated(records int)
+	// Lost counts offsets that the log no longer had when the loop fetched them.
+	Lost(topic string, partition int, records int64)
+	// FetchFailing sets since when no fetch of a partition has succeeded. The zero time
+	// means that fetches succeed.
+	FetchFailing(stage, topic string, partition int, since time.Time)
+	// FetchEnded means that the partition is no longer fetched.
+	FetchEnded(stage, topic string, partition int)
+}
+
+// NoMetrics discards all measurements.
+type NoMetrics struct{}
+
+// DeadLettered implements Metrics.
+func (NoMetrics) DeadLettered(string, string) {}
+
+// Stuck implements Metrics.
+func (NoMetrics) Stuck(string, string, int) {}
+
+// Repeated implements Metrics.
+func (NoMetrics) Repeated(int) {}
+
+// Lost implements Metrics.
+func (NoMetrics) Lost(string, int, int64) {}
+
+// FetchFailing implements Metrics.
+func (NoMetrics) FetchFailing(string, string, int, time.Time) {}
+
+// FetchEnded implements Metrics.
+func (NoMetrics) FetchEnded(string, string, int) {}
+
+// Stage is what the loops of a stage have in common. All fields are required, except those
+// that say otherwise.
+type Stage struct {
+	Name            string // in dead letters, metrics and logs
+	Log             Log
+	DeadLetterTopic string
+	ControlTopic    string // receives notices of losses; "": losses are only logged and counted
+	Loss            string // the log line about a loss, which says what follows from it
+	Metrics         Metrics
+	// Unrecorded counts runs of done records that did not fit into the metadata of a commit
+	// and may be repeated; may be nil.
+	Unrecorded func(runs int)
+	Budget     *Budget          // memory that the loops share; may be nil
+	OnHang     func(why string) // ends the process, because a loop hangs and does not stop
+	Logger     *slog.Logger
+}
+
+// Consume serves the partitions of a topic as a member of a group until ctx ends. It creates
+// a handler for each partition, and runs its loop under a Watchdog. It returns an error only
+// if it could not start.
+func (s *Stage) Consume(ctx context.Context, group, topic string, newHandler func(*Loop) Handler) error {
+	watchdog := Watchdog{Stage: s.Name, Stuck: s.Metrics.Stuck, OnHang: s.OnHang, Logger: s.Logger}
+	return s.Log.Consume(ctx, group, topic, func(ctx context.Context, claim wire.Claim) {
+		watchdog.Serve(ctx, claim, func(ctx context.Context, claim wire.Claim, pulse *Pulse) {
+			l := newLoop(ctx, s, claim, pulse)
+			l.run(newHandler(l))
+		})
+	})
+}
+
+// Handler does the work of a stage for one partition. Its methods are called by the goroutine
+// of the loop. What may take long runs beside the loop: appends by Loop.Out, other work by
+// Loop.Go.
+type Handler interface {
+	// Handle takes the records of a fetch that are not done yet; there may be none. Each
+	// record must later be marked done in Loop.Committer or become a dead letter in Loop.Out.
+	Handle(f wire.Fetched)
+	// Turn does what is due. The loop calls it after each event, and when the time of Sleep
+	// has passed.
+	Turn()
+	// Fetch starts the next fetch by Loop.Reader if the handler has room for its records.
+	Fetch()
+	// Sleep returns how long nothing is due unless an event comes; at most d.
+	Sleep(d time.Duration) time.Duration
+	// Reset forgets the records in memory, because the log was replaced: they belong to the
+	// old log.
+	Reset()
+	// End is called last, after the partition was revoked and everything in flight has ended.
+	End()
+}
+
+// Loop serves one claimed partition. It fetches records for its handler, commits what is
+// done, and appends dead letters, notices of losses and the handler's records. It reports
+// losses, and gives up the partition when it was revoked.
+type Loop struct {
+	Ctx       context.Context // ends when the partition is revoked
+	Claim     wire.Claim
+	Reader    *Reader
+	Out       *Out
+	Committer *Committer
+	Logger    *slog.Logger
+
+	stage   *Stage
+	pulse   *Pulse
+	results chan func() // from Go
+	running int         // calls of Go whose results did not arrive yet
+	started sync.WaitGroup
+}
+
+func newLoop(ctx context.Context, s *Stage, claim wire.Claim, pulse *Pulse) *Loop {
+	logger := s.Logger.With("topic", claim.Topic, "partition", claim.Partition)
+	return &Loop{
+		Ctx: ctx, Claim: claim, Logger: logger, stage: s, pulse: pulse, results: make(chan func()),
+		Reader: NewReader(ctx, s.Log, claim, s.Name, s.Metrics, s.Logger),
+		Out: NewOut(ctx, OutOptions{
+			Log: s.Log, Claim: claim, Stage: s.Name, DeadLetterTopic: s.DeadLetterTopic, ControlTopic: s.ControlTopic,
+			DeadLettered: s.Metrics.DeadLettered, Trying: pulse.Beat, Repeated: s.Metrics.Repeated, Logger: logger,
+		}),
+		Committer: NewCommitter(claim, s.Unrecorded),
+	}
+}
+
+// run serves the partition until it is revoked. Each turn handles one event.
+func (l *Loop) run(h Handler) {
+	l.Logger.Debug("serving", "offset", l.Claim.Offset)
+	if l.stage.ControlTopic != "" {
+		l.Out.ReportMissingCommit(l.Committer)
+	}
+	if l.stage.Budget != nil {
+		defer l.stage.Budget.Join()()
+	}
+	defer l.finish(h)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		if !l.Out.Hang() {
+			l.Beat()
+		}
+		select {
+		case <-l.Ctx.Done():
+			return
+		case f := <-l.Reader.C:
+			l.handleFetch(h, f)
+		case sent := <-l.Out.Sent:
+			l.Out.TookSent(sent)
+		case dead := <-l.Out.Buried:
+			l.Out.TookBuried()
+			l.Committer.Arrived(dead)
+		case then := <-l.results:
+			l.running--
+			then()
+		case <-timer.C:
+			select {
+			case f := <-l.Reader.C: // fetched records go before those that wait in the handler
+				l.handleFetch(h, f)
+			default:
+			}
+		}
+		if !l.Out.StillAssigned() {
+			return
+		}
+		h.Turn()
+		if l.Ctx.Err() != nil {
+			return
+		}
+		l.Out.StartWaiting()
+		h.Fetch()
+		l.Committer.Tell(time.Now(), false)
+		timer.Reset(l.Out.Sleeping(max(h.Sleep(l.Committer.Wait(time.Now())), 0)))
+	}
+}
+
+// finish waits for everything in flight, and commits what is done, also in the middle of a
+// turn.
+func (l *Loop) finish(h Handler) {
+	l.Reader.Wait()
+	for ; l.running > 0; l.running-- {
+		then := <-l.results
+		then()
+	}
+	l.started.Wait()
+	l.Out.Wait(l.Committer.Arrived)
+	l.Committer.Tell(time.Now(), true)
+	h.End()
+}
+
+// handleFetch passes the records that are not done to the handler.
+func (l *Loop) handleFetch(h Handler, f wire.Fetched) {
+	l.Reader.Took(f)
+	if f.Lost != nil {
+		l.handleLoss(h, &f)
+	}
+	n := 0
+	for i := range f.Records {
+		if !l.Committer.Add(f.Records[i].Offset) {
+			continue
+		}
+		if n != i {
+			f.Records[n] = f.Records[i]
+		}
+		n++
+	}
+	f.Records = f.Records[:n]
+	if f.Corrupt != nil && l.Committer.Add(f.Corrupt.First) {
+		l.Out.BuryCorrupt(f)
+	}
+	l.Committer.Read(f)
+	h.Handle(f)
+}
+
+// handleLoss reports offsets that the log no longer has, and continues behind them. Records
+// in memory stay, unless the log was replaced.
+func (l *Loop) handleLoss(h Handler, f *wire.Fetched) {
+	r := f.Lost
+	if f.Replaced {
+		l.Committer.Restart(f)
+		l.Reader.Rewind(f.Next)
+		h.Reset()
+	}
+	l.Committer.Lose(f.Next)
+	l.Committer.Read(*f)
+	l.Logger.Error(l.stage.Loss, "first", r.First, "last", r.Last, "err", r.Err)
+	l.stage.Metrics.Lost(l.Claim.Topic, l.Claim.Partition, r.Last-r.First+1)
+	if l.stage.ControlTopic == "" {
+		l.Committer.TellNow(time.Now())
+		return
+	}
+	l.Out.TellLost(*r, r.Err.Error(), l.Committer)
+}
+
+// Beat shows that the loop is alive. The loop does so each turn; a handler calls it while a
+// turn waits for something that has a time limit.
+func (l *Loop) Beat() { l.pulse.Beat() }
+
+// Go runs work beside the loop, and then calls then in the loop. work must end soon after
+// its context, which outlasts the claim by LingerTime. The loop waits for it at the end of
+// the claim, and also calls then.
+func (l *Loop) Go(work func(ctx context.Context), then func()) {
+	l.running++
+	l.started.Go(func() {
+		ctx, cancel := Linger(l.Ctx, LingerTime)
+		defer cancel()
+		work(ctx)
+		l.results <- then
+	})
+}
