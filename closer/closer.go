@@ -6,10 +6,10 @@
 //
 // A Closer is a member of one consumer group for the close topic and of one for the
 // replay topic, which carries orders that were sent again by hand. Each assigned
-// partition has one loop (partition.go). The loop reads records, closes their orders in
+// partition has one handler (handler.go), which closes the orders of its records in
 // batches through the Store, and applies the decision for each verdict (decide.go). It
 // keeps orders that wait within a bound of memory (buffer.go), and sends retries back
-// through the buckets (retries.go). It commits an offset only when everything below it is
+// through the buckets (retries.go). An offset is committed only when everything below it is
 // settled. A batcher combines the batches of all loops into transactions, fresh orders
 // first (batcher.go). A limiter keeps the number of orders in transactions to what the
 // store closes quickly (limiter.go).
@@ -122,7 +122,7 @@ type Closer struct {
 	o        Options
 	batcher  *batcher
 	culprits *bisect.Culprits
-	budget   *partition.Budget
+	memory   *partition.MemoryLimit
 	stage    partition.Stage
 	buckets  atomic.Pointer[orderclose.Buckets]
 }
@@ -171,11 +171,11 @@ func New(o Options) (*Closer, error) {
 	if o.Metrics == nil {
 		o.Metrics = noMetrics{}
 	}
-	c := &Closer{o: o, budget: partition.NewBudget(o.BufferBytes)}
+	c := &Closer{o: o, memory: partition.NewMemoryLimit(o.BufferBytes)}
 	c.stage = partition.Stage{
 		Name: Stage, Log: o.Log, DeadLetterTopic: o.DeadLetterTopic, ControlTopic: o.ControlTopic,
 		Loss:    "the log has lost records: the next sweep closes their orders",
-		Metrics: o.Metrics, Budget: c.budget, OnHang: o.OnHang, Logger: o.Logger,
+		Metrics: o.Metrics, Memory: c.memory, OnHang: o.OnHang, Logger: o.Logger,
 	}
 	c.SetBuckets(o.Buckets)
 	c.batcher = newBatcher(newLimiter(o.TargetLatency, o.Batch, o.Workers), o.Workers, o.Batch, c.close, o.Metrics.ConcurrencyLimit)

@@ -74,7 +74,7 @@ func (h *handler) sendRetries() {
 func (h *handler) handleSent(records []wire.RawRecord, sent partition.SendResult) {
 	h.retries.count(records, -1)
 	for _, acked := range sent.Acked {
-		h.Committer.Arrived(acked.Records)
+		h.Committer.DoneAll(acked.Records)
 	}
 	for _, record := range sent.Left {
 		h.retries.add(sent.Topic, record)

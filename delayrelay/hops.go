@@ -30,7 +30,7 @@ func (h *handler) handleHops(sent partition.SendResult) {
 		if sent.Topic == h.Claim.Topic && !acked.At.IsZero() { // a hop into its own topic goes to this partition
 			h.clock.observeLeader(acked.At, h.brokerTime(sent.Began), h.brokerTime(acked.Answered))
 		}
-		h.Committer.Arrived(acked.Records)
+		h.Committer.DoneAll(acked.Records)
 	}
 	h.putBack(sent.Left, sent.Pause)
 }

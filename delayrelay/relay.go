@@ -5,14 +5,14 @@
 // of topics and groups. Call Run; it returns when its context ends.
 //
 // A Relay is a member of one consumer group per bucket, draining buckets included;
-// buckets.go changes the buckets at run time. Each assigned partition has one loop
-// (partition.go). The loop reads as far ahead as records may be due soon, and keeps them
-// in a heap by release time (window.go). It sleeps until the first release time, appends
-// the record to the topic that decide.go picks, waits for the ack, and only then commits
-// the offset. Hops are appended beside the loop (hops.go), so that they do not delay due
-// records. clock.go corrects the times in memory when a broker's clock is set. While a
-// loop sleeps it does not fetch. Heartbeats have their own goroutine, so a wait of hours
-// costs nothing.
+// buckets.go changes the buckets at run time. Each assigned partition has one handler
+// (handler.go), which runs in the partition's loop (internal/partition). The handler reads as
+// far ahead as records may be due soon, and keeps them in a heap by release time (window.go).
+// At a release time it appends the record to the topic that decide.go picks and waits for the
+// ack; only then the offset is committed. Hops are appended beside the loop (hops.go), so that
+// they do not delay due records. clock.go corrects the times in memory when a broker's clock
+// is set. While a loop sleeps it does not fetch. Heartbeats have their own goroutine, so a
+// wait of hours costs nothing.
 //
 // A record is forwarded at least once, and never before it is due by the clock of
 // Options.Now.
@@ -98,9 +98,9 @@ type Options struct {
 // Relay moves records between topics. Make it with New. Its methods are safe for
 // concurrent use.
 type Relay struct {
-	o        Options
-	stage    partition.Stage
-	budget   *partition.Budget
+	o      Options
+	stage  partition.Stage
+	memory *partition.MemoryLimit
 
 	current    atomic.Pointer[Options] // o with the buckets that hops go to now
 	wholeUpTo  atomic.Int64            // the topics of buckets up to this length are read whole
@@ -139,11 +139,11 @@ func New(o Options) (*Relay, error) {
 	if o.Metrics == nil {
 		o.Metrics = noMetrics{}
 	}
-	r := &Relay{o: o, budget: partition.NewBudget(o.WindowBytes), newBuckets: make(chan orderclose.Buckets, 1)}
+	r := &Relay{o: o, memory: partition.NewMemoryLimit(o.WindowBytes), newBuckets: make(chan orderclose.Buckets, 1)}
 	r.stage = partition.Stage{
 		Name: Stage, Log: o.Log, DeadLetterTopic: o.DeadLetterTopic, ControlTopic: o.ControlTopic,
 		Loss:    "the log has lost records: the next sweep closes their orders",
-		Metrics: o.Metrics, Unrecorded: o.Metrics.Unrecorded, Budget: r.budget, OnHang: o.OnHang, Logger: o.Logger,
+		Metrics: o.Metrics, Unrecorded: o.Metrics.Unrecorded, Memory: r.memory, OnHang: o.OnHang, Logger: o.Logger,
 	}
 	r.current.Store(&o)
 	r.SetBuckets(o.Buckets, o.Buckets)
@@ -181,13 +181,13 @@ func (r *Relay) Run(ctx context.Context) error {
 // noMetrics discards all measurements.
 type noMetrics struct{ partition.NoMetrics }
 
-func (noMetrics) Head(string, int, time.Time)                 {}
-func (noMetrics) Revoked(string, int)                         {}
-func (noMetrics) Window(string, int, int, int)                {}
-func (noMetrics) WindowDropped(string, int)                   {}
-func (noMetrics) Forwarded(string, []time.Duration)           {}
-func (noMetrics) Early(string)                                {}
-func (noMetrics) Hopped(string, string, int)                  {}
-func (noMetrics) Mispicked(string)                            {}
-func (noMetrics) Unrecorded(int)                              {}
-func (noMetrics) Drifted(string, int)                         {}
+func (noMetrics) Head(string, int, time.Time)       {}
+func (noMetrics) Revoked(string, int)               {}
+func (noMetrics) Window(string, int, int, int)      {}
+func (noMetrics) WindowDropped(string, int)         {}
+func (noMetrics) Forwarded(string, []time.Duration) {}
+func (noMetrics) Early(string)                      {}
+func (noMetrics) Hopped(string, string, int)        {}
+func (noMetrics) Mispicked(string)                  {}
+func (noMetrics) Unrecorded(int)                    {}
+func (noMetrics) Drifted(string, int)               {}

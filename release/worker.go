@@ -3,7 +3,7 @@
 // order held. Create it with New and call Run.
 //
 //	worker.go     types, options and lifecycle
-//	partition.go  the loop of one partition
+//	handler.go    the attempts for the events of one partition
 //	decide.go     what to do after an attempt (pure)
 //	http.go       a Releaser that calls a service over HTTP
 //

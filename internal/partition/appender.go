@@ -55,7 +55,7 @@ type appender struct {
 	pipes map[int]wire.AppendFunc
 	pulse Pulse
 	// spread groups records by their partition.
-	spread func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
+	group func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
 }
 
 // try appends the records until all are acked or refused, ctx ends, or the claim ends. No
@@ -66,7 +66,7 @@ func (a *appender) try(ctx context.Context, topic string, records []wire.RawReco
 		var spread map[int][]wire.RawRecord
 		ok := retry(ctx, a.o.Logger.With("to", topic), "partition lookup", func(ctx context.Context) (err error) {
 			a.pulse.Beat()
-			spread, err = a.spread(ctx, topic, records)
+			spread, err = a.group(ctx, topic, records)
 			return err
 		})
 		if !ok {

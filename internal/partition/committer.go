@@ -41,9 +41,9 @@ func NewCommitter(claim wire.Claim, unrecorded func(runs int)) *Committer {
 	return &Committer{Watermark: w, claim: claim, log: DecodeLog(claim.Acked), unrecorded: unrecorded, low: claim.Offset}
 }
 
-// Arrived marks the offsets of acked records as done. Records of a log that was replaced
+// DoneAll marks the offsets of acked records as done. Records of a log that was replaced
 // meanwhile are ignored.
-func (c *Committer) Arrived(records []wire.RawRecord) {
+func (c *Committer) DoneAll(records []wire.RawRecord) {
 	for _, r := range records {
 		c.Done(r.Generation, r.Offset)
 	}
@@ -87,9 +87,9 @@ func (c *Committer) Restart(f *wire.Fetched) {
 	f.Next = low
 }
 
-// Tell commits the position if it has changed: at most every 200 ms, or at once. It does
+// Commit commits the position if it has changed: at most every 200 ms, or at once. It does
 // nothing while a Hold is in effect.
-func (c *Committer) Tell(now time.Time, atOnce bool) {
+func (c *Committer) Commit(now time.Time, atOnce bool) {
 	if c.holds > 0 || !c.dirty() || !atOnce && now.Sub(c.committedAt) < commitEvery {
 		return
 	}
@@ -107,11 +107,11 @@ func (c *Committer) Wait(now time.Time) time.Duration {
 	return max(commitEvery-now.Sub(c.committedAt), 0)
 }
 
-// TellNow commits the position even if it has not changed. It is for a position that was
+// CommitNow commits the position even if it has not changed. It is for a position that was
 // found in the log, not reached by progress.
-func (c *Committer) TellNow(now time.Time) {
+func (c *Committer) CommitNow(now time.Time) {
 	c.low = -1
-	c.Tell(now, true)
+	c.Commit(now, true)
 }
 
 // Hold prevents commits until Release was called as often.
@@ -120,7 +120,7 @@ func (c *Committer) Hold() { c.holds++ }
 // Release undoes one Hold. The last one commits the position, even if it has not changed.
 func (c *Committer) Release(now time.Time) {
 	if c.holds--; c.holds == 0 {
-		c.TellNow(now)
+		c.CommitNow(now)
 	}
 }
 

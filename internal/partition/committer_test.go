@@ -28,7 +28,7 @@ func TestCommitter_ARecordOfTheOldLogMarksNoOffset(t *testing.T) {
 		for len(answers) > 0 {
 			r.Start()
 			f := <-r.C
-			r.Took(f)
+			r.HandleFetched(f)
 			if f.Replaced {
 				c.Restart(&f)
 			}
@@ -37,28 +37,28 @@ func TestCommitter_ARecordOfTheOldLogMarksNoOffset(t *testing.T) {
 			}
 			of = append(of, f.Records)
 		}
-		c.Arrived(of[0])
-		c.TellNow(time.Now())
+		c.DoneAll(of[0])
+		c.CommitNow(time.Now())
 		if committed != 7 || !c.Current(of[2][0].Generation) || c.Current(of[0][0].Generation) {
 			t.Errorf("done below %d by records of the old log, want 7", committed)
 		}
-		c.Arrived(of[2])
-		c.TellNow(time.Now())
+		c.DoneAll(of[2])
+		c.CommitNow(time.Now())
 		if committed != 9 {
 			t.Errorf("done below %d, want 9", committed)
 		}
 	})
 }
 
-func TestGraveyard_ADeadLetterKeepsTheGenerationOfItsRecord(t *testing.T) {
+func TestDeadLetters_ADeadLetterKeepsTheGenerationOfItsRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		out := newOut(ctx, &fakeLog{})
-		out.BuryRaw(wire.RawRecord{Offset: 1, Generation: 3}, "c", "d")
-		out.BuryCorrupt(wire.Fetched{Corrupt: &wire.Range{First: 2, Last: 4, Err: errDown}, Generation: 3})
-		out.StartBurying()
-		for _, r := range <-out.Buried {
+		out.DeadLetterRaw(wire.RawRecord{Offset: 1, Generation: 3}, "c", "d")
+		out.DeadLetterCorrupt(wire.Fetched{Corrupt: &wire.Range{First: 2, Last: 4, Err: errDown}, Generation: 3})
+		out.StartDeadLetters()
+		for _, r := range <-out.DeadLettersAcked {
 			if r.Generation != 3 {
 				t.Errorf("offset %d is of generation %d, want 3", r.Offset, r.Generation)
 			}
@@ -109,7 +109,7 @@ func TestCommitter_ARecreatedLogHasNothingDone(t *testing.T) {
 			t.Errorf("offset %d is done", offset)
 		}
 	}
-	c.TellNow(time.Now())
+	c.CommitNow(time.Now())
 	if DecodeLog(committed).Topic != f.Log.Topic || c.Low() != 0 {
 		t.Errorf("committed %q, done below %d", committed, c.Low())
 	}

@@ -1,3 +1,27 @@
+// Package partition is the engine of every stage that consumes partitions: the relay, the
+// closer and the release worker.
+//
+// A stage describes itself by a Stage, and calls Consume with a function that creates a
+// Handler for each assigned partition. A Loop serves the partition: it fetches, commits what
+// is done, appends, reports losses, and stops when the partition is revoked. A Handler decides
+// what to do with the records, in the goroutine of its Loop. A Watchdog restarts a Loop that
+// hangs.
+//
+//	loop.go         Stage, Handler and Loop: one turn after the other
+//	reader.go       one fetch in flight; the generation of the log
+//	watermark.go    which offsets are done
+//	committer.go    commits the low watermark; runs.go encodes the metadata of the commit
+//	out.go          the appends of a loop, and whether the partition is still assigned to it
+//	senders.go      appends to other topics, beside the loop; appender.go does one of them
+//	deadletters.go  appends to the dead-letter topic
+//	losses.go       notices of losses, in the control topic
+//	watchdog.go     restarts a loop that hangs
+//	memory.go       divides memory between the loops
+//	backoff.go      pauses between attempts, and contexts that outlast a claim
+//
+// An offset is committed only if everything below it is done. A claim has one request in
+// flight to each partition, so that a resend is no duplicate. After a claim has ended no
+// request begins, and a request in flight has LingerTime to finish.
 package partition
 
 import (
@@ -77,7 +101,7 @@ type Stage struct {
 	// Unrecorded counts runs of done records that did not fit into the metadata of a commit
 	// and may be repeated; may be nil.
 	Unrecorded func(runs int)
-	Budget     *Budget          // memory that the loops share; may be nil
+	Memory     *MemoryLimit     // memory that the loops share; may be nil
 	OnHang     func(why string) // ends the process, because a loop hangs and does not stop
 	Logger     *slog.Logger
 }
@@ -153,14 +177,14 @@ func (l *Loop) run(h Handler) {
 	if l.stage.ControlTopic != "" {
 		l.Out.ReportMissingCommit(l.Committer)
 	}
-	if l.stage.Budget != nil {
-		defer l.stage.Budget.Join()()
+	if l.stage.Memory != nil {
+		defer l.stage.Memory.Join()()
 	}
 	defer l.finish(h)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		if !l.Out.Hang() {
+		if !l.Out.Hangs() {
 			l.Beat()
 		}
 		select {
@@ -169,10 +193,10 @@ func (l *Loop) run(h Handler) {
 		case f := <-l.Reader.C:
 			l.handleFetch(h, f)
 		case sent := <-l.Out.Sent:
-			l.Out.TookSent(sent)
-		case dead := <-l.Out.Buried:
-			l.Out.TookBuried()
-			l.Committer.Arrived(dead)
+			l.Out.HandleSent(sent)
+		case dead := <-l.Out.DeadLettersAcked:
+			l.Out.HandleDeadLettersAcked()
+			l.Committer.DoneAll(dead)
 		case then := <-l.results:
 			l.running--
 			then()
@@ -192,7 +216,7 @@ func (l *Loop) run(h Handler) {
 		}
 		l.Out.StartWaiting()
 		h.Fetch()
-		l.Committer.Tell(time.Now(), false)
+		l.Committer.Commit(time.Now(), false)
 		timer.Reset(l.Out.Sleeping(max(h.Sleep(l.Committer.Wait(time.Now())), 0)))
 	}
 }
@@ -206,14 +230,14 @@ func (l *Loop) finish(h Handler) {
 		then()
 	}
 	l.started.Wait()
-	l.Out.Wait(l.Committer.Arrived)
-	l.Committer.Tell(time.Now(), true)
+	l.Out.Wait(l.Committer.DoneAll)
+	l.Committer.Commit(time.Now(), true)
 	h.End()
 }
 
 // handleFetch passes the records that are not done to the handler.
 func (l *Loop) handleFetch(h Handler, f wire.Fetched) {
-	l.Reader.Took(f)
+	l.Reader.HandleFetched(f)
 	if f.Lost != nil {
 		l.handleLoss(h, &f)
 	}
@@ -229,7 +253,7 @@ func (l *Loop) handleFetch(h Handler, f wire.Fetched) {
 	}
 	f.Records = f.Records[:n]
 	if f.Corrupt != nil && l.Committer.Add(f.Corrupt.First) {
-		l.Out.BuryCorrupt(f)
+		l.Out.DeadLetterCorrupt(f)
 	}
 	l.Committer.Read(f)
 	h.Handle(f)
@@ -249,10 +273,10 @@ func (l *Loop) handleLoss(h Handler, f *wire.Fetched) {
 	l.Logger.Error(l.stage.Loss, "first", r.First, "last", r.Last, "err", r.Err)
 	l.stage.Metrics.Lost(l.Claim.Topic, l.Claim.Partition, r.Last-r.First+1)
 	if l.stage.ControlTopic == "" {
-		l.Committer.TellNow(time.Now())
+		l.Committer.CommitNow(time.Now())
 		return
 	}
-	l.Out.TellLost(*r, r.Err.Error(), l.Committer)
+	l.Out.PublishLoss(*r, r.Err.Error(), l.Committer)
 }
 
 // Beat shows that the loop is alive. The loop does so each turn; a handler calls it while a

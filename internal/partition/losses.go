@@ -11,16 +11,16 @@ import (
 // records the topic had before.
 func (o *Out) ReportMissingCommit(c *Committer) {
 	if o.o.Claim.NoCommit {
-		o.TellLost(wire.Range{First: 0, Last: o.o.Claim.Offset - 1},
+		o.PublishLoss(wire.Range{First: 0, Last: o.o.Claim.Offset - 1},
 			"nothing was committed: this is the first start, or the topic was deleted", c)
 	}
 }
 
-// TellLost appends a notice of lost records to the control topic, beside the loop. No
+// PublishLoss appends a notice of lost records to the control topic, beside the loop. No
 // position is committed until the notice is acked, so that the next owner finds the same
 // loss if the claim ends first. If the control topic refuses the notice for good, commits
 // continue, and the notice is only in the process log.
-func (o *Out) TellLost(r wire.Range, reason string, c *Committer) {
+func (o *Out) PublishLoss(r wire.Range, reason string, c *Committer) {
 	lost := wire.Lost{Topic: o.o.Claim.Topic, Partition: o.o.Claim.Partition, First: r.First, Last: r.Last, Reason: reason}
 	m := lost.Encode()
 	o.losses = append(o.losses, m.Raw())

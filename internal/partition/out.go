@@ -32,14 +32,14 @@ type OutOptions struct {
 }
 
 // Out appends the records of a claim: to other topics (Senders), to the dead-letter topic
-// (Graveyard), and notices of losses to the control topic. It belongs to the goroutine of
+// (DeadLetters), and notices of losses to the control topic. It belongs to the goroutine of
 // the claim's loop.
 type Out struct {
-	*Graveyard
+	*DeadLetters
 	*Senders
 	o         OutOptions
 	ctx       context.Context // the claim's context
-	wake      time.Time       // when the loop wakes at the latest; see Held
+	wake      time.Time       // when the loop wakes at the latest; see StillAssigned
 	control   *topicSender
 	losses    []wire.RawRecord // notices that wait for an append
 	committer *Committer       // held until the notices are acked
@@ -47,10 +47,10 @@ type Out struct {
 
 // NewOut returns an Out that ends with ctx, the claim's context.
 func NewOut(ctx context.Context, o OutOptions) *Out {
-	out := &Out{Graveyard: newGraveyard(ctx, o), o: o, ctx: ctx, wake: time.Now()}
-	out.Senders = newSenders(ctx, &out.o, func(r refused) { out.BuryRaw(r.record, "refused", r.err.Error()) })
+	out := &Out{DeadLetters: newDeadLetters(ctx, o), o: o, ctx: ctx, wake: time.Now()}
+	out.Senders = newSenders(ctx, &out.o, func(r refused) { out.DeadLetterRaw(r.record, "refused", r.err.Error()) })
 	out.control = newTopicSender(ctx, &out.o, o.ControlTopic)
-	out.control.spread = func(_ context.Context, _ string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
+	out.control.group = func(_ context.Context, _ string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
 		return map[int][]wire.RawRecord{0: records}, nil
 	}
 	out.control.refused = out.handleRefusedLoss
@@ -59,18 +59,18 @@ func NewOut(ctx context.Context, o OutOptions) *Out {
 
 // StartWaiting starts to append the waiting dead letters and notices of losses.
 func (o *Out) StartWaiting() {
-	o.StartBurying()
+	o.StartDeadLetters()
 	o.sendLosses()
 }
 
-// Hang reports whether an append in flight shows no sign of life.
-func (o *Out) Hang() bool { return o.Senders.Hang() || o.control.hangs() }
+// Hangs reports whether an append in flight shows no sign of life.
+func (o *Out) Hangs() bool { return o.Senders.Hangs() || o.control.hangs() }
 
 // Wait waits for the appends in flight, after the claim has ended, and passes the acked
-// dead letters to buried.
-func (o *Out) Wait(buried func([]wire.RawRecord)) {
+// dead letters to acked.
+func (o *Out) Wait(acked func([]wire.RawRecord)) {
 	o.WaitSent()
-	o.WaitBuried(buried)
+	o.WaitDeadLetters(acked)
 }
 
 // lateWake is how much later than planned a loop may wake before it checks that the
@@ -82,7 +82,7 @@ const lateWake = 500 * time.Millisecond
 //
 //	timer.Reset(out.Sleeping(d))
 //	… wakes …
-//	if !out.Held() { return }
+//	if !out.StillAssigned() { return }
 func (o *Out) Sleeping(d time.Duration) time.Duration {
 	o.wake = time.Now().Add(d)
 	return d

@@ -113,9 +113,9 @@ func TestOut_OnlyRefusedRecordsBecomeDeadLetters(t *testing.T) {
 		if !ok || acked != 3 {
 			t.Errorf("ok %v, %d acked; want true and 3", ok, acked)
 		}
-		out.StartBurying()
-		if dead := <-out.Buried; len(dead) != 1 || dead[0].Offset != 2 {
-			t.Errorf("buried %v, want the record at offset 2", dead)
+		out.StartDeadLetters()
+		if dead := <-out.DeadLettersAcked; len(dead) != 1 || dead[0].Offset != 2 {
+			t.Errorf("dead letters %v, want the record at offset 2", dead)
 		}
 		want := map[string][]string{"target": {"a", "b", "c"}, "dead": {"huge"}}
 		if diff := cmp.Diff(want, log.appended); diff != "" {
@@ -153,11 +153,11 @@ func TestOut_RecordsOfAMissingPartitionAreGroupedAgain(t *testing.T) {
 		}
 		shrink()
 		for _, key := range []string{"a", "b", "c", "d", "e"} {
-			out.Bury(wire.Message{Key: []byte(key)}, "bad_due", "")
+			out.DeadLetter(wire.Message{Key: []byte(key)}, "bad_due", "")
 		}
-		out.StartBurying()
-		if dead := <-out.Buried; len(dead) != 5 || len(log.appended["dead"]) != 5 {
-			t.Errorf("buried %d as %v, want each once", len(dead), log.appended["dead"])
+		out.StartDeadLetters()
+		if dead := <-out.DeadLettersAcked; len(dead) != 5 || len(log.appended["dead"]) != 5 {
+			t.Errorf("%d dead letters as %v, want each once", len(dead), log.appended["dead"])
 		}
 	})
 }
@@ -181,7 +181,7 @@ func TestOut_ARefusedLossIsNoDeadLetter(t *testing.T) {
 		out.ReportMissingCommit(c)
 		c.Add(0)
 		out.StartWaiting()
-		out.Wait(c.Arrived)
+		out.Wait(c.DoneAll)
 		if diff := cmp.Diff([]int64{0}, committed); diff != "" || c.Low() != 0 || len(log.appended) != 0 {
 			t.Errorf("done below %d, appended %v, committed (-want +got):\n%s", c.Low(), log.appended, diff)
 		}
@@ -191,7 +191,7 @@ func TestOut_ARefusedLossIsNoDeadLetter(t *testing.T) {
 	})
 }
 
-func TestGraveyard_ARefusingTopicDelaysNoAppend(t *testing.T) {
+func TestDeadLetters_ARefusingTopicDelaysNoAppend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		log := &fakeLog{append: func(topic string, _ []wire.RawRecord) error {
@@ -201,13 +201,13 @@ func TestGraveyard_ARefusingTopicDelaysNoAppend(t *testing.T) {
 			return nil
 		}}
 		out := newOut(t.Context(), log)
-		out.Bury(wire.Message{Key: []byte("poison")}, "bad_due", "")
-		out.StartBurying()
+		out.DeadLetter(wire.Message{Key: []byte("poison")}, "bad_due", "")
+		out.StartDeadLetters()
 		if !sendAll(out, "target", records("well"), func([]wire.RawRecord) {}) {
 			t.Error("append failed")
 		}
-		if dead := <-out.Buried; len(dead) != 1 || time.Since(begin) < time.Hour {
-			t.Errorf("buried %v after %v", dead, time.Since(begin))
+		if dead := <-out.DeadLettersAcked; len(dead) != 1 || time.Since(begin) < time.Hour {
+			t.Errorf("dead letters %v after %v", dead, time.Since(begin))
 		}
 	})
 }
@@ -275,10 +275,10 @@ func TestSenders_ATopicThatFailsRests(t *testing.T) {
 				time.Sleep(wait)
 				continue
 			}
-			if tries++; out.Hang() {
+			if tries++; out.Hangs() {
 				t.Fatal("the append counts as hanging")
 			}
-			out.TookSent(<-out.Sent)
+			out.HandleSent(<-out.Sent)
 		}
 		if most := int(time.Hour/(MaxSendTime+maxSendPause)) + 10; tries > most || time.Since(begin) > time.Hour+10*time.Second {
 			t.Errorf("%d tries, want %d at most; acked after %v", tries, most, time.Since(begin))

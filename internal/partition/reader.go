@@ -1,21 +1,3 @@
-// Package partition holds the parts that every loop over an assigned partition shares:
-// the relay's, the closer's and the release worker's.
-//
-// A loop uses a Reader to fetch, a Committer to track and commit what is done, an Out to
-// append records, dead letters and notices of losses, and a Pulse to show that it is
-// alive. The process runs each loop under a Watchdog. Every type says how a loop calls
-// it.
-//
-// reader.go keeps one fetch in flight, and has BackOff, Sleep and Linger. watermark.go
-// tracks which offsets are done. committer.go commits the low watermark, and runs.go
-// encodes the metadata of the commit. out.go starts a claim's appends: senders.go and
-// appender.go append records beside the loop, graveyard.go appends dead letters,
-// losses.go appends notices of losses. watchdog.go restarts a loop that hangs. budget.go
-// divides memory between the loops.
-//
-// An offset is committed only if everything below it is done. A claim has one request in
-// flight to each partition, so that a resend is no duplicate. After a claim has ended no
-// request begins, and a request in flight has LingerTime to finish.
 package partition
 
 import (
@@ -23,8 +5,6 @@ import (
 	"log/slog"
 	"sync"
 	"time"
-
-	"github.com/cenkalti/backoff/v5"
 
 	"orderclose/internal/wire"
 )
@@ -58,7 +38,7 @@ type ReaderMetrics interface {
 // result through C.
 //
 //	r.Start()                     // to fetch more
-//	select { case f := <-r.C: r.Took(f) … }
+//	select { case f := <-r.C: r.HandleFetched(f) … }
 //	r.Wait()                      // after ctx has ended, before returning
 type Reader struct {
 	C chan wire.Fetched // receives the result of each fetch
@@ -141,9 +121,9 @@ func (r *Reader) verifyFirst(read read) read {
 	}
 }
 
-// Took notes that the result of the fetch was received from C. The loop must call it for
-// each result.
-func (r *Reader) Took(f wire.Fetched) {
+// HandleFetched notes that the result of the fetch was received from C. The loop must call it
+// for each result.
+func (r *Reader) HandleFetched(f wire.Fetched) {
 	r.busy, r.next, r.log, r.gen = false, f.Next, f.Log, f.Generation
 	r.verifiedAt, r.done = time.Now(), 0
 }
@@ -216,58 +196,4 @@ func (r *Reader) failing(failing bool) {
 		since = time.Now()
 	}
 	r.m.FetchFailing(r.stage, r.claim.Topic, r.claim.Partition, since)
-}
-
-// BackOff is the backoff of all loops: from 50 ms to half a second, with jitter, without
-// end. After a broker has died no event says when its partitions have new leaders, and
-// due records wait for the next attempt. A BackOff belongs to one goroutine.
-type BackOff struct {
-	*backoff.ExponentialBackOff
-	logged time.Time
-}
-
-// NewBackOff returns a BackOff at its shortest pause.
-func NewBackOff() *BackOff {
-	b := backoff.NewExponentialBackOff()
-	b.InitialInterval, b.MaxInterval = 50*time.Millisecond, 500*time.Millisecond
-	b.Reset()
-	return &BackOff{ExponentialBackOff: b}
-}
-
-// logEvery is how often failed attempts are logged.
-const logEvery = 2 * time.Second
-
-// ShouldLog reports whether to log a failed attempt: the first one, and then one every 2 s.
-func (b *BackOff) ShouldLog() bool {
-	if !b.logged.IsZero() && time.Since(b.logged) < logEvery {
-		return false
-	}
-	b.logged = time.Now()
-	return true
-}
-
-// Sleep waits for d and returns true, or returns false as soon as ctx ends.
-func Sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
-}
-
-// Linger returns a context that ends d after ctx: for work that must not begin after ctx
-// has ended, but may finish then. The caller must call cancel.
-func Linger(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	lingering, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
-		Sleep(lingering, d)
-		cancel()
-	})
-	return lingering, func() {
-		stop()
-		cancel()
-	}
 }

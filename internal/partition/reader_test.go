@@ -55,7 +55,7 @@ func TestReader_RetriesAFetchThatFails(t *testing.T) {
 		r.Start()
 		r.Start() // has no effect: a fetch is in flight
 		f := <-r.C
-		r.Took(f)
+		r.HandleFetched(f)
 		if tries != 4 || r.Next() != 8 || r.Busy() {
 			t.Errorf("%d tries, next %d, busy %v; want 4, 8, false", tries, r.Next(), r.Busy())
 		}
@@ -76,7 +76,7 @@ func TestReader_ReportsSinceWhenFetchesFail(t *testing.T) {
 			return wire.Fetched{Next: offset}, nil
 		}}, m)
 		r.Start()
-		r.Took(<-r.C)
+		r.HandleFetched(<-r.C)
 		if since, n := m.last(); !since.IsZero() || n != 1 {
 			t.Errorf("fails since %v, reported %d times, while fetches succeed", since, n)
 		}
@@ -88,7 +88,7 @@ func TestReader_ReportsSinceWhenFetchesFail(t *testing.T) {
 			t.Errorf("fails since %v after the first fetch began, reported %d times; want 1s, once", since.Sub(began), n-1)
 		}
 		away.Store(false)
-		r.Took(<-r.C)
+		r.HandleFetched(<-r.C)
 		if since, _ := m.last(); !since.IsZero() {
 			t.Errorf("fails since %v, and the fetch succeeded", since)
 		}
@@ -166,13 +166,13 @@ func TestReader_VerifyNoticesAReplacedLog(t *testing.T) {
 			},
 		})
 		r.Start()
-		r.Took(<-r.C)
+		r.HandleFetched(<-r.C)
 		for time.Since(began) < 20*time.Minute {
 			r.Verify()
 			synctest.Wait()
 			select {
 			case f := <-r.C:
-				r.Took(f)
+				r.HandleFetched(f)
 				if f.Replaced {
 					if late := time.Since(began); late > 11*time.Minute || asked > 12 {
 						t.Errorf("noticed after %v, asked %d times", late, asked)

@@ -147,7 +147,7 @@ func TestCommitter_ATakeOverRepeatsNothing(t *testing.T) {
 					done[offset] = true
 				}
 			}
-			c.Tell(time.Time{}, true)
+			c.Commit(time.Time{}, true)
 			for offset := range int64(records) {
 				if offset < low && !done[offset] {
 					t.Fatalf("committed %d, and %d is not done", low, offset)

@@ -29,7 +29,7 @@ const (
 //
 //	wait, ok := s.Send(topic, records, then) // any time
 //	s.Await()                                // after the last Send of a turn
-//	select { case x := <-s.Sent: s.TookSent(x) }
+//	select { case x := <-s.Sent: s.HandleSent(x) }
 //	s.WaitSent()                             // after ctx has ended, before returning
 type Senders struct {
 	Sent chan *topicSender // appends that have ended
@@ -64,7 +64,7 @@ func (s *Senders) topic(topic string) *topicSender {
 	if t == nil {
 		t = newTopicSender(s.ctx, s.o, topic)
 		t.refused = s.deadLetter
-		t.spread = func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
+		t.group = func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
 			return s.o.Log.GroupForClaim(ctx, s.o.Claim, topic, records)
 		}
 		s.topics[topic] = t
@@ -89,7 +89,7 @@ func (t *topicSender) ready() (wait time.Duration, ok bool) {
 }
 
 // Send starts to append records to a topic and returns true. The loop later receives the
-// result: TookSent calls then, whose slices are valid during that call only. If an
+// result: HandleSent calls then, whose slices are valid during that call only. If an
 // earlier Send to the topic is in flight, or the topic rests, Send does nothing and
 // returns false and the time to wait. The bodies of the records must not change until
 // then is called.
@@ -160,8 +160,8 @@ func (s *Senders) finish(t *topicSender) {
 	}
 }
 
-// TookSent handles an append that was received from Sent, and calls its then.
-func (s *Senders) TookSent(t *topicSender) {
+// HandleSent handles an append that was received from Sent, and calls its then.
+func (s *Senders) HandleSent(t *topicSender) {
 	s.inFlight--
 	s.finish(t)
 	t.then(t.sent)
@@ -180,7 +180,7 @@ func (s *Senders) Await() {
 		}
 		select {
 		case t := <-s.Sent:
-			s.TookSent(t)
+			s.HandleSent(t)
 		case <-s.ctx.Done():
 			return
 		case <-timer.C:
@@ -203,7 +203,7 @@ func (s *Senders) hasAwaited() bool {
 // WaitSent waits for the appends in flight, which end soon after the claim has.
 func (s *Senders) WaitSent() {
 	for s.inFlight > 0 {
-		s.TookSent(<-s.Sent)
+		s.HandleSent(<-s.Sent)
 	}
 }
 
@@ -227,9 +227,9 @@ func (s *Senders) FailingSince() (since time.Time) {
 	return since
 }
 
-// Hang reports whether an append in flight shows no sign of life, although each attempt
+// Hangs reports whether an append in flight shows no sign of life, although each attempt
 // has a deadline.
-func (s *Senders) Hang() bool {
+func (s *Senders) Hangs() bool {
 	for _, t := range s.topics {
 		if t.hangs() {
 			return true

@@ -4,7 +4,7 @@ package mutants
 var closerMutants = []mutant{
 	{
 		name:  "the closer commits before the close",
-		edits: []edit{{"closer/partition.go", "	for len(requests) > 0 && h.Ctx.Err() == nil {\n", "	for _, e := range batch {\n		h.Committer.Done(e.message.Generation, e.message.Offset)\n	}\n	h.Committer.Tell(time.Now(), true)\n	for len(requests) > 0 && h.Ctx.Err() == nil {\n"}},
+		edits: []edit{{"closer/handler.go", "	for len(requests) > 0 && h.Ctx.Err() == nil {\n", "	for _, e := range batch {\n		h.Committer.Done(e.message.Generation, e.message.Offset)\n	}\n	h.Committer.Commit(time.Now(), true)\n	for len(requests) > 0 && h.Ctx.Err() == nil {\n"}},
 		pkg:   "closer", run: "TestCloser_CommitsNothingWhileTheDatabaseIsDown", says: "want nothing",
 	},
 	{
@@ -44,12 +44,12 @@ var closerMutants = []mutant{
 	},
 	{
 		name:  "a closer with too many pending dead letters reads on",
-		edits: []edit{{"closer/partition.go", "h.budget.Share()/2) && !h.Out.Full() &&", "h.budget.Share()/2) &&"}},
+		edits: []edit{{"closer/handler.go", "h.memory.Share()/2) && !h.Out.Full() &&", "h.memory.Share()/2) &&"}},
 		pkg:   "closer", run: "StopsReadingWhileDeadLetters", says: "records of garbage were read",
 	},
 	{
 		name:  "a closer reads on while no bucket accepts its retries",
-		edits: []edit{{"closer/partition.go", " && !h.retries.full() {", " {"}},
+		edits: []edit{{"closer/handler.go", " && !h.retries.full() {", " {"}},
 		pkg:   "closer", run: "RetriesInMemoryAreBounded", says: "orders were tried",
 	},
 	{
@@ -59,12 +59,12 @@ var closerMutants = []mutant{
 	},
 	{
 		name:  "a slow store is taken for one that hangs",
-		edits: []edit{{"closer/partition.go", "h.replay, h.Beat)", "h.replay, func() {})"}},
+		edits: []edit{{"closer/handler.go", "h.replay, h.Beat)", "h.replay, func() {})"}},
 		pkg:   "closer", run: "ASlowStoreIsNotAHang", says: "stuck [closer",
 	},
 	{
 		name:  "a failed replay returns to the lane of fresh orders",
-		edits: []edit{{"closer/partition.go", "			e.record.Lane = wire.LaneReplay\n", ""}},
+		edits: []edit{{"closer/handler.go", "			e.record.Lane = wire.LaneReplay\n", ""}},
 		pkg:   "closer", run: "ARetryOfAReplay", says: "lane is",
 	},
 	{
@@ -74,7 +74,7 @@ var closerMutants = []mutant{
 	},
 	{
 		name:  "an event on which the stock service hangs is never given up",
-		edits: []edit{{"release/partition.go", "			e.notCalled, e.err = false, err\n", "			e.err = err\n"}},
+		edits: []edit{{"release/handler.go", "			e.notCalled, e.err = false, err\n", "			e.err = err\n"}},
 		pkg:   "release", run: "TestWorker_HangingEvents", says: "dead letters (-want +got)",
 	},
 	{
@@ -99,7 +99,7 @@ var closerMutants = []mutant{
 	},
 	{
 		name:  "a retry is scheduled by a wrong clock",
-		edits: []edit{{"closer/partition.go", "	if clockWrong {\n", "	if clockWrong && false {\n"}},
+		edits: []edit{{"closer/handler.go", "	if clockWrong {\n", "	if clockWrong && false {\n"}},
 		pkg:   "closer", run: "TestCloser_ARetryOfABacklogWaits", says: "is tried again after",
 	},
 }

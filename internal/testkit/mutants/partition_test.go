@@ -20,18 +20,18 @@ var partitionMutants = []mutant{
 	},
 	{
 		name:  "pending dead letters are bounded in bytes only",
-		edits: []edit{{"internal/partition/graveyard.go", "len(g.waiting)+len(g.inFlight) >= maxPending || g.bytes >= maxPendingBytes", "g.bytes >= maxPendingBytes"}},
-		pkg:   "internal/partition", run: "TestGraveyard_IsFull", says: "small: full with",
+		edits: []edit{{"internal/partition/deadletters.go", "len(g.waiting)+len(g.inFlight) >= maxPending || g.bytes >= maxPendingBytes", "g.bytes >= maxPendingBytes"}},
+		pkg:   "internal/partition", run: "TestDeadLetters_IsFull", says: "small: full with",
 	},
 	{
 		name:  "pending dead letters are bounded in records only",
-		edits: []edit{{"internal/partition/graveyard.go", " || g.bytes >= maxPendingBytes", ""}},
-		pkg:   "internal/partition", run: "TestGraveyard_IsFull", says: "large: full with",
+		edits: []edit{{"internal/partition/deadletters.go", " || g.bytes >= maxPendingBytes", ""}},
+		pkg:   "internal/partition", run: "TestDeadLetters_IsFull", says: "large: full with",
 	},
 	{
 		name:  "dead letters of one partition that fails are forgotten",
-		edits: []edit{{"internal/partition/graveyard.go", "				left = append(left, part...)\n", ""}},
-		pkg:   "internal/partition", run: "TestGraveyard_|TestOut_", says: "want each once",
+		edits: []edit{{"internal/partition/deadletters.go", "				left = append(left, part...)\n", ""}},
+		pkg:   "internal/partition", run: "TestDeadLetters_|TestOut_", says: "want each once",
 	},
 	{
 		name:  "an answer about a record of a recreated log marks an offset of the new one",
@@ -40,8 +40,8 @@ var partitionMutants = []mutant{
 	},
 	{
 		name:  "a dead letter does not know the log of its record",
-		edits: []edit{{"internal/partition/graveyard.go", "	dead.Offset, dead.Generation = m.Offset, m.Generation\n", "	dead.Offset = m.Offset\n"}},
-		pkg:   "internal/partition", run: "TestGraveyard_ADeadLetterKeeps", says: "is of generation",
+		edits: []edit{{"internal/partition/deadletters.go", "	dead.Offset, dead.Generation = m.Offset, m.Generation\n", "	dead.Offset = m.Offset\n"}},
+		pkg:   "internal/partition", run: "TestDeadLetters_ADeadLetterKeeps", says: "is of generation",
 	},
 	{
 		name:  "a log that is not read for long is not verified",

@@ -5,17 +5,17 @@ package mutants
 var relayMutants = []mutant{
 	{
 		name:  "the relay commits before the ack",
-		edits: []edit{{"delayrelay/partition.go", "	sent := h.Out.SendNow(topic, records)\n", "	h.Committer.Arrived(records)\n	h.Committer.Tell(time.Now(), true)\n	sent := h.Out.SendNow(topic, records)\n"}},
+		edits: []edit{{"delayrelay/handler.go", "	sent := h.Out.SendNow(topic, records)\n", "	h.Committer.DoneAll(records)\n	h.Committer.Commit(time.Now(), true)\n	sent := h.Out.SendNow(topic, records)\n"}},
 		pkg:   "delayrelay", run: "CommitsOnlyAfterTheAck", says: "before an ack",
 	},
 	{
 		name:  "the relay frees the memory of a fetch before its records are appended",
-		edits: []edit{{"delayrelay/partition.go", "	h.Fetch() // runs while due records are appended\n", "	if h.free != nil {\n		h.free()\n		h.free = nil\n	}\n	h.Fetch()\n"}},
+		edits: []edit{{"delayrelay/handler.go", "	h.Fetch() // runs while due records are appended\n", "	if h.free != nil {\n		h.free()\n		h.free = nil\n	}\n	h.Fetch()\n"}},
 		pkg:   "delayrelay", run: "TestRelay_RecordsDueWhenFetched", says: "in the close topic (-want +got)",
 	},
 	{
 		name:  "the last commit of a shutdown is left out",
-		edits: []edit{{"internal/partition/loop.go", "	l.Out.Wait(l.Committer.Arrived)\n	l.Committer.Tell(time.Now(), true)\n", "	l.Out.Wait(l.Committer.Arrived)\n"}},
+		edits: []edit{{"internal/partition/loop.go", "	l.Out.Wait(l.Committer.DoneAll)\n	l.Committer.Commit(time.Now(), true)\n", "	l.Out.Wait(l.Committer.DoneAll)\n"}},
 		pkg:   "delayrelay", run: "TestRelay_AStopCommits", says: "after the stop, want 2",
 	},
 	{
@@ -30,7 +30,7 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "an unreadable record is dropped",
-		edits: []edit{{"delayrelay/partition.go", "			h.Out.BuryUnreadable(r, err)", "			h.Committer.Done(r.Generation, r.Offset)"}},
+		edits: []edit{{"delayrelay/handler.go", "			h.Out.DeadLetterUnreadable(r, err)", "			h.Committer.Done(r.Generation, r.Offset)"}},
 		pkg:   "delayrelay", run: "TestRelay_AFailingDeadLetterTopic", says: "before the dead letter was appended",
 	},
 	{
@@ -40,7 +40,7 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "a replay keeps its record in the memory of a fetch",
-		edits: []edit{{"delayrelay/partition.go", "	if w.fetched {\n		w.record.Body = h.bodyPool.copy(w.record.Body)\n	}\n", ""}},
+		edits: []edit{{"delayrelay/handler.go", "	if w.fetched {\n		w.record.Body = h.bodyPool.copy(w.record.Body)\n	}\n", ""}},
 		pkg:   "delayrelay", run: "TestRelay_RecordsDueWhenFetched", says: "in the replay topic (-want +got)",
 	},
 	{
@@ -55,7 +55,7 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "an append beside the loop that hangs is not noticed",
-		edits: []edit{{"internal/partition/loop.go", "		if !l.Out.Hang() {\n			l.Beat()\n		}\n", "		l.Beat()\n"}},
+		edits: []edit{{"internal/partition/loop.go", "		if !l.Out.Hangs() {\n			l.Beat()\n		}\n", "		l.Beat()\n"}},
 		pkg:   "delayrelay", run: "TestRelay_AbandonsTheProcessWhenAHopHangs", says: "OnHang was not called",
 	},
 	{
@@ -75,12 +75,12 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "the window is not bounded in bytes",
-		edits: []edit{{"delayrelay/partition.go", "	if h.window.bytes <= share {\n", "	if h.window.bytes <= share*1000 {\n"}},
+		edits: []edit{{"delayrelay/handler.go", "	if h.window.bytes <= share {\n", "	if h.window.bytes <= share*1000 {\n"}},
 		pkg:   "delayrelay", run: "TestRelay_AFullWindow", says: "bytes were in the window",
 	},
 	{
 		name:  "a relay with too many pending dead letters reads on",
-		edits: []edit{{"delayrelay/partition.go", "	if h.Out.Full() || h.Reader.Busy() {\n", "	if h.Reader.Busy() {\n"}},
+		edits: []edit{{"delayrelay/handler.go", "	if h.Out.Full() || h.Reader.Busy() {\n", "	if h.Reader.Busy() {\n"}},
 		pkg:   "delayrelay", run: "TestRelay_StopsReadingWhileDeadLetters", says: "records of garbage were read",
 	},
 	{

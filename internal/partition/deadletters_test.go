@@ -11,7 +11,7 @@ import (
 )
 
 // The first bound that is reached counts, until the dead letters are appended.
-func TestGraveyard_IsFullByRecordsAndByBytes(t *testing.T) {
+func TestDeadLetters_IsFullByRecordsAndByBytes(t *testing.T) {
 	for name, value := range map[string]int{"small": 10, "large": 1 << 20} {
 		synctest.Test(t, func(t *testing.T) {
 			away := atomic.Bool{}
@@ -23,30 +23,30 @@ func TestGraveyard_IsFullByRecordsAndByBytes(t *testing.T) {
 				}
 				return nil
 			}})
-			buried, bytes := 0, 0
+			added, bytes := 0, 0
 			for !out.Full() {
-				m := wire.Message{Offset: int64(buried), Key: []byte("k"), Value: make([]byte, value)}
-				out.Bury(m, "unreadable", "garbage")
-				buried++
-				bytes += out.waiting[buried-1].Size()
+				m := wire.Message{Offset: int64(added), Key: []byte("k"), Value: make([]byte, value)}
+				out.DeadLetter(m, "unreadable", "garbage")
+				added++
+				bytes += out.waiting[added-1].Size()
 			}
-			if buried > maxPending || bytes > maxPendingBytes+wire.MaxDeadValue+1000 || (buried == maxPending) != (value == 10) {
-				t.Errorf("%s: full with %d dead letters of %d bytes", name, buried, bytes)
+			if added > maxPending || bytes > maxPendingBytes+wire.MaxDeadValue+1000 || (added == maxPending) != (value == 10) {
+				t.Errorf("%s: full with %d dead letters of %d bytes", name, added, bytes)
 			}
-			out.StartBurying()
+			out.StartDeadLetters()
 			time.Sleep(time.Minute)
 			away.Store(false)
 			acked := 0
-			for acked < buried {
-				acked += len(<-out.Buried)
-				out.TookBuried()
-				out.StartBurying()
+			for acked < added {
+				acked += len(<-out.DeadLettersAcked)
+				out.HandleDeadLettersAcked()
+				out.StartDeadLetters()
 			}
 			if out.Full() || out.bytes != 0 || len(out.waiting) != 0 {
 				t.Errorf("%s: %d bytes of %d dead letters remain after all were appended", name, out.bytes, len(out.waiting))
 			}
 			cancel()
-			out.WaitBuried(func([]wire.RawRecord) {})
+			out.WaitDeadLetters(func([]wire.RawRecord) {})
 		})
 	}
 }

@@ -81,7 +81,7 @@ func (h *handler) Handle(f wire.Fetched) {
 	for _, r := range f.Records {
 		due, replay, err := r.Route()
 		if err != nil {
-			h.Out.BuryUnreadable(r, err)
+			h.Out.DeadLetterUnreadable(r, err)
 			continue
 		}
 		r.DueAt, r.Replay = due, replay
@@ -128,7 +128,7 @@ func (h *handler) release() {
 		}
 		h.Out.Await()
 		h.window.reuse(leaving)
-		h.Committer.Tell(time.Now(), false)
+		h.Committer.Commit(time.Now(), false)
 		h.report()
 	}
 }
@@ -157,7 +157,7 @@ func (h *handler) batchByTopic(leaving []waiting, now int64) []*batch {
 	for _, w := range leaving {
 		switch to := current.decide(w.record.DueAt, w.record.Appended, now); {
 		case to.cause != "":
-			h.Out.BuryRaw(w.record, to.cause, to.detail)
+			h.Out.DeadLetterRaw(w.record, to.cause, to.detail)
 		case to.close && w.record.Replay && h.o.ReplayTopic != h.o.CloseTopic:
 			toReplay.records = append(toReplay.records, h.ownBytes(w))
 		case to.close:
@@ -208,7 +208,7 @@ func (h *handler) forward(topic string, records []wire.RawRecord) {
 // replay topic.
 func (h *handler) countForwarded(sent partition.SendResult) {
 	for _, acked := range sent.Acked {
-		h.Committer.Arrived(acked.Records)
+		h.Committer.DoneAll(acked.Records)
 		now := h.brokerTime(acked.Answered).UnixMilli()
 		h.lateness = h.lateness[:0]
 		for _, r := range acked.Records {
@@ -230,7 +230,7 @@ func (h *handler) Fetch() {
 	if h.rewind != noRewind {
 		// Dropped records are read again when a good part of them has room. That is
 		// before their release time, because the records that stayed leave first.
-		if h.window.bytes > h.relay.budget.Share()/4 {
+		if h.window.bytes > h.relay.memory.Share()/4 {
 			h.Reader.Verify()
 			return
 		}
@@ -250,7 +250,7 @@ func (h *handler) Fetch() {
 // dropLatest drops the records with the latest release times from a window that is over
 // its share of the memory. They are read again later.
 func (h *handler) dropLatest() {
-	share := h.relay.budget.Share()
+	share := h.relay.memory.Share()
 	if h.window.bytes <= share {
 		return
 	}

@@ -81,7 +81,7 @@ func (h *handler) Handle(f wire.Fetched) {
 		case errors.Is(err, orderclose.ErrOtherEvent), err == nil && len(e.event.Release) == 0:
 			h.Committer.Done(r.Generation, r.Offset)
 		case err != nil:
-			h.Out.BuryUnreadable(r, err)
+			h.Out.DeadLetterUnreadable(r, err)
 		default:
 			e.open = e.event.Release
 			h.queue = append(h.queue, e)
@@ -205,7 +205,7 @@ func (h *handler) applyAttempt(e *entry) {
 			h.o.Metrics.StockRelease(string(GivenUp), 0)
 		}
 		h.suspects.Blamed(e.id)
-		h.Out.Bury(e.message, d.cause, d.detail)
+		h.Out.DeadLetter(e.message, d.cause, d.detail)
 		h.countOpen(e, -1)
 	case d.pauseAll:
 		h.queue = slices.Insert(h.queue, 0, e)

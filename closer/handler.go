@@ -50,7 +50,7 @@ func (h *handler) Turn() {
 // Fetch implements partition.Handler. It fetches if the buffer, the dead letters and the
 // retries have room for the records. Parked orders have room of their own.
 func (h *handler) Fetch() {
-	if h.wantsMore(h.backoff != nil, h.budget.Share()/2) && !h.Out.Full() && !h.retries.full() {
+	if h.wantsMore(h.backoff != nil, h.memory.Share()/2) && !h.Out.Full() && !h.retries.full() {
 		h.Reader.Start()
 	}
 }
@@ -61,7 +61,7 @@ func (h *handler) Handle(f wire.Fetched) {
 	for _, r := range f.Records {
 		e, err := newEntry(r, now)
 		if err != nil {
-			h.Out.BuryUnreadable(r, err)
+			h.Out.DeadLetterUnreadable(r, err)
 			continue
 		}
 		if h.replay { // without regard to the header, so that retries return to this topic
@@ -157,7 +157,7 @@ func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
 	if clockWrong {
 		d = d.inMemory()
 	}
-	if d.action == park && !h.hasRoom(e, h.budget.Share()/2) {
+	if d.action == park && !h.hasRoom(e, h.memory.Share()/2) {
 		d = d.inBucket(jitter)
 	}
 	h.countPending(e.record, d)
@@ -173,11 +173,11 @@ func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
 		e.blocked = d.cause != "" || d.bucket > 0
 		h.park(e, now.Add(d.wait))
 	case giveUp:
-		h.Out.Bury(e.message, d.cause, d.detail)
+		h.Out.DeadLetter(e.message, d.cause, d.detail)
 	case schedule:
 		m, err := e.encode(d.retryRecord(brokerNow, wire.Origin{Topic: h.Claim.Topic, Partition: h.Claim.Partition, Offset: e.message.Offset}))
 		if err != nil { // unexpected, since the record was decoded; still no record may be lost
-			h.Out.Bury(e.message, "unreadable", err.Error())
+			h.Out.DeadLetter(e.message, "unreadable", err.Error())
 			return
 		}
 		m.Offset, m.Generation = e.message.Offset, e.message.Generation
