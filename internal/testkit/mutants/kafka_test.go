@@ -25,7 +25,7 @@ var kafkaMutants = []mutant{
 	},
 	{
 		name:  "a recreated log is noticed only if it is shorter",
-		edits: []edit{{"internal/kafka/fetch.go", "	if at.Log.Topic != noTopicID {\n		return at, nil\n	}\n", "	if at.Offset >= 0 {\n		at.Log = orderclose.LogID{Epoch: -1}\n		return at, nil\n	}\n"}},
+		edits: []edit{{"internal/kafka/fetch.go", "	if at.Log.Topic != noTopicID {\n		return at, nil\n	}\n", "	if at.Offset >= 0 {\n		at.Log = wire.LogID{Epoch: -1}\n		return at, nil\n	}\n"}},
 		pkg:   "internal/kafka", run: "TestRead_NoticesRecreatedTopic", says: "Replaced:false",
 	},
 	{

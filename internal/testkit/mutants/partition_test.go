@@ -20,12 +20,12 @@ var partitionMutants = []mutant{
 	},
 	{
 		name:  "pending dead letters are bounded in bytes only",
-		edits: []edit{{"internal/partition/deadletters.go", "len(g.waiting)+len(g.inFlight) >= maxPending || g.bytes >= maxPendingBytes", "g.bytes >= maxPendingBytes"}},
+		edits: []edit{{"internal/partition/deadletters.go", "len(d.waiting)+len(d.inFlight) >= maxPending || d.bytes >= maxPendingBytes", "d.bytes >= maxPendingBytes"}},
 		pkg:   "internal/partition", run: "TestDeadLetters_IsFull", says: "small: full with",
 	},
 	{
 		name:  "pending dead letters are bounded in records only",
-		edits: []edit{{"internal/partition/deadletters.go", " || g.bytes >= maxPendingBytes", ""}},
+		edits: []edit{{"internal/partition/deadletters.go", " || d.bytes >= maxPendingBytes", ""}},
 		pkg:   "internal/partition", run: "TestDeadLetters_IsFull", says: "large: full with",
 	},
 	{
