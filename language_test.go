@@ -13,16 +13,20 @@ import (
 // unusedWords maps words that this project no longer uses to the words that it uses
 // instead. The keys are regular expressions; case does not matter.
 var unusedWords = map[string]string{
-	`anew`:                   "again, recreated",
-	`of late`:                "recently",
-	`whoever`:                "the noun: the caller, the process",
-	`sloppiness|clocksApart`: "clockSkewTolerance",
-	`shunn?(ed|ing|s)?`:      "unavailable",
-	`scribbles?`:             "poisonFreedMemory",
-	`pickers`:                "subscribers",
-	`undecided`:              "in doubt",
-	`acquit(ted|s)?`:         "name the state in plain words",
-	`mends|mending`:          "fix",
+	`anew`:                          "again, recreated",
+	`of late`:                       "recently",
+	`whoever`:                       "the noun: the caller, the process",
+	`sloppiness|clocksApart`:        "clockSkewTolerance",
+	`shunn?(ed|ing|s)?`:             "unavailable",
+	`scribbles?`:                    "poisonFreedMemory",
+	`pickers`:                       "subscribers",
+	`undecided`:                     "in doubt",
+	`acquit(ted|s)?`:                "name the state in plain words",
+	`mends|mending`:                 "fix",
+	`graveyard|bur(y|ying|ied|ies)`: "dead letter, add",
+	`patience`:                      "adaptive timeout, circuit breaker",
+	`story|stories`:                 "history",
+	`desk`:                          "development environment",
 }
 
 // notRead are files that the rule does not bind: other people's words, and data.

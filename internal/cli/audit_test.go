@@ -72,7 +72,7 @@ func TestBroker_AnAuditFindsPlantedFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.send(r.cfg.Topics.Close, "told", long)
-	r.bury("forgotten", "failed", long)
+	r.addDeadLetter("forgotten", "failed", long)
 
 	want := map[ops.FindingKind]string{ops.StillOpen: "forgotten", ops.NoReceipt: "receiptless", ops.LedgerMissing: "unledgered", ops.NoEvent: "quiet"}
 	out, code = r.runAudit(s, "jsonl", 0, window)

@@ -13,8 +13,8 @@ import (
 	"orderclose/internal/wire"
 )
 
-// bury appends a dead letter of the closer for an order's record.
-func (r *rig) bury(id, cause string, due time.Time, change ...func(*wire.Message)) {
+// addDeadLetter appends a dead letter of the closer for an order's record.
+func (r *rig) addDeadLetter(id, cause string, due time.Time, change ...func(*wire.Message)) {
 	r.t.Helper()
 	m, err := wire.Record{Order: orderclose.Order{ID: id, CreatedAt: due.Add(-time.Hour), Due: due}, Release: due, Attempt: 3}.Encode()
 	if err != nil {
@@ -58,9 +58,9 @@ func TestBroker_DeadLettersAreListedShownRedrivenAndDiscarded(t *testing.T) {
 	r := newRig(t)
 	r.cli("topics", "apply")
 	due := time.Now().Add(-time.Minute)
-	r.bury("due", "failed", due)
-	r.bury("waiting", "not_found", time.Now().Add(2*time.Hour))
-	r.bury("broken", "bad_value", due, func(m *wire.Message) { m.Value = []byte("\xff{") })
+	r.addDeadLetter("due", "failed", due)
+	r.addDeadLetter("waiting", "not_found", time.Now().Add(2*time.Hour))
+	r.addDeadLetter("broken", "bad_value", due, func(m *wire.Message) { m.Value = []byte("\xff{") })
 
 	var list listed
 	if r.json(&list, 0, "dlq", "ls"); len(list.Letters) != 3 || list.Pending["failed"] != 1 || list.Letters[1].Key != "waiting" {
@@ -102,7 +102,7 @@ func TestBroker_DeadLettersAreListedShownRedrivenAndDiscarded(t *testing.T) {
 	if len(r.records(r.cfg.Topics.Replay)) != 0 {
 		t.Error("the plan has sent records")
 	}
-	r.bury("later", "failed", due) // after the plan
+	r.addDeadLetter("later", "failed", due) // after the plan
 	var result deadletters.Result
 	if r.json(&result, 6, "dlq", "redrive", "--through", "0/2", "--yes"); result.Done != 2 || result.Refused != 1 {
 		t.Errorf("%+v", result)

@@ -53,7 +53,7 @@ func TestBroker_DoctorFindsProblems(t *testing.T) {
 	if err := r.kafka.DeleteTopics(t.Context(), "delay_4m"); err != nil {
 		t.Fatal(err)
 	}
-	r.bury("a", "failed", time.Now())
+	r.addDeadLetter("a", "failed", time.Now())
 	result.Checks = nil
 	if r.json(&result, 3, "doctor"); !strings.Contains(state(), "dead letters found") || !strings.Contains(result.Checks[3].What, "1 pending: 1 failed") {
 		t.Errorf("a dead letter: %s, %+v", state(), result.Checks)

@@ -35,7 +35,7 @@ check. Exits 4 if the order is unknown, 6 if something could not be checked.`,
 		Example: "  orderclose order order-17\n  orderclose order order-17 --budget 1000000 --within 2m -o json",
 		Args:    oneArg("the order's id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			patience, err := config.ParseDuration(within)
+			limit, err := config.ParseDuration(within)
 			if err != nil {
 				err = fmt.Errorf("--within: %w: write a number and a unit, such as 30s", err)
 			} else if budget < 2 {
@@ -44,7 +44,7 @@ check. Exits 4 if the order is unknown, 6 if something could not be checked.`,
 			if err := errors.Join(orderclose.ValidateID(args[0]), err); err != nil {
 				return Exit(Usage, err)
 			}
-			return c.order(cmd.Context(), args[0], budget, patience)
+			return c.order(cmd.Context(), args[0], budget, limit)
 		},
 	}
 	cmd.Flags().Int64Var(&budget, "budget", 100_000, "how many records of each topic to read")

@@ -67,7 +67,7 @@ func TestBroker_OrderShowsTheWholeHistory(t *testing.T) {
 	r.send("delay_1h", "other", due)
 	r.send("delay_1h", "waits", due)
 	r.send(r.cfg.Topics.Close, "closed", time.Now())
-	r.bury("closed", "failed", time.Now())
+	r.addDeadLetter("closed", "failed", time.Now())
 	r.cli("dlq", "discard", "0/0", "--yes")
 
 	history := s.history(t.Context(), "waits", 1000)

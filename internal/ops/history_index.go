@@ -23,7 +23,7 @@ type Match struct {
 	Again     bool      // a close of the order was tried before
 }
 
-// Matches are the records that an RecordIndex found for one order.
+// Matches are the records that a RecordIndex found for one order.
 type Matches struct {
 	Found []Match
 	// Unseen says what was not read, and why. It is empty if every partition that may have a
@@ -38,7 +38,7 @@ type Matches struct {
 // each waiting record, under a hash of the record's key. Of 500 orders, one is mistaken for
 // one of a million others once in 37 thousand million times.
 //
-// An RecordIndex belongs to one goroutine.
+// A RecordIndex belongs to one goroutine.
 type RecordIndex struct {
 	log    HistoryLog
 	places []HistoryTopic
@@ -75,7 +75,7 @@ type storedSight struct {
 	again            bool
 }
 
-// NewRecordIndex returns an RecordIndex that reads at most budget offsets. Places that come first have
+// NewRecordIndex returns a RecordIndex that reads at most budget offsets. Places that come first have
 // precedence.
 func NewRecordIndex(log HistoryLog, places []HistoryTopic, budget int64) *RecordIndex {
 	return &RecordIndex{

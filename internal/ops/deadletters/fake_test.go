@@ -104,8 +104,8 @@ func (f *fakeLog) put(topic string, p int, r wire.RawRecord, at time.Time) Posit
 	return Position{p, r.Offset}
 }
 
-// bury appends a dead letter of an order's record.
-func (f *fakeLog) bury(t *testing.T, p int, id, cause string, due time.Time) Position {
+// addDeadLetter appends a dead letter of an order's record.
+func (f *fakeLog) addDeadLetter(t *testing.T, p int, id, cause string, due time.Time) Position {
 	t.Helper()
 	m := dead(t, id, cause, due)
 	return f.put(deadTopic, p, m.Raw(), now.Add(-time.Hour))

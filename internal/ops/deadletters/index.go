@@ -27,8 +27,8 @@ func NewIndex() *Index {
 	return &Index{pending: map[string]map[int]*offsets{}, settled: map[wire.ResolutionKind]map[int]*offsets{}}
 }
 
-// Bury adds a dead letter.
-func (x *Index) Bury(at Position, cause string) {
+// Add adds a dead letter.
+func (x *Index) Add(at Position, cause string) {
 	if x.pending[cause] == nil && len(x.pending) >= maxCauses {
 		cause = otherCause
 	}
@@ -124,5 +124,5 @@ func (x *Index) add(partition int, m wire.Message) {
 		return
 	}
 	cause, _ := m.Header(wire.HeaderCause)
-	x.Bury(Position{partition, m.Offset}, cause)
+	x.Add(Position{partition, m.Offset}, cause)
 }

@@ -18,12 +18,12 @@ func TestIndex_BehavesLikeAMap(t *testing.T) {
 			return Position{p, rapid.Int64Range(0, next[p]+1).Draw(t, "offset")}
 		})
 		t.Repeat(map[string]func(*rapid.T){
-			"bury": func(t *rapid.T) {
+			"addDeadLetter": func(t *rapid.T) {
 				p := rapid.IntRange(0, 1).Draw(t, "partition")
 				at := Position{p, next[p]}
 				next[p] += rapid.SampledFrom([]int64{1, 1, 1, 63, pageBits - 1, 3 * pageBits}).Draw(t, "gap")
 				model[at] = rapid.SampledFrom([]string{"failed", "not_found", ""}).Draw(t, "cause")
-				x.Bury(at, model[at])
+				x.Add(at, model[at])
 			},
 			"settle": func(t *rapid.T) {
 				at := place.Draw(t, "place")
@@ -88,7 +88,7 @@ func TestIndex_AMillionDeadLettersUseLittleMemory(t *testing.T) {
 	x := NewIndex()
 	const n = 1_000_000
 	for i := range n {
-		x.Bury(Position{0, int64(i)}, fmt.Sprintf("cause %d", i%1000))
+		x.Add(Position{0, int64(i)}, fmt.Sprintf("cause %d", i%1000))
 	}
 	pages := 0
 	for _, partitions := range x.pending {

@@ -108,7 +108,7 @@ func (t *Topic) Index(ctx context.Context, spans []kafka.Span, f Filter) (*Index
 				if resolution, ok := wire.DecodeResolution(&m); ok {
 					x.Resolve(resolution)
 				} else if l := Read(s.Partition, m); f.match(l) {
-					x.Bury(l.At, l.Cause)
+					x.Add(l.At, l.Cause)
 				}
 			}
 			if t.Progress != nil {

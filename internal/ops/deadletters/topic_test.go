@@ -29,9 +29,9 @@ func must[V any](t *testing.T) func(V, error) V {
 
 func TestTopic_ListsThePendingDeadLettersOfTheFilter(t *testing.T) {
 	log := &fakeLog{most: 2}
-	log.bury(t, 0, "a", "failed", now)
-	b := log.bury(t, 1, "b", "not_found", now)
-	log.bury(t, 0, "c", "failed", now)
+	log.addDeadLetter(t, 0, "a", "failed", now)
+	b := log.addDeadLetter(t, 1, "b", "not_found", now)
+	log.addDeadLetter(t, 0, "c", "failed", now)
 	late := dead(t, "d", "failed", now)
 	log.put(deadTopic, 1, late.Raw(), now)
 	resolution := wire.Resolution{Partition: b.Partition, Offset: b.Offset, How: wire.Discarded}.Encode([]byte("b"))
@@ -43,16 +43,16 @@ func TestTopic_ListsThePendingDeadLettersOfTheFilter(t *testing.T) {
 		limit   int
 		want    string
 	}{
-		"all":          {Filter{}, false, 0, "a c d"},
-		"and settled":  {Filter{}, true, 0, "a c b d"},
-		"two":          {Filter{}, false, 2, "a c"},
-		"by cause":     {Filter{Cause: "not_found"}, true, 0, "b"},
-		"by stage":     {Filter{Stage: "relay"}, true, 0, ""},
-		"by order":     {Filter{Order: "c"}, false, 0, "c"},
-		"by age":       {Filter{Since: now.Add(-time.Minute)}, false, 0, "d"},
-		"by place":     {Filter{Places: []Position{{0, 1}, {1, 0}, {1, 2}, {1, 77}}}, true, 0, "c b"},
-		"snapshot":     {Filter{Through: map[int]int64{0: 0}}, false, 0, "a"},
-		"never buried": {Filter{Since: now.Add(time.Hour)}, false, 0, ""},
+		"all":                {Filter{}, false, 0, "a c d"},
+		"and settled":        {Filter{}, true, 0, "a c b d"},
+		"two":                {Filter{}, false, 2, "a c"},
+		"by cause":           {Filter{Cause: "not_found"}, true, 0, "b"},
+		"by stage":           {Filter{Stage: "relay"}, true, 0, ""},
+		"by order":           {Filter{Order: "c"}, false, 0, "c"},
+		"by age":             {Filter{Since: now.Add(-time.Minute)}, false, 0, "d"},
+		"by place":           {Filter{Places: []Position{{0, 1}, {1, 0}, {1, 2}, {1, 77}}}, true, 0, "c b"},
+		"snapshot":           {Filter{Through: map[int]int64{0: 0}}, false, 0, "a"},
+		"none in the period": {Filter{Since: now.Add(time.Hour)}, false, 0, ""},
 	} {
 		letters, _, err := log.topic().List(t.Context(), c.f, c.settled, c.limit)
 		var keys []string
@@ -75,7 +75,7 @@ func TestTopic_ListsThePendingDeadLettersOfTheFilter(t *testing.T) {
 func TestRedrive_ASecondRunChangesNothing(t *testing.T) {
 	log := &fakeLog{most: 3}
 	for i := range 10 {
-		log.bury(t, i%2, fmt.Sprint(i), "failed", now.Add(time.Duration(i%3-1)*time.Hour))
+		log.addDeadLetter(t, i%2, fmt.Sprint(i), "failed", now.Add(time.Duration(i%3-1)*time.Hour))
 	}
 	corrupt := wire.DeadLetter(wire.Message{Topic: "order-close"}, "relay", "corrupt", "")
 	log.put(deadTopic, 0, corrupt.Raw(), now)
@@ -108,10 +108,10 @@ func TestRedrive_ASecondRunChangesNothing(t *testing.T) {
 
 func TestRedrive_HandlesOnlyTheSnapshot(t *testing.T) {
 	log := &fakeLog{}
-	log.bury(t, 0, "a", "failed", now)
-	log.bury(t, 1, "b", "failed", now)
+	log.addDeadLetter(t, 0, "a", "failed", now)
+	log.addDeadLetter(t, 1, "b", "failed", now)
 	plan := must[Plan](t)(log.topic().MakePlan(t.Context(), redrive(Filter{})))
-	log.bury(t, 0, "later", "failed", now)
+	log.addDeadLetter(t, 0, "later", "failed", now)
 	through := map[int]int64{}
 	for _, p := range plan.Through {
 		through[p.Partition] = p.Offset
@@ -124,7 +124,7 @@ func TestRedrive_HandlesOnlyTheSnapshot(t *testing.T) {
 
 func TestRedrive_ReportsMissingAndResolvedDeadLetters(t *testing.T) {
 	log := &fakeLog{}
-	at := log.bury(t, 0, "a", "failed", now)
+	at := log.addDeadLetter(t, 0, "a", "failed", now)
 	o := redrive(Filter{Places: []Position{at, {1, 5}}})
 	result := must[Result](t)(log.topic().Run(t.Context(), o, nil))
 	if result.Done != 1 || !cmp.Equal(result.Missing, []Position{{1, 5}}) || result.Settled != nil {
@@ -138,7 +138,7 @@ func TestRedrive_ReportsMissingAndResolvedDeadLetters(t *testing.T) {
 // If a redrive is killed between the records and their resolutions, the resolutions are not appended.
 func TestRedrive_KilledBeforeTheMarksOnlyRepeats(t *testing.T) {
 	log := &fakeLog{}
-	log.bury(t, 0, "a", "failed", now)
+	log.addDeadLetter(t, 0, "a", "failed", now)
 	gone := errors.New("killed")
 	log.refuse = func(topic, _ string) error {
 		if topic == deadTopic {
@@ -159,7 +159,7 @@ func TestRedrive_KilledBeforeTheMarksOnlyRepeats(t *testing.T) {
 func TestRedrive_ARefusedRecordDelaysNoOther(t *testing.T) {
 	log := &fakeLog{}
 	for i := range 9 {
-		log.bury(t, 0, fmt.Sprint(i), "failed", now)
+		log.addDeadLetter(t, 0, fmt.Sprint(i), "failed", now)
 	}
 	log.refuse = func(topic, key string) error {
 		if topic == replayTopic && (key == "3" || key == "8") {
@@ -176,7 +176,7 @@ func TestRedrive_ARefusedRecordDelaysNoOther(t *testing.T) {
 func TestRedrive_MarksTheRecordsSentBeforeAnError(t *testing.T) {
 	log := &fakeLog{most: 2}
 	for i := range 6 {
-		log.bury(t, 0, fmt.Sprint(i), "failed", now)
+		log.addDeadLetter(t, 0, fmt.Sprint(i), "failed", now)
 	}
 	log.refuse = func(topic, key string) error {
 		if topic == replayTopic && key == "4" {
@@ -193,8 +193,8 @@ func TestRedrive_MarksTheRecordsSentBeforeAnError(t *testing.T) {
 func TestWatch_ReportsThePendingDeadLetters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &fakeLog{id: [16]byte{9}}
-		log.bury(t, 0, "a", "failed", now)
-		log.bury(t, 0, "b", "not_found", now)
+		log.addDeadLetter(t, 0, "a", "failed", now)
+		log.addDeadLetter(t, 0, "b", "not_found", now)
 		var seen State
 		var calls int
 		ctx, cancel := context.WithCancel(t.Context())
@@ -225,13 +225,13 @@ func TestWatch_ReportsThePendingDeadLetters(t *testing.T) {
 		log.records[deadTopic] = [2][]wire.RawRecord{}
 		log.start[1] = 0
 		log.mu.Unlock()
-		log.bury(t, 0, "again", "failed", now)
+		log.addDeadLetter(t, 0, "again", "failed", now)
 		expect("recreated, shorter", "map[failed:1 not_found:0]", now.Add(-time.Hour))
 		log.mu.Lock()
 		log.records[deadTopic], log.id = [2][]wire.RawRecord{}, [16]byte{1}
 		log.mu.Unlock()
 		for _, id := range []string{"d", "e", "f"} {
-			log.bury(t, 0, id, "not_found", now)
+			log.addDeadLetter(t, 0, id, "not_found", now)
 		}
 		expect("recreated, longer", "map[failed:0 not_found:3]", now.Add(-time.Hour))
 		cancel()

@@ -1,0 +1,182 @@
+package partition_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"orderclose/internal/partition"
+	"orderclose/internal/testkit/partitiontest"
+	"orderclose/internal/wire"
+)
+
+var source = partitiontest.TopicPartition{Topic: "source", Partition: 0}
+
+// recorder is a handler that records what it is given. settle decides what to do with a
+// record; default: it is done.
+type recorder struct {
+	*partition.Loop
+	keys   []string // in the order of Handle; "reset" and "end" stand for those calls
+	settle func(h *recorder, r wire.RawRecord)
+}
+
+func (h *recorder) Handle(f wire.Fetched) {
+	for _, r := range f.Records {
+		h.keys = append(h.keys, string(r.Key()))
+		if h.settle != nil {
+			h.settle(h, r)
+			continue
+		}
+		h.Committer.Done(r.Generation, r.Offset)
+	}
+}
+
+func (h *recorder) Turn()                               {}
+func (h *recorder) Fetch()                              { h.Reader.Start() }
+func (h *recorder) Sleep(d time.Duration) time.Duration { return d }
+func (h *recorder) Reset()                              { h.keys = append(h.keys, "reset") }
+func (h *recorder) End()                                { h.keys = append(h.keys, "end") }
+
+// losses counts lost records.
+type losses struct {
+	partition.NoMetrics
+	lost atomic.Int64
+}
+
+func (l *losses) Lost(_ string, _ int, records int64) { l.lost.Add(records) }
+
+// consume runs a stage on the log while play runs, and returns its handler.
+func consume(t *testing.T, log *partitiontest.Log, m partition.Metrics, settle func(*recorder, wire.RawRecord), play func()) *recorder {
+	t.Helper()
+	s := partition.Stage{
+		Name: "test", Log: log, DeadLetterTopic: "dead", ControlTopic: "control", Loss: "records are lost",
+		Metrics: m, OnHang: func(why string) { t.Error(why) }, Logger: slog.New(slog.DiscardHandler),
+	}
+	h := &recorder{settle: settle}
+	stop := partitiontest.Start(t, func(ctx context.Context) error {
+		return s.Consume(ctx, "g", source.Topic, func(l *partition.Loop) partition.Handler {
+			h.Loop = l
+			return h
+		})
+	})
+	synctest.Wait()
+	play()
+	stop()
+	return h
+}
+
+func put(log *partitiontest.Log, keys ...string) {
+	for _, key := range keys {
+		log.Put(source, wire.Message{Key: []byte(key)})
+	}
+}
+
+func TestLoop_HandlesEachRecordThatIsNotDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &partitiontest.Log{}
+		put(log, "a", "b", "c", "d")
+		acked, _ := partition.EncodeDone(wire.LogID{}, 1, []partition.Run{{First: 2, End: 3}})
+		log.Commit(source, 1, acked) // a and c are done
+		h := consume(t, log, partition.NoMetrics{}, nil, func() {
+			time.Sleep(time.Second)
+			put(log, "e")
+			time.Sleep(time.Second)
+			if n := log.DoneBelow(source); n != 5 {
+				t.Errorf("committed %d, want 5", n)
+			}
+		})
+		if want := []string{"b", "d", "e", "end"}; !slices.Equal(h.keys, want) {
+			t.Errorf("handled %v, want %v", h.keys, want)
+		}
+	})
+}
+
+// The records of the old log are forgotten, and no answer about them marks a record of the
+// new log.
+func TestLoop_AReplacedLogIsALossAndIsReadFromItsStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, m := &partitiontest.Log{}, &losses{}
+		put(log, "a", "b")
+		var old []wire.RawRecord
+		h := consume(t, log, m, func(h *recorder, r wire.RawRecord) {
+			if string(r.Key()) == "x" {
+				for _, r := range old {
+					h.Committer.Done(r.Generation, r.Offset)
+				}
+			}
+			old = append(old, r)
+		}, func() {
+			time.Sleep(time.Second)
+			log.Recreate(source, wire.Message{Key: []byte("x")})
+			time.Sleep(5 * time.Second)
+		})
+		if want := []string{"a", "b", "reset", "x", "end"}; !slices.Equal(h.keys, want) {
+			t.Errorf("handled %v, want %v", h.keys, want)
+		}
+		if n := log.DoneBelow(source); n != 0 {
+			t.Errorf("committed %d, and x is not done", n)
+		}
+		if m.lost.Load() != 2 || len(log.Appended()["control"]) != 1 {
+			t.Errorf("%d records lost, notices %v; want 2 and one notice", m.lost.Load(), log.Appended()["control"])
+		}
+	})
+}
+
+// Work beside the loop may finish after a revocation, and its outcome is committed.
+func TestLoop_GoOutlastsTheClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &partitiontest.Log{}
+		put(log, "a", "b")
+		h := consume(t, log, partition.NoMetrics{}, func(h *recorder, r wire.RawRecord) {
+			h.Go(func(ctx context.Context) {
+				if !partition.Sleep(ctx, time.Hour) && context.Cause(ctx) == nil {
+					t.Error("the context has not ended")
+				}
+			}, func() {
+				h.keys = append(h.keys, fmt.Sprintf("done with %s", r.Key()))
+				h.Committer.Done(r.Generation, r.Offset)
+			})
+		}, func() { time.Sleep(time.Second) })
+		slices.Sort(h.keys[2:4])
+		if want := []string{"a", "b", "done with a", "done with b", "end"}; !slices.Equal(h.keys, want) {
+			t.Errorf("%v, want %v", h.keys, want)
+		}
+		if n := log.DoneBelow(source); n != 2 {
+			t.Errorf("committed %d, want 2", n)
+		}
+	})
+}
+
+// A record that becomes a dead letter is done when the dead letter is acked.
+func TestLoop_CommitsADeadLetterOnceItIsAcked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var refuse atomic.Bool
+		refuse.Store(true)
+		log := &partitiontest.Log{Fail: func(string) error {
+			if refuse.Load() {
+				return fmt.Errorf("not now")
+			}
+			return nil
+		}}
+		put(log, "a", "b")
+		consume(t, log, partition.NoMetrics{}, func(h *recorder, r wire.RawRecord) { h.Out.DeadLetterRaw(r, "test", "") }, func() {
+			time.Sleep(10 * time.Second)
+			if n := log.DoneBelow(source); n != 0 {
+				t.Errorf("committed %d before the ack", n)
+			}
+			refuse.Store(false)
+			time.Sleep(2 * time.Second)
+			if n := log.DoneBelow(source); n != 2 {
+				t.Errorf("committed %d, want 2", n)
+			}
+		})
+		if keys := log.Keys("dead"); !slices.Equal(keys, []string{"a", "b"}) {
+			t.Errorf("dead letters %v", keys)
+		}
+	})
+}
