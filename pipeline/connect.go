@@ -94,13 +94,18 @@ func serveOn(ctx context.Context, listener net.Listener, handler http.Handler) e
 		Handler: handler, MaxHeaderBytes: maxHeaderBytes,
 		ReadHeaderTimeout: headersWithin, ReadTimeout: requestWithin, WriteTimeout: answerWithin, IdleTimeout: idleWithin,
 	}
+	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		server.Shutdown(ctx)
 	})
-	defer stop()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+	err := server.Serve(listener)
+	if !stop() {
+		<-ended // the requests in flight
+	}
+	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("%s: %w", listener.Addr(), err)
 	}
 	return nil
