@@ -32,7 +32,7 @@ type handler struct {
 const lookBack = 10 * time.Minute
 
 func (c *Closer) newHandler(l *partition.Loop) partition.Handler {
-	l.Reader.LookBack = lookBack
+	l.SetLookBack(lookBack)
 	return &handler{Closer: c, Loop: l, replay: l.Claim.Topic == c.o.ReplayTopic}
 }
 
@@ -50,8 +50,8 @@ func (h *handler) Turn() {
 // Fetch implements partition.Handler. It fetches if the buffer, the dead letters and the
 // retries have room for the records. Parked orders have room of their own.
 func (h *handler) Fetch() {
-	if h.wantsMore(h.backoff != nil, h.memory.Share()/2) && !h.Out.Full() && !h.retries.full() {
-		h.Reader.Start()
+	if h.wantsMore(h.backoff != nil, h.memory.Share()/2) && !h.DeadLettersFull() && !h.retries.full() {
+		h.FetchMore()
 	}
 }
 
@@ -61,7 +61,7 @@ func (h *handler) Handle(f wire.Fetched) {
 	for _, r := range f.Records {
 		e, err := newEntry(r, now)
 		if err != nil {
-			h.Out.DeadLetterUnreadable(r, err)
+			h.DeadLetterUnreadable(r, err)
 			continue
 		}
 		if h.replay { // without regard to the header, so that retries return to this topic
@@ -167,17 +167,17 @@ func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
 	}
 	switch d.action {
 	case settle:
-		h.Committer.Done(e.message.Generation, e.message.Offset)
+		h.Done(e.message.Generation, e.message.Offset)
 	case park:
 		e.record = d.record // the due time may have moved, and a closing service uses it
 		e.blocked = d.cause != "" || d.bucket > 0
 		h.park(e, now.Add(d.wait))
 	case giveUp:
-		h.Out.DeadLetter(e.message, d.cause, d.detail)
+		h.DeadLetter(e.message, d.cause, d.detail)
 	case schedule:
 		m, err := e.encode(d.retryRecord(brokerNow, wire.Origin{Topic: h.Claim.Topic, Partition: h.Claim.Partition, Offset: e.message.Offset}))
 		if err != nil { // unexpected, since the record was decoded; still no record may be lost
-			h.Out.DeadLetter(e.message, "unreadable", err.Error())
+			h.DeadLetter(e.message, "unreadable", err.Error())
 			return
 		}
 		m.Offset, m.Generation = e.message.Offset, e.message.Generation

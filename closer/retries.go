@@ -59,14 +59,14 @@ func (h *handler) sendRetries() {
 	r := &h.retries
 	r.wake = time.Now().Add(time.Hour)
 	for topic, records := range r.waiting {
-		wait, ok := h.Out.Send(topic, records, func(sent partition.SendResult) { h.handleSent(records, sent) })
+		wait, ok := h.Send(topic, records, func(sent partition.SendResult) { h.handleSent(records, sent) })
 		if ok {
 			delete(r.waiting, topic)
 		} else if at := time.Now().Add(wait); at.Before(r.wake) {
 			r.wake = at
 		}
 	}
-	h.Out.Await()
+	h.Await()
 }
 
 // handleSent processes the result of an append to a bucket. Records that the bucket did
@@ -74,7 +74,7 @@ func (h *handler) sendRetries() {
 func (h *handler) handleSent(records []wire.RawRecord, sent partition.SendResult) {
 	h.retries.count(records, -1)
 	for _, acked := range sent.Acked {
-		h.Committer.DoneAll(acked.Records)
+		h.DoneAll(acked.Records)
 	}
 	for _, record := range sent.Left {
 		h.retries.add(sent.Topic, record)

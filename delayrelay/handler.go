@@ -43,7 +43,7 @@ const lookBackSlack = time.Minute
 const noRewind = math.MaxInt64
 
 func (r *Relay) newHandler(b orderclose.Bucket, l *partition.Loop) partition.Handler {
-	l.Reader.LookBack = b.Length + lookBackSlack
+	l.SetLookBack(b.Length + lookBackSlack)
 	return &handler{Loop: l, o: &r.o, relay: r, bucket: b, rewind: noRewind}
 }
 
@@ -81,7 +81,7 @@ func (h *handler) Handle(f wire.Fetched) {
 	for _, r := range f.Records {
 		due, replay, err := r.Route()
 		if err != nil {
-			h.Out.DeadLetterUnreadable(r, err)
+			h.DeadLetterUnreadable(r, err)
 			continue
 		}
 		r.DueAt, r.Replay = due, replay
@@ -116,7 +116,7 @@ func (h *handler) End() { h.o.Metrics.Revoked(h.Claim.Topic, h.Claim.Partition) 
 
 // release appends the records whose release time has come to their destinations.
 func (h *handler) release() {
-	for h.Ctx.Err() == nil && h.Out.StillAssigned() {
+	for h.Ctx.Err() == nil && h.StillAssigned() {
 		now := h.o.Now()
 		leaving := h.window.takeReleased(now.UnixMilli(), maxReleaseBytes)
 		if len(leaving) == 0 {
@@ -126,9 +126,9 @@ func (h *handler) release() {
 			b.send(b.topic, b.records)
 			b.reset()
 		}
-		h.Out.Await()
+		h.Await()
 		h.window.reuse(leaving)
-		h.Committer.Commit(time.Now(), false)
+		h.Commit()
 		h.report()
 	}
 }
@@ -157,7 +157,7 @@ func (h *handler) batchByTopic(leaving []waiting, now int64) []*batch {
 	for _, w := range leaving {
 		switch to := current.decide(w.record.DueAt, w.record.Appended, now); {
 		case to.cause != "":
-			h.Out.DeadLetterRaw(w.record, to.cause, to.detail)
+			h.DeadLetterRaw(w.record, to.cause, to.detail)
 		case to.close && w.record.Replay && h.o.ReplayTopic != h.o.CloseTopic:
 			toReplay.records = append(toReplay.records, h.ownBytes(w))
 		case to.close:
@@ -196,7 +196,7 @@ func (h *handler) forward(topic string, records []wire.RawRecord) {
 	if len(records) == 0 {
 		return
 	}
-	sent := h.Out.SendNow(topic, records)
+	sent := h.SendNow(topic, records)
 	h.countForwarded(sent)
 	for i := range sent.Left { // the bodies may be in the memory of the fetch
 		sent.Left[i].Body = h.bodyPool.copy(sent.Left[i].Body)
@@ -208,7 +208,7 @@ func (h *handler) forward(topic string, records []wire.RawRecord) {
 // replay topic.
 func (h *handler) countForwarded(sent partition.SendResult) {
 	for _, acked := range sent.Acked {
-		h.Committer.DoneAll(acked.Records)
+		h.DoneAll(acked.Records)
 		now := h.brokerTime(acked.Answered).UnixMilli()
 		h.lateness = h.lateness[:0]
 		for _, r := range acked.Records {
@@ -224,26 +224,26 @@ func (h *handler) countForwarded(sent partition.SendResult) {
 // Fetch implements partition.Handler. It fetches if it is time to. While it is not time, it
 // verifies the log now and then.
 func (h *handler) Fetch() {
-	if h.Out.Full() || h.Reader.Busy() {
+	if h.DeadLettersFull() || h.Fetching() {
 		return
 	}
 	if h.rewind != noRewind {
 		// Dropped records are read again when a good part of them has room. That is
 		// before their release time, because the records that stayed leave first.
 		if h.window.bytes > h.relay.memory.Share()/4 {
-			h.Reader.Verify()
+			h.VerifyLog()
 			return
 		}
-		h.Reader.Rewind(h.rewind)
+		h.FetchFrom(h.rewind)
 		h.rewind, h.nextFetch, h.full = noRewind, time.Time{}, false
 	}
 	if h.readsWhole() { // this may be new: Change may have made the bucket the smallest
 		h.nextFetch = time.Time{}
 	}
 	if h.o.Now().Before(h.nextFetch) {
-		h.Reader.Verify()
+		h.VerifyLog()
 	} else {
-		h.Reader.Start()
+		h.FetchMore()
 	}
 }
 
@@ -256,7 +256,7 @@ func (h *handler) dropLatest() {
 	}
 	dropped := h.window.dropLatest(share / 2)
 	for _, w := range dropped {
-		h.Committer.Drop(w.record.Offset)
+		h.Drop(w.record.Offset)
 		h.rewind = min(h.rewind, w.record.Offset)
 	}
 	h.o.Metrics.WindowDropped(h.Claim.Topic, len(dropped))
@@ -273,7 +273,7 @@ func (h *handler) Sleep(d time.Duration) time.Duration {
 	if head, ok := h.window.head(); ok {
 		d = min(d, time.UnixMilli(head.release).Sub(now))
 	}
-	if !h.Reader.Busy() && h.rewind == noRewind && !h.Out.Full() {
+	if !h.Fetching() && h.rewind == noRewind && !h.DeadLettersFull() {
 		d = min(d, h.nextFetch.Sub(now))
 	}
 	return d

@@ -10,13 +10,13 @@ import (
 // hop starts to append records to a delay topic. If the topic is busy or rests after a
 // failure, the records go back into the window.
 func (h *handler) hop(topic string, records []wire.RawRecord) {
-	if h.Out.Failing(topic) {
+	if h.Failing(topic) {
 		records = h.putBackNearlyDue(records)
 	}
 	if len(records) == 0 {
 		return
 	}
-	if wait, ok := h.Out.Send(topic, records, h.handleHops); !ok {
+	if wait, ok := h.Send(topic, records, h.handleHops); !ok {
 		h.putBack(records, wait)
 	}
 }
@@ -30,7 +30,7 @@ func (h *handler) handleHops(sent partition.SendResult) {
 		if sent.Topic == h.Claim.Topic && !acked.At.IsZero() { // a hop into its own topic goes to this partition
 			h.clock.observeLeader(acked.At, h.brokerTime(sent.Began), h.brokerTime(acked.Answered))
 		}
-		h.Committer.DoneAll(acked.Records)
+		h.DoneAll(acked.Records)
 	}
 	h.putBack(sent.Left, sent.Pause)
 }
@@ -41,7 +41,7 @@ func (h *handler) replay(topic string, records []wire.RawRecord) {
 	if len(records) == 0 {
 		return
 	}
-	wait, ok := h.Out.Send(topic, records, func(sent partition.SendResult) {
+	wait, ok := h.Send(topic, records, func(sent partition.SendResult) {
 		h.countForwarded(sent)
 		h.putBack(sent.Left, sent.Pause)
 	})
@@ -74,7 +74,7 @@ func (h *handler) putBack(records []wire.RawRecord, pause time.Duration) {
 	now := h.o.Now()
 	retryAt := now.Add(pause).UnixMilli() + 1 // rounded up, or the loop would spin until the pause is over
 	for _, r := range records {
-		if !h.Committer.Current(r.Generation) {
+		if !h.Current(r.Generation) {
 			continue
 		}
 		release := retryAt
@@ -88,7 +88,7 @@ func (h *handler) putBack(records []wire.RawRecord, pause time.Duration) {
 // overdueSince is since when records wait for a topic that does not accept them, by the
 // brokers' clock; zero if none do.
 func (h *handler) overdueSince() time.Time {
-	since := h.Out.FailingSince()
+	since := h.FailingSince()
 	if since.IsZero() {
 		return since
 	}

@@ -62,8 +62,8 @@ func (h *handler) Turn() {
 
 // Fetch implements partition.Handler.
 func (h *handler) Fetch() {
-	if h.open < maxOpen && h.bytes < maxOpenBytes && !h.Out.Full() {
-		h.Reader.Start()
+	if h.open < maxOpen && h.bytes < maxOpenBytes && !h.DeadLettersFull() {
+		h.FetchMore()
 	}
 }
 
@@ -79,9 +79,9 @@ func (h *handler) Handle(f wire.Fetched) {
 		}
 		switch {
 		case errors.Is(err, orderclose.ErrOtherEvent), err == nil && len(e.event.Release) == 0:
-			h.Committer.Done(r.Generation, r.Offset)
+			h.Done(r.Generation, r.Offset)
 		case err != nil:
-			h.Out.DeadLetterUnreadable(r, err)
+			h.DeadLetterUnreadable(r, err)
 		default:
 			e.open = e.event.Release
 			h.queue = append(h.queue, e)
@@ -192,20 +192,20 @@ func (h *handler) attempt(ctx context.Context, e *entry) {
 // breaker is open. Otherwise an event on which the service hangs would be the probe
 // each time.
 func (h *handler) applyAttempt(e *entry) {
-	if !h.Committer.Current(e.message.Generation) || h.Ctx.Err() != nil && len(e.open) > 0 {
+	if !h.Current(e.message.Generation) || h.Ctx.Err() != nil && len(e.open) > 0 {
 		return // the event is gone, or belongs to the next owner
 	}
 	d := decide(attempted{open: len(e.open), refused: e.refused, failures: e.failures + e.hung, notCalled: e.notCalled, since: h.o.Now().Sub(e.first), lastErr: e.err})
 	switch {
 	case d.settled:
-		h.Committer.Done(e.message.Generation, e.message.Offset)
+		h.Done(e.message.Generation, e.message.Offset)
 		h.countOpen(e, -1)
 	case d.cause != "":
 		for range e.open {
 			h.o.Metrics.StockRelease(string(GivenUp), 0)
 		}
 		h.suspects.Blamed(e.id)
-		h.Out.DeadLetter(e.message, d.cause, d.detail)
+		h.DeadLetter(e.message, d.cause, d.detail)
 		h.countOpen(e, -1)
 	case d.pauseAll:
 		h.queue = slices.Insert(h.queue, 0, e)

@@ -8,6 +8,7 @@
 // hangs.
 //
 //	loop.go         Stage, Handler and Loop: one turn after the other
+//	calls.go        what a handler may ask of its loop
 //	reader.go       one fetch in flight; the generation of the log
 //	watermark.go    which offsets are done
 //	committer.go    commits the low watermark; runs.go encodes the metadata of the commit
@@ -120,16 +121,16 @@ func (s *Stage) Consume(ctx context.Context, group, topic string, newHandler fun
 }
 
 // Handler does the work of a stage for one partition. Its methods are called by the goroutine
-// of the loop. What may take long runs beside the loop: appends by Loop.Out, other work by
+// of the loop, and call those of the Loop from there. What may take long runs beside the loop: appends by Loop.Send, other work by
 // Loop.Go.
 type Handler interface {
 	// Handle takes the records of a fetch that are not done yet; there may be none. Each
-	// record must later be marked done in Loop.Committer or become a dead letter in Loop.Out.
+	// record must later become done, by Loop.Done, or a dead letter, by Loop.DeadLetter.
 	Handle(f wire.Fetched)
 	// Turn does what is due. The loop calls it after each event, and when the time of Sleep
 	// has passed.
 	Turn()
-	// Fetch starts the next fetch by Loop.Reader if the handler has room for its records.
+	// Fetch calls Loop.FetchMore if the handler has room for its records.
 	Fetch()
 	// Sleep returns how long nothing is due unless an event comes; at most d.
 	Sleep(d time.Duration) time.Duration
@@ -144,30 +145,30 @@ type Handler interface {
 // done, and appends dead letters, notices of losses and the handler's records. It reports
 // losses, and gives up the partition when it was revoked.
 type Loop struct {
-	Ctx       context.Context // ends when the partition is revoked
-	Claim     wire.Claim
-	Reader    *Reader
-	Out       *Out
-	Committer *Committer
-	Logger    *slog.Logger
+	Ctx    context.Context // ends when the partition is revoked
+	Claim  wire.Claim
+	Logger *slog.Logger
 
-	stage   *Stage
-	pulse   *Pulse
-	results chan func() // from Go
-	running int         // calls of Go whose results did not arrive yet
-	started sync.WaitGroup
+	reader    *Reader
+	out       *Out
+	committer *Committer
+	stage     *Stage
+	pulse     *Pulse
+	results   chan func() // from Go
+	running   int         // calls of Go whose results did not arrive yet
+	started   sync.WaitGroup
 }
 
 func newLoop(ctx context.Context, s *Stage, claim wire.Claim, pulse *Pulse) *Loop {
 	logger := s.Logger.With("topic", claim.Topic, "partition", claim.Partition)
 	return &Loop{
 		Ctx: ctx, Claim: claim, Logger: logger, stage: s, pulse: pulse, results: make(chan func()),
-		Reader: NewReader(ctx, s.Log, claim, s.Name, s.Metrics, s.Logger),
-		Out: NewOut(ctx, OutOptions{
+		reader: NewReader(ctx, s.Log, claim, s.Name, s.Metrics, s.Logger),
+		out: NewOut(ctx, OutOptions{
 			Log: s.Log, Claim: claim, Stage: s.Name, DeadLetterTopic: s.DeadLetterTopic, ControlTopic: s.ControlTopic,
 			DeadLettered: s.Metrics.DeadLettered, Trying: pulse.Beat, Repeated: s.Metrics.Repeated, Logger: logger,
 		}),
-		Committer: NewCommitter(claim, s.Unrecorded),
+		committer: NewCommitter(claim, s.Unrecorded),
 	}
 }
 
@@ -175,7 +176,7 @@ func newLoop(ctx context.Context, s *Stage, claim wire.Claim, pulse *Pulse) *Loo
 func (l *Loop) run(h Handler) {
 	l.Logger.Debug("serving", "offset", l.Claim.Offset)
 	if l.stage.ControlTopic != "" {
-		l.Out.ReportMissingCommit(l.Committer)
+		l.out.ReportMissingCommit(l.committer)
 	}
 	if l.stage.Memory != nil {
 		defer l.stage.Memory.Join()()
@@ -184,66 +185,66 @@ func (l *Loop) run(h Handler) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		if !l.Out.Hangs() {
+		if !l.out.Hangs() {
 			l.Beat()
 		}
 		select {
 		case <-l.Ctx.Done():
 			return
-		case f := <-l.Reader.C:
+		case f := <-l.reader.C:
 			l.handleFetch(h, f)
-		case sent := <-l.Out.Sent:
-			l.Out.HandleSent(sent)
-		case dead := <-l.Out.DeadLettersAcked:
-			l.Out.HandleDeadLettersAcked()
-			l.Committer.DoneAll(dead)
+		case sent := <-l.out.Sent:
+			l.out.HandleSent(sent)
+		case dead := <-l.out.DeadLettersAcked:
+			l.out.HandleDeadLettersAcked()
+			l.committer.DoneAll(dead)
 		case then := <-l.results:
 			l.running--
 			then()
 		case <-timer.C:
 			select {
-			case f := <-l.Reader.C: // fetched records go before those that wait in the handler
+			case f := <-l.reader.C: // fetched records go before those that wait in the handler
 				l.handleFetch(h, f)
 			default:
 			}
 		}
-		if !l.Out.StillAssigned() {
+		if !l.out.StillAssigned() {
 			return
 		}
 		h.Turn()
 		if l.Ctx.Err() != nil {
 			return
 		}
-		l.Out.StartWaiting()
+		l.out.StartWaiting()
 		h.Fetch()
-		l.Committer.Commit(time.Now(), false)
-		timer.Reset(l.Out.Sleeping(max(h.Sleep(l.Committer.Wait(time.Now())), 0)))
+		l.committer.Commit(time.Now(), false)
+		timer.Reset(l.out.Sleeping(max(h.Sleep(l.committer.Wait(time.Now())), 0)))
 	}
 }
 
 // finish waits for everything in flight, and commits what is done, also in the middle of a
 // turn.
 func (l *Loop) finish(h Handler) {
-	l.Reader.Wait()
+	l.reader.Wait()
 	for ; l.running > 0; l.running-- {
 		then := <-l.results
 		then()
 	}
 	l.started.Wait()
-	l.Out.Wait(l.Committer.DoneAll)
-	l.Committer.Commit(time.Now(), true)
+	l.out.Wait(l.committer.DoneAll)
+	l.committer.Commit(time.Now(), true)
 	h.End()
 }
 
 // handleFetch passes the records that are not done to the handler.
 func (l *Loop) handleFetch(h Handler, f wire.Fetched) {
-	l.Reader.HandleFetched(f)
+	l.reader.HandleFetched(f)
 	if f.Lost != nil {
 		l.handleLoss(h, &f)
 	}
 	n := 0
 	for i := range f.Records {
-		if !l.Committer.Add(f.Records[i].Offset) {
+		if !l.committer.Add(f.Records[i].Offset) {
 			continue
 		}
 		if n != i {
@@ -252,10 +253,10 @@ func (l *Loop) handleFetch(h Handler, f wire.Fetched) {
 		n++
 	}
 	f.Records = f.Records[:n]
-	if f.Corrupt != nil && l.Committer.Add(f.Corrupt.First) {
-		l.Out.DeadLetterCorrupt(f)
+	if f.Corrupt != nil && l.committer.Add(f.Corrupt.First) {
+		l.out.DeadLetterCorrupt(f)
 	}
-	l.Committer.Read(f)
+	l.committer.Read(f)
 	h.Handle(f)
 }
 
@@ -264,34 +265,17 @@ func (l *Loop) handleFetch(h Handler, f wire.Fetched) {
 func (l *Loop) handleLoss(h Handler, f *wire.Fetched) {
 	r := f.Lost
 	if f.Replaced {
-		l.Committer.Restart(f)
-		l.Reader.Rewind(f.Next)
+		l.committer.Restart(f)
+		l.reader.Rewind(f.Next)
 		h.Reset()
 	}
-	l.Committer.Lose(f.Next)
-	l.Committer.Read(*f)
+	l.committer.Lose(f.Next)
+	l.committer.Read(*f)
 	l.Logger.Error(l.stage.Loss, "first", r.First, "last", r.Last, "err", r.Err)
 	l.stage.Metrics.Lost(l.Claim.Topic, l.Claim.Partition, r.Last-r.First+1)
 	if l.stage.ControlTopic == "" {
-		l.Committer.CommitNow(time.Now())
+		l.committer.CommitNow(time.Now())
 		return
 	}
-	l.Out.PublishLoss(*r, r.Err.Error(), l.Committer)
-}
-
-// Beat shows that the loop is alive. The loop does so each turn; a handler calls it while a
-// turn waits for something that has a time limit.
-func (l *Loop) Beat() { l.pulse.Beat() }
-
-// Go runs work beside the loop, and then calls then in the loop. work must end soon after
-// its context, which outlasts the claim by LingerTime. The loop waits for it at the end of
-// the claim, and also calls then.
-func (l *Loop) Go(work func(ctx context.Context), then func()) {
-	l.running++
-	l.started.Go(func() {
-		ctx, cancel := Linger(l.Ctx, LingerTime)
-		defer cancel()
-		work(ctx)
-		l.results <- then
-	})
+	l.out.PublishLoss(*r, r.Err.Error(), l.committer)
 }

@@ -32,12 +32,12 @@ func (h *recorder) Handle(f wire.Fetched) {
 			h.settle(h, r)
 			continue
 		}
-		h.Committer.Done(r.Generation, r.Offset)
+		h.Done(r.Generation, r.Offset)
 	}
 }
 
 func (h *recorder) Turn()                               {}
-func (h *recorder) Fetch()                              { h.Reader.Start() }
+func (h *recorder) Fetch()                              { h.FetchMore() }
 func (h *recorder) Sleep(d time.Duration) time.Duration { return d }
 func (h *recorder) Reset()                              { h.keys = append(h.keys, "reset") }
 func (h *recorder) End()                                { h.keys = append(h.keys, "end") }
@@ -106,7 +106,7 @@ func TestLoop_AReplacedLogIsALossAndIsReadFromItsStart(t *testing.T) {
 		h := consume(t, log, m, func(h *recorder, r wire.RawRecord) {
 			if string(r.Key()) == "x" {
 				for _, r := range old {
-					h.Committer.Done(r.Generation, r.Offset)
+					h.Done(r.Generation, r.Offset)
 				}
 			}
 			old = append(old, r)
@@ -139,7 +139,7 @@ func TestLoop_GoOutlastsTheClaim(t *testing.T) {
 				}
 			}, func() {
 				h.keys = append(h.keys, fmt.Sprintf("done with %s", r.Key()))
-				h.Committer.Done(r.Generation, r.Offset)
+				h.Done(r.Generation, r.Offset)
 			})
 		}, func() { time.Sleep(time.Second) })
 		slices.Sort(h.keys[2:4])
@@ -164,7 +164,7 @@ func TestLoop_CommitsADeadLetterOnceItIsAcked(t *testing.T) {
 			return nil
 		}}
 		put(log, "a", "b")
-		consume(t, log, partition.NoMetrics{}, func(h *recorder, r wire.RawRecord) { h.Out.DeadLetterRaw(r, "test", "") }, func() {
+		consume(t, log, partition.NoMetrics{}, func(h *recorder, r wire.RawRecord) { h.DeadLetterRaw(r, "test", "") }, func() {
 			time.Sleep(10 * time.Second)
 			if n := log.DoneBelow(source); n != 0 {
 				t.Errorf("committed %d before the ack", n)

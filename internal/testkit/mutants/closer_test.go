@@ -4,7 +4,7 @@ package mutants
 var closerMutants = []mutant{
 	{
 		name:  "the closer commits before the close",
-		edits: []edit{{"closer/handler.go", "	for len(requests) > 0 && h.Ctx.Err() == nil {\n", "	for _, e := range batch {\n		h.Committer.Done(e.message.Generation, e.message.Offset)\n	}\n	h.Committer.Commit(time.Now(), true)\n	for len(requests) > 0 && h.Ctx.Err() == nil {\n"}},
+		edits: []edit{{"closer/handler.go", "	for len(requests) > 0 && h.Ctx.Err() == nil {\n", "	for _, e := range batch {\n		h.Done(e.message.Generation, e.message.Offset)\n	}\n	h.Commit()\n	for len(requests) > 0 && h.Ctx.Err() == nil {\n"}},
 		pkg:   "closer", run: "TestCloser_CommitsNothingWhileTheDatabaseIsDown", says: "want nothing",
 	},
 	{
@@ -44,7 +44,7 @@ var closerMutants = []mutant{
 	},
 	{
 		name:  "a closer with too many pending dead letters reads on",
-		edits: []edit{{"closer/handler.go", "h.memory.Share()/2) && !h.Out.Full() &&", "h.memory.Share()/2) &&"}},
+		edits: []edit{{"closer/handler.go", "h.memory.Share()/2) && !h.DeadLettersFull() &&", "h.memory.Share()/2) &&"}},
 		pkg:   "closer", run: "StopsReadingWhileDeadLetters", says: "records of garbage were read",
 	},
 	{
@@ -54,7 +54,7 @@ var closerMutants = []mutant{
 	},
 	{
 		name:  "a closer waits for the bucket that its retries go to",
-		edits: []edit{{"closer/retries.go", "		wait, ok := h.Out.Send(topic, records, func(sent partition.SendResult) { h.handleSent(records, sent) })\n", "		h.handleSent(records, h.Out.SendNow(topic, records))\n		wait, ok := time.Duration(0), true\n"}},
+		edits: []edit{{"closer/retries.go", "		wait, ok := h.Send(topic, records, func(sent partition.SendResult) { h.handleSent(records, sent) })\n", "		h.handleSent(records, h.SendNow(topic, records))\n		wait, ok := time.Duration(0), true\n"}},
 		pkg:   "closer", run: "AFailingBucketDelays", says: "in delay_1m (-want +got)",
 	},
 	{

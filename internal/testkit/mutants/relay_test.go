@@ -5,7 +5,7 @@ package mutants
 var relayMutants = []mutant{
 	{
 		name:  "the relay commits before the ack",
-		edits: []edit{{"delayrelay/handler.go", "	sent := h.Out.SendNow(topic, records)\n", "	h.Committer.DoneAll(records)\n	h.Committer.Commit(time.Now(), true)\n	sent := h.Out.SendNow(topic, records)\n"}},
+		edits: []edit{{"delayrelay/handler.go", "	sent := h.SendNow(topic, records)\n", "	h.DoneAll(records)\n	h.Commit()\n	sent := h.SendNow(topic, records)\n"}},
 		pkg:   "delayrelay", run: "CommitsOnlyAfterTheAck", says: "before an ack",
 	},
 	{
@@ -15,7 +15,7 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "the last commit of a shutdown is left out",
-		edits: []edit{{"internal/partition/loop.go", "	l.Out.Wait(l.Committer.DoneAll)\n	l.Committer.Commit(time.Now(), true)\n", "	l.Out.Wait(l.Committer.DoneAll)\n"}},
+		edits: []edit{{"internal/partition/loop.go", "	l.out.Wait(l.committer.DoneAll)\n	l.committer.Commit(time.Now(), true)\n", "	l.out.Wait(l.committer.DoneAll)\n"}},
 		pkg:   "delayrelay", run: "TestRelay_AStopCommits", says: "after the stop, want 2",
 	},
 	{
@@ -30,7 +30,7 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "an unreadable record is dropped",
-		edits: []edit{{"delayrelay/handler.go", "			h.Out.DeadLetterUnreadable(r, err)", "			h.Committer.Done(r.Generation, r.Offset)"}},
+		edits: []edit{{"delayrelay/handler.go", "			h.DeadLetterUnreadable(r, err)", "			h.Done(r.Generation, r.Offset)"}},
 		pkg:   "delayrelay", run: "TestRelay_AFailingDeadLetterTopic", says: "before the dead letter was appended",
 	},
 	{
@@ -50,12 +50,12 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "a hop that is nearly due is sent to a topic that fails",
-		edits: []edit{{"delayrelay/hops.go", "	if h.Out.Failing(topic) {\n", "	if h.Out.Failing(topic) && len(records) == 0 {\n"}},
+		edits: []edit{{"delayrelay/hops.go", "	if h.Failing(topic) {\n", "	if h.Failing(topic) && len(records) == 0 {\n"}},
 		pkg:   "delayrelay", run: "TestRelay_AFailingDelayTopic", says: "late",
 	},
 	{
 		name:  "an append beside the loop that hangs is not noticed",
-		edits: []edit{{"internal/partition/loop.go", "		if !l.Out.Hangs() {\n			l.Beat()\n		}\n", "		l.Beat()\n"}},
+		edits: []edit{{"internal/partition/loop.go", "		if !l.out.Hangs() {\n			l.Beat()\n		}\n", "		l.Beat()\n"}},
 		pkg:   "delayrelay", run: "TestRelay_AbandonsTheProcessWhenAHopHangs", says: "OnHang was not called",
 	},
 	{
@@ -80,7 +80,7 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "a relay with too many pending dead letters reads on",
-		edits: []edit{{"delayrelay/handler.go", "	if h.Out.Full() || h.Reader.Busy() {\n", "	if h.Reader.Busy() {\n"}},
+		edits: []edit{{"delayrelay/handler.go", "	if h.DeadLettersFull() || h.Fetching() {\n", "	if h.Fetching() {\n"}},
 		pkg:   "delayrelay", run: "TestRelay_StopsReadingWhileDeadLetters", says: "records of garbage were read",
 	},
 	{

@@ -1,0 +1,102 @@
+package partition
+
+import (
+	"context"
+	"time"
+
+	"orderclose/internal/wire"
+)
+
+// FetchMore starts a fetch, unless one is in flight. Handle gets its records.
+func (l *Loop) FetchMore() { l.reader.Start() }
+
+// Fetching reports whether a fetch is in flight.
+func (l *Loop) Fetching() bool { return l.reader.Busy() }
+
+// FetchFrom makes the next fetch start at an offset that was read before, such as that of a
+// dropped record. No fetch may be in flight.
+func (l *Loop) FetchFrom(offset int64) { l.reader.Rewind(offset) }
+
+// VerifyLog checks now and then that the log was not replaced. A handler that will not fetch
+// for long calls it instead of FetchMore.
+func (l *Loop) VerifyLog() { l.reader.Verify() }
+
+// SetLookBack limits what is read again from a log that lost its end at an unknown place: the
+// records that were appended in this time. Zero means all records. Call it before the first
+// fetch.
+func (l *Loop) SetLookBack(d time.Duration) { l.reader.LookBack = d }
+
+// Done marks a record as done. A record of a log that was replaced meanwhile is ignored.
+func (l *Loop) Done(generation uint32, offset int64) { l.committer.Done(generation, offset) }
+
+// DoneAll marks acked records as done.
+func (l *Loop) DoneAll(records []wire.RawRecord) { l.committer.DoneAll(records) }
+
+// Drop notes that a record is no longer in memory: it is passed to Handle again when it is
+// fetched again.
+func (l *Loop) Drop(offset int64) { l.committer.Drop(offset) }
+
+// Current reports whether a record is of the log that is read now.
+func (l *Loop) Current(generation uint32) bool { return l.committer.Current(generation) }
+
+// Commit commits what is done, if the last commit was long enough ago. The loop does so after
+// each turn; a handler calls it in a turn that takes long.
+func (l *Loop) Commit() { l.committer.Commit(time.Now(), false) }
+
+// StillAssigned reports whether the partition is still assigned to this process, as far as
+// that can be known. The loop checks it after each event; a handler checks it again before it
+// appends in a turn that takes long.
+func (l *Loop) StillAssigned() bool { return l.out.StillAssigned() }
+
+// DeadLetter gives a record up. It becomes done when its dead letter is acked. cause is a word
+// for metrics, detail a sentence for an operator.
+func (l *Loop) DeadLetter(m wire.Message, cause, detail string) { l.out.DeadLetter(m, cause, detail) }
+
+// DeadLetterRaw is DeadLetter for a record that was not decoded.
+func (l *Loop) DeadLetterRaw(r wire.RawRecord, cause, detail string) {
+	l.out.DeadLetterRaw(r, cause, detail)
+}
+
+// DeadLetterUnreadable is DeadLetter for a record that cannot be decoded.
+func (l *Loop) DeadLetterUnreadable(r wire.RawRecord, err error) { l.out.DeadLetterUnreadable(r, err) }
+
+// DeadLettersFull reports whether so many dead letters wait for their acks that the handler
+// must not fetch.
+func (l *Loop) DeadLettersFull() bool { return l.out.Full() }
+
+// Send starts to append records to a topic; see Senders.Send.
+func (l *Loop) Send(topic string, records []wire.RawRecord, then func(SendResult)) (wait time.Duration, ok bool) {
+	return l.out.Send(topic, records, then)
+}
+
+// SendNow is a Send that waits for the result, MaxSendTime at most.
+func (l *Loop) SendNow(topic string, records []wire.RawRecord) SendResult {
+	return l.out.SendNow(topic, records)
+}
+
+// Await waits up to 100 ms for the results of Send.
+func (l *Loop) Await() { l.out.Await() }
+
+// Failing reports whether the last append to a topic left records.
+func (l *Loop) Failing(topic string) bool { return l.out.Failing(topic) }
+
+// FailingSince is since when records wait for a topic that does not accept them; zero if none
+// wait.
+func (l *Loop) FailingSince() time.Time { return l.out.FailingSince() }
+
+// Beat shows that the loop is alive. The loop does so each turn; a handler calls it while a
+// turn waits for something that has a time limit.
+func (l *Loop) Beat() { l.pulse.Beat() }
+
+// Go runs work beside the loop, and then calls then in the loop. work must end soon after
+// its context, which outlasts the claim by LingerTime. The loop waits for it at the end of
+// the claim, and also calls then.
+func (l *Loop) Go(work func(ctx context.Context), then func()) {
+	l.running++
+	l.started.Go(func() {
+		ctx, cancel := Linger(l.Ctx, LingerTime)
+		defer cancel()
+		work(ctx)
+		l.results <- then
+	})
+}
