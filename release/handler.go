@@ -1,8 +1,6 @@
 package release
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"slices"
 	"time"
@@ -130,91 +128,6 @@ func (h *handler) queueDue() {
 func (h *handler) retryBy(t time.Time) {
 	if h.nextRetry.IsZero() || t.Before(h.nextRetry) {
 		h.nextRetry = t
-	}
-}
-
-// startAttempts starts attempts up to the limit.
-func (h *handler) startAttempts() {
-	for len(h.queue) > 0 && h.inFlight < h.o.Parallel && !h.o.Now().Before(h.pausedUntil) {
-		e := h.queue[0]
-		h.queue = h.queue[1:]
-		if e.first.IsZero() {
-			e.first = h.o.Now()
-		}
-		h.inFlight++
-		h.Go(func(ctx context.Context) { h.attempt(ctx, e) }, func() {
-			h.inFlight--
-			h.applyAttempt(e)
-		})
-	}
-}
-
-// attempt calls the Releaser for each unsettled release. It owns the entry while it
-// runs.
-func (h *handler) attempt(ctx context.Context, e *entry) {
-	var open []orderclose.Release
-	ownFault := false
-	e.notCalled, e.hung, e.err = true, 0, nil
-	for i, r := range e.open {
-		made, err := false, error(nil)
-		if h.Ctx.Err() == nil {
-			made, err = h.call(ctx, Request{OrderID: e.event.OrderID, SKU: r.SKU, Quantity: r.Quantity, Key: r.Key, EventID: e.id})
-		}
-		if !made { // the other calls would not be made either
-			open = append(open, e.open[i:]...)
-			e.err = cmp.Or(err, e.err)
-			break
-		}
-		switch resultOf(err) {
-		case Refused:
-			e.refused, e.err = e.refused+1, err
-		case Failed:
-			open = append(open, r)
-			e.notCalled, e.err = false, err
-			if !unavailable(err) {
-				ownFault = true
-			} else if failures, _ := h.suspects.Failed(e.id, true); e.hung == 0 {
-				e.hung = failures + 1
-			}
-		}
-	}
-	e.open = open
-	if ownFault && e.hung == 0 {
-		e.failures++
-	}
-	if len(open) == 0 {
-		h.suspects.StoreAnswered(e.id)
-	}
-}
-
-// applyAttempt applies the result of an attempt. An event for which the service was
-// called without success waits for its retry behind the other events, also while the
-// breaker is open. Otherwise an event on which the service hangs would be the probe
-// each time.
-func (h *handler) applyAttempt(e *entry) {
-	if !h.Current(e.message.Generation) || h.Ctx.Err() != nil && len(e.open) > 0 {
-		return // the event is gone, or belongs to the next owner
-	}
-	d := decide(attempted{open: len(e.open), refused: e.refused, failures: e.failures + e.hung, notCalled: e.notCalled, since: h.o.Now().Sub(e.first), lastErr: e.err})
-	switch {
-	case d.settled:
-		h.Done(e.message.Generation, e.message.Offset)
-		h.countOpen(e, -1)
-	case d.cause != "":
-		for range e.open {
-			h.o.Metrics.StockRelease(string(GivenUp), 0)
-		}
-		h.suspects.Blamed(e.id)
-		h.DeadLetter(e.message, d.cause, d.detail)
-		h.countOpen(e, -1)
-	case d.pauseAll:
-		h.queue = slices.Insert(h.queue, 0, e)
-		h.pausedUntil = h.o.Now().Add(d.wait)
-	default:
-		h.Logger.Warn("stock release failed, will retry", "order", e.event.OrderID, "open", len(e.open), "in", d.wait.Round(time.Second), "err", e.err)
-		e.until = h.o.Now().Add(d.wait)
-		h.retryBy(e.until)
-		h.waiting = append(h.waiting, e)
 	}
 }
 

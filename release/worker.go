@@ -3,7 +3,8 @@
 // order held. Create it with New and call Run.
 //
 //	worker.go     types, options and lifecycle
-//	handler.go    the attempts for the events of one partition
+//	handler.go    the events of one partition: which wait, and which are tried now
+//	attempt.go    one attempt: the calls for an event, and what follows
 //	decide.go     what to do after an attempt (pure)
 //	http.go       a Releaser that calls a service over HTTP
 //

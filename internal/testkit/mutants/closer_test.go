@@ -74,7 +74,7 @@ var closerMutants = []mutant{
 	},
 	{
 		name:  "an event on which the stock service hangs is never given up",
-		edits: []edit{{"release/handler.go", "			e.notCalled, e.err = false, err\n", "			e.err = err\n"}},
+		edits: []edit{{"release/attempt.go", "			e.notCalled, e.err = false, err\n", "			e.err = err\n"}},
 		pkg:   "release", run: "TestWorker_HangingEvents", says: "dead letters (-want +got)",
 	},
 	{
@@ -99,7 +99,7 @@ var closerMutants = []mutant{
 	},
 	{
 		name:  "a retry is scheduled by a wrong clock",
-		edits: []edit{{"closer/handler.go", "	if clockWrong {\n", "	if clockWrong && false {\n"}},
+		edits: []edit{{"closer/outcome.go", "	if clockWrong {\n", "	if clockWrong && false {\n"}},
 		pkg:   "closer", run: "TestCloser_ARetryOfABacklogWaits", says: "is tried again after",
 	},
 }

@@ -1,0 +1,63 @@
+package closer
+
+import (
+	"math/rand/v2"
+
+	"orderclose"
+	"orderclose/internal/wire"
+)
+
+// applyOutcome decides what to do with an entry after its outcome, and does it.
+func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
+	now, brokerNow := h.o.Now(), h.o.Clock()
+	clockWrong := brokerNow.Sub(now).Abs() > wrongClockSkew // the brokers' or the local one
+	// By the clock of the partition's leader it is at least this late. That clock may be
+	// permanently ahead of the others. A difference above wrongClockSkew comes from a clock
+	// that was set, and is ignored.
+	if at := e.message.Appended.Add(now.Sub(e.readAt)); at.After(brokerNow) && at.Sub(brokerNow) <= wrongClockSkew {
+		brokerNow = at
+	}
+	jitter := rand.Float64()
+	d := decide(e.record, o, brokerNow, jitter)
+	if clockWrong {
+		d = d.inMemory()
+	}
+	if d.action == park && !h.hasRoom(e, h.memory.Share()/2) {
+		d = d.inBucket(jitter)
+	}
+	h.countPending(e.record, d)
+	if d.retry {
+		h.Logger.Warn("order not closed, will retry", "order", e.record.Order.ID, "offset", e.message.Offset, "in", d.wait, "cause", d.cause, "detail", d.detail)
+		h.o.Metrics.Retried(d.cause)
+	}
+	switch d.action {
+	case settle:
+		h.Done(e.message.Generation, e.message.Offset)
+	case park:
+		e.record = d.record // the due time may have moved, and a closing service uses it
+		e.blocked = d.cause != "" || d.bucket > 0
+		h.park(e, now.Add(d.wait))
+	case giveUp:
+		h.DeadLetter(e.message, d.cause, d.detail)
+	case schedule:
+		m, err := e.encode(d.retryRecord(brokerNow, wire.Origin{Topic: h.Claim.Topic, Partition: h.Claim.Partition, Offset: e.message.Offset}))
+		if err != nil { // unexpected, since the record was decoded; still no record may be lost
+			h.DeadLetter(e.message, "unreadable", err.Error())
+			return
+		}
+		m.Offset, m.Generation = e.message.Offset, e.message.Generation
+		topic := h.buckets.Load().Pick(d.wait).Topic
+		h.retries.add(topic, m.Raw())
+	}
+}
+
+// countPending counts an order that starts or stops waiting for the payment provider.
+func (h *handler) countPending(before wire.Record, d decision) {
+	was, is := !before.PendingSince.IsZero(), !d.record.PendingSince.IsZero()
+	switch {
+	case is && !was:
+		h.o.Metrics.PaymentPending(true)
+	case was && !is:
+		h.o.Metrics.PaymentPending(false)
+	}
+}
