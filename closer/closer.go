@@ -6,13 +6,14 @@
 //
 // A Closer is a member of one consumer group for the close topic and of one for the
 // replay topic, which carries orders that were sent again by hand. Each assigned
-// partition has one handler (handler.go), which closes the orders of its records in
-// batches through the Store, and applies the decision for each verdict (decide.go, outcome.go). It
-// keeps orders that wait within a bound of memory (buffer.go), and sends retries back
-// through the buckets (retries.go). An offset is committed only when everything below it is
-// settled. A batcher combines the batches of all loops into transactions, fresh orders
-// first (batcher.go). A limiter keeps the number of orders in transactions to what the
-// store closes quickly (limiter.go).
+// partition has one handler (handler.go), which runs in the partition's loop
+// (internal/partition). It closes the orders of its records in batches through the Store,
+// and applies the decision for each verdict (decide.go, outcome.go). It keeps orders that
+// wait within a bound of memory (buffer.go), and sends retries back through the buckets
+// (retries.go). An offset is committed only when everything below it is settled. A
+// batcher combines the batches of all handlers into transactions, fresh orders first
+// (batcher.go). A limiter keeps the number of orders in transactions to what the store
+// closes quickly (limiter.go).
 //
 // Records are delivered at least once. A repeated record is harmless because the Store
 // makes a second close of an order a no-op.
