@@ -120,7 +120,7 @@ func (h *handler) Fetch() {
 		h.FetchFrom(h.rewind)
 		h.rewind, h.nextFetch, h.full = noRewind, time.Time{}, false
 	}
-	if h.readsWhole() { // this may be new: Change may have made the bucket the smallest
+	if h.readsWhole() { // this may be new: SetBuckets may have made the bucket the smallest
 		h.nextFetch = time.Time{}
 	}
 	if h.o.Now().Before(h.nextFetch) {

@@ -77,7 +77,7 @@ type Metrics interface {
 // are required.
 type Options struct {
 	Log             Log
-	Buckets         orderclose.Buckets             // the buckets at the start, shortest first; Change replaces them
+	Buckets         orderclose.Buckets             // the buckets at the start, shortest first; SetBuckets replaces them
 	Group           func(orderclose.Bucket) string // the consumer group of a bucket
 	CloseTopic      string
 	ReplayTopic     string // receives due records of the replay lane; default CloseTopic

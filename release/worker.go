@@ -175,7 +175,7 @@ func New(o Options) (*Worker, error) {
 	}
 	w := &Worker{o: o, calls: make(chan struct{}, o.Parallel)}
 	w.stage = partition.Stage{
-		Name: Stage, Log: o.Log, DeadLetterTopic: o.DeadLetterTopic, Loss: "log has lost events, their stock is not released",
+		Name: Stage, Log: o.Log, DeadLetterTopic: o.DeadLetterTopic, Loss: "the log has lost events: their stock is not released",
 		Metrics: o.Metrics, OnHang: o.OnHang, Logger: o.Logger,
 	}
 	w.breaker = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{

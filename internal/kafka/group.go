@@ -311,18 +311,8 @@ func (g *generation) claim(ctx context.Context, number int, commits []Commit) (c
 
 // retry calls do until it succeeds. It returns false if ctx ends first.
 func (g *generation) retry(ctx context.Context, what string, do func() error) bool {
-	for pauses := partition.NewBackOff(); ; {
-		err := do()
-		if err == nil {
-			return true
-		}
-		if ctx.Err() == nil && pauses.ShouldLog() {
-			g.cluster.opts.Logger.Warn(what+" failed, will retry", "topic", g.topic, "err", err)
-		}
-		if !partition.Sleep(ctx, pauses.NextBackOff()) {
-			return false
-		}
-	}
+	logger := g.cluster.opts.Logger.With("topic", g.topic)
+	return partition.Retry(ctx, logger, what, func(context.Context) error { return do() }) // do uses ctx: it must not outlast the claim
 }
 
 // startState says what is known of a partition when it is claimed.

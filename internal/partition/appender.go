@@ -54,7 +54,7 @@ type appender struct {
 	claim context.Context
 	pipes map[int]wire.AppendFunc
 	pulse Pulse
-	// spread groups records by their partition.
+	// group groups records by their partition.
 	group func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
 }
 
@@ -64,7 +64,7 @@ type appender struct {
 func (a *appender) try(ctx context.Context, topic string, records []wire.RawRecord, sent *SendResult) {
 	for len(records) > 0 {
 		var spread map[int][]wire.RawRecord
-		ok := retry(ctx, a.o.Logger.With("to", topic), "partition lookup", func(ctx context.Context) (err error) {
+		ok := Retry(ctx, a.o.Logger.With("to", topic), "partition lookup", func(ctx context.Context) (err error) {
 			a.pulse.Beat()
 			spread, err = a.group(ctx, topic, records)
 			return err

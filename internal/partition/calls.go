@@ -69,7 +69,7 @@ func (l *Loop) Send(topic string, records []wire.RawRecord, then func(SendResult
 	return l.out.Send(topic, records, then)
 }
 
-// SendNow is a Send that waits for the result, MaxSendTime at most.
+// SendNow appends records to a topic and waits for the result, MaxSendTime at most.
 func (l *Loop) SendNow(topic string, records []wire.RawRecord) SendResult {
 	return l.out.SendNow(topic, records)
 }
@@ -88,15 +88,15 @@ func (l *Loop) FailingSince() time.Time { return l.out.FailingSince() }
 // turn waits for something that has a time limit.
 func (l *Loop) Beat() { l.pulse.Beat() }
 
-// Go runs work beside the loop, and then calls then in the loop. work must end soon after
-// its context, which outlasts the claim by LingerTime. The loop waits for it at the end of
-// the claim, and also calls then.
+// Go runs work in a goroutine of its own. Afterwards the loop calls then. The context of work
+// ends LingerTime after the claim, and work must return soon after that. When the claim ends,
+// the loop waits for work, and still calls then.
 func (l *Loop) Go(work func(ctx context.Context), then func()) {
 	l.running++
-	l.started.Go(func() {
+	go func() {
 		ctx, cancel := Linger(l.Ctx, LingerTime)
-		defer cancel()
 		work(ctx)
+		cancel()
 		l.results <- then
-	})
+	}()
 }

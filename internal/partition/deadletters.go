@@ -129,7 +129,7 @@ func (d *DeadLetters) WaitDeadLetters(done func([]wire.RawRecord)) {
 // appendBatch appends a batch, or returns false if the claim ends first.
 func (d *DeadLetters) appendBatch(batch []wire.RawRecord) bool {
 	left := batch
-	return retry(d.ctx, d.o.Logger, "dead-letter append", func(ctx context.Context) error {
+	return Retry(d.ctx, d.o.Logger, "dead-letter append", func(ctx context.Context) error {
 		spread, err := d.o.Log.GroupForClaim(ctx, d.o.Claim, d.o.DeadLetterTopic, left)
 		if err != nil {
 			return err

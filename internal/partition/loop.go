@@ -28,7 +28,6 @@ package partition
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
 	"orderclose/internal/wire"
@@ -120,9 +119,9 @@ func (s *Stage) Consume(ctx context.Context, group, topic string, newHandler fun
 	})
 }
 
-// Handler does the work of a stage for one partition. Its methods are called by the goroutine
-// of the loop, and call those of the Loop from there. What may take long runs beside the loop: appends by Loop.Send, other work by
-// Loop.Go.
+// Handler does the work of a stage for one partition. The goroutine of the loop calls its
+// methods. A handler calls the methods of its Loop from there, and from nowhere else. What may
+// take long runs beside the loop: appends by Loop.Send, other work by Loop.Go.
 type Handler interface {
 	// Handle takes the records of a fetch that are not done yet; there may be none. Each
 	// record must later become done, by Loop.Done, or a dead letter, by Loop.DeadLetter.
@@ -155,8 +154,7 @@ type Loop struct {
 	stage     *Stage
 	pulse     *Pulse
 	results   chan func() // from Go
-	running   int         // calls of Go whose results did not arrive yet
-	started   sync.WaitGroup
+	running   int         // calls of Go whose results have not arrived yet
 }
 
 func newLoop(ctx context.Context, s *Stage, claim wire.Claim, pulse *Pulse) *Loop {
@@ -230,7 +228,6 @@ func (l *Loop) finish(h Handler) {
 		then := <-l.results
 		then()
 	}
-	l.started.Wait()
 	l.out.Wait(l.committer.DoneAll)
 	l.committer.Commit(time.Now(), true)
 	h.End()

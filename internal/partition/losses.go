@@ -7,8 +7,8 @@ import (
 	"orderclose/internal/wire"
 )
 
-// ReportMissingCommit reports a loss if nothing was committed for the claim: it is unknown which
-// records the topic had before.
+// ReportMissingCommit reports a loss if nothing was committed for the claim: it is unknown
+// which records the topic had before.
 func (o *Out) ReportMissingCommit(c *Committer) {
 	if o.o.Claim.NoCommit {
 		o.PublishLoss(wire.Range{First: 0, Last: o.o.Claim.Offset - 1},

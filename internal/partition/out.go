@@ -88,8 +88,8 @@ func (o *Out) Sleeping(d time.Duration) time.Duration {
 	return d
 }
 
-// StillAssigned reports whether the claim is still assigned to this process, as far as that can be
-// known. If a process or its machine is stopped for longer than the session timeout, its
+// StillAssigned reports whether the claim is still assigned to this process, as far as that
+// can be known. If a process or its machine is stopped for longer than the session timeout, its
 // loops wake with records that another owner has moved already. So a loop that wakes much
 // later than planned first checks with Confirm, a commit that the group refuses to a
 // former owner.
@@ -109,10 +109,12 @@ func (o *Out) StillAssigned() bool {
 // that began before may take LingerTime more; no other call begins. what names the work
 // in the log.
 func (o *Out) Retry(what string, do func(ctx context.Context) error) bool {
-	return retry(o.ctx, o.o.Logger, what, do)
+	return Retry(o.ctx, o.o.Logger, what, do)
 }
 
-func retry(claim context.Context, logger *slog.Logger, what string, do func(ctx context.Context) error) bool {
+// Retry calls do until it succeeds, or returns false when the claim has ended. The context of
+// do ends LingerTime after the claim. what names the work in the log.
+func Retry(claim context.Context, logger *slog.Logger, what string, do func(ctx context.Context) error) bool {
 	ctx, cancel := Linger(claim, LingerTime)
 	defer cancel()
 	pauses := NewBackOff()

@@ -29,22 +29,23 @@ const (
 
 // Error numbers of MySQL and MariaDB, and the codes of SQLite.
 const (
-	mysqlDuplicate  = 1062
-	mysqlChanged    = 1020 // MariaDB: the record has changed since it was read
-	mysqlLockWait   = 1205
-	mysqlDeadlock   = 1213
-	mysqlTooLong    = 1406 // a value is longer than its column
-	mysqlBadText    = 1366
-	mysqlOutOfRange = 1264
-	sqliteBusy      = 5
-	sqliteLocked    = 6
-	sqliteUniqueKey = 2067
-	sqlitePrimary   = 1555
-	sqlitePrimaryOf = 0xff // extended codes hold the primary code in the lowest byte
+	mysqlDuplicate    = 1062
+	mysqlChanged      = 1020 // MariaDB: the record has changed since it was read
+	mysqlLockWait     = 1205
+	mysqlDeadlock     = 1213
+	mysqlTooLong      = 1406 // a value is longer than its column
+	mysqlBadText      = 1366
+	mysqlOutOfRange   = 1264
+	sqliteBusy        = 5
+	sqliteLocked      = 6
+	sqliteUniqueKey   = 2067
+	sqlitePrimary     = 1555
+	sqlitePrimaryMask = 0xff // the lowest byte of an extended code is the primary code
 )
 
-// faultOf returns the cause of an error. A request can cause only a few errors of a server, and
-// the shop's own errors are no driver's errors. Every other error is the database's.
+// faultOf returns the cause of an error. A request can cause only the few server errors that
+// are listed here. Every other error of a server or of its connection is a fault of the
+// database. An error of the shop itself has no fault.
 func faultOf(err error) fault {
 	var fromMySQL *mysql.MySQLError
 	var fromSQLite interface{ Code() int }
@@ -66,7 +67,7 @@ func faultOf(err error) fault {
 		switch code := fromSQLite.Code(); {
 		case code == sqliteUniqueKey, code == sqlitePrimary:
 			return faultDuplicate
-		case code&sqlitePrimaryOf == sqliteBusy, code&sqlitePrimaryOf == sqliteLocked:
+		case code&sqlitePrimaryMask == sqliteBusy, code&sqlitePrimaryMask == sqliteLocked:
 			return faultConflict
 		}
 		return faultUnavailable
