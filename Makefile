@@ -3,7 +3,7 @@
 MAKEFLAGS += --no-print-directory
 export SEED SEEDS FIRST
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test unit chaos mutants bench-relay bench-growth bench-waiting bench-idle bench-close bench-outbox bench-sweep lint gofmt vet staticcheck up down build clean
+.PHONY: help demo serve test unit chaos mutants bench-relay bench-growth bench-waiting bench-idle bench-close bench-outbox bench-sweep lint gofmt vet staticcheck up down build clean module
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,3 +72,9 @@ build: ## both binaries, into bin/
 
 clean: ## remove what make build has made
 	rm -rf bin
+
+module: ## change the module's path, in a fork: MODULE=example.com/shop/orderclose
+	@test -n "$(MODULE)" || { echo "name the new path: make module MODULE=example.com/shop/orderclose" >&2; exit 2; }
+	@OLD=$$(go list -m) && grep -rlIF --exclude-dir=.git --exclude-dir=bin "$$OLD" . | OLD=$$OLD NEW='$(MODULE)' xargs perl -pi -e 's|\Q$$ENV{OLD}\E|$$ENV{NEW}|g'
+	gofmt -w .
+	go build ./...

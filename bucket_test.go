@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // standard has the bucket lengths of the default topics.yaml.

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 func delays(mixed orderclose.Mixed) orderclose.Delays {

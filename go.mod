@@ -1,4 +1,4 @@
-module orderclose
+module github.com/orderclose/orderclose
 
 go 1.26.0
 

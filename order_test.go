@@ -7,7 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 func TestValidateID_AcceptsIdsThatFitTheSchema(t *testing.T) {

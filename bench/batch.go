@@ -8,7 +8,7 @@ import (
 
 	"github.com/segmentio/kafka-go/compress"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // headerSize is the size of the header of a record batch (magic 2), in bytes.

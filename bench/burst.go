@@ -7,7 +7,7 @@ import (
 	"os"
 	"time"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // burst is the result for records that were all due at the same instant.

@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/bisect"
-	"orderclose/internal/store"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/bisect"
+	"github.com/orderclose/orderclose/internal/store"
 )
 
 // crew is a number of closers. Each has a connection pool of its own, and one worker

@@ -1,4 +1,4 @@
-module orderclose/bench
+module github.com/orderclose/orderclose/bench
 
 go 1.26.0
 
@@ -6,7 +6,7 @@ require (
 	github.com/segmentio/kafka-go v0.4.51
 	github.com/twmb/franz-go v1.22.2
 	github.com/twmb/franz-go/pkg/kmsg v1.15.0
-	orderclose v0.0.0
+	github.com/orderclose/orderclose v0.0.0
 )
 
 require (
@@ -42,4 +42,4 @@ require (
 	golang.org/x/sync v0.24.0
 )
 
-replace orderclose => ../
+replace github.com/orderclose/orderclose => ../

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // tick is how often the producer sends the records whose turn it is.

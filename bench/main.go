@@ -41,7 +41,7 @@ import (
 	"strings"
 	"syscall"
 
-	"orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/config"
 )
 
 func main() {

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // message returns the record of the order with that number and due time, of about

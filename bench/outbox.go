@@ -13,14 +13,14 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"orderclose"
-	"orderclose/examples/checkout/shopdb"
-	"orderclose/internal/kafka"
-	"orderclose/internal/store"
-	"orderclose/internal/testkit/scenario"
-	"orderclose/internal/wire"
-	"orderclose/outbox"
-	"orderclose/producer"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/outbox"
+	"github.com/orderclose/orderclose/producer"
 )
 
 const (

@@ -12,10 +12,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"orderclose"
-	"orderclose/closer"
-	"orderclose/internal/kafka"
-	"orderclose/internal/store"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/store"
 )
 
 // runPipeline runs a relay and a closer in one process, with the default settings of

@@ -5,9 +5,9 @@ import (
 	"log/slog"
 	"os"
 
-	"orderclose"
-	"orderclose/delayrelay"
-	"orderclose/internal/kafka"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/delayrelay"
+	"github.com/orderclose/orderclose/internal/kafka"
 )
 
 // runRelay runs the relay as the production program does: as a member of a consumer

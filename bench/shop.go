@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store"
 )
 
 // The shop whose orders are closed: every order has two lines of one piece each.

@@ -10,9 +10,9 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"orderclose"
-	"orderclose/compensator"
-	"orderclose/internal/store"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/store"
 )
 
 const (

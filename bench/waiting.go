@@ -16,8 +16,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/config"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
 )
 
 const (

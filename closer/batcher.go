@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/bisect"
-	"orderclose/internal/partition"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/bisect"
+	"github.com/orderclose/orderclose/internal/partition"
 )
 
 // replayAfter is the number of fresh groups in a row after which a waiting replay group

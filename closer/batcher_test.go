@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // testBatcher is a batcher whose transactions end one by one, when the test sends to

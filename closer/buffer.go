@@ -4,7 +4,7 @@ import (
 	"container/heap"
 	"time"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 const (

@@ -12,9 +12,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"orderclose"
-	"orderclose/internal/testkit/partitiontest"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // runSmall runs a closer of the close topic that keeps the given bytes in memory.

@@ -29,10 +29,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"orderclose"
-	"orderclose/internal/bisect"
-	"orderclose/internal/loglimit"
-	"orderclose/internal/partition"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/bisect"
+	"github.com/orderclose/orderclose/internal/loglimit"
+	"github.com/orderclose/orderclose/internal/partition"
 )
 
 // Stage is the name of this stage in dead letters.

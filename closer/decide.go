@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 const (

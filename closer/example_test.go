@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/testkit/partitiontest"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // bookings is a Store of another kind: it closes table bookings that were not confirmed,

@@ -4,9 +4,10 @@ import (
 	"slices"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/partition"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // handler closes the orders of one partition of the close topic or of the replay topic. Its
@@ -18,8 +19,8 @@ type handler struct {
 	*partition.Loop
 	replay bool // serves the replay topic
 	buffer
-	backoff *partition.BackOff // set while the store is unavailable
-	retryAt time.Time          // with backoff: when to try again
+	backoff *retry.BackOff // set while the store is unavailable
+	retryAt time.Time      // with backoff: when to try again
 	retries retries
 }
 
@@ -114,7 +115,7 @@ func (h *handler) closeBatch(batch []*entry) {
 // may be fewer than when the batch was made. A transaction that began before a revocation
 // may finish.
 func (h *handler) closeSome(requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	ctx, cancel := partition.Linger(h.Ctx, partition.LingerTime)
+	ctx, cancel := retry.Linger(h.Ctx, retry.LingerTime)
 	defer cancel()
 	return h.batcher.close(ctx, requests, h.replay, h.Beat)
 }
@@ -128,7 +129,7 @@ func (h *handler) requeue(batch []*entry, err error) {
 		return
 	}
 	if h.backoff == nil {
-		h.backoff = partition.NewBackOff()
+		h.backoff = retry.NewBackOff()
 	}
 	if h.backoff.ShouldLog() {
 		h.Logger.Warn("closing a batch failed, will retry", "err", err)

@@ -13,9 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose"
-	"orderclose/closer/httpclose"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/httpclose"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 func TestCloser_CommitsNothingWhileTheDatabaseIsDown(t *testing.T) {

@@ -3,8 +3,8 @@ package closer
 import (
 	"math/rand/v2"
 
-	"orderclose"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // applyOutcome decides what to do with an entry after its outcome, and does it.

@@ -8,9 +8,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"orderclose"
-	"orderclose/internal/testkit/partitiontest"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // pendingCount counts the orders that wait for the payment provider.

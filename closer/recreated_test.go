@@ -6,9 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/partition"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // The dead letter is acked when its offset belongs to another order.
@@ -48,7 +47,7 @@ func TestCloser_IgnoresACommitOfAnotherLog(t *testing.T) {
 		for _, id := range []string{"a", "b", "c", "d"} {
 			log.add(t, id)
 		}
-		acked, _ := partition.EncodeDone(wire.LogID{Topic: [16]byte{99}}, 1, []partition.Run{{First: 2, End: 3}})
+		acked, _ := wire.EncodeDone(wire.LogID{Topic: [16]byte{99}}, 1, []wire.Run{{First: 2, End: 3}})
 		log.Commit(toClose, 1, acked)
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(10 * time.Second)

@@ -3,8 +3,8 @@ package closer
 import (
 	"time"
 
-	"orderclose/internal/partition"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 const (

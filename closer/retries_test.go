@@ -13,9 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"orderclose"
-	"orderclose/internal/testkit/partitiontest"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // A retry waits for the bucket, and its offset stays open.

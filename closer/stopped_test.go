@@ -7,9 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/testkit/partitiontest"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // stoppedLog is a log that sets stop while its reader's loop sleeps, so that the process

@@ -9,10 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/loglimit"
-	"orderclose/internal/testkit/partitiontest"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/loglimit"
+	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // Every unreadable record becomes a dead letter.

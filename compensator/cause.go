@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // Cause is why the pipeline missed an order that a sweep found.

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // asked is an Investigator that records the calls, and returns Absent for all orders.

@@ -34,10 +34,10 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"orderclose"
-	"orderclose/internal/bisect"
-	"orderclose/internal/loglimit"
-	"orderclose/internal/partition"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/bisect"
+	"github.com/orderclose/orderclose/internal/loglimit"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // Stage is the name of a compensator in logs.
@@ -231,7 +231,7 @@ func (c *Compensator) Run(ctx context.Context) error {
 		listening.Go(func() { c.listen(ctx) })
 	}
 	for ctx.Err() == nil {
-		partition.Sleep(ctx, c.tick(ctx))
+		retry.Sleep(ctx, c.tick(ctx))
 	}
 	listening.Wait()
 	return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 
-	"orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // Defaults of LockOptions.
@@ -204,7 +204,7 @@ func (c *Compensator) withLock(ctx context.Context, lock Lock, patient bool, wor
 		return err
 	}
 	if patient {
-		partition.Sleep(ctx, rand.N(c.schedule.pollInterval()/4))
+		retry.Sleep(ctx, rand.N(c.schedule.pollInterval()/4))
 	}
 	return work(ctx, instead)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
-	"orderclose/compensator"
+	"github.com/orderclose/orderclose/compensator"
 )
 
 // inBubble runs test in a synctest bubble, with a Redis server and a client for it.

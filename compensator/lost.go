@@ -10,9 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/partition"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 const (
@@ -156,7 +156,7 @@ func (c *Compensator) listen(ctx context.Context) {
 				wait = min(wait, time.Until(ready))
 			}
 		}
-		partition.Sleep(ctx, wait)
+		retry.Sleep(ctx, wait)
 	}
 }
 
@@ -358,7 +358,7 @@ func (l *listener) sweepForLosses(ctx context.Context, scheduled <-chan struct{}
 			return l.sweep(ctx, r)
 		})
 		switch {
-		case errors.Is(err, ErrHeld) && partition.Sleep(ctx, l.schedule.pollInterval()):
+		case errors.Is(err, ErrHeld) && retry.Sleep(ctx, l.schedule.pollInterval()):
 			continue
 		case err != nil:
 			return sweepResult{count, err}

@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // fakeControl is a control topic with losses. It discards the orders that are

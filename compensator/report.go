@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 const (

@@ -13,7 +13,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // counts is a Metrics that records its calls.

@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/bisect"
-	"orderclose/internal/partition"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/bisect"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // notClosed is the cause label of orders that the sweep found but did not close.
@@ -116,7 +116,7 @@ func (s *sweepRun) pass(ctx context.Context, last orderclose.Order, until time.T
 			return fmt.Errorf("%d orders up to %q have no verdict, the sweep is given up: %w", len(s.unresolved), last.ID, s.lastErr)
 		}
 		if s.silent > 0 {
-			partition.Sleep(ctx, silentPause)
+			retry.Sleep(ctx, silentPause)
 		}
 		if !until.IsZero() && last.Due.After(until) {
 			return nil
@@ -130,7 +130,7 @@ func (s *sweepRun) pass(ctx context.Context, last orderclose.Order, until time.T
 func (s *sweepRun) retryUnresolved(ctx context.Context) error {
 	for tries := 0; len(s.unresolved) > 0 && tries < maxRetries; {
 		if tries > 0 {
-			partition.Sleep(ctx, silentPause)
+			retry.Sleep(ctx, silentPause)
 		}
 		unresolved := s.unresolved
 		s.unresolved = nil

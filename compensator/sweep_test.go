@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // fakeStore holds overdue orders in memory. Its clock is the synctest bubble's.

@@ -3,8 +3,8 @@ package delayrelay
 import (
 	"context"
 
-	"orderclose"
-	"orderclose/internal/partition"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/partition"
 )
 
 // SetBuckets replaces the buckets while the relay runs. The relay consumes the buckets of

@@ -3,7 +3,7 @@ package delayrelay
 import (
 	"time"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // clockStep is how far the brokers' clock must go back in one turn to count as a step. A

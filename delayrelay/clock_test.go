@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
 )
 
 // bucket1m is a partition of a bucket that is fetched only before its records may leave.

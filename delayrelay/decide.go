@@ -5,8 +5,8 @@ import (
 	"math"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // minStay is the minimum time that a record that is not due stays in memory, unless half

@@ -3,8 +3,8 @@ package delayrelay
 import (
 	"time"
 
-	"orderclose/internal/partition"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // release appends the records whose release time has come to their destinations.

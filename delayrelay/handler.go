@@ -4,9 +4,9 @@ import (
 	"math"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/partition"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // maxReleaseBytes bounds what leaves in one turn, so that commits and fetches go on

@@ -3,8 +3,8 @@ package delayrelay
 import (
 	"time"
 
-	"orderclose/internal/partition"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // hop starts to append records to a delay topic. If the topic is busy or rests after a

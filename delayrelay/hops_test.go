@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"orderclose/internal/partition"
-	"orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
 )
 
 // delayTopicsDownFor returns a log whose delay topics accept nothing for the duration d.

@@ -9,10 +9,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"orderclose"
-	"orderclose/internal/partition"
-	"orderclose/internal/testkit/partitiontest"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // Offsets of the old log belong to other records now. An ack of an old record must not
@@ -101,7 +100,7 @@ func TestRelay_IgnoresACommitOfAnotherLog(t *testing.T) {
 			log.Put(bucket10s, record(strconv.Itoa(i), 5*time.Second))
 			want = append(want, strconv.Itoa(i))
 		}
-		acked, _ := partition.EncodeDone(wire.LogID{Topic: [16]byte{99}}, 2, []partition.Run{{First: 3, End: 4}})
+		acked, _ := wire.EncodeDone(wire.LogID{Topic: [16]byte{99}}, 2, []wire.Run{{First: 3, End: 4}})
 		log.Commit(bucket10s, 2, acked)
 		defer runRelay(t, log, nil)()
 		time.Sleep(20 * time.Second)

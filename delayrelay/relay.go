@@ -26,9 +26,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/loglimit"
-	"orderclose/internal/partition"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/loglimit"
+	"github.com/orderclose/orderclose/internal/partition"
 )
 
 // Stage is the name of this stage in dead letters.

@@ -12,9 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"orderclose"
-	"orderclose/internal/testkit/partitiontest"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // bucket10s is a partition that the relays under test serve.

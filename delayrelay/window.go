@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // waiting is a record in the window. Times are Unix milliseconds.

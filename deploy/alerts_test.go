@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.yaml.in/yaml/v3"
 
-	"orderclose/internal/obs"
+	"github.com/orderclose/orderclose/internal/obs"
 )
 
 func files(t *testing.T, pattern string) []string {

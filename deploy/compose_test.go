@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/config"
 )
 
 // file is compose.yaml, with the parts of the specification that it uses. Anything

@@ -28,10 +28,10 @@ import (
 	"sync"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/loglimit"
-	"orderclose/internal/partition"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/loglimit"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // Stage is the name of this part in dead letters.
@@ -217,7 +217,7 @@ func (d *Dispatcher) reportBacklog(ctx context.Context, box wire.Outbox) {
 		if err == nil {
 			d.o.Metrics.Backlog(box, b)
 		}
-		if !partition.Sleep(ctx, backlogInterval) {
+		if !retry.Sleep(ctx, backlogInterval) {
 			return
 		}
 	}
@@ -227,7 +227,7 @@ func (d *Dispatcher) reportBacklog(ctx context.Context, box wire.Outbox) {
 // worker of a kind polls, so that a quiet outbox costs little. While batches are full
 // it wakes the other workers.
 func (w *worker) lead(more chan<- struct{}) {
-	failures := partition.NewBackOff()
+	failures := retry.NewBackOff()
 	var pause time.Duration
 	for w.ctx.Err() == nil {
 		found, err := w.dispatchNew()
@@ -255,7 +255,7 @@ func (w *worker) lead(more chan<- struct{}) {
 			}
 			continue
 		}
-		if !partition.Sleep(w.ctx, jitter(pause)) {
+		if !retry.Sleep(w.ctx, jitter(pause)) {
 			return
 		}
 	}

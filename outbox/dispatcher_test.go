@@ -15,9 +15,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"orderclose"
-	"orderclose/internal/partition"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // fakeStore holds rows and gives each row to one dispatcher at a time.
@@ -417,7 +417,7 @@ func TestDispatcher_ASlowPartitionRecovers(t *testing.T) {
 				if time.Since(began) < 10*time.Second {
 					return silence(ctx, topic, ids)
 				}
-				if !partition.Sleep(ctx, answer) {
+				if !retry.Sleep(ctx, answer) {
 					return ctx.Err()
 				}
 				return nil

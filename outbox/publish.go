@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"orderclose/internal/partition"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // appenders is how many requests of a batch are in flight at once. Each request appends
@@ -112,7 +112,7 @@ func (w *worker) dispatchSkipped() (found int, err error) {
 // is the database's. If the rows that were published then could not be deleted, undeleted
 // holds them.
 func (w *worker) dispatch(from int64) (b *batch, n int, err error) {
-	ctx, cancel := partition.Linger(w.ctx, stopTimeout)
+	ctx, cancel := retry.Linger(w.ctx, stopTimeout)
 	defer cancel()
 	n, err = w.o.Store.Dispatch(ctx, w.kind.Outbox, from, w.o.Batch, func(ctx context.Context, rows []wire.OutboxRow) []int64 {
 		b = &batch{worker: w, rows: rows, last: rows[len(rows)-1].ID}

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // A row is scheduled even if this clock is behind, or if the maximum was larger when

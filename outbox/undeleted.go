@@ -3,7 +3,7 @@ package outbox
 import (
 	"bytes"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // undeleted holds, by id, the rows that a worker has published and that the database did

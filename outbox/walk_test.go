@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // byName is a kind that routes a row to the topic before the first "-" of its order

@@ -25,16 +25,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
-	"orderclose"
-	"orderclose/closer"
-	"orderclose/compensator"
-	"orderclose/delayrelay"
-	"orderclose/internal/config"
-	"orderclose/internal/kafka"
-	"orderclose/internal/loglimit"
-	"orderclose/internal/obs"
-	"orderclose/internal/store"
-	"orderclose/release"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer"
+	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/delayrelay"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/loglimit"
+	"github.com/orderclose/orderclose/internal/obs"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/release"
 )
 
 // Role is a part of the pipeline that a process can run.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // checkTimeout bounds one check of a server.
@@ -61,7 +61,7 @@ func (a *App) CheckDatabase(ctx context.Context) error {
 // await repeats the check of n until it succeeds, and returns true; it returns false when
 // ctx ends. Meanwhile /-/ready shows the error, and the log repeats it every 30 s.
 func (a *App) await(ctx context.Context, n need) bool {
-	pauses := partition.NewBackOff()
+	pauses := retry.NewBackOff()
 	var lastWarning time.Time
 	for {
 		err := a.ask(ctx, n)
@@ -77,7 +77,7 @@ func (a *App) await(ctx context.Context, n need) bool {
 			lastWarning = time.Now()
 			a.o.Logger.Warn("waiting for a dependency", "name", n.name, "err", err)
 		}
-		if !partition.Sleep(ctx, pauses.NextBackOff()) {
+		if !retry.Sleep(ctx, pauses.NextBackOff()) {
 			return false
 		}
 	}

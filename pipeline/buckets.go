@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/config"
-	"orderclose/internal/partition"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // bucketsRetryInterval is the interval between checks of the delay topics while some of them
@@ -117,7 +117,7 @@ func (m *bucketManager) startRollout(ctx context.Context) {
 // new bucket; that bucket is added as after a reload. If no topic exists, start selects
 // every bucket. It retries until Kafka answers, and returns false when ctx ends.
 func (m *bucketManager) start(ctx context.Context) bool {
-	pauses, answered := partition.NewBackOff(), time.Time{}
+	pauses, answered := retry.NewBackOff(), time.Time{}
 	for {
 		there, unknown, err := m.existingBuckets(ctx)
 		if err == nil && answered.IsZero() {
@@ -132,7 +132,7 @@ func (m *bucketManager) start(ctx context.Context) bool {
 			close(m.bucketsReady)
 			return true
 		}
-		if !partition.Sleep(ctx, pauses.NextBackOff()) {
+		if !retry.Sleep(ctx, pauses.NextBackOff()) {
 			return false
 		}
 	}

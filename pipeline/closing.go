@@ -7,13 +7,13 @@ import (
 	"strings"
 	"time"
 
-	"orderclose"
-	"orderclose/closer"
-	"orderclose/closer/httpclose"
-	"orderclose/closer/payment"
-	batches "orderclose/internal/bisect"
-	"orderclose/internal/config"
-	"orderclose/internal/store"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer"
+	"github.com/orderclose/orderclose/closer/httpclose"
+	"github.com/orderclose/orderclose/closer/payment"
+	batches "github.com/orderclose/orderclose/internal/bisect"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/store"
 )
 
 // closeMethod is the configured method of closing orders. Closer and compensator share one, so

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/config"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
 )
 
 type transport func(*http.Request) (*http.Response, error)

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"orderclose/compensator"
-	"orderclose/internal/config"
-	"orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
 )
 
 // buildCompensator does not require Kafka: a sweep works without it. With Kafka the

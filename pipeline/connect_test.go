@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose/internal/testkit/testnet"
+	"github.com/orderclose/orderclose/internal/testkit/testnet"
 )
 
 // TestServe_DisconnectsSlowClients: an idle client loses its connection, and so does

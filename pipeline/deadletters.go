@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
 )
 
 // watchDeadLetters updates the metric of pending dead letters until stop is called. It does

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"orderclose/internal/kafka"
-	"orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // guardInterval is the interval between checks of the topics. A changed setting loses records
@@ -34,7 +34,7 @@ func (a *App) guard(ctx context.Context) {
 		if !asked || slices.ContainsFunc(findings, func(f kafka.Finding) bool { return f.By.Create }) {
 			every = bucketsRetryInterval
 		}
-		if !partition.Sleep(ctx, every) {
+		if !retry.Sleep(ctx, every) {
 			return
 		}
 	}

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 
-	"orderclose/internal/config"
-	"orderclose/internal/kafka"
-	"orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
 )
 
 // OrderTopics returns the topics that records of an order pass, in that order. It includes

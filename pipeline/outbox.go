@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"time"
 
-	"orderclose/internal/config"
-	"orderclose/outbox"
-	"orderclose/release"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/outbox"
+	"github.com/orderclose/orderclose/release"
 )
 
 // Release is the role that releases stock in a service. Only shops whose stock is in a

@@ -7,11 +7,11 @@ import (
 	"sync"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/config"
-	"orderclose/internal/kafka"
-	"orderclose/internal/ops"
-	"orderclose/internal/partition"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 const (
@@ -52,7 +52,7 @@ func (a *App) watchOverdue(ctx context.Context, roles []Role) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		for partition.Sleep(ctx, overdueInterval) {
+		for retry.Sleep(ctx, overdueInterval) {
 			a.checkOverdue(ctx)
 		}
 	})

@@ -9,10 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/config"
-	"orderclose/internal/kafka"
-	"orderclose/internal/obs"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/obs"
 )
 
 // newReloader returns the reloader of topics.yaml.

@@ -3,8 +3,8 @@ package pipeline
 import (
 	"time"
 
-	"orderclose/internal/config"
-	"orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
 )
 
 // How long records are kept. A delay topic keeps them for its bucket and a week, so that a

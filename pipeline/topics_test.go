@@ -3,7 +3,7 @@ package pipeline
 import (
 	"testing"
 
-	"orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/config"
 )
 
 // TestTopicSpecs_TopicsSearchedByTimeAreStampedByTheBrokers: all topics but the dead letters,

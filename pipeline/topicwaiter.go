@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
-	"orderclose/internal/kafka"
-	"orderclose/internal/partition"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // topicPollInterval is the interval at which awaitTopic checks for a missing topic.
@@ -51,7 +51,7 @@ func (a *App) awaitTopic(ctx context.Context, topic string) bool {
 			a.o.Logger.Warn("not serving a topic yet, serving all others", "topic", topic, "err", err)
 		}
 		a.ready.Hint(hint, err.Error())
-		if !partition.Sleep(ctx, topicPollInterval) {
+		if !retry.Sleep(ctx, topicPollInterval) {
 			return false
 		}
 	}

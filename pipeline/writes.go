@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"orderclose/internal/config"
-	"orderclose/internal/partition"
-	"orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/store"
 )
 
 // writeProbeInterval is the pause between two write probes of a closer or compensator.
@@ -54,7 +54,7 @@ type writeProbe struct {
 
 func (w writeProbe) run(ctx context.Context) {
 	var since time.Time // the first failed probe; zero: the last probe succeeded
-	for partition.Sleep(ctx, w.every) {
+	for retry.Sleep(ctx, w.every) {
 		err := w.try(ctx)
 		switch {
 		case ctx.Err() != nil:

@@ -3,9 +3,9 @@ package producer_test
 import (
 	"testing"
 
-	"orderclose/closer/httpclose"
-	"orderclose/closer/payment"
-	"orderclose/producer"
+	"github.com/orderclose/orderclose/closer/httpclose"
+	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/producer"
 )
 
 // Many programs defer Close before they check the error of New.

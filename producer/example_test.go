@@ -8,7 +8,7 @@ import (
 
 	_ "github.com/glebarez/go-sqlite"
 
-	"orderclose/producer"
+	"github.com/orderclose/orderclose/producer"
 )
 
 // The order and its schedule are written in one transaction: both or neither.

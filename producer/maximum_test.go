@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // execs counts statements.

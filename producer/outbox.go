@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/config"
-	"orderclose/internal/store/mapping"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // Dialect is the kind of database.

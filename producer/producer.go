@@ -32,11 +32,11 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
-	"orderclose"
-	"orderclose/internal/config"
-	"orderclose/internal/kafka"
-	"orderclose/internal/loglimit"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/loglimit"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // attemptTimeout is how long one attempt may stay unanswered before the bucket is

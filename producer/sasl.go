@@ -6,7 +6,7 @@ import (
 	"io"
 	"log/slog"
 
-	"orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/kafka"
 )
 
 // SASL mechanisms. PLAIN shows the password to the broker, and without TLS to

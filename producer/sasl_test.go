@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"orderclose/producer"
+	"github.com/orderclose/orderclose/producer"
 )
 
 func TestSASL_NoVerbShowsThePassword(t *testing.T) {

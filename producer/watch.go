@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/config"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
 )
 
 // Topics is an optional interface of an Appender; the Producer's own connection has

@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // clusterOf is an Appender that knows the existing topics.

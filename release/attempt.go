@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // startAttempts starts attempts up to the limit.

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/partition"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 const (

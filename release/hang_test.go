@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
 )
 
 // hanging is a stock service that does not answer for some SKUs.

@@ -23,10 +23,10 @@ import (
 
 	"github.com/sony/gobreaker/v2"
 
-	"orderclose"
-	"orderclose/internal/bisect"
-	"orderclose/internal/loglimit"
-	"orderclose/internal/partition"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/bisect"
+	"github.com/orderclose/orderclose/internal/loglimit"
+	"github.com/orderclose/orderclose/internal/partition"
 )
 
 // Stage is the name of this part in dead letters.

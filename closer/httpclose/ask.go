@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"slices"
 
-	"orderclose"
-	"orderclose/internal/bisect"
-	"orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/bisect"
+	"github.com/orderclose/orderclose/internal/httpcall"
 )
 
 // Limits of the size of a reply: a base size, and a size for each order.

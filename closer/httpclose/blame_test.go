@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/bisect"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/bisect"
 )
 
 func TestStore_NoVerdictOnAnyOrderIsTheServicesFault(t *testing.T) {

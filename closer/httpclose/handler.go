@@ -6,9 +6,9 @@ import (
 	"net/http"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/bisect"
-	"orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/bisect"
+	"github.com/orderclose/orderclose/internal/httpcall"
 )
 
 // Closing closes orders in the service. It returns one outcome for each request, in

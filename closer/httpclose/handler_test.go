@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"orderclose"
-	"orderclose/closer/httpclose"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/httpclose"
 )
 
 var secrets = []string{"what openssl rand -hex 32 prints"}

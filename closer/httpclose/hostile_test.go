@@ -18,10 +18,10 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
-	"orderclose"
-	"orderclose/internal/bisect"
-	"orderclose/internal/httpcall"
-	"orderclose/internal/testkit/testnet"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/bisect"
+	"github.com/orderclose/orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose/internal/testkit/testnet"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/httpcall"
-	"orderclose/internal/loglimit"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose/internal/loglimit"
 )
 
 // DefaultBatch is the default number of orders per request.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/httpcall"
 )
 
 const (

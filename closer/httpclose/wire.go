@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"time"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // request is the body of a POST request.

@@ -10,10 +10,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"orderclose"
-	"orderclose/internal/bisect"
-	"orderclose/internal/httpcall"
-	"orderclose/internal/loglimit"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/bisect"
+	"github.com/orderclose/orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose/internal/loglimit"
 )
 
 // Defaults of Options.

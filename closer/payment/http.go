@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose/internal/httpcall"
 )
 
 // question is the body of a POST request, and answered the body of the response.

@@ -17,13 +17,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"orderclose"
-	"orderclose/closer/payment"
-	"orderclose/examples/checkout/shopdb"
-	"orderclose/internal/bisect"
-	"orderclose/internal/store"
-	"orderclose/internal/store/sqlite"
-	"orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/bisect"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/bisect"
-	"orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/bisect"
+	"github.com/orderclose/orderclose/internal/httpcall"
 )
 
 const (

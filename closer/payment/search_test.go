@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose"
-	"orderclose/closer/payment"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/payment"
 )
 
 // The provider hangs or fails on it. The next time it is asked for alone, and delays

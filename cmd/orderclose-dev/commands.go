@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"orderclose/internal/cli"
+	"github.com/orderclose/orderclose/internal/cli"
 )
 
 // run runs the command line and returns its exit code.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"orderclose/internal/cli"
-	"orderclose/internal/testkit/checker"
-	"orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/cli"
+	"github.com/orderclose/orderclose/internal/testkit/checker"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
 // skus is how many SKUs the shop of the demo has.

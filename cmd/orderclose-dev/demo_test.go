@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"orderclose/internal/cli"
+	"github.com/orderclose/orderclose/internal/cli"
 )
 
 func runDev(t *testing.T, args ...string) (stdout, stderr string, code int) {

@@ -19,16 +19,16 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"orderclose"
-	"orderclose/internal/cli"
-	"orderclose/internal/config"
-	"orderclose/internal/kafka"
-	"orderclose/internal/store"
-	"orderclose/internal/testkit/checker"
-	"orderclose/internal/testkit/scenario"
-	"orderclose/pipeline"
-	"orderclose/pipeline/pipelinetest"
-	"orderclose/producer"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/cli"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/checker"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/pipelinetest"
+	"github.com/orderclose/orderclose/producer"
 )
 
 // readyTimeout bounds how long servers and groups may take to start.

@@ -9,7 +9,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"orderclose/internal/cli"
+	"github.com/orderclose/orderclose/internal/cli"
 )
 
 func main() {

@@ -5,7 +5,7 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
-	"orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/kafka"
 )
 
 // mechanism returns the SASL mechanism for the checker, which has a Kafka client of its own

@@ -18,16 +18,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
-	"orderclose/closer/payment"
-	"orderclose/examples/checkout"
-	"orderclose/internal/cli"
-	"orderclose/internal/config"
-	"orderclose/internal/kafka"
-	"orderclose/internal/store"
-	"orderclose/internal/testkit/scenario"
-	"orderclose/pipeline"
-	"orderclose/pipeline/pipelinetest"
-	"orderclose/producer"
+	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/examples/checkout"
+	"github.com/orderclose/orderclose/internal/cli"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/pipelinetest"
+	"github.com/orderclose/orderclose/producer"
 )
 
 // stopWithin bounds how long serve may take to stop.

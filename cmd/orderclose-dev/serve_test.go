@@ -15,12 +15,12 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
-	"orderclose/closer/httpclose"
-	"orderclose/closer/payment"
-	"orderclose/examples/checkout"
-	"orderclose/internal/cli"
-	"orderclose/internal/config"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/httpclose"
+	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/examples/checkout"
+	"github.com/orderclose/orderclose/internal/cli"
+	"github.com/orderclose/orderclose/internal/config"
 )
 
 // serveTopics has one delay that the test waits for, and one that outlasts a restart.

@@ -8,10 +8,10 @@ import (
 	"slices"
 	"time"
 
-	"orderclose"
-	"orderclose/examples/checkout/shopdb"
-	"orderclose/internal/partition"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // eventsAtOnce is how many events one transaction handles.
@@ -33,18 +33,18 @@ type Log interface {
 func (s *Shop) ReadEvents(ctx context.Context, log Log, group, topic string) error {
 	return log.Consume(ctx, group, topic, func(ctx context.Context, claim wire.Claim) {
 		at := wire.Position{Topic: claim.Topic, Partition: claim.Partition, Offset: claim.Offset}
-		for retry := partition.NewBackOff(); ctx.Err() == nil; {
+		for pauses := retry.NewBackOff(); ctx.Err() == nil; {
 			next, err := s.readNext(ctx, log, claim, at)
 			if err == nil {
 				at = next
 				claim.Done(at.Offset, "")
-				retry.Reset()
+				pauses.Reset()
 				continue
 			}
 			if ctx.Err() == nil {
 				s.o.Logger.Warn("reading events failed, will retry", "topic", claim.Topic, "partition", claim.Partition, "offset", at.Offset, "err", err)
 			}
-			partition.Sleep(ctx, retry.NextBackOff())
+			retry.Sleep(ctx, pauses.NextBackOff())
 		}
 	})
 }

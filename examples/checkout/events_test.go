@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
-	"orderclose/examples/checkout"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/examples/checkout"
 )
 
 // closedEvent returns the event of an order's close.

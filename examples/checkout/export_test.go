@@ -3,7 +3,7 @@ package checkout
 import (
 	"context"
 
-	"orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 )
 
 // PutView writes a view as a shop does that has just read the order.

@@ -11,7 +11,7 @@ import (
 	"net/http"
 	"time"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // Limits of a request.

@@ -3,7 +3,7 @@ package checkout_test
 import (
 	"testing"
 
-	"orderclose/examples/checkout"
+	"github.com/orderclose/orderclose/examples/checkout"
 )
 
 // TestNext_EveryPair repeats the whole table.

@@ -3,7 +3,7 @@ package checkout
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // Counters are Metrics for Prometheus.

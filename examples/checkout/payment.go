@@ -11,7 +11,7 @@ import (
 	"net/http"
 	"time"
 
-	"orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 )
 
 // StartedPayment is a payment that the customer may now make with the provider.

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"net/http"
 
-	"orderclose"
-	"orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 )
 
 // Problem is an error in the format of RFC 9457, with a hint.

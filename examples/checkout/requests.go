@@ -10,8 +10,8 @@ import (
 	"fmt"
 	"time"
 
-	"orderclose"
-	"orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 )
 
 // keepRequests is how long the answer of a request is kept for repeats.

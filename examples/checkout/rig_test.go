@@ -21,15 +21,15 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
-	"orderclose/examples/checkout"
-	"orderclose/examples/checkout/shopdb"
-	"orderclose/internal/config"
-	"orderclose/internal/kafka"
-	"orderclose/internal/testkit/checker"
-	"orderclose/internal/wire"
-	"orderclose/pipeline"
-	"orderclose/pipeline/pipelinetest"
-	"orderclose/producer"
+	"github.com/orderclose/orderclose/examples/checkout"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/checker"
+	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/pipelinetest"
+	"github.com/orderclose/orderclose/producer"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
-	"orderclose/examples/checkout"
-	"orderclose/internal/store"
-	"orderclose/pipeline"
-	"orderclose/producer"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/examples/checkout"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/producer"
 )
 
 // ways lists the events that bring an order to each state.

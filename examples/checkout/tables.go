@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"orderclose/producer"
+	"github.com/orderclose/orderclose/producer"
 )
 
 // The shop's own tables. Times are unix milliseconds. Keys of requests and ids of events are

@@ -10,8 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"orderclose"
-	"orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 )
 
 // Limits of the views in Redis.

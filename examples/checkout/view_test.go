@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"orderclose/examples/checkout"
+	"github.com/orderclose/orderclose/examples/checkout"
 )
 
 const viewOf = checkout.DefaultViewPrefix

@@ -13,7 +13,7 @@ import (
 	"errors"
 	"fmt"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // Store closes orders; see store.Store.CloseOrders for the contract. After an error,

@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // fakeStore fails each batch that contains a bad order, and closes the others.

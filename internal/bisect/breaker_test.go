@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/httpcall"
 )
 
 // patientStore is a service behind a circuit breaker. It hangs on some orders.

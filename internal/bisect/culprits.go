@@ -7,8 +7,8 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"orderclose"
-	"orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/httpcall"
 )
 
 const (

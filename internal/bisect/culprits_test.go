@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // errHangs is the error for an order on which the store hangs.

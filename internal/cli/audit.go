@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"orderclose"
-	"orderclose/internal/config"
-	"orderclose/internal/ops"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/ops"
 )
 
 // missSlack is added to the sweep's period and grace to bound how long a missed order may

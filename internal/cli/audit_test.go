@@ -9,14 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
-	"orderclose/examples/checkout/shopdb"
-	"orderclose/internal/config"
-	"orderclose/internal/ops"
-	"orderclose/internal/store"
-	"orderclose/internal/testkit/scenario"
-	"orderclose/internal/wire"
-	"orderclose/pipeline"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 // runAudit runs the command on a database that no variable can name.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"orderclose/internal/config"
-	"orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/ops"
 )
 
 // TestBroker_StatusForecastAndDoctorWorkWithABrokenTopicsFile: the file is often broken when

@@ -11,12 +11,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"orderclose"
-	"orderclose/internal/config"
-	"orderclose/internal/kafka"
-	"orderclose/internal/ops"
-	"orderclose/internal/partition"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // rig is an embedded broker on the loopback, and a small topics.yaml. The tests create
@@ -249,7 +248,7 @@ func TestBroker_StatusShowsTheSizeOfTheWindow(t *testing.T) {
 		for _, ago := range []time.Duration{59*time.Minute + 50*time.Second, 59*time.Minute + 45*time.Second, 59*time.Minute + 40*time.Second, 10 * time.Minute} {
 			r.put(b.Topic, 0, now.Add(-ago), now.Add(time.Hour))
 		}
-		acked, _ := partition.EncodeRuns(0, []partition.Run{{First: 1, End: 2}})
+		acked, _ := wire.EncodeRuns(0, []wire.Run{{First: 1, End: 2}})
 		r.serve(b, 0, acked)
 	}
 	var report ops.Status

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"orderclose/internal/config"
-	"orderclose/pipeline"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 // run runs a command line without a server and returns its output.

@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"orderclose"
-	"orderclose/compensator"
-	"orderclose/internal/config"
-	"orderclose/internal/ops"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/ops"
 )
 
 func newCompensate(c *common) *cobra.Command {

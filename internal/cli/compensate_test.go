@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
-	"orderclose/compensator"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/compensator"
 )
 
 func TestCompensate_Table(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
 )
 
 func newDLQ(c *common) *cobra.Command {

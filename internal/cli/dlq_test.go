@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/config"
-	"orderclose/internal/ops/deadletters"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // addDeadLetter appends a dead letter of the closer for an order's record.

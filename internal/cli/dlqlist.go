@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
 )
 
 func newDLQList(c *common) *cobra.Command {

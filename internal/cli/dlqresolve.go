@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"orderclose/internal/ops/deadletters"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 func newDLQRedrive(c *common) *cobra.Command {

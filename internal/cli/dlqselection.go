@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"orderclose/internal/ops"
-	"orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
 )
 
 // selection are the flags that select dead letters.

@@ -13,11 +13,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"orderclose/internal/config"
-	"orderclose/internal/kafka"
-	"orderclose/internal/ops/deadletters"
-	"orderclose/internal/store"
-	"orderclose/pipeline"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 const (

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"orderclose/internal/config"
-	"orderclose/internal/kafka"
-	"orderclose/internal/store"
-	"orderclose/pipeline"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 func TestBroker_DoctorFindsProblems(t *testing.T) {

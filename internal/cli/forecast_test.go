@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/ops"
 )
 
 // sampleForecast has the buckets 1m and 12h, and records in some of the steps.

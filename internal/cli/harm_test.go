@@ -10,8 +10,8 @@ import (
 
 	_ "github.com/go-sql-driver/mysql"
 
-	"orderclose/internal/config"
-	"orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/store"
 )
 
 // harmful maps the time of the close to a column that an INSERT must fill.

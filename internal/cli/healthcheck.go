@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/config"
 )
 
 // maxAnswer bounds how many bytes of a health answer are read. The answer has a line for

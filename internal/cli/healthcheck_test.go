@@ -9,8 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"orderclose/internal/config"
-	"orderclose/internal/obs"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/obs"
 )
 
 func TestHealthcheck_PrintsTheAnswerOfTheProcess(t *testing.T) {

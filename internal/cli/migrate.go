@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"orderclose/internal/config"
-	"orderclose/internal/store"
-	"orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 func newMigrate(c *common) *cobra.Command {

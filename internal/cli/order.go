@@ -9,11 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"orderclose"
-	"orderclose/internal/config"
-	"orderclose/internal/ops"
-	"orderclose/internal/store"
-	"orderclose/pipeline"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 func newOrder(c *common) *cobra.Command {

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"orderclose"
-	"orderclose/internal/config"
-	"orderclose/internal/kafka"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
 )
 
 func newTopicsPlan(c *common) *cobra.Command {

@@ -10,9 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"orderclose"
-	"orderclose/internal/config"
-	"orderclose/internal/kafka"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
 )
 
 func TestPlanDelay_MergesConsecutiveEqualBuckets(t *testing.T) {

@@ -19,8 +19,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"orderclose/internal/config"
-	"orderclose/pipeline"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 // Env is the environment of a command: streams and variables.

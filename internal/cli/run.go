@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"orderclose/internal/config"
-	"orderclose/pipeline"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 // drainTimeout bounds how long a process may take to stop.

@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"orderclose"
-	"orderclose/internal/config"
-	"orderclose/internal/kafka"
-	"orderclose/producer"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/producer"
 )
 
 // sent is the output of send for one order.

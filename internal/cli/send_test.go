@@ -8,7 +8,7 @@ import (
 	"testing/iotest"
 	"time"
 
-	"orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/config"
 )
 
 func TestOrders_AreReadWithAnyLineBreaks(t *testing.T) {

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"orderclose/internal/config"
-	"orderclose/internal/ops"
-	"orderclose/pipeline"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 // statusTimeout bounds the command. A partition that has not answered by then is shown as a

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"orderclose/internal/kafka"
-	"orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
 )
 
 var at = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"orderclose/internal/config"
-	"orderclose/internal/kafka"
-	"orderclose/pipeline"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 // topicsTimeout bounds a check or a change of all topics, which are a few dozen.

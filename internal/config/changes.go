@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // Change is a setting that differs between two configurations.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 func parseText(t *testing.T, content string) *Config {

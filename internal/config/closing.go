@@ -6,8 +6,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"orderclose/internal/httpcall"
-	"orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // ClosingKind says how orders are closed.

@@ -22,8 +22,8 @@ import (
 	"strings"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // Config is a checked topics.yaml. It is read-only: all parts of a process share it.

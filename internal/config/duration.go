@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 const day = 24 * time.Hour

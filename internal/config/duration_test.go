@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/config"
 )
 
 func TestParseDuration_AcceptsGoNotationAndDays(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/kafka"
 )
 
 // The environment variables. A mounted file may hold the value of each of the first

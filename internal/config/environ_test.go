@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/config"
 )
 
 type environ map[string]string

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"orderclose"
-	"orderclose/internal/config"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
 )
 
 // FuzzParse: any file is either refused, with positions that are inside the file, or it

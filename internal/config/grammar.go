@@ -6,7 +6,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // grammar lists the keys of a topics.yaml and where the value of each key goes.

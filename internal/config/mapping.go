@@ -8,7 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // mapping reads the section that maps the user's own tables. If the section is missing

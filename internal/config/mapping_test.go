@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"orderclose/internal/config"
-	"orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // mapped is a mapping with every key.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 const (

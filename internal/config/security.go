@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/kafka"
 )
 
 // The variables that secure the connections to Kafka. A file may hold the user and the

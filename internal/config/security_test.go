@@ -17,8 +17,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"orderclose/internal/config"
-	"orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
 )
 
 // makePair writes a self-signed NAME.crt and NAME.key, and returns both paths.

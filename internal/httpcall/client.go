@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // ErrReply marks a response with status 2xx that cannot be decoded.

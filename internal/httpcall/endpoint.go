@@ -10,7 +10,7 @@ import (
 
 	"github.com/sony/gobreaker/v2"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 const (

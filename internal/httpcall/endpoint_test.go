@@ -13,7 +13,7 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // MaxRequest is the largest request that a receiver accepts, in bytes: ten times the

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // Services in other languages are written by docs/http.md.

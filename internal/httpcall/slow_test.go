@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose/internal/testkit/testnet"
+	"github.com/orderclose/orderclose/internal/testkit/testnet"
 )
 
 // The connection is closed even if the server has no timeouts.

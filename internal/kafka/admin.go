@@ -8,7 +8,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // topicsTimeout is for how long brokers may disagree about whether a topic exists, as
@@ -21,7 +21,7 @@ func (c *Cluster) Topics(ctx context.Context, names ...string) (map[string]Topic
 	began := time.Now()
 	for {
 		states, err := c.describeTopics(ctx, names)
-		if !errors.Is(err, kafka.UnknownTopicOrPartition) || time.Since(began) > topicsTimeout || !partition.Sleep(ctx, minRefreshInterval) {
+		if !errors.Is(err, kafka.UnknownTopicOrPartition) || time.Since(began) > topicsTimeout || !retry.Sleep(ctx, minRefreshInterval) {
 			return states, err
 		}
 	}
@@ -160,7 +160,7 @@ func (c *Cluster) awaitTopics(ctx context.Context, specs []TopicSpec) error {
 			if errors.Is(err, kafka.UnknownTopicOrPartition) {
 				err = errors.Join(err, c.createTopic(ctx, spec))
 			}
-			if !partition.Sleep(ctx, 50*time.Millisecond) {
+			if !retry.Sleep(ctx, 50*time.Millisecond) {
 				return fmt.Errorf("topic %s is not ready: %w", spec.Name, errors.Join(err, ctx.Err()))
 			}
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 
-	"orderclose/internal/kafka/recordbatch"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/kafka/recordbatch"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // Append writes the messages to one partition in one request and waits until all in-sync

@@ -11,8 +11,8 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"orderclose/internal/loglimit"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/loglimit"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // Coalescer combines many small appends into few requests, and makes no append wait. The

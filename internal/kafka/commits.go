@@ -8,13 +8,14 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // Commit is what a group has committed for one partition.
 type Commit struct {
 	Offset   int64  // all records below it are done; negative: nothing was committed
-	Metadata string // the metadata of the commit; see partition.EncodeDone
+	Metadata string // the metadata of the commit; see wire.EncodeDone
 	// FromDeletedLog is set if the commit belongs to a log that is gone, because the topic was
 	// deleted and recreated since. Its offset means nothing in the present log.
 	FromDeletedLog bool
@@ -42,7 +43,7 @@ func WaitingBelow(c Commit, logStart, end, below int64) int64 {
 	first := FirstWaiting(c, logStart, end)
 	waiting := below - first
 	if first == c.Offset && !c.FromDeletedLog {
-		for _, r := range partition.DecodeRuns(c.Offset, c.Metadata) {
+		for _, r := range wire.DecodeRuns(c.Offset, c.Metadata) {
 			waiting -= max(min(r.End, below)-r.First, 0)
 		}
 	}
@@ -56,11 +57,11 @@ const coordinatorTimeout = 5 * time.Second
 // askCoordinator calls ask, which sends a request to a group's coordinator. While the group
 // has no coordinator, it retries.
 func askCoordinator(ctx context.Context, ask func() error) error {
-	began, pauses := time.Now(), partition.NewBackOff()
+	began, pauses := time.Now(), retry.NewBackOff()
 	for {
 		err := ask()
 		moving := errors.Is(err, kafka.NotCoordinatorForGroup) || errors.Is(err, kafka.GroupCoordinatorNotAvailable) || errors.Is(err, kafka.GroupLoadInProgress)
-		if !moving || time.Since(began) > coordinatorTimeout || !partition.Sleep(ctx, pauses.NextBackOff()) {
+		if !moving || time.Since(began) > coordinatorTimeout || !retry.Sleep(ctx, pauses.NextBackOff()) {
 			return err
 		}
 	}
@@ -82,7 +83,7 @@ func (c *Cluster) Commits(ctx context.Context, group, topic string, n int) ([]Co
 	commits, err := c.commits(ctx, group, topic, n)
 	var id [16]byte // of the topic; it is requested only if a commit has a topic id
 	for i := 0; err == nil && i < n; i++ {
-		of := partition.DecodeLog(commits[i].Metadata).Topic
+		of := wire.DecodeLog(commits[i].Metadata).Topic
 		if of == noTopicID {
 			continue
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/segmentio/kafka-go"
 	fetchAPI "github.com/segmentio/kafka-go/protocol/fetch"
 
-	"orderclose/internal/kafka/recordbatch"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/kafka/recordbatch"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 const (

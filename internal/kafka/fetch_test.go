@@ -8,8 +8,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"orderclose/internal/kafka/recordbatch"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/kafka/recordbatch"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // newFake starts a broker with one topic, t, with the given number of partitions.

@@ -4,8 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"orderclose/internal/partition"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // glanceMaxBytes bounds the answer of one ReadSome, in bytes: about sixty records of orders.
@@ -34,18 +33,18 @@ func (c *Cluster) ReadSome(ctx context.Context, topic string, partition int, off
 // Gaps returns the runs of offsets between FirstWaiting and end that are not known to be
 // done, in order. The offsets that were acked above the commit are in the commit's metadata.
 // Pure.
-func Gaps(c Commit, logStart, end int64) (gaps []partition.Run) {
+func Gaps(c Commit, logStart, end int64) (gaps []wire.Run) {
 	at := FirstWaiting(c, logStart, end)
 	if at == c.Offset && !c.FromDeletedLog {
-		for _, r := range partition.DecodeRuns(c.Offset, c.Metadata) {
+		for _, r := range wire.DecodeRuns(c.Offset, c.Metadata) {
 			if first := min(r.First, end); first > at {
-				gaps = append(gaps, partition.Run{First: at, End: first})
+				gaps = append(gaps, wire.Run{First: at, End: first})
 			}
 			at = max(at, r.End)
 		}
 	}
 	if at < end {
-		gaps = append(gaps, partition.Run{First: at, End: end})
+		gaps = append(gaps, wire.Run{First: at, End: end})
 	}
 	return gaps
 }

@@ -12,8 +12,8 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"orderclose/internal/partition"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // Times of a group membership. The session timeout is the lateness that a crash costs. The
@@ -47,7 +47,7 @@ const (
 // invalid group or topic.
 func (c *Cluster) Consume(ctx context.Context, group, topic string, serve func(context.Context, wire.Claim)) error {
 	balancer := &countingBalancer{}
-	connections, closeAll := partition.Linger(ctx, memberStopTimeout)
+	connections, closeAll := retry.Linger(ctx, memberStopTimeout)
 	defer closeAll()
 	cg, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
 		ID:                group,
@@ -72,7 +72,7 @@ func (c *Cluster) Consume(ctx context.Context, group, topic string, serve func(c
 	defer cg.Close()
 	log := c.opts.Logger.With("group", group, "topic", topic)
 	member := "" // the member id that the library has in the group; see leave
-	rejected := partition.NewBackOff()
+	rejected := retry.NewBackOff()
 	for ctx.Err() == nil {
 		gen, err := cg.Next(ctx)
 		if err != nil {
@@ -100,7 +100,7 @@ func (c *Cluster) Consume(ctx context.Context, group, topic string, serve func(c
 			}
 			// Each generation repeats the work that was done and not committed. While the
 			// coordinator rejects every commit, generations must not follow each other at once.
-			partition.Sleep(ctx, rejected.NextBackOff())
+			retry.Sleep(ctx, rejected.NextBackOff())
 		})
 	}
 	return nil
@@ -167,7 +167,7 @@ func (g *generation) run(ctx, ended context.Context, serve func(context.Context,
 // A commit in flight when ctx ends may take finalCommitTimeout more: a broker that does not
 // answer must not keep a process from stopping in time.
 func (g *generation) commitUntil(ctx context.Context, revoke func()) (gone bool) {
-	lingering, cancel := partition.Linger(ctx, finalCommitTimeout)
+	lingering, cancel := retry.Linger(ctx, finalCommitTimeout)
 	defer cancel()
 	tick := time.NewTicker(commitEvery)
 	defer tick.Stop()
@@ -197,8 +197,8 @@ func (g *generation) commitUntil(ctx context.Context, revoke func()) (gone bool)
 func (g *generation) commitLast() {
 	lingering, cancel := context.WithTimeout(context.Background(), finalCommitTimeout)
 	defer cancel()
-	pauses := partition.NewBackOff()
-	for err := g.commit(lingering); err != nil && !evicted(err) && partition.Sleep(lingering, pauses.NextBackOff()); {
+	pauses := retry.NewBackOff()
+	for err := g.commit(lingering); err != nil && !evicted(err) && retry.Sleep(lingering, pauses.NextBackOff()); {
 		err = g.commit(lingering)
 	}
 }
@@ -233,7 +233,7 @@ func (g *generation) commit(ctx context.Context) error {
 func (g *generation) send(ctx context.Context, done map[int]Commit, partitions int) error {
 	var commits []kafka.OffsetCommit
 	for number, c := range done {
-		commits = append(commits, kafka.OffsetCommit{Partition: number, Offset: c.Offset, Metadata: partition.WithPartitions(c.Metadata, partitions)})
+		commits = append(commits, kafka.OffsetCommit{Partition: number, Offset: c.Offset, Metadata: wire.WithPartitions(c.Metadata, partitions)})
 	}
 	res, err := g.cluster.client.OffsetCommit(ctx, &kafka.OffsetCommitRequest{
 		GroupID:      g.gen.GroupID,
@@ -312,7 +312,7 @@ func (g *generation) claim(ctx context.Context, number int, commits []Commit) (c
 // retry calls do until it succeeds. It returns false if ctx ends first.
 func (g *generation) retry(ctx context.Context, what string, do func() error) bool {
 	logger := g.cluster.opts.Logger.With("topic", g.topic)
-	return partition.Retry(ctx, logger, what, func(context.Context) error { return do() }) // do uses ctx: it must not outlast the claim
+	return retry.Do(ctx, logger, what, func(context.Context) error { return do() }) // do uses ctx: it must not outlast the claim
 }
 
 // startState says what is known of a partition when it is claimed.
@@ -347,7 +347,7 @@ func (g *generation) begin(ctx context.Context, number int, commits []Commit) (C
 	is := uncommitted
 	if first == 0 && slices.ContainsFunc(commits, func(c Commit) bool {
 		// A commit of an older version names no number of partitions, which reads as 0.
-		return c.Offset >= 0 && mayBeOf(id, c) && partition.DecodePartitions(c.Metadata) <= number
+		return c.Offset >= 0 && mayBeOf(id, c) && wire.DecodePartitions(c.Metadata) <= number
 	}) {
 		is = added
 	}
@@ -357,7 +357,7 @@ func (g *generation) begin(ctx context.Context, number int, commits []Commit) (C
 // mayBeOf reports whether a commit may belong to the topic with the given id. It does not if
 // both ids are known and differ.
 func mayBeOf(id [16]byte, c Commit) bool {
-	of := partition.DecodeLog(c.Metadata).Topic
+	of := wire.DecodeLog(c.Metadata).Topic
 	return of == noTopicID || id == noTopicID || of == id
 }
 
@@ -367,7 +367,7 @@ func mayBeOf(id [16]byte, c Commit) bool {
 // watcher misses partitions that were added in between, and while there is no topic it ends
 // every generation at once.
 func (g *generation) watch(ctx context.Context, revoke func()) bool {
-	for g.assigned >= 0 && partition.Sleep(ctx, watchPartitions) {
+	for g.assigned >= 0 && retry.Sleep(ctx, watchPartitions) {
 		n, err := g.cluster.Partitions(ctx, g.topic)
 		if err != nil && !errors.Is(err, kafka.UnknownTopicOrPartition) {
 			continue

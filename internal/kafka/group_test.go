@@ -14,8 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"orderclose/internal/partition"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // TestConsume_RetriesLastCommit: work that is done when a claim ends is not repeated, even if
@@ -132,7 +131,7 @@ func TestConsume_FirstStartIsFreshForEveryPartition(t *testing.T) {
 // committed first.
 func TestConsume_FirstStartIsFreshForEveryMember(t *testing.T) {
 	_, c := newFake(t, 3)
-	offsets := map[string][]kafka.OffsetCommit{"t": {{Partition: 0, Offset: 0, Metadata: partition.WithPartitions("", 3)}}}
+	offsets := map[string][]kafka.OffsetCommit{"t": {{Partition: 0, Offset: 0, Metadata: wire.WithPartitions("", 3)}}}
 	if _, err := c.client.OffsetCommit(t.Context(), &kafka.OffsetCommitRequest{GroupID: "g", GenerationID: -1, Topics: offsets}); err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +140,7 @@ func TestConsume_FirstStartIsFreshForEveryMember(t *testing.T) {
 		t.Errorf("%v, want partitions 1 and 2 fresh", claims)
 	}
 	commits, err := c.commits(t.Context(), "g", "t", 3)
-	if err != nil || commits[0].Offset != 0 || partition.DecodePartitions(commits[0].Metadata) != 3 {
+	if err != nil || commits[0].Offset != 0 || wire.DecodePartitions(commits[0].Metadata) != 3 {
 		t.Errorf("%+v, %v; want a commit that names 3 partitions", commits, err)
 	}
 }
@@ -195,7 +194,7 @@ func TestConsume_AddedPartitionIsNotFresh(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	acked, _ := partition.EncodeDone(wire.LogID{Topic: old}, 0, nil)
+	acked, _ := wire.EncodeDone(wire.LogID{Topic: old}, 0, nil)
 	consumeOnce(t, c, 4, acked, 0, 1, 2, 3)
 	if err := c.DeleteTopics(t.Context(), "t"); err != nil {
 		t.Fatal(err)

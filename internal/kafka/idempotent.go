@@ -9,9 +9,9 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 
-	"orderclose/internal/kafka/recordbatch"
-	"orderclose/internal/partition"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/kafka/recordbatch"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // goneAfter is for how long a partition must not exist before its records are given up. A
@@ -22,7 +22,7 @@ const goneAfter = 4 * time.Second
 // the same bytes again under the same producer id and sequence, and the broker drops the
 // duplicate. The function belongs to one goroutine and one claim. The next owner of the
 // partition uses another producer id. If the target partition does not exist for
-// goneAfter, the function gives up with partition.ErrNoPartition.
+// goneAfter, the function gives up with wire.ErrNoPartition.
 //
 // beforeTry, if not nil, is called before each attempt. An attempt takes at most 5 s.
 // onDuplicates, if not nil, is called when records may have been written twice, because the
@@ -54,7 +54,7 @@ type topicPartition struct {
 
 func (p *idempotentProducer) append(ctx context.Context, topic string, number int, records []wire.RawRecord) (time.Time, error) {
 	tp := topicPartition{topic, number}
-	pauses := partition.NewBackOff()
+	pauses := retry.NewBackOff()
 	var batch []byte // is made once for each producer id: a retry must send the same bytes
 	unanswered := false
 	var gone time.Time // since when the partition does not exist; zero: it may exist
@@ -84,12 +84,12 @@ func (p *idempotentProducer) append(ctx context.Context, topic string, number in
 		case gone.IsZero():
 			gone = time.Now()
 		case time.Since(gone) >= goneAfter:
-			return time.Time{}, p.giveUp(unanswered, errors.Join(partition.ErrNoPartition, err))
+			return time.Time{}, p.giveUp(unanswered, errors.Join(wire.ErrNoPartition, err))
 		}
 		if pauses.ShouldLog() {
 			p.cluster.opts.Logger.Warn("append failed, will retry", "topic", topic, "partition", number, "err", err)
 		}
-		if !partition.Sleep(ctx, pauses.NextBackOff()) {
+		if !retry.Sleep(ctx, pauses.NextBackOff()) {
 			return time.Time{}, p.giveUp(unanswered, fmt.Errorf("%w: %w", err, ctx.Err()))
 		}
 	}
@@ -102,7 +102,7 @@ func (p *idempotentProducer) giveUp(unanswered bool, err error) error {
 		return err
 	}
 	p.retire()
-	return errors.Join(partition.ErrUnanswered, err)
+	return errors.Join(wire.ErrUnanswered, err)
 }
 
 // unsent reports whether the request was not sent, because its topic or partition is unknown.

@@ -11,8 +11,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	metadataAPI "github.com/segmentio/kafka-go/protocol/metadata"
 
-	"orderclose/internal/kafka/recordbatch"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/kafka/recordbatch"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // The first versions of these requests that use topic ids. The client library knows only

@@ -12,8 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
-	"orderclose/internal/partition"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // recreate deletes t and creates it again with n records.
@@ -160,7 +159,7 @@ func TestCommits_MarksCommitsOfOldLog(t *testing.T) {
 	at := mustRead(t, c.Read, 0, wire.LogID{}, 0)
 	commit := func() {
 		t.Helper()
-		metadata, _ := partition.EncodeDone(at.Log, 2, []partition.Run{{First: 3, End: 4}})
+		metadata, _ := wire.EncodeDone(at.Log, 2, []wire.Run{{First: 3, End: 4}})
 		_, err := c.client.OffsetCommit(t.Context(), &kafka.OffsetCommitRequest{GroupID: "g", GenerationID: -1,
 			Topics: map[string][]kafka.OffsetCommit{"t": {{Offset: 2, Metadata: metadata}}}})
 		if err != nil {

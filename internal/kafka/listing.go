@@ -14,7 +14,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	metadataAPI "github.com/segmentio/kafka-go/protocol/metadata"
 
-	"orderclose/internal/kafka/recordbatch"
+	"github.com/orderclose/orderclose/internal/kafka/recordbatch"
 )
 
 const (

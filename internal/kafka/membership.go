@@ -7,7 +7,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 const (
@@ -50,7 +50,7 @@ func (c *Cluster) leave(ctx context.Context, group, member string) {
 	defer cancel()
 	// A nil error proves nothing: the library mistakes the throttle time for the error code of
 	// the answer. Once the member has left, the coordinator answers that it is unknown.
-	for !errors.Is(c.leaveOnce(ctx, group, member), kafka.UnknownMemberId) && partition.Sleep(ctx, leaveRetryEvery) {
+	for !errors.Is(c.leaveOnce(ctx, group, member), kafka.UnknownMemberId) && retry.Sleep(ctx, leaveRetryEvery) {
 	}
 }
 

@@ -3,7 +3,7 @@ package kafka
 import (
 	"sync"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 
-	"orderclose/internal/kafka/recordbatch"
+	"github.com/orderclose/orderclose/internal/kafka/recordbatch"
 )
 
 const (

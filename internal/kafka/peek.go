@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 const (

@@ -8,8 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"orderclose/internal/partition"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // TestPeek_ReturnsNextRecord reads a log of two batches, each followed by a transaction
@@ -81,7 +80,7 @@ func TestFirstWaiting_StaysWithinLog(t *testing.T) {
 
 // TestWaitingBelow_CountsOnlyBelowOffset: no run is counted twice or above the offset.
 func TestWaitingBelow_CountsOnlyBelowOffset(t *testing.T) {
-	acked, _ := partition.EncodeRuns(10, []partition.Run{{First: 11, End: 13}, {First: 15, End: 18}})
+	acked, _ := wire.EncodeRuns(10, []wire.Run{{First: 11, End: 13}, {First: 15, End: 18}})
 	c := Commit{Offset: 10, Metadata: acked}
 	for below, want := range map[int64]int64{0: 0, 10: 0, 11: 1, 12: 1, 14: 2, 16: 3, 18: 3, 20: 5, 99: 5} {
 		if got := WaitingBelow(c, 0, 20, below); got != want {

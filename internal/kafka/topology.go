@@ -10,7 +10,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	metadataAPI "github.com/segmentio/kafka-go/protocol/metadata"
 
-	"orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 const (
@@ -182,7 +182,7 @@ func (t *topology) keepRecent(run func(func(context.Context)) bool) {
 // refreshLoop refreshes every metadataTTL, until there was no request for refreshFor or ctx
 // ends. The rate does not depend on the rate of requests.
 func (t *topology) refreshLoop(ctx context.Context) {
-	for partition.Sleep(ctx, metadataTTL) {
+	for retry.Sleep(ctx, metadataTTL) {
 		t.mu.Lock()
 		t.refreshing = time.Since(t.used) < refreshFor
 		goesOn := t.refreshing

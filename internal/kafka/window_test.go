@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // fetcher returns its answers one after the other, and then always the last.

@@ -5,8 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"orderclose/closer/payment"
-	"orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/httpcall"
 )
 
 // calls counts the calls of the user's services. It implements the Metrics of packages

@@ -10,8 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"orderclose"
-	"orderclose/compensator"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/compensator"
 )
 
 // latenessBuckets span the normal case (milliseconds), a rebalance or a crash (seconds),

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/store"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store"
 )
 
 // pageSize is how many orders one page has.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store"
 )
 
 // FindingKind names a kind of difference between what is and what should be.

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/store"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store"
 )
 
 var due = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/kafka"
-	"orderclose/internal/ops/deadletters"
-	"orderclose/internal/store"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 const (

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/kafka"
-	"orderclose/internal/store"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // topics are topics of one partition each, in memory.

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/store"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store"
 )
 
 // manyOrders is a database with n orders, made when a page is read. Every tenth order has no

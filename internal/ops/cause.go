@@ -9,9 +9,9 @@ import (
 	"log/slog"
 	"time"
 
-	"orderclose"
-	"orderclose/compensator"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 const (

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"orderclose/compensator"
+	"github.com/orderclose/orderclose/compensator"
 )
 
 // releaseGrace is how long after its release time a record may still be in its bucket

@@ -7,8 +7,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"orderclose"
-	"orderclose/compensator"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/compensator"
 )
 
 var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
-	"orderclose/compensator"
-	"orderclose/internal/kafka"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // recordsLog holds topics of two partitions in memory. No group has a commit.

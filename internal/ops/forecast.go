@@ -6,8 +6,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"orderclose"
-	"orderclose/internal/kafka"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/kafka"
 )
 
 // bucketsAtOnce bounds how many requests are in flight.

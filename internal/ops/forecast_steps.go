@@ -3,7 +3,7 @@ package ops
 import (
 	"time"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // MaxForecastSteps is the largest number of steps of a forecast.

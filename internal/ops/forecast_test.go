@@ -9,8 +9,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"orderclose"
-	"orderclose/internal/kafka"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/kafka"
 )
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)

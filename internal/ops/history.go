@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"orderclose/internal/ops/deadletters"
-	"orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/store"
 )
 
 // History is what is known about an order.

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/kafka"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // Match is a waiting record, or a pending dead letter.

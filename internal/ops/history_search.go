@@ -9,11 +9,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"orderclose"
-	"orderclose/internal/kafka"
-	"orderclose/internal/ops/deadletters"
-	"orderclose/internal/partition"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // topicsAtOnce bounds how many topics are searched at once.
@@ -267,7 +266,7 @@ func done(c kafka.Commit, offset, end int64) bool {
 	if offset < c.Offset {
 		return true
 	}
-	for _, run := range partition.DecodeRuns(c.Offset, c.Metadata) {
+	for _, run := range wire.DecodeRuns(c.Offset, c.Metadata) {
 		if offset >= run.First && offset < run.End {
 			return true
 		}

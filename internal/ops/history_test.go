@@ -10,12 +10,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"orderclose"
-	"orderclose/internal/kafka"
-	"orderclose/internal/ops/deadletters"
-	"orderclose/internal/partition"
-	"orderclose/internal/store"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 var made = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -139,7 +138,7 @@ func TestWithin_StaysWithinTheBudget(t *testing.T) {
 }
 
 func TestDone_DecodesTheCommit(t *testing.T) {
-	acked, _ := partition.EncodeRuns(10, []partition.Run{{First: 12, End: 14}})
+	acked, _ := wire.EncodeRuns(10, []wire.Run{{First: 12, End: 14}})
 	commit := kafka.Commit{Offset: 10, Metadata: acked}
 	for offset, want := range map[int64]bool{9: true, 10: false, 11: false, 12: true, 13: true, 14: false} {
 		if done(commit, offset, 20) != want {

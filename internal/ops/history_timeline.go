@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store"
 )
 
 // Event is something that happened to the order, or will happen.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"orderclose/internal/kafka"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // sendTimeout bounds all attempts to append one batch: a person waits for the command.

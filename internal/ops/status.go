@@ -6,8 +6,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"orderclose/internal/kafka"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // partitionsAtOnce bounds how many partitions are inspected at once, so that a cluster in trouble

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/kafka"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // OverdueLimit is how overdue a record may be before a person must act. A crash of the

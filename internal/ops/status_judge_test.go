@@ -8,9 +8,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"orderclose"
-	"orderclose/internal/kafka"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // message returns a record with this append time and this value of the due header, which

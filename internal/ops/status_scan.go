@@ -4,8 +4,7 @@ import (
 	"context"
 	"time"
 
-	"orderclose/internal/partition"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // Bounds of the search behind a head, per partition. A glance reads some dozens of records.
@@ -25,7 +24,7 @@ const (
 // broker's clock was wrong for a minute, a head that is due in an hour may be followed by
 // records that are due now. scan reads a bounded number of records, and returns nil if none
 // of them is overdue.
-func scan(ctx context.Context, log StatusLog, target TopicGroup, partition int, gaps []partition.Run, now time.Time) (worst *Head, err error) {
+func scan(ctx context.Context, log StatusLog, target TopicGroup, partition int, gaps []wire.Run, now time.Time) (worst *Head, err error) {
 	glance := func(from int64) (next int64, err error) {
 		end := gaps[len(gaps)-1].End
 		records, next, err := log.ReadSome(ctx, target.Topic, partition, from, end)
@@ -57,7 +56,7 @@ func scan(ctx context.Context, log StatusLog, target TopicGroup, partition int, 
 }
 
 // open reports whether an offset is in one of the gaps. It is a pure function.
-func open(gaps []partition.Run, offset int64) bool {
+func open(gaps []wire.Run, offset int64) bool {
 	for _, g := range gaps {
 		if g.First <= offset && offset < g.End {
 			return true

@@ -7,23 +7,22 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose/internal/kafka"
-	"orderclose/internal/partition"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // behindLog is one partition of a bucket. at gives the times of the record at an offset.
 type behindLog struct {
 	partitionsLog
 	end      int64
-	runs     []partition.Run // acked
+	runs     []wire.Run // acked
 	at       func(offset int64) (due, appended time.Time)
 	glances  int
 	glanceOf int64 // records in each
 }
 
 func (l *behindLog) Commits(context.Context, string, string, int) ([]kafka.Commit, error) {
-	acked, _ := partition.EncodeRuns(0, l.runs)
+	acked, _ := wire.EncodeRuns(0, l.runs)
 	return []kafka.Commit{{Metadata: acked}}, nil
 }
 
@@ -63,14 +62,14 @@ func TestInspect_FindsOverdueRecordsBehindAHeadThatIsNotDue(t *testing.T) {
 		overdue := func(int64) (due, appended time.Time) { return now.Add(-5 * time.Minute), now.Add(-6 * time.Minute) }
 		for name, c := range map[string]struct {
 			end, from int64 // records from this offset on are overdue
-			runs      []partition.Run
+			runs      []wire.Run
 			want      bool
 		}{
 			"right behind the head":              {271, 1, nil, true},
-			"behind what was acked":              {271, 201, []partition.Run{{First: 1, End: 200}}, true},
-			"between what was acked":             {271, 5, []partition.Run{{First: 1, End: 5}, {First: 6, End: 271}}, true},
+			"behind what was acked":              {271, 201, []wire.Run{{First: 1, End: 200}}, true},
+			"between what was acked":             {271, 5, []wire.Run{{First: 1, End: 5}, {First: 6, End: 271}}, true},
 			"the second half of a hundred times": {100_000, 50_000, nil, true},
-			"acked":                              {271, 1, []partition.Run{{First: 1, End: 271}}, false},
+			"acked":                              {271, 1, []wire.Run{{First: 1, End: 271}}, false},
 			"not yet":                            {271, 271, nil, false},
 		} {
 			log := &behindLog{partitionsLog: partitionsLog{now: now}, end: c.end, runs: c.runs, glanceOf: 60, at: func(offset int64) (time.Time, time.Time) {

@@ -12,9 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"orderclose/internal/kafka"
-	"orderclose/internal/partition"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // partitionsLog has two topics. "bucket" has partitions of seven records: the first is overdue,
@@ -49,7 +48,7 @@ func (l *partitionsLog) Partitions(_ context.Context, topic string) (int, error)
 func (l *partitionsLog) Commits(context.Context, string, string, int) ([]kafka.Commit, error) {
 	commits := make([]kafka.Commit, l.n)
 	commits[1].Offset = -1
-	acked, _ := partition.EncodeRuns(0, []partition.Run{{First: 1, End: 2}, {First: 5, End: 7}})
+	acked, _ := wire.EncodeRuns(0, []wire.Run{{First: 1, End: 2}, {First: 5, End: 7}})
 	commits[0].Metadata = acked
 	return commits, nil
 }

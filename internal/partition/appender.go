@@ -7,15 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"orderclose/internal/wire"
-)
-
-// An append that is neither acked nor refused may wrap one of these errors.
-var (
-	// ErrNoPartition means that the topic or the partition does not exist.
-	ErrNoPartition = errors.New("there is no such partition")
-	// ErrUnanswered means that the records may have been written.
-	ErrUnanswered = errors.New("an answer is missing")
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // SendResult is the result of an attempt to append records to one topic. A record that
@@ -64,7 +57,7 @@ type appender struct {
 func (a *appender) try(ctx context.Context, topic string, records []wire.RawRecord, sent *SendResult) {
 	for len(records) > 0 {
 		var spread map[int][]wire.RawRecord
-		ok := Retry(ctx, a.o.Logger.With("to", topic), "partition lookup", func(ctx context.Context) (err error) {
+		ok := retry.Do(ctx, a.o.Logger.With("to", topic), "partition lookup", func(ctx context.Context) (err error) {
 			a.pulse.Beat()
 			spread, err = a.group(ctx, topic, records)
 			return err
@@ -126,7 +119,7 @@ func (a *appender) request(ctx context.Context, topic string, p int, records []w
 	if ctx.Err() != nil {
 		return records
 	}
-	lingering, cancel := Linger(ctx, LingerTime)
+	lingering, cancel := retry.Linger(ctx, retry.LingerTime)
 	at, err := a.pipes[p](lingering, topic, p, records)
 	cancel()
 	switch {
@@ -134,7 +127,7 @@ func (a *appender) request(ctx context.Context, topic string, p int, records []w
 		sent.Acked = append(sent.Acked, Acked{records, at, time.Now()})
 		return nil
 	case !errors.Is(err, wire.ErrRefused):
-		if errors.Is(err, ErrUnanswered) && a.claim.Err() == nil && a.o.Repeated != nil {
+		if errors.Is(err, wire.ErrUnanswered) && a.claim.Err() == nil && a.o.Repeated != nil {
 			a.o.Repeated(len(records)) // the retry uses another producer id
 		}
 		return records

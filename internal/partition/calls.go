@@ -4,7 +4,8 @@ import (
 	"context"
 	"time"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // FetchMore starts a fetch, unless one is in flight. Handle gets its records.
@@ -94,7 +95,7 @@ func (l *Loop) Beat() { l.pulse.Beat() }
 func (l *Loop) Go(work func(ctx context.Context), then func()) {
 	l.running++
 	go func() {
-		ctx, cancel := Linger(l.Ctx, LingerTime)
+		ctx, cancel := retry.Linger(l.Ctx, retry.LingerTime)
 		work(ctx)
 		cancel()
 		l.results <- then

@@ -3,7 +3,7 @@ package partition
 import (
 	"time"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // commitEvery is how often a Committer passes its position to the claim. The claim
@@ -34,11 +34,11 @@ type Committer struct {
 // commit and may be repeated; it may be nil.
 func NewCommitter(claim wire.Claim, unrecorded func(runs int)) *Committer {
 	w := NewWatermark(claim.Offset)
-	w.formerRuns = DecodeRuns(claim.Offset, claim.Acked)
+	w.formerRuns = wire.DecodeRuns(claim.Offset, claim.Acked)
 	if unrecorded == nil {
 		unrecorded = func(int) {}
 	}
-	return &Committer{Watermark: w, claim: claim, log: DecodeLog(claim.Acked), unrecorded: unrecorded, low: claim.Offset}
+	return &Committer{Watermark: w, claim: claim, log: wire.DecodeLog(claim.Acked), unrecorded: unrecorded, low: claim.Offset}
 }
 
 // DoneAll marks the offsets of acked records as done. Records of a log that was replaced
@@ -81,7 +81,7 @@ func (c *Committer) Restart(f *wire.Fetched) {
 	c.Reset(low)
 	for _, r := range runs {
 		if r.First < f.Next {
-			c.formerRuns = append(c.formerRuns, Run{r.First, min(r.End, f.Next)})
+			c.formerRuns = append(c.formerRuns, wire.Run{First: r.First, End: min(r.End, f.Next)})
 		}
 	}
 	f.Next = low
@@ -93,7 +93,7 @@ func (c *Committer) Commit(now time.Time, atOnce bool) {
 	if c.holds > 0 || !c.dirty() || !atOnce && now.Sub(c.committedAt) < commitEvery {
 		return
 	}
-	acked, left := EncodeDone(c.log, c.Low(), c.Runs())
+	acked, left := wire.EncodeDone(c.log, c.Low(), c.Runs())
 	c.unrecorded(left)
 	c.low, c.done, c.committedAt = c.Low(), c.changes, now
 	c.claim.Done(c.low, acked)

@@ -6,7 +6,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose/internal/wire"
+	"pgregory.net/rapid"
+
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // This holds however late the record is done.
@@ -99,7 +101,7 @@ func TestCommitter_ALogThatLostItsEndLosesAndRepeatsNothing(t *testing.T) {
 
 // The offsets of both logs may be the same.
 func TestCommitter_ARecreatedLogHasNothingDone(t *testing.T) {
-	acked, _ := EncodeDone(wire.LogID{Topic: [16]byte{1}}, 10, []Run{{First: 20, End: 30}})
+	acked, _ := wire.EncodeDone(wire.LogID{Topic: [16]byte{1}}, 10, []wire.Run{{First: 20, End: 30}})
 	var committed string
 	c := NewCommitter(wire.Claim{Offset: 10, Acked: acked, Done: func(_ int64, acked string) { committed = acked }}, nil)
 	f := wire.Fetched{Next: 0, Replaced: true, Generation: 1, Log: wire.LogID{Topic: [16]byte{2}}}
@@ -110,7 +112,42 @@ func TestCommitter_ARecreatedLogHasNothingDone(t *testing.T) {
 		}
 	}
 	c.CommitNow(time.Now())
-	if DecodeLog(committed).Topic != f.Log.Topic || c.Low() != 0 {
+	if wire.DecodeLog(committed).Topic != f.Log.Topic || c.Low() != 0 {
 		t.Errorf("committed %q, done below %d", committed, c.Low())
 	}
+}
+
+// Whatever was committed when the claim changed hands, the next owner processes exactly
+// the records that were not done.
+func TestCommitter_ATakeOverRepeatsNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var low int64
+		var acked string
+		claim := func() wire.Claim {
+			return wire.Claim{Offset: low, Acked: acked, Done: func(offset int64, runs string) { low, acked = offset, runs }}
+		}
+		const records = 60
+		done := map[int64]bool{}
+		for range rapid.IntRange(1, 6).Draw(t, "owners") {
+			c := NewCommitter(claim(), nil)
+			end := rapid.Int64Range(low, records).Draw(t, "reads up to")
+			for offset := low; offset < end; offset++ {
+				if fresh := c.Add(offset); fresh == done[offset] {
+					t.Fatalf("offset %d: to be processed %v, was done %v", offset, fresh, done[offset])
+				}
+			}
+			for range rapid.IntRange(0, 30).Draw(t, "does") {
+				if offset := rapid.Int64Range(0, records).Draw(t, "offset"); offset >= low && offset < end {
+					c.Done(0, offset)
+					done[offset] = true
+				}
+			}
+			c.Commit(time.Time{}, true)
+			for offset := range int64(records) {
+				if offset < low && !done[offset] {
+					t.Fatalf("committed %d, and %d is not done", low, offset)
+				}
+			}
+		}
+	})
 }

@@ -7,8 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 const (
@@ -129,7 +130,7 @@ func (d *DeadLetters) WaitDeadLetters(done func([]wire.RawRecord)) {
 // appendBatch appends a batch, or returns false if the claim ends first.
 func (d *DeadLetters) appendBatch(batch []wire.RawRecord) bool {
 	left := batch
-	return Retry(d.ctx, d.o.Logger, "dead-letter append", func(ctx context.Context) error {
+	return retry.Do(d.ctx, d.o.Logger, "dead-letter append", func(ctx context.Context) error {
 		spread, err := d.o.Log.GroupForClaim(ctx, d.o.Claim, d.o.DeadLetterTopic, left)
 		if err != nil {
 			return err
@@ -146,7 +147,7 @@ func (d *DeadLetters) appendBatch(batch []wire.RawRecord) bool {
 		if errors.Is(err, wire.ErrRefused) {
 			// Dead letters are cut to fit. A refusal means that the topic's limits are
 			// wrong, which an operator has to fix.
-			Sleep(d.ctx, deadLetterRetryPause)
+			retry.Sleep(d.ctx, deadLetterRetryPause)
 			return fmt.Errorf("%s rejects dead letters; check its max.message.bytes: %w", d.o.DeadLetterTopic, err)
 		}
 		return err

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // The first bound that is reached counts, until the dead letters are appended.

@@ -7,7 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // fakeLog answers fetches and appends with its functions.
@@ -44,14 +45,14 @@ func (f *fakeLog) GroupForClaim(_ context.Context, _ wire.Claim, _ string, recor
 func (f *fakeLog) Idempotent(func(), func(int)) wire.AppendFunc {
 	return func(ctx context.Context, topic string, p int, records []wire.RawRecord) (time.Time, error) {
 		if f.counts != nil && p >= f.counts() {
-			return time.Time{}, ErrNoPartition
+			return time.Time{}, wire.ErrNoPartition
 		}
 		for f.append != nil {
 			err := f.append(topic, records)
 			if err == nil {
 				break
 			}
-			if errors.Is(err, wire.ErrRefused) || !Sleep(ctx, 100*time.Millisecond) {
+			if errors.Is(err, wire.ErrRefused) || !retry.Sleep(ctx, 100*time.Millisecond) {
 				return time.Time{}, err
 			}
 		}

@@ -30,7 +30,7 @@ import (
 	"log/slog"
 	"time"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // Log is the part of Kafka that a stage uses; kafka.Cluster implements it.

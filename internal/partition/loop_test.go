@@ -10,9 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose/internal/partition"
-	"orderclose/internal/testkit/partitiontest"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 var source = partitiontest.TopicPartition{Topic: "source", Partition: 0}
@@ -80,7 +81,7 @@ func TestLoop_HandlesEachRecordThatIsNotDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &partitiontest.Log{}
 		put(log, "a", "b", "c", "d")
-		acked, _ := partition.EncodeDone(wire.LogID{}, 1, []partition.Run{{First: 2, End: 3}})
+		acked, _ := wire.EncodeDone(wire.LogID{}, 1, []wire.Run{{First: 2, End: 3}})
 		log.Commit(source, 1, acked) // a and c are done
 		h := consume(t, log, partition.NoMetrics{}, nil, func() {
 			time.Sleep(time.Second)
@@ -134,7 +135,7 @@ func TestLoop_GoOutlastsTheClaim(t *testing.T) {
 		put(log, "a", "b")
 		h := consume(t, log, partition.NoMetrics{}, func(h *recorder, r wire.RawRecord) {
 			h.Go(func(ctx context.Context) {
-				if !partition.Sleep(ctx, time.Hour) && context.Cause(ctx) == nil {
+				if !retry.Sleep(ctx, time.Hour) && context.Cause(ctx) == nil {
 					t.Error("the context has not ended")
 				}
 			}, func() {

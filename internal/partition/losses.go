@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // ReportMissingCommit reports a loss if nothing was committed for the claim: it is unknown

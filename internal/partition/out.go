@@ -5,12 +5,9 @@ import (
 	"log/slog"
 	"time"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/wire"
 )
-
-// LingerTime is how long work in flight may finish after a revocation: a request to
-// Kafka, a transaction, a call.
-const LingerTime = 2 * time.Second
 
 // OutLog appends records; see kafka.Cluster for the contract.
 type OutLog interface {
@@ -109,29 +106,5 @@ func (o *Out) StillAssigned() bool {
 // that began before may take LingerTime more; no other call begins. what names the work
 // in the log.
 func (o *Out) Retry(what string, do func(ctx context.Context) error) bool {
-	return Retry(o.ctx, o.o.Logger, what, do)
-}
-
-// Retry calls do until it succeeds, or returns false when the claim has ended. The context of
-// do ends LingerTime after the claim. what names the work in the log.
-func Retry(claim context.Context, logger *slog.Logger, what string, do func(ctx context.Context) error) bool {
-	ctx, cancel := Linger(claim, LingerTime)
-	defer cancel()
-	pauses := NewBackOff()
-	for claim.Err() == nil {
-		err := do(ctx)
-		if err == nil {
-			return true
-		}
-		if claim.Err() != nil {
-			return false
-		}
-		if pauses.ShouldLog() {
-			logger.Warn(what+" failed, will retry", "err", err)
-		}
-		if !Sleep(claim, pauses.NextBackOff()) {
-			return false
-		}
-	}
-	return false
+	return retry.Do(o.ctx, o.o.Logger, what, do)
 }

@@ -13,7 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 var errDown = errors.New("the broker is down")
@@ -29,7 +30,7 @@ func sendAll(out *Out, topic string, records []wire.RawRecord, acked func(record
 		if records = sent.Left; len(records) == 0 {
 			return true
 		}
-		if !Sleep(out.ctx, sent.Pause) {
+		if !retry.Sleep(out.ctx, sent.Pause) {
 			return false
 		}
 	}
@@ -66,7 +67,7 @@ func TestOut_ReturnsSoonAfterARevocation(t *testing.T) {
 		if ok {
 			t.Error("reported success after the claim has ended")
 		}
-		if took := time.Since(begin); took > time.Minute+LingerTime+time.Second {
+		if took := time.Since(begin); took > time.Minute+retry.LingerTime+time.Second {
 			t.Errorf("returned %v after the claim began", took)
 		}
 	})
@@ -215,7 +216,7 @@ func TestDeadLetters_ARefusingTopicDelaysNoAppend(t *testing.T) {
 func TestLinger_OutlivesItsParentByD(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		parent, end := context.WithCancel(t.Context())
-		ctx, cancel := Linger(parent, 2*time.Second)
+		ctx, cancel := retry.Linger(parent, 2*time.Second)
 		defer cancel()
 		end()
 		time.Sleep(1999 * time.Millisecond)

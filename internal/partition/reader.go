@@ -6,7 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // corruptTries is the number of answers with an unreadable batch after which the batch
@@ -65,12 +66,12 @@ type Reader struct {
 func NewReader(ctx context.Context, log source, claim wire.Claim, stage string, m ReaderMetrics, logger *slog.Logger) *Reader {
 	m.FetchFailing(stage, claim.Topic, claim.Partition, time.Time{})
 	var done int64
-	if runs := DecodeRuns(claim.Offset, claim.Acked); len(runs) > 0 {
+	if runs := wire.DecodeRuns(claim.Offset, claim.Acked); len(runs) > 0 {
 		done = runs[len(runs)-1].End
 	}
 	return &Reader{
 		C:   make(chan wire.Fetched, 1),
-		ctx: ctx, source: log, claim: claim, next: claim.Offset, done: done, log: DecodeLog(claim.Acked),
+		ctx: ctx, source: log, claim: claim, next: claim.Offset, done: done, log: wire.DecodeLog(claim.Acked),
 		stage: stage, m: m,
 		logger: logger.With("topic", claim.Topic, "partition", claim.Partition),
 	}
@@ -161,7 +162,7 @@ func (r *Reader) Wait() {
 func (r *Reader) fetch(read read) (wire.Fetched, bool) {
 	read, offset := r.verifyFirst(read), r.next
 	at := wire.Position{Topic: r.claim.Topic, Partition: r.claim.Partition, Offset: offset, Log: r.log, LookBack: r.LookBack}
-	retry := NewBackOff()
+	pauses := retry.NewBackOff()
 	failing, corrupt := false, 0
 	for {
 		f, err := read(r.ctx, at)
@@ -174,7 +175,7 @@ func (r *Reader) fetch(read read) (wire.Fetched, bool) {
 		}
 		switch {
 		case err != nil:
-			if retry.ShouldLog() {
+			if pauses.ShouldLog() {
 				r.logger.Warn("fetch failed, will retry", "offset", offset, "err", err)
 			}
 		case f.Corrupt != nil && corrupt < corruptTries-1:
@@ -183,7 +184,7 @@ func (r *Reader) fetch(read read) (wire.Fetched, bool) {
 		default:
 			return f, true
 		}
-		if !Sleep(r.ctx, retry.NextBackOff()) {
+		if !retry.Sleep(r.ctx, pauses.NextBackOff()) {
 			return wire.Fetched{}, false
 		}
 	}

@@ -9,7 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 func newReader(ctx context.Context, log source) *Reader {
@@ -191,7 +192,7 @@ func TestReader_VerifyNoticesAReplacedLog(t *testing.T) {
 func TestReader_VerifiesTheFormerOwnersRunsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := wire.LogID{Topic: [16]byte{1}, Epoch: 5}
-		acked, _ := EncodeDone(log, 10, []Run{{First: 15, End: 20}})
+		acked, _ := wire.EncodeDone(log, 10, []wire.Run{{First: 15, End: 20}})
 		replaced := false
 		source := &fakeLog{
 			fetch: func(offset int64) (wire.Fetched, error) {
@@ -217,7 +218,7 @@ func TestReader_VerifiesTheFormerOwnersRunsFirst(t *testing.T) {
 // Attempts are too many to log each.
 func TestBackOff_LogsEveryTwoSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pauses, logged, tries := NewBackOff(), 0, 0
+		pauses, logged, tries := retry.NewBackOff(), 0, 0
 		for begin := time.Now(); time.Since(begin) < time.Minute; tries++ {
 			if pauses.ShouldLog() {
 				logged++

@@ -4,7 +4,8 @@ import (
 	"context"
 	"time"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 const (
@@ -15,7 +16,7 @@ const (
 	// return to the loop. With LingerTime it takes 5 s at most.
 	SendTime = 3 * time.Second
 	// MaxSendTime is the longest time that records are away from the loop.
-	MaxSendTime = SendTime + LingerTime
+	MaxSendTime = SendTime + retry.LingerTime
 	// minSendPause and maxSendPause bound the rest of a topic that did not accept all
 	// records in time.
 	minSendPause, maxSendPause = 50 * time.Millisecond, 4 * time.Second

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 const (

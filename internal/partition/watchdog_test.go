@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // watched serves a claim by run under a Watchdog. It returns the claims that run got, and

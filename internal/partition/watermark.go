@@ -1,6 +1,10 @@
 package partition
 
-import "sort"
+import (
+	"sort"
+
+	"github.com/orderclose/orderclose/internal/wire"
+)
 
 // Watermark tracks up to which offset a partition is done when its records are done in
 // another order than they were read. Offsets are added in the order of reading. The low
@@ -9,7 +13,7 @@ type Watermark struct {
 	open       []openOffset // read and not below the watermark, in order
 	next       int64        // everything below was read
 	changes    int          // how many offsets became done
-	formerRuns []Run        // done by a former owner, above the offset where reading began
+	formerRuns []wire.Run   // done by a former owner, above the offset where reading began
 	compactAt  int          // compact when open is longer
 }
 
@@ -149,8 +153,8 @@ func (w *Watermark) Low() int64 {
 
 // Runs lists the done offsets above the watermark, in order, including those of a former
 // owner that were not read again yet.
-func (w *Watermark) Runs() []Run {
-	var runs []Run
+func (w *Watermark) Runs() []wire.Run {
+	var runs []wire.Run
 	for i := 0; i < len(w.open); i++ {
 		if w.open[i].state != done {
 			continue
@@ -159,7 +163,7 @@ func (w *Watermark) Runs() []Run {
 		for i+1 < len(w.open) && w.open[i+1].state == done {
 			i++
 		}
-		runs = append(runs, Run{first, w.open[i].last + 1})
+		runs = append(runs, wire.Run{First: first, End: w.open[i].last + 1})
 	}
 	low := w.Low()
 	for _, r := range w.formerRuns {

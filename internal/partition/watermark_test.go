@@ -5,6 +5,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // The model is the plain definition: the lowest offset that was added and is not done, or
@@ -59,7 +61,7 @@ func TestWatermark_AnOpenOffsetCostsNoMemoryForLaterOnes(t *testing.T) {
 	if len(w.open) > 2*minCompact || w.Low() != 0 {
 		t.Errorf("%d entries, low %d", len(w.open), w.Low())
 	}
-	if diff := cmp.Diff([]Run{{1, 1_000_001}}, w.Runs()); diff != "" {
+	if diff := cmp.Diff([]wire.Run{{First: 1, End: 1_000_001}}, w.Runs()); diff != "" {
 		t.Errorf("runs (-want +got):\n%s", diff)
 	}
 	if w.Add(500_000) {

@@ -12,7 +12,7 @@ import (
 
 	"gorm.io/gorm"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // maxIn is the maximum length of an IN list. MariaDB turns a list of 1,000 or more into a

@@ -9,9 +9,9 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"orderclose"
-	"orderclose/internal/store"
-	"orderclose/internal/testkit/testnet"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/testnet"
 )
 
 func TestMySQL_ACommitInDoubtIsResolvedAtOnce(t *testing.T) {

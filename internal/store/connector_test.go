@@ -8,7 +8,7 @@ import (
 	"io"
 	"testing"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // zoned is a server whose sessions are off seconds away from UTC, whatever the DSN says.

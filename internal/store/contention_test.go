@@ -10,8 +10,8 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"orderclose"
-	"orderclose/internal/store"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store"
 )
 
 func wantError(t *testing.T, err, target error) {

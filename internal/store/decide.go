@@ -3,7 +3,7 @@ package store
 import (
 	"time"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // verdict returns what a close does with an order of this state and due time, when the

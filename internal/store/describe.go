@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // CheckMapping reports what keeps the store from using the orders' tables as they are mapped:

@@ -10,8 +10,8 @@ import (
 
 	"gorm.io/gorm"
 
-	"orderclose"
-	"orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // Dialect holds what differs between databases: their SQL, the source of the current time, and

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"orderclose"
-	"orderclose/internal/store"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store"
 )
 
 func TestOpen_BadDSNNeverShowsThePassword(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // keptEvent is the form of an event in outbox_events. It omits what the row's order_id and its

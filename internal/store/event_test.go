@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 func TestWholeEvent(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // Fault is the cause of an error, which decides what may be done about it.

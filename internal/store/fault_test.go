@@ -13,7 +13,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 func TestMySQLFault_NamesTheCause(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store"
 )
 
 // TestMigrated_AMissingGrantIsNotAMissingSchema: the server does not list tables on which the

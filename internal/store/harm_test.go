@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"orderclose/internal/store"
-	"orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // The definitions that each database reports are enough to refuse a harmful mapping.

@@ -8,7 +8,7 @@ import (
 
 	"gorm.io/gorm"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // OrderHistory is all that the database has of one order. Its parts are read one after the other, so

@@ -7,8 +7,8 @@ import (
 
 	"gorm.io/gorm"
 
-	"orderclose"
-	"orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // mappedHistory reads an order and its lines from the shop's own tables. With shards it reads the

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // maxInDoubt bounds the number of orders whose commit in doubt is remembered. A forgotten

@@ -11,10 +11,10 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"orderclose"
-	"orderclose/internal/bisect"
-	"orderclose/internal/store"
-	"orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/bisect"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // In a shop's own tables, the quantity of a line may be zero or negative.

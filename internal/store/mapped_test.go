@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/config"
-	"orderclose/internal/store"
-	"orderclose/internal/store/mapping"
-	"orderclose/internal/testkit/storetest"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
 
 // examples returns the examples of docs/mapping.md, which are tested as printed.

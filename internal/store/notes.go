@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // MappingHints returns hints on the shop's own tables that keep nothing from working: triggers

@@ -10,7 +10,7 @@ import (
 
 	"gorm.io/gorm"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // outboxTables are the tables of the outboxes. All have the columns id, order_id, payload and

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // Overdue returns up to limit orders that are unpaid and were due at or before cutoff, ordered

@@ -8,7 +8,7 @@ import (
 
 	"gorm.io/gorm"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // PreviewClose returns the outcomes that CloseOrders would return now, in the order of reqs,

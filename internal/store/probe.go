@@ -6,7 +6,7 @@ import (
 
 	"gorm.io/gorm"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // Probe makes and commits a write that belongs to no order and changes nothing: it inserts a

@@ -10,10 +10,10 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"orderclose"
-	"orderclose/internal/store"
-	"orderclose/internal/testkit/storetest"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/storetest"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // The privileges in docs/mapping.md suffice for a close, for publishing its events from the

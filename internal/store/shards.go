@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 const (

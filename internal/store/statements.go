@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // statements holds the SQL on the mapped tables, written once. In a mapping with shards,

@@ -13,8 +13,8 @@ import (
 
 	"gorm.io/gorm"
 
-	"orderclose"
-	"orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // kind is why stock was released or shipped. It is the last part of the ledger's key.

@@ -12,7 +12,7 @@ import (
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
 
-	"orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // DefaultMaxOpenConns is the default size of the connection pool. Two transactions at once

@@ -10,7 +10,7 @@ import (
 
 	"gorm.io/gorm"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // A transaction that lost a deadlock or a lock wait is tried again, at most maxTries times

@@ -13,7 +13,7 @@ import (
 	gormmysql "gorm.io/driver/mysql"
 	"gorm.io/gorm"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // scripted is a database that only answers COMMIT, with a given error.

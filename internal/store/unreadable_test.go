@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/store"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store"
 )
 
 // TestMySQL_ARowThatCannotBeReadEndsNoPage holds for a sweep and an audit.

@@ -10,8 +10,8 @@ import (
 
 	"gorm.io/gorm"
 
-	"orderclose"
-	"orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 const (

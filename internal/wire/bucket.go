@@ -3,7 +3,7 @@ package wire
 import (
 	"time"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 const (

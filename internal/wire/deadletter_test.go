@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 func TestDeadLetter_KeepsTheRecordWithCauseAndCoordinates(t *testing.T) {

@@ -3,7 +3,7 @@ package wire
 import (
 	"time"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // MaxDelayLimit is the largest maximum delay that the configuration allows, about ten

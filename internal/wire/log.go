@@ -90,6 +90,14 @@ type Fetched struct {
 // too large or invalid. Do not retry. The broker's error is wrapped beside it.
 var ErrRefused = errors.New("the broker refuses these records")
 
+// An append that is neither acked nor refused may wrap one of these errors.
+var (
+	// ErrNoPartition means that the topic or the partition does not exist.
+	ErrNoPartition = errors.New("there is no such partition")
+	// ErrUnanswered means that the records may have been written.
+	ErrUnanswered = errors.New("an answer is missing")
+)
+
 // LogID identifies the log of a partition. It is stored with each commit, so that the
 // commit is not applied to another log of the same name.
 type LogID struct {

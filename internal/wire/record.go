@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // WireVersion is the version of the record format that this code writes, and the only

@@ -5,7 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // The result is the same for a dead letter, and for a record that was sent again

@@ -3,7 +3,7 @@ package wire_test
 import (
 	"testing"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 func TestResolution_RoundTrip(t *testing.T) {

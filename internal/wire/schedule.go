@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // schedule is the payload of a row of ScheduleOutbox: the value of the record to

@@ -14,10 +14,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	"orderclose/internal/kafka"
-	"orderclose/internal/store"
-	"orderclose/internal/store/sqlite"
-	"orderclose/pipeline"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 // DevServers are a Kafka broker and a Redis server on loopback ports, and a database in a

@@ -23,10 +23,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	"orderclose/internal/kafka"
-	"orderclose/internal/store"
-	"orderclose/internal/store/sqlite"
-	"orderclose/pipeline"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 // port is the port of the first broker on the virtual network. The other brokers listen on

@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // fault is the cause of an error.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // Status is the state of an order, as the column orders.status stores it.

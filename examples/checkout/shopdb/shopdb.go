@@ -21,8 +21,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"orderclose"
-	"orderclose/producer"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/producer"
 )
 
 // A transaction that lost a conflict is tried again, at most maxTries times within retryFor.

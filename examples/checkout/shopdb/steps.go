@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // Answer is the result of Pay, Cancel, Ship or Confirm for an order.

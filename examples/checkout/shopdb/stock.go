@@ -8,8 +8,8 @@ import (
 	"maps"
 	"slices"
 
-	"orderclose"
-	"orderclose/producer"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/producer"
 )
 
 // reserve takes the stock of the items, in SKU order.

@@ -5,7 +5,7 @@ import (
 	"hash/crc32"
 	"time"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // More fields in the header of a record batch; see also split.go.

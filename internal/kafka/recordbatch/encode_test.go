@@ -11,7 +11,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	"pgregory.net/rapid"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // decode decodes a batch with the client library's decoder.

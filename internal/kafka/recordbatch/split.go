@@ -10,7 +10,7 @@ import (
 
 	"github.com/segmentio/kafka-go/compress"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // Positions of the fields in the header of a record batch, magic 2. See also encode.go.

@@ -3,7 +3,7 @@ package deadletters
 import (
 	"math"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // maxCauses bounds how many causes are counted separately. The stages have a dozen causes,

@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // The index behaves like a plain map.

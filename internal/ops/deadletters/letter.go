@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // Position is the position of a dead letter in the dead-letter topic.

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"orderclose/internal/kafka"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // maxNamed bounds how many dead letters a plan or a result lists. All are counted.

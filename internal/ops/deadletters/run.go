@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"orderclose/internal/kafka"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // sendTimeout bounds all attempts of one append: a person waits for the command.

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"orderclose/internal/kafka"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // Log is what a Topic needs of Kafka. Cluster of internal/kafka implements it.

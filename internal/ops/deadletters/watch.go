@@ -6,9 +6,9 @@ import (
 	"log/slog"
 	"time"
 
-	"orderclose/internal/kafka"
-	"orderclose/internal/partition"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // watchInterval is the interval between reads of the topic, about the interval at which
@@ -49,7 +49,7 @@ func Watch(ctx context.Context, o WatchOptions) {
 			failing = true
 			o.Logger.Warn("counting dead letters failed, orderclose_dead_letters_pending is out of date", "topic", o.Topic, "err", err)
 		}
-		if !partition.Sleep(ctx, watchInterval) {
+		if !retry.Sleep(ctx, watchInterval) {
 			return
 		}
 	}

@@ -9,7 +9,7 @@
 // every table through a Mapping.
 package mapping
 
-import "orderclose"
+import "github.com/orderclose/orderclose"
 
 // Mapping describes where orders are and what closing an order changes.
 type Mapping struct {

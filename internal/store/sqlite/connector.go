@@ -10,7 +10,7 @@ import (
 	"github.com/glebarez/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store"
 )
 
 // connector opens connections to one database, and keeps a connection open itself:

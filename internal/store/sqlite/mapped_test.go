@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/store"
-	"orderclose/internal/store/mapping"
-	"orderclose/internal/store/sqlite"
-	"orderclose/internal/testkit/storetest"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
 
 // shops are the examples of docs/mapping.md with times as numbers.

@@ -13,8 +13,8 @@ import (
 	gormsqlite "github.com/glebarez/sqlite"
 	"gorm.io/gorm"
 
-	"orderclose/internal/store"
-	"orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // Memory is the path of a database in memory, which Close deletes.

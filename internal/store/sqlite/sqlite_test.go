@@ -12,11 +12,11 @@ import (
 
 	"go.uber.org/goleak"
 
-	"orderclose"
-	"orderclose/internal/store"
-	"orderclose/internal/store/sqlite"
-	"orderclose/internal/testkit/scenario"
-	"orderclose/internal/testkit/storetest"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/testkit/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -11,8 +11,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"go.uber.org/goleak"
 
-	"orderclose/internal/store/sqlite"
-	"orderclose/internal/testkit/faultdb"
+	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/internal/testkit/faultdb"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -50,7 +50,7 @@ var kafkaMutants = []mutant{
 	},
 	{
 		name:  "a commit of another member at the first start makes a partition count as added",
-		edits: []edit{{"internal/kafka/group.go", " && partition.DecodePartitions(c.Metadata) <= number\n", "\n"}},
+		edits: []edit{{"internal/kafka/group.go", " && wire.DecodePartitions(c.Metadata) <= number\n", "\n"}},
 		pkg:   "internal/kafka", run: "TestConsume_FirstStartIsFreshForEveryMember", says: "want partitions 1 and 2 fresh",
 	},
 	{

@@ -10,13 +10,13 @@ var partitionMutants = []mutant{
 	},
 	{
 		name:  "records that a former owner acked above its commit are repeated",
-		edits: []edit{{"internal/partition/committer.go", "	w.formerRuns = DecodeRuns(claim.Offset, claim.Acked)\n", ""}},
+		edits: []edit{{"internal/partition/committer.go", "	w.formerRuns = wire.DecodeRuns(claim.Offset, claim.Acked)\n", ""}},
 		pkg:   "internal/partition", run: "ATakeOverRepeatsNothing", says: "to be processed true, was done true",
 	},
 	{
 		name:  "the list of done records does not fit into a commit",
-		edits: []edit{{"internal/partition/runs.go", "const maxRunBytes = 4000", "const maxRunBytes = 5000"}},
-		pkg:   "internal/partition", run: "TestRuns_|TestDone_", says: "bytes, epoch",
+		edits: []edit{{"internal/wire/commit.go", "const maxRunBytes = 4000", "const maxRunBytes = 5000"}},
+		pkg:   "internal/wire", run: "TestRuns_|TestDone_", says: "bytes, epoch",
 	},
 	{
 		name:  "pending dead letters are bounded in bytes only",
@@ -55,7 +55,7 @@ var partitionMutants = []mutant{
 	},
 	{
 		name:  "a failed fetch counts as evidence of a damaged batch",
-		edits: []edit{{"internal/partition/reader.go", "		case err != nil:\n			if retry.ShouldLog() {", "		case err != nil:\n			corrupt++\n			if retry.ShouldLog() {"}},
+		edits: []edit{{"internal/partition/reader.go", "		case err != nil:\n			if pauses.ShouldLog() {", "		case err != nil:\n			corrupt++\n			if retry.ShouldLog() {"}},
 		pkg:   "internal/partition", run: "TestReader_FailedFetches", says: "want no damage",
 	},
 	{

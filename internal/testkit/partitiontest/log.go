@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"orderclose/internal/partition"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 const (
@@ -219,7 +219,7 @@ func (l *Log) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) 
 			f.Free = func() { poisonFreedMemory(f.Records) }
 			return f, nil
 		}
-		if !partition.Sleep(ctx, wait) {
+		if !retry.Sleep(ctx, wait) {
 			return f, ctx.Err()
 		}
 	}
@@ -288,7 +288,7 @@ func (l *Log) Idempotent(trying func(), _ func(int)) wire.AppendFunc {
 			if err == nil {
 				break
 			}
-			if !partition.Sleep(ctx, pollPause) {
+			if !retry.Sleep(ctx, pollPause) {
 				return time.Time{}, err
 			}
 		}

@@ -15,16 +15,16 @@ import (
 
 	kafkago "github.com/segmentio/kafka-go"
 
-	"orderclose"
-	"orderclose/internal/config"
-	"orderclose/internal/kafka"
-	"orderclose/internal/store"
-	"orderclose/internal/store/sqlite"
-	"orderclose/internal/testkit/scenario"
-	"orderclose/internal/wire"
-	"orderclose/pipeline"
-	"orderclose/producer"
-	"orderclose/release"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/sqlite"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/producer"
+	"github.com/orderclose/orderclose/release"
 )
 
 // accessCase is a part that has all rows of its table, or all but one.

@@ -11,14 +11,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"orderclose"
-	"orderclose/compensator"
-	"orderclose/examples/checkout/shopdb"
-	"orderclose/internal/config"
-	"orderclose/internal/kafka"
-	"orderclose/internal/ops"
-	"orderclose/internal/testkit/scenario"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // The audit finds nothing before that.

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/config"
 )
 
 // databases are the kinds of database for the tests, and the variables that name a

@@ -13,8 +13,8 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"orderclose/internal/testkit/scenario"
-	"orderclose/internal/testkit/testnet"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/testkit/testnet"
 )
 
 // faultLasts is the duration of a database fault. It begins before the first order is

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/config"
-	"orderclose/internal/ops"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // put appends n records of unknown orders to a bucket, all with the same due time.

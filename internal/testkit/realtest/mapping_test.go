@@ -13,9 +13,9 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"orderclose/internal/config"
-	"orderclose/internal/kafka"
-	"orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/store"
 )
 
 // ownTables is a shop with tables of its own, the first example of docs/mapping.md,

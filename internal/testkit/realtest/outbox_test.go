@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
-	"orderclose/examples/checkout/shopdb"
-	"orderclose/internal/config"
-	"orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
 // closeMany creates overdue orders and closes them, so that as many events wait.

@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
-	"orderclose/compensator"
-	"orderclose/internal/config"
-	"orderclose/internal/kafka"
-	"orderclose/pipeline"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 func TestReal_EveryPromiseIsKept(t *testing.T) {

@@ -11,11 +11,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"orderclose"
-	"orderclose/compensator"
-	"orderclose/internal/config"
-	"orderclose/internal/testkit/testnet"
-	"orderclose/pipeline"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/testnet"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 // endless is a database that always has another overdue order, until it is stopped.

@@ -20,13 +20,13 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"orderclose/internal/config"
-	"orderclose/internal/kafka"
-	"orderclose/internal/store"
-	"orderclose/internal/testkit/checker"
-	"orderclose/internal/testkit/scenario"
-	"orderclose/pipeline"
-	"orderclose/producer"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/checker"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/producer"
 )
 
 // binDir is a folder for the production binary; TestMain creates and removes it.
@@ -35,7 +35,7 @@ var binDir string
 // binary builds the production binary, once for all tests that need it.
 var binary = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(binDir, "orderclose")
-	out, err := exec.Command("go", "build", "-o", path, "orderclose/cmd/orderclose").CombinedOutput()
+	out, err := exec.Command("go", "build", "-o", path, "github.com/orderclose/orderclose/cmd/orderclose").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}

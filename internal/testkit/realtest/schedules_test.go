@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 // Two dispatchers are killed at random moments while both outboxes have rows,

@@ -18,9 +18,9 @@ import (
 
 	kafkago "github.com/segmentio/kafka-go"
 
-	"orderclose/internal/config"
-	"orderclose/internal/kafka"
-	"orderclose/producer"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/producer"
 )
 
 // broker is a secured broker of a test's own. The password of each user is derived

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
-	"orderclose/closer/httpclose"
-	"orderclose/internal/config"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/httpclose"
+	"github.com/orderclose/orderclose/internal/config"
 )
 
 const serviceSecret = "a secret of the real tests"

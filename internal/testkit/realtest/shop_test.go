@@ -19,14 +19,14 @@ import (
 	"testing"
 	"time"
 
-	"orderclose/closer/payment"
-	"orderclose/examples/checkout"
-	"orderclose/internal/config"
-	"orderclose/internal/kafka"
-	"orderclose/internal/store"
-	"orderclose/internal/testkit/scenario"
-	"orderclose/internal/wire"
-	"orderclose/pipeline"
+	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/examples/checkout"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 // shopProcess is examples/checkout as a process.
@@ -40,7 +40,7 @@ type shopProcess struct {
 func (r *rig) openCheckout() *shopProcess {
 	r.t.Helper()
 	s := &shopProcess{rig: r, path: filepath.Join(r.t.TempDir(), "checkout")}
-	if out, err := exec.Command("go", "build", "-o", s.path, "orderclose/examples/checkout/cmd/checkout").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", s.path, "github.com/orderclose/orderclose/examples/checkout/cmd/checkout").CombinedOutput(); err != nil {
 		r.t.Fatalf("go build: %v\n%s", err, out)
 	}
 	free, err := net.Listen("tcp", "127.0.0.1:0")

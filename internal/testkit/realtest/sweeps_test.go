@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
-	"orderclose/pipeline"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 // slowly limits sweeps to a hundred orders a second, ten at a time.

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"orderclose"
-	"orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 )
 
 // retryInterval is the pause before a Persistent tries again.

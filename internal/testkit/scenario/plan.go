@@ -15,7 +15,7 @@ import (
 	"slices"
 	"time"
 
-	"orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 )
 
 // Fate is what happens to an order after its creation.

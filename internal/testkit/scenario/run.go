@@ -7,10 +7,10 @@ import (
 	"sync"
 	"time"
 
-	"orderclose"
-	"orderclose/examples/checkout/shopdb"
-	"orderclose/internal/store"
-	"orderclose/producer"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/producer"
 )
 
 // startStock is the stock of each SKU at the beginning: enough for any plan.

@@ -9,9 +9,9 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"orderclose/internal/kafka"
-	"orderclose/internal/wire"
-	"orderclose/pipeline"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 func TestSimulation_ADeletedTopicCausesNoBusyLoop(t *testing.T) {

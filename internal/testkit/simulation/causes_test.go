@@ -6,14 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
-	"orderclose/compensator"
-	"orderclose/internal/kafka"
-	"orderclose/internal/ops"
-	"orderclose/internal/ops/deadletters"
-	"orderclose/internal/wire"
-	"orderclose/pipeline"
-	"orderclose/pipeline/pipelinetest"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/ops/deadletters"
+	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 )
 
 // sweep runs one sweep, as orderclose compensate --once does.

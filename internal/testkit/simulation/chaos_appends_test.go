@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/testkit/checker"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/checker"
 )
 
 // checkAppends checks two bounds for each order. arrivals are its records in the close topic

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 func init() {

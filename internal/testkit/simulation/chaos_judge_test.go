@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"orderclose/internal/testkit/checker"
-	"orderclose/internal/testkit/scenario"
-	"orderclose/pipeline"
+	"github.com/orderclose/orderclose/internal/testkit/checker"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 // result is the outcome of a world.

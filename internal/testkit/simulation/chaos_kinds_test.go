@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 // switchedOn reports whether events of a kind are drawn. CHAOS_KINDS restricts the kinds.

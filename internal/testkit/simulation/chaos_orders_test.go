@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"orderclose"
-	"orderclose/examples/checkout/shopdb"
-	"orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
 // How an order of a world is published (How), and what happens to it later (Then).

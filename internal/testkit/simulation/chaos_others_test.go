@@ -3,8 +3,8 @@ package simulation
 import (
 	"time"
 
-	"orderclose/internal/testkit/faultdb"
-	"orderclose/pipeline"
+	"github.com/orderclose/orderclose/internal/testkit/faultdb"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 func init() {

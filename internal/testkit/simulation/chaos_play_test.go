@@ -11,14 +11,14 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/config"
-	"orderclose/internal/kafka"
-	"orderclose/internal/testkit/faultdb"
-	"orderclose/internal/testkit/scenario"
-	"orderclose/pipeline"
-	"orderclose/pipeline/pipelinetest"
-	"orderclose/producer"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/testkit/faultdb"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/pipelinetest"
+	"github.com/orderclose/orderclose/producer"
 )
 
 const (

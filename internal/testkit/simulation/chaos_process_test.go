@@ -13,10 +13,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
-	"orderclose"
-	"orderclose/internal/config"
-	"orderclose/internal/kafka"
-	"orderclose/pipeline"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 // process is a process of the pipeline in a world. It has its own network to the servers and its

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/config"
-	"orderclose/pipeline"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 // chaosFile is the topics.yaml of a world with reloads. chaosWorld.mu guards it.

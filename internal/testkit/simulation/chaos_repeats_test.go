@@ -10,11 +10,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"orderclose/internal/config"
-	"orderclose/internal/kafka"
-	"orderclose/internal/ops"
-	"orderclose/internal/testkit/checker"
-	"orderclose/pipeline"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/checker"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 func init() {

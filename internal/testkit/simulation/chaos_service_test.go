@@ -14,12 +14,12 @@ import (
 	"sync"
 	"time"
 
-	"orderclose"
-	"orderclose/closer/httpclose"
-	"orderclose/closer/payment"
-	"orderclose/internal/config"
-	"orderclose/internal/store"
-	"orderclose/internal/testkit/testnet"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/httpclose"
+	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/testnet"
 )
 
 // What the service of the shop does, in a world with events of the kind service.

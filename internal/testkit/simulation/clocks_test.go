@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/wire"
-	"orderclose/pipeline"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 // randomSkew returns by how much a clock is ahead, or behind if negative: from a second to most,

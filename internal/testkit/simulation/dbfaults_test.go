@@ -10,12 +10,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/config"
-	"orderclose/internal/testkit/faultdb"
-	"orderclose/internal/testkit/scenario"
-	"orderclose/pipeline"
-	"orderclose/pipeline/pipelinetest"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/testkit/faultdb"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 )
 
 // simulateOn is simulate with a database that fails as faults says. The shop retries.

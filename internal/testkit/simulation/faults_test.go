@@ -11,8 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"orderclose"
-	"orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
 // brokerFaults are the errors that a broker may return for each kind of request. A produce

@@ -13,11 +13,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"orderclose/internal/ops"
-	"orderclose/internal/testkit/checker"
-	"orderclose/internal/testkit/scenario"
-	"orderclose/pipeline"
-	"orderclose/pipeline/pipelinetest"
+	"github.com/orderclose/orderclose/internal/ops"
+	"github.com/orderclose/orderclose/internal/testkit/checker"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 )
 
 // commitLog records every commit that reaches the broker.

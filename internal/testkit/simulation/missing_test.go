@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"orderclose/internal/store"
-	"orderclose/pipeline"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 // TestSimulation_ARestartBeforeTopicsApplyServesWhatThereIs: a process may be restarted after a bucket

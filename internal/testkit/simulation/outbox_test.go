@@ -13,13 +13,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"orderclose/examples/checkout/shopdb"
-	"orderclose/internal/store"
-	"orderclose/internal/testkit/scenario"
-	"orderclose/internal/wire"
-	"orderclose/outbox"
-	"orderclose/pipeline"
-	"orderclose/release"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/outbox"
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/release"
 )
 
 // inTopic counts the records of a topic.

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/wire"
-	"orderclose/pipeline"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 // TestSimulation_ACompensatorReportsOverdueRecords: no relay runs that could report them, and the

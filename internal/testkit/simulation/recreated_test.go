@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 // TestSimulation_ATopicRecreatedAtOnceIsALoss also while the topic is young: when the relay, which

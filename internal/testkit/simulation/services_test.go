@@ -12,13 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
-	"orderclose/closer/httpclose"
-	"orderclose/closer/payment"
-	"orderclose/internal/config"
-	"orderclose/internal/store"
-	"orderclose/internal/testkit/testnet"
-	"orderclose/pipeline"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/httpclose"
+	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/testnet"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
 // serviceSecrets sign the requests to the shop's services.

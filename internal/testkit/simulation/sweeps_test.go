@@ -8,9 +8,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"orderclose/internal/config"
-	"orderclose/pipeline"
-	"orderclose/pipeline/pipelinetest"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 )
 
 // sweeper starts a compensator without Kafka as a process whose clock is ahead, and returns its

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 var betweenClaims = []claim{

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 var countClaims = []claim{

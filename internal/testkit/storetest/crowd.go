@@ -17,10 +17,10 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"orderclose"
-	"orderclose/compensator"
-	"orderclose/examples/checkout/shopdb"
-	"orderclose/internal/bisect"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/bisect"
 )
 
 var crowdClaims = []claim{

@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
-	"orderclose/examples/checkout/shopdb"
-	"orderclose/internal/store"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/store"
 )
 
 var historyClaims = []claim{

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
-	"orderclose/internal/store"
-	"orderclose/internal/store/mapping"
-	"orderclose/internal/wire"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/mapping"
+	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // Shop is a shop with its own tables, and their mapping.

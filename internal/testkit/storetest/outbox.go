@@ -12,11 +12,11 @@ import (
 	"gorm.io/driver/mysql"
 	"gorm.io/gorm"
 
-	"orderclose"
-	"orderclose/examples/checkout/shopdb"
-	"orderclose/internal/store"
-	"orderclose/internal/wire"
-	"orderclose/producer"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/producer"
 )
 
 var outboxClaims = []claim{

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"orderclose"
+	"github.com/orderclose/orderclose"
 )
 
 var pageClaims = []claim{

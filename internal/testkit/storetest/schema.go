@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"orderclose/examples/checkout/shopdb"
-	"orderclose/internal/store"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/store"
 )
 
 var schemaClaims = []claim{

@@ -10,10 +10,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"orderclose"
-	"orderclose/examples/checkout/shopdb"
-	"orderclose/internal/store"
-	"orderclose/internal/testkit/scenario"
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/testkit/scenario"
 )
 
 // Run runs the suite. open returns a store on a new, empty database without the schema, and

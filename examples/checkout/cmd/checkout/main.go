@@ -16,12 +16,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"orderclose/closer/payment"
-	"orderclose/examples/checkout"
-	"orderclose/internal/config"
-	"orderclose/internal/kafka"
-	"orderclose/pipeline"
-	"orderclose/producer"
+	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/examples/checkout"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/producer"
 )
 
 // envSecret is the environment variable of the callback secret, which is never a flag.

@@ -1,4 +1,4 @@
-package partition
+package wire
 
 import (
 	"encoding/base64"
@@ -6,8 +6,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-
-	"orderclose/internal/wire"
 )
 
 // Run is a run of done offsets above a watermark, [First, End).
@@ -29,9 +27,9 @@ const partitionsPrefix = "n1:"
 // EncodeDone encodes the metadata of a commit of the watermark low: the log that the
 // offset belongs to, if it is known, and the runs. left is the number of runs that did
 // not fit.
-func EncodeDone(log wire.LogID, low int64, runs []Run) (encoded string, left int) {
+func EncodeDone(log LogID, low int64, runs []Run) (encoded string, left int) {
 	encoded, left = EncodeRuns(low, runs)
-	if log.Topic == (wire.LogID{}).Topic {
+	if log.Topic == (LogID{}).Topic {
 		return encoded, left
 	}
 	b := binary.AppendUvarint(log.Topic[:], uint64(int64(log.Epoch)+1))
@@ -41,15 +39,15 @@ func EncodeDone(log wire.LogID, low int64, runs []Run) (encoded string, left int
 // DecodeLog reads from the metadata of a commit which log the offset belongs to. Metadata
 // without a log, such as that of an older version, gives the zero LogID, which accepts
 // any log.
-func DecodeLog(encoded string) wire.LogID {
-	log := wire.LogID{}
+func DecodeLog(encoded string) LogID {
+	log := LogID{}
 	b, err := base64.RawStdEncoding.DecodeString(field(encoded, logPrefix))
 	if err != nil || len(b) <= len(log.Topic) {
 		return log
 	}
 	epoch, n := binary.Uvarint(b[copy(log.Topic[:], b):])
 	if n <= 0 || epoch > math.MaxInt32+1 {
-		return wire.LogID{}
+		return LogID{}
 	}
 	log.Epoch = int32(int64(epoch) - 1)
 	return log

@@ -1,15 +1,12 @@
-package partition
+package wire
 
 import (
 	"math"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
-
-	"orderclose/internal/wire"
 )
 
 func TestRuns_RoundTrip(t *testing.T) {
@@ -53,7 +50,7 @@ func TestDone_IdentifiesItsLog(t *testing.T) {
 	some := []Run{{First: 12, End: 14}}
 	for _, runs := range [][]Run{nil, some, many} {
 		for _, epoch := range []int32{-1, 0, 7, math.MaxInt32} {
-			log := wire.LogID{Topic: [16]byte{1, 15: 2}, Epoch: epoch}
+			log := LogID{Topic: [16]byte{1, 15: 2}, Epoch: epoch}
 			encoded, left := EncodeDone(log, 10, runs)
 			if got := DecodeLog(encoded); got != log || len(encoded) > 4096 {
 				t.Errorf("%d bytes, epoch %d: %+v, want %+v", len(encoded), epoch, got, log)
@@ -63,9 +60,9 @@ func TestDone_IdentifiesItsLog(t *testing.T) {
 			}
 		}
 	}
-	unknown, _ := EncodeDone(wire.LogID{}, 10, some)
+	unknown, _ := EncodeDone(LogID{}, 10, some)
 	for _, older := range []string{"", "r1:AQI", "somebody else's", "t1:", "t1:AQI", "t1:!", unknown} {
-		if got := DecodeLog(older); got != (wire.LogID{}) {
+		if got := DecodeLog(older); got != (LogID{}) {
 			t.Errorf("%q: %+v", older, got)
 		}
 	}
@@ -81,7 +78,7 @@ func TestWithPartitions(t *testing.T) {
 	for i := range int64(10_000) {
 		many = append(many, Run{1000*i + 500, 1000*i + 900})
 	}
-	log := wire.LogID{Topic: [16]byte{1, 15: 2}, Epoch: math.MaxInt32}
+	log := LogID{Topic: [16]byte{1, 15: 2}, Epoch: math.MaxInt32}
 	done, _ := EncodeDone(log, 10, many)
 	for _, plain := range []string{"", "somebody else's", done} {
 		if n := DecodePartitions(plain); n != 0 {
@@ -118,41 +115,6 @@ func FuzzDecodeRuns(f *testing.F) {
 				t.Fatalf("%+v after %d", r, at)
 			}
 			at = r.End
-		}
-	})
-}
-
-// Whatever was committed when the claim changed hands, the next owner processes exactly
-// the records that were not done.
-func TestCommitter_ATakeOverRepeatsNothing(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var low int64
-		var acked string
-		claim := func() wire.Claim {
-			return wire.Claim{Offset: low, Acked: acked, Done: func(offset int64, runs string) { low, acked = offset, runs }}
-		}
-		const records = 60
-		done := map[int64]bool{}
-		for range rapid.IntRange(1, 6).Draw(t, "owners") {
-			c := NewCommitter(claim(), nil)
-			end := rapid.Int64Range(low, records).Draw(t, "reads up to")
-			for offset := low; offset < end; offset++ {
-				if fresh := c.Add(offset); fresh == done[offset] {
-					t.Fatalf("offset %d: to be processed %v, was done %v", offset, fresh, done[offset])
-				}
-			}
-			for range rapid.IntRange(0, 30).Draw(t, "does") {
-				if offset := rapid.Int64Range(0, records).Draw(t, "offset"); offset >= low && offset < end {
-					c.Done(0, offset)
-					done[offset] = true
-				}
-			}
-			c.Commit(time.Time{}, true)
-			for offset := range int64(records) {
-				if offset < low && !done[offset] {
-					t.Fatalf("committed %d, and %d is not done", low, offset)
-				}
-			}
 		}
 	})
 }

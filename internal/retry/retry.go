@@ -1,7 +1,10 @@
-package partition
+// Package retry repeats work until it succeeds: one backoff, one log line every 2 s, and a
+// bounded time to finish what is in flight.
+package retry
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -59,4 +62,32 @@ func Linger(ctx context.Context, d time.Duration) (context.Context, context.Canc
 		stop()
 		cancel()
 	}
+}
+
+// LingerTime is how long work in flight may finish after a revocation or a stop: a request to
+// Kafka, a transaction, a call.
+const LingerTime = 2 * time.Second
+
+// Do calls do until it succeeds, or returns false when ctx has ended. The context of
+// do ends LingerTime after ctx. what names the work in the log.
+func Do(ctx context.Context, logger *slog.Logger, what string, do func(ctx context.Context) error) bool {
+	lingering, cancel := Linger(ctx, LingerTime)
+	defer cancel()
+	pauses := NewBackOff()
+	for ctx.Err() == nil {
+		err := do(lingering)
+		if err == nil {
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		if pauses.ShouldLog() {
+			logger.Warn(what+" failed, will retry", "err", err)
+		}
+		if !Sleep(ctx, pauses.NextBackOff()) {
+			return false
+		}
+	}
+	return false
 }
