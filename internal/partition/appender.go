@@ -3,7 +3,6 @@ package partition
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -100,42 +99,25 @@ func (a *appender) appendAll(ctx context.Context, topic string, spread map[int][
 	return left
 }
 
-// appendPart appends records to one partition, in as many requests as needed, and returns
-// the records that are left.
+// appendPart appends records to one partition, and returns the records that are left.
 func (a *appender) appendPart(ctx context.Context, topic string, p int, records []wire.RawRecord, sent *SendResult) []wire.RawRecord {
-	for len(records) > 0 {
-		n := wire.Fitting(records)
-		if left := a.request(ctx, topic, p, records[:n:n], sent); len(left) > 0 {
-			return slices.Concat(left, records[n:])
+	request := func(records []wire.RawRecord) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
-		records = records[n:]
-	}
-	return nil
-}
-
-// request sends one request and returns the records that are left. If the broker refuses
-// the request, its halves are tried, down to the records that are at fault.
-func (a *appender) request(ctx context.Context, topic string, p int, records []wire.RawRecord, sent *SendResult) (left []wire.RawRecord) {
-	if ctx.Err() != nil {
-		return records
-	}
-	lingering, cancel := retry.Linger(ctx, retry.LingerTime)
-	at, err := a.pipes[p](lingering, topic, p, records)
-	cancel()
-	switch {
-	case err == nil:
-		sent.Acked = append(sent.Acked, Acked{records, at, time.Now()})
-		return nil
-	case !errors.Is(err, wire.ErrRefused):
-		if errors.Is(err, wire.ErrUnanswered) && a.claim.Err() == nil && a.o.Repeated != nil {
+		lingering, cancel := retry.Linger(ctx, retry.LingerTime)
+		defer cancel()
+		at, err := a.pipes[p](lingering, topic, p, records)
+		switch {
+		case err == nil:
+			sent.Acked = append(sent.Acked, Acked{records, at, time.Now()})
+		case errors.Is(err, wire.ErrUnanswered) && a.claim.Err() == nil && a.o.Repeated != nil:
 			a.o.Repeated(len(records)) // the retry uses another producer id
 		}
-		return records
-	case len(records) > 1:
-		half := len(records) / 2
-		left = a.request(ctx, topic, p, records[:half:half], sent)
-		return append(left, a.request(ctx, topic, p, records[half:], sent)...)
+		return err
 	}
-	sent.refused = append(sent.refused, refused{records[0], err})
-	return nil
+	left, _ := AppendPart(records, request, func(r wire.RawRecord, err error) {
+		sent.refused = append(sent.refused, refused{r, err})
+	})
+	return left
 }

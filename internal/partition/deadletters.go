@@ -23,6 +23,30 @@ const (
 	maxPendingBytes = 4 << 20
 )
 
+// Causes of dead letters that several stages use.
+const (
+	CauseUnreadable = "unreadable" // the record cannot be decoded, or none can be made of a row
+	CauseRefused    = "refused"    // Kafka rejects the record for good: it is too large or invalid
+)
+
+// UnreadableCause returns the cause for err, the error of a record that cannot be decoded or of
+// a row of which no record can be made: the reason of a wire.RecordError, or CauseUnreadable.
+func UnreadableCause(err error) string {
+	if bad := (*wire.RecordError)(nil); errors.As(err, &bad) {
+		return bad.Reason.Error()
+	}
+	return CauseUnreadable
+}
+
+// NewDeadLetter returns the record that is appended to the dead-letter topic for m. It keeps
+// the offset and the generation of m, by which its ack is recognized. m.Topic and m.Partition
+// say where m came from.
+func NewDeadLetter(m wire.Message, stage, cause, detail string) wire.RawRecord {
+	dead := wire.DeadLetter(m, stage, cause, detail)
+	dead.Offset, dead.Generation = m.Offset, m.Generation
+	return dead.Raw()
+}
+
 // DeadLetters appends the dead letters of a claim to the dead-letter topic, in its own
 // goroutine, so that a topic that is missing or full delays no other record. Until a dead
 // letter is acked its offset stays open. A DeadLetters belongs to the goroutine of the
@@ -54,9 +78,7 @@ func (d *DeadLetters) DeadLetter(m wire.Message, cause, detail string) {
 	d.o.Logger.Error("dead letter", "offset", m.Offset, "key", string(m.Key[:min(len(m.Key), orderclose.MaxIDBytes)]), "cause", cause, "detail", detail)
 	d.o.DeadLettered(d.o.Stage, cause)
 	m.Topic, m.Partition = d.o.Claim.Topic, d.o.Claim.Partition
-	dead := wire.DeadLetter(m, d.o.Stage, cause, detail)
-	dead.Offset, dead.Generation = m.Offset, m.Generation
-	raw := dead.Raw()
+	raw := NewDeadLetter(m, d.o.Stage, cause, detail)
 	d.waiting = append(d.waiting, raw)
 	d.bytes += raw.Size()
 }
@@ -73,11 +95,7 @@ func (d *DeadLetters) DeadLetterRaw(r wire.RawRecord, cause, detail string) {
 
 // DeadLetterUnreadable turns a record that Due or Decode rejected into a dead letter.
 func (d *DeadLetters) DeadLetterUnreadable(r wire.RawRecord, err error) {
-	cause := "unreadable"
-	if bad := (*wire.RecordError)(nil); errors.As(err, &bad) {
-		cause = bad.Reason.Error()
-	}
-	d.DeadLetterRaw(r, cause, err.Error())
+	d.DeadLetterRaw(r, UnreadableCause(err), err.Error())
 }
 
 // DeadLetterCorrupt makes one dead letter for the corrupt range of a fetch. Only the offsets of
@@ -129,24 +147,13 @@ func (d *DeadLetters) WaitDeadLetters(done func([]wire.RawRecord)) {
 
 // appendBatch appends a batch, or returns false if the claim ends first.
 func (d *DeadLetters) appendBatch(batch []wire.RawRecord) bool {
+	group := func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
+		return d.o.Log.GroupForClaim(ctx, d.o.Claim, topic, records)
+	}
 	left := batch
-	return retry.Do(d.ctx, d.o.Logger, "dead-letter append", func(ctx context.Context) error {
-		spread, err := d.o.Log.GroupForClaim(ctx, d.o.Claim, d.o.DeadLetterTopic, left)
-		if err != nil {
-			return err
-		}
-		left = nil
-		for p, part := range spread {
-			if err == nil {
-				_, err = d.append(ctx, d.o.DeadLetterTopic, p, part)
-			}
-			if err != nil {
-				left = append(left, part...)
-			}
-		}
-		if errors.Is(err, wire.ErrRefused) {
-			// Dead letters are cut to fit. A refusal means that the topic's limits are
-			// wrong, which an operator has to fix.
+	return retry.Do(d.ctx, d.o.Logger, "dead-letter append", func(ctx context.Context) (err error) {
+		left, err = AppendDeadLetters(ctx, d.o.DeadLetterTopic, left, group, d.append)
+		if errors.Is(err, wire.ErrRefused) { // an operator has to fix the topic
 			retry.Sleep(d.ctx, deadLetterRetryPause)
 			return fmt.Errorf("%s rejects dead letters; check its max.message.bytes: %w", d.o.DeadLetterTopic, err)
 		}

@@ -14,7 +14,8 @@
 //	committer.go    commits the low watermark; runs.go encodes the metadata of the commit
 //	out.go          the appends of a loop, and whether the partition is still assigned to it
 //	senders.go      appends to other topics, beside the loop; appender.go does one of them
-//	deadletters.go  appends to the dead-letter topic
+//	append.go       appends to one partition, and of dead letters; the outbox uses it, too
+//	deadletters.go  makes dead letters, and appends those of a claim
 //	losses.go       notices of losses, in the control topic
 //	watchdog.go     restarts a loop that hangs
 //	memory.go       divides memory between the loops

@@ -45,7 +45,7 @@ type Out struct {
 // NewOut returns an Out that ends with ctx, the claim's context.
 func NewOut(ctx context.Context, o OutOptions) *Out {
 	out := &Out{DeadLetters: newDeadLetters(ctx, o), o: o, ctx: ctx, wake: time.Now()}
-	out.Senders = newSenders(ctx, &out.o, func(r refused) { out.DeadLetterRaw(r.record, "refused", r.err.Error()) })
+	out.Senders = newSenders(ctx, &out.o, func(r refused) { out.DeadLetterRaw(r.record, CauseRefused, r.err.Error()) })
 	out.control = newTopicSender(ctx, &out.o, o.ControlTopic)
 	out.control.group = func(_ context.Context, _ string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
 		return map[int][]wire.RawRecord{0: records}, nil

@@ -30,7 +30,7 @@ var partitionMutants = []mutant{
 	},
 	{
 		name:  "dead letters of one partition that fails are forgotten",
-		edits: []edit{{"internal/partition/deadletters.go", "				left = append(left, part...)\n", ""}},
+		edits: []edit{{"internal/partition/append.go", "left, err = append(left, part...), failed", "err = failed"}},
 		pkg:   "internal/partition", run: "TestDeadLetters_|TestOut_", says: "want each once",
 	},
 	{
@@ -65,12 +65,12 @@ var partitionMutants = []mutant{
 	},
 	{
 		name:  "another append is begun after the partition was revoked",
-		edits: []edit{{"internal/partition/appender.go", "	if ctx.Err() != nil {\n		return records\n	}\n	lingering", "	lingering"}},
+		edits: []edit{{"internal/partition/appender.go", "		if ctx.Err() != nil {\n			return ctx.Err()\n		}\n		lingering", "		lingering"}},
 		pkg:   "internal/partition", run: "TestOut_", says: "want the one that was in flight",
 	},
 	{
 		name:  "all records of a refused request become dead letters",
-		edits: []edit{{"internal/partition/appender.go", "	case len(records) > 1:\n		half", "	case len(records) > 1000:\n		half"}},
+		edits: []edit{{"internal/partition/append.go", "	case len(records) == 1:\n", "	case len(records) < 1000:\n"}},
 		pkg:   "internal/partition", run: "TestOut_OnlyRefusedRecords", says: "0 acked",
 	},
 	{

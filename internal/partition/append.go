@@ -1,0 +1,70 @@
+package partition
+
+import (
+	"context"
+	"errors"
+
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// AppendPart appends records to one partition, in their order. It calls request for as many
+// records at once as fit into one request. If Kafka refuses a request for good
+// (wire.ErrRefused), AppendPart halves it down to the records at fault and passes them to
+// refused. The others are appended. After any other error it makes no further request, and
+// returns the error and the records that are left: those that are neither acked nor refused.
+func AppendPart(records []wire.RawRecord, request func([]wire.RawRecord) error, refused func(wire.RawRecord, error)) (left []wire.RawRecord, err error) {
+	for len(records) > 0 {
+		n := wire.Fitting(records)
+		n, err = appendOrHalve(records[:n:n], request, refused)
+		if records = records[n:]; err != nil {
+			return records, err
+		}
+	}
+	return nil, nil
+}
+
+// appendOrHalve makes one request, and halves it if Kafka refuses it. It returns how many
+// records are acked or refused: all of them, or those before the first that is left.
+func appendOrHalve(records []wire.RawRecord, request func([]wire.RawRecord) error, refused func(wire.RawRecord, error)) (n int, err error) {
+	err = request(records)
+	switch {
+	case err == nil:
+		return len(records), nil
+	case !errors.Is(err, wire.ErrRefused):
+		return 0, err
+	case len(records) == 1:
+		refused(records[0], err)
+		return 1, nil
+	}
+	half := len(records) / 2
+	if n, err = appendOrHalve(records[:half:half], request, refused); err != nil {
+		return n, err
+	}
+	n, err = appendOrHalve(records[half:], request, refused)
+	return half + n, err
+}
+
+// AppendDeadLetters tries once to append dead letters to their topic. group returns them by
+// partition. A partition that fails delays no other. AppendDeadLetters returns the dead
+// letters that were not acked, with the last error. A refusal is an error, too: dead letters
+// are cut to fit, so the limits of the topic are wrong, and halving would not help.
+func AppendDeadLetters(ctx context.Context, topic string, letters []wire.RawRecord,
+	group func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error),
+	request wire.AppendFunc,
+) (left []wire.RawRecord, err error) {
+	grouped, err := group(ctx, topic, letters)
+	if err != nil {
+		return letters, err
+	}
+	for p, part := range grouped {
+		for len(part) > 0 {
+			n := wire.Fitting(part)
+			if _, failed := request(ctx, topic, p, part[:n:n]); failed != nil {
+				left, err = append(left, part...), failed
+				break
+			}
+			part = part[n:]
+		}
+	}
+	return left, err
+}
