@@ -11,12 +11,14 @@
 // locked. Together they keep no order between records, so consumers must not rely on
 // it: an event carries the version of its order.
 //
-//	dispatcher.go   lifecycle: which worker polls when, and the backlog
-//	publish.go      one batch: to Kafka, or to the dead letters
+//	dispatcher.go   options, start and stop, and the backlog
+//	kinds.go        which record a row becomes
+//	worker.go       which batch is read when
+//	walk.go         reading past rows that were skipped
+//	undeleted.go    rows that are published and not yet deleted
+//	publish.go      one batch: to Kafka, or to the dead letters; batch.go says what became of its rows
 //	unavailable.go  partitions and topics that accept no records
 //	quarantine.go   rows that can be neither published nor dead-lettered
-//	undeleted.go    rows that are published and not yet deleted
-//	walk.go         reading past rows that were skipped
 //	decide.go       how long to pause (pure)
 package outbox
 
@@ -28,7 +30,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/loglimit"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -37,7 +38,7 @@ import (
 // Stage is the name of this part in dead letters.
 const Stage = "outbox"
 
-// Defaults of Options, and time limits.
+// Defaults of Options.
 const (
 	// DefaultBatch is the default number of rows per transaction. A transaction costs
 	// four round trips to the database and a few to Kafka, whatever its size: twice
@@ -47,76 +48,11 @@ const (
 	// DefaultInFlight is the default number of batches that a process dispatches at
 	// once: while one waits for Kafka, the database reads the other.
 	DefaultInFlight = 2
-
-	// publishTimeout limits how long rows stay locked while Kafka does not answer. The
-	// transactions that insert rows do not wait for these locks, but the batch
-	// occupies a database connection.
-	publishTimeout = 3 * time.Second
-	// stopTimeout is how long a batch may continue after ctx has ended, so that
-	// published rows are also deleted.
-	stopTimeout = publishTimeout + time.Second
-	// backlogInterval is the time between two measurements of the backlog, each of which
-	// costs two statements by primary key.
-	backlogInterval = 5 * time.Second
 )
 
-// Kind is a kind of outbox rows, and how to make their records.
-type Kind struct {
-	// Outbox is the table of the rows.
-	Outbox wire.Outbox
-	// Route returns the record of a row and its topic. It is called for each attempt
-	// to publish, from several goroutines. A row for which it returns an error
-	// becomes a dead letter.
-	Route func(row wire.OutboxRow) (topic string, m wire.Message, err error)
-}
-
-// Events returns the kind of the rows for closed orders. The payload is the value of
-// the record, and the order's id is its key.
-func Events(topic string) Kind {
-	return Kind{Outbox: wire.EventOutbox, Route: func(row wire.OutboxRow) (string, wire.Message, error) {
-		return topic, wire.Message{
-			Key: []byte(row.OrderID), Value: row.Payload,
-			Headers: []wire.Header{{Key: orderclose.HeaderContentType, Value: []byte(orderclose.EventContentType)}},
-		}, nil
-	}}
-}
-
-// Scheduling holds what Schedules needs to make the records of orders.
-type Scheduling struct {
-	Buckets    orderclose.Buckets // shortest first
-	CloseTopic string             // for orders that are due already
-	// Now is the clock that selects the bucket. Default: time.Now. A wrong clock
-	// costs the same as a producer's: more hops or a late close, never an early one.
-	Now func() time.Time
-}
-
-// errDueTooFar is a cause of dead letters, the same as the relay's.
-var errDueTooFar = errors.New("due_too_far")
-
-// Schedules returns the kind of the rows that producer.Outbox adds. Each row becomes
-// the record that the producer would have sent. The bucket is picked for each attempt
-// to publish, so that it suits the remaining time even after an hour without Kafka.
-// Schedules calls current for each attempt; its result may change. The maximum delay
-// was checked when the row was committed. A row is given up only if its due time
-// cannot be right, see wire.MaxDelayLimit.
-func Schedules(current func() Scheduling) Kind {
-	return Kind{Outbox: wire.ScheduleOutbox, Route: func(row wire.OutboxRow) (string, wire.Message, error) {
-		m, due, err := row.Schedule()
-		if err != nil {
-			return "", m, err
-		}
-		s := current()
-		now := time.Now()
-		if s.Now != nil {
-			now = s.Now()
-		}
-		if ahead := due.Sub(now); wire.BeyondLimit(ahead) {
-			return "", m, &wire.RecordError{Reason: errDueTooFar, Detail: fmt.Sprintf(
-				"the order is due in %v, the limit is %v", ahead.Round(time.Second), wire.MaxDelayLimit)}
-		}
-		return s.Buckets.TopicAt(now, due, s.CloseTopic), m, nil
-	}}
-}
+// backlogInterval is the time between two measurements of the backlog, each of which
+// costs two statements by primary key.
+const backlogInterval = 5 * time.Second
 
 // Store holds the rows. *store.Store of internal/store implements it.
 type Store interface {
@@ -196,10 +132,10 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	for _, k := range d.o.Kinds {
 		more := make(chan struct{}, d.o.InFlight)
-		q, u, s := newQuarantine(), newUnavailable(), &skippedRows{}
-		running.Go(func() { d.newWorker(ctx, k, q, u, s).lead(more) })
-		for range d.o.InFlight - 1 {
-			running.Go(func() { d.newWorker(ctx, k, q, u, s).help(more) })
+		workers := newWorkers(d.o, k)
+		running.Go(func() { workers[0].lead(ctx, more) })
+		for _, w := range workers[1:] {
+			running.Go(func() { w.help(ctx, more) })
 		}
 		running.Go(func() { d.reportBacklog(ctx, k.Outbox) })
 	}
@@ -219,60 +155,6 @@ func (d *Dispatcher) reportBacklog(ctx context.Context, box wire.Outbox) {
 		}
 		if !retry.Sleep(ctx, backlogInterval) {
 			return
-		}
-	}
-}
-
-// lead polls for rows, at once after a full batch, otherwise after a pause. Only one
-// worker of a kind polls, so that a quiet outbox costs little. While batches are full
-// it wakes the other workers.
-func (w *worker) lead(more chan<- struct{}) {
-	failures := retry.NewBackOff()
-	var pause time.Duration
-	for w.ctx.Err() == nil {
-		found, err := w.dispatchNew()
-		if err == nil && w.ctx.Err() == nil {
-			var walked int
-			walked, err = w.dispatchSkipped()
-			found = max(found, walked)
-		}
-		if w.ctx.Err() != nil {
-			return
-		}
-		if err != nil {
-			if failures.ShouldLog() {
-				w.logger.Warn("dispatch failed, will retry", "err", err)
-			}
-			pause = failures.NextBackOff()
-		} else {
-			failures.Reset()
-			pause = nextPause(pause, found, w.o.Batch)
-		}
-		if err == nil && pause == 0 {
-			select {
-			case more <- struct{}{}:
-			default: // all workers are awake
-			}
-			continue
-		}
-		if !retry.Sleep(w.ctx, jitter(pause)) {
-			return
-		}
-	}
-}
-
-// help dispatches batches when the leader wakes it, until a batch is not full.
-func (w *worker) help(more <-chan struct{}) {
-	for {
-		select {
-		case <-w.ctx.Done():
-			return
-		case <-more:
-		}
-		for w.ctx.Err() == nil {
-			if found, err := w.dispatchNew(); err != nil || found < w.o.Batch {
-				break // the leader handles the rest
-			}
 		}
 	}
 }

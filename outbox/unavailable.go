@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"log/slog"
 	"sync"
 	"time"
 )
@@ -35,22 +36,25 @@ type outage struct {
 	logged time.Time     // last log line
 }
 
-// unavailable holds the partitions whose last append failed. It is safe for concurrent
-// use.
+// unavailable holds the partitions whose last append failed, and logs when a partition
+// starts to fail and when it works again. It is safe for concurrent use.
 type unavailable struct {
+	logger  *slog.Logger
 	mu      sync.Mutex
 	outages map[topicPartition]outage
 }
 
-func newUnavailable() *unavailable { return &unavailable{outages: map[topicPartition]outage{}} }
+func newUnavailable(logger *slog.Logger) *unavailable {
+	return &unavailable{logger: logger, outages: map[topicPartition]outage{}}
+}
 
 // allow reports whether to append to a partition now, and whether that append is a
 // probe of an unavailable partition. canProbe says that the caller can probe. Of
 // several concurrent callers one gets the probe.
-func (s *unavailable) allow(p topicPartition, canProbe bool) (try, probe bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	o, known := s.outages[p]
+func (u *unavailable) allow(p topicPartition, canProbe bool) (try, probe bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	o, known := u.outages[p]
 	switch {
 	case !known:
 		return true, false
@@ -58,37 +62,49 @@ func (s *unavailable) allow(p topicPartition, canProbe bool) (try, probe bool) {
 		return false, false
 	}
 	o.until = time.Now().Add(o.pause)
-	s.outages[p] = o
+	u.outages[p] = o
 	return true, true
 }
 
-// failed records a failed append. It returns the time of the first failure, and
-// whether to log it.
-func (s *unavailable) failed(p topicPartition) (since time.Time, report bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// failed records a failed append to a partition, or a failed lookup of a topic's
+// partitions.
+func (u *unavailable) failed(p topicPartition, err error) {
+	u.mu.Lock()
 	now := time.Now()
-	o, known := s.outages[p]
+	o, known := u.outages[p]
 	if !known {
 		o.since = now
 	}
 	o.pause = nextProbePause(o.pause)
 	o.until = now.Add(o.pause)
-	if report = now.Sub(o.logged) >= logInterval; report {
+	report := now.Sub(o.logged) >= logInterval
+	if report {
 		o.logged = now
 	}
-	s.outages[p] = o
-	return o.since, report
+	u.outages[p] = o
+	u.mu.Unlock()
+	switch {
+	case !report:
+	case p.partition == wholeTopic:
+		u.logger.Warn("partition lookup failed, rows for this topic wait", "topic", p.topic, "failing_since", o.since, "err", err)
+	default:
+		u.logger.Warn("append to a partition failed, its rows stay in the outbox", "topic", p.topic, "partition", p.partition, "failing_since", o.since, "err", err)
+	}
 }
 
-// succeeded records a successful append, and reports whether the partition was
-// unavailable before.
-func (s *unavailable) succeeded(p topicPartition) (news bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, news = s.outages[p]
-	delete(s.outages, p)
-	return news
+// succeeded records a successful append or lookup: p is no longer unavailable.
+func (u *unavailable) succeeded(p topicPartition) {
+	u.mu.Lock()
+	_, news := u.outages[p]
+	delete(u.outages, p)
+	u.mu.Unlock()
+	switch {
+	case !news:
+	case p.partition == wholeTopic:
+		u.logger.Info("partition lookup works again", "topic", p.topic)
+	default:
+		u.logger.Info("a partition accepts records again", "topic", p.topic, "partition", p.partition)
+	}
 }
 
 // nextProbePause returns the pause after the next failed probe; last is 0 after the first

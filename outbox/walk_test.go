@@ -3,6 +3,7 @@ package outbox
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -107,18 +108,18 @@ func TestDispatcher_ARowThatBecomesVisibleLateIsPublished(t *testing.T) {
 // The log line is repeated each minute.
 func TestDispatcher_AMissingTopicIsLoggedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		places := newUnavailable()
-		logged := 0
+		var log strings.Builder
+		topics, gone := newUnavailable(slog.New(slog.NewTextHandler(&log, nil))), topicPartition{"gone", wholeTopic}
 		for end := time.Now().Add(time.Hour); time.Now().Before(end); time.Sleep(maxProbePause) {
-			if _, report := places.failed(topicPartition{"gone", wholeTopic}); report {
-				logged++
-			}
+			topics.failed(gone, errors.New("unknown topic"))
 		}
-		if logged != 60 {
+		if logged := strings.Count(log.String(), "partition lookup failed"); logged != 60 {
 			t.Errorf("logged %d times in an hour, want once a minute", logged)
 		}
-		if !places.succeeded(topicPartition{"gone", wholeTopic}) || places.succeeded(topicPartition{"gone", wholeTopic}) {
-			t.Error("the recovery must be reported exactly once")
+		topics.succeeded(gone)
+		topics.succeeded(gone)
+		if logged := strings.Count(log.String(), "partition lookup works again"); logged != 1 {
+			t.Errorf("the recovery was reported %d times, want once", logged)
 		}
 	})
 }

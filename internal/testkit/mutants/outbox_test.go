@@ -4,7 +4,7 @@ package mutants
 var outboxMutants = []mutant{
 	{
 		name:  "rows of a missing topic stop all others",
-		edits: []edit{{"outbox/publish.go", "	if n == w.o.Batch && (b.skippedCount > 0 || from > 0) {\n", "	if n == w.o.Batch && from < 0 {\n"}},
+		edits: []edit{{"outbox/worker.go", "	if n == w.batchSize && (b.skipped > 0 || from > 0) {\n", "	if n == w.batchSize && from < 0 {\n"}},
 		pkg:   "outbox", run: "AMissingTopicDelays", says: "others were published",
 	},
 	{
@@ -24,17 +24,17 @@ var outboxMutants = []mutant{
 	},
 	{
 		name:  "a row that Kafka rejects is deleted without a dead letter",
-		edits: []edit{{"outbox/publish.go", "	b.refused = append(b.refused, dead{m, causeRefused, errors.Join(err, err2).Error()})\n", "	_ = err2\n	b.done = append(b.done, m.Offset)\n"}},
+		edits: []edit{{"outbox/publish.go", "			b.refuse(m, partition.CauseRefused, errors.Join(err, err2))\n", "			_, _ = m, errors.Join(err, err2)\n			b.ack([]wire.RawRecord{r})\n"}},
 		pkg:   "outbox", run: "TestDispatcher_ARejectedRow", says: "dead letters []",
 	},
 	{
 		name:  "one rejected row makes dead letters of all rows of its request",
-		edits: []edit{{"outbox/publish.go", "	case err != nil && half > 0:\n", "	case err != nil && half > 1000:\n"}},
+		edits: []edit{{"internal/partition/append.go", "	case len(records) == 1:\n", "	case len(records) < 1000:\n"}},
 		pkg:   "outbox", run: "TestDispatcher_ARejectedRow", says: "published (-want +got)",
 	},
 	{
 		name:  "rows that the database did not delete are published again and again",
-		edits: []edit{{"outbox/publish.go", "		w.undeleted.add(b.rows, b.done)\n", ""}},
+		edits: []edit{{"outbox/worker.go", "		w.undeleted.add(b.rows, b.done)\n", ""}},
 		pkg:   "outbox", run: "TestDispatcher_PublishesRowsOnce", says: "records of 1 rows",
 	},
 }

@@ -1,0 +1,68 @@
+package outbox
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// Kind is a kind of outbox rows, and how to make their records.
+type Kind struct {
+	// Outbox is the table of the rows.
+	Outbox wire.Outbox
+	// Route returns the record of a row and its topic. It is called for each attempt
+	// to publish, from several goroutines. A row for which it returns an error
+	// becomes a dead letter.
+	Route func(row wire.OutboxRow) (topic string, m wire.Message, err error)
+}
+
+// Events returns the kind of the rows for closed orders. The payload is the value of
+// the record, and the order's id is its key.
+func Events(topic string) Kind {
+	return Kind{Outbox: wire.EventOutbox, Route: func(row wire.OutboxRow) (string, wire.Message, error) {
+		return topic, wire.Message{
+			Key: []byte(row.OrderID), Value: row.Payload,
+			Headers: []wire.Header{{Key: orderclose.HeaderContentType, Value: []byte(orderclose.EventContentType)}},
+		}, nil
+	}}
+}
+
+// Scheduling holds what Schedules needs to make the records of orders.
+type Scheduling struct {
+	Buckets    orderclose.Buckets // shortest first
+	CloseTopic string             // for orders that are due already
+	// Now is the clock that selects the bucket. Default: time.Now. A wrong clock
+	// costs the same as a producer's: more hops or a late close, never an early one.
+	Now func() time.Time
+}
+
+// errDueTooFar is a cause of dead letters, the same as the relay's.
+var errDueTooFar = errors.New("due_too_far")
+
+// Schedules returns the kind of the rows that producer.Outbox adds. Each row becomes
+// the record that the producer would have sent. The bucket is picked for each attempt
+// to publish, so that it suits the remaining time even after an hour without Kafka.
+// Schedules calls current for each attempt; its result may change. The maximum delay
+// was checked when the row was committed. A row is given up only if its due time
+// cannot be right, see wire.MaxDelayLimit.
+func Schedules(current func() Scheduling) Kind {
+	return Kind{Outbox: wire.ScheduleOutbox, Route: func(row wire.OutboxRow) (string, wire.Message, error) {
+		m, due, err := row.Schedule()
+		if err != nil {
+			return "", m, err
+		}
+		s := current()
+		now := time.Now()
+		if s.Now != nil {
+			now = s.Now()
+		}
+		if ahead := due.Sub(now); wire.BeyondLimit(ahead) {
+			return "", m, &wire.RecordError{Reason: errDueTooFar, Detail: fmt.Sprintf(
+				"the order is due in %v, the limit is %v", ahead.Round(time.Second), wire.MaxDelayLimit)}
+		}
+		return s.Buckets.TopicAt(now, due, s.CloseTopic), m, nil
+	}}
+}

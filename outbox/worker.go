@@ -1,0 +1,172 @@
+package outbox
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// stopTimeout is how long a batch may continue after ctx has ended, so that published
+// rows are also deleted.
+const stopTimeout = publishTimeout + time.Second
+
+// worker dispatches batches of one kind, one at a time. It belongs to one goroutine.
+type worker struct {
+	store     Store
+	outbox    wire.Outbox
+	batchSize int // maximum of rows per batch
+	publisher *publisher
+	undeleted undeleted
+	skipped   *skippedRows // shared by the workers of a kind
+	next      int64        // id after which the next batch is read; 0: skipped.from decides
+	walk      walk         // used by the leader only
+	metrics   Metrics
+	logger    *slog.Logger
+}
+
+// newWorkers returns the workers of a kind: the leader and its helpers.
+func newWorkers(o Options, k Kind) []*worker {
+	logger := o.Logger.With("outbox", k.Outbox)
+	skipped, unavailable, quarantine := &skippedRows{}, newUnavailable(logger), newQuarantine()
+	workers := make([]*worker, o.InFlight)
+	for i := range workers {
+		p := &publisher{
+			kind: k, log: o.Log, deadLetterTopic: o.DeadLetterTopic,
+			unavailable: unavailable, quarantine: quarantine, logger: logger,
+		}
+		for n := range p.appendFuncs {
+			p.appendFuncs[n] = o.Log.Idempotent(nil, o.Metrics.Repeated)
+		}
+		workers[i] = &worker{
+			store: o.Store, outbox: k.Outbox, batchSize: o.Batch, publisher: p,
+			undeleted: undeleted{}, skipped: skipped, metrics: o.Metrics, logger: logger,
+		}
+	}
+	return workers
+}
+
+// lead polls for rows, at once after a full batch, otherwise after a pause. Only one
+// worker of a kind polls, so that a quiet outbox costs little. While batches are full
+// it wakes the other workers.
+func (w *worker) lead(ctx context.Context, more chan<- struct{}) {
+	failures := retry.NewBackOff()
+	var pause time.Duration
+	for ctx.Err() == nil {
+		found, err := w.dispatchNew(ctx)
+		if err == nil && ctx.Err() == nil {
+			var walked int
+			walked, err = w.dispatchSkipped(ctx)
+			found = max(found, walked)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			if failures.ShouldLog() {
+				w.logger.Warn("dispatch failed, will retry", "err", err)
+			}
+			pause = failures.NextBackOff()
+		} else {
+			failures.Reset()
+			pause = nextPause(pause, found, w.batchSize)
+		}
+		if err == nil && pause == 0 {
+			select {
+			case more <- struct{}{}:
+			default: // all workers are awake
+			}
+			continue
+		}
+		if !retry.Sleep(ctx, jitter(pause)) {
+			return
+		}
+	}
+}
+
+// help dispatches batches when the leader wakes it, until a batch is not full.
+func (w *worker) help(ctx context.Context, more <-chan struct{}) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-more:
+		}
+		for ctx.Err() == nil {
+			if found, err := w.dispatchNew(ctx); err != nil || found < w.batchSize {
+				break // the leader handles the rest
+			}
+		}
+	}
+}
+
+// dispatchNew dispatches one batch of new rows, or of all rows if none are skipped. It
+// returns how many rows could be tried, or a full batch if further rows may follow
+// behind skipped ones.
+func (w *worker) dispatchNew(ctx context.Context) (found int, err error) {
+	if w.next == 0 {
+		w.next = w.skipped.from()
+	}
+	from := w.next
+	b, n, err := w.dispatch(ctx, from)
+	w.next = 0
+	if b == nil || err != nil {
+		return n, err
+	}
+	w.skipped.noteBatch(b.highestSkipped(), time.Now())
+	if n == w.batchSize && (b.skipped > 0 || from > 0) {
+		w.next = b.last()
+		return n, b.stuck()
+	}
+	return b.tried(), b.stuck()
+}
+
+// dispatchSkipped dispatches one batch of the skipped rows, if there are any and the
+// pause has passed. It returns how many rows could be tried.
+func (w *worker) dispatchSkipped(ctx context.Context) (found int, err error) {
+	from, on := w.skipped.resume(&w.walk, time.Now())
+	if !on {
+		return 0, nil
+	}
+	b, n, err := w.dispatch(ctx, from)
+	if err != nil {
+		return 0, err
+	}
+	if b == nil {
+		w.skipped.noteWalked(&w.walk, from, 0, false, true, time.Now())
+		return 0, nil
+	}
+	w.skipped.noteWalked(&w.walk, b.last(), b.highestSkipped(), b.tried() > 0, n < w.batchSize, time.Now())
+	return b.tried(), b.stuck()
+}
+
+// dispatch dispatches up to one batch of rows with ids above from. It returns the
+// batch, nil if there are no rows, and the number of rows that were read. The error
+// is the database's. If the rows that were published then could not be deleted, undeleted
+// holds them.
+func (w *worker) dispatch(ctx context.Context, from int64) (b *batch, n int, err error) {
+	ctx, cancel := retry.Linger(ctx, stopTimeout)
+	defer cancel()
+	n, err = w.store.Dispatch(ctx, w.outbox, from, w.batchSize, func(ctx context.Context, rows []wire.OutboxRow) []int64 {
+		b = &batch{rows: rows}
+		if b.done = w.undeleted.idsIn(rows); len(b.done) == 0 {
+			w.publisher.publish(ctx, b)
+		}
+		return b.done
+	})
+	if b == nil {
+		return nil, n, err
+	}
+	for _, cause := range b.deadCauses {
+		w.metrics.DeadLettered(Stage, cause)
+	}
+	if err != nil {
+		w.undeleted.add(b.rows, b.done)
+		return b, n, err
+	}
+	clear(w.undeleted)
+	w.metrics.Dispatched(w.outbox, len(b.done)-len(b.deadCauses))
+	return b, n, nil
+}
