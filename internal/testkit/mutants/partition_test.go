@@ -70,7 +70,7 @@ var partitionMutants = []mutant{
 	},
 	{
 		name:  "all records of a refused request become dead letters",
-		edits: []edit{{"internal/partition/append.go", "	case len(records) == 1:\n", "	case len(records) < 1000:\n"}},
+		edits: []edit{{"internal/partition/append.go", "	case len(records) == 1:\n		refused(records[0], err)\n		return 1, nil\n", "	case len(records) > 0:\n		for _, r := range records {\n			refused(r, err)\n		}\n		return len(records), nil\n"}},
 		pkg:   "internal/partition", run: "TestOut_OnlyRefusedRecords", says: "0 acked",
 	},
 	{
