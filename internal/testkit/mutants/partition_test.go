@@ -55,7 +55,7 @@ var partitionMutants = []mutant{
 	},
 	{
 		name:  "a failed fetch counts as evidence of a damaged batch",
-		edits: []edit{{"internal/partition/reader.go", "		case err != nil:\n			if pauses.ShouldLog() {", "		case err != nil:\n			corrupt++\n			if retry.ShouldLog() {"}},
+		edits: []edit{{"internal/partition/reader.go", "		case err != nil:\n			if pauses.ShouldLog() {", "		case err != nil:\n			corrupt++\n			if pauses.ShouldLog() {"}},
 		pkg:   "internal/partition", run: "TestReader_FailedFetches", says: "want no damage",
 	},
 	{
