@@ -47,7 +47,7 @@ type OutboxOptions struct {
 	// MaxDelay is the longest time from now to an order's due time. Default:
 	// orderclose.DefaultMaxDelay.
 	MaxDelay time.Duration
-	// Limit, if set, replaces MaxDelay and is called by each Add. Use
+	// MaxDelayFunc, if set, replaces MaxDelay and is called by each Add. Use
 	// Producer.MaxDelay of a Producer that reloads its file.
 	MaxDelayFunc func() time.Duration
 	// Traceparent, if set, returns the caller's W3C trace context, which the order's

@@ -25,12 +25,9 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
-
-	"github.com/cenkalti/backoff/v5"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
@@ -38,11 +35,6 @@ import (
 	"github.com/orderclose/orderclose/internal/loglimit"
 	"github.com/orderclose/orderclose/internal/wire"
 )
-
-// attemptTimeout is how long one attempt may stay unanswered before the bucket is
-// picked again, since another bucket may suit by then. The first attempt may still
-// succeed later; the duplicate is harmless.
-const attemptTimeout = 5 * time.Second
 
 // DefaultTimeout limits a Schedule whose context has no deadline.
 const DefaultTimeout = 30 * time.Second
@@ -53,9 +45,7 @@ const DefaultDelay = 30 * time.Minute
 
 // Appender appends a record to the partition for its key, and returns when all
 // in-sync replicas have it. An error that wraps wire.ErrRefused is final.
-type Appender interface {
-	Append(ctx context.Context, topic string, m wire.Message) error
-}
+type Appender = wire.Appender
 
 // Options configure a Producer. Brokers or Appender is required, and TopicsFile or
 // Buckets with CloseTopic.
@@ -218,7 +208,7 @@ func (p *Producer) Order(id string, createdAt time.Time, categories ...string) o
 	}
 }
 
-// MaxDelay returns the current maximum delay. Use it as OutboxOptions.Limit.
+// MaxDelay returns the current maximum delay. Use it as OutboxOptions.MaxDelayFunc.
 func (p *Producer) MaxDelay() time.Duration { return p.live.Load().maxDelay }
 
 // UnknownCategories returns how many categories Order has found in no list so far. It
@@ -239,37 +229,13 @@ func (p *Producer) Schedule(ctx context.Context, order orderclose.Order) error {
 	if err := order.Validate(p.o.Now(), rules.maxDelay); err != nil {
 		return err
 	}
-	m, err := wire.Record{Order: order, Release: order.Due}.Encode()
-	if err != nil {
-		return err
-	}
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, p.o.Timeout)
 		defer cancel()
 	}
-	var last error
-	_, err = backoff.Retry(ctx, func() (struct{}, error) {
-		last = p.try(ctx, rules.topic(order.Due, p.o), m)
-		if errors.Is(last, wire.ErrRefused) {
-			return struct{}{}, backoff.Permanent(last)
-		}
-		return struct{}{}, last
-	}, backoff.WithBackOff(pauses()), backoff.WithMaxElapsedTime(0))
-	if err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			return fmt.Errorf("schedule order %q: %w; last attempt: %w", order.ID, cause, last)
-		}
-		return fmt.Errorf("schedule order %q: %w", order.ID, last)
-	}
-	return nil
-}
-
-// try makes one attempt to append the record.
-func (p *Producer) try(ctx context.Context, topic string, m wire.Message) error {
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
-	defer cancel()
-	return p.o.Appender.Append(ctx, topic, m)
+	topic := func(due time.Time) string { return rules.topic(due, p.o) }
+	return wire.Publisher{Appender: p.o.Appender, Topic: topic}.Publish(ctx, order)
 }
 
 // Topic returns the topic for a record with this due time now.
@@ -278,10 +244,4 @@ func (p *Producer) Topic(due time.Time) string { return p.live.Load().topic(due,
 // topic picks the topic by the clock of o.
 func (r *rules) topic(due time.Time, o Options) string {
 	return r.buckets.TopicAt(o.Now(), due, o.CloseTopic)
-}
-
-func pauses() backoff.BackOff {
-	b := backoff.NewExponentialBackOff()
-	b.InitialInterval, b.MaxInterval = 20*time.Millisecond, time.Second
-	return b
 }

@@ -111,8 +111,8 @@ func (w *watcher) close() {
 // Reload after Close.
 //
 // New delays and a new maximum apply to calls that begin later. A changed list of
-// buckets is used once Settle has passed, so that the relays have read it too, and
-// all its topics exist. Until then the previous list is used, with a warning in the
+// buckets is used once RolloutDelay has passed, so that the relays have read it too,
+// and all its topics exist. Until then the previous list is used, with a warning in the
 // log. Changed names of topics take effect at the next start.
 func (p *Producer) Reload(ctx context.Context) error {
 	if p.watcher == nil {
@@ -141,22 +141,18 @@ func (w *watcher) take(next *config.Config) {
 
 // await starts to wait until buckets may be used. The caller holds mu.
 func (w *watcher) await(buckets orderclose.Buckets) {
-	a := config.Rollout{Buckets: buckets, Delay: w.settle(), Logger: w.p.o.Logger}
+	rollout := config.Rollout{Buckets: buckets, Delay: cmp.Or(w.given.RolloutDelay, config.DefaultRolloutDelay), Logger: w.p.o.Logger}
 	if topics, ok := w.p.o.Appender.(Topics); ok {
-		a.Exists = topics.Exists
+		rollout.Exists = topics.Exists
 	}
 	ctx, stop := context.WithCancel(w.ctx)
 	w.stop = stop
-	w.running.Go(func() { w.adopt(ctx, a) })
+	w.running.Go(func() { w.rollOut(ctx, rollout) })
 }
 
-func (w *watcher) settle() time.Duration {
-	return cmp.Or(w.given.RolloutDelay, config.DefaultRolloutDelay)
-}
-
-// adopt waits until the buckets may be used, and then uses them.
-func (w *watcher) adopt(ctx context.Context, a config.Rollout) {
-	if !a.Await(ctx) {
+// rollOut waits until the buckets may be used, and then uses them.
+func (w *watcher) rollOut(ctx context.Context, rollout config.Rollout) {
+	if !rollout.Await(ctx) {
 		return
 	}
 	w.mu.Lock()
@@ -165,7 +161,7 @@ func (w *watcher) adopt(ctx context.Context, a config.Rollout) {
 		return // a newer file was applied meanwhile
 	}
 	changed := *w.p.live.Load()
-	changed.buckets = a.Buckets
+	changed.buckets = rollout.Buckets
 	w.p.live.Store(&changed)
-	w.p.o.Logger.Info("buckets changed", "open", len(a.Buckets.Open()))
+	w.p.o.Logger.Info("buckets changed", "open", len(rollout.Buckets.Open()))
 }

@@ -127,7 +127,7 @@ func TestReload_DoesNotReplaceOptionsThatAreSet(t *testing.T) {
 	}
 }
 
-func TestReload_ANewBucketIsUsedOnceItsTopicExistsAndSettleHasPassed(t *testing.T) {
+func TestReload_ANewBucketIsUsedOnceItsTopicExistsAndTheRolloutDelayHasPassed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := newFile(t, "buckets: [10s, 1m]\n")
 		a := &clusterOf{topics: []string{"delay_10s", "delay_1m"}}
@@ -155,7 +155,7 @@ func TestReload_ANewBucketIsUsedOnceItsTopicExistsAndSettleHasPassed(t *testing.
 		file.write("buckets: [10s, {length: 1m, draining: true}, {length: 5m, draining: true}]\n")
 		file.reload(p)
 		time.Sleep(2*time.Minute - time.Second)
-		want("before Settle has passed", "delay_5m")
+		want("before RolloutDelay has passed", "delay_5m")
 		time.Sleep(time.Second)
 		want("drained", "delay_10s")
 

@@ -6,6 +6,7 @@
 //
 //	record.go      the record of an order: key, value and headers
 //	raw.go         a record in Kafka's own encoding, forwarded without decoding it
+//	publish.go     appends the record of an order, with retries
 //	log.go         what reading and appending a partition takes and returns
 //	bucket.go      how long a record of a bucket may stay unread
 //	limits.go      due times that cannot be right
