@@ -15,9 +15,16 @@
 // at a limited rate (sweep.go). Closed orders are not found again, so a sweep that is
 // restarted continues where it stopped.
 //
-// With a Control, a Compensator also reads the control topic (lost.go). When a relay
-// or closer reports lost records, it sweeps at once and schedules again all orders
-// whose records may have been lost (reschedule.go).
+// With a Control, a Compensator also reads the control topic. When a relay or closer
+// reports lost records, it sweeps at once and schedules again all orders whose records
+// may have been lost.
+//
+//	listener.go       decides when to act on losses, and in which order
+//	control_topic.go  reads the notices, and keeps the position in the control topic
+//	losses.go         sums up the losses (pure)
+//	reschedule.go     schedules orders again
+//	avoided.go        buckets that accept no records
+//	control.go        what a listener needs from outside
 //
 // Correctness depends only on the transaction: two sweeps at the same time change
 // nothing more than one. Without Redis a Compensator sweeps without the lock, and

@@ -2,11 +2,15 @@ package compensator
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -187,6 +191,47 @@ func TestListen_ANewBucketIsNoLoss(t *testing.T) {
 		time.Sleep(30 * time.Minute)
 		if n := k.times(1); n > 0 || k.at() != 1 {
 			t.Errorf("%d orders are scheduled again, position %d", n, k.at())
+		}
+	})
+}
+
+// appenderFunc is an Appender.
+type appenderFunc func(ctx context.Context, topic string) error
+
+func (f appenderFunc) Append(ctx context.Context, topic string, _ wire.Message) error {
+	return f(ctx, topic)
+}
+
+func TestRescheduler_ContinuesAfterAnErrorAndBeginsAgainAfterALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		working, scheduled := false, 0
+		s := rescheduler{
+			store: &manyOpen{n: 50, begin: time.Now()},
+			appender: appenderFunc(func(context.Context, string) error {
+				if scheduled >= 20 && !working {
+					return errors.New("the broker is away")
+				}
+				return nil
+			}),
+			buckets: func() orderclose.Buckets { return orderclose.Buckets{{Topic: "delay_12h", Length: 12 * time.Hour}} },
+			limiter: rate.NewLimiter(rate.Inf, 0), pageSize: 10, logger: slog.New(slog.DiscardHandler),
+			count: func(orders int) { scheduled += orders },
+		}
+		run := func() error {
+			return s.run(t.Context(), databaseClock{time.Now(), time.Now()}, func(context.Context) losses { return losses{reach: 240 * time.Hour} })
+		}
+		if err := run(); err == nil || scheduled != 20 {
+			t.Fatalf("%d orders scheduled, %v; want 20 and an error", scheduled, err)
+		}
+		working = true
+		for range 2 { // the second run has nothing left to do
+			if err := run(); err != nil || scheduled != 50 {
+				t.Fatalf("%d orders scheduled, %v; want 50", scheduled, err)
+			}
+		}
+		s.restart()
+		if err := run(); err != nil || scheduled != 100 {
+			t.Errorf("%d orders scheduled, %v; want all 50 again", scheduled, err)
 		}
 	})
 }

@@ -45,17 +45,17 @@ var compensatorMutants = []mutant{
 	},
 	{
 		name:  "no sweep runs while orders are scheduled again after a loss",
-		edits: []edit{{"compensator/lost.go", "	err := l.withLock(ctx, l.k.Lock, true, func", "	l.busy.Lock()\n	defer l.busy.Unlock()\n	err := l.withLock(ctx, l.k.Lock, true, func"}},
+		edits: []edit{{"compensator/listener.go", "	err := l.c.withLock(ctx, l.k.Lock, true, func", "	l.c.busy.Lock()\n	defer l.c.busy.Unlock()\n	err := l.c.withLock(ctx, l.k.Lock, true, func"}},
 		pkg:   "compensator", run: "TestListen_SweepsRun", says: "is still open an hour after it was due",
 	},
 	{
 		name:  "a bucket that was added counts as a loss",
-		edits: []edit{{"compensator/lost.go", "	if lost.Last < lost.First && !l.k.inUse(lost.Topic) {\n", "	if false {\n"}},
+		edits: []edit{{"compensator/control.go", "	case i < 0 && lost.empty():\n", "	case false:\n"}},
 		pkg:   "compensator", run: "TestListen_ANewBucket", says: "orders are scheduled again",
 	},
 	{
 		name:  "a loss during rescheduling does not restart the rescheduling",
-		edits: []edit{{"compensator/lost.go", "	l.lost.until = time.Time{} // orders that were scheduled again may be lost now\n", ""}},
+		edits: []edit{{"compensator/listener.go", "	l.rescheduler.restart()\n", ""}},
 		pkg:   "compensator", run: "TestListen_ALossDuring", says: "0 of them twice",
 	},
 	{
@@ -70,7 +70,7 @@ var compensatorMutants = []mutant{
 	},
 	{
 		name:  "a bucket that accepts no records stops the rescheduling of orders",
-		edits: []edit{{"compensator/reschedule.go", "l.avoided.pick(l.k.Buckets(), remaining).Topic", "l.k.Buckets().Pick(remaining).Topic"}},
+		edits: []edit{{"compensator/reschedule.go", "s.avoided.pick(s.buckets(), remaining).Topic", "s.buckets().Pick(remaining).Topic"}},
 		pkg:   "compensator", run: "TestListen_AFailingBucket", says: "of 100 orders are scheduled again",
 	},
 }

@@ -86,8 +86,8 @@ func TestListen_EmptyLogsAreLoggedInOneLineWithoutWarning(t *testing.T) {
 					t.Fatal(err)
 				}
 				l.act(t.Context())
-				if l.lost.n != 0 || k.position != 20 {
-					t.Errorf("%d losses were not handled, position %d", l.lost.n, k.position)
+				if l.lost.count != 0 || k.position != 20 {
+					t.Errorf("%d losses were not handled, position %d", l.lost.count, k.position)
 				}
 				var told []string
 				for line := range strings.Lines(log.String()) {
@@ -112,27 +112,6 @@ func TestListen_EmptyLogsAreLoggedInOneLineWithoutWarning(t *testing.T) {
 	}
 }
 
-func TestUnaffected_OnlyOrdersCreatedAfterTheLoss(t *testing.T) {
-	told := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	for what, c := range map[string]struct {
-		told    time.Time
-		created time.Time
-		want    bool
-	}{
-		"before it":                         {told, told.Add(-time.Minute), false},
-		"at the same time":                  {told, told.Add(clockSkewTolerance), false},
-		"after it":                          {told, told.Add(5 * time.Second), true},
-		"just now":                          {told, told.Add(20*time.Second + clockSkewTolerance), true},
-		"before it, by a clock far ahead":   {told, told.Add(-20*time.Minute + time.Hour), false},
-		"creation time unknown":             {told, time.Time{}, false},
-		"after it, but its time is unknown": {time.Time{}, told.Add(5 * time.Second), false},
-	} {
-		if got := (losses{reportedAt: c.told}).unaffected(orderclose.Order{ID: "o", CreatedAt: c.created}, told.Add(20*time.Second)); got != c.want {
-			t.Errorf("%s: unaffected %v, want %v", what, got, c.want)
-		}
-	}
-}
-
 // Another process may have committed its position in the recreated topic before this
 // one polls. Then only the identity of the log reveals the loss.
 func TestListen_ARecreatedControlTopicIsALossAtAnyLength(t *testing.T) {
@@ -144,8 +123,8 @@ func TestListen_ARecreatedControlTopicIsALossAtAnyLength(t *testing.T) {
 		}}))
 		look := func(want int) {
 			t.Helper()
-			if err := l.poll(t.Context()); err != nil || l.lost.n != want {
-				t.Fatalf("%d losses, %v; want %d", l.lost.n, err, want)
+			if err := l.poll(t.Context()); err != nil || l.lost.count != want {
+				t.Fatalf("%d losses, %v; want %d", l.lost.count, err, want)
 			}
 		}
 		look(1)
@@ -154,8 +133,8 @@ func TestListen_ARecreatedControlTopicIsALossAtAnyLength(t *testing.T) {
 		look(1 + len(k.told)) // the loss of the topic itself, and the losses in it
 		l.act(t.Context())
 		look(0)
-		if k.position != 3 || l.lost.n != 0 {
-			t.Errorf("position %d, %d losses are left", k.position, l.lost.n)
+		if k.position != 3 || l.lost.count != 0 {
+			t.Errorf("position %d, %d losses are left", k.position, l.lost.count)
 		}
 	})
 }

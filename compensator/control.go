@@ -1,0 +1,79 @@
+package compensator
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// Control connects a Compensator to the control topic and lets it schedule orders
+// again. All fields but ReplayTopic and Lock are required.
+type Control struct {
+	Kafka    Kafka
+	Store    DueStore
+	Appender Appender
+	Group    string                    // consumer group that holds the position in Topic
+	Topic    string                    // the control topic, with one partition
+	Buckets  func() orderclose.Buckets // the buckets in use now
+	// CloseTopic and ReplayTopic hold records of orders that were due already.
+	CloseTopic, ReplayTopic string
+	MaxDelay                func() time.Duration // the current maximum delay
+	// Lock keeps other processes from acting on the same losses. It must not be the
+	// lock for sweeps, because regular sweeps go on meanwhile. Without one every
+	// process acts, which is harmless but costs database time.
+	Lock Lock
+}
+
+// Kafka is the part of Kafka that a Compensator uses to read the control topic;
+// kafka.Cluster implements it. A Compensator is not a member of its group, because a
+// membership costs heartbeats. Any process may act on a loss; the lock selects one.
+type Kafka interface {
+	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
+	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
+	// Position returns the committed offset of the group, negative if there is none.
+	Position(ctx context.Context, group, topic string, partition int) (int64, error)
+	// SetPosition commits an offset for a group without members.
+	SetPosition(ctx context.Context, group, topic string, partition int, offset int64) error
+}
+
+// DueStore is a Store that also returns orders that are not due yet.
+type DueStore interface {
+	// DueBetween returns up to limit unpaid orders due between from and to, ordered
+	// and paged as in Store.Overdue.
+	DueBetween(ctx context.Context, from, to time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error)
+}
+
+// Appender appends a record to the partition for its key, and returns when all
+// in-sync replicas have it. An error that wraps wire.ErrRefused is final.
+type Appender = wire.Appender
+
+func (k *Control) check() error {
+	if k.Kafka == nil || k.Store == nil || k.Appender == nil || k.Group == "" || k.Topic == "" || k.Buckets == nil || k.CloseTopic == "" || k.MaxDelay == nil {
+		return errors.New("compensator: Control needs Kafka, Store, Appender, Group, Topic, Buckets, CloseTopic and MaxDelay")
+	}
+	return nil
+}
+
+// reach returns how far ahead the orders of the lost records may have been due. For a
+// bucket this is the length of the next larger bucket, and for the largest bucket and
+// for an unknown topic the maximum delay. Orders in the close and the replay topic
+// were due already. An empty log of an unknown topic belongs to a bucket that is being
+// added: relays serve it before records are appended to it.
+func (k *Control) reach(lost notice) time.Duration {
+	if lost.Topic == k.CloseTopic || lost.Topic == k.ReplayTopic {
+		return 0
+	}
+	buckets := k.Buckets()
+	i := slices.IndexFunc(buckets, func(b orderclose.Bucket) bool { return b.Topic == lost.Topic })
+	switch {
+	case i < 0 && lost.empty():
+		return 0
+	case i < 0 || i == len(buckets)-1:
+		return k.MaxDelay()
+	}
+	return buckets[i+1].Length
+}

@@ -1,0 +1,149 @@
+package compensator
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// controlCommitInterval is the time between two commits of the position in the control
+// topic while there are no losses.
+const controlCommitInterval = 10 * time.Minute
+
+// controlTopic reads notices of losses from the control topic. The committed position
+// of the group, which all processes share, is behind a notice only after a process has
+// dealt with the loss. A missing commit means that the topic was deleted and recreated,
+// which is a loss like any other. A controlTopic belongs to one goroutine.
+type controlTopic struct {
+	kafka       Kafka
+	group, name string
+	started     bool       // a position was read before
+	next        int64      // offset of the next read
+	log         wire.LogID // the log that next is an offset of; zero: the current log
+	committedAt time.Time  // when the position was last committed
+	pending     pending
+}
+
+// pending says which notices were read and not dealt with yet.
+type pending struct {
+	end  int64 // offset behind the last notice in the topic; 0: none
+	lost bool  // the control topic itself has lost records
+	at   int64 // the committed position when that was noticed
+}
+
+// poll returns the new notices. They are valid also if there is an error, and are not
+// returned again.
+func (t *controlTopic) poll(ctx context.Context) ([]notice, error) {
+	position, err := t.kafka.Position(ctx, t.group, t.name, 0)
+	if err != nil {
+		return nil, err
+	}
+	first, end, err := t.kafka.Bounds(ctx, t.name, 0)
+	if err != nil {
+		return nil, err
+	}
+	var notices []notice
+	if reason := t.locate(position, first, end); reason != "" {
+		notices = append(notices, t.lostRecords(reason, position))
+	}
+	if position < 0 && !t.pending.lost { // so that a deletion is noticed later; after a loss of the topic only handled commits
+		if err := t.commit(ctx); err != nil {
+			return notices, err
+		}
+	}
+	for t.next < end {
+		f, err := t.kafka.Read(ctx, wire.Position{Topic: t.name, Offset: t.next, Log: t.log})
+		if err != nil {
+			return notices, err
+		}
+		if f.Lost != nil {
+			notices = append(notices, t.lostRecords(f.Lost.Err.Error(), position))
+		}
+		t.log = f.Log
+		if f.Next == t.next && f.Lost == nil {
+			break // the records exist but cannot be read yet
+		}
+		t.next = f.Next
+		for _, record := range f.Records {
+			if string(record.Key()) == wire.KeyLost {
+				notices = append(notices, decodeNotice(record))
+				t.pending.end = record.Offset + 1
+			}
+		}
+	}
+	if t.pending == (pending{}) && time.Since(t.committedAt) > controlCommitInterval {
+		return notices, t.commit(ctx)
+	}
+	return notices, nil
+}
+
+// locate sets where reading continues, from the committed position and the bounds of
+// the log. It returns why records may be lost, or "".
+func (t *controlTopic) locate(position, first, end int64) (reason string) {
+	switch {
+	case !t.started && position >= 0:
+		t.next = position
+	case !t.started:
+		t.next = first
+	case position < 0 && !(t.pending.lost && t.pending.at < 0): // a position was committed, and is gone with its topic
+		reason = "the control topic was deleted and recreated"
+	}
+	t.started = true
+	if reason == "" && (t.next > end || t.next < first) {
+		reason = "the control topic was deleted and recreated, or has lost records"
+	}
+	if reason != "" {
+		t.next, t.log = first, wire.LogID{}
+	}
+	return reason
+}
+
+// lostRecords returns the notice that the control topic itself has lost records. The
+// committed position stays until a process has dealt with the loss.
+func (t *controlTopic) lostRecords(reason string, position int64) notice {
+	t.pending = pending{lost: true, at: position}
+	return notice{Lost: wire.Lost{Topic: t.name, Reason: reason}}
+}
+
+// decodeNotice returns the notice in a record of the control topic. An unreadable
+// record counts as a loss of unknown extent.
+func decodeNotice(record wire.RawRecord) notice {
+	n := notice{wire.Lost{Reason: "the record of the loss is unreadable"}, record.AppendedAt()}
+	if m, err := record.Message(); err == nil {
+		_ = json.Unmarshal(m.Value, &n.Lost)
+	}
+	return n
+}
+
+// stillPending reports, under the lock, whether the notices still have to be dealt
+// with: whether no other process has committed a position behind them. If the control
+// topic itself has lost records, and may be empty, an unchanged position means that no
+// process has.
+func (t *controlTopic) stillPending(ctx context.Context) (bool, error) {
+	position, err := t.kafka.Position(ctx, t.group, t.name, 0)
+	if err != nil {
+		return false, err
+	}
+	_, end, err := t.kafka.Bounds(ctx, t.name, 0) // read after the position: another process may have read further than this one
+	if err != nil {
+		return false, err
+	}
+	unmoved := t.pending.lost && position == t.pending.at
+	if position < t.pending.end || position > end || unmoved {
+		return true, nil
+	}
+	if t.pending.lost {
+		// The other process read the current log, which may not be the log that this
+		// one noticed: the topic may have been recreated once more since.
+		t.next, t.log = position, wire.LogID{}
+	}
+	return false, nil
+}
+
+// commit commits the position, so that no process deals with the notices before it.
+func (t *controlTopic) commit(ctx context.Context) error {
+	t.committedAt = time.Now()
+	return t.kafka.SetPosition(ctx, t.group, t.name, 0, t.next)
+}
