@@ -2,14 +2,12 @@ package closer
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/partition"
 )
 
@@ -26,9 +24,6 @@ const (
 	beatEvery = 5 * time.Second
 )
 
-// pulseKey is the context key of a group's pulse.
-type pulseKey struct{}
-
 // batcher runs the close transactions of all loops. It bounds the transactions that run
 // at once, and the orders in them (limiter). Jobs that wait go together in one
 // transaction, whichever partition they come from: a commit takes milliseconds, so one
@@ -39,7 +34,7 @@ type pulseKey struct{}
 type batcher struct {
 	workers   int
 	maxOrders int             // per transaction
-	run       transaction     // closes the orders of a group
+	run       runTransaction  // closes the orders of a group
 	onLimit   func(limit int) // is called with each new limit, under mu
 
 	mu          sync.Mutex
@@ -51,11 +46,6 @@ type batcher struct {
 	replays     []*job
 	freshInARow int // fresh groups started in a row while a replay waited
 }
-
-// transaction closes orders. With an error, some orders or all have no verdict, and
-// outcomes may be empty. The context ends when no job waits for the transaction any
-// longer.
-type transaction func(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
 
 // job is a batch of one loop that waits for its transaction or is in it.
 type job struct {
@@ -76,9 +66,10 @@ type group struct {
 	pulse  *partition.Pulse // beats when the transaction starts and after each call of the store
 }
 
-func newBatcher(l limiter, workers, maxOrders int, run transaction, onLimit func(limit int)) *batcher {
+// newBatcher returns a batcher; its field run must be set before it is used.
+func newBatcher(l limiter, workers, maxOrders int, onLimit func(limit int)) *batcher {
 	onLimit(l.limit)
-	return &batcher{workers: workers, maxOrders: maxOrders, run: run, onLimit: onLimit, limiter: l}
+	return &batcher{workers: workers, maxOrders: maxOrders, onLimit: onLimit, limiter: l}
 }
 
 // batchSize returns how many orders may go together now.
@@ -194,7 +185,7 @@ func (b *batcher) gather(queue *[]*job, replay bool) *group {
 func (b *batcher) runGroup(g *group) {
 	ctx, cancel := groupContext(g.jobs)
 	defer cancel()
-	ctx = context.WithValue(ctx, pulseKey{}, g.pulse)
+	ctx = withPulse(ctx, g.pulse)
 	requests := make([]orderclose.CloseRequest, 0, g.orders)
 	for _, j := range g.jobs {
 		requests = append(requests, j.requests...)
@@ -235,38 +226,6 @@ func groupContext(all []*job) (context.Context, context.CancelFunc) {
 		}
 		cancel()
 	}
-}
-
-// measuredStore is a Store whose call durations feed the limiter.
-type measuredStore struct {
-	Store
-	batcher *batcher
-}
-
-// CloseOrders implements Store. A batch in which an order failed or was contended says
-// nothing about the load of the store, so the limiter ignores it.
-func (s measuredStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	began := time.Now()
-	outcomes, err := s.Store.CloseOrders(ctx, path, requests)
-	if pulse, ok := ctx.Value(pulseKey{}).(*partition.Pulse); ok {
-		pulse.Beat()
-	}
-	if err == nil && !slices.ContainsFunc(outcomes, func(o orderclose.Outcome) bool { return o.Verdict == orderclose.Contended }) {
-		s.batcher.updateLimit(func(l *limiter, inFlight int) { l.observe(sample{len(requests), inFlight, began, time.Since(began)}) })
-	}
-	return outcomes, err
-}
-
-// MaxBatch is the largest batch that the Store accepts; 0 means no limit.
-func (s measuredStore) MaxBatch() int { return bisect.MaxBatch(s.Store) }
-
-// Probe implements bisect.Prober. It returns errors.ErrUnsupported if the Store has no
-// probe.
-func (s measuredStore) Probe(ctx context.Context) error {
-	if p, ok := s.Store.(bisect.Prober); ok {
-		return p.Probe(ctx)
-	}
-	return errors.ErrUnsupported
 }
 
 // updateLimit changes the limiter and starts the jobs that the new limit allows.

@@ -25,7 +25,8 @@ type testBatcher struct {
 
 func newTestBatcher(t *testing.T, workers int) *testBatcher {
 	b := &testBatcher{t: t, release: make(chan error)}
-	b.batcher = newBatcher(newLimiter(time.Second, 10, workers), workers, 10, b.transaction, func(int) {})
+	b.batcher = newBatcher(newLimiter(time.Second, 10, workers), workers, 10, func(int) {})
+	b.batcher.run = b.transaction
 	return b
 }
 

@@ -1,8 +1,10 @@
 // Package closer consumes records of due orders from the close topic and closes the
 // orders that are still unpaid.
 //
-// Make a Closer with New, from a log (internal/kafka's Cluster), a Store that closes
-// orders and the names of topics and groups. Call Run; it returns when its context ends.
+// Most programs run a Closer through package pipeline, with a Store of their own if they close
+// something else than orders in SQL. Otherwise make one with New, from a log (Kafka of
+// pipeline.Connections), a Store and the names of topics and groups. Call Run; it returns when
+// its context ends.
 //
 // A Closer is a member of one consumer group for the close topic and of one for the
 // replay topic, which carries orders that were sent again by hand. Each assigned
@@ -12,7 +14,7 @@
 // wait within a bound of memory (buffer.go), and sends retries back through the buckets
 // (retries.go). An offset is committed only when everything below it is settled. A
 // batcher combines the batches of all handlers into transactions, fresh orders first
-// (batcher.go). A limiter keeps the number of orders in transactions to what the store
+// (batcher.go), which transaction.go runs. A limiter keeps the number of orders in transactions to what the store
 // closes quickly (limiter.go).
 //
 // Records are delivered at least once. A repeated record is harmless because the Store
@@ -29,8 +31,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/loglimit"
 	"github.com/orderclose/orderclose/internal/partition"
 )
@@ -51,7 +54,7 @@ const (
 // same goods waits no longer than that for one transaction.
 const DefaultTargetLatency = 250 * time.Millisecond
 
-// Log is the part of Kafka that a Closer uses; internal/kafka's Cluster implements it.
+// Log is the part of Kafka that a Closer uses: Kafka of pipeline.Connections.
 type Log = partition.Log
 
 // Store closes orders. CloseOrders must return within a bounded time and be safe for
@@ -64,27 +67,6 @@ type Log = partition.Log
 // unless the error is orderclose.ErrStoreDown too.
 type Store interface {
 	CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
-}
-
-// Metrics receives the measurements of a Closer; internal/obs implements it for
-// Prometheus. The methods are called from many goroutines and must not block.
-type Metrics interface {
-	partition.Metrics
-	// Verdict counts the verdict of one order.
-	Verdict(path orderclose.Path, v orderclose.Verdict)
-	// Lateness observes how long after its due time an order was closed, by the
-	// database's clock. A negative value means that the order was closed early.
-	Lateness(path orderclose.Path, d time.Duration)
-	// Batch observes how long closing one batch took.
-	Batch(path orderclose.Path, orders int, took time.Duration)
-	// ConcurrencyLimit sets how many orders may be in transactions at once.
-	ConcurrencyLimit(orders int)
-	// Retried counts one order that is retried later: not_found, failed, payment_pending,
-	// or, if memory had no room for it, contended or no_verdict.
-	Retried(cause string)
-	// PaymentPending counts an order that starts (true) or stops (false) waiting for the
-	// payment provider.
-	PaymentPending(waits bool)
 }
 
 // Options of a Closer. Log, Store, Buckets, Group, CloseTopic, DeadLetterTopic and
@@ -101,7 +83,7 @@ type Options struct {
 	ControlTopic    string        // receives notices of losses
 	Batch           int           // maximum orders in a transaction; default DefaultBatch
 	Workers         int           // concurrent transactions; default DefaultWorkers
-	TargetLatency   time.Duration // target time of a transaction, above which fewer orders are closed at once; default DefaultLatency
+	TargetLatency   time.Duration // target time of a transaction, above which fewer orders are closed at once; default DefaultTargetLatency
 	// BufferBytes bounds the memory, in bytes, of the orders that wait in all partitions
 	// together: orders that are nearly due, orders with locked rows, and records that
 	// were read ahead while the store is unavailable. Beyond it orders wait in a bucket.
@@ -113,19 +95,21 @@ type Options struct {
 	Clock func() time.Time
 	// OnHang is called with the reason when a loop hangs and does not stop. The process
 	// should then exit and be restarted by its supervisor. Default: panic.
-	OnHang  func(why string)
-	Logger  *slog.Logger // default: discard
-	Metrics Metrics      // default: none
+	OnHang func(why string)
+	Logger *slog.Logger // default: discard
+	// Registerer gets the metrics (orderclose_…). Closers of one process may share it. Default:
+	// no metrics.
+	Registerer prometheus.Registerer
 }
 
 // Closer closes due orders. Make it with New. Its methods are safe for concurrent use.
 type Closer struct {
-	o        Options
-	batcher  *batcher
-	culprits *bisect.Culprits
-	memory   *partition.MemoryLimit
-	stage    partition.Stage
-	buckets  atomic.Pointer[orderclose.Buckets]
+	o       Options
+	metrics *closerMetrics
+	batcher *batcher
+	memory  *partition.MemoryLimit
+	stage   partition.Stage
+	buckets atomic.Pointer[orderclose.Buckets]
 }
 
 // SetBuckets replaces the buckets for orders that are retried or not due yet. It may be called
@@ -169,18 +153,19 @@ func New(o Options) (*Closer, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Logger = loglimit.New(o.Logger)
-	if o.Metrics == nil {
-		o.Metrics = noMetrics{}
+	m, err := newMetrics(o.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("closer: %w", err)
 	}
-	c := &Closer{o: o, memory: partition.NewMemoryLimit(o.BufferBytes)}
+	c := &Closer{o: o, metrics: m, memory: partition.NewMemoryLimit(o.BufferBytes)}
 	c.stage = partition.Stage{
 		Name: Stage, Log: o.Log, DeadLetterTopic: o.DeadLetterTopic, ControlTopic: o.ControlTopic,
 		Loss:    "the log has lost records: the next sweep closes their orders",
-		Metrics: o.Metrics, Memory: c.memory, OnHang: o.OnHang, Logger: o.Logger,
+		Metrics: m.Metrics, Memory: c.memory, OnHang: o.OnHang, Logger: o.Logger,
 	}
 	c.SetBuckets(o.Buckets)
-	c.batcher = newBatcher(newLimiter(o.TargetLatency, o.Batch, o.Workers), o.Workers, o.Batch, c.close, o.Metrics.ConcurrencyLimit)
-	c.culprits = bisect.NewCulprits(measuredStore{o.Store, c.batcher}, bisect.ProofPipeline)
+	c.batcher = newBatcher(newLimiter(o.TargetLatency, o.Batch, o.Workers), o.Workers, o.Batch, m.ConcurrencyLimit)
+	c.batcher.run = newTransactions(o.Store, m, c.batcher).run
 	return c, nil
 }
 
@@ -200,36 +185,3 @@ func (c *Closer) Run(ctx context.Context) error {
 	}
 	return groups.Wait()
 }
-
-// close closes the orders of one transaction and counts the outcomes. With an error, some
-// orders or all have no verdict.
-func (c *Closer) close(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	began := time.Now()
-	outcomes, err := c.culprits.CloseOrders(ctx, orderclose.PathPipeline, requests)
-	if errors.Is(err, bisect.ErrNoVerdicts) {
-		c.batcher.updateLimit(func(l *limiter, _ int) { l.failed(time.Now()) })
-	}
-	if err == nil {
-		c.o.Metrics.Batch(orderclose.PathPipeline, len(requests), time.Since(began))
-	}
-	for _, o := range outcomes {
-		if o.Verdict == "" {
-			continue
-		}
-		c.o.Metrics.Verdict(orderclose.PathPipeline, o.Verdict)
-		if o.Verdict == orderclose.Closed {
-			c.o.Metrics.Lateness(orderclose.PathPipeline, -o.Remaining())
-		}
-	}
-	return outcomes, err
-}
-
-// noMetrics discards all measurements.
-type noMetrics struct{ partition.NoMetrics }
-
-func (noMetrics) Verdict(orderclose.Path, orderclose.Verdict) {}
-func (noMetrics) Lateness(orderclose.Path, time.Duration)     {}
-func (noMetrics) Batch(orderclose.Path, int, time.Duration)   {}
-func (noMetrics) ConcurrencyLimit(int)                        {}
-func (noMetrics) Retried(string)                              {}
-func (noMetrics) PaymentPending(bool)                         {}

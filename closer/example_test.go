@@ -1,4 +1,4 @@
-package closer
+package closer_test
 
 import (
 	"context"
@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
-	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/closer"
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/pipelinetest"
+	"github.com/orderclose/orderclose/producer"
 )
 
 // bookings is a Store of another kind: it closes table bookings that were not confirmed,
@@ -20,6 +22,8 @@ type bookings struct {
 	due      map[string]time.Time // the true due times, whatever a record says
 	outcomes chan orderclose.Outcome
 }
+
+var _ closer.Store = (*bookings)(nil)
 
 // CloseOrders answers every request, in the same order, and may be called any number of
 // times for the same booking. With a database it is one transaction that locks the rows,
@@ -52,27 +56,55 @@ func (b *bookings) CloseOrders(_ context.Context, _ orderclose.Path, requests []
 	return outcomes, nil
 }
 
-// A Store of your own closes something other than orders.
+// A Store of your own closes something other than orders. Package pipeline runs the closer, here
+// on embedded servers.
 func ExampleStore() {
+	servers, err := pipelinetest.Start(pipelinetest.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer servers.Close()
+	clients, err := servers.Connect("restaurant")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer pipelinetest.Disconnect(clients)
+	cfg, err := pipeline.Parse("restaurant.yaml", []byte("buckets: [1m]\npartitions: 1\n"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	past := time.Now().Add(-time.Second)
 	store := &bookings{
 		status:   map[string]string{"table 4, friday": "open", "table 7, friday": "confirmed"},
 		due:      map[string]time.Time{"table 4, friday": past, "table 7, friday": past},
 		outcomes: make(chan orderclose.Outcome, 10),
 	}
-	c, err := New(Options{
-		Log:     dueNow("table 4, friday", "table 7, friday", "table 4, friday"), // in production: kafka.New
-		Store:   store,
-		Buckets: orderclose.Buckets{{Topic: "delay_1m", Length: time.Minute}},
-		Group:   "closers", CloseTopic: "order-close", DeadLetterTopic: "dead", ControlTopic: "control",
-	})
+	app, err := pipeline.New(pipeline.Options{Config: cfg, Connections: clients, Store: store})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := app.CreateTopics(ctx); err != nil {
+		fmt.Println(err)
+		return
+	}
+	p, err := servers.Producer(producer.Options{Buckets: cfg.Buckets, CloseTopic: cfg.Topics.Close})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, id := range []string{"table 4, friday", "table 7, friday", "table 4, friday"} {
+		if err := p.Schedule(ctx, orderclose.Order{ID: id, CreatedAt: past, Due: past}); err != nil {
+			fmt.Println(err)
+		}
+	}
 	stopped := make(chan error)
-	go func() { stopped <- c.Run(ctx) }()
+	go func() { stopped <- app.Run(ctx, pipeline.Closer) }()
 	var lines []string
 	for range 3 {
 		o := <-store.outcomes
@@ -90,18 +122,4 @@ func ExampleStore() {
 	// table 4, friday: already_closed
 	// table 4, friday: closed
 	// table 7, friday: already_paid
-}
-
-// dueNow returns a log with records of orders that are due.
-func dueNow(ids ...string) *partitiontest.Log {
-	log := &partitiontest.Log{}
-	for _, id := range ids {
-		o := orderclose.Order{ID: id, CreatedAt: time.Now(), Due: time.Now()}
-		m, err := wire.Record{Order: o, Release: o.Due}.Encode()
-		if err != nil {
-			panic(err)
-		}
-		log.Put(toClose, m)
-	}
-	return log
 }

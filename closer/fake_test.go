@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -133,11 +135,11 @@ func runCloser(t *testing.T, log Log, store Store, batch int) (stop func()) {
 	return runCloserWith(t, log, store, batch, nil)
 }
 
-func runCloserWith(t *testing.T, log Log, store Store, batch int, metrics Metrics) (stop func()) {
+func runCloserWith(t *testing.T, log Log, store Store, batch int, metrics prometheus.Registerer) (stop func()) {
 	t.Helper()
 	c, err := New(Options{
-		Metrics: metrics,
-		Log:     log, Store: store, Group: "g", CloseTopic: "order-close", ReplayGroup: "r", ReplayTopic: "order-close-replay",
+		Registerer: metrics,
+		Log:        log, Store: store, Group: "g", CloseTopic: "order-close", ReplayGroup: "r", ReplayTopic: "order-close-replay",
 		DeadLetterTopic: "dead", ControlTopic: "control", Batch: batch,
 		Buckets: orderclose.Buckets{{Topic: "delay_10s", Length: 10 * time.Second}, {Topic: "delay_1m", Length: time.Minute}},
 	})

@@ -28,7 +28,7 @@ func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
 	h.countPending(e.record, d)
 	if d.retry {
 		h.Logger.Warn("order not closed, will retry", "order", e.record.Order.ID, "offset", e.message.Offset, "in", d.wait, "cause", d.cause, "detail", d.detail)
-		h.o.Metrics.Retried(d.cause)
+		h.metrics.Retried(d.cause)
 	}
 	switch d.action {
 	case settle:
@@ -56,8 +56,8 @@ func (h *handler) countPending(before wire.Record, d decision) {
 	was, is := !before.PendingSince.IsZero(), !d.record.PendingSince.IsZero()
 	switch {
 	case is && !was:
-		h.o.Metrics.PaymentPending(true)
+		h.metrics.PaymentPending(true)
 	case was && !is:
-		h.o.Metrics.PaymentPending(false)
+		h.metrics.PaymentPending(false)
 	}
 }

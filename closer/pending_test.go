@@ -1,7 +1,6 @@
 package closer
 
 import (
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,20 +12,10 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// pendingCount counts the orders that wait for the payment provider.
-type pendingCount struct {
-	noMetrics
-	n atomic.Int64
-}
-
-func (p *pendingCount) PaymentPending(waits bool) {
-	p.n.Add(map[bool]int64{true: 1, false: -1}[waits])
-}
-
 // The waiting orders are counted.
 func TestCloser_APendingPaymentWaitsAndUsesUpNoRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, store, pending := &orderLog{}, &fakeStore{pending: map[string]bool{"new": true, "old": true, "ancient": true}}, &pendingCount{}
+		log, store, metrics := &orderLog{}, &fakeStore{pending: map[string]bool{"new": true, "old": true, "ancient": true}}, partitiontest.NewMetrics()
 		begin := time.Now()
 		log.add(t, "new")
 		for id, since := range map[string]time.Duration{"old": 3 * time.Minute, "ancient": 25 * time.Hour, "answered": time.Hour} {
@@ -35,8 +24,7 @@ func TestCloser_APendingPaymentWaitsAndUsesUpNoRetry(t *testing.T) {
 				PendingSince: begin.Add(-since), Origin: wire.Origin{Topic: "order-close", Offset: 99},
 			})
 		}
-		pending.n.Store(3) // the three were counted when they began to wait
-		defer runCloserWith(t, log, store, 10, pending)()
+		defer runCloserWith(t, log, store, 10, metrics)()
 		time.Sleep(250 * time.Millisecond)
 		synctest.Wait()
 		waits := map[string]time.Duration{}
@@ -55,8 +43,9 @@ func TestCloser_APendingPaymentWaitsAndUsesUpNoRetry(t *testing.T) {
 		} else if cause, _ := dead[0].Header("cause"); cause != "payment_unresolved" {
 			t.Errorf("cause %q", cause)
 		}
-		if n := pending.n.Load(); n != 2 {
-			t.Errorf("%d orders wait for the provider, want 2", n)
+		began, ended := metrics.Value("payment_pending_began_total"), metrics.Value("payment_pending_ended_total")
+		if began != 1 || ended != 2 { // ancient and answered, which another closer had counted
+			t.Errorf("%v orders began to wait for the provider and %v ended, want 1 and 2", began, ended)
 		}
 	})
 }

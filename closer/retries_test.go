@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -103,39 +101,21 @@ func (s *hangingStore) CloseOrders(ctx context.Context, path orderclose.Path, re
 	return s.fakeStore.CloseOrders(ctx, path, requests)
 }
 
-// stuckCounter records the loops that hung.
-type stuckCounter struct {
-	noMetrics
-	mu  sync.Mutex
-	all []string
-}
-
-func (s *stuckCounter) Stuck(stage, topic string, partition int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.all = append(s.all, fmt.Sprint(stage, " ", topic, "/", partition))
-}
-
-func (s *stuckCounter) stuck() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.all)
-}
-
 // The loop starts again from its commit.
 func TestCloser_RestartsALoopWhoseStoreHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, store, stuck := &orderLog{}, &hangingStore{}, &stuckCounter{}
+		log, store, metrics := &orderLog{}, &hangingStore{}, partitiontest.NewMetrics()
 		log.add(t, "a")
-		defer runCloserWith(t, log, store, 10, stuck)()
+		defer runCloserWith(t, log, store, 10, metrics)()
 		time.Sleep(storeTimeout)
-		if len(stuck.stuck()) != 0 {
-			t.Errorf("stuck after %v: %v", storeTimeout, stuck.stuck())
+		if n := metrics.Value("partition_stuck_total"); n != 0 {
+			t.Errorf("%v times stuck after %v", n, storeTimeout)
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"closer order-close/0"}, stuck.stuck()); diff != "" || len(store.ids()) != 1 || log.doneBelow() != 1 {
-			t.Errorf("closed %v, done %d, stuck (-want +got):\n%s", store.ids(), log.doneBelow(), diff)
+		stuck := metrics.Value("partition_stuck_total", "stage", "closer", "topic", "order-close", "partition", "0")
+		if stuck != 1 || metrics.Value("partition_stuck_total") != 1 || len(store.ids()) != 1 || log.doneBelow() != 1 {
+			t.Errorf("closed %v, done %d, %v times stuck", store.ids(), log.doneBelow(), stuck)
 		}
 	})
 }
@@ -143,18 +123,18 @@ func TestCloser_RestartsALoopWhoseStoreHangs(t *testing.T) {
 // Jobs that wait for a transaction keep calling Beat.
 func TestCloser_ASlowStoreIsNotAHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, stuck := &orderLog{}, &stuckCounter{}
+		log, metrics := &orderLog{}, partitiontest.NewMetrics()
 		store := &fakeStore{slow: func(int) time.Duration { return 50 * time.Second }}
 		for p := range 8 {
 			at := partitiontest.TopicPartition{Topic: toClose.Topic, Partition: p}
 			o := orderclose.Order{ID: fmt.Sprint(p), CreatedAt: time.Now(), Due: time.Now()}
 			log.put(t, at, wire.Record{Order: o, Release: o.Due})
 		}
-		defer runCloserWith(t, log, store, 1, stuck)()
+		defer runCloserWith(t, log, store, 1, metrics)()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if len(stuck.stuck()) != 0 || len(store.ids()) != 8 {
-			t.Errorf("closed %v, stuck %v", store.ids(), stuck.stuck())
+		if n := metrics.Value("partition_stuck_total"); n != 0 || len(store.ids()) != 8 {
+			t.Errorf("closed %v, %v times stuck", store.ids(), n)
 		}
 	})
 }

@@ -41,6 +41,8 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/loglimit"
@@ -106,36 +108,6 @@ var (
 // one.
 var errAlreadyDone = errors.New("another process has finished it")
 
-// Metrics receives the counts of a Compensator; internal/obs implements it for
-// Prometheus. Its methods must not block.
-type Metrics interface {
-	// Sweeping sets since when this process has been sweeping; zero means that it is
-	// not.
-	Sweeping(since time.Time)
-	// Swept reports a finished sweep.
-	Swept(r Report)
-	// LastSweep sets when any process last finished a sweep, by the database's clock.
-	LastSweep(finished time.Time)
-	// SweepFailed counts a sweep that did not finish.
-	SweepFailed()
-	// SweepSkipped counts a sweep that was due and not begun. The reason is "held" if
-	// another process held the lock, or "running" if this process was still sweeping.
-	SweepSkipped(reason string)
-	// LockAvailable sets whether the lock server answers.
-	LockAvailable(ok bool)
-	// LockStuck sets whether the lock is stuck: no process holds it, and it cannot be
-	// taken.
-	LockStuck(stuck bool)
-	// Missed counts orders that a sweep found, by the cause.
-	Missed(cause Cause, orders int)
-	// Rescheduled counts orders that were scheduled again after a loss of records.
-	Rescheduled(orders int)
-	// Verdict counts the verdict of one order.
-	Verdict(path orderclose.Path, v orderclose.Verdict)
-	// Lateness records how long after its due time an order was closed.
-	Lateness(path orderclose.Path, d time.Duration)
-}
-
 // Options configure a Compensator. Store is required.
 type Options struct {
 	Store Store
@@ -164,14 +136,17 @@ type Options struct {
 	Progress func(Report)
 	// Missed is called with all orders of a page that were closed; a report names
 	// only a hundred. May be nil.
-	Missed  func([]Miss)
-	Logger  *slog.Logger // default: no log
-	Metrics Metrics      // default: none
+	Missed func([]Miss)
+	Logger *slog.Logger // default: no log
+	// Registerer gets the metrics (orderclose_…). Compensators of one process may share it.
+	// Default: no metrics.
+	Registerer prometheus.Registerer
 }
 
 // Compensator sweeps. Create it with New.
 type Compensator struct {
 	o                 Options
+	metrics           *sweepMetrics
 	schedule          schedule
 	limiter           *rate.Limiter // for sweeps
 	rescheduleLimiter *rate.Limiter // for orders that are scheduled again
@@ -215,15 +190,16 @@ func New(o Options) (*Compensator, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Logger = loglimit.New(o.Logger)
-	if o.Metrics == nil {
-		o.Metrics = noMetrics{}
+	m, err := newMetrics(o.Registerer, o.Period)
+	if err != nil {
+		return nil, fmt.Errorf("compensator: %w", err)
 	}
 	limit := rate.Limit(o.Rate)
 	if o.Rate < 0 {
 		limit = rate.Inf
 	}
 	return &Compensator{
-		o: o, schedule: newSchedule(o.Period, o.Name),
+		o: o, metrics: m, schedule: newSchedule(o.Period, o.Name),
 		limiter: rate.NewLimiter(limit, o.PageSize), rescheduleLimiter: rate.NewLimiter(limit, o.PageSize),
 		culprits: bisect.NewCulprits(o.Store, bisect.ProofSweep),
 	}, nil
@@ -251,22 +227,22 @@ func (c *Compensator) tick(ctx context.Context) time.Duration {
 	if err != nil {
 		if ctx.Err() == nil {
 			c.o.Logger.Error("last sweep unknown, will retry", "in", c.schedule.pollInterval(), "err", err)
-			c.o.Metrics.SweepFailed()
+			c.metrics.SweepFailed()
 		}
 		return c.schedule.pollInterval()
 	}
-	c.o.Metrics.LastSweep(finished)
+	c.metrics.LastSweep(finished)
 	if !c.schedule.due(finished, now) {
 		return c.schedule.wait(now)
 	}
 	began := time.Now()
 	r, err := c.hold(ctx, false, c.stillDue, func(ctx context.Context, r *Report) error { return c.sweep(ctx, r) })
 	if err == nil {
-		c.o.Metrics.LastSweep(r.StartedAt.Add(r.Took()))
+		c.metrics.LastSweep(r.StartedAt.Add(r.Took()))
 	}
 	now = now.Add(time.Since(began))
 	for range c.schedule.passed(now.Add(-r.Took()), now) {
-		c.o.Metrics.SweepSkipped("running")
+		c.metrics.SweepSkipped("running")
 	}
 	return c.schedule.wait(now)
 }
@@ -290,7 +266,7 @@ func (c *Compensator) Sweep(ctx context.Context, dryRun bool) (Report, error) {
 // if it returns false.
 func (c *Compensator) hold(ctx context.Context, dryRun bool, wanted func(context.Context) (bool, error), work func(context.Context, *Report) error) (Report, error) {
 	if !c.busy.TryLock() {
-		c.o.Metrics.SweepSkipped("running")
+		c.metrics.SweepSkipped("running")
 		return Report{}, fmt.Errorf("%w: it is this process", ErrHeld)
 	}
 	defer c.busy.Unlock()
@@ -305,8 +281,8 @@ func (c *Compensator) hold(ctx context.Context, dryRun bool, wanted func(context
 		}
 		r.Lock = lock
 		began := time.Now()
-		c.o.Metrics.Sweeping(began)
-		defer c.o.Metrics.Sweeping(time.Time{})
+		c.metrics.Sweeping(began)
+		defer c.metrics.Sweeping(time.Time{})
 		err := work(ctx, &r)
 		r.TookMillis = time.Since(began).Milliseconds()
 		return err
@@ -327,16 +303,16 @@ func (c *Compensator) report(r Report, err error) {
 		c.o.Logger.Info("sweep stopped", "report", r)
 	case errors.Is(err, ErrHeld):
 		c.o.Logger.Info("not sweeping, another process holds the lock")
-		c.o.Metrics.SweepSkipped("held")
+		c.metrics.SweepSkipped("held")
 	case errors.Is(err, errAlreadyDone):
 		c.o.Logger.Debug("not sweeping", "reason", err)
 	case err != nil:
 		c.o.Logger.Error("sweep failed", "err", err, "report", r)
-		c.o.Metrics.SweepFailed()
+		c.metrics.SweepFailed()
 	default:
 		c.o.Logger.Info("swept", "report", r)
 		if !r.DryRun {
-			c.o.Metrics.Swept(r)
+			c.metrics.Swept(r.Took())
 		}
 	}
 }
@@ -369,18 +345,3 @@ func (l *ownLog) SweepFinished(ctx context.Context, _ string) error {
 	l.finished = now
 	return nil
 }
-
-// noMetrics discards all counts.
-type noMetrics struct{}
-
-func (noMetrics) Sweeping(time.Time)                          {}
-func (noMetrics) Swept(Report)                                {}
-func (noMetrics) LastSweep(time.Time)                         {}
-func (noMetrics) SweepFailed()                                {}
-func (noMetrics) SweepSkipped(string)                         {}
-func (noMetrics) LockAvailable(bool)                          {}
-func (noMetrics) LockStuck(bool)                              {}
-func (noMetrics) Missed(Cause, int)                           {}
-func (noMetrics) Rescheduled(int)                             {}
-func (noMetrics) Verdict(orderclose.Path, orderclose.Verdict) {}
-func (noMetrics) Lateness(orderclose.Path, time.Duration)     {}

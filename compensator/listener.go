@@ -36,7 +36,7 @@ func newListener(c *Compensator) *listener {
 		rescheduler: rescheduler{
 			store: k.Store, appender: k.Appender, buckets: k.Buckets, closeTopic: k.CloseTopic,
 			limiter: c.rescheduleLimiter, grace: c.o.Grace, pageSize: c.o.PageSize,
-			logger: c.o.Logger, count: c.o.Metrics.Rescheduled,
+			logger: c.o.Logger, count: c.metrics.Rescheduled,
 		},
 	}
 }

@@ -172,8 +172,8 @@ func (c *Compensator) checkLock(ctx context.Context) {
 	if l, ok := c.o.Lock.(interface{ Available(context.Context) error }); ok {
 		if err := l.Available(ctx); ctx.Err() == nil {
 			stuck := errors.Is(err, ErrLockStuck)
-			c.o.Metrics.LockAvailable(err == nil || stuck)
-			c.o.Metrics.LockStuck(stuck)
+			c.metrics.LockAvailable(err == nil || stuck)
+			c.metrics.LockStuck(stuck)
 		}
 	}
 }
@@ -192,7 +192,7 @@ func (c *Compensator) withLock(ctx context.Context, lock Lock, patient bool, wor
 	if ctx.Err() != nil {
 		return err
 	}
-	c.o.Metrics.LockAvailable(!errors.Is(err, ErrLockUnavailable))
+	c.metrics.LockAvailable(!errors.Is(err, ErrLockUnavailable))
 	instead := "unavailable"
 	switch {
 	case errors.Is(err, ErrLockUnavailable):

@@ -14,53 +14,27 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
 )
 
-// counts is a Metrics that records its calls.
-type counts struct {
-	noMetrics
-	mu             sync.Mutex
-	swept, failed  int
-	skipped        map[string]int
-	missed         map[Cause]int
-	scheduledAgain int
-	lock, sweeping bool
-	stuck          bool
-}
+// counts are the metrics of a compensator.
+type counts struct{ partitiontest.Metrics }
 
-func (c *counts) Swept(Report) { c.mu.Lock(); defer c.mu.Unlock(); c.swept++ }
-func (c *counts) SweepFailed() { c.mu.Lock(); defer c.mu.Unlock(); c.failed++ }
-func (c *counts) SweepSkipped(reason string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.skipped == nil {
-		c.skipped = map[string]int{}
-	}
-	c.skipped[reason]++
-}
-func (c *counts) LockAvailable(ok bool) { c.mu.Lock(); defer c.mu.Unlock(); c.lock = ok }
-func (c *counts) LockStuck(stuck bool)  { c.mu.Lock(); defer c.mu.Unlock(); c.stuck = stuck }
-func (c *counts) Sweeping(since time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.sweeping = !since.IsZero()
-}
-func (c *counts) Rescheduled(orders int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.scheduledAgain += orders
-}
-func (c *counts) Missed(cause Cause, n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.missed == nil {
-		c.missed = map[Cause]int{}
-	}
-	c.missed[cause] += n
-}
+func newCounts() counts { return counts{partitiontest.NewMetrics()} }
 
-func (c *counts) locked() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.lock }
-func (c *counts) done() int    { c.mu.Lock(); defer c.mu.Unlock(); return c.swept }
+func (c counts) swept() int  { return int(c.Value("compensator_sweep_seconds")) }
+func (c counts) failed() int { return int(c.Value("compensator_failed_total")) }
+func (c counts) skipped(reason string) int {
+	return int(c.Value("compensator_skipped_total", "reason", reason))
+}
+func (c counts) missed(cause Cause) int {
+	return int(c.Value("compensator_found_total", "cause", string(cause)))
+}
+func (c counts) locked() bool { return c.Value("compensator_lock_available") == 1 }
+func (c counts) stuck() bool  { return c.Value("compensator_lock_stuck") == 1 }
+func (c counts) sweeping() bool {
+	return c.Value("compensator_sweep_running_since_timestamp_seconds") > 0
+}
 
 // fleet is a set of compensators on one database and one Redis, each like a process
 // of its own.
@@ -69,7 +43,7 @@ type fleet struct {
 	redis  *miniredis.Miniredis
 	store  *fakeStore
 	log    Log
-	counts []*counts
+	counts []counts
 	stops  []func()
 }
 
@@ -96,8 +70,8 @@ func (f *fleet) start(o Options) (stop func()) {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	c := &counts{}
-	o.Store, o.Log, o.Lock, o.Metrics, o.Name = f.store, f.log, lock, c, "order-close"
+	c := newCounts()
+	o.Store, o.Log, o.Lock, o.Registerer, o.Name = f.store, f.log, lock, c, "order-close"
 	comp := newCompensator(f.t, o)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -117,7 +91,7 @@ func (f *fleet) stop(i int) { f.stops[i]() }
 func (f *fleet) swept() (n int) {
 	synctest.Wait()
 	for _, c := range f.counts {
-		n += c.done()
+		n += c.swept()
 	}
 	return n
 }
@@ -150,8 +124,8 @@ func TestRun_AKilledSweepIsTakenOverWithinTwoMinutes(t *testing.T) {
 		}
 		f.redis.SetTTL(DefaultLockKey, DefaultLockExpiry)
 		time.Sleep(2 * time.Minute)
-		if n := f.swept() - before; n != 1 || f.counts[0].skipped["held"] == 0 {
-			t.Errorf("%d sweeps two minutes later, skipped %v", n, f.counts[0].skipped)
+		if n := f.swept() - before; n != 1 || f.counts[0].skipped("held") == 0 {
+			t.Errorf("%d sweeps two minutes later, skipped %d", n, f.counts[0].skipped("held"))
 		}
 	})
 }
@@ -203,12 +177,12 @@ func TestRun_AStuckLockStopsNoSweep(t *testing.T) {
 				f.start(Options{})
 				f.start(Options{})
 				time.Sleep(24*time.Hour + time.Minute)
-				if n := f.swept(); n < 24 || !f.counts[0].stuck || !f.counts[0].lock {
-					t.Errorf("%d sweeps in a day, stuck %v, available %v", n, f.counts[0].stuck, f.counts[0].lock)
+				if n := f.swept(); n < 24 || !f.counts[0].stuck() || !f.counts[0].locked() {
+					t.Errorf("%d sweeps in a day, stuck %v, available %v", n, f.counts[0].stuck(), f.counts[0].locked())
 				}
 				f.redis.Del(DefaultLockKey)
 				time.Sleep(2 * time.Minute)
-				if synctest.Wait(); f.counts[0].stuck {
+				if synctest.Wait(); f.counts[0].stuck() {
 					t.Error("the lock counts as stuck after the key was deleted")
 				}
 			})
@@ -226,8 +200,8 @@ func TestRun_ALostLockEndsTheSweepAndItIsRetried(t *testing.T) {
 		time.Sleep(65 * time.Second)
 		f.redis.FlushAll() // as after a restart without data
 		time.Sleep(30 * time.Minute)
-		if left := store.open(); left != 0 || f.counts[0].failed+f.counts[1].failed == 0 {
-			t.Errorf("%d orders are open, and %d sweeps failed", left, f.counts[0].failed+f.counts[1].failed)
+		if left := store.open(); left != 0 || f.counts[0].failed()+f.counts[1].failed() == 0 {
+			t.Errorf("%d orders are open, and %d sweeps failed", left, f.counts[0].failed()+f.counts[1].failed())
 		}
 	})
 }
@@ -239,12 +213,12 @@ func TestRun_SlotsDuringASweepAreSkippedAndCounted(t *testing.T) {
 		f.start(Options{PageSize: 1, Grace: -1})
 		time.Sleep(4 * time.Hour)
 		synctest.Wait()
-		if !f.counts[0].sweeping || f.counts[0].swept != 0 {
+		if !f.counts[0].sweeping() || f.counts[0].swept() != 0 {
 			t.Error("the sweep in progress is not reported")
 		}
 		time.Sleep(2 * time.Hour)
-		if n := f.swept(); n != 1 || f.counts[0].skipped["running"] != 6 || f.counts[0].sweeping {
-			t.Errorf("%d sweeps, skipped %v, want one, and the six slots meanwhile", n, f.counts[0].skipped)
+		if n := f.swept(); n != 1 || f.counts[0].skipped("running") != 6 || f.counts[0].sweeping() {
+			t.Errorf("%d sweeps, skipped %d, want one, and the six slots meanwhile", n, f.counts[0].skipped("running"))
 		}
 	})
 }
@@ -313,10 +287,10 @@ func TestSweep_LooksUpWhyClosedOrdersWereMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(205)
 		s.bad, s.paid = map[string]bool{"o0007": true}, map[string]bool{"o0008": true}
-		why, metrics := &looker{}, &counts{}
-		r, err := newCompensator(t, Options{Store: s, PageSize: 10, Grace: -1, Investigator: why, Metrics: metrics}).Sweep(t.Context(), false)
-		if err != nil || why.began != 1 || len(why.asked) != 203 || r.Causes["absent"] != 203 || len(r.Misses) != maxMisses || metrics.missed["absent"] != 203 {
-			t.Errorf("began %d times, asked about %d; %v, %d misses, %v counted, %v", why.began, len(why.asked), r.Causes, len(r.Misses), metrics.missed, err)
+		why, metrics := &looker{}, newCounts()
+		r, err := newCompensator(t, Options{Store: s, PageSize: 10, Grace: -1, Investigator: why, Registerer: metrics}).Sweep(t.Context(), false)
+		if err != nil || why.began != 1 || len(why.asked) != 203 || r.Causes["absent"] != 203 || len(r.Misses) != maxMisses || metrics.missed("absent") != 203 {
+			t.Errorf("began %d times, asked about %d; %v, %d misses, %d counted, %v", why.began, len(why.asked), r.Causes, len(r.Misses), metrics.missed("absent"), err)
 		}
 		if r.OldestDue == nil || r.Misses[0].Order.ID != "o0000" || !r.OldestDue.Equal(r.Misses[0].Order.Due) {
 			t.Errorf("the oldest due is %v, the first miss is %v", r.OldestDue, r.Misses[0])

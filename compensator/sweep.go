@@ -220,17 +220,17 @@ func (s *sweepRun) count(ctx context.Context, page []orderclose.Order, outcomes 
 		decided++
 		s.tally(o)
 		if o.Verdict == orderclose.Closed {
-			s.o.Metrics.Lateness(orderclose.PathSweep, -o.Remaining())
+			s.metrics.Lateness(orderclose.PathSweep, -o.Remaining())
 			missed = append(missed, page[i])
 		}
 	}
-	s.o.Metrics.Missed(notClosed, decided-len(missed))
+	s.metrics.Missed(notClosed, decided-len(missed))
 	s.explain(ctx, missed)
 }
 
 // tally counts one outcome.
 func (s *sweepRun) tally(o orderclose.Outcome) {
-	s.o.Metrics.Verdict(orderclose.PathSweep, o.Verdict)
+	s.metrics.Verdict(orderclose.PathSweep, o.Verdict)
 	s.r.count(o)
 	if o.Verdict == orderclose.Failed && len(s.failed) < maxRemembered {
 		s.failed[o.OrderID] = true
@@ -240,7 +240,7 @@ func (s *sweepRun) tally(o orderclose.Outcome) {
 // explain looks up why orders that were just closed had been missed.
 func (s *sweepRun) explain(ctx context.Context, missed []orderclose.Order) {
 	if s.investigation == nil || len(missed) == 0 {
-		s.o.Metrics.Missed(Unknown, len(missed))
+		s.metrics.Missed(Unknown, len(missed))
 		return
 	}
 	misses := s.investigation.Explain(ctx, missed)
@@ -248,7 +248,7 @@ func (s *sweepRun) explain(ctx context.Context, missed []orderclose.Order) {
 		s.o.Missed(misses)
 	}
 	for _, m := range misses {
-		s.o.Metrics.Missed(m.Cause, 1)
+		s.metrics.Missed(m.Cause, 1)
 		if s.r.Causes == nil {
 			s.r.Causes = map[string]int{}
 		}

@@ -107,10 +107,10 @@ func (h *handler) countForwarded(sent partition.SendResult) {
 		for _, r := range acked.Records {
 			h.lateness = append(h.lateness, time.Duration(now-r.DueAt)*time.Millisecond)
 			if !acked.At.IsZero() && acked.At.UnixMilli() < r.DueAt {
-				h.o.Metrics.Early(h.Claim.Topic)
+				h.metrics.Early()
 			}
 		}
-		h.o.Metrics.Forwarded(h.Claim.Topic, h.lateness)
+		h.metrics.Forwarded(h.Claim.Topic, h.lateness)
 	}
 }
 

@@ -18,9 +18,10 @@ const maxReleaseBytes = 4 << 20
 // the records whose time has come.
 type handler struct {
 	*partition.Loop
-	o      *Options
-	relay  *Relay
-	bucket orderclose.Bucket
+	o       *Options
+	metrics *relayMetrics
+	relay   *Relay
+	bucket  orderclose.Bucket
 
 	window    window
 	bodyPool  bodyPool
@@ -44,7 +45,7 @@ const noRewind = math.MaxInt64
 
 func (r *Relay) newHandler(b orderclose.Bucket, l *partition.Loop) partition.Handler {
 	l.SetLookBack(b.Length + lookBackSlack)
-	return &handler{Loop: l, o: &r.o, relay: r, bucket: b, rewind: noRewind}
+	return &handler{Loop: l, o: &r.o, metrics: r.metrics, relay: r, bucket: b, rewind: noRewind}
 }
 
 // Turn implements partition.Handler.
@@ -64,7 +65,7 @@ func (h *handler) Turn() {
 func (h *handler) Handle(f wire.Fetched) {
 	h.free = f.Free
 	if f.DriftedAppend > 0 {
-		h.o.Metrics.Drifted(h.Claim.Topic, f.DriftedAppend)
+		h.metrics.Drifted(h.Claim.Topic, f.DriftedAppend)
 	}
 	now := h.o.Now().UnixMilli()
 	h.window.grow(len(f.Records))
@@ -76,7 +77,7 @@ func (h *handler) Handle(f wire.Fetched) {
 		}
 		r.DueAt, r.Replay = due, replay
 		if mispicked(h.bucket, h.readsWhole(), due, r.Appended) {
-			h.o.Metrics.Mispicked(h.Claim.Topic)
+			h.metrics.Mispicked(h.Claim.Topic)
 		}
 		w := waiting{record: r, release: release(h.bucket, h.readsWhole(), due, h.clock.appended(r), now)}
 		if w.release <= now {
@@ -102,7 +103,7 @@ func (h *handler) Handle(f wire.Fetched) {
 func (h *handler) Reset() { h.window, h.rewind, h.nextFetch = window{}, noRewind, time.Time{} }
 
 // End implements partition.Handler.
-func (h *handler) End() { h.o.Metrics.Revoked(h.Claim.Topic, h.Claim.Partition) }
+func (h *handler) End() { h.metrics.Revoked(h.Claim.Topic, h.Claim.Partition) }
 
 // Fetch implements partition.Handler. It fetches if it is time to. While it is not time, it
 // verifies the log now and then.
@@ -142,7 +143,7 @@ func (h *handler) dropLatest() {
 		h.Drop(w.record.Offset)
 		h.rewind = min(h.rewind, w.record.Offset)
 	}
-	h.o.Metrics.WindowDropped(h.Claim.Topic, len(dropped))
+	h.metrics.WindowDropped(h.Claim.Topic, len(dropped))
 	if !h.full && len(dropped) > 0 {
 		h.full = true
 		h.Logger.Warn("look-ahead over its memory share, latest records dropped and read again later",
@@ -171,6 +172,5 @@ func (h *handler) report() {
 	if since := h.overdueSince(); !since.IsZero() && (release.IsZero() || since.Before(release)) {
 		release = since
 	}
-	h.o.Metrics.Head(h.Claim.Topic, h.Claim.Partition, release)
-	h.o.Metrics.Window(h.Claim.Topic, h.Claim.Partition, h.window.len(), h.window.bytes)
+	h.metrics.Waiting(h.Claim.Topic, h.Claim.Partition, release, h.window.len(), h.window.bytes)
 }

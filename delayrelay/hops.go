@@ -26,7 +26,7 @@ func (h *handler) hop(topic string, records []wire.RawRecord) {
 // again.
 func (h *handler) handleHops(sent partition.SendResult) {
 	for _, acked := range sent.Acked {
-		h.o.Metrics.Hopped(h.Claim.Topic, sent.Topic, len(acked.Records))
+		h.metrics.Hopped(h.Claim.Topic, sent.Topic, len(acked.Records))
 		if sent.Topic == h.Claim.Topic && !acked.At.IsZero() { // a hop into its own topic goes to this partition
 			h.clock.observeLeader(acked.At, h.brokerTime(sent.Began), h.brokerTime(acked.Answered))
 		}

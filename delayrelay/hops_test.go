@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,8 +40,8 @@ func TestRelay_AFailingDelayTopicDelaysNoDueRecord(t *testing.T) {
 		}
 		put("hops", 80*time.Second, begin)
 		put("hops right away", 70*time.Second, begin.Add(-10*time.Second))
-		stuck := &stuckCounter{}
-		defer runRelay(t, log, func(o *Options) { o.Metrics = stuck })()
+		metrics := partitiontest.NewMetrics()
+		defer runRelay(t, log, func(o *Options) { o.Registerer = metrics })()
 		for i := range 60 {
 			put(fmt.Sprint(i), 5*time.Second, time.Now())
 			time.Sleep(time.Second)
@@ -67,8 +66,8 @@ func TestRelay_AFailingDelayTopicDelaysNoDueRecord(t *testing.T) {
 				t.Errorf("record %q left %d times", key, seen[key])
 			}
 		}
-		if log.DoneBelow(bucket10s) != 62 || stuck.n.Load() != 0 {
-			t.Errorf("done below %d, want 62; %d times stuck", log.DoneBelow(bucket10s), stuck.n.Load())
+		if log.DoneBelow(bucket10s) != 62 || metrics.Value("partition_stuck_total") != 0 {
+			t.Errorf("done below %d, want 62; %v times stuck", log.DoneBelow(bucket10s), metrics.Value("partition_stuck_total"))
 		}
 	})
 }
@@ -162,9 +161,9 @@ func TestRelay_AFailingReplayTopicDelaysNoFreshOrder(t *testing.T) {
 			}
 			return nil
 		}}
-		overdue := &headWatch{}
+		metrics := partitiontest.NewMetrics()
 		log.Put(bucket10s, record("replayed", 2*time.Second).Resend())
-		defer runRelay(t, log, func(o *Options) { o.ReplayTopic, o.Metrics = "order-close-replay", overdue })()
+		defer runRelay(t, log, func(o *Options) { o.ReplayTopic, o.Registerer = "order-close-replay", metrics })()
 		for i := range 5 {
 			log.Put(bucket10s, record(fmt.Sprint("fresh-", i), 5*time.Second))
 			time.Sleep(time.Minute)
@@ -175,8 +174,9 @@ func TestRelay_AFailingReplayTopicDelaysNoFreshOrder(t *testing.T) {
 				t.Errorf("%s left %v late", m.Key, m.Appended.Sub(due))
 			}
 		}
-		if head := overdue.head(); len(fresh) != 5 || head.Sub(begin) > 3*time.Second {
-			t.Errorf("%d fresh orders left; the head's release time is %v, want the replay's due time", len(fresh), head.Sub(begin))
+		overdue := time.Duration(metrics.Value("delay_head_overdue_seconds")) * time.Second
+		if head := time.Since(begin) - overdue; len(fresh) != 5 || head > 3*time.Second {
+			t.Errorf("%d fresh orders left; the head's release time is %v, want the replay's due time", len(fresh), head)
 		}
 		if done := log.DoneBelow(bucket10s); done != 0 {
 			t.Errorf("committed %d before the replay was acked", done)
@@ -187,16 +187,6 @@ func TestRelay_AFailingReplayTopicDelaysNoFreshOrder(t *testing.T) {
 		}
 	})
 }
-
-// headWatch remembers the last release time of the head.
-type headWatch struct {
-	noMetrics
-	last atomic.Int64
-}
-
-func (h *headWatch) Head(_ string, _ int, release time.Time) { h.last.Store(release.UnixNano()) }
-
-func (h *headWatch) head() time.Time { return time.Unix(0, h.last.Load()) }
 
 // Due records wait for the topic.
 func TestRelay_AFailingCloseTopicDelaysNoHopAndNoReplay(t *testing.T) {
@@ -213,17 +203,17 @@ func TestRelay_AFailingCloseTopicDelaysNoHopAndNoReplay(t *testing.T) {
 		}
 		log.Put(bucket10s, record("hops", 20*time.Minute))
 		log.Put(bucket10s, record("replayed", 20*time.Second).Resend())
-		stuck := &stuckCounter{}
+		metrics := partitiontest.NewMetrics()
 		defer runRelay(t, log, func(o *Options) {
-			o.ReplayTopic, o.Metrics, o.Buckets = "order-close-replay", stuck, testBuckets[:1]
+			o.ReplayTopic, o.Registerer, o.Buckets = "order-close-replay", metrics, testBuckets[:1]
 		})()
 		time.Sleep(time.Minute)
 		if hops := log.Keys(bucket10s.Topic); len(hops) < 5 || len(log.Keys("order-close-replay")) != 1 {
 			t.Errorf("hops %v, replayed %v while the close topic accepts nothing", hops, log.Keys("order-close-replay"))
 		}
 		time.Sleep(5 * time.Minute)
-		if n := len(log.Keys("order-close")); n != 20 || stuck.n.Load() != 0 {
-			t.Errorf("%d of 20 left when the close topic was back; %d times stuck", n, stuck.n.Load())
+		if n := len(log.Keys("order-close")); n != 20 || metrics.Value("partition_stuck_total") != 0 {
+			t.Errorf("%d of 20 left when the close topic was back; %v times stuck", n, metrics.Value("partition_stuck_total"))
 		}
 	})
 }

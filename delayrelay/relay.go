@@ -1,7 +1,7 @@
 // Package delayrelay moves records out of the delay topics at their release time: to the
 // close topic if they are due, else to another delay topic (a hop).
 //
-// Make a Relay with New, from a log (internal/kafka's Cluster), the buckets and the names
+// Make a Relay with New, from a log (Kafka of pipeline.Connections), the buckets and the names
 // of topics and groups. Call Run; it returns when its context ends.
 //
 // A Relay is a member of one consumer group per bucket, draining buckets included;
@@ -26,6 +26,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/loglimit"
 	"github.com/orderclose/orderclose/internal/partition"
@@ -38,40 +40,8 @@ const Stage = "relay"
 // each of the 12 partitions of six buckets.
 const DefaultWindowBytes = 72 << 20
 
-// Log is the part of Kafka that a Relay uses; internal/kafka's Cluster implements it.
+// Log is the part of Kafka that a Relay uses: Kafka of pipeline.Connections.
 type Log = partition.Log
-
-// Metrics receives the measurements of a Relay; internal/obs implements it for
-// Prometheus. The methods are called from many goroutines and must not block.
-type Metrics interface {
-	partition.Metrics
-	// Head sets the release time of the record that leaves a partition next. The zero
-	// time means that no record waits in memory. The metric shows how long the head is
-	// overdue, also while the loop hangs.
-	Head(topic string, partition int, release time.Time)
-	// Revoked means that the partition is no longer assigned to this process.
-	Revoked(topic string, partition int)
-	// Window sets how many records and bytes of a partition wait in memory.
-	Window(topic string, partition, records, bytes int)
-	// WindowDropped counts records that were dropped from a full look-ahead. They are
-	// read again later.
-	WindowDropped(topic string, records int)
-	// Forwarded counts records appended to the close topic, with the lateness of each.
-	Forwarded(topic string, lateness []time.Duration)
-	// Early counts records that a broker appended before they were due, by the broker's
-	// clock.
-	Early(topic string)
-	// Hopped counts records that moved from one delay topic to another.
-	Hopped(from, to string, records int)
-	// Unrecorded counts runs of acked records that did not fit into the metadata of a
-	// commit. The next owner of the partition may repeat them.
-	Unrecorded(runs int)
-	// Mispicked counts records that were put into the wrong bucket and may therefore be
-	// read too late.
-	Mispicked(topic string)
-	// Drifted counts batches with a producer's timestamp instead of the broker's.
-	Drifted(topic string, batches int)
-}
 
 // Options of a Relay. Log, Buckets, Group, CloseTopic, DeadLetterTopic and ControlTopic
 // are required.
@@ -89,18 +59,21 @@ type Options struct {
 	WindowBytes int
 	// OnHang is called with the reason when a loop hangs and does not stop. The process
 	// should then exit and be restarted by its supervisor. Default: panic.
-	OnHang  func(why string)
-	Now     func() time.Time // the brokers' clock, which decides when a record is due; default time.Now
-	Logger  *slog.Logger     // default: discard
-	Metrics Metrics          // default: none
+	OnHang func(why string)
+	Now    func() time.Time // the brokers' clock, which decides when a record is due; default time.Now
+	Logger *slog.Logger     // default: discard
+	// Registerer gets the metrics (orderclose_…). Relays of one process may share it. Default:
+	// no metrics.
+	Registerer prometheus.Registerer
 }
 
 // Relay moves records between topics. Make it with New. Its methods are safe for
 // concurrent use.
 type Relay struct {
-	o      Options
-	stage  partition.Stage
-	memory *partition.MemoryLimit
+	o       Options
+	metrics *relayMetrics
+	stage   partition.Stage
+	memory  *partition.MemoryLimit
 
 	current    atomic.Pointer[Options] // o with the buckets that hops go to now
 	wholeUpTo  atomic.Int64            // the topics of buckets up to this length are read whole
@@ -136,14 +109,15 @@ func New(o Options) (*Relay, error) {
 	if o.OnHang == nil {
 		o.OnHang = func(why string) { panic("delayrelay: " + why) }
 	}
-	if o.Metrics == nil {
-		o.Metrics = noMetrics{}
+	m, err := newMetrics(o.Registerer, o.Now)
+	if err != nil {
+		return nil, fmt.Errorf("delayrelay: %w", err)
 	}
-	r := &Relay{o: o, memory: partition.NewMemoryLimit(o.WindowBytes), newBuckets: make(chan orderclose.Buckets, 1)}
+	r := &Relay{o: o, metrics: m, memory: partition.NewMemoryLimit(o.WindowBytes), newBuckets: make(chan orderclose.Buckets, 1)}
 	r.stage = partition.Stage{
 		Name: Stage, Log: o.Log, DeadLetterTopic: o.DeadLetterTopic, ControlTopic: o.ControlTopic,
 		Loss:    "the log has lost records: the next sweep closes their orders",
-		Metrics: o.Metrics, Unrecorded: o.Metrics.Unrecorded, Memory: r.memory, OnHang: o.OnHang, Logger: o.Logger,
+		Metrics: m.Metrics, Unrecorded: m.Unrecorded, Memory: r.memory, OnHang: o.OnHang, Logger: o.Logger,
 	}
 	r.current.Store(&o)
 	r.SetBuckets(o.Buckets, o.Buckets)
@@ -177,17 +151,3 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	return err
 }
-
-// noMetrics discards all measurements.
-type noMetrics struct{ partition.NoMetrics }
-
-func (noMetrics) Head(string, int, time.Time)       {}
-func (noMetrics) Revoked(string, int)               {}
-func (noMetrics) Window(string, int, int, int)      {}
-func (noMetrics) WindowDropped(string, int)         {}
-func (noMetrics) Forwarded(string, []time.Duration) {}
-func (noMetrics) Early(string)                      {}
-func (noMetrics) Hopped(string, string, int)        {}
-func (noMetrics) Mispicked(string)                  {}
-func (noMetrics) Unrecorded(int)                    {}
-func (noMetrics) Drifted(string, int)               {}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -174,8 +173,11 @@ func TestRelay_AFullWindowReleasesOnTimeAndInBound(t *testing.T) {
 			log.Put(bucket10s, record(key, due[key]))
 		}
 		const bytes = 3000
-		window := &windowSize{}
-		defer runRelay(t, log, func(o *Options) { o.WindowBytes, o.Metrics = bytes, window })()
+		metrics, most := partitiontest.NewMetrics(), 0.0
+		defer runRelay(t, log, func(o *Options) {
+			o.WindowBytes, o.Registerer = bytes, metrics
+			inEachTurn(o, func() { most = max(most, metrics.Value("relay_window_bytes")) })
+		})()
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		seen := map[string]bool{}
@@ -192,36 +194,40 @@ func TestRelay_AFullWindowReleasesOnTimeAndInBound(t *testing.T) {
 		if len(seen) != records || log.DoneBelow(bucket10s) != records {
 			t.Errorf("%d of %d were forwarded, done %d", len(seen), records, log.DoneBelow(bucket10s))
 		}
-		if n := window.most.Load(); n == 0 || n > bytes {
-			t.Errorf("%d bytes were in the window, want %d at most", n, bytes)
+		if most == 0 || most > bytes {
+			t.Errorf("%v bytes were in the window, want %d at most", most, bytes)
 		}
 	})
 }
 
-// windowSize is the largest size of a window, in bytes.
-type windowSize struct {
-	noMetrics
-	most atomic.Int64
-}
-
-func (w *windowSize) Window(_ string, _, _, bytes int) {
-	w.most.Store(max(w.most.Load(), int64(bytes)))
+// inEachTurn makes the loops call do in each turn, in which they ask for the time.
+func inEachTurn(o *Options, do func()) {
+	var calling atomic.Bool // do may ask for the time itself
+	o.Now = func() time.Time {
+		if calling.CompareAndSwap(false, true) {
+			do()
+			calling.Store(false)
+		}
+		return time.Now()
+	}
 }
 
 func TestRelay_RestartsAHangingLoopFromItsCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hangs atomic.Int64
-		noticed := &stuckSignal{c: make(chan struct{})}
+		metrics := partitiontest.NewMetrics()
 		log := &partitiontest.Log{Hang: func(_ context.Context, topic string) {
 			if topic == "order-close" && hangs.Add(1) == 2 {
-				<-noticed.c // no answer, and the deadline has no effect
+				for metrics.Value("partition_stuck_total") == 0 { // no answer, and the deadline has no effect
+					time.Sleep(time.Millisecond)
+				}
 			}
 		}}
 		log.Put(bucket10s, record("before", time.Second))
 		log.Put(bucket10s, record("hangs", 3*time.Second))
 		log.Put(bucket10s, record("after", 4*time.Second))
 		defer runRelay(t, log, func(o *Options) {
-			o.Metrics, o.OnHang = noticed, func(why string) { t.Error(why) }
+			o.Registerer, o.OnHang = metrics, func(why string) { t.Error(why) }
 		})()
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -230,14 +236,6 @@ func TestRelay_RestartsAHangingLoopFromItsCommit(t *testing.T) {
 		}
 	})
 }
-
-// stuckSignal closes c when a loop counts as stuck.
-type stuckSignal struct {
-	noMetrics
-	c chan struct{}
-}
-
-func (s *stuckSignal) Stuck(string, string, int) { close(s.c) }
 
 func TestRelay_AbandonsTheProcessWhenALoopDoesNotStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -263,35 +261,14 @@ func TestRelay_AKafkaOutageIsNotAHang(t *testing.T) {
 			return nil
 		}}
 		log.Put(bucket10s, record("a", time.Second))
-		stuck := &stuckCounter{}
-		defer runRelay(t, log, func(o *Options) { o.Metrics = stuck })()
+		metrics := partitiontest.NewMetrics()
+		defer runRelay(t, log, func(o *Options) { o.Registerer = metrics })()
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"a"}, log.Keys("order-close")); diff != "" || stuck.n.Load() != 0 {
-			t.Errorf("%d times stuck (-want +got):\n%s", stuck.n.Load(), diff)
+		if diff := cmp.Diff([]string{"a"}, log.Keys("order-close")); diff != "" || metrics.Value("partition_stuck_total") != 0 {
+			t.Errorf("%v times stuck (-want +got):\n%s", metrics.Value("partition_stuck_total"), diff)
 		}
 	})
-}
-
-// stuckCounter counts loops that hung.
-type stuckCounter struct {
-	noMetrics
-	n atomic.Int64
-}
-
-func (s *stuckCounter) Stuck(string, string, int) { s.n.Add(1) }
-
-// stopped stops the loop for 8 s, as SIGSTOP stops a process, once a record is in its
-// window.
-type stopped struct {
-	noMetrics
-	once *sync.Once
-}
-
-func (s stopped) Window(_ string, _, records, _ int) {
-	if records > 0 {
-		s.once.Do(func() { time.Sleep(8 * time.Second) })
-	}
 }
 
 func TestRelay_AfterAPauseItMovesNothingOfALostPartition(t *testing.T) {
@@ -299,7 +276,16 @@ func TestRelay_AfterAPauseItMovesNothingOfALostPartition(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			log := &partitiontest.Log{Lost: lost}
 			log.Put(bucket10s, record("due", 2*time.Second))
-			stop := runRelay(t, log, func(o *Options) { o.Metrics = stopped{once: new(sync.Once)} })
+			metrics, stopped := partitiontest.NewMetrics(), false
+			stop := runRelay(t, log, func(o *Options) {
+				o.Registerer = metrics
+				inEachTurn(o, func() { // blocks the loop as SIGSTOP does, once a record waits in memory
+					if !stopped && metrics.Value("relay_window_records") > 0 {
+						stopped = true
+						time.Sleep(8 * time.Second)
+					}
+				})
+			})
 			time.Sleep(9 * time.Second)
 			synctest.Wait()
 			if moved := len(log.Keys("order-close")) > 0; moved == lost {

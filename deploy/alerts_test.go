@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"context"
 	"maps"
 	"os"
 	"path/filepath"
@@ -8,12 +9,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"unicode"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/orderclose/orderclose/internal/obs"
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/pipelinetest"
+	"github.com/orderclose/orderclose/release"
 )
 
 func files(t *testing.T, pattern string) []string {
@@ -167,12 +171,36 @@ func TestAlerts_UseExistingMetrics(t *testing.T) {
 	}
 }
 
-// described returns the names of all metrics that a process registers, including
+// described returns the names of all metrics that processes with all roles register, including
 // those without a value yet.
 func described(t *testing.T) map[string]bool {
 	t.Helper()
-	taken := recorder{}
-	obs.NewMetrics(&taken, nil)
+	taken := &recorder{}
+	synctest.Test(t, func(t *testing.T) {
+		servers, err := pipelinetest.Start(pipelinetest.Options{InBubble: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer servers.Close()
+		c, err := servers.Connect("all")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer pipelinetest.Disconnect(c)
+		cfg, err := pipeline.Load("../../topics.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		app, err := pipeline.New(pipeline.Options{Config: cfg, Connections: c, Releaser: release.NewHTTP("http://127.0.0.1", ""), Registerer: taken})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel() // the metrics are registered before the roles begin
+		if err := app.Run(ctx, append(pipeline.AllRoles(), pipeline.Release)...); err != nil {
+			t.Fatal(err)
+		}
+	})
 	names := map[string]bool{}
 	name := regexp.MustCompile(`fqName: "([^"]+)"`)
 	for _, c := range taken.collectors {

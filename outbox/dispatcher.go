@@ -30,6 +30,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/orderclose/orderclose/internal/loglimit"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -54,7 +56,7 @@ const (
 // costs two statements by primary key.
 const backlogInterval = 5 * time.Second
 
-// Store holds the rows. *store.Store of internal/store implements it.
+// Store holds the rows: Store of pipeline.Connections.
 type Store interface {
 	// Dispatch reads and locks up to limit rows with ids above after, lowest first,
 	// passes them to publish, and deletes the rows whose ids publish returns. It
@@ -65,26 +67,13 @@ type Store interface {
 	Backlog(ctx context.Context, box wire.Outbox) (wire.OutboxBacklog, error)
 }
 
-// Log is Kafka. *kafka.Cluster of internal/kafka implements it.
+// Log is the part of Kafka that a Dispatcher uses: Kafka of pipeline.Connections.
 type Log interface {
 	// GroupByKey groups records by the partition for their key, and keeps their order.
 	GroupByKey(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
 	// Idempotent returns a function that appends records without duplicates when it
 	// retries after a lost answer. Only one goroutine may use the function.
 	Idempotent(trying func(), repeated func(records int)) wire.AppendFunc
-}
-
-// Metrics receives the counts of a Dispatcher; internal/obs implements it for
-// Prometheus. Its methods are called from many goroutines and must not block.
-type Metrics interface {
-	// Dispatched adds rows that were published and deleted.
-	Dispatched(box wire.Outbox, rows int)
-	// Backlog sets the current backlog, every few seconds.
-	Backlog(box wire.Outbox, b wire.OutboxBacklog)
-	// DeadLettered counts one row that became a dead letter.
-	DeadLettered(stage, cause string)
-	// Repeated adds records that may have been written twice.
-	Repeated(records int)
 }
 
 // Options configure a Dispatcher. Store, Log, Kinds and DeadLetterTopic are required.
@@ -96,11 +85,16 @@ type Options struct {
 	Batch           int          // maximum of rows per transaction; default DefaultBatch
 	InFlight        int          // maximum of batches of one kind at once; default DefaultInFlight
 	Logger          *slog.Logger // default: no log
-	Metrics         Metrics      // default: none
+	// Registerer gets the metrics (orderclose_…). Dispatchers of one process may share it.
+	// Default: no metrics.
+	Registerer prometheus.Registerer
 }
 
 // Dispatcher publishes outbox rows. Create it with New.
-type Dispatcher struct{ o Options }
+type Dispatcher struct {
+	o       Options
+	metrics *dispatcherMetrics
+}
 
 // New returns a Dispatcher, or an error if an option is missing or invalid.
 func New(o Options) (*Dispatcher, error) {
@@ -120,10 +114,11 @@ func New(o Options) (*Dispatcher, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Logger = loglimit.New(o.Logger)
-	if o.Metrics == nil {
-		o.Metrics = noMetrics{}
+	m, err := newMetrics(o.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("outbox: %w", err)
 	}
-	return &Dispatcher{o}, nil
+	return &Dispatcher{o, m}, nil
 }
 
 // Run dispatches until ctx ends. It returns when the batches in flight have ended,
@@ -132,7 +127,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	for _, k := range d.o.Kinds {
 		more := make(chan struct{}, d.o.InFlight)
-		workers := newWorkers(d.o, k)
+		workers := newWorkers(d.o, d.metrics, k)
 		running.Go(func() { workers[0].lead(ctx, more) })
 		for _, w := range workers[1:] {
 			running.Go(func() { w.help(ctx, more) })
@@ -151,18 +146,10 @@ func (d *Dispatcher) reportBacklog(ctx context.Context, box wire.Outbox) {
 		b, err := d.o.Store.Backlog(asking, box)
 		cancel()
 		if err == nil {
-			d.o.Metrics.Backlog(box, b)
+			d.metrics.Backlog(box, b)
 		}
 		if !retry.Sleep(ctx, backlogInterval) {
 			return
 		}
 	}
 }
-
-// noMetrics discards all counts.
-type noMetrics struct{}
-
-func (noMetrics) Dispatched(wire.Outbox, int)             {}
-func (noMetrics) Backlog(wire.Outbox, wire.OutboxBacklog) {}
-func (noMetrics) DeadLettered(string, string)             {}
-func (noMetrics) Repeated(int)                            {}

@@ -14,9 +14,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -187,39 +189,27 @@ func silence(ctx context.Context, _ string, _ []string) error {
 	return ctx.Err()
 }
 
-// counts records the metrics.
-type counts struct {
-	noMetrics
-	mu         sync.Mutex
-	dispatched int
-	dead       map[string]int
-}
+// counts are the metrics of a dispatcher.
+type counts struct{ partitiontest.Metrics }
 
-func (c *counts) Dispatched(_ wire.Outbox, n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.dispatched += n
-}
+func newCounts() counts { return counts{partitiontest.NewMetrics()} }
 
-func (c *counts) DeadLettered(stage, cause string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.dead == nil {
-		c.dead = map[string]int{}
-	}
-	c.dead[stage+" "+cause]++
+func (c counts) dispatched() int { return int(c.Value("outbox_dispatched_total")) }
+
+func (c counts) dead(cause string) int {
+	return int(c.Value("dead_letters_total", "stage", "outbox", "cause", cause))
 }
 
 // run starts a dispatcher, which runs until stop is called. Call both in a synctest
 // bubble.
-func run(t *testing.T, s *fakeStore, l *fakeLog, m Metrics, batch int) (stop func()) {
+func run(t *testing.T, s *fakeStore, l *fakeLog, m prometheus.Registerer, batch int) (stop func()) {
 	t.Helper()
 	return runKind(t, s, l, m, batch, Events("events"))
 }
 
-func runKind(t *testing.T, s *fakeStore, l *fakeLog, m Metrics, batch int, k Kind) (stop func()) {
+func runKind(t *testing.T, s *fakeStore, l *fakeLog, m prometheus.Registerer, batch int, k Kind) (stop func()) {
 	t.Helper()
-	d, err := New(Options{Store: s, Log: l, Kinds: []Kind{k}, DeadLetterTopic: "dead", Batch: batch, Metrics: m})
+	d, err := New(Options{Store: s, Log: l, Kinds: []Kind{k}, DeadLetterTopic: "dead", Batch: batch, Registerer: m})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,11 +238,11 @@ func orders(n int) (ids []string) {
 
 func TestDispatcher_PublishesAndDeletes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, l, m := newStore(orders(95)...), &fakeLog{}, &counts{}
+		s, l, m := newStore(orders(95)...), &fakeLog{}, newCounts()
 		defer run(t, s, l, m, 10)()
 		time.Sleep(time.Second)
-		if diff := cmp.Diff(orders(95), l.keys("events")); diff != "" || len(s.left()) > 0 || m.dispatched != 95 {
-			t.Errorf("%d counted, left %v, published (-want +got):\n%s", m.dispatched, s.left(), diff)
+		if diff := cmp.Diff(orders(95), l.keys("events")); diff != "" || len(s.left()) > 0 || m.dispatched() != 95 {
+			t.Errorf("%d counted, left %v, published (-want +got):\n%s", m.dispatched(), s.left(), diff)
 		}
 		first := l.appended["events"][0]
 		if v, _ := first.Header(orderclose.HeaderContentType); v != orderclose.EventContentType || string(first.Value) != "about "+string(first.Key) {
@@ -263,7 +253,7 @@ func TestDispatcher_PublishesAndDeletes(t *testing.T) {
 
 func TestDispatcher_ARejectedRowDelaysNoOtherRow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, m := newStore(orders(20)...), &counts{}
+		s, m := newStore(orders(20)...), newCounts()
 		l := &fakeLog{answer: func(_ context.Context, topic string, ids []string) error {
 			if topic == "events" && slices.Contains(ids, "order-007") {
 				return wire.ErrRefused
@@ -277,8 +267,8 @@ func TestDispatcher_ARejectedRowDelaysNoOtherRow(t *testing.T) {
 			t.Errorf("left %v, published (-want +got):\n%s", s.left(), diff)
 		}
 		dead := l.appended["dead"]
-		if len(dead) != 1 || string(dead[0].Key) != "order-007" || m.dead["outbox refused"] != 1 || m.dispatched != 19 {
-			t.Fatalf("dead letters %v, counted %v and %d", dead, m.dead, m.dispatched)
+		if len(dead) != 1 || string(dead[0].Key) != "order-007" || m.dead("refused") != 1 || m.dispatched() != 19 {
+			t.Fatalf("dead letters %v, counted %v and %d", dead, m.Value("dead_letters_total"), m.dispatched())
 		}
 		for header, want := range map[string]string{
 			wire.HeaderCause: "refused", wire.HeaderStage: Stage, wire.HeaderSourceTopic: "outbox_events", wire.HeaderSourceOffset: "8",
@@ -294,7 +284,7 @@ func TestDispatcher_ARejectedRowDelaysNoOtherRow(t *testing.T) {
 // again now and then. Other rows are published.
 func TestDispatcher_ARowWithoutItsDeadLetterDelaysNoOtherRow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, m := newStore(orders(30)...), &counts{}
+		s, m := newStore(orders(30)...), newCounts()
 		var mu sync.Mutex
 		attempts, fixed := 0, false
 		l := &fakeLog{answer: func(ctx context.Context, topic string, ids []string) error {
@@ -318,15 +308,15 @@ func TestDispatcher_ARowWithoutItsDeadLetterDelaysNoOtherRow(t *testing.T) {
 		fixed = true
 		mu.Unlock()
 		time.Sleep(quarantineTime + time.Second)
-		if len(s.left()) > 0 || m.dead["outbox refused"] != 1 {
-			t.Errorf("left %v, dead letters %v", s.left(), m.dead)
+		if len(s.left()) > 0 || m.dead("refused") != 1 {
+			t.Errorf("left %v, dead letters %v", s.left(), m.Value("dead_letters_total"))
 		}
 	})
 }
 
 func TestDispatcher_AnOutageLosesNothingAndIsRetriedWithPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, m := newStore(orders(20)...), &counts{}
+		s, m := newStore(orders(20)...), newCounts()
 		back := make(chan struct{})
 		l := &fakeLog{answer: func(ctx context.Context, topic string, ids []string) error {
 			select {
@@ -352,8 +342,8 @@ func TestDispatcher_AnOutageLosesNothingAndIsRetriedWithPauses(t *testing.T) {
 		}
 		s.setAway(false)
 		time.Sleep(5 * time.Second)
-		if len(s.left()) != 0 || m.dispatched != 20 {
-			t.Errorf("%d left, %d counted", len(s.left()), m.dispatched)
+		if len(s.left()) != 0 || m.dispatched() != 20 {
+			t.Errorf("%d left, %d counted", len(s.left()), m.dispatched())
 		}
 	})
 }
@@ -367,7 +357,7 @@ func TestDispatcher_APartitionWithoutALeaderDelaysNoOther(t *testing.T) {
 			stuck = append(stuck, fmt.Sprintf("stuck-%03d", i)) // all in partition 0, because of their length
 			others = append(others, fmt.Sprintf("other-a%03d", i), fmt.Sprintf("other-bb%03d", i))
 		}
-		s, m := newStore(slices.Concat(stuck, others)...), &counts{}
+		s, m := newStore(slices.Concat(stuck, others)...), newCounts()
 		back := make(chan struct{})
 		l := &fakeLog{answer: func(ctx context.Context, topic string, ids []string) error {
 			if len(ids[0])%3 != 0 {
@@ -397,8 +387,8 @@ func TestDispatcher_APartitionWithoutALeaderDelaysNoOther(t *testing.T) {
 		}
 		close(back)
 		time.Sleep(time.Minute)
-		if left := s.left(); len(left) > 0 || m.dispatched != 1501 {
-			t.Errorf("%d counted, left %v", m.dispatched, left)
+		if left := s.left(); len(left) > 0 || m.dispatched() != 1501 {
+			t.Errorf("%d counted, left %v", m.dispatched(), left)
 		}
 	})
 }
@@ -411,7 +401,7 @@ func TestDispatcher_ASlowPartitionRecovers(t *testing.T) {
 			for i := range 1000 {
 				ids = append(ids, fmt.Sprintf("slow-%04d", i)) // all in one partition
 			}
-			s, m := newStore(ids...), &counts{}
+			s, m := newStore(ids...), newCounts()
 			began := time.Now()
 			l := &fakeLog{answer: func(ctx context.Context, topic string, ids []string) error {
 				if time.Since(began) < 10*time.Second {
@@ -434,7 +424,7 @@ func TestDispatcher_ASlowPartitionRecovers(t *testing.T) {
 // If that fails, one log line reports it.
 func TestDispatcher_ManyRejectedRowsShareDeadLetterAppends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, m := newStore(orders(600)...), &counts{}
+		s, m := newStore(orders(600)...), newCounts()
 		l := &fakeLog{answer: func(_ context.Context, topic string, _ []string) error {
 			time.Sleep(5 * time.Millisecond)
 			if topic == "events" {
@@ -444,8 +434,8 @@ func TestDispatcher_ManyRejectedRowsShareDeadLetterAppends(t *testing.T) {
 		}}
 		defer run(t, s, l, m, 999)()
 		time.Sleep(30 * time.Second)
-		if left := s.left(); len(left) > 0 || m.dead["outbox refused"] != 600 {
-			t.Errorf("%d are left, dead letters %v", len(left), m.dead)
+		if left := s.left(); len(left) > 0 || m.dead("refused") != 600 {
+			t.Errorf("%d are left, dead letters %v", len(left), m.Value("dead_letters_total"))
 		}
 	})
 }
@@ -460,7 +450,7 @@ func TestNextProbePause(t *testing.T) {
 
 func TestDispatcher_FinishesBatchesInFlightWhenStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, m := newStore(orders(5)...), &counts{}
+		s, m := newStore(orders(5)...), newCounts()
 		begun := make(chan struct{}, 10)
 		l := &fakeLog{answer: func(ctx context.Context, _ string, _ []string) error {
 			begun <- struct{}{}
@@ -480,8 +470,8 @@ func TestDispatcher_FinishesBatchesInFlightWhenStopped(t *testing.T) {
 // cannot read becomes a dead letter.
 func TestDispatcher_DispatchesAnyKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, l, m := newStore("short", "long", "odd"), &fakeLog{}, &counts{}
-		d, err := New(Options{Store: s, Log: l, DeadLetterTopic: "dead", Metrics: m, Kinds: []Kind{{
+		s, l, m := newStore("short", "long", "odd"), &fakeLog{}, newCounts()
+		d, err := New(Options{Store: s, Log: l, DeadLetterTopic: "dead", Registerer: m, Kinds: []Kind{{
 			Outbox: "schedules", Route: func(row wire.OutboxRow) (string, wire.Message, error) {
 				if row.OrderID == "odd" {
 					return "", wire.Message{}, errors.New("no due")
@@ -498,8 +488,8 @@ func TestDispatcher_DispatchesAnyKind(t *testing.T) {
 			t.Error(err)
 		}
 		got := []string{strings.Join(l.keys("delay_short"), ","), strings.Join(l.keys("delay_long"), ","), strings.Join(l.keys("dead"), ",")}
-		if diff := cmp.Diff([]string{"short", "long", "odd"}, got); diff != "" || len(s.left()) > 0 || m.dead["outbox unreadable"] != 1 {
-			t.Errorf("left %v, %v, (-want +got):\n%s", s.left(), m.dead, diff)
+		if diff := cmp.Diff([]string{"short", "long", "odd"}, got); diff != "" || len(s.left()) > 0 || m.dead("unreadable") != 1 {
+			t.Errorf("left %v, %v, (-want +got):\n%s", s.left(), m.Value("dead_letters_total"), diff)
 		}
 	})
 }
@@ -507,7 +497,7 @@ func TestDispatcher_DispatchesAnyKind(t *testing.T) {
 // The rows wait for an hour and then go to the bucket for the time that remains.
 func TestSchedules_PickTheBucketWhenTheRecordIsProduced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, m := newStore("later", "soon", "due", "far", "odd"), &counts{}
+		s, m := newStore("later", "soon", "due", "far", "odd"), newCounts()
 		for i, delay := range []time.Duration{90 * time.Minute, 61 * time.Minute, 30 * time.Minute, wire.MaxDelayLimit + 2*time.Hour} {
 			row := s.rows[int64(i+1)]
 			var err error
@@ -524,7 +514,7 @@ func TestSchedules_PickTheBucketWhenTheRecordIsProduced(t *testing.T) {
 			}
 			return nil
 		}}
-		d, err := New(Options{Store: s, Log: l, DeadLetterTopic: "dead", Metrics: m, Kinds: []Kind{Schedules(func() Scheduling {
+		d, err := New(Options{Store: s, Log: l, DeadLetterTopic: "dead", Registerer: m, Kinds: []Kind{Schedules(func() Scheduling {
 			return Scheduling{Buckets: orderclose.Buckets{{Topic: "1m", Length: time.Minute}, {Topic: "30m", Length: 30 * time.Minute}, {Topic: "2h", Length: 2 * time.Hour}},
 				CloseTopic: "close"}
 		})}})
@@ -549,8 +539,8 @@ func TestSchedules_PickTheBucketWhenTheRecordIsProduced(t *testing.T) {
 			got[topic] = strings.Join(l.keys(topic), " ")
 		}
 		want := map[string]string{"1m": "soon", "30m": "later", "2h": "", "close": "due", "dead": "far odd"}
-		if diff := cmp.Diff(want, got); diff != "" || len(s.left()) > 0 || m.dead["outbox due_too_far"] != 1 || m.dead["outbox bad_value"] != 1 {
-			t.Errorf("left %v, dead %v, (-want +got):\n%s", s.left(), m.dead, diff)
+		if diff := cmp.Diff(want, got); diff != "" || len(s.left()) > 0 || m.dead("due_too_far") != 1 || m.dead("bad_value") != 1 {
+			t.Errorf("left %v, dead %v, (-want +got):\n%s", s.left(), m.Value("dead_letters_total"), diff)
 		}
 		if first := l.appended["30m"][0]; first.Key == nil || len(l.appended["30m"]) != 1 {
 			t.Errorf("%+v", l.appended["30m"])

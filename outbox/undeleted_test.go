@@ -13,7 +13,7 @@ func TestDispatcher_PublishesRowsOnceIfTheDatabaseAcceptsNoWrites(t *testing.T) 
 	for _, n := range []int{1, 10, 100} {
 		t.Run(fmt.Sprint(n, " rows"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, l, m := newStore(orders(n)...), &fakeLog{}, &counts{}
+				s, l, m := newStore(orders(n)...), &fakeLog{}, newCounts()
 				s.setFull(true)
 				defer run(t, s, l, m, 10)()
 				time.Sleep(10 * time.Minute)
@@ -22,8 +22,8 @@ func TestDispatcher_PublishesRowsOnceIfTheDatabaseAcceptsNoWrites(t *testing.T) 
 				}
 				s.setFull(false)
 				time.Sleep(5 * time.Second)
-				if got := len(l.keys("events")); got > DefaultInFlight*n || len(s.left()) != 0 || m.dispatched != n {
-					t.Errorf("%d records of %d rows, %d rows left, %d counted", got, n, len(s.left()), m.dispatched)
+				if got := len(l.keys("events")); got > DefaultInFlight*n || len(s.left()) != 0 || m.dispatched() != n {
+					t.Errorf("%d records of %d rows, %d rows left, %d counted", got, n, len(s.left()), m.dispatched())
 				}
 			})
 		})
@@ -34,7 +34,7 @@ func TestDispatcher_PublishesRowsOnceIfTheDatabaseAcceptsNoWrites(t *testing.T) 
 // rows.
 func TestDispatcher_AReusedIdIsAnotherRow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, l, m := newStore("former"), &fakeLog{}, &counts{}
+		s, l, m := newStore("former"), &fakeLog{}, newCounts()
 		s.setFull(true)
 		defer run(t, s, l, m, 10)()
 		time.Sleep(time.Minute)

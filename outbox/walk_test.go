@@ -38,7 +38,7 @@ func TestDispatcher_AMissingTopicDelaysNoOtherTopic(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			long, short := named("long", head), named("short", 20)
 			var made atomic.Bool
-			s, m := newStore(slices.Concat(long, short)...), &counts{}
+			s, m := newStore(slices.Concat(long, short)...), newCounts()
 			l := &fakeLog{missing: func(topic string) bool { return topic == "long" && !made.Load() }}
 			defer runKind(t, s, l, m, 10, byName)()
 			time.Sleep(time.Second)
@@ -54,7 +54,7 @@ func TestDispatcher_AMissingTopicDelaysNoOtherTopic(t *testing.T) {
 			made.Store(true)
 			// The probe, the rest of a walk, and a whole walk, each after a pause of the polls.
 			time.Sleep(maxProbePause + 2*walkPause + 3*longestPause*6/5)
-			if left := s.left(); len(left) != 0 || m.dispatched != head+21 {
+			if left := s.left(); len(left) != 0 || m.dispatched() != head+21 {
 				t.Errorf("%d rows at the head: after the topic was created, %d of them are left", head, len(left))
 			}
 		})
@@ -67,7 +67,7 @@ func TestDispatcher_AMissingDeadLetterTopicDelaysNoOtherRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const odd = 3000
 		var made atomic.Bool
-		s, m := newStore(slices.Concat(named("odd", odd), named("short", 20))...), &counts{}
+		s, m := newStore(slices.Concat(named("odd", odd), named("short", 20))...), newCounts()
 		l := &fakeLog{missing: func(topic string) bool { return topic == "dead" && !made.Load() }}
 		defer runKind(t, s, l, m, 100, byName)()
 		time.Sleep(5 * time.Minute)
@@ -78,8 +78,8 @@ func TestDispatcher_AMissingDeadLetterTopicDelaysNoOtherRows(t *testing.T) {
 		}
 		made.Store(true)
 		time.Sleep(quarantineTime + time.Minute)
-		if left := len(s.left()); left != 0 || m.dead["outbox unreadable"] != odd {
-			t.Errorf("after the topic was created: %d are left, dead letters %v", left, m.dead)
+		if left := len(s.left()); left != 0 || m.dead("unreadable") != odd {
+			t.Errorf("after the topic was created: %d are left, dead letters %v", left, m.Value("dead_letters_total"))
 		}
 	})
 }
@@ -92,7 +92,7 @@ func TestDispatcher_ARowThatBecomesVisibleLateIsPublished(t *testing.T) {
 			s := newStore(slices.Concat(named("long", 40), named("short", 20))...)
 			l := &fakeLog{missing: func(topic string) bool { return topic == "long" }}
 			s.held[50] = true // its transaction has not ended
-			defer runKind(t, s, l, &counts{}, 10, byName)()
+			defer runKind(t, s, l, newCounts(), 10, byName)()
 			time.Sleep(late)
 			s.mu.Lock()
 			delete(s.held, 50)
@@ -128,7 +128,7 @@ func TestDispatcher_AMissingTopicIsLoggedOnceAMinute(t *testing.T) {
 func TestDispatcher_NothingIsLostWhileAllTopicsAreUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var back atomic.Bool
-		s, m := newStore(named("a", 500)...), &counts{}
+		s, m := newStore(named("a", 500)...), newCounts()
 		l := &fakeLog{missing: func(string) bool { return !back.Load() }}
 		defer runKind(t, s, l, m, 100, byName)()
 		time.Sleep(10 * time.Minute)
@@ -137,8 +137,8 @@ func TestDispatcher_NothingIsLostWhileAllTopicsAreUnknown(t *testing.T) {
 		}
 		back.Store(true)
 		time.Sleep(maxProbePause + 2*walkPause)
-		if left := len(s.left()); left != 0 || m.dispatched != 500 {
-			t.Errorf("%d are left, %d counted", left, m.dispatched)
+		if left := len(s.left()); left != 0 || m.dispatched() != 500 {
+			t.Errorf("%d are left, %d counted", left, m.dispatched())
 		}
 	})
 }

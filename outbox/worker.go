@@ -23,12 +23,12 @@ type worker struct {
 	skipped   *skippedRows // shared by the workers of a kind
 	next      int64        // id after which the next batch is read; 0: skipped.from decides
 	walk      walk         // used by the leader only
-	metrics   Metrics
+	metrics   *dispatcherMetrics
 	logger    *slog.Logger
 }
 
 // newWorkers returns the workers of a kind: the leader and its helpers.
-func newWorkers(o Options, k Kind) []*worker {
+func newWorkers(o Options, m *dispatcherMetrics, k Kind) []*worker {
 	logger := o.Logger.With("outbox", k.Outbox)
 	skipped, unavailable, quarantine := &skippedRows{}, newUnavailable(logger), newQuarantine()
 	workers := make([]*worker, o.InFlight)
@@ -38,11 +38,11 @@ func newWorkers(o Options, k Kind) []*worker {
 			unavailable: unavailable, quarantine: quarantine, logger: logger,
 		}
 		for n := range p.appendFuncs {
-			p.appendFuncs[n] = o.Log.Idempotent(nil, o.Metrics.Repeated)
+			p.appendFuncs[n] = o.Log.Idempotent(nil, m.Repeated)
 		}
 		workers[i] = &worker{
 			store: o.Store, outbox: k.Outbox, batchSize: o.Batch, publisher: p,
-			undeleted: undeleted{}, skipped: skipped, metrics: o.Metrics, logger: logger,
+			undeleted: undeleted{}, skipped: skipped, metrics: m, logger: logger,
 		}
 	}
 	return workers

@@ -1,12 +1,29 @@
-// Package pipeline builds the parts of the pipeline from a configuration, runs them and stops
-// them. No other package knows all parts.
+// Package pipeline runs the pipeline, or any of its parts, in a program of yours. No other
+// package knows all parts.
 //
-// Connect makes the clients of the servers, New makes an App, and Run runs roles until its
-// context ends. Handler serves metrics, health and reloads.
+//	app, err := pipeline.New(pipeline.Options{
+//		TopicsFile: "topics.yaml",
+//		Servers:    pipeline.Servers{Brokers: []string{"127.0.0.1:9092"}},
+//		Store:      bookings, // closes orders; without one, the SQL store does
+//	})
+//	defer app.Close()
+//	err = app.Run(ctx, pipeline.Relay, pipeline.Closer)
 //
-// Each role waits for its servers and for the one topic that it cannot work without. It
-// uses every other topic as soon as the topic exists. Run returns when everything that it
-// started has stopped.
+// A role is a part that a process can run. Any number of processes may run each role, together
+// or apart. Each role waits for its servers and for the one topic that it cannot work without.
+// It uses every other topic as soon as the topic exists. Run returns when everything that it
+// started has stopped. Handler serves metrics, health and reloads.
+//
+//	options.go      what a program chooses, and the clients of the servers
+//	app.go          New, Run, and how each role is built
+//	await.go        what a role waits for
+//	buckets.go      keeps the buckets of the parts up to date with topics.yaml
+//	reload.go       reads topics.yaml again
+//	guard.go        compares the topics with topics.yaml, each minute
+//	overdue.go, writes.go, deadletters.go    what is measured beside the roles
+//	health.go       /metrics, /-/healthy, /-/ready
+//
+// Package pipelinetest has embedded servers for tests.
 package pipeline
 
 import (
@@ -14,8 +31,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"net/http"
 	"os"
 	"slices"
 	"sync"
@@ -23,18 +38,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer"
-	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/delayrelay"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/loglimit"
-	"github.com/orderclose/orderclose/internal/obs"
-	"github.com/orderclose/orderclose/internal/store"
-	"github.com/orderclose/orderclose/release"
+	"github.com/orderclose/orderclose/internal/ops"
 )
 
 // Role is a part of the pipeline that a process can run.
@@ -51,34 +61,15 @@ const (
 // AllRoles returns the roles that every shop needs, in the order in which an order passes them.
 func AllRoles() []Role { return []Role{Relay, Closer, Compensator, Outbox} }
 
-// Options for an App. Config is required. Every role except the compensator needs Kafka;
-// closer, compensator and outbox need Store; release needs Releaser.
-type Options struct {
-	Config   *config.Config
-	Kafka    *kafka.Cluster
-	Store    *store.Store
-	Redis    redis.UniversalClient    // nil: sweeps run without a lock
-	Releaser release.Releaser         // releases stock that a service holds
-	Missed   func([]compensator.Miss) // called with the orders that a sweep closed, page by page; may be nil
-	Secrets  config.Secrets           // of the user's services
-	Services http.RoundTripper        // the transport to the user's services; default: the network
-	// TopicsFile is the file from which Config was read. Reload reads it again. "": no
-	// reload is possible. With Watch the file is also read when it changes, and on Hangup.
-	TopicsFile   string
-	Watch        bool
-	Hangup       <-chan os.Signal
-	RolloutDelay time.Duration        // the delay before changed buckets are used; default reload.DefaultRolloutDelay
-	Registry     *prometheus.Registry // gets the metrics of the roles, the Go runtime and the process; default: a new one
-	Now          func() time.Time     // the clock of this machine; default time.Now
-	Logger       *slog.Logger         // default: discard
-}
-
 // App runs roles. Make it with New.
 type App struct {
-	o       Options
-	clock   *kafka.BrokerClock // the brokers' clock, for relays and closers
-	metrics *obs.Metrics
-	ready   obs.Readiness
+	o        Options
+	gatherer prometheus.Gatherer // of the metrics that Handler serves; nil: none
+	conns    Connections
+	own      Connections        // those of conns that New made
+	clock    *kafka.BrokerClock // the brokers' clock, for relays and closers
+	metrics  *appMetrics
+	ready    readiness
 
 	reloader     *config.Reloader              // nil: no TopicsFile
 	live         atomic.Pointer[config.Config] // the configuration in effect
@@ -91,45 +82,77 @@ type App struct {
 	closers         []io.Closer // the clients that buildCloseMethod made
 }
 
-// New returns an App.
+// New returns an App, or an error that names what is missing or wrong in the options, in
+// topics.yaml or in an address. It does not wait for the servers. Close the App in the end.
 func New(o Options) (*App, error) {
-	if o.Config == nil {
-		return nil, errors.New("pipeline: Options need a Config")
+	if err := o.complete(); err != nil {
+		return nil, err
 	}
-	if o.Registry == nil {
-		o.Registry = prometheus.NewRegistry()
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	o.Logger = loglimit.New(o.Logger)
-	if o.RolloutDelay == 0 {
-		o.RolloutDelay = config.DefaultRolloutDelay
-	}
-	if err := obs.RegisterRuntime(o.Registry); err != nil {
+	a := &App{gatherer: o.gatherer(), clock: kafka.NewBrokerClock(o.Now)}
+	if err := registerRuntime(o.Registerer); err != nil {
 		return nil, fmt.Errorf("pipeline: %w", err)
 	}
-	clock := kafka.NewBrokerClock(o.Now)
-	a := &App{o: o, clock: clock, metrics: obs.NewMetrics(o.Registry, clock.Now)}
+	var err error
+	if a.metrics, err = newMetrics(o.Registerer); err != nil {
+		return nil, fmt.Errorf("pipeline: %w", err)
+	}
+	if a.conns = o.Connections; a.conns == (Connections{}) {
+		if a.own, err = Connect(o.Servers, o.Config, o.Logger); err != nil {
+			return nil, fmt.Errorf("pipeline: %w", err)
+		}
+		a.conns = a.own
+	}
+	a.o = o
 	a.closeMethodOnce = sync.OnceValues(a.buildCloseMethod)
 	a.changed, a.bucketsReady = make(chan struct{}, 1), make(chan struct{})
 	a.live.Store(o.Config)
 	a.picked.Store(&o.Config.Buckets)
 	if o.TopicsFile != "" {
-		var err error
 		if a.reloader, err = a.newReloader(); err != nil {
+			a.Close()
 			return nil, err
 		}
 	}
 	return a, nil
 }
 
+// Close closes the connections that New made, when Run has returned. On a nil App, which New
+// returns with an error, it does nothing.
+func (a *App) Close() {
+	if a != nil {
+		a.own.Close()
+	}
+}
+
+// CreateTopics creates the missing topics, adds missing partitions, and corrects settings on
+// which the pipeline depends. It deletes nothing.
+func (a *App) CreateTopics(ctx context.Context) error {
+	if a.conns.Kafka == nil {
+		return errNoBrokers
+	}
+	_, left, err := a.conns.Kafka.Apply(ctx, ops.TopicSpecs(a.config()))
+	if err == nil && len(left) > 0 {
+		err = fmt.Errorf("%d differences remain, such as topic %s: %s; %s", len(left), left[0].Topic, left[0].What, left[0].Fix)
+	}
+	return err
+}
+
+// CreateTables creates the tables of the pipeline in the database, or brings them up to date:
+// outbox, ledger, receipts, and the reference tables of orders unless topics.yaml maps orders
+// to tables of the shop.
+func (a *App) CreateTables(ctx context.Context) error {
+	if a.conns.Store == nil {
+		return errNoDatabase
+	}
+	return a.conns.Store.Migrate(ctx)
+}
+
 // Ready lists the servers and topics that the app still waits for. An empty list means ready.
-func (a *App) Ready() []string { return a.ready.Waiting() }
+func (a *App) Ready() []string { return a.ready.waitsFor() }
 
 // Hints lists problems that do not stop the app: topics that do not exist, and services
 // that fail every call.
-func (a *App) Hints() []string { return a.ready.Hints() }
+func (a *App) Hints() []string { return a.ready.listHints() }
 
 // Run runs the roles until ctx ends. It returns when everything that it started has
 // stopped. Each role first waits for its servers. An error of one role stops the others.
@@ -143,7 +166,7 @@ func (a *App) Run(ctx context.Context, roles ...Role) error {
 		parts[i] = p
 	}
 	for _, need := range needs(parts) {
-		a.ready.Wait(need.name, "not checked yet")
+		a.ready.wait(need.name, "not checked yet")
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -156,12 +179,12 @@ func (a *App) Run(ctx context.Context, roles ...Role) error {
 			}
 		})
 	}
-	if a.o.Kafka != nil && slices.ContainsFunc(roles, func(r Role) bool { return r != Compensator }) {
+	if a.conns.Kafka != nil && slices.ContainsFunc(roles, func(r Role) bool { return r != Compensator }) {
 		guarding, stop := context.WithCancel(ctx)
 		var guard sync.WaitGroup
 		guard.Go(func() { a.guard(guarding) })
 		if slices.Contains(roles, Relay) || slices.Contains(roles, Closer) {
-			guard.Go(func() { a.clock.Keep(guarding, a.o.Kafka, a.o.Config.Topics.Control, a.onClockOffset) })
+			guard.Go(func() { a.clock.Keep(guarding, a.conns.Kafka, a.o.Config.Topics.Control, a.onClockOffset) })
 		}
 		defer guard.Wait()
 		defer stop()
@@ -191,7 +214,7 @@ func (a *App) runPart(ctx context.Context, p part) error {
 			return nil
 		}
 	}
-	if a.o.Kafka != nil && usesBuckets(p.role) && p.role != Compensator { // a compensator also works without Kafka
+	if a.conns.Kafka != nil && usesBuckets(p.role) && p.role != Compensator { // a compensator also works without Kafka
 		select {
 		case <-a.bucketsReady:
 		case <-ctx.Done():
@@ -233,12 +256,12 @@ func (a *App) build(role Role) (part, error) {
 }
 
 func (a *App) buildRelay() (part, error) {
-	if a.o.Kafka == nil {
-		return part{}, fmt.Errorf("set %s", config.EnvBrokers)
+	if a.conns.Kafka == nil {
+		return part{}, errNoBrokers
 	}
 	c := a.o.Config
 	r, err := delayrelay.New(delayrelay.Options{
-		Log:             topicWaiter{a.o.Kafka, a},
+		Log:             topicWaiter{a.conns.Kafka, a},
 		Buckets:         c.Buckets,
 		Group:           c.RelayGroup,
 		CloseTopic:      c.Topics.Close,
@@ -248,7 +271,7 @@ func (a *App) buildRelay() (part, error) {
 		OnHang:          a.abandon,
 		Now:             a.clock.Now,
 		Logger:          a.o.Logger.With("stage", delayrelay.Stage),
-		Metrics:         a.metrics,
+		Registerer:      a.o.Registerer,
 	})
 	if err != nil {
 		return part{}, err
@@ -276,8 +299,8 @@ func (a *App) onClockOffset(offset time.Duration) {
 }
 
 func (a *App) buildCloser() (part, error) {
-	if a.o.Kafka == nil {
-		return part{}, fmt.Errorf("set %s", config.EnvBrokers)
+	if a.conns.Kafka == nil {
+		return part{}, errNoBrokers
 	}
 	method, err := a.closeMethodOnce()
 	if err != nil {
@@ -285,7 +308,7 @@ func (a *App) buildCloser() (part, error) {
 	}
 	c := a.o.Config
 	cl, err := closer.New(closer.Options{
-		Log:             topicWaiter{a.o.Kafka, a},
+		Log:             topicWaiter{a.conns.Kafka, a},
 		Store:           method.store,
 		Buckets:         c.Buckets,
 		Group:           c.CloserGroup(),
@@ -300,7 +323,7 @@ func (a *App) buildCloser() (part, error) {
 		Clock:           a.clock.Now,
 		OnHang:          a.abandon,
 		Logger:          a.o.Logger.With("stage", closer.Stage),
-		Metrics:         a.metrics,
+		Registerer:      a.o.Registerer,
 	})
 	if err != nil {
 		return part{}, err

@@ -21,7 +21,7 @@ type need struct {
 }
 
 func (a *App) needKafka() need {
-	return need{"kafka", func(ctx context.Context) error { return a.o.Kafka.Ping(ctx) }}
+	return need{"kafka", func(ctx context.Context) error { return a.conns.Kafka.Ping(ctx) }}
 }
 
 // needTopic is for a topic without which a part cannot start. A part uses every other
@@ -35,7 +35,7 @@ var errNoTopic = errors.New("does not exist: run orderclose topics apply")
 
 // exists returns nil if the topic exists.
 func (a *App) exists(ctx context.Context, topic string) error {
-	there, err := a.o.Kafka.Exists(ctx, topic)
+	there, err := a.conns.Kafka.Exists(ctx, topic)
 	if err == nil && !there {
 		err = errNoTopic
 	}
@@ -49,13 +49,13 @@ func (a *App) needDatabase() need {
 // CheckDatabase returns an error if the database cannot be used: it does not answer, its
 // schema has another version, or the orders' tables do not fit the mapping. It only reads.
 func (a *App) CheckDatabase(ctx context.Context) error {
-	if err := a.o.Store.Ping(ctx); err != nil {
+	if err := a.conns.Store.Ping(ctx); err != nil {
 		return err
 	}
-	if err := a.o.Store.Migrated(ctx); err != nil {
+	if err := a.conns.Store.Migrated(ctx); err != nil {
 		return err
 	}
-	return a.o.Store.CheckMapping(ctx)
+	return a.conns.Store.CheckMapping(ctx)
 }
 
 // await repeats the check of n until it succeeds, and returns true; it returns false when
@@ -66,13 +66,13 @@ func (a *App) await(ctx context.Context, n need) bool {
 	for {
 		err := a.ask(ctx, n)
 		if err == nil {
-			a.ready.Done(n.name)
+			a.ready.done(n.name)
 			return true
 		}
 		if ctx.Err() != nil {
 			return false
 		}
-		a.ready.Wait(n.name, err.Error())
+		a.ready.wait(n.name, err.Error())
 		if time.Since(lastWarning) >= warnInterval {
 			lastWarning = time.Now()
 			a.o.Logger.Warn("waiting for a dependency", "name", n.name, "err", err)

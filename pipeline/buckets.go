@@ -10,6 +10,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/retry"
 )
 
@@ -25,7 +26,7 @@ func (a *App) ActiveBuckets() orderclose.Buckets { return *a.picked.Load() }
 // every other delay topic that still holds records. The buckets that records are put into
 // change later, and all at once; see config.Rollout.
 func (a *App) keepBuckets(ctx context.Context, roles []Role) (stop func()) {
-	if a.o.Kafka == nil || !slices.ContainsFunc(roles, usesBuckets) {
+	if a.conns.Kafka == nil || !slices.ContainsFunc(roles, usesBuckets) {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -103,7 +104,7 @@ func (m *bucketManager) startRollout(ctx context.Context) {
 		settle = 0
 	}
 	m.rollouts.Go(func() {
-		if (config.Rollout{Buckets: wanted, Delay: settle, Exists: m.o.Kafka.Exists, Logger: m.o.Logger}).Await(ctx) {
+		if (config.Rollout{Buckets: wanted, Delay: settle, Exists: m.conns.Kafka.Exists, Logger: m.o.Logger}).Await(ctx) {
 			select {
 			case m.finished <- finishedRollout{wanted, number}:
 			case <-ctx.Done():
@@ -143,7 +144,7 @@ func (m *bucketManager) start(ctx context.Context) bool {
 func (m *bucketManager) existingBuckets(ctx context.Context) (there orderclose.Buckets, unknown, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	if err := m.o.Kafka.Ping(ctx); err != nil {
+	if err := m.conns.Kafka.Ping(ctx); err != nil {
 		return nil, nil, err
 	}
 	for _, b := range m.config().Buckets {
@@ -186,14 +187,14 @@ func (m *bucketManager) updateServed(ctx context.Context) bool {
 func (m *bucketManager) bucketsToServe(ctx context.Context) (serve orderclose.Buckets, err error) {
 	c := m.config()
 	serve = slices.Clone(c.Buckets)
-	names, err := m.o.Kafka.TopicNames(ctx, c.Topics.DelayPrefix())
+	names, err := m.conns.Kafka.TopicNames(ctx, c.Topics.DelayPrefix())
 	if err != nil {
 		names = topicsOf(m.served) // other topics are unknown
 	}
-	for _, b := range unlisted(c, names) {
+	for _, b := range ops.UnlistedBuckets(c, names) {
 		if !slices.Contains(topicsOf(m.served), b.Topic) {
-			holds, unknown := m.o.Kafka.WaitingIn(ctx, c.RelayGroup(b), b.Topic)
-			if unknown != nil && !accessDenied(unknown) {
+			holds, unknown := m.conns.Kafka.WaitingIn(ctx, c.RelayGroup(b), b.Topic)
+			if unknown != nil && !ops.AccessDenied(unknown) {
 				err = errors.Join(err, unknown)
 			}
 			if unknown != nil || holds == 0 {

@@ -13,7 +13,6 @@ import (
 	"github.com/orderclose/orderclose/closer/payment"
 	batches "github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/store"
 )
 
 // closeMethod is the configured method of closing orders. Closer and compensator share one, so
@@ -32,17 +31,20 @@ func (c closeMethod) batch(want int) int {
 	return want
 }
 
-func (a *App) buildCloseMethod() (closeMethod, error) {
+func (a *App) buildCloseMethod() (method closeMethod, err error) {
 	c := a.o.Config.Closer
-	if c.Kind == config.KindHTTP {
-		return a.httpMethod(c.HTTP)
+	switch {
+	case a.o.Store != nil:
+		method.store = a.o.Store
+	case c.Kind == config.KindHTTP:
+		method, err = a.httpMethod(c.HTTP)
+	case a.conns.Store == nil:
+		err = errNoDatabase
+	default:
+		method = closeMethod{store: a.conns.Store, needs: []need{a.needDatabase()}}
 	}
-	if a.o.Store == nil {
-		return closeMethod{}, fmt.Errorf("set %s", config.EnvDSN)
-	}
-	method := closeMethod{store: a.o.Store, needs: []need{a.needDatabase()}}
-	if c.Payment.URL == "" {
-		return method, nil
+	if err != nil || a.o.Payment == nil && c.Payment.URL == "" {
+		return method, err
 	}
 	return a.withPayment(method, c.Payment)
 }
@@ -57,25 +59,31 @@ func (a *App) httpMethod(c config.HTTPClosing) (closeMethod, error) {
 		return closeMethod{}, fmt.Errorf("%w: see closer.http.url and %s", err, config.EnvHTTPSecret)
 	}
 	a.closers = append(a.closers, s)
-	a.ready.HintFunc("closing service", func() string { return whyFailing(s) })
+	a.ready.hintFunc("closing service", func() string { return whyFailing(s) })
 	return closeMethod{store: s, maxBatch: c.Batch}, nil
 }
 
-// withPayment makes the payment provider be asked before the database closes an order.
+// withPayment makes the payment provider be asked before an order is closed.
 func (a *App) withPayment(method closeMethod, c config.Payment) (closeMethod, error) {
-	provider, err := payment.NewHTTP(payment.HTTPOptions{URL: c.URL, Secrets: a.o.Secrets.Payment, Transport: a.o.Services})
-	if err != nil {
-		return closeMethod{}, fmt.Errorf("%w: see closer.payment.url and %s", err, config.EnvPaymentSecret)
+	closes, ok := method.store.(payment.Store)
+	if !ok {
+		return closeMethod{}, fmt.Errorf("a payment provider is set, but %T is not a payment.Store: it needs the methods PreviewClose and PayOrders", method.store)
 	}
-	a.closers = append(a.closers, provider)
-	asking, err := payment.New(payment.Options{
-		Store: a.o.Store, Provider: provider, Batch: c.Batch, Logger: a.o.Logger.With("service", c.URL), Metrics: a.metrics,
-	})
+	provider, logger := a.o.Payment, a.o.Logger
+	if provider == nil {
+		service, err := payment.NewHTTP(payment.HTTPOptions{URL: c.URL, Secrets: a.o.Secrets.Payment, Transport: a.o.Services})
+		if err != nil {
+			return closeMethod{}, fmt.Errorf("%w: see closer.payment.url and %s", err, config.EnvPaymentSecret)
+		}
+		a.closers = append(a.closers, service)
+		provider, logger = service, logger.With("service", c.URL)
+	}
+	checked, err := payment.New(payment.Options{Store: closes, Provider: provider, Batch: c.Batch, Logger: logger, Metrics: a.metrics})
 	if err != nil {
 		return closeMethod{}, err
 	}
-	a.ready.HintFunc("payment provider", func() string { return whyFailing(asking) })
-	method.store = asking
+	a.ready.hintFunc("payment provider", func() string { return whyFailing(checked) })
+	method.store = checked
 	return method, nil
 }
 
@@ -95,10 +103,26 @@ func whyFailing(s interface {
 		since.UTC().Format(time.RFC3339), strings.Join(strings.Fields(cause), " "))
 }
 
-// sweepStore is the store of the compensator. It finds orders in the database and closes
-// them by the configured method.
+// sweepSource finds the orders that a sweep closes. The database does, and so may a store of
+// the program's own.
+type sweepSource interface {
+	Now(ctx context.Context) (time.Time, error)
+	Overdue(ctx context.Context, cutoff time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error)
+}
+
+func (a *App) sweepSource() (sweepSource, error) {
+	if own, ok := a.o.Store.(sweepSource); ok {
+		return own, nil
+	}
+	if a.conns.Store == nil {
+		return nil, fmt.Errorf("%w: a sweep searches the database for overdue orders, also if a service closes them", errNoDatabase)
+	}
+	return a.conns.Store, nil
+}
+
+// sweepStore is the store of the compensator. It closes orders by the configured method.
 type sweepStore struct {
-	*store.Store
+	sweepSource
 	method closer.Store
 }
 

@@ -2,27 +2,30 @@ package pipeline
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/orderclose/orderclose/compensator"
-	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 )
 
 // buildCompensator does not require Kafka: a sweep works without it. With Kafka the
 // compensator also handles losses.
 func (a *App) buildCompensator() (part, error) {
-	o, err := a.sweepOptions()
+	o, source, err := a.sweepOptions()
 	if err != nil {
 		return part{}, err
 	}
+	var needs []need
+	if a.conns.Store != nil {
+		needs = append(needs, a.needDatabase())
+	}
 	after := func() {}
-	if c := a.o.Config; a.o.Kafka != nil {
-		again := kafka.NewCoalescer(a.o.Kafka)
+	c := a.o.Config
+	if due, ok := source.(compensator.DueStore); ok && a.conns.Kafka != nil {
+		again := kafka.NewCoalescer(a.conns.Kafka)
 		after = again.Close
 		o.Control = &compensator.Control{
-			Kafka:       a.o.Kafka,
-			Store:       a.o.Store,
+			Kafka:       a.conns.Kafka,
+			Store:       due,
 			Appender:    again,
 			Group:       c.CompensatorGroup(),
 			Topic:       c.Topics.Control,
@@ -35,21 +38,20 @@ func (a *App) buildCompensator() (part, error) {
 			return part{}, err
 		}
 	}
-	c, err := compensator.New(o)
+	sweeps, err := compensator.New(o)
 	if err != nil {
 		return part{}, err
 	}
-	a.metrics.SweepPeriod(o.Period)
-	return part{Compensator, []need{a.needDatabase()}, func(ctx context.Context) error {
+	return part{Compensator, needs, func(ctx context.Context) error {
 		defer after()
-		return c.Run(ctx)
+		return sweeps.Run(ctx)
 	}}, nil
 }
 
 // Compensator returns a compensator with the configured settings, for a sweep on demand.
 // It reports its progress to progress, if that is not nil.
 func (a *App) Compensator(progress func(compensator.Report)) (*compensator.Compensator, error) {
-	o, err := a.sweepOptions()
+	o, _, err := a.sweepOptions()
 	if err != nil {
 		return nil, err
 	}
@@ -57,38 +59,41 @@ func (a *App) Compensator(progress func(compensator.Report)) (*compensator.Compe
 	return compensator.New(o)
 }
 
-// sweepOptions returns the configured options of a compensator.
-func (a *App) sweepOptions() (compensator.Options, error) {
-	if a.o.Store == nil {
-		return compensator.Options{}, fmt.Errorf("set %s: a sweep searches the database for overdue orders, also if a service closes them", config.EnvDSN)
+// sweepOptions returns the configured options of a compensator, and where it finds orders.
+func (a *App) sweepOptions() (compensator.Options, sweepSource, error) {
+	source, err := a.sweepSource()
+	if err != nil {
+		return compensator.Options{}, nil, err
 	}
 	method, err := a.closeMethodOnce()
 	if err != nil {
-		return compensator.Options{}, err
+		return compensator.Options{}, nil, err
 	}
 	c := a.o.Config.Compensator
 	o := compensator.Options{
-		Store:        sweepStore{a.o.Store, method.store},
-		Investigator: a.investigator(),
+		Store:        sweepStore{source, method.store},
+		Investigator: a.investigator(source),
 		Missed:       a.o.Missed,
 		Name:         a.o.Config.Topics.Close, // distinguishes pipelines that share a database
-		Log:          a.o.Store,
 		Period:       c.Period,
 		Grace:        c.Grace,
 		PageSize:     method.batch(c.PageSize),
 		Rate:         c.Rate,
 		Logger:       a.o.Logger.With("stage", compensator.Stage),
-		Metrics:      a.metrics,
+		Registerer:   a.o.Registerer,
+	}
+	if log, ok := source.(compensator.Log); ok { // otherwise each process remembers its own sweeps
+		o.Log = log
 	}
 	o.Lock, err = a.sweepLock("")
-	return o, err
+	return o, source, err
 }
 
 // sweepLock returns the lock in Redis with this suffix of the key; nil without Redis.
 func (a *App) sweepLock(suffix string) (compensator.Lock, error) {
 	c := a.o.Config.Compensator.Lock
-	if a.o.Redis == nil {
+	if a.conns.Redis == nil {
 		return nil, nil
 	}
-	return compensator.NewLock(compensator.LockOptions{Client: a.o.Redis, Key: c.Key + suffix, Expiry: c.Expiry, Extend: c.Extend})
+	return compensator.NewLock(compensator.LockOptions{Client: a.conns.Redis, Key: c.Key + suffix, Expiry: c.Expiry, Extend: c.Extend})
 }

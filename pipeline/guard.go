@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/retry"
 )
 
@@ -58,7 +59,7 @@ func (a *App) reportFindings(known map[string]kafka.Finding, findings []kafka.Fi
 		_, old := known[f.Topic+" "+f.What]
 		switch {
 		case f.By.Create:
-			a.ready.Hint("topic "+f.Topic, errNoTopic.Error())
+			a.ready.hint("topic "+f.Topic, errNoTopic.Error())
 			if !old {
 				missing = append(missing, f.Topic)
 			}
@@ -71,7 +72,7 @@ func (a *App) reportFindings(known map[string]kafka.Finding, findings []kafka.Fi
 	}
 	for key, f := range known {
 		if _, still := now[key]; !still {
-			a.ready.RemoveHint("topic " + f.Topic)
+			a.ready.removeHint("topic " + f.Topic)
 			a.o.Logger.Info("topic is fixed", "topic", f.Topic, "problem", f.What)
 		}
 	}
@@ -81,5 +82,5 @@ func (a *App) reportFindings(known map[string]kafka.Finding, findings []kafka.Fi
 func (a *App) findings(ctx context.Context) (findings []kafka.Finding, unseen []error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	return a.o.Kafka.CheckVisible(ctx, TopicSpecs(a.config()))
+	return a.conns.Kafka.CheckVisible(ctx, ops.TopicSpecs(a.config()))
 }

@@ -14,19 +14,22 @@ import (
 const Release Role = "release"
 
 func (a *App) buildOutbox() (part, error) {
-	if a.o.Kafka == nil || a.o.Store == nil {
-		return part{}, fmt.Errorf("set %s and %s", config.EnvBrokers, config.EnvDSN)
+	if a.conns.Kafka == nil {
+		return part{}, errNoBrokers
+	}
+	if a.conns.Store == nil {
+		return part{}, errNoDatabase
 	}
 	c := a.o.Config
 	d, err := outbox.New(outbox.Options{
-		Store:           a.o.Store,
-		Log:             a.o.Kafka,
+		Store:           a.conns.Store,
+		Log:             a.conns.Kafka,
 		Kinds:           []outbox.Kind{outbox.Schedules(a.scheduling), outbox.Events(c.Topics.Events)},
 		DeadLetterTopic: c.Topics.DeadLetter,
 		Batch:           c.Outbox.Batch,
 		InFlight:        c.Outbox.InFlight,
 		Logger:          a.o.Logger.With("stage", outbox.Stage),
-		Metrics:         a.metrics,
+		Registerer:      a.o.Registerer,
 	})
 	if err != nil {
 		return part{}, err
@@ -45,8 +48,11 @@ func (a *App) scheduling() outbox.Scheduling {
 func (a *App) maxDelay() time.Duration { return max(a.o.Config.MaxDelay, a.config().MaxDelay) }
 
 func (a *App) buildRelease() (part, error) {
-	if a.o.Kafka == nil || a.o.Releaser == nil {
-		return part{}, fmt.Errorf("set %s and %s", config.EnvBrokers, config.EnvReleaseURL)
+	if a.conns.Kafka == nil {
+		return part{}, errNoBrokers
+	}
+	if a.o.Releaser == nil {
+		return part{}, fmt.Errorf("there is no service that keeps stock: set %s, or Options.Releaser", config.EnvReleaseURL)
 	}
 	c := a.o.Config
 	event := ""
@@ -54,7 +60,7 @@ func (a *App) buildRelease() (part, error) {
 		event = c.Orders.Event
 	}
 	w, err := release.New(release.Options{
-		Log:             topicWaiter{a.o.Kafka, a},
+		Log:             topicWaiter{a.conns.Kafka, a},
 		Releaser:        a.o.Releaser,
 		Group:           c.ReleaseGroup(),
 		EventsTopic:     c.Topics.Events,
@@ -63,18 +69,10 @@ func (a *App) buildRelease() (part, error) {
 		Now:             a.o.Now,
 		OnHang:          a.abandon,
 		Logger:          a.o.Logger.With("stage", release.Stage),
-		Metrics:         a.metrics,
+		Registerer:      a.o.Registerer,
 	})
 	if err != nil {
 		return part{}, err
 	}
 	return part{Release, []need{a.needKafka(), a.needTopic(c.Topics.Events)}, w.Run}, nil
-}
-
-// Releaser returns a client of the service that the environment names; nil if it names none.
-func Releaser(s config.Servers) release.Releaser {
-	if s.Release.URL == "" {
-		return nil
-	}
-	return release.NewHTTP(s.Release.URL, s.Release.Token)
 }

@@ -1,15 +1,11 @@
 package pipeline
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/retry"
 )
@@ -21,32 +17,11 @@ const (
 	overdueTimeout = 30 * time.Second
 )
 
-// WaitingTopics returns the topics in which records wait, in the order in which a record
-// passes them: the topics of the configured buckets, of other buckets that still hold
-// records, the close topic and the replay topic.
-func WaitingTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) []ops.TopicGroup {
-	buckets := slices.Clone(cfg.Buckets)
-	if names, err := k.TopicNames(ctx, cfg.Topics.DelayPrefix()); err == nil { // otherwise each topic reports the same problem
-		for _, b := range unlisted(cfg, names) {
-			if holds, err := k.WaitingIn(ctx, cfg.RelayGroup(b), b.Topic); err == nil && holds > 0 {
-				buckets = append(buckets, b)
-			}
-		}
-	}
-	slices.SortFunc(buckets, func(a, b orderclose.Bucket) int { return cmp.Compare(a.Length, b.Length) })
-	var all []ops.TopicGroup
-	for i, b := range buckets {
-		all = append(all, ops.TopicGroup{Topic: b.Topic, Group: cfg.RelayGroup(b), Length: b.Length, Whole: i == 0})
-	}
-	return append(all, ops.TopicGroup{Topic: cfg.Topics.Close, Group: cfg.CloserGroup()},
-		ops.TopicGroup{Topic: cfg.Topics.Replay, Group: cfg.ReplayGroup()})
-}
-
 // watchOverdue checks for overdue records each minute, beside a compensator, until stop is
 // called. Relays and closers report how far behind they are by their own state. This check
 // also finds records that a relay or closer has lost track of.
 func (a *App) watchOverdue(ctx context.Context, roles []Role) (stop func()) {
-	if a.o.Kafka == nil || !slices.Contains(roles, Compensator) {
+	if a.conns.Kafka == nil || !slices.Contains(roles, Compensator) {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -67,8 +42,8 @@ func (a *App) checkOverdue(ctx context.Context) {
 		now = time.Now
 	}
 	replay := a.config().Topics.Replay // its records are overdue from the start and may wait
-	targets := slices.DeleteFunc(WaitingTopics(looking, a.o.Kafka, a.config()), func(p ops.TopicGroup) bool { return p.Topic == replay })
-	r := ops.ReadStatus(looking, a.o.Kafka, targets, now)
+	targets := slices.DeleteFunc(ops.WaitingTopics(looking, a.conns.Kafka, a.config()), func(p ops.TopicGroup) bool { return p.Topic == replay })
+	r := ops.ReadStatus(looking, a.conns.Kafka, targets, now)
 	if ctx.Err() != nil {
 		return
 	}

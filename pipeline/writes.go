@@ -20,18 +20,18 @@ const writeProbeInterval = 15 * time.Second
 // every read while every close fails, because it is read-only or its tables are locked.
 func (a *App) watchWrites(ctx context.Context, roles []Role) (stop func()) {
 	closes := slices.Contains(roles, Closer) || slices.Contains(roles, Compensator)
-	if !closes || a.o.Store == nil || a.o.Config.Closer.Kind == config.KindHTTP || a.o.Store.Dialect() == store.SQLite {
+	if !closes || a.conns.Store == nil || a.o.Config.Closer.Kind == config.KindHTTP || a.conns.Store.Dialect() == store.SQLite {
 		return func() {}
 	}
 	w := writeProbe{
-		try: a.o.Store.Writable, every: writeProbeInterval, logger: a.o.Logger,
+		try: a.conns.Store.Writable, every: writeProbeInterval, logger: a.o.Logger,
 		report: func(failing time.Duration, err error) {
 			a.metrics.DatabaseWriteFailing(failing)
 			if err == nil {
-				a.ready.Done("database writes")
+				a.ready.done("database writes")
 				return
 			}
-			a.ready.Wait("database writes", err.Error())
+			a.ready.wait("database writes", err.Error())
 		},
 	}
 	ctx, cancel := context.WithCancel(ctx)

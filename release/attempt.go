@@ -78,7 +78,7 @@ func (h *handler) applyAttempt(e *entry) {
 		h.countOpen(e, -1)
 	case d.cause != "":
 		for range e.open {
-			h.o.Metrics.StockRelease(string(GivenUp), 0)
+			h.metrics.GivenUp()
 		}
 		h.suspects.Blamed(e.id)
 		h.DeadLetter(e.message, d.cause, d.detail)

@@ -93,18 +93,18 @@ func (h *handler) Handle(f wire.Fetched) {
 // again. Duplicates are harmless: a release has an idempotency key.
 func (h *handler) Reset() {
 	h.queue, h.waiting = nil, nil
-	h.o.Metrics.StockWaiting(-h.open)
+	h.metrics.Waiting(-h.open)
 	h.open, h.bytes = 0, 0
 }
 
 // End implements partition.Handler.
-func (h *handler) End() { h.o.Metrics.StockWaiting(-h.open) }
+func (h *handler) End() { h.metrics.Waiting(-h.open) }
 
 // countOpen adds n, 1 or -1, to the number of events in memory.
 func (h *handler) countOpen(e *entry, n int) {
 	h.open += n
 	h.bytes += n * e.message.Size()
-	h.o.Metrics.StockWaiting(n)
+	h.metrics.Waiting(n)
 }
 
 // queueDue queues the entries whose retry is due.

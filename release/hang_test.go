@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,15 +62,6 @@ func TestWorker_HangingEventsDelayNoOthers(t *testing.T) {
 	}
 }
 
-// failing records since when calls fail.
-type failing struct {
-	noMetrics
-	since atomic.Value
-}
-
-func (f *failing) CallsFailing(_ string, since time.Time) { f.since.Store(since) }
-func (f *failing) failing() time.Time                     { return f.since.Load().(time.Time) }
-
 // An event that waits alone does not open the breaker, and is released when the
 // service is back.
 func TestWorker_AnOutageUsesUpNoAttemptOfASingleEvent(t *testing.T) {
@@ -79,18 +69,19 @@ func TestWorker_AnOutageUsesUpNoAttemptOfASingleEvent(t *testing.T) {
 		log, back := &eventLog{}, time.Now().Add(3*time.Hour)
 		s := &hanging{on: func(string) bool { return time.Now().Before(back) }}
 		log.add(t, "a", "ink", "pen")
-		m, began := &failing{}, time.Now()
-		w, err := New(Options{Log: log, Releaser: s, Group: "g", EventsTopic: "events", DeadLetterTopic: "dead", Metrics: m})
+		metrics, began := partitiontest.NewMetrics(), time.Now()
+		w, err := New(Options{Log: log, Releaser: s, Group: "g", EventsTopic: "events", DeadLetterTopic: "dead", Registerer: metrics})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer partitiontest.Start(t, w.Run)()
 		time.Sleep(2 * time.Hour)
-		if since := m.failing(); since.Before(began) || since.After(began.Add(10*time.Second)) {
+		since := time.UnixMilli(int64(metrics.Value("calls_failing_since_timestamp_seconds") * 1000))
+		if since.Before(began) || since.After(began.Add(10*time.Second)) {
 			t.Errorf("calls fail since %v, reported since %v", began, since)
 		}
 		time.Sleep(time.Hour + 2*time.Minute)
-		if since := m.failing(); !since.IsZero() {
+		if since := metrics.Value("calls_failing_since_timestamp_seconds"); since != 0 {
 			t.Errorf("calls are reported to fail since %v", since)
 		}
 		if _, released := s.count(); released != 2 || len(log.causes()) > 0 {

@@ -21,6 +21,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sony/gobreaker/v2"
 
 	"github.com/orderclose/orderclose"
@@ -84,7 +85,7 @@ type Releaser interface {
 	Release(ctx context.Context, r Request) error
 }
 
-// Log is the part of Kafka that a Worker uses; internal/kafka's Cluster implements it.
+// Log is the part of Kafka that a Worker uses: Kafka of pipeline.Connections.
 type Log = partition.Log
 
 // Result is the result of one call.
@@ -97,20 +98,6 @@ const (
 	Refused  Result = "refused"  // for good: dead letter
 	GivenUp  Result = "given_up" // failed too often: dead letter
 )
-
-// Metrics receives the counts of a Worker; internal/obs implements it for Prometheus.
-// Its methods are called from many goroutines and must not block.
-type Metrics interface {
-	partition.Metrics
-	// StockRelease counts one call and its duration. GivenUp is counted in addition
-	// to the Failed of the last call, without a call of its own.
-	StockRelease(result string, took time.Duration)
-	// CallsFailing sets since when all calls of the stock service have failed. The
-	// zero time means that the last call succeeded or was refused.
-	CallsFailing(endpoint string, since time.Time)
-	// StockWaiting adds to the number of events that were read and are not settled.
-	StockWaiting(more int)
-}
 
 // Options configure a Worker. Log, Releaser, Group, EventsTopic and DeadLetterTopic
 // are required.
@@ -126,14 +113,17 @@ type Options struct {
 	Now             func() time.Time // clock for retries; default time.Now
 	// OnHang is called with the reason when a loop hangs and cannot be stopped. The
 	// process should then exit and be restarted by its supervisor. Default: panic.
-	OnHang  func(why string)
-	Logger  *slog.Logger // default: no log
-	Metrics Metrics      // default: none
+	OnHang func(why string)
+	Logger *slog.Logger // default: no log
+	// Registerer gets the metrics (orderclose_…). Workers of one process may share it. Default:
+	// no metrics.
+	Registerer prometheus.Registerer
 }
 
 // Worker releases the stock of closed orders. Create it with New.
 type Worker struct {
 	o        Options
+	metrics  *workerMetrics
 	calls    chan struct{} // one element for each call in flight
 	breaker  *gobreaker.CircuitBreaker[struct{}]
 	stage    partition.Stage
@@ -170,13 +160,14 @@ func New(o Options) (*Worker, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Logger = loglimit.New(o.Logger)
-	if o.Metrics == nil {
-		o.Metrics = noMetrics{}
+	m, err := newMetrics(o.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("release: %w", err)
 	}
-	w := &Worker{o: o, calls: make(chan struct{}, o.Parallel)}
+	w := &Worker{o: o, metrics: m, calls: make(chan struct{}, o.Parallel)}
 	w.stage = partition.Stage{
 		Name: Stage, Log: o.Log, DeadLetterTopic: o.DeadLetterTopic, Loss: "the log has lost events: their stock is not released",
-		Metrics: o.Metrics, OnHang: o.OnHang, Logger: o.Logger,
+		Metrics: m.Metrics, OnHang: o.OnHang, Logger: o.Logger,
 	}
 	w.breaker = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
 		Name: Stage, MaxRequests: 1, Timeout: breakerPause,
@@ -221,7 +212,7 @@ func (w *Worker) call(ctx context.Context, r Request) (made bool, err error) {
 		return false, fmt.Errorf("%w: %w", ErrUnavailable, err) // error of the breaker
 	}
 	result := resultOf(err)
-	w.o.Metrics.StockRelease(string(result), time.Since(began))
+	w.metrics.Called(result, time.Since(began))
 	if !errors.Is(err, errGivenUp) {
 		w.noteCall(result == Failed)
 	}
@@ -242,16 +233,9 @@ func (w *Worker) noteCall(failed bool) {
 	}
 	since := w.failing
 	w.mu.Unlock()
-	w.o.Metrics.CallsFailing(Endpoint, since)
+	w.metrics.CallsFailing(since)
 }
 
 // errGivenUp marks a call that ended because this process loses the partition or
 // stops.
 var errGivenUp = errors.New("the call was cancelled")
-
-// noMetrics discards all counts.
-type noMetrics struct{ partition.NoMetrics }
-
-func (noMetrics) StockRelease(string, time.Duration) {}
-func (noMetrics) CallsFailing(string, time.Time)     {}
-func (noMetrics) StockWaiting(int)                   {}

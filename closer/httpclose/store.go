@@ -18,7 +18,7 @@ const DefaultBatch = 200
 // Endpoint is the name of the service in metrics and errors.
 const Endpoint = "close"
 
-// Metrics receives the counts of calls; internal/obs implements it for Prometheus.
+// Metrics receives the counts of calls. Package pipeline implements it for Prometheus.
 // Its methods are called from many goroutines and must not block.
 type Metrics interface {
 	// Breaker sets the state of an endpoint's circuit breaker: closed, half_open or

@@ -37,7 +37,7 @@ type Store interface {
 	PayOrders(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
 }
 
-// Metrics receives the counts of calls and answers; internal/obs implements it for
+// Metrics receives the counts of calls and answers. Package pipeline implements it for
 // Prometheus. Its methods are called from many goroutines and must not block.
 type Metrics interface {
 	// Breaker sets the state of the provider's circuit breaker: closed, half_open or
@@ -55,7 +55,7 @@ type Metrics interface {
 	PaymentAnswers(a Answer, orders int)
 }
 
-// Options configure an Asking. Store and Provider are required.
+// Options configure a CheckedStore. Store and Provider are required.
 type Options struct {
 	Store       Store
 	Provider    Provider
@@ -74,7 +74,7 @@ type CheckedStore struct {
 	suspects bisect.Suspects // orders that the provider did not answer for when asked for alone
 }
 
-// New returns an Asking, or an error if the options are invalid.
+// New returns a CheckedStore, or an error if the options are invalid.
 func New(o Options) (*CheckedStore, error) {
 	if o.Store == nil || o.Provider == nil {
 		return nil, errors.New("payment: Options need Store and Provider")

@@ -1,7 +1,7 @@
 // Package payment asks the payment provider before an unpaid order is closed: the
 // customer may have paid without the shop knowing it yet.
 //
-// Put an Asking in front of the store that closes orders (asking.go). It looks up
+// Put a CheckedStore in front of the store that closes orders (asking.go). It looks up
 // which of the requested orders are unpaid and due, and asks the Provider about them.
 // It marks paid orders as paid and lets the store close unpaid ones. All others
 // become PaymentPending and are not changed, because it is unknown whether they are

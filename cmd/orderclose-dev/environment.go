@@ -23,6 +23,7 @@ import (
 	"github.com/orderclose/orderclose/internal/cli"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -129,7 +130,7 @@ func (st *environment) openReal(ctx context.Context, env cli.Env, logger *slog.L
 	}
 	st.onClose(func() error { return withTimeout(drop) })
 	servers.DSN = dsn
-	if st.Connections, err = pipeline.Connect(servers, st.cfg, logger); err != nil {
+	if st.Connections, err = pipeline.Connect(pipeline.ServersOf(servers), st.cfg, logger); err != nil {
 		return err
 	}
 	st.onClose(func() error { st.Connections.Close(); return nil })
@@ -190,12 +191,12 @@ func exports(s string) map[string]string {
 // dropTopics deletes what the demo created in Kafka and Redis.
 func (st *environment) dropTopics(ctx context.Context) error {
 	var names []string
-	for _, spec := range pipeline.TopicSpecs(st.cfg) {
+	for _, spec := range ops.TopicSpecs(st.cfg) {
 		names = append(names, spec.Name)
 	}
 	return errors.Join(
 		st.Kafka.DeleteTopics(ctx, names...),
-		st.Kafka.DeleteGroups(ctx, pipeline.Groups(st.cfg)...),
+		st.Kafka.DeleteGroups(ctx, ops.Groups(st.cfg)...),
 		st.Redis.Del(ctx, st.cfg.Compensator.Lock.Key).Err(),
 	)
 }
@@ -204,7 +205,7 @@ func (st *environment) dropTopics(ctx context.Context) error {
 func (st *environment) build(ctx context.Context, logger *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	if _, _, err := st.Kafka.Apply(ctx, pipeline.TopicSpecs(st.cfg)); err != nil {
+	if _, _, err := st.Kafka.Apply(ctx, ops.TopicSpecs(st.cfg)); err != nil {
 		return err
 	}
 	coalescer := kafka.NewCoalescer(st.Kafka)
@@ -221,7 +222,7 @@ func (st *environment) build(ctx context.Context, logger *slog.Logger) error {
 	}
 	st.shop = &scenario.Shop{Orders: scenario.OrdersOf(st.Store), Producer: p, Outbox: o}
 	st.app, err = pipeline.New(pipeline.Options{
-		Config: st.cfg, Kafka: st.Kafka, Store: st.Store, Redis: st.Redis, Registry: st.registry, Logger: logger,
+		Config: st.cfg, Connections: st.Connections, Registerer: st.registry, Logger: logger,
 	})
 	return err
 }

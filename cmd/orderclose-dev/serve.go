@@ -23,6 +23,7 @@ import (
 	"github.com/orderclose/orderclose/internal/cli"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/pipeline"
@@ -195,7 +196,7 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 		return err
 	}
 	defer pipelinetest.Disconnect(c)
-	if _, _, err := c.Kafka.Apply(ctx, pipeline.TopicSpecs(cfg)); err != nil {
+	if _, _, err := c.Kafka.Apply(ctx, ops.TopicSpecs(cfg)); err != nil {
 		return err
 	}
 	if err := createTables(ctx, servers.Store); err != nil {
@@ -231,7 +232,7 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 	if err != nil {
 		return err
 	}
-	a, err := pipeline.New(pipeline.Options{Config: cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis, Secrets: secrets, Registry: registry, Logger: logger, TopicsFile: s.config, Watch: true})
+	a, err := pipeline.New(pipeline.Options{Config: cfg, Connections: c, Secrets: secrets, Registerer: registry, Logger: logger, TopicsFile: s.config, Watch: true})
 	if err != nil {
 		return err
 	}
@@ -254,7 +255,7 @@ func (s *serve) serve(ctx context.Context, cfg *config.Config, secrets config.Se
 	}()
 	err = s.print(at, cfg)
 	if err == nil {
-		err = shop.Run(ctx, checkout.RunOptions{Listener: listener, Handler: mux, Log: c.Kafka, Group: cfg.Topics.Prefix + "checkout", Topic: cfg.Topics.Events})
+		err = shop.Run(ctx, checkout.RunOptions{Listener: listener, Handler: mux, Events: c, Group: cfg.Topics.Prefix + "checkout", Topic: cfg.Topics.Events})
 	}
 	cancel()
 	return errors.Join(err, <-pipelineDone)

@@ -5,114 +5,44 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
-	"github.com/orderclose/orderclose/internal/retry"
-	"github.com/orderclose/orderclose/internal/wire"
+	"github.com/orderclose/orderclose/pipeline"
 )
 
-// eventsAtOnce is how many events one transaction handles.
-const eventsAtOnce = 100
-
-// Log reads events from Kafka. internal/kafka.Cluster implements it.
-type Log interface {
-	// Consume serves the partitions of a topic that the group gives to this process
-	// until ctx ends.
-	Consume(ctx context.Context, group, topic string, serve func(context.Context, wire.Claim)) error
-	// Read reads a partition from a position on, waiting a little for a record.
-	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
+// Events reads the events of closed orders. pipeline.Connections implements it.
+type Events interface {
+	ReadEvents(ctx context.Context, o pipeline.EventOptions) error
 }
 
 // ReadEvents reads the topic of events as a member of the group until ctx ends. In one
 // transaction it writes a notification for each customer whose order was closed and returns
-// the points, once per event id. It commits the offset after that, so a restart continues
-// there. The topic keeps events for a week.
-func (s *Shop) ReadEvents(ctx context.Context, log Log, group, topic string) error {
-	return log.Consume(ctx, group, topic, func(ctx context.Context, claim wire.Claim) {
-		at := wire.Position{Topic: claim.Topic, Partition: claim.Partition, Offset: claim.Offset}
-		for pauses := retry.NewBackOff(); ctx.Err() == nil; {
-			next, err := s.readNext(ctx, log, claim, at)
-			if err == nil {
-				at = next
-				claim.Done(at.Offset, "")
-				pauses.Reset()
-				continue
+// the points, once per event id. The topic keeps events for a week.
+func (s *Shop) ReadEvents(ctx context.Context, events Events, group, topic string) error {
+	return events.ReadEvents(ctx, pipeline.EventOptions{
+		Group: group, Topic: topic, Handle: s.handleEvents, Logger: s.o.Logger,
+		Skipped: func(err error) {
+			if errors.Is(err, orderclose.ErrOtherEvent) {
+				s.o.Metrics.Event("other")
+				return
 			}
-			if ctx.Err() == nil {
-				s.o.Logger.Warn("reading events failed, will retry", "topic", claim.Topic, "partition", claim.Partition, "offset", at.Offset, "err", err)
-			}
-			retry.Sleep(ctx, pauses.NextBackOff())
-		}
+			s.o.Metrics.Event("bad")
+			s.o.Logger.Error("a customer gets no notification", "err", err)
+		},
 	})
 }
 
-// readNext handles the records at the position and returns the next position. The position
-// identifies the log, so that a topic that was deleted and recreated is noticed.
-func (s *Shop) readNext(ctx context.Context, log Log, claim wire.Claim, at wire.Position) (wire.Position, error) {
-	f, err := log.Read(ctx, at)
-	if err != nil {
-		return at, err
-	}
-	for what, gone := range map[string]*wire.Range{"lost": f.Lost, "unreadable": f.Corrupt} {
-		if gone != nil {
-			s.o.Metrics.Event("bad")
-			s.o.Logger.Error("events not read, their customers get no notification", "reason", what, "topic", claim.Topic, "partition", claim.Partition,
-				"first", gone.First, "last", gone.Last, "err", gone.Err)
-		}
-	}
-	for part := range slices.Chunk(f.Records, eventsAtOnce) {
-		if err := s.handleEvents(ctx, s.decodeEvents(claim, part)); err != nil {
-			return at, err
-		}
-	}
-	at.Offset, at.Log = f.Next, f.Log
-	return at, nil
-}
-
-// event is a decoded event with its id.
-type event struct {
-	id string
-	orderclose.OrderClosed
-}
-
-// decodeEvents decodes records. It skips events of another type, and events that cannot be
-// read: they must not block the others.
-func (s *Shop) decodeEvents(claim wire.Claim, records []wire.RawRecord) []event {
-	var events []event
-	for _, record := range records {
-		m, err := record.Message()
-		var e event
-		if err == nil {
-			e.id, e.OrderClosed, err = orderclose.DecodeOrderClosed(m.Value)
-		}
-		switch {
-		case err == nil:
-			events = append(events, e)
-		case errors.Is(err, orderclose.ErrOtherEvent):
-			s.o.Metrics.Event("other")
-		default:
-			s.o.Metrics.Event("bad")
-			s.o.Logger.Error("event cannot be read, its customer gets no notification", "topic", claim.Topic, "partition", claim.Partition, "offset", m.Offset, "err", err)
-		}
-	}
-	return events
-}
-
 // handleEvents handles events in one transaction, each once.
-func (s *Shop) handleEvents(ctx context.Context, events []event) error {
-	if len(events) == 0 {
-		return nil
-	}
+func (s *Shop) handleEvents(ctx context.Context, events []pipeline.Event) error {
 	var notified []notification
 	err := s.orders.Checkout(ctx, func(t *shopdb.Tx) error {
 		notified = notified[:0]
 		for _, e := range events {
 			n, fresh, err := s.handleEvent(ctx, t.SQL(), e)
 			if err != nil {
-				return fmt.Errorf("event %q: %w", e.id, err)
+				return fmt.Errorf("event %q: %w", e.ID, err)
 			}
 			if fresh {
 				notified = append(notified, n)
@@ -141,9 +71,9 @@ type notification struct{ order, customer, text string }
 
 // handleEvent handles one event unless it was handled before. An order of another shop has no
 // customer here and gets no notification.
-func (s *Shop) handleEvent(ctx context.Context, tx *sql.Tx, e event) (n notification, fresh bool, err error) {
+func (s *Shop) handleEvent(ctx context.Context, tx *sql.Tx, e pipeline.Event) (n notification, fresh bool, err error) {
 	now := time.Now().UnixMilli()
-	fresh, err = inserted(ctx, tx, s.insertIgnore+"checkout_events (event, created_at) VALUES (?, ?)", digest(e.id), now)
+	fresh, err = inserted(ctx, tx, s.insertIgnore+"checkout_events (event, created_at) VALUES (?, ?)", digest(e.ID), now)
 	if err != nil || !fresh {
 		return n, false, err
 	}
@@ -164,7 +94,7 @@ func (s *Shop) handleEvent(ctx context.Context, tx *sql.Tx, e event) (n notifica
 		}
 	}
 	_, err = tx.ExecContext(ctx, "INSERT INTO checkout_notifications (event, order_id, customer, text, created_at) VALUES (?, ?, ?, ?, ?)",
-		digest(e.id), n.order, n.customer, n.text, now)
+		digest(e.ID), n.order, n.customer, n.text, now)
 	return n, true, err
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
@@ -86,7 +87,7 @@ func newRig(t *testing.T, change func(*checkout.Options)) *rig {
 		t.Fatal(err)
 	}
 	r.onStop(func() { pipelinetest.Disconnect(r.clients) })
-	_, left, err := r.clients.Kafka.Apply(t.Context(), pipeline.TopicSpecs(r.cfg))
+	_, left, err := r.clients.Kafka.Apply(t.Context(), ops.TopicSpecs(r.cfg))
 	r.must(errors.Join(err, checkout.CreateTables(t.Context(), r.world.Store.DB(), producer.SQLite)))
 	if len(left) > 0 {
 		t.Fatal(left)
@@ -183,7 +184,7 @@ func (r *rig) start(roles ...pipeline.Role) (stop func()) {
 	r.t.Helper()
 	c, err := r.world.Connect("pipeline")
 	r.must(err)
-	a, err := pipeline.New(pipeline.Options{Config: r.cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis})
+	a, err := pipeline.New(pipeline.Options{Config: r.cfg, Connections: c})
 	r.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -206,7 +207,7 @@ func (r *rig) read(shop *checkout.Shop) (stop func()) {
 	r.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- shop.ReadEvents(ctx, k, group, r.cfg.Topics.Events) }()
+	go func() { done <- shop.ReadEvents(ctx, pipeline.Connections{Kafka: k}, group, r.cfg.Topics.Events) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {

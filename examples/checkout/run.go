@@ -12,8 +12,8 @@ import (
 type RunOptions struct {
 	Listener net.Listener
 	Handler  http.Handler // default: Shop.Handler; set it to serve more paths
-	// Log, Group and Topic are the source of events. Without a Log no events are read.
-	Log          Log
+	// Events, Group and Topic are the source of events. Without Events none are read.
+	Events       Events
 	Group, Topic string
 }
 
@@ -31,10 +31,10 @@ func (s *Shop) Run(ctx context.Context, o RunOptions) error {
 		defer cancel()
 		serving = Serve(ctx, o.Listener, o.Handler)
 	})
-	if o.Log != nil {
+	if o.Events != nil {
 		running.Go(func() {
 			defer cancel()
-			reading = s.ReadEvents(ctx, o.Log, o.Group, o.Topic)
+			reading = s.ReadEvents(ctx, o.Events, o.Group, o.Topic)
 		})
 	}
 	running.Go(func() { s.DeleteOldRows(ctx) })

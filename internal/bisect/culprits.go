@@ -79,7 +79,7 @@ func NewCulprits(s Store, proof int) *Culprits { return &Culprits{of: s, proof: 
 //   - after any error that is not listed below, as with Bisect;
 //   - after ErrUnclear, if another order got a verdict, in this batch or since the
 //     order first failed;
-//   - after ErrRefused, unless the store rejected several orders and no order got a
+//   - after ErrRejected, unless the store rejected several orders and no order got a
 //     verdict;
 //   - after orderclose.ErrUnavailable, such as a timeout, if that happened several
 //     times while the store worked: in the calls before and after, other orders got
@@ -91,7 +91,7 @@ func NewCulprits(s Store, proof int) *Culprits { return &Culprits{of: s, proof: 
 //
 // Outcomes have the order of the requests. If the error is not nil, some outcomes have
 // no verdict: those orders may have been closed, and closing them again is safe. The
-// error wraps orderclose.ErrUnavailable or ctx's error, and ErrSilent if no order of
+// error wraps orderclose.ErrUnavailable or ctx's error, and ErrNoVerdicts if no order of
 // the batch got a verdict.
 func (c *Culprits) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	r := &round{Culprits: c, ctx: ctx, silent: c.suspects.NoVerdicts(), batch: newBatch(c.of, path, requests)}

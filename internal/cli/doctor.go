@@ -15,9 +15,9 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/ops/deadletters"
 	"github.com/orderclose/orderclose/internal/store"
-	"github.com/orderclose/orderclose/pipeline"
 )
 
 const (
@@ -185,11 +185,11 @@ func clockCheckup(check string, offset time.Duration) checkup {
 
 func (s *session) checkTopics(ctx context.Context) checkup {
 	const check = "topics"
-	specs := pipeline.TopicSpecs(s.cfg)
+	specs := ops.TopicSpecs(s.cfg)
 	found, unseen, err := s.Kafka.CheckVisible(ctx, specs)
 	if err == nil {
 		var unlisted []kafka.Finding
-		unlisted, err = pipeline.Unlisted(ctx, s.Kafka, s.cfg, time.Now())
+		unlisted, err = ops.Unlisted(ctx, s.Kafka, s.cfg, time.Now())
 		found = append(found, unlisted...)
 	}
 	switch {

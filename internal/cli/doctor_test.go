@@ -8,6 +8,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/pipeline"
 )
@@ -40,7 +41,7 @@ func TestBroker_DoctorFindsProblems(t *testing.T) {
 	if r.json(&result, 0, "doctor"); strings.Contains(state(), "found") {
 		t.Errorf("all is well: %s", state())
 	}
-	spec := pipeline.TopicSpecs(r.cfg)[0]
+	spec := ops.TopicSpecs(r.cfg)[0]
 	spec.Name = "delay_4m"
 	if _, _, err := r.kafka.Apply(t.Context(), []kafka.TopicSpec{spec}); err != nil {
 		t.Fatal(err)

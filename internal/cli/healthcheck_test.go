@@ -1,21 +1,25 @@
 package cli
 
 import (
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/obs"
 )
 
 func TestHealthcheck_PrintsTheAnswerOfTheProcess(t *testing.T) {
-	var ready obs.Readiness
-	server := httptest.NewServer(obs.Handler(prometheus.NewRegistry(), &ready, false))
+	status, body := http.StatusOK, "ready\n" // of GET /-/ready
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "healthy") })
+	mux.HandleFunc("GET /-/ready", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		fmt.Fprint(w, body)
+	})
+	server := httptest.NewServer(mux)
 	defer server.Close()
 	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
 	for _, listen := range []string{"127.0.0.1:" + port, ":" + port, "0.0.0.0:" + port} {
@@ -25,12 +29,11 @@ func TestHealthcheck_PrintsTheAnswerOfTheProcess(t *testing.T) {
 		}
 	}
 	env := map[string]string{config.EnvListen: ":" + port}
-	ready.Hint("topic delay_1m", "does not exist")
+	body = "ready\nwithout topic delay_1m: does not exist\n"
 	if out, _, code := run(t, env, "healthcheck", "-o", "json"); code != 0 || !strings.Contains(out, `"without":["topic delay_1m: does not exist"]`) {
 		t.Errorf("without a topic: exit %d, %q", code, out)
 	}
-	ready.RemoveHint("topic delay_1m")
-	ready.Wait("database", "connection refused")
+	status, body = http.StatusServiceUnavailable, "database: connection refused\n"
 	out, _, code := run(t, env, "healthcheck")
 	if code != 3 || out != "database: connection refused\n" {
 		t.Errorf("not ready: exit %d, %q", code, out)

@@ -13,7 +13,6 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
-	"github.com/orderclose/orderclose/pipeline"
 )
 
 func newOrder(c *common) *cobra.Command {
@@ -85,7 +84,7 @@ func (s *session) history(ctx context.Context, id string, budget int64) ops.Hist
 		if err := s.Kafka.Ping(ctx); err != nil {
 			unseen = append(unseen, err.Error())
 		} else {
-			all, err := pipeline.OrderTopics(ctx, s.Kafka, s.cfg)
+			all, err := ops.OrderTopics(ctx, s.Kafka, s.cfg)
 			if err != nil {
 				unseen = append(unseen, err.Error())
 			}

@@ -1,6 +1,6 @@
 // Package cli is the production command line. Each command has a file of its own.
 //
-// Main runs a command line with an Env and returns the exit code. Package dev adds the
+// Main runs a command line with an Env and returns the exit code. cmd/orderclose-dev adds the
 // commands for development and also uses Execute.
 //
 // Results go to stdout; logs and progress go to stderr. A command that changes data shows a
@@ -162,7 +162,7 @@ func (c *common) openFor(needs func(*config.Config) []string, also ...string) (*
 // connect makes clients of the servers.
 func (c *common) connect(cfg *config.Config, servers config.Servers) (*session, error) {
 	logger := c.logger()
-	connections, err := pipeline.Connect(servers, cfg, logger)
+	connections, err := pipeline.Connect(pipeline.ServersOf(servers), cfg, logger)
 	if err != nil {
 		return nil, Exit(Usage, err)
 	}
@@ -245,7 +245,7 @@ func (s *session) connectTo(lookup func(string) (string, bool), name string) (se
 	if servers.Require(name) != nil {
 		return false, nil
 	}
-	connections, err := pipeline.Connect(servers, s.cfg, s.logger)
+	connections, err := pipeline.Connect(pipeline.ServersOf(servers), s.cfg, s.logger)
 	if err != nil {
 		return true, err
 	}
@@ -285,7 +285,7 @@ func (c *common) attachKafka(s *session) (close func()) {
 	}
 	var connections pipeline.Connections
 	if err == nil {
-		connections, err = pipeline.Connect(config.Servers{Brokers: servers.Brokers, Kafka: servers.Kafka}, s.cfg, s.logger)
+		connections, err = pipeline.Connect(pipeline.ServersOf(config.Servers{Brokers: servers.Brokers, Kafka: servers.Kafka}), s.cfg, s.logger)
 	}
 	if err != nil {
 		s.logger.Warn("continuing without Kafka: lost records and dead letters are not handled", "err", err)
@@ -300,7 +300,7 @@ func (s *session) app() (*pipeline.App, error) { return s.appWith(func(*pipeline
 // appWith is like app, with additional options.
 func (s *session) appWith(more func(*pipeline.Options)) (*pipeline.App, error) {
 	o := pipeline.Options{
-		Config: s.cfg, Kafka: s.Kafka, Store: s.Store, Redis: s.Redis,
+		Config: s.cfg, Connections: s.Connections,
 		Releaser: pipeline.Releaser(s.servers), Secrets: s.servers.Secrets, Logger: s.logger,
 	}
 	more(&o)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/ops"
-	"github.com/orderclose/orderclose/pipeline"
 )
 
 // statusTimeout bounds the command. A partition that has not answered by then is shown as a
@@ -63,7 +62,7 @@ func (c *common) status(ctx context.Context, partitions bool) error {
 	if err := s.Kafka.Ping(ctx); err != nil {
 		return Exit(Partly, err)
 	}
-	r := ops.ReadStatus(ctx, s.Kafka, pipeline.WaitingTopics(ctx, s.Kafka, s.cfg), time.Now)
+	r := ops.ReadStatus(ctx, s.Kafka, ops.WaitingTopics(ctx, s.Kafka, s.cfg), time.Now)
 	if err := c.print(r, func(w io.Writer) { printStatus(w, r, partitions) }); err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/internal/ops"
 )
 
 // topicsTimeout bounds a check or a change of all topics, which are a few dozen.
@@ -47,11 +47,11 @@ func (c *common) compareTopics(ctx context.Context) (cfg *config.Config, topics 
 		return nil, 0, nil, err
 	}
 	defer s.Close()
-	specs := pipeline.TopicSpecs(s.cfg)
+	specs := ops.TopicSpecs(s.cfg)
 	if findings, err = s.Kafka.Check(ctx, specs); err != nil {
 		return nil, 0, nil, err
 	}
-	unlisted, err := pipeline.Unlisted(ctx, s.Kafka, s.cfg, time.Now())
+	unlisted, err := ops.Unlisted(ctx, s.Kafka, s.cfg, time.Now())
 	return s.cfg, len(specs), append(findings, unlisted...), err
 }
 
@@ -86,11 +86,11 @@ func (c *common) topicsApply(ctx context.Context) error {
 		return err
 	}
 	defer s.Close()
-	unlisted, err := pipeline.Unlisted(ctx, s.Kafka, s.cfg, time.Now())
+	unlisted, err := ops.Unlisted(ctx, s.Kafka, s.cfg, time.Now())
 	if err != nil {
 		return err
 	}
-	fixed, left, err := s.Kafka.Apply(ctx, pipeline.TopicSpecs(s.cfg))
+	fixed, left, err := s.Kafka.Apply(ctx, ops.TopicSpecs(s.cfg))
 	left = append(left, unlisted...)
 	result := struct {
 		Fixed []kafka.Finding `json:"mended"`

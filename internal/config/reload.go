@@ -23,7 +23,7 @@ const (
 	pollInterval = time.Minute
 )
 
-// ReloadOptions for a Reloader. File, Running and Take must be set.
+// ReloadOptions for a Reloader. File, Running and Apply must be set.
 type ReloadOptions struct {
 	File    string  // the topics.yaml
 	Running *Config // the configuration in use

@@ -36,7 +36,7 @@ const (
 	BreakerOpen     = "open"      // no calls are made
 )
 
-// Metrics receives the counts of calls; internal/obs implements it for Prometheus.
+// Metrics receives the counts of calls. Package pipeline implements it for Prometheus.
 // Its methods are called from many goroutines and must not block.
 type Metrics interface {
 	// Breaker sets the state of an endpoint's breaker.

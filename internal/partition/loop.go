@@ -11,7 +11,7 @@
 //	calls.go        what a handler may ask of its loop
 //	reader.go       one fetch in flight; the generation of the log
 //	watermark.go    which offsets are done
-//	committer.go    commits the low watermark; runs.go encodes the metadata of the commit
+//	committer.go    commits the low watermark, with what is done above it
 //	out.go          the appends of a loop, and whether the partition is still assigned to it
 //	senders.go      appends to other topics, beside the loop; appender.go does one of them
 //	append.go       appends to one partition, and of dead letters; the outbox uses it, too
@@ -19,11 +19,11 @@
 //	losses.go       notices of losses, in the control topic
 //	watchdog.go     restarts a loop that hangs
 //	memory.go       divides memory between the loops
-//	backoff.go      pauses between attempts, and contexts that outlast a claim
+//	metrics.go      what every stage measures
 //
 // An offset is committed only if everything below it is done. A claim has one request in
 // flight to each partition, so that a resend is no duplicate. After a claim has ended no
-// request begins, and a request in flight has LingerTime to finish.
+// request begins, and a request in flight has retry.LingerTime to finish.
 package partition
 
 import (
@@ -51,45 +51,6 @@ type Log interface {
 	Idempotent(trying func(), repeated func(records int)) wire.AppendFunc
 }
 
-// Metrics receives what every stage measures. The methods are called from many goroutines
-// and must not block.
-type Metrics interface {
-	// DeadLettered counts one dead letter.
-	DeadLettered(stage, cause string)
-	// Stuck counts the loops of a partition that hung and were restarted.
-	Stuck(stage, topic string, partition int)
-	// Repeated counts records that may have been written twice.
-	Repeated(records int)
-	// Lost counts offsets that the log no longer had when the loop fetched them.
-	Lost(topic string, partition int, records int64)
-	// FetchFailing sets since when no fetch of a partition has succeeded. The zero time
-	// means that fetches succeed.
-	FetchFailing(stage, topic string, partition int, since time.Time)
-	// FetchEnded means that the partition is no longer fetched.
-	FetchEnded(stage, topic string, partition int)
-}
-
-// NoMetrics discards all measurements.
-type NoMetrics struct{}
-
-// DeadLettered implements Metrics.
-func (NoMetrics) DeadLettered(string, string) {}
-
-// Stuck implements Metrics.
-func (NoMetrics) Stuck(string, string, int) {}
-
-// Repeated implements Metrics.
-func (NoMetrics) Repeated(int) {}
-
-// Lost implements Metrics.
-func (NoMetrics) Lost(string, int, int64) {}
-
-// FetchFailing implements Metrics.
-func (NoMetrics) FetchFailing(string, string, int, time.Time) {}
-
-// FetchEnded implements Metrics.
-func (NoMetrics) FetchEnded(string, string, int) {}
-
 // Stage is what the loops of a stage have in common. All fields are required, except those
 // that say otherwise.
 type Stage struct {
@@ -98,7 +59,7 @@ type Stage struct {
 	DeadLetterTopic string
 	ControlTopic    string // receives notices of losses; "": losses are only logged and counted
 	Loss            string // the log line about a loss, which says what follows from it
-	Metrics         Metrics
+	Metrics         *Metrics
 	// Unrecorded counts runs of done records that did not fit into the metadata of a commit
 	// and may be repeated; may be nil.
 	Unrecorded func(runs int)

@@ -10,6 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/orderclose/orderclose/internal/metrics"
 	"github.com/orderclose/orderclose/internal/partition"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
@@ -43,20 +46,12 @@ func (h *recorder) Sleep(d time.Duration) time.Duration { return d }
 func (h *recorder) Reset()                              { h.keys = append(h.keys, "reset") }
 func (h *recorder) End()                                { h.keys = append(h.keys, "end") }
 
-// losses counts lost records.
-type losses struct {
-	partition.NoMetrics
-	lost atomic.Int64
-}
-
-func (l *losses) Lost(_ string, _ int, records int64) { l.lost.Add(records) }
-
 // consume runs a stage on the log while play runs, and returns its handler.
-func consume(t *testing.T, log *partitiontest.Log, m partition.Metrics, settle func(*recorder, wire.RawRecord), play func()) *recorder {
+func consume(t *testing.T, log *partitiontest.Log, r prometheus.Registerer, settle func(*recorder, wire.RawRecord), play func()) *recorder {
 	t.Helper()
 	s := partition.Stage{
 		Name: "test", Log: log, DeadLetterTopic: "dead", ControlTopic: "control", Loss: "records are lost",
-		Metrics: m, OnHang: func(why string) { t.Error(why) }, Logger: slog.New(slog.DiscardHandler),
+		Metrics: partition.NewMetrics(metrics.With(r)), OnHang: func(why string) { t.Error(why) }, Logger: slog.New(slog.DiscardHandler),
 	}
 	h := &recorder{settle: settle}
 	stop := partitiontest.Start(t, func(ctx context.Context) error {
@@ -83,7 +78,7 @@ func TestLoop_HandlesEachRecordThatIsNotDone(t *testing.T) {
 		put(log, "a", "b", "c", "d")
 		acked, _ := wire.EncodeDone(wire.LogID{}, 1, []wire.Run{{First: 2, End: 3}})
 		log.Commit(source, 1, acked) // a and c are done
-		h := consume(t, log, partition.NoMetrics{}, nil, func() {
+		h := consume(t, log, nil, nil, func() {
 			time.Sleep(time.Second)
 			put(log, "e")
 			time.Sleep(time.Second)
@@ -101,7 +96,7 @@ func TestLoop_HandlesEachRecordThatIsNotDone(t *testing.T) {
 // new log.
 func TestLoop_AReplacedLogIsALossAndIsReadFromItsStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, m := &partitiontest.Log{}, &losses{}
+		log, m := &partitiontest.Log{}, partitiontest.NewMetrics()
 		put(log, "a", "b")
 		var old []wire.RawRecord
 		h := consume(t, log, m, func(h *recorder, r wire.RawRecord) {
@@ -122,8 +117,8 @@ func TestLoop_AReplacedLogIsALossAndIsReadFromItsStart(t *testing.T) {
 		if n := log.DoneBelow(source); n != 0 {
 			t.Errorf("committed %d, and x is not done", n)
 		}
-		if m.lost.Load() != 2 || len(log.Appended()["control"]) != 1 {
-			t.Errorf("%d records lost, notices %v; want 2 and one notice", m.lost.Load(), log.Appended()["control"])
+		if lost := m.Value("retention_lost_records_total"); lost != 2 || len(log.Appended()["control"]) != 1 {
+			t.Errorf("%v records lost, notices %v; want 2 and one notice", lost, log.Appended()["control"])
 		}
 	})
 }
@@ -133,7 +128,7 @@ func TestLoop_GoOutlastsTheClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &partitiontest.Log{}
 		put(log, "a", "b")
-		h := consume(t, log, partition.NoMetrics{}, func(h *recorder, r wire.RawRecord) {
+		h := consume(t, log, nil, func(h *recorder, r wire.RawRecord) {
 			h.Go(func(ctx context.Context) {
 				if !retry.Sleep(ctx, time.Hour) && context.Cause(ctx) == nil {
 					t.Error("the context has not ended")
@@ -165,7 +160,7 @@ func TestLoop_CommitsADeadLetterOnceItIsAcked(t *testing.T) {
 			return nil
 		}}
 		put(log, "a", "b")
-		consume(t, log, partition.NoMetrics{}, func(h *recorder, r wire.RawRecord) { h.DeadLetterRaw(r, "test", "") }, func() {
+		consume(t, log, nil, func(h *recorder, r wire.RawRecord) { h.DeadLetterRaw(r, "test", "") }, func() {
 			time.Sleep(10 * time.Second)
 			if n := log.DoneBelow(source); n != 0 {
 				t.Errorf("committed %d before the ack", n)

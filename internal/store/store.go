@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	mysqldriver "github.com/go-sql-driver/mysql"
 	"gorm.io/driver/mysql"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
@@ -30,6 +31,11 @@ type Options struct {
 	// user:password@tcp(host:port)/database?param=value. Open overrides the settings that
 	// correctness depends on (UTC, READ COMMITTED, exact ids). It keeps the timeouts.
 	DSN string
+	// DB is a pool of the program's own on a MySQL or MariaDB database, instead of DSN. The store
+	// takes up to MaxOpenConns connections out of it, checks each, sets up its session and
+	// closes it in the end. ErrPool names what it cannot set up: parseTime, loc and
+	// clientFoundRows of the driver. Close leaves the pool open.
+	DB *sql.DB
 	// Orders maps the tables of orders; nil: the tables that Migrate creates.
 	Orders *mapping.Mapping
 	// OrdersAt returns the position of a key of Orders, as file:line:column, for the
@@ -67,14 +73,7 @@ type Store struct {
 // needs the server does, and Ping reports whether the server answers. The error for an
 // invalid DSN never contains the password.
 func Open(o Options) (*Store, error) {
-	cfg, err := parseDSN(o.DSN)
-	if err != nil {
-		return nil, err
-	}
-	if cfg.DBName == "" {
-		return nil, errors.New("the database's DSN names no database: append /database to the server")
-	}
-	pool, err := openPool(cfg)
+	pool, cfg, err := o.open()
 	if err != nil {
 		return nil, err
 	}
@@ -98,8 +97,34 @@ func Open(o Options) (*Store, error) {
 		return nil, err
 	}
 	s.ordersAt, s.maxIdle, s.answerLimit = o.OrdersAt, o.MaxOpenConns, cfg.ReadTimeout
-	s.openUnbounded = func() (*sql.DB, error) { return openPool(withoutReadTimeout(cfg)) }
+	if o.DB == nil {
+		s.openUnbounded = func() (*sql.DB, error) { return openPool(withoutReadTimeout(cfg)) }
+	}
 	return s, nil
+}
+
+// open returns a pool of connections, and the driver's configuration, of which only the
+// timeouts are known if the pool is the program's own.
+func (o Options) open() (*sql.DB, *mysqldriver.Config, error) {
+	if o.DB != nil {
+		if o.DSN != "" {
+			return nil, nil, errors.New("store: Options have a DSN and a DB: set one")
+		}
+		c, err := newPoolConnector(o.DB)
+		if err != nil {
+			return nil, nil, err
+		}
+		return sql.OpenDB(utcConnector{c}), &mysqldriver.Config{ReadTimeout: readTimeout}, nil
+	}
+	cfg, err := parseDSN(o.DSN)
+	if err != nil {
+		return nil, nil, err
+	}
+	if cfg.DBName == "" {
+		return nil, nil, errors.New("the database's DSN names no database: append /database to the server")
+	}
+	pool, err := openPool(cfg)
+	return pool, cfg, err
 }
 
 // GormConfig returns the configuration that the store needs: no implicit transactions, no

@@ -13,6 +13,7 @@ package pipelinetest
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"fmt"
 	"log/slog"
@@ -27,6 +28,7 @@ import (
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
 	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/producer"
 )
 
 // port is the port of the first broker on the virtual network. The other brokers listen on
@@ -41,6 +43,7 @@ type Servers struct {
 	Store  *store.Store // migrated; all clients share it
 	net    *kfake.VirtualNetwork
 	logger *slog.Logger
+	ending []func() // closes the clients of producers
 }
 
 // Options configure Servers. The zero value is valid.
@@ -104,8 +107,33 @@ func Start(o Options) (*Servers, error) {
 	return w, nil
 }
 
-// Close stops the servers.
+// Producer returns a producer that is connected to the brokers. Options.Brokers and Appender are
+// set; TopicsFile, or Buckets and CloseTopic, say which topics it uses. Close closes it.
+func (w *Servers) Producer(o producer.Options) (*producer.Producer, error) {
+	k, err := w.Kafka("producer")
+	if err != nil {
+		return nil, err
+	}
+	coalescer := kafka.NewCoalescer(k)
+	o.Appender = coalescer
+	p, err := producer.New(o)
+	w.ending = append(w.ending, func() {
+		p.Close()
+		coalescer.Close()
+		k.Close()
+	})
+	return p, err
+}
+
+// DB returns the database, which is SQLite with the reference schema. Times are unix
+// milliseconds.
+func (w *Servers) DB() *sql.DB { return w.Store.DB() }
+
+// Close closes the producers and stops the servers.
 func (w *Servers) Close() {
+	for _, end := range w.ending {
+		end()
+	}
 	w.Store.Close()
 	w.Redis.Close()
 	w.Broker.Close()

@@ -60,7 +60,7 @@ var closerMutants = []mutant{
 	{
 		name:  "a slow store is taken for one that hangs",
 		edits: []edit{{"closer/handler.go", "h.replay, h.Beat)", "h.replay, func() {})"}},
-		pkg:   "closer", run: "ASlowStoreIsNotAHang", says: "stuck [closer",
+		pkg:   "closer", run: "ASlowStoreIsNotAHang", says: "times stuck",
 	},
 	{
 		name:  "a failed replay returns to the lane of fresh orders",

@@ -34,7 +34,7 @@ var operationMutants = []mutant{
 	},
 	{
 		name:  "a client that is idle keeps its connection to the metrics",
-		edits: []edit{{"pipeline/connect.go", ", IdleTimeout: idleWithin,", ", IdleTimeout: 1000 * idleWithin,"}},
+		edits: []edit{{"pipeline/serve.go", ", IdleTimeout: idleWithin,", ", IdleTimeout: 1000 * idleWithin,"}},
 		pkg:   "pipeline", run: "TestServe_", says: "the connection is still open",
 	},
 	{

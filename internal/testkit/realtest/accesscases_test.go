@@ -18,6 +18,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/store/sqlite"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
@@ -149,7 +150,7 @@ func makeTopics(ctx context.Context, admin *kafka.Cluster, c *accessCase) error 
 	topicSlots <- struct{}{}
 	defer func() { <-topicSlots }()
 	for {
-		_, _, err := admin.Apply(ctx, pipeline.TopicSpecs(c.cfg))
+		_, _, err := admin.Apply(ctx, ops.TopicSpecs(c.cfg))
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
@@ -344,7 +345,7 @@ func (c *accessCase) run(ctx context.Context, b *broker, role pipeline.Role, don
 			return err
 		}
 	}
-	part, err := pipeline.New(pipeline.Options{Config: c.cfg, Kafka: cluster, Store: db, Releaser: done200{}, Logger: logger})
+	part, err := pipeline.New(pipeline.Options{Config: c.cfg, Connections: pipeline.Connections{Kafka: cluster, Store: db}, Releaser: done200{}, Logger: logger})
 	if err != nil {
 		return err
 	}
@@ -451,7 +452,7 @@ func playViewer(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessC
 // redrives a dead letter that is due and one that is not.
 func playOperator(ctx context.Context, b *broker, admin *kafka.Cluster, c *accessCase) error {
 	var drifted []kafka.TopicSpec
-	for _, spec := range pipeline.TopicSpecs(c.cfg) {
+	for _, spec := range ops.TopicSpecs(c.cfg) {
 		switch spec.Name {
 		case c.cfg.Buckets[0].Topic, c.cfg.Topics.Close:
 			spec.Partitions, spec.Retention = 1, time.Hour
@@ -465,7 +466,7 @@ func playOperator(ctx context.Context, b *broker, admin *kafka.Cluster, c *acces
 		return err
 	}
 	var dead []kafka.TopicSpec
-	for _, spec := range pipeline.TopicSpecs(c.cfg) {
+	for _, spec := range ops.TopicSpecs(c.cfg) {
 		if spec.Name == c.cfg.Topics.DeadLetter || spec.Name == c.cfg.Topics.Replay {
 			dead = append(dead, spec)
 		}

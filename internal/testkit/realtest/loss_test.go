@@ -14,9 +14,9 @@ import (
 
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
-	"github.com/orderclose/orderclose/pipeline"
 )
 
 // While the relay does not run, retention deletes the waiting records; or the topic
@@ -197,7 +197,7 @@ func (r *rig) remake(topic string) {
 		return err
 	})
 	r.eventually(func() error {
-		_, _, err := r.kafka.Apply(r.t.Context(), pipeline.TopicSpecs(r.cfg))
+		_, _, err := r.kafka.Apply(r.t.Context(), ops.TopicSpecs(r.cfg))
 		return err
 	})
 }

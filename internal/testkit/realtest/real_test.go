@@ -13,7 +13,7 @@ import (
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/internal/ops"
 )
 
 func TestReal_EveryPromiseIsKept(t *testing.T) {
@@ -171,7 +171,7 @@ func TestReal_TopicsCheckFindsDriftAndApplyFixesIt(t *testing.T) {
 		t.Errorf("after apply it exits with %d:\n%s", code, out)
 	}
 	// A bucket with too short a retention, and a missing topic.
-	specs := pipeline.TopicSpecs(r.cfg)
+	specs := ops.TopicSpecs(r.cfg)
 	short := specs[0]
 	if err := r.kafka.DeleteTopics(t.Context(), short.Name, specs[1].Name); err != nil {
 		t.Fatal(err)

@@ -89,7 +89,7 @@ func sweepThroughProxy(t *testing.T, expiry time.Duration) *sweeping {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.proxy.Close() })
-	client, err := pipeline.Connect(config.Servers{RedisURL: fmt.Sprintf("redis://%s:%s@%s/%d", o.Username, o.Password, s.proxy.Addr(), o.DB)}, config.Default(), slog.New(slog.DiscardHandler))
+	client, err := pipeline.Connect(pipeline.Servers{RedisURL: fmt.Sprintf("redis://%s:%s@%s/%d", o.Username, o.Password, s.proxy.Addr(), o.DB)}, config.Default(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,10 +22,10 @@ import (
 
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
-	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/producer"
 )
 
@@ -183,7 +183,7 @@ func (r *rig) clean(f func(context.Context) error) {
 
 func (r *rig) dropTopics(ctx context.Context) error {
 	var names []string
-	for _, spec := range pipeline.TopicSpecs(r.cfg) {
+	for _, spec := range ops.TopicSpecs(r.cfg) {
 		names = append(names, spec.Name)
 	}
 	return r.kafka.DeleteTopics(ctx, names...)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/internal/ops"
 )
 
 // slowly limits sweeps to a hundred orders a second, ten at a time.
@@ -123,7 +123,7 @@ func TestReal_KafkaIsWiped(t *testing.T) {
 	r.signal("closer", syscall.SIGTERM)
 	r.clean(r.dropTopics)
 	r.until("the topics are gone", func() bool {
-		for _, spec := range pipeline.TopicSpecs(r.cfg) {
+		for _, spec := range ops.TopicSpecs(r.cfg) {
 			if there, err := r.kafka.Exists(t.Context(), spec.Name); there || err != nil {
 				return false
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
 )
@@ -40,7 +41,7 @@ func TestSimulation_ARecreatedTopicIsRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(20*time.Second + 3*time.Millisecond)
-		if _, _, err := r.kafka.Apply(ctx, pipeline.TopicSpecs(r.cfg)); err != nil {
+		if _, _, err := r.kafka.Apply(ctx, ops.TopicSpecs(r.cfg)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(30 * time.Second)
@@ -73,7 +74,7 @@ func TestSimulation_ACloseTopicRecreatedWithFewerPartitionsIsUsed(t *testing.T) 
 		time.Sleep(5 * time.Second)
 		fewer := *cfg // a copy, because the running parts read cfg
 		fewer.Partitions = 2
-		if _, _, err := r.kafka.Apply(ctx, pipeline.TopicSpecs(&fewer)); err != nil {
+		if _, _, err := r.kafka.Apply(ctx, ops.TopicSpecs(&fewer)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Minute)
@@ -103,7 +104,7 @@ func TestSimulation_AddedPartitionsAreRead(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		more := *r.cfg // a copy, because the running parts read r.cfg
 		more.Partitions = 5
-		if _, _, err := r.kafka.Apply(ctx, pipeline.TopicSpecs(&more)); err != nil {
+		if _, _, err := r.kafka.Apply(ctx, ops.TopicSpecs(&more)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)
@@ -301,7 +302,7 @@ func recreate(ctx context.Context, r *rig, topic string) {
 	if err := r.kafka.DeleteGroups(ctx, r.cfg.RelayGroup(r.cfg.Buckets[2])); err != nil { // a real broker deletes the commits too
 		r.t.Fatal(err)
 	}
-	if _, _, err := r.kafka.Apply(ctx, pipeline.TopicSpecs(r.cfg)); err != nil {
+	if _, _, err := r.kafka.Apply(ctx, ops.TopicSpecs(r.cfg)); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -327,7 +328,7 @@ func TestSimulation_ATopicThatIsChangedIsNoticed(t *testing.T) {
 	simulate(t, testConfig(), func(ctx context.Context, r *rig) {
 		r.start(pipeline.Relay)
 		time.Sleep(2 * time.Minute)
-		specs := pipeline.TopicSpecs(r.cfg)
+		specs := ops.TopicSpecs(r.cfg)
 		if drift := r.gauge("orderclose_topic_drift"); drift != 0 {
 			t.Errorf("%v differences before anything was changed", drift)
 		}

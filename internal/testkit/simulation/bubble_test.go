@@ -13,6 +13,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
@@ -225,7 +226,7 @@ func TestSimulation_APartWaitsForItsServersAndNamesTheMissingOnes(t *testing.T) 
 		defer pipelinetest.Disconnect(c)
 		cfg := testConfig()
 		w.Redis.SetError("LOADING") // the sweep must work without Redis
-		a, err := pipeline.New(pipeline.Options{Config: cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis})
+		a, err := pipeline.New(pipeline.Options{Config: cfg, Connections: c})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -236,7 +237,7 @@ func TestSimulation_APartWaitsForItsServersAndNamesTheMissingOnes(t *testing.T) 
 		if missing := a.Ready(); len(missing) != 1 || !strings.Contains(missing[0], "topic order-close: does not exist: run orderclose topics apply") {
 			t.Errorf("waits for %v", missing)
 		}
-		if _, _, err := c.Kafka.Apply(t.Context(), pipeline.TopicSpecs(cfg)); err != nil {
+		if _, _, err := c.Kafka.Apply(t.Context(), ops.TopicSpecs(cfg)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)

@@ -24,9 +24,9 @@ func (r *rig) sweep(withKafka bool) compensator.Report {
 		r.t.Fatal(err)
 	}
 	defer pipelinetest.Disconnect(c)
-	o := pipeline.Options{Config: r.cfg, Store: c.Store, Redis: c.Redis, Logger: r.logger, Missed: r.misses.add}
+	o := pipeline.Options{Config: r.cfg, Connections: pipeline.Connections{Store: c.Store, Redis: c.Redis}, Logger: r.logger, Missed: r.misses.add}
 	if withKafka {
-		o.Kafka = c.Kafka
+		o.Connections.Kafka = c.Kafka
 	}
 	a, err := pipeline.New(o)
 	if err != nil {

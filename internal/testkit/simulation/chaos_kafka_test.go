@@ -12,6 +12,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
@@ -106,7 +107,7 @@ func (w *chaosWorld) refuse(e event) {
 
 // moveLeaders moves every partition to the next broker.
 func (w *chaosWorld) moveLeaders(event) {
-	for _, spec := range pipeline.TopicSpecs(w.config()) {
+	for _, spec := range ops.TopicSpecs(w.config()) {
 		for _, p := range w.servers.Broker.PartitionInfos(spec.Name) {
 			_ = w.servers.Broker.MoveTopicPartition(spec.Name, p.Partition, (p.Leader+1)%int32(w.plan.Brokers))
 		}
@@ -145,7 +146,7 @@ func (w *chaosWorld) recreate(e event) {
 		w.mu.Unlock()
 	}
 	w.hold(e)
-	for _, spec := range pipeline.TopicSpecs(w.config()) {
+	for _, spec := range ops.TopicSpecs(w.config()) {
 		if spec.Name == e.What {
 			_ = w.createTopic(spec) // fails if addPartitions has created it
 		}
@@ -172,9 +173,9 @@ func (w *chaosWorld) addPartitions(event) {
 	w.cfg = &more // for processes that are started, and topics that are created, from now on
 	w.mu.Unlock()
 	w.admin(func(c *kafka.Cluster) error {
-		_, _, err := c.Apply(w.faulty, pipeline.TopicSpecs(&more))
+		_, _, err := c.Apply(w.faulty, ops.TopicSpecs(&more))
 		if w.faulty.Err() != nil {
-			_, _, err = c.Apply(w.ctx, pipeline.TopicSpecs(&more))
+			_, _, err = c.Apply(w.ctx, ops.TopicSpecs(&more))
 		}
 		return err
 	})

@@ -14,9 +14,9 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/faultdb"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
-	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 	"github.com/orderclose/orderclose/producer"
 )
@@ -187,7 +187,7 @@ func (w *chaosWorld) build() (err error) {
 		}
 	}
 	w.commits = recordCommits(w.servers)
-	for _, spec := range pipeline.TopicSpecs(w.cfg) {
+	for _, spec := range ops.TopicSpecs(w.cfg) {
 		if err := w.createTopic(spec); err != nil {
 			return err
 		}

@@ -54,8 +54,8 @@ func (w *chaosWorld) launch(name string, roles ...pipeline.Role) *process {
 	cfg := w.config()
 	p.wants = cfg.Buckets
 	p.app, err = pipeline.New(pipeline.Options{
-		Config: cfg, Kafka: p.kafka, Store: w.servers.Store, Redis: p.redis, Logger: w.logger,
-		Registry: prometheus.NewRegistry(), Missed: w.misses.add, TopicsFile: w.filePath(), RolloutDelay: settleTime,
+		Config: cfg, Connections: pipeline.Connections{Kafka: p.kafka, Store: w.servers.Store, Redis: p.redis}, Logger: w.logger,
+		Registerer: prometheus.NewRegistry(), Missed: w.misses.add, TopicsFile: w.filePath(), RolloutDelay: settleTime,
 		Services: transportBy(p.way.Dial), Secrets: config.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
 		Now: func() time.Time { return setNow(time.Duration(p.ahead.Load())) },
 	})

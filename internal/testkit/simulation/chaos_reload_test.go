@@ -13,7 +13,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/internal/ops"
 )
 
 // chaosFile is the topics.yaml of a world with reloads. chaosWorld.mu guards it.
@@ -168,7 +168,7 @@ func (f *chaosFile) open(except time.Duration) (n int) {
 
 // applyTopics creates the topics of the present configuration that do not exist.
 func (w *chaosWorld) applyTopics() {
-	for _, spec := range pipeline.TopicSpecs(w.config()) {
+	for _, spec := range ops.TopicSpecs(w.config()) {
 		_ = w.createTopic(spec)
 	}
 }

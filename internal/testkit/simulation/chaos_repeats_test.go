@@ -70,7 +70,7 @@ func (w *chaosWorld) sweepOnce(ctx context.Context, name string) error {
 	transport := transportBy(func(ctx context.Context, network, _ string) (net.Conn, error) { return w.service.dial(ctx, network) })
 	defer transport.CloseIdleConnections()
 	a, err := pipeline.New(pipeline.Options{
-		Config: w.config(), Kafka: c, Store: w.servers.Store, Logger: w.logger, Registry: prometheus.NewRegistry(), Missed: w.misses.add,
+		Config: w.config(), Connections: pipeline.Connections{Kafka: c, Store: w.servers.Store}, Logger: w.logger, Registerer: prometheus.NewRegistry(), Missed: w.misses.add,
 		Services: transport, Secrets: config.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
 	})
 	if err != nil {

@@ -116,7 +116,7 @@ func (r *rig) sweepOnce(name string) (sweep func(ctx context.Context) (found, cl
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	a, err := pipeline.New(pipeline.Options{Config: r.cfg, Kafka: c.Kafka, Store: c.Store, Logger: r.logger, Missed: r.misses.add})
+	a, err := pipeline.New(pipeline.Options{Config: r.cfg, Connections: pipeline.Connections{Kafka: c.Kafka, Store: c.Store}, Logger: r.logger, Missed: r.misses.add})
 	if err != nil {
 		r.t.Fatal(err)
 	}

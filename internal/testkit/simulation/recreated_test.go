@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/internal/ops"
 )
 
 // TestSimulation_ATopicRecreatedAtOnceIsALoss also while the topic is young: when the relay, which
@@ -29,7 +29,7 @@ func TestSimulation_ATopicRecreatedAtOnceIsALoss(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(1100 * time.Millisecond) // until the client library has noticed
-		if _, _, err := r.kafka.Apply(ctx, pipeline.TopicSpecs(r.cfg)); err != nil {
+		if _, _, err := r.kafka.Apply(ctx, ops.TopicSpecs(r.cfg)); err != nil {
 			t.Fatal(err)
 		}
 		for i := range 8 {

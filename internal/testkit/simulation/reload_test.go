@@ -19,6 +19,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
 	"github.com/orderclose/orderclose/pipeline"
@@ -102,7 +103,7 @@ func (r *rig) apply() {
 	r.t.Helper()
 	cfg, err := config.Load(r.file)
 	if err == nil {
-		_, _, err = r.kafka.Apply(r.t.Context(), pipeline.TopicSpecs(cfg))
+		_, _, err = r.kafka.Apply(r.t.Context(), ops.TopicSpecs(cfg))
 	}
 	if err != nil {
 		r.t.Error(err)
@@ -285,7 +286,7 @@ func TestSimulation_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
 				t.Errorf("taking out a bucket that is in use: %v", err)
 			}
 		}
-		if findings, err := pipeline.Unlisted(ctx, r.kafka, mustLoad(t, f.path), time.Now()); err != nil || len(findings) != 1 {
+		if findings, err := ops.Unlisted(ctx, r.kafka, mustLoad(t, f.path), time.Now()); err != nil || len(findings) != 1 {
 			t.Errorf("topics check finds %v, %v", findings, err)
 		}
 		f.buckets[90*time.Second] = true
@@ -308,7 +309,7 @@ func TestSimulation_ABucketIsAddedDrainedAndTakenOut(t *testing.T) {
 		delete(f.buckets, 90*time.Second)
 		f.write(t, f.content())
 		r.mustReload()
-		if findings, err := pipeline.Unlisted(ctx, r.kafka, mustLoad(t, f.path), time.Now()); err != nil || len(findings) != 0 {
+		if findings, err := ops.Unlisted(ctx, r.kafka, mustLoad(t, f.path), time.Now()); err != nil || len(findings) != 0 {
 			t.Errorf("topics check finds %v, %v", findings, err)
 		}
 		closeAll(2, "virtual")
@@ -345,7 +346,7 @@ func TestSimulation_AnUnlistedDelayTopicIsServedWhileItHoldsRecords(t *testing.T
 				if running {
 					r.startPipeline()
 				}
-				spec := pipeline.TopicSpecs(r.cfg)[0]
+				spec := ops.TopicSpecs(r.cfg)[0]
 				spec.Name = "delay_4m"
 				if _, _, err := r.kafka.Apply(ctx, []kafka.TopicSpec{spec}); err != nil {
 					t.Fatal(err)
@@ -383,7 +384,7 @@ func TestSimulation_AnUnreadableCommitDelaysNoNewBucket(t *testing.T) {
 			}
 			return nil, errors.New("the connection breaks"), true
 		})
-		spec := pipeline.TopicSpecs(r.cfg)[0]
+		spec := ops.TopicSpecs(r.cfg)[0]
 		spec.Name = unlisted.Topic
 		if _, _, err := r.kafka.Apply(ctx, []kafka.TopicSpec{spec}); err != nil {
 			t.Fatal(err)

@@ -21,6 +21,7 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/internal/testkit/checker"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/internal/wire"
@@ -124,7 +125,7 @@ func newRigOn(t *testing.T, cfg *config.Config, o pipelinetest.Options) *rig {
 	if r.kafka, err = r.world.Kafka("checkout"); err != nil {
 		t.Fatal(err)
 	}
-	if _, left, err := r.kafka.Apply(t.Context(), pipeline.TopicSpecs(cfg)); err != nil || len(left) > 0 {
+	if _, left, err := r.kafka.Apply(t.Context(), ops.TopicSpecs(cfg)); err != nil || len(left) > 0 {
 		t.Fatal(err, left)
 	}
 	r.coal = kafka.NewCoalescer(r.kafka)
@@ -162,7 +163,7 @@ func (r *rig) startAs(name, role pipeline.Role) {
 	}
 	r.registry = prometheus.NewRegistry()
 	a, err := pipeline.New(pipeline.Options{
-		Config: r.cfg, Kafka: c.Kafka, Store: c.Store, Redis: c.Redis, Releaser: r.releaser, Logger: r.logger, Registry: r.registry,
+		Config: r.cfg, Connections: c, Releaser: r.releaser, Logger: r.logger, Registerer: r.registry,
 		Services: r.services, Missed: r.misses.add, Secrets: config.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
 		Now: func() time.Time { return time.Now().Add(r.relayAhead) }, TopicsFile: r.file,
 	})
@@ -260,7 +261,7 @@ func (r *rig) maxAppends() int {
 // appends returns the number of records in all topics but the control topic.
 func (r *rig) appends() (n int64) {
 	r.t.Helper()
-	for _, spec := range pipeline.TopicSpecs(r.cfg) {
+	for _, spec := range ops.TopicSpecs(r.cfg) {
 		for p := 0; p < spec.Partitions && spec.Name != r.cfg.Topics.Control; p++ {
 			_, end, err := r.kafka.Bounds(r.t.Context(), spec.Name, p)
 			if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/ops"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 )
@@ -23,7 +24,7 @@ func (r *rig) sweeper(name string, ahead time.Duration) *prometheus.Registry {
 	}
 	registry := prometheus.NewRegistry()
 	a, err := pipeline.New(pipeline.Options{
-		Config: r.cfg, Store: c.Store, Redis: c.Redis, Logger: r.logger, Registry: registry, Missed: r.misses.add,
+		Config: r.cfg, Connections: pipeline.Connections{Store: c.Store, Redis: c.Redis}, Logger: r.logger, Registerer: registry, Missed: r.misses.add,
 		Now: func() time.Time { return time.Now().Add(ahead) },
 	})
 	if err != nil {
@@ -133,7 +134,7 @@ func (r *rig) wipe(ctx context.Context, topics ...string) {
 	for _, group := range groupsOf(r.cfg, topics) { // a real broker deletes the commits too
 		_ = r.kafka.DeleteGroups(ctx, group) // a group with members keeps its commits
 	}
-	if _, _, err := r.kafka.Apply(ctx, pipeline.TopicSpecs(r.cfg)); err != nil {
+	if _, _, err := r.kafka.Apply(ctx, ops.TopicSpecs(r.cfg)); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -158,7 +159,7 @@ func TestSimulation_OrdersOfALostTopicAreScheduledAgain(t *testing.T) {
 	for name, topics := range map[string]func(c *config.Config) []string{
 		"a delay topic": func(c *config.Config) []string { return []string{c.Buckets[3].Topic} },
 		"all of Kafka": func(c *config.Config) (all []string) {
-			for _, spec := range pipeline.TopicSpecs(c) {
+			for _, spec := range ops.TopicSpecs(c) {
 				all = append(all, spec.Name)
 			}
 			return all

@@ -18,8 +18,6 @@ import (
 
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/examples/checkout"
-	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/producer"
 )
@@ -57,23 +55,19 @@ func run(ctx context.Context, args []string) (err error) {
 	if err := flags.Parse(args); err != nil {
 		return usageError{err}
 	}
-	cfg, err := config.Load(*file)
+	cfg, err := pipeline.Load(*file)
 	if err != nil {
 		return usageError{err}
 	}
-	servers, err := config.FromEnviron(os.LookupEnv)
-	if err == nil {
-		need := []string{config.EnvBrokers, config.EnvDSN}
-		if cfg.Closer.Payment.URL != "" {
-			need = append(need, config.EnvPaymentSecret)
-		}
-		err = servers.Require(need...)
+	env, err := pipeline.FromEnvironment()
+	if err == nil && (len(env.Servers.Brokers) == 0 || env.Servers.DSN == "") {
+		err = errors.New("set ORDERCLOSE_KAFKA_BROKERS and ORDERCLOSE_DB_DSN")
 	}
 	if err != nil {
 		return usageError{err}
 	}
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	c, err := pipeline.Connect(servers, cfg, logger)
+	c, err := pipeline.Connect(env.Servers, cfg, logger)
 	if err != nil {
 		return usageError{err}
 	}
@@ -85,9 +79,9 @@ func run(ctx context.Context, args []string) (err error) {
 	if err := checkout.CreateTables(ctx, c.Store.DB(), dialect); err != nil {
 		return err
 	}
-	coalescer := kafka.NewCoalescer(c.Kafka)
-	defer coalescer.Close()
-	p, err := producer.New(producer.Options{Appender: coalescer, TopicsFile: *file, Watch: true, Logger: logger})
+	p, err := producer.New(producer.Options{
+		Brokers: env.Servers.Brokers, TLS: env.Servers.TLS, SASL: env.Servers.SASL, TopicsFile: *file, Watch: true, Logger: logger,
+	})
 	if err != nil {
 		return err
 	}
@@ -101,9 +95,9 @@ func run(ctx context.Context, args []string) (err error) {
 	var closer checkout.Closer = c.Store
 	askFirst := cfg.Closer.Payment.URL != ""
 	if askFirst {
-		provider, err := payment.NewHTTP(payment.HTTPOptions{URL: cfg.Closer.Payment.URL, Secrets: servers.Secrets.Payment})
+		provider, err := payment.NewHTTP(payment.HTTPOptions{URL: cfg.Closer.Payment.URL, Secrets: env.Secrets.Payment})
 		if err != nil {
-			return usageError{fmt.Errorf("%w: see closer.payment.url and %s", err, config.EnvPaymentSecret)}
+			return usageError{fmt.Errorf("%w: see closer.payment.url and ORDERCLOSE_PAYMENT_SECRET", err)}
 		}
 		defer provider.Close()
 		closer, err = payment.New(payment.Options{Store: c.Store, Provider: provider, Batch: cfg.Closer.Payment.Batch, Logger: logger})
@@ -135,5 +129,5 @@ func run(ctx context.Context, args []string) (err error) {
 	mux.Handle("/", shop.Handler())
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	logger.Info("shop started", "address", "http://"+listener.Addr().String())
-	return shop.Run(ctx, checkout.RunOptions{Listener: listener, Handler: mux, Log: c.Kafka, Group: cfg.Topics.Prefix + "checkout", Topic: cfg.Topics.Events})
+	return shop.Run(ctx, checkout.RunOptions{Listener: listener, Handler: mux, Events: c, Group: cfg.Topics.Prefix + "checkout", Topic: cfg.Topics.Events})
 }

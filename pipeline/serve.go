@@ -9,62 +9,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/store"
 )
-
-// Connections are the clients of the servers that the environment names. A server that is
-// not named has a nil client.
-type Connections struct {
-	Kafka *kafka.Cluster
-	Store *store.Store
-	Redis redis.UniversalClient
-}
-
-// Connect makes the clients. It does not wait for the servers.
-func Connect(s config.Servers, cfg *config.Config, logger *slog.Logger) (Connections, error) {
-	var c Connections
-	var err error
-	if len(s.Brokers) > 0 {
-		if c.Kafka, err = kafka.New(kafka.Options{Brokers: s.Brokers, Security: s.Kafka, Logger: logger}); err != nil {
-			return c, err
-		}
-	}
-	if s.DSN != "" {
-		if c.Store, err = store.Open(store.Options{DSN: s.DSN, Orders: cfg.Orders, OrdersAt: cfg.OrdersAt.At}); err != nil {
-			c.Close()
-			return c, err
-		}
-	}
-	if s.RedisURL != "" {
-		o, err := redis.ParseURL(s.RedisURL)
-		if err != nil {
-			c.Close()
-			return c, fmt.Errorf("%s is invalid: want redis://[user:password@]host:port/db", config.EnvRedis)
-		}
-		// The lock is needed once an hour only, and a sweep goes on without it: fail fast.
-		o.DialTimeout, o.MaxRetries = 2*time.Second, 1
-		o.ContextTimeoutEnabled = true // a request must not outlast the lock
-		c.Redis = redis.NewClient(o)
-	}
-	return c, nil
-}
-
-// Close closes the clients.
-func (c Connections) Close() {
-	if c.Kafka != nil {
-		c.Kafka.Close()
-	}
-	if c.Store != nil {
-		c.Store.Close()
-	}
-	if c.Redis != nil {
-		c.Redis.Close()
-	}
-}
 
 // Limits of the listener of metrics and health. A client sends a few hundred bytes and
 // reads the answer at once. A slower client must not keep a connection, and with it a file

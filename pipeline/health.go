@@ -1,4 +1,4 @@
-package obs
+package pipeline
 
 import (
 	"fmt"
@@ -12,34 +12,34 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Readiness collects what a process waits for, and hints at problems that do not stop it.
+// readiness collects what a process waits for, and hints at problems that do not stop it.
 // The process is ready when it waits for nothing. The zero value is ready. It is safe for
 // concurrent use.
-type Readiness struct {
+type readiness struct {
 	mu        sync.Mutex
 	waiting   map[string]string        // reason by name
 	hints     map[string]string        // reason by name
 	hintFuncs map[string]func() string // functions that return the reason, by name
 }
 
-// Wait adds something that the process waits for, with the reason.
-func (r *Readiness) Wait(what, why string) { r.set(&r.waiting, what, why) }
+// wait adds something that the process waits for, with the reason.
+func (r *readiness) wait(what, why string) { r.set(&r.waiting, what, why) }
 
-// Done removes what was added by Wait.
-func (r *Readiness) Done(what string) { r.unset(&r.waiting, what) }
+// done removes what was added by wait.
+func (r *readiness) done(what string) { r.unset(&r.waiting, what) }
 
-// Waiting lists what the process waits for, with the reasons, sorted by name.
-func (r *Readiness) Waiting() []string { return r.list(&r.waiting) }
+// waitsFor lists what the process waits for, with the reasons, sorted by name.
+func (r *readiness) waitsFor() []string { return r.list(&r.waiting) }
 
-// Hint adds something that is missing and that the process can work without, with the reason.
-func (r *Readiness) Hint(what, why string) { r.set(&r.hints, what, why) }
+// hint adds something that is missing and that the process can work without, with the reason.
+func (r *readiness) hint(what, why string) { r.set(&r.hints, what, why) }
 
-// RemoveHint removes what was added by Hint.
-func (r *Readiness) RemoveHint(what string) { r.unset(&r.hints, what) }
+// removeHint removes what was added by hint.
+func (r *readiness) removeHint(what string) { r.unset(&r.hints, what) }
 
-// HintFunc adds a function that is called for each list of hints. It returns the reason of the
+// hintFunc adds a function that is called for each list of hints. It returns the reason of the
 // hint, or "" if there is none. The function must not block.
-func (r *Readiness) HintFunc(what string, why func() string) {
+func (r *readiness) hintFunc(what string, why func() string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.hintFuncs == nil {
@@ -48,22 +48,22 @@ func (r *Readiness) HintFunc(what string, why func() string) {
 	r.hintFuncs[what] = why
 }
 
-// Hints lists what is missing and not required, with the reasons, sorted by name.
-func (r *Readiness) Hints() []string {
+// listHints lists what is missing and not required, with the reasons, sorted by name.
+func (r *readiness) listHints() []string {
 	r.mu.Lock()
 	funcs := maps.Clone(r.hintFuncs)
 	r.mu.Unlock()
 	for what, why := range funcs {
 		if reason := why(); reason != "" {
-			r.Hint(what, reason)
+			r.hint(what, reason)
 		} else {
-			r.RemoveHint(what)
+			r.removeHint(what)
 		}
 	}
 	return r.list(&r.hints)
 }
 
-func (r *Readiness) set(of *map[string]string, what, why string) {
+func (r *readiness) set(of *map[string]string, what, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if *of == nil {
@@ -72,13 +72,13 @@ func (r *Readiness) set(of *map[string]string, what, why string) {
 	(*of)[what] = why
 }
 
-func (r *Readiness) unset(of *map[string]string, what string) {
+func (r *readiness) unset(of *map[string]string, what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(*of, what)
 }
 
-func (r *Readiness) list(of *map[string]string) []string {
+func (r *readiness) list(of *map[string]string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var all []string
@@ -88,18 +88,18 @@ func (r *Readiness) list(of *map[string]string) []string {
 	return all
 }
 
-// Handler serves /metrics, /-/healthy (200 as long as the process answers, whether its
+// healthHandler serves /metrics, /-/healthy (200 as long as the process answers, whether its
 // servers do or not), /-/ready (503 with the reasons while the process waits for something;
 // otherwise 200, with a line for each hint) and, if profiles is set, /debug/pprof.
-func Handler(g prometheus.Gatherer, ready *Readiness, profiles bool) http.Handler {
+func healthHandler(g prometheus.Gatherer, ready *readiness, profiles bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "healthy") })
 	mux.HandleFunc("GET /-/ready", func(w http.ResponseWriter, _ *http.Request) {
-		waiting := ready.Waiting()
+		waiting := ready.waitsFor()
 		if len(waiting) == 0 {
 			fmt.Fprintln(w, "ready")
-			for _, line := range ready.Hints() {
+			for _, line := range ready.listHints() {
 				fmt.Fprintln(w, "without "+line)
 			}
 			return

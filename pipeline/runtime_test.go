@@ -1,4 +1,4 @@
-package obs
+package pipeline
 
 import (
 	"strings"
@@ -10,11 +10,11 @@ import (
 func TestRegisterRuntime_MayBeCalledTwice(t *testing.T) {
 	r := prometheus.NewRegistry()
 	for range 2 {
-		if err := RegisterRuntime(r); err != nil {
+		if err := registerRuntime(r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, body := get(t, Handler(r, &Readiness{}, false), "/metrics")
+	_, body := get(t, healthHandler(r, &readiness{}, false), "/metrics")
 	for _, want := range []string{"go_goroutines ", "go_memstats_heap_inuse_bytes ", "process_open_fds ", "process_cpu_seconds_total "} {
 		if !strings.Contains(body, "\n"+want) {
 			t.Errorf("no %s", want)

@@ -1,0 +1,54 @@
+package closer
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/orderclose/orderclose/internal/metrics"
+	"github.com/orderclose/orderclose/internal/partition"
+)
+
+// closerMetrics are the metrics of a Closer.
+type closerMetrics struct {
+	*partition.Metrics
+	metrics.Closes
+	batch            prometheus.Histogram
+	concurrencyLimit prometheus.Gauge
+	retries          *prometheus.CounterVec
+	pendingBegan     prometheus.Counter
+	pendingEnded     prometheus.Counter
+}
+
+func newMetrics(r prometheus.Registerer) (*closerMetrics, error) {
+	f := metrics.With(r)
+	return &closerMetrics{
+		Metrics:          partition.NewMetrics(f),
+		Closes:           metrics.NewCloses(f),
+		batch:            f.Histogram("close_batch_seconds", "How long closing one batch took.", prometheus.ExponentialBuckets(.001, 2, 14)),
+		concurrencyLimit: f.Gauge("close_concurrency_limit_orders", "Limit of orders in transactions at once; smaller while the database is slow."),
+		retries:          f.CounterVec("retry_total", "Orders that could not be closed and will be retried, by cause.", "cause"),
+		pendingBegan:     f.Counter("payment_pending_began_total", "Orders that started to wait for an answer of the payment provider."),
+		pendingEnded:     f.Counter("payment_pending_ended_total", "Orders that stopped waiting for the payment provider. The difference, over all closers, is the number that waits."),
+	}, f.Err()
+}
+
+// Batch observes how long closing one batch took.
+func (m *closerMetrics) Batch(took time.Duration) { m.batch.Observe(took.Seconds()) }
+
+// ConcurrencyLimit sets how many orders may be in transactions at once.
+func (m *closerMetrics) ConcurrencyLimit(orders int) { m.concurrencyLimit.Set(float64(orders)) }
+
+// Retried counts one order that is retried later: not_found, failed, payment_pending, or, if
+// memory had no room for it, contended or no_verdict.
+func (m *closerMetrics) Retried(cause string) { m.retries.WithLabelValues(cause).Inc() }
+
+// PaymentPending counts an order that starts (true) or stops (false) waiting for the payment
+// provider.
+func (m *closerMetrics) PaymentPending(waits bool) {
+	if waits {
+		m.pendingBegan.Inc()
+	} else {
+		m.pendingEnded.Inc()
+	}
+}

@@ -1,0 +1,114 @@
+// Package sqlclose is the Store that closes orders in the shop's MySQL or MariaDB database, each
+// in one transaction with its stock. Package pipeline uses it by default. A program makes one of
+// its own to close on read, or to give it to closer.New.
+//
+//	orders, err := sqlclose.New(sqlclose.Options{DB: db})
+//	…
+//	out, err := orders.CloseOrders(ctx, orderclose.PathTouch, []orderclose.CloseRequest{{OrderID: id}})
+//	if err == nil && out[0].Verdict == orderclose.Closed { … show the order as closed }
+//
+// The tables are the reference schema, which CreateTables creates, or the shop's own, which
+// topics.yaml maps (key orders).
+package sqlclose
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/store"
+)
+
+// ErrPool says that connections of Options.DB cannot be used as they are; the error names the
+// setting.
+var ErrPool = store.ErrPool
+
+// Options configure a Store. DSN or DB is required.
+type Options struct {
+	// DSN names the database in the format of go-sql-driver:
+	// user:password@tcp(host:port)/database.
+	DSN string
+	// DB is a pool of the program's own instead, opened with parseTime=true, loc=UTC and without
+	// clientFoundRows. The Store takes up to MaxConns connections out of it, checks each, sets
+	// up its session (UTC, strict mode, short lock waits) and closes it in the end, so the
+	// pool's other users see no other session. Connections that do not fit are refused:
+	// ErrPool. Close leaves the pool open.
+	DB *sql.DB
+	// TopicsFile is the path of a topics.yaml that maps orders to the shop's own tables (key
+	// orders). "": the reference schema.
+	TopicsFile string
+	MaxConns   int // limit of connections; default 16
+}
+
+// Store closes orders in the database. It is safe for concurrent use. Create it with New, and
+// call Close in the end.
+type Store struct{ s *store.Store }
+
+// New returns a Store, or an error that names what is wrong in the options or in the file. It
+// does not connect; Ping does.
+func New(o Options) (*Store, error) {
+	if o.DSN == "" && o.DB == nil {
+		return nil, errors.New("sqlclose: Options need DSN or DB")
+	}
+	opts := store.Options{DSN: o.DSN, DB: o.DB, MaxOpenConns: o.MaxConns}
+	if o.TopicsFile != "" {
+		cfg, err := config.Load(o.TopicsFile)
+		if err != nil {
+			return nil, err
+		}
+		opts.Orders, opts.OrdersAt = cfg.Orders, cfg.OrdersAt.At
+	}
+	s, err := store.Open(opts)
+	if err != nil {
+		return nil, err
+	}
+	return &Store{s}, nil
+}
+
+// CloseOrders closes the orders that are unpaid and due by the database's clock, and returns
+// their stock, in one transaction. It returns one outcome for each request, in the order of the
+// requests. An order whose row is locked is Contended. The error wraps
+// orderclose.ErrUnavailable if the database failed; otherwise an order of the batch is at fault,
+// and nothing was changed.
+func (s *Store) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	return s.s.CloseOrders(ctx, path, requests)
+}
+
+// PreviewClose returns the outcomes that CloseOrders would have now, and changes nothing.
+func (s *Store) PreviewClose(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	return s.s.PreviewClose(ctx, requests)
+}
+
+// PayOrders marks unpaid orders as paid, whether they are due or not. The verdict is AlreadyPaid
+// for each order that is paid now.
+func (s *Store) PayOrders(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	return s.s.PayOrders(ctx, requests)
+}
+
+// Overdue returns up to limit unpaid orders that are due at or before cutoff, ordered by due time
+// and id, after the given order. The zero Order starts at the beginning.
+func (s *Store) Overdue(ctx context.Context, cutoff time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {
+	return s.s.Overdue(ctx, cutoff, after, limit)
+}
+
+// Now returns the database's clock, in UTC. It decides whether an order is due.
+func (s *Store) Now(ctx context.Context) (time.Time, error) { return s.s.Now(ctx) }
+
+// Probe reports whether the database works; the closer asks when a close fails, to tell a fault
+// of the database from a fault of an order.
+func (s *Store) Probe(ctx context.Context) error { return s.s.Probe(ctx) }
+
+// Ping reports whether the database answers and its connections fit. The error wraps
+// orderclose.ErrUnavailable.
+func (s *Store) Ping(ctx context.Context) error { return s.s.Ping(ctx) }
+
+// CreateTables creates the tables, or brings them up to date: ledger, receipts and outboxes, and
+// the reference tables of orders unless TopicsFile maps orders to tables of the shop. Several
+// processes may call it at once.
+func (s *Store) CreateTables(ctx context.Context) error { return s.s.Migrate(ctx) }
+
+// Close closes the connections of the Store.
+func (s *Store) Close() error { return s.s.Close() }

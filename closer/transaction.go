@@ -1,0 +1,90 @@
+package closer
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/bisect"
+	"github.com/orderclose/orderclose/internal/partition"
+)
+
+// runTransaction closes orders. With an error, some orders or all have no verdict, and outcomes
+// may be empty. The context ends when no job waits for the transaction any longer.
+type runTransaction func(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
+
+// transactions closes the orders of each transaction through the store, finds the orders on which
+// the store fails, counts the outcomes, and tells the batcher's limiter how the store did.
+type transactions struct {
+	culprits *bisect.Culprits
+	metrics  *closerMetrics
+	batcher  *batcher
+}
+
+func newTransactions(s Store, m *closerMetrics, b *batcher) *transactions {
+	return &transactions{bisect.NewCulprits(measuredStore{s, b}, bisect.ProofPipeline), m, b}
+}
+
+// run closes the orders of one transaction.
+func (t *transactions) run(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	began := time.Now()
+	outcomes, err := t.culprits.CloseOrders(ctx, orderclose.PathPipeline, requests)
+	if errors.Is(err, bisect.ErrNoVerdicts) {
+		t.batcher.updateLimit(func(l *limiter, _ int) { l.failed(time.Now()) })
+	}
+	if err == nil {
+		t.metrics.Batch(time.Since(began))
+	}
+	for _, o := range outcomes {
+		if o.Verdict == "" {
+			continue
+		}
+		t.metrics.Verdict(orderclose.PathPipeline, o.Verdict)
+		if o.Verdict == orderclose.Closed {
+			t.metrics.Lateness(orderclose.PathPipeline, -o.Remaining())
+		}
+	}
+	return outcomes, err
+}
+
+// measuredStore is a Store whose call durations feed the limiter.
+type measuredStore struct {
+	Store
+	batcher *batcher
+}
+
+// CloseOrders implements Store. A batch in which an order failed or was contended says
+// nothing about the load of the store, so the limiter ignores it.
+func (s measuredStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	began := time.Now()
+	outcomes, err := s.Store.CloseOrders(ctx, path, requests)
+	if pulse, ok := ctx.Value(pulseKey{}).(*partition.Pulse); ok {
+		pulse.Beat()
+	}
+	if err == nil && !slices.ContainsFunc(outcomes, func(o orderclose.Outcome) bool { return o.Verdict == orderclose.Contended }) {
+		s.batcher.updateLimit(func(l *limiter, inFlight int) { l.observe(sample{len(requests), inFlight, began, time.Since(began)}) })
+	}
+	return outcomes, err
+}
+
+// MaxBatch is the largest batch that the Store accepts; 0 means no limit.
+func (s measuredStore) MaxBatch() int { return bisect.MaxBatch(s.Store) }
+
+// Probe implements bisect.Prober. It returns errors.ErrUnsupported if the Store has no
+// probe.
+func (s measuredStore) Probe(ctx context.Context) error {
+	if p, ok := s.Store.(bisect.Prober); ok {
+		return p.Probe(ctx)
+	}
+	return errors.ErrUnsupported
+}
+
+// pulseKey is the context key of a transaction's pulse.
+type pulseKey struct{}
+
+// withPulse returns a context with the pulse that beats after each call of the store.
+func withPulse(ctx context.Context, p *partition.Pulse) context.Context {
+	return context.WithValue(ctx, pulseKey{}, p)
+}

@@ -1,0 +1,83 @@
+package compensator
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/orderclose/orderclose/internal/metrics"
+)
+
+// sweepMetrics are the metrics of a Compensator. The methods are safe for concurrent use.
+type sweepMetrics struct {
+	metrics.Closes
+	seconds       prometheus.Histogram
+	lastSweep     prometheus.Gauge
+	runningSince  prometheus.Gauge
+	found         *prometheus.CounterVec
+	rescheduled   prometheus.Counter
+	failed        prometheus.Counter
+	skipped       *prometheus.CounterVec
+	lockAvailable prometheus.Gauge
+	lockStuck     prometheus.Gauge
+}
+
+// newMetrics registers the metrics. period is the time between two sweeps.
+func newMetrics(r prometheus.Registerer, period time.Duration) (*sweepMetrics, error) {
+	f := metrics.With(r)
+	m := &sweepMetrics{
+		Closes:        metrics.NewCloses(f),
+		seconds:       f.Histogram("compensator_sweep_seconds", "How long a sweep took.", prometheus.ExponentialBuckets(.01, 2, 16)),
+		lastSweep:     f.Gauge("compensator_last_success_timestamp_seconds", "When any process last finished a sweep, by the database's clock, read every minute; 0 if no sweep was finished."),
+		runningSince:  f.Gauge("compensator_sweep_running_since_timestamp_seconds", "Start of the running sweep of this process; 0 if none is running."),
+		found:         f.CounterVec("compensator_found_total", "Overdue orders that sweeps found, by the reason why the pipeline missed them; not_closed: the sweep did not close them either.", "cause"),
+		rescheduled:   f.Counter("compensator_scheduled_again_total", "Orders scheduled again after records were lost."),
+		failed:        f.Counter("compensator_failed_total", "Sweeps that failed."),
+		skipped:       f.CounterVec("compensator_skipped_total", "Due sweeps that were skipped: held (another process sweeps) or running (this process still sweeps).", "reason"),
+		lockAvailable: f.Gauge("compensator_lock_available", "1 if Redis answers for the lock, else 0; checked every minute."),
+		lockStuck:     f.Gauge("compensator_lock_stuck", "1 if the key of the lock in Redis has no expiry or one that is too long, so that no living process holds it; checked every minute."),
+	}
+	for _, c := range Causes() {
+		m.found.WithLabelValues(string(c)) // a series must exist at 0, or its first increase is not seen
+	}
+	m.lockAvailable.Set(1)
+	f.Gauge("compensator_period_seconds", "Configured time from the start of one sweep to the next.").Set(period.Seconds())
+	return m, f.Err()
+}
+
+// Sweeping sets since when this process has been sweeping; zero means that it is not.
+func (m *sweepMetrics) Sweeping(since time.Time) { m.runningSince.Set(metrics.Timestamp(since)) }
+
+// Swept observes how long a finished sweep took.
+func (m *sweepMetrics) Swept(took time.Duration) { m.seconds.Observe(took.Seconds()) }
+
+// LastSweep sets when any process last finished a sweep, by the database's clock.
+func (m *sweepMetrics) LastSweep(finished time.Time) { m.lastSweep.Set(metrics.Timestamp(finished)) }
+
+// SweepFailed counts a sweep that did not finish.
+func (m *sweepMetrics) SweepFailed() { m.failed.Inc() }
+
+// SweepSkipped counts a sweep that was due and not begun. The reason is "held" if another
+// process held the lock, or "running" if this process was still sweeping.
+func (m *sweepMetrics) SweepSkipped(reason string) { m.skipped.WithLabelValues(reason).Inc() }
+
+// LockAvailable sets whether the lock server answers.
+func (m *sweepMetrics) LockAvailable(ok bool) { m.lockAvailable.Set(zeroOrOne(ok)) }
+
+// LockStuck sets whether the lock is stuck: no process holds it, and it cannot be taken.
+func (m *sweepMetrics) LockStuck(stuck bool) { m.lockStuck.Set(zeroOrOne(stuck)) }
+
+// Missed counts orders that a sweep found, by the cause.
+func (m *sweepMetrics) Missed(cause Cause, orders int) {
+	m.found.WithLabelValues(string(cause)).Add(float64(orders))
+}
+
+// Rescheduled counts orders that were scheduled again after a loss of records.
+func (m *sweepMetrics) Rescheduled(orders int) { m.rescheduled.Add(float64(orders)) }
+
+func zeroOrOne(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}

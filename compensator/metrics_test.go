@@ -1,0 +1,38 @@
+package compensator
+
+import (
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+)
+
+func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
+	now := time.UnixMilli(1_700_000_000_000)
+	r := partitiontest.NewMetrics()
+	m, err := newMetrics(r, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := r.Series("compensator_found_total"); n != len(Causes()) {
+		t.Errorf("%d causes have a series at 0, want %d", n, len(Causes()))
+	}
+	m.Swept(500 * time.Millisecond)
+	m.Missed(Unpublished, 7)
+	m.LastSweep(now.Add(500 * time.Millisecond))
+	m.Sweeping(now)
+	m.Rescheduled(4)
+	m.LockStuck(true)
+	if n := r.Value("compensator_found_total", "cause", "unpublished"); n != 7 {
+		t.Errorf("%v orders were found unpublished, want 7", n)
+	}
+	for name, want := range map[string]float64{
+		"compensator_sweep_seconds": 1, "compensator_sweep_running_since_timestamp_seconds": 1.7e9, "compensator_scheduled_again_total": 4,
+		"compensator_last_success_timestamp_seconds": 1700000000.5, "compensator_period_seconds": 3600,
+		"compensator_lock_available": 1, "compensator_lock_stuck": 1,
+	} {
+		if got := r.Value(name); got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+}

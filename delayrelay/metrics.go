@@ -1,0 +1,146 @@
+package delayrelay
+
+import (
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/orderclose/orderclose/internal/metrics"
+	"github.com/orderclose/orderclose/internal/partition"
+)
+
+// relayMetrics are the metrics of a Relay. The methods are safe for concurrent use.
+type relayMetrics struct {
+	*partition.Metrics
+	heads               *heads
+	window, windowBytes *prometheus.GaugeVec
+	windowDropped       *prometheus.CounterVec
+	lateness            prometheus.Histogram
+	early               prometheus.Counter
+	forwarded           *prometheus.CounterVec
+	hops                *prometheus.CounterVec
+	mispicked           *prometheus.CounterVec
+	unrecorded          prometheus.Counter
+	drifted             *prometheus.CounterVec
+}
+
+// newMetrics registers the metrics. now is the clock that heads are compared with.
+func newMetrics(r prometheus.Registerer, now func() time.Time) (*relayMetrics, error) {
+	f := metrics.With(r)
+	return &relayMetrics{
+		Metrics:       partition.NewMetrics(f),
+		heads:         metrics.Register(f, newHeads(now)),
+		window:        f.GaugeVec("relay_window_records", "Records read ahead and waiting in memory.", "topic", "partition"),
+		windowBytes:   f.GaugeVec("relay_window_bytes", "Memory of the records read ahead.", "topic", "partition"),
+		windowDropped: f.CounterVec("relay_window_dropped_total", "Records dropped from memory because the window was full; they are read again.", "topic"),
+		lateness:      f.Histogram("relay_lateness_seconds", "How long after its due time a record was in the close topic.", metrics.LatenessBuckets),
+		early:         f.Counter("relay_early_total", "Records that were appended to the close topic before they were due. Must be 0."),
+		forwarded:     f.CounterVec("relay_forwarded_total", "Records appended to the close topic.", "topic"),
+		hops:          f.CounterVec("relay_hops_total", "Records moved to another delay topic.", "from", "to"),
+		mispicked:     f.CounterVec("mispicked_total", "Records that a producer put into the wrong bucket; they may be late.", "topic"),
+		unrecorded:    f.Counter("relay_unrecorded_runs_total", "Runs of acked records that did not fit into the metadata of a commit, and may be repeated after a take-over."),
+		drifted:       f.CounterVec("producer_stamped_batches_total", "Batches with a timestamp of their producer: the topic is not set to LogAppendTime.", "topic"),
+	}, f.Err()
+}
+
+// Waiting sets the release time of the record that leaves a partition next, zero if none waits
+// in memory, and how many records and bytes of the partition wait in memory.
+func (m *relayMetrics) Waiting(topic string, partition int, head time.Time, records, bytes int) {
+	m.heads.set(topic, partition, head)
+	p := strconv.Itoa(partition)
+	m.window.WithLabelValues(topic, p).Set(float64(records))
+	m.windowBytes.WithLabelValues(topic, p).Set(float64(bytes))
+}
+
+// Revoked means that the partition is no longer assigned to this process.
+func (m *relayMetrics) Revoked(topic string, partition int) {
+	m.heads.forget(topic, partition)
+	m.window.DeleteLabelValues(topic, strconv.Itoa(partition))
+	m.windowBytes.DeleteLabelValues(topic, strconv.Itoa(partition))
+}
+
+// WindowDropped counts records that were dropped from a full look-ahead. They are read again
+// later.
+func (m *relayMetrics) WindowDropped(topic string, records int) {
+	m.windowDropped.WithLabelValues(topic).Add(float64(records))
+}
+
+// Forwarded counts records appended to the close topic, with the lateness of each.
+func (m *relayMetrics) Forwarded(topic string, lateness []time.Duration) {
+	m.forwarded.WithLabelValues(topic).Add(float64(len(lateness)))
+	for _, d := range lateness {
+		m.lateness.Observe(d.Seconds())
+	}
+}
+
+// Early counts records that a broker appended before they were due, by the broker's clock.
+func (m *relayMetrics) Early() { m.early.Inc() }
+
+// Hopped counts records that moved from one delay topic to another.
+func (m *relayMetrics) Hopped(from, to string, records int) {
+	m.hops.WithLabelValues(from, to).Add(float64(records))
+}
+
+// Mispicked counts records that were put into the wrong bucket and may therefore be read too
+// late.
+func (m *relayMetrics) Mispicked(topic string) { m.mispicked.WithLabelValues(topic).Inc() }
+
+// Unrecorded counts runs of acked records that did not fit into the metadata of a commit. The
+// next owner of the partition may repeat them.
+func (m *relayMetrics) Unrecorded(runs int) { m.unrecorded.Add(float64(runs)) }
+
+// Drifted counts batches with a producer's timestamp instead of the broker's.
+func (m *relayMetrics) Drifted(topic string, batches int) {
+	m.drifted.WithLabelValues(topic).Add(float64(batches))
+}
+
+// heads collects by how much the head of each partition is overdue. It computes the value when
+// it is collected, because a loop that hangs cannot report.
+type heads struct {
+	now  func() time.Time
+	desc *prometheus.Desc
+
+	mu       sync.Mutex
+	releases map[topicPartition]time.Time
+}
+
+type topicPartition struct {
+	topic     string
+	partition int
+}
+
+func newHeads(now func() time.Time) *heads {
+	return &heads{now: now, releases: map[topicPartition]time.Time{}, desc: metrics.Desc("delay_head_overdue_seconds",
+		"By how much the next record to leave a partition is overdue; 0 if it is not.", "topic", "partition")}
+}
+
+func (h *heads) set(topic string, partition int, release time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.releases[topicPartition{topic, partition}] = release
+}
+
+func (h *heads) forget(topic string, partition int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.releases, topicPartition{topic, partition})
+}
+
+// Describe implements prometheus.Collector.
+func (h *heads) Describe(ch chan<- *prometheus.Desc) { ch <- h.desc }
+
+// Collect implements prometheus.Collector.
+func (h *heads) Collect(ch chan<- prometheus.Metric) {
+	now := h.now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for at, release := range h.releases {
+		overdue := time.Duration(0)
+		if !release.IsZero() {
+			overdue = max(now.Sub(release), 0)
+		}
+		ch <- prometheus.MustNewConstMetric(h.desc, prometheus.GaugeValue, overdue.Seconds(), at.topic, strconv.Itoa(at.partition))
+	}
+}

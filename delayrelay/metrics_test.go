@@ -1,0 +1,40 @@
+package delayrelay
+
+import (
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+)
+
+func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
+	now := time.UnixMilli(1_700_000_000_000)
+	r := partitiontest.NewMetrics()
+	m, err := newMetrics(r, func() time.Time { return now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Waiting("delay_5m", 3, now.Add(-90*time.Second), 7, 700)
+	m.Waiting("delay_5m", 4, now.Add(time.Minute), 1, 100)
+	m.Waiting("delay_5m", 5, time.Time{}, 0, 0)
+	m.Waiting("delay_5m", 6, now.Add(-time.Hour), 1, 100)
+	m.Revoked("delay_5m", 6)
+	m.Forwarded("delay_5m", []time.Duration{2 * time.Millisecond})
+	for partition, want := range map[string]float64{"3": 90, "4": 0, "5": 0} {
+		if got := r.Value("delay_head_overdue_seconds", "topic", "delay_5m", "partition", partition); got != want {
+			t.Errorf("the head of partition %s is overdue by %v, want %v", partition, got, want)
+		}
+	}
+	for name, want := range map[string]float64{
+		"relay_window_records": 8, "relay_window_bytes": 800, "relay_lateness_seconds": 1, "relay_forwarded_total": 1, "relay_early_total": 0,
+	} {
+		if got := r.Value(name); got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+	for _, name := range []string{"delay_head_overdue_seconds", "relay_window_records", "relay_window_bytes"} {
+		if n := r.Series(name); n != 3 {
+			t.Errorf("%s has %d series, want 3: a revoked partition has none", name, n)
+		}
+	}
+}

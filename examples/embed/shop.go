@@ -1,0 +1,217 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/closer/sqlclose"
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/producer"
+	"github.com/orderclose/orderclose/release"
+)
+
+// warehouse is the service that keeps the stock of gift cards.
+type warehouse struct{ returned chan release.Request }
+
+// Release implements release.Releaser. A service must treat a key that it has seen as done.
+func (w warehouse) Release(_ context.Context, r release.Request) error {
+	w.returned <- r
+	return nil
+}
+
+// askProvider implements payment.Provider: order-paid was paid, and the shop does not know it.
+func askProvider(_ context.Context, ids []string) ([]payment.Answer, error) {
+	answers := make([]payment.Answer, len(ids))
+	for i, id := range ids {
+		answers[i] = payment.Unpaid
+		if id == "order-paid" {
+			answers[i] = payment.Paid
+		}
+	}
+	return answers, nil
+}
+
+// closeShop runs every role on the shop's own connections to its database, and checks what
+// becomes of three orders.
+func closeShop(ctx context.Context, servers pipeline.Servers, logger *slog.Logger) error {
+	db, err := openDatabase(servers.DSN)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	servers.DSN, servers.DB = "", db
+
+	prefix := fmt.Sprintf("embed-%x-", time.Now().UnixNano()) // of topics, so that each run has its own
+	cfg, err := pipeline.Parse("shop.yaml", []byte("delays: {default: 2s}\nbuckets: [1s, 1m]\npartitions: 1\ntopics: {prefix: "+prefix+"}\n"))
+	if err != nil {
+		return err
+	}
+	returned, registry := make(chan release.Request, 10), prometheus.NewRegistry()
+	app, err := pipeline.New(pipeline.Options{
+		Config: cfg, Servers: servers, Payment: payment.ProviderFunc(askProvider), Releaser: warehouse{returned},
+		Registerer: registry, Logger: logger,
+	})
+	if err != nil {
+		return err
+	}
+	defer app.Close()
+	if err := errors.Join(app.CreateTopics(ctx), app.CreateTables(ctx)); err != nil {
+		return err
+	}
+	p, err := producer.New(producer.Options{
+		Brokers: servers.Brokers, TLS: servers.TLS, SASL: servers.SASL,
+		Buckets: cfg.Buckets, CloseTopic: cfg.Topics.Close, Delays: cfg.Delays, Logger: logger,
+	})
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	for _, id := range []string{"order-unpaid", "order-paid", "order-read"} {
+		if err := checkout(ctx, db, p.Order(id, time.Now()), id == "order-read"); err != nil {
+			return err
+		}
+	}
+	if err := closeOnRead(ctx, db, "order-read"); err != nil {
+		return err
+	}
+	roles := append(pipeline.AllRoles(), pipeline.Release)
+	return runUntil(ctx, app, roles, func(ctx context.Context) error {
+		if err := readEvents(ctx, app, prefix+"mails", "order-unpaid", "order-read"); err != nil {
+			return err
+		}
+		for range 2 {
+			select {
+			case r := <-returned:
+				fmt.Printf("the warehouse got back %d of %q of %s, key %q\n", r.Quantity, r.SKU, r.OrderID, r.Key)
+			case <-ctx.Done():
+				return fmt.Errorf("the warehouse got nothing: %w", ctx.Err())
+			}
+		}
+		return checkResult(ctx, db, registry)
+	})
+}
+
+// openDatabase opens the shop's own pool, with the settings that orderclose needs.
+func openDatabase(dsn string) (*sql.DB, error) {
+	cfg, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return nil, err
+	}
+	cfg.ParseTime, cfg.Loc = true, time.UTC
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return sql.OpenDB(connector), nil
+}
+
+// checkout writes an order of two gift cards, and schedules its close in the same transaction.
+// An order that is overdue was due a minute ago, and has no record: the pipeline missed it.
+func checkout(ctx context.Context, db *sql.DB, o orderclose.Order, overdue bool) error {
+	outbox, err := producer.NewOutbox(producer.OutboxOptions{Dialect: producer.MySQL})
+	if err != nil {
+		return err
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if overdue {
+		o.CreatedAt, o.Due = o.CreatedAt.Add(-time.Minute), o.Due.Add(-time.Minute)
+	} else if err := outbox.Add(ctx, tx, o); err != nil {
+		return err
+	}
+	for _, insert := range []struct {
+		query string
+		args  []any
+	}{
+		{"INSERT INTO stock (sku_id, available, reserved) VALUES ('card', 98, 2) ON DUPLICATE KEY UPDATE available = available - 2, reserved = reserved + 2", nil},
+		{"INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES (?, '', 0, ?, ?, 1)", []any{o.ID, o.CreatedAt.UTC(), o.Due.UTC()}},
+		{"INSERT INTO order_items (order_id, line_no, sku_id, quantity) VALUES (?, 1, 'card', 2)", []any{o.ID}},
+	} {
+		if _, err := tx.ExecContext(ctx, insert.query, insert.args...); err != nil {
+			return err
+		}
+	}
+	return tx.Commit()
+}
+
+// closeOnRead shows an order, and closes it first if it is overdue.
+func closeOnRead(ctx context.Context, db *sql.DB, id string) error {
+	orders, err := sqlclose.New(sqlclose.Options{DB: db})
+	if err != nil {
+		return err
+	}
+	defer orders.Close()
+	out, err := orders.CloseOrders(ctx, orderclose.PathTouch, []orderclose.CloseRequest{{OrderID: id}})
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s was read: %s\n", id, out[0].Verdict)
+	return nil
+}
+
+// readEvents reads the events of closed orders until it has seen all of the given orders.
+func readEvents(ctx context.Context, app *pipeline.App, group string, want ...string) error {
+	open := map[string]bool{}
+	for _, id := range want {
+		open[id] = true
+	}
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	err := app.ReadEvents(reading, pipeline.EventOptions{
+		Group: group,
+		Handle: func(_ context.Context, events []pipeline.Event) error {
+			for _, e := range events {
+				fmt.Printf("event %s: %s was closed by the %s\n", e.ID, e.OrderID, e.Path)
+				delete(open, e.OrderID)
+			}
+			if len(open) == 0 {
+				stop()
+			}
+			return nil
+		},
+	})
+	if err == nil && len(open) > 0 {
+		err = fmt.Errorf("no events came of %v", open)
+	}
+	return err
+}
+
+// checkResult checks the orders, the stock and the metrics.
+func checkResult(ctx context.Context, db *sql.DB, registry *prometheus.Registry) error {
+	const paid, closed = 1, 2
+	for id, want := range map[string]int{"order-unpaid": closed, "order-paid": paid, "order-read": closed} {
+		for status := -1; status != want; {
+			if err := db.QueryRowContext(ctx, "SELECT status FROM orders WHERE id = ?", id).Scan(&status); err != nil {
+				return fmt.Errorf("status of %s, want %d: %w", id, want, err)
+			}
+		}
+	}
+	var available, reserved int
+	if err := db.QueryRowContext(ctx, "SELECT available, reserved FROM stock WHERE sku_id = 'card'").Scan(&available, &reserved); err != nil {
+		return err
+	}
+	if available != 98 || reserved != 2 { // the paid order keeps its two
+		return fmt.Errorf("the stock is %d available and %d reserved", available, reserved)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		return err
+	}
+	if len(families) < 30 {
+		return fmt.Errorf("the registry has %d metrics only", len(families))
+	}
+	fmt.Printf("stock: %d available, %d reserved for the paid order; %d metrics\n", available, reserved, len(families))
+	return nil
+}

@@ -1,0 +1,146 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// ErrPool says that connections of the program's own pool cannot be used as they are.
+var ErrPool = errors.New("the database pool (*sql.DB) is not set up for orderclose")
+
+// poolConnector connects by taking connections out of a pool of the program's own. Each is
+// checked and set up once, used by the store alone, and closed in the end: its session has
+// other settings than the program expects.
+type poolConnector struct {
+	pool     *sql.DB
+	settings []string // statements that set up the session
+}
+
+// newPoolConnector returns a poolConnector with the session settings of a DSN without any.
+func newPoolConnector(pool *sql.DB) (poolConnector, error) {
+	cfg := mysql.NewConfig()
+	if err := force(cfg); err != nil {
+		return poolConnector{}, err
+	}
+	set := "SET SESSION "
+	for _, name := range []string{"time_zone", "autocommit", "sql_mode", "innodb_lock_wait_timeout", "lock_wait_timeout"} {
+		set += name + " = " + cfg.Params[name] + ", "
+	}
+	return poolConnector{pool, []string{set[:len(set)-2], "SET NAMES utf8mb4 COLLATE utf8mb4_bin"}}, nil
+}
+
+// Driver implements driver.Connector.
+func (c poolConnector) Driver() driver.Driver { return c.pool.Driver() }
+
+// Connect implements driver.Connector.
+func (c poolConnector) Connect(ctx context.Context) (driver.Conn, error) {
+	taken, err := c.pool.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	conn := &pooledConn{taken: taken}
+	err = taken.Raw(func(of any) error {
+		var ok bool
+		if conn.mysqlConn, ok = of.(mysqlConn); !ok {
+			return fmt.Errorf("%w: its driver %T lacks methods of go-sql-driver/mysql", ErrPool, of)
+		}
+		return nil
+	})
+	if err == nil {
+		err = conn.prepareSession(ctx, c.settings)
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// mysqlConn is what the store uses of a connection of go-sql-driver, and of its wrappers.
+type mysqlConn interface {
+	driver.Conn
+	driver.ConnBeginTx
+	driver.ConnPrepareContext
+	driver.ExecerContext
+	driver.QueryerContext
+	driver.Pinger
+	driver.SessionResetter
+	driver.Validator
+	driver.NamedValueChecker
+}
+
+// pooledConn is a connection that was taken out of a pool.
+type pooledConn struct {
+	mysqlConn
+	taken *sql.Conn
+}
+
+// Close closes the connection. The pool does not get it back.
+func (c *pooledConn) Close() error {
+	_ = c.taken.Raw(func(any) error { return driver.ErrBadConn })
+	if err := c.taken.Close(); !errors.Is(err, sql.ErrConnDone) {
+		return err
+	}
+	return nil
+}
+
+// prepareSession checks what the driver was told when the pool was opened, and sets what the
+// server can be told now.
+func (c *pooledConn) prepareSession(ctx context.Context, settings []string) error {
+	if cfg := driverConfig(c.mysqlConn); cfg != nil && cfg.ClientFoundRows {
+		return fmt.Errorf("%w: open it without clientFoundRows, so that the count of affected rows is the count of changed rows", ErrPool)
+	}
+	for _, statement := range settings {
+		if _, err := c.ExecContext(ctx, statement, nil); err != nil {
+			return fmt.Errorf("set up a session (%s): %w", statement, err)
+		}
+	}
+	want := time.Date(2001, 2, 3, 4, 5, 6, 7_000_000, time.UTC)
+	got, err := c.value(ctx, "SELECT CAST('2001-02-03 04:05:06.007' AS DATETIME(3))")
+	if err != nil {
+		return err
+	}
+	if at, ok := got.(time.Time); !ok || !at.Equal(want) {
+		return fmt.Errorf("%w: open it with parseTime=true and loc=UTC; it reads %v as %v", ErrPool, want, got)
+	}
+	return nil
+}
+
+// value returns the only value of a query.
+func (c *pooledConn) value(ctx context.Context, query string) (driver.Value, error) {
+	rows, err := c.QueryContext(ctx, query, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", query, err)
+	}
+	defer func() { _ = rows.Close() }()
+	dest := make([]driver.Value, 1)
+	if err := rows.Next(dest); err != nil {
+		return nil, fmt.Errorf("%s: %w", query, err)
+	}
+	if text, ok := dest[0].([]byte); ok {
+		return strconv.Quote(string(text)), nil
+	}
+	return dest[0], nil
+}
+
+// driverConfig returns the configuration of a connection of go-sql-driver; nil if a wrapper
+// hides it. The driver exports no other way.
+func driverConfig(conn any) *mysql.Config {
+	v := reflect.ValueOf(conn)
+	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
+		return nil
+	}
+	field := v.Elem().FieldByName("cfg")
+	if !field.IsValid() || field.Type() != reflect.TypeFor[*mysql.Config]() || field.IsNil() {
+		return nil
+	}
+	return &mysql.Config{ClientFoundRows: field.Elem().FieldByName("ClientFoundRows").Bool()}
+}

@@ -1,0 +1,162 @@
+package realtest
+
+import (
+	"archive/zip"
+	"crypto/rand"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/store"
+)
+
+// publish puts this module into a file-system module proxy under a version, and returns the path of
+// the module and the URL of the proxy.
+func publish(t *testing.T, version string) (module, proxy string) {
+	t.Helper()
+	const root = "../../.."
+	goMod := readFile(t, filepath.Join(root, "go.mod"))
+	module = strings.Fields(goMod)[1]
+	dir := t.TempDir()
+	versions := filepath.Join(dir, filepath.FromSlash(module), "@v")
+	if err := os.MkdirAll(versions, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{
+		"list": version + "\n", version + ".mod": goMod,
+		version + ".info": `{"Version": "` + version + `"}`,
+	} {
+		if err := os.WriteFile(filepath.Join(versions, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file, err := os.Create(filepath.Join(versions, version+".zip"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	z := zip.NewWriter(file)
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			_, nested := os.Stat(filepath.Join(path, "go.mod"))
+			if path != root && (nested == nil || strings.HasPrefix(d.Name(), ".") || d.Name() == "bin") {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		inside, err := filepath.Rel(root, path)
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		w, err := z.Create(module + "@" + version + "/" + filepath.ToSlash(inside))
+		if err == nil {
+			_, err = w.Write(content)
+		}
+		return err
+	})
+	if err == nil {
+		err = z.Close()
+	}
+	if err == nil {
+		err = file.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return module, "file://" + filepath.ToSlash(dir)
+}
+
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// A program outside of this repository gets the module by go get, and uses exported packages
+// only: schedules, its own Store, the SQL store on its own pool, its own payment provider,
+// Releaser, registerer and logger, and the events.
+func TestReal_AProgramEmbedsTheModule(t *testing.T) {
+	program := buildEmbed(t)
+	eachDatabase(t, func(t *testing.T, s config.Servers) {
+		dsn, drop, err := store.CreateDatabase(t.Context(), s.DSN, "embed_"+strings.ToLower(rand.Text()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := drop(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}()
+		cmd := exec.Command(program)
+		cmd.Env = append(os.Environ(), config.EnvDSN+"="+dsn)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		for _, want := range []string{
+			`booking "table 4, friday" is closed`, "order-read was read: closed", "order-unpaid was closed by the pipeline",
+			"the warehouse got back 2", "stock: 98 available, 2 reserved",
+		} {
+			if !strings.Contains(string(out), want) {
+				t.Errorf("no %q in\n%s", want, out)
+			}
+		}
+	})
+}
+
+// buildEmbed builds examples/embed outside of this repository, and returns the program. The
+// version of this module is new each time, and is removed from the module cache in the end.
+func buildEmbed(t *testing.T) (program string) {
+	t.Helper()
+	version := "v0.0.1-" + strings.ToLower(rand.Text())
+	module, proxy := publish(t, version)
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("../../../examples/embed")); err != nil {
+		t.Fatal(err)
+	}
+	found, err := exec.Command("go", "env", "GOMODCACHE", "GOPROXY").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache, usual, _ := strings.Cut(strings.TrimSpace(string(found)), "\n")
+	t.Cleanup(func() {
+		inCache := filepath.FromSlash(module)
+		leftovers, _ := filepath.Glob(filepath.Join(cache, "cache/download", inCache, "@v", version+".*"))
+		for _, path := range append(leftovers, filepath.Join(cache, inCache)+"@"+version) {
+			if err := os.RemoveAll(path); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	command := func(args ...string) string {
+		t.Helper()
+		cmd := exec.Command("go", args...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "GOPROXY="+proxy+","+usual, "GOFLAGS=-modcacherw", "GONOSUMDB="+module, "GOPRIVATE=", "GOWORK=off")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+		return string(out)
+	}
+	command("mod", "edit", "-dropreplace", module, "-droprequire", module)
+	command("get", module+"@"+version)
+	command("build", "-o", "embed", ".")
+	if got := command("list", "-m", module); got != module+" "+version+"\n" {
+		t.Errorf("the program was built with %s", got)
+	}
+	return filepath.Join(dir, "embed")
+}

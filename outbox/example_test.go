@@ -1,0 +1,77 @@
+package outbox_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/orderclose/orderclose/outbox"
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/pipelinetest"
+	"github.com/orderclose/orderclose/producer"
+)
+
+// A Dispatcher publishes the row that a checkout wrote with its order.
+func ExampleNew() {
+	servers, err := pipelinetest.Start(pipelinetest.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer servers.Close()
+	clients, err := servers.Connect("dispatcher")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer pipelinetest.Disconnect(clients)
+	cfg, err := pipeline.Parse("outbox.yaml", []byte("delays: {default: 30s}\nbuckets: [10s, 1m]\npartitions: 1\n"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	app, err := pipeline.New(pipeline.Options{Config: cfg, Connections: clients})
+	if err == nil {
+		err = app.CreateTopics(ctx)
+	}
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	p, err := servers.Producer(producer.Options{Buckets: cfg.Buckets, CloseTopic: cfg.Topics.Close, Delays: cfg.Delays})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	checkout, err := producer.NewOutbox(producer.OutboxOptions{Dialect: producer.SQLite})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := checkout.Add(ctx, servers.DB(), p.Order("order-17", time.Now())); err != nil { // in production: the order's transaction
+		fmt.Println(err)
+		return
+	}
+	d, err := outbox.New(outbox.Options{
+		Store: clients.Store, Log: clients.Kafka, DeadLetterTopic: cfg.Topics.DeadLetter,
+		Kinds: []outbox.Kind{outbox.Schedules(func() outbox.Scheduling {
+			return outbox.Scheduling{Buckets: cfg.Buckets, CloseTopic: cfg.Topics.Close}
+		})},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- d.Run(ctx) }()
+	for rows := 1; rows > 0 && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+		if err := servers.DB().QueryRowContext(ctx, "SELECT COUNT(*) FROM outbox_schedules").Scan(&rows); err != nil {
+			fmt.Println(err)
+		}
+	}
+	cancel()
+	fmt.Println("published:", <-stopped)
+	// Output: published: <nil>
+}

@@ -1,0 +1,37 @@
+package outbox
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/orderclose/orderclose/internal/metrics"
+	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// dispatcherMetrics are the metrics of a Dispatcher. The methods are safe for concurrent use.
+type dispatcherMetrics struct {
+	*partition.Metrics
+	oldest, rows *prometheus.GaugeVec
+	dispatched   *prometheus.CounterVec
+}
+
+func newMetrics(r prometheus.Registerer) (*dispatcherMetrics, error) {
+	f := metrics.With(r)
+	return &dispatcherMetrics{
+		Metrics:    partition.NewMetrics(f),
+		oldest:     f.GaugeVec("outbox_oldest_unpublished_seconds", "Age of the oldest row in the outbox, by the database's clock; read every 5 s.", "outbox"),
+		rows:       f.GaugeVec("outbox_rows", "Rows in the outbox, counted up to 10,000; read every 5 s.", "outbox"),
+		dispatched: f.CounterVec("outbox_dispatched_total", "Rows that were published and deleted.", "outbox"),
+	}, f.Err()
+}
+
+// Dispatched adds rows that were published and deleted.
+func (m *dispatcherMetrics) Dispatched(box wire.Outbox, rows int) {
+	m.dispatched.WithLabelValues(string(box)).Add(float64(rows))
+}
+
+// Backlog sets the current backlog.
+func (m *dispatcherMetrics) Backlog(box wire.Outbox, b wire.OutboxBacklog) {
+	m.oldest.WithLabelValues(string(box)).Set(b.Oldest.Seconds())
+	m.rows.WithLabelValues(string(box)).Set(float64(b.Rows))
+}

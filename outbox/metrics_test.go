@@ -1,0 +1,24 @@
+package outbox
+
+import (
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
+	r := partitiontest.NewMetrics()
+	m, err := newMetrics(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Backlog(wire.EventOutbox, wire.OutboxBacklog{Oldest: 1500 * time.Millisecond, Rows: 7})
+	m.Dispatched(wire.EventOutbox, 3)
+	for name, want := range map[string]float64{"outbox_oldest_unpublished_seconds": 1.5, "outbox_rows": 7, "outbox_dispatched_total": 3} {
+		if got := r.Value(name, "outbox", "events"); got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+}

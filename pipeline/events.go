@@ -1,0 +1,140 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/loglimit"
+	"github.com/orderclose/orderclose/internal/retry"
+	"github.com/orderclose/orderclose/internal/wire"
+)
+
+// Event is the event of a closed order, with its id.
+type Event struct {
+	ID string // the same in every duplicate
+	orderclose.OrderClosed
+}
+
+// DefaultEventBatch is the default of EventOptions.Batch.
+const DefaultEventBatch = 100
+
+// EventOptions configure ReadEvents. Group, Topic and Handle are required; App.ReadEvents knows the
+// topic.
+type EventOptions struct {
+	Group string // the program's own consumer group; its members share the events
+	Topic string // Config.Topics.Events
+	Type  string // type of the events; default orderclose.EventOrderClosed
+	Batch int    // maximum of events in a call of Handle; default DefaultEventBatch
+	// Handle handles events of one partition, in their order. It is called from several
+	// goroutines. Each event comes at least once: write what follows from it in one transaction
+	// with its id. After an error the same events come again.
+	Handle func(ctx context.Context, events []Event) error
+	// Skipped is called for each record that is no such event. The error wraps
+	// orderclose.ErrOtherEvent if it is an event of another type, and otherwise says why the
+	// event cannot be read, or was lost before it was read. May be nil.
+	Skipped func(err error)
+	Logger  *slog.Logger // default: discard
+}
+
+// ReadEvents reads the events of closed orders as a member of a consumer group, until ctx ends.
+// The offset is committed after Handle, so that a restart continues there. ReadEvents retries
+// all failures of Kafka and of Handle.
+func (c Connections) ReadEvents(ctx context.Context, o EventOptions) error {
+	if c.Kafka == nil {
+		return errNoBrokers
+	}
+	if o.Group == "" || o.Topic == "" || o.Handle == nil || o.Batch < 0 {
+		return errors.New("pipeline: EventOptions need Group, Topic and Handle, and a Batch that is not negative")
+	}
+	if o.Type == "" {
+		o.Type = orderclose.EventOrderClosed
+	}
+	if o.Batch == 0 {
+		o.Batch = DefaultEventBatch
+	}
+	if o.Skipped == nil {
+		o.Skipped = func(error) {}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	o.Logger = loglimit.New(o.Logger)
+	return c.Kafka.Consume(ctx, o.Group, o.Topic, func(ctx context.Context, claim wire.Claim) {
+		at := wire.Position{Topic: claim.Topic, Partition: claim.Partition, Offset: claim.Offset}
+		for pauses := retry.NewBackOff(); ctx.Err() == nil; {
+			next, err := o.readNext(ctx, c, at)
+			if err == nil {
+				at = next
+				claim.Done(at.Offset, "")
+				pauses.Reset()
+				continue
+			}
+			if ctx.Err() == nil {
+				o.Logger.Warn("reading events failed, will retry", "topic", claim.Topic, "partition", claim.Partition, "offset", at.Offset, "err", err)
+			}
+			retry.Sleep(ctx, pauses.NextBackOff())
+		}
+	})
+}
+
+// ReadEvents is Connections.ReadEvents with the App's connections, topic of events and logger.
+func (a *App) ReadEvents(ctx context.Context, o EventOptions) error {
+	if o.Topic == "" {
+		o.Topic = a.o.Config.Topics.Events
+	}
+	if o.Logger == nil {
+		o.Logger = a.o.Logger
+	}
+	return a.conns.ReadEvents(ctx, o)
+}
+
+// readNext handles the records at the position and returns the next position. The position
+// identifies the log, so that a topic that was deleted and recreated is noticed.
+func (o EventOptions) readNext(ctx context.Context, c Connections, at wire.Position) (wire.Position, error) {
+	f, err := c.Kafka.Read(ctx, at)
+	if err != nil {
+		return at, err
+	}
+	for what, gone := range map[string]*wire.Range{"lost": f.Lost, "unreadable": f.Corrupt} {
+		if gone != nil {
+			o.Logger.Error("events are "+what, "topic", at.Topic, "partition", at.Partition, "first", gone.First, "last", gone.Last, "err", gone.Err)
+			o.Skipped(fmt.Errorf("%s/%d: the events %d to %d are %s: %w", at.Topic, at.Partition, gone.First, gone.Last, what, gone.Err))
+		}
+	}
+	events := make([]Event, 0, len(f.Records))
+	for _, record := range f.Records {
+		e, err := o.decode(record)
+		switch {
+		case err == nil:
+			events = append(events, e)
+		case errors.Is(err, orderclose.ErrOtherEvent):
+			o.Skipped(err)
+		default: // it must not block the others
+			o.Logger.Error("an event cannot be read", "topic", at.Topic, "partition", at.Partition, "offset", record.Offset, "err", err)
+			o.Skipped(err)
+		}
+	}
+	if f.Free != nil {
+		f.Free()
+	}
+	for part := range slices.Chunk(events, o.Batch) {
+		if err := o.Handle(ctx, part); err != nil {
+			return at, err
+		}
+	}
+	at.Offset, at.Log = f.Next, f.Log
+	return at, nil
+}
+
+func (o EventOptions) decode(record wire.RawRecord) (e Event, err error) {
+	m, err := record.Message()
+	if err != nil {
+		return e, err
+	}
+	e.ID, e.OrderClosed, err = orderclose.DecodeClosed(m.Value, o.Type)
+	return e, err
+}

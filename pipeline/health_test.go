@@ -1,0 +1,42 @@
+package pipeline
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+func get(t *testing.T, h http.Handler, path string) (int, string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+	body, err := io.ReadAll(w.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w.Code, string(body)
+}
+
+func TestHandler_IsReadyWhenItWaitsForNothing(t *testing.T) {
+	var ready readiness
+	h := healthHandler(prometheus.NewRegistry(), &ready, false)
+	ready.wait("kafka", "no route")
+	ready.wait("database", "refused")
+	if code, body := get(t, h, "/-/ready"); code != 503 || body != "database: refused\nkafka: no route\n" {
+		t.Errorf("%d %q", code, body)
+	}
+	if code, _ := get(t, h, "/-/healthy"); code != 200 {
+		t.Errorf("healthy is %d although only servers are away", code)
+	}
+	ready.done("kafka")
+	ready.done("database")
+	if code, _ := get(t, h, "/-/ready"); code != 200 {
+		t.Errorf("ready is %d", code)
+	}
+	if code, _ := get(t, h, "/debug/pprof/"); code != 404 {
+		t.Errorf("profiles answer %d although they are not enabled", code)
+	}
+}

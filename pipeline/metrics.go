@@ -1,0 +1,181 @@
+package pipeline
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/httpcall"
+	"github.com/orderclose/orderclose/internal/metrics"
+)
+
+// appMetrics are the metrics of the process, and of the calls of the user's services; each
+// stage has its own. The methods are safe for concurrent use.
+type appMetrics struct {
+	breaker  *prometheus.GaugeVec
+	seconds  *prometheus.HistogramVec
+	refused  *prometheus.CounterVec
+	timeout  *prometheus.GaugeVec
+	failing  *prometheus.GaugeVec
+	payments *prometheus.CounterVec
+
+	reloaded, reloadedAt prometheus.Gauge
+	waitingOverdue       *prometheus.GaugeVec
+	waitingUnseen        prometheus.Gauge
+	writesFailing        prometheus.Gauge
+	drift                prometheus.Gauge
+	clockOffset          *prometheus.GaugeVec
+	deadLetters          *deadLetters
+}
+
+func newMetrics(r prometheus.Registerer) (*appMetrics, error) {
+	f := metrics.With(r)
+	m := &appMetrics{
+		breaker:  f.GaugeVec("breaker_state", "State of a service's circuit breaker: 0 closed (calls are made), 1 half-open (one call tests the service), 2 open (no calls).", "endpoint"),
+		seconds:  f.HistogramVec("call_seconds", "Duration of a call of a service, by result: ok, failed or timeout.", prometheus.ExponentialBuckets(.001, 2, 13), "endpoint", "result"),
+		refused:  f.CounterVec("calls_refused_total", "Calls of a service that were not made, because the circuit breaker is open or the service asked for a pause.", "endpoint"),
+		timeout:  f.GaugeVec("call_timeout_seconds", "Timeout of the next call of a service.", "endpoint"),
+		failing:  metrics.CallsFailing(f),
+		payments: f.CounterVec("payment_answers_total", "Orders that the payment provider was asked about before their close, by its answer.", "answer"),
+
+		reloaded:       f.Gauge("config_last_reload_successful", "1 if the last read topics.yaml was accepted; 0 if it was refused and the previous one is in effect."),
+		reloadedAt:     f.Gauge("config_last_reload_success_timestamp_seconds", "When topics.yaml was last read and accepted."),
+		waitingOverdue: f.GaugeVec("waiting_overdue_seconds", "By how much the most overdue record of a topic is overdue. A compensator reads it from Kafka every minute, independently of relays and closers.", "topic"),
+		waitingUnseen:  f.Gauge("waiting_unseen", "Number of topics and partitions that the compensator could not check, or whose log does not have the committed offset."),
+		writesFailing:  f.Gauge("database_write_failing_seconds", "For how long the database has refused the writes of a close, probed every 15 s and rolled back; 0 if it accepts them."),
+		drift:          f.Gauge("topic_drift", "Number of differences between the topics and topics.yaml; checked every minute."),
+		clockOffset:    f.GaugeVec("clock_offset_seconds", "By how much another clock is ahead of the clock of this machine; absent until the first measurement.", "against"),
+		deadLetters:    metrics.Register(f, newDeadLetters()),
+	}
+	m.ConfigReloaded(true) // the process started with a valid file
+	return m, f.Err()
+}
+
+// breakerValues are the values of the gauge for the states of a circuit breaker.
+var breakerValues = map[string]float64{httpcall.BreakerClosed: 0, httpcall.BreakerHalfOpen: 1, httpcall.BreakerOpen: 2}
+
+// Breaker implements the Metrics of packages httpclose and payment.
+func (m *appMetrics) Breaker(endpoint, state string) {
+	m.breaker.WithLabelValues(endpoint).Set(breakerValues[state])
+}
+
+// Called implements the Metrics of packages httpclose and payment.
+func (m *appMetrics) Called(endpoint, result string, took time.Duration) {
+	if result == httpcall.ResultRefused {
+		m.refused.WithLabelValues(endpoint).Inc()
+		return
+	}
+	m.seconds.WithLabelValues(endpoint, result).Observe(took.Seconds())
+}
+
+// CallLimit implements the Metrics of packages httpclose and payment.
+func (m *appMetrics) CallLimit(endpoint string, limit time.Duration) {
+	m.timeout.WithLabelValues(endpoint).Set(limit.Seconds())
+}
+
+// CallsFailing implements the Metrics of packages httpclose and payment.
+func (m *appMetrics) CallsFailing(endpoint string, since time.Time) {
+	m.failing.WithLabelValues(endpoint).Set(metrics.Timestamp(since))
+}
+
+// PaymentAnswers implements payment.Metrics.
+func (m *appMetrics) PaymentAnswers(a payment.Answer, orders int) {
+	m.payments.WithLabelValues(string(a)).Add(float64(orders))
+}
+
+// ConfigReloaded implements config.ReloadMetrics.
+func (m *appMetrics) ConfigReloaded(ok bool) {
+	if !ok {
+		m.reloaded.Set(0)
+		return
+	}
+	m.reloaded.Set(1)
+	m.reloadedAt.Set(metrics.Timestamp(time.Now()))
+}
+
+// WaitingOverdue sets by how many seconds records are overdue, by topic, and the number of
+// topics and partitions with a problem. Other topics lose their value.
+func (m *appMetrics) WaitingOverdue(seconds map[string]float64, unseen int) {
+	m.waitingOverdue.Reset()
+	for topic, s := range seconds {
+		m.waitingOverdue.WithLabelValues(topic).Set(s)
+	}
+	m.waitingUnseen.Set(float64(unseen))
+}
+
+// DatabaseWriteFailing sets for how long the writes of a close have failed; 0: they succeed.
+func (m *appMetrics) DatabaseWriteFailing(d time.Duration) { m.writesFailing.Set(d.Seconds()) }
+
+// TopicDrift sets the number of differences between the topics and the configuration.
+func (m *appMetrics) TopicDrift(findings int) { m.drift.Set(float64(findings)) }
+
+// ClockOffset sets by how much another clock is ahead of the clock of this machine.
+func (m *appMetrics) ClockOffset(against string, offset time.Duration) {
+	m.clockOffset.WithLabelValues(against).Set(offset.Seconds())
+}
+
+// DeadLettersPending sets the pending dead letters by cause, when the oldest of them was
+// appended (zero: there is none), and the time of this state.
+func (m *appMetrics) DeadLettersPending(counts map[string]int, oldest, at time.Time) {
+	d := m.deadLetters
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.counts, d.first, d.at = counts, oldest, at
+}
+
+// deadLetters collects the metrics of pending dead letters, as of the last read of the topic.
+// Before the first read it has no metrics.
+type deadLetters struct {
+	pending, oldest, read *prometheus.Desc
+
+	mu        sync.Mutex
+	counts    map[string]int
+	first, at time.Time
+}
+
+func newDeadLetters() *deadLetters {
+	return &deadLetters{
+		pending: metrics.Desc("dead_letters_pending", "Dead letters that are neither redriven nor discarded.", "cause"),
+		oldest:  metrics.Desc("dead_letters_oldest_pending_timestamp_seconds", "When the oldest pending dead letter was appended; absent if there is none."),
+		read:    metrics.Desc("dead_letters_read_timestamp_seconds", "When this process last read the dead-letter topic to its end; absent if it never did."),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (d *deadLetters) Describe(ch chan<- *prometheus.Desc) {
+	ch <- d.pending
+	ch <- d.oldest
+	ch <- d.read
+}
+
+// Collect implements prometheus.Collector.
+func (d *deadLetters) Collect(ch chan<- prometheus.Metric) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for cause, n := range d.counts {
+		ch <- prometheus.MustNewConstMetric(d.pending, prometheus.GaugeValue, float64(n), cause)
+	}
+	for desc, t := range map[*prometheus.Desc]time.Time{d.oldest: d.first, d.read: d.at} {
+		if !t.IsZero() {
+			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, metrics.Timestamp(t))
+		}
+	}
+}
+
+// registerRuntime adds the metrics of the Go runtime (go_…) and of the process (process_…:
+// memory, CPU time, open files) to r, unless it has them.
+func registerRuntime(r prometheus.Registerer) error {
+	for _, c := range []prometheus.Collector{
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	} {
+		err := r.Register(c)
+		if _, has := errors.AsType[prometheus.AlreadyRegisteredError](err); err != nil && !has {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,203 @@
+package pipeline
+
+import (
+	"crypto/tls"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/orderclose/orderclose/closer"
+	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/compensator"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/kafka"
+	"github.com/orderclose/orderclose/internal/loglimit"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/producer"
+	"github.com/orderclose/orderclose/release"
+)
+
+// Config is the content of topics.yaml.
+type Config = config.Config
+
+// Load reads a topics.yaml. The error names each mistake with its line.
+func Load(file string) (*Config, error) { return config.Load(file) }
+
+// Parse reads the content of a topics.yaml. file is its name in errors.
+func Parse(file string, data []byte) (*Config, error) { return config.Parse(file, data) }
+
+// Secrets sign the requests to the services of the shop that topics.yaml names. Each has
+// several secrets while one is being replaced.
+type Secrets = config.Secrets
+
+// Options configure an App. TopicsFile or Config is required. Every role except the
+// compensator needs Kafka. Compensator and outbox need the database; so does the closer,
+// unless Store or a service (topics.yaml: closer.kind) closes orders. Release needs Releaser.
+type Options struct {
+	// TopicsFile is the path of topics.yaml, which App.Reload reads again. Config is its content,
+	// if the program read it before, or made it by Parse.
+	TopicsFile string
+	Config     *Config
+	// Watch reads TopicsFile again when it changes, and on Hangup. A file with a mistake
+	// changes nothing.
+	Watch        bool
+	Hangup       <-chan os.Signal
+	RolloutDelay time.Duration // how long after a change the changed buckets are used; default 2 minutes
+
+	// Servers are connected to by New. Connections are clients that exist already, such as
+	// those of pipelinetest; with them, New does not connect, and Close does not close them.
+	Servers     Servers
+	Connections Connections
+
+	// Store closes orders instead of the SQL store. It may hold anything that has a due time.
+	// If it is also a compensator.Store, sweeps search it instead of the database.
+	Store closer.Store
+	// Payment is asked before an order is closed: the customer may have paid meanwhile. It
+	// replaces closer.payment of topics.yaml. Store must then be a payment.Store; the SQL store
+	// is one.
+	Payment  payment.Provider
+	Releaser release.Releaser         // returns stock that a service keeps, for the role Release
+	Missed   func([]compensator.Miss) // called with the orders that a sweep closed, page by page; may be nil
+
+	Secrets  Secrets           // of the services in topics.yaml
+	Services http.RoundTripper // the transport to these services; default: the network
+
+	// Registerer gets the metrics of the roles, the Go runtime and the process. If it is also a
+	// prometheus.Gatherer, as a registry is, App.Handler serves it. Default: a new registry.
+	Registerer prometheus.Registerer
+	Now        func() time.Time // the clock of this machine; default time.Now
+	Logger     *slog.Logger     // default: discard
+}
+
+var (
+	errNoBrokers  = fmt.Errorf("there is no Kafka cluster: set %s, or Servers.Brokers", config.EnvBrokers)
+	errNoDatabase = fmt.Errorf("there is no database: set %s, or Servers.DSN or Servers.DB", config.EnvDSN)
+)
+
+// complete reads TopicsFile and sets the defaults.
+func (o *Options) complete() (err error) {
+	if o.Config == nil && o.TopicsFile == "" {
+		return errors.New("pipeline: Options need TopicsFile or Config")
+	}
+	if o.Config == nil {
+		if o.Config, err = config.Load(o.TopicsFile); err != nil {
+			return err
+		}
+	}
+	if o.Registerer == nil {
+		o.Registerer = prometheus.NewRegistry()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	o.Logger = loglimit.New(o.Logger)
+	if o.RolloutDelay == 0 {
+		o.RolloutDelay = config.DefaultRolloutDelay
+	}
+	return nil
+}
+
+func (o *Options) gatherer() prometheus.Gatherer {
+	g, _ := o.Registerer.(prometheus.Gatherer)
+	return g
+}
+
+// Servers name the servers of an App. A server that is not named is not used.
+type Servers struct {
+	Brokers []string       // host:port of brokers of the Kafka cluster
+	TLS     *tls.Config    // encrypts the connections to Kafka; a certificate in it authenticates the client
+	SASL    *producer.SASL // authenticates at Kafka by user and password
+	// DSN names the database, MySQL or MariaDB, in the format of go-sql-driver:
+	// user:password@tcp(host:port)/database. DB is a pool of the program's own instead; see
+	// package sqlclose for how it must be set up.
+	DSN string
+	DB  *sql.DB
+	// RedisURL is the server of the lock for sweeps: redis://user:password@host:port/db.
+	// Without it sweeps run without a lock.
+	RedisURL string
+}
+
+// FromEnvironment returns Options with the servers, secrets and services that the environment
+// variables of the command orderclose name (ORDERCLOSE_KAFKA_BROKERS, …). The error names each
+// variable with an invalid value, and shows no value.
+func FromEnvironment() (Options, error) {
+	s, err := config.FromEnviron(os.LookupEnv)
+	if err != nil {
+		return Options{}, err
+	}
+	return Options{Servers: ServersOf(s), Secrets: s.Secrets, Releaser: Releaser(s)}, nil
+}
+
+// ServersOf returns the servers that were read from the environment.
+func ServersOf(s config.Servers) Servers {
+	return Servers{Brokers: s.Brokers, TLS: s.Kafka.TLS, SASL: (*producer.SASL)(s.Kafka.SASL), DSN: s.DSN, RedisURL: s.RedisURL}
+}
+
+// Releaser returns a client of the service that the environment names; nil if it names none.
+func Releaser(s config.Servers) release.Releaser {
+	if s.Release.URL == "" {
+		return nil
+	}
+	return release.NewHTTP(s.Release.URL, s.Release.Token)
+}
+
+// Connections are clients of the servers. Connect and package pipelinetest make them; the
+// fields are for the commands of this module. A server that is not named has a nil client.
+type Connections struct {
+	Kafka *kafka.Cluster
+	Store *store.Store
+	Redis redis.UniversalClient
+}
+
+// Connect makes clients of the servers, for several Apps or stages to share. cfg maps the
+// tables of orders. It does not wait for the servers.
+func Connect(s Servers, cfg *Config, logger *slog.Logger) (c Connections, err error) {
+	defer func() {
+		if err != nil {
+			c.Close()
+			c = Connections{}
+		}
+	}()
+	if len(s.Brokers) > 0 {
+		security := kafka.Security{TLS: s.TLS, SASL: (*kafka.SASL)(s.SASL)}
+		if c.Kafka, err = kafka.New(kafka.Options{Brokers: s.Brokers, Security: security, Logger: logger}); err != nil {
+			return c, err
+		}
+	}
+	if s.DSN != "" || s.DB != nil {
+		if c.Store, err = store.Open(store.Options{DSN: s.DSN, DB: s.DB, Orders: cfg.Orders, OrdersAt: cfg.OrdersAt.At}); err != nil {
+			return c, err
+		}
+	}
+	if s.RedisURL != "" {
+		o, err := redis.ParseURL(s.RedisURL)
+		if err != nil {
+			return c, fmt.Errorf("%s is invalid: want redis://[user:password@]host:port/db", config.EnvRedis)
+		}
+		// The lock is needed once an hour only, and a sweep goes on without it: fail fast.
+		o.DialTimeout, o.MaxRetries = 2*time.Second, 1
+		o.ContextTimeoutEnabled = true // a request must not outlast the lock
+		c.Redis = redis.NewClient(o)
+	}
+	return c, nil
+}
+
+// Close closes the clients.
+func (c Connections) Close() {
+	if c.Kafka != nil {
+		c.Kafka.Close()
+	}
+	if c.Store != nil {
+		c.Store.Close()
+	}
+	if c.Redis != nil {
+		c.Redis.Close()
+	}
+}

@@ -1,0 +1,48 @@
+package release
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/orderclose/orderclose/internal/metrics"
+	"github.com/orderclose/orderclose/internal/partition"
+)
+
+// workerMetrics are the metrics of a Worker. The methods are safe for concurrent use.
+type workerMetrics struct {
+	*partition.Metrics
+	calls   *prometheus.CounterVec
+	seconds prometheus.Histogram
+	waiting prometheus.Gauge
+	failing *prometheus.GaugeVec
+}
+
+func newMetrics(r prometheus.Registerer) (*workerMetrics, error) {
+	f := metrics.With(r)
+	return &workerMetrics{
+		Metrics: partition.NewMetrics(f),
+		calls:   f.CounterVec("stock_release_total", "Calls that release stock, by result: released, already, failed (will be retried), refused or given_up (dead letters).", "result"),
+		seconds: f.Histogram("stock_release_seconds", "Duration of a call that releases stock.", prometheus.ExponentialBuckets(.001, 2, 14)),
+		waiting: f.Gauge("stock_release_waiting", "Events that this process has read and not finished."),
+		failing: metrics.CallsFailing(f),
+	}, f.Err()
+}
+
+// Called counts one call and its duration.
+func (m *workerMetrics) Called(r Result, took time.Duration) {
+	m.calls.WithLabelValues(string(r)).Inc()
+	m.seconds.Observe(took.Seconds())
+}
+
+// GivenUp counts an event of which a call failed too often, in addition to the last call.
+func (m *workerMetrics) GivenUp() { m.calls.WithLabelValues(string(GivenUp)).Inc() }
+
+// CallsFailing sets since when all calls of the stock service have failed. The zero time means
+// that the last call succeeded or was refused.
+func (m *workerMetrics) CallsFailing(since time.Time) {
+	m.failing.WithLabelValues(Endpoint).Set(metrics.Timestamp(since))
+}
+
+// Waiting adds to the number of events that were read and are not settled.
+func (m *workerMetrics) Waiting(more int) { m.waiting.Add(float64(more)) }

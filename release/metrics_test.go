@@ -1,0 +1,27 @@
+package release
+
+import (
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+)
+
+func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
+	r := partitiontest.NewMetrics()
+	m, err := newMetrics(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Called(Already, time.Millisecond)
+	m.Waiting(2)
+	m.CallsFailing(time.UnixMilli(1_700_000_000_000))
+	if n := r.Value("stock_release_total", "result", "already"); n != 1 {
+		t.Errorf("%v calls", n)
+	}
+	for name, want := range map[string]float64{"stock_release_seconds": 1, "stock_release_waiting": 2, "calls_failing_since_timestamp_seconds": 1.7e9} {
+		if got := r.Value(name); got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+}
