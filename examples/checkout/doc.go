@@ -6,6 +6,7 @@
 //
 //	machine.go  the states of an order, and the events allowed in each (a table)
 //	shop.go     what customers and staff do, each in one transaction
+//	read.go     reads an order, and closes it if it is overdue
 //	payment.go  starting a payment, and the provider's callback
 //	requests.go idempotent requests: a repeat has no effect and gets the same answer
 //	view.go     the status in Redis: a cached view

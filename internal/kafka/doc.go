@@ -16,6 +16,7 @@
 //	idempotent.go idempotent appends, retried until they are acked
 //	coalesce.go   combine many small appends into few requests
 //	group.go      group membership: the partitions of this process, and their commits
+//	group_start.go where each partition of a membership begins
 //	membership.go confirm a partition, and leave a group
 //	memory.go     reuse the memory of fetches and of batches
 //	clock.go      an estimate of the brokers' clock

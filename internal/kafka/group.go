@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -256,109 +255,6 @@ func (g *generation) note(partition int, c Commit) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.done[partition], g.last[partition] = c, c
-}
-
-// startCommits returns the group's commits, by partition, as they are when the generation
-// begins, and sets the number of partitions. All claims use this one answer. If each claim
-// asked for itself, a claim that is already served could commit first, and the other
-// partitions of a new topic would look as if they had been added to it; see begin. It retries
-// until it succeeds; ok is false if ctx ends first.
-func (g *generation) startCommits(ctx context.Context) (commits []Commit, ok bool) {
-	claims := 0 // one more than the highest partition of this member
-	for _, a := range g.gen.Assignments[g.topic] {
-		claims = max(claims, a.ID+1)
-	}
-	if claims == 0 {
-		return nil, true
-	}
-	ok = g.retry(ctx, "read commits", func() error {
-		n, err := g.cluster.Partitions(ctx, g.topic)
-		if err == nil {
-			commits, err = g.cluster.commits(ctx, g.gen.GroupID, g.topic, claims)
-		}
-		g.mu.Lock()
-		g.partitions = max(n, claims)
-		g.mu.Unlock()
-		return err
-	})
-	return commits, ok
-}
-
-// claim makes a Claim of an assigned partition. The claim begins at the group's commit, or at
-// the start of the log if there is no commit. claim retries until it succeeds; ok is false if
-// ctx ends first.
-func (g *generation) claim(ctx context.Context, number int, commits []Commit) (claim wire.Claim, ok bool) {
-	var commit Commit
-	var start startState
-	if !g.retry(ctx, fmt.Sprintf("find start offset of partition %d", number), func() (err error) {
-		commit, start, err = g.begin(ctx, number, commits[:number+1])
-		return err
-	}) {
-		return claim, false
-	}
-	if start == added { // committed now, so that a later deletion of the partition is noticed
-		g.note(number, commit)
-	}
-	g.mu.Lock()
-	g.last[number] = commit
-	g.mu.Unlock()
-	return wire.Claim{
-		Topic: g.topic, Partition: number, Offset: commit.Offset, Acked: commit.Metadata, NoCommit: start == uncommitted,
-		Done:    func(offset int64, acked string) { g.note(number, Commit{Offset: offset, Metadata: acked}) },
-		Confirm: func(asking context.Context) error { return g.confirm(asking, ctx, number) },
-	}, true
-}
-
-// retry calls do until it succeeds. It returns false if ctx ends first.
-func (g *generation) retry(ctx context.Context, what string, do func() error) bool {
-	logger := g.cluster.opts.Logger.With("topic", g.topic)
-	return retry.Do(ctx, logger, what, func(context.Context) error { return do() }) // do uses ctx: it must not outlast the claim
-}
-
-// startState says what is known of a partition when it is claimed.
-type startState int
-
-const (
-	committed startState = iota
-	// uncommitted: there is no commit. This is the first start, or the topic was deleted.
-	uncommitted
-	// added: there is no commit, and nothing is lost, because the partition was added to an
-	// existing topic.
-	added
-)
-
-// begin returns the offset at which a partition begins. A partition without a commit is added
-// if its log still begins at 0 and a partition with a lower number has a commit, because new
-// partitions get the highest numbers. Two kinds of commits prove nothing: one that names
-// another topic id, because it was written before the topic was deleted and recreated, and
-// one that was written when the partition existed, as by another member at the first start.
-func (g *generation) begin(ctx context.Context, number int, commits []Commit) (Commit, startState, error) {
-	if commits[number].Offset >= 0 {
-		return commits[number], committed, nil
-	}
-	first, _, err := g.cluster.Bounds(ctx, g.topic, number)
-	if err != nil {
-		return Commit{}, committed, err
-	}
-	id, err := g.cluster.idOf(ctx, g.topic)
-	if err != nil {
-		return Commit{}, committed, err
-	}
-	is := uncommitted
-	if first == 0 && slices.ContainsFunc(commits, func(c Commit) bool {
-		// A commit of an older version names no number of partitions, which reads as 0.
-		return c.Offset >= 0 && mayBeOf(id, c) && wire.DecodePartitions(c.Metadata) <= number
-	}) {
-		is = added
-	}
-	return Commit{Offset: first}, is, nil
-}
-
-// mayBeOf reports whether a commit may belong to the topic with the given id. It does not if
-// both ids are known and differ.
-func mayBeOf(id [16]byte, c Commit) bool {
-	of := wire.DecodeLog(c.Metadata).Topic
-	return of == noTopicID || id == noTopicID || of == id
 }
 
 // watch ends the generation, and reports true, when the number of partitions differs from the

@@ -45,12 +45,12 @@ var kafkaMutants = []mutant{
 	},
 	{
 		name:  "a partition that was added counts as a loss",
-		edits: []edit{{"internal/kafka/group.go", "		is = added\n", "		is = uncommitted\n"}},
+		edits: []edit{{"internal/kafka/group_start.go", "		is = added\n", "		is = uncommitted\n"}},
 		pkg:   "internal/kafka", run: "TestConsume_AddedPartition", says: "partitions were added",
 	},
 	{
 		name:  "a commit of another member at the first start makes a partition count as added",
-		edits: []edit{{"internal/kafka/group.go", " && wire.DecodePartitions(c.Metadata) <= number\n", "\n"}},
+		edits: []edit{{"internal/kafka/group_start.go", " && wire.DecodePartitions(c.Metadata) <= number\n", "\n"}},
 		pkg:   "internal/kafka", run: "TestConsume_FirstStartIsFreshForEveryMember", says: "want partitions 1 and 2 fresh",
 	},
 	{
@@ -80,7 +80,7 @@ var kafkaMutants = []mutant{
 	},
 	{
 		name:  "partitions of a recreated topic count as added to the old one",
-		edits: []edit{{"internal/kafka/group.go", "	return of == noTopicID || id == noTopicID || of == id\n", "	return len(of) == len(id)\n"}},
+		edits: []edit{{"internal/kafka/group_start.go", "	return of == noTopicID || id == noTopicID || of == id\n", "	return len(of) == len(id)\n"}},
 		pkg:   "internal/kafka", run: "TestConsume_AddedPartition", says: "the topic was recreated",
 	},
 	{

@@ -1,0 +1,66 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/store"
+)
+
+func (c *common) doctorStock(ctx context.Context) error {
+	s, err := c.open(config.EnvDSN)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if err := s.Store.Migrated(ctx); err != nil {
+		return err
+	}
+	last := time.Now()
+	report, err := s.Store.CheckStock(ctx, func(orders int) {
+		if time.Since(last) >= lineEvery && !c.quiet {
+			last = time.Now()
+			fmt.Fprintf(c.env.Stderr, "checked %d orders\n", orders)
+		}
+	})
+	if errors.Is(err, store.ErrOwnTables) {
+		return Exit(Refused, fmt.Errorf("%w; docs/mapping.md says how to check yours", err))
+	}
+	if err != nil {
+		return err
+	}
+	if err := c.print(report, func(w io.Writer) { printStock(w, report) }); err != nil {
+		return err
+	}
+	if report.Found > 0 {
+		return Exit(Findings, fmt.Errorf("%d findings about the stock", report.Found))
+	}
+	return nil
+}
+
+func printStock(w io.Writer, r store.StockReport) {
+	for _, f := range r.Findings {
+		fmt.Fprintf(w, "%s\torder %s\tSKU %s\t%s\n", f.Kind, orDash(f.Order), orDash(f.SKU), oneLine(f.What, 200))
+		fmt.Fprintf(w, "\t\t\t-> %s\n", f.Fix)
+	}
+	if more := r.Found - len(r.Findings); more > 0 {
+		fmt.Fprintf(w, "and %d more\n", more)
+	}
+	fmt.Fprintf(w, "%d SKUs, %d orders, %d ledger rows and %d receipts were compared: ", r.SKUs, r.Orders, r.Ledger, r.Receipts)
+	if r.Found == 0 {
+		fmt.Fprintln(w, "no differences")
+		return
+	}
+	fmt.Fprintf(w, "%d findings\n", r.Found)
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return oneLine(s, 64)
+}

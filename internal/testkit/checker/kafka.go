@@ -1,0 +1,153 @@
+package checker
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// checkLogs: every record below a relay's commit was forwarded, and no record was in the close
+// topic before it was due.
+func (v *Verdict) checkLogs(l *logs, e Expect) {
+	var gone []string
+	waiting := l.waiting(e)
+	for topic, group := range e.Delays {
+		for _, r := range l.records[topic] {
+			committed, ok := l.committed[group][r.partition]
+			if ok && r.offset < committed && !l.arrived[r.key] && !l.appendedAfter(r) && !waiting[r.key] {
+				gone = append(gone, fmt.Sprintf("%s at %s/%d/%d", r.key, topic, r.partition, r.offset))
+			}
+		}
+		for p, committed := range l.committed[group] {
+			if e.RecordsDeleted {
+				break
+			}
+			if end := l.ends[topic][p]; committed > end {
+				v.violation("group %s has committed %d of %s/%d, which ends at %d", group, committed, topic, p, end)
+			}
+		}
+	}
+	if len(gone) > 0 && !e.RecordsDeleted {
+		v.Lost += len(gone)
+		v.violation("%d records were committed and went nowhere, such as %v", len(gone), some(gone))
+	}
+	for key, n := range l.appends {
+		if e.MaxAppends > 0 && n > e.MaxAppends {
+			v.violation("order %s took %d appends to delay topics, at most %d are allowed", key, n, e.MaxAppends)
+		}
+	}
+	var early []string
+	for topic := range e.closeTopics() {
+		for _, r := range l.records[topic] {
+			if !r.brokerTime && !e.ProducerTime {
+				v.violation("%s has records that the broker did not stamp", topic)
+				break
+			}
+			if r.brokerTime && r.hasDue && r.appended.Before(r.due) {
+				early = append(early, fmt.Sprintf("%s in %s by %v", r.key, topic, r.due.Sub(r.appended)))
+			}
+		}
+	}
+	if e.ClockSkew {
+		return
+	}
+	if v.Early += len(early); len(early) > 0 {
+		v.violation("%d records were in the close topic before they were due, such as %v", len(early), some(early))
+	}
+}
+
+// checkCloser: for every record below the closer's commit, the order is in a final state, or
+// waits in a delay topic again, or is a dead letter.
+func (v *Verdict) checkCloser(db *tables, l *logs, e Expect) {
+	for topic, group := range e.closeTopics() {
+		var open []string
+		for _, r := range l.records[topic] {
+			committed, ok := l.committed[group][r.partition]
+			o, known := db.orders[r.key]
+			if !known && e.RecordsDeleted { // its dead letter may have been deleted
+				continue
+			}
+			if ok && r.offset < committed && (!known || o.status == unpaid) && !l.dead[r.key] && !l.appendedAfter(r) {
+				open = append(open, fmt.Sprintf("%s at %d/%d", r.key, r.partition, r.offset))
+			}
+		}
+		if len(open) > 0 {
+			v.Lost += len(open)
+			v.violation("%d records of %s were committed and not settled, such as %v", len(open), topic, some(open))
+		}
+	}
+}
+
+// closeTopics returns the topics that closers read, with their groups.
+func (e Expect) closeTopics() map[string]string {
+	topics := map[string]string{e.CloseTopic: e.CloserGroup}
+	if e.ReplayTopic != "" {
+		topics[e.ReplayTopic] = e.ReplayGroup
+	}
+	return topics
+}
+
+// checkDeadLetterCauses: there are only dead letters with expected causes.
+func (v *Verdict) checkDeadLetterCauses(l *logs, e Expect) {
+	for _, r := range l.records[e.DeadLetterTopic] {
+		if !r.resolution && !slices.Contains(e.DeadLetters, r.cause) {
+			v.violation("a dead letter of %q because of %q", r.key, r.cause)
+		}
+	}
+}
+
+// checkAdded: each order that a committed transaction has added is published at least once,
+// or waits in the outbox. An order that was rolled back is neither.
+func (v *Verdict) checkAdded(db *tables, l *logs, e Expect) {
+	var lost, ghosts []string
+	for _, id := range e.Added {
+		if l.appends[id] == 0 && !l.arrived[id] && db.added[id] == 0 {
+			lost = append(lost, id)
+		}
+	}
+	if len(lost) > 0 && !e.RecordsDeleted {
+		v.Lost += len(lost)
+		v.violation("%d orders were added to the outbox and are neither there nor in any topic, such as %v", len(lost), some(lost))
+	}
+	for _, id := range e.RolledBack {
+		if l.appends[id] > 0 || l.arrived[id] || db.added[id] > 0 {
+			ghosts = append(ghosts, id)
+		}
+	}
+	if len(ghosts) > 0 {
+		v.violation("%d orders were rolled back and scheduled nevertheless, such as %v", len(ghosts), some(ghosts))
+	}
+	if e.OutboxEmpty && len(db.added) > 0 {
+		v.violation("%d orders are still in the outbox of schedules, such as %v", len(db.added), some(slices.Collect(maps.Keys(db.added))))
+	}
+}
+
+// checkPublished: in a calm run the sweep closes no order that was published.
+func (v *Verdict) checkPublished(db *tables, e Expect) {
+	if !e.Calm {
+		return
+	}
+	var missed []string
+	for _, id := range slices.Concat(e.Published, e.Added) {
+		if r, ok := db.receipts[id]; ok && r.path != "pipeline" {
+			missed = append(missed, id+" by "+r.path)
+		}
+	}
+	if len(missed) > 0 {
+		v.violation("the pipeline missed %d orders that were published, such as %v", len(missed), some(missed))
+	}
+}
+
+// countRepeated counts duplicates in the close topic. A duplicate breaks no promise, because
+// delivery is at least once. A planned rebalance should cause none nevertheless.
+func (v *Verdict) countRepeated(l *logs, e Expect) {
+	left := map[string]int{}
+	for _, id := range slices.Concat(e.Published, e.Added) {
+		left[id]++
+	}
+	for _, r := range l.records[e.CloseTopic] {
+		if left[r.key]--; left[r.key] < 0 {
+			v.Repeated++
+		}
+	}
+}

@@ -1,0 +1,183 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/store"
+	"github.com/orderclose/orderclose/internal/store/mapping"
+)
+
+func onlyOurTables(t *testing.T, s *mapped) {
+	s.must(s.Migrate(t.Context()))
+	s.must(s.Migrated(t.Context()))
+	var printed strings.Builder
+	s.must(store.WriteMigrations(&printed, string(s.Dialect()), true))
+	for _, table := range []string{"orders", "order_items", "stock"} {
+		if _, err := s.DB().ExecContext(t.Context(), "SELECT 1 FROM "+table); err == nil {
+			t.Errorf("table %s exists", table)
+		}
+		for statement := range strings.SplitSeq(withoutComments(printed.String()), ";") {
+			if slices.Contains(strings.Fields(strings.ReplaceAll(statement, "`", "")), table) {
+				t.Errorf("table %s is in the printed schema: %s", table, statement)
+			}
+		}
+	}
+	s.count("SELECT COUNT(*) FROM receipts")
+}
+
+func closesOnlyDue(t *testing.T, s *mapped) {
+	s.begin()
+	overdue, later, paid, closed, gone := s.an(1, -time.Minute), s.an(2, time.Hour), s.an(3, -time.Minute), s.an(4, -time.Minute), s.an(5, -time.Minute)
+	s.put(s.Mapping.Status.From, overdue, later)
+	s.put(s.Paid, paid)
+	s.put(s.Mapping.Status.To, closed)
+	out := s.closing(later, overdue, gone, paid, closed, overdue)
+	want(t, "verdicts", verdicts(out), []string{
+		later.ID + " not_due", overdue.ID + " closed", gone.ID + " not_found", paid.ID + " already_paid", closed.ID + " already_closed", overdue.ID + " already_closed",
+	})
+	want(t, "due times", []time.Time{out[0].Due, out[1].Due}, []time.Time{later.Due, overdue.Due})
+	if out[1].At.Before(overdue.Due) {
+		t.Errorf("closed at %v, due %v", out[1].At, overdue.Due)
+	}
+	again := s.closing(overdue)
+	want(t, "verdict on a repeat", again[0].Verdict, orderclose.AlreadyClosed)
+	want(t, "receipts", s.texts("SELECT order_id FROM receipts"), []string{overdue.ID})
+	s.checkHistory(overdue, out[1].At)
+	s.checkReleased(overdue)
+	s.checkEvent(overdue, out[1].At)
+	if c := s.Mapping.ClosedAt; c != nil {
+		codec, err := c.Codec()
+		s.must(err)
+		want(t, "orders with the time of the close", s.count("SELECT COUNT(*) FROM "+mapping.Quote(s.Mapping.Orders)+" WHERE "+mapping.Quote(c.Column)+" = ?", codec.Arg(out[1].At)), 1)
+	}
+}
+
+// One order for each step of the column's precision around now: an order is closed if its due
+// time is not after the time of the close.
+func mappedNeverBeforeDue(t *testing.T, s *mapped) {
+	s.begin()
+	s.Mapping = s.Mapping.WithDefaults()
+	var orders []orderclose.Order
+	for n := range 120 {
+		o := s.an(n+1, 0)
+		o.Due = s.today.Add(time.Duration(n-60) * 100 * time.Millisecond).Truncate(100 * time.Millisecond)
+		orders = append(orders, o)
+	}
+	s.put(s.Mapping.Status.From, orders...)
+	out := s.closing(orders...)
+	for i, o := range out {
+		late := o.At.Sub(orders[i].Due)
+		if o.Due.Before(orders[i].Due.Add(-time.Second)) || o.Due.After(orders[i].Due) {
+			t.Fatalf("order %s is due at %v, and was read as %v", o.OrderID, orders[i].Due, o.Due)
+		}
+		if closed := o.Verdict == orderclose.Closed; closed != !o.Due.After(o.At) {
+			t.Errorf("order %s, due at %v, was %s at %v, %v after", o.OrderID, o.Due, o.Verdict, o.At, late)
+		}
+	}
+}
+
+// A batch with orders in all tables: one fails, and nothing changes.
+func mappedInOneTransaction(t *testing.T, s *mapped) {
+	s.begin()
+	var orders []orderclose.Order
+	for n := range 12 {
+		o := s.an(n+1, -time.Minute)
+		o.CreatedAt = s.monthsAgo(n % 6)
+		orders = append(orders, o)
+	}
+	s.put(s.Mapping.Status.From, orders...)
+	s.exec("INSERT INTO receipts (order_id, verdict, due, closed_at, path, attempts, lateness_ms) VALUES (?, 'closed', ?, ?, 'sweep', 0, 0)",
+		orders[7].ID, s.time(s.today), s.time(s.today))
+	if _, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, ask(orders...)); err == nil {
+		t.Error("a second receipt was written")
+	}
+	want(t, "receipts", s.count("SELECT COUNT(*) FROM receipts"), 1)
+	s.must(s.Probe(t.Context()))
+	rest := slices.Delete(slices.Clone(orders), 7, 8)
+	for _, o := range s.closing(rest...) {
+		want(t, "verdict on "+o.OrderID, o.Verdict, orderclose.Closed)
+	}
+	want(t, "receipts", s.count("SELECT COUNT(*) FROM receipts"), 12)
+}
+
+// putThroughMonths inserts ten unpaid orders into every month's table, some due at the same
+// time, and returns the overdue orders in page order.
+func (s *mapped) putThroughMonths() (orders []orderclose.Order) {
+	s.Helper()
+	for n := range 60 {
+		o := orderclose.Order{ID: s.ID(1000 + n), CreatedAt: s.monthsAgo(5 - n/10)}
+		o.Due = o.CreatedAt.Add(time.Duration(n/7) * time.Second)
+		if o.Due.Before(s.today) { // the middle of this month may be in the future
+			orders = append(orders, o)
+		}
+	}
+	s.put(s.Mapping.Status.From, orders...)
+	return orders
+}
+
+func mappedPages(t *testing.T, s *mapped) {
+	s.begin()
+	ids := idsDue(s.putThroughMonths(), time.Time{}, s.today)
+	paid := orderclose.Order{ID: s.ID(2000), CreatedAt: s.monthsAgo(1), Due: s.monthsAgo(1)}
+	s.put(s.Paid, paid)
+	for _, limit := range []int{1, 7, 100} {
+		want(t, fmt.Sprintf("orders in pages of %d", limit), s.pages(s.now(), limit, func([]orderclose.Order) {}), ids)
+	}
+	want(t, "orders while they are closed", s.pages(s.now(), 7, func(page []orderclose.Order) {
+		for _, o := range s.closing(page...) {
+			want(t, "verdict on "+o.OrderID, o.Verdict, orderclose.Closed)
+		}
+	}), ids)
+	want(t, "orders afterwards", s.pages(s.now(), 7, func([]orderclose.Order) {}), nil)
+}
+
+func mappedNoDue(t *testing.T, s *mapped) {
+	s.begin()
+	without, overdue := s.an(1, 0), s.an(2, -time.Minute)
+	without.Due = time.Time{}
+	s.put(s.Mapping.Status.From, without, overdue)
+	out := s.closing(without, overdue)
+	want(t, "verdicts", verdicts(out), []string{without.ID + " failed", overdue.ID + " closed"})
+	if out[0].Err == nil {
+		t.Error("the outcome has no error")
+	}
+	want(t, "orders in pages", s.pages(s.now(), 10, func([]orderclose.Order) {}), nil)
+}
+
+// Records whose times are of another month than the row, and a record without times.
+func mappedOtherMonth(t *testing.T, s *mapped) {
+	s.begin()
+	var orders []orderclose.Order
+	for n := range 4 {
+		o := s.an(n+1, -time.Minute)
+		o.CreatedAt = s.monthsAgo(2)
+		orders = append(orders, o)
+	}
+	s.put(s.Mapping.Status.From, orders...)
+	orders[0].CreatedAt, orders[1].CreatedAt, orders[2].CreatedAt, orders[3].CreatedAt = s.monthsAgo(1), s.monthsAgo(3), time.Time{}, s.monthsAgo(20)
+	orders[2].Due = time.Time{}
+	for _, o := range s.closing(orders...) {
+		want(t, "verdict on "+o.OrderID, o.Verdict, orderclose.Closed)
+	}
+}
+
+func tablesFit(t *testing.T, s *mapped) {
+	if s.Dialect() == store.SQLite {
+		t.Skip("SQLite's tables are not looked at")
+	}
+	if err := s.CheckMapping(t.Context()); err == nil {
+		t.Error("missing tables are not reported")
+	}
+	s.begin()
+	s.must(s.CheckMapping(t.Context()))
+	table := s.table(s.Mapping.Orders, s.today)
+	s.exec("ALTER TABLE " + mapping.Quote(table) + " DROP COLUMN " + mapping.Quote(s.Mapping.Due.Column))
+	if err := s.CheckMapping(t.Context()); err == nil || !strings.Contains(err.Error(), "there is no column "+table+"."+s.Mapping.Due.Column) {
+		t.Errorf("without the due column: %v", err)
+	}
+}
