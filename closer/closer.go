@@ -22,6 +22,7 @@
 package closer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -128,18 +129,10 @@ func New(o Options) (*Closer, error) {
 	case o.Batch < 0, o.Workers < 0, o.TargetLatency < 0, o.BufferBytes < 0:
 		return nil, fmt.Errorf("closer: Batch is %d, Workers %d, Latency %v and BufferBytes %d; none may be negative", o.Batch, o.Workers, o.TargetLatency, o.BufferBytes)
 	}
-	if o.Batch == 0 {
-		o.Batch = DefaultBatch
-	}
-	if o.Workers == 0 {
-		o.Workers = DefaultWorkers
-	}
-	if o.TargetLatency == 0 {
-		o.TargetLatency = DefaultTargetLatency
-	}
-	if o.BufferBytes == 0 {
-		o.BufferBytes = DefaultBufferBytes
-	}
+	o.Batch = cmp.Or(o.Batch, DefaultBatch)
+	o.Workers = cmp.Or(o.Workers, DefaultWorkers)
+	o.TargetLatency = cmp.Or(o.TargetLatency, DefaultTargetLatency)
+	o.BufferBytes = cmp.Or(o.BufferBytes, DefaultBufferBytes)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -148,9 +141,6 @@ func New(o Options) (*Closer, error) {
 	}
 	if o.OnHang == nil {
 		o.OnHang = func(why string) { panic("closer: " + why) }
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Logger = loglimit.New(o.Logger)
 	m, err := newMetrics(o.Registerer)

@@ -32,6 +32,7 @@
 package compensator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -173,22 +174,11 @@ func New(o Options) (*Compensator, error) {
 	if o.Log == nil {
 		o.Log = &ownLog{clock: o.Store}
 	}
-	if o.Period == 0 {
-		o.Period = DefaultPeriod
-	}
-	if o.Grace == 0 {
-		o.Grace = DefaultGrace
-	}
+	o.Period = cmp.Or(o.Period, DefaultPeriod)
+	o.Grace = cmp.Or(o.Grace, DefaultGrace)
 	o.Grace = max(o.Grace, 0)
-	if o.PageSize == 0 {
-		o.PageSize = DefaultPageSize
-	}
-	if o.Rate == 0 {
-		o.Rate = DefaultRate
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.PageSize = cmp.Or(o.PageSize, DefaultPageSize)
+	o.Rate = cmp.Or(o.Rate, DefaultRate)
 	o.Logger = loglimit.New(o.Logger)
 	m, err := newMetrics(o.Registerer, o.Period)
 	if err != nil {

@@ -1,6 +1,7 @@
 package compensator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,15 +50,9 @@ func NewLock(o LockOptions) (*RedisLock, error) {
 	if o.Client == nil {
 		return nil, errors.New("compensator: LockOptions need a Client")
 	}
-	if o.Key == "" {
-		o.Key = DefaultLockKey
-	}
-	if o.Expiry == 0 {
-		o.Expiry = DefaultLockExpiry
-	}
-	if o.Extend == 0 {
-		o.Extend = DefaultLockExtend
-	}
+	o.Key = cmp.Or(o.Key, DefaultLockKey)
+	o.Expiry = cmp.Or(o.Expiry, DefaultLockExpiry)
+	o.Extend = cmp.Or(o.Extend, DefaultLockExtend)
 	if o.Extend*2 > o.Expiry {
 		return nil, fmt.Errorf("compensator: the lock expires after %v and is extended each %v: extend at least twice as often", o.Expiry, o.Extend)
 	}

@@ -19,6 +19,7 @@
 package delayrelay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,17 +94,10 @@ func New(o Options) (*Relay, error) {
 			return nil, fmt.Errorf("delayrelay: buckets must be sorted, shortest first: %v", o.Buckets)
 		}
 	}
-	if o.ReplayTopic == "" {
-		o.ReplayTopic = o.CloseTopic
-	}
-	if o.WindowBytes == 0 {
-		o.WindowBytes = DefaultWindowBytes
-	}
+	o.ReplayTopic = cmp.Or(o.ReplayTopic, o.CloseTopic)
+	o.WindowBytes = cmp.Or(o.WindowBytes, DefaultWindowBytes)
 	if o.Now == nil {
 		o.Now = time.Now
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Logger = loglimit.New(o.Logger)
 	if o.OnHang == nil {

@@ -23,6 +23,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,15 +105,8 @@ func New(o Options) (*Dispatcher, error) {
 	case o.Batch < 0, o.InFlight < 0:
 		return nil, fmt.Errorf("outbox: Batch is %d and InFlight %d, both must be positive", o.Batch, o.InFlight)
 	}
-	if o.Batch == 0 {
-		o.Batch = DefaultBatch
-	}
-	if o.InFlight == 0 {
-		o.InFlight = DefaultInFlight
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Batch = cmp.Or(o.Batch, DefaultBatch)
+	o.InFlight = cmp.Or(o.InFlight, DefaultInFlight)
 	o.Logger = loglimit.New(o.Logger)
 	m, err := newMetrics(o.Registerer)
 	if err != nil {

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,17 +51,10 @@ func (c Connections) ReadEvents(ctx context.Context, o EventOptions) error {
 	if o.Group == "" || o.Topic == "" || o.Handle == nil || o.Batch < 0 {
 		return errors.New("pipeline: EventOptions need Group, Topic and Handle, and a Batch that is not negative")
 	}
-	if o.Type == "" {
-		o.Type = orderclose.EventOrderClosed
-	}
-	if o.Batch == 0 {
-		o.Batch = DefaultEventBatch
-	}
+	o.Type = cmp.Or(o.Type, orderclose.EventOrderClosed)
+	o.Batch = cmp.Or(o.Batch, DefaultEventBatch)
 	if o.Skipped == nil {
 		o.Skipped = func(error) {}
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Logger = loglimit.New(o.Logger)
 	return c.Kafka.Consume(ctx, o.Group, o.Topic, func(ctx context.Context, claim wire.Claim) {
@@ -83,9 +77,7 @@ func (c Connections) ReadEvents(ctx context.Context, o EventOptions) error {
 
 // ReadEvents is Connections.ReadEvents with the App's connections, topic of events and logger.
 func (a *App) ReadEvents(ctx context.Context, o EventOptions) error {
-	if o.Topic == "" {
-		o.Topic = a.o.Config.Topics.Events
-	}
+	o.Topic = cmp.Or(o.Topic, a.o.Config.Topics.Events)
 	if o.Logger == nil {
 		o.Logger = a.o.Logger
 	}

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"crypto/tls"
 	"database/sql"
 	"errors"
@@ -94,13 +95,8 @@ func (o *Options) complete() (err error) {
 	if o.Registerer == nil {
 		o.Registerer = prometheus.NewRegistry()
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
 	o.Logger = loglimit.New(o.Logger)
-	if o.RolloutDelay == 0 {
-		o.RolloutDelay = config.DefaultRolloutDelay
-	}
+	o.RolloutDelay = cmp.Or(o.RolloutDelay, config.DefaultRolloutDelay)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package producer
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -74,13 +75,9 @@ func NewOutbox(o OutboxOptions) (*Outbox, error) {
 		if err != nil {
 			return nil, err
 		}
-		if o.MaxDelay == 0 {
-			o.MaxDelay = c.MaxDelay
-		}
+		o.MaxDelay = cmp.Or(o.MaxDelay, c.MaxDelay)
 	}
-	if o.MaxDelay == 0 {
-		o.MaxDelay = orderclose.DefaultMaxDelay
-	}
+	o.MaxDelay = cmp.Or(o.MaxDelay, orderclose.DefaultMaxDelay)
 	if o.MaxDelayFunc == nil {
 		o.MaxDelayFunc = func() time.Duration { return o.MaxDelay }
 	}

@@ -22,6 +22,7 @@
 package producer
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -125,20 +126,11 @@ func New(o Options) (*Producer, error) {
 	if o.Watch && o.TopicsFile == "" {
 		return nil, errors.New("producer: Options.Watch needs TopicsFile")
 	}
-	if o.Delays.Default == 0 {
-		o.Delays.Default = DefaultDelay
-	}
-	if o.MaxDelay == 0 {
-		o.MaxDelay = orderclose.DefaultMaxDelay
-	}
-	if o.Timeout == 0 {
-		o.Timeout = DefaultTimeout
-	}
+	o.Delays.Default = cmp.Or(o.Delays.Default, DefaultDelay)
+	o.MaxDelay = cmp.Or(o.MaxDelay, orderclose.DefaultMaxDelay)
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	if o.Now == nil {
 		o.Now = time.Now
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Logger = loglimit.New(o.Logger)
 	p := &Producer{o: o, close: func() {}}
@@ -169,15 +161,11 @@ func (o *Options) setFrom(c *config.Config) {
 	if len(o.Buckets) == 0 {
 		o.Buckets = c.Buckets
 	}
-	if o.CloseTopic == "" {
-		o.CloseTopic = c.Topics.Close
-	}
+	o.CloseTopic = cmp.Or(o.CloseTopic, c.Topics.Close)
 	if o.Delays.Default == 0 && o.Delays.ByCategory == nil {
 		o.Delays = c.Delays
 	}
-	if o.MaxDelay == 0 {
-		o.MaxDelay = c.MaxDelay
-	}
+	o.MaxDelay = cmp.Or(o.MaxDelay, c.MaxDelay)
 }
 
 // Close waits for appends in flight and closes the connections. Do not call Schedule

@@ -126,9 +126,7 @@ func (p *Producer) Reload(ctx context.Context) error {
 func (w *watcher) take(next *config.Config) {
 	o := w.given
 	o.setFrom(next)
-	if o.Delays.Default == 0 {
-		o.Delays.Default = DefaultDelay
-	}
+	o.Delays.Default = cmp.Or(o.Delays.Default, DefaultDelay)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stop()

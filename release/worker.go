@@ -14,6 +14,7 @@
 package release
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -141,23 +142,14 @@ func New(o Options) (*Worker, error) {
 	case o.Parallel < 0, o.Timeout < 0:
 		return nil, fmt.Errorf("release: Parallel is %d and Timeout %v, both must be positive", o.Parallel, o.Timeout)
 	}
-	if o.Event == "" {
-		o.Event = orderclose.EventOrderClosed
-	}
-	if o.Parallel == 0 {
-		o.Parallel = DefaultParallel
-	}
-	if o.Timeout == 0 {
-		o.Timeout = DefaultTimeout
-	}
+	o.Event = cmp.Or(o.Event, orderclose.EventOrderClosed)
+	o.Parallel = cmp.Or(o.Parallel, DefaultParallel)
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	if o.OnHang == nil {
 		o.OnHang = func(why string) { panic("release: " + why) }
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Logger = loglimit.New(o.Logger)
 	m, err := newMetrics(o.Registerer)

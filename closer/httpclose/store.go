@@ -1,6 +1,7 @@
 package httpclose
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -60,14 +61,9 @@ func New(o Options) (*Store, error) {
 	if o.Batch < 0 {
 		return nil, fmt.Errorf("httpclose: Batch is %d, it must be positive", o.Batch)
 	}
-	if o.Batch == 0 {
-		o.Batch = DefaultBatch
-	}
+	o.Batch = cmp.Or(o.Batch, DefaultBatch)
 	if o.Now == nil {
 		o.Now = time.Now
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Logger = loglimit.New(o.Logger)
 	if o.Metrics == nil {

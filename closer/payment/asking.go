@@ -1,6 +1,7 @@
 package payment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,15 +83,8 @@ func New(o Options) (*CheckedStore, error) {
 	if o.Batch < 0 || o.Concurrency < 0 {
 		return nil, fmt.Errorf("payment: Batch is %d and Concurrency %d, both must be positive", o.Batch, o.Concurrency)
 	}
-	if o.Batch == 0 {
-		o.Batch = DefaultBatch
-	}
-	if o.Concurrency == 0 {
-		o.Concurrency = DefaultConcurrency
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Batch = cmp.Or(o.Batch, DefaultBatch)
+	o.Concurrency = cmp.Or(o.Concurrency, DefaultConcurrency)
 	o.Logger = loglimit.New(o.Logger)
 	if o.Metrics == nil {
 		o.Metrics = noMetrics{}

@@ -1,6 +1,7 @@
 package checkout
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
@@ -114,15 +115,11 @@ func New(o Options) (*Shop, error) {
 	if o.DB == nil || o.Dialect == "" || o.Producer == nil || o.Closer == nil && !o.AskFirst {
 		return nil, errors.New("checkout: Options need DB, Dialect, Producer, and Closer or AskFirst")
 	}
-	if o.ViewPrefix == "" {
-		o.ViewPrefix = DefaultViewPrefix
-	}
+	o.ViewPrefix = cmp.Or(o.ViewPrefix, DefaultViewPrefix)
 	if o.MaxStale <= 0 {
 		o.MaxStale = DefaultMaxStale
 	}
-	if o.Welcome == 0 {
-		o.Welcome = DefaultWelcome
-	}
+	o.Welcome = cmp.Or(o.Welcome, DefaultWelcome)
 	if o.PublishWithin <= 0 {
 		o.PublishWithin = DefaultPublishWithin
 	}
@@ -200,9 +197,7 @@ var ErrFewPoints = errors.New("too few points")
 // after that; if Kafka does not accept the record, the order still exists and the sweep closes it
 // if it is not paid. The errors are those of shopdb.Orders.CreateOrder, ErrFewPoints and ErrOtherRequest.
 func (s *Shop) Create(ctx context.Context, r Request, b Basket) (Reply, error) {
-	if b.ID == "" {
-		b.ID = "o-" + newID()
-	}
+	b.ID = cmp.Or(b.ID, "o-"+newID())
 	items := make([]shopdb.Item, len(b.Items))
 	for i, l := range b.Items {
 		items[i] = shopdb.Item(l)

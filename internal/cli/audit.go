@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -114,9 +115,7 @@ func (c *common) audit(ctx context.Context, f auditFlags) error {
 func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o ops.AuditOptions) error {
 	o.Store, o.Receipts = s.Store, s.cfg.Closer.Kind != config.KindHTTP
 	o.EventsTopic, o.CloseTopic, o.ReplayTopic, o.DeadLetterTopic = s.cfg.Topics.Events, s.cfg.Topics.Close, s.cfg.Topics.Replay, s.cfg.Topics.DeadLetter
-	if o.Bound == 0 {
-		o.Bound = s.cfg.Compensator.Period + s.cfg.Compensator.Grace + missSlack
-	}
+	o.Bound = cmp.Or(o.Bound, s.cfg.Compensator.Period+s.cfg.Compensator.Grace+missSlack)
 	if s.Kafka != nil {
 		o.Log = s.Kafka
 	}

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -77,14 +78,9 @@ func New(o Options) (*Cluster, error) {
 	if len(o.Brokers) == 0 {
 		return nil, fmt.Errorf("kafka: no brokers given: set ORDERCLOSE_KAFKA_BROKERS to host:port,host:port")
 	}
-	if o.ClientID == "" {
-		o.ClientID = "orderclose"
-	}
+	o.ClientID = cmp.Or(o.ClientID, "orderclose")
 	if o.Dial == nil {
 		o.Dial = (&net.Dialer{Timeout: 3 * time.Second, KeepAliveConfig: keepAlive}).DialContext
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Logger = loglimit.New(o.Logger)
 	mechanism, err := o.Security.mechanism()

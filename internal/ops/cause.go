@@ -146,9 +146,7 @@ func (n *investigation) Explain(ctx context.Context, missed []orderclose.Order) 
 	misses := make([]compensator.Miss, len(missed))
 	for i, o := range missed {
 		e := evidence{n.rows[maphash.String(n.seed, o.ID)], found[i].Found, found[i].Unseen}
-		if e.unseen == "" {
-			e.unseen = n.incomplete
-		}
+		e.unseen = cmp.Or(e.unseen, n.incomplete)
 		misses[i].Order = o
 		misses[i].Cause, misses[i].Where = decide(e, now)
 		misses[i].Fix = mendOne(misses[i])

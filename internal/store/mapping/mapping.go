@@ -9,7 +9,11 @@
 // every table through a Mapping.
 package mapping
 
-import "github.com/orderclose/orderclose"
+import (
+	"cmp"
+
+	"github.com/orderclose/orderclose"
+)
 
 // Mapping describes where orders are and what closing an order changes.
 type Mapping struct {
@@ -133,9 +137,7 @@ func Reference() *Mapping {
 func (m *Mapping) WithDefaults() *Mapping {
 	c := *m
 	c.ID = m.ID.withDefaults()
-	if c.Event == "" {
-		c.Event = orderclose.EventOrderClosed
-	}
+	c.Event = cmp.Or(c.Event, orderclose.EventOrderClosed)
 	if m.Stock != nil {
 		stock := *m.Stock
 		stock.SKU = stock.SKU.withDefaults()
@@ -143,21 +145,15 @@ func (m *Mapping) WithDefaults() *Mapping {
 	}
 	if m.Shards != nil {
 		shards := *m.Shards
-		if shards.Months == 0 {
-			shards.Months = DefaultMonths
-		}
+		shards.Months = cmp.Or(shards.Months, DefaultMonths)
 		c.Shards = &shards
 	}
 	return &c
 }
 
 func (k Key) withDefaults() Key {
-	if k.Type == "" {
-		k.Type = Text
-	}
-	if k.Index == "" {
-		k.Index = primary
-	}
+	k.Type = cmp.Or(k.Type, Text)
+	k.Index = cmp.Or(k.Index, primary)
 	return k
 }
 

@@ -1,6 +1,7 @@
 package mapping
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -97,9 +98,7 @@ type Codec struct {
 // Codec returns the codec of a moment in which Check finds no problem.
 func (m TimeColumn) Codec() (Codec, error) {
 	c := Codec{moment: m, loc: time.UTC, step: m.step()}
-	if c.step == 0 {
-		c.step = time.Second
-	}
+	c.step = cmp.Or(c.step, time.Second)
 	var err error
 	if m.Type == DateTime {
 		c.loc, err = ParseZone(m.Zone)
