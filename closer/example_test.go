@@ -11,7 +11,6 @@ import (
 	"github.com/orderclose/orderclose/closer"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
-	"github.com/orderclose/orderclose/producer"
 )
 
 // bookings is a Store of another kind: it closes table bookings that were not confirmed,
@@ -65,12 +64,6 @@ func ExampleStore() {
 		return
 	}
 	defer servers.Close()
-	clients, err := servers.Connect("restaurant")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer pipelinetest.Disconnect(clients)
 	cfg, err := pipeline.Parse("restaurant.yaml", []byte("buckets: [1m]\npartitions: 1\n"))
 	if err != nil {
 		fmt.Println(err)
@@ -82,18 +75,14 @@ func ExampleStore() {
 		due:      map[string]time.Time{"table 4, friday": past, "table 7, friday": past},
 		outcomes: make(chan orderclose.Outcome, 10),
 	}
-	app, err := pipeline.New(pipeline.Options{Config: cfg, Connections: clients, Store: store})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	app, err := servers.App(ctx, pipeline.Options{Config: cfg, Store: store})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	if err := app.CreateTopics(ctx); err != nil {
-		fmt.Println(err)
-		return
-	}
-	p, err := servers.Producer(producer.Options{Buckets: cfg.Buckets, CloseTopic: cfg.Topics.Close})
+	p, err := servers.Producer(cfg)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -9,7 +9,6 @@ import (
 	"github.com/orderclose/orderclose/delayrelay"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
-	"github.com/orderclose/orderclose/producer"
 )
 
 // lateness is a closer.Store that prints when an order reaches it.
@@ -46,17 +45,14 @@ func ExampleNew() {
 		return
 	}
 	reached := make(lateness, 10)
-	closes, err := pipeline.New(pipeline.Options{Config: cfg, Connections: clients, Store: reached})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	closes, err := servers.App(ctx, pipeline.Options{Config: cfg, Store: reached})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	p, err := servers.Producer(producer.Options{Buckets: cfg.Buckets, CloseTopic: cfg.Topics.Close, Delays: cfg.Delays})
-	if err == nil {
-		err = closes.CreateTopics(ctx)
-	}
+	p, err := servers.Producer(cfg)
 	if err == nil {
 		err = p.Schedule(ctx, p.Order("order-17", time.Now()))
 	}

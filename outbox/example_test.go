@@ -32,15 +32,11 @@ func ExampleNew() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	app, err := pipeline.New(pipeline.Options{Config: cfg, Connections: clients})
-	if err == nil {
-		err = app.CreateTopics(ctx)
-	}
-	if err != nil {
+	if _, err := servers.App(ctx, pipeline.Options{Config: cfg}); err != nil { // creates the topics
 		fmt.Println(err)
 		return
 	}
-	p, err := servers.Producer(producer.Options{Buckets: cfg.Buckets, CloseTopic: cfg.Topics.Close, Delays: cfg.Delays})
+	p, err := servers.Producer(cfg)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -11,7 +11,6 @@ import (
 
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
-	"github.com/orderclose/orderclose/producer"
 )
 
 // The whole pipeline in a process of yours, with the servers that the environment names.
@@ -44,33 +43,27 @@ func ExampleApp_Run() {
 		return
 	}
 	defer servers.Close()
-	clients, err := servers.Connect("shop")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer pipelinetest.Disconnect(clients)
 	cfg, err := pipeline.Parse("shop.yaml", []byte("delays: {default: 1s}\nbuckets: [1s]\npartitions: 1\n"))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	app, err := pipeline.New(pipeline.Options{Config: cfg, Connections: clients})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	p, err := servers.Producer(producer.Options{Buckets: cfg.Buckets, CloseTopic: cfg.Topics.Close, Delays: cfg.Delays})
-	if err == nil {
-		err = app.CreateTopics(ctx)
+	app, err := servers.App(ctx, pipeline.Options{Config: cfg})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	p, err := servers.Producer(cfg)
+	if err != nil {
+		fmt.Println(err)
+		return
 	}
 	order := p.Order("order-17", time.Now())
-	if err == nil { // checkout: the order, and then its record
-		_, err = servers.DB().ExecContext(ctx, "INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES (?, '', 0, ?, ?, 1)",
-			order.ID, order.CreatedAt.UnixMilli(), order.Due.UnixMilli())
-	}
+	// Checkout: the order, and then its record.
+	_, err = servers.DB().ExecContext(ctx, "INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES (?, '', 0, ?, ?, 1)",
+		order.ID, order.CreatedAt.UnixMilli(), order.Due.UnixMilli())
 	if err == nil {
 		err = p.Schedule(ctx, order)
 	}
@@ -79,8 +72,8 @@ func ExampleApp_Run() {
 		return
 	}
 	go func() {
-		err := clients.ReadEvents(ctx, pipeline.EventOptions{
-			Group: "mails", Topic: cfg.Topics.Events,
+		err := app.ReadEvents(ctx, pipeline.EventOptions{
+			Group: "mails",
 			Handle: func(_ context.Context, events []pipeline.Event) error {
 				fmt.Println(events[0].OrderID, "was closed by the", events[0].Path)
 				cancel()

@@ -10,7 +10,6 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
-	"github.com/orderclose/orderclose/producer"
 )
 
 // bookings closes table bookings that were not confirmed in time. It keeps them in a map, where
@@ -53,21 +52,13 @@ func closeBookings(ctx context.Context, logger *slog.Logger) error {
 		return err
 	}
 	defer servers.Close()
-	clients, err := servers.Connect("restaurant")
-	if err != nil {
-		return err
-	}
-	defer pipelinetest.Disconnect(clients)
 
 	b := &bookings{due: map[string]time.Time{}, closed: make(chan string, 1)}
-	app, err := pipeline.New(pipeline.Options{Config: cfg, Connections: clients, Store: b, Logger: logger})
+	app, err := servers.App(ctx, pipeline.Options{Config: cfg, Store: b, Logger: logger})
 	if err != nil {
 		return err
 	}
-	if err := app.CreateTopics(ctx); err != nil {
-		return err
-	}
-	p, err := servers.Producer(producer.Options{Buckets: cfg.Buckets, CloseTopic: cfg.Topics.Close, Delays: cfg.Delays})
+	p, err := servers.Producer(cfg)
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 )
@@ -18,12 +17,6 @@ func ExampleStart() {
 		return
 	}
 	defer servers.Close()
-	clients, err := servers.Connect("shop")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer pipelinetest.Disconnect(clients)
 	ctx := context.Background()
 	due := time.Now().Add(-time.Hour).UnixMilli()
 	_, err = servers.DB().ExecContext(ctx, "INSERT INTO orders (id, category, status, created_at, expire_at, version) VALUES ('order-17', '', 0, ?, ?, 1)", due, due)
@@ -36,7 +29,7 @@ func ExampleStart() {
 		fmt.Println(err)
 		return
 	}
-	app, err := pipeline.New(pipeline.Options{Config: cfg, Connections: pipeline.Connections{Store: clients.Store}})
+	app, err := servers.App(ctx, pipeline.Options{Config: cfg})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -47,6 +40,6 @@ func ExampleStart() {
 		return
 	}
 	report, err := sweeps.Sweep(ctx, false)
-	fmt.Println(report.Closed, orderclose.Closed, err)
-	// Output: 1 closed <nil>
+	fmt.Println("closed", report.Closed, err)
+	// Output: closed 1 <nil>
 }

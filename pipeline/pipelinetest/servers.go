@@ -43,7 +43,7 @@ type Servers struct {
 	Store  *store.Store // migrated; all clients share it
 	net    *kfake.VirtualNetwork
 	logger *slog.Logger
-	ending []func() // closes the clients of producers
+	ending []func() // closes the clients of Apps and producers
 }
 
 // Options configure Servers. The zero value is valid.
@@ -107,16 +107,32 @@ func Start(o Options) (*Servers, error) {
 	return w, nil
 }
 
-// Producer returns a producer that is connected to the brokers. Options.Brokers and Appender are
-// set; TopicsFile, or Buckets and CloseTopic, say which topics it uses. Close closes it.
-func (w *Servers) Producer(o producer.Options) (*producer.Producer, error) {
+// App returns an App on these servers, with its topics. Options.Config or TopicsFile is required,
+// and Servers and Connections are not used. Close closes its clients, after App.Run has returned.
+func (w *Servers) App(ctx context.Context, o pipeline.Options) (*pipeline.App, error) {
+	c, err := w.Connect("app")
+	if err != nil {
+		return nil, err
+	}
+	w.ending = append(w.ending, func() { Disconnect(c) })
+	o.Connections = c
+	app, err := pipeline.New(o)
+	if err != nil {
+		return nil, err
+	}
+	return app, app.CreateTopics(ctx)
+}
+
+// Producer returns a producer for the topics and delays of a configuration. Close closes it.
+func (w *Servers) Producer(cfg *pipeline.Config) (*producer.Producer, error) {
 	k, err := w.Kafka("producer")
 	if err != nil {
 		return nil, err
 	}
 	coalescer := kafka.NewCoalescer(k)
-	o.Appender = coalescer
-	p, err := producer.New(o)
+	p, err := producer.New(producer.Options{
+		Appender: coalescer, Buckets: cfg.Buckets, CloseTopic: cfg.Topics.Close, Delays: cfg.Delays, MaxDelay: cfg.MaxDelay, Logger: w.logger,
+	})
 	w.ending = append(w.ending, func() {
 		p.Close()
 		coalescer.Close()
@@ -129,7 +145,7 @@ func (w *Servers) Producer(o producer.Options) (*producer.Producer, error) {
 // milliseconds.
 func (w *Servers) DB() *sql.DB { return w.Store.DB() }
 
-// Close closes the producers and stops the servers.
+// Close closes the clients of Apps and producers, and stops the servers.
 func (w *Servers) Close() {
 	for _, end := range w.ending {
 		end()
