@@ -1,0 +1,107 @@
+package pipeline
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/closer/payment"
+	"github.com/orderclose/orderclose/internal/config"
+)
+
+// ownStore is a Store that is no payment.Store.
+type ownStore struct{}
+
+func (ownStore) CloseOrders(context.Context, orderclose.Path, []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	return nil, nil
+}
+
+// sweptStore can also be searched by a sweep.
+type sweptStore struct{ ownStore }
+
+func (sweptStore) Now(context.Context) (time.Time, error) { return time.Now(), nil }
+
+func (sweptStore) Overdue(context.Context, time.Time, orderclose.Order, int) ([]orderclose.Order, error) {
+	return nil, nil
+}
+
+func TestNew_NamesWhatIsMissing(t *testing.T) {
+	cfg := config.Default()
+	ask := payment.ProviderFunc(func(context.Context, []string) ([]payment.Answer, error) { return nil, nil })
+	for name, c := range map[string]struct {
+		o    Options
+		role Role
+		want string // in the error of New or Run
+	}{
+		"no configuration":             {Options{}, Relay, "TopicsFile or Config"},
+		"a file that does not exist":   {Options{TopicsFile: "none.yaml"}, Relay, "none.yaml"},
+		"a bad Redis URL":              {Options{Config: cfg, Servers: Servers{RedisURL: "http://secret@x"}}, Relay, "redis://"},
+		"two databases":                {Options{Config: cfg, Servers: Servers{DSN: "u@tcp(h)/d", DB: testPool(t)}}, Relay, "set one"},
+		"no Kafka":                     {Options{Config: cfg, Store: ownStore{}}, Closer, "Servers.Brokers"},
+		"no database to sweep":         {Options{Config: cfg, Store: ownStore{}}, Compensator, "Servers.DSN or Servers.DB"},
+		"a store that cannot be asked": {Options{Config: cfg, Store: sweptStore{}, Payment: ask}, Compensator, "PreviewClose and PayOrders"},
+		"a metric of another program":  {Options{Config: cfg, Registerer: taken("orderclose_topic_drift")}, Relay, "orderclose_topic_drift"},
+		"an unknown role":              {Options{Config: cfg}, "sweeper", "unknown role"},
+	} {
+		a, err := New(c.o)
+		if err == nil {
+			err = a.Run(t.Context(), c.role)
+		}
+		if a.Close(); err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// taken returns a registry in which another metric has the name.
+func taken(name string) *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: "Another one."}))
+	return r
+}
+
+// A store of the program's own is swept without a database.
+func TestApp_SweepsAStoreOfItsOwn(t *testing.T) {
+	a, err := New(Options{Config: config.Default(), Store: sweptStore{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	sweeps, err := a.Compensator(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := sweeps.Sweep(t.Context(), false); err != nil || r.Lock != "none" {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func TestApp_TwoOfThemShareARegistry(t *testing.T) {
+	r := prometheus.NewRegistry()
+	for range 2 {
+		a, err := New(Options{Config: config.Default(), Store: sweptStore{}, Registerer: r})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.Compensator(nil); err != nil {
+			t.Fatal(err)
+		}
+		a.Close()
+	}
+}
+
+// testPool returns a pool that never connects.
+func testPool(t *testing.T) *sql.DB {
+	t.Helper()
+	pool, err := sql.Open("mysql", "u@tcp(127.0.0.1:1)/d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { pool.Close() })
+	return pool
+}
