@@ -10,7 +10,7 @@ import (
 // producers in other languages must pick buckets with the same number.
 const MaxTolerance = 30 * time.Second
 
-// Bucket is a delay topic. It holds a record for at most Length.
+// Bucket is a delay topic. A record waits in it for at most Length.
 type Bucket struct {
 	Topic  string
 	Length time.Duration
@@ -19,9 +19,9 @@ type Bucket struct {
 	Draining bool
 }
 
-// Tolerance is the most by which a remaining delay may be shorter than the bucket's
-// length and still be put there: a tenth of the length, at most MaxTolerance. Without
-// it an order of 30 minutes that is published 20 ms after it was created would take
+// Tolerance is how much shorter than the bucket's length a remaining delay may be, so
+// that Pick still chooses this bucket: a tenth of the length, at most MaxTolerance.
+// Without it an order of 30 minutes that is published 20 ms after it was created would take
 // five buckets instead of one.
 func (b Bucket) Tolerance() time.Duration {
 	return min(MaxTolerance, b.Length/10)
@@ -29,7 +29,8 @@ func (b Bucket) Tolerance() time.Duration {
 
 // Release returns the release time of a record that the broker appended at the given
 // time: the due time, but no later than the bucket's length after the append. So a
-// wrong due time can neither keep a record in the bucket nor release it early.
+// wrong due time cannot keep a record in the bucket longer than the bucket's length. A
+// due time that is too early releases the record early.
 func (b Bucket) Release(due, appended time.Time) time.Time {
 	if end := appended.Add(b.Length); end.Before(due) {
 		return end

@@ -27,8 +27,8 @@ type Order struct {
 	// ID identifies the order and is the key of its records: 1 to MaxIDBytes bytes of
 	// UTF-8, without control characters and without space at either end.
 	ID string
-	// Category is the category that decided the delay. It is only carried along, for
-	// metrics and readers.
+	// Category is the category that decided the delay. It only travels with the record,
+	// for metrics and readers.
 	Category string
 	// CreatedAt is when the order was created.
 	CreatedAt time.Time

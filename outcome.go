@@ -13,7 +13,7 @@ const (
 	AlreadyPaid    Verdict = "already_paid"    // the order was paid before
 	AlreadyClosed  Verdict = "already_closed"  // the order was closed or cancelled before; duplicates end here
 	NotDue         Verdict = "not_due"         // the due time in the database is still ahead
-	PaymentPending Verdict = "payment_pending" // the payment provider cannot answer yet
+	PaymentPending Verdict = "payment_pending" // the payment provider does not know yet whether the order is paid
 	NotFound       Verdict = "not_found"       // the database has no such order
 	Contended      Verdict = "contended"       // another transaction locks the row of the order or its stock; retry later
 	Failed         Verdict = "failed"          // the order cannot be closed; Outcome.Err has the cause
@@ -48,22 +48,22 @@ type Outcome struct {
 	Err     error     // the cause if the verdict is Failed or Contended
 }
 
-// Remaining returns how long before its due time the order was, by the database's
-// clock. It is negative if the order was late.
+// Remaining returns the time from At to Due: how long the order had left at the decision.
+// It is negative if the order was overdue. It means nothing if Due is zero.
 func (o Outcome) Remaining() time.Duration { return o.Due.Sub(o.At) }
 
-// ErrUnavailable means that the database, or the service that does the closing,
-// failed and no order did: it is unreachable, read-only, full or overloaded. Retry
-// the same orders later.
+// ErrUnavailable means that the database, or the service that closes orders, does not
+// work now: it is unreachable, read-only, full or overloaded. Probably no order is at
+// fault. Retry the same orders later.
 var ErrUnavailable = errors.New("the store is unavailable")
 
-// ErrStoreDown is wrapped beside ErrUnavailable if the store is certain that no order
-// is at fault: its connection was refused or lost, or it accepts no writes. Without
-// ErrStoreDown, an order that gets ErrUnavailable alone again and again, while others
-// are closed, has failed.
+// ErrStoreDown is wrapped beside ErrUnavailable if it is certain that no order is at
+// fault: the connection was refused or lost, or the database accepts no writes. Without
+// ErrStoreDown, one order may be at fault. Such an order has failed if it gets
+// ErrUnavailable several times when it is closed alone, while other orders are closed.
 var ErrStoreDown = errors.New("no order is at fault")
 
 // ErrContended means that another transaction locked the row of an order of the
-// batch, or of its stock, for too long. The other orders can be closed without it,
-// and it can be closed later.
+// batch, or of its stock, for too long. The other orders can be closed without that
+// order. That order can be closed later.
 var ErrContended = errors.New("another transaction holds a row")

@@ -14,11 +14,11 @@ import (
 // committed. Both lists must be sorted, shortest first.
 func (r *Relay) SetBuckets(serve, pick orderclose.Buckets) {
 	// Producers put a delay that is shorter than every bucket into the smallest bucket
-	// that they know. So a topic that is the smallest of either list is read whole. It
-	// stays so, because not all producers change at the same time.
+	// that they know. So the smallest bucket of either list is read at once, and so is
+	// every bucket that was the smallest before: not all producers change at the same time.
 	for _, bs := range []orderclose.Buckets{serve, pick} {
 		if open := bs.Open(); len(open) > 0 {
-			r.wholeUpTo.Store(max(r.wholeUpTo.Load(), int64(open[0].Length)))
+			r.atOnceUpTo.Store(max(r.atOnceUpTo.Load(), int64(open[0].Length)))
 		}
 	}
 	current := *r.current.Load()
@@ -33,9 +33,9 @@ func (r *Relay) SetBuckets(serve, pick orderclose.Buckets) {
 	}
 }
 
-// readsWhole reports whether the loop must read its topic whole, because records with
-// less than the bucket's length to wait may be in it.
-func (h *handler) readsWhole() bool { return int64(h.bucket.Length) <= h.relay.wholeUpTo.Load() }
+// readsAtOnce reports whether the loop must read each record at once, because records with
+// much less than the bucket's length to wait may be in the topic.
+func (h *handler) readsAtOnce() bool { return int64(h.bucket.Length) <= h.relay.atOnceUpTo.Load() }
 
 // consumer is a membership in the group of one bucket.
 type consumer struct {

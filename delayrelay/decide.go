@@ -17,10 +17,10 @@ const minStay = 1 * time.Second
 // nextFetch returns when a partition of bucket b must be fetched again, if the last
 // record read from it was appended at the given time. Later records have later append
 // times, and each was put into b with nearly b's length to wait. So none of them leaves
-// before nextFetch. The smallest bucket also takes shorter delays and is fetched at once.
-// An append time after now comes from a wrong clock and counts as now.
-func nextFetch(b orderclose.Bucket, smallest bool, appended, now time.Time) time.Time {
-	if smallest {
+// before nextFetch. With atOnce, as for the smallest bucket, records may have less to wait,
+// and the partition is fetched at once. An append time after now comes from a wrong clock and counts as now.
+func nextFetch(b orderclose.Bucket, atOnce bool, appended, now time.Time) time.Time {
+	if atOnce {
 		return time.Time{}
 	}
 	if appended.After(now) {
@@ -31,23 +31,22 @@ func nextFetch(b orderclose.Bucket, smallest bool, appended, now time.Time) time
 
 // mispicked reports whether another bucket would have fitted the record better, by more
 // than the slack. Such a record may be read too late.
-func mispicked(b orderclose.Bucket, smallest bool, due, appended int64) bool {
-	return !smallest && due < appended+(b.Length-b.Tolerance()-wire.ReadSlack).Milliseconds()
+func mispicked(b orderclose.Bucket, atOnce bool, due, appended int64) bool {
+	return !atOnce && due < appended+(b.Length-b.Tolerance()-wire.ReadSlack).Milliseconds()
 }
 
-// release returns when a record that is read now leaves bucket b: when it is due, and at
-// the latest after the bucket's length. All times are Unix milliseconds by the relay's
+// releaseTime returns when a record that is read now leaves bucket b: when it is due, and
+// at the latest after the bucket's length. All times are Unix milliseconds by the relay's
 // clock.
 //
 // The append time comes from the clock of the partition's leader, which may be wrong or
 // be set. An append time in the future counts as now. A record that is not due stays for
 // a while after it was read, whatever its append time: a record with an append time too
-// far in the past would otherwise hop into its own bucket again and again. In the
-// smallest bucket, which is read while records are appended, it stays for the bucket's
-// length.
-func release(b orderclose.Bucket, smallest bool, due, appended, now int64) int64 {
+// far in the past would otherwise hop into its own bucket again and again. With atOnce
+// the record stays for the bucket's length, because it was read soon after its append.
+func releaseTime(b orderclose.Bucket, atOnce bool, due, appended, now int64) int64 {
 	stay := min(minStay, b.Tolerance()/2)
-	if smallest {
+	if atOnce {
 		stay = b.Length
 	}
 	end := min(appended, now) + b.Length.Milliseconds()
@@ -63,9 +62,9 @@ type route struct {
 }
 
 // decide returns the destination of a record that leaves its bucket now: the close topic
-// if it is due, else the bucket for the remaining time. A due time beyond every possible
-// maximum delay, counted from the append and from now, makes a dead letter. Times are
-// Unix milliseconds.
+// if it is due, else the bucket for the remaining time. A record becomes a dead letter if
+// its due time is further ahead than any maximum delay may be (wire.MaxDelayLimit), counted
+// from the later of its append time and now. Times are Unix milliseconds.
 func (o *Options) decide(due, appended, now int64) route {
 	if now >= due {
 		return route{topic: o.CloseTopic, close: true}

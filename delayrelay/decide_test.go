@@ -77,9 +77,9 @@ func TestRelease_ARecordThatIsNotDueStays(t *testing.T) {
 	now := time.Now().UnixMilli()
 	b := testBuckets[0]
 	for _, appended := range []int64{0, now - time.Hour.Milliseconds(), now, now + time.Hour.Milliseconds()} {
-		for smallest, least := range map[bool]time.Duration{true: b.Length, false: min(minStay, b.Tolerance()/2)} {
-			if stays := milliseconds(release(b, smallest, now+10*time.Hour.Milliseconds(), appended, now) - now); stays < least {
-				t.Errorf("appended at %d, now %d, it stays %v, want %v; smallest: %v", appended, now, stays, least, smallest)
+		for atOnce, least := range map[bool]time.Duration{true: b.Length, false: min(minStay, b.Tolerance()/2)} {
+			if stays := milliseconds(releaseTime(b, atOnce, now+10*time.Hour.Milliseconds(), appended, now) - now); stays < least {
+				t.Errorf("appended at %d, now %d, it stays %v, want %v; read at once: %v", appended, now, stays, least, atOnce)
 			}
 		}
 	}

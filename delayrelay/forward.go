@@ -7,8 +7,8 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// release appends the records whose release time has come to their destinations.
-func (h *handler) release() {
+// releaseDue appends the records whose release time has come to their destinations.
+func (h *handler) releaseDue() {
 	for h.Ctx.Err() == nil && h.StillAssigned() {
 		now := h.o.Now()
 		leaving := h.window.takeReleased(now.UnixMilli(), maxReleaseBytes)
@@ -62,8 +62,8 @@ func (h *handler) batchByTopic(leaving []waiting, now int64) []*batch {
 	return h.batches
 }
 
-// ownBytes returns the record with a copy of its body: an append beside the loop may
-// outlast the turn, and so the memory of the fetch.
+// ownBytes returns the record with a body of its own. An append beside the loop may outlast
+// the turn, and the memory of the fetch is freed at the end of a turn.
 func (h *handler) ownBytes(w waiting) wire.RawRecord {
 	if w.fetched {
 		w.record.Body = h.bodyPool.copy(w.record.Body)

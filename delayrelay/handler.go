@@ -9,13 +9,13 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// maxReleaseBytes bounds what leaves in one turn, so that commits and fetches go on
-// during a burst.
+// maxReleaseBytes bounds one batch of released records, about. Offsets are committed after
+// each batch, so that commits go on during a burst.
 const maxReleaseBytes = 4 << 20
 
 // handler forwards the records of one partition of one bucket. Its fields belong to the
-// goroutine of the partition's loop. Each turn fetches more if it is time to, and releases
-// the records whose time has come.
+// goroutine of the partition's loop. Each turn fetches records if it is time to fetch, and
+// releases the records whose release time has come.
 type handler struct {
 	*partition.Loop
 	o       *Options
@@ -34,10 +34,9 @@ type handler struct {
 	rewind    int64     // the lowest offset that was dropped from the window, or noRewind
 }
 
-// lookBackSlack is how much longer than the bucket's length a record may have been in the
-// topic without having left: clocks differ, and it may be late. If a log lost its end at
-// an unknown place, records that were appended earlier have left, or the sweep closes
-// their orders.
+// lookBackSlack is added to the bucket's length when a log lost its end at an unknown place.
+// Records that were appended in that time are read again: clocks differ, and a record may be
+// late. Older records have left, or the sweep closes their orders.
 const lookBackSlack = time.Minute
 
 // noRewind means that no record was dropped.
@@ -52,7 +51,7 @@ func (r *Relay) newHandler(b orderclose.Bucket, l *partition.Loop) partition.Han
 func (h *handler) Turn() {
 	h.handleClockStep()
 	h.Fetch() // runs while due records are appended
-	h.release()
+	h.releaseDue()
 	if h.Ctx.Err() == nil {
 		h.freeFetched()
 		h.report()
@@ -76,10 +75,10 @@ func (h *handler) Handle(f wire.Fetched) {
 			continue
 		}
 		r.DueAt, r.Replay = due, replay
-		if mispicked(h.bucket, h.readsWhole(), due, r.Appended) {
+		if mispicked(h.bucket, h.readsAtOnce(), due, r.Appended) {
 			h.metrics.Mispicked(h.Claim.Topic)
 		}
-		w := waiting{record: r, release: release(h.bucket, h.readsWhole(), due, h.clock.appended(r), now)}
+		w := waiting{record: r, release: releaseTime(h.bucket, h.readsAtOnce(), due, h.clock.appended(r), now)}
 		if w.release <= now {
 			w.fetched = true
 			h.window.pushReady(w)
@@ -92,7 +91,7 @@ func (h *handler) Handle(f wire.Fetched) {
 		h.window.trim() // a quiet partition keeps no spare memory
 		h.batches, h.lateness = nil, nil
 	} else {
-		h.nextFetch = nextFetch(h.bucket, h.readsWhole(), f.Records[n-1].AppendedAt(), h.o.Now())
+		h.nextFetch = nextFetch(h.bucket, h.readsAtOnce(), f.Records[n-1].AppendedAt(), h.o.Now())
 	}
 	h.dropLatest()
 	h.report() // before the appends, which may take seconds
@@ -105,8 +104,8 @@ func (h *handler) Reset() { h.window, h.rewind, h.nextFetch = window{}, noRewind
 // End implements partition.Handler.
 func (h *handler) End() { h.metrics.Revoked(h.Claim.Topic, h.Claim.Partition) }
 
-// Fetch implements partition.Handler. It fetches if it is time to. While it is not time, it
-// verifies the log now and then.
+// Fetch implements partition.Handler. It fetches if it is time to fetch. Otherwise it
+// sometimes verifies that the log was not replaced.
 func (h *handler) Fetch() {
 	if h.DeadLettersFull() || h.Fetching() {
 		return
@@ -121,7 +120,7 @@ func (h *handler) Fetch() {
 		h.FetchFrom(h.rewind)
 		h.rewind, h.nextFetch, h.full = noRewind, time.Time{}, false
 	}
-	if h.readsWhole() { // this may be new: SetBuckets may have made the bucket the smallest
+	if h.readsAtOnce() { // SetBuckets may have made the bucket the smallest since
 		h.nextFetch = time.Time{}
 	}
 	if h.o.Now().Before(h.nextFetch) {

@@ -35,9 +35,9 @@ func newMetrics(r prometheus.Registerer, now func() time.Time) (*relayMetrics, e
 		window:        f.GaugeVec("relay_window_records", "Records read ahead and waiting in memory.", "topic", "partition"),
 		windowBytes:   f.GaugeVec("relay_window_bytes", "Memory of the records read ahead.", "topic", "partition"),
 		windowDropped: f.CounterVec("relay_window_dropped_total", "Records dropped from memory because the window was full; they are read again.", "topic"),
-		lateness:      f.Histogram("relay_lateness_seconds", "How long after its due time a record was in the close topic.", metrics.LatenessBuckets),
-		early:         f.Counter("relay_early_total", "Records that were appended to the close topic before they were due. Must be 0."),
-		forwarded:     f.CounterVec("relay_forwarded_total", "Records appended to the close topic.", "topic"),
+		lateness:      f.Histogram("relay_lateness_seconds", "How long after its due time a record was in the close topic or the replay topic.", metrics.LatenessBuckets),
+		early:         f.Counter("relay_early_total", "Records that were appended to the close topic or the replay topic before they were due. Must be 0."),
+		forwarded:     f.CounterVec("relay_forwarded_total", "Records appended to the close topic or the replay topic, by the delay topic that they left.", "topic"),
 		hops:          f.CounterVec("relay_hops_total", "Records moved to another delay topic.", "from", "to"),
 		mispicked:     f.CounterVec("mispicked_total", "Records that a producer put into the wrong bucket; they may be late.", "topic"),
 		unrecorded:    f.Counter("relay_unrecorded_runs_total", "Runs of acked records that did not fit into the metadata of a commit, and may be repeated after a take-over."),
@@ -67,7 +67,8 @@ func (m *relayMetrics) WindowDropped(topic string, records int) {
 	m.windowDropped.WithLabelValues(topic).Add(float64(records))
 }
 
-// Forwarded counts records appended to the close topic, with the lateness of each.
+// Forwarded counts records appended to the close topic or the replay topic, with the lateness
+// of each. topic is the delay topic that they left.
 func (m *relayMetrics) Forwarded(topic string, lateness []time.Duration) {
 	m.forwarded.WithLabelValues(topic).Add(float64(len(lateness)))
 	for _, d := range lateness {

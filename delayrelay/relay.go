@@ -77,7 +77,7 @@ type Relay struct {
 	memory  *partition.MemoryLimit
 
 	current    atomic.Pointer[Options] // o with the buckets that hops go to now
-	wholeUpTo  atomic.Int64            // the topics of buckets up to this length are read whole
+	atOnceUpTo atomic.Int64            // records of buckets up to this length are read at once, see readsAtOnce
 	newBuckets chan orderclose.Buckets // the latest list that Run has not applied yet
 }
 

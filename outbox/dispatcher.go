@@ -103,7 +103,7 @@ func New(o Options) (*Dispatcher, error) {
 	case o.Store == nil, o.Log == nil, len(o.Kinds) == 0, o.DeadLetterTopic == "":
 		return nil, errors.New("outbox: Options need Store, Log, Kinds and DeadLetterTopic")
 	case o.Batch < 0, o.InFlight < 0:
-		return nil, fmt.Errorf("outbox: Batch is %d and InFlight %d, both must be positive", o.Batch, o.InFlight)
+		return nil, fmt.Errorf("outbox: Batch is %d and InFlight %d, neither may be negative", o.Batch, o.InFlight)
 	}
 	o.Batch = cmp.Or(o.Batch, DefaultBatch)
 	o.InFlight = cmp.Or(o.InFlight, DefaultInFlight)

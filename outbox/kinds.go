@@ -9,7 +9,8 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// Kind is a kind of outbox rows, and how to make their records.
+// Kind is a kind of outbox rows, and how to make their records. Events and Schedules return
+// the two kinds; other programs cannot fill the fields.
 type Kind struct {
 	// Outbox is the table of the rows.
 	Outbox wire.Outbox
@@ -39,15 +40,16 @@ type Scheduling struct {
 	Now func() time.Time
 }
 
-// errDueTooFar is a cause of dead letters, the same as the relay's.
+// errDueTooFar is a cause of dead letters. The relay has the same cause.
 var errDueTooFar = errors.New("due_too_far")
 
 // Schedules returns the kind of the rows that producer.Outbox adds. Each row becomes
 // the record that the producer would have sent. The bucket is picked for each attempt
 // to publish, so that it suits the remaining time even after an hour without Kafka.
 // Schedules calls current for each attempt; its result may change. The maximum delay
-// was checked when the row was committed. A row is given up only if its due time
-// cannot be right, see wire.MaxDelayLimit.
+// was checked when the row was written, and is not checked again. A row becomes a dead
+// letter only if it cannot be decoded, if its due time is more than ten years ahead, or
+// if Kafka rejects its record for good.
 func Schedules(current func() Scheduling) Kind {
 	return Kind{Outbox: wire.ScheduleOutbox, Route: func(row wire.OutboxRow) (string, wire.Message, error) {
 		m, due, err := row.Schedule()

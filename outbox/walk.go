@@ -12,15 +12,15 @@ const (
 	walkBatches = 5
 	walkPause   = 2 * time.Second
 	// visibilityLag is how long ago the highest skipped row must have been seen
-	// before polls for new rows start behind it. Ids are assigned before their
-	// transactions commit, so rows may become visible in another order. The walk
-	// finds rows that become visible later than that.
+	// before polls for new rows start after it. Ids are assigned before their
+	// transactions commit, so a lower id may become visible later than a higher id.
+	// The walk finds the rows that become visible after visibilityLag.
 	visibilityLag = 2 * time.Second
 )
 
 // skippedRows records which rows of a kind were skipped: rows that can for now be written
 // neither to their topic nor to the dead-letter topic. While no rows are skipped,
-// every poll starts at the lowest id. Otherwise polls for new rows start behind the
+// every poll starts at the lowest id. Otherwise polls for new rows start after the
 // skipped rows, so that new rows do not wait until all skipped rows have been read.
 // One worker walks through the skipped rows, a few batches at a time. It is safe for
 // concurrent use.
@@ -63,7 +63,7 @@ type walk struct {
 	resumeAt time.Time // the walk continues at this time
 }
 
-// resume returns whether the walk continues now, and after which id.
+// resume returns the id after which the walk continues, and whether it continues now.
 func (s *skippedRows) resume(w *walk, now time.Time) (from int64, on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +88,7 @@ func (s *skippedRows) noteWalked(w *walk, last, left int64, tried, end bool, now
 	}
 	if end || last >= w.end {
 		s.any = w.highest > 0
-		if s.highest == w.end { // no row behind the walk was skipped meanwhile
+		if s.highest == w.end { // no row after the end of the walk was skipped meanwhile
 			s.highest = w.highest
 			s.lastMark, s.start = min(s.lastMark, s.highest), min(s.start, s.highest)
 		}

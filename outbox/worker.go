@@ -104,7 +104,7 @@ func (w *worker) help(ctx context.Context, more <-chan struct{}) {
 
 // dispatchNew dispatches one batch of new rows, or of all rows if none are skipped. It
 // returns how many rows could be tried, or a full batch if further rows may follow
-// behind skipped ones.
+// the skipped rows.
 func (w *worker) dispatchNew(ctx context.Context) (found int, err error) {
 	if w.next == 0 {
 		w.next = w.skipped.from()
@@ -144,8 +144,7 @@ func (w *worker) dispatchSkipped(ctx context.Context) (found int, err error) {
 
 // dispatch dispatches up to one batch of rows with ids above from. It returns the
 // batch, nil if there are no rows, and the number of rows that were read. The error
-// is the database's. If the rows that were published then could not be deleted, undeleted
-// holds them.
+// is the database's. If the published rows could not be deleted, undeleted holds them.
 func (w *worker) dispatch(ctx context.Context, from int64) (b *batch, n int, err error) {
 	ctx, cancel := retry.Linger(ctx, stopTimeout)
 	defer cancel()

@@ -20,6 +20,8 @@
 //	buckets.go      keeps the buckets of the parts up to date with topics.yaml
 //	reload.go       reads topics.yaml again
 //	guard.go        compares the topics with topics.yaml, each minute
+//	closing.go      the configured method of closing orders
+//	events.go       ReadEvents
 //	overdue.go, writes.go, deadletters.go    what is measured beside the roles
 //	health.go       /metrics, /-/healthy, /-/ready
 //
@@ -31,7 +33,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -50,20 +51,22 @@ import (
 // Role is a part of the pipeline that a process can run.
 type Role string
 
-// The roles. Any number of processes may run each of them.
+// The roles. Any number of processes may run each of them. The role Release is in outbox.go.
 const (
-	Relay       Role = "relay"
-	Closer      Role = "closer"
-	Compensator Role = "compensator"
-	Outbox      Role = "outbox"
+	Relay       Role = "relay"       // moves records through the delay topics to the close topic
+	Closer      Role = "closer"      // closes the orders of the close topic
+	Compensator Role = "compensator" // sweeps for orders that the pipeline missed
+	Outbox      Role = "outbox"      // publishes the rows of the outbox tables
 )
 
-// AllRoles returns the roles that every shop needs, in the order in which an order passes them.
+// AllRoles returns all roles but Release, which only shops with stock in a service need. The
+// order of the roles has no meaning.
 func AllRoles() []Role { return []Role{Relay, Closer, Compensator, Outbox} }
 
-// App runs roles. Make it with New.
+// App runs roles, once. Make it with New.
 type App struct {
 	o        Options
+	ran      atomic.Bool         // Run was called
 	gatherer prometheus.Gatherer // of the metrics that Handler serves; nil: none
 	conns    Connections
 	own      Connections        // those of conns that New made
@@ -83,7 +86,7 @@ type App struct {
 }
 
 // New returns an App, or an error that names what is missing or wrong in the options, in
-// topics.yaml or in an address. It does not wait for the servers. Close the App in the end.
+// topics.yaml or in an address. It does not wait for the servers. Call Close in the end.
 func New(o Options) (*App, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -116,8 +119,8 @@ func New(o Options) (*App, error) {
 	return a, nil
 }
 
-// Close closes the connections that New made, when Run has returned. On a nil App, which New
-// returns with an error, it does nothing.
+// Close closes the connections that New made. Call it after Run has returned. On a nil App, which
+// New returns with an error, it does nothing.
 func (a *App) Close() {
 	if a != nil {
 		a.own.Close()
@@ -147,16 +150,26 @@ func (a *App) CreateTables(ctx context.Context) error {
 	return a.conns.Store.Migrate(ctx)
 }
 
-// Ready lists the servers and topics that the app still waits for. An empty list means ready.
+// Ready lists what the App still waits for, with the reasons: servers, topics, and "database
+// writes" while the database refuses the writes of a close. An empty list means ready. The list
+// is also empty before Run.
 func (a *App) Ready() []string { return a.ready.waitsFor() }
 
-// Hints lists problems that do not stop the app: topics that do not exist, and services
+// Hints lists problems that do not stop the App: topics that do not exist, and services
 // that fail every call.
 func (a *App) Hints() []string { return a.ready.listHints() }
 
+// errRanBefore is the error of a second Run.
+var errRanBefore = errors.New("pipeline: Run was called before: make another App")
+
 // Run runs the roles until ctx ends. It returns when everything that it started has
 // stopped. Each role first waits for its servers. An error of one role stops the others.
+// An App runs once: a second Run returns an error. If a loop hangs and does not stop, Run calls
+// Options.OnHang, which by default exits the process.
 func (a *App) Run(ctx context.Context, roles ...Role) error {
+	if a.ran.Swap(true) {
+		return errRanBefore
+	}
 	parts := make([]part, len(roles))
 	for i, role := range roles {
 		p, err := a.build(role)
@@ -208,6 +221,7 @@ type part struct {
 	run   func(ctx context.Context) error
 }
 
+// runPart waits for what the part needs, and runs it.
 func (a *App) runPart(ctx context.Context, p part) error {
 	for _, n := range p.needs {
 		if !a.await(ctx, n) {
@@ -268,7 +282,7 @@ func (a *App) buildRelay() (part, error) {
 		ReplayTopic:     c.Topics.Replay,
 		DeadLetterTopic: c.Topics.DeadLetter,
 		ControlTopic:    c.Topics.Control,
-		OnHang:          a.abandon,
+		OnHang:          a.o.OnHang,
 		Now:             a.clock.Now,
 		Logger:          a.o.Logger.With("stage", delayrelay.Stage),
 		Registerer:      a.o.Registerer,
@@ -278,13 +292,6 @@ func (a *App) buildRelay() (part, error) {
 	}
 	a.subscribers = append(a.subscribers, r.SetBuckets)
 	return part{Relay, []need{a.needKafka(), a.needTopic(c.Topics.Close)}, r.Run}, nil
-}
-
-// abandon ends the process because a loop hangs and cannot be stopped. The next process
-// repeats the work that was not committed.
-func (a *App) abandon(why string) {
-	a.o.Logger.Error("exiting because a loop hangs", "reason", why)
-	os.Exit(1)
 }
 
 // clockWarnOffset is the offset between the clocks above which the log has a warning. The
@@ -321,7 +328,7 @@ func (a *App) buildCloser() (part, error) {
 		TargetLatency:   c.Closer.Latency,
 		Now:             a.o.Now,
 		Clock:           a.clock.Now,
-		OnHang:          a.abandon,
+		OnHang:          a.o.OnHang,
 		Logger:          a.o.Logger.With("stage", closer.Stage),
 		Registerer:      a.o.Registerer,
 	})

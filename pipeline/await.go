@@ -47,8 +47,12 @@ func (a *App) needDatabase() need {
 }
 
 // CheckDatabase returns an error if the database cannot be used: it does not answer, its
-// schema has another version, or the orders' tables do not fit the mapping. It only reads.
+// schema has another version, or the orders' tables do not fit the mapping. It also returns an
+// error if the App has no database. It only reads.
 func (a *App) CheckDatabase(ctx context.Context) error {
+	if a.conns.Store == nil {
+		return errNoDatabase
+	}
 	if err := a.conns.Store.Ping(ctx); err != nil {
 		return err
 	}

@@ -92,19 +92,19 @@ func (m *bucketManager) run(ctx context.Context) {
 	}
 }
 
-// startRollout starts a goroutine that waits until the configured buckets may be used. It cancels
-// the rollout before.
+// startRollout starts a goroutine that waits until the configured buckets may be used. It first
+// cancels the previous rollout.
 func (m *bucketManager) startRollout(ctx context.Context) {
 	m.stopRollout()
 	ctx, m.stopRollout = context.WithCancel(ctx)
 	m.latest++
 	wanted, number := m.config().Buckets, m.latest
-	settle := m.o.RolloutDelay
+	delay := m.o.RolloutDelay
 	if slices.Equal(wanted, m.ActiveBuckets()) {
-		settle = 0
+		delay = 0
 	}
 	m.rollouts.Go(func() {
-		if (config.Rollout{Buckets: wanted, Delay: settle, Exists: m.conns.Kafka.Exists, Logger: m.o.Logger}).Await(ctx) {
+		if (config.Rollout{Buckets: wanted, Delay: delay, Exists: m.conns.Kafka.Exists, Logger: m.o.Logger}).Await(ctx) {
 			select {
 			case m.finished <- finishedRollout{wanted, number}:
 			case <-ctx.Done():
@@ -139,8 +139,8 @@ func (m *bucketManager) start(ctx context.Context) bool {
 	}
 }
 
-// existingBuckets returns the configured buckets whose topics exist. unknown is an error for
-// single topics that could not be checked; err says that Kafka does not answer at all.
+// existingBuckets returns the configured buckets whose topics exist. The error unknown means that
+// some topics could not be checked. The error err means that Kafka does not answer at all.
 func (m *bucketManager) existingBuckets(ctx context.Context) (there orderclose.Buckets, unknown, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()

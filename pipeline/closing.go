@@ -11,7 +11,7 @@ import (
 	"github.com/orderclose/orderclose/closer"
 	"github.com/orderclose/orderclose/closer/httpclose"
 	"github.com/orderclose/orderclose/closer/payment"
-	batches "github.com/orderclose/orderclose/internal/bisect"
+	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/config"
 )
 
@@ -49,7 +49,8 @@ func (a *App) buildCloseMethod() (method closeMethod, err error) {
 	return a.withPayment(method, c.Payment)
 }
 
-// httpMethod does not wait for the service: a service that does not answer is retried.
+// httpMethod returns the method that closes orders through a service. It needs no check of the
+// service at the start, because calls are retried.
 func (a *App) httpMethod(c config.HTTPClosing) (closeMethod, error) {
 	s, err := httpclose.New(httpclose.Options{
 		URL: c.URL, Secrets: a.o.Secrets.HTTP, Batch: c.Batch, Transport: a.o.Services,
@@ -63,7 +64,7 @@ func (a *App) httpMethod(c config.HTTPClosing) (closeMethod, error) {
 	return closeMethod{store: s, maxBatch: c.Batch}, nil
 }
 
-// withPayment makes the payment provider be asked before an order is closed.
+// withPayment returns the method with a payment provider that is asked before each close.
 func (a *App) withPayment(method closeMethod, c config.Payment) (closeMethod, error) {
 	closes, ok := method.store.(payment.Store)
 	if !ok {
@@ -131,14 +132,14 @@ func (s sweepStore) CloseOrders(ctx context.Context, path orderclose.Path, reque
 	return s.method.CloseOrders(ctx, path, requests)
 }
 
-// Probe reports whether the store that closes works. The embedded database store does not
-// know the state of a service.
+// Probe reports whether the store that closes works. It replaces the Probe of the embedded
+// sweepSource: the source is the database, and a service may do the closing.
 func (s sweepStore) Probe(ctx context.Context) error {
-	if p, ok := s.method.(batches.Prober); ok {
+	if p, ok := s.method.(bisect.Prober); ok {
 		return p.Probe(ctx)
 	}
 	return errors.ErrUnsupported
 }
 
 // MaxBatch returns how many orders the store that closes accepts at once.
-func (s sweepStore) MaxBatch() int { return batches.MaxBatch(s.method) }
+func (s sweepStore) MaxBatch() int { return bisect.MaxBatch(s.method) }

@@ -23,27 +23,31 @@ type Event struct {
 // DefaultEventBatch is the default of EventOptions.Batch.
 const DefaultEventBatch = 100
 
-// EventOptions configure ReadEvents. Group, Topic and Handle are required; App.ReadEvents knows the
-// topic.
+// EventOptions configure ReadEvents. Group, Topic and Handle are required. App.ReadEvents knows
+// the topic and the type.
 type EventOptions struct {
 	Group string // the program's own consumer group; its members share the events
 	Topic string // Config.Topics.Events
-	Type  string // type of the events; default orderclose.EventOrderClosed
+	Type  string // type of the events (orders.event of topics.yaml); default orderclose.EventOrderClosed
 	Batch int    // maximum of events in a call of Handle; default DefaultEventBatch
 	// Handle handles events of one partition, in their order. It is called from several
 	// goroutines. Each event comes at least once: write what follows from it in one transaction
-	// with its id. After an error the same events come again.
+	// with its id. The offset is committed after all events of a fetch, which may take several
+	// calls. After an error, all events since the last commit come again.
 	Handle func(ctx context.Context, events []Event) error
-	// Skipped is called for each record that is no such event. The error wraps
-	// orderclose.ErrOtherEvent if it is an event of another type, and otherwise says why the
-	// event cannot be read, or was lost before it was read. May be nil.
+	// Skipped is called for each record that is not an event of this type. The error wraps
+	// orderclose.ErrOtherEvent if the record is an event of another type. Otherwise the error
+	// says why the record cannot be read. Skipped is also called once for each range of records
+	// that were lost or are corrupt. It may be called again for the same record or range, as
+	// Handle may. May be nil.
 	Skipped func(err error)
 	Logger  *slog.Logger // default: discard
 }
 
 // ReadEvents reads the events of closed orders as a member of a consumer group, until ctx ends.
 // The offset is committed after Handle, so that a restart continues there. ReadEvents retries
-// all failures of Kafka and of Handle.
+// all failures of Kafka and of Handle. It returns an error only if an option is missing or the
+// group cannot be consumed.
 func (c Connections) ReadEvents(ctx context.Context, o EventOptions) error {
 	if c.Kafka == nil {
 		return errNoBrokers
@@ -75,13 +79,20 @@ func (c Connections) ReadEvents(ctx context.Context, o EventOptions) error {
 	})
 }
 
-// ReadEvents is Connections.ReadEvents with the App's connections, topic of events and logger.
+// ReadEvents is Connections.ReadEvents with the App's connections and logger, and with the topic
+// and the type of events of topics.yaml. It may run before, beside or without Run.
 func (a *App) ReadEvents(ctx context.Context, o EventOptions) error {
+	return a.conns.ReadEvents(ctx, a.eventOptions(o))
+}
+
+// eventOptions sets the options that are not set.
+func (a *App) eventOptions(o EventOptions) EventOptions {
 	o.Topic = cmp.Or(o.Topic, a.o.Config.Topics.Events)
+	o.Type = cmp.Or(o.Type, a.eventType())
 	if o.Logger == nil {
 		o.Logger = a.o.Logger
 	}
-	return a.conns.ReadEvents(ctx, o)
+	return o
 }
 
 // readNext handles the records at the position and returns the next position. The position

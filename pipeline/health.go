@@ -88,12 +88,14 @@ func (r *readiness) list(of *map[string]string) []string {
 	return all
 }
 
-// healthHandler serves /metrics, /-/healthy (200 as long as the process answers, whether its
-// servers do or not), /-/ready (503 with the reasons while the process waits for something;
-// otherwise 200, with a line for each hint) and, if profiles is set, /debug/pprof.
+// healthHandler serves the GET routes of App.Handler. Without a gatherer it has no /metrics.
+// /-/healthy answers 200 whether the servers answer or not. /-/ready answers 503 with the reasons
+// while the process waits for something, and otherwise 200 with a line for each hint.
 func healthHandler(g prometheus.Gatherer, ready *readiness, profiles bool) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{}))
+	if g != nil {
+		mux.Handle("GET /metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{}))
+	}
 	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "healthy") })
 	mux.HandleFunc("GET /-/ready", func(w http.ResponseWriter, _ *http.Request) {
 		waiting := ready.waitsFor()

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/orderclose/orderclose/internal/config"
 )
 
 func get(t *testing.T, h http.Handler, path string) (int, string) {
@@ -18,6 +20,21 @@ func get(t *testing.T, h http.Handler, path string) (int, string) {
 		t.Fatal(err)
 	}
 	return w.Code, string(body)
+}
+
+// A Registerer that wraps a registry is no Gatherer: it has no /metrics, and the other routes work.
+func TestHandler_WithoutAGatherer(t *testing.T) {
+	a, err := New(Options{Config: config.Default(), Registerer: prometheus.WrapRegistererWith(prometheus.Labels{"shop": "a"}, prometheus.NewRegistry())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	if code, _ := get(t, a.Handler(false), "/metrics"); code != 404 {
+		t.Errorf("/metrics answers %d", code)
+	}
+	if code, _ := get(t, a.Handler(false), "/-/ready"); code != 200 {
+		t.Errorf("/-/ready answers %d", code)
+	}
 }
 
 func TestHandler_IsReadyWhenItWaitsForNothing(t *testing.T) {

@@ -25,7 +25,12 @@ import (
 	"github.com/orderclose/orderclose/release"
 )
 
-// Config is the content of topics.yaml.
+// Config is the content of topics.yaml. Load and Parse make it. Programs need these fields:
+//
+//   - Delays, MaxDelay, Buckets and Topics.Close, for producer.Options
+//   - Topics.Events, for ReadEvents without an App
+//
+// The other fields are for this module.
 type Config = config.Config
 
 // Load reads a topics.yaml. The error names each mistake with its line.
@@ -47,18 +52,26 @@ type Options struct {
 	TopicsFile string
 	Config     *Config
 	// Watch reads TopicsFile again when it changes, and on Hangup. A file with a mistake
-	// changes nothing.
+	// changes nothing. Watch needs TopicsFile.
 	Watch        bool
 	Hangup       <-chan os.Signal
 	RolloutDelay time.Duration // how long after a change the changed buckets are used; default 2 minutes
 
-	// Servers are connected to by New. Connections are clients that exist already, such as
-	// those of pipelinetest; with them, New does not connect, and Close does not close them.
+	// New connects to Servers. Connections are clients that exist already, such as those of
+	// pipelinetest. With Connections, New does not connect, and Close does not close them.
 	Servers     Servers
 	Connections Connections
 
-	// Store closes orders instead of the SQL store. It may hold anything that has a due time.
-	// If it is also a compensator.Store, sweeps search it instead of the database.
+	// Store closes orders instead of the SQL store. Its "orders" may be anything that has a due
+	// time. Store may implement more:
+	//
+	//   - compensator.Store: sweeps search it instead of the database
+	//   - compensator.DueStore, besides compensator.Store: orders whose records were lost are
+	//     scheduled again; without it they are closed by a sweep after their due time
+	//   - compensator.Log, besides compensator.Store: all processes share one sweep per period;
+	//     without it each process remembers its own sweeps
+	//   - payment.Store: required if a payment provider is asked
+	//   - Probe(ctx) error and MaxBatch() int: see closer.Store
 	Store closer.Store
 	// Payment is asked before an order is closed: the customer may have paid meanwhile. It
 	// replaces closer.payment of topics.yaml. Store must then be a payment.Store; the SQL store
@@ -67,11 +80,18 @@ type Options struct {
 	Releaser release.Releaser         // returns stock that a service keeps, for the role Release
 	Missed   func([]compensator.Miss) // called with the orders that a sweep closed, page by page; may be nil
 
+	// OnHang is called with the reason when a loop hangs and cannot be stopped. Its partition is
+	// then not served until the process exits. The process should exit and be restarted by its
+	// supervisor; the next process repeats the work that was not committed. Default: log the
+	// reason and call os.Exit(1).
+	OnHang func(why string)
+
 	Secrets  Secrets           // of the services in topics.yaml
 	Services http.RoundTripper // the transport to these services; default: the network
 
 	// Registerer gets the metrics of the roles, the Go runtime and the process. If it is also a
-	// prometheus.Gatherer, as a registry is, App.Handler serves it. Default: a new registry.
+	// prometheus.Gatherer, as a registry is, App.Handler serves /metrics from it. Otherwise
+	// App.Handler has no /metrics. Default: a new registry.
 	Registerer prometheus.Registerer
 	Now        func() time.Time // the clock of this machine; default time.Now
 	Logger     *slog.Logger     // default: discard
@@ -87,6 +107,9 @@ func (o *Options) complete() (err error) {
 	if o.Config == nil && o.TopicsFile == "" {
 		return errors.New("pipeline: Options need TopicsFile or Config")
 	}
+	if o.Watch && o.TopicsFile == "" {
+		return errors.New("pipeline: Options.Watch needs TopicsFile")
+	}
 	if o.Config == nil {
 		if o.Config, err = config.Load(o.TopicsFile); err != nil {
 			return err
@@ -96,10 +119,17 @@ func (o *Options) complete() (err error) {
 		o.Registerer = prometheus.NewRegistry()
 	}
 	o.Logger = loglimit.New(o.Logger)
+	if o.OnHang == nil {
+		o.OnHang = func(why string) {
+			o.Logger.Error("exiting because a loop hangs", "reason", why)
+			os.Exit(1)
+		}
+	}
 	o.RolloutDelay = cmp.Or(o.RolloutDelay, config.DefaultRolloutDelay)
 	return nil
 }
 
+// gatherer returns the Registerer if it is also a Gatherer, and nil otherwise.
 func (o *Options) gatherer() prometheus.Gatherer {
 	g, _ := o.Registerer.(prometheus.Gatherer)
 	return g
@@ -144,8 +174,9 @@ func Releaser(s config.Servers) release.Releaser {
 	return release.NewHTTP(s.Release.URL, s.Release.Token)
 }
 
-// Connections are clients of the servers. Connect and package pipelinetest make them; the
-// fields are for the commands of this module. A server that is not named has a nil client.
+// Connections are clients of the servers. Connect and package pipelinetest make them. A server
+// that is not named has a nil client. Pass Kafka as the Log of a stage, and Store as the Store of
+// an outbox.Dispatcher. Other uses of the fields are for the commands of this module.
 type Connections struct {
 	Kafka *kafka.Cluster
 	Store *store.Store
@@ -153,7 +184,7 @@ type Connections struct {
 }
 
 // Connect makes clients of the servers, for several Apps or stages to share. cfg maps the
-// tables of orders. It does not wait for the servers.
+// tables of orders. Connect does not wait for the servers. Call Connections.Close in the end.
 func Connect(s Servers, cfg *Config, logger *slog.Logger) (c Connections, err error) {
 	defer func() {
 		if err != nil {

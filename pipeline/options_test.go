@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
 // ownStore is a Store that is no payment.Store.
@@ -47,6 +49,7 @@ func TestNew_NamesWhatIsMissing(t *testing.T) {
 		"a store that cannot be asked": {Options{Config: cfg, Store: sweptStore{}, Payment: ask}, Compensator, "PreviewClose and PayOrders"},
 		"a metric of another program":  {Options{Config: cfg, Registerer: taken("orderclose_topic_drift")}, Relay, "orderclose_topic_drift"},
 		"an unknown role":              {Options{Config: cfg}, "sweeper", "unknown role"},
+		"a watch without a file":       {Options{Config: cfg, Watch: true}, Relay, "Options.Watch needs TopicsFile"},
 	} {
 		a, err := New(c.o)
 		if err == nil {
@@ -78,6 +81,74 @@ func TestApp_SweepsAStoreOfItsOwn(t *testing.T) {
 	}
 	if r, err := sweeps.Sweep(t.Context(), false); err != nil || r.Lock != "none" {
 		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func TestApp_RunsOnce(t *testing.T) {
+	a, err := New(Options{Config: config.Default(), Store: sweptStore{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := a.Run(ctx, Compensator); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Run(ctx, Compensator); err == nil || !strings.Contains(err.Error(), "Run was called before") {
+		t.Errorf("the second Run returns %v", err)
+	}
+}
+
+func TestApp_CheckDatabaseWithoutADatabase(t *testing.T) {
+	a, err := New(Options{Config: config.Default()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	if err := a.CheckDatabase(t.Context()); !errors.Is(err, errNoDatabase) {
+		t.Errorf("%v", err)
+	}
+}
+
+// The database is probed only if orders are closed in it.
+func TestApp_ProbesTheDatabaseThatCloses(t *testing.T) {
+	service := config.Default()
+	service.Closer.Kind = config.KindHTTP
+	for name, c := range map[string]struct {
+		o    Options
+		want bool
+	}{
+		"the SQL store":      {Options{Config: config.Default(), Servers: Servers{DB: testPool(t)}}, true},
+		"no database":        {Options{Config: config.Default()}, false},
+		"a store of its own": {Options{Config: config.Default(), Servers: Servers{DB: testPool(t)}, Store: ownStore{}}, false},
+		"a service":          {Options{Config: service, Servers: Servers{DB: testPool(t)}}, false},
+	} {
+		a, err := New(c.o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := a.closesInDatabase(); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+		a.Close()
+	}
+}
+
+// ReadEvents reads the type of events that topics.yaml gives to a close.
+func TestApp_ReadsTheConfiguredEvents(t *testing.T) {
+	cfg := config.Default()
+	cfg.Orders = &mapping.Mapping{Event: "order.receipt_confirmed"}
+	a, err := New(Options{Config: cfg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	if o := a.eventOptions(EventOptions{}); o.Type != "order.receipt_confirmed" || o.Topic != cfg.Topics.Events {
+		t.Errorf("%+v", o)
+	}
+	if o := a.eventOptions(EventOptions{Type: "order.paid", Topic: "others"}); o.Type != "order.paid" || o.Topic != "others" {
+		t.Errorf("%+v", o)
 	}
 }
 

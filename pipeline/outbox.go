@@ -47,6 +47,15 @@ func (a *App) scheduling() outbox.Scheduling {
 // start and the present one, since a smaller maximum does not apply to accepted orders.
 func (a *App) maxDelay() time.Duration { return max(a.o.Config.MaxDelay, a.config().MaxDelay) }
 
+// eventType returns the type of the events that a close writes; "" means
+// orderclose.EventOrderClosed.
+func (a *App) eventType() string {
+	if a.o.Config.Orders == nil {
+		return ""
+	}
+	return a.o.Config.Orders.Event
+}
+
 func (a *App) buildRelease() (part, error) {
 	if a.conns.Kafka == nil {
 		return part{}, errNoBrokers
@@ -55,19 +64,15 @@ func (a *App) buildRelease() (part, error) {
 		return part{}, fmt.Errorf("there is no service that keeps stock: set %s, or Options.Releaser", config.EnvReleaseURL)
 	}
 	c := a.o.Config
-	event := ""
-	if c.Orders != nil {
-		event = c.Orders.Event
-	}
 	w, err := release.New(release.Options{
 		Log:             topicWaiter{a.conns.Kafka, a},
 		Releaser:        a.o.Releaser,
 		Group:           c.ReleaseGroup(),
 		EventsTopic:     c.Topics.Events,
 		DeadLetterTopic: c.Topics.DeadLetter,
-		Event:           event,
+		Event:           a.eventType(),
 		Now:             a.o.Now,
-		OnHang:          a.abandon,
+		OnHang:          a.o.OnHang,
 		Logger:          a.o.Logger.With("stage", release.Stage),
 		Registerer:      a.o.Registerer,
 	})

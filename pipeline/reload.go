@@ -44,8 +44,8 @@ func (a *App) apply(next *config.Config) {
 	}
 }
 
-// Reload reads topics.yaml and applies it. It returns the changes. If the file is not
-// accepted, it returns the error and changes nothing.
+// Reload reads TopicsFile and applies it. It returns the changes. If the file is not accepted, or
+// there is no TopicsFile, it returns an error and changes nothing.
 func (a *App) Reload(ctx context.Context) ([]config.Change, error) {
 	if a.reloader == nil {
 		return nil, errors.New("this process was started without a topics.yaml: it cannot reload")
@@ -64,7 +64,14 @@ func (a *App) watch(ctx context.Context) (stop func()) {
 	return func() { cancel(); watching.Wait() }
 }
 
-// Handler serves metrics, health, POST /-/reload and, if profiles is set, profiles.
+// Handler returns the handler of these routes:
+//
+//	GET /metrics         the metrics of Options.Registerer; absent unless the Registerer is also
+//	                     a prometheus.Gatherer (the result of WrapRegistererWith is not)
+//	GET /-/healthy       200 as long as the process answers
+//	GET /-/ready         200 with the Hints, or 503 with the reasons (Ready)
+//	POST /-/reload       reads topics.yaml again: 200 with the changes, or 400 with the problems
+//	GET /debug/pprof/…   profiles, if profiles is set
 func (a *App) Handler(profiles bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", healthHandler(a.gatherer, &a.ready, profiles))
@@ -72,7 +79,7 @@ func (a *App) Handler(profiles bool) http.Handler {
 	return mux
 }
 
-// serveReload answers 200 with the changes, or 400 with the problems, one per line.
+// serveReload answers 200 with the changes, or 400 with the problems, one in each line.
 func (a *App) serveReload(w http.ResponseWriter, r *http.Request) {
 	changes, err := a.Reload(r.Context())
 	if err != nil {

@@ -20,7 +20,7 @@ const writeProbeInterval = 15 * time.Second
 // every read while every close fails, because it is read-only or its tables are locked.
 func (a *App) watchWrites(ctx context.Context, roles []Role) (stop func()) {
 	closes := slices.Contains(roles, Closer) || slices.Contains(roles, Compensator)
-	if !closes || a.conns.Store == nil || a.o.Config.Closer.Kind == config.KindHTTP || a.conns.Store.Dialect() == store.SQLite {
+	if !closes || !a.closesInDatabase() || a.conns.Store.Dialect() == store.SQLite {
 		return func() {}
 	}
 	w := writeProbe{
@@ -41,6 +41,12 @@ func (a *App) watchWrites(ctx context.Context, roles []Role) (stop func()) {
 		cancel()
 		watching.Wait()
 	}
+}
+
+// closesInDatabase reports whether orders are closed in the database, rather than by
+// Options.Store or a service.
+func (a *App) closesInDatabase() bool {
+	return a.conns.Store != nil && a.o.Store == nil && a.o.Config.Closer.Kind != config.KindHTTP
 }
 
 // writeProbe probes the writes of a close periodically. A probe ends before the next one

@@ -43,7 +43,7 @@ type OutboxOptions struct {
 	// for SQLite.
 	Database string
 	// TopicsFile is the path of the topics.yaml that dispatchers, relays and closers
-	// use. It sets MaxDelay if MaxDelay is not set.
+	// use. It only sets MaxDelay, if MaxDelay is not set.
 	TopicsFile string
 	// MaxDelay is the longest time from now to an order's due time. Default:
 	// orderclose.DefaultMaxDelay.
@@ -58,10 +58,10 @@ type OutboxOptions struct {
 	Now func() time.Time
 }
 
-// Outbox schedules orders in the transaction that writes them. Each Add inserts a
-// row; orderclose run outbox publishes the row to Kafka and then picks the bucket. So
-// an order is scheduled if and only if its transaction commits, and no checkout waits
-// for Kafka. It is safe for concurrent use. Create it with NewOutbox.
+// Outbox schedules orders in the transaction that writes them. Each Add inserts a row.
+// A dispatcher (orderclose run outbox, or the role pipeline.Outbox) later picks the
+// bucket and publishes the row to Kafka. So an order is scheduled if and only if its
+// transaction commits, and no checkout waits for Kafka. It is safe for concurrent use. Create it with NewOutbox.
 type Outbox struct {
 	o      OutboxOptions
 	insert string

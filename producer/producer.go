@@ -44,12 +44,17 @@ const DefaultTimeout = 30 * time.Second
 // or the options set another.
 const DefaultDelay = 30 * time.Minute
 
+// ErrRefused means that Kafka rejects a record for good: a retry cannot succeed. An
+// example is a record that is larger than the topic allows.
+var ErrRefused = wire.ErrRefused
+
 // Appender appends a record to the partition for its key, and returns when all
-// in-sync replicas have it. An error that wraps wire.ErrRefused is final.
+// in-sync replicas have it. An error that wraps ErrRefused is final. Package pipelinetest
+// has one; other programs cannot implement it.
 type Appender = wire.Appender
 
-// Options configure a Producer. Brokers or Appender is required, and TopicsFile or
-// Buckets with CloseTopic.
+// Options configure a Producer. Brokers is required, and TopicsFile or Buckets with
+// CloseTopic.
 type Options struct {
 	// Brokers are the host:port addresses of the Kafka cluster.
 	Brokers []string
@@ -57,10 +62,11 @@ type Options struct {
 	// authenticates the client. SASL, if set, authenticates by user and password.
 	TLS  *tls.Config
 	SASL *SASL
-	// Appender replaces the Producer's own connections to Brokers.
+	// Appender replaces the Producer's own connections to Brokers. Package pipelinetest
+	// sets it; other programs leave it nil.
 	Appender Appender
 	// TopicsFile is the path of the topics.yaml that relays and closers use. It sets
-	// the fields below that are not set.
+	// Buckets, CloseTopic, Delays and MaxDelay, each only if it is not set.
 	TopicsFile string
 	// Watch applies changes of TopicsFile until Close: new delays apply to later
 	// calls of Order, new buckets as Reload describes. If the file has a mistake, the
@@ -84,10 +90,10 @@ type Options struct {
 	// the caller's log or metric. It must not block. UnknownCategories counts these
 	// categories in any case.
 	OnUnknownCategory func(category string)
-	// Now is the clock that selects the bucket and decides what is due already or too
-	// far ahead. Default: time.Now. A wrong clock makes no order early. If the clock
-	// is s behind, an order may be s − 6 s late, or wait for the sweep. If it is
-	// ahead, the order takes more hops.
+	// Now is the clock that selects the bucket, and that decides what is already due or
+	// too far ahead. Default: time.Now. A wrong clock closes no order early. If the clock
+	// is behind by more than 6 s, an order may be late by the rest, or wait for the
+	// sweep. If the clock is ahead, the order takes more hops.
 	Now    func() time.Time
 	Logger *slog.Logger // default: no log
 }
@@ -109,7 +115,9 @@ type rules struct {
 }
 
 // New returns a Producer, or an error if the options or the topics file are invalid.
-// The Producer connects when it first has a record to send.
+// It does not wait for Kafka. With TopicsFile the Producer connects at once, in the
+// background, to look up which topics exist. Otherwise it connects when it first has a
+// record to send.
 func New(o Options) (*Producer, error) {
 	given := o
 	var file *config.Config
@@ -205,11 +213,11 @@ func (p *Producer) UnknownCategories() uint64 { return p.unknown.Load() }
 
 // Schedule appends the order's record and returns when all in-sync replicas have it.
 // It uses the order's Due as given; an order with a due time in the past goes
-// straight to the close topic.
+// straight to the close topic. If ctx has no deadline, Options.Timeout limits the call.
 //
 // Schedule rejects an order that cannot be scheduled with an *orderclose.OrderError
 // before it sends anything. If Kafka rejects the record for good, the error wraps
-// wire.ErrRefused. After any other failure Schedule retries until ctx ends, and
+// ErrRefused. After any other failure Schedule retries until ctx ends, and
 // the error wraps the last failure. The record may have been written all the same;
 // scheduling the order again is harmless.
 func (p *Producer) Schedule(ctx context.Context, order orderclose.Order) error {

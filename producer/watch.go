@@ -12,9 +12,9 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 )
 
-// Topics is an optional interface of an Appender; the Producer's own connection has
-// it. Without it the Producer assumes that the topics of a changed list of buckets
-// exist.
+// Topics is an optional interface of an Appender, for this module only. The Producer's own connection
+// implements it. Without it the Producer assumes that the topics of a changed list of
+// buckets exist.
 type Topics interface {
 	// Exists reports whether the topic exists.
 	Exists(ctx context.Context, topic string) (bool, error)
@@ -39,11 +39,11 @@ func (p *Producer) watch(given Options, file *config.Config) error {
 	w := &watcher{p: p, given: given, stop: func() {}}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	var err error
-	if w.reloader, err = config.NewReloader(config.ReloadOptions{File: given.TopicsFile, Running: file, Apply: w.take, Logger: p.o.Logger}); err != nil {
+	if w.reloader, err = config.NewReloader(config.ReloadOptions{File: given.TopicsFile, Running: file, Apply: w.apply, Logger: p.o.Logger}); err != nil {
 		return err
 	}
 	p.watcher = w
-	w.running.Go(w.begin)
+	w.running.Go(w.useExistingBuckets)
 	if given.Watch {
 		w.running.Go(func() { w.reloader.Run(w.ctx) })
 	}
@@ -53,11 +53,11 @@ func (p *Producer) watch(given Options, file *config.Config) error {
 // topicsInterval is how often Kafka is asked for the existing topics until it answers.
 const topicsInterval = 5 * time.Second
 
-// begin uses only those of the initial buckets whose topics exist. A checkout that is
+// useExistingBuckets uses only those of the initial buckets whose topics exist. A checkout that is
 // restarted between "bucket added to topics.yaml" and "topics apply" must not fail to
 // schedule. The missing buckets are used later, as after a reload. All buckets
 // are used if no topic exists, and until Kafka answers.
-func (w *watcher) begin() {
+func (w *watcher) useExistingBuckets() {
 	topics, ok := w.p.o.Appender.(Topics)
 	if !ok {
 		return
@@ -122,8 +122,8 @@ func (p *Producer) Reload(ctx context.Context) error {
 	return err
 }
 
-// take applies a configuration that was read.
-func (w *watcher) take(next *config.Config) {
+// apply applies a configuration that was read.
+func (w *watcher) apply(next *config.Config) {
 	o := w.given
 	o.setFrom(next)
 	o.Delays.Default = cmp.Or(o.Delays.Default, DefaultDelay)

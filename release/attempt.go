@@ -30,7 +30,7 @@ func (h *handler) startAttempts() {
 func (h *handler) attempt(ctx context.Context, e *entry) {
 	var open []orderclose.Release
 	ownFault := false
-	e.notCalled, e.hung, e.err = true, 0, nil
+	e.skipped, e.hung, e.err = true, 0, nil
 	for i, r := range e.open {
 		made, err := false, error(nil)
 		if h.Ctx.Err() == nil {
@@ -42,11 +42,11 @@ func (h *handler) attempt(ctx context.Context, e *entry) {
 			break
 		}
 		switch resultOf(err) {
-		case Refused:
+		case resultRefused:
 			e.refused, e.err = e.refused+1, err
-		case Failed:
+		case resultFailed:
 			open = append(open, r)
-			e.notCalled, e.err = false, err
+			e.skipped, e.err = false, err
 			if !unavailable(err) {
 				ownFault = true
 			} else if failures, _ := h.suspects.Failed(e.id, true); e.hung == 0 {
@@ -71,7 +71,7 @@ func (h *handler) applyAttempt(e *entry) {
 	if !h.Current(e.message.Generation) || h.Ctx.Err() != nil && len(e.open) > 0 {
 		return // the event is gone, or belongs to the next owner
 	}
-	d := decide(attempted{open: len(e.open), refused: e.refused, failures: e.failures + e.hung, notCalled: e.notCalled, since: h.o.Now().Sub(e.first), lastErr: e.err})
+	d := decide(attempted{open: len(e.open), refused: e.refused, failures: e.failures + e.hung, skipped: e.skipped, since: h.o.Now().Sub(e.first), lastErr: e.err})
 	switch {
 	case d.settled:
 		h.Done(e.message.Generation, e.message.Offset)

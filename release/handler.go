@@ -27,8 +27,8 @@ type handler struct {
 	nextRetry   time.Time // time of the next retry
 	pausedUntil time.Time // until then no event is tried: the service is unavailable
 	inFlight    int       // attempts in flight
-	open        int       // number of unsettled events; bytes is their size
-	bytes       int
+	open        int       // number of unsettled events
+	bytes       int       // their size
 }
 
 // entry is an event that is being released.
@@ -43,9 +43,9 @@ type entry struct {
 
 	failures int // attempts that failed by the release's own fault
 	// Results of the last attempt:
-	notCalled bool  // every failed call was skipped by the open breaker
-	hung      int   // 0 unless the service was unavailable; else 1 plus how often that was proved to be this event's fault
-	err       error // error of the last release that was refused or failed
+	skipped bool  // no call failed; the open releases were not called, because the breaker is open
+	hung    int   // 0 unless the service was unavailable; else 1 plus how often that was proved to be this event's fault
+	err     error // error of the last release that was refused or failed
 }
 
 func (w *Worker) newHandler(l *partition.Loop) partition.Handler {
@@ -89,8 +89,8 @@ func (h *handler) Handle(f wire.Fetched) {
 }
 
 // Reset implements partition.Handler. The stock of the old log's events is not released: no
-// sweep finds it. For the same reason nothing limits how far a log that lost its end is read
-// again. Duplicates are harmless: a release has an idempotency key.
+// sweep finds it. For the same reason the worker sets no look-back: a log that lost its end is
+// read again as far as it goes. Duplicates are harmless: a release has an idempotency key.
 func (h *handler) Reset() {
 	h.queue, h.waiting = nil, nil
 	h.metrics.Waiting(-h.open)

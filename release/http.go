@@ -24,14 +24,17 @@ import (
 // is retried. In the Idempotency-Key header, bytes that are not printable ASCII, and
 // the percent sign, are percent-encoded.
 type HTTP struct {
-	URL    string
-	Token  string // if set: Authorization: Bearer
+	URL   string
+	Token string // if set: Authorization: Bearer
+	// Client makes the calls. Default: http.DefaultClient, which follows redirects. A
+	// redirect turns the POST into a GET, so set one as NewHTTP does.
 	Client *http.Client
 }
 
 // NewHTTP returns a Releaser that posts to url, with a bearer token unless token is
-// "". It keeps as many idle connections as a Worker makes concurrent calls. It does
-// not follow redirects, which would turn the POST into a GET.
+// "". It keeps up to DefaultParallel idle connections. With a larger Options.Parallel,
+// set a Client whose transport keeps more. It does not follow redirects, which would
+// turn the POST into a GET.
 func NewHTTP(url, token string) *HTTP {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = DefaultParallel
@@ -65,7 +68,11 @@ func (h *HTTP) Release(ctx context.Context, r Request) error {
 	if h.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+h.Token)
 	}
-	res, err := h.Client.Do(req)
+	client := h.Client
+	if client == nil {
+		client = http.DefaultClient
+	}
+	res, err := client.Do(req)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, withoutURL(err))
 	}

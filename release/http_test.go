@@ -55,13 +55,13 @@ func TestHTTP_TheStatusIsTheResult(t *testing.T) {
 	h := NewHTTP(server.URL, "")
 	defer h.Client.CloseIdleConnections()
 	for s, want := range map[int]struct {
-		result Result
+		result result
 		away   bool
 	}{
-		200: {Released, false}, 201: {Released, false}, 204: {Released, false}, 409: {Already, false},
-		400: {Refused, false}, 401: {Refused, false}, 404: {Refused, false}, 422: {Refused, false},
-		408: {Failed, true}, 429: {Failed, true}, 502: {Failed, true}, 503: {Failed, true}, 504: {Failed, true},
-		302: {Failed, false}, 500: {Failed, false}, 501: {Failed, false},
+		200: {resultReleased, false}, 201: {resultReleased, false}, 204: {resultReleased, false}, 409: {resultAlready, false},
+		400: {resultRefused, false}, 401: {resultRefused, false}, 404: {resultRefused, false}, 422: {resultRefused, false},
+		408: {resultFailed, true}, 429: {resultFailed, true}, 502: {resultFailed, true}, 503: {resultFailed, true}, 504: {resultFailed, true},
+		302: {resultFailed, false}, 500: {resultFailed, false}, 501: {resultFailed, false},
 	} {
 		status = s
 		err := h.Release(t.Context(), Request{OrderID: "a", SKU: "b", Key: "c"})
@@ -71,6 +71,15 @@ func TestHTTP_TheStatusIsTheResult(t *testing.T) {
 		if err != nil && s != 409 && !strings.Contains(err.Error(), "no such SKU") || err != nil && len(err.Error()) > 400 {
 			t.Errorf("%d: the error is %v", s, err)
 		}
+	}
+}
+
+func TestHTTP_WithoutAClientUsesTheDefaultClient(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer server.Close()
+	defer http.DefaultClient.CloseIdleConnections()
+	if err := (&HTTP{URL: server.URL}).Release(t.Context(), Request{Key: "k"}); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -22,7 +22,7 @@ func newMetrics(r prometheus.Registerer) (*workerMetrics, error) {
 	f := metrics.With(r)
 	return &workerMetrics{
 		Metrics: partition.NewMetrics(f),
-		calls:   f.CounterVec("stock_release_total", "Calls that release stock, by result: released, already, failed (will be retried), refused or given_up (dead letters).", "result"),
+		calls:   f.CounterVec("stock_release_total", "Calls that release stock, by result: released, already, failed (will be retried) or refused (dead letter). given_up counts releases, not calls: they failed too often and are in a dead letter.", "result"),
 		seconds: f.Histogram("stock_release_seconds", "Duration of a call that releases stock.", prometheus.ExponentialBuckets(.001, 2, 14)),
 		waiting: f.Gauge("stock_release_waiting", "Events that this process has read and not finished."),
 		failing: metrics.CallsFailing(f),
@@ -30,13 +30,13 @@ func newMetrics(r prometheus.Registerer) (*workerMetrics, error) {
 }
 
 // Called counts one call and its duration.
-func (m *workerMetrics) Called(r Result, took time.Duration) {
+func (m *workerMetrics) Called(r result, took time.Duration) {
 	m.calls.WithLabelValues(string(r)).Inc()
 	m.seconds.Observe(took.Seconds())
 }
 
-// GivenUp counts an event of which a call failed too often, in addition to the last call.
-func (m *workerMetrics) GivenUp() { m.calls.WithLabelValues(string(GivenUp)).Inc() }
+// GivenUp counts a release that is given up with its event. The failed calls are counted before.
+func (m *workerMetrics) GivenUp() { m.calls.WithLabelValues(string(resultGivenUp)).Inc() }
 
 // CallsFailing sets since when all calls of the stock service have failed. The zero time means
 // that the last call succeeded or was refused.

@@ -13,7 +13,7 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Called(Already, time.Millisecond)
+	m.Called(resultAlready, time.Millisecond)
 	m.Waiting(2)
 	m.CallsFailing(time.UnixMilli(1_700_000_000_000))
 	if n := r.Value("stock_release_total", "result", "already"); n != 1 {

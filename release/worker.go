@@ -1,6 +1,6 @@
-// Package release returns stock that a service keeps, rather than the database. A
-// Worker reads the events of closed orders, and calls a Releaser for each SKU that an
-// order held. Create it with New and call Run.
+// Package release returns stock to the service that keeps it, for shops whose stock is not
+// in the database. A Worker reads the events of closed orders, and calls a Releaser for
+// each SKU that an order held. Create it with New and call Run.
 //
 //	worker.go     types, options and lifecycle
 //	handler.go    the events of one partition: which wait, and which are tried now
@@ -73,31 +73,33 @@ var (
 	// ErrRefused means that the release will never succeed, so that an operator has
 	// to look at it.
 	ErrRefused = errors.New("the release is refused")
-	// ErrUnavailable means that the service does not work now. A call that exceeds
-	// Options.Timeout counts the same. It uses up an attempt of its event only if the
-	// service answers other calls before and after it. After several in a row the
-	// Worker pauses all calls.
+	// ErrUnavailable means that the service does not work now. orderclose.ErrUnavailable
+	// and a call that exceeds Options.Timeout count the same. Such a call uses up an
+	// attempt of its event only if the service answers other calls before and after it.
+	// After five in a row the Worker pauses all calls for 5 s.
 	ErrUnavailable = errors.New("the stock service is unavailable")
 )
 
 // Releaser returns stock. It is called from many goroutines. It must treat a key that
 // it has seen as already released.
 type Releaser interface {
+	// Release returns the stock of one request. ctx ends after Options.Timeout. The errors
+	// are ErrAlready, ErrRefused and ErrUnavailable; any other error is retried.
 	Release(ctx context.Context, r Request) error
 }
 
 // Log is the part of Kafka that a Worker uses: Kafka of pipeline.Connections.
 type Log = partition.Log
 
-// Result is the result of one call.
-type Result string
+// result is the result of one call.
+type result string
 
 const (
-	Released Result = "released"
-	Already  Result = "already"  // the service had seen the key before
-	Failed   Result = "failed"   // to be retried
-	Refused  Result = "refused"  // for good: dead letter
-	GivenUp  Result = "given_up" // failed too often: dead letter
+	resultReleased result = "released"
+	resultAlready  result = "already"  // the service had seen the key before
+	resultFailed   result = "failed"   // to be retried
+	resultRefused  result = "refused"  // for good: dead letter
+	resultGivenUp  result = "given_up" // a release that failed too often: dead letter
 )
 
 // Options configure a Worker. Log, Releaser, Group, EventsTopic and DeadLetterTopic
@@ -140,7 +142,7 @@ func New(o Options) (*Worker, error) {
 	case o.Log == nil, o.Releaser == nil, o.Group == "", o.EventsTopic == "", o.DeadLetterTopic == "":
 		return nil, errors.New("release: Options need Log, Releaser, Group, EventsTopic and DeadLetterTopic")
 	case o.Parallel < 0, o.Timeout < 0:
-		return nil, fmt.Errorf("release: Parallel is %d and Timeout %v, both must be positive", o.Parallel, o.Timeout)
+		return nil, fmt.Errorf("release: Parallel is %d and Timeout %v, neither may be negative", o.Parallel, o.Timeout)
 	}
 	o.Event = cmp.Or(o.Event, orderclose.EventOrderClosed)
 	o.Parallel = cmp.Or(o.Parallel, DefaultParallel)
@@ -175,7 +177,7 @@ func New(o Options) (*Worker, error) {
 
 // Run releases stock until ctx ends. It returns when the calls in flight have ended,
 // within 2 s, settled events are committed, and the group is left. It returns an
-// error only if it could not start.
+// error only if the group could not be consumed.
 func (w *Worker) Run(ctx context.Context) error {
 	return w.stage.Consume(ctx, w.o.Group, w.o.EventsTopic, w.newHandler)
 }
@@ -195,7 +197,7 @@ func (w *Worker) call(ctx context.Context, r Request) (made bool, err error) {
 		limited, cancel := context.WithTimeout(ctx, w.o.Timeout)
 		defer cancel()
 		err := w.o.Releaser.Release(limited, r)
-		if err != nil && ctx.Err() != nil { // says nothing about the service
+		if err != nil && ctx.Err() != nil { // the error says nothing about the service
 			err = fmt.Errorf("%w: %w", errGivenUp, err)
 		}
 		return struct{}{}, err
@@ -203,10 +205,10 @@ func (w *Worker) call(ctx context.Context, r Request) (made bool, err error) {
 	if !made {
 		return false, fmt.Errorf("%w: %w", ErrUnavailable, err) // error of the breaker
 	}
-	result := resultOf(err)
-	w.metrics.Called(result, time.Since(began))
+	res := resultOf(err)
+	w.metrics.Called(res, time.Since(began))
 	if !errors.Is(err, errGivenUp) {
-		w.noteCall(result == Failed)
+		w.noteCall(res == resultFailed)
 	}
 	if !unavailable(err) && !errors.Is(err, errGivenUp) {
 		w.suspects.StoreAnswered()
