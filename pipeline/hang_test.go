@@ -1,0 +1,68 @@
+package pipeline_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/orderclose/orderclose/pipeline"
+	"github.com/orderclose/orderclose/pipeline/pipelinetest"
+)
+
+// A loop that hangs calls OnHang, and does not end the process of a program that embeds an App.
+func TestApp_CallsOnHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers, err := pipelinetest.Start(pipelinetest.Options{InBubble: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer servers.Close()
+		cfg, err := pipeline.Parse("shop.yaml", []byte("delays: {default: 1s}\nbuckets: [1s]\npartitions: 1\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		hangsAt, released := time.Now().Add(time.Minute), make(chan struct{})
+		reasons := make(chan string, 1)
+		end := sync.OnceFunc(func() {
+			close(released)
+			cancel()
+		})
+		app, err := servers.App(ctx, pipeline.Options{
+			Config: cfg,
+			Now: func() time.Time { // each turn of a loop calls it
+				if time.Now().After(hangsAt) {
+					<-released
+				}
+				return time.Now()
+			},
+			OnHang: func(why string) {
+				select {
+				case reasons <- why:
+				default:
+				}
+				end()
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := context.AfterFunc(ctx, end) // so that the test also ends without OnHang
+		defer stop()
+		if err := app.Run(ctx, pipeline.Closer); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case why := <-reasons:
+			if !strings.Contains(why, "hangs") {
+				t.Errorf("OnHang was called with %q", why)
+			}
+		default:
+			t.Error("OnHang was not called")
+		}
+	})
+}
