@@ -25,12 +25,11 @@ const (
 )
 
 // batcher runs the close transactions of all loops. It bounds the transactions that run
-// at once, and the orders in them (limiter). Jobs that wait go together in one
-// transaction, whichever partition they come from: a commit takes milliseconds, so one
-// transaction for each partition would mean many small transactions. Fresh orders go
-// first. Replays use at most half of several workers, so that a fresh batch finds a free
-// worker or waits for one transaction. A single worker serves both lanes. It is safe for
-// concurrent use.
+// at once, and the orders in them (limiter). Jobs of several partitions that wait share one
+// transaction: a commit takes milliseconds, and each partition alone would make many small
+// transactions. Fresh orders go first. If there are several workers, replays use at most half
+// of them. So a fresh batch finds a free worker or waits for one transaction. A single worker
+// serves both lanes. A batcher is safe for concurrent use.
 type batcher struct {
 	workers   int
 	maxOrders int             // per transaction
@@ -114,7 +113,7 @@ func (b *batcher) close(ctx context.Context, requests []orderclose.CloseRequest,
 	defer b.mu.Unlock()
 	same := func(other *job) bool { return other == j }
 	b.fresh, b.replays = slices.DeleteFunc(b.fresh, same), slices.DeleteFunc(b.replays, same)
-	b.admit() // the jobs behind this one may fit now
+	b.admit() // the jobs after this one may fit now
 	return nil, ctx.Err()
 }
 
@@ -162,7 +161,7 @@ func (b *batcher) nextLane() (queue *[]*job, replay bool) {
 }
 
 // gather takes the first job of the queue, cut to the size that the limiter allows, and
-// the jobs behind it that fit whole.
+// the jobs after it that fit whole.
 func (b *batcher) gather(queue *[]*job, replay bool) *group {
 	first := (*queue)[0]
 	*queue = (*queue)[1:]

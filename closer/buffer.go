@@ -30,7 +30,7 @@ type entry struct {
 	record  wire.Record // without the order's attributes; see encode
 	readAt  time.Time
 	retryAt time.Time // if parked: when to try again
-	blocked bool      // parked because another transaction locks a row, or without a verdict
+	blocked bool      // parked for another reason than a due time in the next seconds: a locked row, no verdict, or a clock that may be wrong
 }
 
 // newEntry decodes a record. It drops the attributes: they take many times the memory of
@@ -63,7 +63,7 @@ func (e *entry) size() int { return entryBytes + e.message.Size() }
 // buffer belongs to the loop's goroutine.
 type buffer struct {
 	queue       []*entry  // to close now, in log order; requeued entries are last
-	parked      byRetryAt // due within parkLimit, contended, or without a verdict
+	parked      byRetryAt // to close at their retryAt: nearly due, or blocked; see entry
 	queueBytes  int
 	parkedBytes int
 }
@@ -84,8 +84,8 @@ func (b *buffer) park(e *entry, retryAt time.Time) {
 }
 
 // hasRoom reports whether the entry may be parked within the given bytes. An order that
-// was blocked before, so for 3 s at least, may use half of them. The rest stays free for
-// orders that are blocked for a moment.
+// was already blocked when it was parked before may only use half of them. The rest stays
+// free for orders that wait only once.
 func (b *buffer) hasRoom(e *entry, bytes int) bool {
 	records := maxParked
 	if e.blocked {
@@ -94,8 +94,8 @@ func (b *buffer) hasRoom(e *entry, bytes int) bool {
 	return len(b.parked) < records && b.parkedBytes+e.size() <= bytes
 }
 
-// wantsMore reports whether to fetch more records. Normally that is when the queue is
-// empty. While the store is unavailable the loop reads a little ahead, within the given
+// wantsMore reports whether to fetch more records. Normally the queue must be empty.
+// While the store is unavailable the loop reads a little ahead, within the given
 // bytes: closing another order may show whether the store or one of the requeued orders
 // is at fault.
 func (b *buffer) wantsMore(unavailable bool, bytes int) bool {
@@ -104,9 +104,9 @@ func (b *buffer) wantsMore(unavailable bool, bytes int) bool {
 }
 
 // next removes and returns at most limit entries to close now: queued entries, and parked
-// entries whose time has come. If there are more of both, each gets half. Orders with
-// locked rows return every few seconds; they must not keep out orders that are due now,
-// nor the reverse.
+// entries whose time has come. If there are more of both, each kind gets half. Orders with
+// locked rows return every few seconds. They must not keep out orders that are due now, and
+// orders that are due now must not keep them out.
 func (b *buffer) next(now time.Time, limit int) []*entry {
 	var ready []*entry
 	for len(ready) < limit && len(b.parked) > 0 && !now.Before(b.parked[0].retryAt) {

@@ -14,8 +14,8 @@
 // wait within a bound of memory (buffer.go), and sends retries back through the buckets
 // (retries.go). An offset is committed only when everything below it is settled. A
 // batcher combines the batches of all handlers into transactions, fresh orders first
-// (batcher.go), which transaction.go runs. A limiter keeps the number of orders in transactions to what the store
-// closes quickly (limiter.go).
+// (batcher.go). transaction.go runs the transactions. A limiter keeps the number of orders
+// in transactions to what the store closes quickly (limiter.go).
 //
 // Records are delivered at least once. A repeated record is harmless because the Store
 // makes a second close of an order a no-op.
@@ -49,24 +49,38 @@ const (
 	DefaultWorkers = 4
 )
 
-// DefaultTargetLatency is the target time of a transaction; above it fewer orders are closed at
-// once. It is twenty times the 12 ms that 500 orders take on MariaDB with durable
-// commits, and an eighth of the 2 s after which a row counts as locked. A checkout of the
-// same goods waits no longer than that for one transaction.
+// DefaultTargetLatency is the target time of a transaction. After a slower transaction, fewer
+// orders are closed at once. A target is no bound: one transaction may take longer, and a
+// checkout of the same goods then waits longer. The default is twenty times the 12 ms that 500
+// orders take on MariaDB with durable commits, and an eighth of the 2 s after which a row counts
+// as locked.
 const DefaultTargetLatency = 250 * time.Millisecond
 
 // Log is the part of Kafka that a Closer uses: Kafka of pipeline.Connections.
 type Log = partition.Log
 
-// Store closes orders. CloseOrders must return within a bounded time and be safe for
-// concurrent use.
+// Store closes orders. A Store may also have these methods:
 //
-// An error means that an order of the batch is at fault: the closer searches for it,
-// retries it and in the end makes it a dead letter. orderclose.ErrUnavailable means that
-// the store is at fault, and the batch is retried. If one order alone gets ErrUnavailable
-// several times while the store closes other orders, that order also counts as failed,
-// unless the error is orderclose.ErrStoreDown too.
+//	Probe(ctx context.Context) error   // nil if the store works, errors.ErrUnsupported if it cannot
+//	                                   // check; called when a close fails
+//	MaxBatch() int                     // the most requests in one call; 0: no limit
 type Store interface {
+	// CloseOrders closes the requested orders that are unpaid and due. It must not close an
+	// order before it is due, by the store's own data and clock. It returns one outcome for
+	// each request, in the order of the requests. An order may be requested several times, in
+	// one call and in later calls: closing it again must change nothing. CloseOrders is called
+	// concurrently. A call of more than 2 minutes counts as hanging, so it must end soon after
+	// ctx has ended.
+	//
+	// The error says who is at fault:
+	//
+	//   - orderclose.ErrUnavailable: the store. The batch is retried. If one order alone gets
+	//     this error several times while the store closes other orders, that order has failed,
+	//     unless the error also wraps orderclose.ErrStoreDown.
+	//   - orderclose.ErrContended: a locked row. The closer searches for its order, which
+	//     becomes Contended and is tried again after 3 s.
+	//   - any other error: an order of the batch. The closer searches for the order and retries
+	//     it. After three retries the order becomes a dead letter.
 	CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
 }
 
@@ -84,15 +98,17 @@ type Options struct {
 	ControlTopic    string        // receives notices of losses
 	Batch           int           // maximum orders in a transaction; default DefaultBatch
 	Workers         int           // concurrent transactions; default DefaultWorkers
-	TargetLatency   time.Duration // target time of a transaction, above which fewer orders are closed at once; default DefaultTargetLatency
+	TargetLatency   time.Duration // target time of a transaction, not a bound; default DefaultTargetLatency
 	// BufferBytes bounds the memory, in bytes, of the orders that wait in all partitions
 	// together: orders that are nearly due, orders with locked rows, and records that
 	// were read ahead while the store is unavailable. Beyond it orders wait in a bucket.
 	// One fetch for each partition comes on top. Default DefaultBufferBytes.
 	BufferBytes int
-	Now         func() time.Time // local clock, measures how long a record has been here; default time.Now
-	// Clock is the brokers' clock. The release times of retries and of orders that came
-	// too early are computed from it. Default Now.
+	// Now is the clock of this machine. It measures how long a record has waited in memory, and
+	// when to try an order again. Default time.Now.
+	Now func() time.Time
+	// Clock is the brokers' clock, as relays use it. The release times of retries and of orders
+	// that came too early are computed from it. Default Now.
 	Clock func() time.Time
 	// OnHang is called with the reason when a loop hangs and does not stop. The process
 	// should then exit and be restarted by its supervisor. Default: panic.
@@ -127,7 +143,7 @@ func New(o Options) (*Closer, error) {
 	case (o.ReplayTopic == "") != (o.ReplayGroup == ""), o.ReplayTopic == o.CloseTopic:
 		return nil, errors.New("closer: set both ReplayTopic and ReplayGroup or neither, and ReplayTopic must differ from CloseTopic")
 	case o.Batch < 0, o.Workers < 0, o.TargetLatency < 0, o.BufferBytes < 0:
-		return nil, fmt.Errorf("closer: Batch is %d, Workers %d, Latency %v and BufferBytes %d; none may be negative", o.Batch, o.Workers, o.TargetLatency, o.BufferBytes)
+		return nil, fmt.Errorf("closer: Batch is %d, Workers %d, TargetLatency %v and BufferBytes %d; none may be negative", o.Batch, o.Workers, o.TargetLatency, o.BufferBytes)
 	}
 	o.Batch = cmp.Or(o.Batch, DefaultBatch)
 	o.Workers = cmp.Or(o.Workers, DefaultWorkers)
@@ -161,7 +177,7 @@ func New(o Options) (*Closer, error) {
 
 // Run closes orders until ctx ends. Before it returns, the transactions in flight have
 // ended, within 2 s, the settled offsets are committed, and the closer has left its
-// groups. It returns an error only if it could not start.
+// groups. It returns an error only if a group could not be consumed.
 func (c *Closer) Run(ctx context.Context) error {
 	groups, ctx := errgroup.WithContext(ctx)
 	consume := func(group, topic string) {

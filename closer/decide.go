@@ -70,12 +70,12 @@ const (
 // decision is an action and its parameters.
 type decision struct {
 	action action
-	wait   time.Duration // park, schedule: from now
-	bucket time.Duration // park: the wait in a bucket if memory has no room; 0: see inBucket
-	record wire.Record   // park, schedule: the next record, without its release time and origin
-	retry  bool          // park, schedule: counts as a retry; the close failed or the payment is pending
-	cause  string        // retry, giveUp, park of a blocked order: the reason, one word
-	detail string        // retry, giveUp: the reason, a sentence
+	wait   time.Duration // of park and schedule: the wait from now
+	bucket time.Duration // of park: the wait in a bucket if memory has no room; 0: inBucket chooses the wait
+	record wire.Record   // of park and schedule: the record of the next round; retryRecord adds its release time and origin
+	retry  bool          // of park and schedule: the close failed or the payment is pending, so the order counts as retried
+	cause  string        // of a retry, of giveUp, and of park without a verdict or with a locked row: the reason, one word
+	detail string        // with cause: the reason, a sentence
 }
 
 // decide returns what to do with record r after outcome o. The time at is the present by
@@ -141,11 +141,17 @@ func addJitter(d time.Duration, jitter float64) time.Duration {
 }
 
 // notDue makes the order wait for its remaining time by the database's clock, which
-// decides when an order is due. The order waits in memory, for a minute at most, in two
-// cases. First: the brokers' clock, which reads at, differs by more than wrongClockSkew
-// from the database's. Second: in every other round, if the record came too early more
-// than notDueRounds times, because then the clock of its relay may be wrong. All counters
-// restart if the due time has changed.
+// decides when an order is due. If the due time has changed, all counters restart.
+//
+// The order waits in memory in three cases:
+//
+//   - It is due within parkLimit.
+//   - The brokers' clock, which reads at, differs from the database's clock by more than
+//     wrongClockSkew. Then the wait is a minute at most.
+//   - The record came too early more than notDueRounds times: the clock of its relay may be
+//     wrong. Every other round waits in memory, for a minute at most.
+//
+// Otherwise the order waits in a bucket.
 func notDue(r wire.Record, o orderclose.Outcome, at time.Time) decision {
 	if !orderclose.CeilMilli(o.Due).Equal(orderclose.CeilMilli(r.Order.Due)) { // records have whole milliseconds
 		r.Order.Due = o.Due
@@ -165,7 +171,7 @@ func notDue(r wire.Record, o orderclose.Outcome, at time.Time) decision {
 }
 
 // inMemory turns a wait in a bucket into a wait in memory. A wait that was computed from
-// the clocks is cut to a minute; then the clocks are compared again.
+// the clocks is cut to a minute. After the minute the clocks are compared again.
 func (d decision) inMemory() decision {
 	if d.action != schedule {
 		return d

@@ -11,9 +11,9 @@ import (
 )
 
 // handler closes the orders of one partition of the close topic or of the replay topic. Its
-// fields belong to the goroutine of the partition's loop. Each turn closes a batch, and the
-// next fetch begins once all that was read was tried. So a burst of records gathers into one
-// batch. Parked orders do not delay the next fetch.
+// fields belong to the goroutine of the partition's loop. Each turn closes one batch. The
+// next fetch begins when every fetched order was tried once. Meanwhile the records of a burst
+// gather in the log, and the next batch is large. Parked orders do not delay the next fetch.
 type handler struct {
 	*Closer
 	*partition.Loop
@@ -24,11 +24,11 @@ type handler struct {
 	retries retries
 }
 
-// lookBack bounds what is read again from a log that lost its end at an unknown place:
-// the records appended in this time. A log loses its end when its leader fails, and a
-// running closer reads what follows within seconds. Older unpaid orders are due, and the
-// sweep that follows a loss closes them sooner than the loop could by reading a week of
-// records again, which would delay orders that are due now.
+// lookBack bounds what is read again from a log that lost its end at an unknown place: only
+// records that were appended in this time. A log loses its end when its leader fails, and a
+// running closer notices that within seconds. Orders of older records are due already. The
+// sweep that follows a loss closes them. Reading a week of records again would take longer,
+// and would delay orders that are due now.
 const lookBack = 10 * time.Minute
 
 func (c *Closer) newHandler(l *partition.Loop) partition.Handler {
@@ -120,10 +120,10 @@ func (h *handler) closeSome(requests []orderclose.CloseRequest) ([]orderclose.Ou
 	return h.batcher.close(ctx, requests, h.replay, h.Beat)
 }
 
-// requeue queues a batch that the store did not close, to be tried after a pause. As far
-// as the store tells, no order is at fault. The batch goes behind the other orders: if
-// one order makes the store fail each time, closing the others shows that the store
-// works. After a revocation the next owner reads the batch again.
+// requeue queues a batch that the store did not close, to be tried after a pause. The error
+// of the store blames no order. The batch goes to the end of the queue: if one order makes
+// the store fail each time, closing the others shows that the store works. After a
+// revocation requeue does nothing, and the next owner reads the batch again.
 func (h *handler) requeue(batch []*entry, err error) {
 	if h.Ctx.Err() != nil {
 		return

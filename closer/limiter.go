@@ -3,12 +3,12 @@ package closer
 import "time"
 
 // limiter bounds how many orders may be in transactions at once (AIMD: additive increase,
-// multiplicative decrease). The limit grows by a step when as many orders as it allows
-// were closed within the target time of a transaction. A transaction over the target
-// halves it. It falls to its minimum when the store is unavailable, so that a backlog
-// starts slowly.
+// multiplicative decrease). Each transaction is compared with the target time. When as many
+// orders as the limit were closed in fast transactions, the limit grows by a step. A slow
+// transaction halves the limit. If the store is unavailable, the limit falls to its minimum,
+// so that a backlog starts slowly.
 //
-// It holds no lock and reads no clock.
+// A limiter holds no lock and reads no clock.
 type limiter struct {
 	target                   time.Duration
 	minLimit, maxLimit, step int
@@ -33,9 +33,9 @@ type sample struct {
 
 // observe updates the limit after a transaction.
 //
-// A slow transaction that began before the last cut ran under an older limit, and cuts no
-// further. A fast transaction that ran while less than half of the limit was in use does
-// not show that more would be fast, and raises nothing.
+// A slow transaction that began before the last cut ran under an older limit, and does not
+// lower the limit again. A fast transaction that ran while less than half of the limit was in
+// use does not show that more orders would be fast, and does not raise the limit.
 func (l *limiter) observe(s sample) {
 	switch {
 	case s.took > l.target:

@@ -16,7 +16,8 @@ import (
 type runTransaction func(ctx context.Context, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
 
 // transactions closes the orders of each transaction through the store, finds the orders on which
-// the store fails, counts the outcomes, and tells the batcher's limiter how the store did.
+// the store fails, and counts the outcomes. It also passes the duration and the failures of the
+// store's calls to the batcher's limiter.
 type transactions struct {
 	culprits *bisect.Culprits
 	metrics  *closerMetrics

@@ -1,12 +1,12 @@
 // Package compensator sweeps the database for unpaid orders that are overdue, and
-// closes them with the same transaction as the pipeline. It is the safety net of the
+// closes them by the same Store as the pipeline. It is the safety net of the
 // pipeline: if Kafka lost a record, or a process died between commit and publish, the
 // next sweep closes the order. Create a Compensator with New and call Run, or call
 // Sweep for a single sweep.
 //
 // Any number of Compensators may run. Each asks the database once a minute when the
-// last sweep finished, by the database's clock; period.go decides when a sweep is
-// due. If one is due, the Compensator takes a lock in Redis (lock.go), asks again,
+// last sweep finished, by the database's clock. period.go decides when a sweep is
+// due. If a sweep is due, the Compensator takes a lock in Redis (lock.go), asks again,
 // sweeps, and stores that it has finished. So one Compensator sweeps in each period.
 // If it is killed, another takes over within two minutes: one minute until the lock
 // expires, and one until the next poll.
@@ -24,11 +24,11 @@
 //	losses.go         sums up the losses (pure)
 //	reschedule.go     schedules orders again
 //	avoided.go        buckets that accept no records
-//	control.go        what a listener needs from outside
+//	control.go        Control, which package pipeline fills
 //
-// Correctness depends only on the transaction: two sweeps at the same time change
-// nothing more than one. Without Redis a Compensator sweeps without the lock, and
-// logs it.
+// Correctness depends only on the Store, which closes each order once: two sweeps at the
+// same time close the same orders as one sweep. If Redis does not answer, a Compensator
+// sweeps without the lock, and logs a warning.
 package compensator
 
 import (
@@ -72,8 +72,8 @@ type Store interface {
 	// ordered by due time and id, after the given order. The zero Order starts at the
 	// beginning.
 	Overdue(ctx context.Context, cutoff time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error)
-	// CloseOrders closes the requested orders that are unpaid and due; see package
-	// closer.
+	// CloseOrders closes the requested orders that are unpaid and due; see closer.Store,
+	// also for the optional methods Probe and MaxBatch.
 	CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error)
 }
 
@@ -132,11 +132,13 @@ type Options struct {
 	// Unknown.
 	Investigator Investigator
 	// Control is how the Compensator gets to know of lost records; nil: it does not.
+	// Package pipeline sets it; other programs cannot.
 	Control *Control
 	// Progress is called after each page with the report so far; may be nil.
 	Progress func(Report)
 	// Missed is called with all orders of a page that were closed; a report names
-	// only a hundred. May be nil.
+	// only a hundred. It is not called without an Investigator, nor if the Investigator
+	// could not begin. May be nil.
 	Missed func([]Miss)
 	Logger *slog.Logger // default: no log
 	// Registerer gets the metrics (orderclose_…). Compensators of one process may share it.
@@ -153,9 +155,9 @@ type Compensator struct {
 	rescheduleLimiter *rate.Limiter // for orders that are scheduled again
 	culprits          *bisect.Culprits
 
-	busy   sync.Mutex       // held while this process sweeps, taken with TryLock only; protects the fields below
-	from   orderclose.Order // the next sweep starts behind this order; zero: at the beginning
-	failed map[string]bool  // orders that failed in the last finished sweep
+	busy       sync.Mutex       // held while this process sweeps, taken with TryLock only; protects the fields below
+	from       orderclose.Order // the next sweep starts after this order; zero: at the beginning
+	lastFailed map[string]bool  // orders that failed in the last finished sweep
 }
 
 // New returns a Compensator, or an error if the options are invalid.
@@ -164,7 +166,7 @@ func New(o Options) (*Compensator, error) {
 		return nil, errors.New("compensator: Options need a Store")
 	}
 	if o.Period < 0 || o.PageSize < 0 {
-		return nil, fmt.Errorf("compensator: Period is %v and PageSize %d, both must be positive", o.Period, o.PageSize)
+		return nil, fmt.Errorf("compensator: Period is %v and PageSize %d, neither may be negative", o.Period, o.PageSize)
 	}
 	if o.Control != nil {
 		if err := o.Control.check(); err != nil {

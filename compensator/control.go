@@ -11,7 +11,8 @@ import (
 )
 
 // Control connects a Compensator to the control topic and lets it schedule orders
-// again. All fields but ReplayTopic and Lock are required.
+// again. Package pipeline fills it; other programs cannot. All fields but ReplayTopic and
+// Lock are required.
 type Control struct {
 	Kafka    Kafka
 	Store    DueStore
@@ -28,9 +29,10 @@ type Control struct {
 	Lock Lock
 }
 
-// Kafka is the part of Kafka that a Compensator uses to read the control topic;
-// kafka.Cluster implements it. A Compensator is not a member of its group, because a
-// membership costs heartbeats. Any process may act on a loss; the lock selects one.
+// Kafka is the part of Kafka that a Compensator uses to read the control topic. Package
+// pipeline fills it; other programs cannot implement it. A Compensator is not a member of
+// its group, because a membership costs heartbeats. Any process may act on a loss; the lock
+// selects one.
 type Kafka interface {
 	Bounds(ctx context.Context, topic string, partition int) (first, end int64, err error)
 	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
@@ -40,7 +42,9 @@ type Kafka interface {
 	SetPosition(ctx context.Context, group, topic string, partition int, offset int64) error
 }
 
-// DueStore is a Store that also returns orders that are not due yet.
+// DueStore is an optional interface of a Store. It also returns orders that are not due yet.
+// Package pipeline schedules orders again after a loss of records only if the store that it
+// sweeps implements DueStore.
 type DueStore interface {
 	// DueBetween returns up to limit unpaid orders due between from and to, ordered
 	// and paged as in Store.Overdue.
@@ -48,7 +52,8 @@ type DueStore interface {
 }
 
 // Appender appends a record to the partition for its key, and returns when all
-// in-sync replicas have it. An error that wraps wire.ErrRefused is final.
+// in-sync replicas have it. An error that wraps producer.ErrRefused is final. Package
+// pipeline fills it; other programs cannot implement it.
 type Appender = wire.Appender
 
 func (k *Control) check() error {

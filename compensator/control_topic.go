@@ -12,9 +12,9 @@ import (
 // topic while there are no losses.
 const controlCommitInterval = 10 * time.Minute
 
-// controlTopic reads notices of losses from the control topic. The committed position
-// of the group, which all processes share, is behind a notice only after a process has
-// dealt with the loss. A missing commit means that the topic was deleted and recreated,
+// controlTopic reads notices of losses from the control topic. All processes share the
+// committed position of the group. It passes a notice only after a process has dealt with
+// the loss. A missing commit means that the topic was deleted and recreated,
 // which is a loss like any other. A controlTopic belongs to one goroutine.
 type controlTopic struct {
 	kafka       Kafka
@@ -28,7 +28,7 @@ type controlTopic struct {
 
 // pending says which notices were read and not dealt with yet.
 type pending struct {
-	end  int64 // offset behind the last notice in the topic; 0: none
+	end  int64 // offset after the last notice in the topic; 0: none
 	lost bool  // the control topic itself has lost records
 	at   int64 // the committed position when that was noticed
 }
@@ -48,7 +48,9 @@ func (t *controlTopic) poll(ctx context.Context) ([]notice, error) {
 	if reason := t.locate(position, first, end); reason != "" {
 		notices = append(notices, t.lostRecords(reason, position))
 	}
-	if position < 0 && !t.pending.lost { // so that a deletion is noticed later; after a loss of the topic only handled commits
+	// Commit a first position, so that a deletion of the topic is noticed later. After a loss of the
+	// topic itself only handleLosses commits.
+	if position < 0 && !t.pending.lost {
 		if err := t.commit(ctx); err != nil {
 			return notices, err
 		}
@@ -117,10 +119,10 @@ func decodeNotice(record wire.RawRecord) notice {
 	return n
 }
 
-// stillPending reports, under the lock, whether the notices still have to be dealt
-// with: whether no other process has committed a position behind them. If the control
-// topic itself has lost records, and may be empty, an unchanged position means that no
-// process has.
+// stillPending reports, under the lock, whether the notices still have to be dealt with:
+// no other process has committed a position after them. If the control topic itself has
+// lost records, it may be empty. Then the notices are pending while the position is
+// unchanged.
 func (t *controlTopic) stillPending(ctx context.Context) (bool, error) {
 	position, err := t.kafka.Position(ctx, t.group, t.name, 0)
 	if err != nil {

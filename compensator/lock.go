@@ -31,6 +31,8 @@ const availableTimeout = 2 * time.Second
 
 // LockOptions configure a RedisLock. Client is required.
 type LockOptions struct {
+	// Client must have ContextTimeoutEnabled in its options. Otherwise an extension on a
+	// connection that hangs may outlast the lock.
 	Client redis.UniversalClient
 	Key    string        // default DefaultLockKey
 	Expiry time.Duration // how long a dead holder blocks other processes; default DefaultLockExpiry
@@ -115,7 +117,7 @@ func (l *RedisLock) Hold(ctx context.Context, work func(ctx context.Context) err
 	err := work(held)
 
 	close(stop)
-	<-kept // from here on the mutex is ours again
+	<-kept // now keep does not use the mutex any more
 	cause := context.Cause(held)
 	lose(nil)
 	if errors.Is(cause, ErrLockLost) {

@@ -28,7 +28,8 @@ type Report struct {
 	// holds the lock's key; "none" without a lock, as in a dry run.
 	Lock string `json:"lock"`
 	// Found is the number of orders that were overdue and unpaid when their page was
-	// read. Each is counted in one of the verdicts, except in a dry run.
+	// read. Each is counted in one of the verdicts below, except in a dry run and in a
+	// sweep that ended with an error.
 	Found         int `json:"found"`
 	Pages         int `json:"pages"`
 	Closed        int `json:"closed"`
@@ -37,9 +38,10 @@ type Report struct {
 	NotDue        int `json:"not_due"`
 	// PaymentPending is the number of orders for which the payment provider cannot
 	// say yet whether they are paid.
-	PaymentPending int       `json:"payment_pending"`
-	Failed         int       `json:"failed"`
-	Failures       []Failure `json:"failures,omitempty"` // the first hundred
+	PaymentPending int `json:"payment_pending"`
+	// Failed also counts orders with the verdicts contended and not_found.
+	Failed   int       `json:"failed"`
+	Failures []Failure `json:"failures,omitempty"` // the first hundred of Failed
 	// Causes counts the orders that this sweep closed by why the pipeline had missed
 	// them; absent without an Investigator.
 	Causes map[string]int `json:"causes,omitempty"`

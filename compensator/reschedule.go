@@ -19,7 +19,7 @@ import (
 // continued later: enough for four unanswered attempts, each in a smaller bucket.
 const orderTimeout = 20 * time.Second
 
-// databaseClock tells the database's time without asking it again. It adds the local
+// databaseClock computes the database's time without asking the database again. It adds the local
 // monotonic time since the last reading, so a wrong local clock does not matter.
 type databaseClock struct{ at, read time.Time }
 
@@ -52,17 +52,18 @@ type progress struct {
 // restart makes the next page the first one.
 func (s *rescheduler) restart() { s.progress = progress{} }
 
-// run appends a record for each unpaid order that the sweep may not find, since it is
-// due later than the sweep's cutoff, as far ahead as the losses reach. An order whose
-// record was not lost gets a duplicate, which is harmless. run calls refresh before
-// each page; refresh returns the losses, and may call restart. After an error the next
-// run continues behind the last page. If all orders are scheduled, run does nothing.
+// run appends a record for each unpaid order whose record may be lost. Those are the orders
+// that are due later than the sweep's cutoff, since the sweep closes the others, and no
+// further ahead than the losses reach. An order whose record was not lost gets a duplicate,
+// which is harmless. run calls refresh before each page. refresh returns the losses, and may
+// call restart. After an error the next run continues after the last page. If all orders are
+// scheduled, run does nothing.
 func (s *rescheduler) run(ctx context.Context, clock databaseClock, refresh func(context.Context) losses) error {
 	from, begin := clock.at.Add(-s.grace), time.Now()
 	appended, refused := 0, 0
 	defer func() {
 		if appended+refused > 0 {
-			s.logger.Info("scheduled orders again", "orders", appended, "refused", refused, "due up to", s.progress.after.Due.UTC(), "took", time.Since(begin))
+			s.logger.Info("scheduled orders again", "orders", appended, "refused", refused, "due_up_to", s.progress.after.Due.UTC(), "took", time.Since(begin))
 		}
 	}()
 	for !s.progress.complete {

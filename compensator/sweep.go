@@ -69,12 +69,12 @@ func (c *Compensator) sweep(ctx context.Context, r *Report) error {
 	if err := s.sweepAll(ctx); err != nil || r.DryRun {
 		return err
 	}
-	c.failed = s.failed
+	c.lastFailed = s.failed
 	return c.o.Log.SweepFinished(ctx, c.o.Name)
 }
 
-// sweepAll closes all overdue orders. It starts where the last sweep gave up, so that
-// orders which that sweep could not close do not keep the others from being tried.
+// sweepAll closes all overdue orders. It starts where the last sweep gave up. So the orders
+// that the last sweep could not close do not keep other orders from being tried.
 func (s *sweepRun) sweepAll(ctx context.Context) error {
 	from := s.from
 	if err := s.pass(ctx, from, time.Time{}); err != nil {
@@ -91,7 +91,7 @@ func (s *sweepRun) sweepAll(ctx context.Context) error {
 	return s.retryUnresolved(ctx)
 }
 
-// pass closes the orders behind last, page by page. Each page begins behind the last
+// pass closes the orders after last, page by page. Each page begins after the last
 // order of the page before, so orders that cannot be closed delay no others. pass
 // ends with the page that reaches until, or with the last page if until is zero.
 func (s *sweepRun) pass(ctx context.Context, last orderclose.Order, until time.Time) error {
@@ -124,8 +124,8 @@ func (s *sweepRun) pass(ctx context.Context, last orderclose.Order, until time.T
 	}
 }
 
-// retryUnresolved retries the orders without a verdict, after the store was asked for all
-// others, until retries bring no more verdicts. An order that also failed in the last
+// retryUnresolved retries the orders without a verdict, after all other orders were tried.
+// It ends when several retries in a row bring no verdict. An order that also failed in the last
 // finished sweep counts as failed. Any other order without a verdict fails the sweep.
 func (s *sweepRun) retryUnresolved(ctx context.Context) error {
 	for tries := 0; len(s.unresolved) > 0 && tries < maxRetries; {
@@ -143,7 +143,7 @@ func (s *sweepRun) retryUnresolved(ctx context.Context) error {
 			tries = 0
 		}
 	}
-	unknown := slices.IndexFunc(s.unresolved, func(o orderclose.Order) bool { return !s.Compensator.failed[o.ID] })
+	unknown := slices.IndexFunc(s.unresolved, func(o orderclose.Order) bool { return !s.lastFailed[o.ID] })
 	if unknown >= 0 {
 		return fmt.Errorf("%d orders have no verdict, such as %q: %w", len(s.unresolved), s.unresolved[unknown].ID, s.lastErr)
 	}
@@ -270,5 +270,5 @@ func (s *sweepRun) progress(last orderclose.Order) {
 	}
 	s.logged = time.Now()
 	s.o.Logger.Info("sweeping", "found", s.r.Found, "closed", s.r.Closed, "failed", s.r.Failed,
-		"orders a second", int(float64(s.r.Found)/max(time.Since(s.began).Seconds(), .001)), "due up to", last.Due.UTC())
+		"orders_per_second", int(float64(s.r.Found)/max(time.Since(s.began).Seconds(), .001)), "due_up_to", last.Due.UTC())
 }

@@ -54,8 +54,8 @@ func (s *Store) ask(ctx context.Context, path orderclose.Path, orders []orderclo
 		return classify(err)
 	}
 	s.o.Logger.Warn("reply left out orders, asking once more", "orders", len(missing), "first", missing[0].OrderID)
-	if err = s.post(ctx, path, missing, got); errors.Is(err, errEmptyReply) { // which is a reply without verdicts on the missing orders
-		err = nil // that is its answer
+	if err = s.post(ctx, path, missing, got); errors.Is(err, errEmptyReply) {
+		err = nil // errNoVerdict below says the same
 	}
 	for _, o := range missing {
 		if _, ok := got[o.OrderID]; !ok {
@@ -91,7 +91,7 @@ func (s *Store) post(ctx context.Context, path orderclose.Path, orders []ordercl
 	return nil
 }
 
-// classify adds to an error of a request who may be at fault: bisect.ErrRefused if the
+// classify adds to an error of a request who may be at fault: bisect.ErrRejected if the
 // service rejected the request, bisect.ErrUnclear if an order or the service may be
 // at fault. Other errors wrap orderclose.ErrUnavailable or ctx's error.
 func classify(err error) error {

@@ -26,10 +26,16 @@ func (c Closing) CloseOrders(ctx context.Context, path orderclose.Path, requests
 	return c(ctx, path, requests)
 }
 
-// Handler returns the HTTP handler of the service. It accepts requests that are
+// Handler returns the HTTP handler of the service. It accepts POST requests that are
 // signed with one of the secrets within the last 5 minutes, and answers with the
-// outcomes of c. It answers other requests with 401. It returns an error if a secret
-// is too short.
+// outcomes of c. It returns an error if a secret is too short. The other statuses are:
+//
+//	400   the request is incomplete, is not JSON, or has an invalid time
+//	401   the signature is missing, wrong or too old
+//	405   the method is not POST
+//	413   the request is too large
+//	503   c returned an error that wraps orderclose.ErrUnavailable
+//	500   any other error that is not the fault of an order
 func Handler(secrets []string, c Closing) (http.Handler, error) {
 	if err := httpcall.CheckSecrets(secrets); err != nil {
 		return nil, fmt.Errorf("httpclose: %w", err)

@@ -25,8 +25,9 @@ type Metrics interface {
 	// Breaker sets the state of an endpoint's circuit breaker: closed, half_open or
 	// open.
 	Breaker(endpoint, state string)
-	// Called records the duration of a call. result is ok, failed, timeout, or
-	// refused if the breaker was open.
+	// Called records the duration of a call. result is ok, failed or timeout. It is
+	// refused, with a duration of 0, if the call was not made: the breaker was open, or
+	// the service asked for a pause by Retry-After.
 	Called(endpoint, result string, took time.Duration)
 	// CallLimit sets the timeout of the next call.
 	CallLimit(endpoint string, limit time.Duration)
@@ -59,7 +60,7 @@ type Store struct {
 // connection.
 func New(o Options) (*Store, error) {
 	if o.Batch < 0 {
-		return nil, fmt.Errorf("httpclose: Batch is %d, it must be positive", o.Batch)
+		return nil, fmt.Errorf("httpclose: Batch is %d, it must not be negative", o.Batch)
 	}
 	o.Batch = cmp.Or(o.Batch, DefaultBatch)
 	if o.Now == nil {

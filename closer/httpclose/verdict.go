@@ -13,11 +13,11 @@ const (
 	// clockSkewTolerance is how far a due time may lie before the time in the same not_due
 	// verdict: the service may have read its clock twice.
 	clockSkewTolerance = time.Minute
-	// stale is how far a due time in a not_due verdict may lie in the past by the
+	// maxPastDue is how far a due time in a not_due verdict may lie in the past by the
 	// local clock. A service's clock is not further behind, since it would reject the
 	// signature.
 	maxPastDue = httpcall.MaxAge
-	// nextLook is the minimum time until an order with a not_due verdict is tried
+	// minRetryDelay is the minimum time until an order with a not_due verdict is tried
 	// again.
 	minRetryDelay = time.Second
 	// maxDetail limits a detail, in bytes.
@@ -76,8 +76,8 @@ func later(a, b time.Time) time.Time {
 
 // notDue checks a not_due verdict. The due time must be given, must not have passed
 // by the service's clock, and must not have passed long ago by the local clock.
-// Otherwise an answer that the service caches and repeats would be asked for without
-// end.
+// Otherwise the store would ask again and again, and get the same answer, if the service
+// repeats an answer from a cache.
 func notDue(o orderclose.Outcome, due, localNow time.Time, err error) orderclose.Outcome {
 	switch {
 	case err != nil:
@@ -101,7 +101,7 @@ func failed(o orderclose.Outcome, err error) orderclose.Outcome {
 }
 
 // verdicts assigns the verdicts of a reply to the orders of the request. It counts
-// verdicts on other orders as strays. An order with two different verdicts is Failed.
+// verdicts on other orders in others. An order with two different verdicts is Failed.
 func verdicts(asked []orderclose.CloseRequest, answer []wireVerdict, localNow time.Time) (got map[string]orderclose.Outcome, others int) {
 	byID := make(map[string]orderclose.CloseRequest, len(asked))
 	for _, r := range asked {

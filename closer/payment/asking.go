@@ -44,8 +44,9 @@ type Metrics interface {
 	// Breaker sets the state of the provider's circuit breaker: closed, half_open or
 	// open.
 	Breaker(endpoint, state string)
-	// Called records the duration of a call. result is ok, failed, timeout, or
-	// refused if the breaker was open.
+	// Called records the duration of a call. result is ok, failed or timeout. It is
+	// refused, with a duration of 0, if the call was not made: the breaker was open, or
+	// the service asked for a pause by Retry-After.
 	Called(endpoint, result string, took time.Duration)
 	// CallLimit sets the timeout of the next call.
 	CallLimit(endpoint string, limit time.Duration)
@@ -81,7 +82,7 @@ func New(o Options) (*CheckedStore, error) {
 		return nil, errors.New("payment: Options need Store and Provider")
 	}
 	if o.Batch < 0 || o.Concurrency < 0 {
-		return nil, fmt.Errorf("payment: Batch is %d and Concurrency %d, both must be positive", o.Batch, o.Concurrency)
+		return nil, fmt.Errorf("payment: Batch is %d and Concurrency %d, neither may be negative", o.Batch, o.Concurrency)
 	}
 	o.Batch = cmp.Or(o.Batch, DefaultBatch)
 	o.Concurrency = cmp.Or(o.Concurrency, DefaultConcurrency)
@@ -92,12 +93,12 @@ func New(o Options) (*CheckedStore, error) {
 	return &CheckedStore{o: o, endpoint: httpcall.NewEndpoint(Endpoint, o.Metrics), slots: make(chan struct{}, o.Concurrency)}, nil
 }
 
-// CloseOrders closes the orders that are unpaid and due and that the provider did not
-// call paid. It returns one outcome for each request, in the order of the requests.
-// An order that the provider gives no answer on is PaymentPending and not changed.
-// Only orders that the provider was asked about in this call are closed. If the
-// provider does not answer a question about several orders, they are asked for again
-// in smaller questions (search.go).
+// CloseOrders closes the orders that are unpaid and due and that the provider called
+// Unpaid in this call. It marks orders that the provider called Paid as paid. An order
+// that is Unknown, or that the provider gives no answer on, is PaymentPending and not
+// changed. CloseOrders returns one outcome for each request, in the order of the
+// requests. If the provider does not answer a question about several orders, they are
+// asked for again in smaller questions (search.go).
 //
 // The error is the store's: orderclose.ErrUnavailable, or the fault of an order. The
 // provider's errors are not returned; they make orders PaymentPending.
@@ -153,7 +154,7 @@ func (a *CheckedStore) ask(ctx context.Context, ids []string) (answers map[strin
 			return nil
 		})
 	}
-	_ = questions.Wait() // never an error
+	_ = questions.Wait() // the functions return no error
 	answers = make(map[string]Answer, len(ids))
 	for i, part := range parts {
 		if failures[i] != nil {

@@ -83,10 +83,16 @@ func (h *HTTP) Ask(ctx context.Context, ids []string) ([]Answer, error) {
 	return answers, nil
 }
 
-// Handler returns the HTTP handler of the service. It accepts questions that are
+// Handler returns the HTTP handler of the service. It accepts POST requests that are
 // signed with one of the secrets within the last 5 minutes, and responds with the
-// answers of p. It responds to other requests with 401. It returns an error if a
-// secret is too short.
+// answers of p. It returns an error if a secret is too short. The other statuses are:
+//
+//	400   the request is incomplete or is not JSON
+//	401   the signature is missing, wrong or too old
+//	405   the method is not POST
+//	413   the request is too large
+//	503   p returned an error that wraps orderclose.ErrUnavailable
+//	500   p returned another error, or a wrong number of answers
 func Handler(secrets []string, p Provider) (http.Handler, error) {
 	if err := httpcall.CheckSecrets(secrets); err != nil {
 		return nil, fmt.Errorf("payment: %w", err)

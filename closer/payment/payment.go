@@ -3,9 +3,9 @@
 //
 // Put a CheckedStore in front of the store that closes orders (asking.go). It looks up
 // which of the requested orders are unpaid and due, and asks the Provider about them.
-// It marks paid orders as paid and lets the store close unpaid ones. All others
-// become PaymentPending and are not changed, because it is unknown whether they are
-// paid. HTTP is a Provider that asks a service of the shop (http.go); Handler is the
+// It marks paid orders as paid, and lets the store close the unpaid orders. All other
+// orders become PaymentPending and are not changed, because it is unknown whether they
+// are paid. HTTP is a Provider that asks a service of the shop (http.go); Handler is the
 // receiving side in Go.
 package payment
 
@@ -21,10 +21,15 @@ const (
 	Unknown Answer = "unknown" // the provider cannot tell yet
 )
 
-// Provider knows which orders were paid. Ask returns one answer for each id, in the
-// order of the ids. An error counts as Unknown for all of them. Ask returns soon
-// after ctx has ended.
+// Provider knows which orders were paid.
 type Provider interface {
+	// Ask returns one answer for each id, in the order of the ids. It is called from
+	// several goroutines. ctx ends after 3 s at the latest; Ask must return soon after.
+	//
+	// After an error no order of the question is closed. Several orders are asked for
+	// again in smaller questions, because one of them may be at fault. An error that wraps
+	// orderclose.ErrUnavailable, and a call that takes too long, mean that the provider
+	// does not work now. After five of them in a row the provider is not asked for 5 s.
 	Ask(ctx context.Context, orderIDs []string) ([]Answer, error)
 }
 

@@ -72,8 +72,8 @@ func (b *batch) askForAll(ctx context.Context) error {
 	return err
 }
 
-// split returns the orders to ask for, others sorted. For suspects the provider did
-// not answer for them when they were asked for alone.
+// split returns the orders to ask for. suspects are the orders for which the provider gave
+// no answer when it was asked for them alone. others is sorted.
 func (b *batch) split() (suspects, others []string) {
 	for id := range b.open {
 		if b.suspects.Has(id) {
@@ -83,7 +83,7 @@ func (b *batch) split() (suspects, others []string) {
 		}
 	}
 	slices.Sort(others)
-	return suspects, others // suspects keeps the random order of the map, so that each gets its turn
+	return suspects, others // the order of suspects is random, so that each suspect is sometimes asked for first
 }
 
 // settle applies the provider's answers. The error is the store's.

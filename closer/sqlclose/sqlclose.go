@@ -1,6 +1,6 @@
 // Package sqlclose is the Store that closes orders in the shop's MySQL or MariaDB database, each
-// in one transaction with its stock. Package pipeline uses it by default. A program makes one of
-// its own to close on read, or to give it to closer.New.
+// in one transaction with its stock. Package pipeline closes orders in the same way by default. A
+// program makes a Store to close an order when it is read, or to pass it to closer.New.
 //
 //	orders, err := sqlclose.New(sqlclose.Options{DB: db})
 //	…
@@ -70,9 +70,16 @@ func New(o Options) (*Store, error) {
 
 // CloseOrders closes the orders that are unpaid and due by the database's clock, and returns
 // their stock, in one transaction. It returns one outcome for each request, in the order of the
-// requests. An order whose row is locked is Contended. The error wraps
-// orderclose.ErrUnavailable if the database failed; otherwise an order of the batch is at fault,
-// and nothing was changed.
+// requests. If several requests name one order, the first gets the verdict. The others get
+// AlreadyClosed if the first got Closed. An order whose row is locked is Contended, if the
+// database can name the locked rows.
+//
+// After an error no order was closed, with one exception: the connection broke during the commit,
+// and the database could not be asked for the result. Then call CloseOrders again for the same
+// orders, with the same Store: an order that the commit closed gets Closed, once. The error wraps
+// orderclose.ErrUnavailable if the database failed, and orderclose.ErrContended if a row is locked
+// and the database cannot name it. After ErrContended, and after any other error, the batch can
+// succeed without the order at fault.
 func (s *Store) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	return s.s.CloseOrders(ctx, path, requests)
 }
@@ -97,8 +104,8 @@ func (s *Store) Overdue(ctx context.Context, cutoff time.Time, after orderclose.
 // Now returns the database's clock, in UTC. It decides whether an order is due.
 func (s *Store) Now(ctx context.Context) (time.Time, error) { return s.s.Now(ctx) }
 
-// Probe reports whether the database works; the closer asks when a close fails, to tell a fault
-// of the database from a fault of an order.
+// Probe reports whether the database works. The closer calls it when a close fails, to
+// distinguish a fault of the database from a fault of an order.
 func (s *Store) Probe(ctx context.Context) error { return s.s.Probe(ctx) }
 
 // Ping reports whether the database answers and its connections fit. The error wraps
