@@ -10,10 +10,11 @@ import (
 // applyOutcome decides what to do with an entry after its outcome, and does it.
 func (h *handler) applyOutcome(e *entry, o orderclose.Outcome) {
 	now, brokerNow := h.o.Now(), h.o.Clock()
-	clockWrong := brokerNow.Sub(now).Abs() > wrongClockSkew // the brokers' or the local one
-	// By the clock of the partition's leader it is at least this late. That clock may be
-	// permanently ahead of the others. A difference above wrongClockSkew comes from a clock
-	// that was set, and is ignored.
+	clockWrong := brokerNow.Sub(now).Abs() > wrongClockSkew // the brokers' clock or the local clock is wrong
+	// The leader of the partition has its own clock, which may be permanently ahead of the
+	// brokers' clock. By the leader's clock the present is at least the append time plus the
+	// time since the read. A difference above wrongClockSkew comes from a clock that was set,
+	// and is ignored.
 	if at := e.message.Appended.Add(now.Sub(e.readAt)); at.After(brokerNow) && at.Sub(brokerNow) <= wrongClockSkew {
 		brokerNow = at
 	}

@@ -43,7 +43,7 @@ func TestControlTopic_StillPending(t *testing.T) {
 		want     bool
 	}{
 		"no commit since":                   {pending{end: 2}, 1, true},
-		"a commit behind the notices":       {pending{end: 2}, 2, false},
+		"a commit after the notices":        {pending{end: 2}, 2, false},
 		"a commit of a former, longer log":  {pending{end: 2}, 4, true},
 		"the topic was lost, no commit":     {pending{lost: true, at: 1}, 1, true},
 		"the topic was lost, and a commit":  {pending{lost: true, at: 1}, 2, false},

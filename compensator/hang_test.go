@@ -65,8 +65,8 @@ func TestSweep_OrdersOnWhichTheStoreHangsDelayNoOthers(t *testing.T) {
 }
 
 // Whole pages on which the store hangs may end a sweep before it reaches the pages
-// behind them. The next sweep reaches these.
-func TestSweep_ContinuesBehindThePagesThatWereGivenUp(t *testing.T) {
+// after them. The next sweep reaches these.
+func TestSweep_ContinuesAfterThePagesThatWereGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &hangingStore{fakeStore: newStore(1600), on: func(id string) bool { return id < "o0600" }}
 		c := newCompensator(t, Options{Store: s, PageSize: 100, Grace: -1})

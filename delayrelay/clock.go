@@ -10,9 +10,8 @@ import (
 // new measurement may differ from the last by the duration of a request.
 const clockStep = 100 * time.Millisecond
 
-// clock is what a loop knows of the two clocks behind its times: the brokers' clock
-// (Options.Now), and the clock of the broker that leads the partition, which sets the
-// append times.
+// clock holds what a loop knows about two clocks: the brokers' clock (Options.Now), and the
+// clock of the broker that leads the partition. The leader's clock sets the append times.
 type clock struct {
 	now    time.Time     // the brokers' time at the last turn
 	at     time.Time     // the same moment by the monotonic clock

@@ -7,8 +7,8 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// hop starts to append records to a delay topic. If the topic is busy or rests after a
-// failure, the records go back into the window.
+// hop starts to append records to a delay topic. If another append to the topic runs, or the
+// pause after a failed append lasts, the records go back into the window.
 func (h *handler) hop(topic string, records []wire.RawRecord) {
 	if h.Failing(topic) {
 		records = h.putBackNearlyDue(records)
@@ -50,8 +50,8 @@ func (h *handler) replay(topic string, records []wire.RawRecord) {
 	}
 }
 
-// putBackNearlyDue puts the records that would be due before an append to a failing topic
-// is given up back into the window, and returns the others.
+// putBackNearlyDue puts some records back into the window, and returns the others. It puts
+// back the records that become due before an append to a failing topic would be given up.
 func (h *handler) putBackNearlyDue(records []wire.RawRecord) (others []wire.RawRecord) {
 	until := h.o.Now().Add(partition.MaxSendTime).UnixMilli()
 	for _, r := range records {
@@ -64,9 +64,9 @@ func (h *handler) putBackNearlyDue(records []wire.RawRecord) (others []wire.RawR
 	return others
 }
 
-// putBack puts records into the window again, to leave after a pause, or when they become
-// due if that is sooner. Records of a log that was replaced meanwhile are dropped: the
-// sweep closes their orders.
+// putBack puts records into the window again. They leave after the pause, or when they
+// become due if that is sooner. Records of a log that was replaced meanwhile are dropped:
+// the sweep closes their orders.
 func (h *handler) putBack(records []wire.RawRecord, pause time.Duration) {
 	if h.Ctx.Err() != nil {
 		return

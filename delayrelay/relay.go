@@ -8,8 +8,8 @@
 // buckets.go changes the buckets at run time. Each assigned partition has one handler
 // (handler.go), which runs in the partition's loop (internal/partition). The handler reads as
 // far ahead as records may be due soon, and keeps them in a heap by release time (window.go).
-// At a release time it appends the record to the topic that decide.go picks (forward.go), and
-// waits for the ack; only then the offset is committed. Hops are appended beside the loop (hops.go), so that
+// At a release time it appends the record to the topic that decide.go picks (forward.go). The
+// offset is committed only after the ack. Hops are appended beside the loop (hops.go), so that
 // they do not delay due records. clock.go corrects the times in memory when a broker's clock
 // is set. While a loop sleeps it does not fetch. Heartbeats have their own goroutine, so a
 // wait of hours costs nothing.

@@ -43,9 +43,12 @@ func Parse(file string, data []byte) (*Config, error) { return config.Parse(file
 // several secrets while one is being replaced.
 type Secrets = config.Secrets
 
-// Options configure an App. TopicsFile or Config is required. Every role except the
-// compensator needs Kafka. Compensator and outbox need the database; so does the closer,
-// unless Store or a service (topics.yaml: closer.kind) closes orders. Release needs Releaser.
+// Options configure an App. TopicsFile or Config is required. The roles need:
+//
+//   - Kafka: every role except the compensator
+//   - the database: the outbox; the compensator, unless Store is a compensator.Store; the closer,
+//     unless Store or a service (topics.yaml: closer.kind) closes orders
+//   - Releaser: the role Release
 type Options struct {
 	// TopicsFile is the path of topics.yaml, which App.Reload reads again. Config is its content,
 	// if the program read it before, or made it by Parse.
@@ -80,10 +83,10 @@ type Options struct {
 	Releaser release.Releaser         // returns stock that a service keeps, for the role Release
 	Missed   func([]compensator.Miss) // called with the orders that a sweep closed, page by page; may be nil
 
-	// OnHang is called with the reason when a loop hangs and cannot be stopped. Its partition is
-	// then not served until the process exits. The process should exit and be restarted by its
-	// supervisor; the next process repeats the work that was not committed. Default: log the
-	// reason and call os.Exit(1).
+	// OnHang is called with the reason when a loop hangs and cannot be stopped. Nobody serves the
+	// partition of the loop until the process exits. The process should exit and be restarted by
+	// its supervisor; the next process repeats the work that was not committed. OnHang may be
+	// called from several goroutines. Default: log the reason and call os.Exit(1).
 	OnHang func(why string)
 
 	Secrets  Secrets           // of the services in topics.yaml
@@ -161,12 +164,14 @@ func FromEnvironment() (Options, error) {
 	return Options{Servers: ServersOf(s), Secrets: s.Secrets, Releaser: Releaser(s)}, nil
 }
 
-// ServersOf returns the servers that were read from the environment.
+// ServersOf returns the servers that were read from the environment. It is for the commands of
+// this module; other programs call FromEnvironment.
 func ServersOf(s config.Servers) Servers {
 	return Servers{Brokers: s.Brokers, TLS: s.Kafka.TLS, SASL: (*producer.SASL)(s.Kafka.SASL), DSN: s.DSN, RedisURL: s.RedisURL}
 }
 
-// Releaser returns a client of the service that the environment names; nil if it names none.
+// Releaser returns a client of the service that the environment names; nil if it names none. It is
+// for the commands of this module; other programs call FromEnvironment.
 func Releaser(s config.Servers) release.Releaser {
 	if s.Release.URL == "" {
 		return nil

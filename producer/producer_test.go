@@ -131,9 +131,9 @@ func TestSchedule_EndsWithItsContextAndReturnsTheLastError(t *testing.T) {
 }
 
 func TestSchedule_DoesNotRetryRecordsThatKafkaRejectsForGood(t *testing.T) {
-	a := &fakeAppender{answer: func(context.Context, string) error { return wire.ErrRefused }}
+	a := &fakeAppender{answer: func(context.Context, string) error { return ErrRefused }}
 	err := newProducer(t, a).Schedule(t.Context(), orderclose.Order{ID: "o", Due: time.Now().Add(time.Minute)})
-	if !errors.Is(err, wire.ErrRefused) || len(a.topics) != 1 {
+	if !errors.Is(err, ErrRefused) || len(a.topics) != 1 {
 		t.Errorf("%v after %d tries", err, len(a.topics))
 	}
 }

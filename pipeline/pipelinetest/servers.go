@@ -107,8 +107,9 @@ func Start(o Options) (*Servers, error) {
 	return w, nil
 }
 
-// App returns an App on these servers, with its topics. Options.Config or TopicsFile is required,
-// and Servers and Connections are not used. Close closes its clients, after App.Run has returned.
+// App returns an App on these servers, and creates its topics. Options.Config or TopicsFile is
+// required. Options.Servers and Options.Connections are not used. Servers.Close closes the clients
+// of the App; call it after App.Run has returned.
 func (w *Servers) App(ctx context.Context, o pipeline.Options) (*pipeline.App, error) {
 	c, err := w.Connect("app")
 	if err != nil {
@@ -123,7 +124,8 @@ func (w *Servers) App(ctx context.Context, o pipeline.Options) (*pipeline.App, e
 	return app, app.CreateTopics(ctx)
 }
 
-// Producer returns a producer for the topics and delays of a configuration. Close closes it.
+// Producer returns a producer for the topics and delays of a configuration. Servers.Close closes
+// it.
 func (w *Servers) Producer(cfg *pipeline.Config) (*producer.Producer, error) {
 	k, err := w.Kafka("producer")
 	if err != nil {

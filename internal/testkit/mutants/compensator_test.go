@@ -36,7 +36,7 @@ var compensatorMutants = []mutant{
 	{
 		name:  "each sweep starts again at the pages that the last sweep gave up",
 		edits: []edit{{"compensator/sweep.go", "			s.from = last // the next sweep continues here\n", ""}},
-		pkg:   "compensator", run: "TestSweep_ContinuesBehind", says: "the sweep is given up",
+		pkg:   "compensator", run: "TestSweep_ContinuesAfter", says: "the sweep is given up",
 	},
 	{
 		name:  "an order without a verdict is forgotten",
