@@ -94,7 +94,7 @@ func NewCulprits(s Store, proof int) *Culprits { return &Culprits{of: s, proof: 
 // error wraps orderclose.ErrUnavailable or ctx's error, and ErrNoVerdicts if no order of
 // the batch got a verdict.
 func (c *Culprits) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
-	r := &round{Culprits: c, ctx: ctx, silent: c.suspects.NoVerdicts(), batch: newBatch(c.of, path, requests)}
+	r := &round{Culprits: c, ctx: ctx, noVerdicts: c.suspects.NoVerdicts(), batch: newBatch(c.of, path, requests)}
 	err := r.run()
 	r.decide()
 	missing := slices.IndexFunc(r.outcomes, func(o orderclose.Outcome) bool { return o.Verdict == "" })
@@ -120,7 +120,7 @@ type round struct {
 	*Culprits
 	batch
 	ctx           context.Context
-	silent        bool          // no order got a verdict in the last batch that failed
+	noVerdicts    bool          // no order got a verdict in the last batch that failed
 	answered      bool          // an order got a verdict in this batch
 	unanswered    int           // orders that were asked for alone and got no answer
 	aloneFailures []loneFailure // orders that failed alone
@@ -139,7 +139,7 @@ var errLater = errors.New("it failed alone before and is tried again later")
 
 // run asks for all orders, suspects last.
 func (r *round) run() (err error) {
-	search := Search{Ask: r.askFor, Alone: r.failedAlone, Classify: r.judge}
+	search := Search{Ask: r.askFor, Alone: r.failedAlone, Classify: r.classify}
 	var suspects, others []int
 	for i := range r.orders {
 		if r.isSuspect(i) {
@@ -148,7 +148,7 @@ func (r *round) run() (err error) {
 			others = append(others, i)
 		}
 	}
-	if r.silent { // one order is enough to see that the store is still down
+	if r.noVerdicts { // one order is enough to see that the store is still down
 		if others, err = search.askSingles(others); err != nil {
 			return err
 		}
@@ -184,7 +184,7 @@ func (r *round) askFor(orders []int) error {
 	}
 	suspect := len(orders) == 1 && r.isSuspect(orders[0])
 	if err := r.ask(ctx, orders); err != nil {
-		if r.lastErr = err; !suspect && r.judge(err) == Unclear {
+		if r.lastErr = err; !suspect && r.classify(err) == Unclear {
 			r.suspects.FailedTogether()
 		}
 		return err
@@ -205,7 +205,7 @@ func (r *round) longTimeout(orders []int) bool {
 
 func (r *round) isSuspect(order int) bool { return r.suspects.Has(r.id(order)) }
 
-func (r *round) judge(err error) Blame {
+func (r *round) classify(err error) Blame {
 	switch {
 	case r.ctx.Err() != nil, errors.Is(err, httpcall.ErrBreakerOpen): // no call was made
 		return NotItems
@@ -220,7 +220,7 @@ func (r *round) judge(err error) Blame {
 // failedAlone records an order that failed alone. It ends the round once the store
 // counts as down, or too many orders got no answer.
 func (r *round) failedAlone(i int, err error) error {
-	if r.judge(err) == ItemFault {
+	if r.classify(err) == ItemFault {
 		if err := r.alone(r.ctx, i, err); err != nil {
 			return err
 		}
@@ -250,7 +250,7 @@ func (r *round) failedAlone(i int, err error) error {
 // no order got a verdict. One failure is enough if no order got a verdict in the last
 // failed batch.
 func (r *round) storeDown() bool {
-	return !r.answered && (len(r.aloneFailures) >= maxSingleFailures || len(r.aloneFailures) > 0 && r.silent)
+	return !r.answered && (len(r.aloneFailures) >= maxSingleFailures || len(r.aloneFailures) > 0 && r.noVerdicts)
 }
 
 // decide blames the orders that are proved to be at fault.

@@ -19,7 +19,7 @@ const maxPending = 3
 type Suspects struct {
 	mu           sync.Mutex
 	answered     uint64 // number of calls so far that brought a verdict
-	silent       bool   // no order got a verdict in the last batch that failed
+	noVerdicts   bool   // no order got a verdict in the last batch that failed
 	suspects     map[string]suspicion
 	pending      map[string]bool // suspects that failed since the last call that brought a verdict
 	othersFailed bool            // a call for other orders failed since then
@@ -49,7 +49,7 @@ func (s *Suspects) StoreAnswered(ids ...string) {
 	}
 	clear(s.pending)
 	s.answered++
-	s.othersFailed, s.silent = false, false
+	s.othersFailed, s.noVerdicts = false, false
 }
 
 // FailedTogether records that a call for orders that are no suspects failed.
@@ -102,7 +102,7 @@ func (s *Suspects) Has(id string) bool {
 func (s *Suspects) NoVerdicts() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.silent
+	return s.noVerdicts
 }
 
 // SetNoVerdicts records that no order of a batch got a verdict. The next batch should
@@ -112,5 +112,5 @@ func (s *Suspects) NoVerdicts() bool {
 func (s *Suspects) SetNoVerdicts() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.silent = true
+	s.noVerdicts = true
 }

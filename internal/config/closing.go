@@ -31,16 +31,16 @@ type Payment struct {
 	Batch int    // orders per request, 1 to MaxBatch
 }
 
-func (h *HTTPClosing) grammar() value {
+func (h *HTTPClosing) grammar() parser {
 	return section(fields{"url": address(&h.URL), "batch": integer(&h.Batch, 1, MaxBatch)})
 }
 
-func (p *Payment) grammar() value {
+func (p *Payment) grammar() parser {
 	return section(fields{"url": address(&p.URL), "batch": integer(&p.Batch, 1, MaxBatch)})
 }
 
 // address reads the URL of a service.
-func address(to *string) value {
+func address(to *string) parser {
 	return func(r *reader, path string, n *yaml.Node) {
 		var raw string
 		if text(&raw)(r, path, n); r.bad[path] {

@@ -10,7 +10,7 @@ import (
 )
 
 // grammar lists the keys of a topics.yaml and where the value of each key goes.
-func (s *settings) grammar() value {
+func (s *settings) grammar() parser {
 	return section(fields{
 		"topics": section(fields{
 			"prefix":      text(&s.prefix),
@@ -80,7 +80,7 @@ func (s *settings) bucket(r *reader, path string, n *yaml.Node) {
 	}
 }
 
-func yesOrNo(to *bool) value {
+func yesOrNo(to *bool) parser {
 	const hint = "write true or false"
 	return func(r *reader, path string, n *yaml.Node) {
 		raw, ok := r.scalar(path, n, "true or false", hint)
@@ -101,7 +101,7 @@ func (s *settings) category(r *reader, path, name string, n *yaml.Node) {
 	}
 }
 
-func duration(to *time.Duration) value {
+func duration(to *time.Duration) parser {
 	return func(r *reader, path string, n *yaml.Node) {
 		raw, ok := r.scalar(path, n, "a duration", durationHint)
 		if !ok {
@@ -116,7 +116,7 @@ func duration(to *time.Duration) value {
 	}
 }
 
-func text(to *string) value {
+func text(to *string) parser {
 	return func(r *reader, path string, n *yaml.Node) {
 		raw, ok := r.scalar(path, n, "text", "write it in quotes")
 		if !ok {
@@ -131,7 +131,7 @@ func text(to *string) value {
 	}
 }
 
-func integer(to *int, low, high int) value {
+func integer(to *int, low, high int) parser {
 	hint := fmt.Sprintf("write one from %d to %d", low, high)
 	return func(r *reader, path string, n *yaml.Node) {
 		raw, ok := r.scalar(path, n, "a whole number", hint)
@@ -150,7 +150,7 @@ func integer(to *int, low, high int) value {
 	}
 }
 
-func choice[T ~string](to *T, these ...T) value {
+func choice[T ~string](to *T, these ...T) parser {
 	hint := fmt.Sprintf("write %s or %s", these[0], these[1])
 	return func(r *reader, path string, n *yaml.Node) {
 		raw, ok := r.scalar(path, n, "a word", hint)

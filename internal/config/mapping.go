@@ -23,25 +23,25 @@ func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
 		"id":        key(&m.ID),
 		"status":    status(&m.Status),
 		"due":       moment(&m.Due, fields{"index": text(&m.DueIndex)}),
-		"created":   optional(func() value { m.Created = new(mapping.TimeColumn); return moment(m.Created, nil) }),
-		"closed_at": optional(func() value { m.ClosedAt = new(mapping.TimeColumn); return moment(m.ClosedAt, nil) }),
+		"created":   optional(func() parser { m.Created = new(mapping.TimeColumn); return moment(m.Created, nil) }),
+		"closed_at": optional(func() parser { m.ClosedAt = new(mapping.TimeColumn); return moment(m.ClosedAt, nil) }),
 		"category":  text(&m.Category),
 		"version":   text(&m.Version),
-		"items": orNone(func() value {
+		"items": orNone(func() parser {
 			m.Items = new(mapping.Items)
 			return section(fields{
 				"table": text(&m.Items.Table), "order": text(&m.Items.Order),
 				"sku": text(&m.Items.SKU), "quantity": text(&m.Items.Quantity),
 			})
 		}),
-		"stock": orNone(func() value {
+		"stock": orNone(func() parser {
 			m.Stock = new(mapping.Stock)
 			return section(fields{
 				"table": text(&m.Stock.Table), "sku": key(&m.Stock.SKU),
 				"available": text(&m.Stock.Available), "reserved": text(&m.Stock.Reserved),
 			})
 		}),
-		"shards": optional(func() value {
+		"shards": optional(func() parser {
 			m.Shards = &mapping.Shards{By: mapping.ByMonth}
 			return section(fields{
 				"by": text(&m.Shards.By), "on": text(&m.Shards.On), "zone": text(&m.Shards.Zone),
@@ -86,7 +86,7 @@ func (r *reader) nearest(path string) (wanted, found string) {
 }
 
 // key reads the name of a column, or {column: id, type: integer, index: PRIMARY}.
-func key(to *mapping.Key) value {
+func key(to *mapping.Key) parser {
 	return func(r *reader, path string, n *yaml.Node) {
 		if resolveAlias(n).Kind == yaml.ScalarNode {
 			text(&to.Column)(r, path, n)
@@ -98,7 +98,7 @@ func key(to *mapping.Key) value {
 	}
 }
 
-func moment(to *mapping.TimeColumn, more fields) value {
+func moment(to *mapping.TimeColumn, more fields) parser {
 	return func(r *reader, path string, n *yaml.Node) {
 		var kind, precision string
 		known := fields{"column": text(&to.Column), "type": text(&kind), "zone": text(&to.Zone), "precision": text(&precision)}
@@ -110,8 +110,8 @@ func moment(to *mapping.TimeColumn, more fields) value {
 	}
 }
 
-func status(to *mapping.Status) value {
-	values := func(to *[]mapping.Value) value {
+func status(to *mapping.Status) parser {
+	values := func(to *[]mapping.Value) parser {
 		return list("[1, 3] or [PAID, SHIPPED]", func(r *reader, path string, n *yaml.Node) {
 			var v mapping.Value
 			if statusValue(&v)(r, path, n); !r.bad[path] {
@@ -126,7 +126,7 @@ func status(to *mapping.Status) value {
 }
 
 // statusValue reads a whole number or a text.
-func statusValue(to *mapping.Value) value {
+func statusValue(to *mapping.Value) parser {
 	const hint = "write a whole number, or text in quotes"
 	return func(r *reader, path string, n *yaml.Node) {
 		raw, ok := r.scalar(path, n, "a status", hint)
@@ -146,7 +146,7 @@ func statusValue(to *mapping.Value) value {
 }
 
 // optional reads a section. An empty section counts as missing.
-func optional(begin func() value) value {
+func optional(begin func() parser) parser {
 	return func(r *reader, path string, n *yaml.Node) {
 		r.at[path] = n
 		if !isNull(resolveAlias(n)) {
@@ -156,7 +156,7 @@ func optional(begin func() value) value {
 }
 
 // orNone reads a section, or the word none.
-func orNone(begin func() value) value {
+func orNone(begin func() parser) parser {
 	return func(r *reader, path string, n *yaml.Node) {
 		switch v := resolveAlias(n); {
 		case v.Kind == yaml.ScalarNode && slices.Contains([]string{"none", "no"}, v.Value):

@@ -21,18 +21,18 @@ type reader struct {
 	bad      map[string]bool       // by path: the value was refused, or its key is misspelt
 }
 
-// value reads the value at a path.
-type value func(r *reader, path string, n *yaml.Node)
+// parser reads the value at a path.
+type parser func(r *reader, path string, n *yaml.Node)
 
 // fields are the known keys of a section.
-type fields map[string]value
+type fields map[string]parser
 
 func newReader(file string) *reader {
 	return &reader{file: file, at: map[string]*yaml.Node{}, bad: map[string]bool{}}
 }
 
 // section reads a mapping with a fixed set of keys. An empty mapping counts as missing.
-func section(known fields) value {
+func section(known fields) parser {
 	return func(r *reader, path string, n *yaml.Node) {
 		r.pairs(path, n, func(key, v *yaml.Node, name string) {
 			if read, ok := known[name]; ok {
@@ -49,7 +49,7 @@ func section(known fields) value {
 }
 
 // entries reads a mapping with arbitrary keys.
-func entries(read func(r *reader, path, name string, n *yaml.Node)) value {
+func entries(read func(r *reader, path, name string, n *yaml.Node)) parser {
 	return func(r *reader, path string, n *yaml.Node) {
 		r.pairs(path, n, func(key, v *yaml.Node, name string) {
 			if name == "" || strings.TrimSpace(name) != name || strings.ContainsFunc(name, unicode.IsControl) {
@@ -63,7 +63,7 @@ func entries(read func(r *reader, path, name string, n *yaml.Node)) value {
 }
 
 // list reads a sequence. example is shown to a person who wrote something else.
-func list(example string, read value) value {
+func list(example string, read parser) parser {
 	return func(r *reader, path string, n *yaml.Node) {
 		r.at[path] = n
 		seq := resolveAlias(n)

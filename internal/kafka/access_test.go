@@ -124,7 +124,7 @@ func TestNeededACL(t *testing.T) {
 
 func TestRefusals_NameEveryResourceOnce(t *testing.T) {
 	who := func() string { return `user "x"` }
-	var r refusals
+	var r missingACLs
 	eachErrorCode(nil, &describeconfigs.Response{Resources: []describeconfigs.ResponseResource{
 		{ErrorCode: 29, ResourceName: "b"}, {ErrorCode: 29, ResourceName: "a"}, {ErrorCode: 29, ResourceName: "b"}, {ErrorCode: 0, ResourceName: "c"},
 	}}, r.observe)
@@ -137,7 +137,7 @@ func TestRefusals_NameEveryResourceOnce(t *testing.T) {
 
 func TestRefusals_NameTheGroupOrTheTopic(t *testing.T) {
 	for code, want := range map[int16]string{29: "Read on Topic order-close", 30: "Read on Group closers"} {
-		var r refusals
+		var r missingACLs
 		req := &offsetcommit.Request{GroupID: "closers"}
 		eachErrorCode(req, &offsetcommit.Response{Topics: []offsetcommit.ResponseTopic{
 			{Name: "order-close", Partitions: []offsetcommit.ResponsePartition{{ErrorCode: code}}},
@@ -150,7 +150,7 @@ func TestRefusals_NameTheGroupOrTheTopic(t *testing.T) {
 }
 
 func TestRefusals_IgnoreOtherCodes(t *testing.T) {
-	var r refusals
+	var r missingACLs
 	eachErrorCode(nil, &rawAnswer{code: int16(kafka.OffsetOutOfRange)}, r.observe)
 	if err := r.explain(protocol.Fetch, func() string { return "x" }); err != nil {
 		t.Error(err)

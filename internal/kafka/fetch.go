@@ -73,7 +73,7 @@ func (c *Cluster) read(ctx context.Context, at wire.Position, limits fetchLimits
 	switch {
 	case errors.Is(err, kafka.OffsetOutOfRange):
 		return c.outOfRange(ctx, at)
-	case errors.Is(err, kafka.Error(unknownTopicID)), errors.Is(err, kafka.Error(inconsistentTopicID)):
+	case errors.Is(err, kafka.UnknownTopicID), errors.Is(err, kafka.InconsistentTopicID):
 		return c.recreated(ctx, at)
 	case err != nil:
 		return wire.Fetched{}, fmt.Errorf("fetch %s/%d at %d: %w", at.Topic, at.Partition, at.Offset, err)

@@ -46,12 +46,12 @@ const (
 // invalid group or topic.
 func (c *Cluster) Consume(ctx context.Context, group, topic string, serve func(context.Context, wire.Claim)) error {
 	balancer := &countingBalancer{}
-	connections, closeAll := retry.Linger(ctx, memberStopTimeout)
+	connCtx, closeAll := retry.Linger(ctx, memberStopTimeout)
 	defer closeAll()
 	cg, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
 		ID:                group,
 		Brokers:           []string{anyBroker},
-		Dialer:            c.dialer(ctx, connections),
+		Dialer:            c.dialer(ctx, connCtx),
 		Topics:            []string{topic},
 		HeartbeatInterval: heartbeatEvery,
 		SessionTimeout:    sessionTimeout,
@@ -92,7 +92,7 @@ func (c *Cluster) Consume(ctx context.Context, group, topic string, serve func(c
 		gen.Start(func(ended context.Context) {
 			defer running.Done()
 			g := &generation{cluster: c, gen: gen, topic: topic, assigned: balancer.takeCount(),
-				done: map[int]Commit{}, last: map[int]Commit{}, commitRequests: make(chan chan error)}
+				toSend: map[int]Commit{}, last: map[int]Commit{}, commitRequests: make(chan chan error)}
 			if !g.run(ctx, ended, serve) {
 				rejected.Reset()
 				return
@@ -117,7 +117,7 @@ type generation struct {
 
 	mu         sync.Mutex
 	partitions int            // of the topic, when the generation began
-	done       map[int]Commit // by partition: commits that are still to be sent
+	toSend     map[int]Commit // by partition: commits that are still to be sent
 	last       map[int]Commit // by partition: the latest commit, sent or not
 
 	commitRequests chan chan error // each asks for a commit at once, and gets its error
@@ -206,8 +206,8 @@ func (g *generation) commitLast() {
 // not be that of a claim, because the last commit comes after the claims have ended.
 func (g *generation) commit(ctx context.Context) error {
 	g.mu.Lock()
-	done, partitions := g.done, g.partitions
-	g.done = map[int]Commit{}
+	done, partitions := g.toSend, g.partitions
+	g.toSend = map[int]Commit{}
 	g.mu.Unlock()
 	if len(done) == 0 {
 		return nil
@@ -220,8 +220,8 @@ func (g *generation) commit(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for partition, commit := range done {
-		if _, newer := g.done[partition]; !newer {
-			g.done[partition] = commit
+		if _, newer := g.toSend[partition]; !newer {
+			g.toSend[partition] = commit
 		}
 	}
 	return err
@@ -254,7 +254,7 @@ func (g *generation) send(ctx context.Context, done map[int]Commit, partitions i
 func (g *generation) note(partition int, c Commit) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.done[partition], g.last[partition] = c, c
+	g.toSend[partition], g.last[partition] = c, c
 }
 
 // watch ends the generation, and reports true, when the number of partitions differs from the
@@ -295,15 +295,15 @@ func (b *countingBalancer) takeCount() int { return int(b.n.Swap(0)) - 1 }
 
 // dialer returns the dialer of a membership. After ctx has ended, a blocked read lasts at
 // most stopReadTimeout. The library does not interrupt a join, which may wait for slow
-// members for many seconds. When connections ends, all connections are closed.
-func (c *Cluster) dialer(ctx, connections context.Context) *kafka.Dialer {
+// members for many seconds. When connCtx ends, all connections are closed.
+func (c *Cluster) dialer(ctx, connCtx context.Context) *kafka.Dialer {
 	dial := func(dialing context.Context, network, address string) (net.Conn, error) {
 		conn, err := c.opts.Dial(dialing, network, address)
 		if err != nil {
 			return nil, err
 		}
 		slow := context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Now().Add(stopReadTimeout)) })
-		over := context.AfterFunc(connections, func() { conn.Close() })
+		over := context.AfterFunc(connCtx, func() { conn.Close() })
 		return &boundConn{conn, func() { slow(); over() }}, nil
 	}
 	return &kafka.Dialer{
@@ -312,7 +312,7 @@ func (c *Cluster) dialer(ctx, connections context.Context) *kafka.Dialer {
 		DialFunc: func(dialing context.Context, network, address string) (net.Conn, error) {
 			dialing, cancel := context.WithCancel(dialing)
 			defer cancel()
-			defer context.AfterFunc(connections, cancel)()
+			defer context.AfterFunc(connCtx, cancel)()
 			return c.connect.open(dialing, dial, network, address)
 		},
 	}

@@ -76,10 +76,10 @@ func (p *idempotentProducer) append(ctx context.Context, topic string, number in
 				p.onDuplicates(len(records))
 			}
 		default:
-			unanswered = unanswered || batch != nil && !unsent(err)
+			unanswered = unanswered || batch != nil && !noRoute(err)
 		}
 		switch {
-		case !unsent(err) && !errors.Is(err, kafka.UnknownTopicOrPartition):
+		case !noRoute(err) && !errors.Is(err, kafka.UnknownTopicOrPartition):
 			gone = time.Time{}
 		case gone.IsZero():
 			gone = time.Now()
@@ -105,8 +105,8 @@ func (p *idempotentProducer) giveUp(unanswered bool, err error) error {
 	return errors.Join(wire.ErrUnanswered, err)
 }
 
-// unsent reports whether the request was not sent, because its topic or partition is unknown.
-func unsent(err error) bool {
+// noRoute reports whether the request was not sent, because its topic or partition is unknown.
+func noRoute(err error) bool {
 	return errors.Is(err, protocol.ErrNoTopic) || errors.Is(err, protocol.ErrNoPartition)
 }
 

@@ -24,18 +24,18 @@ const (
 // The contexts of the claims have ended when confirm returns that error. confirm does not
 // use the library's heartbeat, which mistakes the throttle time for an error code. ctx is
 // the caller's context, claim that of the claim.
-func (g *generation) confirm(ctx, claim context.Context, partition int) error {
+func (g *generation) confirm(ctx, claimCtx context.Context, partition int) error {
 	g.mu.Lock()
-	if _, pending := g.done[partition]; !pending {
-		g.done[partition] = g.last[partition]
+	if _, pending := g.toSend[partition]; !pending {
+		g.toSend[partition] = g.last[partition]
 	}
 	g.mu.Unlock()
 	answer := make(chan error, 1)
 	select {
 	case g.commitRequests <- answer:
 		return <-answer // bounded by requestTimeout
-	case <-claim.Done():
-		return claim.Err()
+	case <-claimCtx.Done():
+		return claimCtx.Err()
 	case <-ctx.Done():
 		return ctx.Err()
 	}

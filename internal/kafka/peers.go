@@ -17,9 +17,9 @@ import (
 // 2 s at most.
 const hangTimeout = 3 * time.Second
 
-// errUnsent means that nothing of a request was sent, because its connection had been
+// errConnectionClosed means that nothing of a request was sent, because its connection had been
 // closed after the broker hung.
-var errUnsent = errors.New("the broker hung, and its connections were closed")
+var errConnectionClosed = errors.New("the broker hung, and its connections were closed")
 
 // peers are the brokers that this process has connections to, by address. A broker's process
 // may hang while its kernel keeps the connections open. The client library keeps dozens of
@@ -105,7 +105,7 @@ func (c *peerConn) Read(p []byte) (int, error) {
 // Write implements net.Conn.
 func (c *peerConn) Write(p []byte) (int, error) {
 	if c.hung.Load() {
-		return 0, errUnsent
+		return 0, errConnectionClosed
 	}
 	c.sent.Store(sinceStart())
 	return c.Conn.Write(p)
@@ -134,7 +134,7 @@ func (c *connector) brokerHangs(address string) {
 func (t *transport) send(ctx context.Context, addr net.Addr, req kafka.Request) (res kafka.Response, err error) {
 	for {
 		res, err = t.Transport.RoundTrip(ctx, addr, req)
-		if !errors.Is(err, errUnsent) || ctx.Err() != nil {
+		if !errors.Is(err, errConnectionClosed) || ctx.Err() != nil {
 			return res, err
 		}
 	}

@@ -10,12 +10,12 @@ import (
 // AppendPart appends records to one partition, in their order. It calls request for as many
 // records at once as fit into one request. If Kafka refuses a request for good
 // (wire.ErrRefused), AppendPart halves it down to the records at fault and passes them to
-// refused. The others are appended. After any other error it makes no further request, and
+// onRefused. The others are appended. After any other error it makes no further request, and
 // returns the error and the records that are left: those that are neither acked nor refused.
-func AppendPart(records []wire.RawRecord, request func([]wire.RawRecord) error, refused func(wire.RawRecord, error)) (left []wire.RawRecord, err error) {
+func AppendPart(records []wire.RawRecord, request func([]wire.RawRecord) error, onRefused func(wire.RawRecord, error)) (left []wire.RawRecord, err error) {
 	for len(records) > 0 {
 		n := wire.Fitting(records)
-		n, err = appendOrHalve(records[:n:n], request, refused)
+		n, err = appendOrHalve(records[:n:n], request, onRefused)
 		if records = records[n:]; err != nil {
 			return records, err
 		}
@@ -25,7 +25,7 @@ func AppendPart(records []wire.RawRecord, request func([]wire.RawRecord) error, 
 
 // appendOrHalve makes one request, and halves it if Kafka refuses it. It returns how many
 // records are acked or refused: all of them, or those before the first that is left.
-func appendOrHalve(records []wire.RawRecord, request func([]wire.RawRecord) error, refused func(wire.RawRecord, error)) (n int, err error) {
+func appendOrHalve(records []wire.RawRecord, request func([]wire.RawRecord) error, onRefused func(wire.RawRecord, error)) (n int, err error) {
 	err = request(records)
 	switch {
 	case err == nil:
@@ -33,14 +33,14 @@ func appendOrHalve(records []wire.RawRecord, request func([]wire.RawRecord) erro
 	case !errors.Is(err, wire.ErrRefused):
 		return 0, err
 	case len(records) == 1:
-		refused(records[0], err)
+		onRefused(records[0], err)
 		return 1, nil
 	}
 	half := len(records) / 2
-	if n, err = appendOrHalve(records[:half:half], request, refused); err != nil {
+	if n, err = appendOrHalve(records[:half:half], request, onRefused); err != nil {
 		return n, err
 	}
-	n, err = appendOrHalve(records[half:], request, refused)
+	n, err = appendOrHalve(records[half:], request, onRefused)
 	return half + n, err
 }
 

@@ -22,7 +22,7 @@ type SendResult struct {
 	// Pause is how long the topic rests now, if Left is not empty.
 	Pause time.Duration
 
-	refused []refused
+	refusals []refusal
 }
 
 // Acked is one acked request.
@@ -32,8 +32,8 @@ type Acked struct {
 	Answered time.Time // when the ack arrived, by the local clock
 }
 
-// refused is a record that the broker refuses for good, and its error.
-type refused struct {
+// refusal is a record that the broker refuses for good, and its error.
+type refusal struct {
 	record wire.RawRecord
 	err    error
 }
@@ -42,10 +42,10 @@ type refused struct {
 // has a producer id for each partition, so that requests to several partitions may be in
 // flight at once: a partition without a leader delays no other.
 type appender struct {
-	o     *OutOptions
-	claim context.Context
-	pipes map[int]wire.AppendFunc
-	pulse Pulse
+	opts        *OutOptions
+	claimCtx    context.Context
+	appendFuncs map[int]wire.AppendFunc
+	pulse       Pulse
 	// group groups records by their partition.
 	group func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
 }
@@ -55,44 +55,44 @@ type appender struct {
 // answer is missing, for LingerTime.
 func (a *appender) try(ctx context.Context, topic string, records []wire.RawRecord, sent *SendResult) {
 	for len(records) > 0 {
-		var spread map[int][]wire.RawRecord
-		ok := retry.Do(ctx, a.o.Logger.With("to", topic), "partition lookup", func(ctx context.Context) (err error) {
+		var byPartition map[int][]wire.RawRecord
+		ok := retry.Do(ctx, a.opts.Logger.With("to", topic), "partition lookup", func(ctx context.Context) (err error) {
 			a.pulse.Beat()
-			spread, err = a.group(ctx, topic, records)
+			byPartition, err = a.group(ctx, topic, records)
 			return err
 		})
 		if !ok {
 			break
 		}
-		records = a.appendAll(ctx, topic, spread, sent)
+		records = a.appendAll(ctx, topic, byPartition, sent)
 	}
 	sent.Left = records
 }
 
 // appendAll appends the records of each partition. It returns the records that are left
 // because ctx has ended or a partition does not exist.
-func (a *appender) appendAll(ctx context.Context, topic string, spread map[int][]wire.RawRecord, sent *SendResult) (left []wire.RawRecord) {
-	for p := range spread {
-		if a.pipes[p] == nil {
-			a.pipes[p] = a.o.Log.Idempotent(a.pulse.Beat, a.o.Repeated)
+func (a *appender) appendAll(ctx context.Context, topic string, byPartition map[int][]wire.RawRecord, sent *SendResult) (left []wire.RawRecord) {
+	for p := range byPartition {
+		if a.appendFuncs[p] == nil {
+			a.appendFuncs[p] = a.opts.Log.Idempotent(a.pulse.Beat, a.opts.Repeated)
 		}
 	}
-	if len(spread) == 1 {
-		for p, records := range spread {
+	if len(byPartition) == 1 {
+		for p, records := range byPartition {
 			left = a.appendPart(ctx, topic, p, records, sent)
 		}
 		return left
 	}
 	var mu sync.Mutex
 	var parts sync.WaitGroup
-	for p, records := range spread {
+	for p, records := range byPartition {
 		parts.Go(func() {
 			var part SendResult
 			rest := a.appendPart(ctx, topic, p, records, &part)
 			mu.Lock()
 			defer mu.Unlock()
 			left = append(left, rest...)
-			sent.Acked, sent.refused = append(sent.Acked, part.Acked...), append(sent.refused, part.refused...)
+			sent.Acked, sent.refusals = append(sent.Acked, part.Acked...), append(sent.refusals, part.refusals...)
 		})
 	}
 	parts.Wait()
@@ -107,17 +107,17 @@ func (a *appender) appendPart(ctx context.Context, topic string, p int, records 
 		}
 		lingering, cancel := retry.Linger(ctx, retry.LingerTime)
 		defer cancel()
-		at, err := a.pipes[p](lingering, topic, p, records)
+		at, err := a.appendFuncs[p](lingering, topic, p, records)
 		switch {
 		case err == nil:
 			sent.Acked = append(sent.Acked, Acked{records, at, time.Now()})
-		case errors.Is(err, wire.ErrUnanswered) && a.claim.Err() == nil && a.o.Repeated != nil:
-			a.o.Repeated(len(records)) // the retry uses another producer id
+		case errors.Is(err, wire.ErrUnanswered) && a.claimCtx.Err() == nil && a.opts.Repeated != nil:
+			a.opts.Repeated(len(records)) // the retry uses another producer id
 		}
 		return err
 	}
 	left, _ := AppendPart(records, request, func(r wire.RawRecord, err error) {
-		sent.refused = append(sent.refused, refused{r, err})
+		sent.refusals = append(sent.refusals, refusal{r, err})
 	})
 	return left
 }

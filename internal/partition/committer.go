@@ -19,14 +19,14 @@ const maxSleep = 5 * time.Second
 // flight. It belongs to the goroutine of the claim's loop.
 type Committer struct {
 	*Watermark
-	claim       wire.Claim
-	log         wire.LogID
-	gen         uint32         // generation of the log; marks with another generation are ignored
-	unrecorded  func(runs int) // counts runs that did not fit into the metadata
-	low         int64          // as last committed
-	done        int            // number of changes at the last commit
-	committedAt time.Time
-	holds       int // notices of losses that are not acked yet
+	claim            wire.Claim
+	log              wire.LogID
+	gen              uint32         // generation of the log; marks with another generation are ignored
+	unrecorded       func(runs int) // counts runs that did not fit into the metadata
+	low              int64          // as last committed
+	committedChanges int            // number of changes at the last commit
+	committedAt      time.Time
+	holds            int // notices of losses that are not acked yet
 }
 
 // NewCommitter returns a Committer of a claim that continues where the former owner
@@ -95,7 +95,7 @@ func (c *Committer) Commit(now time.Time, atOnce bool) {
 	}
 	acked, left := wire.EncodeDone(c.log, c.Low(), c.Runs())
 	c.unrecorded(left)
-	c.low, c.done, c.committedAt = c.Low(), c.changes, now
+	c.low, c.committedChanges, c.committedAt = c.Low(), c.changes, now
 	c.claim.Done(c.low, acked)
 }
 
@@ -124,4 +124,4 @@ func (c *Committer) Release(now time.Time) {
 	}
 }
 
-func (c *Committer) dirty() bool { return c.Low() != c.low || c.changes != c.done }
+func (c *Committer) dirty() bool { return c.Low() != c.low || c.changes != c.committedChanges }

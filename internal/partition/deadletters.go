@@ -59,7 +59,7 @@ func NewDeadLetter(m wire.Message, stage, cause, detail string) wire.RawRecord {
 type DeadLetters struct {
 	DeadLettersAcked chan []wire.RawRecord // acked dead letters, with the offsets of their records
 
-	o        OutOptions
+	opts     OutOptions
 	ctx      context.Context
 	append   wire.AppendFunc
 	waiting  []wire.RawRecord
@@ -70,15 +70,15 @@ type DeadLetters struct {
 }
 
 func newDeadLetters(ctx context.Context, o OutOptions) *DeadLetters {
-	return &DeadLetters{DeadLettersAcked: make(chan []wire.RawRecord, 1), o: o, ctx: ctx, append: o.Log.Idempotent(nil, o.Repeated)}
+	return &DeadLetters{DeadLettersAcked: make(chan []wire.RawRecord, 1), opts: o, ctx: ctx, append: o.Log.Idempotent(nil, o.Repeated)}
 }
 
 // DeadLetter turns m into a dead letter and counts it. It does not wait for the append.
 func (d *DeadLetters) DeadLetter(m wire.Message, cause, detail string) {
-	d.o.Logger.Error("dead letter", "offset", m.Offset, "key", string(m.Key[:min(len(m.Key), orderclose.MaxIDBytes)]), "cause", cause, "detail", detail)
-	d.o.DeadLettered(d.o.Stage, cause)
-	m.Topic, m.Partition = d.o.Claim.Topic, d.o.Claim.Partition
-	raw := NewDeadLetter(m, d.o.Stage, cause, detail)
+	d.opts.Logger.Error("dead letter", "offset", m.Offset, "key", string(m.Key[:min(len(m.Key), orderclose.MaxIDBytes)]), "cause", cause, "detail", detail)
+	d.opts.DeadLettered(d.opts.Stage, cause)
+	m.Topic, m.Partition = d.opts.Claim.Topic, d.opts.Claim.Partition
+	raw := NewDeadLetter(m, d.opts.Stage, cause, detail)
 	d.waiting = append(d.waiting, raw)
 	d.bytes += raw.Size()
 }
@@ -148,14 +148,14 @@ func (d *DeadLetters) WaitDeadLetters(done func([]wire.RawRecord)) {
 // appendBatch appends a batch, or returns false if the claim ends first.
 func (d *DeadLetters) appendBatch(batch []wire.RawRecord) bool {
 	group := func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
-		return d.o.Log.GroupForClaim(ctx, d.o.Claim, topic, records)
+		return d.opts.Log.GroupForClaim(ctx, d.opts.Claim, topic, records)
 	}
 	left := batch
-	return retry.Do(d.ctx, d.o.Logger, "dead-letter append", func(ctx context.Context) (err error) {
-		left, err = AppendDeadLetters(ctx, d.o.DeadLetterTopic, left, group, d.append)
+	return retry.Do(d.ctx, d.opts.Logger, "dead-letter append", func(ctx context.Context) (err error) {
+		left, err = AppendDeadLetters(ctx, d.opts.DeadLetterTopic, left, group, d.append)
 		if errors.Is(err, wire.ErrRefused) { // an operator has to fix the topic
 			retry.Sleep(d.ctx, deadLetterRetryPause)
-			return fmt.Errorf("%s rejects dead letters; check its max.message.bytes: %w", d.o.DeadLetterTopic, err)
+			return fmt.Errorf("%s rejects dead letters; check its max.message.bytes: %w", d.opts.DeadLetterTopic, err)
 		}
 		return err
 	})

@@ -34,11 +34,11 @@ func (f *fakeLog) GroupForClaim(_ context.Context, _ wire.Claim, _ string, recor
 	if f.counts == nil {
 		return map[int][]wire.RawRecord{0: records}, nil
 	}
-	spread, n := map[int][]wire.RawRecord{}, f.counts()
+	byPartition, n := map[int][]wire.RawRecord{}, f.counts()
 	for i, r := range records {
-		spread[i%n] = append(spread[i%n], r)
+		byPartition[i%n] = append(byPartition[i%n], r)
 	}
-	return spread, nil
+	return byPartition, nil
 }
 
 // Idempotent returns appends that retry until they are acked, like the real ones.

@@ -10,8 +10,8 @@ import (
 // ReportMissingCommit reports a loss if nothing was committed for the claim: it is unknown
 // which records the topic had before.
 func (o *Out) ReportMissingCommit(c *Committer) {
-	if o.o.Claim.NoCommit {
-		o.PublishLoss(wire.Range{First: 0, Last: o.o.Claim.Offset - 1},
+	if o.opts.Claim.NoCommit {
+		o.PublishLoss(wire.Range{First: 0, Last: o.opts.Claim.Offset - 1},
 			"nothing was committed: this is the first start, or the topic was deleted", c)
 	}
 }
@@ -21,7 +21,7 @@ func (o *Out) ReportMissingCommit(c *Committer) {
 // loss if the claim ends first. If the control topic refuses the notice for good, commits
 // continue, and the notice is only in the process log.
 func (o *Out) PublishLoss(r wire.Range, reason string, c *Committer) {
-	lost := wire.Lost{Topic: o.o.Claim.Topic, Partition: o.o.Claim.Partition, First: r.First, Last: r.Last, Reason: reason}
+	lost := wire.Lost{Topic: o.opts.Claim.Topic, Partition: o.opts.Claim.Partition, First: r.First, Last: r.Last, Reason: reason}
 	m := lost.Encode()
 	o.losses = append(o.losses, m.Raw())
 	o.committer = c
@@ -52,9 +52,9 @@ func (o *Out) lossesAcked(n int) {
 	}
 }
 
-func (o *Out) handleRefusedLoss(r refused) {
-	o.o.Logger.Error("control topic rejected the notice of a loss, check the topic with orderclose topics check",
-		"control", o.o.ControlTopic, "loss", string(lossValue(r.record)), "err", r.err)
+func (o *Out) handleRefusedLoss(r refusal) {
+	o.opts.Logger.Error("control topic rejected the notice of a loss, check the topic with orderclose topics check",
+		"control", o.opts.ControlTopic, "loss", string(lossValue(r.record)), "err", r.err)
 	o.lossesAcked(1)
 }
 

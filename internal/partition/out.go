@@ -34,7 +34,7 @@ type OutOptions struct {
 type Out struct {
 	*DeadLetters
 	*Senders
-	o         OutOptions
+	opts      OutOptions
 	ctx       context.Context // the claim's context
 	wake      time.Time       // when the loop wakes at the latest; see StillAssigned
 	control   *topicSender
@@ -44,13 +44,13 @@ type Out struct {
 
 // NewOut returns an Out that ends with ctx, the claim's context.
 func NewOut(ctx context.Context, o OutOptions) *Out {
-	out := &Out{DeadLetters: newDeadLetters(ctx, o), o: o, ctx: ctx, wake: time.Now()}
-	out.Senders = newSenders(ctx, &out.o, func(r refused) { out.DeadLetterRaw(r.record, CauseRefused, r.err.Error()) })
-	out.control = newTopicSender(ctx, &out.o, o.ControlTopic)
+	out := &Out{DeadLetters: newDeadLetters(ctx, o), opts: o, ctx: ctx, wake: time.Now()}
+	out.Senders = newSenders(ctx, &out.opts, func(r refusal) { out.DeadLetterRaw(r.record, CauseRefused, r.err.Error()) })
+	out.control = newTopicSender(ctx, &out.opts, o.ControlTopic)
 	out.control.group = func(_ context.Context, _ string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
 		return map[int][]wire.RawRecord{0: records}, nil
 	}
-	out.control.refused = out.handleRefusedLoss
+	out.control.onRefused = out.handleRefusedLoss
 	return out
 }
 
@@ -93,12 +93,12 @@ func (o *Out) Sleeping(d time.Duration) time.Duration {
 func (o *Out) StillAssigned() bool {
 	late := time.Since(o.wake) > lateWake
 	o.wake = time.Now()
-	return !late || o.o.Claim.Confirm == nil ||
+	return !late || o.opts.Claim.Confirm == nil ||
 		o.Retry("ownership check", func(ctx context.Context) error {
-			if o.o.Trying != nil {
-				o.o.Trying()
+			if o.opts.Trying != nil {
+				o.opts.Trying()
 			}
-			return o.o.Claim.Confirm(ctx)
+			return o.opts.Claim.Confirm(ctx)
 		})
 }
 
@@ -106,5 +106,5 @@ func (o *Out) StillAssigned() bool {
 // that began before may take LingerTime more; no other call begins. what names the work
 // in the log.
 func (o *Out) Retry(what string, do func(ctx context.Context) error) bool {
-	return retry.Do(o.ctx, o.o.Logger, what, do)
+	return retry.Do(o.ctx, o.opts.Logger, what, do)
 }

@@ -53,7 +53,7 @@ type Reader struct {
 	m          ReaderMetrics
 	logger     *slog.Logger
 	next       int64
-	done       int64      // the end of the former owner's runs above next; 0 once they are verified
+	formerEnd  int64      // the end of the former owner's runs above next; 0 once they are verified
 	log        wire.LogID // the log that next belongs to
 	gen        uint32     // generation of the log
 	verifiedAt time.Time  // when the log was last known to be the same
@@ -65,13 +65,13 @@ type Reader struct {
 // call Wait before returning.
 func NewReader(ctx context.Context, log source, claim wire.Claim, stage string, m ReaderMetrics, logger *slog.Logger) *Reader {
 	m.FetchFailing(stage, claim.Topic, claim.Partition, time.Time{})
-	var done int64
+	var formerEnd int64
 	if runs := wire.DecodeRuns(claim.Offset, claim.Acked); len(runs) > 0 {
-		done = runs[len(runs)-1].End
+		formerEnd = runs[len(runs)-1].End
 	}
 	return &Reader{
 		C:   make(chan wire.Fetched, 1),
-		ctx: ctx, source: log, claim: claim, next: claim.Offset, done: done, log: wire.DecodeLog(claim.Acked),
+		ctx: ctx, source: log, claim: claim, next: claim.Offset, formerEnd: formerEnd, log: wire.DecodeLog(claim.Acked),
 		stage: stage, m: m,
 		logger: logger.With("topic", claim.Topic, "partition", claim.Partition),
 	}
@@ -108,12 +108,12 @@ func (r *Reader) begin(read read) {
 // log still has the records they stand for. Otherwise other records at the same offsets
 // would count as done.
 func (r *Reader) verifyFirst(read read) read {
-	if r.done == 0 {
+	if r.formerEnd == 0 {
 		return read
 	}
 	return func(ctx context.Context, at wire.Position) (wire.Fetched, error) {
 		ahead := at
-		ahead.Offset = r.done
+		ahead.Offset = r.formerEnd
 		f, err := r.source.Verify(ctx, ahead)
 		if err != nil || f.Replaced {
 			return f, err
@@ -126,7 +126,7 @@ func (r *Reader) verifyFirst(read read) read {
 // for each result.
 func (r *Reader) HandleFetched(f wire.Fetched) {
 	r.busy, r.next, r.log, r.gen = false, f.Next, f.Log, f.Generation
-	r.verifiedAt, r.done = time.Now(), 0
+	r.verifiedAt, r.formerEnd = time.Now(), 0
 }
 
 // withGeneration sets the generation of the result and of its records.

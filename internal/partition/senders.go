@@ -35,9 +35,9 @@ const (
 type Senders struct {
 	Sent chan *topicSender // appends that have ended
 
-	o          *OutOptions
+	opts       *OutOptions
 	ctx        context.Context
-	deadLetter func(refused) // turns a refused record into a dead letter
+	deadLetter func(refusal) // turns a refused record into a dead letter
 	topics     map[string]*topicSender
 	inFlight   int // appends in flight
 }
@@ -45,28 +45,28 @@ type Senders struct {
 // topicSender appends a claim's records to one topic.
 type topicSender struct {
 	appender
-	records []wire.RawRecord // in flight
-	then    func(SendResult)
-	refused func(refused)
-	sent    SendResult
-	busy    bool
-	slow    bool          // Await does not wait for it
-	failing time.Time     // start of the first of the appends that each left records; zero if the last one left none
-	pause   time.Duration // the last one
-	retryAt time.Time     // no append begins before
+	records   []wire.RawRecord // in flight
+	then      func(SendResult)
+	onRefused func(refusal)
+	sent      SendResult
+	busy      bool
+	slow      bool          // Await does not wait for it
+	failing   time.Time     // start of the first of the appends that each left records; zero if the last one left none
+	pause     time.Duration // the last one
+	retryAt   time.Time     // no append begins before
 }
 
-func newSenders(ctx context.Context, o *OutOptions, deadLetter func(refused)) *Senders {
-	return &Senders{Sent: make(chan *topicSender), o: o, ctx: ctx, deadLetter: deadLetter, topics: map[string]*topicSender{}}
+func newSenders(ctx context.Context, o *OutOptions, deadLetter func(refusal)) *Senders {
+	return &Senders{Sent: make(chan *topicSender), opts: o, ctx: ctx, deadLetter: deadLetter, topics: map[string]*topicSender{}}
 }
 
 func (s *Senders) topic(topic string) *topicSender {
 	t := s.topics[topic]
 	if t == nil {
-		t = newTopicSender(s.ctx, s.o, topic)
-		t.refused = s.deadLetter
+		t = newTopicSender(s.ctx, s.opts, topic)
+		t.onRefused = s.deadLetter
 		t.group = func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
-			return s.o.Log.GroupForClaim(ctx, s.o.Claim, topic, records)
+			return s.opts.Log.GroupForClaim(ctx, s.opts.Claim, topic, records)
 		}
 		s.topics[topic] = t
 	}
@@ -74,7 +74,7 @@ func (s *Senders) topic(topic string) *topicSender {
 }
 
 func newTopicSender(ctx context.Context, o *OutOptions, topic string) *topicSender {
-	return &topicSender{appender: appender{o: o, claim: ctx, pipes: map[int]wire.AppendFunc{}}, sent: SendResult{Topic: topic}}
+	return &topicSender{appender: appender{opts: o, claimCtx: ctx, appendFuncs: map[int]wire.AppendFunc{}}, sent: SendResult{Topic: topic}}
 }
 
 // ready reports whether an append may begin, or after how long to ask again.
@@ -134,8 +134,8 @@ func (t *topicSender) begin() {
 	t.pulse.Beat()
 }
 
-func (t *topicSender) append(claim context.Context) {
-	ctx, cancel := context.WithTimeout(claim, SendTime)
+func (t *topicSender) append(claimCtx context.Context) {
+	ctx, cancel := context.WithTimeout(claimCtx, SendTime)
 	defer cancel()
 	t.try(ctx, t.sent.Topic, t.records, &t.sent)
 }
@@ -143,8 +143,8 @@ func (t *topicSender) append(claim context.Context) {
 // finish updates the state of a topic after an append.
 func (s *Senders) finish(t *topicSender) {
 	t.busy = false
-	for _, r := range t.sent.refused {
-		t.refused(r)
+	for _, r := range t.sent.refusals {
+		t.onRefused(r)
 	}
 	if len(t.sent.Left) == 0 {
 		t.slow, t.failing, t.pause = false, time.Time{}, 0
@@ -157,7 +157,7 @@ func (s *Senders) finish(t *topicSender) {
 	t.retryAt = time.Now().Add(t.pause)
 	t.sent.Pause = t.pause
 	if s.ctx.Err() == nil {
-		s.o.Logger.Warn("append failed, will retry", "to", t.sent.Topic, "records", len(t.sent.Left), "failing_since", t.failing)
+		s.opts.Logger.Warn("append failed, will retry", "to", t.sent.Topic, "records", len(t.sent.Left), "failing_since", t.failing)
 	}
 }
 

@@ -29,7 +29,7 @@ var outboxMutants = []mutant{
 	},
 	{
 		name:  "one rejected row makes dead letters of all rows of its request",
-		edits: []edit{{"internal/partition/append.go", "	case len(records) == 1:\n		refused(records[0], err)\n		return 1, nil\n", "	case len(records) > 0:\n		for _, r := range records {\n			refused(r, err)\n		}\n		return len(records), nil\n"}},
+		edits: []edit{{"internal/partition/append.go", "	case len(records) == 1:\n		onRefused(records[0], err)\n		return 1, nil\n", "	case len(records) > 0:\n		for _, r := range records {\n			onRefused(r, err)\n		}\n		return len(records), nil\n"}},
 		pkg:   "outbox", run: "TestDispatcher_ARejectedRow", says: "published (-want +got)",
 	},
 	{

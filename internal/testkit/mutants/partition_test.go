@@ -50,7 +50,7 @@ var partitionMutants = []mutant{
 	},
 	{
 		name:  "a list of done records is applied to another log",
-		edits: []edit{{"internal/partition/reader.go", "	if r.done == 0 {\n		return read\n	}\n", "	if r.done >= 0 {\n		return read\n	}\n"}},
+		edits: []edit{{"internal/partition/reader.go", "	if r.formerEnd == 0 {\n		return read\n	}\n", "	if r.formerEnd >= 0 {\n		return read\n	}\n"}},
 		pkg:   "internal/partition", run: "VerifiesTheFormerOwnersRuns", says: "Replaced:false",
 	},
 	{
@@ -60,7 +60,7 @@ var partitionMutants = []mutant{
 	},
 	{
 		name:  "an append in a loop has no time limit",
-		edits: []edit{{"internal/partition/senders.go", "	ctx, cancel := context.WithTimeout(claim, SendTime)\n", "	ctx, cancel := context.WithCancel(claim)\n"}},
+		edits: []edit{{"internal/partition/senders.go", "	ctx, cancel := context.WithTimeout(claimCtx, SendTime)\n", "	ctx, cancel := context.WithCancel(claimCtx)\n"}},
 		pkg:   "internal/partition", run: "TestSenders_APartition", says: "after 1h0m0s",
 	},
 	{
@@ -70,7 +70,7 @@ var partitionMutants = []mutant{
 	},
 	{
 		name:  "all records of a refused request become dead letters",
-		edits: []edit{{"internal/partition/append.go", "	case len(records) == 1:\n		refused(records[0], err)\n		return 1, nil\n", "	case len(records) > 0:\n		for _, r := range records {\n			refused(r, err)\n		}\n		return len(records), nil\n"}},
+		edits: []edit{{"internal/partition/append.go", "	case len(records) == 1:\n		onRefused(records[0], err)\n		return 1, nil\n", "	case len(records) > 0:\n		for _, r := range records {\n			onRefused(r, err)\n		}\n		return len(records), nil\n"}},
 		pkg:   "internal/partition", run: "TestOut_OnlyRefusedRecords", says: "0 acked",
 	},
 	{
@@ -105,7 +105,7 @@ var partitionMutants = []mutant{
 	},
 	{
 		name:  "an owner that was stopped for long does not confirm its claim",
-		edits: []edit{{"internal/partition/out.go", "	return !late || o.o.Claim.Confirm == nil ||", "	return late || !late || o.o.Claim.Confirm == nil ||"}},
+		edits: []edit{{"internal/partition/out.go", "	return !late || o.opts.Claim.Confirm == nil ||", "	return late || !late || o.opts.Claim.Confirm == nil ||"}},
 		pkg:   "delayrelay", run: "AfterAPause", says: "record moved: true",
 	},
 }

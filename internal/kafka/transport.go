@@ -78,29 +78,29 @@ func (t *transport) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Requ
 	if !t.reached.Load() {
 		t.reached.Store(true)
 	}
-	var refused refusals
+	var missing missingACLs
 	eachErrorCode(req, res, func(code int16, name string) {
 		t.topology.observe(code, name)
-		refused.observe(code, name)
+		missing.observe(code, name)
 	})
 	switch req.(type) {
 	case *createtopics.Request, *createpartitions.Request, *deletetopics.Request:
 		t.topology.forget()
 	}
-	if err := refused.explain(req.ApiKey(), t.security.who); err != nil {
+	if err := missing.explain(req.ApiKey(), t.security.who); err != nil {
 		return nil, err
 	}
 	return res, nil
 }
 
-// refusals are the resources that an answer refuses access to.
-type refusals struct {
+// missingACLs are the resources that an answer refuses access to.
+type missingACLs struct {
 	code  kafka.Error
 	names []string
 }
 
 // observe records an error code and the name of its resource, if the code is a refusal.
-func (r *refusals) observe(code int16, name string) {
+func (r *missingACLs) observe(code int16, name string) {
 	switch c := kafka.Error(code); c {
 	case kafka.TopicAuthorizationFailed, kafka.GroupAuthorizationFailed, kafka.ClusterAuthorizationFailed:
 		r.code = c
@@ -111,7 +111,7 @@ func (r *refusals) observe(code int16, name string) {
 }
 
 // explain returns the AccessError, or nil if nothing was refused.
-func (r *refusals) explain(request protocol.ApiKey, who func() string) error {
+func (r *missingACLs) explain(request protocol.ApiKey, who func() string) error {
 	a, ok := neededACL(request, r.code)
 	if !ok {
 		return nil
