@@ -7,8 +7,8 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// AppendPart appends records to one partition, in their order. It calls request for as many
-// records at once as fit into one request. If Kafka refuses a request for good
+// AppendPart appends records to one partition, in their order. Each call of request gets as
+// many records as fit into one request. If Kafka refuses a request for good
 // (wire.ErrRefused), AppendPart halves it down to the records at fault and passes them to
 // onRefused. The others are appended. After any other error it makes no further request, and
 // returns the error and the records that are left: those that are neither acked nor refused.
@@ -23,8 +23,9 @@ func AppendPart(records []wire.RawRecord, request func([]wire.RawRecord) error, 
 	return nil, nil
 }
 
-// appendOrHalve makes one request, and halves it if Kafka refuses it. It returns how many
-// records are acked or refused: all of them, or those before the first that is left.
+// appendOrHalve makes one request. If Kafka refuses the records for good, appendOrHalve appends
+// each half on its own. n is the number of records, from the first on, that are acked or
+// refused. If err is nil, n is the number of all records.
 func appendOrHalve(records []wire.RawRecord, request func([]wire.RawRecord) error, onRefused func(wire.RawRecord, error)) (n int, err error) {
 	err = request(records)
 	switch {
@@ -44,10 +45,11 @@ func appendOrHalve(records []wire.RawRecord, request func([]wire.RawRecord) erro
 	return half + n, err
 }
 
-// AppendDeadLetters tries once to append dead letters to their topic. group returns them by
-// partition. A partition that fails delays no other. AppendDeadLetters returns the dead
-// letters that were not acked, with the last error. A refusal is an error, too: dead letters
-// are cut to fit, so the limits of the topic are wrong, and halving would not help.
+// AppendDeadLetters tries once to append dead letters to their topic. group groups them by the
+// partition of the topic. After an error of one partition AppendDeadLetters goes on with the
+// others. It returns the dead letters that were not acked, with the last error. wire.ErrRefused
+// is such an error, and halving would not help: dead letters are cut to fit, so the limits of
+// the topic are wrong.
 func AppendDeadLetters(ctx context.Context, topic string, letters []wire.RawRecord,
 	group func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error),
 	request wire.AppendFunc,

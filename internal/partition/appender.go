@@ -50,9 +50,9 @@ type appender struct {
 	group func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
 }
 
-// try appends the records until all are acked or refused, ctx ends, or the claim ends. No
-// request begins after that. The requests in flight then are awaited, and resent if an
-// answer is missing, for LingerTime.
+// try appends the records until all are acked or refused, or ctx ends. ctx is derived from the
+// claim's context. After ctx has ended no append is started. try then waits for the appends in
+// flight, which may resend their records for LingerTime.
 func (a *appender) try(ctx context.Context, topic string, records []wire.RawRecord, sent *SendResult) {
 	for len(records) > 0 {
 		var byPartition map[int][]wire.RawRecord

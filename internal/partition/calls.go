@@ -18,12 +18,13 @@ func (l *Loop) Fetching() bool { return l.reader.Busy() }
 // dropped record. No fetch may be in flight.
 func (l *Loop) FetchFrom(offset int64) { l.reader.Rewind(offset) }
 
-// VerifyLog checks now and then that the log was not replaced. A handler that will not fetch
-// for long calls it instead of FetchMore.
+// VerifyLog starts a check that the log was not replaced, unless one was made in the last
+// minute. A handler that will not fetch for longer than that calls it in each iteration, instead
+// of FetchMore.
 func (l *Loop) VerifyLog() { l.reader.Verify() }
 
-// SetLookBack limits what is read again from a log that lost its end at an unknown place: the
-// records that were appended in this time. Zero means all records. Call it before the first
+// SetLookBack limits which records are read again from a log that lost its end, if it is unknown
+// how much was lost: those that were appended within this time. Zero means all records. Call it before the first
 // fetch.
 func (l *Loop) SetLookBack(d time.Duration) { l.reader.LookBack = d }
 
@@ -37,16 +38,16 @@ func (l *Loop) DoneAll(records []wire.RawRecord) { l.committer.DoneAll(records) 
 // fetched again.
 func (l *Loop) Drop(offset int64) { l.committer.Drop(offset) }
 
-// Current reports whether a record is of the log that is read now.
+// Current reports whether a record with this generation is of the log that is read now.
 func (l *Loop) Current(generation uint32) bool { return l.committer.Current(generation) }
 
-// Commit commits what is done, if the last commit was long enough ago. The loop does so after
-// each turn; a handler calls it in a turn that takes long.
+// Commit commits what is done, if the last commit was at least 200 ms ago. The loop does so in
+// each iteration. A handler calls it in an iteration that takes long.
 func (l *Loop) Commit() { l.committer.Commit(time.Now(), false) }
 
 // StillAssigned reports whether the partition is still assigned to this process, as far as
-// that can be known. The loop checks it after each event; a handler checks it again before it
-// appends in a turn that takes long.
+// that can be known. The loop checks it after each event. A handler checks it again before it
+// appends in an iteration that takes long.
 func (l *Loop) StillAssigned() bool { return l.out.StillAssigned() }
 
 // DeadLetter gives a record up. It becomes done when its dead letter is acked. cause is a word
@@ -81,12 +82,12 @@ func (l *Loop) Await() { l.out.Await() }
 // Failing reports whether the last append to a topic left records.
 func (l *Loop) Failing(topic string) bool { return l.out.Failing(topic) }
 
-// FailingSince is since when records wait for a topic that does not accept them; zero if none
-// wait.
+// FailingSince returns since when a topic has not accepted all records that were sent to it: the
+// earliest such time of all topics, or zero if there is none.
 func (l *Loop) FailingSince() time.Time { return l.out.FailingSince() }
 
-// Beat shows that the loop is alive. The loop does so each turn; a handler calls it while a
-// turn waits for something that has a time limit.
+// Beat shows that the loop is alive. The loop does so in each iteration. A handler calls it while
+// an iteration waits for something that has a time limit.
 func (l *Loop) Beat() { l.pulse.Beat() }
 
 // Go runs work in a goroutine of its own. Afterwards the loop calls then. The context of work

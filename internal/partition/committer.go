@@ -23,8 +23,8 @@ type Committer struct {
 	log              wire.LogID
 	gen              uint32         // generation of the log; marks with another generation are ignored
 	unrecorded       func(runs int) // counts runs that did not fit into the metadata
-	low              int64          // as last committed
-	committedChanges int            // number of changes at the last commit
+	low              int64          // the low watermark of the last commit
+	committedChanges int            // Watermark.changes at the last commit
 	committedAt      time.Time
 	holds            int // notices of losses that are not acked yet
 }

@@ -16,8 +16,8 @@ const (
 	// deadLetterRetryPause is the pause after the dead-letter topic refused dead letters.
 	deadLetterRetryPause = 5 * time.Second
 	// maxPending and maxPendingBytes bound the dead letters of a claim that are in
-	// memory, waiting or in flight. Above either bound the claim is not read on. The
-	// records of one fetch may come on top. A thousand small dead letters take 300 KB;
+	// memory, waiting or in flight. At either bound the claim is not read on. The dead
+	// letters of one fetch may come on top. A thousand small dead letters take 300 KB;
 	// one of the largest takes 130 KB.
 	maxPending      = 1000
 	maxPendingBytes = 4 << 20
@@ -25,12 +25,13 @@ const (
 
 // Causes of dead letters that several stages use.
 const (
-	CauseUnreadable = "unreadable" // the record cannot be decoded, or none can be made of a row
+	CauseUnreadable = "unreadable" // a record cannot be decoded, or an outbox row cannot be made into a record
 	CauseRefused    = "refused"    // Kafka rejects the record for good: it is too large or invalid
 )
 
-// UnreadableCause returns the cause for err, the error of a record that cannot be decoded or of
-// a row of which no record can be made: the reason of a wire.RecordError, or CauseUnreadable.
+// UnreadableCause returns the cause of the dead letter of an unreadable record or outbox row. err
+// says why it is unreadable. The cause is the reason of a wire.RecordError, or CauseUnreadable
+// for any other error.
 func UnreadableCause(err error) string {
 	if bad := (*wire.RecordError)(nil); errors.As(err, &bad) {
 		return bad.Reason.Error()
@@ -53,7 +54,7 @@ func NewDeadLetter(m wire.Message, stage, cause, detail string) wire.RawRecord {
 // claim's loop:
 //
 //	d.DeadLetter(…)          // any time
-//	d.StartDeadLetters()     // each turn
+//	d.StartDeadLetters()     // in each iteration
 //	select { case acked := <-d.DeadLettersAcked: d.HandleDeadLettersAcked(); … mark them done }
 //	d.WaitDeadLetters(acked) // after ctx has ended, before returning
 type DeadLetters struct {
@@ -73,7 +74,7 @@ func newDeadLetters(ctx context.Context, o OutOptions) *DeadLetters {
 	return &DeadLetters{DeadLettersAcked: make(chan []wire.RawRecord, 1), opts: o, ctx: ctx, append: o.Log.Idempotent(nil, o.Repeated)}
 }
 
-// DeadLetter turns m into a dead letter and counts it. It does not wait for the append.
+// DeadLetter makes a dead letter of m, logs it and counts it. It does not wait for the append.
 func (d *DeadLetters) DeadLetter(m wire.Message, cause, detail string) {
 	d.opts.Logger.Error("dead letter", "offset", m.Offset, "key", string(m.Key[:min(len(m.Key), orderclose.MaxIDBytes)]), "cause", cause, "detail", detail)
 	d.opts.DeadLettered(d.opts.Stage, cause)
@@ -83,7 +84,7 @@ func (d *DeadLetters) DeadLetter(m wire.Message, cause, detail string) {
 	d.bytes += raw.Size()
 }
 
-// DeadLetterRaw turns an undecoded record into a dead letter. If the record cannot be decoded,
+// DeadLetterRaw makes a dead letter of an undecoded record. If the record cannot be decoded,
 // its bytes become the value.
 func (d *DeadLetters) DeadLetterRaw(r wire.RawRecord, cause, detail string) {
 	m, err := r.Message()
@@ -93,7 +94,7 @@ func (d *DeadLetters) DeadLetterRaw(r wire.RawRecord, cause, detail string) {
 	d.DeadLetter(m, cause, detail)
 }
 
-// DeadLetterUnreadable turns a record that Due or Decode rejected into a dead letter.
+// DeadLetterUnreadable makes a dead letter of a record that Due or Decode rejected with err.
 func (d *DeadLetters) DeadLetterUnreadable(r wire.RawRecord, err error) {
 	d.DeadLetterRaw(r, UnreadableCause(err), err.Error())
 }
@@ -145,7 +146,7 @@ func (d *DeadLetters) WaitDeadLetters(done func([]wire.RawRecord)) {
 	}
 }
 
-// appendBatch appends a batch, or returns false if the claim ends first.
+// appendBatch retries until the batch is appended, or returns false if the claim ends first.
 func (d *DeadLetters) appendBatch(batch []wire.RawRecord) bool {
 	group := func(ctx context.Context, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error) {
 		return d.opts.Log.GroupForClaim(ctx, d.opts.Claim, topic, records)

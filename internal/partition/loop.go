@@ -7,13 +7,13 @@
 // what to do with the records, in the goroutine of its Loop. A Watchdog restarts a Loop that
 // hangs.
 //
-//	loop.go         Stage, Handler and Loop: one turn after the other
-//	calls.go        what a handler may ask of its loop
+//	loop.go         Stage, Handler and Loop: one iteration after the other
+//	calls.go        the methods of Loop for handlers
 //	reader.go       one fetch in flight; the generation of the log
 //	watermark.go    which offsets are done
 //	committer.go    commits the low watermark, with what is done above it
 //	out.go          the appends of a loop, and whether the partition is still assigned to it
-//	senders.go      appends to other topics, beside the loop; appender.go does one of them
+//	senders.go      appends to other topics, in other goroutines; appender.go does one of them
 //	append.go       appends to one partition, and of dead letters; the outbox uses it, too
 //	deadletters.go  makes dead letters, and appends those of a claim
 //	losses.go       notices of losses, in the control topic
@@ -22,8 +22,8 @@
 //	metrics.go      what every stage measures
 //
 // An offset is committed only if everything below it is done. A claim has one request in
-// flight to each partition, so that a resend is no duplicate. After a claim has ended no
-// request begins, and a request in flight has retry.LingerTime to finish.
+// flight to each partition, so that a resend is no duplicate. After a claim has ended,
+// no append is started. An append in flight may make further requests for retry.LingerTime.
 package partition
 
 import (
@@ -39,15 +39,19 @@ type Log interface {
 	// Consume calls serve for each partition of the topic that the group assigns to this
 	// process, until ctx ends.
 	Consume(ctx context.Context, group, topic string, serve func(context.Context, wire.Claim)) error
-	// Read fetches the records from a position on, and waits a moment if there are none.
+	// Read fetches the records from a position on. If there are none, it waits up to 2 s and
+	// returns none.
 	Read(ctx context.Context, at wire.Position) (wire.Fetched, error)
 	// Verify reports in Fetched.Replaced whether the log of the position was replaced.
 	Verify(ctx context.Context, at wire.Position) (wire.Fetched, error)
 	// GroupForClaim groups records of a claim by the partition of the topic that each record
 	// goes to.
 	GroupForClaim(ctx context.Context, claim wire.Claim, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
-	// Idempotent returns an append function for one goroutine. A resend after a lost
-	// answer is no duplicate.
+	// Idempotent returns an append function for one goroutine. If an answer is lost, the
+	// function sends the records again, and the broker drops the duplicate. The function calls
+	// trying before each attempt. It calls repeated with the number of records that may have
+	// been written twice, because the broker forgot the function's producer id. Both may be
+	// nil.
 	Idempotent(trying func(), repeated func(records int)) wire.AppendFunc
 }
 
@@ -58,7 +62,7 @@ type Stage struct {
 	Log             Log
 	DeadLetterTopic string
 	ControlTopic    string // receives notices of losses; "": losses are only logged and counted
-	Loss            string // the log line about a loss, which says what follows from it
+	Loss            string // the message of the log line about a loss; it says what happens to the lost records
 	Metrics         *Metrics
 	// Unrecorded counts runs of done records that did not fit into the metadata of a commit
 	// and may be repeated; may be nil.
@@ -82,18 +86,21 @@ func (s *Stage) Consume(ctx context.Context, group, topic string, newHandler fun
 }
 
 // Handler does the work of a stage for one partition. The goroutine of the loop calls its
-// methods. A handler calls the methods of its Loop from there, and from nowhere else. What may
-// take long runs beside the loop: appends by Loop.Send, other work by Loop.Go.
+// methods. A handler calls the methods of its Loop from there, and from nowhere else. Work
+// that may take long runs in another goroutine: appends by Loop.Send, other work by Loop.Go.
 type Handler interface {
-	// Handle takes the records of a fetch that are not done yet; there may be none. Each
-	// record must later become done, by Loop.Done, or a dead letter, by Loop.DeadLetter.
+	// Handle takes the records of a fetch that are not done yet; there may be none. The
+	// handler owns f. It may call f.Free, if set, once nothing uses the records or their bodies
+	// any more. Each record must later be passed to Loop.Done, to Loop.DeadLetter, or to
+	// Loop.Drop and then be fetched again. Until then its offset is not committed.
 	Handle(f wire.Fetched)
-	// Turn does what is due. The loop calls it after each event, and when the time of Sleep
-	// has passed.
+	// Turn does the work that is due. The loop calls it in each iteration: after each event,
+	// and when the time of Sleep has passed.
 	Turn()
 	// Fetch calls Loop.FetchMore if the handler has room for its records.
 	Fetch()
-	// Sleep returns how long nothing is due unless an event comes; at most d.
+	// Sleep returns how long the loop may wait for an event before it calls Turn again, at
+	// most d.
 	Sleep(d time.Duration) time.Duration
 	// Reset forgets the records in memory, because the log was replaced: they belong to the
 	// old log.
@@ -103,8 +110,8 @@ type Handler interface {
 }
 
 // Loop serves one claimed partition. It fetches records for its handler, commits what is
-// done, and appends dead letters, notices of losses and the handler's records. It reports
-// losses, and gives up the partition when it was revoked.
+// done, and appends dead letters, notices of losses and the handler's records. It stops
+// when the partition is revoked.
 type Loop struct {
 	Ctx    context.Context // ends when the partition is revoked
 	Claim  wire.Claim
@@ -132,7 +139,7 @@ func newLoop(ctx context.Context, s *Stage, claim wire.Claim, pulse *Pulse) *Loo
 	}
 }
 
-// run serves the partition until it is revoked. Each turn handles one event.
+// run serves the partition until it is revoked. Each iteration handles one event.
 func (l *Loop) run(h Handler) {
 	l.Logger.Debug("serving", "offset", l.Claim.Offset)
 	if l.stage.ControlTopic != "" {
@@ -182,8 +189,8 @@ func (l *Loop) run(h Handler) {
 	}
 }
 
-// finish waits for everything in flight, and commits what is done, also in the middle of a
-// turn.
+// finish waits for everything in flight, commits what is done, and calls End. It also runs if
+// the claim ends in the middle of an iteration.
 func (l *Loop) finish(h Handler) {
 	l.reader.Wait()
 	for ; l.running > 0; l.running-- {

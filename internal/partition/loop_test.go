@@ -123,7 +123,7 @@ func TestLoop_AReplacedLogIsALossAndIsReadFromItsStart(t *testing.T) {
 	})
 }
 
-// Work beside the loop may finish after a revocation, and its outcome is committed.
+// Work of Loop.Go may finish after a revocation, and its outcome is committed.
 func TestLoop_GoOutlastsTheClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &partitiontest.Log{}

@@ -16,7 +16,7 @@ func (o *Out) ReportMissingCommit(c *Committer) {
 	}
 }
 
-// PublishLoss appends a notice of lost records to the control topic, beside the loop. No
+// PublishLoss appends a notice of lost records to the control topic, in another goroutine. No
 // position is committed until the notice is acked, so that the next owner finds the same
 // loss if the claim ends first. If the control topic refuses the notice for good, commits
 // continue, and the notice is only in the process log.

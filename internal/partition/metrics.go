@@ -19,13 +19,13 @@ type Metrics struct {
 	fetches     *fetches
 }
 
-// NewMetrics makes Metrics.
+// NewMetrics returns Metrics and registers them with f. Check f.Err afterwards.
 func NewMetrics(f *metrics.Factory) *Metrics {
 	return &Metrics{
-		deadLetters: f.CounterVec("dead_letters_total", "Records written to the dead-letter topic.", "stage", "cause"),
+		deadLetters: f.CounterVec("dead_letters_total", "Records given up as dead letters. A record that is read again counts again.", "stage", "cause"),
 		stuck:       f.CounterVec("partition_stuck_total", "Restarts of a partition's loop because it hung.", "stage", "topic", "partition"),
-		repeated:    f.Counter("possible_duplicates_total", "Records that may have been appended twice, because the broker forgot their producer id. Duplicates are harmless."),
-		lost:        f.CounterVec("retention_lost_records_total", "Offsets that were deleted before they were read.", "topic", "partition"),
+		repeated:    f.Counter("possible_duplicates_total", "Records that may have been appended twice, because an answer was missing or the broker forgot the producer id. Duplicates are harmless."),
+		lost:        f.CounterVec("retention_lost_records_total", "Offsets that were lost before they were read, by retention, truncation, or a recreation of the topic. An unknown number counts as 1.", "topic", "partition"),
 		fetches:     metrics.Register(f, newFetches()),
 	}
 }
@@ -43,12 +43,13 @@ func (m *Metrics) Stuck(stage, topic string, partition int) {
 // Repeated counts records that may have been written twice.
 func (m *Metrics) Repeated(records int) { m.repeated.Add(float64(records)) }
 
-// Lost counts offsets that the log no longer had when the loop fetched them.
+// Lost counts offsets that the log no longer had when the loop fetched them. A number below 1
+// means that the number is unknown, and counts as 1.
 func (m *Metrics) Lost(topic string, partition int, records int64) {
 	m.lost.WithLabelValues(topic, strconv.Itoa(partition)).Add(float64(max(records, 1)))
 }
 
-// FetchFailing sets since when no fetch of a partition has succeeded. The zero time means that
+// FetchFailing sets since when the fetches of a partition have failed. The zero time means that
 // fetches succeed.
 func (m *Metrics) FetchFailing(stage, topic string, partition int, since time.Time) {
 	m.fetches.mu.Lock()
@@ -79,7 +80,7 @@ type fetchedPartition struct {
 
 func newFetches() *fetches {
 	return &fetches{since: map[fetchedPartition]time.Time{}, desc: metrics.Desc("fetch_failing_seconds",
-		"Time since the last successful fetch of a partition; 0 while fetches succeed.", "stage", "topic", "partition")}
+		"Time since fetches of a partition began to fail; 0 while fetches succeed.", "stage", "topic", "partition")}
 }
 
 // Describe implements prometheus.Collector.

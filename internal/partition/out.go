@@ -9,22 +9,22 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// OutLog appends records; see kafka.Cluster for the contract.
+// OutLog appends records; see Log for the contract.
 type OutLog interface {
 	GroupForClaim(ctx context.Context, claim wire.Claim, topic string, records []wire.RawRecord) (map[int][]wire.RawRecord, error)
 	Idempotent(trying func(), repeated func(records int)) wire.AppendFunc
 }
 
-// OutOptions are the options of an Out. All are required, except Trying.
+// OutOptions are the options of an Out. All are required, except those that say otherwise.
 type OutOptions struct {
 	Log             OutLog
 	Claim           wire.Claim
 	Stage           string // for dead letters
 	DeadLetterTopic string
-	ControlTopic    string
+	ControlTopic    string                    // for notices of losses; "" if PublishLoss is never called
 	DeadLettered    func(stage, cause string) // counts one dead letter
-	Trying          func()                    // called before each attempt that the loop waits for; may be nil
-	Repeated        func(records int)         // counts records that may have been written twice
+	Trying          func()                    // called before each attempt of the ownership check; may be nil
+	Repeated        func(records int)         // counts records that may have been written twice; may be nil
 	Logger          *slog.Logger
 }
 
@@ -75,7 +75,7 @@ func (o *Out) Wait(acked func([]wire.RawRecord)) {
 // is less than the session timeout.
 const lateWake = 500 * time.Millisecond
 
-// Sleeping notes that the loop wakes after d at the latest, and returns d:
+// Sleeping notes that the loop plans to wake after d at the latest, and returns d:
 //
 //	timer.Reset(out.Sleeping(d))
 //	… wakes …
@@ -87,7 +87,7 @@ func (o *Out) Sleeping(d time.Duration) time.Duration {
 
 // StillAssigned reports whether the claim is still assigned to this process, as far as that
 // can be known. If a process or its machine is stopped for longer than the session timeout, its
-// loops wake with records that another owner has moved already. So a loop that wakes much
+// loops wake with records that another owner has handled already. So a loop that wakes much
 // later than planned first checks with Confirm, a commit that the group refuses to a
 // former owner.
 func (o *Out) StillAssigned() bool {
@@ -102,9 +102,9 @@ func (o *Out) StillAssigned() bool {
 		})
 }
 
-// Retry calls do until it succeeds, or returns false when the claim has ended. A call
-// that began before may take LingerTime more; no other call begins. what names the work
-// in the log.
+// Retry calls do until it succeeds, or returns false when the claim has ended. A call that
+// is in flight then may take LingerTime more, and no other call begins. what names the work in
+// the log.
 func (o *Out) Retry(what string, do func(ctx context.Context) error) bool {
 	return retry.Do(o.ctx, o.opts.Logger, what, do)
 }

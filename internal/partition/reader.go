@@ -11,7 +11,7 @@ import (
 )
 
 // corruptTries is the number of answers with an unreadable batch after which the batch
-// counts as damaged: a single answer may be damaged on its way. Failed fetches do not
+// counts as damaged. A single answer may be damaged on the network. Failed fetches do not
 // count.
 const corruptTries = 3
 
@@ -27,7 +27,7 @@ const verifyEvery = time.Minute
 // ReaderMetrics receives the state of the fetches of a partition. Its methods are called
 // from any goroutine.
 type ReaderMetrics interface {
-	// FetchFailing sets since when no fetch of a partition has succeeded. The zero time
+	// FetchFailing sets since when the fetches of a partition have failed. The zero time
 	// means that fetches succeed.
 	FetchFailing(stage, topic string, partition int, since time.Time)
 	// FetchEnded means that the partition is no longer fetched.
@@ -148,7 +148,7 @@ func (r *Reader) Rewind(offset int64) { r.next = offset }
 // Busy reports whether a fetch is in flight.
 func (r *Reader) Busy() bool { return r.busy }
 
-// Next is the offset of the next fetch.
+// Next returns the offset of the next fetch.
 func (r *Reader) Next() int64 { return r.next }
 
 // Wait waits for the fetch in flight, which is the last one. Its result stays in C,

@@ -9,27 +9,27 @@ import (
 )
 
 const (
-	// awaitTime is how long Await waits for the answers of a turn. Nearly all answers
-	// arrive within it, and their records then need no other turn.
+	// awaitTime is how long Await waits for the answers of an iteration. Nearly all answers
+	// arrive within it, and their records then need no other iteration.
 	awaitTime = 100 * time.Millisecond
 	// SendTime is how long an append to one topic is retried before the remaining records
 	// return to the loop. With LingerTime it takes 5 s at most.
 	SendTime = 3 * time.Second
 	// MaxSendTime is the longest time that records are away from the loop.
 	MaxSendTime = SendTime + retry.LingerTime
-	// minSendPause and maxSendPause bound the rest of a topic that did not accept all
+	// minSendPause and maxSendPause bound how long a topic rests after it did not accept all
 	// records in time.
 	minSendPause, maxSendPause = 50 * time.Millisecond, 4 * time.Second
 )
 
-// Senders append the records of a claim beside its loop, so that a topic that accepts
-// nothing delays no record of another topic. Each topic has at most one goroutine, and a
+// Senders append the records of a claim in other goroutines than its loop, so that a topic
+// that accepts nothing delays no record of another topic. Each topic has at most one goroutine, and a
 // time limit; records that were not accepted return to the loop. A topic that did not
 // accept all records rests for a while. Senders belong to the goroutine of the claim's
 // loop:
 //
 //	wait, ok := s.Send(topic, records, then) // any time
-//	s.Await()                                // after the last Send of a turn
+//	s.Await()                                // after the last Send of an iteration
 //	select { case x := <-s.Sent: s.HandleSent(x) }
 //	s.WaitSent()                             // after ctx has ended, before returning
 type Senders struct {
@@ -51,9 +51,9 @@ type topicSender struct {
 	sent      SendResult
 	busy      bool
 	slow      bool          // Await does not wait for it
-	failing   time.Time     // start of the first of the appends that each left records; zero if the last one left none
-	pause     time.Duration // the last one
-	retryAt   time.Time     // no append begins before
+	failing   time.Time     // start of the first append since which all appends left records; zero: the last append left none
+	pause     time.Duration // how long the topic rests after the last append
+	retryAt   time.Time     // no append begins before this time
 }
 
 func newSenders(ctx context.Context, o *OutOptions, deadLetter func(refusal)) *Senders {
@@ -112,8 +112,8 @@ func (s *Senders) send(t *topicSender, records []wire.RawRecord, then func(SendR
 	return 0, true
 }
 
-// SendNow is a Send that waits for the result, MaxSendTime at most, and returns it. If
-// the topic rests all records are left.
+// SendNow is a Send that waits for the result, MaxSendTime at most, and returns it. If an
+// earlier Send to the topic is in flight, or the topic rests, all records are left.
 func (s *Senders) SendNow(topic string, records []wire.RawRecord) SendResult {
 	t := s.topic(topic)
 	if wait, ok := t.ready(); !ok {
@@ -214,11 +214,11 @@ func (s *Senders) Failing(topic string) bool {
 	return t != nil && !t.failing.IsZero()
 }
 
-// FailingSince is since when records wait for a topic that does not accept them; zero if
-// none wait.
+// FailingSince returns since when a topic has not accepted all records that were sent to it:
+// the earliest such time of all topics, or zero if there is none.
 func (s *Senders) FailingSince() (since time.Time) {
 	for _, t := range s.topics {
-		if !t.busy && time.Since(t.retryAt) > time.Second { // the loop has not tried again: no records are left
+		if !t.busy && time.Since(t.retryAt) > time.Second { // the loop has no more records for the topic, or it would have sent them again
 			t.failing = time.Time{}
 		}
 		if !t.failing.IsZero() && (since.IsZero() || t.failing.Before(since)) {

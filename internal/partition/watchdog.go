@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// StuckAfter is how long a loop may show no sign of life. Everything that a loop
-	// waits for has a deadline of 5 s and is retried, which is a sign of life. So a
+	// StuckAfter is how long a loop may show no sign of life. A loop shows one before each
+	// attempt. Each request ends within 5 s, and an attempt makes at most two requests. So a
 	// silent loop does not wait for an unavailable server: it hangs.
 	StuckAfter = 30 * time.Second
 	// stopTimeout is how long a loop may take to stop before the process is better
@@ -30,7 +30,7 @@ type Pulse struct{ last atomic.Int64 }
 // Beat records a sign of life.
 func (p *Pulse) Beat() { p.last.Store(int64(time.Since(start))) }
 
-// Silent is the time since the last Beat.
+// Silent returns the time since the last Beat.
 func (p *Pulse) Silent() time.Duration { return time.Since(start) - time.Duration(p.last.Load()) }
 
 // Watchdog runs the loops of claims and restarts a loop that hangs. All fields are
@@ -45,7 +45,7 @@ type Watchdog struct {
 // Serve runs a claim's loop until the claim ends. A loop that hangs is stopped and
 // restarted from its last committed position, within the same generation of the group, so
 // that no other partition moves. If the loop does not stop, Serve calls OnHang. The loop
-// must call Beat each turn.
+// must call Beat in each iteration.
 func (w *Watchdog) Serve(ctx context.Context, claim wire.Claim, run func(ctx context.Context, claim wire.Claim, pulse *Pulse)) {
 	done := claim.Done
 	for ctx.Err() == nil {

@@ -10,7 +10,7 @@ import (
 // another order than they were read. Offsets are added in the order of reading. The low
 // watermark is the first offset that is not done. It belongs to one goroutine.
 type Watermark struct {
-	open       []openOffset // read and not below the watermark, in order
+	open       []openOffset // the offsets from the watermark on that were read, in order
 	next       int64        // everything below was read
 	changes    int          // how many offsets became done
 	formerRuns []wire.Run   // done by a former owner, above the offset where reading began
@@ -38,9 +38,9 @@ const (
 // NewWatermark returns a Watermark of a partition that is read from the offset on.
 func NewWatermark(offset int64) *Watermark { return &Watermark{next: offset} }
 
-// Add notes that the record at offset was read, and reports whether to process it. A
-// record that a former owner has done is not processed, nor one that was read before and
-// not dropped.
+// Add notes that the record at offset was read. It reports whether to process the record. It
+// returns false if a former owner has done the record, or if the record was read before and
+// was not dropped since.
 func (w *Watermark) Add(offset int64) (fresh bool) {
 	if offset < w.next {
 		o := w.find(offset)
@@ -137,7 +137,7 @@ func (w *Watermark) find(offset int64) *openOffset {
 	return &w.open[i]
 }
 
-// Low is the low watermark: everything below it is done.
+// Low returns the low watermark: everything below it is done.
 func (w *Watermark) Low() int64 {
 	if len(w.open) > 0 {
 		return w.open[0].offset

@@ -8,6 +8,7 @@
 //	raw.go         a record in Kafka's own encoding, forwarded without decoding it
 //	publish.go     appends the record of an order, with retries
 //	log.go         what reading and appending a partition takes and returns
+//	commit.go      the metadata of a commit
 //	bucket.go      how long a record of a bucket may stay unread
 //	limits.go      due times that cannot be right
 //	resend.go      the copy of a record for a replay or redrive

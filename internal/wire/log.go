@@ -68,8 +68,9 @@ type Fetched struct {
 	// Corrupt is set if the broker sent records that cannot be read. They lie between
 	// Records and Next.
 	Corrupt *Range
-	// Lost is set if the log did not have the requested offset: retention deleted it,
-	// or the log was replaced. Reading continues at Next.
+	// Lost is set if the log did not have the requested offset, because retention deleted
+	// it. Lost is also set if the log was replaced, even if the new log has the offset.
+	// Reading continues at Next.
 	Lost *Range
 	// Replaced is set together with Lost if offsets from Next on mean other records
 	// than before: the topic was deleted and recreated, or the log lost its end and
@@ -87,12 +88,12 @@ type Fetched struct {
 }
 
 // ErrRefused means that a broker rejects an append for good, because the records are
-// too large or invalid. Do not retry. The broker's error is wrapped beside it.
+// too large or invalid. Do not retry. The error wraps both ErrRefused and the broker's error.
 var ErrRefused = errors.New("the broker refuses these records")
 
 // An append that is neither acked nor refused may wrap one of these errors.
 var (
-	// ErrNoPartition means that the topic or the partition does not exist.
+	// ErrNoPartition means that the topic or the partition has not existed for 4 s.
 	ErrNoPartition = errors.New("there is no such partition")
 	// ErrUnanswered means that the records may have been written.
 	ErrUnanswered = errors.New("an answer is missing")
@@ -122,18 +123,24 @@ type Position struct {
 	LookBack time.Duration
 }
 
-// Range is a range of offsets of one partition, both ends inclusive, that could not
-// be read, and the reason.
+// Range is a range of offsets of one partition that could not be read, both ends
+// inclusive, and the reason. If Last is less than First, it is unknown which offsets were
+// lost, if any.
 type Range struct {
 	First, Last int64
 	Err         error
 }
 
-// AppendFunc appends records to one partition in one batch and waits until all
-// in-sync replicas have them. It retries until that is done. It returns the broker's
-// append time, or zero if the time is not known. It fails with ErrRefused, if the
-// partition has not existed for some seconds, or when ctx ends. In the last two cases
-// the records may or may not have been written.
+// AppendFunc appends records to one partition in one batch. It retries until all in-sync
+// replicas have them. It returns the broker's append time, or zero if the time is not known.
+// It fails in three cases:
+//
+//   - The broker rejects the records for good. The error wraps ErrRefused.
+//   - The partition has not existed for 4 s. The error wraps ErrNoPartition.
+//   - ctx ends. The error wraps ctx's error.
+//
+// In the last two cases the error also wraps ErrUnanswered if the records may have been
+// written.
 type AppendFunc func(ctx context.Context, topic string, partition int, records []RawRecord) (time.Time, error)
 
 // Claim is a partition that this process may read until the context that came with
@@ -147,15 +154,18 @@ type Claim struct {
 	// NoCommit is set if no commit exists: this is the first start, or the topic was
 	// deleted and its commits with it. Offset is then the start of the log.
 	NoCommit bool
-	// Acked is the text that the former owner passed to Done beside Offset.
+	// Acked is the metadata of the commit of Offset, "" without a commit. DecodeRuns reads
+	// the done offsets above Offset from it, and DecodeLog the log.
 	Acked string
 	// Done records that everything below offset is processed and need not be read
-	// again. The text acked says what is processed above it, in at most 4,000 bytes
-	// of the owner's own format. Both are committed within the commit interval and
-	// when the claim ends. Done never blocks and may be called from any goroutine.
+	// again. acked is the result of EncodeDone: the log, and the done offsets above
+	// offset. Both are committed within 200 ms, and when the claim ends. Done never
+	// blocks and may be called from any goroutine.
 	Done func(offset int64, acked string)
-	// Confirm checks that the claim still holds; nil means that it does. Otherwise
-	// the claim's context has ended when Confirm returns. Call it after the process
-	// was stopped for a while and may have missed a rebalance. Confirm may be nil.
+	// Confirm checks that the claim still holds. A nil error means that it does. If
+	// another member owns the partition, the claim's context has ended when Confirm
+	// returns. After any other error it is unknown: call Confirm again. Call Confirm
+	// after the process was stopped for a while and may have missed a rebalance. The
+	// field may be nil.
 	Confirm func(ctx context.Context) error
 }

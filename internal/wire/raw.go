@@ -2,7 +2,6 @@ package wire
 
 import (
 	"encoding/binary"
-	"errors"
 	"strconv"
 	"time"
 )
@@ -19,16 +18,13 @@ type RawRecord struct {
 	// format of Kafka's magic 2. It may share memory with other records: copy it to
 	// keep it.
 	Body []byte
-	// DueAt and Replay let a caller of Route keep its results.
+	// DueAt and Replay hold the results of Route, if its caller stores them here.
 	DueAt  int64 // unix milliseconds
 	Replay bool  // the record is on the replay lane
 	// Generation identifies the log of the partition that the record was read from;
 	// see Fetched.
 	Generation uint32
 }
-
-// ErrMalformed means that the bytes are not a record.
-var ErrMalformed = errors.New("malformed")
 
 // Size returns roughly how much memory the record keeps, in bytes.
 func (r RawRecord) Size() int { return 96 + len(r.Body) } // 96: the struct in a relay's window, and its bookkeeping

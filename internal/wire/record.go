@@ -45,7 +45,7 @@ type Record struct {
 	Traceparent string // W3C trace context, "" if there is none
 	Attempt     int    // number of failed attempts
 	Cause       string // cause of the last failure
-	NotDue      int    // how often this record was closed too early for the same due time
+	NotDue      int    // how often the order was not due when this record was handled, for the same due time
 	Lane        string // "" or LaneReplay
 	// PendingSince is when the close was first deferred because the payment provider
 	// could not answer; zero if it never was. Precision: milliseconds.
@@ -172,6 +172,7 @@ var (
 	ErrBadValue    = errors.New("bad_value")
 	ErrBadHeader   = errors.New("bad_header")
 	ErrKeyMismatch = errors.New("key_mismatch")
+	ErrMalformed   = errors.New("malformed") // the bytes are not a record of Kafka
 )
 
 // RecordError says why a record is unreadable.

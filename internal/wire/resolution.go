@@ -21,9 +21,9 @@ const (
 	Discarded ResolutionKind = "discarded" // the record is not needed
 )
 
-// Resolution says that a dead letter was redriven or discarded. It is a record of the dead-letter topic, in the
-// partition of the dead letter and behind it. A dead letter without a resolution is
-// pending. Several resolutions of one dead letter count as one.
+// Resolution says that a dead letter was redriven or discarded. It is a record of the
+// dead-letter topic, in the partition of the dead letter and behind it. A dead letter without
+// a resolution is pending. Several resolutions of one dead letter count as one.
 type Resolution struct {
 	Partition int
 	Offset    int64
