@@ -1,6 +1,9 @@
-// Package bisect closes orders in batches, and finds the orders that make a batch
-// fail. The closer and the compensator use it: Bisect for one batch, Culprits for a
-// store over many batches.
+// Package bisect closes orders in batches, and finds the orders that make a batch fail.
+//
+// The closer and the compensator use Culprits, for a store over many batches. The HTTP
+// handler of a service that closes orders uses Bisect, for one batch. The payment check
+// uses Search and Suspects for questions to the payment provider, and the release worker
+// uses Suspects for events.
 //
 //	bisect.go    Bisect: for a store whose errors tell whether an order is at fault
 //	culprits.go  Culprits: also for a store that a single order makes hang or crash
@@ -112,8 +115,8 @@ func outcomeOf(r orderclose.CloseRequest, v orderclose.Verdict, err error) order
 
 var errNoVerdict = errors.New("the store returned no verdict")
 
-// alone sets the outcome of an order whose close failed with err although it was
-// alone in its batch. err is not orderclose.ErrUnavailable.
+// alone sets the outcome of an order whose close failed with err when it was alone in
+// its batch. err is not orderclose.ErrUnavailable.
 func (b *batch) alone(ctx context.Context, order int, err error) error {
 	if errors.Is(err, orderclose.ErrContended) {
 		b.setVerdict(order, orderclose.Contended, err)

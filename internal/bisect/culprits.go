@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// maxSingleFailures is how many orders must fail alone, with no verdict on any order,
+	// maxSingleFailures is how many orders must fail alone, without a verdict on any order,
 	// before the store counts as down.
 	maxSingleFailures = 3
 	// maxUnanswered limits the orders of a batch that get no answer when asked for alone:
@@ -47,8 +47,8 @@ var (
 	// alone is blamed, unless the store rejects several orders and gives no verdict
 	// on any.
 	ErrRejected = errors.New("the store rejected the request")
-	// ErrNoVerdicts is wrapped beside orderclose.ErrUnavailable if no order of a batch
-	// got a verdict.
+	// ErrNoVerdicts means that no order of a batch got a verdict. The error wraps both
+	// ErrNoVerdicts and orderclose.ErrUnavailable.
 	ErrNoVerdicts = errors.New("no order gets a verdict")
 )
 
@@ -78,14 +78,18 @@ func NewCulprits(s Store, proof int) *Culprits { return &Culprits{of: s, proof: 
 //
 //   - after any error that is not listed below, as with Bisect;
 //   - after ErrUnclear, if another order got a verdict, in this batch or since the
-//     order first failed;
+//     order failed before;
 //   - after ErrRejected, unless the store rejected several orders and no order got a
 //     verdict;
-//   - after orderclose.ErrUnavailable, such as a timeout, if that happened several
-//     times while the store worked: in the calls before and after, other orders got
-//     their verdicts. If the store is down, no order is blamed. Asking again for an
-//     order that already has its verdict would prove nothing, because a service may
-//     answer that from a cache.
+//   - after orderclose.ErrUnavailable, such as a timeout, if there is proof. With
+//     ProofPipeline, the order must have failed three times before, while other orders
+//     got verdicts in the calls before and after. With ProofSweep, another order must
+//     have got a verdict, in this batch or since the order failed before.
+//
+// No order is at fault after orderclose.ErrStoreDown, or if the circuit breaker is open.
+// A probe that succeeds after a failure counts, in later batches, as a verdict on another
+// order. CloseOrders never asks again for an order that has its verdict: a service may
+// answer that from a cache, so it would prove nothing.
 //
 // An order that failed alone before is asked for alone, after the others.
 //
@@ -205,6 +209,7 @@ func (r *round) longTimeout(orders []int) bool {
 
 func (r *round) isSuspect(order int) bool { return r.suspects.Has(r.id(order)) }
 
+// classify returns who may be at fault for an error of the store.
 func (r *round) classify(err error) Blame {
 	switch {
 	case r.ctx.Err() != nil, errors.Is(err, httpcall.ErrBreakerOpen): // no call was made
@@ -246,7 +251,7 @@ func (r *round) failedAlone(i int, err error) error {
 	return nil
 }
 
-// storeDown reports that the store counts as down: several orders failed alone and
+// storeDown reports whether the store counts as down: several orders failed alone and
 // no order got a verdict. One failure is enough if no order got a verdict in the last
 // failed batch.
 func (r *round) storeDown() bool {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Blame is who may be at fault for the failure of a call.
+// Blame says who may be at fault for the failure of a call.
 type Blame int
 
 const (
@@ -26,14 +26,14 @@ type Search struct {
 	// Alone is called with an item that failed although it was asked for alone. An
 	// error ends the search.
 	Alone func(item int, err error) error
-	// Classify tells who may be at fault for an error of Ask.
+	// Classify returns who may be at fault for an error of Ask.
 	Classify func(err error) Blame
 
 	answered int // calls that showed that the store works
 }
 
-// Run asks for the items. It returns an error of Alone, or an error of Ask that Judge
-// attributes to Nobody. The remaining items are then unanswered.
+// Run asks for the items. It returns an error of Alone, or an error of Ask for which
+// Classify returns NotItems. The remaining items are then unanswered.
 func (s *Search) Run(items []int) error {
 	return s.run(slices.Clone(items)) // the search reorders them
 }

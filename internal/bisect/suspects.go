@@ -15,14 +15,15 @@ const maxPending = 3
 // order that breaks the store from a store that is down or fails at random.
 //
 // The zero value is ready to use. It is safe for concurrent use. The items may be
-// other things than orders, and the store may be any service that answers for them.
+// other things than orders, and the store may be any service that answers for them: then
+// an answer counts as a verdict.
 type Suspects struct {
 	mu           sync.Mutex
-	answered     uint64 // number of calls so far that brought a verdict
+	answered     uint64 // number of calls of StoreAnswered
 	noVerdicts   bool   // no order got a verdict in the last batch that failed
 	suspects     map[string]suspicion
-	pending      map[string]bool // suspects that failed since the last call that brought a verdict
-	othersFailed bool            // a call for other orders failed since then
+	pending      map[string]bool // suspects that failed since the last call of StoreAnswered
+	othersFailed bool            // a call for orders that are no suspects failed since then
 }
 
 // suspicion is the record of one suspect.
@@ -32,7 +33,9 @@ type suspicion struct {
 }
 
 // StoreAnswered records that the store works: it gave verdicts on these orders, or a probe
-// succeeded. It clears the suspicion of these orders.
+// succeeded. The orders stop being suspects. Each other suspect that failed since the last
+// call of StoreAnswered is charged with one failure. No suspect is charged if more than
+// maxPending suspects failed since then, or if FailedTogether was called.
 func (s *Suspects) StoreAnswered(ids ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,11 +62,11 @@ func (s *Suspects) FailedTogether() {
 	s.othersFailed = true
 }
 
-// Failed records that an order failed alone. heardOut says that the call had the
-// longest timeout; only then will the failure count, once the store has shown that it
-// works. failures is the number of failures before that count. since reports whether
-// another order got a verdict since this order failed before.
-func (s *Suspects) Failed(id string, heardOut bool) (failures int, since bool) {
+// Failed records that an order failed alone, and makes it a suspect. If the call had the
+// longest timeout, the next call of StoreAnswered may charge the order with this failure.
+// failures is the number of failures that the order was charged with so far, without this
+// one. since reports whether the order failed before, and StoreAnswered was called since.
+func (s *Suspects) Failed(id string, longestTimeout bool) (failures int, since bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, known := s.suspects[id]
@@ -73,7 +76,7 @@ func (s *Suspects) Failed(id string, heardOut bool) (failures int, since bool) {
 	since = known && s.answered > now.answered
 	now.answered = s.answered
 	s.suspects[id] = now
-	if heardOut {
+	if longestTimeout {
 		s.pending[id] = true
 	}
 	return now.failures, since
@@ -98,7 +101,8 @@ func (s *Suspects) Has(id string) bool {
 	return known
 }
 
-// NoVerdicts reports whether SetSilent was called since the last call of Heard.
+// NoVerdicts reports whether SetNoVerdicts was called since the last call of
+// StoreAnswered.
 func (s *Suspects) NoVerdicts() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

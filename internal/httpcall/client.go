@@ -17,7 +17,7 @@ import (
 	"github.com/orderclose/orderclose"
 )
 
-// ErrReply marks a response with status 2xx that cannot be decoded.
+// ErrReply means that a response with status 2xx cannot be decoded, or is too large.
 var ErrReply = errors.New("the answer cannot be decoded")
 
 // StatusError is a response with another status than 2xx. It wraps
@@ -45,7 +45,7 @@ func (e *StatusError) Error() string {
 	return text
 }
 
-// RetryAfter returns how long the service wants no calls; 0 if it did not say.
+// RetryAfter returns for how long the service wants no calls, or 0 if it did not say.
 func (e *StatusError) RetryAfter() time.Duration { return e.After }
 
 // Unwrap returns orderclose.ErrUnavailable if the request is not at fault, and nil
@@ -135,9 +135,11 @@ func newTransport() *http.Transport {
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Post sends in as signed JSON and decodes the response, of at most maxReply bytes,
-// into out. The error is a *StatusError, or wraps ErrReply, or wraps
-// orderclose.ErrUnavailable if the response is missing or incomplete. It does not
-// quote the request.
+// into out. The error is a *StatusError for another status than 2xx. It wraps ErrReply if
+// the response cannot be decoded or is too large, and orderclose.ErrUnavailable if the
+// response is missing or incomplete. It wraps none of these if the request cannot be
+// created. It quotes neither the URL nor the body of the request, but may quote the
+// beginning of the response.
 func (c *Client) Post(ctx context.Context, in, out any, maxReply int64) error {
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -207,7 +209,8 @@ func retryAfter(value string, now time.Time) time.Duration {
 	return 0
 }
 
-// Cut returns at most the first n bytes of s, for messages.
+// Cut shortens s for messages. If s has more than n bytes, Cut returns the first n bytes,
+// without invalid UTF-8, and appends an ellipsis.
 func Cut(s string, n int) string {
 	if len(s) <= n {
 		return s

@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// failuresToOpen is how many failures in a row open the breaker. By then the
-	// timeout has grown to its maximum, or nearly.
+	// failuresToOpen is how many failures in a row open the breaker. A call that
+	// times out doubles the timeout of the next call. So the fifth call in a row has 16
+	// times the timeout of the first, at most 3 s.
 	failuresToOpen = 5
 	// openFor is how long the breaker stays open before one call probes the service.
 	openFor = 5 * time.Second
@@ -23,7 +24,8 @@ const (
 	maxPause = 5 * time.Minute
 )
 
-// Errors of a call besides its own. orderclose.ErrUnavailable is wrapped beside both.
+// Errors of Do in addition to the errors of its f. An error that wraps one of them also wraps
+// orderclose.ErrUnavailable.
 var (
 	ErrTimeout     = errors.New("no answer in time")
 	ErrBreakerOpen = errors.New("the circuit breaker is open")
@@ -111,7 +113,11 @@ var errGivenUp = errors.New("the caller gave up")
 // its error wraps ErrTimeout and orderclose.ErrUnavailable. While the breaker is
 // open, Do does not call f and returns an error that wraps ErrBreakerOpen and
 // orderclose.ErrUnavailable. It does the same while the service wants no calls: an
-// error of f may have a method RetryAfter() time.Duration.
+// error of f may have a method RetryAfter() time.Duration, of which Do obeys at most
+// 5 minutes.
+//
+// If ctx ends before f returns, the call says nothing about the service: it counts neither as
+// a success nor as a failure, and the error wraps ctx's error.
 func (e *Endpoint) Do(ctx context.Context, f func(ctx context.Context) error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s: %w", e.name, err)
@@ -134,8 +140,8 @@ func (e *Endpoint) Do(ctx context.Context, f func(ctx context.Context) error) er
 // maxTimeoutKey is the context key of WithMaxTimeout.
 type maxTimeoutKey struct{}
 
-// WithMaxTimeout returns a context whose calls get the maximum timeout. Their timeouts do
-// not change the timeout of other calls. Use it for a request that timed out before.
+// WithMaxTimeout returns a context whose calls get the maximum timeout, 3 s. Their timeouts
+// do not change the timeout of other calls. Use it for a request that timed out before.
 func WithMaxTimeout(ctx context.Context) context.Context {
 	return context.WithValue(ctx, maxTimeoutKey{}, true)
 }
@@ -144,7 +150,7 @@ func WithMaxTimeout(ctx context.Context) context.Context {
 func (e *Endpoint) call(ctx context.Context, f func(ctx context.Context) error) error {
 	limit, longest := e.Limit(), ctx.Value(maxTimeoutKey{}) != nil
 	if longest || e.breaker.State() == gobreaker.StateHalfOpen {
-		limit = maxLimit // a single chance: give it the longest timeout
+		limit = maxLimit // this one call decides, so it gets the longest timeout
 	}
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -63,7 +63,7 @@ func Sign(secrets []string, at time.Time, body []byte) (timestamp, signature str
 }
 
 // Verify checks that the body was signed with one of the secrets, at most MaxAge
-// before or after now.
+// before or after now. It returns ErrNoSignature, ErrBadSignature, ErrBadTimestamp or nil.
 func Verify(secrets []string, h http.Header, body []byte, now time.Time) error {
 	timestamp, signature := h.Get(HeaderTimestamp), strings.Join(h.Values(HeaderSignature), ",")
 	if timestamp == "" || signature == "" {

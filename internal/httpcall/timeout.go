@@ -8,7 +8,7 @@ import (
 // Sizes of the window of calls from which the timeout is computed.
 const (
 	windowCalls = 1000 // number of last calls that are remembered
-	enoughCalls = 100  // with fewer calls the p99 would be one of the slowest two
+	enoughCalls = 100  // with fewer calls the p99 would be the slowest call
 )
 
 // Limits of the timeout.

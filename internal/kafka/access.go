@@ -14,8 +14,9 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 )
 
-// AccessError is a connection or a request that the cluster refuses to us, or a
-// connection that we refuse because of the broker's certificate. It unwraps to its cause.
+// AccessError means that the cluster refuses a connection or a request of this user, or that
+// this process refuses a connection because of the broker's certificate. It unwraps to its
+// cause.
 type AccessError struct {
 	What string // who lacks which access
 	Do   string // how to fix it

@@ -11,8 +11,8 @@ import (
 	"github.com/orderclose/orderclose/internal/retry"
 )
 
-// topicsTimeout is for how long brokers may disagree about whether a topic exists, as
-// they do right after it was deleted.
+// topicsTimeout is how long Topics retries while brokers disagree about whether a topic
+// exists, as they do right after it was deleted.
 const topicsTimeout = 5 * time.Second
 
 // Topics returns the state of the named topics, by name. A topic that does not exist has
@@ -73,8 +73,9 @@ func (c *Cluster) Check(ctx context.Context, specs []TopicSpec) ([]Finding, erro
 	return Drift(specs, states), nil
 }
 
-// Apply creates and changes topics so that they match their specs. It returns the findings
-// that it has fixed, and those that need a person. Apply is idempotent.
+// Apply creates and changes topics so that they match their specs. It then waits until every
+// partition has a leader, or until ctx ends. It returns the findings that it has fixed, and
+// those that need a person. With an error both lists may be incomplete. Apply is idempotent.
 func (c *Cluster) Apply(ctx context.Context, specs []TopicSpec) (fixed, left []Finding, err error) {
 	findings, err := c.Check(ctx, specs)
 	if err != nil {
@@ -145,8 +146,8 @@ func (c *Cluster) createTopic(ctx context.Context, spec TopicSpec) error {
 }
 
 // awaitTopics waits until every partition of the topics has a leader that answers.
-// Brokers answer a request to create a topic before that. A topic that was still being
-// deleted when Check saw it is created after it is gone.
+// Brokers answer a request to create a topic earlier. A topic that was still being
+// deleted when Check saw it is created once it is gone.
 func (c *Cluster) awaitTopics(ctx context.Context, specs []TopicSpec) error {
 	for _, spec := range specs {
 		for {

@@ -29,8 +29,9 @@ func (c *Cluster) Append(ctx context.Context, topic string, partition int, messa
 	return c.produce(ctx, topic, partition, len(records), recordbatch.Encode(nil, records, time.Now(), recordbatch.NoProducer))
 }
 
-// produce sends a batch of n records, which recordbatch.Encode has made, once. If a BrokerClock is
-// kept, produce compares the append time of the answer with its estimate.
+// produce sends a batch of n records once. recordbatch.Encode has made the batch. While
+// BrokerClock.Keep runs, produce gives the append time of the answer to the BrokerClock, which
+// compares it with its estimate.
 func (c *Cluster) produce(ctx context.Context, topic string, partition, n int, batch []byte) (time.Time, error) {
 	clock, sent := c.clock.Load(), reading{}
 	if clock != nil {

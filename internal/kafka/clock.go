@@ -177,7 +177,8 @@ func (c *BrokerClock) rest(ctx context.Context, d time.Duration) bool {
 // the append time also does not match the last append to the same partition: then a clock
 // was set since. It is measured at once, too, if nothing is known of the leader and its
 // clock is behind: while the estimate is ahead, relays forward records that are not due, and
-// these records come back, again and again. Otherwise rest waits until stepEvery has passed.
+// these records come back, again and again. In all other cases rest first waits until stepEvery
+// has passed.
 func (c *BrokerClock) compare(to topicPartition, sent reading, at time.Time) {
 	leader := offsetRange{at.Sub(c.at(c.local())), at.Add(time.Millisecond).Sub(c.at(sent))}
 	c.mu.Lock()
@@ -200,14 +201,15 @@ func (c *BrokerClock) compare(to topicPartition, sent reading, at time.Time) {
 }
 
 // wasSet reports whether the wall clock and the monotonic clock have advanced differently
-// between two readings. Pure.
+// between two readings.
 func wasSet(from, to reading) bool {
 	return (to.wall.Sub(from.wall) - (to.mono - from.mono)).Abs() > stepSize
 }
 
-// measure sends a few probes and returns the sample with the shortest round trip. It
-// returns nil if no answer was fast enough or had an append time. The error is that of the
-// last failed probe, if no probe brought a sample.
+// measure sends probesPerRound probes and returns the sample with the shortest round trip. A
+// probe brings a sample if its answer arrives within probeSlow and has an append time. If no
+// probe brings a sample, measure returns nil and the error of the last probe that failed; the
+// error is nil if none failed.
 func (c *BrokerClock) measure(ctx context.Context, cluster *Cluster, topic string) (best *sample, err error) {
 	shortest := probeSlow + 1
 	for range probesPerRound {
@@ -247,8 +249,9 @@ func offsetOf(sent, answered, at time.Time) time.Duration {
 	return least
 }
 
-// Measure measures the offset once, as Keep does, and uses it from then on. ok is false
-// with a nil error if no answer was fast enough or had an append time.
+// Measure measures the offset once, as Keep does, and uses it from then on. If ok is false,
+// nothing was measured: err is the error of the last probe that failed, or nil if every probe
+// was answered, but after more than 200 ms or without an append time.
 func (c *BrokerClock) Measure(ctx context.Context, cluster *Cluster, topic string) (offset time.Duration, ok bool, err error) {
 	measured, err := c.measure(ctx, cluster, topic)
 	if measured == nil {

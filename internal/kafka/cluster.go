@@ -39,7 +39,7 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 3 * time.Second, Interva
 // Options say how to reach a cluster.
 type Options struct {
 	Brokers  []string // host:port, at least one
-	ClientID string   // what brokers log; default "orderclose"
+	ClientID string   // default "orderclose"; fetch and metadata requests always use "orderclose"
 	// Dial opens TCP connections. Default: a net.Dialer. Tests pass an in-memory one.
 	Dial     func(ctx context.Context, network, address string) (net.Conn, error)
 	Security Security // of every connection; default: none
@@ -124,7 +124,8 @@ func (c *Cluster) Ping(ctx context.Context) error {
 }
 
 // Partitions returns the number of partitions of the topic. The number may be up to three
-// seconds old.
+// seconds old. The error wraps kafka.UnknownTopicOrPartition if the topic does not exist, and
+// is an AccessError if this user may not see the topic.
 func (c *Cluster) Partitions(ctx context.Context, topic string) (int, error) {
 	// The client's metadata is cached too, but each call builds a whole answer.
 	c.mu.Lock()
@@ -187,8 +188,8 @@ func byKey(records []wire.RawRecord, n int) map[int][]wire.RawRecord {
 	return groups
 }
 
-// metadata describes the topics. Without names it describes the brokers only. If we may not
-// see one of the topics, it returns an AccessError.
+// metadata describes the topics. Without names it describes the brokers only. If this
+// user may not see one of the topics, it returns an AccessError.
 func (c *Cluster) metadata(ctx context.Context, topics ...string) (*kafka.MetadataResponse, error) {
 	return c.client.Metadata(ctx, &kafka.MetadataRequest{Topics: topics})
 }

@@ -9,9 +9,10 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// Coalescer combines many small appends into few requests, and makes no append wait. The
-// messages that arrive for a partition while a request to it is in flight go out with the
-// next request. So one caller waits for one round trip, and a thousand callers share a few.
+// Coalescer combines many small appends into few requests. An append to a partition without
+// a request in flight is sent at once. The messages that arrive for a partition while a request
+// to it is in flight go out with the next request. So an append waits for two round trips at
+// most, unless a request is slow or the messages exceed one request.
 // A Coalescer is safe for concurrent use.
 type Coalescer struct {
 	cluster *Cluster
@@ -41,8 +42,8 @@ func (q *queue) take(n int) queue {
 	return first
 }
 
-// dropCanceled removes the messages whose callers have returned. Their Append has reported
-// a failure, and the caller may have appended the message elsewhere since.
+// dropCanceled removes the messages whose callers have returned. Their Append has failed, and
+// the caller may have appended the message elsewhere since.
 func (q *queue) dropCanceled() {
 	if !slices.ContainsFunc(q.callers, func(c caller) bool { return c.ctx.Err() != nil }) {
 		return
@@ -62,9 +63,9 @@ func NewCoalescer(c *Cluster) *Coalescer {
 }
 
 // Append writes the message to the partition of its key, and returns when all in-sync
-// replicas have it. Its errors are those of Cluster.Append. If ctx ends while the message is
-// in flight, the message may still be written. If ctx ends before, as behind another
-// request, the message is not sent.
+// replicas have it. Its errors are those of Cluster.Partitions and Cluster.Append. If ctx ends
+// first, Append returns ctx's error. A message that is in flight then may still be written. A
+// message that still waits behind another request is not sent.
 func (c *Coalescer) Append(ctx context.Context, topic string, m wire.Message) error {
 	n, err := c.cluster.Partitions(ctx, topic)
 	if err != nil {

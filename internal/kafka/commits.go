@@ -23,7 +23,7 @@ type Commit struct {
 
 // FirstWaiting returns the offset of the first record of a partition that is not known to
 // be done, in a log from logStart to end. If the commit belongs to an old log or lies past
-// the end, no record is known to be done. Pure.
+// the end, no record is known to be done. It makes no request.
 func FirstWaiting(c Commit, logStart, end int64) int64 {
 	if c.FromDeletedLog || c.Offset > end {
 		return logStart
@@ -32,12 +32,13 @@ func FirstWaiting(c Commit, logStart, end int64) int64 {
 }
 
 // Waiting returns the number of offsets from FirstWaiting to end that are not known to be
-// done. The offsets that were acked above the commit are in the commit's metadata. Pure.
+// done. The offsets that were acked above the commit are in the commit's metadata. It
+// makes no request.
 func Waiting(c Commit, logStart, end int64) int64 {
 	return WaitingBelow(c, logStart, end, end)
 }
 
-// WaitingBelow returns how many of the Waiting offsets are less than below. Pure.
+// WaitingBelow returns how many of the Waiting offsets are less than below. It makes no request.
 func WaitingBelow(c Commit, logStart, end, below int64) int64 {
 	below = min(below, end)
 	first := FirstWaiting(c, logStart, end)
@@ -50,7 +51,7 @@ func WaitingBelow(c Commit, logStart, end, below int64) int64 {
 	return max(waiting, 0)
 }
 
-// coordinatorTimeout is for how long a group may have no coordinator before that is an
+// coordinatorTimeout is how long a group may have no coordinator before that is an
 // error: a coordinator may be moving, and a fresh broker may not know yet that it is one.
 const coordinatorTimeout = 5 * time.Second
 
@@ -97,8 +98,8 @@ func (c *Cluster) Commits(ctx context.Context, group, topic string, n int) ([]Co
 	return commits, err
 }
 
-// commits is Commits without FromDeletedLog. A reader that continues at a commit needs no FromDeletedLog,
-// because Read compares the logs.
+// commits is Commits without FromDeletedLog. A reader that continues at a commit does not need
+// it, because Read compares the logs.
 func (c *Cluster) commits(ctx context.Context, group, topic string, n int) ([]Commit, error) {
 	var res *kafka.OffsetFetchResponse
 	err := askCoordinator(ctx, func() (err error) {

@@ -28,7 +28,7 @@ const (
 	// connectTimeout bounds the opening of one connection: TCP, TLS, the first request
 	// and SASL together.
 	connectTimeout = requestTimeout
-	// connectTries bounds how many brokers are tried when any broker will do.
+	// connectTries bounds how many brokers are tried for a connection to any broker.
 	connectTries = 3
 	// anyBroker is the address by which the client library asks for a connection to any
 	// broker. This name is neither resolved nor dialled.
@@ -83,7 +83,9 @@ func (c *connector) learn(brokers []metadataAPI.ResponseBroker) {
 	}
 }
 
-// timeout returns the longest time that open takes.
+// timeout returns the limit for one call of open: connectTimeout for each broker of Options
+// that open may try. Brokers that the cluster has reported do not raise the limit, so open may
+// try fewer of them.
 func (c *connector) timeout() time.Duration {
 	return connectTimeout * time.Duration(min(len(c.brokers), connectTries))
 }

@@ -2,10 +2,9 @@
 // the few operations that the other packages need, and works around that library's
 // limitations in one place.
 //
-// New returns a *Cluster, which is safe for concurrent use. The other packages declare
-// the small interfaces that they need, and *Cluster
-// satisfies these interfaces. Package kafka knows nothing about orders.
-// Package recordbatch encodes and decodes record batches.
+// New returns a *Cluster, which is safe for concurrent use. The other packages declare the
+// small interfaces that they need, and *Cluster satisfies these interfaces. Package kafka
+// knows nothing about orders. Package recordbatch encodes and decodes record batches.
 //
 //	cluster.go    connections, and what the cluster looks like
 //	fetch.go      read one partition
@@ -20,20 +19,20 @@
 //	membership.go confirm a partition, and leave a group
 //	memory.go     reuse the memory of fetches and of batches
 //	clock.go      an estimate of the brokers' clock
-//	topics.go     the required settings of topics, and the differences (pure)
+//	topics.go     the required settings of topics, and the differences
 //	admin.go      describe, create, change and delete topics
 //	window.go     the records that were appended between two moments
-//	commits.go    what a group has committed, and what is pending above it
+//	commits.go    what a group has committed, what waits above it, and commits without members
 //	members.go    the members of a group, and their partitions
 //	peek.go       one record, without the records after it
-//	glance.go     a few records, and the gaps of a commit
-//	idle.go       whether a topic exists, and when it was last appended to
+//	glance.go     a few records, and the offsets that a commit leaves open
+//	idle.go       whether a topic exists, has waiting records, or was used since a time
 //	errors.go     the meaning of error codes
 //	connect.go    one new connection: TCP, TLS and SASL within one deadline
 //	peers.go      brokers that hang, and their connections
 //	security.go   TLS and SASL, for every connection
-//	access.go     the explanation of a refused request or connection (pure)
-//	refusals.go   the transport: it finds the refusal in every answer
+//	access.go     the explanation of a refused request or connection
+//	transport.go  the transport of all requests: it finds the missing ACLs in every answer
 //	topology.go   the partitions and leaders of the topics in use
 //	route.go      send each request to the right broker
 //	lookup.go     request the metadata of topics by name

@@ -12,7 +12,7 @@ import (
 const glanceMaxBytes = 16 << 10
 
 // ReadSome returns some records of the partition in [offset, end), and the offset from which
-// the next ReadSome continues. It does not wait for records. Of a malformed record only the
+// the next ReadSome continues. It waits at most 100 ms for records. Of a malformed record only the
 // offset and the append time are known. A corrupt batch has no records.
 func (c *Cluster) ReadSome(ctx context.Context, topic string, partition int, offset, end int64) (records []wire.Message, next int64, err error) {
 	f, err := c.fetchLittle(ctx, topic, partition, offset, glanceMaxBytes)
@@ -32,7 +32,7 @@ func (c *Cluster) ReadSome(ctx context.Context, topic string, partition int, off
 
 // Gaps returns the runs of offsets between FirstWaiting and end that are not known to be
 // done, in order. The offsets that were acked above the commit are in the commit's metadata.
-// Pure.
+// It makes no request.
 func Gaps(c Commit, logStart, end int64) (gaps []wire.Run) {
 	at := FirstWaiting(c, logStart, end)
 	if at == c.Offset && !c.FromDeletedLog {

@@ -124,7 +124,7 @@ type generation struct {
 }
 
 // run serves the claims until the generation or the caller's ctx has ended. It reports
-// whether the group has rejected a commit because the partitions are no longer ours.
+// whether the group has rejected a commit because the partitions may belong to another member.
 func (g *generation) run(ctx, ended context.Context, serve func(context.Context, wire.Claim)) (rejected bool) {
 	ctx, revoke := context.WithCancel(ctx)
 	defer revoke()
@@ -162,7 +162,8 @@ func (g *generation) run(ctx, ended context.Context, serve func(context.Context,
 }
 
 // commitUntil commits at every interval, and when asked, until ctx ends. When the group says
-// that the partitions are no longer ours, commitUntil ends ctx by revoke and reports true.
+// that the partitions may belong to another member, commitUntil ends ctx by revoke and reports
+// true.
 // A commit in flight when ctx ends may take finalCommitTimeout more: a broker that does not
 // answer must not keep a process from stopping in time.
 func (g *generation) commitUntil(ctx context.Context, revoke func()) (gone bool) {
@@ -206,20 +207,20 @@ func (g *generation) commitLast() {
 // not be that of a claim, because the last commit comes after the claims have ended.
 func (g *generation) commit(ctx context.Context) error {
 	g.mu.Lock()
-	done, partitions := g.toSend, g.partitions
+	commits, partitions := g.toSend, g.partitions
 	g.toSend = map[int]Commit{}
 	g.mu.Unlock()
-	if len(done) == 0 {
+	if len(commits) == 0 {
 		return nil
 	}
-	err := g.send(ctx, done, partitions)
+	err := g.send(ctx, commits, partitions)
 	if err == nil {
 		return nil
 	}
 	g.cluster.opts.Logger.Warn("commit failed", "group", g.gen.GroupID, "topic", g.topic, "err", err)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for partition, commit := range done {
+	for partition, commit := range commits {
 		if _, newer := g.toSend[partition]; !newer {
 			g.toSend[partition] = commit
 		}
@@ -227,18 +228,18 @@ func (g *generation) commit(ctx context.Context) error {
 	return err
 }
 
-// send commits for this generation. It sends the request itself, because the library's
-// commit cannot carry metadata. The metadata also gets the number of partitions, for begin.
-func (g *generation) send(ctx context.Context, done map[int]Commit, partitions int) error {
-	var commits []kafka.OffsetCommit
-	for number, c := range done {
-		commits = append(commits, kafka.OffsetCommit{Partition: number, Offset: c.Offset, Metadata: wire.WithPartitions(c.Metadata, partitions)})
+// send sends the commits of this generation. It does not use the library's commit, which
+// cannot carry metadata. send adds the number of partitions to the metadata, for begin.
+func (g *generation) send(ctx context.Context, commits map[int]Commit, partitions int) error {
+	var offsets []kafka.OffsetCommit
+	for number, c := range commits {
+		offsets = append(offsets, kafka.OffsetCommit{Partition: number, Offset: c.Offset, Metadata: wire.WithPartitions(c.Metadata, partitions)})
 	}
 	res, err := g.cluster.client.OffsetCommit(ctx, &kafka.OffsetCommitRequest{
 		GroupID:      g.gen.GroupID,
 		GenerationID: int(g.gen.ID),
 		MemberID:     g.gen.MemberID,
-		Topics:       map[string][]kafka.OffsetCommit{g.topic: commits},
+		Topics:       map[string][]kafka.OffsetCommit{g.topic: offsets},
 	})
 	if err != nil {
 		return err
@@ -251,6 +252,7 @@ func (g *generation) send(ctx context.Context, done map[int]Commit, partitions i
 	return nil
 }
 
+// note stores a commit of a partition, to be sent with the next commit.
 func (g *generation) note(partition int, c Commit) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 
 // startCommits returns the group's commits, by partition, as they are when the generation
 // begins, and sets the number of partitions. All claims use this one answer. If each claim
-// asked for itself, a claim that is already served could commit first, and the other
-// partitions of a new topic would look as if they had been added to it; see begin. It retries
+// sent its own request, another claim could commit first, and the partitions of a new topic
+// would look as if they had been added later; see begin. It retries
 // until it succeeds; ok is false if ctx ends first.
 func (g *generation) startCommits(ctx context.Context) (commits []Commit, ok bool) {
 	claims := 0 // one more than the highest partition of this member
@@ -47,7 +47,7 @@ func (g *generation) claim(ctx context.Context, number int, commits []Commit) (c
 	}) {
 		return claim, false
 	}
-	if start == added { // committed now, so that a later deletion of the partition is noticed
+	if start == added { // commit now, so that a later deletion of the partition is noticed
 		g.note(number, commit)
 	}
 	g.mu.Lock()
@@ -78,11 +78,15 @@ const (
 	added
 )
 
-// begin returns the offset at which a partition begins. A partition without a commit is added
-// if its log still begins at 0 and a partition with a lower number has a commit, because new
-// partitions get the highest numbers. Two kinds of commits prove nothing: one that names
-// another topic id, because it was written before the topic was deleted and recreated, and
-// one that was written when the partition existed, as by another member at the first start.
+// begin returns the commit at which a partition begins, and its state. A partition without a
+// commit has the state added if its log still begins at 0, and a commit of a partition with a
+// lower number proves that the topic once had fewer partitions. New partitions get the highest
+// numbers. Two kinds of commits prove nothing:
+//
+//   - a commit with another topic id, because it was written before the topic was deleted and
+//     recreated;
+//   - a commit that was written when the partition already existed, for example by another
+//     member at the first start.
 func (g *generation) begin(ctx context.Context, number int, commits []Commit) (Commit, startState, error) {
 	if commits[number].Offset >= 0 {
 		return commits[number], committed, nil

@@ -14,18 +14,19 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// goneAfter is for how long a partition must not exist before its records are given up. A
-// partition that was just created, or that moves, is unknown for a moment too.
+// goneAfter is how long a partition must be missing before an append to it gives up. A
+// partition that was just created, or that moves, is missing for a moment too.
 const goneAfter = 4 * time.Second
 
 // Idempotent returns a function that appends idempotently. If an answer is lost, it sends
 // the same bytes again under the same producer id and sequence, and the broker drops the
 // duplicate. The function belongs to one goroutine and one claim. The next owner of the
-// partition uses another producer id. If the target partition does not exist for
-// goneAfter, the function gives up with wire.ErrNoPartition.
+// partition uses another producer id. If the target partition is missing for 4 s,
+// the function gives up with wire.ErrNoPartition. See wire.AppendFunc for its errors.
 //
-// beforeTry, if not nil, is called before each attempt. An attempt takes at most 5 s.
-// onDuplicates, if not nil, is called when records may have been written twice, because the
+// beforeTry, if not nil, is called before each attempt. An attempt makes one
+// request, or two if it needs a new producer id. Each request takes at most 5 s.
+// onDuplicates, if not nil, is called with the number of records when records may have been written twice, because the
 // broker has forgotten the producer id under which they were first sent.
 func (c *Cluster) Idempotent(beforeTry func(), onDuplicates func(records int)) wire.AppendFunc {
 	if beforeTry == nil {
@@ -55,7 +56,7 @@ type topicPartition struct {
 func (p *idempotentProducer) append(ctx context.Context, topic string, number int, records []wire.RawRecord) (time.Time, error) {
 	tp := topicPartition{topic, number}
 	pauses := retry.NewBackOff()
-	var batch []byte // is made once for each producer id: a retry must send the same bytes
+	var batch []byte // made once for each producer id, because a retry must send the same bytes
 	unanswered := false
 	var gone time.Time // since when the partition does not exist; zero: it may exist
 	for {
@@ -105,7 +106,7 @@ func (p *idempotentProducer) giveUp(unanswered bool, err error) error {
 	return errors.Join(wire.ErrUnanswered, err)
 }
 
-// noRoute reports whether the request was not sent, because its topic or partition is unknown.
+// noRoute reports whether a request was not sent, because its topic or partition is unknown.
 func noRoute(err error) bool {
 	return errors.Is(err, protocol.ErrNoTopic) || errors.Is(err, protocol.ErrNoPartition)
 }

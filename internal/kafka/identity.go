@@ -22,13 +22,6 @@ const (
 	fetchByID      = 13 // Kafka 3.1
 )
 
-// The error codes of a fetch by a topic id that the broker does not know. The client library
-// has no names for them.
-const (
-	unknownTopicID      = 100
-	inconsistentTopicID = 103
-)
-
 var noTopicID [16]byte
 
 // ErrNoTopicIDs means that the brokers are too old to compare topic ids in a fetch.
@@ -57,7 +50,7 @@ func (c *Cluster) TopicID(ctx context.Context, topic string) ([16]byte, error) {
 }
 
 // idRequest asks any broker for the id of one topic. If the broker is too old to compare the
-// id in a fetch, nothing is sent and the id in the answer is zero.
+// id in a fetch, the request is not sent, and the id in the answer is zero.
 type idRequest struct {
 	metadataAPI.Request
 	brokers *versionCache
@@ -130,8 +123,8 @@ func parseIDAnswer(body []byte, topic string) (*idAnswer, error) {
 // noIDsFor is for how long ErrNoTopicIDs is cached.
 const noIDsFor = time.Minute
 
-// idOf is TopicID, but returns a zero id if the brokers have no topic ids. It asks such
-// brokers at most once a minute.
+// idOf is TopicID, but returns a zero id if the brokers have no topic ids. It caches for a
+// minute that they have none.
 func (c *Cluster) idOf(ctx context.Context, topic string) ([16]byte, error) {
 	c.mu.Lock()
 	none := !c.noIDs.IsZero() && time.Since(c.noIDs) < noIDsFor

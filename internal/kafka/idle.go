@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Exists reports whether the topic exists. If we may not see the topic, Exists returns true,
-// and an append to it will report the missing access.
+// Exists reports whether the topic exists. If this user may not see the topic, Exists
+// returns true, and an append to it will report the missing access.
 func (c *Cluster) Exists(ctx context.Context, topic string) (bool, error) {
 	meta, err := c.metadata(ctx, topic)
 	if hiddenTopic(err) {

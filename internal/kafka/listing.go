@@ -38,7 +38,7 @@ type namesCache struct {
 	at    time.Time
 }
 
-// TopicNames returns, in order, the names of the topics with a prefix that we may see. It
+// TopicNames returns, in order, the names of the topics with a prefix that this user may see. It
 // does not request the metadata of other topics, of which a cluster may have thousands. If
 // the brokers are older than Kafka 3.8 or the prefix is empty, it reads the metadata of all
 // topics, and the answer may be 10 minutes old.

@@ -16,7 +16,8 @@ type topicRequest struct {
 	version int16
 }
 
-// Required implements protocol.RawExchanger. versions has those that the connection uses.
+// Required implements protocol.RawExchanger. versions has the version of each kind of request
+// that the connection uses.
 func (l *topicRequest) Required(versions map[protocol.ApiKey]int16) bool {
 	l.version = versions[protocol.Metadata]
 	return true

@@ -23,7 +23,7 @@ const (
 // latest offset again, and the group rejects the commit if another generation has begun.
 // The contexts of the claims have ended when confirm returns that error. confirm does not
 // use the library's heartbeat, which mistakes the throttle time for an error code. ctx is
-// the caller's context, claim that of the claim.
+// the caller's context, claimCtx that of the claim.
 func (g *generation) confirm(ctx, claimCtx context.Context, partition int) error {
 	g.mu.Lock()
 	if _, pending := g.toSend[partition]; !pending {

@@ -7,10 +7,10 @@ import (
 )
 
 const (
-	// pooledBytes is the smallest answer whose buffer is pooled.
+	// pooledBytes is the size of the smallest answer whose buffer is pooled, in bytes.
 	pooledBytes = 64 << 10
-	// mostPooled is the largest buffer that is pooled, in bytes: an answer of the usual size
-	// with its header, or a first batch that is a little larger.
+	// mostPooled is the capacity of the largest buffer that is pooled, in bytes: an answer of
+	// the usual size with its header, or a first batch that is a little larger.
 	mostPooled = 2 * fetchMaxBytes
 )
 

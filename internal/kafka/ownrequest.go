@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// oneRequest is the correlation id of our own requests. It is constant, because a
+	// oneRequest is the correlation id of the requests that this package encodes itself. It is constant, because a
 	// connection has one request in flight at a time.
 	oneRequest = 1
-	// clientName is the client id in our own requests.
+	// clientName is the client id in these requests. It is not Options.ClientID.
 	clientName = "orderclose"
 )
 
@@ -68,7 +68,8 @@ func roundTrip(rw io.ReadWriter, r *rawRequest) ([]byte, error) {
 	return readAnswer(rw, func(size int) []byte { return make([]byte, size) })
 }
 
-// readAnswer reads the answer to one of our own requests into the buffer that room returns.
+// readAnswer reads the answer to a request with the correlation id oneRequest into the buffer
+// that room returns.
 func readAnswer(r io.Reader, room func(size int) []byte) ([]byte, error) {
 	var head [8]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

@@ -12,8 +12,8 @@ const (
 	// peekMaxBytes is smaller than any batch of many records. The broker sends the first
 	// batch whole, however large it is, and with this limit no other batch.
 	peekMaxBytes = 1 << 10
-	// peekMaxWait is how long the broker may wait for a first byte. The record exists
-	// already, so there is nothing to wait for.
+	// peekMaxWait is the longest time that the broker waits for a first byte. The record
+	// usually exists, and then the broker answers at once.
 	peekMaxWait = 100 * time.Millisecond
 	// maxPeeks bounds how many batches without a record are skipped, such as transaction
 	// markers.

@@ -17,8 +17,8 @@ import (
 // 2 s at most.
 const hangTimeout = 3 * time.Second
 
-// errConnectionClosed means that nothing of a request was sent, because its connection had been
-// closed after the broker hung.
+// errConnectionClosed means that a request was not sent, because its connection had been closed
+// after the broker hung.
 var errConnectionClosed = errors.New("the broker hung, and its connections were closed")
 
 // peers are the brokers that this process has connections to, by address. A broker's process

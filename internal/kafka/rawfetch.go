@@ -23,7 +23,8 @@ type rawFetch struct {
 	brokers *versionCache
 }
 
-// Required implements protocol.RawExchanger. versions has those that the connection uses.
+// Required implements protocol.RawExchanger. versions has the version of each kind of request
+// that the connection uses.
 func (r *rawFetch) Required(versions map[protocol.ApiKey]int16) bool {
 	r.version = versions[protocol.Fetch]
 	return true

@@ -100,7 +100,7 @@ func topicsOf(req kafka.Request) (names []string) {
 	return names
 }
 
-// routed is a request that is routed by our layout.
+// routed is a request that is routed by layout.
 type routed struct {
 	protocol.Message
 	layout   *protocol.Cluster // nil: that of the client library
@@ -126,7 +126,8 @@ func (r *routed) Broker(library protocol.Cluster) (protocol.Broker, error) {
 	return r.Message.(protocol.BrokerMessage).Broker(library)
 }
 
-// Required implements protocol.RawExchanger. versions has those that the connection uses.
+// Required implements protocol.RawExchanger. versions has the version of each kind of request
+// that the connection uses.
 func (r *routed) Required(versions map[protocol.ApiKey]int16) bool {
 	r.versions = versions
 	return true

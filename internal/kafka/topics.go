@@ -44,7 +44,7 @@ type Change struct {
 }
 
 // Drift returns the differences between specs and states, in the order of the specs. states
-// is by topic name. Pure.
+// is by topic name. It makes no request.
 func Drift(specs []TopicSpec, states map[string]TopicState) []Finding {
 	var all []Finding
 	for _, spec := range specs {

@@ -15,7 +15,8 @@ import (
 
 const (
 	// minRefreshInterval is the shortest time between two requests for a topic that may have
-	// changed. While a partition has no leader, the answer to every request says that it may.
+	// changed. While a partition has no leader, every answer marks its topic as one that may
+	// have changed, and without this limit each request would cause a refresh.
 	minRefreshInterval = 100 * time.Millisecond
 	// refreshFor is how long after the last request a topology is still refreshed.
 	refreshFor = 10 * time.Second
@@ -129,7 +130,7 @@ func layoutOf(answer metadataAPI.ResponseTopic) protocol.Topic {
 }
 
 // layout returns the cluster with the named topics, for routing. It leaves out topics that do
-// not exist or that we may not see; the latter are in hidden. It fails only if a topic has no
+// not exist or that this user may not see; the latter are in hidden. It fails only if a topic has no
 // cached answer and the refresh failed: an old answer may still be right.
 func (t *topology) layout(ctx context.Context, names []string) (cluster protocol.Cluster, hidden missingACLs, err error) {
 	failed := t.ensure(ctx, names, topic.usable)
@@ -213,7 +214,7 @@ func (t *topology) suspect(names ...string) {
 	}
 }
 
-// forget drops all cached topics, after we have changed topics.
+// forget drops all cached topics, after this process has changed topics.
 func (t *topology) forget() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

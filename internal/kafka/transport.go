@@ -29,7 +29,7 @@ import (
 )
 
 // transport wraps the client library's transport. Every request of this package goes through
-// it. If an answer refuses access to any of its resources, RoundTrip returns an AccessError.
+// it. If an answer refuses access to any resource, RoundTrip returns an AccessError.
 type transport struct {
 	*kafka.Transport
 	addr     net.Addr // means any broker
@@ -93,7 +93,7 @@ func (t *transport) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Requ
 	return res, nil
 }
 
-// missingACLs are the resources that an answer refuses access to.
+// missingACLs collects the resources that an answer refuses access to.
 type missingACLs struct {
 	code  kafka.Error
 	names []string
@@ -163,7 +163,7 @@ func eachErrorCode(req kafka.Request, res kafka.Response, see func(code int16, n
 	}
 }
 
-// eachAdminCode is eachErrorCode for the requests of administrators.
+// eachAdminCode is eachErrorCode for requests about topic settings, groups and producer ids.
 func eachAdminCode(req kafka.Request, res kafka.Response, see func(code int16, name string)) {
 	switch r := res.(type) {
 	case *initproducerid.Response:

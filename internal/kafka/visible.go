@@ -60,7 +60,7 @@ func (c *Cluster) checkShape(ctx context.Context, specs []TopicSpec) ([]Finding,
 	return findings, nil
 }
 
-// hiddenTopic reports whether err means that we may not see a topic or its settings.
+// hiddenTopic reports whether err means that this user may not see a topic or its settings.
 func hiddenTopic(err error) bool {
 	var access *AccessError
 	return errors.As(err, &access) && errors.Is(err, kafka.TopicAuthorizationFailed)

@@ -19,7 +19,7 @@ type Closes struct {
 	early    prometheus.Counter
 }
 
-// NewCloses makes Closes.
+// NewCloses returns Closes and registers its metrics with f. Check f.Err afterwards.
 func NewCloses(f *Factory) Closes {
 	return Closes{
 		verdicts: f.CounterVec("close_total", "Attempts to close an order, by path and result.", "path", "result"),

@@ -1,12 +1,12 @@
-// Package metrics makes the Prometheus metrics of the parts, each of which registers its own.
+// Package metrics creates and registers Prometheus metrics. Each part registers its own.
 //
 //	m := metrics.With(registerer)
 //	forwarded := m.CounterVec("relay_forwarded_total", "Records appended to the close topic.", "topic")
 //	…
 //	return m.Err()
 //
-// Parts of one process may register the same metric: the first registration counts, and the
-// others share it. close.go has the metrics of the parts that close orders.
+// Parts of one process may register the same metric. They all share the metric that was
+// registered first. close.go has the metrics of the parts that close orders.
 package metrics
 
 import (
@@ -20,13 +20,14 @@ import (
 // Namespace begins the name of each metric.
 const Namespace = "orderclose"
 
-// Factory makes metrics and registers them. It is used by one goroutine.
+// Factory creates metrics and registers them. It is used by one goroutine.
 type Factory struct {
 	r   prometheus.Registerer
 	err error
 }
 
-// With returns a Factory that registers with r; nil: the metrics count and are shown nowhere.
+// With returns a Factory that registers with r. If r is nil, the metrics work but are not
+// registered.
 func With(r prometheus.Registerer) *Factory { return &Factory{r: r} }
 
 // Err returns why metrics could not be registered: another metric has the same name. Call it
@@ -38,8 +39,8 @@ func (f *Factory) Err() error {
 	return nil
 }
 
-// Register registers a collector, and returns it, or the one that was registered before with
-// the same metrics.
+// Register registers a collector and returns it. If a collector with the same metrics was
+// registered before, Register returns that collector instead. Check f.Err afterwards.
 func Register[C prometheus.Collector](f *Factory, c C) C {
 	if f.r == nil {
 		return c
@@ -54,32 +55,32 @@ func Register[C prometheus.Collector](f *Factory, c C) C {
 	return c
 }
 
-// Counter makes a counter.
+// Counter creates a counter.
 func (f *Factory) Counter(name, help string) prometheus.Counter {
 	return Register(f, prometheus.NewCounter(prometheus.CounterOpts{Namespace: Namespace, Name: name, Help: help}))
 }
 
-// CounterVec makes counters with labels.
+// CounterVec creates counters with labels.
 func (f *Factory) CounterVec(name, help string, labels ...string) *prometheus.CounterVec {
 	return Register(f, prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: Namespace, Name: name, Help: help}, labels))
 }
 
-// Gauge makes a gauge.
+// Gauge creates a gauge.
 func (f *Factory) Gauge(name, help string) prometheus.Gauge {
 	return Register(f, prometheus.NewGauge(prometheus.GaugeOpts{Namespace: Namespace, Name: name, Help: help}))
 }
 
-// GaugeVec makes gauges with labels.
+// GaugeVec creates gauges with labels.
 func (f *Factory) GaugeVec(name, help string, labels ...string) *prometheus.GaugeVec {
 	return Register(f, prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: Namespace, Name: name, Help: help}, labels))
 }
 
-// Histogram makes a histogram. buckets are the upper bounds, in the unit of the metric.
+// Histogram creates a histogram. buckets are the upper bounds, in the unit of the metric.
 func (f *Factory) Histogram(name, help string, buckets []float64) prometheus.Histogram {
 	return Register(f, prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: Namespace, Name: name, Help: help, Buckets: buckets}))
 }
 
-// HistogramVec makes histograms with labels. buckets are the upper bounds, in the unit of the
+// HistogramVec creates histograms with labels. buckets are the upper bounds, in the unit of the
 // metric.
 func (f *Factory) HistogramVec(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 	return Register(f, prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: Namespace, Name: name, Help: help, Buckets: buckets}, labels))
@@ -98,7 +99,7 @@ func Timestamp(t time.Time) float64 {
 	return float64(t.UnixMilli()) / 1000
 }
 
-// CallsFailing makes the gauge that shows since when all calls of a service have failed. The
+// CallsFailing creates the gauge that shows since when all calls of a service have failed. The
 // value is a Timestamp.
 func CallsFailing(f *Factory) *prometheus.GaugeVec {
 	return f.GaugeVec("calls_failing_since_timestamp_seconds", "Time since which every call of a service has failed, for any reason; 0 if the last call succeeded.", "endpoint")

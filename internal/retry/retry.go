@@ -10,9 +10,9 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// BackOff is the backoff of all loops: from 50 ms to half a second, with jitter, without
-// end. After a broker has died no event says when its partitions have new leaders, and
-// due records wait for the next attempt. A BackOff belongs to one goroutine.
+// BackOff is the backoff of all loops: pauses from 50 ms to half a second, with jitter. It
+// never gives up. The longest pause is short because due records wait for the next attempt,
+// and no event says when the partitions of a dead broker have new leaders. A BackOff belongs to one goroutine.
 type BackOff struct {
 	*backoff.ExponentialBackOff
 	logged time.Time
@@ -51,7 +51,7 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // Linger returns a context that ends d after ctx: for work that must not begin after ctx
-// has ended, but may finish then. The caller must call cancel.
+// has ended, but may finish after it. The caller must call cancel.
 func Linger(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	lingering, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {

@@ -81,8 +81,10 @@ func Split(b []byte, offset, end int64, records []wire.RawRecord) wire.Fetched {
 }
 
 // splitBatch adds the records of one whole batch, b, to f. rest is what follows the batch.
-// It returns the size of the batch after decompression, or 0 if it is not compressed. ok is
-// false if that size exceeds room, the part of answerInflated that is left.
+// room is how many bytes the batch may have after decompression. If the batch is larger, and
+// room is less than maxInflated, ok is false and f is unchanged: the batch is fetched again. If
+// it is larger than maxInflated, it is corrupt. inflated is the size of the batch after
+// decompression, or 0 if it is not compressed.
 func splitBatch(b, rest []byte, base, end int64, room int, f *wire.Fetched) (inflated int, ok bool) {
 	delta := int64(int32(binary.BigEndian.Uint32(b[atLastDelta:])))
 	if delta < 0 || delta > maxLastDelta {
