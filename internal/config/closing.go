@@ -22,13 +22,13 @@ const (
 // HTTPClosing is the service that closes orders.
 type HTTPClosing struct {
 	URL   string // http or https; "" unless Kind is KindHTTP
-	Batch int    // orders per request, 1 to MaxBatch
+	Batch int    // orders per request, 1 to MaxBatch; default: 200
 }
 
 // Payment is the service that says whether an order was paid.
 type Payment struct {
 	URL   string // http or https; "": no provider is asked
-	Batch int    // orders per request, 1 to MaxBatch
+	Batch int    // orders per request, 1 to MaxBatch; default: 100
 }
 
 func (h *HTTPClosing) grammar() parser {

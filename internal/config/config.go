@@ -26,14 +26,15 @@ import (
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
-// Config is a checked topics.yaml. It is read-only: all parts of a process share it.
+// Config is a checked topics.yaml. It is read-only: all parts of a process share it. Every
+// duration is positive.
 type Config struct {
-	Delays      orderclose.Delays  // by category
-	MaxDelay    time.Duration      // no new order may be due further ahead
+	Delays      orderclose.Delays  // by category; default: 30 minutes, the shortest of several
+	MaxDelay    time.Duration      // no new order may be due further ahead; at most 3660 days; default: 30 days
 	Buckets     orderclose.Buckets // at least one; shortest first
 	Topics      Topics
-	Partitions  int // of each delay topic, of the close and the replay topic, and of the events
-	Replication int
+	Partitions  int // of each delay topic, of the close and the replay topic, and of the events; 1 to 10,000; default: 12
+	Replication int // of every topic; 1 to 32,767; default: 1
 	Compensator Compensator
 	Closer      Closer
 	Orders      *mapping.Mapping // the user's own tables; nil: the reference schema
@@ -52,12 +53,12 @@ type Topics struct {
 	Delay      string // the pattern of a bucket's topic; {bucket} stands for the bucket's length
 }
 
-// Compensator holds the settings of the hourly sweep.
+// Compensator holds the settings of the periodic sweep.
 type Compensator struct {
-	Period   time.Duration // from the start of one sweep to the next
-	Grace    time.Duration // how long after its due time an order is left to the pipeline
-	PageSize int           // orders per transaction, 1 to MaxBatch
-	Rate     int           // orders per second, 1 to MaxRate
+	Period   time.Duration // from the start of one sweep to the next; default: 1 hour
+	Grace    time.Duration // how long after its due time an order is left to the pipeline; default: 1 minute
+	PageSize int           // orders per transaction, 1 to MaxBatch; default: 500
+	Rate     int           // orders per second, 1 to MaxRate; default: 5000
 	Lock     Lock
 	Causes   Causes
 }
@@ -67,32 +68,32 @@ const MaxCauseRecords = 10_000_000
 
 // Causes bounds the search for the reason why the pipeline missed an order.
 type Causes struct {
-	Records int           // records that one sweep may read, of all topics; 0: no search
-	Time    time.Duration // how long one sweep may search
+	Records int           // records that one sweep may read, of all topics, at most MaxCauseRecords; 0: no search; default: 500,000
+	Time    time.Duration // how long one sweep may search; default: 10 s
 }
 
 // Lock is the lock in Redis. One process at a time holds the lock and sweeps.
 type Lock struct {
-	Key    string
-	Expiry time.Duration // how long the lock is held without an extension
-	Extend time.Duration // how often it is extended; at most half of Expiry
+	Key    string        // not empty; default: lock:scan_unpaid_orders
+	Expiry time.Duration // how long the lock is held without an extension; default: 1 minute
+	Extend time.Duration // how often it is extended; at most half of Expiry; default: 20 s
 }
 
 // Closer holds the settings of closing due orders.
 type Closer struct {
-	Batch int // orders per transaction, 1 to MaxBatch
+	Batch int // orders per transaction, 1 to MaxBatch; default: 500
 	// Latency is the target duration of a transaction. A slower transaction reduces how
-	// many orders are closed at once.
+	// many orders are closed at once. Default: 250 ms.
 	Latency time.Duration
-	Kind    ClosingKind // how orders are closed
+	Kind    ClosingKind // how orders are closed; default: KindSQL
 	HTTP    HTTPClosing // of KindHTTP
 	Payment Payment     // asked before an order is closed, if its URL is set
 }
 
 // Outbox holds the settings of publishing outbox rows to Kafka.
 type Outbox struct {
-	Batch    int // rows per transaction, 1 to MaxBatch
-	InFlight int // batches at once per process, 1 to 16
+	Batch    int // rows per transaction, 1 to MaxBatch; default: 999
+	InFlight int // batches at once per process, 1 to 16; default: 2
 }
 
 // MaxBatch is the largest batch and page. One statement names every order of a

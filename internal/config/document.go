@@ -57,8 +57,9 @@ func (r *reader) bytes(data []byte) {
 	}
 }
 
-// badByte returns the first such byte of a line, with a description and a hint. column
-// is 0 if the line has none.
+// badByte finds the first byte of a line that bytes must report. It returns the column of the
+// byte, counted in characters from 1, a description and a hint. If there is no such byte,
+// column is 0.
 func badByte(line string) (column int, what, do string) {
 	indented := true
 	for i, c := range strings.TrimSuffix(line, "\r") {

@@ -66,23 +66,23 @@ func (r *reader) checkMapping(m *mapping.Mapping, maxDelay time.Duration) {
 	}
 	problems := m.Check()
 	if m.Shards != nil && m.Shards.Months != 0 && !r.bad["delays.max"] {
-		problems = append(m.Shards.CheckMonths(maxDelay), problems...) // the stricter check first: only the first is reported
+		problems = append(m.Shards.CheckMonths(maxDelay), problems...) // first, because it is stricter, and only the first problem of a value is reported
 	}
 	for _, p := range problems {
-		at, found := r.nearest(path + "." + p.Path)
-		if !r.anyBad(found) {
-			r.refuse(at, r.at[found], strings.TrimSpace(p.Reason()), p.Fix)
+		wanted := path + "." + p.Path
+		if found := r.nearest(wanted); !r.anyBad(found) {
+			r.refuse(wanted, r.at[found], strings.TrimSpace(p.Reason()), p.Fix)
 		}
 	}
 }
 
-// nearest returns path, and the path of the closest enclosing value that is in the
-// file: path itself, or a section around it.
-func (r *reader) nearest(path string) (wanted, found string) {
-	for found = path; r.at[found] == nil; {
-		found = found[:strings.LastIndexByte(found, '.')]
+// nearest returns path if it is in the file, or else the path of the innermost section around
+// it that is. The section orders must be in the file.
+func (r *reader) nearest(path string) string {
+	for r.at[path] == nil {
+		path = path[:strings.LastIndexByte(path, '.')]
 	}
-	return path, found
+	return path
 }
 
 // key reads the name of a column, or {column: id, type: integer, index: PRIMARY}.

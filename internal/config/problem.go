@@ -13,8 +13,8 @@ type Problem struct {
 	Line   int    // from 1
 	Column int    // from 1
 	Path   string // the key, such as delays.categories.virtual; "" for the file
-	What   string
-	Do     string
+	What   string // the mistake
+	Do     string // how to fix it
 }
 
 // Error formats the problem as one line, in the form that editors understand.

@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// reader walks the nodes of a document, stores the values and collects the problems.
+// reader visits the nodes of a document, stores the values and collects the problems.
 // It continues after a problem, so that a person sees all mistakes of a file at once.
 type reader struct {
 	file     string
@@ -21,7 +21,7 @@ type reader struct {
 	bad      map[string]bool       // by path: the value was refused, or its key is misspelt
 }
 
-// parser reads the value at a path.
+// parser reads the value at a path, stores it, and reports problems to r.
 type parser func(r *reader, path string, n *yaml.Node)
 
 // fields are the known keys of a section.

@@ -40,7 +40,7 @@ type ReloadOptions struct {
 
 // ReloadMetrics receives the results of reloading.
 type ReloadMetrics interface {
-	// ConfigReloaded reports whether the file was accepted. An unchanged file counts as
+	// ConfigReloaded receives whether the file was accepted. An unchanged file counts as
 	// accepted.
 	ConfigReloaded(ok bool)
 }
@@ -55,7 +55,7 @@ type Reloader struct {
 	lock chan struct{} // holds one token; its holder may use the fields below
 
 	running  *Config
-	seen     []byte // the content that was checked last
+	seen     []byte // the content that was checked last; nil: none yet
 	failed   error  // the error of that check; nil if the content was accepted
 	external bool   // Validate refused the content, and may accept it later
 }
@@ -176,7 +176,7 @@ func (r *Reloader) apply(ctx context.Context, data []byte) ([]Change, error) {
 			return nil, err
 		}
 	}
-	if err := ctx.Err(); err != nil { // each applied change is reported, so do not apply one now
+	if err := ctx.Err(); err != nil { // check reports no change after ctx has ended, so apply none
 		return nil, err
 	}
 	r.running = next

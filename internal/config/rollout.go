@@ -14,22 +14,24 @@ const (
 	// then the relays must have read the same file: a mounted ConfigMap reaches all pods
 	// within the kubelet's sync period of a minute and the delay of the kubelet's cache.
 	DefaultRolloutDelay = 2 * time.Minute
-	existsInterval      = 5 * time.Second
-	warnInterval        = 30 * time.Second
+	// existsInterval is the time between two checks while topics are missing.
+	existsInterval = 5 * time.Second
+	// warnInterval is the time between two log lines about missing topics.
+	warnInterval = 30 * time.Second
 )
 
 // Rollout is the delayed switch to a changed list of buckets.
 type Rollout struct {
 	Buckets orderclose.Buckets
-	Delay   time.Duration // the shortest delay, from the call of Await
+	Delay   time.Duration // how long Await waits at least
 	// Exists reports whether a topic exists. Nil: every topic is assumed to exist.
 	Exists func(ctx context.Context, topic string) (bool, error)
 	Logger *slog.Logger
 }
 
-// Await returns true when producers may use the buckets: Settle has passed, and the topic
-// of each bucket that is not draining exists. Until then Await checks the topics
-// periodically and logs the missing ones. It returns false when ctx ends.
+// Await returns true when producers may use the buckets: Delay has passed, and the topic
+// of each bucket that is not draining exists. While topics are missing, Await checks them
+// every 5 s and logs them every 30 s. It returns false when ctx ends.
 func (a Rollout) Await(ctx context.Context) bool {
 	settled := time.Now().Add(a.Delay)
 	var lastWarning time.Time
@@ -56,7 +58,8 @@ func (a Rollout) Await(ctx context.Context) bool {
 	}
 }
 
-// missing names the topics that do not exist, and those that cannot be checked with the error.
+// missing returns the names of the topics that do not exist. It also returns the topics that
+// cannot be checked, each with the error. It leaves out the topics of draining buckets.
 func (a Rollout) missing(ctx context.Context) []string {
 	if a.Exists == nil {
 		return nil

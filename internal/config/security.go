@@ -17,7 +17,7 @@ import (
 const (
 	EnvTLS           = "ORDERCLOSE_KAFKA_TLS"           // on or off; default: on if one of the files below is named
 	EnvTLSCA         = "ORDERCLOSE_KAFKA_TLS_CA_FILE"   // the CA of the brokers' certificates; default: the CAs of the system
-	EnvTLSCert       = "ORDERCLOSE_KAFKA_TLS_CERT_FILE" // our certificate, for mutual TLS
+	EnvTLSCert       = "ORDERCLOSE_KAFKA_TLS_CERT_FILE" // the certificate of this process, for mutual TLS
 	EnvTLSKey        = "ORDERCLOSE_KAFKA_TLS_KEY_FILE"
 	EnvSASLMechanism = "ORDERCLOSE_KAFKA_SASL_MECHANISM"
 	EnvSASLUser      = "ORDERCLOSE_KAFKA_SASL_USER"

@@ -125,7 +125,7 @@ func (c *Cluster) Ping(ctx context.Context) error {
 
 // Partitions returns the number of partitions of the topic. The number may be up to three
 // seconds old. The error wraps kafka.UnknownTopicOrPartition if the topic does not exist, and
-// is an AccessError if this user may not see the topic.
+// an AccessError if this user may not see the topic.
 func (c *Cluster) Partitions(ctx context.Context, topic string) (int, error) {
 	// The client's metadata is cached too, but each call builds a whole answer.
 	c.mu.Lock()

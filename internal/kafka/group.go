@@ -163,9 +163,8 @@ func (g *generation) run(ctx, ended context.Context, serve func(context.Context,
 
 // commitUntil commits at every interval, and when asked, until ctx ends. When the group says
 // that the partitions may belong to another member, commitUntil ends ctx by revoke and reports
-// true.
-// A commit in flight when ctx ends may take finalCommitTimeout more: a broker that does not
-// answer must not keep a process from stopping in time.
+// true. A commit in flight when ctx ends may take finalCommitTimeout more, so that a broker that
+// does not answer does not keep a process from stopping in time.
 func (g *generation) commitUntil(ctx context.Context, revoke func()) (gone bool) {
 	lingering, cancel := retry.Linger(ctx, finalCommitTimeout)
 	defer cancel()

@@ -63,7 +63,7 @@ type idAnswer struct {
 	id    [16]byte
 }
 
-// ApiKey makes it a protocol message.
+// ApiKey implements protocol.Message.
 func (*idAnswer) ApiKey() protocol.ApiKey { return protocol.Metadata }
 
 // Required implements protocol.RawExchanger.
@@ -120,7 +120,7 @@ func parseIDAnswer(body []byte, topic string) (*idAnswer, error) {
 	return a, nil
 }
 
-// noIDsFor is for how long ErrNoTopicIDs is cached.
+// noIDsFor is how long ErrNoTopicIDs is cached.
 const noIDsFor = time.Minute
 
 // idOf is TopicID, but returns a zero id if the brokers have no topic ids. It caches for a

@@ -117,7 +117,7 @@ type divergence struct {
 	end   int64
 }
 
-// ApiKey makes it a protocol message.
+// ApiKey implements protocol.Message.
 func (*rawAnswer) ApiKey() protocol.ApiKey { return protocol.Fetch }
 
 func (a *rawAnswer) err() error {

@@ -51,8 +51,8 @@ const (
 // other is the cause of the lines beyond maxCauses.
 const other = "other"
 
-// New returns a logger that limits its lines and writes them to l; nil: to nowhere. If l is
-// limited already, New returns l itself, so that all parts of a process share one limit.
+// New returns a logger that limits its lines and writes them to l. If l is nil, it discards
+// them. If l is limited already, New returns l itself, so that all parts of a process share one limit.
 func New(l *slog.Logger) *slog.Logger {
 	if l == nil {
 		return slog.New(slog.DiscardHandler)

@@ -17,7 +17,7 @@ type SendResult struct {
 	Began time.Time
 	Acked []Acked
 	// Left holds the records that were not acked within the time limit. Some may have
-	// been written all the same, which is counted.
+	// been written nevertheless; OutOptions.Repeated counts them.
 	Left []wire.RawRecord
 	// Pause is how long the topic rests now, if Left is not empty.
 	Pause time.Duration

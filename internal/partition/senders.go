@@ -23,10 +23,10 @@ const (
 )
 
 // Senders append the records of a claim in other goroutines than its loop, so that a topic
-// that accepts nothing delays no record of another topic. Each topic has at most one goroutine, and a
-// time limit; records that were not accepted return to the loop. A topic that did not
-// accept all records rests for a while. Senders belong to the goroutine of the claim's
-// loop:
+// that accepts nothing delays no record of another topic. Each topic has at most one
+// goroutine. An append has a time limit, after which the records that were not accepted
+// return to the loop, and the topic rests for a while. Senders belong to the goroutine of
+// the claim's loop:
 //
 //	wait, ok := s.Send(topic, records, then) // any time
 //	s.Await()                                // after the last Send of an iteration
@@ -37,7 +37,7 @@ type Senders struct {
 
 	opts       *OutOptions
 	ctx        context.Context
-	deadLetter func(refusal) // turns a refused record into a dead letter
+	deadLetter func(refusal) // makes a dead letter of a refused record
 	topics     map[string]*topicSender
 	inFlight   int // appends in flight
 }

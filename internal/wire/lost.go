@@ -11,7 +11,7 @@ import (
 type Lost struct {
 	Topic     string `json:"topic"`
 	Partition int    `json:"partition"`
-	First     int64  `json:"first"` // first and last offset of the lost range, inclusive
+	First     int64  `json:"first"` // first and last offset of the lost range; see Range
 	Last      int64  `json:"last"`
 	Reason    string `json:"reason"`
 }

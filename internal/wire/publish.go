@@ -36,7 +36,7 @@ type Publisher struct {
 
 // Publish appends the order's record and returns when all in-sync replicas have it.
 // After a failure it retries until ctx ends. The error then wraps the cause and the
-// last failure, and the record may have been written all the same. A record that is
+// last failure, and the record may have been written nevertheless. A record that is
 // refused is not retried; the error wraps ErrRefused. An order that cannot be encoded
 // is not sent. The caller must validate the order.
 func (p Publisher) Publish(ctx context.Context, o orderclose.Order) error {
