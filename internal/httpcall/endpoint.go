@@ -116,8 +116,8 @@ var errGivenUp = errors.New("the caller gave up")
 // error of f may have a method RetryAfter() time.Duration, of which Do obeys at most
 // 5 minutes.
 //
-// If ctx ends before f returns, the call says nothing about the service: it counts neither as
-// a success nor as a failure, and the error wraps ctx's error.
+// If f fails after ctx has ended, the call says nothing about the service: it counts
+// neither as a success nor as a failure. The error then wraps ctx's error.
 func (e *Endpoint) Do(ctx context.Context, f func(ctx context.Context) error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s: %w", e.name, err)

@@ -9,11 +9,11 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// Coalescer combines many small appends into few requests. An append to a partition without
-// a request in flight is sent at once. The messages that arrive for a partition while a request
-// to it is in flight go out with the next request. So an append waits for two round trips at
-// most, unless a request is slow or the messages exceed one request.
-// A Coalescer is safe for concurrent use.
+// Coalescer combines many small appends into few requests. An append to a partition without a
+// request in flight is sent at once. The messages that arrive for a partition while a request to
+// it is in flight go out with the next request. So an append waits for two round trips at most,
+// unless a request is slow or the messages exceed one request. A Coalescer is safe for
+// concurrent use.
 type Coalescer struct {
 	cluster *Cluster
 	drains  sync.WaitGroup

@@ -10,10 +10,10 @@ import (
 )
 
 // startCommits returns the group's commits, by partition, as they are when the generation
-// begins, and sets the number of partitions. All claims use this one answer. If each claim
-// sent its own request, another claim could commit first, and the partitions of a new topic
-// would look as if they had been added later; see begin. It retries
-// until it succeeds; ok is false if ctx ends first.
+// begins, and sets the number of partitions. All claims use this one answer. If each claim sent
+// its own request, another claim could commit first, and the partitions of a new topic would
+// look as if they had been added later; see begin. It retries until it succeeds; ok is false if
+// ctx ends first.
 func (g *generation) startCommits(ctx context.Context) (commits []Commit, ok bool) {
 	claims := 0 // one more than the highest partition of this member
 	for _, a := range g.gen.Assignments[g.topic] {

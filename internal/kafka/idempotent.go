@@ -24,10 +24,10 @@ const goneAfter = 4 * time.Second
 // partition uses another producer id. If the target partition is missing for 4 s,
 // the function gives up with wire.ErrNoPartition. See wire.AppendFunc for its errors.
 //
-// beforeTry, if not nil, is called before each attempt. An attempt makes one
-// request, or two if it needs a new producer id. Each request takes at most 5 s.
-// onDuplicates, if not nil, is called with the number of records when records may have been written twice, because the
-// broker has forgotten the producer id under which they were first sent.
+// beforeTry, if not nil, is called before each attempt. An attempt makes one request, or two if
+// it needs a new producer id. Each request takes at most 5 s. onDuplicates, if not nil, is
+// called with the number of records when records may have been written twice, because the broker
+// has forgotten the producer id under which they were first sent.
 func (c *Cluster) Idempotent(beforeTry func(), onDuplicates func(records int)) wire.AppendFunc {
 	if beforeTry == nil {
 		beforeTry = func() {}

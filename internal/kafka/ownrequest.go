@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// oneRequest is the correlation id of the requests that this package encodes itself. It is constant, because a
-	// connection has one request in flight at a time.
+	// oneRequest is the correlation id of the requests that this package encodes itself. It is
+	// constant, because a connection has one request in flight at a time.
 	oneRequest = 1
 	// clientName is the client id in these requests. It is not Options.ClientID.
 	clientName = "orderclose"

@@ -21,8 +21,8 @@ import (
 // The zero value means neither encryption nor authentication.
 type Security struct {
 	// TLS encrypts connections and checks the broker's certificate against RootCAs. Client
-	// certificates in it identify this process to the broker (mutual TLS). An empty ServerName stands
-	// for the host of each broker.
+	// certificates in it identify this process to the broker (mutual TLS). An empty ServerName
+	// stands for the host of each broker.
 	TLS *tls.Config
 	// SASL identifies this process by a user name and password.
 	SASL *SASL

@@ -130,8 +130,8 @@ func layoutOf(answer metadataAPI.ResponseTopic) protocol.Topic {
 }
 
 // layout returns the cluster with the named topics, for routing. It leaves out topics that do
-// not exist or that this user may not see; the latter are in hidden. It fails only if a topic has no
-// cached answer and the refresh failed: an old answer may still be right.
+// not exist or that this user may not see; the latter are in hidden. It fails only if a topic
+// has no cached answer and the refresh failed: an old answer may still be right.
 func (t *topology) layout(ctx context.Context, names []string) (cluster protocol.Cluster, hidden missingACLs, err error) {
 	failed := t.ensure(ctx, names, topic.usable)
 	t.mu.Lock()

@@ -88,9 +88,10 @@ var (
 	ErrShorter = errors.New("the log became shorter while it was read: start again")
 )
 
-// Scan reads the span and calls each with the Fetched of every read. It stops at the first
-// error of each or of a read. It returns the offset up to which it has read, which is the end
-// of the span if it succeeds. Lost and corrupt offsets are not errors of Scan: each may return an error for them.
+// Scan reads the span and calls each with the Fetched of every read. It stops at the first error
+// of each or of a read. It returns the offset up to which it has read, which is the end of the
+// span if it succeeds. Lost and corrupt offsets are not errors of Scan: each may return an error
+// for them.
 func Scan(ctx context.Context, log LogReader, topic string, s Span, each func(wire.Fetched) error) (read int64, err error) {
 	idle, at := 0, s.First
 	for at < s.End {

@@ -52,7 +52,8 @@ const (
 const other = "other"
 
 // New returns a logger that limits its lines and writes them to l. If l is nil, it discards
-// them. If l is limited already, New returns l itself, so that all parts of a process share one limit.
+// them. If l is limited already, New returns l itself, so that all parts of a process share one
+// limit.
 func New(l *slog.Logger) *slog.Logger {
 	if l == nil {
 		return slog.New(slog.DiscardHandler)

@@ -24,8 +24,8 @@ func (l *Loop) FetchFrom(offset int64) { l.reader.Rewind(offset) }
 func (l *Loop) VerifyLog() { l.reader.Verify() }
 
 // SetLookBack limits which records are read again from a log that lost its end, if it is unknown
-// how much was lost: those that were appended within this time. Zero means all records. Call it before the first
-// fetch.
+// how much was lost: those that were appended within this time. Zero means all records. Call it
+// before the first fetch.
 func (l *Loop) SetLookBack(d time.Duration) { l.reader.LookBack = d }
 
 // Done marks a record as done. A record of a log that was replaced meanwhile is ignored.

@@ -10,9 +10,10 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// BackOff is the backoff of all loops: pauses from 50 ms to half a second, with jitter. It
-// never gives up. The longest pause is short because due records wait for the next attempt,
-// and no event says when the partitions of a dead broker have new leaders. A BackOff belongs to one goroutine.
+// BackOff is the backoff of all loops: pauses from 50 ms to half a second, with jitter. It never
+// gives up. The longest pause is short because due records wait for the next attempt, and no
+// event says when the partitions of a dead broker have new leaders. A BackOff belongs to one
+// goroutine.
 type BackOff struct {
 	*backoff.ExponentialBackOff
 	logged time.Time
