@@ -31,8 +31,8 @@ import (
 	"github.com/orderclose/orderclose/producer"
 )
 
-// stopWithin bounds how long serve may take to stop.
-const stopWithin = 10 * time.Second
+// stopTimeout bounds how long serve may take to stop.
+const stopTimeout = 10 * time.Second
 
 // serve holds the flags of the command serve.
 type serve struct {
@@ -129,13 +129,13 @@ func (s *serve) run(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 	}
-	late := time.NewTimer(stopWithin)
+	late := time.NewTimer(stopTimeout)
 	defer late.Stop()
 	select {
 	case err := <-ran:
 		return err
 	case <-late.C:
-		return cli.Exit(cli.TimedOut, fmt.Errorf("not stopped within %v; the next run repeats what was not committed", stopWithin))
+		return cli.Exit(cli.TimedOut, fmt.Errorf("not stopped within %v; the next run repeats what was not committed", stopTimeout))
 	}
 }
 

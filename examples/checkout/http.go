@@ -21,7 +21,7 @@ const (
 	maxQuantity    = 1_000_000
 	maxKey         = 200
 	requestTimeout = 8 * time.Second
-	drainTimeout   = 5 * time.Second
+	stopTimeout    = 5 * time.Second
 )
 
 // HeaderKey identifies a request: a repeat with the same key has no second effect and gets the
@@ -326,7 +326,7 @@ func Serve(ctx context.Context, listener net.Listener, h http.Handler) error {
 	drained := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(drained)
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
 		if server.Shutdown(ctx) != nil {
 			_ = server.Close()

@@ -131,7 +131,7 @@ func (c *common) auditIn(ctx context.Context, s *session, f auditFlags, o ops.Au
 		return err
 	}
 	if s.Kafka == nil {
-		sum.Unread = append(sum.Unread, "Kafka was not asked: set "+config.EnvBrokers)
+		sum.NotRead = append(sum.NotRead, "Kafka was not asked: set "+config.EnvBrokers)
 	}
 	if err := out.end(sum); err != nil {
 		return err
@@ -151,7 +151,7 @@ func auditError(sum ops.AuditSummary, asked bool) error {
 	switch {
 	case sum.FindingCount > 0:
 		return Exit(Findings, fmt.Errorf("%d differences in %d orders", sum.FindingCount, sum.Orders))
-	case asked && len(sum.Unread) > 0:
+	case asked && len(sum.NotRead) > 0:
 		return Exit(Partly, errors.New("some parts could not be checked; they are listed above"))
 	}
 	return nil
@@ -226,7 +226,7 @@ func printAudit(w io.Writer, s ops.AuditSummary, shown int) {
 		}
 	}
 	fmt.Fprintf(w, "read from Kafka\t%d events, %d records of the close topic, %d dead letters pending\n", s.EventsRead, s.RecordsRead, s.DeadLettersAll)
-	for _, what := range s.Unread {
+	for _, what := range s.NotRead {
 		fmt.Fprintf(w, "not checked\t%s\n", oneLine(what, 300))
 	}
 	if s.FindingCount == 0 {

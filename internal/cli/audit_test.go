@@ -99,7 +99,7 @@ func TestBroker_AnAuditFindsPlantedFaults(t *testing.T) {
 		t.Errorf("exit %d, %v; want exit 3 and %v; %+v", code, got, want, sum)
 	}
 	// closed and unledgered were closed just now, and the closing time of receiptless is unknown.
-	if sum.ClosedBy["sweep"] != 3 || sum.NoRecord != 4 || sum.EventsUnjudged != 2 || sum.DeadLetters != 1 || sum.EventsRead != 1 || len(sum.Unread) != 0 {
+	if sum.ClosedBy["sweep"] != 3 || sum.NoRecord != 4 || sum.EventsUnjudged != 2 || sum.DeadLetters != 1 || sum.EventsRead != 1 || len(sum.NotRead) != 0 {
 		t.Errorf("%+v", sum)
 	}
 
@@ -156,7 +156,7 @@ func TestAudit_Table(t *testing.T) {
 		ClosedBy: map[orderclose.Path]int{"pipeline": 79_990, "sweep": 10}, OpenWithinBound: 1, NoRecord: 4, EventsUnjudged: 2,
 		Unlisted:   map[string]store.AuditState{"REFUNDED": store.AuditPaid},
 		EventsRead: 79_998, RecordsRead: 119_000, DeadLettersAll: 1, Findings: map[ops.FindingKind]int{ops.StillOpen: 1, ops.NoReceipt: 1}, FindingCount: 2,
-		Unread: []string{"order-close-replay: not authorized"},
+		NotRead: []string{"order-close-replay: not authorized"},
 	}
 	golden(t, "audit", func(w io.Writer) { printAudit(w, sum, 1) })
 }

@@ -186,17 +186,17 @@ func TestDLQ_ListTable(t *testing.T) {
 }
 
 func TestDLQ_PlanTable(t *testing.T) {
-	places := []deadletters.Position{{Offset: 1031}, {Partition: 1, Offset: 12}}
+	positions := []deadletters.Position{{Offset: 1031}, {Partition: 1, Offset: 12}}
 	s := selection{cause: "not found", since: "2h"}
 	f := deadletters.Filter{Since: at}
 	p := deadletters.Plan{
-		Topic: "order-close-dead-letter", How: wire.Redriven, Through: places, Pending: 250, Refused: 130,
+		Topic: "order-close-dead-letter", How: wire.Redriven, Through: positions, Pending: 250, Refused: 130,
 		ByCause: map[string]int{"not found": 200, "": 50}, To: map[string]int{"order-close-replay": 100, "delay_5m": 20},
-		Refusals: []deadletters.Refusal{{At: places[0], Key: "order-17", Cause: "corrupt", Why: "only its offsets are known"}},
-		Missing:  places[1:], Settled: places[:1],
+		Refusals: []deadletters.Refusal{{At: positions[0], Key: "order-17", Cause: "corrupt", Why: "only its offsets are known"}},
+		Missing:  positions[1:], Settled: positions[:1],
 	}
 	golden(t, "dlq_plan", func(w io.Writer) {
-		printResolvePlan(w, p, commands[p.How]+s.arguments([]string{"0/17"}, f, places)+" --yes")
+		printResolvePlan(w, p, commands[p.How]+s.arguments([]string{"0/17"}, f, positions)+" --yes")
 	})
 }
 

@@ -42,7 +42,7 @@ func (s *selection) filter(args []string) (deadletters.Filter, error) {
 	}
 	for _, arg := range args {
 		at, err := deadletters.ParsePartitionOffset(arg)
-		f.Places = append(f.Places, at)
+		f.Positions = append(f.Positions, at)
 		errs = append(errs, err)
 	}
 	for _, through := range s.through {

@@ -69,7 +69,7 @@ func passed(check, format string, args ...any) checkup {
 	return checkup{Check: check, OK: true, What: fmt.Sprintf(format, args...)}
 }
 
-func finding(check, what, mend string) checkup { return checkup{Check: check, What: what, Fix: mend} }
+func finding(check, what, fix string) checkup { return checkup{Check: check, What: what, Fix: fix} }
 
 func skipped(check, why string) checkup { return checkup{Check: check, Skipped: true, What: why} }
 

@@ -68,31 +68,31 @@ func (c *common) order(ctx context.Context, id string, budget int64, within time
 
 // history asks the database and Kafka, as far as they are set.
 func (s *session) history(ctx context.Context, id string, budget int64) ops.History {
-	var unseen []string
+	var notRead []string
 	var database *store.OrderHistory
 	b := ops.SearchLimit{Records: budget}
 	if s.Store != nil {
 		row, err := s.Store.OrderHistory(ctx, id)
 		if err != nil {
-			unseen = append(unseen, "the database: "+err.Error())
+			notRead = append(notRead, "the database: "+err.Error())
 		} else if database = &row; row.Order != nil {
 			b.Since = row.Order.CreatedAt
 		}
 	}
-	var places []ops.HistoryTopic
+	var topics []ops.HistoryTopic
 	if s.Kafka != nil {
 		if err := s.Kafka.Ping(ctx); err != nil {
-			unseen = append(unseen, err.Error())
+			notRead = append(notRead, err.Error())
 		} else {
 			all, err := ops.OrderTopics(ctx, s.Kafka, s.cfg)
 			if err != nil {
-				unseen = append(unseen, err.Error())
+				notRead = append(notRead, err.Error())
 			}
-			places = ops.SearchTopics(ctx, s.Kafka, all, id, b)
+			topics = ops.SearchTopics(ctx, s.Kafka, all, id, b)
 		}
 	}
-	found := ops.NewHistory(id, time.Now(), database, places)
-	found.Unseen = append(unseen, found.Unseen...)
+	found := ops.NewHistory(id, time.Now(), database, topics)
+	found.NotRead = append(notRead, found.NotRead...)
 	return found
 }
 
@@ -109,7 +109,7 @@ func (s *session) unset() (names []string) {
 
 func historyError(s ops.History, all bool) error {
 	switch {
-	case len(s.Unseen) > 0:
+	case len(s.NotRead) > 0:
 		return Exit(Partly, errors.New("some parts could not be checked; they are listed above"))
 	case !s.Known() && s.Skipped() > 0:
 		return Exit(NotFound, fmt.Errorf("order %q was not found; not checked: %s; search more with --budget", s.ID, plural(s.Skipped(), "record")))
@@ -142,19 +142,19 @@ func printHistory(w io.Writer, s ops.History, unset []string) {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", stamp(e.At), e.Where, oneLine(e.What, 400))
 	}
 	var looked int64
-	for _, p := range s.Places {
+	for _, p := range s.Topics {
 		looked += p.Looked
 		if p.Skipped > 0 {
 			fmt.Fprintf(w, "not checked\t%s/%d\t%s\n", p.Topic, p.Partition, plural(p.Skipped, "record"))
 		}
 	}
-	for _, what := range s.Unseen {
+	for _, what := range s.NotRead {
 		fmt.Fprintf(w, "not checked\t%s\n", oneLine(what, 400))
 	}
 	for _, name := range unset {
 		fmt.Fprintf(w, "%s was not asked: %s is not set\n", map[string]string{config.EnvDSN: "the database", config.EnvBrokers: "Kafka"}[name], name)
 	}
-	if len(s.Places) > 0 {
-		fmt.Fprintf(w, "read %s of %s\n", plural(looked, "record"), plural(len(s.Places), "topic"))
+	if len(s.Topics) > 0 {
+		fmt.Fprintf(w, "read %s of %s\n", plural(looked, "record"), plural(len(s.Topics), "topic"))
 	}
 }

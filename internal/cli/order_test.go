@@ -71,7 +71,7 @@ func TestBroker_OrderShowsTheWholeHistory(t *testing.T) {
 	r.cli("dlq", "discard", "0/0", "--yes")
 
 	history := s.history(t.Context(), "waits", 1000)
-	if !strings.Contains(history.Now, "its record waits in delay_1h/") || len(history.Unseen) != 0 || historyError(history, true) != nil || history.Database.Order == nil {
+	if !strings.Contains(history.Now, "its record waits in delay_1h/") || len(history.NotRead) != 0 || historyError(history, true) != nil || history.Database.Order == nil {
 		t.Errorf("%+v", history)
 	}
 	history = s.history(t.Context(), "closed", 1000)
@@ -164,10 +164,10 @@ func TestOrder_Table(t *testing.T) {
 		Items: []store.ItemRow{{Line: 1, SKU: "ink", Quantity: 2}},
 	}
 	letter := &deadletters.Letter{Cause: "failed", Detail: "no stock\nrow", Stage: "closer", Source: deadletters.Source{Topic: "order-close", Partition: 3, Offset: 7}}
-	places := []ops.HistoryTopic{
+	topics := []ops.HistoryTopic{
 		{Topic: "delay_5m", Kind: ops.KindBucket, Group: "g", Partition: 3, Looked: 100_000, Skipped: 31, Records: []ops.Record{{Offset: 17, Appended: at.Add(time.Second), Leaves: &due}}},
 		{Topic: "order-close-dead-letter", Kind: ops.KindDeadLetters, Looked: 2, Records: []ops.Record{{Offset: 4, Appended: due.Add(time.Second), Dead: letter}}},
 		{Topic: "order-events", Kind: ops.KindEvents, Problem: "topic order-events does not exist"},
 	}
-	golden(t, "order", func(w io.Writer) { printHistory(w, ops.NewHistory("order-17", at, db, places), nil) })
+	golden(t, "order", func(w io.Writer) { printHistory(w, ops.NewHistory("order-17", at, db, topics), nil) })
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/orderclose/orderclose/pipeline"
 )
 
-// drainTimeout bounds how long a process may take to stop.
-const drainTimeout = 10 * time.Second
+// stopTimeout bounds how long a process may take to stop.
+const stopTimeout = 10 * time.Second
 
 func newRun(c *common) *cobra.Command {
 	return &cobra.Command{
@@ -72,7 +72,7 @@ func rolesOf(args []string, releasing bool) ([]pipeline.Role, error) {
 	for _, arg := range args {
 		role := pipeline.Role(arg)
 		if !slices.Contains(known, role) {
-			return nil, fmt.Errorf("unknown part %q: run %v, or all", arg, known)
+			return nil, fmt.Errorf("unknown role %q: run %v, or all", arg, known)
 		}
 		if !slices.Contains(roles, role) {
 			roles = append(roles, role)
@@ -133,13 +133,13 @@ func (s *session) run(ctx context.Context, roles []pipeline.Role, hangup <-chan 
 	}()
 	<-ctx.Done()
 	s.logger.Info("stopping")
-	late := time.NewTimer(drainTimeout)
+	late := time.NewTimer(stopTimeout)
 	defer late.Stop()
 	select {
 	case err := <-ran:
 		return errors.Join(err, <-served)
 	case <-late.C:
-		return Exit(TimedOut, fmt.Errorf("not stopped within %v; the next process repeats what was not committed", drainTimeout))
+		return Exit(TimedOut, fmt.Errorf("not stopped within %v; the next process repeats what was not committed", stopTimeout))
 	}
 }
 

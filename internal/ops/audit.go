@@ -18,7 +18,7 @@ type AuditStore interface {
 	AuditRules() store.AuditRules
 	AuditParts(ctx context.Context) ([]store.AuditPart, error)
 	AuditPage(ctx context.Context, part store.AuditPart, from, to time.Time, after orderclose.Order, limit int) ([]store.AuditRow, error)
-	Outgoing(ctx context.Context, each func(orderID string)) error
+	PendingEvents(ctx context.Context, each func(orderID string)) error
 }
 
 // AuditOptions for Audit. AuditStore, From, To and Bound must be set.
@@ -75,8 +75,8 @@ type AuditSummary struct {
 
 	Findings     map[FindingKind]int `json:"findings"`
 	FindingCount int                 `json:"found"`
-	// Unread says what could not be read, and why.
-	Unread     []string `json:"unseen"`
+	// NotRead says what could not be read, and why.
+	NotRead    []string `json:"unseen"`
 	TookMillis int64    `json:"took_ms"`
 }
 
@@ -95,7 +95,7 @@ type audit struct {
 // Kafka first, then pages of orders by due time and id, each page with all its rows as of one
 // moment, and passes each Finding to OnFinding at once. It returns an error of the database,
 // of the context, or of OnFinding. What could not be read from Kafka is in
-// AuditSummary.Unread. Memory holds 8 bytes of each event and of each record of the close
+// AuditSummary.NotRead. Memory holds 8 bytes of each event and of each record of the close
 // topic since the window began, and the pending dead letters.
 //
 // An audit has limits. Topics keep records for a week: for an older close, Audit does not
@@ -106,7 +106,7 @@ func Audit(ctx context.Context, o AuditOptions) (AuditSummary, error) {
 	began := time.Now()
 	a := &audit{o: o, rules: o.Store.AuditRules(), sum: AuditSummary{
 		From: o.From.UTC(), To: o.To.UTC(), Bound: o.Bound.String(),
-		Statuses: map[string]int{}, Unlisted: map[string]store.AuditState{}, ClosedBy: map[orderclose.Path]int{}, Findings: map[FindingKind]int{}, Unread: []string{},
+		Statuses: map[string]int{}, Unlisted: map[string]store.AuditState{}, ClosedBy: map[orderclose.Path]int{}, Findings: map[FindingKind]int{}, NotRead: []string{},
 	}}
 	err := a.run(ctx)
 	a.sum.TookMillis = time.Since(began).Milliseconds()

@@ -50,8 +50,8 @@ type facts struct {
 
 // judge compares the rows of one order with each other and with the facts. Pure.
 func judge(r store.AuditRow, f facts) (found []Finding) {
-	add := func(k FindingKind, mend, what string, args ...any) {
-		found = append(found, Finding{k, r.ID, r.Due.UTC(), fmt.Sprintf(what, args...), mend})
+	add := func(k FindingKind, fix, what string, args ...any) {
+		found = append(found, Finding{k, r.ID, r.Due.UTC(), fmt.Sprintf(what, args...), fix})
 	}
 	if late := f.now.Sub(r.Due); r.Part.State == store.AuditOpen && late > f.bound {
 		what := fmt.Sprintf("the order has been due for %v and is %s; the limit is %v", late.Round(time.Second), r.Part.Status, f.bound)

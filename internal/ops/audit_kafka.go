@@ -52,14 +52,14 @@ func (a *audit) readKafka(ctx context.Context) error {
 	if a.o.Log == nil {
 		return nil
 	}
-	unseen := func(what string, err error) {
+	notRead := func(what string, err error) {
 		if err != nil {
-			a.sum.Unread = append(a.sum.Unread, fmt.Sprintf("%s: %v", what, err))
+			a.sum.NotRead = append(a.sum.NotRead, fmt.Sprintf("%s: %v", what, err))
 		}
 	}
 	if a.o.Receipts {
 		events := newHashes()
-		if err := a.o.Store.Outgoing(ctx, func(id string) { events.add(a.eventID(id)) }); err != nil {
+		if err := a.o.Store.PendingEvents(ctx, func(id string) { events.add(a.eventID(id)) }); err != nil {
 			return err
 		}
 		from, n, err := a.read(ctx, a.o.EventsTopic, func(r wire.RawRecord) {
@@ -72,7 +72,7 @@ func (a *audit) readKafka(ctx context.Context) error {
 				events.add(id)
 			}
 		})
-		unseen(a.o.EventsTopic, err)
+		notRead(a.o.EventsTopic, err)
 		if a.sum.EventsRead = n; err == nil {
 			events.seal()
 			a.kafka.events, a.kafka.eventsFrom, a.kafka.eventsTo = events, from, a.sum.At.Add(-settling)
@@ -82,7 +82,7 @@ func (a *audit) readKafka(ctx context.Context) error {
 	whole := true
 	for _, topic := range []string{a.o.CloseTopic, a.o.ReplayTopic} {
 		from, n, err := a.read(ctx, topic, func(r wire.RawRecord) { records.add(string(r.Key())) })
-		unseen(topic, err)
+		notRead(topic, err)
 		whole = whole && err == nil
 		a.sum.RecordsRead += n
 		a.kafka.recordsFrom = later(a.kafka.recordsFrom, from)
@@ -90,7 +90,7 @@ func (a *audit) readKafka(ctx context.Context) error {
 	if records.seal(); whole {
 		a.kafka.records = records
 	}
-	unseen(a.o.DeadLetterTopic, a.readLetters(ctx))
+	notRead(a.o.DeadLetterTopic, a.readLetters(ctx))
 	return ctx.Err()
 }
 

@@ -24,7 +24,7 @@ func (e manyOrders) Now(context.Context) (time.Time, error) { return due.Add(tim
 func (e manyOrders) AuditRules() store.AuditRules {
 	return store.AuditRules{Exclusive: true, Lines: true}
 }
-func (e manyOrders) Outgoing(context.Context, func(string)) error { return nil }
+func (e manyOrders) PendingEvents(context.Context, func(string)) error { return nil }
 func (e manyOrders) AuditParts(context.Context) ([]store.AuditPart, error) {
 	return []store.AuditPart{{Status: "closed", State: store.AuditClosed}}, nil
 }

@@ -24,8 +24,8 @@ const (
 
 // Schedules reads the schedule outbox. store.Store implements it.
 type Schedules interface {
-	// Unpublished returns up to limit rows whose id is greater than afterID, ordered by id.
-	Unpublished(ctx context.Context, afterID int64, limit int) ([]wire.OutboxRow, error)
+	// PendingSchedules returns up to limit rows whose id is greater than afterID, ordered by id.
+	PendingSchedules(ctx context.Context, afterID int64, limit int) ([]wire.OutboxRow, error)
 }
 
 // InvestigatorOptions configure an Investigator. A source that is nil is skipped.
@@ -76,12 +76,12 @@ func (i *Investigator) Begin(ctx context.Context) (compensator.Investigation, er
 		return n, nil
 	}
 	n.timed(ctx, func(ctx context.Context) {
-		places, err := i.o.Topics(ctx)
+		topics, err := i.o.Topics(ctx)
 		if err != nil {
 			i.o.Logger.Warn("topics not listed completely, some records may be missed", "err", err)
 			n.incomplete = cmp.Or(n.incomplete, err.Error())
 		}
-		n.index = NewRecordIndex(i.o.Log, places, i.o.MaxRecords)
+		n.index = NewRecordIndex(i.o.Log, topics, i.o.MaxRecords)
 	})
 	return n, nil
 }
@@ -110,7 +110,7 @@ func (n *investigation) readRows(ctx context.Context) (incomplete string) {
 		return ""
 	}
 	for after := int64(0); len(n.rows) < maxRows; {
-		rows, err := n.o.Schedules.Unpublished(ctx, after, rowsAtOnce)
+		rows, err := n.o.Schedules.PendingSchedules(ctx, after, rowsAtOnce)
 		if err != nil {
 			return "the schedule outbox: " + err.Error()
 		}
@@ -134,7 +134,7 @@ func (n *investigation) Explain(ctx context.Context, missed []orderclose.Order) 
 		}
 		if n.index == nil {
 			for i := range found {
-				found[i].Unseen = "no Kafka is configured"
+				found[i].NotRead = "no Kafka is configured"
 			}
 			return
 		}
@@ -145,11 +145,11 @@ func (n *investigation) Explain(ctx context.Context, missed []orderclose.Order) 
 	})
 	misses := make([]compensator.Miss, len(missed))
 	for i, o := range missed {
-		e := evidence{n.rows[maphash.String(n.seed, o.ID)], found[i].Found, found[i].Unseen}
-		e.unseen = cmp.Or(e.unseen, n.incomplete)
+		e := evidence{n.rows[maphash.String(n.seed, o.ID)], found[i].Found, found[i].NotRead}
+		e.notRead = cmp.Or(e.notRead, n.incomplete)
 		misses[i].Order = o
 		misses[i].Cause, misses[i].Where = decide(e, now)
-		misses[i].Fix = mendOne(misses[i])
+		misses[i].Fix = fixOne(misses[i])
 	}
 	return misses
 }
@@ -157,8 +157,8 @@ func (n *investigation) Explain(ctx context.Context, missed []orderclose.Order) 
 // reportTimeLimit replaces the errors of a search that ran out of time by the reason itself.
 func reportTimeLimit(found []Matches) {
 	for i := range found {
-		if found[i].Unseen != "" {
-			found[i].Unseen = "the time limit was reached"
+		if found[i].NotRead != "" {
+			found[i].NotRead = "the time limit was reached"
 		}
 	}
 }

@@ -13,9 +13,9 @@ const releaseGrace = 2 * time.Second
 
 // evidence is what is known of a missed order.
 type evidence struct {
-	row    int64 // its row id in the schedule outbox when the sweep began; 0: it had no row
-	sights []Match
-	unseen string // which topics were not searched, and why; empty: all were searched
+	row     int64 // its row id in the schedule outbox when the sweep began; 0: it had no row
+	matches []Match
+	notRead string // which topics were not searched, and why; empty: all were searched
 }
 
 // decide returns why an order was missed, and where to see it: a row or coordinates of a
@@ -26,17 +26,17 @@ func decide(e evidence, now time.Time) (why compensator.Cause, where string) {
 		return compensator.Unpublished, fmt.Sprintf("outbox_schedules row %d", e.row)
 	}
 	best := -1
-	for i, s := range e.sights {
-		if best < 0 || rank(causeOf(s, now)) < rank(causeOf(e.sights[best], now)) {
+	for i, s := range e.matches {
+		if best < 0 || rank(causeOf(s, now)) < rank(causeOf(e.matches[best], now)) {
 			best = i
 		}
 	}
 	switch {
 	case best >= 0:
-		s := e.sights[best]
+		s := e.matches[best]
 		return causeOf(s, now), fmt.Sprintf("%s/%d@%d", s.Topic, s.Partition, s.Offset)
-	case e.unseen != "":
-		return compensator.Unknown, e.unseen
+	case e.notRead != "":
+		return compensator.Unknown, e.notRead
 	}
 	return compensator.Absent, ""
 }
@@ -86,8 +86,8 @@ func FixCommand(c compensator.Cause) string {
 	return "orderclose order ID --budget 1000000"
 }
 
-// mendOne returns the command for one order.
-func mendOne(m compensator.Miss) string {
+// fixOne returns the command for one order.
+func fixOne(m compensator.Miss) string {
 	id := ShellQuote(m.Order.ID)
 	switch m.Cause {
 	case compensator.LaterRelease: // an application that moves a due time earlier must send one more record

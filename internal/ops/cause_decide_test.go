@@ -27,21 +27,21 @@ func TestDecide(t *testing.T) {
 		where string
 	}{
 		"nothing":                      {evidence{}, compensator.Absent, ""},
-		"nothing, and not all seen":    {evidence{unseen: "spent"}, compensator.Unknown, "spent"},
+		"nothing, and not all seen":    {evidence{notRead: "spent"}, compensator.Unknown, "spent"},
 		"a row":                        {evidence{row: 9}, compensator.Unpublished, "outbox_schedules row 9"},
-		"a row, and its record":        {evidence{row: 9, sights: []Match{due}}, compensator.Unpublished, "outbox_schedules row 9"},
-		"overdue in a bucket":          {evidence{sights: []Match{overdue}}, compensator.RelayBehind, "bucket/3@17"},
-		"about to leave":               {evidence{sights: []Match{in(KindBucket, -time.Second, false)}}, compensator.LaterRelease, "bucket/3@17"},
-		"an overdue retry":             {evidence{sights: []Match{in(KindBucket, -time.Minute, true)}}, compensator.RelayBehind, "bucket/3@17"},
-		"unreadable":                   {evidence{sights: []Match{unreadable}}, compensator.RelayBehind, "bucket/3@17"},
-		"later":                        {evidence{sights: []Match{later}}, compensator.LaterRelease, "bucket/3@17"},
-		"a retry":                      {evidence{sights: []Match{retry}}, compensator.Retrying, "bucket/3@17"},
-		"in the close topic":           {evidence{sights: []Match{due}}, compensator.CloserBehind, "close/3@17"},
-		"in the replay topic":          {evidence{sights: []Match{replayed}}, compensator.CloserBehind, "replay/3@17"},
-		"dead":                         {evidence{sights: []Match{dead}}, compensator.DeadLettered, "dead_letter/3@17"},
-		"dead, and a record for later": {evidence{sights: []Match{later, dead}}, compensator.DeadLettered, "dead_letter/3@17"},
-		"dead, and tried again":        {evidence{sights: []Match{dead, retry}}, compensator.Retrying, "bucket/3@17"},
-		"found, and not all seen":      {evidence{sights: []Match{overdue}, unseen: "spent"}, compensator.RelayBehind, "bucket/3@17"},
+		"a row, and its record":        {evidence{row: 9, matches: []Match{due}}, compensator.Unpublished, "outbox_schedules row 9"},
+		"overdue in a bucket":          {evidence{matches: []Match{overdue}}, compensator.RelayBehind, "bucket/3@17"},
+		"about to leave":               {evidence{matches: []Match{in(KindBucket, -time.Second, false)}}, compensator.LaterRelease, "bucket/3@17"},
+		"an overdue retry":             {evidence{matches: []Match{in(KindBucket, -time.Minute, true)}}, compensator.RelayBehind, "bucket/3@17"},
+		"unreadable":                   {evidence{matches: []Match{unreadable}}, compensator.RelayBehind, "bucket/3@17"},
+		"later":                        {evidence{matches: []Match{later}}, compensator.LaterRelease, "bucket/3@17"},
+		"a retry":                      {evidence{matches: []Match{retry}}, compensator.Retrying, "bucket/3@17"},
+		"in the close topic":           {evidence{matches: []Match{due}}, compensator.CloserBehind, "close/3@17"},
+		"in the replay topic":          {evidence{matches: []Match{replayed}}, compensator.CloserBehind, "replay/3@17"},
+		"dead":                         {evidence{matches: []Match{dead}}, compensator.DeadLettered, "dead_letter/3@17"},
+		"dead, and a record for later": {evidence{matches: []Match{later, dead}}, compensator.DeadLettered, "dead_letter/3@17"},
+		"dead, and tried again":        {evidence{matches: []Match{dead, retry}}, compensator.Retrying, "bucket/3@17"},
+		"found, and not all seen":      {evidence{matches: []Match{overdue}, notRead: "spent"}, compensator.RelayBehind, "bucket/3@17"},
 	} {
 		if why, where := decide(c.e, now); why != c.want || where != c.where {
 			t.Errorf("%s: %s, %q; want %s, %q", what, why, where, c.want, c.where)
@@ -52,29 +52,29 @@ func TestDecide(t *testing.T) {
 // TestDecide_HoldsForAnyEvidence: the order of the records does not matter, one more record
 // never makes an order absent, and unknown means that nothing was found.
 func TestDecide_HoldsForAnyEvidence(t *testing.T) {
-	sight := rapid.Custom(func(t *rapid.T) Match {
+	match := rapid.Custom(func(t *rapid.T) Match {
 		kind := rapid.SampledFrom([]TopicKind{KindBucket, KindClose, KindReplay, KindDeadLetters}).Draw(t, "kind")
 		return in(kind, time.Duration(rapid.Int64Range(-int64(time.Hour), int64(time.Hour)).Draw(t, "leaves")), rapid.Bool().Draw(t, "again"))
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		e := evidence{
-			row: rapid.Int64Range(0, 2).Draw(t, "row"), sights: rapid.SliceOfN(sight, 0, 6).Draw(t, "sights"),
-			unseen: rapid.SampledFrom([]string{"", "spent"}).Draw(t, "unseen"),
+			row: rapid.Int64Range(0, 2).Draw(t, "row"), matches: rapid.SliceOfN(match, 0, 6).Draw(t, "matches"),
+			notRead: rapid.SampledFrom([]string{"", "spent"}).Draw(t, "unseen"),
 		}
 		why, _ := decide(e, now)
 		if !slices.Contains(compensator.Causes(), why) {
 			t.Fatalf("%q is no cause", why)
 		}
-		if found := e.row > 0 || len(e.sights) > 0; found == (why == compensator.Absent || why == compensator.Unknown) {
+		if found := e.row > 0 || len(e.matches) > 0; found == (why == compensator.Absent || why == compensator.Unknown) {
 			t.Fatalf("%+v: %s", e, why)
 		}
 		other := e
-		other.sights = slices.Clone(e.sights)
-		slices.Reverse(other.sights)
+		other.matches = slices.Clone(e.matches)
+		slices.Reverse(other.matches)
 		if again, _ := decide(other, now); again != why {
 			t.Fatalf("%+v: %s, and in another order %s", e, why, again)
 		}
-		if mend := mendOne(compensator.Miss{Cause: why}); mend == "" || FixCommand(why) == "" {
+		if fix := fixOne(compensator.Miss{Cause: why}); fix == "" || FixCommand(why) == "" {
 			t.Fatalf("nothing fixes %s", why)
 		}
 	})
@@ -85,7 +85,7 @@ func TestMendOne_CanBePastedIntoAShell(t *testing.T) {
 		"order-17": "orderclose order order-17", "a b": "orderclose order 'a b'",
 		"it's; rm": `orderclose order 'it'\''s; rm'`, "-x": "orderclose order '-x'",
 	} {
-		if got := mendOne(compensator.Miss{Order: orderclose.Order{ID: id}, Cause: compensator.Retrying}); got != want {
+		if got := fixOne(compensator.Miss{Order: orderclose.Order{ID: id}, Cause: compensator.Retrying}); got != want {
 			t.Errorf("%q: %s, want %s", id, got, want)
 		}
 	}

@@ -72,7 +72,7 @@ func (l *recordsLog) Read(ctx context.Context, at wire.Position) (wire.Fetched, 
 // outbox is a schedule outbox in memory.
 type outbox []wire.OutboxRow
 
-func (o outbox) Unpublished(_ context.Context, after int64, limit int) (rows []wire.OutboxRow, err error) {
+func (o outbox) PendingSchedules(_ context.Context, after int64, limit int) (rows []wire.OutboxRow, err error) {
 	for _, r := range o {
 		if r.ID > after && len(rows) < limit {
 			rows = append(rows, r)
@@ -81,7 +81,7 @@ func (o outbox) Unpublished(_ context.Context, after int64, limit int) (rows []w
 	return rows, nil
 }
 
-var places = []HistoryTopic{
+var historyTopics = []HistoryTopic{
 	{Topic: "close", Kind: KindClose, Group: "c"}, {Topic: "dead", Kind: KindDeadLetters},
 	{Topic: "delay_5m", Kind: KindBucket, Group: "r", Length: 5 * time.Minute},
 }
@@ -102,7 +102,7 @@ func backlog(n int) (*recordsLog, []orderclose.Order) {
 func begin(t *testing.T, o InvestigatorOptions) compensator.Investigation {
 	t.Helper()
 	if o.Topics == nil {
-		o.Topics = func(context.Context) ([]HistoryTopic, error) { return places, nil }
+		o.Topics = func(context.Context) ([]HistoryTopic, error) { return historyTopics, nil }
 	}
 	o.Clock = func(context.Context) (time.Time, error) { return now.Add(24 * time.Hour), nil }
 	inv, err := NewInvestigator(o).Begin(t.Context())
@@ -162,7 +162,7 @@ func TestExplain_AFailureIsReportedAsUnknownWithItsReason(t *testing.T) {
 		"Kafka fails": {InvestigatorOptions{Log: &recordsLog{err: errors.New("away")}, MaxRecords: 10, MaxTime: time.Minute}, "close: away"},
 		"no time":     {InvestigatorOptions{Log: &recordsLog{}, MaxRecords: 10}, "time limit was reached"},
 		"the topics": {InvestigatorOptions{Log: &recordsLog{}, MaxRecords: 10, MaxTime: time.Minute, Topics: func(context.Context) ([]HistoryTopic, error) {
-			return places, errors.New("nobody tells")
+			return historyTopics, errors.New("nobody tells")
 		}}, "nobody tells"},
 		"the outbox": {InvestigatorOptions{Log: &recordsLog{}, MaxRecords: 10, MaxTime: time.Minute, Schedules: badOutbox{}}, "schedule outbox: no such table"},
 	} {
@@ -176,7 +176,7 @@ func TestExplain_AFailureIsReportedAsUnknownWithItsReason(t *testing.T) {
 
 type badOutbox struct{}
 
-func (badOutbox) Unpublished(context.Context, int64, int) ([]wire.OutboxRow, error) {
+func (badOutbox) PendingSchedules(context.Context, int64, int) ([]wire.OutboxRow, error) {
 	return nil, errors.New("no such table")
 }
 

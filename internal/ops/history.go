@@ -15,22 +15,22 @@ type History struct {
 	// Now says in one sentence where the order is.
 	Now      string              `json:"now"`
 	Database *store.OrderHistory `json:"database"` // nil: the database was not asked
-	Places   []HistoryTopic      `json:"topics"`   // the topics that were searched
+	Topics   []HistoryTopic      `json:"topics"`   // the topics that were searched
 	Timeline []Event             `json:"timeline"`
-	// Unseen lists what could not be searched, with the reasons.
-	Unseen []string `json:"unseen"`
+	// NotRead lists what could not be searched, with the reasons.
+	NotRead []string `json:"unseen"`
 }
 
 // NewHistory returns the history of an order. database is nil if the database was not asked, and
-// places is empty if Kafka was not asked.
-func NewHistory(id string, at time.Time, database *store.OrderHistory, places []HistoryTopic) History {
-	s := History{ID: id, At: at.UTC(), Database: database, Places: append([]HistoryTopic{}, places...), Unseen: []string{}}
-	for _, p := range places {
+// topics is empty if Kafka was not asked.
+func NewHistory(id string, at time.Time, database *store.OrderHistory, topics []HistoryTopic) History {
+	s := History{ID: id, At: at.UTC(), Database: database, Topics: append([]HistoryTopic{}, topics...), NotRead: []string{}}
+	for _, p := range topics {
 		if p.Problem != "" {
-			s.Unseen = append(s.Unseen, fmt.Sprintf("%s: %s", p.Topic, p.Problem))
+			s.NotRead = append(s.NotRead, fmt.Sprintf("%s: %s", p.Topic, p.Problem))
 		}
 	}
-	s.Timeline = timeline(database, places)
+	s.Timeline = timeline(database, topics)
 	s.Now = s.now()
 	return s
 }
@@ -40,7 +40,7 @@ func (s History) Known() bool {
 	if s.Database != nil && s.Database.Known() {
 		return true
 	}
-	for _, p := range s.Places {
+	for _, p := range s.Topics {
 		if len(p.Records) > 0 {
 			return true
 		}
@@ -50,7 +50,7 @@ func (s History) Known() bool {
 
 // Skipped returns how many offsets were not searched because the budget was used up.
 func (s History) Skipped() (offsets int64) {
-	for _, p := range s.Places {
+	for _, p := range s.Topics {
 		offsets += p.Skipped
 	}
 	return offsets
@@ -83,7 +83,7 @@ func (s History) now() string {
 // record says where the order's record is: the waiting one, or else the pending dead letter.
 func (s History) record() string {
 	searched, dead := false, deadletters.Position{Offset: -1}
-	for _, p := range s.Places {
+	for _, p := range s.Topics {
 		searched = searched || p.Problem == "" && p.hasGroup()
 		for _, r := range p.Records {
 			switch {

@@ -26,9 +26,9 @@ type Match struct {
 // Matches are the records that a RecordIndex found for one order.
 type Matches struct {
 	Found []Match
-	// Unseen says what was not read, and why. It is empty if every partition that may have a
+	// NotRead says what was not read, and why. It is empty if every partition that may have a
 	// record of the order was read.
-	Unseen string
+	NotRead string
 }
 
 // RecordIndex searches for the waiting records of many orders. It reads each partition once, up
@@ -41,19 +41,19 @@ type Matches struct {
 // A RecordIndex belongs to one goroutine.
 type RecordIndex struct {
 	log    HistoryLog
-	places []HistoryTopic
+	topics []HistoryTopic
 	left   int64 // offsets that may still be read
 	seed   maphash.Seed
 
-	counts  []int // the number of partitions of each place; 0: not known yet
+	counts  []int // the number of partitions of each topic; 0: not known yet
 	states  map[topicPartition]*partitionState
-	sights  []storedSight
-	last    map[uint64]int32                  // by hash of the key: the index of the last sight with the key
+	matches []storedMatch
+	last    map[uint64]int32                  // by hash of the key: the index of the last match with the key
 	settled map[topicPartition]map[int64]bool // offsets of the resolved dead letters
 }
 
-// topicPartition is a partition of one of the places.
-type topicPartition struct{ place, partition int }
+// topicPartition is a partition of one of the topics.
+type topicPartition struct{ topic, partition int }
 
 // partitionState is the state of a partition. Commit and end are those of the first question.
 type partitionState struct {
@@ -67,19 +67,19 @@ type partitionState struct {
 	problem error
 }
 
-// storedSight is a stored Match. Those with the same key form a linked list.
-type storedSight struct {
+// storedMatch is a stored Match. Those with the same key form a linked list.
+type storedMatch struct {
 	leaves, offset   int64
 	before           int32 // the index of the next older one with this key; -1: none
-	place, partition int32
+	topic, partition int32
 	again            bool
 }
 
-// NewRecordIndex returns a RecordIndex that reads at most budget offsets. Places that come first have
+// NewRecordIndex returns a RecordIndex that reads at most budget offsets. Topics that come first have
 // precedence.
-func NewRecordIndex(log HistoryLog, places []HistoryTopic, budget int64) *RecordIndex {
+func NewRecordIndex(log HistoryLog, topics []HistoryTopic, budget int64) *RecordIndex {
 	return &RecordIndex{
-		log: log, places: places, left: budget, seed: maphash.MakeSeed(), counts: make([]int, len(places)),
+		log: log, topics: topics, left: budget, seed: maphash.MakeSeed(), counts: make([]int, len(topics)),
 		states: map[topicPartition]*partitionState{}, last: map[uint64]int32{}, settled: map[topicPartition]map[int64]bool{},
 	}
 }
@@ -88,11 +88,11 @@ func NewRecordIndex(log HistoryLog, places []HistoryTopic, budget int64) *Record
 // order without CreatedAt it reads all waiting records.
 func (x *RecordIndex) Find(ctx context.Context, orders []orderclose.Order) []Matches {
 	var requests []request
-	unseen := ""
-	for n, p := range x.places {
+	notRead := ""
+	for n, p := range x.topics {
 		partitions, err := x.choosePartitions(ctx, n, orders)
-		if err != nil && unseen == "" {
-			unseen = fmt.Sprintf("%s: %v", p.Topic, err)
+		if err != nil && notRead == "" {
+			notRead = fmt.Sprintf("%s: %v", p.Topic, err)
 		}
 		requests = append(requests, partitions...)
 	}
@@ -105,9 +105,9 @@ func (x *RecordIndex) Find(ctx context.Context, orders []orderclose.Order) []Mat
 	}
 	all := make([]Matches, len(orders))
 	for i, o := range orders {
-		all[i] = Matches{x.found(o.ID), unseen}
-		if unseen == "" {
-			all[i].Unseen = x.unseen(o.ID)
+		all[i] = Matches{x.found(o.ID), notRead}
+		if notRead == "" {
+			all[i].NotRead = x.notRead(o.ID)
 		}
 	}
 	return all
@@ -119,25 +119,25 @@ type request struct {
 	oldest time.Time
 }
 
-// choosePartitions returns the partitions of a place to read for the orders.
-func (x *RecordIndex) choosePartitions(ctx context.Context, place int, orders []orderclose.Order) ([]request, error) {
-	if x.counts[place] == 0 {
-		n, err := x.log.Partitions(ctx, x.places[place].Topic)
+// choosePartitions returns the partitions of a topic to read for the orders.
+func (x *RecordIndex) choosePartitions(ctx context.Context, topic int, orders []orderclose.Order) ([]request, error) {
+	if x.counts[topic] == 0 {
+		n, err := x.log.Partitions(ctx, x.topics[topic].Topic)
 		if err != nil {
 			return nil, err
 		}
-		x.counts[place] = n
+		x.counts[topic] = n
 	}
 	oldest := map[int]time.Time{}
 	for _, o := range orders {
-		p := x.partition(place, o.ID)
+		p := x.partition(topic, o.ID)
 		if t, ok := oldest[p]; !ok || o.CreatedAt.Before(t) {
 			oldest[p] = o.CreatedAt
 		}
 	}
 	var requests []request
 	for _, partition := range slices.Sorted(maps.Keys(oldest)) {
-		at := topicPartition{place, partition}
+		at := topicPartition{topic, partition}
 		requests = append(requests, request{at, oldest[partition]})
 		if x.states[at] == nil {
 			x.states[at] = &partitionState{}
@@ -150,8 +150,8 @@ func (x *RecordIndex) choosePartitions(ctx context.Context, place int, orders []
 	return requests, nil
 }
 
-func (x *RecordIndex) partition(place int, id string) int {
-	return kafka.PartitionOf([]byte(id), x.counts[place])
+func (x *RecordIndex) partition(topic int, id string) int {
+	return kafka.PartitionOf([]byte(id), x.counts[topic])
 }
 
 // extendAll decides for each partition from which offset on to read. If the budget covers
@@ -187,7 +187,7 @@ func (x *RecordIndex) extend(ctx context.Context, at topicPartition, p *partitio
 		return nil
 	}
 	for _, before := range []time.Duration{slack, slack + doubt} { // the likelier part is read first
-		offset, err := x.log.OffsetAt(ctx, x.places[at.place].Topic, at.partition, created.Add(-before))
+		offset, err := x.log.OffsetAt(ctx, x.topics[at.topic].Topic, at.partition, created.Add(-before))
 		if err != nil {
 			return err
 		}
@@ -218,16 +218,16 @@ func (p *partitionState) unread() int64 { return p.pending() + p.low - p.floor }
 
 // load reads the commit and the bounds of a partition.
 func (x *RecordIndex) load(ctx context.Context, at topicPartition, p *partitionState) (err error) {
-	place := x.places[at.place]
+	topic := x.topics[at.topic]
 	p.commit.Offset = -1
-	if place.Group != "" {
-		commits, err := x.log.Commits(ctx, place.Group, place.Topic, x.counts[at.place])
+	if topic.Group != "" {
+		commits, err := x.log.Commits(ctx, topic.Group, topic.Topic, x.counts[at.topic])
 		if err != nil {
 			return err
 		}
 		p.commit = commits[at.partition]
 	}
-	first, end, err := x.log.Bounds(ctx, place.Topic, at.partition)
+	first, end, err := x.log.Bounds(ctx, topic.Topic, at.partition)
 	if err != nil {
 		return err
 	}
@@ -241,7 +241,7 @@ func (x *RecordIndex) read(ctx context.Context, at topicPartition, budget int64)
 	for p.problem == nil && budget > 0 && len(p.todo) > 0 {
 		s := p.todo[0]
 		s.End = min(s.End, s.First+budget)
-		read, err := ScanRecords(ctx, x.log, x.places[at.place].Topic, s, func(r wire.RawRecord) { x.add(at, p, r) })
+		read, err := ScanRecords(ctx, x.log, x.topics[at.topic].Topic, s, func(r wire.RawRecord) { x.add(at, p, r) })
 		p.problem = err
 		budget -= read - s.First
 		x.left -= read - s.First
@@ -253,26 +253,26 @@ func (x *RecordIndex) read(ctx context.Context, at topicPartition, budget int64)
 
 // add stores a record that waits. An invalid record is stored without its release.
 func (x *RecordIndex) add(at topicPartition, p *partitionState, r wire.RawRecord) {
-	place := x.places[at.place]
-	if place.Group != "" && done(p.commit, r.Offset, p.end) {
+	topic := x.topics[at.topic]
+	if topic.Group != "" && done(p.commit, r.Offset, p.end) {
 		return
 	}
-	s := storedSight{offset: r.Offset, place: int32(at.place), partition: int32(at.partition)}
+	s := storedMatch{offset: r.Offset, topic: int32(at.topic), partition: int32(at.partition)}
 	m, err := r.Message()
 	switch resolution, isResolution := wire.DecodeResolution(&m); {
 	case err != nil:
-	case place.Kind == KindDeadLetters && isResolution:
-		dead := topicPartition{at.place, resolution.Partition}
+	case topic.Kind == KindDeadLetters && isResolution:
+		dead := topicPartition{at.topic, resolution.Partition}
 		if x.settled[dead] == nil {
 			x.settled[dead] = map[int64]bool{}
 		}
 		x.settled[dead][resolution.Offset] = true
 		return
-	case place.Kind == KindDeadLetters && isEvent(&m):
+	case topic.Kind == KindDeadLetters && isEvent(&m):
 		return // its order was closed
-	case place.Kind == KindBucket:
+	case topic.Kind == KindBucket:
 		if due, err := m.Due(); err == nil {
-			s.leaves = orderclose.Bucket{Length: place.Length}.Release(due, r.AppendedAt()).UnixMilli()
+			s.leaves = orderclose.Bucket{Length: topic.Length}.Release(due, r.AppendedAt()).UnixMilli()
 		}
 	}
 	// The closer adds one of these headers to a record that it retries.
@@ -287,8 +287,8 @@ func (x *RecordIndex) add(at topicPartition, p *partitionState, r wire.RawRecord
 	} else {
 		s.before = -1
 	}
-	x.last[key] = int32(len(x.sights))
-	x.sights = append(x.sights, s)
+	x.last[key] = int32(len(x.matches))
+	x.matches = append(x.matches, s)
 }
 
 // isEvent reports whether a dead letter is that of an event.
@@ -301,13 +301,13 @@ func isEvent(m *wire.Message) bool {
 func (x *RecordIndex) found(id string) (found []Match) {
 	i, ok := x.last[maphash.String(x.seed, id)]
 	for ok && i >= 0 {
-		s := x.sights[i]
+		s := x.matches[i]
 		i = s.before
-		place := x.places[s.place]
-		if place.Kind == KindDeadLetters && x.settled[topicPartition{int(s.place), int(s.partition)}][s.offset] {
+		topic := x.topics[s.topic]
+		if topic.Kind == KindDeadLetters && x.settled[topicPartition{int(s.topic), int(s.partition)}][s.offset] {
 			continue
 		}
-		match := Match{Topic: place.Topic, Kind: place.Kind, Partition: int(s.partition), Offset: s.offset, Again: s.again}
+		match := Match{Topic: topic.Topic, Kind: topic.Kind, Partition: int(s.partition), Offset: s.offset, Again: s.again}
 		if s.leaves != 0 {
 			match.Leaves = time.UnixMilli(s.leaves).UTC()
 		}
@@ -317,16 +317,16 @@ func (x *RecordIndex) found(id string) (found []Match) {
 	return found
 }
 
-// unseen says which part of the order's partitions was not read, and why.
-func (x *RecordIndex) unseen(id string) string {
-	for place := range x.places {
-		at := topicPartition{place, x.partition(place, id)}
+// notRead says which part of the order's partitions was not read, and why.
+func (x *RecordIndex) notRead(id string) string {
+	for topic := range x.topics {
+		at := topicPartition{topic, x.partition(topic, id)}
 		p := x.states[at]
-		switch topic := x.places[place].Topic; {
+		switch name := x.topics[topic].Topic; {
 		case p.problem != nil:
-			return fmt.Sprintf("%s/%d: %v", topic, at.partition, p.problem)
+			return fmt.Sprintf("%s/%d: %v", name, at.partition, p.problem)
 		case len(p.todo) > 0:
-			return fmt.Sprintf("%s/%d: the budget was spent before offset %d", topic, at.partition, p.todo[0].First)
+			return fmt.Sprintf("%s/%d: the budget was spent before offset %d", name, at.partition, p.todo[0].First)
 		}
 	}
 	return ""

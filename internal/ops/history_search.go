@@ -97,13 +97,13 @@ type SearchLimit struct {
 // SearchTopics searches the partition of the order's key in each topic: all of it, or from the
 // creation of the order if the budget is too small. It does not find a record that a
 // producer put into another partition.
-func SearchTopics(ctx context.Context, log HistoryLog, places []HistoryTopic, id string, b SearchLimit) []HistoryTopic {
-	results := make([]HistoryTopic, len(places))
+func SearchTopics(ctx context.Context, log HistoryLog, topics []HistoryTopic, id string, b SearchLimit) []HistoryTopic {
+	results := make([]HistoryTopic, len(topics))
 	var g errgroup.Group
 	g.SetLimit(topicsAtOnce)
-	for i := range places {
+	for i := range topics {
 		g.Go(func() error {
-			results[i] = places[i]
+			results[i] = topics[i]
 			results[i].Records = []Record{}
 			if err := results[i].search(ctx, log, id, b); err != nil {
 				results[i].Problem = err.Error()

@@ -25,14 +25,14 @@ func ptr[V any](v V) *V { return &v }
 
 func TestNew_SortsTheTimeline(t *testing.T) {
 	db := &store.OrderHistory{
-		At:       after(time.Hour),
-		Order:    &store.OrderRow{ID: "a", Category: "virtual", Status: store.Closed, State: "closed", CreatedAt: made, Due: after(5 * time.Minute), ClosedAt: ptr(after(7 * time.Minute))},
-		Receipt:  &store.ReceiptRow{Path: orderclose.PathPipeline, ClosedAt: after(7 * time.Minute), Attempts: 1, LatenessMS: 120_000},
-		Ledger:   []store.LedgerRow{{SKU: "ink", Kind: "close", Quantity: 3, At: after(7 * time.Minute)}},
-		Outgoing: []store.OutgoingRow{{ID: 9, At: after(7 * time.Minute)}},
+		At:            after(time.Hour),
+		Order:         &store.OrderRow{ID: "a", Category: "virtual", Status: store.Closed, State: "closed", CreatedAt: made, Due: after(5 * time.Minute), ClosedAt: ptr(after(7 * time.Minute))},
+		Receipt:       &store.ReceiptRow{Path: orderclose.PathPipeline, ClosedAt: after(7 * time.Minute), Attempts: 1, LatenessMS: 120_000},
+		Ledger:        []store.LedgerRow{{SKU: "ink", Kind: "close", Quantity: 3, At: after(7 * time.Minute)}},
+		PendingEvents: []store.PendingRow{{ID: 9, At: after(7 * time.Minute)}},
 	}
 	letter := &deadletters.Letter{Cause: "failed", Detail: "no stock row", Stage: "closer", Source: deadletters.Source{Topic: "order-close", Partition: 3, Offset: 7}}
-	places := []HistoryTopic{
+	topics := []HistoryTopic{
 		{Topic: "delay_5m", Kind: KindBucket, Group: "g", Partition: 3, Records: []Record{{Offset: 17, Appended: after(20 * time.Millisecond), Leaves: ptr(after(5 * time.Minute))}}},
 		{Topic: "order-close", Kind: KindClose, Group: "g", Partition: 3, Records: []Record{
 			{Offset: 7, Appended: after(5 * time.Minute)}, {Offset: 9, Appended: after(7 * time.Minute), Attempt: 1, Cause: "failed", NotDue: 2}}},
@@ -42,7 +42,7 @@ func TestNew_SortsTheTimeline(t *testing.T) {
 			{Offset: 5, Appended: after(6 * time.Minute), Settles: &wire.Resolution{Offset: 4, How: wire.Redriven}}}},
 		{Topic: "events", Kind: KindEvents, Partition: 3, Records: []Record{{Offset: 2, Appended: after(7*time.Minute + time.Second), Event: "order.closed/a"}}},
 	}
-	s := NewHistory("a", after(time.Hour), db, places)
+	s := NewHistory("a", after(time.Hour), db, topics)
 	var got []string
 	for _, e := range s.Timeline {
 		got = append(got, e.At.Format("04:05.000 ")+e.Where+": "+e.What)
@@ -82,7 +82,7 @@ func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 	}
 	for what, c := range map[string]struct {
 		db     *store.OrderHistory
-		places []HistoryTopic
+		topics []HistoryTopic
 		known  bool
 		want   string
 	}{
@@ -100,12 +100,12 @@ func TestNew_SaysWhereTheOrderIs(t *testing.T) {
 		"no database":         {nil, []HistoryTopic{bucket(0, waiting)}, true, "its record waits in delay_5m/3"},
 		"neither":             {nil, []HistoryTopic{bucket(0)}, false, "no record of it waits"},
 	} {
-		s := NewHistory("a", made, c.db, c.places)
+		s := NewHistory("a", made, c.db, c.topics)
 		if s.Known() != c.known || !strings.Contains(s.Now, c.want) {
 			t.Errorf("%s: known %v, %q; want %v, %q", what, s.Known(), s.Now, c.known, c.want)
 		}
 	}
-	if s := NewHistory("a", made, nil, []HistoryTopic{{Topic: "x", Problem: "away"}}); len(s.Unseen) != 1 {
+	if s := NewHistory("a", made, nil, []HistoryTopic{{Topic: "x", Problem: "away"}}); len(s.NotRead) != 1 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -156,9 +156,9 @@ type badLog struct{ HistoryLog }
 func (badLog) Partitions(context.Context, string) (int, error) { return 0, errors.New("away") }
 
 func TestSearch_AnErrorIsAProblemOfItsTopic(t *testing.T) {
-	places := SearchTopics(t.Context(), badLog{}, []HistoryTopic{{Topic: "x"}, {Topic: "y"}}, "a", SearchLimit{Records: 10})
-	if len(places) != 2 || places[1].Topic != "y" || places[1].Problem != "away" {
-		t.Errorf("%+v", places)
+	topics := SearchTopics(t.Context(), badLog{}, []HistoryTopic{{Topic: "x"}, {Topic: "y"}}, "a", SearchLimit{Records: 10})
+	if len(topics) != 2 || topics[1].Topic != "y" || topics[1].Problem != "away" {
+		t.Errorf("%+v", topics)
 	}
 }
 

@@ -21,7 +21,7 @@ const database = "database"
 
 // timeline merges the events of database and topics, sorted by time. KindEvents of the same
 // millisecond are in causal order. The clocks of database and brokers may differ a little.
-func timeline(db *store.OrderHistory, places []HistoryTopic) []Event {
+func timeline(db *store.OrderHistory, topics []HistoryTopic) []Event {
 	all := []Event{}
 	add := func(at time.Time, where, format string, args ...any) {
 		if !at.IsZero() {
@@ -32,7 +32,7 @@ func timeline(db *store.OrderHistory, places []HistoryTopic) []Event {
 		add(db.Order.CreatedAt, database, "created%s, to be closed at %s if it is not paid", category(db.Order.Category), clock(db.Order.Due))
 		add(db.Order.Due, database, "due")
 	}
-	for _, p := range places {
+	for _, p := range topics {
 		if !p.afterClosing() {
 			p.addRecords(add)
 		}
@@ -40,7 +40,7 @@ func timeline(db *store.OrderHistory, places []HistoryTopic) []Event {
 	if db != nil {
 		addDatabase(db, add)
 	}
-	for _, p := range places {
+	for _, p := range topics {
 		if p.afterClosing() {
 			p.addRecords(add)
 		}
@@ -76,10 +76,10 @@ func addDatabase(db *store.OrderHistory, add func(at time.Time, where, format st
 	for _, l := range db.Ledger {
 		add(l.At, database, "%s", ledger(l))
 	}
-	for _, o := range db.Unscheduled {
+	for _, o := range db.PendingSchedules {
 		add(o.At, database, "schedule %d written, and still in the outbox", o.ID)
 	}
-	for _, o := range db.Outgoing {
+	for _, o := range db.PendingEvents {
 		add(o.At, database, "event %d written, and still in the outbox", o.ID)
 	}
 }

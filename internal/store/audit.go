@@ -264,14 +264,14 @@ func (s *Store) auditSpelling(tx *gorm.DB, ids []string, of func(id string) *Aud
 	return nil
 }
 
-// outgoingPage is how many rows of the outbox one query reads.
-const outgoingPage = 5000
+// pendingPage is how many rows of the outbox one query reads.
+const pendingPage = 5000
 
-// Outgoing calls each with the order id of every event in the outbox.
-func (s *Store) Outgoing(ctx context.Context, each func(orderID string)) error {
+// PendingEvents calls each with the order id of every event in the outbox.
+func (s *Store) PendingEvents(ctx context.Context, each func(orderID string)) error {
 	for after := int64(-1); ; {
 		n := 0
-		err := eachRow(s.gorm.WithContext(ctx), "SELECT id, order_id FROM outbox_events WHERE id > ? ORDER BY id LIMIT ?", []any{after, outgoingPage}, func(rows *sql.Rows) error {
+		err := eachRow(s.gorm.WithContext(ctx), "SELECT id, order_id FROM outbox_events WHERE id > ? ORDER BY id LIMIT ?", []any{after, pendingPage}, func(rows *sql.Rows) error {
 			var id string
 			err := rows.Scan(&after, &id)
 			each(id)
@@ -281,7 +281,7 @@ func (s *Store) Outgoing(ctx context.Context, each func(orderID string)) error {
 		if err != nil {
 			return fmt.Errorf("read the outbox of events: %w", s.explain(ctx, err))
 		}
-		if n < outgoingPage {
+		if n < pendingPage {
 			return nil
 		}
 	}

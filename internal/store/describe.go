@@ -19,7 +19,7 @@ func (s *Store) CheckMapping(ctx context.Context) error {
 	if s.dialect.describe == nil {
 		return nil
 	}
-	problems, err := s.judge(ctx)
+	problems, err := s.checkTables(ctx)
 	if err != nil {
 		return fmt.Errorf("read the definitions of the orders' tables: %w", s.explain(ctx, err))
 	}
@@ -41,7 +41,7 @@ func (e *MappingError) Error() string {
 	return "the database's tables do not match the mapping in topics.yaml: " + strings.ReplaceAll(mapping.Err(e.Problems).Error(), "\n", "; and ")
 }
 
-func (s *Store) judge(ctx context.Context) ([]mapping.Problem, error) {
+func (s *Store) checkTables(ctx context.Context) ([]mapping.Problem, error) {
 	in := []*table{s.q.single}
 	if s.q.months != nil {
 		s.q.months.forget()
@@ -67,27 +67,27 @@ func (s *Store) judge(ctx context.Context) ([]mapping.Problem, error) {
 	if s.q.m.Stock != nil {
 		all = append(all, s.q.m.Stock.Table)
 	}
-	facts, err := s.dialect.describe(ctx, s.DB(), all)
+	schema, err := s.dialect.describe(ctx, s.DB(), all)
 	if err != nil {
 		return nil, err
 	}
-	return s.q.m.CheckDatabase(facts, orders, items), nil
+	return s.q.m.CheckDatabase(schema, orders, items), nil
 }
 
 // describe returns the definitions of MySQL tables. It leaves out tables that do not exist or
 // that the user may not see.
 func describe(ctx context.Context, db *sql.DB, names []string) (mapping.Schema, error) {
-	facts := mapping.Schema{}
+	schema := mapping.Schema{}
 	for _, name := range names {
 		t, ok, err := describeTable(ctx, db, name)
 		if err != nil {
 			return nil, fmt.Errorf("table %s: %w", name, err)
 		}
 		if ok {
-			facts[name] = t
+			schema[name] = t
 		}
 	}
-	return facts, nil
+	return schema, nil
 }
 
 // inSchema limits a query of information_schema to one table.

@@ -15,19 +15,19 @@ import (
 // the order may change in between. Where orders are mapped to the shop's own tables, History has
 // the mapped columns.
 type OrderHistory struct {
-	At       time.Time     `json:"at"`    // the database's clock
-	Order    *OrderRow     `json:"order"` // nil: the database has no such order
-	Items    []ItemRow     `json:"items"`
-	Receipt  *ReceiptRow   `json:"receipt"` // nil: the order has no receipt
-	Ledger   []LedgerRow   `json:"ledger"`
-	Outgoing []OutgoingRow `json:"outgoing"` // events that are not published yet
-	// Unscheduled are the order's rows in the schedule outbox: not yet published.
-	Unscheduled []OutgoingRow `json:"unscheduled,omitempty"`
+	At            time.Time    `json:"at"`    // the database's clock
+	Order         *OrderRow    `json:"order"` // nil: the database has no such order
+	Items         []ItemRow    `json:"items"`
+	Receipt       *ReceiptRow  `json:"receipt"` // nil: the order has no receipt
+	Ledger        []LedgerRow  `json:"ledger"`
+	PendingEvents []PendingRow `json:"outgoing"` // events that are not published yet
+	// PendingSchedules are the order's rows in the schedule outbox: not yet published.
+	PendingSchedules []PendingRow `json:"unscheduled,omitempty"`
 }
 
 // Known reports whether the database has anything of the order.
 func (s OrderHistory) Known() bool {
-	return s.Order != nil || len(s.Items)+len(s.Ledger)+len(s.Outgoing)+len(s.Unscheduled) > 0 || s.Receipt != nil
+	return s.Order != nil || len(s.Items)+len(s.Ledger)+len(s.PendingEvents)+len(s.PendingSchedules) > 0 || s.Receipt != nil
 }
 
 // OrderRow is a row of the table orders.
@@ -68,8 +68,8 @@ type LedgerRow struct {
 	At       time.Time `json:"at"`
 }
 
-// OutgoingRow is a row of an outbox.
-type OutgoingRow struct {
+// PendingRow is a row of an outbox.
+type PendingRow struct {
 	ID int64     `json:"id"`
 	At time.Time `json:"at"`
 }
@@ -77,7 +77,7 @@ type OutgoingRow struct {
 // OrderHistory reads everything about an order. An unknown order is no error. The error wraps
 // orderclose.ErrUnavailable if the database failed.
 func (s *Store) OrderHistory(ctx context.Context, id string) (OrderHistory, error) {
-	history := OrderHistory{Items: []ItemRow{}, Ledger: []LedgerRow{}, Outgoing: []OutgoingRow{}}
+	history := OrderHistory{Items: []ItemRow{}, Ledger: []LedgerRow{}, PendingEvents: []PendingRow{}}
 	if err := orderclose.ValidateID(id); err != nil {
 		return history, err
 	}
@@ -133,15 +133,15 @@ func (s *Store) history(tx *gorm.DB, id string, history *OrderHistory) (err erro
 		}},
 		// No index has the order's id: the table holds only rows that are not published yet.
 		{"SELECT id, created_at FROM outbox_events WHERE order_id = ? ORDER BY id", func(rows *sql.Rows) error {
-			var o OutgoingRow
+			var o PendingRow
 			err := rows.Scan(&o.ID, timeInto(&o.At))
-			history.Outgoing = append(history.Outgoing, o)
+			history.PendingEvents = append(history.PendingEvents, o)
 			return err
 		}},
 		{"SELECT id, created_at FROM outbox_schedules WHERE order_id = ? ORDER BY id", func(rows *sql.Rows) error {
-			var o OutgoingRow
+			var o PendingRow
 			err := rows.Scan(&o.ID, timeInto(&o.At))
-			history.Unscheduled = append(history.Unscheduled, o)
+			history.PendingSchedules = append(history.PendingSchedules, o)
 			return err
 		}},
 	}...) {

@@ -41,9 +41,9 @@ func (s *Store) triggerNotes(ctx context.Context) (notes []string, err error) {
 	if s.q.m.Stock != nil {
 		names = append(names, s.q.m.Stock.Table)
 	}
-	facts, err := s.dialect.describe(ctx, s.DB(), names)
+	schema, err := s.dialect.describe(ctx, s.DB(), names)
 	for _, name := range names {
-		if triggers := facts[name].Triggers; len(triggers) > 0 {
+		if triggers := schema[name].Triggers; len(triggers) > 0 {
 			notes = append(notes, fmt.Sprintf("each close fires the triggers of table %s: %s; make sure that no trigger releases stock too", name, strings.Join(triggers, ", ")))
 		}
 	}

@@ -172,11 +172,11 @@ func (s *Store) Backlog(ctx context.Context, box wire.Outbox) (wire.OutboxBacklo
 	return b, nil
 }
 
-// Unpublished returns a page of the rows of orders that are not scheduled yet: up to limit rows
+// PendingSchedules returns a page of the rows of orders that are not scheduled yet: up to limit rows
 // with ids above afterID, lowest first, without payloads. It takes no lock, and includes rows
 // that a dispatcher has. A caller begins with 0; a page with fewer than limit rows is the last.
 // Rows that are added meanwhile may be missed.
-func (s *Store) Unpublished(ctx context.Context, afterID int64, limit int) ([]wire.OutboxRow, error) {
+func (s *Store) PendingSchedules(ctx context.Context, afterID int64, limit int) ([]wire.OutboxRow, error) {
 	table := outboxTables[wire.ScheduleOutbox]
 	var page []wire.OutboxRow
 	err := eachRow(s.gorm.WithContext(ctx), "SELECT id, order_id FROM "+table+" WHERE id > ? ORDER BY id LIMIT ?", []any{afterID, limit}, func(rows *sql.Rows) error {
@@ -223,21 +223,21 @@ func (s *Store) backlog(ctx context.Context, table string) (wire.OutboxBacklog, 
 // dispatchedRows holds the ids of the rows that dispatchers of this process have. Waiting for
 // it ends with the caller's context.
 type dispatchedRows struct {
-	turn chan struct{}
-	ids  map[int64]bool
+	mutex chan struct{}
+	ids   map[int64]bool
 }
 
 func newDispatchedRows() *dispatchedRows {
-	return &dispatchedRows{turn: make(chan struct{}, 1), ids: map[int64]bool{}}
+	return &dispatchedRows{mutex: make(chan struct{}, 1), ids: map[int64]bool{}}
 }
 
 // with gives one caller at a time access to the ids.
 func (r *dispatchedRows) with(ctx context.Context, do func(ids map[int64]bool) error) error {
 	select {
-	case r.turn <- struct{}{}:
+	case r.mutex <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { <-r.turn }()
+	defer func() { <-r.mutex }()
 	return do(r.ids)
 }

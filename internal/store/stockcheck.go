@@ -347,8 +347,8 @@ func judgeLine(o stockOrder, sku string, went kind) (StockFinding, bool) {
 	}
 	slices.Sort(rows)
 	have := strings.Join(rows, ", ")
-	finding := func(kind, what, mend string) (StockFinding, bool) {
-		return StockFinding{kind, o.id, sku, what, mend}, true
+	finding := func(kind, what, fix string) (StockFinding, bool) {
+		return StockFinding{kind, o.id, sku, what, fix}, true
 	}
 	switch {
 	case went == "" && len(moves) == 0:

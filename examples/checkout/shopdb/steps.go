@@ -152,12 +152,12 @@ func (t *Tx) refund(id, payment, reason string, first Answer) (Answer, error) {
 
 // Cancel is Orders.Cancel within this transaction.
 func (t *Tx) Cancel(id string) (Answer, error) {
-	return t.changeStatus("cancel", id, Unpaid, Cancelled, AnswerCancelled, becauseCancelled)
+	return t.changeStatus("cancel", id, Unpaid, Cancelled, AnswerCancelled, kindCancel)
 }
 
 // Ship is Orders.Ship within this transaction.
 func (t *Tx) Ship(id string) (Answer, error) {
-	return t.changeStatus("ship", id, Paid, Shipped, AnswerShipped, becauseShipped)
+	return t.changeStatus("ship", id, Paid, Shipped, AnswerShipped, kindShip)
 }
 
 // Confirm is Orders.Confirm within this transaction.
@@ -166,15 +166,15 @@ func (t *Tx) Confirm(id string) (Answer, error) {
 }
 
 // changeStatus changes an order's status from one value to the next, and releases its stock
-// unless because is "".
-func (t *Tx) changeStatus(what, id string, from, to Status, done Answer, because string) (Answer, error) {
+// unless kind is "".
+func (t *Tx) changeStatus(what, id string, from, to Status, done Answer, kind string) (Answer, error) {
 	won, err := t.compareAndSet(id, from, to, "")
 	answer := done
 	switch {
 	case err == nil && !won:
 		answer, err = t.refusal(id, from)
-	case err == nil && because != "":
-		err = t.releaseStock(id, because)
+	case err == nil && kind != "":
+		err = t.releaseStock(id, kind)
 	}
 	if err != nil {
 		return "", fmt.Errorf("%s order %q: %w", what, id, err)

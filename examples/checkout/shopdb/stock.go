@@ -27,14 +27,14 @@ func (t *Tx) reserve(items []Item) error {
 // Reasons why an order no longer holds its stock. Each is the last part of the key of a row of
 // the ledger; the closer's reason is close.
 const (
-	becauseCancelled = "cancel"
-	becauseShipped   = "ship"
+	kindCancel = "cancel"
+	kindShip   = "ship"
 )
 
 // releaseStock ends the reservation of an order's stock, and makes the stock available again
 // unless it was shipped. The unique key of the ledger's rows ensures that it happens once. It
 // must be the last change of its transaction.
-func (t *Tx) releaseStock(id, because string) error {
+func (t *Tx) releaseStock(id, kind string) error {
 	items, err := t.items(id)
 	if err != nil {
 		return err
@@ -45,18 +45,18 @@ func (t *Tx) releaseStock(id, because string) error {
 	}
 	if err := eachSKU(items, func(sku string, quantity int64) error {
 		_, err := t.exec("INSERT INTO stock_ledger (order_id, sku_id, kind, quantity, created_at) VALUES (?, ?, ?, ?, ?)",
-			id, sku, because, quantity, t.sql.time(now))
+			id, sku, kind, quantity, t.sql.time(now))
 		return err
 	}); err != nil {
 		return fmt.Errorf("write the ledger: %w", err)
 	}
 	set := "reserved = reserved - ?"
-	if because == becauseCancelled {
+	if kind == kindCancel {
 		set = "available = available + ?, " + set
 	}
 	return eachSKU(items, func(sku string, quantity int64) error {
 		args := []any{quantity, sku, quantity}
-		if because == becauseCancelled {
+		if kind == kindCancel {
 			args = append([]any{quantity}, args...)
 		}
 		n, err := t.exec("UPDATE stock SET "+set+" WHERE sku_id = ? AND reserved >= ?", args...)

@@ -13,7 +13,7 @@ import (
 func TestIndex_BehavesLikeAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x, model, settled, next := NewIndex(), map[Position]string{}, map[Position]wire.ResolutionKind{}, [2]int64{}
-		place := rapid.Custom(func(t *rapid.T) Position {
+		position := rapid.Custom(func(t *rapid.T) Position {
 			p := rapid.IntRange(0, 1).Draw(t, "partition")
 			return Position{p, rapid.Int64Range(0, next[p]+1).Draw(t, "offset")}
 		})
@@ -26,7 +26,7 @@ func TestIndex_BehavesLikeAMap(t *testing.T) {
 				x.Add(at, model[at])
 			},
 			"settle": func(t *rapid.T) {
-				at := place.Draw(t, "place")
+				at := position.Draw(t, "position")
 				how := rapid.SampledFrom([]wire.ResolutionKind{wire.Redriven, wire.Discarded}).Draw(t, "how")
 				if _, pending := model[at]; pending {
 					delete(model, at)
@@ -35,7 +35,7 @@ func TestIndex_BehavesLikeAMap(t *testing.T) {
 				x.Resolve(wire.Resolution{Partition: at.Partition, Offset: at.Offset, How: how})
 			},
 			"forget": func(t *rapid.T) {
-				below, gone := place.Draw(t, "below"), 0
+				below, gone := position.Draw(t, "below"), 0
 				for at := range model {
 					if at.Partition == below.Partition && at.Offset < below.Offset {
 						delete(model, at)

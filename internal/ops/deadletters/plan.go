@@ -119,7 +119,7 @@ func (t *Topic) prepare(ctx context.Context, o Options) (Plan, []kafka.Span, *In
 			plan.Pending += n
 		}
 	}
-	for _, at := range o.Filter.Places {
+	for _, at := range o.Filter.Positions {
 		switch how, ok := x.Find(at); {
 		case !ok:
 			plan.Missing = append(plan.Missing, at)

@@ -32,8 +32,8 @@ type Filter struct {
 	Stage string
 	Order string    // the order's id
 	Since time.Time // appended then or later
-	// Places, if not empty, are the only dead letters.
-	Places []Position
+	// Positions, if not empty, are the only dead letters.
+	Positions []Position
 	// Through is a snapshot: the last offset to read of each partition. Nil: to the end. A
 	// partition that is not in the map is left out.
 	Through map[int]int64
@@ -45,8 +45,8 @@ func (f Filter) match(l Letter) bool {
 			return false
 		}
 	}
-	named := len(f.Places) == 0
-	for _, p := range f.Places {
+	named := len(f.Positions) == 0
+	for _, p := range f.Positions {
 		named = named || p == l.At
 	}
 	return named && (f.Cause == "" || f.Cause == l.Cause) && (f.Stage == "" || f.Stage == l.Stage) &&
@@ -75,7 +75,7 @@ func (t *Topic) Snapshot(ctx context.Context, f Filter) ([]kafka.Span, error) {
 		}
 		if smallest, some := f.firstPlace(p); some {
 			first = max(first, smallest)
-		} else if len(f.Places) > 0 {
+		} else if len(f.Positions) > 0 {
 			continue
 		}
 		if first < end {
@@ -86,7 +86,7 @@ func (t *Topic) Snapshot(ctx context.Context, f Filter) ([]kafka.Span, error) {
 }
 
 func (f Filter) firstPlace(partition int) (smallest int64, some bool) {
-	for _, p := range f.Places {
+	for _, p := range f.Positions {
 		if p.Partition == partition && (!some || p.Offset < smallest) {
 			smallest, some = p.Offset, true
 		}
@@ -155,7 +155,7 @@ func (t *Topic) Letters(ctx context.Context, spans []kafka.Span, x *Index, each 
 
 // Find returns the dead letter at a position, with its resolution, or nil if there is none.
 func (t *Topic) Find(ctx context.Context, at Position) (*Letter, error) {
-	f := Filter{Places: []Position{at}}
+	f := Filter{Positions: []Position{at}}
 	spans, err := t.Snapshot(ctx, f)
 	if err != nil {
 		return nil, err

@@ -50,7 +50,7 @@ func TestTopic_ListsThePendingDeadLettersOfTheFilter(t *testing.T) {
 		"by stage":           {Filter{Stage: "relay"}, true, 0, ""},
 		"by order":           {Filter{Order: "c"}, false, 0, "c"},
 		"by age":             {Filter{Since: now.Add(-time.Minute)}, false, 0, "d"},
-		"by place":           {Filter{Places: []Position{{0, 1}, {1, 0}, {1, 2}, {1, 77}}}, true, 0, "c b"},
+		"by place":           {Filter{Positions: []Position{{0, 1}, {1, 0}, {1, 2}, {1, 77}}}, true, 0, "c b"},
 		"snapshot":           {Filter{Through: map[int]int64{0: 0}}, false, 0, "a"},
 		"none in the period": {Filter{Since: now.Add(time.Hour)}, false, 0, ""},
 	} {
@@ -125,7 +125,7 @@ func TestRedrive_HandlesOnlyTheSnapshot(t *testing.T) {
 func TestRedrive_ReportsMissingAndResolvedDeadLetters(t *testing.T) {
 	log := &fakeLog{}
 	at := log.addDeadLetter(t, 0, "a", "failed", now)
-	o := redrive(Filter{Places: []Position{at, {1, 5}}})
+	o := redrive(Filter{Positions: []Position{at, {1, 5}}})
 	result := must[Result](t)(log.topic().Run(t.Context(), o, nil))
 	if result.Done != 1 || !cmp.Equal(result.Missing, []Position{{1, 5}}) || result.Settled != nil {
 		t.Errorf("%+v", result)

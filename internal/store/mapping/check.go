@@ -48,9 +48,9 @@ func (m *Mapping) Check() []Problem {
 	c.table("table", m.Orders, m.Shards != nil)
 	c.key("id", m.ID)
 	c.status(m.Status)
-	c.moment("due", &m.Due)
-	c.moment("created", m.Created)
-	c.moment("closed_at", m.ClosedAt)
+	c.timeColumn("due", &m.Due)
+	c.timeColumn("created", m.Created)
+	c.timeColumn("closed_at", m.ClosedAt)
 	c.optional("due.index", m.DueIndex)
 	c.optional("category", m.Category)
 	c.optional("version", m.Version)
@@ -140,12 +140,12 @@ func (c *checker) status(s Status) {
 	}
 }
 
-func (c *checker) moment(path string, m *TimeColumn) {
+func (c *checker) timeColumn(path string, m *TimeColumn) {
 	if m == nil {
 		return
 	}
 	c.name(path+".column", m.Column)
-	if !slices.Contains(MomentTypes(), m.Type) {
+	if !slices.Contains(TimeTypes(), m.Type) {
 		c.report(path+".type", fmt.Sprintf("%q is not a type of a time", string(m.Type)), "write datetime, timestamp, unix_s or unix_ms")
 		return
 	}

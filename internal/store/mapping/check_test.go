@@ -122,8 +122,8 @@ func wantOne(t *testing.T, got []Problem, want string) {
 	}
 }
 
-// facts returns tables of November that fit the mapping of shop.
-func facts() Schema {
+// fittingSchema returns tables of November that fit the mapping of shop.
+func fittingSchema() Schema {
 	return Schema{
 		"shop_orders_202611": {
 			Engine: "InnoDB",
@@ -150,10 +150,10 @@ func facts() Schema {
 
 func TestJudge_ReportsEachMismatch(t *testing.T) {
 	const orders = "shop_orders_202611"
-	judged := func(m *Mapping, f Schema) []Problem {
+	check := func(m *Mapping, f Schema) []Problem {
 		return m.WithDefaults().CheckDatabase(f, []string{orders}, []string{"shop_lines_202611"})
 	}
-	if got := judged(shop(), facts()); len(got) != 0 {
+	if got := check(shop(), fittingSchema()); len(got) != 0 {
 		t.Errorf("tables that fit: %v", got)
 	}
 	change := func(table string, change func(t *Table)) func(*Mapping, Schema) {
@@ -237,9 +237,9 @@ func TestJudge_ReportsEachMismatch(t *testing.T) {
 			change(orders, func(t *Table) { t.Schema, t.Name = "shop", "o" })(m, f)
 		}, "version: mapped as the quantity of a line and as the order's version"},
 	} {
-		m, f := shop(), facts()
+		m, f := shop(), fittingSchema()
 		c.change(m, f)
-		wantOne(t, judged(m, f), c.want)
+		wantOne(t, check(m, f), c.want)
 	}
 }
 

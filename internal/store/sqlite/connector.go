@@ -17,9 +17,9 @@ import (
 // database/sql drops a connection whose transaction was cancelled, and a database in memory
 // disappears with its last connection.
 type connector struct {
-	driver driver.Driver
-	dsn    string
-	keeper driver.Conn
+	driver    driver.Driver
+	dsn       string
+	keepAlive driver.Conn
 }
 
 func newConnector(dsn string) (*connector, error) {
@@ -31,11 +31,11 @@ func newConnector(dsn string) (*connector, error) {
 	if err := db.Close(); err != nil {
 		return nil, err
 	}
-	keeper, err := d.Open(dsn)
+	keepAlive, err := d.Open(dsn)
 	if err != nil {
 		return nil, err
 	}
-	return &connector{driver: d, dsn: dsn, keeper: keeper}, nil
+	return &connector{driver: d, dsn: dsn, keepAlive: keepAlive}, nil
 }
 
 // Connect implements driver.Connector.
@@ -45,7 +45,7 @@ func (c *connector) Connect(context.Context) (driver.Conn, error) { return c.dri
 func (c *connector) Driver() driver.Driver { return c.driver }
 
 // Close is called by database/sql when the pool is closed.
-func (c *connector) Close() error { return c.keeper.Close() }
+func (c *connector) Close() error { return c.keepAlive.Close() }
 
 // fault returns the cause of an error of the driver.
 func fault(err error) store.Fault {

@@ -18,9 +18,9 @@ func init() {
 	}, play: func(w *chaosWorld, e event) {
 		left := &atomic.Int64{}
 		left.Store(int64(e.N))
-		w.each(e, func(c *way) { c.damage.Store(&damage{world: w, left: left}) })
+		w.each(e, func(c *network) { c.damage.Store(&damage{world: w, left: left}) })
 		w.hold(e)
-		w.each(e, func(c *way) { c.damage.Store(nil) })
+		w.each(e, func(c *network) { c.damage.Store(nil) })
 	}}
 }
 

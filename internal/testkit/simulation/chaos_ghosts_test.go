@@ -15,10 +15,10 @@ const memberSession = 6 * time.Second
 // each leave a lost member behind for the other.
 const joinSilence = 8 * time.Second
 
-// expireGhosts removes members from groups that were silent for longer than their session. A
+// expireSilentMembers removes members from groups that were silent for longer than their session. A
 // real broker does that itself. kfake does not, if it could not send the answer to a join or a
 // sync: such a member would keep its partitions for ever.
-func (w *chaosWorld) expireGhosts() {
+func (w *chaosWorld) expireSilentMembers() {
 	heard := map[string]time.Time{} // by member; guarded by w.mu
 	w.servers.Broker.ControlKey(int16(kmsg.Heartbeat), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		w.servers.Broker.KeepControl()
@@ -64,5 +64,5 @@ func (w *chaosWorld) expire(group, member string) {
 	m := kmsg.NewLeaveGroupRequestMember()
 	m.MemberID = member
 	req.Members = append(req.Members, m)
-	_, _ = client.Request(w.ctx, req) // on failure expireGhosts tries again
+	_, _ = client.Request(w.ctx, req) // on failure expireSilentMembers tries again
 }

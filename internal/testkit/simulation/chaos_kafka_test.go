@@ -120,10 +120,10 @@ func (w *chaosWorld) brokerAway(e event) {
 	address := w.servers.Brokers()[e.N]
 	w.mu.Lock()
 	w.away[address]++
-	ways := append([]*way(nil), w.ways...)
+	networks := append([]*network(nil), w.networks...)
 	w.mu.Unlock()
-	for _, way := range ways {
-		way.resetTo(address)
+	for _, n := range networks {
+		n.resetTo(address)
 	}
 	if e.How == "with an election" {
 		w.moveLeaders(e)

@@ -23,33 +23,33 @@ func init() {
 	kinds["stop"] = kind{weight: 3, draw: long, play: func(w *chaosWorld, e event) { w.replace(e, (*process).stop) }}
 	kinds["kill"] = kind{weight: 5, draw: long, play: func(w *chaosWorld, e event) { w.replace(e, (*process).kill) }}
 	kinds["join"] = kind{weight: 3, draw: long, play: (*chaosWorld).join}
-	kinds["reset"] = kind{weight: 3, draw: drawRole, play: func(w *chaosWorld, e event) { w.each(e, (*way).reset) }}
+	kinds["reset"] = kind{weight: 3, draw: drawRole, play: func(w *chaosWorld, e event) { w.each(e, (*network).reset) }}
 	kinds["half-open"] = kind{weight: 3, draw: func(d *drawing, e *event) {
 		drawRole(d, e)
-		e.How = d.among("both ways", "answers only")
-	}, play: func(w *chaosWorld, e event) { w.each(e, func(c *way) { c.silence(e.How == "answers only") }) }}
+		e.How = d.among("both networks", "answers only")
+	}, play: func(w *chaosWorld, e event) { w.each(e, func(c *network) { c.silence(e.How == "answers only") }) }}
 	kinds["cut"] = kind{weight: 3, draw: long, play: func(w *chaosWorld, e event) {
-		w.each(e, (*way).cut)
+		w.each(e, (*network).cut)
 		w.hold(e)
-		w.each(e, (*way).restore)
+		w.each(e, (*network).restore)
 	}}
 	kinds["pause"] = kind{weight: 4, draw: long, play: (*chaosWorld).pause}
 	kinds["slow"] = kind{weight: 2, draw: func(d *drawing, e *event) { long(d, e); e.By = d.span(time.Millisecond, 800*time.Millisecond) },
 		play: func(w *chaosWorld, e event) {
-			w.each(e, func(c *way) { c.latency.Store(int64(e.By)) })
+			w.each(e, func(c *network) { c.latency.Store(int64(e.By)) })
 			w.hold(e)
-			w.each(e, func(c *way) { c.latency.Store(0) })
+			w.each(e, func(c *network) { c.latency.Store(0) })
 		}}
 }
 
 // each calls do with the network of every process that plays the event's role. For the role of
 // the dispatcher it also calls do with the network of the checkout.
-func (w *chaosWorld) each(e event, do func(*way)) {
+func (w *chaosWorld) each(e event, do func(*network)) {
 	for _, p := range w.playing(pipeline.Role(e.What)) {
-		do(p.way)
+		do(p.network)
 	}
 	if pipeline.Role(e.What) == pipeline.Outbox {
-		do(w.way)
+		do(w.network)
 	}
 }
 
@@ -83,7 +83,7 @@ func (w *chaosWorld) join(e event) {
 func (w *chaosWorld) pause(e event) {
 	var resume []func()
 	for _, p := range w.playing(pipeline.Role(e.What)) {
-		resume = append(resume, p.way.stall())
+		resume = append(resume, p.network.stall())
 	}
 	w.hold(e)
 	for _, r := range resume {

@@ -10,40 +10,40 @@ import (
 	"time"
 )
 
-// way is the network of one process to the servers. Its connections can be cut, stalled or left
+// network is the network of one process to the servers. Its connections can be cut, stalled or left
 // half-open, all at once.
-type way struct {
+type network struct {
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	mu      sync.Mutex
-	conns   map[*wayConn]bool
+	conns   map[*networkConn]bool
 	down    bool          // new connections are refused
 	stalled chan struct{} // is closed when the stall ends; nil: there is none
 	latency atomic.Int64  // delay of each write, in nanoseconds
 	damage  atomic.Pointer[damage]
 }
 
-func newWay(dial func(ctx context.Context, network, address string) (net.Conn, error)) *way {
-	return &way{dial: dial, conns: map[*wayConn]bool{}}
+func newNetwork(dial func(ctx context.Context, network, address string) (net.Conn, error)) *network {
+	return &network{dial: dial, conns: map[*networkConn]bool{}}
 }
 
-// errWayDown is the error of a dial while the network is cut.
-var errWayDown = errors.New("chaos: connection refused")
+// errNetworkDown is the error of a dial while the network is cut.
+var errNetworkDown = errors.New("chaos: connection refused")
 
 // Dial opens a connection, unless the network is cut.
-func (w *way) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+func (w *network) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	w.mu.Lock()
 	down := w.down
 	w.mu.Unlock()
 	if down {
-		return nil, &net.OpError{Op: "dial", Net: network, Err: errWayDown}
+		return nil, &net.OpError{Op: "dial", Net: network, Err: errNetworkDown}
 	}
 	conn, err := w.dial(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
 	dead, otherEnd := net.Pipe()
-	c := &wayConn{Conn: conn, way: w, address: address, dead: dead, otherEnd: otherEnd}
+	c := &networkConn{Conn: conn, network: w, address: address, dead: dead, otherEnd: otherEnd}
 	w.mu.Lock()
 	if down = w.down; !down {
 		w.conns[c] = true
@@ -51,16 +51,16 @@ func (w *way) Dial(ctx context.Context, network, address string) (net.Conn, erro
 	w.mu.Unlock()
 	if down {
 		c.closeAll()
-		return nil, &net.OpError{Op: "dial", Net: network, Err: errWayDown}
+		return nil, &net.OpError{Op: "dial", Net: network, Err: errNetworkDown}
 	}
 	return c, nil
 }
 
 // all returns the open connections.
-func (w *way) all() []*wayConn {
+func (w *network) all() []*networkConn {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	conns := make([]*wayConn, 0, len(w.conns))
+	conns := make([]*networkConn, 0, len(w.conns))
 	for c := range w.conns {
 		conns = append(conns, c)
 	}
@@ -68,14 +68,14 @@ func (w *way) all() []*wayConn {
 }
 
 // reset closes every connection.
-func (w *way) reset() {
+func (w *network) reset() {
 	for _, c := range w.all() {
 		c.closeAll()
 	}
 }
 
 // resetTo closes every connection to an address.
-func (w *way) resetTo(address string) {
+func (w *network) resetTo(address string) {
 	for _, c := range w.all() {
 		if c.address == address {
 			c.closeAll()
@@ -84,14 +84,14 @@ func (w *way) resetTo(address string) {
 }
 
 // cut resets every connection and refuses new ones until restore.
-func (w *way) cut() {
+func (w *network) cut() {
 	w.mu.Lock()
 	w.down = true
 	w.mu.Unlock()
 	w.reset()
 }
 
-func (w *way) restore() {
+func (w *network) restore() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.down = false
@@ -99,14 +99,14 @@ func (w *way) restore() {
 
 // silence leaves every connection half-open: writes are dropped and nothing is ever read. With
 // answersOnly, writes still reach the server.
-func (w *way) silence(answersOnly bool) {
+func (w *network) silence(answersOnly bool) {
 	for _, c := range w.all() {
 		c.silence(answersOnly)
 	}
 }
 
 // stall blocks reads and writes until the returned function is called.
-func (w *way) stall() (resume func()) {
+func (w *network) stall() (resume func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stalled != nil {
@@ -123,7 +123,7 @@ func (w *way) stall() (resume func()) {
 }
 
 // wait returns when there is no stall, or when the connection is closed.
-func (w *way) wait(c *wayConn) {
+func (w *network) wait(c *networkConn) {
 	w.mu.Lock()
 	stalled := w.stalled
 	w.mu.Unlock()
@@ -141,10 +141,10 @@ func (w *way) wait(c *wayConn) {
 	}
 }
 
-// wayConn is a connection of a process.
-type wayConn struct {
+// networkConn is a connection of a process.
+type networkConn struct {
 	net.Conn
-	way      *way
+	network  *network
 	address  string      // of the server
 	deaf     atomic.Bool // bytes that are read are dropped
 	mute     atomic.Bool // bytes that are written are dropped
@@ -153,7 +153,7 @@ type wayConn struct {
 	once     sync.Once
 }
 
-func (c *wayConn) silence(answersOnly bool) {
+func (c *networkConn) silence(answersOnly bool) {
 	c.mute.Store(!answersOnly)
 	if c.deaf.Swap(true) {
 		return
@@ -171,11 +171,11 @@ func (c *wayConn) silence(answersOnly bool) {
 }
 
 // Read implements net.Conn.
-func (c *wayConn) Read(b []byte) (int, error) {
-	c.way.wait(c)
+func (c *networkConn) Read(b []byte) (int, error) {
+	c.network.wait(c)
 	if !c.deaf.Load() {
 		n, err := c.Conn.Read(b)
-		if d := c.way.damage.Load(); d != nil && c.address != shopAddress {
+		if d := c.network.damage.Load(); d != nil && c.address != shopAddress {
 			d.strike(b[:n])
 		}
 		if !c.deaf.Load() {
@@ -186,11 +186,11 @@ func (c *wayConn) Read(b []byte) (int, error) {
 }
 
 // Write implements net.Conn.
-func (c *wayConn) Write(b []byte) (int, error) {
-	if d := c.way.latency.Load(); d > 0 {
+func (c *networkConn) Write(b []byte) (int, error) {
+	if d := c.network.latency.Load(); d > 0 {
 		time.Sleep(time.Duration(d))
 	}
-	c.way.wait(c)
+	c.network.wait(c)
 	if c.mute.Load() {
 		return len(b), nil
 	}
@@ -198,30 +198,30 @@ func (c *wayConn) Write(b []byte) (int, error) {
 }
 
 // Close implements net.Conn.
-func (c *wayConn) Close() error {
+func (c *networkConn) Close() error {
 	c.closeAll()
 	return nil
 }
 
-func (c *wayConn) closeAll() {
+func (c *networkConn) closeAll() {
 	c.once.Do(func() {
 		_ = c.Conn.Close()
 		_ = c.dead.Close()
 		_ = c.otherEnd.Close()
-		c.way.mu.Lock()
-		defer c.way.mu.Unlock()
-		delete(c.way.conns, c)
+		c.network.mu.Lock()
+		defer c.network.mu.Unlock()
+		delete(c.network.conns, c)
 	})
 }
 
 // SetDeadline implements net.Conn.
-func (c *wayConn) SetDeadline(t time.Time) error {
+func (c *networkConn) SetDeadline(t time.Time) error {
 	_ = c.SetReadDeadline(t)
 	return c.Conn.SetWriteDeadline(t)
 }
 
 // SetReadDeadline implements net.Conn.
-func (c *wayConn) SetReadDeadline(t time.Time) error {
+func (c *networkConn) SetReadDeadline(t time.Time) error {
 	_ = c.dead.SetReadDeadline(t)
 	if c.deaf.Load() {
 		return nil

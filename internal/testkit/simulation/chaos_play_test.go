@@ -45,7 +45,7 @@ type chaosWorld struct {
 	damaged atomic.Int64 // the number of answers with a damaged batch
 	replays atomic.Int64 // replays of the close topic, including incomplete ones
 
-	way      *way // the network of the checkout
+	network  *network // the network of the checkout
 	kafka    *kafka.Cluster
 	producer *producer.Producer
 	outbox   *producer.Outbox
@@ -68,7 +68,7 @@ type chaosWorld struct {
 	processes  map[string]*process
 	clocks     map[string]*atomic.Int64
 	launched   int
-	ways       []*way         // of all processes, past and present
+	networks   []*network     // of all processes, past and present
 	away       map[string]int // by address: how many events disconnect the broker
 	paid       []string
 	published  []string
@@ -131,7 +131,7 @@ func playPlan(t *testing.T, p *plan) *result {
 		t.Fatal(err)
 	}
 	defer w.servers.Close()
-	w.errands.Go(w.expireGhosts)
+	w.errands.Go(w.expireSilentMembers)
 	w.launchAll()
 	for _, e := range p.Events {
 		if !wait(w.ctx, time.Until(w.began.Add(e.At))) {
@@ -154,8 +154,8 @@ func playPlan(t *testing.T, p *plan) *result {
 	w.errands.Wait()
 	w.producer.Close()
 	w.kafka.Close()
-	for _, way := range w.ways {
-		way.cut() // ends half-open connections
+	for _, n := range w.networks {
+		n.cut() // ends half-open connections
 	}
 	w.service.stop()
 	time.Sleep(5 * time.Second) // until delayed operations have ended
@@ -192,8 +192,8 @@ func (w *chaosWorld) build() (err error) {
 			return err
 		}
 	}
-	w.way = w.newWay()
-	if w.kafka, err = kafka.New(kafka.Options{Brokers: w.servers.Brokers(), ClientID: "checkout", Dial: w.way.Dial, Logger: w.logger}); err != nil {
+	w.network = w.newNetwork()
+	if w.kafka, err = kafka.New(kafka.Options{Brokers: w.servers.Brokers(), ClientID: "checkout", Dial: w.network.Dial, Logger: w.logger}); err != nil {
 		return err
 	}
 	o := producer.Options{

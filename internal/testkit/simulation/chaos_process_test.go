@@ -22,11 +22,11 @@ import (
 // process is a process of the pipeline in a world. It has its own network to the servers and its
 // own clock, and it can be stopped or killed.
 type process struct {
-	name  string
-	roles []pipeline.Role
-	world *chaosWorld
-	way   *way
-	ahead *atomic.Int64 // by how much its clock is ahead, in nanoseconds
+	name    string
+	roles   []pipeline.Role
+	world   *chaosWorld
+	network *network
+	ahead   *atomic.Int64 // by how much its clock is ahead, in nanoseconds
 
 	app *pipeline.App
 	// Guarded by world.mu:
@@ -42,21 +42,21 @@ type process struct {
 
 // launch starts a process with some roles.
 func (w *chaosWorld) launch(name string, roles ...pipeline.Role) *process {
-	p := &process{name: name, roles: roles, world: w, way: w.newWay(), ahead: w.clockOf(name), done: make(chan struct{})}
+	p := &process{name: name, roles: roles, world: w, network: w.newNetwork(), ahead: w.clockOf(name), done: make(chan struct{})}
 	var err error
-	p.kafka, err = kafka.New(kafka.Options{Brokers: w.servers.Brokers(), ClientID: name, Dial: p.way.Dial, PoisonFreedMemory: true, Logger: w.logger})
+	p.kafka, err = kafka.New(kafka.Options{Brokers: w.servers.Brokers(), ClientID: name, Dial: p.network.Dial, PoisonFreedMemory: true, Logger: w.logger})
 	if err != nil {
 		w.violation("harness", "%s: %v", name, err)
 		return p
 	}
-	redisWay := func(ctx context.Context, _, _ string) (net.Conn, error) { return p.way.dialRedis(w) }
+	redisWay := func(ctx context.Context, _, _ string) (net.Conn, error) { return p.network.dialRedis(w) }
 	p.redis = redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", MaxRetries: 1, ContextTimeoutEnabled: true, Dialer: redisWay})
 	cfg := w.config()
 	p.wants = cfg.Buckets
 	p.app, err = pipeline.New(pipeline.Options{
 		Config: cfg, Connections: pipeline.Connections{Kafka: p.kafka, Store: w.servers.Store, Redis: p.redis}, Logger: w.logger,
 		Registerer: prometheus.NewRegistry(), Missed: w.misses.add, TopicsFile: w.filePath(), RolloutDelay: settleTime,
-		Services: transportBy(p.way.Dial), Secrets: config.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
+		Services: transportBy(p.network.Dial), Secrets: config.Secrets{HTTP: serviceSecrets, Payment: serviceSecrets},
 		Now: func() time.Time { return setNow(time.Duration(p.ahead.Load())) },
 	})
 	if err != nil {
@@ -88,14 +88,14 @@ func transportBy(dial func(ctx context.Context, network, address string) (net.Co
 	return &http.Transport{DialContext: dial, IdleConnTimeout: 90 * time.Second}
 }
 
-// newWay returns a network to the servers. It is cut when the world ends.
-func (w *chaosWorld) newWay() *way {
-	way := newWay(func(ctx context.Context, network, address string) (net.Conn, error) {
+// newNetwork returns a network to the servers. It is cut when the world ends.
+func (w *chaosWorld) newNetwork() *network {
+	n := newNetwork(func(ctx context.Context, network, address string) (net.Conn, error) {
 		w.mu.Lock()
 		away := w.away[address] > 0
 		w.mu.Unlock()
 		if away {
-			return nil, &net.OpError{Op: "dial", Net: network, Err: errWayDown}
+			return nil, &net.OpError{Op: "dial", Net: network, Err: errNetworkDown}
 		}
 		if address == shopAddress {
 			return w.service.dial(ctx, network)
@@ -104,16 +104,16 @@ func (w *chaosWorld) newWay() *way {
 	})
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.ways = append(w.ways, way)
-	return way
+	w.networks = append(w.networks, n)
+	return n
 }
 
 // dialRedis opens a connection to Redis, unless the network is cut.
-func (w *way) dialRedis(world *chaosWorld) (net.Conn, error) {
+func (w *network) dialRedis(world *chaosWorld) (net.Conn, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.down {
-		return nil, errWayDown
+		return nil, errNetworkDown
 	}
 	return world.servers.Redis.Dial()
 }
@@ -131,7 +131,7 @@ func (p *process) stop() {
 // kill ends a process like kill -9, as the servers see it: no request arrives from now on. Its
 // goroutines end later.
 func (p *process) kill() {
-	p.way.cut()
+	p.network.cut()
 	p.cancel()
 }
 

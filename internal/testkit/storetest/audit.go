@@ -94,7 +94,7 @@ func outgoing(t *testing.T, s *shop) {
 		s.close(fmt.Sprint("o", i))
 	}
 	seen := map[string]bool{}
-	s.must(s.Outgoing(t.Context(), func(id string) { seen[id] = true }))
+	s.must(s.PendingEvents(t.Context(), func(id string) { seen[id] = true }))
 	if len(seen) != 12 {
 		t.Errorf("%v", seen)
 	}

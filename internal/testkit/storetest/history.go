@@ -10,21 +10,21 @@ import (
 )
 
 var historyClaims = []claim{
-	{"StoryHasEverythingAboutAnOrder", storyHasAll},
-	{"StoryOfAnUnknownOrderIsEmpty", storyOfUnknownOrder},
+	{"HistoryHasEverythingAboutAnOrder", historyHasAll},
+	{"HistoryOfAnUnknownOrderIsEmpty", historyOfUnknownOrder},
 }
 
-func storyHasAll(t *testing.T, s *shop) {
+func historyHasAll(t *testing.T, s *shop) {
 	s.migrated("ink", "nib")
 	s.order("other", -time.Minute, shopdb.Item{SKU: "ink", Quantity: 1})
 	o := s.order("a", -time.Minute, shopdb.Item{SKU: "nib", Quantity: 2}, shopdb.Item{SKU: "ink", Quantity: 1})
 	at := s.close("a", "other")[0].At
 	got, err := s.OrderHistory(t.Context(), "a")
 	s.must(err)
-	if len(got.Outgoing) != 1 || !got.Outgoing[0].At.Equal(at) || got.At.Before(at) {
-		t.Errorf("outgoing %+v, at %v; want the event of %v", got.Outgoing, got.At, at)
+	if len(got.PendingEvents) != 1 || !got.PendingEvents[0].At.Equal(at) || got.At.Before(at) {
+		t.Errorf("outgoing %+v, at %v; want the event of %v", got.PendingEvents, got.At, at)
 	}
-	got.At, got.Outgoing = time.Time{}, nil
+	got.At, got.PendingEvents = time.Time{}, nil
 	want(t, "history", got, store.OrderHistory{
 		Order:   &store.OrderRow{ID: "a", Category: "book", Status: store.Closed, State: "closed", CreatedAt: o.CreatedAt, Due: o.Due, ClosedAt: &at, Version: 2},
 		Items:   []store.ItemRow{{Line: 1, SKU: "nib", Quantity: 2}, {Line: 2, SKU: "ink", Quantity: 1}},
@@ -33,7 +33,7 @@ func storyHasAll(t *testing.T, s *shop) {
 	})
 }
 
-func storyOfUnknownOrder(t *testing.T, s *shop) {
+func historyOfUnknownOrder(t *testing.T, s *shop) {
 	s.migrated()
 	got, err := s.OrderHistory(t.Context(), "nobody")
 	s.must(err)

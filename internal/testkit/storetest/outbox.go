@@ -253,8 +253,8 @@ func addedWithItsTransaction(t *testing.T, s *shop) {
 	}
 	history, err := s.OrderHistory(t.Context(), "kept")
 	s.must(err)
-	if len(history.Unscheduled) != 1 || history.Unscheduled[0].At.Before(history.At.Add(-time.Minute)) || history.Unscheduled[0].At.After(history.At) {
-		t.Errorf("its history has %+v, at %v", history.Unscheduled, history.At)
+	if len(history.PendingSchedules) != 1 || history.PendingSchedules[0].At.Before(history.At.Add(-time.Minute)) || history.PendingSchedules[0].At.After(history.At) {
+		t.Errorf("its history has %+v, at %v", history.PendingSchedules, history.At)
 	}
 }
 
@@ -285,7 +285,7 @@ func unpublishedVisitsEveryRow(t *testing.T, s *shop) {
 	}
 	visit := func() (ids []string) {
 		for after, full := int64(0), true; full; {
-			page, err := s.Unpublished(t.Context(), after, 3)
+			page, err := s.PendingSchedules(t.Context(), after, 3)
 			s.must(err)
 			for _, r := range page {
 				ids, after = append(ids, r.OrderID), r.ID

@@ -33,8 +33,8 @@ const (
 	UnixMillis  TimeType = "unix_ms"
 )
 
-// MomentTypes returns all types.
-func MomentTypes() []TimeType { return []TimeType{DateTime, Timestamp, UnixSeconds, UnixMillis} }
+// TimeTypes returns all types.
+func TimeTypes() []TimeType { return []TimeType{DateTime, Timestamp, UnixSeconds, UnixMillis} }
 
 // Precision is the smallest difference of two values of a column.
 type Precision string
@@ -90,14 +90,14 @@ func ParseZone(zone string) (*time.Location, error) {
 
 // Codec converts times to values of a column and back.
 type Codec struct {
-	moment TimeColumn
+	column TimeColumn
 	loc    *time.Location
 	step   time.Duration
 }
 
-// Codec returns the codec of a moment in which Check finds no problem.
+// Codec returns the codec of a column in which Check finds no problem.
 func (m TimeColumn) Codec() (Codec, error) {
-	c := Codec{moment: m, loc: time.UTC, step: m.step()}
+	c := Codec{column: m, loc: time.UTC, step: m.step()}
 	c.step = cmp.Or(c.step, time.Second)
 	var err error
 	if m.Type == DateTime {
@@ -111,14 +111,14 @@ func (m TimeColumn) Codec() (Codec, error) {
 // column could keep the database from using an index.
 func (c Codec) Arg(t time.Time) any {
 	t = t.UTC().Truncate(c.step)
-	switch c.moment.Type {
+	switch c.column.Type {
 	case UnixSeconds:
 		return t.Unix()
 	case UnixMillis:
 		return t.UnixMilli()
 	}
 	layout := "2006-01-02 15:04:05"
-	if n := c.moment.Precision.digits(); n > 0 {
+	if n := c.column.Precision.digits(); n > 0 {
 		layout += "." + strings.Repeat("0", n)
 	}
 	return t.In(c.loc).Format(layout)
@@ -127,7 +127,7 @@ func (c Codec) Arg(t time.Time) any {
 // Oldest returns a value that is not above any point in time. A value below it is not a
 // point in time: 0, or the zero date.
 func (c Codec) Oldest() any {
-	switch c.moment.Type {
+	switch c.column.Type {
 	case UnixSeconds, UnixMillis:
 		return int64(1)
 	case Timestamp:
@@ -143,7 +143,7 @@ func (c Codec) Decode(src any) (time.Time, bool, error) {
 	case nil:
 		return time.Time{}, false, nil
 	case time.Time:
-		if c.moment.Type != DateTime && c.moment.Type != Timestamp {
+		if c.column.Type != DateTime && c.column.Type != Timestamp {
 			break
 		}
 		if v.Year() < 1000 { // the zero date
@@ -159,16 +159,16 @@ func (c Codec) Decode(src any) (time.Time, bool, error) {
 			return c.unix(n)
 		}
 	}
-	return time.Time{}, false, fmt.Errorf("column %s is mapped as %s and holds %T %v", c.moment.Column, c.moment.Type, src, src)
+	return time.Time{}, false, fmt.Errorf("column %s is mapped as %s and holds %T %v", c.column.Column, c.column.Type, src, src)
 }
 
 func (c Codec) unix(n int64) (time.Time, bool, error) {
 	switch {
-	case c.moment.Type != UnixSeconds && c.moment.Type != UnixMillis:
-		return time.Time{}, false, fmt.Errorf("column %s is mapped as %s and holds a number, %d", c.moment.Column, c.moment.Type, n)
+	case c.column.Type != UnixSeconds && c.column.Type != UnixMillis:
+		return time.Time{}, false, fmt.Errorf("column %s is mapped as %s and holds a number, %d", c.column.Column, c.column.Type, n)
 	case n <= 0:
 		return time.Time{}, false, nil
-	case c.moment.Type == UnixSeconds:
+	case c.column.Type == UnixSeconds:
 		return time.Unix(n, 0).UTC(), true, nil
 	}
 	return time.UnixMilli(n).UTC(), true, nil

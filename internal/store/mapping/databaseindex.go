@@ -7,55 +7,55 @@ import (
 )
 
 // needUniqueIndex checks for the index of a key, through which rows are found and locked.
-func (j *judge) needUniqueIndex(path string, k Key) {
-	for _, i := range j.table.Indexes {
+func (d *databaseChecker) needUniqueIndex(path string, k Key) {
+	for _, i := range d.table.Indexes {
 		if strings.EqualFold(i.Name, k.Index) && i.Unique && slices.Equal(i.Columns, []string{strings.ToLower(k.Column)}) {
 			return
 		}
 	}
-	do := "add one: ALTER TABLE " + Quote(j.name) + " ADD UNIQUE KEY " + Quote(k.Column) + " (" + Quote(k.Column) + "), and name it here"
-	for _, i := range j.table.Indexes {
+	do := "add one: ALTER TABLE " + Quote(d.name) + " ADD UNIQUE KEY " + Quote(k.Column) + " (" + Quote(k.Column) + "), and name it here"
+	for _, i := range d.table.Indexes {
 		if i.Unique && slices.Equal(i.Columns, []string{strings.ToLower(k.Column)}) {
 			do = "name the one that is there, index: " + i.Name
 		}
 	}
-	j.reportHarm(path, fmt.Sprintf("table %s has no unique index %s on %s alone", j.name, k.Index, k.Column),
+	d.reportHarm(path, fmt.Sprintf("table %s has no unique index %s on %s alone", d.name, k.Index, k.Column),
 		"a close finds and locks rows through it; without it each close reads and locks the whole table", do)
 }
 
 // needDueIndex checks for an index on status, due and id. InnoDB appends the id by itself if it
 // is the primary key.
-func (j *judge) needDueIndex(m *Mapping) {
+func (d *databaseChecker) needDueIndex(m *Mapping) {
 	status, due, id := strings.ToLower(m.Status.Column), strings.ToLower(m.Due.Column), strings.ToLower(m.ID.Column)
-	add := fmt.Sprintf("CREATE INDEX %s ON %s (%s, %s, %s)", Quote("orderclose_overdue"), Quote(j.name), Quote(m.Status.Column), Quote(m.Due.Column), Quote(m.ID.Column))
-	for _, i := range j.table.Indexes {
+	add := fmt.Sprintf("CREATE INDEX %s ON %s (%s, %s, %s)", Quote("orderclose_overdue"), Quote(d.name), Quote(m.Status.Column), Quote(m.Due.Column), Quote(m.ID.Column))
+	for _, i := range d.table.Indexes {
 		named := m.DueIndex == "" || strings.EqualFold(i.Name, m.DueIndex)
 		whole := slices.Equal(i.Columns[:min(3, len(i.Columns))], []string{status, due, id})
 		if named && (whole || m.ID.Index == primary && slices.Equal(i.Columns, []string{status, due})) {
 			return
 		}
 	}
-	what := fmt.Sprintf("table %s has no index on %s, %s and %s", j.name, m.Status.Column, m.Due.Column, m.ID.Column)
+	what := fmt.Sprintf("table %s has no index on %s, %s and %s", d.name, m.Status.Column, m.Due.Column, m.ID.Column)
 	if m.DueIndex != "" {
-		what = fmt.Sprintf("table %s has no index %s on %s, %s and %s", j.name, m.DueIndex, m.Status.Column, m.Due.Column, m.ID.Column)
+		what = fmt.Sprintf("table %s has no index %s on %s, %s and %s", d.name, m.DueIndex, m.Status.Column, m.Due.Column, m.ID.Column)
 	}
-	j.reportHarm("due.index", what, "each page of a sweep would read the whole table", add)
+	d.reportHarm("due.index", what, "each page of a sweep would read the whole table", add)
 }
 
 // needIndexOn checks for an index that begins with the column.
-func (j *judge) needIndexOn(path, column, name string) {
-	for _, i := range j.table.Indexes {
+func (d *databaseChecker) needIndexOn(path, column, name string) {
+	for _, i := range d.table.Indexes {
 		if name, _, _ := strings.Cut(i.Columns[0], "("); name == strings.ToLower(column) {
 			return
 		}
 	}
-	j.reportHarm(path, fmt.Sprintf("table %s has no index that begins with %s", j.name, column), "each close would read the whole table",
-		fmt.Sprintf("CREATE INDEX %s ON %s (%s)", Quote(name), Quote(j.name), Quote(column)))
+	d.reportHarm(path, fmt.Sprintf("table %s has no index that begins with %s", d.name, column), "each close would read the whole table",
+		fmt.Sprintf("CREATE INDEX %s ON %s (%s)", Quote(name), Quote(d.name), Quote(column)))
 }
 
 // indexLedBy returns the index that begins with the column; empty: there is none.
-func (j *judge) indexLedBy(column string) string {
-	for _, i := range j.table.Indexes {
+func (d *databaseChecker) indexLedBy(column string) string {
+	for _, i := range d.table.Indexes {
 		if i.Columns[0] == strings.ToLower(column) {
 			return i.Name
 		}
@@ -64,16 +64,16 @@ func (j *judge) indexLedBy(column string) string {
 }
 
 // identifies reports whether the column alone has a unique index.
-func (j *judge) identifies(column string) bool {
-	return slices.ContainsFunc(j.table.Indexes, func(i Index) bool {
+func (d *databaseChecker) identifies(column string) bool {
+	return slices.ContainsFunc(d.table.Indexes, func(i Index) bool {
 		return i.Unique && slices.Equal(i.Columns, []string{strings.ToLower(column)})
 	})
 }
 
 // uniqueWithout returns a unique index that includes the column and not the key, which is
 // needUniqueIndex by itself.
-func (j *judge) uniqueWithout(column, key string) string {
-	for _, i := range j.table.Indexes {
+func (d *databaseChecker) uniqueWithout(column, key string) string {
+	for _, i := range d.table.Indexes {
 		if i.Unique && slices.Contains(i.Columns, strings.ToLower(column)) && !slices.Contains(i.Columns, strings.ToLower(key)) {
 			return i.Name
 		}

@@ -14,9 +14,9 @@ var (
 	binaryTypes  = []string{"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "bit"}
 )
 
-func (j *judge) key(path, name string, t KeyType) {
-	c, ok := j.column(path, name)
-	if !ok || !j.readable(path, name, c) {
+func (d *databaseChecker) key(path, name string, t KeyType) {
+	c, ok := d.column(path, name)
+	if !ok || !d.readable(path, name, c) {
 		return
 	}
 	if wants, is := t == Integer, slices.Contains(integerTypes, c.Type); wants != is {
@@ -24,13 +24,13 @@ func (j *judge) key(path, name string, t KeyType) {
 		if is {
 			do = "write type: integer"
 		}
-		j.reportHarm(path, fmt.Sprintf("%s is %s, and is mapped as %s", j.where(name), c.Definition, t), "text and numbers compare in other ways, and no index would be used", do)
+		d.reportHarm(path, fmt.Sprintf("%s is %s, and is mapped as %s", d.where(name), c.Definition, t), "text and numbers compare in other ways, and no index would be used", do)
 	}
 }
 
 // readable checks that values of the column can be written as text and compared exactly:
 // records, receipts and the ledger hold ids and SKUs as text.
-func (j *judge) readable(path, name string, c Column) bool {
+func (d *databaseChecker) readable(path, name string, c Column) bool {
 	if slices.Contains(integerTypes, c.Type) || slices.Contains(keyTypes, c.Type) {
 		return true
 	}
@@ -38,46 +38,46 @@ func (j *judge) readable(path, name string, c Column) bool {
 	if slices.Contains(binaryTypes, c.Type) {
 		do = "map a generated column with its text, and an index like this one's: " + name + "_text VARCHAR(64) AS (HEX(" + name + ")) VIRTUAL, or on MySQL CHAR(36) AS (BIN_TO_UUID(" + name + ")) VIRTUAL"
 	}
-	j.reportHarm(path, fmt.Sprintf("%s is %s, and an id or SKU has to be text or a whole number", j.where(name), c.Definition),
+	d.reportHarm(path, fmt.Sprintf("%s is %s, and an id or SKU has to be text or a whole number", d.where(name), c.Definition),
 		"a value of another kind changes when it is written as text, and may match the row of another order or SKU", do)
 	return false
 }
 
 // wholeNumbers checks for whole numbers: no order with text or a fraction as its quantity can be
 // closed.
-func (j *judge) wholeNumbers(path, name string) bool {
-	c, ok := j.column(path, name)
+func (d *databaseChecker) wholeNumbers(path, name string) bool {
+	c, ok := d.column(path, name)
 	if !ok || slices.Contains(integerTypes, c.Type) || c.Type == "decimal" && strings.Contains(c.Definition, ",0)") {
 		return ok
 	}
-	j.reportHarm(path, fmt.Sprintf("%s is %s, which can hold values that are not whole numbers", j.where(name), c.Definition),
+	d.reportHarm(path, fmt.Sprintf("%s is %s, which can hold values that are not whole numbers", d.where(name), c.Definition),
 		"a close moves whole pieces: a price would change, and text or a fraction fails each close",
 		"map a column of whole numbers; for items.quantity one can be added as a generated column: CAST("+name+" AS SIGNED)")
 	return false
 }
 
 // pieces checks that a column counts pieces, and does not number rows.
-func (j *judge) pieces(path, name string) {
-	c, _ := j.table.column(name)
+func (d *databaseChecker) pieces(path, name string) {
+	c, _ := d.table.column(name)
 	what := ""
 	switch {
 	case c.Numbered:
 		what = "numbers its rows"
 	case c.RefersTo != "":
 		what = "refers to table " + c.RefersTo
-	case j.identifies(name):
+	case d.identifies(name):
 		what = "has a unique index of its own"
 	default:
 		return
 	}
-	j.reportHarm(path, j.where(name)+" "+what, "a close would release as many pieces as its number", "map the column that holds the quantity of a line")
+	d.reportHarm(path, d.where(name)+" "+what, "a close would release as many pieces as its number", "map the column that holds the quantity of a line")
 }
 
 // writable checks that a close may write to the column. key is the column that identifies the
 // row. remove is the mapping key to remove if the table has no such column; it is empty if
 // the mapping needs the column.
-func (j *judge) writable(path, name, key, remove string) bool {
-	c, ok := j.column(path, name)
+func (d *databaseChecker) writable(path, name, key, remove string) bool {
+	c, ok := d.column(path, name)
 	if !ok {
 		return false
 	}
@@ -86,7 +86,7 @@ func (j *judge) writable(path, name, key, remove string) bool {
 		do += ", or remove " + remove
 	}
 	what, why := "", ""
-	switch index := j.uniqueWithout(name, key); {
+	switch index := d.uniqueWithout(name, key); {
 	case c.Generated:
 		what, why = "is a generated column", "the database refuses to have it written, and each close fails"
 	case c.Numbered:
@@ -98,74 +98,74 @@ func (j *judge) writable(path, name, key, remove string) bool {
 	default:
 		return true
 	}
-	j.reportHarm(path, j.where(name)+" "+what, why, do)
+	d.reportHarm(path, d.where(name)+" "+what, why, do)
 	return false
 }
 
 // counter checks that a column counts changes.
-func (j *judge) counter(name string, c Column) {
+func (d *databaseChecker) counter(name string, c Column) {
 	switch {
 	case !slices.Contains(integerTypes, c.Type):
-		j.reportHarm("version", fmt.Sprintf("%s is %s", j.where(name), c.Definition), "a close adds one to it, which fails or destroys what it holds", "map a column of whole numbers, or remove version")
-	case j.indexLedBy(name) != "":
-		j.reportHarm("version", j.where(name)+" leads the index "+j.indexLedBy(name), "rows are looked up by it, so it does not count changes, and a close adds one to it", "map the column that counts changes, or remove version")
+		d.reportHarm("version", fmt.Sprintf("%s is %s", d.where(name), c.Definition), "a close adds one to it, which fails or destroys what it holds", "map a column of whole numbers, or remove version")
+	case d.indexLedBy(name) != "":
+		d.reportHarm("version", d.where(name)+" leads the index "+d.indexLedBy(name), "rows are looked up by it, so it does not count changes, and a close adds one to it", "map the column that counts changes, or remove version")
 	}
 }
 
-// writableMoments checks that only the shop writes the due and creation time, and that the
+// writableTimes checks that only the shop writes the due and creation time, and that the
 // time of the close is empty before the close.
-func (j *judge) writableMoments(m *Mapping) {
+func (d *databaseChecker) writableTimes(m *Mapping) {
 	for _, t := range []struct {
 		path   string
-		moment *TimeColumn
+		column *TimeColumn
 	}{{"due", &m.Due}, {"created", m.Created}, {"closed_at", m.ClosedAt}} {
-		if t.moment == nil {
+		if t.column == nil {
 			continue
 		}
-		c, ok := j.table.column(t.moment.Column)
-		where := j.where(t.moment.Column)
-		alter := "ALTER TABLE " + Quote(j.name) + " MODIFY " + Quote(t.moment.Column) + " " + strings.ToUpper(c.Definition) + " NULL DEFAULT NULL"
+		c, ok := d.table.column(t.column.Column)
+		where := d.where(t.column.Column)
+		alter := "ALTER TABLE " + Quote(d.name) + " MODIFY " + Quote(t.column.Column) + " " + strings.ToUpper(c.Definition) + " NULL DEFAULT NULL"
 		switch {
 		case !ok:
 		case c.OnUpdate:
-			j.reportHarm(t.path+".column", where+" is set to the present moment with each UPDATE (ON UPDATE CURRENT_TIMESTAMP)",
+			d.reportHarm(t.path+".column", where+" is set to the present moment with each UPDATE (ON UPDATE CURRENT_TIMESTAMP)",
 				"any change of the row changes "+map[string]string{"due": "when it is due", "created": "when it was made", "closed_at": "when it was closed"}[t.path],
 				"map the right column, or: "+alter)
-		case j.table.zoneDependence(c) != "":
-			j.reportHarm(t.path+".column", where+" is generated from "+j.table.zoneDependence(c), "its value depends on the time zone of the session that computes it, and an order could be closed hours early",
+		case d.table.zoneDependence(c) != "":
+			d.reportHarm(t.path+".column", where+" is generated from "+d.table.zoneDependence(c), "its value depends on the time zone of the session that computes it, and an order could be closed hours early",
 				"generate a DATETIME from DATETIME, and a TIMESTAMP or unix time from TIMESTAMP; or have the shop write the column")
 		case t.path == "due" && c.DefaultNow:
-			j.reportHarm("due.column", where+" has the present moment as its default", "an order that is inserted without a due time would be due, and closed, at once; and a creation time looks like this",
+			d.reportHarm("due.column", where+" has the present moment as its default", "an order that is inserted without a due time would be due, and closed, at once; and a creation time looks like this",
 				"map the column of the due time, or: "+alter)
 		case t.path == "closed_at" && !c.Generated && (c.DefaultNow || !c.Nullable && !c.Default):
-			j.reportHarm("closed_at.column", where+" has a value from when the row is inserted", "a close would overwrite it; a creation time looks like this",
+			d.reportHarm("closed_at.column", where+" has a value from when the row is inserted", "a close would overwrite it; a creation time looks like this",
 				"map the column of the moment of the close, remove closed_at, or, if it is that column: "+alter)
 		case t.path == "closed_at":
-			j.writable("closed_at.column", t.moment.Column, m.ID.Column, "closed_at")
+			d.writable("closed_at.column", t.column.Column, m.ID.Column, "closed_at")
 		}
 	}
 }
 
-func (j *judge) status(s Status) {
-	c, ok := j.column("status.column", s.Column)
+func (d *databaseChecker) status(s Status) {
+	c, ok := d.column("status.column", s.Column)
 	if !ok {
 		return
 	}
 	number := slices.Contains(integerTypes, c.Type)
 	switch {
 	case number && !s.From.Number:
-		j.reportHarm("status", fmt.Sprintf("%s is %s, and its values are text", j.where(s.Column), c.Definition), "the database compares any text as 0", "write the values without quotes")
+		d.reportHarm("status", fmt.Sprintf("%s is %s, and its values are text", d.where(s.Column), c.Definition), "the database compares any text as 0", "write the values without quotes")
 	case !number && s.From.Number:
-		j.reportHarm("status", fmt.Sprintf("%s is %s, and its values are numbers", j.where(s.Column), c.Definition), "compared with a number, no index would be used", "write the values in quotes")
+		d.reportHarm("status", fmt.Sprintf("%s is %s, and its values are numbers", d.where(s.Column), c.Definition), "compared with a number, no index would be used", "write the values in quotes")
 	case !number && !slices.Contains(statusTypes, c.Type):
-		j.reportHarm("status.column", fmt.Sprintf("%s is %s", j.where(s.Column), c.Definition), "its values cannot be compared as text", "map a column that holds whole numbers or text")
+		d.reportHarm("status.column", fmt.Sprintf("%s is %s", d.where(s.Column), c.Definition), "its values cannot be compared as text", "map a column that holds whole numbers or text")
 	default:
-		j.statusValues(s, c)
+		d.statusValues(s, c)
 	}
 }
 
 // statusValues checks that the column can hold the values and distinguishes them.
-func (j *judge) statusValues(s Status, c Column) {
+func (d *databaseChecker) statusValues(s Status, c Column) {
 	type value struct {
 		path string
 		Value
@@ -183,12 +183,12 @@ func (j *judge) statusValues(s Status, c Column) {
 			if v.path == "status.from" {
 				why = "no order has this status, and none is ever closed"
 			}
-			j.reportHarm(v.path, fmt.Sprintf("%s is %s, which has no %v", j.where(s.Column), c.Definition, v.Value), why, "correct the value, or add it to the column")
+			d.reportHarm(v.path, fmt.Sprintf("%s is %s, which has no %v", d.where(s.Column), c.Definition, v.Value), why, "correct the value, or add it to the column")
 			continue
 		}
 		for _, o := range all[:i] {
 			if v.Value != o.Value && c.same(v.Value, o.Value) {
-				j.reportHarm(v.path, fmt.Sprintf("%s has the collation %s, to which %v and %v are the same", j.where(s.Column), c.Collation, o.Value, v.Value),
+				d.reportHarm(v.path, fmt.Sprintf("%s has the collation %s, to which %v and %v are the same", d.where(s.Column), c.Collation, o.Value, v.Value),
 					"an order of one status would be taken for one of the other", "list one of them only")
 				break
 			}
@@ -228,11 +228,11 @@ func (c Column) same(a, b Value) bool {
 	return strings.EqualFold(x, y)
 }
 
-func (j *judge) moment(path string, m *TimeColumn) {
+func (d *databaseChecker) timeColumn(path string, m *TimeColumn) {
 	if m == nil {
 		return
 	}
-	c, ok := j.column(path+".column", m.Column)
+	c, ok := d.column(path+".column", m.Column)
 	if !ok {
 		return
 	}
@@ -242,11 +242,11 @@ func (j *judge) moment(path string, m *TimeColumn) {
 	}
 	switch {
 	case !fits:
-		j.reportHarm(path+".type", fmt.Sprintf("%s is %s, and is mapped as %s", j.where(m.Column), c.Definition, m.Type), "its values would be read as other moments",
+		d.reportHarm(path+".type", fmt.Sprintf("%s is %s, and is mapped as %s", d.where(m.Column), c.Definition, m.Type), "its values would be read as other moments",
 			"write the type of the column; for a column of another type, map a generated column")
 	case m.Type == UnixMillis && c.Type != "bigint":
-		j.reportHarm(path+".type", fmt.Sprintf("%s is %s, which cannot hold milliseconds", j.where(m.Column), c.Definition), "seconds would be read as milliseconds, in 1970", "write type: unix_s")
+		d.reportHarm(path+".type", fmt.Sprintf("%s is %s, which cannot hold milliseconds", d.where(m.Column), c.Definition), "seconds would be read as milliseconds, in 1970", "write type: unix_s")
 	case c.Digits > m.Precision.digits() && m.Precision != "":
-		j.reportHarm(path+".precision", fmt.Sprintf("%s is %s, and is mapped with the precision %s", j.where(m.Column), c.Definition, m.Precision), "orders would be closed up to one step early, or not be found", "write ms for DATETIME(3), us for DATETIME(6)")
+		d.reportHarm(path+".precision", fmt.Sprintf("%s is %s, and is mapped with the precision %s", d.where(m.Column), c.Definition, m.Precision), "orders would be closed up to one step early, or not be found", "write ms for DATETIME(3), us for DATETIME(6)")
 	}
 }

@@ -28,7 +28,7 @@ func utc(text string) time.Time {
 func TestArg_IsRoundedDownInTheColumnsZone(t *testing.T) {
 	at := utc("2026-11-20 16:00:05.700900")
 	for _, c := range []struct {
-		moment TimeColumn
+		column TimeColumn
 		want   any
 	}{
 		{TimeColumn{Type: DateTime, Zone: "UTC", Precision: Millis}, "2026-11-20 16:00:05.700"},
@@ -39,15 +39,15 @@ func TestArg_IsRoundedDownInTheColumnsZone(t *testing.T) {
 		{TimeColumn{Type: UnixSeconds}, at.Unix()},
 		{TimeColumn{Type: UnixMillis}, at.UnixMilli()},
 	} {
-		if got := codec(t, c.moment).Arg(at); got != c.want {
-			t.Errorf("%+v: %v, want %v", c.moment, got, c.want)
+		if got := codec(t, c.column).Arg(at); got != c.want {
+			t.Errorf("%+v: %v, want %v", c.column, got, c.want)
 		}
 	}
 }
 
 func TestDecode_AValueThatIsNotATime(t *testing.T) {
 	for _, c := range []struct {
-		moment TimeColumn
+		column TimeColumn
 		src    any
 		bad    bool
 	}{
@@ -59,8 +59,8 @@ func TestDecode_AValueThatIsNotATime(t *testing.T) {
 		{TimeColumn{Type: DateTime, Zone: "UTC"}, int64(7), true},
 		{TimeColumn{Type: Timestamp}, "soon", true},
 	} {
-		if at, ok, err := codec(t, c.moment).Decode(c.src); ok || !at.IsZero() || (err != nil) != c.bad {
-			t.Errorf("%+v holding %v: %v, %v, %v", c.moment, c.src, at, ok, err)
+		if at, ok, err := codec(t, c.column).Decode(c.src); ok || !at.IsZero() || (err != nil) != c.bad {
+			t.Errorf("%+v holding %v: %v, %v, %v", c.column, c.src, at, ok, err)
 		}
 	}
 }

@@ -49,8 +49,8 @@ type Index struct {
 
 // fullName returns a table's name with its schema, or the name as it is written if the database
 // has no such table.
-func (f Schema) fullName(name string) string {
-	if t, ok := f[name]; ok && t.Name != "" {
+func (s Schema) fullName(name string) string {
+	if t, ok := s[name]; ok && t.Name != "" {
 		return t.Schema + "." + t.Name
 	}
 	return name

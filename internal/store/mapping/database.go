@@ -1,0 +1,157 @@
+package mapping
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// CheckDatabase returns the problems that keep a mapping from working on the tables of a database,
+// or the harm it would do there. orders and items are the names of existing tables; for a
+// mapping with shards, of the months' tables.
+func (m *Mapping) CheckDatabase(schema Schema, orders, items []string) []Problem {
+	var d databaseChecker
+	for _, name := range orders {
+		d.orders(m, name, schema)
+	}
+	if m.Items != nil {
+		for _, name := range items {
+			d.items(m, name, schema)
+		}
+	}
+	if m.Stock != nil {
+		d.stock(m.Stock, schema)
+	}
+	d.distinct(m, schema, orders, items)
+	return d.problems
+}
+
+// databaseChecker checks one table after the other.
+type databaseChecker struct {
+	checker
+	name  string
+	table Table
+}
+
+func (d *databaseChecker) orders(m *Mapping, name string, schema Schema) {
+	if !d.selectTable("table", name, schema) {
+		return
+	}
+	d.key("id.column", m.ID.Column, m.ID.Type)
+	d.needUniqueIndex("id.index", m.ID)
+	d.status(m.Status)
+	d.timeColumn("due", &m.Due)
+	d.timeColumn("created", m.Created)
+	d.timeColumn("closed_at", m.ClosedAt)
+	d.writableTimes(m)
+	d.writable("status.column", m.Status.Column, m.ID.Column, "")
+	d.optional("category", m.Category)
+	if c, ok := d.optional("version", m.Version); ok && d.writable("version", m.Version, m.ID.Column, "version") {
+		d.counter(m.Version, c)
+	}
+	d.needDueIndex(m)
+}
+
+func (d *databaseChecker) items(m *Mapping, name string, schema Schema) {
+	if !d.selectTable("items.table", name, schema) {
+		return
+	}
+	d.key("items.order", m.Items.Order, m.ID.Type)
+	if c, ok := d.column("items.sku", m.Items.SKU); ok {
+		d.readable("items.sku", m.Items.SKU, c)
+	}
+	if d.wholeNumbers("items.quantity", m.Items.Quantity) {
+		d.pieces("items.quantity", m.Items.Quantity)
+	}
+	d.needIndexOn("items.order", m.Items.Order, "items_by_order")
+}
+
+func (d *databaseChecker) stock(s *Stock, schema Schema) {
+	if !d.selectTable("stock.table", s.Table, schema) {
+		return
+	}
+	d.key("stock.sku.column", s.SKU.Column, s.SKU.Type)
+	d.needUniqueIndex("stock.sku.index", s.SKU)
+	for _, c := range []struct{ path, column, remove string }{{"stock.available", s.Available, ""}, {"stock.reserved", s.Reserved, "reserved"}} {
+		if c.column != "" && d.wholeNumbers(c.path, c.column) {
+			d.writable(c.path, c.column, s.SKU.Column, c.remove)
+		}
+	}
+}
+
+// distinct checks that each table and each column has one purpose, where only the database
+// knows that two names mean the same table.
+func (d *databaseChecker) distinct(m *Mapping, schema Schema, orders, items []string) {
+	stock := ""
+	if m.Stock != nil {
+		stock = schema.fullName(m.Stock.Table)
+		d.refuseOwnTableAs("stock.table", m.Stock.Table, schema)
+	}
+	for _, o := range orders {
+		d.refuseOwnTableAs("table", o, schema)
+		d.stockApart(schema.fullName(o), "", stock)
+	}
+	for _, i := range items {
+		d.refuseOwnTableAs("items.table", i, schema)
+		d.stockApart("", schema.fullName(i), stock)
+		for _, o := range orders {
+			if full := schema.fullName(o); full == schema.fullName(i) {
+				d.onePurposeEach(m.purposes(full, full, ""))
+			}
+		}
+	}
+	d.problems = firstOfEach(d.problems)
+}
+
+// refuseOwnTableAs reports one of orderclose's own tables, whatever the mapping calls it.
+func (d *databaseChecker) refuseOwnTableAs(path, name string, schema Schema) {
+	if t := schema[name]; t.Home {
+		d.refuseOwnTable(path, t.Name)
+	}
+}
+
+// firstOfEach removes repeated problems, such as the same problem in the next month's table.
+func firstOfEach(problems []Problem) []Problem {
+	seen := map[Problem]bool{}
+	return slices.DeleteFunc(problems, func(p Problem) bool {
+		was := seen[p]
+		seen[p] = true
+		return was
+	})
+}
+
+// selectTable makes a table the current one, if it exists.
+func (d *databaseChecker) selectTable(path, name string, schema Schema) bool {
+	table, ok := schema[name]
+	switch {
+	case !ok:
+		d.report(path, fmt.Sprintf("table %s does not exist, or this database user may not see it", name), "correct the name, or grant SELECT and UPDATE on the table")
+		return false
+	case table.View:
+		d.reportHarm(path, name+" is a view", "its rows are locked through no index of its own", "name the table behind it")
+		return false
+	}
+	d.name, d.table = name, table
+	if !strings.EqualFold(table.Engine, "InnoDB") {
+		d.reportHarm(path, fmt.Sprintf("table %s has the engine %s, which has no transactions", name, table.Engine),
+			"a close that fails in the middle would leave half of its changes", "ALTER TABLE "+Quote(name)+" ENGINE = InnoDB")
+	}
+	return true
+}
+
+func (d *databaseChecker) where(column string) string { return "column " + d.name + "." + column }
+
+func (d *databaseChecker) column(path, name string) (Column, bool) {
+	c, ok := d.table.column(name)
+	if !ok {
+		d.report(path, "there is no "+d.where(name), "correct the name, or add the column")
+	}
+	return c, ok
+}
+
+func (d *databaseChecker) optional(path, name string) (Column, bool) {
+	if name == "" {
+		return Column{}, false
+	}
+	return d.column(path, name)
+}
