@@ -16,12 +16,12 @@ import (
 
 // Limits of a request.
 const (
-	maxBody        = 64 << 10
-	maxLines       = 100
-	maxQuantity    = 1_000_000
-	maxKey         = 200
-	requestTimeout = 8 * time.Second
-	stopTimeout    = 5 * time.Second
+	maxBody        = 64 << 10        // bytes of the body
+	maxLines       = 100             // lines of a basket
+	maxQuantity    = 1_000_000       // pieces of a line
+	maxKey         = 200             // bytes of HeaderKey
+	requestTimeout = 8 * time.Second // bounds the work for a request, after its header was read
+	stopTimeout    = 5 * time.Second // bounds how long requests may take after Serve's context ended
 )
 
 // HeaderKey identifies a request: a repeat with the same key has no second effect and gets the
@@ -315,6 +315,8 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 // Serve serves HTTP on the listener until ctx ends. Requests under way then have five seconds to
 // end.
 func Serve(ctx context.Context, listener net.Listener, h http.Handler) error {
+	// WriteTimeout begins with the header: it leaves the answer of a request that used up
+	// requestTimeout another seven seconds.
 	server := &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: 5 * time.Second,

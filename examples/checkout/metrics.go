@@ -20,7 +20,7 @@ func NewCounters(r prometheus.Registerer) *Counters {
 		unscheduled: prometheus.NewCounter(prometheus.CounterOpts{Name: "checkout_unscheduled_total",
 			Help: "Orders whose record could not be published; the sweep closes them."}),
 		touched: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "checkout_touched_total",
-			Help: "Closes requested by a read or a payment past due, by result."}, []string{"result"}),
+			Help: "Closes requested for orders that a request found past due, by result."}, []string{"result"}),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "checkout_events_total",
 			Help: "Events read: done, repeated, other (another type) or bad."}, []string{"result"}),
 	}

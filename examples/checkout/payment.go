@@ -46,8 +46,9 @@ var ErrNoPayment = errors.New("the payment does not exist")
 
 // HandleCallback handles the provider's callback that a payment was made. It accepts the payment
 // in every state of the order, past due too: the payment pays the order, or its money goes back.
-// The provider may call any number of times. The error wraps ErrNoPayment or
-// orderclose.ErrUnavailable.
+// The provider may call any number of times. The error wraps ErrNoPayment if no such payment was
+// started, shopdb.ErrNoOrder if its order was deleted, or orderclose.ErrUnavailable or
+// orderclose.ErrContended: the provider must then call again.
 func (s *Shop) HandleCallback(ctx context.Context, payment string) (PaymentResult, error) {
 	var v shopdb.View
 	var answer shopdb.Answer

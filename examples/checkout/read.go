@@ -9,7 +9,10 @@ import (
 	"github.com/orderclose/orderclose/examples/checkout/shopdb"
 )
 
-// Get returns an order. It first closes an order that is past due.
+// Get returns an order, from its view in Redis if the view may be shown, else from the database. It
+// first closes an order that is past due, unless Options.AskFirst is set. If that fails, or
+// another transaction locks the order, the order is shown as closing. The error wraps
+// shopdb.ErrNoOrder or orderclose.ErrUnavailable.
 func (s *Shop) Get(ctx context.Context, id string) (Order, error) {
 	if now, ok := s.now(); ok {
 		if v, ok := s.views.get(ctx, id, now); ok {
@@ -56,9 +59,10 @@ func (s *Shop) now() (now time.Time, ok bool) {
 	return r.shown.Add(time.Since(r.asked)), true
 }
 
-// touch closes an order that is past due, and reads it again. The order may stay unpaid: a
-// payment may be pending, or another transaction may lock the row for long. The pipeline then
-// closes it.
+// touch requests the close of an order that is past due, and reads the order again. Without a
+// Closer it returns the order as it is. The order may stay unpaid: a payment may be pending, or
+// another transaction may lock the row for long. The pipeline then closes it. The errors are those
+// of Get.
 func (s *Shop) touch(ctx context.Context, v shopdb.View) (shopdb.View, error) {
 	if s.o.Closer == nil {
 		return v, nil

@@ -58,7 +58,8 @@ type Metrics interface {
 	PaidAfterClose()
 	// Unscheduled counts an order whose record could not be published.
 	Unscheduled()
-	// Touched counts a close that a read or a payment past due requested.
+	// Touched counts a request to close an order that was found past due by a read, a payment,
+	// a cancellation, a shipment or a confirmation. v is the result of the request.
 	Touched(v orderclose.Verdict)
 	// Event counts an event of the topic: done, repeated, other or bad.
 	Event(result string)
@@ -69,12 +70,13 @@ type Options struct {
 	DB       *sql.DB // migrated, and with the tables of CreateTables
 	Dialect  producer.Dialect
 	Producer Producer
-	// Outbox schedules orders in their own transaction. Without an Outbox they are published
-	// after it. The sweep then closes orders that Kafka does not accept, or that a crash
-	// right after the commit left unpublished.
+	// Outbox schedules an order in the transaction that creates it. Without an Outbox, the order
+	// is published after that transaction. The sweep then closes orders that were not
+	// published: Kafka did not accept the record, publishing was paused after a failure, or the
+	// process crashed right after the commit.
 	Outbox Outbox
-	// Closer closes orders that a read or payment finds past due. With AskFirst it may be
-	// nil: the pipeline, which asks the provider, closes them.
+	// Closer closes orders that a request finds past due. With AskFirst it should be nil: the
+	// pipeline, which asks the provider, closes them.
 	Closer Closer
 	Redis  redis.UniversalClient // nil: every read uses the database
 
@@ -83,8 +85,8 @@ type Options struct {
 	// MaxStale is how long a read may show an old status if Redis missed a change.
 	// Default DefaultMaxStale.
 	MaxStale time.Duration
-	// AskFirst says that a close asks the payment provider first, and so may take a while:
-	// a read past due then closes nothing, and only shows "closing".
+	// AskFirst says that a close asks the payment provider first, and so may take a while. A
+	// read of an order past due then closes nothing, and shows "closing".
 	AskFirst bool
 	// CallbackSecret is the key with which the payment provider signs its callbacks. Empty:
 	// callbacks are accepted without a signature, which is for development only.
@@ -267,16 +269,17 @@ func (s *Shop) publish(ctx context.Context, o orderclose.Order) {
 	s.o.Logger.Warn("order not scheduled, the next sweep closes it", "order", o.ID, "due", o.Due, "err", err)
 }
 
-// maxTouches is how often an order that is found past due is closed before it is left to the
-// pipeline.
+// maxTouches is how often one request tries to close an order that it finds past due. After that
+// it leaves the order to the pipeline.
 const maxTouches = 2
 
 // errPastDue rolls back a transaction that found the order past due.
 var errPastDue = errors.New("past due")
 
-// apply applies an event to an order by do, if the state allows it. It first closes an order that
-// is past due, which then refuses the event. The result of do is the answer. If another event was
-// faster, do returns an error that is a *Refusal.
+// apply applies an event to an order by do, if the state allows it. The result of do is the answer.
+// If the order is past due, apply does not call do: it requests a close (touch) and looks at the
+// order again, at most maxTouches times, and then refuses the event. If another event was faster,
+// do returns an error that is a *Refusal.
 func (s *Shop) apply(ctx context.Context, r Request, id string, e Event, do func(*shopdb.Tx, shopdb.View) (status int, answer any, err error)) (Reply, error) {
 	for try := 1; ; try++ {
 		var past shopdb.View
@@ -313,8 +316,8 @@ var steps = map[Event]func(*shopdb.Tx, string) (shopdb.Answer, error){
 	Confirm: (*shopdb.Tx).Confirm,
 }
 
-// Do cancels, ships or confirms an order. The error may be a *Refusal,
-// ErrOtherRequest, shopdb.ErrNoOrder, or orderclose.ErrUnavailable.
+// Do cancels, ships or confirms an order. The error is a *Refusal, or wraps ErrOtherRequest,
+// shopdb.ErrNoOrder, orderclose.ErrUnavailable or orderclose.ErrContended.
 func (s *Shop) Do(ctx context.Context, r Request, id string, e Event) (Reply, error) {
 	step, ok := steps[e]
 	if !ok {
@@ -346,7 +349,8 @@ func (s *Shop) Do(ctx context.Context, r Request, id string, e Event) (Reply, er
 	return reply, err
 }
 
-// returnPoints returns the points that were spent on an order.
+// returnPoints returns the points that were spent on an order to the customer. Each call returns
+// them again: the caller's transaction must ensure that there is one call for each order.
 func (s *Shop) returnPoints(ctx context.Context, tx *sql.Tx, id string) error {
 	_, err := tx.ExecContext(ctx, "UPDATE checkout_customers SET points = points + (SELECT points FROM checkout_orders WHERE order_id = ?)"+
 		" WHERE customer = (SELECT customer FROM checkout_orders WHERE order_id = ?)", id, id)

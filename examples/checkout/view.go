@@ -90,8 +90,9 @@ func decodeView(id string, hash map[string]string) (o shopdb.View, err error) {
 	return o, err
 }
 
-// usable decides whether a view may be shown: the view of an order that has ended always, any
-// other while it is fresh, and an unpaid order only well before its due time. Pure.
+// usable decides whether a view may be shown at now. The view of an order in a final state may
+// always be shown. Any other view may be shown for maxStale after it was read from the database,
+// and the view of an unpaid order only until dueMargin before its due time. Pure.
 func usable(o shopdb.View, now time.Time, maxStale time.Duration) bool {
 	if State(o.Status.String()).Final() {
 		return true

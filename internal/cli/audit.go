@@ -219,7 +219,7 @@ func printAudit(w io.Writer, s ops.AuditSummary, shown int) {
 		{s.OpenWithinBound, "open, and within the bound of " + s.Bound},
 		{s.NoRecord, "closed without a record in the close topic"},
 		{s.DeadLetters, "with a pending dead letter"},
-		{s.EventsUnjudged, "closed too early or too late to check for an event"},
+		{s.EventsUnjudged, "closed too early or too late to check for an event"}, // or the topic of events was not read
 	} {
 		if line.n > 0 {
 			fmt.Fprintf(w, "%s\t%d\n", line.what, line.n)

@@ -1,5 +1,23 @@
 // Package cli is the production command line. Each command has a file of its own.
 //
+//	root.go           the command line: flags, and the clients that a command opens
+//	exit.go           exit codes
+//	output.go         printing results and progress; columns_*.go the terminal's width
+//	run.go            run: the parts of the pipeline
+//	send.go           send: schedules orders; sendinput.go reads them from JSON
+//	topics.go         topics plan and apply; plan.go what they change
+//	status.go         status: what waits, and what is overdue
+//	forecast.go       forecast: when records leave; chart.go draws it
+//	order.go          order: the history of one order
+//	audit.go          audit: compares the database with Kafka
+//	compensate.go     compensate: one sweep, or its preview
+//	replay.go         replay: closes the orders of a window again
+//	dlq.go            dlq: dead letters; dlqlist.go, dlqshow.go, dlqresolve.go its commands,
+//	                  dlqselection.go the flags that select dead letters
+//	doctor.go         doctor: checks everything; doctorstock.go the stock
+//	migrate.go        migrate: the schema
+//	healthcheck.go    healthcheck of a container; version.go the version
+//
 // Main runs a command line with an Env and returns the exit code. cmd/orderclose-dev adds the
 // commands for development and also uses Execute.
 //
@@ -137,9 +155,9 @@ func (c *common) open(needed ...string) (*session, error) {
 	return c.openFor(func(*config.Config) []string { return needed })
 }
 
-// openFor is like open, with the needed variables depending on the configuration. It also
-// uses the variables of also if they are set. It makes a client of Kafka only if Kafka is
-// needed; see attachKafka.
+// openFor is like open, for variables that depend on the configuration: needs returns those that
+// must be set. The variables of also may be set. If Kafka is not needed, openFor makes no client of
+// Kafka, even if also has its variable; attachKafka can make it later.
 func (c *common) openFor(needs func(*config.Config) []string, also ...string) (*session, error) {
 	cfg, err := config.Load(c.config)
 	if err != nil {
@@ -202,11 +220,15 @@ func (c *common) openAnySet(names ...string) (*session, error) {
 	return c.open(set...)
 }
 
-// openReadOnly is for commands that only read. They are needed most when something is broken.
-// Of a broken topics.yaml it uses the valid values, and defaults for the others;
-// session.broken has the problems. A variable with an invalid value counts as not set;
-// session.wrong has the error. One of the variables of oneOf must be set. The variables of
-// also are optional.
+// openReadOnly is for commands that only read. They are needed most when something is broken, so
+// it does not stop at the first mistake:
+//
+//   - If topics.yaml is broken, it uses the valid values of the file and defaults for the others.
+//     session.broken has the problems.
+//   - If a variable has an invalid value, it makes no client. session.wrong has the error.
+//
+// At least one of the variables of oneOf must be set and valid. The variables of also are
+// optional.
 func (c *common) openReadOnly(oneOf []string, also ...string) (*session, error) {
 	found, err := config.Salvage(c.config)
 	if err != nil {
@@ -275,9 +297,10 @@ func brokenError(s *session) error {
 	return Exit(Partly, errors.New("topics.yaml is broken: topics may be missing in the output above"))
 }
 
-// attachKafka connects to Kafka if its variable is set, for roles that do not require Kafka: a
-// compensator handles losses and counts dead letters with Kafka, and sweeps without it. The
-// returned function closes the connections.
+// attachKafka makes a client of Kafka if its variable is set and the session has none. It is for
+// roles that do not require Kafka: a compensator handles losses and counts dead letters with
+// Kafka, and sweeps without it. So it logs an error, such as an invalid variable, and the session
+// stays without Kafka. The returned function closes the client that it made.
 func (c *common) attachKafka(s *session) (close func()) {
 	servers, err := config.FromEnviron(c.env.LookupEnv, config.EnvBrokers)
 	if err == nil && (len(servers.Brokers) == 0 || s.Kafka != nil) {

@@ -17,7 +17,7 @@ import (
 	"github.com/orderclose/orderclose/pipeline"
 )
 
-// stopTimeout bounds how long a process may take to stop.
+// stopTimeout bounds how long a process may take to stop after SIGTERM.
 const stopTimeout = 10 * time.Second
 
 func newRun(c *common) *cobra.Command {

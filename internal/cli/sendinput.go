@@ -24,7 +24,8 @@ type line struct {
 // lineFields are the keys of a line.
 var lineFields = []string{"order_id", "category", "created_at", "due_at", "attributes"}
 
-// orders reads orders from JSON. An error names the line in which the order begins.
+// orders reads the input of send: JSON objects, one for each order. An error names the line in
+// which the order begins.
 type orders struct {
 	lines *lineCounter
 	dec   *json.Decoder

@@ -21,14 +21,15 @@ type AuditStore interface {
 	PendingEvents(ctx context.Context, each func(orderID string)) error
 }
 
-// AuditOptions for Audit. AuditStore, From, To and Bound must be set.
+// AuditOptions for Audit. Store, From, To, Bound and OnFinding must be set; the topics too, if Log
+// is set.
 type AuditOptions struct {
 	Store AuditStore
 	Log   AuditLog // nil: Kafka is not read
 	// From and To are the window of due times, [From, To).
 	From, To time.Time
-	// Bound is how long a due order may stay open: the period of the sweep, its grace of
-	// two minutes, and the duration of a sweep.
+	// Bound is how long a due order may stay open: the period and the grace of the sweep
+	// (topics.yaml), the time until a killed sweep is taken over, and the duration of a sweep.
 	Bound time.Duration
 	// Receipts says that orders are closed in this database, so it holds receipts, ledger
 	// rows and events.
@@ -38,9 +39,9 @@ type AuditOptions struct {
 
 	// OnFinding is called with each finding at once, by one goroutine. Its error ends the audit.
 	OnFinding func(Finding) error
-	// Progress, if not nil, is called with the number of steps done, the number of all
-	// steps, and the current step.
-	Progress func(done, total int64, now string)
+	// Progress, if not nil, is called with the number of steps done, the number of all steps,
+	// and a text about the current step.
+	Progress func(done, total int64, step string)
 }
 
 // AuditSummary is the result of an audit.
@@ -68,7 +69,8 @@ type AuditSummary struct {
 	// counts all pending dead letters.
 	DeadLetters    int `json:"dead_letters"`
 	DeadLettersAll int `json:"dead_letters_all"`
-	// EventsUnjudged counts closes whose event is not checked: it is too old or too new.
+	// EventsUnjudged counts closes whose event is not checked: it is too old or too new, or the
+	// topic of events was not read completely.
 	EventsUnjudged int   `json:"events_unjudged"`
 	EventsRead     int64 `json:"events_read"`
 	RecordsRead    int64 `json:"records_read"`
@@ -98,10 +100,11 @@ type audit struct {
 // AuditSummary.NotRead. Memory holds 8 bytes of each event and of each record of the close
 // topic since the window began, and the pending dead letters.
 //
-// An audit has limits. Topics keep records for a week: for an older close, Audit does not
-// check the event or the record, and AuditSummary counts these closes. It does not see an
-// order whose row was deleted or whose status is NULL. An order whose status the mapping does
-// not name is judged as the close transaction treats it, and AuditSummary names the status.
+// An audit has limits. Topics keep records for a week. For an older close Audit does not check
+// the event, which AuditSummary.EventsUnjudged counts, nor look for the record, which no field
+// counts. It does not see an order whose row was deleted or whose status is NULL. An order whose
+// status the mapping does not name is checked as the close transaction treats it, and
+// AuditSummary.Unlisted names the status.
 func Audit(ctx context.Context, o AuditOptions) (AuditSummary, error) {
 	began := time.Now()
 	a := &audit{o: o, rules: o.Store.AuditRules(), sum: AuditSummary{
@@ -139,12 +142,12 @@ func (a *audit) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// percent is how many steps of progress one part has.
+// percent is how many steps of progress one part has, and how many reading Kafka has.
 const percent = 100
 
-func (a *audit) progress(now string) {
+func (a *audit) progress(step string) {
 	if a.o.Progress != nil {
-		a.o.Progress(a.done, a.total, now)
+		a.o.Progress(a.done, a.total, step)
 	}
 }
 
@@ -159,7 +162,7 @@ func (a *audit) part(ctx context.Context, part store.AuditPart) error {
 		}
 		for _, r := range page {
 			if r.Due.Before(a.o.From) || !r.Due.Before(a.o.To) {
-				continue // the column's precision is coarser than the window
+				continue // AuditPage includes To, and rounds From down to the column's precision
 			}
 			if err := a.order(r); err != nil {
 				return err

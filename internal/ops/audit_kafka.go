@@ -14,13 +14,14 @@ import (
 )
 
 const (
-	// slack is how long before the window an event or record of it may have been
-	// appended, since clocks differ.
+	// auditSlack is how long before the window a record may have been appended that belongs to
+	// an order of the window, since clocks differ.
 	auditSlack = time.Minute
 	// settling is how long before the audit an order must have been closed for its event
 	// to be required: a commit takes a moment.
 	settling = time.Minute
-	// maxLetters bounds how many dead letters are kept in memory.
+	// maxLetters bounds how many orders and events with a pending dead letter are kept in memory.
+	// The orders beyond it are checked as if they had no dead letter.
 	maxLetters = 100_000
 	// outboxOfEvents is the source topic of dead letters that the dispatcher makes of events.
 	outboxOfEvents = "outbox_events"
@@ -41,7 +42,7 @@ type kafkaState struct {
 	records     *hashes // ids of orders whose record reached the close topic; nil: not known
 	recordsFrom time.Time
 
-	letters      map[string]string // coordinates of pending dead letters, by order
+	letters      map[string]string // positions of pending dead letters, by order
 	eventLetters map[string]string // the same for events that were never published
 }
 

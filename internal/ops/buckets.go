@@ -12,8 +12,9 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 )
 
-// minIdle is added to a bucket's length. The topic must have been unused for that long
-// before the bucket may be removed. No producer that has not read the new file runs longer.
+// minIdle plus a bucket's length is how long the bucket's topic must have been unused before the
+// bucket may be removed. minIdle is the time in which every producer has read the new file: an
+// older producer would still append to the topic.
 const minIdle = 24 * time.Hour
 
 // CheckRemovals refuses a configuration in which a bucket is missing whose topic is in use.
@@ -41,9 +42,9 @@ func CheckRemovals(ctx context.Context, k *kafka.Cluster, running, next *config.
 	return nil
 }
 
-// AccessDenied reports whether err says that access is denied. A closer with a user of its
-// own may have no access to the relays' commits. Then the relays refuse the configuration,
-// and they serve the remaining records in any case.
+// AccessDenied reports whether err says that access is denied. A process with a user of its own,
+// such as a closer, may have no access to the relays' commits and so cannot check a bucket. It
+// then leaves the check to the relays, which refuse the configuration.
 func AccessDenied(err error) bool {
 	var access *kafka.AccessError
 	return errors.As(err, &access)

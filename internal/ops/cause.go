@@ -38,11 +38,13 @@ type InvestigatorOptions struct {
 	Schedules Schedules
 	// Clock returns the time by which release times are judged; default time.Now.
 	Clock func(ctx context.Context) (time.Time, error)
-	// MaxRecords is how many records of all topics one sweep may read. Time is how long one
-	// sweep may investigate, the schedule outbox included. 0 means none.
+	// MaxRecords is how many offsets of all topics together one sweep may read. With 0 it reads
+	// no record.
 	MaxRecords int64
-	MaxTime    time.Duration
-	Logger     *slog.Logger // default: discard
+	// MaxTime is how long one sweep may investigate, reading the schedule outbox included. With
+	// 0 every cause is reported as unknown.
+	MaxTime time.Duration
+	Logger  *slog.Logger // default: discard
 }
 
 // Investigator finds out why the pipeline missed the orders that a sweep found. A sweep calls

@@ -18,9 +18,9 @@ type evidence struct {
 	notRead string // which topics were not searched, and why; empty: all were searched
 }
 
-// decide returns why an order was missed, and where to see it: a row or coordinates of a
-// record. If several records were found, the record decides that should have closed the
-// order first. Pure.
+// decide returns why an order was missed, and where to see it: a row of the outbox, the position
+// of a record, or why nothing was found. If several records were found, the record decides whose
+// cause comes first in precedence. Pure.
 func decide(e evidence, now time.Time) (why compensator.Cause, where string) {
 	if e.row > 0 {
 		return compensator.Unpublished, fmt.Sprintf("outbox_schedules row %d", e.row)
@@ -56,8 +56,9 @@ func causeOf(s Match, now time.Time) compensator.Cause {
 	return compensator.LaterRelease
 }
 
-// precedence ranks the causes where several records were found: first the records that are
-// furthest on their way, and records that should have moved before records that still wait.
+// precedence ranks the causes of an order with several records; the smallest rank decides. A
+// record that should have left its topic ranks before a record that still waits rightly. Among
+// the former, a record that is closer to the close ranks first.
 var precedence = map[compensator.Cause]int{
 	compensator.CloserBehind: 0, compensator.RelayBehind: 1, compensator.Retrying: 2,
 	compensator.DeadLettered: 3, compensator.LaterRelease: 4,

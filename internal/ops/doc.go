@@ -14,6 +14,10 @@
 // Apart from Replay, everything here only reads, locks nothing, and needs no running part of
 // the pipeline.
 //
+//	topics.go            the required properties of the topics; the names of the groups
+//	ordertopics.go       the topics that an order passes, and those in which records wait
+//	buckets.go           which buckets may not be removed, or are missing in topics.yaml
+//	shellquote.go        quoting an order's id for a shell
 //	status.go            topics and partitions: bounded requests, a few at once
 //	status_scan.go       searching behind a head that is not due
 //	status_judge.go      what is overdue, and what to do about it (pure)

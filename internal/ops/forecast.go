@@ -10,9 +10,6 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 )
 
-// bucketsAtOnce bounds how many requests are in flight.
-const bucketsAtOnce = 8
-
 // ForecastLog is what a forecast needs of Kafka. Cluster of internal/kafka implements it.
 type ForecastLog interface {
 	Partitions(ctx context.Context, topic string) (int, error)
@@ -93,7 +90,7 @@ func makeBucket(ctx context.Context, log ForecastLog, b orderclose.Bucket, group
 	}
 	byPartition := make([]counts, n)
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(bucketsAtOnce)
+	g.SetLimit(partitionsAtOnce)
 	for p := range n {
 		g.Go(func() error {
 			var err error
@@ -107,8 +104,9 @@ func makeBucket(ctx context.Context, log ForecastLog, b orderclose.Bucket, group
 	return sum(b, edges, byPartition), nil
 }
 
-// countPartition finds, for each edge, the first record that leaves at the edge or later:
-// the first one appended at least a bucket's length after the edge minus that length.
+// countPartition counts the waiting records of a partition between the edges. A record leaves a
+// bucket's length after its append. So the first record that leaves at an edge or later is the
+// first record that was appended at the edge minus that length, or later.
 func countPartition(ctx context.Context, log ForecastLog, b orderclose.Bucket, partition int, commit kafka.Commit, edges []time.Time) (counts, error) {
 	first, end, err := log.Bounds(ctx, b.Topic, partition)
 	if err != nil {

@@ -31,12 +31,14 @@ type Matches struct {
 	NotRead string
 }
 
-// RecordIndex searches for the waiting records of many orders. It reads each partition once, up
-// to the end that the partition had at the first question, however often it is asked. It
-// reads all waiting records. If the budget is too small for that, it starts some time
-// before the creation of the oldest order that it was asked for. It keeps some 60 bytes for
-// each waiting record, under a hash of the record's key. Of 500 orders, one is mistaken for
-// one of a million others once in 37 thousand million times.
+// RecordIndex searches for the waiting records of many orders. It reads each offset at most once,
+// however often Find is called, up to the end that the partition had at the first call. It reads
+// all waiting records. If the budget is too small for that, it starts some time before the
+// creation of the oldest order that Find was called with.
+//
+// It keeps some 60 bytes for each waiting record, under a hash of 64 bits of the record's key. So
+// it may take the record of another order for that of the order: with 500 orders and a million
+// records, the probability is 1 in 37 thousand million.
 //
 // A RecordIndex belongs to one goroutine.
 type RecordIndex struct {
@@ -61,8 +63,8 @@ type partitionState struct {
 	commit  kafka.Commit
 	floor   int64 // no record below it waits
 	end     int64
-	low     int64        // [low, end) has been read or is in todo
-	since   time.Time    // the creation time of the oldest order that low suffices for; zero: none yet
+	low     int64        // each offset of [low, end) has been read or is in todo
+	since   time.Time    // low covers the records of orders created then or later; zero: low covers no order yet
 	todo    []kafka.Span // the part of [low, end) that has not been read
 	problem error
 }

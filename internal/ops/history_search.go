@@ -22,10 +22,11 @@ const topicsAtOnce = 4
 // clocks. So the creation time is used only to choose a start if not all waiting records
 // can be read.
 const (
-	// slack is how long before the creation of an order its records may have been appended.
+	// slack is how long before the creation of an order, by the checkout's clock, its records
+	// may have been appended, by a broker's clock.
 	slack = time.Minute
-	// doubt is how much earlier a second search starts, if the checkout's clock is ahead: by
-	// an hour if it has the wrong zone.
+	// doubt is how much earlier than slack the offsets begin that are still doubtful: the clock
+	// of a checkout with a wrong time zone may be an hour ahead.
 	doubt = time.Hour
 )
 
@@ -168,9 +169,10 @@ func (p *HistoryTopic) search(ctx context.Context, log HistoryLog, id string, b 
 	return nil
 }
 
-// within chooses which offsets of [from, end) to read, at most budget of them. One half
-// starts at from, where an order is published. The other half starts at the first waiting
-// record, where a record is that should have left. It is a pure function.
+// within chooses which offsets of [from, end) to read, at most budget of them. If the budget is
+// too small for all, one half is read from from on: the order was published about there. The
+// other half is read from the first waiting record on: a record that should have left is about
+// there. It is a pure function.
 func within(from, waiting, end, budget int64) []kafka.Span {
 	if end-from <= budget {
 		if from >= end {

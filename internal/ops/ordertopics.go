@@ -11,9 +11,11 @@ import (
 	"github.com/orderclose/orderclose/internal/kafka"
 )
 
-// OrderTopics returns the topics that records of an order pass, in that order. It includes
-// delay topics that are not in the configuration, and leaves out delay topics that do not
-// exist. If Kafka cannot list the delay topics, it returns the other topics with an error.
+// OrderTopics returns the topics that may have records of an order: the delay topics of the
+// configured buckets, shortest first; delay topics that are not in the configuration, by name;
+// the close topic, the replay topic, the dead letters and the events. It leaves out delay topics
+// that do not exist. If Kafka cannot list the delay topics, it returns an error, with the topics
+// of the configuration.
 func OrderTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) ([]HistoryTopic, error) {
 	names, err := k.TopicNames(ctx, cfg.Topics.DelayPrefix())
 	if err != nil {
@@ -37,9 +39,10 @@ func OrderTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) ([]H
 	), err
 }
 
-// WaitingTopics returns the topics in which records wait, in the order in which a record
-// passes them: the topics of the configured buckets, of other buckets that still hold
-// records, the close topic and the replay topic.
+// WaitingTopics returns the topics in which records wait: the delay topics of the configured
+// buckets and of other buckets that still hold records, shortest bucket first, then the close
+// topic and the replay topic. It returns no error of Kafka: other buckets are then left out, and
+// ReadStatus reports the same error for each topic.
 func WaitingTopics(ctx context.Context, k *kafka.Cluster, cfg *config.Config) []TopicGroup {
 	buckets := slices.Clone(cfg.Buckets)
 	if names, err := k.TopicNames(ctx, cfg.Topics.DelayPrefix()); err == nil { // otherwise each topic reports the same problem

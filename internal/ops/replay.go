@@ -61,10 +61,10 @@ func NewReplayPlan(ctx context.Context, log ReplayLog, w ReplayWindow) (ReplayPl
 }
 
 // Replay sends the records of the plan again, on the replay lane and with a full number of
-// retries. It reads the close topic and writes to the replay topic. So a second run of a
-// window sends the same records again, none of those that the first run sent, and changes
-// nothing. progress, if not nil, is called with the number of records handled so far. If
-// Replay fails, the result still counts what it did.
+// retries. It reads only the close topic and writes only to the replay topic, so it never sends
+// a record that a replay sent. A second run of a window sends the same records once more, which
+// changes nothing: their orders are closed. progress, if not nil, is called with the number of
+// records handled so far. If Replay fails, the result still counts the records that it handled.
 func Replay(ctx context.Context, log ReplayLog, p ReplayPlan, progress func(done int64)) (ReplayResult, error) {
 	r := ReplayResult{ReplayPlan: p}
 	send := log.Idempotent(nil, nil)

@@ -10,8 +10,8 @@ import (
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-// partitionsAtOnce bounds how many partitions are inspected at once, so that a cluster in trouble
-// gets no heavy load.
+// partitionsAtOnce bounds how many partitions of a topic, or how many topics, are inspected at
+// once, so that a cluster in trouble gets no heavy load.
 const partitionsAtOnce = 8
 
 // StatusLog is what ReadStatus needs of Kafka. Cluster of internal/kafka implements it.
@@ -71,8 +71,9 @@ type PartitionStatus struct {
 	Window  int64   `json:"window"`
 	Head    *Head   `json:"head,omitempty"`
 	Overdue float64 `json:"overdue_seconds"` // seconds by which Late, or else the head, is overdue; 0 if it is not due
-	// Late is the most overdue record behind the head, if it is more overdue than the head.
-	// If many records wait, only some of them are read; see scan.go.
+	// Late is the most overdue record behind the head, if it is more overdue than the head. It
+	// is not searched for if the head is overdue by more than OverdueLimit. If many records
+	// wait, only some of them are read; see status_scan.go.
 	Late  *Head         `json:"late,omitempty"`
 	Owner *kafka.Member `json:"owner,omitempty"`
 	// Problem is a fault of the partition, or the error that hides its state.
@@ -90,7 +91,8 @@ type Head struct {
 }
 
 // ReadStatus returns the state of the targets. An error becomes the Problem of its topic or
-// partition and does not hide the others. now is called once for each partition.
+// partition and does not hide the others. now returns the current time; it is called several
+// times, by several goroutines at once.
 func ReadStatus(ctx context.Context, log StatusLog, targets []TopicGroup, now func() time.Time) Status {
 	r := Status{At: now().UTC(), Topics: make([]TopicStatus, len(targets))}
 	commits := make([][]kafka.Commit, len(targets))

@@ -29,8 +29,9 @@ func leaves(length time.Duration, m *wire.Message) time.Time {
 	return due
 }
 
-// unreadFrom returns the append time from which on the owner of a bucket need not have read
-// the records yet. Older records belong to the window. Brokers stamp whole milliseconds.
+// unreadFrom returns an append time. The owner of a bucket need not have read the records that were
+// appended then or later. Records that were appended before belong to PartitionStatus.Window.
+// The time is a whole millisecond, as the brokers' timestamps are.
 func unreadFrom(length time.Duration, now time.Time) time.Time {
 	return now.Add(-wire.UnreadFor(orderclose.Bucket{Length: length})).Truncate(time.Millisecond).Add(time.Millisecond)
 }

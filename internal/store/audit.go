@@ -43,12 +43,17 @@ type AuditPart struct {
 type AuditRow struct {
 	orderclose.Order
 	Part           AuditPart
-	PaidAt         bool             // the order has a payment time; reference schema only
-	Receipt        *ReceiptRow      // nil: the order has no receipt
-	LineQuantities map[string]int64 // quantity of its lines, by SKU
-	// LinesError says why the lines cannot be read. Held is then unknown.
+	Receipt *ReceiptRow // nil: the order has no receipt
+	Ledger  []LedgerRow
+
+	// The following fields are read only for a part with the state AuditClosed.
+
+	PaidAt bool // the order has a payment time; reference schema only
+	// LineQuantities is the quantity of the order's lines by SKU, without quantities of 0. It
+	// is empty if the mapping has no lines.
+	LineQuantities map[string]int64
+	// LinesError says why the lines cannot be read. LineQuantities is then incomplete.
 	LinesError error
-	Ledger     []LedgerRow
 }
 
 // AuditRules say what an audit of this database can check.
@@ -113,10 +118,11 @@ func statusOf(v mapping.Value) Status {
 	return Status(n)
 }
 
-// AuditPage returns up to limit orders of a part, at most 999, that are due in [from, to), with
-// their receipts, lines and ledger rows, all as of one moment. They are ordered by due time and
-// id, after the order after; the zero Order begins. The error wraps orderclose.ErrUnavailable
-// if the database failed.
+// AuditPage returns up to limit orders of a part, at most 999, that are due in [from, to], with
+// their receipts, lines and ledger rows, all as of one moment. Both ends are rounded down to the
+// precision of the due time's column, so the page may have orders from just before from. The
+// orders are sorted by due time and id, and begin after the order after; the zero Order begins
+// with the first. The error wraps orderclose.ErrUnavailable if the database failed.
 func (s *Store) AuditPage(ctx context.Context, part AuditPart, from, to time.Time, after orderclose.Order, limit int) ([]AuditRow, error) {
 	var rows []AuditRow
 	err := s.gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
@@ -264,10 +270,10 @@ func (s *Store) auditSpelling(tx *gorm.DB, ids []string, of func(id string) *Aud
 	return nil
 }
 
-// pendingPage is how many rows of the outbox one query reads.
+// pendingPage is how many rows of the outbox one query of PendingEvents reads.
 const pendingPage = 5000
 
-// PendingEvents calls each with the order id of every event in the outbox.
+// PendingEvents calls each with the order id of every event that waits in the outbox.
 func (s *Store) PendingEvents(ctx context.Context, each func(orderID string)) error {
 	for after := int64(-1); ; {
 		n := 0

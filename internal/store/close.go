@@ -33,13 +33,16 @@ var errNoDue = errors.New("the order has no due time in the database: write a du
 // orders again by the same Store resolves that: an order that the commit closed is Closed,
 // once.
 //
-// An error of the database wraps orderclose.ErrUnavailable, and the context's error if the
-// context ended. It also wraps orderclose.ErrStoreDown, unless the call took as long as the
-// database may take for an answer: then an order may have made the database hang. An error
-// that wraps orderclose.ErrContended means that another transaction locked the row of some
-// order for too long. With ErrContended and with any other error, the batch without the
-// order at fault can succeed. If the database can name the locked orders, they are Contended
-// instead, and the others are closed.
+// The error tells what to do:
+//
+//   - orderclose.ErrUnavailable: the database failed, and no order caused it. The error also
+//     wraps the context's error if the context ended.
+//   - orderclose.ErrStoreDown, with ErrUnavailable: every batch would fail. It is missing if the
+//     call took at least the read timeout: then an order may have made the database hang.
+//   - orderclose.ErrContended: another transaction locked the row of some order for too long.
+//     The batch without that order can succeed. If the database can name the locked orders,
+//     there is no error: these orders are Contended, and the others are closed.
+//   - Any other error: some order caused it. The batch without that order can succeed.
 func (s *Store) CloseOrders(ctx context.Context, path orderclose.Path, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	if len(reqs) == 0 {
 		return nil, nil

@@ -41,6 +41,7 @@ func (e *MappingError) Error() string {
 	return "the database's tables do not match the mapping in topics.yaml: " + strings.ReplaceAll(mapping.Err(e.Problems).Error(), "\n", "; and ")
 }
 
+// checkTables returns the problems of the mapping on all tables that the store reads.
 func (s *Store) checkTables(ctx context.Context) ([]mapping.Problem, error) {
 	in := []*table{s.q.single}
 	if s.q.months != nil {

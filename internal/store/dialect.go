@@ -25,20 +25,32 @@ type Dialect struct {
 	// Fault returns the cause of an error of the driver.
 	Fault func(error) Fault
 
-	// hint forces an index, whatever the statistics say: the key, so that rows are locked
-	// in its order; the due index, so that a query reads only its page.
-	hint         func(index string) string
-	unindexed    string                                                           // written before a column, so that no index on it is used
-	lock         string                                                           // appended to a SELECT that locks what it reads
-	releaseStock func(s *mapping.Stock, n int) string                             // releases stock for a list of n SKUs and quantities
-	spellings    func(s *mapping.Stock, n int) string                             // returns n SKUs as given and as the stock spells them
-	hasTable     string                                                           // a query that counts the tables of one name
-	tables       string                                                           // a query for the names of tables in a database, LIKE a pattern
-	describe     func(context.Context, *sql.DB, []string) (mapping.Schema, error) // nil: mappings are not checked
-	checkZone    func(context.Context, *sql.DB) error
+	// The following strings, and the results of the functions with a string result, are SQL.
 
-	// deleteByID deletes the rows of n ids from a table, and locks no other row.
+	// hint returns the text after a table's name that forces an index, whatever the statistics
+	// say: the key, so that rows are locked in its order; the due index, so that a query reads
+	// only its page.
+	hint      func(index string) string
+	unindexed string // written before a column, so that no index on it is used
+	lock      string // appended to a SELECT that locks what it reads
+	// releaseStock returns an UPDATE that releases n SKUs. Its arguments are n pairs of a SKU
+	// and a quantity.
+	releaseStock func(s *mapping.Stock, n int) string
+	// spellings returns a SELECT of n SKUs, as given and as the stock spells them. Its arguments
+	// are the SKUs.
+	spellings func(s *mapping.Stock, n int) string
+	hasTable  string // a query that counts the tables of one name
+	tables    string // a query for the names of tables in a database, LIKE a pattern
+	// deleteByID returns a DELETE of n rows, which locks no other row. Its arguments are the ids.
 	deleteByID func(table string, n int) string
+
+	// describe returns the definitions of the tables with these names. Nil: mappings are not
+	// checked.
+	describe func(ctx context.Context, db *sql.DB, names []string) (mapping.Schema, error)
+	// checkZone returns an error that wraps ErrZone if the session is not in UTC. Nil: times are
+	// stored without a zone.
+	checkZone func(context.Context, *sql.DB) error
+
 	// lockWait is the session variable that bounds, in seconds, how long a statement waits
 	// for a table lock; empty: there is none.
 	lockWait string
@@ -93,8 +105,8 @@ func SQLiteDialect(clock func() time.Time, fault func(error) Fault) Dialect {
 	}
 }
 
-// mysqlReleaseStock locks the SKUs in the order of the list: the join must begin with the list,
-// and use the key. A CASE with a thousand branches would take twice as long.
+// mysqlReleaseStock returns an UPDATE that locks the SKUs in the order of the list: the join must
+// begin with the list, and use the key. A CASE with a thousand branches would take twice as long.
 func mysqlReleaseStock(s *mapping.Stock, n int) string {
 	set, where := releaseStock(s)
 	return "UPDATE (SELECT ? AS sku, ? AS quantity" + strings.Repeat(" UNION ALL SELECT ?, ?", n-1) + ") AS v" +
@@ -109,8 +121,9 @@ func sqliteReleaseStock(s *mapping.Stock, n int) string {
 		" FROM v" + strings.Replace(where, " WHERE ", " WHERE s."+mapping.Quote(s.SKU.Column)+" = v.sku AND ", 1)
 }
 
-// releaseStock returns the change of a row s of the stock by a row v of the list, with SET: before
-// each changed column, and the condition on the rows.
+// releaseStock returns two parts of an UPDATE of the stock s by a list v of SKUs and quantities.
+// set has the assignments, with the placeholder SET: before each assigned column, for
+// which MySQL takes "s." and SQLite takes nothing. where is the condition on the rows.
 func releaseStock(s *mapping.Stock) (set, where string) {
 	available, reserved := mapping.Quote(s.Available), mapping.Quote(s.Reserved)
 	set = "SET:" + available + " = s." + available + " + v.quantity"
@@ -121,7 +134,7 @@ func releaseStock(s *mapping.Stock) (set, where string) {
 	return set + ", SET:" + reserved + " = s." + reserved + " - v.quantity", " WHERE s." + reserved + " >= v.quantity AND s." + available + " IS NOT NULL"
 }
 
-// mysqlSpellings compares SKUs as mysqlReleaseStock does.
+// mysqlSpellings compares SKUs as mysqlReleaseStock does, by the collation of the stock.
 func mysqlSpellings(s *mapping.Stock, n int) string {
 	sku := "s." + mapping.Quote(s.SKU.Column)
 	return "SELECT v.sku, " + sku + " FROM (SELECT ? AS sku" + strings.Repeat(" UNION ALL SELECT ?", n-1) + ") AS v" +
@@ -189,8 +202,11 @@ func (t *scannedText) Scan(src any) error {
 // example because of a proxy.
 var ErrZone = errors.New("the session's time zone is not UTC")
 
+// zoneQuery returns by how many seconds the session's clock is ahead of UTC.
 const zoneQuery = "SELECT TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(), CURRENT_TIMESTAMP())"
 
+// checkZone asks the server for the session's offset from UTC. The error wraps ErrZone and
+// orderclose.ErrUnavailable if there is one.
 func checkZone(ctx context.Context, db *sql.DB) error {
 	var off int64
 	if err := db.QueryRowContext(ctx, zoneQuery).Scan(&off); err != nil {
@@ -199,6 +215,7 @@ func checkZone(ctx context.Context, db *sql.DB) error {
 	return zoneError(off)
 }
 
+// zoneError returns the error for a session that is off seconds ahead of UTC; nil for 0.
 func zoneError(off int64) error {
 	if off == 0 {
 		return nil

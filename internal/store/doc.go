@@ -17,6 +17,23 @@
 //  5. release the stock last, summed per SKU and in SKU order: rows that many orders share
 //     are locked briefly, and always in the same order.
 //
+// The files:
+//
+//	store.go, dsn.go, pool.go, connector.go     opening a Store, on a DSN or on a program's own pool
+//	dialect.go, statements.go, insert.go        SQL: what differs between databases, and the statements
+//	status.go, shards.go                        the statuses; the tables of orders by month
+//	close.go, decide.go                         CloseOrders, and what it does with an order
+//	stock.go, event.go                          the lines, the ledger and the stock; the event of a close
+//	tx.go, fault.go                             transactions and their retries; the meaning of errors
+//	locked.go, indoubt.go                       orders that others lock; commits without an answer
+//	pages.go, sweeps.go, payorders.go           the compensator: pages of overdue orders, sweeps, payments
+//	outbox.go                                   the outboxes of events and of schedules
+//	history.go, historymapped.go                all rows of one order
+//	audit.go, stockcheck.go                     the rows of many orders, and the sums of the stock
+//	migrate.go, migratelock.go                  the schema's versions
+//	describe.go, notes.go                       whether the shop's own tables match the mapping
+//	probe.go, writable.go, database.go          trial writes; creating a database
+//
 // The database's clock decides, in UTC, whatever the time zone of the server, the session
 // or this machine. Times are whole milliseconds everywhere.
 //

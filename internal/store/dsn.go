@@ -18,10 +18,11 @@ const (
 	writeTimeout = 10 * time.Second
 	lockTimeout  = "2" // seconds
 
-	// tableLockMargin is how much longer than the connection's read timeout the server waits
-	// for a table lock. The read timeout ends first, so the error is a failure of the
-	// database and not of an order. The server does not notice the timeout. Without this
-	// bound it would wait for up to a year, and each retry would leave a session behind.
+	// tableLockMargin is added to the connection's read timeout. The sum is how long the server
+	// waits for a table lock. The client's read timeout ends first, and its error counts as a
+	// failure of the database and not of an order. The server does not notice that the client
+	// has gone: without a bound of its own it would wait for up to a year, and each retry would
+	// leave another session behind.
 	tableLockMargin = 5 * time.Second
 	// migrateLockWait is how long a migration waits for a table lock, in seconds.
 	migrateLockWait = "300"
@@ -49,13 +50,14 @@ func dsnError(err error) error {
 	return fmt.Errorf("the database's DSN is invalid%s; write it as user:password@tcp(host:3306)/database", reason)
 }
 
+// force sets what correctness depends on, and the defaults of the timeouts.
 func force(cfg *mysql.Config) error {
 	cfg.ParseTime = true
 	cfg.Loc = time.UTC
 	cfg.InterpolateParams = true // one round trip for a statement with arguments
 	cfg.ClientFoundRows = false  // the count of affected rows must be the count of changed rows
 	cfg.MultiStatements = false
-	cfg.Logger = &mysql.NopLogger{} // the driver returns as errors what it logs
+	cfg.Logger = &mysql.NopLogger{} // everything that the driver logs, it also returns as an error
 
 	cfg.Timeout = orDefault(cfg.Timeout, dialTimeout)
 	cfg.ReadTimeout = orDefault(cfg.ReadTimeout, readTimeout)

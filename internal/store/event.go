@@ -42,8 +42,8 @@ func encodeKept(e orderclose.OrderClosed) (string, error) {
 	return string(payload), nil
 }
 
-// ExpandEvent returns the CloudEvent of a row of outbox_events. It returns a payload that encodeKept
-// did not write unchanged.
+// ExpandEvent returns the CloudEvent of a row of outbox_events. If encodeKept did not write the
+// payload, ExpandEvent returns the payload as it is.
 func ExpandEvent(orderID string, payload []byte) []byte {
 	var k keptEvent
 	if err := json.Unmarshal(payload, &k); err != nil || k.Due == nil {

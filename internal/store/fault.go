@@ -32,7 +32,7 @@ const (
 	FaultUnavailable
 )
 
-// mysqlFaults maps the errors of MySQL and MariaDB that no order caused.
+// mysqlFaults maps error numbers of MySQL and MariaDB to faults. The other errors are FaultOrder.
 var mysqlFaults = map[uint16]Fault{
 	1062: FaultDuplicate, // duplicate entry
 

@@ -11,9 +11,9 @@ import (
 	"github.com/orderclose/orderclose"
 )
 
-// OrderHistory is all that the database has of one order. Its parts are read one after the other, so
-// the order may change in between. Where orders are mapped to the shop's own tables, History has
-// the mapped columns.
+// OrderHistory has the rows of one order in the tables of the pipeline, and in the tables of
+// orders and lines. Its parts are read one after the other, so the order may change in between.
+// Of the shop's own tables it has only the mapped columns, and no payment time.
 type OrderHistory struct {
 	At            time.Time    `json:"at"`    // the database's clock
 	Order         *OrderRow    `json:"order"` // nil: the database has no such order

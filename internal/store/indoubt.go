@@ -21,7 +21,8 @@ type inDoubt struct {
 	txIDs map[string][]int64 // ids of transactions, by order id
 }
 
-// add remembers that a transaction may have closed the orders.
+// add remembers that a transaction may have closed the orders. If there are then more than
+// maxInDoubt orders, it first forgets all older ones.
 func (d *inDoubt) add(txID int64, ids []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -65,7 +65,9 @@ func (k *lockedKeys) of(ids []string) (known []string) {
 	return known
 }
 
-// note remembers the ids that are locked, and forgets the others.
+// note remembers the ids that are locked, and forgets the other ids. If there would be more than
+// maxLockedKeys locks, it first forgets all of them: then later batches wait for a locked row
+// once more.
 func (k *lockedKeys) note(ids []string, are map[string]bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -97,8 +99,9 @@ func (s *Store) stillLocked(ctx context.Context, ids []string, where candidates)
 // locks on the rows of the orders or of their SKUs. findLocked waits for no lock. If a query
 // fails, it returns no order.
 //
-// The row of a SKU that many orders have is often locked for a moment. So all SKUs are
-// checked only after a lock wait timed out, and then the SKUs that were locked.
+// The row of a SKU that many orders have is often locked for a moment, which is no reason to
+// leave orders out. So all SKUs of a batch are checked only after a lock wait timed out. Later
+// batches check only the SKUs that were locked then.
 func (s *Store) findLocked(ctx context.Context, ids []string, where candidates, lookup func(*gorm.DB, *table, []string, map[string]bool) error) map[string]bool {
 	if s.dialect.oneWriter {
 		return nil // this database locks no rows

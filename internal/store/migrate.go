@@ -45,7 +45,13 @@ func (e *SchemaError) Error() string {
 }
 
 // Migrate brings the schema to the version that this program needs, step by step. Several
-// processes may call it at once: one migrates, the others wait.
+// processes may call it at once: one migrates, the others wait for at most five minutes and then
+// return an error. SQLite has no such lock: there only one process may call it.
+//
+// Migrate uses a connection without a read timeout, since a step on a large table may take
+// minutes. On a pool of the program's own (Options.DB) it cannot: each step, and the wait for
+// another process, must end within the pool's read timeout. If a step does not, Migrate returns
+// an error while the server may still execute the step.
 func (s *Store) Migrate(ctx context.Context) (err error) {
 	db := s.DB()
 	if s.openUnbounded != nil {

@@ -8,7 +8,7 @@ import (
 
 // migrationLock keeps two processes from migrating one database at once: MySQL commits each
 // CREATE TABLE by itself, so the second process would fail on the tables of the first. The
-// server releases the lock if the connection breaks.
+// server releases the lock if the connection breaks. SQLite has no such lock.
 type migrationLock struct{}
 
 // lockName includes the database's name, since a lock's name is global to the server. It has at

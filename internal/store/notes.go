@@ -10,9 +10,10 @@ import (
 	"github.com/orderclose/orderclose/internal/store/mapping"
 )
 
-// MappingHints returns hints on the shop's own tables that keep nothing from working: triggers
-// that each close fires, statuses that the mapping does not name, orders without an id, and
-// that no order has the status Status.From. It only reads.
+// MappingHints returns hints on the shop's own tables: triggers that each close fires, statuses
+// that the mapping does not name, orders without an id, and that no order has the status
+// Status.From. None of these stops the pipeline, so they are no errors of CheckMapping. It only
+// reads. The error wraps orderclose.ErrUnavailable if the database failed.
 func (s *Store) MappingHints(ctx context.Context) ([]string, error) {
 	if !s.mapped || s.dialect.describe == nil {
 		return nil, nil
@@ -148,7 +149,8 @@ func (s *Store) dueHint() string {
 	return s.q.d.hint(s.q.m.DueIndex)
 }
 
-// unlistedState returns what a status counts as that the mapping does not name.
+// unlistedState returns the state of a status that the mapping does not name: other if the mapping
+// lists only paid statuses, else paid.
 func (s *Store) unlistedState() AuditState {
 	if s.q.listsPaid() {
 		return AuditOther

@@ -23,8 +23,9 @@ var outboxTables = map[wire.Outbox]string{
 // Dispatch passes up to limit rows of an outbox with ids above after, lowest first, to publish,
 // and deletes the rows whose ids publish returns. A caller begins with after = 0, and passes a
 // larger id to skip rows that cannot be published. Dispatch returns how many rows it read; for
-// no rows it does not call publish. It skips rows that another dispatcher has, in any process,
-// so several dispatchers share the work.
+// no rows it does not call publish. It skips rows that another dispatcher has, so several
+// dispatchers share the work. The other dispatcher may be in any process; on SQLite, only in this
+// process.
 //
 // A row is passed again until it is deleted. After an error all rows may be passed again, also
 // rows that publish returned. The error wraps orderclose.ErrUnavailable if the database failed.
@@ -58,9 +59,10 @@ type dispatch struct {
 	rows    int // number of rows read
 }
 
-// withLocks reads, publishes and deletes in one transaction, whose row locks other dispatchers
-// skip. It selects the rows that exist and not the rows above the last id, since ids are not
-// committed in order. It is not retried after an error, since publish may have published.
+// withLocks reads, publishes and deletes in one transaction. Other dispatchers skip the rows
+// that it locks. after only skips rows that cannot be published and is no cursor: ids are not
+// committed in order, so a row with a smaller id may appear later. withLocks is not retried after
+// an error, since publish may have published.
 func (d *dispatch) withLocks(ctx context.Context) error {
 	db := d.s.gorm.WithContext(ctx)
 	// Most reads of a quiet outbox find no row: they must cost one statement.
@@ -159,7 +161,9 @@ func sqliteDeleteByID(table string, n int) string {
 	return "DELETE FROM " + table + " WHERE id IN (?" + strings.Repeat(", ?", n-1) + ")"
 }
 
-// Backlog returns how many rows wait in an outbox, and the age of the oldest.
+// Backlog returns how many rows wait in an outbox, counted up to wire.OutboxCount, and the age of
+// the row with the smallest id, by the database's clock. The error wraps
+// orderclose.ErrUnavailable if the database failed.
 func (s *Store) Backlog(ctx context.Context, box wire.Outbox) (wire.OutboxBacklog, error) {
 	table, err := tableOf(box)
 	if err != nil {
@@ -172,8 +176,8 @@ func (s *Store) Backlog(ctx context.Context, box wire.Outbox) (wire.OutboxBacklo
 	return b, nil
 }
 
-// PendingSchedules returns a page of the rows of orders that are not scheduled yet: up to limit rows
-// with ids above afterID, lowest first, without payloads. It takes no lock, and includes rows
+// PendingSchedules returns a page of the schedule outbox, which has the orders whose record is not
+// published yet: up to limit rows with ids above afterID, lowest first, without payloads. It takes no lock, and includes rows
 // that a dispatcher has. A caller begins with 0; a page with fewer than limit rows is the last.
 // Rows that are added meanwhile may be missed.
 func (s *Store) PendingSchedules(ctx context.Context, afterID int64, limit int) ([]wire.OutboxRow, error) {
@@ -220,10 +224,9 @@ func (s *Store) backlog(ctx context.Context, table string) (wire.OutboxBacklog, 
 	return b, rows.Err()
 }
 
-// dispatchedRows holds the ids of the rows that dispatchers of this process have. Waiting for
-// it ends with the caller's context.
+// dispatchedRows holds the ids of the rows that dispatchers of this process have.
 type dispatchedRows struct {
-	mutex chan struct{}
+	mutex chan struct{} // guards ids; a channel, so that waiting for it ends with the caller's context
 	ids   map[int64]bool
 }
 

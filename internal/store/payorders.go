@@ -13,7 +13,8 @@ import (
 
 // PreviewClose returns the outcomes that CloseOrders would return now, in the order of reqs,
 // and changes nothing: Closed stands for an order that is unpaid and due. It reads by key
-// without a lock, so an outcome may change at once.
+// without a lock, so an outcome may change at once. The error wraps orderclose.ErrUnavailable if
+// the database failed.
 func (s *Store) PreviewClose(ctx context.Context, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	if len(reqs) == 0 {
 		return nil, nil
@@ -50,8 +51,10 @@ var errNoPaidStatus = errors.New("the mapping names no paid status: list it firs
 
 // PayOrders marks unpaid orders paid, due or not, each in a transaction of its own. It returns
 // an outcome for each: AlreadyPaid if the order is paid now, AlreadyClosed if it was closed or
-// cancelled before, or NotFound. The error wraps orderclose.ErrUnavailable, or was caused by an
-// order. Some orders may be paid by then; paying them again is safe.
+// cancelled before, or NotFound. An error wraps orderclose.ErrUnavailable if the database failed
+// and orderclose.ErrContended if another transaction locked the order's row for too long. Any
+// other error is caused by the order or by the mapping, such as a mapping without a paid status.
+// After an error some orders may be paid; paying them again is safe.
 func (s *Store) PayOrders(ctx context.Context, reqs []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	out := make([]orderclose.Outcome, len(reqs))
 	for i, r := range reqs {

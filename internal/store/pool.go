@@ -24,7 +24,8 @@ type poolConnector struct {
 	settings []string // statements that set up the session
 }
 
-// newPoolConnector returns a poolConnector with the session settings of a DSN without any.
+// newPoolConnector returns a poolConnector. Its sessions get the settings that Open forces on a
+// DSN without parameters.
 func newPoolConnector(pool *sql.DB) (poolConnector, error) {
 	cfg := mysql.NewConfig()
 	if err := force(cfg); err != nil {
@@ -92,8 +93,8 @@ func (c *pooledConn) Close() error {
 	return nil
 }
 
-// prepareSession checks what the driver was told when the pool was opened, and sets what the
-// server can be told now.
+// prepareSession checks the driver's settings, which were fixed when the pool was opened, and sets
+// the server's settings of the session. For a wrong setting of the driver, the error wraps ErrPool.
 func (c *pooledConn) prepareSession(ctx context.Context, settings []string) error {
 	if cfg := driverConfig(c.mysqlConn); cfg != nil && cfg.ClientFoundRows {
 		return fmt.Errorf("%w: open it without clientFoundRows, so that the count of affected rows is the count of changed rows", ErrPool)

@@ -17,8 +17,8 @@ const (
 	// monthsEvery is how long the list of months is valid, unless a wanted month is
 	// missing from it.
 	monthsEvery = time.Minute
-	// monthsAhead is how many months ahead a due time may lie: the maximum delay of 30 days
-	// may touch three months.
+	// monthsAhead is how many months after the current one are read. With Shards.On "due" an
+	// order may be due in such a month: a delay of 30 days, the longest, may touch three months.
 	monthsAhead = 2
 )
 
@@ -43,7 +43,7 @@ func newMonths(q *statements) (*months, error) {
 }
 
 // of returns the month whose table should have the order of a request. It returns false if the
-// request does not have the time that decides.
+// request lacks the time that decides the month: the creation time or the due time (Shards.On).
 func (m *months) of(r orderclose.CloseRequest) (mapping.Month, bool) {
 	t := r.CreatedAt
 	if m.q.m.Shards.On == mapping.OnDue {

@@ -91,9 +91,10 @@ func sumLines(lines []line) []line {
 	return lines[:n]
 }
 
-// ownLines returns the lines of the given orders. By the collation of a shop's own tables, the
-// database may return more lines, such as those of order aB for Ab. If order aB exists, ownLines
-// drops its lines. If not, the lines belong to the order whose id differs only in case.
+// ownLines returns the lines of the given orders. The database compares ids by the collation of
+// the shop's table of lines. So for order Ab it may also return lines with the id aB. If an order
+// aB exists, ownLines drops these lines. If not, they belong to order Ab. The error names ids
+// that could belong to several orders, or to none.
 func (s *Store) ownLines(tx *gorm.DB, t *table, orders []string, lines []line) ([]line, error) {
 	asked := make(map[string]bool, len(orders))
 	for _, id := range orders {

@@ -32,9 +32,11 @@ type Options struct {
 	// correctness depends on (UTC, READ COMMITTED, exact ids). It keeps the timeouts.
 	DSN string
 	// DB is a pool of the program's own on a MySQL or MariaDB database, instead of DSN. The store
-	// takes up to MaxOpenConns connections out of it, checks each, sets up its session and
-	// closes it in the end. ErrPool names what it cannot set up: parseTime, loc and
-	// clientFoundRows of the driver. Close leaves the pool open.
+	// takes up to MaxOpenConns connections out of it for itself, sets up their sessions, and
+	// closes each when it is done with it. The program must have opened the pool with
+	// parseTime=true, loc=UTC and without clientFoundRows, which cannot be set later: a method
+	// that takes a connection without them returns an error that wraps ErrPool. clientFoundRows
+	// is not seen if a wrapper of the driver hides it. Close leaves the pool open.
 	DB *sql.DB
 	// Orders maps the tables of orders; nil: the tables that Migrate creates.
 	Orders *mapping.Mapping
@@ -63,8 +65,8 @@ type Store struct {
 	lockedOrders    lockedKeys  // recently locked by other transactions
 	lockedSKUs      lockedKeys  // the same for SKUs
 	spellingsDiffer atomic.Bool // the stock spells some SKUs otherwise than the lines of orders
-	// openUnbounded opens a connection without a read timeout, for long statements; nil: the
-	// store's own connections have none.
+	// openUnbounded opens a pool without a read timeout, for long statements. It is nil on
+	// SQLite, which has no such timeout, and with Options.DB, whose timeouts are unknown.
 	openUnbounded func() (*sql.DB, error)
 	dispatched    *dispatchedRows // outbox rows that a dispatcher has; nil: row locks mark them
 }
@@ -103,8 +105,8 @@ func Open(o Options) (*Store, error) {
 	return s, nil
 }
 
-// open returns a pool of connections, and the driver's configuration, of which only the
-// timeouts are known if the pool is the program's own.
+// open returns a pool of connections and the driver's configuration. For a pool of the program's
+// own the configuration is unknown: the result has only the default read timeout.
 func (o Options) open() (*sql.DB, *mysqldriver.Config, error) {
 	if o.DB != nil {
 		if o.DSN != "" {

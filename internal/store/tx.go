@@ -13,9 +13,10 @@ import (
 	"github.com/orderclose/orderclose"
 )
 
-// A transaction that lost a deadlock or a lock wait is tried again, at most maxTries times
-// within retryFor. One lock wait (lockTimeout) uses up retryFor: a transaction that holds a
-// row for so long may hold it for hours, and the other orders of a batch must not wait for it.
+// A transaction that lost a deadlock or a lock wait is tried again: at most maxTries attempts in
+// all, the first included, and no new attempt after retryFor. One lock wait (lockTimeout) uses up
+// retryFor: a transaction that holds a row for so long may hold it for hours, and the other
+// orders of a batch must not wait for it.
 const (
 	maxTries  = 10
 	retryFor  = 2 * time.Second
@@ -33,8 +34,9 @@ var errCommitLost = errors.New("the commit got no answer")
 // fn, or wraps orderclose.ErrUnavailable, or orderclose.ErrContended after the last retry. It
 // also wraps errCommitLost if only the commit failed, unless the commit lost a conflict.
 //
-// All writes use transact, single statements too: a cancelled context always shows at the
-// commit, whatever the driver did with it before.
+// Except Dispatch, whose publish must not run again, and Writable, which rolls back, all writes
+// to orders and to the tables of the pipeline use transact, single statements too. So a cancelled
+// context always fails the commit, even if the driver ignored the cancellation before.
 func (s *Store) transact(ctx context.Context, fn func(tx *gorm.DB) error) error {
 	began := time.Now()
 	for try := 1; ; try++ {

@@ -15,12 +15,14 @@ import (
 )
 
 const (
-	// writableWithin bounds Writable.
+	// writableWithin bounds Writable, except for resetting the session (see sessionReset).
 	writableWithin = 5 * time.Second
 	// tableLockWait is how many seconds Writable waits for a table lock of another
 	// session. The server ends the wait itself, so repeated calls leave no sessions behind on
 	// a server that is locked for hours.
 	tableLockWait = 1
+	// sessionReset bounds how long Writable takes to restore the session's table lock wait.
+	sessionReset = time.Second
 )
 
 // ErrLocked says that the wait for a table lock timed out.
@@ -30,10 +32,10 @@ var ErrLocked = errors.New("another session holds the lock of a table: FLUSH TAB
 var errUndo = errors.New("undo")
 
 // Writable reports why a close could not be written now: the database is not reachable,
-// read-only or full, a table that a close writes is locked, or the user lacks a privilege. It
-// updates no row of each table of orders and of stock, inserts into the other tables, and
-// rolls back. It takes at most 5 s. The error wraps orderclose.ErrUnavailable, and ErrLocked
-// for a table lock.
+// read-only or full, a table that a close writes is locked, or the user lacks a privilege. In one
+// transaction it executes UPDATEs that match no row on the tables of orders and of stock, inserts
+// rows into the other tables, and rolls back. It takes at most 6 s. The error wraps
+// orderclose.ErrUnavailable, and ErrLocked if the wait for a table lock timed out.
 func (s *Store) Writable(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, writableWithin)
 	defer cancel()
@@ -60,7 +62,7 @@ func (s *Store) writable(ctx context.Context) error {
 				return err
 			}
 			defer func() {
-				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sessionReset)
 				defer cancel()
 				err = errors.Join(err, conn.WithContext(ctx).Exec("SET SESSION "+s.dialect.lockWait+" = ?", before).Error)
 			}()
@@ -78,7 +80,8 @@ func (s *Store) writable(ctx context.Context) error {
 	})
 }
 
-// closeWrites returns statements that update the columns that a close changes, of no row.
+// closeWrites returns an UPDATE for each table of orders and for the stock. Each sets the columns
+// that a close changes, and matches no row.
 func (s *Store) closeWrites(ctx context.Context) ([]string, error) {
 	in := []*table{s.q.single}
 	if s.q.months != nil {
@@ -102,6 +105,7 @@ func (s *Store) closeWrites(ctx context.Context) ([]string, error) {
 	return statements, nil
 }
 
+// updateNone returns an UPDATE of the columns that matches no row. It skips empty names.
 func updateNone(table string, columns ...string) string {
 	var set []string
 	for _, c := range columns {

@@ -116,7 +116,7 @@ type View struct {
 	At      time.Time // the database's clock at the read
 }
 
-// PastDue reports whether the order is due and not closed.
+// PastDue reports whether the order is unpaid and was due at the read.
 func (v View) PastDue() bool { return v.Status == Unpaid && !v.Due.After(v.At) }
 
 // ViewOrder reads an order. The error wraps ErrNoOrder or an error of Checkout.

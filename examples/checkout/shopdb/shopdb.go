@@ -25,7 +25,8 @@ import (
 	"github.com/orderclose/orderclose/producer"
 )
 
-// A transaction that lost a conflict is tried again, at most maxTries times within retryFor.
+// A transaction that lost a conflict is tried again: at most maxTries attempts in all, the first
+// included, and no new attempt after retryFor.
 const (
 	maxTries  = 10
 	retryFor  = 2 * time.Second

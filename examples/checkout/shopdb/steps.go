@@ -105,8 +105,8 @@ func (t *Tx) pay(id, payment string) (Answer, error) {
 		return "", err
 	}
 	switch st {
-	case Unpaid:
-		return "", errors.New("the order is unpaid, and the update did not change it")
+	case Unpaid: // the order was created after the UPDATE, which did not find it
+		return "", fmt.Errorf("%w: the order has just become %v", orderclose.ErrContended, st)
 	case Closed:
 		return t.refund(id, payment, "closed", PaidAfterClose)
 	case Cancelled:
@@ -166,7 +166,7 @@ func (t *Tx) Confirm(id string) (Answer, error) {
 }
 
 // changeStatus changes an order's status from one value to the next, and releases its stock
-// unless kind is "".
+// for the reason kind, unless kind is "".
 func (t *Tx) changeStatus(what, id string, from, to Status, done Answer, kind string) (Answer, error) {
 	won, err := t.compareAndSet(id, from, to, "")
 	answer := done

@@ -224,7 +224,7 @@ const MaxMonths = 60
 // lie between the month of an order and the month of its due time.
 const shortestMonth = 28 * 24 * time.Hour
 
-// LeastBack returns how many months must be read so that an order with a delay of up to
+// LeastBack returns the minimum of Months: how many months must be read so that an order with a delay of up to
 // maxDelay is seen in the month of its due time and in all of the next month.
 func (s *Shards) LeastBack(maxDelay time.Duration) int {
 	if s.On == OnDue {
@@ -233,8 +233,9 @@ func (s *Shards) LeastBack(maxDelay time.Duration) int {
 	return 2 + max(1, int((maxDelay+shortestMonth-1)/shortestMonth))
 }
 
-// CheckMonths returns the problems of Back for orders with a delay of up to maxDelay; 0 means
-// any delay. The sweep and the closer miss orders in tables that are not read.
+// CheckMonths returns the problems of Months for orders with a delay of up to maxDelay. With 0
+// it checks only against the smallest minimum, as if all delays were short. The sweep and the
+// closer miss orders in tables that are not read.
 func (s *Shards) CheckMonths(maxDelay time.Duration) []Problem {
 	least := s.LeastBack(maxDelay)
 	switch {

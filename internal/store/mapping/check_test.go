@@ -67,7 +67,7 @@ func TestCheck_ReportsEachMistake(t *testing.T) {
 		{func(m *Mapping) { m.Shards, m.Orders, m.Items.Table = nil, "o", "o"; m.Items.Quantity = "state" }, "items.quantity: mapped as the order's status"},
 		{func(m *Mapping) { m.Shards, m.Orders, m.Items.Table, m.Stock.Table = nil, "o", "l", "o" }, "stock.table: mapped as the stock and as orders"},
 		{func(m *Mapping) { m.Shards, m.Orders, m.Items.Table, m.Stock.Table = nil, "o", "l", "l" }, "stock.table: mapped as the stock and as lines"},
-		{func(m *Mapping) { m.Stock.Table = "stock_ledger" }, "stock.table: of orderclose's own tables"},
+		{func(m *Mapping) { m.Stock.Table = "stock_ledger" }, "stock.table: table stock_ledger is one of orderclose's own tables"},
 		{func(m *Mapping) { m.Shards, m.Orders, m.Items.Table = nil, "receipts", "l" }, "table: of orderclose's own tables"},
 	} {
 		m := shop()

@@ -6,9 +6,10 @@ import (
 	"strings"
 )
 
-// CheckDatabase returns the problems that keep a mapping from working on the tables of a database,
-// or the harm it would do there. orders and items are the names of existing tables; for a
-// mapping with shards, of the months' tables.
+// CheckDatabase returns the problems of a mapping on the tables of a database: what keeps it
+// from working, and what harm a close would do. orders and items are the names of the tables of
+// orders and of lines. A mapping with shards has one of each for each month that is read. A table
+// that schema does not have is a problem.
 func (m *Mapping) CheckDatabase(schema Schema, orders, items []string) []Problem {
 	var d databaseChecker
 	for _, name := range orders {
@@ -26,11 +27,12 @@ func (m *Mapping) CheckDatabase(schema Schema, orders, items []string) []Problem
 	return d.problems
 }
 
-// databaseChecker checks one table after the other.
+// databaseChecker checks one table after the other. selectTable selects the table that the other
+// methods check.
 type databaseChecker struct {
 	checker
-	name  string
-	table Table
+	name  string // of the selected table, as the mapping writes it
+	table Table  // the selected table
 }
 
 func (d *databaseChecker) orders(m *Mapping, name string, schema Schema) {

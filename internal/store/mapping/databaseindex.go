@@ -70,8 +70,9 @@ func (d *databaseChecker) identifies(column string) bool {
 	})
 }
 
-// uniqueWithout returns a unique index that includes the column and not the key, which is
-// needUniqueIndex by itself.
+// uniqueWithout returns the name of a unique index that includes the column and not the key;
+// empty: there is none. A unique index that includes the key cannot refuse the write of a close,
+// since the key alone is unique.
 func (d *databaseChecker) uniqueWithout(column, key string) string {
 	for _, i := range d.table.Indexes {
 		if i.Unique && slices.Contains(i.Columns, strings.ToLower(column)) && !slices.Contains(i.Columns, strings.ToLower(key)) {

@@ -2,8 +2,8 @@
 // tables and columns, and how to read them. A Mapping is plain data, so a configuration can
 // be compared and checked before a database is asked.
 //
-// Build a Mapping, and call Check for mistakes in the mapping itself and Judge for tables
-// that do not fit it.
+// Build a Mapping. Check returns the mistakes in the mapping itself. CheckDatabase returns what
+// keeps the mapping from working on the tables of a database.
 //
 // The schema that orderclose migrate creates is the mapping Reference. The store reaches
 // every table through a Mapping.
@@ -98,8 +98,8 @@ type Shards struct {
 	By   string // "month"
 	On   string // the time that decides the month of an order: "created" or "due"
 	Zone string // the time zone of the month: UTC, +08:00, Asia/Shanghai
-	// Months is how many months are read, the current one included; 0: DefaultBack. LeastBack
-	// is the minimum.
+	// Months is how many months back are read, the current one included; 0: DefaultMonths.
+	// LeastBack returns the minimum.
 	Months int
 }
 

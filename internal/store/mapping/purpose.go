@@ -110,7 +110,7 @@ var ownTables = []string{"receipts", "stock_ledger", "outbox_events", "outbox_sc
 // refuseOwnTable reports a table that is one of orderclose's own tables.
 func (c *checker) refuseOwnTable(path, table string) {
 	if slices.Contains(ownTables, table) {
-		c.reportHarm(path, "table "+table+"is one of orderclose's own tables", "orderclose and the shop would both write to it", "name the shop's own table")
+		c.reportHarm(path, "table "+table+" is one of orderclose's own tables", "orderclose and the shop would both write to it", "name the shop's own table")
 	}
 }
 

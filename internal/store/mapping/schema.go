@@ -42,8 +42,8 @@ type Column struct {
 type Index struct {
 	Name   string
 	Unique bool
-	// Columns are in lower case. A column that is indexed in part, or descending, has that
-	// after its name.
+	// Columns are in lower case. A column of which only a prefix is indexed has the length after
+	// its name, as in name(10). A column in descending order has " DESC" after its name.
 	Columns []string
 }
 

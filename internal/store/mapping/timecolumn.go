@@ -106,9 +106,9 @@ func (m TimeColumn) Codec() (Codec, error) {
 	return c, err
 }
 
-// Arg returns t as the column stores it, rounded down to the column's precision: a column
-// that is compared with it by "<=" is never due early. A constant that is finer than the
-// column could keep the database from using an index.
+// Arg returns t as the column stores it, rounded down to the column's precision. So a column
+// that is "<=" the result is never after t: no order is due early. A constant that is finer than
+// the column could keep the database from using an index.
 func (c Codec) Arg(t time.Time) any {
 	t = t.UTC().Truncate(c.step)
 	switch c.column.Type {
@@ -124,8 +124,8 @@ func (c Codec) Arg(t time.Time) any {
 	return t.In(c.loc).Format(layout)
 }
 
-// Oldest returns a value that is not above any point in time. A value below it is not a
-// point in time: 0, or the zero date.
+// Oldest returns the smallest value of the column that is a point in time. The smaller values, 0
+// and the zero date, are not points in time.
 func (c Codec) Oldest() any {
 	switch c.column.Type {
 	case UnixSeconds, UnixMillis:
@@ -176,7 +176,7 @@ func (c Codec) unix(n int64) (time.Time, bool, error) {
 
 // instant returns the time at which clocks in loc show wall, whose own zone is ignored.
 // Where clocks are set back and show wall twice, it returns the later time. Where clocks are
-// set forward and never show wall, it continues the time before the change. So nothing is
+// set forward and never show wall, it continues the time before the change. So no order is closed
 // early.
 func instant(wall time.Time, loc *time.Location) time.Time {
 	u := time.Date(wall.Year(), wall.Month(), wall.Day(), wall.Hour(), wall.Minute(), wall.Second(), wall.Nanosecond(), time.UTC)

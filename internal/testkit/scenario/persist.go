@@ -12,9 +12,9 @@ import (
 // retryInterval is the pause before a Persistent tries again.
 const retryInterval = 500 * time.Millisecond
 
-// Persistent are Orders that retries while its database fails, as a shop does whose customers
-// wait. If the answer of an earlier attempt was lost, a retry may find the work done, and
-// reports success.
+// Persistent is Orders whose methods retry while the database fails, as a shop does whose customers
+// wait. The answer of a failed attempt may be lost although the attempt was committed. A retry
+// that finds the work done therefore reports success.
 type Persistent struct{ Orders }
 
 // CreateOrder implements Orders.

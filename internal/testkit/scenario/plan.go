@@ -5,8 +5,8 @@
 // Plan makes the steps of a run, and Shop.Run plays them.
 //
 //	plan.go    what happens to each order: a pure function of a seed
-//	run.go     plays the steps against a store and a producer
-//	persist.go a store that retries while its database fails
+//	run.go     plays the steps against the orders of a shop and a producer
+//	persist.go orders of a shop that retries while its database fails
 package scenario
 
 import (
