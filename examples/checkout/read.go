@@ -10,8 +10,8 @@ import (
 )
 
 // Get returns an order, from its view in Redis if the view may be shown, else from the database. It
-// first closes an order that is past due, unless Options.AskFirst is set. If that fails, or
-// another transaction locks the order, the order is shown as closing. The error wraps
+// first closes an order that is past due, unless Options.AskFirst is set. An order that stays
+// unpaid, such as one that another transaction locks, is shown as closing. The error wraps
 // shopdb.ErrNoOrder or orderclose.ErrUnavailable.
 func (s *Shop) Get(ctx context.Context, id string) (Order, error) {
 	if now, ok := s.now(); ok {

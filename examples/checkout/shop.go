@@ -75,8 +75,8 @@ type Options struct {
 	// published: Kafka did not accept the record, publishing was paused after a failure, or the
 	// process crashed right after the commit.
 	Outbox Outbox
-	// Closer closes orders that a request finds past due. With AskFirst it should be nil: the
-	// pipeline, which asks the provider, closes them.
+	// Closer closes orders that a request finds past due; with AskFirst it must be one that asks
+	// the provider first. With AskFirst it may be nil: the pipeline then closes these orders.
 	Closer Closer
 	Redis  redis.UniversalClient // nil: every read uses the database
 

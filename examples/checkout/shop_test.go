@@ -224,6 +224,20 @@ func TestShop_PastDueNoPaymentIsStartedAndACallbackIsAccepted(t *testing.T) {
 	})
 }
 
+func TestShop_ACallbackThatFindsTheOrderStillUnpaidIsCalledAgain(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		r.create("late")
+		payment := r.startPayment("late")
+		// As if the order was created between the UPDATE and the SELECT.
+		_, err := r.world.Store.DB().Exec("CREATE TRIGGER keep BEFORE UPDATE ON orders BEGIN SELECT RAISE(IGNORE); END")
+		r.must(err)
+		r.want(503, "POST", "/payments/callback", `{"payment_id": "`+payment+`"}`)
+		_, err = r.world.Store.DB().Exec("DROP TRIGGER keep")
+		r.must(err)
+		r.same("outcome", r.callback(payment).Outcome, "paid")
+	})
+}
+
 func TestShop_ACallbackAfterTheCloseLeavesOneRefundIntent(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		o := r.create("closed")

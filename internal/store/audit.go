@@ -42,7 +42,7 @@ type AuditPart struct {
 // AuditRow is an order with its receipt, lines and ledger rows.
 type AuditRow struct {
 	orderclose.Order
-	Part           AuditPart
+	Part    AuditPart
 	Receipt *ReceiptRow // nil: the order has no receipt
 	Ledger  []LedgerRow
 

@@ -19,7 +19,7 @@ import (
 type connector struct {
 	driver    driver.Driver
 	dsn       string
-	keepAlive driver.Conn
+	keepAlive driver.Conn // open until Close
 }
 
 func newConnector(dsn string) (*connector, error) {

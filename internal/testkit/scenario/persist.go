@@ -26,8 +26,8 @@ func (p Persistent) CreateOrder(ctx context.Context, o orderclose.Order, items [
 	return err
 }
 
-// Checkout implements Orders. fn is run again after a lost answer, when the rows that it
-// creates may exist already.
+// Checkout implements Orders. After a lost answer it runs fn again, although the rows that fn
+// creates may exist.
 func (p Persistent) Checkout(ctx context.Context, fn func(*shopdb.Tx) error) error {
 	tries, err := persist(ctx, func() error { return p.Orders.Checkout(ctx, fn) })
 	if tries > 1 && errors.Is(err, shopdb.ErrDuplicateOrder) {

@@ -26,7 +26,7 @@ func init() {
 	kinds["reset"] = kind{weight: 3, draw: drawRole, play: func(w *chaosWorld, e event) { w.each(e, (*network).reset) }}
 	kinds["half-open"] = kind{weight: 3, draw: func(d *drawing, e *event) {
 		drawRole(d, e)
-		e.How = d.among("both networks", "answers only")
+		e.How = d.among("both ways", "answers only")
 	}, play: func(w *chaosWorld, e event) { w.each(e, func(c *network) { c.silence(e.How == "answers only") }) }}
 	kinds["cut"] = kind{weight: 3, draw: long, play: func(w *chaosWorld, e event) {
 		w.each(e, (*network).cut)

@@ -180,7 +180,7 @@ func (s *mapped) closing(orders ...orderclose.Order) []orderclose.Outcome {
 	return out
 }
 
-// checkHistory checks that History reads an order from the shop's own tables.
+// checkHistory checks that OrderHistory reads an order and its lines from the shop's own tables.
 func (s *mapped) checkHistory(o orderclose.Order, closed time.Time) {
 	s.Helper()
 	history, err := s.Store.OrderHistory(s.Context(), o.ID)
