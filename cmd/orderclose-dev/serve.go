@@ -31,7 +31,7 @@ import (
 	"github.com/orderclose/orderclose/producer"
 )
 
-// stopTimeout bounds how long serve may take to stop.
+// stopTimeout bounds how long serve may take to stop after a signal.
 const stopTimeout = 10 * time.Second
 
 // serve holds the flags of the command serve.

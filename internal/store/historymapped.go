@@ -77,6 +77,8 @@ func (q *statements) scanHistory(rows *sql.Rows, id string, history *OrderHistor
 	return nil
 }
 
+// mappedLines reads the lines of an order. They are numbered from 1 in the order in which the
+// database returns them.
 func (s *Store) mappedLines(tx *gorm.DB, t *table, id any, history *OrderHistory) error {
 	if t.lines == "" {
 		return nil

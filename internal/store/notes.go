@@ -136,12 +136,14 @@ func (s *Store) listed() []mapping.Value {
 	return all
 }
 
+// anyOpen reports whether a table has an order with the status Status.From.
 func (s *Store) anyOpen(ctx context.Context, t *table) (open bool, err error) {
 	query := "SELECT 1 FROM " + mapping.Quote(t.name) + s.dueHint() + " WHERE " + mapping.Quote(s.q.m.Status.Column) + " = ? LIMIT 1"
 	err = eachRow(s.gorm.WithContext(ctx), query, []any{s.q.m.Status.From.Arg()}, func(*sql.Rows) error { open = true; return nil })
 	return open, err
 }
 
+// dueHint returns the SQL that forces the index on status and due time; empty: none is mapped.
 func (s *Store) dueHint() string {
 	if s.q.m.DueIndex == "" {
 		return ""

@@ -13,7 +13,7 @@ import (
 // Overdue returns up to limit orders that are unpaid and were due at or before cutoff, ordered
 // by due time and id, after the order after, which is the last order of the previous page. The
 // zero Order begins at the oldest. The orders have ID, Category, CreatedAt and Due. Rows
-// without an id are skipped.
+// without an id are skipped. The error wraps orderclose.ErrUnavailable if the database failed.
 func (s *Store) Overdue(ctx context.Context, cutoff time.Time, after orderclose.Order, limit int) ([]orderclose.Order, error) {
 	orders, err := s.overdue(ctx, cutoff, after, limit)
 	if err != nil {

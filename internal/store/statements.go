@@ -94,6 +94,7 @@ func (q *statements) table(month mapping.Month) *table {
 	return t
 }
 
+// monthly returns the name of the month's table if name is a pattern, else name.
 func monthly(name string, month mapping.Month) string {
 	if p, err := mapping.ParsePattern(name); err == nil {
 		return p.Table(month)
@@ -159,6 +160,7 @@ func (q *statements) pay(orders string) string {
 		mapping.Quote(q.m.ID.Column), q.d.unindexed, status)
 }
 
+// orElse returns the quoted column, or otherwise if there is no column.
 func orElse(column, otherwise string) string {
 	if column == "" {
 		return otherwise
@@ -166,6 +168,7 @@ func orElse(column, otherwise string) string {
 	return mapping.Quote(column)
 }
 
+// mark writes the compare-and-set of a close.
 func (q *statements) mark(orders string) string {
 	set := mapping.Quote(q.m.Status.Column) + " = ?"
 	if q.m.ClosedAt != nil {
@@ -205,6 +208,8 @@ func (q *statements) page(orders string) string {
 		mapping.Quote(q.m.Status.Column))
 }
 
+// pageArgs returns the arguments of table.page: the open orders that are due at cutoff or before,
+// after the order after.
 func (q *statements) pageArgs(cutoff time.Time, after orderclose.Order, limit int) []any {
 	at := q.due.Oldest()
 	if !after.Due.IsZero() {

@@ -69,13 +69,14 @@ func notEventType(r rune) bool {
 	return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' || r == '_')
 }
 
+// checker collects the problems that its methods find. path is the key under orders in topics.yaml.
 type checker struct{ problems []Problem }
 
 func (c *checker) report(path, what, do string) {
 	c.reportHarm(path, what, "", do)
 }
 
-// reportHarm is report with the harm that the mistake would do.
+// reportHarm is like report, and also says why: the harm that the mistake would do.
 func (c *checker) reportHarm(path, what, why, do string) {
 	c.problems = append(c.problems, Problem{Path: path, What: what, Why: why, Fix: do})
 }

@@ -141,8 +141,10 @@ func (d *databaseChecker) selectTable(path, name string, schema Schema) bool {
 	return true
 }
 
+// where names a column of the selected table, for a problem.
 func (d *databaseChecker) where(column string) string { return "column " + d.name + "." + column }
 
+// column returns a column of the selected table, and reports a problem if there is none.
 func (d *databaseChecker) column(path, name string) (Column, bool) {
 	c, ok := d.table.column(name)
 	if !ok {
@@ -151,6 +153,7 @@ func (d *databaseChecker) column(path, name string) (Column, bool) {
 	return c, ok
 }
 
+// optional is column for a name that may be empty; then it reports nothing.
 func (d *databaseChecker) optional(path, name string) (Column, bool) {
 	if name == "" {
 		return Column{}, false

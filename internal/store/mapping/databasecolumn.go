@@ -146,6 +146,7 @@ func (d *databaseChecker) writableTimes(m *Mapping) {
 	}
 }
 
+// status checks that the type of the status column fits the values of the mapping.
 func (d *databaseChecker) status(s Status) {
 	c, ok := d.column("status.column", s.Column)
 	if !ok {
@@ -228,6 +229,7 @@ func (c Column) same(a, b Value) bool {
 	return strings.EqualFold(x, y)
 }
 
+// timeColumn checks that the type of a column fits its mapping. m may be nil.
 func (d *databaseChecker) timeColumn(path string, m *TimeColumn) {
 	if m == nil {
 		return

@@ -49,8 +49,8 @@ func (w *chaosWorld) launch(name string, roles ...pipeline.Role) *process {
 		w.violation("harness", "%s: %v", name, err)
 		return p
 	}
-	redisWay := func(ctx context.Context, _, _ string) (net.Conn, error) { return p.network.dialRedis(w) }
-	p.redis = redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", MaxRetries: 1, ContextTimeoutEnabled: true, Dialer: redisWay})
+	dialRedis := func(ctx context.Context, _, _ string) (net.Conn, error) { return p.network.dialRedis(w) }
+	p.redis = redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", MaxRetries: 1, ContextTimeoutEnabled: true, Dialer: dialRedis})
 	cfg := w.config()
 	p.wants = cfg.Buckets
 	p.app, err = pipeline.New(pipeline.Options{
