@@ -325,7 +325,7 @@ func (a *App) buildCloser() (part, error) {
 		DeadLetterTopic: c.Topics.DeadLetter,
 		ControlTopic:    c.Topics.Control,
 		Batch:           method.batch(c.Closer.Batch),
-		TargetLatency:   c.Closer.Latency,
+		TargetLatency:   c.Closer.TargetLatency,
 		Now:             a.o.Now,
 		Clock:           a.clock.Now,
 		OnHang:          a.o.OnHang,

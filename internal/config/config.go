@@ -82,12 +82,12 @@ type Lock struct {
 // Closer holds the settings of closing due orders.
 type Closer struct {
 	Batch int // orders per transaction, 1 to MaxBatch; default: 500
-	// Latency is the target duration of a transaction. A slower transaction reduces how
+	// TargetLatency is the target duration of a transaction. A slower transaction reduces how
 	// many orders are closed at once. Default: 250 ms.
-	Latency time.Duration
-	Kind    ClosingKind // how orders are closed; default: KindSQL
-	HTTP    HTTPClosing // of KindHTTP
-	Payment Payment     // asked before an order is closed, if its URL is set
+	TargetLatency time.Duration
+	Kind          ClosingKind // how orders are closed; default: KindSQL
+	HTTP          HTTPClosing // of KindHTTP
+	Payment       Payment     // asked before an order is closed, if its URL is set
 }
 
 // Outbox holds the settings of publishing outbox rows to Kafka.
@@ -272,7 +272,7 @@ func defaults() *settings {
 			Lock:     Lock{Key: "lock:scan_unpaid_orders", Expiry: time.Minute, Extend: 20 * time.Second},
 			Causes:   Causes{Records: 500_000, Time: 10 * time.Second},
 		},
-		closer: Closer{Batch: 500, Latency: 250 * time.Millisecond, Kind: KindSQL, HTTP: HTTPClosing{Batch: 200}, Payment: Payment{Batch: 100}},
+		closer: Closer{Batch: 500, TargetLatency: 250 * time.Millisecond, Kind: KindSQL, HTTP: HTTPClosing{Batch: 200}, Payment: Payment{Batch: 100}},
 		outbox: Outbox{Batch: 999, InFlight: 2},
 	}
 }

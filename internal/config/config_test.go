@@ -50,7 +50,7 @@ func TestDefault_EqualsTheDocumentation(t *testing.T) {
 			Lock:   config.Lock{Key: "lock:scan_unpaid_orders", Expiry: time.Minute, Extend: 20 * time.Second},
 			Causes: config.Causes{Records: 500_000, Time: 10 * time.Second},
 		},
-		Closer: config.Closer{Batch: 500, Latency: 250 * time.Millisecond, Kind: config.KindSQL, HTTP: config.HTTPClosing{Batch: 200}, Payment: config.Payment{Batch: 100}},
+		Closer: config.Closer{Batch: 500, TargetLatency: 250 * time.Millisecond, Kind: config.KindSQL, HTTP: config.HTTPClosing{Batch: 200}, Payment: config.Payment{Batch: 100}},
 		Outbox: config.Outbox{Batch: 999, InFlight: 2},
 	}
 	if diff := cmp.Diff(want, config.Default()); diff != "" {
@@ -85,7 +85,7 @@ replication: 2
 buckets: [1d, 1.5s]
 delays: {default: 2m, max: 2d, mixed: longest, categories: {a b: 1d12h, 42: 90s, c.d: 1s}}
 compensator: {period: 5m, grace: 1s, page_size: 999, rate: 77, lock: {key: k, expiry: 4s, extend: 2s}, causes: {records: 0, time: 3s}}
-closer: {batch: 1, latency: 1s, kind: http, http: {url: "https://shop/close", batch: 7}, payment: {batch: 8}}
+closer: {batch: 1, target_latency: 1s, kind: http, http: {url: "https://shop/close", batch: 7}, payment: {batch: 8}}
 outbox: {batch: 2, in_flight: 16}
 `)
 	want := &config.Config{
@@ -108,7 +108,7 @@ outbox: {batch: 2, in_flight: 16}
 			Causes: config.Causes{Records: 0, Time: 3 * time.Second},
 		},
 		Closer: config.Closer{
-			Batch: 1, Latency: time.Second, Kind: config.KindHTTP, HTTP: config.HTTPClosing{URL: "https://shop/close", Batch: 7}, Payment: config.Payment{Batch: 8},
+			Batch: 1, TargetLatency: time.Second, Kind: config.KindHTTP, HTTP: config.HTTPClosing{URL: "https://shop/close", Batch: 7}, Payment: config.Payment{Batch: 8},
 		},
 		Outbox: config.Outbox{Batch: 2, InFlight: 16},
 	}

@@ -49,11 +49,11 @@ func (s *settings) grammar() parser {
 		}),
 		"orders": s.mapping,
 		"closer": section(fields{
-			"batch":   integer(&s.closer.Batch, 1, MaxBatch),
-			"latency": duration(&s.closer.Latency),
-			"kind":    choice(&s.closer.Kind, KindSQL, KindHTTP),
-			"http":    s.closer.HTTP.grammar(),
-			"payment": s.closer.Payment.grammar(),
+			"batch":          integer(&s.closer.Batch, 1, MaxBatch),
+			"target_latency": duration(&s.closer.TargetLatency),
+			"kind":           choice(&s.closer.Kind, KindSQL, KindHTTP),
+			"http":           s.closer.HTTP.grammar(),
+			"payment":        s.closer.Payment.grammar(),
 		}),
 		"outbox": section(fields{
 			"batch":     integer(&s.outbox.Batch, 1, MaxBatch),

@@ -45,7 +45,7 @@ func (s *settings) mapping(r *reader, path string, n *yaml.Node) {
 			m.Shards = &mapping.Shards{By: mapping.ByMonth}
 			return section(fields{
 				"by": text(&m.Shards.By), "on": text(&m.Shards.On), "zone": text(&m.Shards.Zone),
-				"back": integer(&m.Shards.Months, 1, mapping.MaxMonths),
+				"months": integer(&m.Shards.Months, 1, mapping.MaxMonths),
 			})
 		}),
 		"event": text(&m.Event),

@@ -26,7 +26,7 @@ orders:
   version: rev
   items: {table: "lines_{yyyyMM}", order: no, sku: sku, quantity: n}
   stock: {table: goods, sku: {column: id, type: integer, index: uk}, available: free, reserved: held}
-  shards: {by: month, on: due, zone: Asia/Shanghai, back: 24}
+  shards: {by: month, on: due, zone: Asia/Shanghai, months: 24}
   event: order.gone
 `
 
@@ -78,9 +78,9 @@ func TestOrders_ReportsMistakesAtTheirPosition(t *testing.T) {
 		{"  stock: {table: goods, sku: {column: id, type: integer, index: uk}, available: free, reserved: held}\n", "", `3:3: orders: stock is missing; describe it, or write stock: none`},
 		{"stock: {table: goods, sku: {column: id, type: integer, index: uk}, available: free, reserved: held}", "stock:", `12:9: orders.stock: has no value; describe it, or write none`},
 		{"items: {table: \"lines_{yyyyMM}\", order: no, sku: sku, quantity: n}", "items: none", `12:10: orders.stock: stock is mapped, but no items that say how much to release; describe items, or write stock: none`},
-		{"back: 24", "back: 1", `13:59: orders.shards.back: reading 1 months, the current one included, misses orders that are due after the end of a month; write 2 or more, at most 60, or remove it: then it is 13`},
-		{"on: due, zone: Asia/Shanghai, back: 24", "on: created, zone: Asia/Shanghai, back: 3", `13:63: orders.shards.back: reading 3 months, the current one included, misses orders that are due after the end of a month; write 4 or more, at most 60, or remove it: then it is 13`},
-		{"back: 24", "back: 0", `13:59: orders.shards.back: 0 is out of range; write one from 1 to 60`},
+		{"months: 24", "months: 1", `13:61: orders.shards.months: reading 1 months, the current one included, misses orders that are due after the end of a month; write 2 or more, at most 60, or remove it: then it is 13`},
+		{"on: due, zone: Asia/Shanghai, months: 24", "on: created, zone: Asia/Shanghai, months: 3", `13:65: orders.shards.months: reading 3 months, the current one included, misses orders that are due after the end of a month; write 4 or more, at most 60, or remove it: then it is 13`},
+		{"months: 24", "months: 0", `13:61: orders.shards.months: 0 is out of range; write one from 1 to 60`},
 	} {
 		file := strings.Replace(mapped, c.from, c.to, 1)
 		_, err := config.Parse("t", []byte(file))
@@ -101,7 +101,7 @@ func TestOrders_BackDependsOnTheLongestDelay(t *testing.T) {
 		least   int
 	}{{"due", "720h", 2}, {"created", "720h", 4}, {"created", "672h", 3}, {"created", "1h", 3}} {
 		for back := 1; back <= 5; back++ {
-			file := strings.Replace(mapped, "on: due, zone: Asia/Shanghai, back: 24", fmt.Sprintf("on: %s, zone: Asia/Shanghai, back: %d", c.on, back), 1)
+			file := strings.Replace(mapped, "on: due, zone: Asia/Shanghai, months: 24", fmt.Sprintf("on: %s, zone: Asia/Shanghai, months: %d", c.on, back), 1)
 			file += "delays: {default: 30m, max: " + c.max + "}\n"
 			_, err := config.Parse("t", []byte(file))
 			if want := fmt.Sprintf("write %d or more", c.least); back >= c.least && err != nil || back < c.least && (err == nil || !strings.Contains(err.Error(), want)) {

@@ -225,9 +225,9 @@ const MaxMonths = 60
 // lie between the month of an order and the month of its due time.
 const shortestMonth = 28 * 24 * time.Hour
 
-// LeastBack returns the minimum of Months: how many months must be read so that an order with a delay of up to
+// MinMonths returns the minimum of Months: how many months must be read so that an order with a delay of up to
 // maxDelay is seen in the month of its due time and in all of the next month.
-func (s *Shards) LeastBack(maxDelay time.Duration) int {
+func (s *Shards) MinMonths(maxDelay time.Duration) int {
 	if s.On == OnDue {
 		return 2
 	}
@@ -238,13 +238,13 @@ func (s *Shards) LeastBack(maxDelay time.Duration) int {
 // it checks only against the smallest minimum, as if all delays were short. The sweep and the
 // closer miss orders in tables that are not read.
 func (s *Shards) CheckMonths(maxDelay time.Duration) []Problem {
-	least := s.LeastBack(maxDelay)
+	least := s.MinMonths(maxDelay)
 	switch {
 	case s.Months > MaxMonths || s.Months < 0:
-		return []Problem{{Path: "shards.back", What: fmt.Sprintf("%d is out of range", s.Months), Fix: fmt.Sprintf("write how many months to read, %d to %d", least, MaxMonths)}}
+		return []Problem{{Path: "shards.months", What: fmt.Sprintf("%d is out of range", s.Months), Fix: fmt.Sprintf("write how many months to read, %d to %d", least, MaxMonths)}}
 	case s.Months < least:
 		return []Problem{{
-			Path: "shards.back", What: fmt.Sprintf("reading %d months, the current one included, misses orders that are due after the end of a month", s.Months),
+			Path: "shards.months", What: fmt.Sprintf("reading %d months, the current one included, misses orders that are due after the end of a month", s.Months),
 			Fix: fmt.Sprintf("write %d or more, at most %d, or remove it: then it is %d", least, MaxMonths, DefaultMonths),
 		}}
 	}

@@ -49,9 +49,9 @@ func TestCheck_ReportsEachMistake(t *testing.T) {
 		{func(m *Mapping) { m.Shards.By = "day" }, `shards.by: "day"`},
 		{func(m *Mapping) { m.Shards.On = "paid" }, `shards.on: "paid"`},
 		{func(m *Mapping) { m.Shards.Zone = "Mars" }, `shards.zone: "Mars"`},
-		{func(m *Mapping) { m.Shards.Months = 2 }, "shards.back: reading 2 months"},
-		{func(m *Mapping) { m.Shards.Months, m.Shards.On = 1, OnDue }, "shards.back: reading 1 months"},
-		{func(m *Mapping) { m.Shards.Months = 61 }, "shards.back: 61 is out of range"},
+		{func(m *Mapping) { m.Shards.Months = 2 }, "shards.months: reading 2 months"},
+		{func(m *Mapping) { m.Shards.Months, m.Shards.On = 1, OnDue }, "shards.months: reading 1 months"},
+		{func(m *Mapping) { m.Shards.Months = 61 }, "shards.months: 61 is out of range"},
 		{func(m *Mapping) { m.Event = "Order Closed" }, "event: cannot be the type"},
 		{func(m *Mapping) { m.Version = "state" }, "version: mapped as the order's status and as the order's version"},
 		{func(m *Mapping) { m.Version = "ID" }, "version: mapped as the order's id"},
@@ -78,9 +78,9 @@ func TestCheck_ReportsEachMistake(t *testing.T) {
 
 // For any day and delay, the month of an order is read in the month of its due time and in
 // all of the next month.
-func TestLeastBack_MissesNoOrder(t *testing.T) {
+func TestMinMonths_MissesNoOrder(t *testing.T) {
 	for _, longest := range []time.Duration{time.Hour, 28 * 24 * time.Hour, 28*24*time.Hour + 1, 30 * 24 * time.Hour} {
-		least := (&Shards{On: OnCreated}).LeastBack(longest)
+		least := (&Shards{On: OnCreated}).MinMonths(longest)
 		for day := range 4 * 366 {
 			created := time.Date(2026, 1, 1+day, 23, 59, 59, 0, time.UTC)
 			last := MonthOf(created.Add(longest), time.UTC) + 1

@@ -99,7 +99,7 @@ type Shards struct {
 	On   string // the time that decides the month of an order: "created" or "due"
 	Zone string // the time zone of the month: UTC, +08:00, Asia/Shanghai
 	// Months is how many months back are read, the current one included; 0: DefaultMonths.
-	// LeastBack returns the minimum.
+	// MinMonths returns the minimum.
 	Months int
 }
 

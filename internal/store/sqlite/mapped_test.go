@@ -102,11 +102,11 @@ func TestShards_NoOrderIsLostAtTheEndOfAMonth(t *testing.T) {
 		due := created.Add(delay)
 		o := sqlite.Options{Orders: &m, Now: func() time.Time { return due.Add(time.Hour) }}
 		for shards.Months = 1; shards.Months <= 2; shards.Months++ {
-			if s, err := sqlite.OpenWith(sqlite.Memory, o); err == nil || !strings.Contains(err.Error(), "shards.back") {
+			if s, err := sqlite.OpenWith(sqlite.Memory, o); err == nil || !strings.Contains(err.Error(), "shards.months") {
 				t.Errorf("back %d: %v, %v", shards.Months, s, err)
 			}
 		}
-		shards.Months = shards.LeastBack(delay)
+		shards.Months = shards.MinMonths(delay)
 		s, err := sqlite.OpenWith(sqlite.Memory, o)
 		if err != nil {
 			t.Fatal(err)
