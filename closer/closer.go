@@ -72,6 +72,11 @@ type Store interface {
 	// concurrently. A call of more than 2 minutes counts as hanging, so it must end soon after
 	// ctx has ended.
 	//
+	// The verdicts Closed, AlreadyPaid and AlreadyClosed are final: return AlreadyClosed for an
+	// order that was deleted on purpose. NotDue needs Due and At, with Due after At; the order is
+	// asked for again at Due. NotFound and Failed are retried, and become a dead letter after some
+	// minutes.
+	//
 	// The error says who is at fault:
 	//
 	//   - orderclose.ErrUnavailable: the store. The batch is retried. If one order alone gets
@@ -171,7 +176,7 @@ func New(o Options) (*Closer, error) {
 	}
 	c.SetBuckets(o.Buckets)
 	c.batcher = newBatcher(newLimiter(o.TargetLatency, o.Batch, o.Workers), o.Workers, o.Batch, m.ConcurrencyLimit)
-	c.batcher.run = newTransactions(o.Store, m, c.batcher).run
+	c.batcher.run = newTransactions(o.Store, m, c.batcher, o.Logger).run
 	return c, nil
 }
 

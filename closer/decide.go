@@ -95,7 +95,7 @@ func decide(r wire.Record, o orderclose.Outcome, at time.Time, jitter float64) d
 	case orderclose.PaymentPending:
 		return pending(r, at, jitter)
 	case orderclose.NotFound:
-		return failed(r, causeNotFound, "the database has no such order", jitter)
+		return failed(r, causeNotFound, "the store has no such order", jitter)
 	case orderclose.Failed:
 		if o.Err != nil {
 			return failed(r, causeFailed, o.Err.Error(), jitter)
@@ -158,6 +158,9 @@ func notDue(r wire.Record, o orderclose.Outcome, at time.Time) decision {
 		r.NotDue, r.Attempt, r.Cause, r.PendingSince, r.Origin = 0, 0, "", time.Time{}, wire.Origin{}
 	}
 	remaining := o.Remaining()
+	if remaining <= 0 { // such a Store would be asked again at once, without end
+		return failed(r, causeFailed, fmt.Sprintf("the store returned not_due, but the due time %v is not after its clock, %v", o.Due, o.At), 0)
+	}
 	if remaining <= parkLimit {
 		return decision{action: park, wait: remaining, record: r}
 	}

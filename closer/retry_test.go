@@ -1,7 +1,10 @@
 package closer
 
 import (
+	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,4 +85,47 @@ func TestCloser_ARetryOfAReplayStaysOnItsLane(t *testing.T) {
 			t.Errorf("lane is %q", lane)
 		}
 	})
+}
+
+// reversedStore returns the outcomes of a batch in the reverse order, as a SELECT without ORDER BY
+// may do.
+type reversedStore struct{ fakeStore }
+
+func (s *reversedStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
+	outcomes, err := s.fakeStore.CloseOrders(ctx, path, requests)
+	slices.Reverse(outcomes)
+	return outcomes, err
+}
+
+// No order gets the outcome of another.
+func TestCloser_OutcomesInAnotherOrderAreNotMixedUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, store := &orderLog{}, &reversedStore{fakeStore{bad: map[string]bool{}}}
+		for i := range 5 {
+			log.add(t, fmt.Sprint(i))
+		}
+		defer runCloser(t, log, store, 10)()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		closed := store.ids()
+		slices.Sort(closed)
+		if closed = slices.Compact(closed); len(closed) != 5 || log.doneBelow() != 5 || len(log.Appended()) != 0 {
+			t.Errorf("closed %v, done below %d, appended %v", closed, log.doneBelow(), log.Appended())
+		}
+	})
+}
+
+// The order is not asked for again and again without a pause.
+func TestCloser_ANotDueInThePastIsAFailure(t *testing.T) {
+	now := time.Now()
+	for _, o := range []orderclose.Outcome{
+		{Verdict: orderclose.NotDue},
+		{Verdict: orderclose.NotDue, Due: now.Add(-time.Hour), At: now},
+		{Verdict: orderclose.NotDue, Due: now, At: now},
+	} {
+		d := decide(wire.Record{Order: orderclose.Order{ID: "a", Due: now}}, o, now, 0)
+		if d.action != schedule || !d.retry || d.wait < time.Minute || !strings.Contains(d.detail, "the store returned not_due") {
+			t.Errorf("%+v: %+v", o, d)
+		}
+	}
 }

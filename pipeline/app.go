@@ -162,14 +162,18 @@ func (a *App) Hints() []string { return a.ready.listHints() }
 // errRanBefore is the error of a second Run.
 var errRanBefore = errors.New("pipeline: Run was called before: make another App")
 
-// Run runs the roles until ctx ends. It returns when everything that it started has
-// stopped. Each role first waits for its servers. An error of one role stops the others.
+// Run runs the roles until ctx ends, and then returns nil. It returns when everything that it
+// started has stopped. Each role first waits for its servers. An error of one role stops the others.
 // An App runs once: a second Run returns an error. If a loop hangs and does not stop, Run calls
 // Options.OnHang, which by default exits the process.
 func (a *App) Run(ctx context.Context, roles ...Role) error {
 	if a.ran.Swap(true) {
 		return errRanBefore
 	}
+	if len(roles) == 0 {
+		return fmt.Errorf("pipeline: Run needs a role: %v", append(AllRoles(), Release))
+	}
+	roles = slices.Compact(slices.Sorted(slices.Values(roles)))
 	parts := make([]part, len(roles))
 	for i, role := range roles {
 		p, err := a.build(role)
@@ -181,8 +185,11 @@ func (a *App) Run(ctx context.Context, roles ...Role) error {
 	for _, need := range needs(parts) {
 		a.ready.wait(need.name, "not checked yet")
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	// Without its deadline: the requests in flight would fail with it, and be logged, before ctx ends.
+	endless, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
+	ctx = endless
 	var running sync.WaitGroup
 	errs := make([]error, len(parts))
 	for i, p := range parts {

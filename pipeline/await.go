@@ -31,7 +31,7 @@ func (a *App) needTopic(topic string) need {
 }
 
 // errNoTopic is the error for a topic that does not exist, with a hint.
-var errNoTopic = errors.New("does not exist: run orderclose topics apply")
+var errNoTopic = errors.New("does not exist: run orderclose topics apply, or call App.CreateTopics")
 
 // exists returns nil if the topic exists.
 func (a *App) exists(ctx context.Context, topic string) error {

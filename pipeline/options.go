@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"time"
@@ -102,7 +103,7 @@ type Options struct {
 
 var (
 	errNoBrokers  = fmt.Errorf("there is no Kafka cluster: set %s, or Servers.Brokers", config.EnvBrokers)
-	errNoDatabase = fmt.Errorf("there is no database: set %s, or Servers.DSN or Servers.DB", config.EnvDSN)
+	errNoDatabase = fmt.Errorf("there is no database: set %s, or Servers.DSN or Servers.DB; or set Options.Store to close something else", config.EnvDSN)
 )
 
 // complete reads TopicsFile and sets the defaults.
@@ -117,6 +118,9 @@ func (o *Options) complete() (err error) {
 		if o.Config, err = config.Load(o.TopicsFile); err != nil {
 			return err
 		}
+	}
+	if len(o.Config.Buckets) == 0 {
+		return errors.New("pipeline: Options.Config is empty: make it with Load or Parse")
 	}
 	if o.Registerer == nil {
 		o.Registerer = prometheus.NewRegistry()
@@ -197,6 +201,11 @@ func Connect(s Servers, cfg *Config, logger *slog.Logger) (c Connections, err er
 			c = Connections{}
 		}
 	}()
+	for _, broker := range s.Brokers {
+		if _, _, err := net.SplitHostPort(broker); err != nil {
+			return c, fmt.Errorf("Servers.Brokers: %q is not host:port; write it such as 127.0.0.1:9092", broker)
+		}
+	}
 	if len(s.Brokers) > 0 {
 		security := kafka.Security{TLS: s.TLS, SASL: (*kafka.SASL)(s.SASL)}
 		if c.Kafka, err = kafka.New(kafka.Options{Brokers: s.Brokers, Security: security, Logger: logger}); err != nil {
@@ -211,7 +220,7 @@ func Connect(s Servers, cfg *Config, logger *slog.Logger) (c Connections, err er
 	if s.RedisURL != "" {
 		o, err := redis.ParseURL(s.RedisURL)
 		if err != nil {
-			return c, fmt.Errorf("%s is invalid: want redis://[user:password@]host:port/db", config.EnvRedis)
+			return c, fmt.Errorf("%s (Servers.RedisURL) is invalid: want redis://[user:password@]host:port/db", config.EnvRedis)
 		}
 		// The lock is needed once an hour only, and a sweep goes on without it: fail fast.
 		o.DialTimeout, o.MaxRetries = 2*time.Second, 1

@@ -41,6 +41,8 @@ func TestNew_NamesWhatIsMissing(t *testing.T) {
 		want string // in the error of New or Run
 	}{
 		"no configuration":             {Options{}, Relay, "TopicsFile or Config"},
+		"an empty configuration":       {Options{Config: &Config{}}, Relay, "Load or Parse"},
+		"a broker without a port":      {Options{Config: cfg, Servers: Servers{Brokers: []string{"localhost"}}}, Relay, "host:port"},
 		"a file that does not exist":   {Options{TopicsFile: "none.yaml"}, Relay, "none.yaml"},
 		"a bad Redis URL":              {Options{Config: cfg, Servers: Servers{RedisURL: "http://secret@x"}}, Relay, "redis://"},
 		"two databases":                {Options{Config: cfg, Servers: Servers{DSN: "u@tcp(h)/d", DB: testPool(t)}}, Relay, "set one"},
@@ -175,4 +177,15 @@ func testPool(t *testing.T) *sql.DB {
 	}
 	t.Cleanup(func() { pool.Close() })
 	return pool
+}
+
+func TestRun_NeedsARole(t *testing.T) {
+	a, err := New(Options{Config: config.Default(), Store: sweptStore{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	if err := a.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "needs a role") {
+		t.Error(err)
+	}
 }

@@ -81,6 +81,20 @@ func newBatch(s Store, path orderclose.Path, requests []orderclose.CloseRequest)
 	return b
 }
 
+// CheckOutcomes returns an error if a store did not return one outcome for each request, in the order
+// of the requests.
+func CheckOutcomes(requests []orderclose.CloseRequest, outcomes []orderclose.Outcome) error {
+	if len(outcomes) != len(requests) {
+		return fmt.Errorf("the store returned %d outcomes for %d requests", len(outcomes), len(requests))
+	}
+	for i, o := range outcomes {
+		if o.OrderID != requests[i].OrderID {
+			return fmt.Errorf("the store returned outcome %d for order %q, want %q: return one outcome for each request, in the order of the requests", i, o.OrderID, requests[i].OrderID)
+		}
+	}
+	return nil
+}
+
 // id returns the id of an order of the batch.
 func (b *batch) id(order int) string { return b.requests[b.orders[order][0]].OrderID }
 
@@ -93,8 +107,8 @@ func (b *batch) ask(ctx context.Context, orders []int) error {
 		}
 	}
 	outcomes, err := b.store.CloseOrders(ctx, b.path, part)
-	if err == nil && len(outcomes) != len(part) {
-		err = fmt.Errorf("the store returned %d outcomes for %d requests", len(outcomes), len(part))
+	if err == nil {
+		err = CheckOutcomes(part, outcomes)
 	}
 	if err != nil {
 		return err
