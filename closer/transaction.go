@@ -26,7 +26,7 @@ type transactions struct {
 }
 
 func newTransactions(s Store, m *closerMetrics, b *batcher, logger *slog.Logger) *transactions {
-	return &transactions{bisect.NewCulprits(measuredStore{s, b, logger}, bisect.ProofPipeline), m, b}
+	return &transactions{bisect.NewCulprits(measuredStore{s, b}, bisect.ProofPipeline, logger), m, b}
 }
 
 // run closes the orders of one transaction.
@@ -55,7 +55,6 @@ func (t *transactions) run(ctx context.Context, requests []orderclose.CloseReque
 type measuredStore struct {
 	Store
 	batcher *batcher
-	logger  *slog.Logger
 }
 
 // CloseOrders implements Store. A batch in which an order failed or was contended says
@@ -63,11 +62,6 @@ type measuredStore struct {
 func (s measuredStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	began := time.Now()
 	outcomes, err := s.Store.CloseOrders(ctx, path, requests)
-	if err == nil {
-		if err = bisect.CheckOutcomes(requests, outcomes); err != nil && len(requests) > 1 {
-			s.logger.Error("the store breaks its contract, so its orders are closed one by one", "err", err)
-		}
-	}
 	if pulse, ok := ctx.Value(pulseKey{}).(*partition.Pulse); ok {
 		pulse.Beat()
 	}

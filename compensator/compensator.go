@@ -193,7 +193,7 @@ func New(o Options) (*Compensator, error) {
 	return &Compensator{
 		o: o, metrics: m, schedule: newSchedule(o.Period, o.Name),
 		limiter: rate.NewLimiter(limit, o.PageSize), rescheduleLimiter: rate.NewLimiter(limit, o.PageSize),
-		culprits: bisect.NewCulprits(o.Store, bisect.ProofSweep),
+		culprits: bisect.NewCulprits(o.Store, bisect.ProofSweep, o.Logger),
 	}, nil
 }
 

@@ -2,7 +2,6 @@ package delayrelay
 
 import (
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,7 +13,7 @@ import (
 // relayMetrics are the metrics of a Relay. The methods are safe for concurrent use.
 type relayMetrics struct {
 	*partition.Metrics
-	heads               *heads
+	overdue             *metrics.Elapsed
 	window, windowBytes *prometheus.GaugeVec
 	windowDropped       *prometheus.CounterVec
 	lateness            prometheus.Histogram
@@ -31,7 +30,7 @@ func newMetrics(r prometheus.Registerer, now func() time.Time) (*relayMetrics, e
 	f := metrics.With(r)
 	return &relayMetrics{
 		Metrics:       partition.NewMetrics(f),
-		heads:         metrics.Register(f, newHeads(now)),
+		overdue:       f.Elapsed("delay_head_overdue_seconds", "By how much the next record to leave a partition is overdue; 0 if it is not.", now, "topic", "partition"),
 		window:        f.GaugeVec("relay_window_records", "Records read ahead and waiting in memory.", "topic", "partition"),
 		windowBytes:   f.GaugeVec("relay_window_bytes", "Memory of the records read ahead.", "topic", "partition"),
 		windowDropped: f.CounterVec("relay_window_dropped_total", "Records dropped from memory because the window was full; they are read again.", "topic"),
@@ -48,17 +47,18 @@ func newMetrics(r prometheus.Registerer, now func() time.Time) (*relayMetrics, e
 // Waiting sets the release time of the record that leaves a partition next, zero if none waits
 // in memory, and how many records and bytes of the partition wait in memory.
 func (m *relayMetrics) Waiting(topic string, partition int, head time.Time, records, bytes int) {
-	m.heads.set(topic, partition, head)
 	p := strconv.Itoa(partition)
+	m.overdue.Set(head, topic, p)
 	m.window.WithLabelValues(topic, p).Set(float64(records))
 	m.windowBytes.WithLabelValues(topic, p).Set(float64(bytes))
 }
 
 // Revoked means that the partition is no longer assigned to this process.
 func (m *relayMetrics) Revoked(topic string, partition int) {
-	m.heads.forget(topic, partition)
-	m.window.DeleteLabelValues(topic, strconv.Itoa(partition))
-	m.windowBytes.DeleteLabelValues(topic, strconv.Itoa(partition))
+	p := strconv.Itoa(partition)
+	m.overdue.Delete(topic, p)
+	m.window.DeleteLabelValues(topic, p)
+	m.windowBytes.DeleteLabelValues(topic, p)
 }
 
 // WindowDropped counts records that were dropped from a full look-ahead. They are read again
@@ -95,53 +95,4 @@ func (m *relayMetrics) Unrecorded(runs int) { m.unrecorded.Add(float64(runs)) }
 // Drifted counts batches with a producer's timestamp instead of the broker's.
 func (m *relayMetrics) Drifted(topic string, batches int) {
 	m.drifted.WithLabelValues(topic).Add(float64(batches))
-}
-
-// heads collects by how much the head of each partition is overdue. It computes the value when
-// it is collected, because a loop that hangs cannot report.
-type heads struct {
-	now  func() time.Time
-	desc *prometheus.Desc
-
-	mu       sync.Mutex
-	releases map[topicPartition]time.Time
-}
-
-type topicPartition struct {
-	topic     string
-	partition int
-}
-
-func newHeads(now func() time.Time) *heads {
-	return &heads{now: now, releases: map[topicPartition]time.Time{}, desc: metrics.Desc("delay_head_overdue_seconds",
-		"By how much the next record to leave a partition is overdue; 0 if it is not.", "topic", "partition")}
-}
-
-func (h *heads) set(topic string, partition int, release time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.releases[topicPartition{topic, partition}] = release
-}
-
-func (h *heads) forget(topic string, partition int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.releases, topicPartition{topic, partition})
-}
-
-// Describe implements prometheus.Collector.
-func (h *heads) Describe(ch chan<- *prometheus.Desc) { ch <- h.desc }
-
-// Collect implements prometheus.Collector.
-func (h *heads) Collect(ch chan<- prometheus.Metric) {
-	now := h.now()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for at, release := range h.releases {
-		overdue := time.Duration(0)
-		if !release.IsZero() {
-			overdue = max(now.Sub(release), 0)
-		}
-		ch <- prometheus.MustNewConstMetric(h.desc, prometheus.GaugeValue, overdue.Seconds(), at.topic, strconv.Itoa(at.partition))
-	}
 }

@@ -89,9 +89,7 @@ func (a *App) ReadEvents(ctx context.Context, o EventOptions) error {
 func (a *App) eventOptions(o EventOptions) EventOptions {
 	o.Topic = cmp.Or(o.Topic, a.o.Config.Topics.Events)
 	o.Type = cmp.Or(o.Type, a.eventType())
-	if o.Logger == nil {
-		o.Logger = a.o.Logger
-	}
+	o.Logger = cmp.Or(o.Logger, a.o.Logger)
 	return o
 }
 

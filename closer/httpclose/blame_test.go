@@ -28,7 +28,7 @@ func TestStore_NoVerdictOnAnyOrderIsTheServicesFault(t *testing.T) {
 			inBubble(t, Options{}, func(t *testing.T, s *Store, serve func(http.HandlerFunc)) {
 				calls := 0
 				serve(func(w http.ResponseWriter, r *http.Request) { calls++; handler(w, r) })
-				culprits := bisect.NewCulprits(s, bisect.ProofPipeline)
+				culprits := bisect.NewCulprits(s, bisect.ProofPipeline, nil)
 				for again, n := range []int{1, 2, 200, 200} {
 					calls = 0
 					_, err := culprits.CloseOrders(t.Context(), orderclose.PathPipeline, requestsOf(n))
@@ -61,7 +61,7 @@ func TestStore_AnOrderThatBreaksTheServiceAloneIsFoundByVerdictsOnOthers(t *test
 			}
 			io.WriteString(w, `{"verdicts":[{"order_id":"good","verdict":"already_paid"}]}`)
 		})
-		culprits := bisect.NewCulprits(s, bisect.ProofPipeline)
+		culprits := bisect.NewCulprits(s, bisect.ProofPipeline, nil)
 		poison := []orderclose.CloseRequest{{OrderID: "poison"}}
 		for range 20 {
 			if _, err := culprits.CloseOrders(t.Context(), orderclose.PathPipeline, poison); !errors.Is(err, orderclose.ErrUnavailable) {

@@ -104,8 +104,8 @@ func New(o Options) (*CheckedStore, error) {
 // provider's errors are not returned; they make orders PaymentPending.
 func (a *CheckedStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	outcomes, err := a.o.Store.PreviewClose(ctx, requests)
-	if err == nil && len(outcomes) != len(requests) {
-		err = fmt.Errorf("the store returned %d outcomes for %d requests", len(outcomes), len(requests))
+	if err == nil {
+		err = bisect.CheckOutcomes(requests, outcomes)
 	}
 	if err != nil {
 		return nil, err

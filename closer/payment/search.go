@@ -125,8 +125,8 @@ func (b *batch) apply(indexes []int, with func([]orderclose.CloseRequest) ([]ord
 		part[i] = b.requests[index]
 	}
 	done, err := with(part)
-	if err == nil && len(done) != len(part) {
-		err = fmt.Errorf("the store returned %d outcomes for %d requests", len(done), len(part))
+	if err == nil {
+		err = bisect.CheckOutcomes(part, done)
 	}
 	if err != nil {
 		return err

@@ -199,7 +199,9 @@ var ErrFewPoints = errors.New("too few points")
 // after that; if Kafka does not accept the record, the order still exists and the sweep closes it
 // if it is not paid. The errors are those of shopdb.Orders.CreateOrder, ErrFewPoints and ErrOtherRequest.
 func (s *Shop) Create(ctx context.Context, r Request, b Basket) (Reply, error) {
-	b.ID = cmp.Or(b.ID, "o-"+newID())
+	if b.ID == "" {
+		b.ID = "o-" + newID()
+	}
 	items := make([]shopdb.Item, len(b.Items))
 	for i, l := range b.Items {
 		items[i] = shopdb.Item(l)

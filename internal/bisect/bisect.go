@@ -81,15 +81,22 @@ func newBatch(s Store, path orderclose.Path, requests []orderclose.CloseRequest)
 	return b
 }
 
-// CheckOutcomes returns an error if a store did not return one outcome for each request, in the order
-// of the requests.
+// contractError says how a store breaks its contract.
+type contractError string
+
+func (e contractError) Error() string {
+	return string(e) + ": it must return one outcome for each request, in the order of the requests"
+}
+
+// CheckOutcomes returns an error if a store did not return one outcome for each request, in the
+// order of the requests.
 func CheckOutcomes(requests []orderclose.CloseRequest, outcomes []orderclose.Outcome) error {
 	if len(outcomes) != len(requests) {
-		return fmt.Errorf("the store returned %d outcomes for %d requests", len(outcomes), len(requests))
+		return contractError(fmt.Sprintf("the store returned %d outcomes for %d requests", len(outcomes), len(requests)))
 	}
 	for i, o := range outcomes {
 		if o.OrderID != requests[i].OrderID {
-			return fmt.Errorf("the store returned outcome %d for order %q, want %q: return one outcome for each request, in the order of the requests", i, o.OrderID, requests[i].OrderID)
+			return contractError(fmt.Sprintf("the store returned outcome %d for order %q, want %q", i, o.OrderID, requests[i].OrderID))
 		}
 	}
 	return nil

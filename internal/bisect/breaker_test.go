@@ -47,7 +47,7 @@ func TestCulprits_HangingOrdersDoNotKeepTheBreakerOpen(t *testing.T) {
 					for i := range bad {
 						s.hangs[fmt.Sprint(i*7)] = true
 					}
-					c, rounds := NewCulprits(s, proof), 0
+					c, rounds := NewCulprits(s, proof, nil), 0
 					for ; len(s.closed) < 200-bad && rounds < 40; rounds++ {
 						var requests []orderclose.CloseRequest
 						for i := range 200 {

@@ -1,9 +1,11 @@
 package bisect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 
@@ -67,11 +69,15 @@ func MaxBatch(s Store) int {
 type Culprits struct {
 	of       Store
 	proof    int
+	logger   *slog.Logger
 	suspects Suspects
 }
 
-// NewCulprits returns Culprits for a store. proof is ProofPipeline or ProofSweep.
-func NewCulprits(s Store, proof int) *Culprits { return &Culprits{of: s, proof: proof} }
+// NewCulprits returns Culprits for a store. proof is ProofPipeline or ProofSweep. The logger gets
+// an error when the store breaks its contract; nil discards it.
+func NewCulprits(s Store, proof int, logger *slog.Logger) *Culprits {
+	return &Culprits{of: s, proof: proof, logger: cmp.Or(logger, slog.New(slog.DiscardHandler))}
+}
 
 // CloseOrders closes the requests, in one batch if that succeeds. If a batch fails, it
 // is halved down to the orders that fail alone. Such an order is at fault
@@ -190,6 +196,9 @@ func (r *round) askFor(orders []int) error {
 	if err := r.ask(ctx, orders); err != nil {
 		if r.lastErr = err; !suspect && r.classify(err) == Unclear {
 			r.suspects.FailedTogether()
+		}
+		if _, broken := errors.AsType[contractError](err); broken && len(orders) > 1 {
+			r.logger.Error("the store breaks its contract, so its orders are closed one by one", "err", err)
 		}
 		return err
 	}

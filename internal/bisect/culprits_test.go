@@ -80,7 +80,7 @@ func TestCulprits_BlamesTheOrdersOnWhichTheStoreHangs(t *testing.T) {
 			}
 		}
 		rounds := 10 + ProofPipeline + 4*len(s.bad)
-		got := closeAll(t, NewCulprits(s, ProofPipeline), rounds, requests)
+		got := closeAll(t, NewCulprits(s, ProofPipeline, nil), rounds, requests)
 		for _, r := range requests {
 			want := orderclose.Closed
 			if s.bad[r.OrderID] != nil {
@@ -95,7 +95,7 @@ func TestCulprits_BlamesTheOrdersOnWhichTheStoreHangs(t *testing.T) {
 
 func TestCulprits_BlamesAnOrderOnlyWithProof(t *testing.T) {
 	s := newPlain("bad")
-	c := NewCulprits(s, ProofPipeline)
+	c := NewCulprits(s, ProofPipeline, nil)
 	bad := []orderclose.CloseRequest{{OrderID: "bad"}}
 	ask := func() orderclose.Outcome {
 		out, err := c.CloseOrders(t.Context(), orderclose.PathPipeline, bad)
@@ -125,7 +125,7 @@ func TestCulprits_BlamesHardlyAnyOrderOfAStoreThatFailsAtRandom(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, often := range []float64{.2, .5, .9} {
 		s := &flaky{newPlain(), func() bool { return random.Float64() < often }}
-		c := NewCulprits(s, ProofPipeline)
+		c := NewCulprits(s, ProofPipeline, nil)
 		open, blamed := named("o", 1000), 0
 		for range 30_000 {
 			if len(open) == 0 {
@@ -165,7 +165,7 @@ func (s *flaky) CloseOrders(ctx context.Context, path orderclose.Path, requests 
 // A store that is down costs four calls, and then one for each batch.
 func TestCulprits_BlamesNoOrderIfTheStoreIsDown(t *testing.T) {
 	s := newPlain()
-	c := NewCulprits(s, ProofPipeline)
+	c := NewCulprits(s, ProofPipeline, nil)
 	for outage := range 5 {
 		s.down = true
 		for n := range 50 {
@@ -193,7 +193,7 @@ func TestCulprits_BlamesNoOrderIfTheStoreIsDown(t *testing.T) {
 // With a Prober, one order alone is enough proof.
 func TestCulprits_AProbeReplacesAnotherOrder(t *testing.T) {
 	s := newPlain("bad").fakeStore
-	c := NewCulprits(s, ProofPipeline)
+	c := NewCulprits(s, ProofPipeline, nil)
 	bad := []orderclose.CloseRequest{{OrderID: "bad"}}
 	s.away = errors.New("disk full")
 	for range 10 {
@@ -218,7 +218,7 @@ func TestCulprits_AProbeReplacesAnotherOrder(t *testing.T) {
 func TestCulprits_BlamesNoOrderAfterErrStoreDown(t *testing.T) {
 	s := newPlain("cut")
 	s.bad["cut"] = fmt.Errorf("%w: connection lost: %w", orderclose.ErrUnavailable, orderclose.ErrStoreDown)
-	c := NewCulprits(s, ProofPipeline)
+	c := NewCulprits(s, ProofPipeline, nil)
 	for n := range 10 {
 		if _, err := c.CloseOrders(t.Context(), orderclose.PathPipeline, named(fmt.Sprint("other", n), 1)); err != nil {
 			t.Fatal(err)

@@ -38,22 +38,31 @@ func (c utcConnector) Connect(ctx context.Context) (driver.Conn, error) {
 }
 
 func checkConnZone(ctx context.Context, conn driver.Conn) error {
-	q, ok := conn.(driver.QueryerContext)
-	if !ok {
-		return fmt.Errorf("%T cannot query", conn)
-	}
-	rows, err := q.QueryContext(ctx, zoneQuery, nil)
+	v, err := queryValue(ctx, conn, zoneQuery)
 	if err != nil {
 		return fmt.Errorf("read the session's time zone: %w", err)
+	}
+	off, ok := v.(int64)
+	if !ok {
+		return fmt.Errorf("read the session's time zone: the answer is %v", v)
+	}
+	return zoneError(off)
+}
+
+// queryValue returns the only value of a query, as the driver reads it.
+func queryValue(ctx context.Context, conn driver.Conn, query string) (driver.Value, error) {
+	q, ok := conn.(driver.QueryerContext)
+	if !ok {
+		return nil, fmt.Errorf("%T cannot query", conn)
+	}
+	rows, err := q.QueryContext(ctx, query, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", query, err)
 	}
 	defer func() { _ = rows.Close() }()
 	dest := make([]driver.Value, 1)
 	if err := rows.Next(dest); err != nil {
-		return fmt.Errorf("read the session's time zone: %w", err)
+		return nil, fmt.Errorf("%s: %w", query, err)
 	}
-	off, ok := dest[0].(int64)
-	if !ok {
-		return fmt.Errorf("read the session's time zone: the answer is %v", dest[0])
-	}
-	return zoneError(off)
+	return dest[0], nil
 }

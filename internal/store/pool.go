@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"strconv"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -96,7 +95,7 @@ func (c *pooledConn) Close() error {
 // prepareSession checks the driver's settings, which were fixed when the pool was opened, and sets
 // the server's settings of the session. For a wrong setting of the driver, the error wraps ErrPool.
 func (c *pooledConn) prepareSession(ctx context.Context, settings []string) error {
-	if cfg := driverConfig(c.mysqlConn); cfg != nil && cfg.ClientFoundRows {
+	if countsFoundRows(c.mysqlConn) {
 		return fmt.Errorf("%w: open it without clientFoundRows, so that the count of affected rows is the count of changed rows", ErrPool)
 	}
 	for _, statement := range settings {
@@ -105,43 +104,30 @@ func (c *pooledConn) prepareSession(ctx context.Context, settings []string) erro
 		}
 	}
 	want := time.Date(2001, 2, 3, 4, 5, 6, 7_000_000, time.UTC)
-	got, err := c.value(ctx, "SELECT CAST('2001-02-03 04:05:06.007' AS DATETIME(3))")
+	got, err := queryValue(ctx, c, "SELECT CAST('2001-02-03 04:05:06.007' AS DATETIME(3))")
 	if err != nil {
 		return err
 	}
 	if at, ok := got.(time.Time); !ok || !at.Equal(want) {
+		if text, ok := got.([]byte); ok {
+			got = string(text)
+		}
 		return fmt.Errorf("%w: open it with parseTime=true and loc=UTC; it reads %v as %v", ErrPool, want, got)
 	}
 	return nil
 }
 
-// value returns the only value of a query.
-func (c *pooledConn) value(ctx context.Context, query string) (driver.Value, error) {
-	rows, err := c.QueryContext(ctx, query, nil)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", query, err)
-	}
-	defer func() { _ = rows.Close() }()
-	dest := make([]driver.Value, 1)
-	if err := rows.Next(dest); err != nil {
-		return nil, fmt.Errorf("%s: %w", query, err)
-	}
-	if text, ok := dest[0].([]byte); ok {
-		return strconv.Quote(string(text)), nil
-	}
-	return dest[0], nil
-}
-
-// driverConfig returns the configuration of a connection of go-sql-driver; nil if a wrapper
-// hides it. The driver exports no other way.
-func driverConfig(conn any) *mysql.Config {
+// countsFoundRows reports whether a connection of go-sql-driver has clientFoundRows set, so that its
+// counts of affected rows include rows that did not change. It is false if a wrapper hides the
+// configuration. The driver exports no other way.
+func countsFoundRows(conn any) bool {
 	v := reflect.ValueOf(conn)
 	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
-		return nil
+		return false
 	}
-	field := v.Elem().FieldByName("cfg")
-	if !field.IsValid() || field.Type() != reflect.TypeFor[*mysql.Config]() || field.IsNil() {
-		return nil
+	cfg := v.Elem().FieldByName("cfg")
+	if !cfg.IsValid() || cfg.Type() != reflect.TypeFor[*mysql.Config]() || cfg.IsNil() {
+		return false
 	}
-	return &mysql.Config{ClientFoundRows: field.Elem().FieldByName("ClientFoundRows").Bool()}
+	return cfg.Elem().FieldByName("ClientFoundRows").Bool()
 }
