@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -24,13 +24,13 @@ func TestCloser_ReplaysDelayNoDueOrder(t *testing.T) {
 		}}
 		for i := range replays {
 			o := orderclose.Order{ID: fmt.Sprint("replayed-", i), CreatedAt: begin, Due: begin}
-			log.put(t, partitiontest.TopicPartition{Topic: "order-close-replay", Partition: i % partitions}, wire.Record{Order: o, Release: begin, Lane: wire.LaneReplay})
+			log.put(t, testkit.TopicPartition{Topic: "order-close-replay", Partition: i % partitions}, wire.Record{Order: o, Release: begin, Lane: wire.LaneReplay})
 		}
 		due := map[string]time.Time{} // one each 10 ms
 		for i := range 800 {
 			o := orderclose.Order{ID: fmt.Sprint("fresh-", i), CreatedAt: begin, Due: begin.Add(time.Duration(i) * 10 * time.Millisecond)}
 			due[o.ID] = o.Due
-			log.putAt(t, partitiontest.TopicPartition{Topic: toClose.Topic, Partition: i % partitions}, wire.Record{Order: o, Release: o.Due}, o.Due)
+			log.putAt(t, testkit.TopicPartition{Topic: toClose.Topic, Partition: i % partitions}, wire.Record{Order: o, Release: o.Due}, o.Due)
 		}
 		defer runCloser(t, log, store, 500)()
 		time.Sleep(9 * time.Second)
@@ -64,7 +64,7 @@ func TestCloser_ABacklogKeepsTransactionsFast(t *testing.T) {
 		log := &orderLog{}
 		for i := range orders {
 			o := orderclose.Order{ID: fmt.Sprint(i), CreatedAt: begin, Due: begin}
-			log.put(t, partitiontest.TopicPartition{Topic: "order-close", Partition: i % partitions}, wire.Record{Order: o, Release: begin})
+			log.put(t, testkit.TopicPartition{Topic: "order-close", Partition: i % partitions}, wire.Record{Order: o, Release: begin})
 		}
 		store := &fakeStore{
 			down: func() bool { return time.Now().Before(back) },
@@ -121,7 +121,7 @@ func TestCloser_ARetryOfABacklogWaitsFromNow(t *testing.T) {
 				t.Fatal(err)
 			}
 			begin := time.Now()
-			defer partitiontest.Start(t, c.Run)()
+			defer testkit.Start(t, c.Run)()
 			time.Sleep(5 * time.Second)
 			if ahead != 0 {
 				store.mu.Lock()

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -28,7 +28,7 @@ func runSmall(t *testing.T, log Log, store Store, bytes int) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return partitiontest.Start(t, c.Run)
+	return testkit.Start(t, c.Run)
 }
 
 // Contended orders without room in memory wait in a bucket, unchanged, and use up no

@@ -11,15 +11,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // toClose is a partition of the close topic.
-var toClose = partitiontest.TopicPartition{Topic: "order-close"}
+var toClose = testkit.TopicPartition{Topic: "order-close"}
 
 // orderLog is a log of order records.
-type orderLog struct{ partitiontest.Log }
+type orderLog struct{ testkit.Log }
 
 // doneBelow is the committed offset of the first partition of the close topic.
 func (l *orderLog) doneBelow() int64 { return l.DoneBelow(toClose) }
@@ -31,13 +31,13 @@ func (l *orderLog) add(t *testing.T, id string) {
 	l.put(t, toClose, wire.Record{Order: o, Release: o.Due})
 }
 
-func (l *orderLog) put(t *testing.T, at partitiontest.TopicPartition, r wire.Record) {
+func (l *orderLog) put(t *testing.T, at testkit.TopicPartition, r wire.Record) {
 	t.Helper()
 	l.putAt(t, at, r, time.Now())
 }
 
 // putAt appends a record that becomes visible at the append time.
-func (l *orderLog) putAt(t *testing.T, at partitiontest.TopicPartition, r wire.Record, appended time.Time) {
+func (l *orderLog) putAt(t *testing.T, at testkit.TopicPartition, r wire.Record, appended time.Time) {
 	t.Helper()
 	m, err := r.Encode()
 	if err != nil {
@@ -146,5 +146,5 @@ func runCloserWith(t *testing.T, log Log, store Store, batch int, metrics promet
 	if err != nil {
 		t.Fatal(err)
 	}
-	return partitiontest.Start(t, c.Run)
+	return testkit.Start(t, c.Run)
 }

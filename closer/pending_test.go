@@ -8,18 +8,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // The waiting orders are counted.
 func TestCloser_APendingPaymentWaitsAndUsesUpNoRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, store, metrics := &orderLog{}, &fakeStore{pending: map[string]bool{"new": true, "old": true, "ancient": true}}, partitiontest.NewMetrics()
+		log, store, metrics := &orderLog{}, &fakeStore{pending: map[string]bool{"new": true, "old": true, "ancient": true}}, testkit.NewMetrics()
 		begin := time.Now()
 		log.add(t, "new")
 		for id, since := range map[string]time.Duration{"old": 3 * time.Minute, "ancient": 25 * time.Hour, "answered": time.Hour} {
-			log.put(t, partitiontest.TopicPartition{Topic: "order-close", Partition: 1}, wire.Record{
+			log.put(t, testkit.TopicPartition{Topic: "order-close", Partition: 1}, wire.Record{
 				Order: orderclose.Order{ID: id, CreatedAt: begin, Due: begin}, Release: begin,
 				PendingSince: begin.Add(-since), Origin: wire.Origin{Topic: "order-close", Offset: 99},
 			})

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -104,7 +104,7 @@ func (s *hangingStore) CloseOrders(ctx context.Context, path orderclose.Path, re
 // The loop starts again from its commit.
 func TestCloser_RestartsALoopWhoseStoreHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, store, metrics := &orderLog{}, &hangingStore{}, partitiontest.NewMetrics()
+		log, store, metrics := &orderLog{}, &hangingStore{}, testkit.NewMetrics()
 		log.add(t, "a")
 		defer runCloserWith(t, log, store, 10, metrics)()
 		time.Sleep(storeTimeout)
@@ -123,10 +123,10 @@ func TestCloser_RestartsALoopWhoseStoreHangs(t *testing.T) {
 // Jobs that wait for a transaction keep calling Beat.
 func TestCloser_ASlowStoreIsNotAHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, metrics := &orderLog{}, partitiontest.NewMetrics()
+		log, metrics := &orderLog{}, testkit.NewMetrics()
 		store := &fakeStore{slow: func(int) time.Duration { return 50 * time.Second }}
 		for p := range 8 {
-			at := partitiontest.TopicPartition{Topic: toClose.Topic, Partition: p}
+			at := testkit.TopicPartition{Topic: toClose.Topic, Partition: p}
 			o := orderclose.Order{ID: fmt.Sprint(p), CreatedAt: time.Now(), Due: time.Now()}
 			log.put(t, at, wire.Record{Order: o, Release: o.Due})
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -46,7 +46,7 @@ func TestCloser_AFailedOrderIsRetriedInAMinute(t *testing.T) {
 func TestCloser_TheDeadLetterOfAnOrderHasAllCoordinates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, store := &orderLog{}, &fakeStore{bad: map[string]bool{"bad": true}}
-		log.put(t, partitiontest.TopicPartition{Topic: "order-close-replay", Partition: 4}, wire.Record{
+		log.put(t, testkit.TopicPartition{Topic: "order-close-replay", Partition: 4}, wire.Record{
 			Order: orderclose.Order{ID: "bad", CreatedAt: time.Now(), Due: time.Now()}, Release: time.Now(),
 			Attempt: 3, Cause: "not_found", Origin: wire.Origin{Topic: "order-close", Partition: 7, Offset: 1234},
 		})
@@ -73,7 +73,7 @@ func TestCloser_TheDeadLetterOfAnOrderHasAllCoordinates(t *testing.T) {
 func TestCloser_ARetryOfAReplayStaysOnItsLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, store := &orderLog{}, &fakeStore{bad: map[string]bool{"bad": true}}
-		log.put(t, partitiontest.TopicPartition{Topic: "order-close-replay", Partition: 0}, wire.Record{Order: orderclose.Order{ID: "bad", CreatedAt: time.Now(), Due: time.Now()}, Release: time.Now()})
+		log.put(t, testkit.TopicPartition{Topic: "order-close-replay", Partition: 0}, wire.Record{Order: orderclose.Order{ID: "bad", CreatedAt: time.Now(), Due: time.Now()}, Release: time.Now()})
 		defer runCloser(t, log, store, 10)()
 		time.Sleep(250 * time.Millisecond)
 		synctest.Wait()

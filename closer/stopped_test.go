@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -45,7 +45,7 @@ func TestCloser_AfterAPauseItClosesNothingOfALostPartition(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer partitiontest.Start(t, c.Run)()
+			defer testkit.Start(t, c.Run)()
 			time.Sleep(30 * time.Second) // later the loop wakes in time
 			if closed := len(store.ids()) > 0; closed == lost || log.Confirms() != 1 {
 				t.Errorf("claim lost: %v; order closed: %v, after %d calls of Confirm", lost, closed, log.Confirms())

@@ -11,7 +11,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/loglimit"
-	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -21,7 +21,7 @@ func TestCloser_UnreadableRecordsWriteFewLogLines(t *testing.T) {
 		const garbage, partitions = 5000, 4
 		log := &orderLog{}
 		for i := range garbage {
-			log.Put(partitiontest.TopicPartition{Topic: toClose.Topic, Partition: i % partitions}, wire.Message{Key: []byte("k"), Value: []byte("garbage")})
+			log.Put(testkit.TopicPartition{Topic: toClose.Topic, Partition: i % partitions}, wire.Message{Key: []byte("k"), Value: []byte("garbage")})
 		}
 		var lines bytes.Buffer // text handlers write one line at a time
 		c, err := New(Options{
@@ -31,7 +31,7 @@ func TestCloser_UnreadableRecordsWriteFewLogLines(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stop := partitiontest.Start(t, c.Run)
+		stop := testkit.Start(t, c.Run)
 		time.Sleep(time.Minute)
 		stop()
 		if n := len(log.Keys("dead")); n != garbage {
@@ -60,7 +60,7 @@ func TestCloser_StopsReadingWhileDeadLettersCannotBeAppended(t *testing.T) {
 			log.Put(toClose, wire.Message{Key: []byte("k"), Value: []byte("garbage")})
 		}
 		o := orderclose.Order{ID: "good", CreatedAt: time.Now(), Due: time.Now()}
-		log.put(t, partitiontest.TopicPartition{Topic: toClose.Topic, Partition: 1}, wire.Record{Order: o, Release: o.Due})
+		log.put(t, testkit.TopicPartition{Topic: toClose.Topic, Partition: 1}, wire.Record{Order: o, Release: o.Due})
 		defer runCloser(t, log, store, 100)()
 		time.Sleep(time.Hour)
 		if n := log.upTo.Load(); n > most || len(store.ids()) != 1 {

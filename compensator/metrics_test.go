@@ -4,12 +4,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/testkit"
 )
 
 func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)
-	r := partitiontest.NewMetrics()
+	r := testkit.NewMetrics()
 	m, err := newMetrics(r, time.Hour)
 	if err != nil {
 		t.Fatal(err)

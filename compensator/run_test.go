@@ -14,13 +14,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/testkit"
 )
 
 // counts are the metrics of a compensator.
-type counts struct{ partitiontest.Metrics }
+type counts struct{ testkit.Metrics }
 
-func newCounts() counts { return counts{partitiontest.NewMetrics()} }
+func newCounts() counts { return counts{testkit.NewMetrics()} }
 
 func (c counts) swept() int  { return int(c.Value("compensator_sweep_seconds")) }
 func (c counts) failed() int { return int(c.Value("compensator_failed_total")) }

@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/testkit"
 )
 
 // bucket1m is a partition of a bucket that is fetched only before its records may leave.
-var bucket1m = partitiontest.TopicPartition{Topic: testBuckets[1].Topic}
+var bucket1m = testkit.TopicPartition{Topic: testBuckets[1].Topic}
 
 // setClock is a clock that a test can set.
 type setClock struct{ ahead atomic.Int64 }
@@ -27,7 +27,7 @@ func TestRelay_ABrokerClockSetBackDelaysNoRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broker := &setClock{}
 		broker.set(time.Hour)
-		log := &partitiontest.Log{Clock: broker.of}
+		log := &testkit.Log{Clock: broker.of}
 		due := map[string]time.Time{}
 		put := func(n int) {
 			for range n {
@@ -67,7 +67,7 @@ func TestRelay_ABrokerClockSetBackDelaysNoRecord(t *testing.T) {
 func TestRelay_AFutureAppendTimeKeepsNoRecordLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ahead := func(string) time.Time { return time.Now().Add(time.Hour) }
-		log := &partitiontest.Log{Clock: ahead}
+		log := &testkit.Log{Clock: ahead}
 		log.Put(bucket1m, record("far", 10*time.Hour))
 		defer runRelay(t, log, nil)()
 		time.Sleep(61 * time.Second)
@@ -90,11 +90,11 @@ func planned(buckets orderclose.Buckets, delay, apart time.Duration) (hops int) 
 // hopCount sends orders of many delays through all buckets. It returns by how many hops
 // an order exceeds its plan at most. It fails if an order is late by more than the clocks
 // are apart. Each of the three parts of an order's delay may err by that much.
-func hopCount(t *testing.T, log *partitiontest.Log, now func() time.Time, buckets orderclose.Buckets, play, apart time.Duration, disturb func(since time.Duration)) (most int) {
+func hopCount(t *testing.T, log *testkit.Log, now func() time.Time, buckets orderclose.Buckets, play, apart time.Duration, disturb func(since time.Duration)) (most int) {
 	t.Helper()
 	log.Loop = true
 	for _, b := range buckets {
-		log.SetStart(partitiontest.TopicPartition{Topic: b.Topic}, 0)
+		log.SetStart(testkit.TopicPartition{Topic: b.Topic}, 0)
 	}
 	defer runRelay(t, log, func(o *Options) { o.Now, o.Buckets = now, buckets })()
 	plan, due := map[string]int{}, map[string]time.Time{}
@@ -105,7 +105,7 @@ func hopCount(t *testing.T, log *partitiontest.Log, now func() time.Time, bucket
 			delay := time.Duration(i*7919%1020+5) * time.Second
 			key := fmt.Sprint(i, ": ", delay)
 			plan[key], due[key] = planned(buckets, delay, 3*apart), time.Now().Add(delay)
-			log.Put(partitiontest.TopicPartition{Topic: buckets.Pick(delay).Topic}, record(key, delay))
+			log.Put(testkit.TopicPartition{Topic: buckets.Pick(delay).Topic}, record(key, delay))
 			if due[key].After(last) {
 				last = due[key]
 			}
@@ -141,7 +141,7 @@ func TestRelay_HopsStayFewAfterAClockStep(t *testing.T) {
 	for _, buckets := range []orderclose.Buckets{testBuckets, {{Topic: "delay_2s", Length: 2 * time.Second}, {Topic: "delay_3s", Length: 3 * time.Second}, {Topic: "delay_1m", Length: time.Minute}}} {
 		synctest.Test(t, func(t *testing.T) {
 			broker, estimate := &setClock{}, &setClock{}
-			log := &partitiontest.Log{Clock: broker.of}
+			log := &testkit.Log{Clock: broker.of}
 			steps := 0
 			extra := hopCount(t, log, estimate.Now, buckets, 4*time.Minute, 0, func(since time.Duration) {
 				if steps < 3 && since > time.Duration(steps+1)*time.Minute {
@@ -171,7 +171,7 @@ func TestRelay_HopsStayFewWhereBrokersClocksDiffer(t *testing.T) {
 
 func hopsWhereClocksDiffer(t *testing.T, apart time.Duration, silent bool) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &partitiontest.Log{Silent: silent, Clock: func(topic string) time.Time {
+		log := &testkit.Log{Silent: silent, Clock: func(topic string) time.Time {
 			if topic == "order-close" {
 				return time.Now()
 			}

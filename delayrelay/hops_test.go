@@ -12,13 +12,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose/internal/partition"
-	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/testkit"
 )
 
 // delayTopicsDownFor returns a log whose delay topics accept nothing for the duration d.
-func delayTopicsDownFor(d time.Duration) *partitiontest.Log {
+func delayTopicsDownFor(d time.Duration) *testkit.Log {
 	begin := time.Now()
-	return &partitiontest.Log{Fail: func(to string) error {
+	return &testkit.Log{Fail: func(to string) error {
 		if strings.HasPrefix(to, "delay_") && time.Since(begin) < d {
 			return errors.New("no answer")
 		}
@@ -40,7 +40,7 @@ func TestRelay_AFailingDelayTopicDelaysNoDueRecord(t *testing.T) {
 		}
 		put("hops", 80*time.Second, begin)
 		put("hops right away", 70*time.Second, begin.Add(-10*time.Second))
-		metrics := partitiontest.NewMetrics()
+		metrics := testkit.NewMetrics()
 		defer runRelay(t, log, func(o *Options) { o.Registerer = metrics })()
 		for i := range 60 {
 			put(fmt.Sprint(i), 5*time.Second, time.Now())
@@ -114,7 +114,7 @@ func TestRelay_ARevocationLosesNoWaitingHop(t *testing.T) {
 // The ack arrives when the offset belongs to another record.
 func TestRelay_AHopOfTheOldLogMarksNoOffset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &partitiontest.Log{Hang: func(_ context.Context, topic string) {
+		log := &testkit.Log{Hang: func(_ context.Context, topic string) {
 			if topic == "delay_1m" {
 				time.Sleep(4 * time.Second)
 			}
@@ -136,7 +136,7 @@ func TestRelay_AHopOfTheOldLogMarksNoOffset(t *testing.T) {
 func TestRelay_AbandonsTheProcessWhenAHopHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		abandoned := make(chan struct{})
-		log := &partitiontest.Log{Hang: func(_ context.Context, topic string) {
+		log := &testkit.Log{Hang: func(_ context.Context, topic string) {
 			if topic == "delay_1m" {
 				<-abandoned
 			}
@@ -155,13 +155,13 @@ func TestRelay_AbandonsTheProcessWhenAHopHangs(t *testing.T) {
 func TestRelay_AFailingReplayTopicDelaysNoFreshOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		log := &partitiontest.Log{Fail: func(to string) error {
+		log := &testkit.Log{Fail: func(to string) error {
 			if to == "order-close-replay" && time.Since(begin) < 30*time.Minute {
 				return errors.New("no leader")
 			}
 			return nil
 		}}
-		metrics := partitiontest.NewMetrics()
+		metrics := testkit.NewMetrics()
 		log.Put(bucket10s, record("replayed", 2*time.Second).Resend())
 		defer runRelay(t, log, func(o *Options) { o.ReplayTopic, o.Registerer = "order-close-replay", metrics })()
 		for i := range 5 {
@@ -192,7 +192,7 @@ func TestRelay_AFailingReplayTopicDelaysNoFreshOrder(t *testing.T) {
 func TestRelay_AFailingCloseTopicDelaysNoHopAndNoReplay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		log := &partitiontest.Log{Loop: true, Fail: func(to string) error {
+		log := &testkit.Log{Loop: true, Fail: func(to string) error {
 			if to == "order-close" && time.Since(begin) < 5*time.Minute {
 				return errors.New("no leader")
 			}
@@ -203,7 +203,7 @@ func TestRelay_AFailingCloseTopicDelaysNoHopAndNoReplay(t *testing.T) {
 		}
 		log.Put(bucket10s, record("hops", 20*time.Minute))
 		log.Put(bucket10s, record("replayed", 20*time.Second).Resend())
-		metrics := partitiontest.NewMetrics()
+		metrics := testkit.NewMetrics()
 		defer runRelay(t, log, func(o *Options) {
 			o.ReplayTopic, o.Registerer, o.Buckets = "order-close-replay", metrics, testBuckets[:1]
 		})()
@@ -223,7 +223,7 @@ func TestRelay_AFailingCloseTopicDelaysNoHopAndNoReplay(t *testing.T) {
 func TestRelay_AFailingControlTopicDelaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		log := &partitiontest.Log{Fail: func(to string) error {
+		log := &testkit.Log{Fail: func(to string) error {
 			if to == "control" && time.Since(begin) < 5*time.Minute {
 				return errors.New("no leader")
 			}

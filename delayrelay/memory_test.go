@@ -10,14 +10,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // This includes records acked since the last commit.
 func TestRelay_AStopCommitsAllAckedRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &partitiontest.Log{}
+		log := &testkit.Log{}
 		log.Put(bucket10s, record("first", time.Second))
 		log.Put(bucket10s, record("second", time.Second+50*time.Millisecond))
 		stop := runRelay(t, log, nil)
@@ -33,7 +33,7 @@ func TestRelay_AStopCommitsAllAckedRecords(t *testing.T) {
 // replay topic outlasts the turn.
 func TestRelay_RecordsDueWhenFetchedOutlastTheFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &partitiontest.Log{Hang: func(_ context.Context, topic string) {
+		log := &testkit.Log{Hang: func(_ context.Context, topic string) {
 			if topic == "order-close-replay" {
 				time.Sleep(2 * time.Second)
 			}
@@ -55,7 +55,7 @@ func TestRelay_RecordsDueWhenFetchedOutlastTheFetch(t *testing.T) {
 
 // readLog records the offset up to which it was read.
 type readLog struct {
-	partitiontest.Log
+	testkit.Log
 	upTo atomic.Int64
 }
 

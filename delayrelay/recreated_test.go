@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -18,7 +18,7 @@ import (
 // commit a new one.
 func TestRelay_ARecreatedLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &partitiontest.Log{}
+		log := &testkit.Log{}
 		for i := range 5 {
 			log.Put(bucket10s, record(strconv.Itoa(i), 5*time.Second))
 		}
@@ -42,7 +42,7 @@ func TestRelay_ARecreatedLog(t *testing.T) {
 // The dead letter is acked when its offset belongs to another record.
 func TestRelay_ADeadLetterOfTheOldLogMarksNoOffset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, began := &partitiontest.Log{}, time.Now()
+		log, began := &testkit.Log{}, time.Now()
 		log.Fail = func(topic string) error {
 			if topic == "dead" && time.Since(began) < 5*time.Second {
 				return errors.New("away")
@@ -66,7 +66,7 @@ func TestRelay_ADeadLetterOfTheOldLogMarksNoOffset(t *testing.T) {
 // within about a minute.
 func TestRelay_ReadsALogRecreatedWhileItSleepsFromItsStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, at, began := &partitiontest.Log{}, partitiontest.TopicPartition{Topic: "delay_1h"}, time.Now()
+		log, at, began := &testkit.Log{}, testkit.TopicPartition{Topic: "delay_1h"}, time.Now()
 		log.Put(at, record("old", time.Hour))
 		defer runRelay(t, log, func(o *Options) {
 			o.Buckets = append(o.Buckets, orderclose.Bucket{Topic: at.Topic, Length: time.Hour})
@@ -94,7 +94,7 @@ func TestRelay_ReadsALogRecreatedWhileItSleepsFromItsStart(t *testing.T) {
 // Neither its offset nor the runs above it count.
 func TestRelay_IgnoresACommitOfAnotherLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &partitiontest.Log{}
+		log := &testkit.Log{}
 		var want []string
 		for i := range 5 {
 			log.Put(bucket10s, record(strconv.Itoa(i), 5*time.Second))

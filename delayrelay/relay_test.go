@@ -12,12 +12,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // bucket10s is a partition that the relays under test serve.
-var bucket10s = partitiontest.TopicPartition{Topic: testBuckets[0].Topic}
+var bucket10s = testkit.TopicPartition{Topic: testBuckets[0].Topic}
 
 // record returns a message in the wire format that is due after the delay.
 func record(key string, delay time.Duration) wire.Message {
@@ -28,7 +28,7 @@ func record(key string, delay time.Duration) wire.Message {
 }
 
 // runRelay runs a relay on the log until stop is called.
-func runRelay(t *testing.T, log *partitiontest.Log, change func(*Options)) (stop func()) {
+func runRelay(t *testing.T, log *testkit.Log, change func(*Options)) (stop func()) {
 	t.Helper()
 	o := Options{
 		Log: log, Buckets: testBuckets, CloseTopic: "order-close", DeadLetterTopic: "dead", ControlTopic: "control",
@@ -41,12 +41,12 @@ func runRelay(t *testing.T, log *partitiontest.Log, change func(*Options)) (stop
 	if err != nil {
 		t.Fatal(err)
 	}
-	return partitiontest.Start(t, r.Run)
+	return testkit.Start(t, r.Run)
 }
 
 func TestRelay_ReplaysKeepTheirLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &partitiontest.Log{}
+		log := &testkit.Log{}
 		log.Put(bucket10s, record("fresh", 2*time.Second))
 		log.Put(bucket10s, record("replayed", 2*time.Second).Resend())
 		log.Put(bucket10s, record("replayed, due later", time.Minute).Resend())
@@ -66,7 +66,7 @@ func TestRelay_ReplaysKeepTheirLane(t *testing.T) {
 
 func TestRelay_ALaterDueTimeInFrontDelaysNoRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &partitiontest.Log{}
+		log := &testkit.Log{}
 		log.Put(bucket10s, record("slow", 9*time.Second))
 		log.Put(bucket10s, record("quick", time.Second))
 		defer runRelay(t, log, nil)()
@@ -89,7 +89,7 @@ func TestRelay_ALaterDueTimeInFrontDelaysNoRecord(t *testing.T) {
 func TestRelay_CommitsOnlyAfterTheAck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		log := &partitiontest.Log{Fail: func(string) error {
+		log := &testkit.Log{Fail: func(string) error {
 			if time.Since(begin) < 31*time.Second {
 				return errors.New("no answer")
 			}
@@ -112,7 +112,7 @@ func TestRelay_CommitsOnlyAfterTheAck(t *testing.T) {
 
 func TestRelay_ARecordThatIsNotDueAtTheEndOfItsBucketHops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &partitiontest.Log{}
+		log := &testkit.Log{}
 		log.Put(bucket10s, record("long", 70*time.Second))
 		defer runRelay(t, log, nil)()
 		time.Sleep(10 * time.Second)
@@ -125,7 +125,7 @@ func TestRelay_ARecordThatIsNotDueAtTheEndOfItsBucketHops(t *testing.T) {
 
 func TestRelay_AFailingDeadLetterTopicDelaysNoRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &partitiontest.Log{Fail: func(topic string) error {
+		log := &testkit.Log{Fail: func(topic string) error {
 			if topic == "dead" {
 				return errors.New("no such topic")
 			}
@@ -147,7 +147,7 @@ func TestRelay_AFailingDeadLetterTopicDelaysNoRecord(t *testing.T) {
 
 func TestRelay_ContinuesAtTheLogStartAfterALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &partitiontest.Log{}
+		log := &testkit.Log{}
 		log.SetStart(bucket10s, 40)
 		log.Commit(bucket10s, 7, "")
 		log.Put(bucket10s, record("a", time.Second))
@@ -164,7 +164,7 @@ func TestRelay_ContinuesAtTheLogStartAfterALoss(t *testing.T) {
 // order in the log.
 func TestRelay_AFullWindowReleasesOnTimeAndInBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &partitiontest.Log{}
+		log := &testkit.Log{}
 		const records = 300
 		begin, due := time.Now(), map[string]time.Duration{}
 		for i := range records {
@@ -173,7 +173,7 @@ func TestRelay_AFullWindowReleasesOnTimeAndInBound(t *testing.T) {
 			log.Put(bucket10s, record(key, due[key]))
 		}
 		const bytes = 3000
-		metrics, most := partitiontest.NewMetrics(), 0.0
+		metrics, most := testkit.NewMetrics(), 0.0
 		defer runRelay(t, log, func(o *Options) {
 			o.WindowBytes, o.Registerer = bytes, metrics
 			inEachTurn(o, func() { most = max(most, metrics.Value("relay_window_bytes")) })
@@ -215,8 +215,8 @@ func inEachTurn(o *Options, do func()) {
 func TestRelay_RestartsAHangingLoopFromItsCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hangs atomic.Int64
-		metrics := partitiontest.NewMetrics()
-		log := &partitiontest.Log{Hang: func(_ context.Context, topic string) {
+		metrics := testkit.NewMetrics()
+		log := &testkit.Log{Hang: func(_ context.Context, topic string) {
 			if topic == "order-close" && hangs.Add(1) == 2 {
 				for metrics.Value("partition_stuck_total") == 0 { // no answer, and the deadline has no effect
 					time.Sleep(time.Millisecond)
@@ -240,7 +240,7 @@ func TestRelay_RestartsAHangingLoopFromItsCommit(t *testing.T) {
 func TestRelay_AbandonsTheProcessWhenALoopDoesNotStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		abandoned := make(chan struct{})
-		log := &partitiontest.Log{Hang: func(context.Context, string) { <-abandoned }}
+		log := &testkit.Log{Hang: func(context.Context, string) { <-abandoned }}
 		log.Put(bucket10s, record("hangs", time.Second))
 		defer runRelay(t, log, func(o *Options) { o.OnHang = func(string) { close(abandoned) } })()
 		select {
@@ -254,14 +254,14 @@ func TestRelay_AbandonsTheProcessWhenALoopDoesNotStop(t *testing.T) {
 func TestRelay_AKafkaOutageIsNotAHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		log := &partitiontest.Log{Fail: func(topic string) error {
+		log := &testkit.Log{Fail: func(topic string) error {
 			if time.Since(begin) < time.Hour && topic != "control" {
 				return errors.New("no answer")
 			}
 			return nil
 		}}
 		log.Put(bucket10s, record("a", time.Second))
-		metrics := partitiontest.NewMetrics()
+		metrics := testkit.NewMetrics()
 		defer runRelay(t, log, func(o *Options) { o.Registerer = metrics })()
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
@@ -274,9 +274,9 @@ func TestRelay_AKafkaOutageIsNotAHang(t *testing.T) {
 func TestRelay_AfterAPauseItMovesNothingOfALostPartition(t *testing.T) {
 	for _, lost := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			log := &partitiontest.Log{Lost: lost}
+			log := &testkit.Log{Lost: lost}
 			log.Put(bucket10s, record("due", 2*time.Second))
-			metrics, stopped := partitiontest.NewMetrics(), false
+			metrics, stopped := testkit.NewMetrics(), false
 			stop := runRelay(t, log, func(o *Options) {
 				o.Registerer = metrics
 				inEachTurn(o, func() { // blocks the loop as SIGSTOP does, once a record waits in memory
@@ -300,7 +300,7 @@ func TestNew_RejectsIncompleteOptions(t *testing.T) {
 	if _, err := New(Options{}); err == nil {
 		t.Error("accepted empty options")
 	}
-	o := Options{Log: &partitiontest.Log{}, Group: func(orderclose.Bucket) string { return "g" }, CloseTopic: "c", DeadLetterTopic: "d", ControlTopic: "c2",
+	o := Options{Log: &testkit.Log{}, Group: func(orderclose.Bucket) string { return "g" }, CloseTopic: "c", DeadLetterTopic: "d", ControlTopic: "c2",
 		Buckets: orderclose.Buckets{testBuckets[1], testBuckets[0]}}
 	if _, err := New(o); err == nil {
 		t.Error("accepted unsorted buckets")

@@ -18,7 +18,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/retry"
-	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -190,9 +190,9 @@ func silence(ctx context.Context, _ string, _ []string) error {
 }
 
 // counts are the metrics of a dispatcher.
-type counts struct{ partitiontest.Metrics }
+type counts struct{ testkit.Metrics }
 
-func newCounts() counts { return counts{partitiontest.NewMetrics()} }
+func newCounts() counts { return counts{testkit.NewMetrics()} }
 
 func (c counts) dispatched() int { return int(c.Value("outbox_dispatched_total")) }
 

@@ -4,12 +4,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
-	r := partitiontest.NewMetrics()
+	r := testkit.NewMetrics()
 	m, err := newMetrics(r)
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/testkit/testnet"
+	"github.com/orderclose/orderclose/internal/testkit"
 )
 
 // TestServe_DisconnectsSlowClients: an idle client loses its connection, and so does
@@ -33,7 +33,7 @@ func TestServe_DisconnectsSlowClients(t *testing.T) {
 				mux := http.NewServeMux()
 				mux.HandleFunc("/", func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) })
 				mux.HandleFunc("/large", func(w http.ResponseWriter, _ *http.Request) { w.Write(bytes.Repeat([]byte("x"), 1<<20)) })
-				listener := testnet.Listen()
+				listener := testkit.Listen()
 				ctx, cancel := context.WithCancel(t.Context())
 				served := make(chan error)
 				go func() { served <- serveOn(ctx, listener, mux) }()

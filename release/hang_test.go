@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/testkit"
 )
 
 // hanging is a stock service that does not answer for some SKUs.
@@ -69,12 +69,12 @@ func TestWorker_AnOutageUsesUpNoAttemptOfASingleEvent(t *testing.T) {
 		log, back := &eventLog{}, time.Now().Add(3*time.Hour)
 		s := &hanging{on: func(string) bool { return time.Now().Before(back) }}
 		log.add(t, "a", "ink", "pen")
-		metrics, began := partitiontest.NewMetrics(), time.Now()
+		metrics, began := testkit.NewMetrics(), time.Now()
 		w, err := New(Options{Log: log, Releaser: s, Group: "g", EventsTopic: "events", DeadLetterTopic: "dead", Registerer: metrics})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer partitiontest.Start(t, w.Run)()
+		defer testkit.Start(t, w.Run)()
 		time.Sleep(2 * time.Hour)
 		since := time.UnixMilli(int64(metrics.Value("calls_failing_since_timestamp_seconds") * 1000))
 		if since.Before(began) || since.After(began.Add(10*time.Second)) {

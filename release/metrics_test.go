@@ -4,11 +4,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/testkit"
 )
 
 func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
-	r := partitiontest.NewMetrics()
+	r := testkit.NewMetrics()
 	m, err := newMetrics(r)
 	if err != nil {
 		t.Fatal(err)

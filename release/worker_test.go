@@ -13,15 +13,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
 // events is the partition that the workers under test serve.
-var events = partitiontest.TopicPartition{Topic: "events"}
+var events = testkit.TopicPartition{Topic: "events"}
 
 // eventLog is a log of events.
-type eventLog struct{ partitiontest.Log }
+type eventLog struct{ testkit.Log }
 
 func (l *eventLog) doneBelow() int64 { return l.DoneBelow(events) }
 
@@ -127,7 +127,7 @@ func runWorker(t *testing.T, log *eventLog, s Releaser) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return partitiontest.Start(t, w.Run)
+	return testkit.Start(t, w.Run)
 }
 
 func TestWorker_ReleasesEachSKUAndSkipsEventsWithoutStock(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/httpcall"
-	"github.com/orderclose/orderclose/internal/testkit/testnet"
+	"github.com/orderclose/orderclose/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -34,7 +34,7 @@ func inBubble(t *testing.T, o Options, test func(t *testing.T, s *Store, serve f
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var handler http.HandlerFunc
-		l := testnet.Listen()
+		l := testkit.Listen()
 		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			mu.Lock()
 			h := handler

@@ -7,13 +7,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/orderclose/orderclose/internal/testkit/testnet"
+	"github.com/orderclose/orderclose/internal/testkit"
 )
 
 // The connection is closed even if the server has no timeouts.
 func TestReceive_ASlowBodyDoesNotOccupyTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		listener := testnet.Listen()
+		listener := testkit.Listen()
 		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			Receive(w, r, []string{"a secret that is long enough for it"}, time.Now(), new(int))
 		})}

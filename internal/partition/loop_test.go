@@ -15,11 +15,11 @@ import (
 	"github.com/orderclose/orderclose/internal/metrics"
 	"github.com/orderclose/orderclose/internal/partition"
 	"github.com/orderclose/orderclose/internal/retry"
-	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
-var source = partitiontest.TopicPartition{Topic: "source", Partition: 0}
+var source = testkit.TopicPartition{Topic: "source", Partition: 0}
 
 // recorder is a handler that records what it is given. settle decides what to do with a
 // record; default: it is done.
@@ -47,14 +47,14 @@ func (h *recorder) Reset()                              { h.keys = append(h.keys
 func (h *recorder) End()                                { h.keys = append(h.keys, "end") }
 
 // consume runs a stage on the log while play runs, and returns its handler.
-func consume(t *testing.T, log *partitiontest.Log, r prometheus.Registerer, settle func(*recorder, wire.RawRecord), play func()) *recorder {
+func consume(t *testing.T, log *testkit.Log, r prometheus.Registerer, settle func(*recorder, wire.RawRecord), play func()) *recorder {
 	t.Helper()
 	s := partition.Stage{
 		Name: "test", Log: log, DeadLetterTopic: "dead", ControlTopic: "control", Loss: "records are lost",
 		Metrics: partition.NewMetrics(metrics.With(r)), OnHang: func(why string) { t.Error(why) }, Logger: slog.New(slog.DiscardHandler),
 	}
 	h := &recorder{settle: settle}
-	stop := partitiontest.Start(t, func(ctx context.Context) error {
+	stop := testkit.Start(t, func(ctx context.Context) error {
 		return s.Consume(ctx, "g", source.Topic, func(l *partition.Loop) partition.Handler {
 			h.Loop = l
 			return h
@@ -66,7 +66,7 @@ func consume(t *testing.T, log *partitiontest.Log, r prometheus.Registerer, sett
 	return h
 }
 
-func put(log *partitiontest.Log, keys ...string) {
+func put(log *testkit.Log, keys ...string) {
 	for _, key := range keys {
 		log.Put(source, wire.Message{Key: []byte(key)})
 	}
@@ -74,7 +74,7 @@ func put(log *partitiontest.Log, keys ...string) {
 
 func TestLoop_HandlesEachRecordThatIsNotDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &partitiontest.Log{}
+		log := &testkit.Log{}
 		put(log, "a", "b", "c", "d")
 		acked, _ := wire.EncodeDone(wire.LogID{}, 1, []wire.Run{{First: 2, End: 3}})
 		log.Commit(source, 1, acked) // a and c are done
@@ -96,7 +96,7 @@ func TestLoop_HandlesEachRecordThatIsNotDone(t *testing.T) {
 // new log.
 func TestLoop_AReplacedLogIsALossAndIsReadFromItsStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, m := &partitiontest.Log{}, partitiontest.NewMetrics()
+		log, m := &testkit.Log{}, testkit.NewMetrics()
 		put(log, "a", "b")
 		var old []wire.RawRecord
 		h := consume(t, log, m, func(h *recorder, r wire.RawRecord) {
@@ -126,7 +126,7 @@ func TestLoop_AReplacedLogIsALossAndIsReadFromItsStart(t *testing.T) {
 // Work of Loop.Go may finish after a revocation, and its outcome is committed.
 func TestLoop_GoOutlastsTheClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &partitiontest.Log{}
+		log := &testkit.Log{}
 		put(log, "a", "b")
 		h := consume(t, log, nil, func(h *recorder, r wire.RawRecord) {
 			h.Go(func(ctx context.Context) {
@@ -153,7 +153,7 @@ func TestLoop_CommitsADeadLetterOnceItIsAcked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var refuse atomic.Bool
 		refuse.Store(true)
-		log := &partitiontest.Log{Fail: func(string) error {
+		log := &testkit.Log{Fail: func(string) error {
 			if refuse.Load() {
 				return fmt.Errorf("not now")
 			}

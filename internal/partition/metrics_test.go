@@ -7,12 +7,12 @@ import (
 
 	"github.com/orderclose/orderclose/internal/metrics"
 	"github.com/orderclose/orderclose/internal/partition"
-	"github.com/orderclose/orderclose/internal/testkit/partitiontest"
+	"github.com/orderclose/orderclose/internal/testkit"
 )
 
 func TestMetrics_HaveTheTimeForWhichFetchesFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := partitiontest.NewMetrics()
+		r := testkit.NewMetrics()
 		m := partition.NewMetrics(metrics.With(r))
 		want := func(relay, closer float64) {
 			t.Helper()

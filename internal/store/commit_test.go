@@ -11,7 +11,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/store"
-	"github.com/orderclose/orderclose/internal/testkit/testnet"
+	"github.com/orderclose/orderclose/internal/testkit"
 )
 
 func TestMySQL_ACommitInDoubtIsResolvedAtOnce(t *testing.T) {
@@ -21,15 +21,15 @@ func TestMySQL_ACommitInDoubtIsResolvedAtOnce(t *testing.T) {
 // Whether the connection breaks before or after the commit, the store reads the result: this
 // call closed the order, once.
 func commitInDoubtIsResolvedAtOnce(t *testing.T) {
-	for name, cut := range map[string]func(*testnet.Proxy, []byte) <-chan struct{}{
-		"before": (*testnet.Proxy).CutBefore, "after": (*testnet.Proxy).CutAnswer,
+	for name, cut := range map[string]func(*testkit.Proxy, []byte) <-chan struct{}{
+		"before": (*testkit.Proxy).CutBefore, "after": (*testkit.Proxy).CutAnswer,
 	} {
 		t.Run(name, func(t *testing.T) {
 			proxy, dsn := throughProxy(t, ownDatabase(t))
 			s := openMigrated(t, store.Options{DSN: dsn})
 			overdue(t, s, "a")
 
-			broken := cut(proxy, testnet.MySQLCommit)
+			broken := cut(proxy, testkit.MySQLCommit)
 			ask := []orderclose.CloseRequest{{OrderID: "a"}}
 			out, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, ask)
 			if err != nil || out[0].Verdict != orderclose.Closed || out[0].At.Before(out[0].Due) {
@@ -60,7 +60,7 @@ func commitInDoubtIsResolvedLater(t *testing.T) {
 	s := openMigrated(t, store.Options{DSN: dsn, MaxOpenConns: 1})
 	overdue(t, s, "a")
 	overdue(t, s, "b")
-	proxy.CutAnswer(testnet.MySQLCommit)
+	proxy.CutAnswer(testkit.MySQLCommit)
 	proxy.Refuse() // the open connection stays until it is cut
 	ask := []orderclose.CloseRequest{{OrderID: "a"}, {OrderID: "b"}}
 	_, err := s.CloseOrders(t.Context(), orderclose.PathPipeline, ask)
@@ -104,11 +104,11 @@ func (d deaf) Write([]byte) (int, error) {
 }
 
 // throughProxy returns a proxy to the server of dsn, and a DSN that uses the proxy.
-func throughProxy(t *testing.T, dsn string) (*testnet.Proxy, string) {
+func throughProxy(t *testing.T, dsn string) (*testkit.Proxy, string) {
 	t.Helper()
 	cfg, err := mysql.ParseDSN(dsn)
 	must(t, err)
-	proxy, err := testnet.NewProxy(cfg.Addr)
+	proxy, err := testkit.NewProxy(cfg.Addr)
 	must(t, err)
 	t.Cleanup(func() { must(t, proxy.Close()) })
 	cfg.Addr = proxy.Addr()

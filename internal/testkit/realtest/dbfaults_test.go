@@ -13,8 +13,8 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
-	"github.com/orderclose/orderclose/internal/testkit/testnet"
 )
 
 // faultLasts is the duration of a database fault. It begins before the first order is
@@ -27,7 +27,7 @@ const faultLasts = 3 * time.Second
 type faultyPipeline struct {
 	*rig
 	server *ownServer
-	proxy  *testnet.Proxy
+	proxy  *testkit.Proxy
 	dsn    string // the pipeline's DSN, without the proxy
 }
 
@@ -52,21 +52,21 @@ var databaseFaults = []struct {
 		return nil
 	}},
 	{"answers swallowed", func(s *faultyPipeline) func() {
-		s.proxy.Set(testnet.ToClient, testnet.ProxyRules{Drop: true})
+		s.proxy.Set(testkit.ToClient, testkit.ProxyRules{Drop: true})
 		return s.proxy.Heal
 	}},
 	{"slow", func(s *faultyPipeline) func() {
-		rules := testnet.ProxyRules{Delay: 150 * time.Millisecond, Rate: 20_000}
-		s.proxy.Set(testnet.ToServer, rules)
-		s.proxy.Set(testnet.ToClient, rules)
+		rules := testkit.ProxyRules{Delay: 150 * time.Millisecond, Rate: 20_000}
+		s.proxy.Set(testkit.ToServer, rules)
+		s.proxy.Set(testkit.ToClient, rules)
 		return s.proxy.Heal
 	}},
 	{"cut again and again", func(s *faultyPipeline) func() {
-		s.proxy.Set(testnet.ToServer, testnet.ProxyRules{CutAfter: 2000})
+		s.proxy.Set(testkit.ToServer, testkit.ProxyRules{CutAfter: 2000})
 		return s.proxy.Heal
 	}},
-	{"commits lost before", func(s *faultyPipeline) func() { return s.loseCommits((*testnet.Proxy).CutBefore) }},
-	{"commits lost after", func(s *faultyPipeline) func() { return s.loseCommits((*testnet.Proxy).CutAnswer) }},
+	{"commits lost before", func(s *faultyPipeline) func() { return s.loseCommits((*testkit.Proxy).CutBefore) }},
+	{"commits lost after", func(s *faultyPipeline) func() { return s.loseCommits((*testkit.Proxy).CutAnswer) }},
 	{"killed and started again", (*faultyPipeline).kill},
 	{"read-only", func(s *faultyPipeline) func() {
 		s.exec("SET GLOBAL read_only = 1") // applies to all users but root
@@ -138,7 +138,7 @@ func newFaultyPipeline(t *testing.T, kind string) *faultyPipeline {
 	}
 	s.exec("CREATE USER pipeline@'%' IDENTIFIED BY ''")
 	s.exec("GRANT SELECT, INSERT, UPDATE, DELETE ON `" + cfg.DBName + "`.* TO pipeline@'%'")
-	if s.proxy, err = testnet.NewProxy(cfg.Addr); err != nil {
+	if s.proxy, err = testkit.NewProxy(cfg.Addr); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.proxy.Close() })
@@ -219,10 +219,10 @@ func (s *faultyPipeline) repeat(do func()) (end func()) {
 }
 
 // loseCommits breaks the connection at each of the next three commits.
-func (s *faultyPipeline) loseCommits(how func(*testnet.Proxy, []byte) <-chan struct{}) (end func()) {
+func (s *faultyPipeline) loseCommits(how func(*testkit.Proxy, []byte) <-chan struct{}) (end func()) {
 	var sprung []<-chan struct{}
 	for range 3 {
-		sprung = append(sprung, how(s.proxy, testnet.MySQLCommit))
+		sprung = append(sprung, how(s.proxy, testkit.MySQLCommit))
 	}
 	return func() {
 		for n, c := range sprung {

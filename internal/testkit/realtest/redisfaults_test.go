@@ -14,7 +14,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/testkit/testnet"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/pipeline"
 )
 
@@ -59,7 +59,7 @@ func (e *endless) CloseOrders(ctx context.Context, _ orderclose.Path, requests [
 // sweeping is a sweep in progress whose connection to Redis leads through a proxy.
 type sweeping struct {
 	t      *testing.T
-	proxy  *testnet.Proxy
+	proxy  *testkit.Proxy
 	direct *redis.Client // without the proxy
 	key    string
 	store  *endless
@@ -85,7 +85,7 @@ func sweepThroughProxy(t *testing.T, expiry time.Duration) *sweeping {
 		s.direct.Del(context.Background(), s.key)
 		s.direct.Close()
 	})
-	if s.proxy, err = testnet.NewProxy(o.Addr); err != nil {
+	if s.proxy, err = testkit.NewProxy(o.Addr); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.proxy.Close() })
@@ -190,12 +190,12 @@ func TestReal_ASweepStopsWhenItMayHaveLostItsLock(t *testing.T) {
 
 func TestReal_ASweepSurvivesAShortFailureOfRedis(t *testing.T) {
 	t.Parallel()
-	for name, fail := range map[string]func(p *testnet.Proxy){
-		"cut":       func(p *testnet.Proxy) { p.Cut() },
-		"stall":     func(p *testnet.Proxy) { p.Stall() },
-		"half open": func(p *testnet.Proxy) { p.HalfOpen() },
-		"slow": func(p *testnet.Proxy) {
-			p.Set(testnet.ToClient, testnet.ProxyRules{Delay: 300 * time.Millisecond, Rate: 1000})
+	for name, fail := range map[string]func(p *testkit.Proxy){
+		"cut":       func(p *testkit.Proxy) { p.Cut() },
+		"stall":     func(p *testkit.Proxy) { p.Stall() },
+		"half open": func(p *testkit.Proxy) { p.HalfOpen() },
+		"slow": func(p *testkit.Proxy) {
+			p.Set(testkit.ToClient, testkit.ProxyRules{Delay: 300 * time.Millisecond, Rate: 1000})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestReal_ASweepContinuesIfRedisHangs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	proxy, err := testnet.NewProxy(o.Addr)
+	proxy, err := testkit.NewProxy(o.Addr)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,13 +3,13 @@ package simulation
 import (
 	"time"
 
-	"github.com/orderclose/orderclose/internal/testkit/faultdb"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/pipeline"
 )
 
 func init() {
 	kinds["database"] = kind{weight: 8, draw: func(d *drawing, e *event) {
-		all := faultdb.All()
+		all := testkit.AllFaults()
 		e.N, e.For = d.IntN(len(all)), d.span(100*time.Millisecond, 20*time.Second)
 		e.What, e.How = all[e.N].Name, d.among("sometimes", "often", "always")
 	}, play: (*chaosWorld).database}
@@ -41,7 +41,7 @@ func (w *chaosWorld) stepClock(e event, clock adder) {
 // database makes a fault strike a share of the database operations, in addition to faults that
 // strike already.
 func (w *chaosWorld) database(e event) {
-	fault := faultdb.All()[e.N]
+	fault := testkit.AllFaults()[e.N]
 	share := map[string]float64{"sometimes": 0.1, "often": 0.5, "always": 1}[e.How]
 	set := func(change func()) {
 		w.mu.Lock()
@@ -54,7 +54,7 @@ func (w *chaosWorld) database(e event) {
 	set(func() {
 		for i, f := range w.dbFaults {
 			if f.Name == fault.Name {
-				w.dbFaults = append(append([]faultdb.Fault{}, w.dbFaults[:i]...), w.dbFaults[i+1:]...)
+				w.dbFaults = append(append([]testkit.Fault{}, w.dbFaults[:i]...), w.dbFaults[i+1:]...)
 				return
 			}
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
 	"github.com/orderclose/orderclose/internal/ops"
-	"github.com/orderclose/orderclose/internal/testkit/faultdb"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 	"github.com/orderclose/orderclose/producer"
@@ -37,7 +37,7 @@ type chaosWorld struct {
 	faulty  context.Context // ends when all faults must have ended
 	logger  *slog.Logger
 	servers *pipelinetest.Servers
-	dbfault *faultdb.Faults
+	dbfault *testkit.Faults
 	commits *commitLog
 	misses  misses
 	file    *chaosFile   // topics.yaml; nil: it is never reloaded
@@ -77,7 +77,7 @@ type chaosWorld struct {
 	violations []violation
 	// eventsDeleted is when the topic of events was last deleted.
 	eventsDeleted time.Time
-	dbFaults      []faultdb.Fault // faults of the database that strike at present
+	dbFaults      []testkit.Fault // faults of the database that strike at present
 }
 
 // violation is a broken promise.
@@ -117,7 +117,7 @@ func chaosConfig(p *plan) *config.Config {
 func playPlan(t *testing.T, p *plan) *result {
 	w := &chaosWorld{
 		plan: p, began: time.Now(), logger: chaosLogger(), cfg: chaosConfig(p),
-		processes: map[string]*process{}, clocks: map[string]*atomic.Int64{}, away: map[string]int{}, dbfault: faultdb.New(p.Seed),
+		processes: map[string]*process{}, clocks: map[string]*atomic.Int64{}, away: map[string]int{}, dbfault: testkit.NewFaults(p.Seed),
 	}
 	var end, over context.CancelFunc
 	w.ctx, end = context.WithCancel(t.Context())

@@ -19,7 +19,7 @@ import (
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
-	"github.com/orderclose/orderclose/internal/testkit/testnet"
+	"github.com/orderclose/orderclose/internal/testkit"
 )
 
 // What the service of the shop does, in a world with events of the kind service.
@@ -64,7 +64,7 @@ func (p *plan) configure(cfg *config.Config) {
 type shopService struct {
 	store    *store.Store
 	handler  http.Handler
-	listener *testnet.Listener
+	listener *testkit.Listener
 	server   *http.Server
 	done     chan struct{} // is closed when the service has stopped
 
@@ -74,7 +74,7 @@ type shopService struct {
 
 // serveShop starts the service.
 func (w *chaosWorld) serveShop() (err error) {
-	s := &shopService{store: w.servers.Store, listener: testnet.Listen(), done: make(chan struct{})}
+	s := &shopService{store: w.servers.Store, listener: testkit.Listen(), done: make(chan struct{})}
 	if w.plan.Service == closes {
 		s.handler, err = httpclose.Handler(serviceSecrets, s.closeOrders)
 	} else {

@@ -12,14 +12,14 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
-	"github.com/orderclose/orderclose/internal/testkit/faultdb"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/testkit/scenario"
 	"github.com/orderclose/orderclose/pipeline"
 	"github.com/orderclose/orderclose/pipeline/pipelinetest"
 )
 
 // simulateOn is simulate with a database that fails as faults says. The shop retries.
-func simulateOn(t *testing.T, cfg *config.Config, faults *faultdb.Faults, test func(ctx context.Context, r *rig)) {
+func simulateOn(t *testing.T, cfg *config.Config, faults *testkit.Faults, test func(ctx context.Context, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOn(t, cfg, pipelinetest.Options{Through: faults.Wrap})
@@ -47,7 +47,7 @@ func TestSimulation_WhateverTheDatabaseAnswersThePromisesAreKept(t *testing.T) {
 	for seed := range databaseSeeds {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			t.Parallel()
-			faults := faultdb.New(uint64(seed))
+			faults := testkit.NewFaults(uint64(seed))
 			cfg := quickConfig()
 			simulateOn(t, cfg, faults, func(ctx context.Context, r *rig) {
 				r.disturbed, r.unanswered = true, true
@@ -80,12 +80,12 @@ func TestSimulation_WhateverTheDatabaseAnswersThePromisesAreKept(t *testing.T) {
 }
 
 // failAtRandom makes one to three faults strike for a while, then none for a while, until stop.
-func failAtRandom(faults *faultdb.Faults, random *rand.Rand, stop <-chan struct{}) {
+func failAtRandom(faults *testkit.Faults, random *rand.Rand, stop <-chan struct{}) {
 	defer faults.Set(0)
-	all := faultdb.All()
+	all := testkit.AllFaults()
 	for {
 		n := 1 + random.IntN(3)
-		some := make([]faultdb.Fault, n)
+		some := make([]testkit.Fault, n)
 		for i := range some {
 			some[i] = all[random.IntN(len(all))]
 		}
@@ -106,14 +106,14 @@ func failAtRandom(faults *faultdb.Faults, random *rand.Rand, stop <-chan struct{
 // an attempt.
 func TestSimulation_EachDatabaseFaultIsSurvived(t *testing.T) {
 	t.Parallel()
-	byName := map[string][]faultdb.Fault{}
-	for _, f := range faultdb.All() {
+	byName := map[string][]testkit.Fault{}
+	for _, f := range testkit.AllFaults() {
 		byName[f.Name] = append(byName[f.Name], f)
 	}
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			faults := faultdb.New(1)
+			faults := testkit.NewFaults(1)
 			simulateOn(t, quickConfig(), faults, func(ctx context.Context, r *rig) {
 				r.start(pipeline.Relay)
 				r.start(pipeline.Closer)

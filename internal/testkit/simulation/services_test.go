@@ -17,7 +17,7 @@ import (
 	"github.com/orderclose/orderclose/closer/payment"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/store"
-	"github.com/orderclose/orderclose/internal/testkit/testnet"
+	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/pipeline"
 )
 
@@ -39,7 +39,7 @@ func (r *rig) serve(h http.Handler, err error) (s *service, stop func()) {
 		r.t.Fatal(err)
 	}
 	s = &service{}
-	l := testnet.Listen()
+	l := testkit.Listen()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		s.calls.Add(1)
 		s.mu.Lock()

@@ -1,4 +1,4 @@
-package faultdb_test
+package testkit_test
 
 import (
 	"database/sql"
@@ -9,19 +9,16 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
-	"go.uber.org/goleak"
 
 	"github.com/orderclose/orderclose/internal/store/sqlite"
-	"github.com/orderclose/orderclose/internal/testkit/faultdb"
+	"github.com/orderclose/orderclose/internal/testkit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
 // simulate runs test under synctest, with a database that has an empty table t of one column.
-func simulate(t *testing.T, test func(t *testing.T, f *faultdb.Faults, db *sql.DB)) {
+func simulate(t *testing.T, test func(t *testing.T, f *testkit.Faults, db *sql.DB)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f := faultdb.New(1)
+		f := testkit.NewFaults(1)
 		s, err := sqlite.OpenWith(sqlite.Memory, sqlite.Options{Through: f.Wrap})
 		if err != nil {
 			t.Fatal(err)
@@ -35,9 +32,9 @@ func simulate(t *testing.T, test func(t *testing.T, f *faultdb.Faults, db *sql.D
 }
 
 // named returns the faults with a name whose first point is at.
-func named(t *testing.T, name string, at faultdb.Point) (some []faultdb.Fault) {
+func named(t *testing.T, name string, at testkit.Point) (some []testkit.Fault) {
 	t.Helper()
-	for _, f := range faultdb.All() {
+	for _, f := range testkit.AllFaults() {
 		if f.Name == name && f.At[0] == at {
 			some = append(some, f)
 		}
@@ -72,20 +69,20 @@ func rows(t *testing.T, db *sql.DB) (n int) {
 func TestFaults_LeaveTheStateThatADatabaseWouldLeave(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		at   faultdb.Point
+		at   testkit.Point
 		err  error
 		rows int
 	}{
-		{"commit lost before", faultdb.Commit, mysql.ErrInvalidConn, 0},
-		{"commit lost after", faultdb.Commit, mysql.ErrInvalidConn, 1},
-		{"deadlock", faultdb.Statement, &mysql.MySQLError{Number: 1213}, 0},
-		{"deadlock", faultdb.Commit, &mysql.MySQLError{Number: 1213}, 0},
-		{"connection lost", faultdb.Begin, mysql.ErrInvalidConn, 0},
-		{"down", faultdb.Begin, driver.ErrBadConn, 0},
-		{"session killed", faultdb.Statement, &mysql.MySQLError{Number: 1927}, 0},
-		{"slow", faultdb.Begin, nil, 1},
+		{"commit lost before", testkit.Commit, mysql.ErrInvalidConn, 0},
+		{"commit lost after", testkit.Commit, mysql.ErrInvalidConn, 1},
+		{"deadlock", testkit.Statement, &mysql.MySQLError{Number: 1213}, 0},
+		{"deadlock", testkit.Commit, &mysql.MySQLError{Number: 1213}, 0},
+		{"connection lost", testkit.Begin, mysql.ErrInvalidConn, 0},
+		{"down", testkit.Begin, driver.ErrBadConn, 0},
+		{"session killed", testkit.Statement, &mysql.MySQLError{Number: 1927}, 0},
+		{"slow", testkit.Begin, nil, 1},
 	} {
-		simulate(t, func(t *testing.T, f *faultdb.Faults, db *sql.DB) {
+		simulate(t, func(t *testing.T, f *testkit.Faults, db *sql.DB) {
 			f.Set(1, named(t, c.name, c.at)...)
 			err := insert(db)
 			if !errors.Is(err, c.err) || f.Struck()[c.name] == 0 {
@@ -103,12 +100,12 @@ func TestFaults_LeaveTheStateThatADatabaseWouldLeave(t *testing.T) {
 }
 
 func TestFaults_ATransactionEndsWithADeadlock(t *testing.T) {
-	simulate(t, func(t *testing.T, f *faultdb.Faults, db *sql.DB) {
+	simulate(t, func(t *testing.T, f *testkit.Faults, db *sql.DB) {
 		tx, err := db.Begin()
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.Set(1, named(t, "deadlock", faultdb.Statement)...)
+		f.Set(1, named(t, "deadlock", testkit.Statement)...)
 		_, first := tx.Exec("INSERT INTO t VALUES (1)")
 		f.Set(0)
 		_, second := tx.Exec("INSERT INTO t VALUES (1)")
@@ -122,8 +119,8 @@ func TestFaults_ATransactionEndsWithADeadlock(t *testing.T) {
 }
 
 func TestFaults_ReadOnlyAllowsReads(t *testing.T) {
-	simulate(t, func(t *testing.T, f *faultdb.Faults, db *sql.DB) {
-		f.Set(1, named(t, "read-only", faultdb.Write)...)
+	simulate(t, func(t *testing.T, f *testkit.Faults, db *sql.DB) {
+		f.Set(1, named(t, "read-only", testkit.Write)...)
 		if err := insert(db); err == nil {
 			t.Error("insert succeeded")
 		}
@@ -134,8 +131,8 @@ func TestFaults_ReadOnlyAllowsReads(t *testing.T) {
 }
 
 func TestFaults_SlowUsesTheSimulatedClock(t *testing.T) {
-	simulate(t, func(t *testing.T, f *faultdb.Faults, db *sql.DB) {
-		f.Set(1, named(t, "slow", faultdb.Begin)...)
+	simulate(t, func(t *testing.T, f *testkit.Faults, db *sql.DB) {
+		f.Set(1, named(t, "slow", testkit.Begin)...)
 		began := time.Now()
 		if err := insert(db); err != nil {
 			t.Error(err)

@@ -1,17 +1,4 @@
-// Package testnet has networks for tests. A Listener is a network in memory, without faults. A
-// Proxy is a TCP proxy that injects the faults of networks: it cuts connections, stalls them,
-// leaves them half-open, delays them, limits their bandwidth, and loses answers.
-//
-// NewProxy starts a Proxy to a server. Clients connect to Addr. The methods of Proxy change
-// what happens to present and future connections, and Heal ends all faults. The proxy looks
-// into the bytes only for the pattern of a trap, so it serves any protocol, such as those of
-// MySQL and Redis. It is of no use for Kafka, whose clients connect to the addresses that the
-// brokers report.
-//
-//	memory.go  the network in memory
-//	proxy.go   the listener of the proxy, and the faults
-//	link.go    one connection through the proxy, and its two directions
-package testnet
+package testkit
 
 import (
 	"fmt"
@@ -43,8 +30,14 @@ type ProxyRules struct {
 	CutAfter int
 }
 
-// Proxy is a listener on loopback. Create it with NewProxy. Its methods are safe for concurrent
-// use.
+// Proxy is a TCP proxy on loopback that injects the faults of networks: it cuts connections,
+// stalls them, leaves them half-open, delays them, limits their bandwidth, and loses answers.
+// Create it with NewProxy, and let clients connect to Addr. Its methods change what happens to
+// present and future connections, and Heal ends all faults. They are safe for concurrent use.
+//
+// The proxy looks into the bytes only for the pattern of a trap, so it serves any protocol, such as
+// those of MySQL and Redis. It is of no use for Kafka, whose clients connect to the addresses that
+// the brokers report.
 type Proxy struct {
 	target   string
 	listener net.Listener

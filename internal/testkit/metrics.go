@@ -1,4 +1,4 @@
-package partitiontest
+package testkit
 
 import (
 	"github.com/prometheus/client_golang/prometheus"

@@ -1,12 +1,4 @@
-// Package faultdb wraps a database/sql driver and injects the failures of MySQL and MariaDB.
-// It is for tests with testing/synctest, where the database is SQLite.
-//
-// New makes Faults, Faults.Wrap puts them in front of a driver, and Faults.Set says which
-// faults strike, and how often.
-//
-//	faults.go  the faults, as data, and when they strike
-//	driver.go  the wrapping driver
-package faultdb
+package testkit
 
 import (
 	"database/sql/driver"
@@ -49,8 +41,8 @@ func mysqlError(number uint16, message string) error {
 	return &mysql.MySQLError{Number: number, Message: message}
 }
 
-// All returns all faults.
-func All() []Fault {
+// AllFaults returns all faults.
+func AllFaults() []Fault {
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 	timeout := &net.OpError{Op: "read", Net: "tcp", Err: syscall.ETIMEDOUT}
 	return []Fault{
@@ -76,7 +68,9 @@ func All() []Fault {
 	}
 }
 
-// Faults decides when a fault strikes. Its methods are safe for concurrent use.
+// Faults injects the failures of MySQL and MariaDB into a database/sql driver. It is for tests with
+// testing/synctest, where the database is SQLite. Faults.Wrap puts it in front of the driver, and
+// Faults.Set says which faults strike, and how often. The methods are safe for concurrent use.
 type Faults struct {
 	mu     sync.Mutex
 	random *rand.Rand
@@ -85,9 +79,9 @@ type Faults struct {
 	struck map[string]int
 }
 
-// New returns Faults that never strike, until Set is called. The same seed and the same calls
+// NewFaults returns Faults that never strike, until Set is called. The same seed and the same calls
 // give the same faults.
-func New(seed uint64) *Faults {
+func NewFaults(seed uint64) *Faults {
 	return &Faults{random: rand.New(rand.NewPCG(seed, 0xdb)), struck: map[string]int{}}
 }
 

@@ -1,4 +1,4 @@
-package partitiontest
+package testkit
 
 import (
 	"context"

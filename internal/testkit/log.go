@@ -1,6 +1,4 @@
-// Package partitiontest has a Kafka log in memory, for the tests of the packages that
-// serve partitions.
-package partitiontest
+package testkit
 
 import (
 	"context"

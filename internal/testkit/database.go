@@ -1,4 +1,4 @@
-package faultdb
+package testkit
 
 import (
 	"context"
@@ -35,7 +35,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	}
 	able, ok := inner.(contextConn)
 	if !ok {
-		return nil, fmt.Errorf("faultdb: %T does not take contexts", inner)
+		return nil, fmt.Errorf("testkit: %T does not take contexts", inner)
 	}
 	return &conn{contextConn: able, faults: c.faults}, nil
 }
@@ -78,7 +78,7 @@ func (c *conn) Close() error {
 
 // errEnded is the error of a statement in a transaction that the database has rolled back. A
 // store that receives it has a bug, because it continued after the rollback.
-var errEnded = errors.New("faultdb: the database has rolled this transaction back")
+var errEnded = errors.New("testkit: the database has rolled this transaction back")
 
 // pass is called before each operation. If a fault strikes, it waits and returns its error.
 func (c *conn) pass(ctx context.Context, points ...Point) error {
