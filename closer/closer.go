@@ -35,8 +35,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/loglimit"
 	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // Stage is the name of this stage in dead letters.
@@ -163,7 +163,7 @@ func New(o Options) (*Closer, error) {
 	if o.OnHang == nil {
 		o.OnHang = func(why string) { panic("closer: " + why) }
 	}
-	o.Logger = loglimit.New(o.Logger)
+	o.Logger = retry.LimitLogs(o.Logger)
 	m, err := newMetrics(o.Registerer)
 	if err != nil {
 		return nil, fmt.Errorf("closer: %w", err)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/loglimit"
+	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/testkit"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -37,7 +37,7 @@ func TestCloser_UnreadableRecordsWriteFewLogLines(t *testing.T) {
 		if n := len(log.Keys("dead")); n != garbage {
 			t.Errorf("%d of %d are dead letters", n, garbage)
 		}
-		if n := bytes.Count(lines.Bytes(), []byte("dead letter")); n != loglimit.Burst+1 || !bytes.Contains(lines.Bytes(), []byte("left_out=4980")) {
+		if n := bytes.Count(lines.Bytes(), []byte("dead letter")); n != retry.LogBurst+1 || !bytes.Contains(lines.Bytes(), []byte("left_out=4980")) {
 			t.Errorf("%d lines for %d records:\n%s", n, garbage, lines.String())
 		}
 	})

@@ -46,7 +46,6 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
-	"github.com/orderclose/orderclose/internal/loglimit"
 	"github.com/orderclose/orderclose/internal/retry"
 )
 
@@ -181,7 +180,7 @@ func New(o Options) (*Compensator, error) {
 	o.Grace = max(o.Grace, 0)
 	o.PageSize = cmp.Or(o.PageSize, DefaultPageSize)
 	o.Rate = cmp.Or(o.Rate, DefaultRate)
-	o.Logger = loglimit.New(o.Logger)
+	o.Logger = retry.LimitLogs(o.Logger)
 	m, err := newMetrics(o.Registerer, o.Period)
 	if err != nil {
 		return nil, fmt.Errorf("compensator: %w", err)

@@ -30,8 +30,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/loglimit"
 	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // Stage is the name of this stage in dead letters.
@@ -99,7 +99,7 @@ func New(o Options) (*Relay, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	o.Logger = loglimit.New(o.Logger)
+	o.Logger = retry.LimitLogs(o.Logger)
 	if o.OnHang == nil {
 		o.OnHang = func(why string) { panic("delayrelay: " + why) }
 	}

@@ -33,7 +33,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/orderclose/orderclose/internal/loglimit"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -107,7 +106,7 @@ func New(o Options) (*Dispatcher, error) {
 	}
 	o.Batch = cmp.Or(o.Batch, DefaultBatch)
 	o.InFlight = cmp.Or(o.InFlight, DefaultInFlight)
-	o.Logger = loglimit.New(o.Logger)
+	o.Logger = retry.LimitLogs(o.Logger)
 	m, err := newMetrics(o.Registerer)
 	if err != nil {
 		return nil, fmt.Errorf("outbox: %w", err)

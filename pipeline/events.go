@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/orderclose/orderclose"
-	"github.com/orderclose/orderclose/internal/loglimit"
 	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
 )
@@ -60,7 +59,7 @@ func (c Connections) ReadEvents(ctx context.Context, o EventOptions) error {
 	if o.Skipped == nil {
 		o.Skipped = func(error) {}
 	}
-	o.Logger = loglimit.New(o.Logger)
+	o.Logger = retry.LimitLogs(o.Logger)
 	return c.Kafka.Consume(ctx, o.Group, o.Topic, func(ctx context.Context, claim wire.Claim) {
 		at := wire.Position{Topic: claim.Topic, Partition: claim.Partition, Offset: claim.Offset}
 		for pauses := retry.NewBackOff(); ctx.Err() == nil; {

@@ -20,7 +20,7 @@ import (
 	"github.com/orderclose/orderclose/compensator"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/loglimit"
+	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/store"
 	"github.com/orderclose/orderclose/producer"
 	"github.com/orderclose/orderclose/release"
@@ -125,7 +125,7 @@ func (o *Options) complete() (err error) {
 	if o.Registerer == nil {
 		o.Registerer = prometheus.NewRegistry()
 	}
-	o.Logger = loglimit.New(o.Logger)
+	o.Logger = retry.LimitLogs(o.Logger)
 	if o.OnHang == nil {
 		o.OnHang = func(why string) {
 			o.Logger.Error("exiting because a loop hangs", "reason", why)

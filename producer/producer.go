@@ -33,7 +33,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/config"
 	"github.com/orderclose/orderclose/internal/kafka"
-	"github.com/orderclose/orderclose/internal/loglimit"
+	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -140,7 +140,7 @@ func New(o Options) (*Producer, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	o.Logger = loglimit.New(o.Logger)
+	o.Logger = retry.LimitLogs(o.Logger)
 	p := &Producer{o: o, close: func() {}}
 	p.live.Store(&rules{delays: o.Delays, maxDelay: o.MaxDelay, buckets: o.Buckets})
 	if o.Appender == nil {

@@ -27,8 +27,8 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
-	"github.com/orderclose/orderclose/internal/loglimit"
 	"github.com/orderclose/orderclose/internal/partition"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // Stage is the name of this part in dead letters.
@@ -153,7 +153,7 @@ func New(o Options) (*Worker, error) {
 	if o.OnHang == nil {
 		o.OnHang = func(why string) { panic("release: " + why) }
 	}
-	o.Logger = loglimit.New(o.Logger)
+	o.Logger = retry.LimitLogs(o.Logger)
 	m, err := newMetrics(o.Registerer)
 	if err != nil {
 		return nil, fmt.Errorf("release: %w", err)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/httpcall"
-	"github.com/orderclose/orderclose/internal/loglimit"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // DefaultBatch is the default number of orders per request.
@@ -66,7 +66,7 @@ func New(o Options) (*Store, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	o.Logger = loglimit.New(o.Logger)
+	o.Logger = retry.LimitLogs(o.Logger)
 	if o.Metrics == nil {
 		o.Metrics = httpcall.NoMetrics{}
 	}

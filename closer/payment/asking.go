@@ -14,7 +14,7 @@ import (
 	"github.com/orderclose/orderclose"
 	"github.com/orderclose/orderclose/internal/bisect"
 	"github.com/orderclose/orderclose/internal/httpcall"
-	"github.com/orderclose/orderclose/internal/loglimit"
+	"github.com/orderclose/orderclose/internal/retry"
 )
 
 // Defaults of Options.
@@ -86,7 +86,7 @@ func New(o Options) (*CheckedStore, error) {
 	}
 	o.Batch = cmp.Or(o.Batch, DefaultBatch)
 	o.Concurrency = cmp.Or(o.Concurrency, DefaultConcurrency)
-	o.Logger = loglimit.New(o.Logger)
+	o.Logger = retry.LimitLogs(o.Logger)
 	if o.Metrics == nil {
 		o.Metrics = noMetrics{}
 	}

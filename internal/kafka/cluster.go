@@ -12,7 +12,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"github.com/orderclose/orderclose/internal/loglimit"
+	"github.com/orderclose/orderclose/internal/retry"
 	"github.com/orderclose/orderclose/internal/wire"
 )
 
@@ -82,7 +82,7 @@ func New(o Options) (*Cluster, error) {
 	if o.Dial == nil {
 		o.Dial = (&net.Dialer{Timeout: 3 * time.Second, KeepAliveConfig: keepAlive}).DialContext
 	}
-	o.Logger = loglimit.New(o.Logger)
+	o.Logger = retry.LimitLogs(o.Logger)
 	mechanism, err := o.Security.mechanism()
 	if err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)

@@ -1,5 +1,6 @@
-// Package retry repeats work until it succeeds: one backoff, one log line every 2 s, and a
-// bounded time to finish what is in flight.
+// Package retry has what code shares that tries again until it succeeds: one backoff, one log line
+// every 2 s, a bounded time to finish what is in flight (retry.go), and a logger that bounds how
+// many lines one cause of trouble logs (logs.go).
 package retry
 
 import (

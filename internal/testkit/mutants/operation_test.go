@@ -19,13 +19,13 @@ var operationMutants = []mutant{
 	},
 	{
 		name:  "a flood of warnings logs as many lines in each period as in the first",
-		edits: []edit{{"internal/loglimit/loglimit.go", "	*w = window{logged: Burst}\n", "	*w = window{}\n"}},
-		pkg:   "internal/loglimit", run: "TestLogger_FloodIs", says: "is no summary",
+		edits: []edit{{"internal/retry/logs.go", "	*w = window{logged: LogBurst}\n", "	*w = window{}\n"}},
+		pkg:   "internal/retry", run: "TestLimitLogs_FloodIs", says: "is no summary",
 	},
 	{
 		name:  "the log limit remembers any number of messages",
-		edits: []edit{{"internal/loglimit/loglimit.go", "	if w == nil && len(k.windows) >= maxKinds {\n", "	if w == nil && len(k.windows) < 0 {\n"}},
-		pkg:   "internal/loglimit", run: "TestLogger_NumberOfKinds", says: "lines, want",
+		edits: []edit{{"internal/retry/logs.go", "	if w == nil && len(k.windows) >= maxKinds {\n", "	if w == nil && len(k.windows) < 0 {\n"}},
+		pkg:   "internal/retry", run: "TestLimitLogs_NumberOfKinds", says: "lines, want",
 	},
 	{
 		name:  "a signed request has no read timeout",
@@ -59,7 +59,7 @@ var operationMutants = []mutant{
 	},
 	{
 		name:  "errors that pass within seconds are logged as warnings",
-		edits: []edit{{"internal/loglimit/loglimit.go", "	if w.logged < Burst && !of.transient {\n", "	if w.logged < Burst {\n"}},
-		pkg:   "internal/loglimit", run: "TestLogger_", says: "want level=INFO",
+		edits: []edit{{"internal/retry/logs.go", "	if w.logged < LogBurst && !of.transient {\n", "	if w.logged < LogBurst {\n"}},
+		pkg:   "internal/retry", run: "TestLimitLogs_", says: "want level=INFO",
 	},
 }

@@ -1,4 +1,4 @@
-package loglimit
+package retry
 
 import (
 	"bytes"
@@ -36,7 +36,7 @@ func (o *output) take() (lines []string) {
 }
 
 func logger(o *output) *slog.Logger {
-	return New(slog.New(slog.NewTextHandler(o, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+	return LimitLogs(slog.New(slog.NewTextHandler(o, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.Attr{}
 		}
@@ -44,7 +44,7 @@ func logger(o *output) *slog.Logger {
 	}})))
 }
 
-func TestLogger_FloodIsSummarizedAndCounted(t *testing.T) {
+func TestLimitLogs_FloodIsSummarizedAndCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o output
 		l := logger(&o).With("stage", "closer")
@@ -57,12 +57,12 @@ func TestLogger_FloodIsSummarizedAndCounted(t *testing.T) {
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
-		time.Sleep(2 * Period)
+		time.Sleep(2 * LogPeriod)
 		lines := o.take()
 		counted := 0
 		for i, line := range lines {
 			n := 1
-			if i >= Burst {
+			if i >= LogBurst {
 				_, rest, _ := strings.Cut(line, LeftOut+"=")
 				if _, err := fmt.Sscanf(rest, "%d", &n); err != nil {
 					t.Fatalf("line %d is no summary: %q: %v", i, line, err)
@@ -70,11 +70,11 @@ func TestLogger_FloodIsSummarizedAndCounted(t *testing.T) {
 			}
 			counted += n
 		}
-		if counted != sent || len(lines) != Burst+12 {
-			t.Errorf("%d lines account for %d of %d; want %d lines and one each %v", len(lines), counted, sent, Burst, Period)
+		if counted != sent || len(lines) != LogBurst+12 {
+			t.Errorf("%d lines account for %d of %d; want %d lines and one each %v", len(lines), counted, sent, LogBurst, LogPeriod)
 		}
 		want := regexp.MustCompile(`^level=ERROR msg="dead letter" stage=closer partition=\d+ offset=\d+ cause=\w+ left_out=\d+ causes="map\[bad_due:\d+ no_key:\d+\]"$`)
-		if got := lines[Burst+1]; !want.MatchString(got) {
+		if got := lines[LogBurst+1]; !want.MatchString(got) {
 			t.Errorf("a summary is\n%s, want\n%s", got, want)
 		}
 		l.Error("dead letter", "cause", "bad_due")
@@ -84,7 +84,7 @@ func TestLogger_FloodIsSummarizedAndCounted(t *testing.T) {
 	})
 }
 
-func TestLogger_FloodHidesNoOtherKind(t *testing.T) {
+func TestLimitLogs_FloodHidesNoOtherKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o output
 		l := logger(&o)
@@ -96,28 +96,28 @@ func TestLogger_FloodHidesNoOtherKind(t *testing.T) {
 		closer.Warn("commit failed")
 		closer.Error("fetch failed")
 		relay.Warn("fetch failed")
-		for range 2 * Burst {
+		for range 2 * LogBurst {
 			closer.Info("serving")
 		}
-		if n := len(o.take()); n != 3+2*Burst {
-			t.Errorf("%d lines of other kinds, want %d", n, 3+2*Burst)
+		if n := len(o.take()); n != 3+2*LogBurst {
+			t.Errorf("%d lines of other kinds, want %d", n, 3+2*LogBurst)
 		}
 	})
 }
 
-// TestLogger_NumberOfKindsIsBounded uses messages that contain ids, so that each message is
+// TestLimitLogs_NumberOfKindsIsBounded uses messages that contain ids, so that each message is
 // another kind.
-func TestLogger_NumberOfKindsIsBounded(t *testing.T) {
+func TestLimitLogs_NumberOfKindsIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o output
 		l := logger(&o)
 		for i := range 100 * maxKinds {
 			l.Warn(fmt.Sprint("order ", i), "cause", fmt.Sprint(i))
 		}
-		if n := len(o.take()); n != maxKinds+Burst {
-			t.Errorf("%d lines, want %d", n, maxKinds+Burst)
+		if n := len(o.take()); n != maxKinds+LogBurst {
+			t.Errorf("%d lines, want %d", n, maxKinds+LogBurst)
 		}
-		time.Sleep(Period)
+		time.Sleep(LogPeriod)
 		synctest.Wait()
 		lines := o.take()
 		if len(lines) != 1 || strings.Count(lines[0], ":1 ") != maxCauses || !strings.Contains(lines[0], "other:") {
@@ -126,10 +126,10 @@ func TestLogger_NumberOfKindsIsBounded(t *testing.T) {
 	})
 }
 
-func TestNew_PartsShareOneLimit(t *testing.T) {
+func TestLimitLogs_PartsShareOneLimit(t *testing.T) {
 	var o output
 	l := logger(&o)
-	if again := New(l.With("stage", "closer")); again.Handler().(*handler).kinds != l.Handler().(*handler).kinds {
+	if again := LimitLogs(l.With("stage", "closer")); again.Handler().(*logHandler).kinds != l.Handler().(*logHandler).kinds {
 		t.Error("New has wrapped a logger that is limited already")
 	}
 }
@@ -143,9 +143,9 @@ func (a answer) Error() string { return "[n] " + string(a) }
 // Title returns Kafka's name of the error.
 func (a answer) Title() string { return string(a) }
 
-// TestLogger_ShortTransientErrorIsNoWarning: on a fresh cluster, requests of each partition
+// TestLimitLogs_ShortTransientErrorIsNoWarning: on a fresh cluster, requests of each partition
 // fail for a moment because its group has no coordinator yet.
-func TestLogger_ShortTransientErrorIsNoWarning(t *testing.T) {
+func TestLimitLogs_ShortTransientErrorIsNoWarning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o output
 		l := logger(&o)

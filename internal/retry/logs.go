@@ -1,0 +1,208 @@
+package retry
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+const (
+	// LogBurst is the number of lines of one kind that are logged unchanged: as many as a
+	// person reads to see what they have in common.
+	LogBurst = 20
+	// LogPeriod is the time between two summary lines of one kind.
+	LogPeriod = 5 * time.Second
+	// maxKinds bounds the number of lineKinds, and maxCauses the number of causes of one kind.
+	// All further kinds share one kind per level, and all further causes are one cause.
+	maxKinds  = 1000
+	maxCauses = 20
+)
+
+// Attributes of a summary line.
+const (
+	LeftOut = "left_out"
+	Causes  = "causes"
+)
+
+// other is the cause of the lines beyond maxCauses.
+const other = "other"
+
+// LimitLogs returns a logger that limits its warnings and errors and writes them to l. If l is nil,
+// it discards them. If l is limited already, LimitLogs returns l itself, so that all parts of a
+// process share one limit.
+//
+// Lines of the same stage, level and message are one kind. Other attributes do not matter.
+// One kind comes from one place in the code, so the number of kinds is small.
+//
+// The first LogBurst lines of a kind are logged unchanged. Further lines are only counted. Once
+// a LogPeriod, one summary line replaces them: the last of them with its attributes, the number
+// of lines it replaces (left_out), and the number of lines for each value of the attribute
+// cause, if they have one (causes). Until a LogPeriod passes without a suppressed line, nothing
+// but summaries of the kind is logged. Then the kind starts over with a new LogBurst.
+//
+// Some errors of Kafka are transient: a fresh cluster has no group coordinator yet, or a
+// partition has no leader yet. Lines with such an error (attribute err) are a kind of their
+// own, and none of them is logged unchanged. The summary of the first LogPeriod has level INFO.
+// If the error persists, the summary of each further LogPeriod has the level of the lines.
+//
+// So one kind logs at most LogBurst lines at once, and then one line in each LogPeriod. Other
+// levels are not limited: their lines report changes of state, and each is logged.
+func LimitLogs(l *slog.Logger) *slog.Logger {
+	if l == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	if _, is := l.Handler().(*logHandler); is {
+		return l
+	}
+	return slog.New(&logHandler{inner: l.Handler(), kinds: &lineKinds{windows: map[lineKind]*window{}}})
+}
+
+// logHandler is a slog.Handler.
+type logHandler struct {
+	inner slog.Handler
+	stage string // the attribute stage, if WithAttrs has set it
+	kinds *lineKinds
+}
+
+// lineKind identifies the lines that are limited together.
+type lineKind struct {
+	stage, message string
+	level          slog.Level
+	transient      bool // the line has a transient error
+}
+
+// kinds holds the window of each kind that had a line in the present or previous LogPeriod.
+// It is safe for concurrent use.
+type lineKinds struct {
+	mu      sync.Mutex
+	windows map[lineKind]*window
+}
+
+// window counts the lines of a kind in the present LogPeriod.
+type window struct {
+	logged  int // lines that were logged unchanged; LogBurst once a summary was logged
+	leftOut int
+	causes  map[string]int
+	last    slog.Record  // the last line that was left out
+	inner   slog.Handler // the logHandler for last
+}
+
+// Enabled implements slog.Handler.
+func (h *logHandler) Enabled(ctx context.Context, level slog.Level) bool {
+	return h.inner.Enabled(ctx, level)
+}
+
+// WithAttrs implements slog.Handler.
+func (h *logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	with := &logHandler{h.inner.WithAttrs(attrs), h.stage, h.kinds}
+	for _, a := range attrs {
+		if a.Key == "stage" {
+			with.stage = a.Value.String()
+		}
+	}
+	return with
+}
+
+// WithGroup implements slog.Handler.
+func (h *logHandler) WithGroup(name string) slog.Handler {
+	return &logHandler{h.inner.WithGroup(name), h.stage, h.kinds}
+}
+
+// Handle implements slog.Handler.
+func (h *logHandler) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level < slog.LevelWarn || h.kinds.admit(lineKind{h.stage, r.Message, r.Level, isTransient(r)}, r, h.inner) {
+		return h.inner.Handle(ctx, r)
+	}
+	return nil
+}
+
+// admit reports whether a line is to be logged unchanged. If not, admit counts the line.
+func (k *lineKinds) admit(of lineKind, r slog.Record, inner slog.Handler) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	w := k.windows[of]
+	if w == nil && len(k.windows) >= maxKinds {
+		of = lineKind{level: r.Level}
+		w = k.windows[of]
+	}
+	if w == nil {
+		w = &window{}
+		k.windows[of] = w
+		time.AfterFunc(LogPeriod, func() { k.end(of, w) })
+	}
+	if w.logged < LogBurst && !of.transient {
+		w.logged++
+		return true
+	}
+	w.leftOut++
+	w.last, w.inner = r, inner
+	w.count(r)
+	return false
+}
+
+// end ends a LogPeriod. If lines were left out, end logs their summary and begins the next
+// LogPeriod. If none was, end forgets the kind.
+func (k *lineKinds) end(of lineKind, w *window) {
+	k.mu.Lock()
+	if w.leftOut == 0 {
+		delete(k.windows, of)
+		k.mu.Unlock()
+		return
+	}
+	r, inner := w.last.Clone(), w.inner
+	if of.transient && w.logged == 0 { // the first LogPeriod: the error may still go away
+		r.Level = slog.LevelInfo
+	}
+	r.AddAttrs(slog.Int(LeftOut, w.leftOut))
+	if len(w.causes) > 0 {
+		r.AddAttrs(slog.Any(Causes, w.causes))
+	}
+	*w = window{logged: LogBurst}
+	time.AfterFunc(LogPeriod, func() { k.end(of, w) })
+	k.mu.Unlock()
+	if !inner.Enabled(context.Background(), r.Level) {
+		return
+	}
+	_ = inner.Handle(context.Background(), r) // an error of the log itself has nowhere to go
+}
+
+// count counts the line under its attribute cause, if it has one.
+func (w *window) count(r slog.Record) {
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key != "cause" {
+			return true
+		}
+		cause := a.Value.String()
+		if w.causes == nil {
+			w.causes = map[string]int{}
+		}
+		if _, known := w.causes[cause]; !known && len(w.causes) >= maxCauses {
+			cause = other
+		}
+		w.causes[cause]++
+		return false
+	})
+}
+
+// transientCodes are the titles of Kafka's transient errors. The map holds titles and not
+// error codes because only internal/kafka imports the client library.
+var transientCodes = map[string]bool{
+	"Group Load In Progress": true, "Group Coordinator Not Available": true, "Not Coordinator For Group": true,
+	"Rebalance In Progress": true, "Leader Not Available": true, "Not Leader For Partition": true,
+}
+
+// isTransient reports whether the attribute err of the line is a transient error of Kafka.
+func isTransient(r slog.Record) (is bool) {
+	r.Attrs(func(a slog.Attr) bool {
+		err, ok := a.Value.Any().(error)
+		if a.Key != "err" || !ok {
+			return true
+		}
+		var answer interface{ Title() string }
+		is = errors.As(err, &answer) && transientCodes[answer.Title()]
+		return false
+	})
+	return is
+}
