@@ -14,7 +14,7 @@ const (
 	LogBurst = 20
 	// LogPeriod is the time between two summary lines of one kind.
 	LogPeriod = 5 * time.Second
-	// maxKinds bounds the number of lineKinds, and maxCauses the number of causes of one kind.
+	// maxKinds bounds the number of kinds, and maxCauses the number of causes of one kind.
 	// All further kinds share one kind per level, and all further causes are one cause.
 	maxKinds  = 1000
 	maxCauses = 20
