@@ -1,10 +1,6 @@
 package delayrelay
 
-import (
-	"time"
-
-	"github.com/orderclose/orderclose/internal/wire"
-)
+import "time"
 
 // clockStep is how far the brokers' clock must go back in one turn to count as a step. A
 // new measurement may differ from the last by the duration of a request.
@@ -31,11 +27,9 @@ func (c *clock) advance(now, at time.Time) (back time.Duration) {
 	return back
 }
 
-// appended is the append time of a record of this partition by the brokers' clock, in
+// appended converts the append time of a record of this partition to the brokers' clock. Both are
 // Unix milliseconds.
-func (c *clock) appended(r wire.RawRecord) int64 {
-	return r.Appended - c.leader.Milliseconds()
-}
+func (c *clock) appended(at int64) int64 { return at - c.leader.Milliseconds() }
 
 // observeLeader notes that the leader appended a record at the given time of its own
 // clock, and that this happened between sent and answered by the brokers' clock. It keeps

@@ -117,39 +117,44 @@ func TestWindow_OrdersByReleaseThenOffset(t *testing.T) {
 		n := rapid.IntRange(1, 50).Draw(t, "records")
 		for i := range n {
 			release := rapid.Int64Range(0, 5).Draw(t, "release")
-			w.push(waiting{record: wire.RawRecord{Offset: int64(i), Body: []byte("k")}, release: release})
+			w.push(waiting{record: wire.RawRecord{Offset: int64(i), DueAt: release, Body: []byte("k")}, release: release})
 		}
 		const now = 3
-		out := w.takeReleased(now, 1<<30)
-		for i := range out {
-			if out[i].release > now {
-				t.Fatalf("left %d ms early", out[i].release-now)
+		out, _ := w.takeReleased(now, 1<<30)
+		left := len(out)
+		for i, r := range out {
+			if r.DueAt > now {
+				t.Fatalf("left %d ms early", r.DueAt-now)
 			}
-			if i > 0 && !out[i-1].before(&out[i]) {
-				t.Fatalf("%+v left after %+v", out[i], out[i-1])
+			if i > 0 && (r.DueAt < out[i-1].DueAt || r.DueAt == out[i-1].DueAt && r.Offset < out[i-1].Offset) {
+				t.Fatalf("%+v left after %+v", out[i-1], r)
 			}
 		}
 		if head, ok := w.head(); ok && head.release <= now {
 			t.Fatal("the head's release time has passed and it did not leave")
 		}
-		rest := w.takeReleased(100, 1<<30)
-		if len(out)+len(rest) != n || w.bytes != 0 || w.len() != 0 {
-			t.Fatalf("%d + %d of %d left, %d bytes remain", len(out), len(rest), n, w.bytes)
+		rest, _ := w.takeReleased(100, 1<<30)
+		if left+len(rest) != n || w.bytes != 0 || w.len() != 0 {
+			t.Fatalf("%d + %d of %d left, %d bytes remain", left, len(rest), n, w.bytes)
 		}
 	})
 }
 
 func TestWindow_ReadyRecordsLeaveFirstInSteps(t *testing.T) {
 	var w window
-	for i := range 10 {
-		w.pushReady(waiting{record: wire.RawRecord{Offset: int64(i), Body: make([]byte, 4)}})
+	for i := range 5 {
+		w.addReady([]wire.RawRecord{{Offset: int64(2 * i), Body: make([]byte, 4)}, {Offset: int64(2*i + 1), Body: make([]byte, 4)}})
 	}
 	w.push(waiting{record: wire.RawRecord{Offset: 10}, release: 1})
 	one := wire.RawRecord{Body: make([]byte, 4)}.Size()
 	var offsets []int64
 	for w.len() > 0 {
-		for _, r := range w.takeReleased(1, 3*one) {
-			offsets = append(offsets, r.record.Offset)
+		records, ready := w.takeReleased(1, 3*one)
+		for _, r := range records {
+			offsets = append(offsets, r.Offset)
+			if ready != (r.Offset < 10) {
+				t.Errorf("offset %d: ready is %v", r.Offset, ready)
+			}
 		}
 	}
 	if diff := cmp.Diff([]int64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, offsets); diff != "" || w.bytes != 0 {

@@ -11,16 +11,18 @@ import (
 func (h *handler) releaseDue() {
 	for h.Ctx.Err() == nil && h.StillAssigned() {
 		now := h.o.Now()
-		leaving := h.window.takeReleased(now.UnixMilli(), maxReleaseBytes)
+		leaving, fetched := h.window.takeReleased(now.UnixMilli(), maxReleaseBytes)
 		if len(leaving) == 0 {
 			return
 		}
-		for _, b := range h.batchByTopic(leaving, now.UnixMilli()) {
+		toClose, others := h.route(leaving, fetched, now.UnixMilli())
+		h.forward(toClose)
+		for _, b := range others {
 			b.send(b.topic, b.records)
 			b.reset()
 		}
 		h.Await()
-		h.window.reuse(leaving)
+		h.window.freeTaken()
 		h.Commit()
 		h.report()
 	}
@@ -39,57 +41,56 @@ func (b *batch) reset() {
 	b.records = b.records[:0]
 }
 
-// batchByTopic decides the destination of each record. The batch of the close topic comes
-// first, because due records are the most urgent. Replays go to the replay topic.
-func (h *handler) batchByTopic(leaving []waiting, now int64) []*batch {
-	if h.batches == nil {
-		h.batches = []*batch{{topic: h.o.CloseTopic, send: h.forward}, {topic: h.o.ReplayTopic, send: h.replay}}
-	}
-	toClose, toReplay := h.batches[0], h.batches[1]
+// route decides the destination of each record: the close topic, or the topic of a batch. The
+// records for the close topic stay in the slice, because almost all records go there. The others
+// get bodies of their own if theirs are in the memory of a fetch: an append beside the loop may
+// outlast the turn, and that memory is freed at the end of a turn.
+func (h *handler) route(leaving []wire.RawRecord, fetched bool, now int64) (toClose []wire.RawRecord, others []*batch) {
 	current := h.relay.current.Load()
-	for _, w := range leaving {
-		switch to := current.decide(w.record.DueAt, w.record.Appended, now); {
-		case to.cause != "":
-			h.DeadLetterRaw(w.record, to.cause, to.detail)
-		case to.close && w.record.Replay && h.o.ReplayTopic != h.o.CloseTopic:
-			toReplay.records = append(toReplay.records, h.ownBytes(w))
-		case to.close:
-			toClose.records = append(toClose.records, w.record)
-		default:
-			h.addHop(to.topic, h.ownBytes(w))
+	toClose = leaving[:0]
+	for i := range leaving {
+		r := leaving[i]
+		to := current.decide(r.DueAt, r.Appended, now)
+		toReplay := to.close && r.Replay && h.o.ReplayTopic != h.o.CloseTopic
+		if to.close && !toReplay {
+			toClose = append(toClose, r)
+			continue
+		}
+		if to.cause != "" {
+			h.DeadLetterRaw(r, to.cause, to.detail)
+			continue
+		}
+		if fetched {
+			r.Body = h.bodyPool.copy(r.Body)
+		}
+		if toReplay {
+			h.addTo(h.o.ReplayTopic, h.replay, r)
+		} else {
+			h.addTo(to.topic, h.hop, r)
 		}
 	}
-	return h.batches
+	return toClose, h.batches
 }
 
-// ownBytes returns the record with a body of its own. An append beside the loop may outlast
-// the turn, and the memory of the fetch is freed at the end of a turn.
-func (h *handler) ownBytes(w waiting) wire.RawRecord {
-	if w.fetched {
-		w.record.Body = h.bodyPool.copy(w.record.Body)
-	}
-	return w.record
-}
-
-// addHop adds a record to the batch of a delay topic.
-func (h *handler) addHop(topic string, r wire.RawRecord) {
+// addTo adds a record to the batch of a topic, which send sends.
+func (h *handler) addTo(topic string, send func(string, []wire.RawRecord), r wire.RawRecord) {
 	for _, b := range h.batches {
 		if b.topic == topic {
 			b.records = append(b.records, r)
 			return
 		}
 	}
-	h.batches = append(h.batches, &batch{topic: topic, records: []wire.RawRecord{r}, send: h.hop})
+	h.batches = append(h.batches, &batch{topic: topic, records: []wire.RawRecord{r}, send: send})
 }
 
 // forward appends due records to the close topic and waits for the answer, since nothing
 // is more urgent. Records that are not acked within a few seconds go back into the
 // window, so that a close topic that accepts nothing does not block hops and replays.
-func (h *handler) forward(topic string, records []wire.RawRecord) {
+func (h *handler) forward(records []wire.RawRecord) {
 	if len(records) == 0 {
 		return
 	}
-	sent := h.SendNow(topic, records)
+	sent := h.SendNow(h.o.CloseTopic, records)
 	h.countForwarded(sent)
 	for i := range sent.Left { // the bodies may be in the memory of the fetch
 		sent.Left[i].Body = h.bodyPool.copy(sent.Left[i].Body)

@@ -66,33 +66,35 @@ func (h *handler) Handle(f wire.Fetched) {
 	if f.DriftedAppend > 0 {
 		h.metrics.Drifted(h.Claim.Topic, f.DriftedAppend)
 	}
-	now := h.o.Now().UnixMilli()
-	h.window.grow(len(f.Records))
-	for _, r := range f.Records {
-		due, replay, err := r.Route()
-		if err != nil {
-			h.DeadLetterUnreadable(r, err)
-			continue
-		}
-		r.DueAt, r.Replay = due, replay
-		if mispicked(h.bucket, h.readsAtOnce(), due, r.Appended) {
-			h.metrics.Mispicked(h.Claim.Topic)
-		}
-		w := waiting{record: r, release: releaseTime(h.bucket, h.readsAtOnce(), due, h.clock.appended(r), now)}
-		if w.release <= now {
-			w.fetched = true
-			h.window.pushReady(w)
-			continue
-		}
-		w.record.Body = h.bodyPool.copy(r.Body)
-		h.window.push(w)
-	}
 	if n := len(f.Records); n == 0 {
 		h.window.trim() // a quiet partition keeps no spare memory
 		h.batches, h.lateness = nil, nil
 	} else {
 		h.nextFetch = nextFetch(h.bucket, h.readsAtOnce(), f.Records[n-1].AppendedAt(), h.o.Now())
 	}
+	now := h.o.Now().UnixMilli()
+	ready := f.Records[:0]
+	for i := range f.Records {
+		r := &f.Records[i]
+		due, replay, err := r.Route()
+		if err != nil {
+			h.DeadLetterUnreadable(*r, err)
+			continue
+		}
+		r.DueAt, r.Replay = due, replay
+		if mispicked(h.bucket, h.readsAtOnce(), due, r.Appended) {
+			h.metrics.Mispicked(h.Claim.Topic)
+		}
+		release := releaseTime(h.bucket, h.readsAtOnce(), due, h.clock.appended(r.Appended), now)
+		if release <= now {
+			ready = append(ready, *r)
+			continue
+		}
+		w := waiting{*r, release}
+		w.record.Body = h.bodyPool.copy(r.Body)
+		h.window.push(w)
+	}
+	h.window.addReady(ready)
 	h.dropLatest()
 	h.report() // before the appends, which may take seconds
 }

@@ -11,7 +11,6 @@ import (
 type waiting struct {
 	record  wire.RawRecord // with its DueAt
 	release int64
-	fetched bool // its body is in the memory of a fetch
 }
 
 // before reports whether the record leaves before the other: by release time, ties by
@@ -22,37 +21,24 @@ func (w *waiting) before(other *waiting) bool {
 
 // window holds the records that were read ahead from a partition, in a min-heap by
 // release time, so that no record waits for another one in front of it in the log.
-// Records whose release time had passed when they were read are kept apart in ready: they
-// need no order.
+// Records whose release time had passed when they were read need no order. They are in ready,
+// which is the memory of their fetch.
 type window struct {
-	ready []waiting
-	heap  []waiting // heap[i] leaves before heap[2i+1] and heap[2i+2]
+	ready []wire.RawRecord
+	heap  []waiting        // heap[i] leaves before heap[2i+1] and heap[2i+2]
+	taken []wire.RawRecord // what takeReleased took from the heap; kept to reuse its memory
 	bytes int
 }
 
-// grow makes room for n more ready records.
-func (w *window) grow(n int) { w.ready = slices.Grow(w.ready, n) }
-
-// reuse takes back the slice that takeReleased returned, as room for the next ready
-// records. The caller must not use the slice afterwards.
-func (w *window) reuse(taken []waiting) {
-	if w.ready == nil {
-		clear(taken) // so that the bodies can be freed
-		w.ready = taken[:0]
+// addReady adds records that leave at once. The window keeps the slice.
+func (w *window) addReady(records []wire.RawRecord) {
+	for i := range records {
+		w.bytes += records[i].Size()
 	}
-}
-
-// trim frees the room for ready records if there are none.
-func (w *window) trim() {
-	if len(w.ready) == 0 {
-		w.ready = nil
+	if len(w.ready) > 0 {
+		records = append(w.ready, records...)
 	}
-}
-
-// pushReady adds a record that leaves at once.
-func (w *window) pushReady(r waiting) {
-	w.bytes += r.record.Size()
-	w.ready = append(w.ready, r)
+	w.ready = records
 }
 
 func (w *window) push(r waiting) {
@@ -72,7 +58,7 @@ func (w *window) push(r waiting) {
 func (w *window) head() (waiting, bool) {
 	switch {
 	case len(w.ready) > 0:
-		return w.ready[0], true
+		return waiting{record: w.ready[0]}, true
 	case len(w.heap) > 0:
 		return w.heap[0], true
 	}
@@ -82,29 +68,38 @@ func (w *window) head() (waiting, bool) {
 // len is the number of records in the window.
 func (w *window) len() int { return len(w.ready) + len(w.heap) }
 
-// takeReleased removes and returns the records whose release time has come, earliest
-// first, up to about the given number of bytes.
-func (w *window) takeReleased(now int64, bytes int) []waiting {
-	var out []waiting
-	for n := range w.ready {
-		if bytes <= 0 {
-			out, w.ready = w.ready[:n:n], w.ready[n:]
-			return out
+// takeReleased removes and returns records whose release time has come: ready records, or else
+// those of the heap, earliest first, up to about the given number of bytes. The slice is valid
+// until the next call of takeReleased or freeTaken. ready reports whether the bodies are in the
+// memory of a fetch.
+func (w *window) takeReleased(now int64, bytes int) (out []wire.RawRecord, ready bool) {
+	n := 0
+	for ; n < len(w.ready) && bytes > 0; n++ {
+		size := w.ready[n].Size()
+		w.bytes -= size
+		bytes -= size
+	}
+	if n > 0 {
+		out = w.ready[:n:n]
+		if w.ready = w.ready[n:]; len(w.ready) == 0 {
+			w.ready = nil
 		}
-		w.bytes -= w.ready[n].record.Size()
-		bytes -= w.ready[n].record.Size()
+		return out, true
 	}
-	out, w.ready = w.ready, nil
+	w.taken = w.taken[:0]
 	for len(w.heap) > 0 && bytes > 0 && w.heap[0].release <= now {
-		r := w.pop()
-		bytes -= r.record.Size()
-		out = append(out, r)
+		r := w.pop().record
+		bytes -= r.Size()
+		w.taken = append(w.taken, r)
 	}
-	if len(out) == 0 {
-		w.ready = out // keep the room from reuse
-	}
-	return out
+	return w.taken, false
 }
+
+// freeTaken forgets the records that takeReleased has returned, so that their bodies can be freed.
+func (w *window) freeTaken() { clear(w.taken) }
+
+// trim frees memory that is kept for reuse.
+func (w *window) trim() { w.taken = nil }
 
 // dropLatest removes and returns the records with the latest release times until the heap
 // is within the given bytes. The earliest record of the heap always stays.

@@ -44,8 +44,8 @@ func NewCommitter(claim wire.Claim, unrecorded func(runs int)) *Committer {
 // DoneAll marks the offsets of acked records as done. Records of a log that was replaced
 // meanwhile are ignored.
 func (c *Committer) DoneAll(records []wire.RawRecord) {
-	for _, r := range records {
-		c.Done(r.Generation, r.Offset)
+	for i := range records {
+		c.Done(records[i].Generation, records[i].Offset)
 	}
 }
 

@@ -15,6 +15,7 @@ type Watermark struct {
 	changes    int          // how many offsets became done
 	formerRuns []wire.Run   // done by a former owner, above the offset where reading began
 	compactAt  int          // compact when open is longer
+	found      int          // index in open of the offset that was found last, or near it; -1: before open
 }
 
 // openOffset is one offset, or a run of offsets that are done.
@@ -126,14 +127,20 @@ func (w *Watermark) advance() {
 		n++
 	}
 	w.open = w.open[n:]
+	w.found = max(w.found-n, -1)
 }
 
-// find returns the entry of an offset, or nil if the offset is not in open.
+// find returns the entry of an offset, or nil if the offset is not in open. Records are mostly done
+// in the order of their offsets, so it looks first behind the offset that it found last.
 func (w *Watermark) find(offset int64) *openOffset {
-	i := sort.Search(len(w.open), func(i int) bool { return w.open[i].last >= offset })
-	if i == len(w.open) || w.open[i].offset > offset {
-		return nil
+	i := w.found + 1
+	if i >= len(w.open) || w.open[i].offset != offset {
+		i = sort.Search(len(w.open), func(i int) bool { return w.open[i].last >= offset })
+		if i == len(w.open) || w.open[i].offset > offset {
+			return nil
+		}
 	}
+	w.found = i
 	return &w.open[i]
 }
 

@@ -5,7 +5,7 @@ package mutants
 var relayMutants = []mutant{
 	{
 		name:  "the relay commits before the ack",
-		edits: []edit{{"delayrelay/forward.go", "	sent := h.SendNow(topic, records)\n", "	h.DoneAll(records)\n	h.Commit()\n	sent := h.SendNow(topic, records)\n"}},
+		edits: []edit{{"delayrelay/forward.go", "	sent := h.SendNow(h.o.CloseTopic, records)\n", "	h.DoneAll(records)\n	h.Commit()\n	sent := h.SendNow(h.o.CloseTopic, records)\n"}},
 		pkg:   "delayrelay", run: "CommitsOnlyAfterTheAck", says: "before an ack",
 	},
 	{
@@ -30,7 +30,7 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "an unreadable record is dropped",
-		edits: []edit{{"delayrelay/handler.go", "			h.DeadLetterUnreadable(r, err)", "			h.Done(r.Generation, r.Offset)"}},
+		edits: []edit{{"delayrelay/handler.go", "			h.DeadLetterUnreadable(*r, err)", "			h.Done(r.Generation, r.Offset)"}},
 		pkg:   "delayrelay", run: "TestRelay_AFailingDeadLetterTopic", says: "before the dead letter was appended",
 	},
 	{
@@ -40,7 +40,7 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "a replay keeps its record in the memory of a fetch",
-		edits: []edit{{"delayrelay/forward.go", "	if w.fetched {\n		w.record.Body = h.bodyPool.copy(w.record.Body)\n	}\n", ""}},
+		edits: []edit{{"delayrelay/forward.go", "		if fetched {\n			r.Body = h.bodyPool.copy(r.Body)\n		}\n", ""}},
 		pkg:   "delayrelay", run: "TestRelay_RecordsDueWhenFetched", says: "in the replay topic (-want +got)",
 	},
 	{
