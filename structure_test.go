@@ -45,16 +45,16 @@ func goList(t *testing.T, args ...string) string {
 
 func under(pkg, root string) bool { return pkg == root || strings.HasPrefix(pkg, root+"/") }
 
-func TestStructure_StagesNeverImportOneAnother(t *testing.T) {
-	stages := []string{"producer", "delayrelay", "closer", "compensator", "outbox", "release"}
+func TestStructure_PartsNeverImportOneAnother(t *testing.T) {
+	parts := []string{"producer", "delayrelay", "closer", "compensator", "outbox", "release"}
 	all := imports(t)
-	for _, stage := range stages {
-		if all[stage] == nil {
-			t.Errorf("package %s does not exist", stage)
+	for _, part := range parts {
+		if all[part] == nil {
+			t.Errorf("package %s does not exist", part)
 		}
-		for _, imported := range all[stage] {
-			if slices.Contains(stages, imported) {
-				t.Errorf("%s imports %s", stage, imported)
+		for _, imported := range all[part] {
+			if slices.Contains(parts, imported) {
+				t.Errorf("%s imports %s", part, imported)
 			}
 		}
 	}
@@ -81,7 +81,7 @@ func TestStructure_EachLibraryHasItsHome(t *testing.T) {
 		"gorm.io":                          {"internal/store", "internal/testkit/storetest"},
 		"github.com/go-redsync/redsync/v4": {"compensator", "pipeline"},
 		"internal/cli":                     {"cmd", "internal/cli"},
-		// The checker judges the stages and takes nothing of theirs; only what runs
+		// The checker judges the parts and takes nothing of theirs; only what runs
 		// the checker may know the fakes.
 		"github.com/twmb/franz-go/pkg/kfake": {"pipeline/pipelinetest"},
 		"github.com/alicebob/miniredis/v2":   {"pipeline/pipelinetest"},
@@ -97,7 +97,7 @@ func TestStructure_EachLibraryHasItsHome(t *testing.T) {
 	}
 }
 
-func TestStructure_TheCheckerSharesNoCodeWithTheStages(t *testing.T) {
+func TestStructure_TheCheckerSharesNoCodeWithTheParts(t *testing.T) {
 	for _, dep := range links(t, "./internal/testkit/checker") {
 		if under(dep, module) && dep != module+"/internal/testkit/checker" {
 			t.Errorf("the checker links %s", dep)

@@ -10,7 +10,7 @@
 cd "$here/../.."
 
 race=()
-if [[ ${RACE:-1} != 0 ]]; then race=(-race); fi
+if [[ ${RACE:-1} != 0 ]]; then race=(-race -cpu 1); fi
 tests=
 
 # finish ends the tests if they still run, and every server, also those that a test
@@ -45,7 +45,9 @@ export TMPDIR=$dir/tmp
 run_tests() {
   local code=0
   # More packages in parallel than there are cores: tests on real servers mostly
-  # wait.
+  # wait. -cpu 1 under the race detector: it crashes if two goroutines of a bubble
+  # of testing/synctest run timers at the same time (seen with Go 1.26). It finds races
+  # nevertheless, because it compares the order of events, not their times.
   go test "${race[@]}" -count=1 -parallel 6 -timeout 20m ./... "$@" || code=$?
   if [[ ${race[*]} ]]; then go test -count=1 -timeout 20m ./internal/testkit/simulation "$@" || code=$?; fi
   return "$code"
