@@ -29,6 +29,20 @@ func nextFetch(b orderclose.Bucket, atOnce bool, appended, now time.Time) time.T
 	return appended.Add(wire.UnreadFor(b))
 }
 
+// maxIdle is the longest pause between two fetches of a partition without new records.
+const maxIdle = time.Minute
+
+// nextIdleFetch returns when a partition of bucket b must be fetched again, if a fetch found no new
+// records at the time now. Records that are appended later wait in b for nearly its length. The
+// pause is half of that, at most maxIdle: the log may have had a record already that was not on all
+// replicas yet, so that the broker did not return it.
+func nextIdleFetch(b orderclose.Bucket, atOnce bool, now time.Time) time.Time {
+	if atOnce {
+		return time.Time{}
+	}
+	return now.Add(min(max(wire.UnreadFor(b), 0)/2, maxIdle))
+}
+
 // mispicked reports whether another bucket would have fitted the record better, by more
 // than the slack. Such a record may be read too late.
 func mispicked(b orderclose.Bucket, atOnce bool, due, appended int64) bool {

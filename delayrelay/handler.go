@@ -30,6 +30,8 @@ type handler struct {
 	free      func()          // frees the memory of the last fetch
 	clock     clock
 	nextFetch time.Time // when to fetch again
+	fetching  bool      // a fetch is in flight, not a check of the log
+	next      int64     // the offset behind the last fetch
 	full      bool      // the window was over its share and its dropped records are not read again yet
 	rewind    int64     // the lowest offset that was dropped from the window, or noRewind
 }
@@ -66,12 +68,16 @@ func (h *handler) Handle(f wire.Fetched) {
 	if f.DriftedAppend > 0 {
 		h.metrics.Drifted(h.Claim.Topic, f.DriftedAppend)
 	}
-	if n := len(f.Records); n == 0 {
+	if n := len(f.Records); n > 0 {
+		h.nextFetch = nextFetch(h.bucket, h.readsAtOnce(), f.Records[n-1].AppendedAt(), h.o.Now())
+	} else {
 		h.window.trim() // a quiet partition keeps no spare memory
 		h.batches, h.lateness = nil, nil
-	} else {
-		h.nextFetch = nextFetch(h.bucket, h.readsAtOnce(), f.Records[n-1].AppendedAt(), h.o.Now())
+		if h.fetching && f.Next == h.next && f.Lost == nil { // the end of the log
+			h.nextFetch = nextIdleFetch(h.bucket, h.readsAtOnce(), h.o.Now())
+		}
 	}
+	h.fetching, h.next = false, f.Next
 	now := h.o.Now().UnixMilli()
 	ready := f.Records[:0]
 	for i := range f.Records {
@@ -120,7 +126,7 @@ func (h *handler) Fetch() {
 			return
 		}
 		h.FetchFrom(h.rewind)
-		h.rewind, h.nextFetch, h.full = noRewind, time.Time{}, false
+		h.rewind, h.nextFetch, h.full, h.next = noRewind, time.Time{}, false, -1
 	}
 	if h.readsAtOnce() { // SetBuckets may have made the bucket the smallest since
 		h.nextFetch = time.Time{}
@@ -128,6 +134,7 @@ func (h *handler) Fetch() {
 	if h.o.Now().Before(h.nextFetch) {
 		h.VerifyLog()
 	} else {
+		h.fetching = true
 		h.FetchMore()
 	}
 }
