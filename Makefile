@@ -3,7 +3,7 @@
 MAKEFLAGS += --no-print-directory
 export SEED SEEDS FIRST
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test unit chaos mutants bench-relay bench-growth bench-waiting bench-idle bench-close bench-outbox bench-sweep lint gofmt vet staticcheck up down build clean module
+.PHONY: help demo serve test unit chaos mutants bench-relay bench-growth bench-waiting bench-idle bench-burst bench-close bench-outbox bench-sweep lint gofmt vet staticcheck up down build clean module
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ bench-waiting: ## what a million parked records cost a relay; JSON on stdout (QU
 
 bench-idle: ## what an idle relay costs, also among a thousand topics of others; JSON on stdout (QUICK=1: a minute)
 	@bench/run.sh idle
+
+bench-burst: ## many orders due at once, closed by the pipeline and by a poller; JSON on stdout (QUICK=1: a minute)
+	@bench/run.sh burst
 
 bench-close: ## how fast orders are closed, one by one and in batches, and end to end; JSON on stdout (QUICK=1: a minute)
 	@bench/run.sh close

@@ -10,6 +10,9 @@
 //	bench idle PROGRAM
 //	                what an idle PROGRAM run relay costs, without and with a thousand
 //	                topics of other applications: JSON on stdout, a table on stderr
+//	bench burst PROGRAM
+//	                orders that are due at once, closed by PROGRAM and by a poller: JSON on
+//	                stdout, a table on stderr
 //	bench close     closing, on a real database, and end to end: JSON on stdout, tables
 //	                on stderr
 //	bench outbox    what an outbox row costs a checkout, and how fast such rows are
@@ -27,7 +30,8 @@
 // idle relay.
 // Of closing: shop.go has the database; closers.go the closers; checkouts.go the
 // checkouts beside them; pipelineside.go relay and closer in one process; close.go and
-// endtoend.go the measurements; closereport.go the numbers.
+// endtoend.go the measurements; closereport.go the numbers; ordersburst.go many orders due
+// at once.
 // Of the outbox: outbox.go. Of sweeps: sweep.go.
 package main
 
@@ -56,13 +60,13 @@ func run(args []string) error {
 		return runSide(args[1])
 	}
 	modes := map[string]func(context.Context, *workspace, plan) error{"relay": benchRelay, "growth": benchGrowth, "close": benchClose, "outbox": benchOutbox, "sweep": benchSweep}
-	ofProgram := map[string]func(context.Context, *workspace, plan, string) error{"waiting": benchWaiting, "idle": benchIdle}
+	ofProgram := map[string]func(context.Context, *workspace, plan, string) error{"waiting": benchWaiting, "idle": benchIdle, "burst": benchBurst}
 	if len(args) == 2 && ofProgram[args[0]] != nil {
 		measure, program := ofProgram[args[0]], args[1]
 		args, modes[args[0]] = args[:1], func(ctx context.Context, p *workspace, pl plan) error { return measure(ctx, p, pl, program) }
 	}
 	if len(args) != 1 || modes[args[0]] == nil {
-		return errors.New("usage: bench relay | bench growth | bench waiting PROGRAM | bench idle PROGRAM | bench close | bench outbox | bench sweep")
+		return errors.New("usage: bench relay | bench growth | bench waiting PROGRAM | bench idle PROGRAM | bench burst PROGRAM | bench close | bench outbox | bench sweep")
 	}
 	brokers, err := localBrokers()
 	if err != nil {

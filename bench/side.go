@@ -18,6 +18,7 @@ const (
 	sideFranz        = "franz"
 	sidePipeline     = "pipeline"
 	sideDispatch     = "dispatch"
+	sidePoller       = "poller"
 )
 
 // job is the task of a side: move records from source to target until it is stopped.
@@ -43,6 +44,7 @@ var sides = map[string]func(context.Context, job) error{
 	sideFranz:        runFranz,
 	sidePipeline:     runPipeline,
 	sideDispatch:     runDispatch,
+	sidePoller:       runPoller,
 }
 
 // outcome is the report of a side's process at its end.

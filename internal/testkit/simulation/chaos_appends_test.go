@@ -18,7 +18,7 @@ import (
 // still wait when the world ends, and has not arrived.
 //
 // Repeats: a record arrives once for each publication of its order, once more for each fault,
-// which may repeat what was in flight, and once more for the first start, which counts as a
+// which may repeat what was in flight (once for each broker, if connections are half-open), and once more for the first start, which counts as a
 // loss. Each of these records is retried once, a minute later, if closing may fail. It is
 // scheduled again once if it may come too soon by the database's clock, and replayed once by
 // each replay. If records were deleted from the logs, not all arrivals are known: the bound of
@@ -114,6 +114,8 @@ func (p *plan) repeats(planned int) (n int) {
 			n += fewAnswers + int(e.For/retryPause)
 		case e.Kind == "offsets":
 			n += planned // a topic has a record for each hop
+		case e.Kind == "half-open":
+			n += p.Brokers // the connections to each broker are found to be dead on their own
 		default:
 			n++
 		}

@@ -1,0 +1,299 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/orderclose/orderclose"
+	"github.com/orderclose/orderclose/internal/config"
+	"github.com/orderclose/orderclose/internal/store"
+)
+
+const (
+	// pollEvery is how often the poller looks for orders that are due.
+	pollEvery = time.Second
+	// pollWorkers is how many of the poller's transactions run at once.
+	pollWorkers = 2
+	// pollPage is how many orders the poller finds at once, and closes in a transaction.
+	pollPage = 500
+	// lookEvery is how often the bench looks whether all orders are closed.
+	lookEvery = 20 * time.Millisecond
+	// burstWarmUp is how long the programs run before the orders are due, beside the time for
+	// making the orders.
+	burstWarmUp = 10 * time.Second
+)
+
+// orderBurst is how one side closed the orders that were due at one instant. The times are
+// counted from that instant.
+type orderBurst struct {
+	median time.Duration // half of the orders are closed, by the database's clock
+	last   time.Duration // the last order is closed
+	events time.Duration // the last event is in its topic
+	cpu    time.Duration // of the side's processes, from start to end
+	rssMB  float64       // of the side's largest process
+}
+
+// benchBurst closes orders that are all due at one instant: by the pipeline, and by a program that
+// polls the database.
+func benchBurst(ctx context.Context, p *workspace, pl plan, program string) error {
+	dir, err := os.MkdirTemp("", "orderclose-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	s, err := localShop(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	r := burstsReport{orders: pl.burst}
+	fmt.Fprintf(os.Stderr, "warming up: each side closes %d orders\n", pl.burst/10)
+	for round := range pl.rounds + 1 {
+		orders := pl.burst
+		if round == 0 { // does not count: the servers have just started
+			orders /= 10
+		}
+		for _, side := range []struct {
+			name  string
+			roles []string
+			turns *[]orderBurst
+		}{
+			{"pipeline", []string{"relay", "closer", "outbox"}, &r.pipeline},
+			{"poller", []string{"outbox"}, &r.poller},
+		} {
+			b, err := p.orderBurst(ctx, s, dir, program, side.roles, orders)
+			if err != nil {
+				return fmt.Errorf("%s, round %d: %w", side.name, round, err)
+			}
+			if round == 0 {
+				continue
+			}
+			fmt.Fprintf(os.Stderr, "round %d  %-8s  last order closed after %.2f s, last event after %.2f s\n", round, side.name, b.last.Seconds(), b.events.Seconds())
+			*side.turns = append(*side.turns, b)
+		}
+	}
+	return r.print(os.Stdout, os.Stderr)
+}
+
+// orderBurst lets the program, with the given roles, close orders. Without the role relay, a poller
+// closes them.
+func (p *workspace) orderBurst(ctx context.Context, s *shop, dir, program string, roles []string, orders int) (b orderBurst, err error) {
+	v, err := p.serve(program, dir)
+	if err != nil {
+		return b, err
+	}
+	defer func() {
+		err = errors.Join(err, p.drop(context.WithoutCancel(ctx), append(v.topics(), v.cfg.Topics.Close, v.cfg.Topics.Replay, v.cfg.Topics.DeadLetter, v.cfg.Topics.Events, v.cfg.Topics.Control)...))
+	}()
+	polls := !slices.Contains(roles, "relay")
+	due := orderclose.CeilMilli(time.Now().Add(time.Duration(orders/fillRate)*time.Second + burstWarmUp))
+	l := lot{orders: orders, skus: manySKUs, published: true, due: func(int) time.Time { return due }}
+	if err := s.fill(ctx, l); err != nil {
+		return b, err
+	}
+	cmd := v.command(append([]string{"run"}, roles...)...)
+	cmd.Env, cmd.Stderr = append(cmd.Env, config.EnvDSN+"="+s.dsn), os.Stderr
+	cmd.Args = append(cmd.Args, "--quiet")
+	if err := cmd.Start(); err != nil {
+		return b, err
+	}
+	stop := sync.OnceValue(func() error {
+		cmd.Process.Signal(syscall.SIGTERM)
+		return cmd.Wait()
+	})
+	defer func() { err = errors.Join(err, stop()) }()
+	var poller *process
+	if polls {
+		if poller, err = p.start(job{Side: sidePoller, DSN: s.dsn}); err != nil {
+			return b, err
+		}
+		defer func() {
+			used, stopped := poller.stop()
+			b.cpu += used.cpu
+			b.rssMB = max(b.rssMB, float64(used.peak)/(1<<20))
+			err = errors.Join(err, stopped)
+		}()
+	} else if err := v.fillBurst(ctx, orders, due); err != nil {
+		return b, err
+	}
+	if left := time.Until(due); left < time.Second {
+		return b, fmt.Errorf("the orders were made only %v before they are due: this machine is too busy", left)
+	}
+	if !sleep(ctx, time.Until(due)) {
+		return b, ctx.Err()
+	}
+	both, waiting := errgroup.WithContext(ctx)
+	both.Go(func() (err error) {
+		b.last, err = s.awaitNoneDue(waiting, due)
+		return err
+	})
+	both.Go(func() error {
+		err := p.await(waiting, v.cfg.Topics.Events, orders)
+		b.events = time.Since(due)
+		return err
+	})
+	if err := both.Wait(); err != nil {
+		return b, err
+	}
+	used, err := usedSoFar(cmd.Process.Pid)
+	if err != nil {
+		return b, err
+	}
+	b.cpu, b.rssMB = used.cpu, float64(used.peak)/(1<<20)
+	var medianMS int64
+	if err := s.db.QueryRowContext(ctx, "SELECT lateness_ms FROM receipts ORDER BY lateness_ms LIMIT 1 OFFSET ?", orders/2).Scan(&medianMS); err != nil {
+		return b, err
+	}
+	b.median = time.Duration(medianMS) * time.Millisecond
+	if err := stop(); err != nil { // deletes the rows of the last events
+		return b, err
+	}
+	return b, s.sumsOK(ctx, l)
+}
+
+// fillBurst waits until the relay serves the smallest bucket, and puts the records there.
+func (s *served) fillBurst(ctx context.Context, orders int, due time.Time) error {
+	smallest := s.cfg.Buckets[0]
+	for _, group := range []string{s.cfg.RelayGroup(smallest), s.cfg.CloserGroup()} {
+		if err := s.workspace.awaitMembers(ctx, group, 1); err != nil {
+			return err
+		}
+	}
+	if !sleep(ctx, time.Until(due.Add(-smallest.Length/2))) {
+		return ctx.Err()
+	}
+	return s.workspace.fill(ctx, smallest.Topic, load{records: orders, partitions: partitions, batch: burstBatch, size: recordSize, due: due})
+}
+
+// awaitNoneDue waits until no unpaid order is due, and returns how long after due that was.
+func (s *shop) awaitNoneDue(ctx context.Context, due time.Time) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, turnLimit)
+	defer cancel()
+	for {
+		var found bool
+		err := s.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM orders WHERE status = 0 AND expire_at <= ?)", due.UTC()).Scan(&found)
+		if err == nil && !found {
+			return time.Since(due), nil
+		}
+		if !sleep(ctx, lookEvery) {
+			return 0, errors.Join(errors.New("orders are still open"), err, ctx.Err())
+		}
+	}
+}
+
+// runPoller closes orders as a shop without a pipeline does: it looks once a second for unpaid
+// orders that are due, and closes them in the transaction of the closer.
+func runPoller(ctx context.Context, j job) error {
+	st, err := store.Open(store.Options{DSN: j.DSN, MaxOpenConns: pollWorkers + 1})
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	for tick := time.NewTicker(pollEvery); ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			if err := poll(ctx, st); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// poll finds all orders that are due, page by page, and closes a page in a transaction.
+func poll(ctx context.Context, st *store.Store) error {
+	now, err := st.Now(ctx)
+	if err != nil {
+		return err
+	}
+	workers, running := errgroup.WithContext(ctx)
+	workers.SetLimit(pollWorkers)
+	last := orderclose.Order{}
+	for {
+		orders, err := st.Overdue(running, now, last, pollPage)
+		if err != nil || len(orders) == 0 {
+			return errors.Join(err, workers.Wait())
+		}
+		last = orders[len(orders)-1]
+		workers.Go(func() error {
+			requests := make([]orderclose.CloseRequest, len(orders))
+			for i, o := range orders {
+				requests[i] = orderclose.CloseRequest{OrderID: o.ID, CreatedAt: o.CreatedAt, Due: o.Due}
+			}
+			_, err := st.CloseOrders(running, orderclose.PathSweep, requests)
+			return err
+		})
+	}
+}
+
+// burstsReport is the output of make bench-burst.
+type burstsReport struct {
+	orders           int
+	pipeline, poller []orderBurst
+}
+
+// The JSON output of make bench-burst, for programs.
+type (
+	burstsJSON struct {
+		Orders   int            `json:"orders"`
+		Pipeline orderBurstJSON `json:"pipeline"`
+		Poller   orderBurstJSON `json:"poller"`
+		Ratio    float64        `json:"ratio"` // the poller's last order to the pipeline's
+	}
+	orderBurstJSON struct {
+		MedianS float64 `json:"median_s"`
+		LastS   float64 `json:"last_s"`
+		EventsS float64 `json:"events_s"`
+		CPUS    float64 `json:"cpu_s"`
+		RSSMB   float64 `json:"rss_mb"`
+	}
+)
+
+// medianBurst returns the medians of the turns.
+func medianBurst(turns []orderBurst) orderBurstJSON {
+	of := func(field func(orderBurst) float64) float64 {
+		var values []float64
+		for _, t := range turns {
+			values = append(values, field(t))
+		}
+		return round(median(values), 2)
+	}
+	return orderBurstJSON{
+		MedianS: of(func(b orderBurst) float64 { return b.median.Seconds() }),
+		LastS:   of(func(b orderBurst) float64 { return b.last.Seconds() }),
+		EventsS: of(func(b orderBurst) float64 { return b.events.Seconds() }),
+		CPUS:    of(func(b orderBurst) float64 { return b.cpu.Seconds() }),
+		RSSMB:   of(func(b orderBurst) float64 { return b.rssMB }),
+	}
+}
+
+// print writes the object to out and the table to tables.
+func (r burstsReport) print(out, tables io.Writer) error {
+	j := burstsJSON{Orders: r.orders, Pipeline: medianBurst(r.pipeline), Poller: medianBurst(r.poller)}
+	j.Ratio = round(j.Poller.LastS/j.Pipeline.LastS, 2)
+	w := tabwriter.NewWriter(tables, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "\n%d orders due at once, closed by\thalf of them s\tthe last s\tlast event s\tCPU s\tRSS MB\t\n", r.orders)
+	for _, side := range []struct {
+		name string
+		b    orderBurstJSON
+	}{{"the pipeline", j.Pipeline}, {"a poller, once a second", j.Poller}} {
+		fmt.Fprintf(w, "%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.0f\t\n", side.name, side.b.MedianS, side.b.LastS, side.b.EventsS, side.b.CPUS, side.b.RSSMB)
+	}
+	fmt.Fprintf(w, "poller to pipeline\t\t%.2f x\t\t\t\t\n\n", j.Ratio)
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return json.NewEncoder(out).Encode(j)
+}
