@@ -33,15 +33,14 @@ type entry struct {
 	blocked bool      // parked for another reason than a due time in the next seconds: a locked row, no verdict, or a clock that may be wrong
 }
 
-// newEntry decodes a record. It drops the attributes: they take many times the memory of
-// their JSON, and encode decodes them again when they are needed.
+// newEntry decodes a record without the attributes: they take many times the memory of their JSON,
+// and encode decodes them when they are needed.
 func newEntry(r wire.RawRecord, now time.Time) (*entry, error) {
 	m, err := r.Message()
 	if err != nil {
 		return nil, err
 	}
-	record, err := m.Decode()
-	record.Order.Attributes = nil
+	record, err := m.DecodeWithoutAttributes()
 	return &entry{message: m, record: record, readAt: now}, err
 }
 

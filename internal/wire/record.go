@@ -63,11 +63,16 @@ type Origin struct {
 
 // payload is the value of a record, in JSON so that any language can write it.
 type payload struct {
-	OrderID    string     `json:"order_id"`
-	Category   string     `json:"category"`
-	CreatedAt  string     `json:"created_at"`
-	DueAt      string     `json:"due_at"`
+	identity
 	Attributes attributes `json:"attributes,omitempty"`
+}
+
+// identity is a payload without its attributes.
+type identity struct {
+	OrderID   string `json:"order_id"`
+	Category  string `json:"category"`
+	CreatedAt string `json:"created_at"`
+	DueAt     string `json:"due_at"`
 }
 
 // attributes keeps numbers as written. A retry decodes a record and encodes it again,
@@ -96,7 +101,7 @@ func payloadOf(o orderclose.Order) (payload, error) {
 	if err := errors.Join(err1, err2); err != nil {
 		return payload{}, fmt.Errorf("order %q: %w", o.ID, err)
 	}
-	return payload{OrderID: o.ID, Category: o.Category, CreatedAt: created, DueAt: due, Attributes: o.Attributes}, nil
+	return payload{identity{OrderID: o.ID, Category: o.Category, CreatedAt: created, DueAt: due}, o.Attributes}, nil
 }
 
 // inJSON encodes value, which contains the attributes of o.
@@ -206,16 +211,45 @@ func (m *Message) Due() (time.Time, error) {
 
 // Decode decodes the whole record. The error is a *RecordError.
 func (m *Message) Decode() (Record, error) {
+	var p payload
+	r, err := m.decode(&p, &p.identity)
+	if err == nil {
+		r.Order.Attributes = p.Attributes
+	}
+	return r, err
+}
+
+// DecodeWithoutAttributes is Decode for a caller that does not use the order's attributes: they are
+// checked and left out, which takes a fraction of the time and memory.
+func (m *Message) DecodeWithoutAttributes() (Record, error) {
+	var p struct {
+		identity
+		Attributes unused `json:"attributes"`
+	}
+	return m.decode(&p, &p.identity)
+}
+
+// unused is the attributes of a payload, checked and not decoded.
+type unused struct{}
+
+func (*unused) UnmarshalJSON(b []byte) error {
+	if b[0] == '{' || b[0] == 'n' { // an object or null; the library has checked the rest
+		return nil
+	}
+	return new(attributes).UnmarshalJSON(b)
+}
+
+// decode decodes the record. It decodes the value into payload, of which id is a part.
+func (m *Message) decode(payload any, id *identity) (Record, error) {
 	release, err := m.Due()
 	if err != nil {
 		return Record{}, err
 	}
-	var p payload
-	if err := json.Unmarshal(m.Value, &p); err != nil {
+	if err := json.Unmarshal(m.Value, payload); err != nil {
 		return Record{}, &RecordError{ErrBadValue, err.Error()}
 	}
 	r := Record{Release: release}
-	if r.Order, err = p.order(string(m.Key)); err != nil {
+	if r.Order, err = id.order(string(m.Key)); err != nil {
 		return Record{}, err
 	}
 	if r.Attempt, err = m.count(HeaderAttempt); err != nil {
@@ -236,10 +270,10 @@ func (m *Message) Decode() (Record, error) {
 	return r, err
 }
 
-// order returns the order in p, and checks that it belongs to the record's key. The
-// error is a *RecordError.
-func (p payload) order(key string) (o orderclose.Order, err error) {
-	o = orderclose.Order{ID: p.OrderID, Category: p.Category, Attributes: p.Attributes}
+// order returns the order without its attributes, and checks that it belongs to the record's key.
+// The error is a *RecordError.
+func (p identity) order(key string) (o orderclose.Order, err error) {
+	o = orderclose.Order{ID: p.OrderID, Category: p.Category}
 	if o.CreatedAt, err = time.Parse(time.RFC3339, p.CreatedAt); err != nil {
 		return orderclose.Order{}, &RecordError{ErrBadValue, fmt.Sprintf("created_at is %q, want RFC 3339", truncate(p.CreatedAt, 40))}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -243,6 +244,9 @@ func TestDecode_ReadsRecordsOfOtherLanguages(t *testing.T) {
 // be encoded again.
 func FuzzDecode(f *testing.F) {
 	m := whole(f)
+	for _, attributes := range []string{"null", "{}", `{"n": {"m": [1, 2.5e400]}}`, "[]", `"text"`, "1", "true"} {
+		f.Add([]byte("1"), []byte(`{"order_id":"1","created_at":"2026-01-01T00:00:00Z","due_at":"2026-01-01T00:05:00Z", "attributes": `+attributes+`}`), "1772366760000", "1", "attempt", "2")
+	}
 	f.Add(m.Key, m.Value, "1772366760000", "1", "attempt", "2")
 	f.Add([]byte{}, []byte("null"), "-9223372036854775808", "", "notdue", "99999999999")
 	f.Add([]byte("1"), []byte(`{"order_id":"1","created_at":"0000-01-01T00:00:00Z","due_at":"9999-12-31T23:59:59.9999Z"}`), "9223372036854775807", "1", "v", "1")
@@ -252,6 +256,11 @@ func FuzzDecode(f *testing.F) {
 		}}
 		release, dueErr := m.Due()
 		r, err := m.Decode()
+		without, withoutErr := m.DecodeWithoutAttributes()
+		if r.Order.Attributes = nil; (err == nil) != (withoutErr == nil) || !reflect.DeepEqual(r, without) {
+			t.Fatalf("%+v, %v with attributes; %+v, %v without", r, err, without, withoutErr)
+		}
+		r, _ = m.Decode()
 		var re *wire.RecordError
 		switch {
 		case err != nil && !errors.As(err, &re):

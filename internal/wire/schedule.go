@@ -35,6 +35,7 @@ func (row OutboxRow) Schedule() (m Message, due time.Time, err error) {
 	if err != nil {
 		return Message{}, time.Time{}, err
 	}
+	o.Attributes = s.Attributes
 	r := Record{Order: o, Release: o.Due, Traceparent: s.Traceparent}
 	if r.Traceparent != "" {
 		if m, err = r.Encode(); err != nil {
