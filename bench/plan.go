@@ -15,9 +15,10 @@ const (
 // plan holds the sizes of all measurements.
 type plan struct {
 	rounds  int
-	records int   // drained by each side
-	slow    int   // drained by the reader-writer program, which is far slower
-	batches []int // records per batch in the source
+	warmUp  time.Duration // of the broker, before the throughput of relays is measured
+	records int           // drained by each side
+	slow    int           // drained by the reader-writer program, which is far slower
+	batches []int         // records per batch in the source
 
 	rates []int // records a second, for lateness
 	spell time.Duration
@@ -43,7 +44,7 @@ type plan struct {
 
 func planFor(quick bool) plan {
 	p := plan{
-		rounds: 3, records: 1_000_000, slow: 200_000, batches: []int{6, 50, 3000},
+		rounds: 3, warmUp: 30 * time.Second, records: 1_000_000, slow: 200_000, batches: []int{6, 50, 3000},
 		rates: []int{1000, 10_000}, spell: 60 * time.Second, burst: 100_000,
 		growth: 200_000,
 		parked: 1_000_000, watch: time.Minute, settle: 20 * time.Second,
@@ -53,7 +54,7 @@ func planFor(quick bool) plan {
 		sweepTables: []int{1_000_000, 5_000_000},
 	}
 	if quick {
-		p.rounds, p.records, p.slow = 1, 200_000, 20_000
+		p.rounds, p.warmUp, p.records, p.slow = 1, 10*time.Second, 200_000, 20_000
 		p.rates, p.spell, p.burst = []int{1000, 5000}, 8*time.Second, 20_000
 		p.growth = 50_000
 		p.parked, p.watch, p.settle = 200_000, 15*time.Second, 5*time.Second

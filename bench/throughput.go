@@ -57,10 +57,14 @@ func drainAll(ctx context.Context, p *workspace, pl plan, batch int) (drained, e
 		sources[n] = source
 	}
 	if batch == pl.batches[0] {
-		// A first turn that does not count: a broker that has just started runs code
-		// that is not compiled yet, which would count against the first side.
-		if _, err := drain(ctx, p, sideCopy, sources[pl.records], pl.records); err != nil {
-			return drained{}, fmt.Errorf("warming up: %w", err)
+		// Turns that do not count: a broker that has just started runs code that is not compiled
+		// yet, which would count against the first sides, and make a short run slower than a long
+		// one.
+		fmt.Fprintf(os.Stderr, "warming up the broker for %v\n", pl.warmUp)
+		for began, n := time.Now(), 0; time.Since(began) < pl.warmUp; n++ {
+			if _, err := drain(ctx, p, []string{sideCopy, sideRelay}[n%2], sources[pl.records], pl.records); err != nil {
+				return drained{}, fmt.Errorf("warming up: %w", err)
+			}
 		}
 	}
 	turns := map[string][]turn{}
@@ -95,7 +99,7 @@ func drain(ctx context.Context, p *workspace, side, source string, records int) 
 	if err != nil {
 		return turn{}, err
 	}
-	arrived := p.await(ctx, j.Target, records, s)
+	steady, cpu, arrived := p.awaitSteadily(ctx, j.Target, records, s)
 	used, err := s.stop()
 	if err != nil {
 		return turn{}, err
@@ -103,6 +107,7 @@ func drain(ctx context.Context, p *workspace, side, source string, records int) 
 	if arrived != nil {
 		return turn{}, arrived
 	}
+	used.cpu = cpu
 	t, err := p.tally(ctx, j.Target, records)
 	if err == nil {
 		err = t.check(side == sideRelay)
@@ -110,7 +115,32 @@ func drain(ctx context.Context, p *workspace, side, source string, records int) 
 	if err != nil {
 		return turn{}, err
 	}
-	return turnOf(t.rate(), used, records), nil
+	return turnOf(t.rate(), used, steady), nil
+}
+
+// startShare: the CPU time of a side counts once one of this many records has arrived, so that it
+// does not depend on how many records share the start of the process.
+const startShare = 10
+
+// awaitSteadily waits until all records have arrived. It returns the CPU time that the process used
+// after its start, and for how many records.
+func (p *workspace) awaitSteadily(ctx context.Context, topic string, records int, s *process) (steady int, cpu time.Duration, err error) {
+	if err := p.await(ctx, topic, records/startShare, s); err != nil {
+		return 0, 0, err
+	}
+	arrived, err := p.length(ctx, topic)
+	if err != nil {
+		return 0, 0, err
+	}
+	begin, err := usedSoFar(s.cmd.Process.Pid)
+	if err == nil {
+		err = p.await(ctx, topic, records, s)
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	end, err := usedSoFar(s.cmd.Process.Pid)
+	return max(records-arrived, 1), end.cpu - begin.cpu, err
 }
 
 // jobFor creates the other resources of a side: new topics and a new group.

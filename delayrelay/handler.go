@@ -170,15 +170,3 @@ func (h *handler) Sleep(d time.Duration) time.Duration {
 	}
 	return d
 }
-
-// report updates the metrics of the partition.
-func (h *handler) report() {
-	var release time.Time
-	if head, ok := h.window.head(); ok {
-		release = time.UnixMilli(head.release)
-	}
-	if since := h.overdueSince(); !since.IsZero() && (release.IsZero() || since.Before(release)) {
-		release = since
-	}
-	h.metrics.Waiting(h.Claim.Topic, h.Claim.Partition, release, h.window.len(), h.window.bytes)
-}

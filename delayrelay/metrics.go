@@ -96,3 +96,15 @@ func (m *relayMetrics) Unrecorded(runs int) { m.unrecorded.Add(float64(runs)) }
 func (m *relayMetrics) Drifted(topic string, batches int) {
 	m.drifted.WithLabelValues(topic).Add(float64(batches))
 }
+
+// report updates the metrics of the partition.
+func (h *handler) report() {
+	var release time.Time
+	if head, ok := h.window.head(); ok {
+		release = time.UnixMilli(head.release)
+	}
+	if since := h.overdueSince(); !since.IsZero() && (release.IsZero() || since.Before(release)) {
+		release = since
+	}
+	h.metrics.Waiting(h.Claim.Topic, h.Claim.Partition, release, h.window.len(), h.window.bytes)
+}
