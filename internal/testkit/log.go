@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -214,7 +215,7 @@ func (l *Log) Read(ctx context.Context, at wire.Position) (wire.Fetched, error) 
 	f, wait := l.read(at)
 	for end := time.Now().Add(fetchWait); time.Now().Before(end); f, wait = l.read(at) {
 		if len(f.Records) > 0 || f.Lost != nil {
-			f.Free = func() { poisonFreedMemory(f.Records) }
+			f.Free = poisonsMemory(f.Records)
 			return f, nil
 		}
 		if !retry.Sleep(ctx, wait) {
@@ -256,14 +257,17 @@ func (l *Log) read(position wire.Position) (f wire.Fetched, wait time.Duration) 
 	return f, pollPause
 }
 
-// poisonFreedMemory overwrites records that were freed, so that a later use of them
-// shows.
-func poisonFreedMemory(records []wire.RawRecord) {
-	for i, r := range records {
-		for b := range r.Body {
-			r.Body[b] = 0xdb
+// poisonsMemory returns a function that overwrites the records and their bodies, so that a use of
+// them after they were freed shows. The owner of the records may have moved them in their slice.
+func poisonsMemory(records []wire.RawRecord) func() {
+	whole := slices.Clone(records)
+	return func() {
+		for _, r := range whole {
+			for b := range r.Body {
+				r.Body[b] = 0xdb
+			}
 		}
-		records[i] = wire.RawRecord{}
+		clear(records)
 	}
 }
 
