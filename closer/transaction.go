@@ -62,6 +62,9 @@ type measuredStore struct {
 func (s measuredStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	began := time.Now()
 	outcomes, err := s.Store.CloseOrders(ctx, path, requests)
+	if err == nil {
+		err = bisect.CheckOutcomes(requests, outcomes)
+	}
 	if pulse, ok := ctx.Value(pulseKey{}).(*partition.Pulse); ok {
 		pulse.Beat()
 	}

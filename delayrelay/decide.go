@@ -32,15 +32,19 @@ func nextFetch(b orderclose.Bucket, atOnce bool, appended, now time.Time) time.T
 // maxIdle is the longest pause between two fetches of a partition without new records.
 const maxIdle = time.Minute
 
-// nextIdleFetch returns when a partition of bucket b must be fetched again, if a fetch found no new
-// records at the time now. Records that are appended later wait in b for nearly its length. The
-// pause is half of that, at most maxIdle: the log may have had a record already that was not on all
-// replicas yet, so that the broker did not return it.
-func nextIdleFetch(b orderclose.Bucket, atOnce bool, now time.Time) time.Time {
+// nextIdleFetch returns when a partition of bucket b must be fetched again, if a fetch that began at
+// the given time found the end of the log and no new records. Records that are appended later wait
+// in b for nearly its length. The pause is half of that, at most maxIdle: the log may have had a
+// record already that was not on all replicas yet, so that the broker did not return it. A beginning
+// after now comes from a clock that was set back, and counts as now.
+func nextIdleFetch(b orderclose.Bucket, atOnce bool, began, now time.Time) time.Time {
 	if atOnce {
 		return time.Time{}
 	}
-	return now.Add(min(max(wire.UnreadFor(b), 0)/2, maxIdle))
+	if began.After(now) {
+		began = now
+	}
+	return began.Add(min(max(wire.UnreadFor(b), 0)/2, maxIdle))
 }
 
 // mispicked reports whether another bucket would have fitted the record better, by more

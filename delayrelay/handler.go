@@ -30,8 +30,7 @@ type handler struct {
 	free      func()          // frees the memory of the last fetch
 	clock     clock
 	nextFetch time.Time // when to fetch again
-	fetching  bool      // a fetch is in flight, not a check of the log
-	next      int64     // the offset behind the last fetch
+	fetchedAt time.Time // when the last fetch began
 	full      bool      // the window was over its share and its dropped records are not read again yet
 	rewind    int64     // the lowest offset that was dropped from the window, or noRewind
 }
@@ -73,11 +72,10 @@ func (h *handler) Handle(f wire.Fetched) {
 	} else {
 		h.window.trim() // a quiet partition keeps no spare memory
 		h.batches, h.lateness = nil, nil
-		if h.fetching && f.Next == h.next && f.Lost == nil { // the end of the log
-			h.nextFetch = nextIdleFetch(h.bucket, h.readsAtOnce(), h.o.Now())
+		if f.AtEnd {
+			h.nextFetch = nextIdleFetch(h.bucket, h.readsAtOnce(), h.fetchedAt, h.o.Now())
 		}
 	}
-	h.fetching, h.next = false, f.Next
 	now := h.o.Now().UnixMilli()
 	ready := f.Records[:0]
 	for i := range f.Records {
@@ -126,15 +124,15 @@ func (h *handler) Fetch() {
 			return
 		}
 		h.FetchFrom(h.rewind)
-		h.rewind, h.nextFetch, h.full, h.next = noRewind, time.Time{}, false, -1
+		h.rewind, h.nextFetch, h.full = noRewind, time.Time{}, false
 	}
 	if h.readsAtOnce() { // SetBuckets may have made the bucket the smallest since
 		h.nextFetch = time.Time{}
 	}
-	if h.o.Now().Before(h.nextFetch) {
+	if now := h.o.Now(); now.Before(h.nextFetch) {
 		h.VerifyLog()
 	} else {
-		h.fetching = true
+		h.fetchedAt = now
 		h.FetchMore()
 	}
 }

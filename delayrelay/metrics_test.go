@@ -1,7 +1,9 @@
 package delayrelay
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/orderclose/orderclose/internal/testkit"
@@ -37,4 +39,17 @@ func TestMetrics_HaveTheDocumentedNamesAndValues(t *testing.T) {
 			t.Errorf("%s has %d series, want 3: a revoked partition has none", name, n)
 		}
 	}
+}
+
+// A record that is due when it is fetched waits in memory while the close topic does not answer.
+func TestRelay_ADueRecordIsOverdueSinceItsDueTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, metrics := &testkit.Log{Hang: func(context.Context, string) { time.Sleep(3 * time.Second) }}, testkit.NewMetrics()
+		log.Put(bucket10s, record("late", -2*time.Second))
+		defer runRelay(t, log, func(o *Options) { o.Registerer = metrics })()
+		time.Sleep(time.Second)
+		if overdue := metrics.Value("delay_head_overdue_seconds"); overdue < 2 || overdue > 4 {
+			t.Errorf("the head is overdue by %v s, want 3", overdue)
+		}
+	})
 }

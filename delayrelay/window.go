@@ -58,7 +58,7 @@ func (w *window) push(r waiting) {
 func (w *window) head() (waiting, bool) {
 	switch {
 	case len(w.ready) > 0:
-		return waiting{record: w.ready[0]}, true
+		return waiting{w.ready[0], w.ready[0].DueAt}, true // a record is ready only if it is due
 	case len(w.heap) > 0:
 		return w.heap[0], true
 	}

@@ -88,6 +88,7 @@ func (c *Cluster) read(ctx context.Context, at wire.Position, limits fetchLimits
 	if n := len(raw.records); n > 0 && f.Next == at.Offset {
 		return f, fmt.Errorf("fetch %s/%d at %d: the broker sent %d bytes without a whole batch", at.Topic, at.Partition, at.Offset, n)
 	}
+	f.AtEnd = f.Next >= raw.end
 	f.Log = wire.LogID{Topic: at.Log.Topic, Epoch: max(at.Log.Epoch, f.Log.Epoch)}
 	m.records = f.Records
 	f.Free = func() { c.answers.put(m) }

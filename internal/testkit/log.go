@@ -247,6 +247,7 @@ func (l *Log) read(position wire.Position) (f wire.Fetched, wait time.Duration) 
 	f.Next = offset
 	for _, m := range l.records[at][offset-begin:] {
 		if later := time.Until(m.visible); later > 0 {
+			f.AtEnd = len(f.Records) == 0 // as the high watermark of a broker says
 			return f, min(pollPause, later)
 		}
 		if len(f.Records) == maxFetch {
@@ -254,6 +255,7 @@ func (l *Log) read(position wire.Position) (f wire.Fetched, wait time.Duration) 
 		}
 		f.Records, f.Next = append(f.Records, m.Raw()), f.Next+1
 	}
+	f.AtEnd = f.Next == end
 	return f, pollPause
 }
 

@@ -65,6 +65,9 @@ type Fetched struct {
 	// Next is the offset of the next fetch. It moves past markers and compacted
 	// offsets, so it grows even if there are no records.
 	Next int64
+	// AtEnd is set if the log had nothing at Next or behind it when it was read. An answer
+	// without records may come from the middle of a log, too.
+	AtEnd bool
 	// Corrupt is set if the broker sent records that cannot be read. They lie between
 	// Records and Next.
 	Corrupt *Range

@@ -222,10 +222,11 @@ func (m *Message) Decode() (Record, error) {
 // DecodeWithoutAttributes is Decode for a caller that does not use the order's attributes: they are
 // checked and left out, which takes a fraction of the time and memory.
 func (m *Message) DecodeWithoutAttributes() (Record, error) {
-	var p struct {
+	type payload struct {
 		identity
 		Attributes unused `json:"attributes"`
 	}
+	var p payload
 	return m.decode(&p, &p.identity)
 }
 
