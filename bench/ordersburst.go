@@ -29,8 +29,8 @@ const (
 	pollPage = 500
 	// lookEvery is how often the bench looks whether all orders are closed.
 	lookEvery = 20 * time.Millisecond
-	// burstWarmUp is how long the programs run before the orders are due, beside the time for
-	// making the orders.
+	// burstWarmUp is the time between the creation of the orders and their due time. The programs
+	// start in this time.
 	burstWarmUp = 10 * time.Second
 )
 

@@ -118,8 +118,8 @@ func drain(ctx context.Context, p *workspace, side, source string, records int) 
 	return turnOf(t.rate(), used, steady), nil
 }
 
-// startShare: the CPU time of a side counts once one of this many records has arrived, so that it
-// does not depend on how many records share the start of the process.
+// startShare is the part of the records, one of this many, that must arrive before CPU time counts.
+// The start of a process costs the same for few records as for many, so it is left out.
 const startShare = 10
 
 // awaitSteadily waits until all records have arrived. It returns the CPU time that the process used

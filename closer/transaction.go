@@ -57,8 +57,9 @@ type measuredStore struct {
 	batcher *batcher
 }
 
-// CloseOrders implements Store. A batch in which an order failed or was contended says
-// nothing about the load of the store, so the limiter ignores it.
+// CloseOrders implements Store. The limiter ignores a batch that failed, in which an order was
+// contended, or for which the store broke its contract: its duration says nothing about the load
+// of the store.
 func (s measuredStore) CloseOrders(ctx context.Context, path orderclose.Path, requests []orderclose.CloseRequest) ([]orderclose.Outcome, error) {
 	began := time.Now()
 	outcomes, err := s.Store.CloseOrders(ctx, path, requests)

@@ -18,33 +18,34 @@ const minStay = 1 * time.Second
 // record read from it was appended at the given time. Later records have later append
 // times, and each was put into b with nearly b's length to wait. So none of them leaves
 // before nextFetch. With atOnce, as for the smallest bucket, records may have less to wait,
-// and the partition is fetched at once. An append time after now comes from a wrong clock and counts as now.
+// and the partition is fetched at once. An append time after now comes from a wrong clock and
+// counts as now.
 func nextFetch(b orderclose.Bucket, atOnce bool, appended, now time.Time) time.Time {
 	if atOnce {
 		return time.Time{}
 	}
-	if appended.After(now) {
-		appended = now
-	}
-	return appended.Add(wire.UnreadFor(b))
+	return earlier(appended, now).Add(wire.UnreadFor(b))
 }
 
 // maxIdle is the longest pause between two fetches of a partition without new records.
 const maxIdle = time.Minute
 
-// nextIdleFetch returns when a partition of bucket b must be fetched again, if a fetch that began at
-// the given time found the end of the log and no new records. Records that are appended later wait
-// in b for nearly its length. The pause is half of that, at most maxIdle: the log may have had a
-// record already that was not on all replicas yet, so that the broker did not return it. A beginning
-// after now comes from a clock that was set back, and counts as now.
+// nextIdleFetch is nextFetch for a fetch that found no new records and the end of the log. began is
+// when that fetch began. Records that are appended later wait in b for nearly its length. The pause
+// is only half of that, and at most maxIdle: the broker does not return a record that is not on all
+// replicas yet. A beginning after now comes from a clock that was set back, and counts as now.
 func nextIdleFetch(b orderclose.Bucket, atOnce bool, began, now time.Time) time.Time {
 	if atOnce {
 		return time.Time{}
 	}
-	if began.After(now) {
-		began = now
+	return earlier(began, now).Add(min(max(wire.UnreadFor(b), 0)/2, maxIdle))
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.After(b) {
+		return b
 	}
-	return began.Add(min(max(wire.UnreadFor(b), 0)/2, maxIdle))
+	return a
 }
 
 // mispicked reports whether another bucket would have fitted the record better, by more

@@ -15,7 +15,7 @@ func (h *handler) releaseDue() {
 		if len(leaving) == 0 {
 			return
 		}
-		toClose, others := h.route(leaving, fetched, now.UnixMilli())
+		toClose, others := h.separate(leaving, fetched, now.UnixMilli())
 		h.forward(toClose)
 		for _, b := range others {
 			b.send(b.topic, b.records)
@@ -41,11 +41,11 @@ func (b *batch) reset() {
 	b.records = b.records[:0]
 }
 
-// route decides the destination of each record: the close topic, or the topic of a batch. The
-// records for the close topic stay in the slice, because almost all records go there. The others
-// get bodies of their own if theirs are in the memory of a fetch: an append beside the loop may
-// outlast the turn, and that memory is freed at the end of a turn.
-func (h *handler) route(leaving []wire.RawRecord, fetched bool, now int64) (toClose []wire.RawRecord, others []*batch) {
+// separate decides the destination of each record. It returns the records for the close topic in the
+// slice that it was given, because almost all records go there. The other records are in batches.
+// If fetched, the bodies are in the memory of a fetch, which is freed at the end of a turn. Then
+// separate copies the bodies of the other records, because their appends may take longer.
+func (h *handler) separate(leaving []wire.RawRecord, fetched bool, now int64) (toClose []wire.RawRecord, others []*batch) {
 	current := h.relay.current.Load()
 	toClose = leaving[:0]
 	for i := range leaving {

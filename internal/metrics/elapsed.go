@@ -7,9 +7,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Elapsed is a gauge of the time since a moment, in seconds, with labels. The value is 0 before
-// the moment, and for the zero time. It is computed when it is collected, so that it grows while
-// the code that sets the moment hangs. It is safe for concurrent use.
+// Elapsed is a gauge with labels. Its value is the time since a moment, in seconds. Before that
+// moment the value is 0, and it is 0 for the zero time. The value is computed when Prometheus
+// collects it, so it also grows while the code that sets the moment hangs. An Elapsed is safe for
+// concurrent use.
 type Elapsed struct {
 	now    func() time.Time
 	desc   *prometheus.Desc

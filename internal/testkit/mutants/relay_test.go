@@ -60,7 +60,7 @@ var relayMutants = []mutant{
 	},
 	{
 		name:  "the next fetch is planned by an append time in the future",
-		edits: []edit{{"delayrelay/decide.go", "	if appended.After(now) {\n		appended = now\n	}\n", ""}},
+		edits: []edit{{"delayrelay/decide.go", "earlier(appended, now).Add", "appended.Add"}},
 		pkg:   "delayrelay", run: "TestNextFetch_|ABrokerClockSetBack", says: "fetches",
 	},
 	{
